@@ -1,0 +1,33 @@
+# Three commands for people (demo, test, lab); the rest serves those who edit the notebooks.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lab export readme notebooks clean
+
+demo: $(READY)          ## fine-tune three tasks on the embedded data and print a table
+	$(BIN)/minbert demo
+
+test: $(READY)          ## in sync? every notebook, then every test
+	$(BIN)/python -m pytest -q tests/test_repository.py
+	$(BIN)/python scripts/run_notebooks.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests --ignore tests/test_repository.py
+
+lab: $(READY)           ## JupyterLab at the map of chapters
+	$(BIN)/jupyter lab nbs/index.ipynb
+
+export: $(READY)        ## notebooks -> minbert/ and README.md
+	$(BIN)/nbdev_export
+	$(BIN)/python scripts/build_readme.py
+
+$(READY): constraints.txt settings.ini setup.py pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("minbert needs Python 3.10 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist _proc *.egg-info
