@@ -6,14 +6,14 @@
 __all__ = ['read_json', 'write_json', 'replacing', 'save_module', 'load_module', 'write_modules', 'read_modules',
            'TransformModule']
 
-# %% ../nbs/04b_saving.ipynb #7013c47e
+# %% ../nbs/04b_saving.ipynb #43903cdb
 import json
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def replacing(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
-# %% ../nbs/04b_saving.ipynb #dae1805c
+# %% ../nbs/04b_saving.ipynb #88963bd8
 def save_module(
     module: nn.Module,   # of a class defined in minbert
     folder: str | Path,  # gets config.json and model.safetensors
@@ -101,10 +101,11 @@ def load_module(
 def _module_class(name):
     """Import a class by its path, if minbert defines it."""
     module, _, cls = name.rpartition(".")
-    if re.fullmatch(r"minbert(\.\w+)+", module):
-        found = getattr(import_module(module), cls, None)
-        if isinstance(found, type) and issubclass(found, nn.Module) and found.__module__ == module:
-            return found
+    if re.fullmatch(r"minbert\.\w+", module):
+        with suppress(ImportError):
+            found = getattr(import_module(module), cls, None)
+            if isinstance(found, type) and issubclass(found, nn.Module) and found.__module__ == module:
+                return found
     raise ValueError(f"expected a class defined in minbert, got {name!r}")
 
 # %% ../nbs/04b_saving.ipynb #c3d820c4
