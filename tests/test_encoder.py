@@ -1,0 +1,665 @@
+"""Encoder: parity with transformers, packed equals padded, loading and saving."""
+import json
+import math
+import shutil
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+
+from minbert import encoder
+from minbert.encoder import (BertConfig, BertLayer, BertModel, Packing, hugging_face_name,
+                             load_tensors, minbert_name)
+
+SHAPES = [  # D, layers, heads, inner, B, T
+    (8, 1, 1, 16, 1, 1), (8, 2, 2, 16, 3, 7), (12, 3, 4, 20, 2, 5), (32, 2, 8, 64, 5, 33),
+    (16, 4, 2, 8, 4, 12), (24, 2, 3, 96, 1, 512), (64, 1, 4, 256, 6, 20),
+]
+SMALL = dict(vocab_size=97, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+             intermediate_size=24, max_position_embeddings=40)
+
+
+def settings(D=16, layers=2, heads=2, inner=24, **more):
+    return dict(vocab_size=97, hidden_size=D, num_hidden_layers=layers, num_attention_heads=heads,
+                intermediate_size=inner, **more)
+
+
+def small(seed=0, **more) -> BertModel:
+    """A model whose weights are large enough for mistakes to show, biases and norms included."""
+    torch.manual_seed(seed)
+    model = BertModel(BertConfig(**{**SMALL, "initializer_range": 0.3, **more}))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    return model.eval()
+
+
+def batch(B, T, seed=0, vocab=97):
+    """Ids and a mask: row 0 full, the others of random length."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, vocab, (B, T), generator=generator)
+    lengths = torch.randint(1, T + 1, (B,), generator=generator)
+    lengths[0] = T
+    return ids, (torch.arange(T) < lengths[:, None]).long()
+
+
+def twins(seed=0, **sizes):
+    """Transformers' model with random weights, and ours with the same ones."""
+    torch.manual_seed(seed)
+    oracle = transformers.BertModel._from_config(
+        transformers.BertConfig(**sizes, initializer_range=0.2), attn_implementation="eager").eval()
+    with torch.no_grad():
+        for p in oracle.parameters():
+            p.add_(0.1 * torch.randn_like(p))  # norms and biases too: none may be confused
+    model = BertModel(BertConfig(**sizes))
+    state = {minbert_name(k): v for k, v in oracle.state_dict().items() if minbert_name(k)}
+    model.load_state_dict(state, strict=True)
+    return model.eval(), oracle
+
+
+# Parity --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_states_and_gradients_equal_transformers(shape, packed):
+    D, layers, heads, inner, B, T = shape
+    model, oracle = twins(**settings(D, layers, heads, inner))
+    ids, mask = batch(B, T)
+    segments = torch.randint(0, 2, ids.shape)
+    ours = model(ids, mask, True, segments, packed=packed)
+    theirs = oracle(ids, mask, token_type_ids=segments, output_hidden_states=True)
+    real = mask.bool()
+    assert len(ours.hidden_states) == layers + 1
+    for a, b in zip(ours.hidden_states, theirs.hidden_states):
+        assert_close(a[real], b[real], atol=1e-5, rtol=1e-5)
+    assert_close(ours.hidden_states[-1], ours.last_hidden_state)
+    assert_close(ours.pooler_output, theirs.pooler_output, atol=1e-5, rtol=1e-5)
+
+    target = torch.randn(*ids.shape, D) / real.sum()
+    for out in (ours, theirs):
+        loss = (out.last_hidden_state * target)[real].sum() + out.pooler_output.square().mean()
+        (loss + out.hidden_states[0][real].square().mean()).backward()
+    expected = {minbert_name(k): p.grad for k, p in oracle.named_parameters()}
+    for name, p in model.named_parameters():
+        assert_close(p.grad, expected[name], atol=1e-5, rtol=1e-4, msg=lambda m: f"{name}: {m}")
+
+
+def test_double_precision_parity_leaves_no_doubt():
+    model, oracle = twins(**settings(16, 3, 4, 24))
+    ids, mask = batch(4, 9)
+    ours, theirs = model.double()(ids, mask), oracle.double()(ids, mask)
+    real = mask.bool()
+    assert_close(ours.last_hidden_state[real], theirs.last_hidden_state[real], atol=1e-12, rtol=1e-12)
+
+
+def test_parameter_count_of_base_and_large():
+    def count(**sizes):
+        with torch.device("meta"):
+            return sum(p.numel() for p in BertModel(BertConfig(**sizes)).parameters())
+
+    assert count() == 109_482_240
+    assert count(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16,
+                 intermediate_size=4096) == 335_141_888
+
+
+def test_fresh_weights_follow_the_release():
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(vocab_size=2000, hidden_size=128, num_hidden_layers=1,
+                                 num_attention_heads=2, intermediate_size=512))
+    for name, p in model.named_parameters():
+        if name.endswith("bias"):
+            assert not p.any(), name
+        elif "norm" in name:
+            assert (p == 1).all(), name
+        elif p.numel() > 10_000:
+            assert abs(p.std().item() - 0.02) < 0.001, name
+    assert not model.embedding.word_embedding.weight[0].any()
+
+
+# Properties ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_padding_and_neighbours_change_nothing(packed):
+    model = small()
+    ids, mask = batch(5, 12, seed=3)
+    h = model(ids, mask, packed=packed).last_hidden_state
+    wide, wide_mask = F.pad(ids, (0, 9), value=5), F.pad(mask, (0, 9))
+    assert_close(model(wide, wide_mask, packed=packed).last_hidden_state[:, :12][mask == 1], h[mask == 1])
+    for row in range(5):
+        n = int(mask[row].sum())
+        alone = model(ids[row:row + 1, :n], packed=packed).last_hidden_state[0]
+        assert_close(alone, h[row, :n])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_permuting_the_batch_permutes_the_output(packed):
+    model = small()
+    ids, mask = batch(6, 10)
+    order = torch.randperm(6)
+    a, b = model(ids, mask, packed=packed), model(ids[order], mask[order], packed=packed)
+    assert_close(a.last_hidden_state[order], b.last_hidden_state)
+    assert_close(a.pooler_output[order], b.pooler_output)
+
+
+def test_word_order_matters():
+    model = small()
+    ids = torch.tensor([[2, 5, 6, 7, 3]])
+    assert not torch.allclose(model(ids).pooler_output, model(ids[:, [0, 3, 1, 2, 4]]).pooler_output)
+
+
+def test_gradient_reaches_every_parameter():
+    model = small()
+    ids, mask = batch(3, 40)
+    model(ids, mask, packed=True).pooler_output.square().sum().backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None and p.grad.isfinite().all(), name
+        assert p.grad.any() or name.endswith("key.bias"), name  # softmax ignores a constant
+
+
+def test_layer_by_closed_form():
+    D = 4
+    config = BertConfig(hidden_size=D, num_attention_heads=1, intermediate_size=1)
+    layer = BertLayer(config).eval()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.zero_()
+        for norm in (layer.attention_layer_norm, layer.out_layer_norm):
+            norm.weight.fill_(1)
+        layer.interm_dense.weight[0, 0] = 1
+        layer.out_dense.weight[:, 0] = torch.tensor([1.0, -1, -1, 1])
+    a = 0.5 * (1 + math.erf(1 / math.sqrt(2)))
+    expected = torch.tensor([[[1 + a, -1 - a, 1 - a, -1 + a]]]) / math.sqrt(1 + a * a)
+    assert_close(layer(torch.tensor([[[1.0, -1, 1, -1]]])), expected)
+
+
+@pytest.mark.parametrize("rate, place", [("hidden_dropout_prob", "hidden"), ("attention_probs_dropout_prob", "map")])
+@pytest.mark.parametrize("packed", [False, True])
+def test_dropout_acts_in_training_only(rate, place, packed):
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = small(**{**off, rate: 0.5})
+    ids, mask = batch(3, 8)
+    assert_close(model(ids, mask, packed=packed), model(ids, mask, packed=packed))
+    model.train()
+    a, b = (model(ids, mask, packed=packed).last_hidden_state for _ in range(2))
+    assert not torch.allclose(a, b), place
+    still = small(**off).train()
+    assert_close(still(ids, mask, packed=packed), still(ids, mask, packed=packed))
+
+
+def test_packed_dropout_keeps_the_mean_of_a_layer():
+    """Inverted dropout: the expectation of a linear map of the embedding stays put."""
+    model = small(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.0).train()
+    drop = model.bert_layers[0].dropout
+    x = torch.ones(200_000)
+    assert abs(drop(x).mean().item() - 1) < 0.01
+
+
+# Packed equals padded ------------------------------------------------------------------------
+
+MASKS = {
+    "full": [[1, 1, 1, 1, 1]] * 3,
+    "lengths": [[1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0]],
+    "holes": [[1, 0, 1, 1, 0], [1, 1, 0, 0, 1], [1, 0, 0, 0, 1]],
+    "one": [[1, 1, 1, 0, 0]],
+    "single token": [[1]],
+    "two of one length, other places": [[1, 1, 0, 0], [1, 0, 0, 1], [1, 1, 1, 1]],
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_packed_equals_padded_in_values_and_gradients(name):
+    mask = torch.tensor(MASKS[name])
+    model = small().double()
+    ids = torch.randint(1, 97, mask.shape, generator=torch.Generator().manual_seed(1))
+    segments = ids % 2
+    real = mask.bool()
+    grads = []
+    outs = [model(ids, mask, True, segments, packed=p) for p in (False, True)]
+    for k, (a, b) in enumerate(zip(*(o.hidden_states for o in outs))):
+        assert_close(a[real], b[real], atol=1e-10, rtol=1e-10)
+        assert not b[~real].any()
+    assert_close(outs[0].pooler_output, outs[1].pooler_output)
+    target = torch.randn(*mask.shape, 16, dtype=torch.float64)
+    for out in outs:
+        model.zero_grad()
+        ((out.last_hidden_state * target)[real].sum() + out.pooler_output.sum()
+         + out.hidden_states[1][real].square().sum()).backward()
+        grads.append({k: p.grad.clone() for k, p in model.named_parameters()})
+    assert_close(grads[0], grads[1], atol=1e-10, rtol=1e-8)
+
+
+def test_packed_equals_padded_over_random_masks():
+    model = small()
+    for seed in range(25):
+        generator = torch.Generator().manual_seed(seed)
+        B, T = torch.randint(1, 9, (2,), generator=generator).tolist()
+        ids = torch.randint(0, 97, (B, T), generator=generator)
+        mask = torch.randint(0, 2, (B, T), generator=generator)
+        mask[:, 0] = 1
+        a, b = (model(ids, mask, packed=p).last_hidden_state for p in (False, True))
+        assert_close(a[mask == 1], b[mask == 1])
+
+
+def test_packed_under_bf16_is_roughly_the_same():
+    model = small(hidden_size=64, num_attention_heads=4, intermediate_size=128)
+    ids, mask = batch(6, 20)
+    exact = model(ids, mask).last_hidden_state
+    with torch.autocast("cpu", torch.bfloat16):
+        outs = [model(ids, mask, packed=p).last_hidden_state.float() for p in (False, True)]
+        loss = model(ids, mask, packed=True).pooler_output.float().square().sum()
+    loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    for out in outs:
+        cosine = F.cosine_similarity(out, exact, dim=-1)[mask == 1]
+        assert cosine.mean() > 0.999 and cosine.min() > 0.99
+    assert not outs[1][mask == 0].any()
+
+
+def test_bool_and_float_masks_mean_the_same():
+    model = small()
+    ids, mask = batch(3, 6)
+    for packed in (False, True):
+        a = model(ids, mask, packed=packed).last_hidden_state
+        for other in (mask.bool(), mask.float(), mask.to(torch.int32)):
+            assert_close(model(ids, other, packed=packed).last_hidden_state, a)
+
+
+def test_packing_round_trip_and_order():
+    packing = Packing(torch.tensor([[1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 1, 1], [1, 0, 1]]))
+    assert packing.groups == [(1, 1), (2, 2), (1, 3)]
+    assert packing.cells.tolist() == [6, 0, 1, 12, 14, 9, 10, 11]
+    assert packing.positions.tolist() == [0, 0, 1, 0, 2, 0, 1, 2]
+    x = torch.randn(5, 3, 2)
+    back = packing.unpack(packing.pack(x))
+    keep = torch.zeros(5, 3, dtype=torch.bool).flatten().index_fill(0, packing.cells, True).view(5, 3)
+    assert_close(back, x * keep[..., None])
+
+
+# Edges ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("B, T", [(1, 1), (1, 40), (4, 1), (1, 3)])
+def test_smallest_and_longest_batches(B, T, packed):
+    out = small()(torch.ones(B, T, dtype=torch.long), packed=packed)
+    assert out.last_hidden_state.shape == (B, T, 16) and out.pooler_output.shape == (B, 16)
+    assert out.hidden_states is None
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_token_too_many(packed):
+    with pytest.raises(ValueError, match="at most 40 tokens, got 41"):
+        small()(torch.ones(2, 41, dtype=torch.long), packed=packed)
+    base = small(max_position_embeddings=512)
+    base(torch.ones(1, 512, dtype=torch.long), packed=packed)
+    with pytest.raises(ValueError, match="at most 512 tokens, got 513"):
+        base(torch.ones(1, 513, dtype=torch.long), packed=packed)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("wrong", [97, -1])
+def test_id_beyond_the_vocabulary(wrong, packed):
+    ids = torch.tensor([[1, 2, wrong]])
+    with pytest.raises(ValueError, match=str(wrong)):
+        small()(ids, packed=packed)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_of_padding_only(packed):
+    model, (ids, mask) = small(), batch(4, 6)
+    full = model(ids, mask, packed=packed)
+    mask = mask.clone()
+    mask[[1, 3]] = 0
+    with pytest.raises(ValueError, match=r"only padding in rows \[1, 3\]"):
+        model(ids, mask, packed=packed)
+    out = model(ids, mask, output_hidden_states=True, packed=packed, allow_empty=True)
+    assert not out.pooler_output[[1, 3]].any()
+    assert out.last_hidden_state.isfinite().all()
+    assert_close(out.last_hidden_state[0], full.last_hidden_state[0])
+    assert_close(out.pooler_output[[0, 2]], full.pooler_output[[0, 2]])
+    out.pooler_output.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_nothing_but_padding_packed():
+    model = small()
+    ids = torch.ones(2, 3, dtype=torch.long)
+    out = model(ids, torch.zeros_like(ids), packed=True, allow_empty=True)
+    assert not out.last_hidden_state.any() and not out.pooler_output.any()
+
+
+def test_shapes_that_do_not_fit():
+    model = small()
+    ids, mask = batch(3, 6)
+    with pytest.raises(ValueError, match=r"\(3, 6\) and \(3, 5\)"):
+        model(ids, mask[:, :5])
+    with pytest.raises(ValueError, match=r"\(6,\)"):
+        model(ids[0])
+
+
+# Config --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("field, value, message", [
+    ("hidden_size", 10, "num_attention_heads to divide hidden_size 10, got 4"),
+    ("num_attention_heads", 3, "divide hidden_size 16, got 3"),
+    ("hidden_size", 0, "hidden_size a whole number >= 1, got 0"),
+    ("num_hidden_layers", 0, "num_hidden_layers a whole number >= 1, got 0"),
+    ("num_attention_heads", -1, "num_attention_heads a whole number >= 1, got -1"),
+    ("vocab_size", 2.5, "vocab_size a whole number >= 1, got 2.5"),
+    ("intermediate_size", "24", "intermediate_size a whole number >= 1, got '24'"),
+    ("hidden_dropout_prob", 1.0, r"hidden_dropout_prob a number in \[0, 1\), got 1.0"),
+    ("attention_probs_dropout_prob", -0.1, "attention_probs_dropout_prob .* got -0.1"),
+    ("layer_norm_eps", float("nan"), "layer_norm_eps .* got nan"),
+    ("pad_token_id", 97, "pad_token_id below 97, got 97"),
+    ("pad_token_id", -1, "pad_token_id a whole number >= 0, got -1")])
+def test_impossible_sizes(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        BertConfig(**{**dict(vocab_size=97, hidden_size=16, num_attention_heads=4), field: value})
+
+
+def test_config_is_frozen_and_hashable():
+    config = BertConfig()
+    with pytest.raises(AttributeError):
+        config.hidden_size = 3
+    assert hash(config) == hash(BertConfig()) and config != BertConfig(vocab_size=5)
+
+
+def test_config_round_trip_and_extras(tmp_path):
+    config, file = BertConfig(**SMALL, hidden_dropout_prob=0.25), tmp_path / "config.json"
+    file.write_text(config.to_json(), encoding="utf-8")
+    assert BertConfig.from_json(file) == config
+    raw = {**json.loads(config.to_json()), "use_cache": True, "id2label": {"0": "x"}, "pad_token_id": None}
+    file.write_text(json.dumps(raw), encoding="utf-8")
+    assert BertConfig.from_json(file) == config
+    theirs = transformers.BertConfig.from_pretrained(tmp_path)
+    for key, value in json.loads(config.to_json()).items():
+        if key in SMALL:
+            assert getattr(theirs, key) == value
+    assert theirs.hidden_dropout_prob == 0.25
+
+
+@pytest.mark.parametrize("key, value", [
+    ("hidden_act", "gelu_new"), ("position_embedding_type", "relative_key"), ("model_type", "roberta"),
+    ("is_decoder", True), ("add_cross_attention", True)])
+def test_unsupported_architecture(tmp_path, key, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(BertConfig().to_json()), key: value}))
+    with pytest.raises(ValueError, match=f"config.json: expected {key} .*got {value!r}"):
+        BertConfig.from_json(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"3"])
+def test_broken_config(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ValueError, match="config.json"):
+        BertConfig.from_json(tmp_path / "config.json")
+    with pytest.raises(ValueError, match="missing.json"):
+        BertConfig.from_json(tmp_path / "missing.json")
+
+
+# Names ---------------------------------------------------------------------------------------
+
+def test_names_are_a_bijection_with_every_key_of_transformers():
+    with torch.device("meta"):
+        model = BertModel(BertConfig())
+        oracle = transformers.BertModel(transformers.BertConfig())
+    ours, theirs = set(model.state_dict()), {k for k in oracle.state_dict() if "_ids" not in k}
+    assert {hugging_face_name(k) for k in ours} == theirs
+    assert {minbert_name(k) for k in theirs} == ours
+    assert len(ours) == len(theirs) == 5 + 12 * 16 + 2
+    assert all(minbert_name(hugging_face_name(k)) == k for k in ours)
+    assert all(minbert_name("bert." + k) == minbert_name(k) for k in theirs)
+
+
+def test_old_and_foreign_names():
+    assert minbert_name("bert.embeddings.LayerNorm.gamma") == "embedding.embed_layer_norm.weight"
+    assert minbert_name("encoder.layer.10.output.LayerNorm.beta") == "bert_layers.10.out_layer_norm.bias"
+    for skipped in ("embeddings.position_ids", "bert.embeddings.position_ids", "cls.predictions.bias",
+                    "cls.seq_relationship.weight", "classifier.weight", "qa_outputs.bias"):
+        assert minbert_name(skipped) is None
+    for wrong in ("encoder.layer.0.output.dense.gamma", "xencoder.layer.0.output.dense.weight", "",
+                  "encoder.layer.0.output.dense.weight.x", "encoder.layer.01.output.dense.weight",
+                  "embeddings.word_embeddings", "bert.bert.pooler.dense.bias", "roberta.pooler.dense.bias"):
+        with pytest.raises(ValueError):
+            minbert_name(wrong)
+    with pytest.raises(ValueError, match="pooler"):
+        hugging_face_name("pooler.dense.weight")
+
+
+# Loading and saving --------------------------------------------------------------------------
+
+@pytest.fixture
+def saved(tmp_path):
+    model = small()
+    model.save_pretrained(tmp_path / "model")
+    return model, tmp_path / "model"
+
+
+def same(a: BertModel, b: BertModel):
+    assert a.config == b.config
+    assert_close(a.state_dict(), b.state_dict(), atol=0, rtol=0)
+
+
+def test_saved_model_loads_here_and_in_transformers(saved):
+    model, folder = saved
+    assert sorted(f.name for f in folder.iterdir()) == ["config.json", "model.safetensors"]
+    again = BertModel.from_pretrained(folder)
+    same(model, again)
+    assert not again.training and all(p.requires_grad for p in again.parameters())
+    assert not any(t.is_meta for t in [*again.parameters(), *again.buffers()])
+    ids, mask = batch(4, 11)
+    oracle = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    theirs, ours = oracle(ids, mask), again(ids, mask)
+    real = mask.bool()
+    assert type(oracle).__name__ == "BertModel"
+    assert_close(ours.last_hidden_state[real], theirs.last_hidden_state[real], atol=1e-5, rtol=1e-5)
+    assert_close(ours.pooler_output, theirs.pooler_output, atol=1e-5, rtol=1e-5)
+
+
+def test_a_loaded_model_does_not_hold_on_to_its_file(saved):
+    model, folder = saved
+    again = BertModel.from_pretrained(folder)
+    file = folder / "model.safetensors"
+    file.write_bytes(bytes(file.stat().st_size))
+    same(model, again)
+    with torch.no_grad():
+        again.pooler_dense.weight.add_(1)
+
+
+def test_transformers_saves_what_we_load(tmp_path):
+    _, oracle = twins(**settings())
+    oracle.save_pretrained(tmp_path / "whole")
+    oracle.save_pretrained(tmp_path / "shards", max_shard_size="5KB")
+    assert (tmp_path / "shards" / "model.safetensors.index.json").exists()
+    a, b = (BertModel.from_pretrained(tmp_path / name) for name in ("whole", "shards"))
+    same(a, b)
+    ids, mask = batch(3, 6)
+    assert_close(a(ids, mask).pooler_output, oracle(ids, mask).pooler_output, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [transformers.BertForPreTraining, transformers.BertForSequenceClassification])
+def test_checkpoints_with_a_task_head(tmp_path, make):
+    oracle = make(transformers.BertConfig(**settings())).eval()
+    oracle.save_pretrained(tmp_path)
+    model = BertModel.from_pretrained(tmp_path)
+    ids, mask = batch(3, 6)
+    assert_close(model(ids, mask).pooler_output, oracle.bert(ids, mask).pooler_output, atol=1e-5, rtol=1e-5)
+
+
+def test_missing_pooler_is_drawn_and_announced(tmp_path):
+    oracle = transformers.BertForMaskedLM(transformers.BertConfig(**settings(64))).eval()
+    oracle.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="no pooler"):
+        model = BertModel.from_pretrained(tmp_path)
+    ids, mask = batch(3, 6)
+    theirs = oracle.bert(ids, mask).last_hidden_state
+    assert_close(model(ids, mask).last_hidden_state[mask == 1], theirs[mask == 1], atol=1e-5, rtol=1e-5)
+    assert abs(model.pooler_dense.weight.std().item() - 0.02) < 0.002
+    assert not model.pooler_dense.bias.any()
+
+
+def test_pickled_weights_and_old_names(saved):
+    model, folder = saved
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    old = {"bert." + k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v
+           for k, v in tensors.items()}
+    old["bert.embeddings.position_ids"] = torch.arange(40)[None]
+    old["cls.seq_relationship.bias"] = torch.zeros(2)
+    torch.save(old, folder / "pytorch_model.bin")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(model, BertModel.from_pretrained(folder))
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("this code must not run",))
+
+
+def test_pickles_cannot_run_code(saved, capsys):
+    _, folder = saved
+    (folder / "model.safetensors").unlink()
+    torch.save({"x": Evil()}, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="pytorch_model.bin"):
+        BertModel.from_pretrained(folder)
+    assert "must not run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_on_disk_is_float32_in_memory(saved, dtype):
+    model, folder = saved
+    model.save_pretrained(folder, dtype=dtype)
+    assert {t.dtype for t in load_tensors(folder).values()} == {dtype}
+    again = BertModel.from_pretrained(folder)
+    assert {p.dtype for p in again.parameters()} == {torch.float32}
+    for a, b in zip(model.parameters(), again.parameters()):
+        assert_close(a.to(dtype).float(), b, atol=0, rtol=0)
+    assert next(model.parameters()).dtype == torch.float32
+
+
+def rewrite(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+POINT = "encoder.layer.1.output.dense.weight"
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda t: t.pop(POINT), "expected tensors .*" + POINT),
+    (lambda t: t.pop("pooler.dense.bias"), "pooler.dense.bias"),
+    (lambda t: t.update({POINT: torch.zeros(16, 23)}), POINT + r".*\(16, 24\).*\(16, 23\)"),
+    (lambda t: t.update({POINT: torch.zeros(24, 16)}), POINT + r".*\(16, 24\).*\(24, 16\)"),
+    (lambda t: t.update({POINT: torch.zeros(16, 24, dtype=torch.int8)}), POINT + ".*float.*int8"),
+    (lambda t: t.update({"encoder.layer.2.output.dense.bias": torch.zeros(16)}), "encoder.layer.2"),
+    (lambda t: t.update({"something.else": torch.zeros(1)}), "something.else"),
+    (lambda t: t.update({"bert." + POINT: torch.zeros(16, 24)}), "output.dense.weight.*twice"),
+], ids=["missing", "half a pooler", "shape", "transposed", "integers", "extra layer", "foreign", "twice"])
+def test_checkpoint_that_does_not_fit(saved, change, message):
+    _, folder = saved
+    rewrite(folder, change)
+    with pytest.raises(ValueError, match=message):
+        BertModel.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 300, 0.5, 0.999])
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_file_cut_short(saved, name, keep):
+    model, folder = saved
+    if name.endswith(".bin"):
+        (folder / "model.safetensors").unlink()
+        torch.save({hugging_face_name(k): v for k, v in model.state_dict().items()}, folder / name)
+    data = (folder / name).read_bytes()
+    (folder / name).write_bytes(data[:int(len(data) * keep) if isinstance(keep, float) else keep])
+    with pytest.raises(ValueError, match=name):
+        BertModel.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"x": 3}, torch.zeros(3)], ids=str)
+def test_pickle_of_something_else(saved, content):
+    _, folder = saved
+    (folder / "model.safetensors").unlink()
+    torch.save(content, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="pytorch_model.bin"):
+        BertModel.from_pretrained(folder)
+
+
+def test_missing_files(saved):
+    _, folder = saved
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="model.safetensors or pytorch_model.bin"):
+        BertModel.from_pretrained(folder)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    with pytest.raises(ValueError, match="model-1.safetensors"):
+        BertModel.from_pretrained(folder)
+    for broken in ("{", "{}", "[]"):
+        (folder / "model.safetensors.index.json").write_text(broken)
+        with pytest.raises(ValueError, match="index.json"):
+            BertModel.from_pretrained(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match="config.json"):
+        BertModel.from_pretrained(folder)
+
+
+def test_unknown_name_without_network(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match="no-such-owner/no-such-model"):
+        BertModel.from_pretrained("no-such-owner/no-such-model")
+
+
+def test_a_failed_save_leaves_the_old_files(saved, monkeypatch):
+    model, folder = saved
+    before = {f.name: f.read_bytes() for f in folder.iterdir()}
+
+    def half(tensors, file, metadata):
+        file.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("safetensors.torch.save_file", half)
+    with pytest.raises(OSError, match="disk full"):
+        small(seed=5).save_pretrained(folder)
+    assert {f.name: f.read_bytes() for f in folder.iterdir()} == before
+    same(model, BertModel.from_pretrained(folder))
+
+
+def test_saving_over_an_older_model_and_into_a_file(saved, tmp_path):
+    model, folder = saved
+    other = small(seed=9, num_hidden_layers=3)
+    other.save_pretrained(folder)
+    same(other, BertModel.from_pretrained(folder))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="expected a folder"):
+        model.save_pretrained(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_embedded_model_loads_and_matches_transformers(tmp_path):
+    model = BertModel.from_pretrained()
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    model.save_pretrained(tmp_path)
+    oracle = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    ids, mask = batch(4, 30, vocab=model.config.vocab_size)
+    with torch.no_grad():
+        for packed in (False, True):
+            a, b = model(ids, mask, packed=packed), oracle(ids, mask)
+            real = mask.bool()
+            assert_close(a.last_hidden_state[real], b.last_hidden_state[real], atol=1e-5, rtol=1e-5)
+
+
+# Imports -------------------------------------------------------------------------------------
+
+def test_import_brings_nothing_heavy():
+    """What costs time at import: the list is checked, the clock is not."""
+    code = ("import torch, sys; before = set(sys.modules); import minbert.encoder; "
+            "print(*{m.split('.')[0] for m in set(sys.modules) - before})")
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    heavy = {"transformers", "matplotlib", "scipy", "sklearn", "datasets", "accelerate", "huggingface_hub",
+             "tokenizers", "safetensors", "pandas", "seaborn", "fastcore", "IPython"}
+    assert "minbert" in found and not heavy & set(found)
