@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# %% ../nbs/02_attention.ipynb #18840bdc
-MASK_VALUE = -1e4  # BERT release and CS224N; finite also in fp16, so an all-padding row stays free of NaN
+# %% ../nbs/02_attention.ipynb #a73e0fd4
+MASK_VALUE = -1e4  # BERT release and CS224N; finite in fp16 too, so no row can become NaN
 
 
 def padding_bias(
     attention_mask: Tensor,  # (B, T) int or bool, 1 = real token, 0 = padding
-    key: Tensor,             # (B, H, T, K) float; gives the expected B and T, the dtype and the device
+    key: Tensor,             # (B, H, T, K) float; gives the expected B and T, and the dtype
 ) -> Tensor:                 # (B, 1, 1, T) in key's dtype: 0 at real tokens, MASK_VALUE at padding
     """Turn a padding mask into a number to add to the scores of each key.
 
@@ -28,8 +28,8 @@ def padding_bias(
     """
     expected = (key.shape[0], key.shape[-2])
     if attention_mask.shape != expected or key.dim() != 4:
-        raise ValueError(f"expected keys (B, H, T, K) and a mask (B, T), got keys {tuple(key.shape)} "
-                         f"and a mask {tuple(attention_mask.shape)}")
+        raise ValueError(f"expected keys (B, H, T, K) and a mask (B, T), got keys "
+                         f"{tuple(key.shape)} and a mask {tuple(attention_mask.shape)}")
     real = attention_mask.to(key)  # dtype and device of the keys
     return ((1 - real) * MASK_VALUE)[:, None, None, :]  # (B, T) -> (B, 1, 1, T)
 
@@ -50,14 +50,14 @@ def attention_maps(
         scores = scores + padding_bias(mask, key)  # the same for all heads and all rows
     return scores.softmax(dim=-1)
 
-# %% ../nbs/02_attention.ipynb #b410ca34
+# %% ../nbs/02_attention.ipynb #0b7226ae
 def scaled_dot_product_attention(
     query: Tensor,               # (B, H, T, K) float
     key: Tensor,                 # (B, H, T, K) float
     value: Tensor,               # (B, H, T, K) float, what each token tells
     mask: Tensor | None = None,  # (B, T) int or bool, 1 = real token; None: all are real
     dropout_p: float = 0.0,      # share of the map set to 0, always applied: pass 0 when evaluating
-) -> Tensor:                     # (B, H, T, K), row i is a mean of the values, weighted by map row i
+) -> Tensor:                     # (B, H, T, K), row i: mean of the values, weighted by map row i
     """Mix the values by how well their keys answer each query.
 
     O = dropout(softmax(Q K^T / sqrt(K) + bias)) V
@@ -66,7 +66,8 @@ def scaled_dot_product_attention(
     Raises ValueError if query and key differ in width, or the mask is not (B, T).
     """
     if query.shape[-1] != key.shape[-1]:
-        raise ValueError(f"expected queries as wide as keys, got {query.shape[-1]} and {key.shape[-1]}")
+        raise ValueError(f"expected queries as wide as keys, "
+                         f"got {query.shape[-1]} and {key.shape[-1]}")
     bias = None if mask is None else padding_bias(mask, key)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout_p)
 
@@ -90,7 +91,7 @@ def merge_heads(
     """Undo `split_heads`."""
     return x.transpose(-3, -2).flatten(-2)
 
-# %% ../nbs/02_attention.ipynb #c206b571
+# %% ../nbs/02_attention.ipynb #6c8a0947
 class SelfAttention(nn.Module):
     """Let every token read its sentence through H heads.
 
@@ -157,4 +158,5 @@ class SelfAttention(nn.Module):
     ) -> Tensor:                               # (B, H, T, T), rows sum to 1, without dropout
         """Compute the attention maps behind `forward`, for drawing."""
         query, key, _ = self.project(hidden_states)
-        return attention_maps(split_heads(query, self.heads), split_heads(key, self.heads), attention_mask)
+        query, key = split_heads(query, self.heads), split_heads(key, self.heads)  # (B, H, T, K)
+        return attention_maps(query, key, attention_mask)
