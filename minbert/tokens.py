@@ -15,7 +15,7 @@ from typing import Iterator, NamedTuple
 import torch
 from torch import Tensor
 
-# %% ../nbs/01_tokens.ipynb #43a0c62b
+# %% ../nbs/01_tokens.ipynb #e6f59a24
 WANTED_FILES = ["*.json", "vocab.txt", "*.safetensors", "1_Pooling/*"]  # of a model on the hub
 
 
@@ -29,7 +29,7 @@ def resolve_folder(
     """
     if name_or_folder is None:
         return Path(str(files("minbert") / "assets" / "model"))
-    if Path(name_or_folder).is_dir():
+    if str(name_or_folder) and Path(name_or_folder).is_dir():  # Path("") is the current folder
         return Path(name_or_folder)
     from huggingface_hub import snapshot_download
 
