@@ -19,18 +19,6 @@ from .saving import (load_module, read_json, read_modules, replacing, save_modul
                             write_modules)
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches
 
-# %% ../nbs/05_sentence.ipynb #40268de2
-POOLINGS = {  # name -> the hidden states it reads: 0 is the embedding, k the output of layer k
-    "cls": (-1,),
-    "pooler": (),
-    "mean": (-1,),
-    "last2avg": (-1, -2),
-    "first_last_avg": (1, -1),
-    "emb_last_avg": (0, -1),
-    "max": (-1,),
-    "mean_padded": (-1,),
-}
-
 # %% ../nbs/05_sentence.ipynb #d0b903c9
 def check_finite(
     tensor: Tensor,  # any shape, float
@@ -64,6 +52,18 @@ def masked_mean(
     kept = hidden_states.masked_fill(attention_mask[..., None] == 0, 0)  # (B, T, D)
     count = attention_mask.sum(1, keepdim=True).clamp(min=1)             # (B, 1)
     return (kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)     # (B, D)
+
+# %% ../nbs/05_sentence.ipynb #40268de2
+POOLINGS = {  # name -> the hidden states it reads: 0 is the embedding, k the output of layer k
+    "cls": (-1,),
+    "pooler": (),
+    "mean": (-1,),
+    "last2avg": (-1, -2),
+    "first_last_avg": (1, -1),
+    "emb_last_avg": (0, -1),
+    "max": (-1,),
+    "mean_padded": (-1,),
+}
 
 # %% ../nbs/05_sentence.ipynb #8c7848b7
 def _check_pool(hidden_states, attention_mask, how, pooler_output):
@@ -164,7 +164,7 @@ def _evaluating(module):
         for part, training in modes:
             part.training = training
 
-# %% ../nbs/05_sentence.ipynb #0113534c
+# %% ../nbs/05_sentence.ipynb #51fabac4
 class SentenceEncoder(nn.Module):
     """A model, its tokenizer, a pooling, and perhaps a map: text in, one vector a sentence out."""
 
@@ -255,16 +255,16 @@ class SentenceEncoder(nn.Module):
         with tqdm(total=total, unit="sentence", disable=not progress) as bar:
             supply, start = iter(sentences), 0
             while texts := list(islice(supply, window)):
-                _check_sentences(texts, start)
-                yield self._encode_window(texts, batch_tokens, precision, bar)
+                yield self._encode_window(_check_sentences(texts, start), batch_tokens, precision, bar)
                 start += len(texts)
 
     @torch.no_grad()
     def _encode_window(self, texts, batch_tokens, precision, bar):
         ids = encode_ids(self.tokenizer, texts, self.max_length)
+        budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
         vectors = torch.empty(len(texts), self.width)
         with _evaluating(self), _precision(self.device, precision):
-            for positions, batch in token_batches(ids, batch_tokens, self.model.config.pad_token_id):
+            for positions, batch in token_batches(ids, budget, self.model.config.pad_token_id):
                 vectors[positions] = self.embed(batch).float().cpu()
                 bar.update(len(positions))
         return vectors
@@ -311,7 +311,7 @@ class SentenceEncoder(nn.Module):
             write_json(draft / "minbert_sentence.json", {
                 "pooling": self.pooling, "max_length": self.max_length, "transform": bool(extra)})
 
-# %% ../nbs/05_sentence.ipynb #ee88b692
+# %% ../nbs/05_sentence.ipynb #38921d1b
 def _check_sentences(sentences, start=0):
     """Return a list of str; `start` counts the sentences before this window."""
     if isinstance(sentences, (str, bytes)):
@@ -320,6 +320,8 @@ def _check_sentences(sentences, start=0):
     for i, text in enumerate(sentences):
         if not isinstance(text, str):
             raise ValueError(f"expected str for sentence {start + i}, got {type(text).__name__}")
+        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+            raise ValueError(f"expected valid Unicode for sentence {start + i}, got {text!r}")
     return sentences
 
 
