@@ -60,7 +60,7 @@ def replacing(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
-# %% ../nbs/04b_saving.ipynb #88963bd8
+# %% ../nbs/04b_saving.ipynb #9a091ed5
 def save_module(
     module: nn.Module,   # of a class defined in minbert
     folder: str | Path,  # gets config.json and model.safetensors
@@ -94,7 +94,8 @@ def load_module(
     try:
         module.load_state_dict(load_file(str(Path(folder) / "model.safetensors")))
     except Exception as error:  # safetensors and torch each have their own kinds
-        raise ValueError(f"expected the tensors of {config['class']} in {folder}: {error}") from error
+        name = config["class"]
+        raise ValueError(f"expected the tensors of {name} in {folder}: {error}") from error
     return module.eval()
 
 
@@ -104,11 +105,12 @@ def _module_class(name):
     if re.fullmatch(r"minbert\.\w+", module):
         with suppress(ImportError):
             found = getattr(import_module(module), cls, None)
-            if isinstance(found, type) and issubclass(found, nn.Module) and found.__module__ == module:
+            is_ours = getattr(found, "__module__", None) == module
+            if is_ours and isinstance(found, type) and issubclass(found, nn.Module):
                 return found
     raise ValueError(f"expected a class defined in minbert, got {name!r}")
 
-# %% ../nbs/04b_saving.ipynb #c3d820c4
+# %% ../nbs/04b_saving.ipynb #20b29a5d
 def write_modules(
     folder: str | Path,            # holds the saved transformer already
     model: nn.Module,              # its `BertModel`
@@ -143,10 +145,11 @@ def write_modules(
 
 
 def _write_pooling(folder, model, pooling):
-    mode = {"cls": "cls_token", "pooler": "cls_token", "max": "max_tokens"}.get(pooling, "mean_tokens")
-    modes = ("cls_token", "mean_tokens", "max_tokens")
+    modes = {"cls": "cls_token", "pooler": "cls_token", "max": "max_tokens"}
+    mode = modes.get(pooling, "mean_tokens")
     write_json(folder / "config.json", {"word_embedding_dimension": model.config.hidden_size}
-               | {f"pooling_mode_{name}": name == mode for name in modes})
+               | {f"pooling_mode_{name}": name == mode
+                  for name in ("cls_token", "mean_tokens", "max_tokens")})
 
 
 def _write_layer_average(folder, model, layers):
@@ -172,7 +175,7 @@ def _write_pooler(folder, model):
              for key, x in model.pooler_dense.state_dict().items()}
     save_file(state, str(folder / "model.safetensors"))
 
-# %% ../nbs/04b_saving.ipynb #ba034ba5
+# %% ../nbs/04b_saving.ipynb #b8c34952
 def read_modules(
     folder: str | Path,         # with a modules.json
     pooling: str | None = None, # the reader's own choice; then other steps do not matter
@@ -190,11 +193,11 @@ def read_modules(
         kind = step["type"].rpartition(".")[-1]
         if kind == "Pooling":
             config = read_json(folder / step["path"] / "config.json")
-            modes = [key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+            modes = [re.sub("_tokens?$", "", key.removeprefix("pooling_mode_"))
                      for key, on in config.items() if key.startswith("pooling_mode_") and on]
             pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
         elif kind not in ("Transformer", "Normalize"):
-            raise ValueError(f"expected Transformer, Pooling, Normalize in {folder / 'modules.json'}, "
+            raise ValueError(f"expected Transformer, Pooling, Normalize in {folder}/modules.json, "
                              f"got {kind}: name a pooling yourself to leave it out")
     if not isinstance(pooling, str):
         raise ValueError(f"expected one pooling in {folder / 'modules.json'}, got {pooling!r}")

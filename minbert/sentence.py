@@ -164,7 +164,7 @@ def _evaluating(module):
         for part, training in modes:
             part.training = training
 
-# %% ../nbs/05_sentence.ipynb #51fabac4
+# %% ../nbs/05_sentence.ipynb #e9565f08
 class SentenceEncoder(nn.Module):
     """A model, its tokenizer, a pooling, and perhaps a map: text in, one vector a sentence out."""
 
@@ -251,11 +251,14 @@ class SentenceEncoder(nn.Module):
         """
         from tqdm.auto import tqdm
 
+        if isinstance(sentences, (str, bytes)):
+            _check_sentences(sentences)  # its letters are no sentences
         total = len(sentences) if hasattr(sentences, "__len__") else None
         with tqdm(total=total, unit="sentence", disable=not progress) as bar:
             supply, start = iter(sentences), 0
             while texts := list(islice(supply, window)):
-                yield self._encode_window(_check_sentences(texts, start), batch_tokens, precision, bar)
+                _check_sentences(texts, start)
+                yield self._encode_window(texts, batch_tokens, precision, bar)
                 start += len(texts)
 
     @torch.no_grad()
@@ -304,10 +307,12 @@ class SentenceEncoder(nn.Module):
             self.tokenizer.save_pretrained(draft)
             extra = []
             if self.transform is not None:
-                unit_length = isinstance(self.transform, UnitLength)
-                extra = [("Normalize" if unit_length else "minbert.saving.TransformModule", "3_Transform")]
+                known = isinstance(self.transform, UnitLength)
+                kind = "Normalize" if known else "minbert.saving.TransformModule"
                 save_module(self.transform, draft / "3_Transform")
-            write_modules(draft, self.model, self.pooling, POOLINGS[self.pooling], self.max_length, extra)
+                extra = [(kind, "3_Transform")]
+            write_modules(draft, self.model, self.pooling, POOLINGS[self.pooling],
+                          self.max_length, extra)
             write_json(draft / "minbert_sentence.json", {
                 "pooling": self.pooling, "max_length": self.max_length, "transform": bool(extra)})
 

@@ -1,0 +1,125 @@
+"""Chapter 04b: files that cannot run code, saves that are whole or absent, folders in sentence-transformers' layout."""
+import json
+import os
+
+import pytest
+import torch
+from torch import nn
+
+import minbert.saving
+from minbert.attention import SelfAttention
+from minbert.encoder import BertConfig, BertModel
+from minbert.saving import load_module, read_json, read_modules, replacing, save_module, write_json, write_modules
+
+
+def files(folder):
+    return {str(f.relative_to(folder)): f.read_text() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_json_round_trip_and_errors(tmp_path):
+    values = {"a": [1, 2.5, None], "ü": "你好"}
+    write_json(tmp_path / "deep" / "er" / "x.json", values)
+    assert read_json(tmp_path / "deep" / "er" / "x.json") == values
+    for name, data in {"cut.json": b'{"a": [1,', "latin.json": b'"\xe9"', "empty.json": b""}.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=name):
+            read_json(tmp_path / name)
+    for name in ("missing.json", "deep"):
+        with pytest.raises(ValueError, match=name):
+            read_json(tmp_path / name)
+
+
+def test_replacing_is_all_or_nothing(tmp_path):
+    target = tmp_path / "new" / "run"
+    with replacing(target) as draft:
+        (draft / "a").write_text("1")
+        (draft / "sub").mkdir()
+        (draft / "sub" / "b").write_text("1")
+        assert files(target).keys() & {"a", "sub/b"} == set()  # nothing shows yet
+    (target / "mine").write_text("kept")
+    assert files(target) == {"a": "1", "sub/b": "1", "mine": "kept"}
+    for error in (RuntimeError, KeyboardInterrupt):
+        with pytest.raises(error), replacing(target) as draft:
+            (draft / "a").write_text("2")
+            raise error
+        assert files(target) == {"a": "1", "sub/b": "1", "mine": "kept"}
+    with replacing(str(target)) as draft:
+        (draft / "sub").mkdir()
+        (draft / "sub" / "b").write_text("2")
+    assert files(target) == {"a": "1", "sub/b": "2", "mine": "kept"}
+    assert sorted(os.listdir(target)) == ["a", "mine", "sub"]
+
+
+def test_modules_come_back_with_every_number(tmp_path):
+    attention = SelfAttention(8, 2, dropout=0.0)
+    attention.init_kwargs = lambda: {"hidden_size": 8, "num_attention_heads": 2, "dropout": 0.0}
+    save_module(attention, tmp_path / "x")
+    again = load_module(tmp_path / "x")
+    assert type(again) is SelfAttention and not again.training
+    assert attention.state_dict().keys() == again.state_dict().keys()
+    assert all(torch.equal(v, again.state_dict()[k]) for k, v in attention.state_dict().items())
+    assert sorted(os.listdir(tmp_path / "x")) == ["config.json", "model.safetensors"]
+
+
+def test_tensors_that_share_or_stride_are_saved(tmp_path):
+    attention = SelfAttention(8, 2)
+    attention.init_kwargs = lambda: {"hidden_size": 8, "num_attention_heads": 2}
+    attention.key.weight = attention.query.weight
+    attention.value.weight = nn.Parameter(torch.randn(8, 8).t())
+    save_module(attention, tmp_path)
+    assert torch.equal(load_module(tmp_path).value.weight, attention.value.weight)
+
+
+@pytest.mark.parametrize("path", ["os.system", "torch.nn.modules.linear.Linear", "minbert.saving.os", "minbert.saving.nn", "minbert.saving.nn.Linear",
+                                  "minbert.saving.replacing", "minbert..Linear", "minbert.saving", "saving.TransformModule", "", "minbert.no.Thing",
+                                  "minbert_evil.Thing", "minbert.saving.BertModel", "__main__.X"])
+def test_only_classes_that_minbert_defines_are_built(tmp_path, path, monkeypatch):
+    monkeypatch.setattr(minbert.saving, "BertModel", BertModel, raising=False)  # imported there is not defined there
+    write_json(tmp_path / "config.json", {"class": path, "init_kwargs": {}})
+    with pytest.raises(ValueError, match="defined in minbert"):
+        load_module(tmp_path)
+
+
+def test_broken_modules(tmp_path):
+    with pytest.raises(ValueError, match="got 'torch.nn"):
+        save_module(nn.Linear(2, 2), tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+    attention = SelfAttention(8, 2)
+    attention.init_kwargs = lambda: {"hidden_size": 8, "num_attention_heads": 2}
+    save_module(attention, tmp_path)
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    for cut in (0, 4, 60, len(whole) - 1):
+        (tmp_path / "model.safetensors").write_bytes(whole[:cut])
+        with pytest.raises(ValueError, match="SelfAttention"):
+            load_module(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(whole)
+    config = read_json(tmp_path / "config.json")
+    write_json(tmp_path / "config.json", config | {"init_kwargs": {"hidden_size": 4, "num_attention_heads": 2}})
+    with pytest.raises(ValueError, match="shape"):
+        load_module(tmp_path)
+
+
+@pytest.mark.parametrize("pooling, layers, kinds", [
+    ("cls", (-1,), ["Transformer", "Pooling"]), ("mean", (-1,), ["Transformer", "Pooling"]), ("max", (-1,), ["Transformer", "Pooling"]),
+    ("pooler", (), ["Transformer", "Pooling", "Dense"]), ("last2avg", (-1, -2), ["Transformer", "WeightedLayerPooling", "Pooling"]),
+    ("emb_last_avg", (0, -1), ["Transformer", "WeightedLayerPooling", "Pooling"]), ("mean_padded", (-1,), ["Transformer", "mean_padded"]),
+])
+def test_steps(tmp_path, pooling, layers, kinds):
+    from safetensors.torch import load_file
+
+    model = BertModel(BertConfig(vocab_size=9, hidden_size=4, num_hidden_layers=3, num_attention_heads=1, intermediate_size=4))
+    write_json(tmp_path / "config.json", {"hidden_size": 4})
+    write_modules(tmp_path, model, pooling, layers, 77, [("Normalize", "9_N")])
+    steps = json.loads((tmp_path / "modules.json").read_text())
+    assert [s["type"].rpartition(".")[-1] for s in steps] == [*kinds, "Normalize"]
+    assert [s["idx"] for s in steps] == list(range(len(steps)))
+    assert read_json(tmp_path / "config.json").get("output_hidden_states", False) == (len(layers) == 2)
+    if len(layers) == 2:
+        weights = load_file(str(tmp_path / "1_WeightedLayerPooling" / "model.safetensors"))["layer_weights"]
+        assert weights.nonzero().flatten().tolist() == sorted(layer % 4 for layer in layers)
+    if len(kinds) == 2 and pooling != "mean_padded":
+        assert read_modules(tmp_path) == (pooling, 77)
+    else:
+        with pytest.raises(ValueError):
+            read_modules(tmp_path)
+        assert read_modules(tmp_path, "mean") == ("mean", 77)
