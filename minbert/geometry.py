@@ -49,7 +49,7 @@ def mean_cosine(
     total = sum(F.normalize(chunk.double(), dim=1, eps=0).sum(0) for chunk in x.split(8192))
     return ((total @ total - len(x)) / (len(x) * (len(x) - 1))).item()
 
-# %% ../nbs/08c_geometry.ipynb #d0bd68ce
+# %% ../nbs/08c_geometry.ipynb #ed9139b8
 def alignment(
     u: Tensor,   # (N, D) float
     v: Tensor,   # (N, D) float, row i means the same as row i of `u`
@@ -88,14 +88,14 @@ def uniformity(
     if len(x) < 2:
         return undefined("uniformity", f"{len(x)} vectors")
     u = F.normalize(x if x.dtype == torch.float64 else x.float(), dim=1, eps=0)
-    sums = [_block(u[i : i + chunk], u[i:], t) for i in range(0, len(u), chunk)]
+    sums = [_log_sum(u[i : i + chunk], u[i:], t) for i in range(0, len(u) - 1, chunk)]
     return (torch.stack(sums).logsumexp(0) - math.log(len(u) * (len(u) - 1) / 2)).item()
 
 
-def _block(rows: Tensor, rest: Tensor, t: float) -> Tensor:
-    exponent = (rows @ rest.T).clamp_(max=1).sub_(1).mul_(2 * t)  # (b, M) = -t |u_i - u_j|^2
-    b = len(rows)
-    lower = torch.ones(b, b, dtype=torch.bool, device=rows.device).tril()
-    exponent[:, :b].masked_fill_(lower, -math.inf)                # itself, and pairs seen before
-    return exponent.double().logsumexp((0, 1)) if b > 1 or len(rest) > 1 else \
-        exponent.new_tensor(-math.inf, dtype=torch.float64)
+def _log_sum(rows: Tensor, rest: Tensor, t: float) -> Tensor:
+    exponent = (rows @ rest.T).clamp_(max=1).sub_(1).mul_(2 * t)   # (b, M) = -t |u_i - u_j|^2
+    b = len(rows)                                                  # `rest` begins with `rows`
+    seen = torch.ones(b, b, dtype=torch.bool, device=rows.device).tril()
+    exponent[:, :b].masked_fill_(seen, -math.inf)                  # itself, and each pair once
+    peak = exponent.max()
+    return exponent.sub_(peak).exp_().sum(dtype=torch.float64).log() + peak

@@ -173,7 +173,7 @@ def auc(
         return undefined("AUC", f"{P} positives and {N} negatives")
     return float((average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * N))
 
-# %% ../nbs/08b_metrics.ipynb #28cca9f7
+# %% ../nbs/08b_metrics.ipynb #994f71f9
 class Interval(NamedTuple):
     """A measured value and how far it could wobble."""
 
@@ -188,7 +188,7 @@ def paired_bootstrap(
     predictions,               # (N,) predictions of the model
     labels,                    # (N,)
     other=None,                # (N,) predictions of a second model on the same items, or None
-    resamples: int = 1000,     # how often to draw
+    resamples: int = 1000,     # how often to draw; 0: the value alone, the ends are NaN
     level: float = 0.95,       # share of the resamples inside the interval
     generator: torch.Generator | None = None,  # None: seed 11711, the course's
 ) -> Interval:                 # of the metric, or of the difference first minus `other`
@@ -197,10 +197,10 @@ def paired_bootstrap(
     Draw N items with replacement; score them; repeat; take the middle `level` of the scores.
     The difference is paired: both models are scored on the same draw.
     Paper: Efron and Tibshirani (1993), section 13.3 (percentile interval).
-    Raises ValueError for unequal lengths, NaN, fewer than 1 resample, or a level outside (0, 1).
+    Raises ValueError for unequal lengths, NaN, fewer than 0 resamples, or a level outside (0, 1).
     """
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"expected resamples >= 1 and 0 < level < 1, got {resamples} and {level}")
+    if resamples < 0 or not 0 < level < 1:
+        raise ValueError(f"expected resamples >= 0 and 0 < level < 1, got {resamples} and {level}")
     x, y = as_vectors(predictions, labels)
     z = None if other is None else as_vectors(other, labels)[0]
 

@@ -67,12 +67,12 @@ def draw_pass(
         rounds.append(kept[torch.randperm(len(kept), generator=generator)])
     return torch.cat(rounds)[:length]
 
-# %% ../nbs/06b_mixing.ipynb #5446eedc
+# %% ../nbs/06b_mixing.ipynb #c73c84c3
 class TaskSampler:
     """Choose the task and the rows of every optimizer step.
 
     Law of the task: see `task_shares`, on the lengths after resampling. Rows: `draw_pass`, one pass after
-    another. Everything is a function of the seed, so the state is four small dicts of whole numbers.
+    another. Everything is a function of the seed, so the state is a few whole numbers.
     With one task every law gives the same plain shuffled epochs.
     """
     def __init__(self,

@@ -257,10 +257,15 @@ def test_bootstrap_counts_undefined_draws_quietly():
     assert all(map(math.isnan, none[:3]))
 
 
-@pytest.mark.parametrize("wrong", [{"resamples": 0}, {"level": 0.0}, {"level": 1.0}, {"level": 95}])
+@pytest.mark.parametrize("wrong", [{"resamples": -1}, {"level": 0.0}, {"level": 1.0}, {"level": 95}])
 def test_bootstrap_refuses(wrong):
-    with pytest.raises(ValueError, match="resamples >= 1 and 0 < level < 1"):
+    with pytest.raises(ValueError, match="resamples >= 0 and 0 < level < 1"):
         paired_bootstrap(accuracy, [1], [1], **wrong)
+
+
+def test_no_resamples_gives_the_value_alone():
+    got = paired_bootstrap(accuracy, [1, 0], [1, 1], resamples=0)
+    assert got.value == 0.5 and math.isnan(got.low) and math.isnan(got.high) and got.undefined == 0
 
 
 def test_bootstrap_checks_the_other_model():

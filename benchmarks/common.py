@@ -1,0 +1,50 @@
+"""What the benchmark scripts share: real sentences, and ratios of medians from interleaved runs."""
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+
+def parser(text: str) -> argparse.ArgumentParser:
+    """Options that every benchmark has."""
+    made = argparse.ArgumentParser(description=text, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    made.add_argument("--model", required=True, help="Hugging Face folder of a BERT")
+    made.add_argument("--data", required=True, help="folder that holds cs224n/quora-train.csv")
+    made.add_argument("--threads", type=int, default=1)
+    made.add_argument("--precision", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    made.add_argument("--repeats", type=int, default=5, help="rounds; each runs every variant once")
+    return made
+
+
+def question_pairs(data: str) -> list[tuple[str, str]]:
+    """Pairs of Quora questions in file order; rows with an empty side are left out."""
+    lines = (Path(data) / "cs224n" / "quora-train.csv").read_text(encoding="utf-8").splitlines()[1:]
+    fields = (line.split("\t") for line in lines)
+    return [(f[2].strip(), f[3].strip()) for f in fields if len(f) == 5 and f[2].strip() and f[3].strip()]
+
+
+def interleave(
+    variants: dict[str, Callable[[int], object]],  # name -> what to time; gets the number of the round
+    repeats: int,
+) -> dict[str, tuple[list[float], list[float]]]:  # name -> wall and processor seconds, one a round
+    """Time every variant once in each round, in an order that rotates."""
+    names, spent = list(variants), {name: ([], []) for name in variants}
+    for turn in range(repeats):
+        for name in names[turn % len(names):] + names[:turn % len(names)]:
+            wall, cpu = time.perf_counter(), time.process_time()
+            variants[name](turn)
+            spent[name][0].append(time.perf_counter() - wall)
+            spent[name][1].append(time.process_time() - cpu)
+    return spent
+
+
+def table(spent: dict, base: str, work: int, unit: str) -> None:
+    """Print the median speed of each variant and its ratio to `base`."""
+    print(f"{torch.get_num_threads()} thread(s), torch {torch.__version__}, {len(spent[base][0])} interleaved rounds")
+    print(f"{'':34}{unit + '/s':>14}{'ratio, wall':>14}{'ratio, cpu':>14}")
+    for name, times in spent.items():
+        wall, cpu = (statistics.median(b / t for b, t in zip(spent[base][k], times[k])) for k in (0, 1))
+        print(f"{name:34}{work / statistics.median(times[0]):14.1f}{wall:14.2f}{cpu:14.2f}")

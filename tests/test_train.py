@@ -1,0 +1,488 @@
+"""Whole runs: schedules, best model, kill and resume, two processes, bad input."""
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import minbert.train as train
+from minbert.checkpoint import CHECKPOINT, read_checkpoint
+from minbert.data import load_dataset
+from minbert.encoder import BertConfig, BertModel
+from minbert.heads import MultitaskBert, default_heads
+from minbert.optim import warmup_decay
+from minbert.sentence import SentenceEncoder
+from minbert.tokens import load_tokenizer
+from minbert.train import Phase, TrainConfig, fit, read_log
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pearson is undefined", "ignore:.*one class")
+
+MODEL = """
+import torch
+from minbert.data import load_dataset
+from minbert.encoder import BertConfig, BertModel
+from minbert.heads import MultitaskBert, default_heads
+from minbert.sentence import SentenceEncoder
+from minbert.tokens import load_tokenizer
+
+TASKS = ("sst", "quora", "stsb")
+
+def small_model(dropout=0.1, seed=0):
+    tokenizer = load_tokenizer()
+    torch.manual_seed(seed)
+    config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1,
+                        num_attention_heads=2, intermediate_size=32, hidden_dropout_prob=dropout,
+                        attention_probs_dropout_prob=dropout)
+    model = MultitaskBert(SentenceEncoder(BertModel(config), tokenizer), default_heads(16, TASKS))
+    for head in model.heads.modules():
+        if isinstance(head, torch.nn.Dropout):
+            head.p = dropout
+    return model
+
+def rows(split, n):
+    return {task: load_dataset(task, split).subset(range(n)) for task in TASKS}
+"""
+exec(MODEL)
+TRAIN, DEV = rows("train", 30), rows("dev", 8)  # noqa: F821
+
+
+def small(**settings):
+    return TrainConfig(**{"steps": 4, "batch_size": 4, "lr": 1e-3, **settings})
+
+
+def run(folder, config, model=None, **more):
+    model = model or small_model()  # noqa: F821
+    return model, fit(model, TRAIN, DEV, config, folder, **more)
+
+
+def done(result):
+    return [entry for entry in result.log if "loss" in entry]
+
+
+def seen(result):
+    return [tuple(entry["losses"]) for entry in done(result)]
+
+
+# Schedules
+
+
+def test_sequential_visits_the_tasks_in_order_with_a_warm_up_for_each(tmp_path):
+    config = small(schedule="sequential", tasks=("stsb", "sst"), steps=10, warmup=0.2)
+    _, result = run(tmp_path, config)
+    assert seen(result) == [("stsb",)] * 10 + [("sst",)] * 10
+    one = [1e-3 * warmup_decay(step, 10, 2) for step in range(10)]
+    assert_close([entry["lr"] for entry in done(result)], one * 2)
+    assert [entry["phase"] for entry in done(result)] == [0] * 10 + [1] * 10
+    assert [entry["step"] for entry in result.log if "dev" in entry] == [9, 19]
+
+
+def test_joint_and_round_robin(tmp_path):
+    _, joint = run(tmp_path / "j", small(schedule="joint"))
+    assert seen(joint) == [("sst", "quora", "stsb")] * 4
+    _, turns = run(tmp_path / "r", small(schedule="round_robin"))
+    assert seen(turns) == [("sst",), ("quora",), ("stsb",), ("sst",)]
+    assert (tmp_path / "r" / "model").is_dir()
+
+
+@pytest.mark.parametrize("law", ["proportional", "sqrt", "equal", "annealed"])
+def test_sampled_schedules_take_one_task_a_step(tmp_path, law):
+    _, result = run(tmp_path, small(schedule=law, steps=6, epochs=2))
+    assert len(seen(result)) == 6 and all(len(tasks) == 1 for tasks in seen(result))
+    assert [entry["step"] for entry in result.log if "dev" in entry] == [2, 5]
+
+
+def test_without_a_number_of_steps_the_rows_decide(tmp_path):
+    config = small(tasks=("sst",), steps=None, epochs=2, batch_size=8)
+    _, result = run(tmp_path, config)
+    assert len(done(result)) == 8  # 30 rows in batches of 8: 4 steps, twice
+    _, half = run(tmp_path, small(tasks=("quora",), steps=None, quora_fraction=0.5, batch_size=5))
+    assert len(done(half)) == 3  # 15 rows
+
+
+def test_accumulate_counts_optimizer_steps(tmp_path):
+    _, result = run(tmp_path / "a", small(tasks=("sst",), steps=3, accumulate=2))
+    assert len(done(result)) == 3
+    _, result = run(tmp_path / "b", small(tasks=("sst",), steps=None, batch_size=8, accumulate=3))
+    assert len(done(result)) == 2  # 4 batches
+
+
+def test_batch_sizes_for_each_task(tmp_path):
+    sizes = []
+
+    def loss_fn(model, batch):
+        sizes.append({task: len(part) for task, part in batch.items()})
+        return train.multitask_loss(model, batch)
+
+    run(tmp_path, small(steps=1, batch_size={"sst": 2, "quora": 6, "stsb": 3}), loss_fn=loss_fn)
+    assert sizes == [{"sst": 2, "quora": 6, "stsb": 3}]
+
+
+def test_loss_weights_reach_the_losses(tmp_path):
+    weights = {"sst": 5.0, "quora": 20.0}
+    _, plain = run(tmp_path / "a", small(steps=1))
+    _, heavy = run(tmp_path / "b", small(steps=1, loss_weights=weights))
+    for task, loss in done(plain)[0]["losses"].items():
+        assert_close(done(heavy)[0]["losses"][task], loss * weights.get(task, 1.0))
+
+
+def test_frozen_mode_moves_the_heads_only(tmp_path):
+    model = small_model()  # noqa: F821
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    run(tmp_path, small(mode="frozen", lr=None), model)
+    for name, p in model.named_parameters():
+        assert torch.equal(p, before[name]) == name.startswith("encoder."), name
+
+
+def test_own_phases_switch_mode_and_rate(tmp_path):
+    model, weights = small_model(), []  # noqa: F821
+    phases = (Phase(("sst",), steps=2, lr=1e-3), Phase(("sst",), steps=2, mode="frozen", lr=5e-3))
+
+    def loss_fn(model, batch):
+        weights.append(model.encoder.model.bert_layers[0].out_dense.weight.detach().clone())
+        return train.multitask_loss(model, batch)
+
+    _, result = run(tmp_path, small(tasks=("sst",), phases=phases, warmup=0.0, decay=False), model,
+                    loss_fn=loss_fn)
+    assert [e["lr"] for e in done(result)] == [1e-3, 1e-3, 5e-3, 5e-3]
+    assert not torch.equal(weights[0], weights[1]) and torch.equal(weights[2], weights[3])
+
+
+def test_rates_of_the_two_modes_and_of_the_heads():
+    assert TrainConfig().plan()[0].lr == 1e-5 and TrainConfig(mode="frozen").plan()[0].lr == 1e-3
+    assert TrainConfig(lr=3e-4, head_lr=1e-2).plan()[0].head_lr == 1e-2
+    assert [p.tasks for p in TrainConfig(schedule="sequential").plan()] == [
+        ("sst",), ("quora",), ("stsb",)]
+
+
+def test_training_is_in_train_mode_and_evaluation_does_not_change_it(tmp_path):
+    modes = []
+
+    def loss_fn(model, batch):
+        modes.append(all(part.training for part in model.modules()))
+        return train.multitask_loss(model, batch)
+
+    run(tmp_path, small(eval_every=1), small_model().eval(), loss_fn=loss_fn)  # noqa: F821
+    assert modes == [True] * 4
+
+
+# What a run leaves behind
+
+
+def test_the_best_model_on_dev_is_kept(tmp_path, monkeypatch):
+    """Scores go up and down by decree; the folder must hold the weights of the highest mean."""
+    scores, kept = iter([0.2, 0.7, 0.7, float("nan"), 0.1]), []
+
+    class Result:
+        def __init__(self, value):
+            self.value = value
+
+    def decree(model, sets, **more):
+        kept.append({name: w.clone() for name, w in model.state_dict().items()})
+        value = next(scores)
+        return {"sst": Result(value), "quora": Result(0.5)}
+
+    monkeypatch.setattr(train, "evaluate_tasks", decree)
+    model, result = run(tmp_path, small(steps=5, eval_every=1))
+    assert (result.best, result.best_step) == (0.6, 1)  # the earlier one of two equals
+    best = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
+    assert_close(dict(best), kept[1], rtol=0, atol=0)
+    assert not torch.equal(best["heads.sst.linear.weight"] if "heads.sst.linear.weight" in best
+                           else [*best.values()][-1], [*model.state_dict().values()][-1])
+    assert sorted(f.name for f in tmp_path.iterdir()) == [CHECKPOINT, "log.jsonl", "model"]
+
+
+def test_the_log_says_everything(tmp_path):
+    _, result = run(tmp_path, small(eval_every=2))
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines == result.log == read_log(tmp_path)
+    assert [("loss" in line, line["step"]) for line in lines] == [
+        (True, 0), (True, 1), (False, 1), (True, 2), (True, 3), (False, 3)]
+    for line in done(result):
+        assert_close(line["loss"], sum(line["losses"].values()))
+        assert line["grad_norm"] > 0
+    means = [line["mean"] for line in lines if "dev" in line]
+    assert result.best == max(means)
+
+
+def test_a_new_run_replaces_an_old_one(tmp_path):
+    run(tmp_path, small(steps=5))
+    _, result = run(tmp_path, small(steps=2))
+    assert [entry["step"] for entry in done(result)] == [0, 1]
+    assert read_checkpoint(tmp_path)["step"] == 2
+
+
+def test_same_seed_same_run_another_seed_another_run(tmp_path):
+    runs = [run(tmp_path / str(i), small(steps=2, seed=seed))[0] for i, seed in enumerate((1, 1, 2))]
+    a, b, c = ([*model.state_dict().values()] for model in runs)
+    assert all(map(torch.equal, a, b)) and not all(map(torch.equal, a, c))
+
+
+def test_backward_is_used_for_every_step(tmp_path):
+    tasks = []
+
+    def backward(losses):
+        tasks.append(list(losses))
+        train.sum_losses(losses)
+
+    run(tmp_path, small(steps=3), backward=backward)
+    assert tasks == [["sst", "quora", "stsb"]] * 3
+
+
+def test_bf16_run(tmp_path):
+    model, result = run(tmp_path / "b", small(precision="bf16"))
+    _, full = run(tmp_path / "f", small())
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    a, b = (torch.tensor([e["loss"] for e in done(r)]) for r in (result, full))
+    assert_close(a, b, rtol=0.05, atol=0.1)
+    assert not torch.equal(a, b)  # it was really computed otherwise
+
+
+def test_compile_goes_to_the_encoder_on_a_gpu_and_is_refused_on_a_cpu(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="expected a GPU"):
+        run(tmp_path / "x", small(compile=True))
+    assert not (tmp_path / "x").exists()
+    model, calls = small_model(), []  # noqa: F821
+    monkeypatch.setattr(BertModel, "compile", lambda self, **how: calls.append((self, how)))
+    train._compile(model, torch.device("cuda"))
+    assert calls == [(model.encoder.model, {"dynamic": True})]
+
+
+def test_progress_draws_a_bar(tmp_path, capsys):
+    run(tmp_path, small(steps=2), progress=True)
+    assert "2/2" in capsys.readouterr().err
+    run(tmp_path, small(steps=2))
+    assert capsys.readouterr().err == ""
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("bad", [
+    {"schedule": "random"}, {"mode": "half"}, {"precision": "fp16"}, {"tasks": ()},
+    {"tasks": ("sst", "sst")}, {"epochs": 0}, {"steps": 0}, {"accumulate": 0}, {"warmup": 1.5},
+    {"quora_fraction": 0.0}, {"quora_fraction": 2.0}, {"eval_every": 0}, {"save_every": -1},
+])
+def test_settings_out_of_range(bad):
+    with pytest.raises(ValueError, match="expected"):
+        TrainConfig(**bad)
+
+
+def test_missing_sets_leave_no_folder(tmp_path):
+    for sets in ((TRAIN, {"sst": DEV["sst"]}), ({"sst": TRAIN["sst"]}, DEV)):
+        with pytest.raises(ValueError, match="quora"):
+            fit(small_model(), *sets, small(), tmp_path / "x")  # noqa: F821
+    assert not (tmp_path / "x").exists()
+
+
+def test_nan_loss_names_task_and_step_and_keeps_the_checkpoint(tmp_path):
+    model = small_model()  # noqa: F821
+
+    def loss_fn(model, batch):
+        losses = train.multitask_loss(model, batch)
+        bad = torch.is_grad_enabled() and len(read_log(tmp_path)) >= 3
+        return {**losses, "quora": losses["quora"] * float("nan")} if bad else losses
+
+    with pytest.raises(ValueError, match="step 2: .*'quora'"):
+        run(tmp_path, small(eval_every=2), model, loss_fn=loss_fn)
+    saved = read_checkpoint(tmp_path)
+    assert saved["step"] == 2
+    assert_close(saved["model"], dict(model.state_dict()), rtol=0, atol=0)
+
+
+def test_resume_refuses_other_settings_other_data_and_broken_files(tmp_path):
+    run(tmp_path, small())
+    with pytest.raises(ValueError, match="lr=0.002, got one with 0.001"):
+        run(tmp_path, small(lr=2e-3), resume=True)
+    fewer = {**TRAIN, "sst": TRAIN["sst"].subset(range(20))}
+    with pytest.raises(ValueError, match="sampler"):
+        fit(small_model(), fewer, DEV, small(), tmp_path, resume=True)  # noqa: F821
+    file = tmp_path / CHECKPOINT
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"{file}: cut short at tensor"):
+        run(tmp_path, small(), resume=True)
+    file.unlink()
+    _, result = run(tmp_path, small(), resume=True)  # killed before its first checkpoint
+    assert len(done(result)) == 4
+
+
+def test_resume_of_a_finished_run_changes_nothing(tmp_path):
+    model, first = run(tmp_path, small())
+    log = (tmp_path / "log.jsonl").read_bytes()
+    again, second = run(tmp_path, small(), small_model(seed=5), resume=True)  # noqa: F821
+    assert first == second and (tmp_path / "log.jsonl").read_bytes() == log
+    assert_close(dict(again.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
+
+
+# Kill and resume: one process imports everything once, and forks a child for each run
+
+KILL = MODEL + """
+import hashlib, json, os, pathlib, shutil, signal, sys, time, traceback
+import safetensors.torch
+import minbert.train as train
+from minbert.optim import AdamW
+from minbert.train import TrainConfig, fit
+
+torch.set_num_threads(1)
+few, tiny = rows("train", 30), rows("dev", 6)
+root = pathlib.Path(sys.argv[1])
+owners = {"os": os, "optimizer": AdamW, "safetensors": safetensors.torch, "train": train}
+
+def sabotage(owner, name, nth, how):
+    original, calls = getattr(owners[owner], name), iter(range(10**6))
+    def patched(*args, **more):
+        if next(calls) != nth:
+            return original(*args, **more)
+        if how == "half log":  # half a line reaches the disk
+            with open(args[0] / "log.jsonl", "a") as log:
+                log.write('{"step": 3, "lo')
+        elif how != "before":
+            original(*args, **more)
+        if how == "half":
+            os.truncate(args[1], os.path.getsize(args[1]) // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    setattr(owners[owner], name, patched)
+
+def run(folder, schedule, resume=False):
+    config = TrainConfig(schedule=schedule, steps=3 if schedule == "sequential" else 8,
+                         batch_size=4, lr=1e-2, eval_every=4, save_every=3)
+    model = small_model(seed=7 if resume else 0)  # a resume must not lean on the same start
+    if resume:
+        torch.manual_seed(123)
+    result = fit(model, few, tiny, config, folder, resume)
+    weights = b"".join(w.numpy().tobytes() for w in model.state_dict().values())
+    best = b"".join(f.read_bytes() for f in sorted((folder / "model").rglob("*.safetensors")))
+    names = sorted(f.name for f in folder.iterdir())
+    digest = [hashlib.sha256(x).hexdigest() for x in (weights, best)]
+    (root / "out.json").write_text(json.dumps([digest, result.log, result.best, names]))
+
+def child(*work):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for function, *arguments in work:
+                function(*arguments)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def outcome():
+    return json.loads((root / "out.json").read_text())
+
+report, straight = [], {}
+for schedule in ("joint", "sequential"):
+    assert child((run, root / schedule, schedule)) == 0
+    straight[schedule] = outcome()
+for number, (schedule, *points) in enumerate(json.loads(sys.argv[2])):
+    folder, codes = root / f"run{number}", []
+    for i, point in enumerate(points):
+        codes.append(child((sabotage, *point), (run, folder, schedule, i > 0)))
+    codes.append(child((run, folder, schedule, True)))
+    report.append([codes, outcome() == straight[schedule]])
+    shutil.rmtree(folder)
+print(json.dumps(report))
+"""
+
+POINTS = [
+    *(("joint", ("optimizer", "step", nth, "before")) for nth in (0, 2, 5, 7)),
+    *(("joint", ("optimizer", "step", nth, "after")) for nth in (2, 3)),
+    *(("sequential", ("optimizer", "step", nth, "before")) for nth in (3, 6)),
+    *(("joint", ("safetensors", "save_file", nth, "half")) for nth in (0, 1, 2, 4)),
+    *(("joint", ("os", "replace", nth, "before")) for nth in (0, 1, 2, 3)),
+    ("sequential", ("train", "evaluate_tasks", 1, "after")),
+    ("sequential", ("train", "save_checkpoint", 1, "after")),
+    ("joint", ("train", "_write_log", 4, "half log")),
+    ("joint", ("train", "_publish", 0, "after")),
+    ("joint", ("optimizer", "step", 4, "before"), ("optimizer", "step", 3, "before"),
+     ("safetensors", "save_file", 1, "half")),
+]
+
+
+def test_killed_anywhere_resumes_to_the_same_bits(tmp_path):
+    """Weights, best model, log, and what lies in the folder: all as if nothing had happened."""
+    done = subprocess.run([sys.executable, "-c", KILL, str(tmp_path), json.dumps(POINTS)],
+                          capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert len(report) == len(POINTS)
+    for point, (codes, same) in zip(POINTS, report):
+        assert codes == [-9] * (len(point) - 1) + [0], (point, codes, done.stderr)
+        assert same, point
+
+
+# Two processes
+
+SHARED = MODEL + """
+import sys
+from pathlib import Path
+from accelerate import Accelerator
+from minbert.train import TrainConfig, fit
+torch.set_num_threads(1)
+accelerator = Accelerator(cpu=True)
+few, tiny = rows("train", 23), rows("dev", 6)
+root = Path(sys.argv[1])
+calls = []
+
+def trip(losses):  # an accident in the middle of a run, on every process
+    calls.append(1)
+    if len(calls) == 4:
+        raise RuntimeError
+    sum(losses.values()).backward()
+
+for schedule, batch in (("joint", 5), ("round_robin", 3), ("sequential", 1)):
+    # 23 rows in fives and threes: uneven shares, a batch of two at the end; ones: idle processes
+    config = TrainConfig(schedule=schedule, epochs=1, steps=4 if batch == 1 else None,
+                         batch_size=batch, lr=1e-2, save_every=2, weight_decay=0.01)
+    # another start on each process: the first one's weights count
+    model = small_model(dropout=0.0, seed=accelerator.process_index)
+    result = fit(model, few, tiny, config, root / schedule, accelerator=accelerator)
+    torch.save([model.state_dict(), result.log], root / f"{schedule}-{accelerator.process_index}.pt")
+    if schedule == "joint":
+        interrupted = small_model(dropout=0.0)
+        try:
+            fit(interrupted, few, tiny, config, root / "again", backward=trip, accelerator=accelerator)
+        except RuntimeError:
+            pass
+        interrupted = small_model(dropout=0.0, seed=9)
+        fit(interrupted, few, tiny, config, root / "again", True, accelerator=accelerator)
+        same = all(map(torch.equal, model.state_dict().values(), interrupted.state_dict().values()))
+        assert same and len(calls) == 4
+accelerator.end_training()
+"""
+
+
+def test_two_processes_equal_one_with_the_whole_batch(tmp_path):
+    """Real processes over gloo, dropout 0, uneven and empty shares; also a resume with two."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "two").mkdir(), (tmp_path / "one").mkdir()
+    common = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+
+    def start(folder, **settings):
+        return subprocess.Popen([sys.executable, "-c", SHARED, str(tmp_path / folder)],
+                                env={**common, **settings}, stderr=subprocess.PIPE, text=True)
+
+    world = dict(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    started = [start("two", RANK=str(i), LOCAL_RANK=str(i), **world) for i in (0, 1)]
+    started.append(start("one"))
+    for process in started:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    for schedule in ("joint", "round_robin", "sequential"):
+        first, second, one = (torch.load(tmp_path / name, weights_only=True) for name in (
+            f"two/{schedule}-0.pt", f"two/{schedule}-1.pt", f"one/{schedule}-0.pt"))
+        assert_close(dict(first[0]), dict(second[0]), rtol=0, atol=0)  # the two are equal in every bit
+        assert_close(dict(first[0]), dict(one[0]), rtol=0, atol=1e-5)
+        for a, b in zip(first[1], one[1], strict=True):
+            assert a["step"] == b["step"]
+            if "loss" in a:
+                assert a["losses"].keys() == b["losses"].keys()
+                assert_close([*a["losses"].values()], [*b["losses"].values()], rtol=1e-4, atol=1e-5)
+                assert math.isclose(a["grad_norm"], b["grad_norm"], rel_tol=1e-3, abs_tol=1e-5)
