@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DIALECTS', 'Format', 'read_lines', 'read_rows', 'parse_label', 'write_rows']
 
-# %% ../nbs/06c_formats.ipynb #09a1a814
+# %% ../nbs/06c_formats.ipynb #00427218
 import csv
 import gzip
 import math
@@ -13,6 +13,9 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
+
+from .saving import replacing
 
 # %% ../nbs/06c_formats.ipynb #a68b9ab6
 DIALECTS = ("raw", "tab", "comma", "space")
@@ -111,22 +114,31 @@ def parse_label(
         raise ValueError(f"expected a {kind} from {low:g} to {high:g}, got {text!r}")
     return int(value) if form.classes else value
 
-# %% ../nbs/06c_formats.ipynb #3205efae
+# %% ../nbs/06c_formats.ipynb #07172c7f
+def _write_table(file: TextIO, table: list[list[str]], dialect: str) -> None:
+    if dialect in ("tab", "comma"):
+        delimiter = {"tab": "\t", "comma": ","}[dialect]
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(table)
+        return
+    separator = " " if dialect == "space" else "\t"
+    file.writelines(separator.join(" ".join(cell.split()) for cell in row) + "\n" for row in table)
+
 def write_rows(
     path: str | Path,                # its folder is made if missing
     form: Format,
-    rows: Iterable[dict],            # column name -> value; a column left out is empty
+    rows: Iterable[dict],            # column name -> value; a column left out, or None, is empty
 ) -> None:
-    """Write a file that `read_rows` cuts back into the same cells. Text in raw files loses tabs and line breaks."""
+    """Write a file that `read_rows` cuts back into the same cells. Text in raw files loses tabs and line breaks.
+
+    Raises ValueError naming the file if UTF-8 cannot hold the text. Whatever fails, the old file, or none, is left.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table = [[str(row.get(name, "")) for name in form.columns] for row in rows]
+    table = [["" if row.get(name) is None else str(row[name]) for name in form.columns] for row in rows]
     if form.header:
         table.insert(0, list(form.columns))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        if form.dialect in ("tab", "comma"):
-            delimiter = {"tab": "\t", "comma": ","}[form.dialect]
-            csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(table)
-            return
-        separator = " " if form.dialect == "space" else "\t"
-        file.writelines(separator.join(" ".join(cell.split()) for cell in row) + "\n" for row in table)
+    try:
+        with replacing(path.parent) as draft, open(draft / path.name, "w", encoding="utf-8", newline="") as file:
+            _write_table(file, table, form.dialect)
+    except UnicodeEncodeError as error:
+        bad = error.object[error.start]
+        raise ValueError(f"{path}: expected text that UTF-8 can hold, got {bad!r}") from None
