@@ -67,7 +67,7 @@ def draw_pass(
         rounds.append(kept[torch.randperm(len(kept), generator=generator)])
     return torch.cat(rounds)[:length]
 
-# %% ../nbs/06b_mixing.ipynb #c73c84c3
+# %% ../nbs/06b_mixing.ipynb #390d48a7
 class TaskSampler:
     """Choose the task and the rows of every optimizer step.
 
@@ -93,7 +93,7 @@ class TaskSampler:
         self.batch_sizes = {task: batch_sizes.get(task, 0) for task in sizes}
         self.fractions = {task: (fractions or {}).get(task, 1.0) for task in sizes}
         self.rank, self.world, self.resample = rank, world, resample
-        self._check(fractions or {})
+        self._check(fractions or {}, steps)
         self.lengths = self._lengths()
         self.steps_per_epoch = steps or self._epoch_length()
         self.epoch = self.step = 0             # step counts from the start of the epoch
@@ -103,9 +103,11 @@ class TaskSampler:
         self._open: dict[str, tuple[int, Tensor]] = {}  # task -> (pass, its rows): a cache, not state
         self._order: tuple[int, list[str]] = (-1, [])   # (epoch, its tasks): a cache, not state
 
-    def _check(self, fractions: Mapping[str, float]) -> None:
+    def _check(self, fractions: Mapping[str, float], steps: int | None) -> None:
         if min(self.batch_sizes.values()) < 1 or self.epochs < 1:
             raise ValueError(f"expected batch sizes and epochs of at least 1, got {self.batch_sizes}, {self.epochs}")
+        if steps is not None and steps < 1:
+            raise ValueError(f"expected steps of at least 1, or None, got {steps}")
         if not set(fractions) <= set(self.sizes) or not all(0 < f <= 1 for f in fractions.values()):
             raise ValueError(f"expected fractions in (0, 1] of {list(self.sizes)}, got {dict(fractions)}")
         if self.resample not in (None, "up", "truncate"):
@@ -171,9 +173,9 @@ class TaskSampler:
             yield {task: self._share(task, self._deal(task)) for task in tasks}
 
     def _identity(self) -> dict:
-        """List what must agree for a state to mean the same thing; processes may differ."""
+        """List what must agree for a state to mean the same thing, the order of the tasks too; processes may differ."""
         names = "sizes batch_sizes law epochs steps_per_epoch seed resample fractions".split()
-        return {name: getattr(self, name) for name in names}
+        return {"tasks": list(self.sizes)} | {name: getattr(self, name) for name in names}
 
     def state_dict(self) -> dict:
         """Return the position after the step yielded last, as plain numbers."""
