@@ -15,28 +15,32 @@ import numpy as np
 
 from .data import read_lines
 
-# %% ../nbs/10b_corpus.ipynb #a349e2ce
+# %% ../nbs/10b_corpus.ipynb #284a5b95
 def corpus_files(
     folder: str | Path,  # holds .txt and .txt.gz files, at any depth
 ) -> list[Path]:         # sorted, without anything under a folder named heldout
     """Find the training text. Raises ValueError if there is none."""
-    paths = sorted(p for p in Path(folder).rglob("*.txt*") if "heldout" not in p.parts)
+    paths = sorted(p for p in Path(folder).rglob("*.txt*") if p.name.endswith((".txt", ".txt.gz"))
+                   and p.is_file() and "heldout" not in p.relative_to(folder).parts)
     if not paths:
         raise ValueError(f"expected .txt or .txt.gz files under {folder}, found none")
     return paths
 
-# %% ../nbs/10b_corpus.ipynb #be322587
+# %% ../nbs/10b_corpus.ipynb #b989aa8f
 def train_wordpiece(
     folder: str | Path,      # the corpus
     vocab_size: int = 8000,  # pieces, special tokens included
 ):                           # -> tokenizers.BertWordPieceTokenizer, lower-casing
     """Learn a lower-cased WordPiece vocabulary from the corpus."""
     from tokenizers import BertWordPieceTokenizer
+    from tokenizers.processors import BertProcessing
 
     tokenizer = BertWordPieceTokenizer(lowercase=True)
     sentences = (line for path in corpus_files(folder) for line in read_lines(path) if line.strip())
     tokenizer.train_from_iterator(sentences, vocab_size=vocab_size, min_frequency=2,
                                   limit_alphabet=200, show_progress=False)
+    sep, cls = ((token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]"))
+    tokenizer.post_processor = BertProcessing(sep, cls)  # frame every text; saved in tokenizer.json
     return tokenizer
 
 # %% ../nbs/10b_corpus.ipynb #ea875572
@@ -74,35 +78,44 @@ def pack_sentences(
     if chunk:
         yield chunk[:limit]
 
-# %% ../nbs/10b_corpus.ipynb #5af53a37
+# %% ../nbs/10b_corpus.ipynb #fbdc8dd4
 def build_corpus(
     folder: str | Path,  # the corpus
     tokenizer,           # with encode_batch and token_to_id, as train_wordpiece returns
     seed: int = 11711,   # decides which sequences may grow long
 ) -> Corpus:
-    """Tokenise every file: articles packed, other files one sentence a sequence."""
+    """Tokenise every file: articles packed, other files one sentence a sequence.
+
+    Raises ValueError naming the file, and the line where one is to blame, if it cannot be read.
+    """
     rng = random.Random(seed)
     cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
     arrays = []
     for path in corpus_files(folder):
         encoded = tokenizer.encode_batch(read_lines(path), add_special_tokens=False)
         sentences = [e.ids for e in encoded]
-        whole = pack_sentences(sentences, rng) if "docs" in path.parts else (s[:126] for s in sentences)
+        articles = "docs" in path.relative_to(folder).parts
+        whole = pack_sentences(sentences, rng) if articles else (s[:126] for s in sentences)
         arrays += [np.array([cls, *ids, sep], dtype=np.int32) for ids in whole if ids]
+    if not arrays:
+        raise ValueError(f"expected words in the files under {folder}, got none")
     offsets = np.cumsum([0] + [len(a) for a in arrays])
     return Corpus(np.concatenate(arrays), offsets)
 
-# %% ../nbs/10b_corpus.ipynb #1c81532c
+# %% ../nbs/10b_corpus.ipynb #62389f28
 def budget_batches(
     lengths: np.ndarray,  # (N,) tokens in each sequence
     budget: int,          # tokens; the last sequence may go beyond it
     seed: int,
     start: int = 0,       # batches to skip
 ) -> Iterator[np.ndarray]:
-    """Yield index arrays for ever: shuffle, cut where the running total passes the budget, repeat."""
+    """Yield index arrays for ever: shuffle, cut where the running total reaches the budget, repeat.
+
+    The few sequences behind the last cut of an epoch sit it out. Raises ValueError if they are all there is.
+    """
     epoch, number = 0, 0
-    if lengths.sum() < budget:
-        raise ValueError(f"expected at least one batch of {budget} tokens, got {lengths.sum()} in all")
+    if not 1 <= budget <= lengths.sum():
+        raise ValueError(f"expected at least one batch of {budget} >= 1 tokens, got {lengths.sum()} in all")
     while True:
         order = np.random.default_rng([seed, epoch]).permutation(len(lengths))
         first, total = 0, 0
