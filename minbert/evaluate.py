@@ -63,7 +63,7 @@ def worst_mistakes(
     return [Mistake(dataset.ids[i], dataset.sentences[i], seconds[i], float(y[i]), float(x[i]),
                     float(error[i])) for i in worst]
 
-# %% ../nbs/09_evaluate.ipynb #d9b02f58
+# %% ../nbs/09_evaluate.ipynb #88530d75
 METRICS = {  # kind of dataset -> name and function of the course's metric
     "sentiment": ("accuracy", accuracy),
     "paraphrase": ("accuracy", accuracy),
@@ -111,7 +111,7 @@ def task_baseline(
 def evaluate_tasks(
     model: MultitaskBert,           # anything with .predict(task, dataset) on the scale of the labels
     datasets: dict[str, Dataset],   # task -> labelled dataset
-    resamples: int = 1000,          # of the bootstrap
+    resamples: int = 1000,          # of the bootstrap; 0: scores alone, low and high are NaN
     generator: torch.Generator | None = None,  # of the bootstrap; None: seed 11711 for each task
 ) -> dict[str, TaskResult]:
     """Measure every task of a model, with interval and baseline.

@@ -314,7 +314,7 @@ class MultitaskBert(nn.Module):
         encoder = SentenceEncoder.from_pretrained(folder, device=device)
         return cls(encoder, heads, saved["mode"], saved["head_input"]).to(encoder.device).eval()
 
-# %% ../nbs/08_heads.ipynb #44e16a46
+# %% ../nbs/08_heads.ipynb #b8c19bf0
 def _check_heads(heads):
     """Raise ValueError unless `heads` maps task names to heads."""
     if not heads:
@@ -327,11 +327,7 @@ def _check_heads(heads):
 
 
 def _checksum(file):
-    digest = hashlib.sha256()
-    with open(file, "rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _checked_description(folder):

@@ -7,7 +7,7 @@ __all__ = ['HEAD', 'CARD', 'special_positions', 'mask_tokens', 'MlmHead', 'mlm_l
            'masked_accuracy', 'tokens_seen', 'save_mlm', 'load_mlm', 'prepare', 'pretrain', 'sts_by_pooling',
            'write_card']
 
-# %% ../nbs/11_pretrain.ipynb #6cd93fff
+# %% ../nbs/11_pretrain.ipynb #0b744819
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
+from .checkpoint import CHECKPOINT, load_checkpoint, replace_file, save_checkpoint
 from .corpus import Corpus, budget_batches, build_corpus, train_wordpiece
 from .data import Dataset
 from .encoder import BertConfig, BertModel
@@ -41,7 +41,7 @@ def special_positions(
     special = torch.tensor(special_ids, device=input_ids.device)
     return (attention_mask == 0) | torch.isin(input_ids, special)
 
-# %% ../nbs/11_pretrain.ipynb #4251f8a4
+# %% ../nbs/11_pretrain.ipynb #415adbbd
 def mask_tokens(
     input_ids: Tensor,     # (B, T) int64
     special_mask: Tensor,  # (B, T) bool or int, true where nothing may be hidden
@@ -54,13 +54,15 @@ def mask_tokens(
     """Choose positions independently; make 80 % of them [MASK], 10 % random, leave 10 %.
 
     Paper: Devlin et al. (2019), section 3.1, task 1.
-    Raises ValueError if the shapes differ, or `rate` is outside [0, 1].
+    Raises ValueError if the shapes differ, `rate` is outside [0, 1], or no word is left to draw.
     """
     if special_mask.shape != input_ids.shape:
         raise ValueError(f"special_mask: expected shape {tuple(input_ids.shape)}, "
                          f"got {tuple(special_mask.shape)}")
     if not 0 <= rate <= 1:
         raise ValueError(f"rate: expected a probability in [0, 1], got {rate}")
+    if not 0 <= lowest_random < vocab_size:
+        raise ValueError(f"lowest_random: expected an id in [0, {vocab_size}), got {lowest_random}")
     shape, device = input_ids.shape, input_ids.device
     chosen = torch.rand(shape, generator=generator, device=device) < rate
     chosen &= ~special_mask.bool()
@@ -114,7 +116,7 @@ def mlm_loss(
         return 0.0 * (hidden.float().sum() + logits.sum())
     return F.cross_entropy(logits, labels[chosen])
 
-# %% ../nbs/11_pretrain.ipynb #53012bf2
+# %% ../nbs/11_pretrain.ipynb #015dcec1
 @dataclass(frozen=True)
 class PretrainConfig:
     """Sizes and schedule of a pretraining run; the defaults made the embedded model."""
@@ -135,11 +137,11 @@ class PretrainConfig:
     seed: int = 11711
     save_every: int = 500            # steps between checkpoints and held-out measurements
 
-    def bert(self) -> BertConfig:
-        """The encoder's sizes; no dropout, because few texts are seen twice."""
+    def bert(self, dropout: float = 0.0) -> BertConfig:
+        """The encoder's sizes; pretraining goes without dropout, because few texts are seen twice."""
         return BertConfig(self.vocab_size, self.hidden_size, self.num_hidden_layers,
                           self.num_attention_heads, self.intermediate_size,
-                          hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+                          hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
 
     def rate(self, step: int) -> float:
         """Factor of the peak learning rate at a step, in [0, 1]."""
@@ -265,20 +267,41 @@ def prepare(
     with np.load(cache) as saved:
         return load_tokenizer(model), Corpus(saved["ids"], saved["offsets"])
 
-# %% ../nbs/11_pretrain.ipynb #53de2664
+# %% ../nbs/11_pretrain.ipynb #1e470e12
+def _go_on(folder, model, optimizer, config):
+    """Load the checkpoint in `folder`, if there is one: steps done, rows of the log."""
+    if not (Path(folder) / CHECKPOINT).exists():
+        return 0, []
+    saved = load_checkpoint(folder, model, optimizer)
+    if saved["step"] > config.total_steps:
+        raise ValueError(f"{folder}: expected a run of at most {config.total_steps} steps, "
+                         f"got one that has done {saved['step']}")
+    return saved["step"], saved["extra"]["rows"]
+
+
+def _write_log(folder, rows):
+    """Write all rows anew, as one file that is either the old one or the new one."""
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    replace_file(Path(folder) / "log.jsonl", lambda part: part.write_text(text))
+
+
 def pretrain(
     corpus: str | Path,            # folder of text, see corpus_files
     folder: str | Path,            # gets vocabulary, checkpoints, log.jsonl and, at the end, model/
     config: PretrainConfig = PretrainConfig(),
     heldout: list[str] | None = None,  # sentences for masked_accuracy; None: not measured
 ) -> Iterator[dict]:               # one row per `save_every` steps: step, loss, lr, accuracy, ...
-    """Pretrain from random weights; call again with the same folder to go on where it stopped."""
+    """Pretrain from random weights; call again with the same folder to go on where it stopped.
+
+    Raises ValueError if the folder holds a run of other sizes, or one that has done more steps.
+    """
     tokenizer, data = prepare(corpus, folder, config)
     special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
     torch.manual_seed(config.seed)
     model = nn.ModuleDict({"bert": BertModel(config.bert()), "head": MlmHead(config.bert())})
     optimizer = AdamW(parameter_groups(model, config.weight_decay), lr=config.lr)
-    start = load_checkpoint(folder, model, optimizer)["step"] if (Path(folder) / CHECKPOINT).exists() else 0
+    start, rows = _go_on(folder, model, optimizer, config)
+    _write_log(folder, rows)  # the checkpoint remembers the log: no row twice, none lost
     batches = islice(mlm_batches(data, special_ids, config, start), config.total_steps - start)
     losses = []
     for record in steps(model, batches, lambda m, b: mlm_loss(m["bert"], m["head"], *b), optimizer,
@@ -290,21 +313,26 @@ def pretrain(
         row = {"step": done, "loss": sum(losses) / len(losses), "lr": record.lr}
         if heldout:
             row["accuracy"], row["heldout_loss"] = masked_accuracy(*model.values(), heldout, tokenizer)
-        save_checkpoint(folder, model, optimizer, step=done)
-        with (Path(folder) / "log.jsonl").open("a") as log:
-            log.write(json.dumps(row) + "\n")
-        losses = []
+        rows, losses = [*rows, row], []
+        save_checkpoint(folder, model, optimizer, step=done, extra={"rows": rows})
+        _write_log(folder, rows)
         yield row
+    model["bert"].config = config.bert(dropout=0.1)  # fine-tuning wants it, as in BERT
     save_mlm(model["bert"], model["head"], Path(folder) / "model")
 
-# %% ../nbs/11_pretrain.ipynb #38907806
+# %% ../nbs/11_pretrain.ipynb #0d43bace
 def sts_by_pooling(
     name_or_folder: str | Path | BertModel | None,  # None: the embedded model
     dataset: Dataset,                               # graded pairs
     tokenizer=None,                                 # None: the one in the folder
 ) -> dict[str, float]:                              # pooling -> Spearman of cosine and grade, in [-1, 1]
-    """Rank graded pairs by the cosine of their vectors, once for each pooling."""
+    """Rank graded pairs by the cosine of their vectors, once for each pooling.
+
+    Raises ValueError if a bare model comes without its tokenizer.
+    """
     model = name_or_folder
+    if isinstance(model, BertModel) and tokenizer is None:
+        raise ValueError("expected a tokenizer together with a BertModel, got None")
     if not isinstance(model, BertModel):
         model = BertModel.from_pretrained(name_or_folder)
     tokenizer = tokenizer or load_tokenizer(name_or_folder)
@@ -315,7 +343,7 @@ def sts_by_pooling(
         scores[pooling] = spearman(safe_cosine(u, v), dataset.labels)
     return scores
 
-# %% ../nbs/11_pretrain.ipynb #87323087
+# %% ../nbs/11_pretrain.ipynb #b74d44e3
 CARD = """---
 language: en
 license: cc-by-sa-3.0
@@ -351,7 +379,9 @@ def write_card(
     corpus: str,                  # a paragraph about the text: origin and licence
     poolings: dict[str, float],   # as sts_by_pooling returns; may be empty
 ) -> None:
-    """Write the model's card and its log."""
+    """Write the model's card and its log. Raises ValueError if the log has no row."""
+    if not rows:
+        raise ValueError("expected at least one row of the log, got none")
     model = BertModel.from_pretrained(folder)
     table = [f"| {r['step']:,} | {r['loss']:.2f} | {r['heldout_loss']:.2f} | {r['accuracy']:.1%} |"
              for r in rows if "accuracy" in r]

@@ -108,8 +108,7 @@ def test_no_cell_is_skipped_by_accident(path):
     """nbdev_test skips any cell that names its export function, and a cell that only compares tests nothing."""
     for cell in cells(path):
         assert "nbdev_export(" not in cell.source, cell.id
-        code = "\n".join("pass" if line.lstrip().startswith(("%", "!")) else line
-                         for line in cell.source.splitlines())
+        code = re.sub(r"^(\s*)[%!]\w.*", r"\1pass", cell.source, flags=re.M)  # IPython's own commands
         bare = [n for n in ast.parse(code).body if isinstance(n, ast.Expr) and isinstance(n.value, ast.Compare)]
         assert not bare, f"{cell.id}: a comparison without assert"
 
