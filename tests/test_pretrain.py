@@ -25,9 +25,8 @@ from minbert.encoder import BertConfig, BertModel, hugging_face_name
 from minbert.pretrain import (HEAD, MlmHead, PretrainConfig, load_mlm, masked_accuracy, mask_tokens, mlm_batches,
                               mlm_loss, prepare, pretrain, save_mlm, special_positions, sts_by_pooling, tokens_seen,
                               write_card)
-from minbert.sample import generate_sample
 from minbert.sentence import POOLINGS
-from minbert.tokens import TokenBatch, load_tokenizer, pad_ids, resolve_folder, tokenize
+from minbert.tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 
@@ -394,10 +393,8 @@ TINY = PretrainConfig(**CONFIG)
 
 @pytest.fixture(scope="module")
 def text():
-    sample = generate_sample(0)
-    sentences = load_dataset("sst").sentences[:300]
-    assert sample and len(sentences) == 300
-    return sentences
+    """300 sentences of the grammar of chapter 07b."""
+    return load_dataset("sst").sentences[:300]
 
 
 @pytest.fixture(scope="module")
@@ -428,3 +425,454 @@ def log_of(folder):
 def same_model(one, two):
     names = ["config.json", "model.safetensors", HEAD, "vocab.txt"]
     return all((one / "model" / n).read_bytes() == (two / "model" / n).read_bytes() for n in names)
+
+
+def test_loss_goes_down_and_rows_tell_the_run(runs):
+    top, rows = runs
+    assert [r["step"] for r in rows] == [5, 10, 15, 20, 25, 30]
+    assert all(set(r) == {"step", "loss", "lr", "accuracy", "heldout_loss"} for r in rows)
+    assert abs(rows[0]["loss"] - math.log(200)) < 0.5 and rows[-1]["loss"] < rows[0]["loss"] - 0.2
+    assert rows[-1]["heldout_loss"] < rows[0]["heldout_loss"] - 0.1
+    assert rows[-1]["accuracy"] > 0.02
+    for row in rows:
+        assert row["lr"] == pytest.approx(TINY.lr * TINY.rate(row["step"] - 1))
+    assert log_of(top / "whole") == rows
+
+
+def test_rows_hold_the_mean_loss_since_the_last_row(runs, monkeypatch, text):
+    losses, plain = [], module.mlm_loss
+    monkeypatch.setattr(module, "mlm_loss", lambda *a: losses.append(plain(*a)) or losses[-1])  # append gives None
+    rows = list(pretrain(runs[0] / "corpus", fresh(runs, "means"), PretrainConfig(**{**CONFIG, "total_steps": 13})))
+    assert [r["step"] for r in rows] == [5, 10, 13] and set(rows[0]) == {"step", "loss", "lr"}
+    for row, part in zip(rows, (losses[:5], losses[5:10], losses[10:])):
+        assert row["loss"] == pytest.approx(sum(x.item() for x in part) / len(part), rel=1e-6)
+    assert len(losses) == 13
+
+
+def test_every_weight_learns_but_the_pooler(runs):
+    torch.manual_seed(TINY.seed)
+    before = nn.ModuleDict({"bert": BertModel(TINY.bert()), "head": MlmHead(TINY.bert())}).state_dict()
+    model, head = load_mlm(runs[0] / "whole" / "model")
+    after = nn.ModuleDict({"bert": model, "head": head}).state_dict()
+    for name, tensor in before.items():
+        if "pooler" not in name and "tk_type" not in name and "key.bias" not in name:
+            assert (after[name] - tensor).abs().max() > 2e-3, name
+
+
+def test_a_killed_process_goes_on_to_the_same_bits(runs):
+    """SIGKILL in the middle of step 13, three steps behind the last checkpoint."""
+    top, rows = runs
+    folder = fresh(runs, "killed")
+    code = ("import json, os, signal, sys\n"
+            "import minbert.pretrain as module\n"
+            "plain, calls = module.mlm_loss, []\n"
+            "def deadly(*a):\n"
+            "    calls.append(1)\n"
+            "    if len(calls) == 14: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "    return plain(*a)\n"
+            "module.mlm_loss = deadly\n"
+            "config = module.PretrainConfig(**json.loads(sys.argv[3]))\n"
+            "for row in module.pretrain(sys.argv[1], sys.argv[2], config, json.loads(sys.argv[4])): pass\n")
+    env = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    heldout = (top / "corpus" / "heldout" / "c.txt").read_text(encoding="utf-8").split("\n")
+    result = subprocess.run([sys.executable, "-c", code, str(top / "corpus"), str(folder), json.dumps(CONFIG),
+                             json.dumps(heldout)], env=env, capture_output=True, text=True, timeout=120)
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    assert [r["step"] for r in log_of(folder)] == [5, 10] and not (folder / "model" / HEAD).exists()
+    rest = list(pretrain(top / "corpus", folder, TINY, heldout))
+    assert rest == rows[2:] and log_of(folder) == rows
+    assert same_model(top / "whole", folder)
+
+
+@pytest.mark.parametrize("rows_read", [1, 3, 6])
+def test_an_abandoned_iterator_goes_on_to_the_same_bits(runs, rows_read, text):
+    top, rows = runs
+    folder = fresh(runs, f"left {rows_read}")
+    run = pretrain(top / "corpus", folder, TINY, text[270:])
+    first = list(islice(run, rows_read))
+    run.close()
+    torch.manual_seed(rows_read)  # other dice in between do no harm
+    assert first + list(pretrain(top / "corpus", folder, TINY, text[270:])) == rows
+    assert log_of(folder) == rows and same_model(top / "whole", folder)
+
+
+@pytest.mark.parametrize("where, call", [("save_checkpoint", 2), ("save_checkpoint", 6), ("_write_log", 3),
+                                         ("save_mlm", 1)])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_dying_around_a_save_loses_and_doubles_no_row(runs, monkeypatch, text, where, call, moment):
+    top, rows = runs
+    folder = fresh(runs, f"{where} {call} {moment}")
+    plain, calls = getattr(module, where), []
+
+    def dies(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == call and moment == "before":
+            raise KeyboardInterrupt
+        plain(*args, **kwargs)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, where, dies)
+        list(pretrain(top / "corpus", folder, TINY, text[270:]))
+    list(pretrain(top / "corpus", folder, TINY, text[270:]))
+    assert log_of(folder) == rows and same_model(top / "whole", folder)
+
+
+def test_a_torn_log_is_written_anew(runs, text):
+    top, rows = runs
+    folder = fresh(runs, "torn")
+    next(pretrain(top / "corpus", folder, TINY, text[270:]))
+    with (folder / "log.jsonl").open("a") as log:
+        log.write('{"step": 10, "lo')
+    list(pretrain(top / "corpus", folder, TINY, text[270:]))
+    assert log_of(folder) == rows
+
+
+def test_a_finished_run_does_nothing_more(runs, text, monkeypatch):
+    top, rows = runs
+    shutil.copytree(top / "whole", top / "finished")
+    monkeypatch.setattr(module, "mlm_loss", None)
+    assert list(pretrain(top / "corpus", top / "finished", TINY, text[270:])) == []
+    assert log_of(top / "finished") == rows and same_model(top / "whole", top / "finished")
+
+
+def test_more_steps_before_the_fall_change_nothing_done(runs, text):
+    """30 steps planned, stopped at 15 before the fall; then 40 planned: the same as 40 from the start."""
+    plan = {**CONFIG, "total_steps": 40, "decay_share": 0.25}
+    straight, bent = fresh(runs, "straight"), fresh(runs, "bent")
+    list(pretrain(runs[0] / "corpus", straight, PretrainConfig(**plan)))
+    run = pretrain(runs[0] / "corpus", bent, PretrainConfig(**{**plan, "total_steps": 30}))
+    assert [next(run)["step"] for _ in range(3)] == [5, 10, 15]
+    run.close()
+    list(pretrain(runs[0] / "corpus", bent, PretrainConfig(**plan)))
+    assert log_of(straight) == log_of(bent) and same_model(straight, bent)
+
+
+def test_the_seed_changes_the_run(runs):
+    other = PretrainConfig(**{**CONFIG, "seed": 1, "total_steps": 5})
+    row, = pretrain(runs[0] / "corpus", fresh(runs, "seed"), other)
+    assert row["loss"] != runs[1][0]["loss"]
+
+
+def test_bfloat16_stays_near(runs):
+    half = PretrainConfig(**{**CONFIG, "precision": "bf16", "total_steps": 10})
+    rows = list(pretrain(runs[0] / "corpus", fresh(runs, "bf16"), half))
+    assert rows[0]["loss"] != runs[1][0]["loss"]
+    assert [r["loss"] for r in rows] == pytest.approx([r["loss"] for r in runs[1][:2]], abs=0.1)
+
+
+def test_other_sizes_or_fewer_steps_than_done_are_refused(runs):
+    top, _ = runs
+    for change, words in (({"hidden_size": 32}, CHECKPOINT), ({"num_hidden_layers": 2}, CHECKPOINT),
+                          ({"total_steps": 10}, "at most 10 steps, got one that has done 30")):
+        with pytest.raises(ValueError, match=words):
+            next(pretrain(top / "corpus", top / "whole", PretrainConfig(**{**CONFIG, **change})))
+    with pytest.raises(ValueError, match="fp32"):
+        next(pretrain(top / "corpus", fresh(runs, "fp8"), PretrainConfig(**{**CONFIG, "precision": "fp8"})))
+    with pytest.raises(ValueError, match="at least one batch"):
+        big = PretrainConfig(**{**CONFIG, "tokens_per_step": 10**6})
+        next(pretrain(top / "corpus", fresh(runs, "big"), big))
+    with pytest.raises(ValueError, match="expected .txt"):
+        next(pretrain(top / "nowhere", top / "new", TINY))
+    assert not (top / "new" / "corpus.npz").exists()
+
+
+# --- what a run leaves behind
+
+def test_prepared_folder(runs):
+    tokenizer, corpus = prepare(runs[0] / "nowhere", runs[0] / "prepared", TINY)  # from the first time
+    assert [tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")] == [0, 1, 2, 3, 4]
+    assert len(tokenizer) == 200 == len((runs[0] / "prepared" / "model" / "vocab.txt").read_text("utf-8").splitlines())
+    assert tokenizer.model_max_length == 512 and corpus.ids.max() < 200
+    text = (runs[0] / "corpus" / "a.txt").read_text(encoding="utf-8").split("\n")
+    assert corpus.sequences([0, 1, 149]) == [tokenizer(text[i]).input_ids for i in (0, 1, 149)]
+    settings = json.loads((runs[0] / "prepared" / "model" / "tokenizer_config.json").read_text())
+    assert settings["do_lower_case"] is True
+    assert not list((runs[0] / "prepared").glob("*.part"))
+
+
+def test_killed_while_preparing_starts_over(runs, monkeypatch, tmp_path):
+    plain = module.build_corpus
+    monkeypatch.setattr(module, "build_corpus", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        prepare(runs[0] / "corpus", tmp_path, TINY)
+    monkeypatch.setattr(module, "build_corpus", plain)
+    tokenizer, corpus = prepare(runs[0] / "corpus", tmp_path, TINY)
+    assert len(tokenizer) == 200 and len(corpus.lengths) > 150
+
+
+def test_transformers_loads_the_result(runs):
+    """The encoder and its tokenizer, as in every Hugging Face folder; the head is ours."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = runs[0] / "whole" / "model"
+    theirs, words = AutoModel.from_pretrained(folder).float().eval(), AutoTokenizer.from_pretrained(folder)
+    ours, tokenizer = BertModel.from_pretrained(folder), load_tokenizer(folder)
+    sentences = ["The film is GOOD.", "I read it on Sunday, and why not?"]
+    batch = tokenize(tokenizer, sentences)
+    assert words(sentences, padding=True)["input_ids"] == batch.input_ids.tolist()
+    expected, got = theirs(**batch._asdict()), ours(*batch)
+    real = batch.attention_mask == 1
+    assert_close(got.last_hidden_state[real], expected.last_hidden_state[real], atol=1e-5, rtol=1e-5)
+    assert_close(got.pooler_output, expected.pooler_output, atol=1e-5, rtol=1e-5)
+    assert ours.config.hidden_dropout_prob == ours.config.attention_probs_dropout_prob == 0.1  # for fine-tuning
+
+
+def test_load_mlm_gives_back_what_was_saved(runs, tmp_path):
+    model, head, _ = small_pair()
+    save_mlm(model.train(), head.train(), tmp_path / "model")
+    again, top = load_mlm(tmp_path / "model")
+    assert not again.training and not top.training
+    for before, after in ((model, again), (head, top)):
+        for (name, x), (other, y) in zip(before.state_dict().items(), after.state_dict().items()):
+            assert name == other and y.dtype == torch.float32
+            assert_close(y, x.half().float(), rtol=0, atol=0)
+    assert load_mlm(str(tmp_path / "model"))[1].state_dict().keys() == head.state_dict().keys()
+    for name in ("model.safetensors", HEAD):
+        with safe_open(tmp_path / "model" / name, "pt") as file:
+            assert {file.get_tensor(k).dtype for k in file.keys()} == {torch.float16}
+
+
+def test_a_model_without_its_head_is_refused(tmp_path):
+    model, head, _ = small_pair()
+    save_mlm(model, head, tmp_path)
+    (tmp_path / HEAD).unlink()
+    with pytest.raises(ValueError, match=f"expected {re.escape(HEAD)} in {re.escape(str(tmp_path))}"):
+        load_mlm(tmp_path)
+    with pytest.raises(ValueError, match="no-such-folder"):
+        load_mlm(tmp_path / "no-such-folder")
+
+
+def test_tokens_seen_counts_what_the_batches_hold(runs):
+    top, _ = runs
+    with np.load(top / "whole" / "corpus.npz") as saved:
+        corpus = Corpus(saved["ids"], saved["offsets"])
+    for steps in (1, 30, 77):
+        config = PretrainConfig(**{**CONFIG, "total_steps": steps})
+        batches = islice(mlm_batches(corpus, TOY_IDS, config), steps)
+        assert tokens_seen(top / "whole", config) == sum(int(b.attention_mask.sum()) for b in batches) >= 256 * steps
+
+
+# --- measurements
+
+class Knowing(nn.Module):
+    """Says which of V words stands where, having been told the whole text; for each hidden word, with its loss."""
+
+    def __init__(self, tokenizer, sentences, right=1.0):
+        super().__init__()
+        self.config = BertConfig(len(tokenizer), 8, 1, 1, 8)
+        self.embedding = nn.Module()
+        self.embedding.word_embedding = nn.Embedding(len(tokenizer), 8)
+        self.truth, self.right, self.asked = [tokenizer(s).input_ids for s in sentences], right, []
+
+    def forward(self, ids, mask, packed=False):
+        rows, self.truth = self.truth[:len(ids)], self.truth[len(ids):]
+        self.asked.append((ids, mask))
+        truth = pad_ids(rows)
+        assert torch.equal(truth.attention_mask, mask)
+        state = truth.input_ids[..., None].float()
+        return type("Output", (), {"last_hidden_state": state})
+
+
+def perfect_head(states, word_vectors):
+    return 50.0 * nn.functional.one_hot(states[:, 0].long(), len(word_vectors)).float()
+
+
+def test_accuracy_of_a_model_that_knows_everything(text):
+    tokenizer = load_tokenizer()
+    for sentences in (text[:5], text[:300]):
+        accuracy, loss = masked_accuracy(Knowing(tokenizer, sentences), perfect_head, sentences, tokenizer)
+        assert accuracy == 1.0 and loss < 1e-5
+        wrong = masked_accuracy(Knowing(tokenizer, sentences), lambda s, w: -perfect_head(s, w), sentences, tokenizer)
+        assert wrong[0] == 0.0 and wrong[1] == pytest.approx(50 + math.log(7999), rel=1e-4)
+
+
+def test_accuracy_is_a_share_of_positions_over_all_batches(text):
+    """A head that always says one word is right as often as that word is hidden: counted from what the model saw."""
+    tokenizer, sentences = load_tokenizer(), text[:300]
+    knowing, word = Knowing(tokenizer, sentences), tokenizer.convert_tokens_to_ids("the")
+    truth, labels = list(knowing.truth), []
+
+    def one_word(states, word_vectors):
+        labels.append(states[:, 0].long())
+        scores = torch.zeros(len(states), len(word_vectors))
+        scores[:, word] = 3.0
+        return scores
+
+    accuracy, loss = masked_accuracy(knowing, one_word, sentences, tokenizer)
+    asked = torch.cat(labels)
+    share = (asked == word).float().mean().item()
+    assert len(labels) == 3 and 0.01 < share and accuracy == pytest.approx(share)
+    normaliser = math.log(7999 + math.exp(3))
+    assert loss == pytest.approx(normaliser - 3 * share, rel=1e-5)
+    check_share(len(asked), sum(len(row) - 2 for row in truth), 0.15)
+    assert not set(asked.tolist()) & {PAD, CLS, SEP}
+
+
+def test_the_same_words_are_always_hidden(text):
+    tokenizer, sentences = load_tokenizer(), text[:40]
+
+    def corrupted(**options):
+        torch.manual_seed(len(options))
+        model = Knowing(tokenizer, sentences)
+        masked_accuracy(model, perfect_head, sentences, tokenizer, **options)
+        return model.asked[0][0]
+
+    assert torch.equal(corrupted(), corrupted(rate=0.15)) and not torch.equal(corrupted(), corrupted(seed=1))
+    share = [(corrupted(rate=r) == MASK).float().mean() for r in (0.1, 0.5, 0.9)]
+    assert share[0] < share[1] < share[2]
+
+
+def test_accuracy_of_an_untrained_model(text):
+    tokenizer = load_tokenizer()
+    config = BertConfig(8000, 16, 1, 2, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    torch.manual_seed(0)
+    accuracy, loss = masked_accuracy(BertModel(config), MlmHead(config), text[:200], tokenizer)
+    assert accuracy < 0.01 and abs(loss - math.log(8000)) < 0.1
+
+
+def test_long_heldout_sentences_are_cut_to_128_tokens():
+    tokenizer = load_tokenizer()
+    config = BertConfig(8000, 16, 1, 2, 32, max_position_embeddings=128)
+    accuracy, loss = masked_accuracy(BertModel(config).eval(), MlmHead(config), ["the cat " * 200], tokenizer)
+    assert math.isfinite(loss)
+
+
+def test_sts_by_pooling_by_hand():
+    """Every pooling from the hidden states of each sentence alone, without padding, against scipy."""
+    pairs, tokenizer = load_dataset("stsb", "dev").subset(range(25)), load_tokenizer()
+    config = BertConfig(8000, 16, 2, 2, 32)
+    torch.manual_seed(0)
+    model = BertModel(config).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.2 * torch.randn_like(p))  # else all [CLS] vectors are the same to six digits
+    got = sts_by_pooling(model, pairs, tokenizer)
+    assert list(got) == list(POOLINGS)
+
+    @torch.no_grad()
+    def vectors(sentence):
+        ids = torch.tensor([tokenizer(sentence).input_ids])
+        out = model(ids, torch.ones_like(ids), output_hidden_states=True)
+        layers = [h[0].double() for h in out.hidden_states]
+        mean = [h.mean(0) for h in layers]
+        return {"cls": layers[-1][0], "pooler": out.pooler_output[0].double(), "mean": mean[-1],
+                "last2avg": (mean[-1] + mean[-2]) / 2, "first_last_avg": (mean[1] + mean[-1]) / 2,
+                "emb_last_avg": (mean[0] + mean[-1]) / 2, "max": layers[-1].max(0).values}
+
+    left, right = ([vectors(s) for s in column] for column in (pairs.sentences, pairs.sentences2))
+    for how in left[0]:
+        cosines = [float(u[how] @ v[how] / (u[how].norm() * v[how].norm())) for u, v in zip(left, right)]
+        assert got[how] == pytest.approx(spearmanr(cosines, pairs.labels).statistic, abs=1e-3), how
+    assert len(set(left[0])) >= len(POOLINGS) - 1  # mean_padded depends on the batch
+
+
+def test_sts_by_pooling_takes_folder_or_model(runs):
+    folder, pairs = runs[0] / "whole" / "model", load_dataset("stsb", "dev").subset(range(12))
+    by_folder = sts_by_pooling(folder, pairs)
+    assert by_folder == sts_by_pooling(str(folder), pairs)
+    assert by_folder == sts_by_pooling(BertModel.from_pretrained(folder), pairs, load_tokenizer(folder))
+    turned = Dataset("x", "dev", "similarity", pairs.sentences, pairs.sentences2, [-x for x in pairs.labels])
+    assert sts_by_pooling(folder, turned) == pytest.approx({how: -x for how, x in by_folder.items()})
+    with pytest.raises(ValueError, match="expected a tokenizer together with a BertModel"):
+        sts_by_pooling(BertModel.from_pretrained(folder), pairs)
+
+
+# --- the card
+
+def test_card_says_what_it_is_told(runs, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(runs[0] / "whole" / "model", folder)
+    kept = (folder / "model.safetensors").read_bytes()
+    rows = [{"step": 500, "loss": 6.123, "lr": 1e-3}, {"step": 1234567, "loss": 3.456, "lr": 0.0, "accuracy": 0.3217,
+                                                       "heldout_loss": 2.718}]
+    config = PretrainConfig(**{**CONFIG, "lr": 5e-4, "warmup_steps": 77, "decay_share": 0.4, "mask_rate": 0.2})
+    write_card(folder, config, rows, 987654321, "Text: {curly} bräces kept.", {"cls": 0.1234, "mean": 0.5})
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    count = sum(p.numel() for p in BertModel.from_pretrained(folder).parameters())
+    for words in ("Text: {curly} bräces kept.", "987,654,321 in 1,234,567 steps", "(fp32)", "cls 0.123, mean 0.500",
+                  "| 1,234,567 | 3.46 | 2.72 | 32.2% |", "`minbert pretrain CORPUS --out RUN", "rate 0.0005",
+                  "77 steps of warm-up", "last 40%", "mask rate 20%", f"{count:,} parameters", "1 layers, 16 wide, 2 heads",
+                  "200 lower-cased", "about 256"):
+        assert words in re.sub(r"\n(?!\|)", " ", card), words
+    assert "6.12" not in card  # a row that was not measured on held-out text
+    assert card.startswith("---\n") and card.count("\n---\n") == 1 and "license: " in card
+    log = json.loads((folder / "pretraining.json").read_text())
+    assert log["tokens"] == 987654321 and log["rows"] == rows and PretrainConfig(**log["config"]) == config
+    assert (folder / "model.safetensors").read_bytes() == kept and not list(folder.glob(".draft*"))
+
+
+def test_card_without_measurements(runs, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(runs[0] / "whole" / "model", folder)
+    write_card(folder, TINY, [{"step": 30, "loss": 4.0, "lr": 0.0}], 7680, "Text.", {})
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "by pooling: not measured." in card and "{" not in card
+    with pytest.raises(ValueError, match="at least one row"):
+        write_card(folder, TINY, [], 7680, "Text.", {})
+
+
+# --- the embedded model
+
+EASY = ["He was born in London in 1912 and died in 1970.", "She is the daughter of the king.",
+        "The film was released in the United States in 2005.", "The city is the capital of the country.",
+        "It is one of the largest cities in the world.", "He went to the University of Cambridge.",
+        "They won the first game of the season.", "I do not know what you are talking about."]
+
+
+def test_embedded_model_is_small_and_half_precision():
+    folder = resolve_folder()
+    assert sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) < 14e6
+    for name in ("model.safetensors", HEAD):
+        with safe_open(folder / name, "pt") as file:
+            assert {file.get_slice(k).get_dtype() for k in file.keys()} == {"F16"}
+    assert not [f.name for f in folder.iterdir() if f.suffix in (".bin", ".pt", ".pkl", ".npz")]
+
+
+def test_embedded_model_guesses_words():
+    (model, head), tokenizer = load_mlm(), load_tokenizer()
+    assert not model.training and model.config.vocab_size == len(tokenizer) == 8000
+    results = [masked_accuracy(model, head, EASY, tokenizer, seed=s) for s in range(10)]
+    accuracy, loss = (sum(column) / len(results) for column in zip(*results))
+    assert accuracy > 0.2 and loss < math.log(8000) - 3
+    torch.manual_seed(0)
+    blind = masked_accuracy(BertModel(model.config).eval(), MlmHead(model.config), EASY, tokenizer)
+    assert blind[0] < 0.02
+
+
+def test_embedded_model_reads_the_sentence_around_the_gap():
+    """The likeliest word for a gap changes with its neighbours, in the right way."""
+    (model, head), tokenizer = load_mlm(), load_tokenizer()
+    batch = tokenize(tokenizer, ["He was [MASK] in London in 1912.", "She is one [MASK] the best."])
+    hidden = model(*batch).last_hidden_state[batch.input_ids == MASK]
+    best = head(hidden, model.embedding.word_embedding.weight).argmax(-1)
+    assert tokenizer.convert_ids_to_tokens(best.tolist()) == ["born", "of"]
+
+
+def test_embedded_card_and_log_agree():
+    folder = resolve_folder()
+    card = re.sub(r"\s+", " ", (folder / "README.md").read_text(encoding="utf-8"))
+    log = json.loads((folder / "pretraining.json").read_text(encoding="utf-8"))
+    config, last = PretrainConfig(**log["config"]), log["rows"][-1]
+    model = BertModel.from_pretrained()
+    assert config.bert(0.1) == model.config
+    assert last["step"] == config.total_steps
+    assert f"{log['tokens']:,} in {last['step']:,} steps" in card
+    measured = [r for r in log["rows"] if "accuracy" in r]
+    assert measured[-1] is last
+    for r in measured:
+        assert f"| {r['step']:,} | {r['loss']:.2f} | {r['heldout_loss']:.2f} | {r['accuracy']:.1%} |" in card
+    assert abs(log["tokens"] / (config.total_steps * config.tokens_per_step) - 1) < 0.05
+    assert sum(p.numel() for p in model.parameters()) == int(re.search(r"([\d,]+) parameters", card)[1].replace(",", ""))
+    for words in ("Wikipedia", "CC BY-SA", "sentences", "words", "`minbert pretrain", "half precision", "mask rate"):
+        assert words in card, words
+    for how in POOLINGS:
+        assert -1 <= float(re.search(rf"\b{how} (-?\d\.\d+)", card)[1]) <= 1
+    steps = [r["step"] for r in log["rows"]]
+    assert steps == sorted(set(steps))
+
+
+def test_embedded_model_ranks_pairs_better_than_chance():
+    scores = sts_by_pooling(None, load_dataset("stsb", "dev").subset(range(100)))
+    assert all(0 < score < 1 for score in scores.values()) and scores["mean"] > 0.2
