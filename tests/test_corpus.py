@@ -64,7 +64,8 @@ def test_other_files_and_folders_are_no_text(tmp_path):
 
 def test_heldout_text_is_never_read(tmp_path):
     write(tmp_path, a_txt=["open"] * 9, heldout__b_txt=["secret"] * 9, x__heldout__c_txt_gz=["secret"] * 9,
-          docs__heldout__d_txt=["secret"] * 9, unheldout__e_txt=["free"] * 9)
+          docs__heldout__d_txt=["secret"] * 9,
+          heldout__far__down__f_txt=["secret"] * 9, unheldout__e_txt=["free"] * 9)
     assert [p.name for p in corpus_files(tmp_path)] == ["a.txt", "e.txt"]
     letters = Letters()
     build_corpus(tmp_path, letters)
