@@ -96,14 +96,14 @@ class MlmHead(nn.Module):
         h = self.transform_norm(F.gelu(self.transform_dense(hidden_states)))
         return F.linear(h, word_vectors, self.bias)
 
-# %% ../nbs/11_pretrain.ipynb #c397f0c6
+# %% ../nbs/11_pretrain.ipynb #173e41cb
 def mlm_loss(
     model: BertModel,
     head: MlmHead,
     input_ids: Tensor,       # (B, T) int64, corrupted
     attention_mask: Tensor,  # (B, T) int64, 1 = real
     labels: Tensor,          # (B, T) int64, the true id at chosen positions, -100 elsewhere
-    packed: bool = True,     # no work on padding, see the encoder chapter
+    packed: bool = True,     # no work on padding, see chapter 04
 ) -> Tensor:                 # () float32, mean over chosen positions, in nats
     """Grade the guesses at the chosen positions; 0, still attached to the graph, if there are none.
 
