@@ -1,9 +1,11 @@
 """Write README.md (and the pictures it shows) from nbs/index.ipynb; `--check` only compares.
 
 Markdown cells are copied, code cells become fenced blocks with their text output, and a PNG output is
-stored in nbs/images/. Cells that start with `#| hide` leave no source, but their picture stays.
+stored in nbs/images/. `#| echo: false` leaves out the source, `#| hide` all but the picture. Links are
+relative to nbs/ in the notebook, and to the root in the README.
 """
 import base64
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -24,10 +26,15 @@ def picture_of(output) -> bytes | None:
     return base64.b64decode(png) if png else None
 
 
+def from_root(markdown: str) -> str:
+    """Turn links that start at nbs/ into links that start at the root."""
+    return re.sub(r"\]\((?!https?://|#)([^)]+)\)", lambda m: f"]({posixpath.normpath('nbs/' + m[1])})", markdown)
+
+
 def code_cell(cell, pictures: dict[str, bytes]) -> str:
-    hidden = cell.source.startswith("#| hide") or cell.source.startswith("#| echo: false")
+    hidden, silent = (cell.source.startswith(flag) for flag in ("#| hide", "#| echo: false"))
     source = re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M).strip()
-    parts = [] if hidden or not source else [f"```python\n{source}\n```"]
+    parts = [] if hidden or silent or not source else [f"```python\n{source}\n```"]
     for output in cell.get("outputs", []):
         if png := picture_of(output):
             name = f"nbs/images/index-{len(pictures) + 1}.png"
@@ -41,7 +48,7 @@ def code_cell(cell, pictures: dict[str, bytes]) -> str:
 def build() -> dict[str, bytes]:
     notebook = nbformat.read(ROOT / "nbs" / "index.ipynb", as_version=4)
     pictures: dict[str, bytes] = {}
-    parts = [c.source if c.cell_type == "markdown" else code_cell(c, pictures) for c in notebook.cells]
+    parts = [from_root(c.source) if c.cell_type == "markdown" else code_cell(c, pictures) for c in notebook.cells]
     note = "<!-- Made from nbs/index.ipynb by scripts/build_readme.py: edit the notebook. -->\n\n"
     text = note + "\n\n".join(p for p in parts if p) + "\n"
     return {"README.md": text.encode()} | pictures

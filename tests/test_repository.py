@@ -122,6 +122,16 @@ def test_outputs_are_committed(path):
     assert len(empty) <= len(shown) // 5, f"cells without output: {empty}"
 
 
+def test_the_demo_beats_its_baselines():
+    """The table that the README shows was printed by the demo; a model that learns nothing must not get in."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^(sst|quora|stsb) .*?(\d\.\d+) +(\d\.\d+) +(\d\.\d+) +\d\.\d+ to", text, re.M)
+    assert [row[0] for row in rows] == ["sst", "quora", "stsb"]
+    for task, *numbers in rows:
+        baseline, before, after = map(float, numbers)
+        assert after > baseline + 0.1 and after > before + 0.1, task
+
+
 def test_nothing_speaks_of_one_machine():
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     pattern = re.compile("/" + "work/|/" + "root/|/home/" + r"\w+")

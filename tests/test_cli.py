@@ -1,0 +1,318 @@
+"""The command line as people type it: output, exit status, what is written and what is not."""
+import gzip
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from minbert import cli
+from minbert.cli import main, repeat_option, usual_rate
+from minbert.encoder import BertConfig, BertModel
+from minbert.evaluate import evaluate_tasks
+from minbert.heads import MultitaskBert
+from minbert.data import load_dataset
+from minbert.sentence import SentenceEncoder
+from minbert.tokens import load_tokenizer
+
+SAMPLE = Path(cli.__file__).parent / "assets" / "sample"
+TASKS = ("sst", "quora", "stsb")
+
+
+def run(capsys, line: str, status: int = 0) -> tuple[str, str]:
+    """Run a command in this process -> its two outputs."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(line.split())
+    out, err = capsys.readouterr()
+    assert (end.value.code or 0) == status, out + err
+    return out, err
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    """A folder with a tiny random encoder and the embedded tokenizer."""
+    torch.manual_seed(0)
+    tokenizer = load_tokenizer()
+    config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                        intermediate_size=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    SentenceEncoder(BertModel(config), tokenizer).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small_data(tmp_path_factory) -> Path:
+    """The first rows of the embedded sample, as a course folder."""
+    folder = tmp_path_factory.mktemp("data")
+    for file in SAMPLE.glob("*.csv"):
+        rows = 40 if "train" in file.name else 25
+        lines = file.read_text(encoding="utf8").splitlines(keepends=True)
+        (folder / file.name).write_text("".join(lines[:rows + 1]), encoding="utf8")
+    return folder
+
+
+@pytest.mark.parametrize("typed, parsed", [
+    ("train --tasks sst quora --out x", "train --tasks sst --tasks quora --out x"),
+    ("train --tasks sst --tasks quora", "train --tasks sst --tasks quora"),
+    ("train --out x --tasks a b c", "train --out x --tasks a --tasks b --tasks c"),
+    ("encode model file --out v.npy", "encode model file --out v.npy"),
+    ("train --tasks", "train"),
+    ("", ""),
+])
+def test_many_words_after_tasks(typed, parsed):
+    assert repeat_option(typed.split()) == parsed.split()
+
+
+def test_help_is_quick_and_names_every_command_and_default():
+    code = ("import sys; from minbert.cli import main\n"
+            "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+            "print('torch' in sys.modules)")
+    shown = {}
+    for words in (["--help"], ["train", "--help"]):
+        env = {**os.environ, "COLUMNS": "200", "TERM": "dumb"}
+        shown[words[0]] = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True,
+                                         check=True, env=env).stdout
+    for command in ("demo", "data", "train", "evaluate", "encode", "pretrain"):
+        assert command in shown["--help"]
+    for option in ("--tasks", "--data", "--model", "--out", "--resume", "--schedule", "joint", "11711", "embedded"):
+        assert option in shown["train"]
+    assert all(text.splitlines()[-1] == "False" for text in shown.values()), "help loads torch"
+
+
+def test_usual_rate_falls_with_the_width():
+    assert [usual_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 5e-5, 1e-5, 1e-5]
+
+
+def test_encode_gives_row_n_to_line_n(capsys, tmp_path, tiny):
+    lines = ["A dog barks.", "", "  The market fell.  ", "Ein Hund.", ""]
+    with gzip.open(tmp_path / "s.txt.gz", "wt", encoding="utf8") as file:
+        file.write("\n".join(lines) + "\n")
+    out, err = run(capsys, f"encode {tiny} {tmp_path / 's.txt.gz'} --out {tmp_path / 'sub' / 'v.npy'}")
+    assert out == f"5 vectors of width 16: {tmp_path / 'sub' / 'v.npy'}\n"
+    assert "5/5" in err  # the bar
+    vectors = np.load(tmp_path / "sub" / "v.npy")
+    assert vectors.shape == (5, 16) and vectors.dtype == np.float32
+    expected = SentenceEncoder.from_pretrained(tiny).encode([line.strip() for line in lines])
+    assert_close(torch.from_numpy(vectors), expected, rtol=0, atol=1e-6)
+    assert os.listdir(tmp_path / "sub") == ["v.npy"]
+
+
+def test_encode_pooling_and_bf16(capsys, tmp_path, tiny):
+    (tmp_path / "s.txt").write_text("One line.\nAnother, longer line.\n")
+    for option, settings in (("--pooling cls", {"pooling": "cls"}), ("--bf16", {})):
+        run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} {option}")
+        precision = "bf16" if "bf16" in option else "fp32"
+        encoder = SentenceEncoder.from_pretrained(tiny, **settings)
+        expected = encoder.encode(["One line.", "Another, longer line."], precision=precision)
+        assert_close(torch.from_numpy(np.load(tmp_path / "v.npy")), expected, rtol=0, atol=1e-6)
+
+
+def test_interrupted_encoding_leaves_the_old_file_and_no_part(tmp_path, tiny):
+    (tmp_path / "s.txt").write_text("One line.\n" * 3)
+    (tmp_path / "v.npy").write_text("old")
+
+    class Broken:
+        width = 16
+
+        def encode_stream(self, *_, **__):
+            yield torch.zeros(2, 16)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cli.encode_file(Broken(), tmp_path / "s.txt", tmp_path / "v.npy")
+    assert sorted(os.listdir(tmp_path)) == ["s.txt", "v.npy"] and (tmp_path / "v.npy").read_text() == "old"
+
+
+def test_data_lists_splits_labels_and_rows_left_out(capsys, tmp_path):
+    head = "\tid\tsentence1\tsentence2\tis_duplicate\n"
+    rows = [f"{i}\tq{i}\twhat is {i} ?\thow is {i} ?\t{float(i % 2)}\n" for i in range(5)]
+    (tmp_path / "quora-train.csv").write_text(head + "".join(rows) + "5\tq5\tone side\t\t\n", encoding="utf8")
+    out, _ = run(capsys, f"data --data {tmp_path} --rows")
+    first, second = out.splitlines()
+    assert first.split() == "quora train 5 rows, classes 3 / 2, 1 rows left out".split()
+    assert str(tmp_path / "quora-train.csv:7") in second
+    _, err = run(capsys, f"data sst --data {tmp_path}", 1)
+    assert "sst" in err and "quora" in err and str(tmp_path) in err
+
+
+def test_data_reports_a_broken_file_and_does_not_pass_over_it(capsys, tmp_path):
+    (tmp_path / "ids-sst-train.csv").write_text("")
+    _, err = run(capsys, f"data --data {tmp_path}", 1)
+    assert f"{tmp_path / 'ids-sst-train.csv'}: expected text, got an empty file" in err
+
+
+def test_download_needs_names_and_a_folder(capsys, tmp_path):
+    for line in ("data --download", "data sst --download", f"data --download --data {tmp_path}"):
+        assert "--download" in run(capsys, line, 1)[1]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, small_data, tmp_path_factory) -> Path:
+    """A run of eight joint steps, made once."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    with pytest.raises(SystemExit) as end:
+        main(f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {folder} "
+             "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2".split())
+    assert not end.value.code
+    return folder
+
+
+def test_train_writes_a_run_that_evaluates_to_its_own_table(capsys, trained, small_data):
+    table = (trained / "dev.md").read_text()
+    assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == list(TASKS)
+    dev = {task: load_dataset(task, "dev", small_data) for task in TASKS}
+    results = evaluate_tasks(MultitaskBert.from_pretrained(trained / "model"), dev)
+    for line, task in zip(table.splitlines()[2:], TASKS):
+        assert line.split("|")[3].strip() == f"{results[task].value:.3f}"
+    out, _ = run(capsys, f"evaluate {trained / 'model'} --data {small_data}")
+    assert out == table
+
+
+def test_train_changes_the_weights_it_should(trained, tiny, small_data, tmp_path, capsys):
+    before = BertModel.from_pretrained(tiny).state_dict()
+    after = MultitaskBert.from_pretrained(trained / "model").encoder.model.state_dict()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    run(capsys, f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path} --steps 2 --frozen")
+    after = MultitaskBert.from_pretrained(tmp_path / "model").encoder.model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_options_reach_the_run(tiny, small_data, tmp_path, capsys, monkeypatch):
+    import minbert.train as module
+
+    seen = []
+    monkeypatch.setattr(module, "fit", lambda *a, **k: seen.append((a, k)) or (_ for _ in ()).throw(ValueError("stop")))
+    run(capsys, f"train --tasks sst quora --data {small_data} --model {tiny} --out {tmp_path} --schedule sqrt --epochs 2 "
+                "--batch-size 7 --lr 2e-4 --pooling cls --quora-fraction 0.5 --eval-every 3 --save-every 4 --bf16 --seed 5", 1)
+    (model, train_sets, dev_sets, config, folder, resume), more = seen[0]
+    assert (config.tasks, config.schedule, config.epochs, config.steps) == (("sst", "quora"), "sqrt", 2, None)
+    assert (config.batch_size, config.lr, config.quora_fraction) == (7, 2e-4, 0.5)
+    assert (config.eval_every, config.save_every, config.precision, config.seed) == (3, 4, "bf16", 5)
+    assert model.encoder.pooling == "cls" and model.mode == "full" and list(model.heads) == ["sst", "quora"]
+    assert (list(train_sets), len(dev_sets["sst"]), folder, resume, more) == (
+        ["sst", "quora"], 25, tmp_path, False, {"progress": True})
+
+
+def test_a_run_is_not_overwritten_by_accident(capsys, trained, tiny, small_data, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    line = f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path / 'run'} --steps 1"
+    _, err = run(capsys, line, 1)
+    assert "--resume" in err and "--overwrite" in err
+    assert (tmp_path / "run" / "log.jsonl").read_bytes() == (trained / "log.jsonl").read_bytes()
+    run(capsys, line + " --overwrite")
+    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 2
+
+
+def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, tmp_path):
+    """A real process is killed with SIGKILL after its fourth step, then started again with --resume."""
+    words = (f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path} "
+             "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2").split()
+    fuse = ("import os, signal, sys, minbert.train as t\nfrom minbert.cli import main\nwrite = t._Run.write\n"
+            "def cut(self, entries):\n    write(self, entries)\n"
+            "    if entries[0]['step'] == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
+            "t._Run.write = cut\nmain(sys.argv[1:])")
+    killed = subprocess.run([sys.executable, "-c", fuse, *words], capture_output=True)
+    assert killed.returncode == -9 and not (tmp_path / "dev.md").exists()
+    subprocess.run([sys.executable, "-m", "minbert", *words, "--resume"], check=True, capture_output=True)
+    for name in ("model/model.safetensors", "log.jsonl", "dev.md"):
+        assert (tmp_path / name).read_bytes() == (trained / name).read_bytes(), name
+
+
+def test_accelerate_launch_with_two_processes(trained, tiny, small_data, tmp_path):
+    """Two processes share each batch: same losses and scores as one, and one report."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+              "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(port), "-m", "minbert"]
+    words = (f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path / 'two'} "
+             "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2").split()
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    result = subprocess.run([*launch, *words], capture_output=True, text=True, env=env)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert result.stdout.count("best dev mean") == 1
+    assert json.loads((tmp_path / "two" / "log.jsonl").read_text().splitlines()[0])["loss"] > 0
+    one, two = (MultitaskBert.from_pretrained(folder / "model") for folder in (trained, tmp_path / "two"))
+    assert one.state_dict().keys() == two.state_dict().keys()
+
+
+def test_evaluate_writes_the_files_of_the_course(capsys, trained, small_data, tmp_path):
+    out, _ = run(capsys, f"evaluate {trained / 'model'} --data {small_data} --predictions {tmp_path / 'p'}")
+    names = ["para-dev-output.csv", "sst-dev-output.csv", "sts-dev-output.csv"]
+    assert sorted(os.listdir(tmp_path / "p")) == names and out.count("written: ") == 3
+    rows = (tmp_path / "p" / "sst-dev-output.csv").read_text().splitlines()
+    dev = load_dataset("sst", "dev", small_data)
+    assert [row.split(",")[0].strip() for row in rows[1:]] == dev.ids
+    assert {int(row.split(",")[1]) for row in rows[1:]} <= set(range(5))
+
+
+def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, tmp_path):
+    folder = tmp_path / "unlabelled"
+    folder.mkdir()
+    for task, stem in (("sst", "ids-sst"), ("quora", "quora"), ("stsb", "sts")):
+        lines = (small_data / f"{stem}-dev.csv").read_text(encoding="utf8").splitlines()
+        (folder / f"{stem}-test-student.csv").write_text(
+            "".join(line.rsplit("\t", 1)[0] + "\n" for line in lines), encoding="utf8")
+    line = f"evaluate {trained / 'model'} --data {folder} --split test"
+    assert "--predictions" in run(capsys, line, 1)[1]
+    out, _ = run(capsys, f"{line} --predictions {tmp_path / 'p'}")
+    assert out.count("written: ") == 3 and "|" not in out
+
+
+@pytest.mark.parametrize("line, words", [
+    ("evaluate {tiny} --data {data}", ["minbert_heads.json"]),
+    ("evaluate nowhere", ["nowhere"]),
+    ("train --tasks sst nothing --out {out}", ["nothing"]),
+    ("train --tasks sst --data {out} --out {out}", ["ids-sst-train.csv"]),
+    ("train --tasks sst --data {data} --model {tiny} --out {out} --schedule random", ["schedule", "random"]),
+    ("train --tasks sst --data {data} --model {tiny} --out {out} --pooling median", ["median"]),
+    ("train --tasks sst --data {data} --model no/such-model --out {out}", ["no/such-model"]),
+    ("encode {tiny} {out}/none.txt", ["none.txt"]),
+])
+def test_mistakes_are_one_line_and_leave_nothing(capsys, tiny, small_data, tmp_path, monkeypatch, line, words):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    line = line.format(tiny=tiny, data=small_data, out=tmp_path)
+    _, err = run(capsys, line, 1)
+    assert err.startswith("minbert: ") and err.count("\n") == 1 and all(word in err for word in words), err
+    assert os.listdir(tmp_path) == []
+
+
+def test_unknown_options_are_refused_by_the_parser(capsys):
+    assert "no-such" in run(capsys, "train --no-such 1", 2)[1]
+
+
+def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
+    """On a few rows; the whole demo's table is in the README, and test_repository.py reads it."""
+    load = cli.load_splits
+    monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
+        task: data.subset(range(64)) for task, data in load(tasks, split, folder).items()})
+    monkeypatch.chdir(tmp_path)
+    out, err = run(capsys, "demo --epochs 2 --out d")
+    assert all(word in out for word in ("baseline", "before", "after", "95 %")) and "4/4" in err
+    for place in ("d/model", "d/table.txt", "d/cosines.png"):
+        assert place in out and Path(place).exists()
+    assert Path("d/table.txt").read_text().strip() in out
+    rows = [line.split() for line in Path("d/table.txt").read_text().splitlines()[1:]]
+    assert [row[0] for row in rows] == list(TASKS)
+    after = evaluate_tasks(MultitaskBert.from_pretrained("d/model"), cli.load_splits(TASKS, "dev", None))
+    for row in rows:
+        assert f"{after[row[0]].value:.3f}" == row[-4] and f"{after[row[0]].baseline:.3f}" == row[-6]
+
+
+def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
+    (tmp_path / "text" / "heldout").mkdir(parents=True)
+    lines = [s for s in dict.fromkeys(load_dataset("sst").sentences)]
+    (tmp_path / "text" / "a.txt").write_text("\n".join(lines[:300]) + "\n")
+    (tmp_path / "text" / "heldout" / "wikipedia-heldout.txt").write_text("\n".join(lines[300:320]) + "\n")
+    out, _ = run(capsys, f"pretrain {tmp_path / 'text'} --out {tmp_path / 'run'} --steps 1 --about Reviews.")
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "Reviews." in card and "minbert pretrain" in card and "accuracy" in out
+    assert SentenceEncoder.from_pretrained(tmp_path / "run" / "model").encode(["a film"]).shape == (1, 256)
