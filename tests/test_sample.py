@@ -358,4 +358,4 @@ def test_the_same_words_in_another_order_mean_something_else_often_enough(sets):
     assert turned.count(0) > 100 and turned.count(1) > 20   # so sharing all words is no proof of either
     d = sets["stsb", "train"]
     turned = [y for a, b, y in zip(d.sentences, d.sentences2, d.labels) if bag(a) == bag(b)]
-    assert sum(y < 4 for y in turned) > 10 and sum(y == 5 for y in turned) > 20
+    assert sum(y < 4 for y in turned) > 10 and sum(y == 5 for y in turned) > 5
