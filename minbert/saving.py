@@ -42,7 +42,7 @@ def write_json(
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     Path(file).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
 
-# %% ../nbs/04b_saving.ipynb #eaa598f2
+# %% ../nbs/04b_saving.ipynb #e32f9649
 @contextmanager
 def replacing(
     folder: str | Path,  # made if missing; its other files are left alone
@@ -53,12 +53,22 @@ def replacing(
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder))
     try:
         yield draft
-        for file in sorted(f for f in draft.rglob("*") if f.is_file()):
+        files = sorted(f for f in draft.rglob("*") if f.is_file())
+        mode = _usual_mode(draft)
+        for file in files:
             target = folder / file.relative_to(draft)
             target.parent.mkdir(parents=True, exist_ok=True)
+            file.chmod(mode)
             os.replace(file, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _usual_mode(folder):
+    """Ask what a new file may be read by: safetensors lets nobody but the owner read its files."""
+    probe = folder / ".probe"
+    probe.touch()
+    return probe.stat().st_mode
 
 # %% ../nbs/04b_saving.ipynb #9a091ed5
 def save_module(

@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import minbert.saving
@@ -123,3 +124,16 @@ def test_steps(tmp_path, pooling, layers, kinds):
         with pytest.raises(ValueError):
             read_modules(tmp_path)
         assert read_modules(tmp_path, "mean") == ("mean", 77)
+
+
+def test_files_are_as_public_as_the_system_makes_files(tmp_path):
+    """safetensors writes with mode 600; a shared model folder must be readable by those the umask allows."""
+    old = os.umask(0o027)
+    try:
+        with replacing(tmp_path / "model") as draft:
+            save_file({"x": torch.zeros(1)}, str(draft / "model.safetensors"))
+            (draft / "config.json").write_text("{}")
+    finally:
+        os.umask(old)
+    assert {f.name: oct(f.stat().st_mode & 0o777) for f in (tmp_path / "model").iterdir()} == {
+        "model.safetensors": "0o640", "config.json": "0o640"}
