@@ -14,6 +14,7 @@ import torch
 from torch.testing import assert_close
 
 from minbert import cli
+from minbert.checkpoint import read_checkpoint
 from minbert.cli import main, repeat_option, usual_rate
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks
@@ -231,7 +232,8 @@ def test_accelerate_launch_with_two_processes(trained, tiny, small_data, tmp_pat
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+    # --multi_gpu means "more than one process"; with --cpu there would be one, whatever the number
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
               "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(port), "-m", "minbert"]
     words = (f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path / 'two'} "
              "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2").split()
@@ -239,7 +241,10 @@ def test_accelerate_launch_with_two_processes(trained, tiny, small_data, tmp_pat
     result = subprocess.run([*launch, *words], capture_output=True, text=True, env=env)
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stdout.count("best dev mean") == 1
-    assert json.loads((tmp_path / "two" / "log.jsonl").read_text().splitlines()[0])["loss"] > 0
+    assert len(read_checkpoint(tmp_path / "two")["random"]) == 2  # the dice of two processes
+    losses = [[json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines() if '"loss"' in line]
+              for folder in (trained, tmp_path / "two")]
+    assert len(losses[1]) == 8 and abs(losses[0][0] / losses[1][0] - 1) < 0.2  # the heads drop other numbers, no more
     one, two = (MultitaskBert.from_pretrained(folder / "model") for folder in (trained, tmp_path / "two"))
     assert one.state_dict().keys() == two.state_dict().keys()
 
