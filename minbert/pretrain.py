@@ -7,7 +7,7 @@ __all__ = ['HEAD', 'CARD', 'special_positions', 'mask_tokens', 'MlmHead', 'mlm_l
            'masked_accuracy', 'tokens_seen', 'save_mlm', 'load_mlm', 'prepare', 'pretrain', 'sts_by_pooling',
            'write_card']
 
-# %% ../nbs/11_pretrain.ipynb #0b744819
+# %% ../nbs/11_pretrain.ipynb #4f1b98fd
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -28,8 +28,8 @@ from .loop import steps
 from .metrics import spearman
 from .optim import AdamW, parameter_groups, warmup_decay
 from .saving import replacing
-from .sentence import POOLINGS, SentenceEncoder, safe_cosine
-from .tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
+from .sentence import POOLINGS, pool, safe_cosine
+from .tokens import encode_ids, load_tokenizer, pad_ids, resolve_folder, token_batches, tokenize
 
 # %% ../nbs/11_pretrain.ipynb #0b9413c6
 def special_positions(
@@ -320,13 +320,14 @@ def pretrain(
     model["bert"].config = config.bert(dropout=0.1)  # fine-tuning wants it, as in BERT
     save_mlm(model["bert"], model["head"], Path(folder) / "model")
 
-# %% ../nbs/11_pretrain.ipynb #0d43bace
+# %% ../nbs/11_pretrain.ipynb #53574f35
+@torch.no_grad()
 def sts_by_pooling(
     name_or_folder: str | Path | BertModel | None,  # None: the embedded model
     dataset: Dataset,                               # graded pairs
     tokenizer=None,                                 # None: the one in the folder
 ) -> dict[str, float]:                              # pooling -> Spearman of cosine and grade, in [-1, 1]
-    """Rank graded pairs by the cosine of their vectors, once for each pooling.
+    """Rank graded pairs by the cosine of their vectors, once for each pooling, in eval mode.
 
     Raises ValueError if a bare model comes without its tokenizer.
     """
@@ -335,13 +336,15 @@ def sts_by_pooling(
         raise ValueError("expected a tokenizer together with a BertModel, got None")
     if not isinstance(model, BertModel):
         model = BertModel.from_pretrained(name_or_folder)
-    tokenizer = tokenizer or load_tokenizer(name_or_folder)
-    scores = {}
-    for pooling in POOLINGS:
-        encoder = SentenceEncoder(model, tokenizer, pooling)
-        u, v = encoder.encode(dataset.sentences), encoder.encode(dataset.sentences2)
-        scores[pooling] = spearman(safe_cosine(u, v), dataset.labels)
-    return scores
+    ids = encode_ids(tokenizer or load_tokenizer(name_or_folder), [*dataset.sentences, *dataset.sentences2])
+    vectors = {how: torch.empty(len(ids), model.config.hidden_size) for how in POOLINGS}
+    training = model.training
+    for rows, batch in token_batches(ids, pad_id=model.config.pad_token_id):
+        out = model.eval()(*batch, output_hidden_states=True)  # one pass serves all poolings
+        for how in POOLINGS:
+            vectors[how][rows] = pool(out.hidden_states, batch.attention_mask, how, out.pooler_output)
+    model.train(training)
+    return {how: spearman(safe_cosine(*v.chunk(2)), dataset.labels) for how, v in vectors.items()}
 
 # %% ../nbs/11_pretrain.ipynb #b74d44e3
 CARD = """---

@@ -748,8 +748,9 @@ def test_sts_by_pooling_by_hand():
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.2 * torch.randn_like(p))  # else all [CLS] vectors are the same to six digits
-    got = sts_by_pooling(model, pairs, tokenizer)
-    assert list(got) == list(POOLINGS)
+    got = sts_by_pooling(model.train(), pairs, tokenizer)
+    assert list(got) == list(POOLINGS) and model.training and not model.eval().training
+    assert got == sts_by_pooling(model, pairs, tokenizer)  # without dropout, whatever the mode was
 
     @torch.no_grad()
     def vectors(sentence):
