@@ -201,6 +201,11 @@ def test_a_new_task_leaves_the_rows_of_the_others_as_they_were(law):
     assert len(mixed) > 50 and mixed == alone[: len(mixed)]
 
 
+def test_rows_depend_on_the_seed():
+    orders = {tuple(rows_of(run(TaskSampler({"sst": 50}, 8, seed=seed)), "sst")) for seed in (0, 1, 11711)}
+    assert len(orders) == 3
+
+
 def test_the_same_number_of_rows_in_two_tasks_gives_two_orders():
     steps = run(TaskSampler({"a": 40, "b": 40}, 40, "joint"))
     assert steps[0]["a"] != steps[0]["b"]
