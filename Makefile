@@ -13,7 +13,7 @@ demo: $(READY)          ## fine-tune three tasks on the embedded data and print 
 test: $(READY)          ## in sync? every notebook, then every test
 	$(BIN)/python -m pytest -q tests/test_repository.py
 	$(BIN)/python scripts/run_notebooks.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests --ignore tests/test_repository.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests --ignore tests/test_repository.py
 
 lab: $(READY)           ## JupyterLab at the map of chapters
 	$(BIN)/jupyter lab nbs/index.ipynb
