@@ -351,19 +351,19 @@ def _load_head(folder):
     except TypeError as error:  # arguments that the class does not take
         raise ValueError(f"expected a head in {folder}: {error}") from error
 
-# %% ../nbs/08_heads.ipynb #ff11d825
+# %% ../nbs/08_heads.ipynb #e4d32ade
 def default_heads(
     width: int,                                         # D
     tasks: tuple[str, ...] = ("sst", "quora", "stsb"),  # names of datasets
 ) -> dict[str, Head]:                                   # task -> new head
     """Build the usual head for each task.
 
-    Sentiment: linear. Paraphrase and similarity: linear plus cosine. NLI: ConcatDiff.
+    Sentiment: linear. Paraphrase: 10 cos - 8. Similarity: linear plus cosine. NLI: ConcatDiff.
     Raises ValueError for a task without a usual head.
     """
     usual = {
         "sst": lambda: LinearHead(width, 5), "cfimdb": lambda: LinearHead(width, 2),
-        **dict.fromkeys(("quora", "mrpc"), lambda: LinearPlusCosine(width, "paraphrase")),
+        **dict.fromkeys(("quora", "mrpc"), lambda: CosineHead("paraphrase", 10.0, -8.0)),
         **dict.fromkeys(("stsb", "sts", "sickr"), lambda: LinearPlusCosine(width, "similarity")),
         **dict.fromkeys(("snli", "mnli"), lambda: ConcatDiff(width, 3, "classes")),
         "qnli": lambda: ConcatDiff(width, 2, "classes"),

@@ -89,7 +89,7 @@ def test_help_is_quick_and_names_every_command_and_default():
 
 
 def test_usual_rate_falls_with_the_width():
-    assert [usual_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 5e-5, 1e-5, 1e-5]
+    assert [usual_rate(width) for width in (128, 256, 384, 768, 1024)] == [5e-4, 5e-4, 1e-4, 1e-5, 1e-5]
 
 
 def test_encode_gives_row_n_to_line_n(capsys, tmp_path, tiny):

@@ -205,12 +205,15 @@ def test_default_heads():
     made = default_heads(16, ("sst", "cfimdb", "quora", "mrpc", "stsb", "sts", "sickr", "snli", "mnli", "qnli"))
     assert {t: (type(h).__name__, h.goal) for t, h in made.items()} == {
         "sst": ("LinearHead", "classes"), "cfimdb": ("LinearHead", "classes"),
-        "quora": ("LinearPlusCosine", "paraphrase"), "mrpc": ("LinearPlusCosine", "paraphrase"),
+        "quora": ("CosineHead", "paraphrase"), "mrpc": ("CosineHead", "paraphrase"),
         "stsb": ("LinearPlusCosine", "similarity"), "sts": ("LinearPlusCosine", "similarity"),
         "sickr": ("LinearPlusCosine", "similarity"), "snli": ("ConcatDiff", "classes"),
         "mnli": ("ConcatDiff", "classes"), "qnli": ("ConcatDiff", "classes")}
     assert [made[t].classes for t in ("sst", "cfimdb", "snli", "mnli", "qnli")] == [5, 2, 3, 3, 2]
-    assert [made[t].cosine_weight for t in ("quora", "stsb")] == [1, 5]
+    assert made["stsb"].cosine_weight == 5
+    level = torch.tensor([[0.8, 0.6]])  # cosine .8 with (1, 0): the fence between no and yes
+    assert abs(made["quora"](torch.tensor([[1.0, 0.0]]), level).item()) < 1e-6
+    assert made["quora"](level, level).item() == pytest.approx(2)
     assert list(default_heads(16)) == ["sst", "quora", "stsb"]
     with pytest.raises(ValueError, match="poetry"):
         default_heads(16, ("sst", "poetry"))
