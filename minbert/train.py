@@ -195,7 +195,7 @@ def fit(
                 bar.set_postfix(loss=f"{record.loss:.3f}", best=f"{run.state['best'] or 0:.3f}")
     return run.result()
 
-# %% ../nbs/10_train.ipynb #6a1ce42a
+# %% ../nbs/10_train.ipynb #904a0cd0
 def _compile(model, device):
     """Hand the encoder to torch.compile, once for all batch shapes; its names stay the same."""
     if device.type == "cpu":
@@ -325,7 +325,7 @@ class _Run:
     def evaluate(self, done):
         """Score the dev sets, log the scores, and keep the model if its mean is the best."""
         if self.main:
-            results = evaluate_tasks(self.model, self.dev_sets, resamples=10)  # scores only
+            results = evaluate_tasks(self.model, self.dev_sets, resamples=0)
             scores = {task: result.value for task, result in results.items()}
             mean = sum(0.0 if math.isnan(s) else s for s in scores.values()) / len(scores)
             self.write([{"step": done - 1, "dev": scores, "mean": mean}])
