@@ -350,7 +350,8 @@ def sabotage(owner, name, nth, how):
 def run(folder, schedule, resume=False):
     config = TrainConfig(schedule=schedule, steps=3 if schedule == "sequential" else 8,
                          batch_size=4, lr=1e-2, eval_every=4, save_every=3)
-    model = small_model(seed=7 if resume else 0)  # a resume must not lean on the same start
+    found = (folder / "checkpoint.safetensors").exists()  # else the kill came before the first one: a new start
+    model = small_model(seed=7 if found else 0)  # a resume must not lean on the same start
     if resume:
         torch.manual_seed(123)
     result = fit(model, few, tiny, config, folder, resume)
@@ -375,6 +376,7 @@ def child(*work):
 def outcome():
     return json.loads((root / "out.json").read_text())
 
+run(root / "warm", "joint")  # imports and caches, once for all children
 report, straight = [], {}
 for schedule in ("joint", "sequential"):
     assert child((run, root / schedule, schedule)) == 0
@@ -390,17 +392,17 @@ print(json.dumps(report))
 """
 
 POINTS = [
-    *(("joint", ("optimizer", "step", nth, "before")) for nth in (0, 2, 5, 7)),
-    *(("joint", ("optimizer", "step", nth, "after")) for nth in (2, 3)),
-    *(("sequential", ("optimizer", "step", nth, "before")) for nth in (3, 6)),
-    *(("joint", ("safetensors", "save_file", nth, "half")) for nth in (0, 1, 2, 4)),
-    *(("joint", ("os", "replace", nth, "before")) for nth in (0, 1, 2, 3)),
+    *(("joint", ("optimizer", "step", nth, "before")) for nth in (0, 5)),
+    ("joint", ("optimizer", "step", 3, "after")),
+    ("sequential", ("optimizer", "step", 6, "before")),
+    *(("joint", ("safetensors", "save_file", nth, "half")) for nth in (0, 1, 2)),
+    *(("joint", ("os", "replace", nth, "before")) for nth in (0, 1, 2)),
     ("sequential", ("train", "evaluate_tasks", 1, "after")),
     ("sequential", ("train", "save_checkpoint", 1, "after")),
     ("joint", ("train", "_write_log", 4, "half log")),
     ("joint", ("train", "_publish", 0, "after")),
     ("joint", ("optimizer", "step", 4, "before"), ("optimizer", "step", 3, "before"),
-     ("safetensors", "save_file", 1, "half")),
+     ("safetensors", "save_file", 0, "half")),
 ]
 
 
