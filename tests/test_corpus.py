@@ -20,7 +20,7 @@ def write(folder, **files):
         path = folder / re.sub(r"_(txt|gz)", r".\1", name.replace("__", "/"))
         path.parent.mkdir(parents=True, exist_ok=True)
         data = ("\n".join(lines) + "\n").encode()
-        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return folder
 
 
@@ -95,9 +95,9 @@ def test_no_text_is_refused_with_the_folder(tmp_path, make, only_heldout):
     ("b.txt", "fine\nalso fine\n".encode() + b"caf\xe9\n", r"b\.txt:3: expected UTF-8 text, got the byte 0xe9"),
     ("b.txt", b"", r"b\.txt: expected text, got an empty file"),
     ("b.txt", b"\n \n\n", r"b\.txt: expected text, got an empty file"),
-    ("b.txt.gz", gzip.compress(b"a fine line\n" * 99)[:-9], r"b\.txt\.gz: expected a readable file"),
+    ("b.txt.gz", gzip.compress(b"a fine line\n" * 99, mtime=0)[:-9], r"b\.txt\.gz: expected a readable file"),
     ("b.txt.gz", b"plain text\n", r"b\.txt\.gz: expected a readable file"),
-    ("b.txt.gz", gzip.compress(b"fine\n\xff\n"), r"b\.txt\.gz:2: expected UTF-8"),
+    ("b.txt.gz", gzip.compress(b"fine\n\xff\n", mtime=0), r"b\.txt\.gz:2: expected UTF-8"),
 ])
 def test_unreadable_files_are_named(tmp_path, make, name, data, words):
     write(tmp_path, a_txt=["fine"])
