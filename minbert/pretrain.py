@@ -119,7 +119,8 @@ def mlm_loss(
 # %% ../nbs/11_pretrain.ipynb #78d4294a
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Sizes and schedule of a pretraining run; the defaults made the embedded model."""
+    """Sizes and schedule of a pretraining run; the defaults are the plain schedule nearest to
+    the embedded model's, whose rate was changed by hand on the way; see its card."""
 
     vocab_size: int = 8000           # pieces; two fifths of the weights at width 256
     hidden_size: int = 256           # D

@@ -381,7 +381,7 @@ def test_every_dataset_that_can_be_fetched_is_read_back(tmp_path, name):
 @pytest.fixture
 def offline(tmp_path, monkeypatch):
     """The real `datasets` library, with its cache in a folder of this test and no way to the hub."""
-    datasets = pytest.importorskip("datasets")
+    import datasets
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     datasets.disable_progress_bars()
