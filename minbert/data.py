@@ -21,7 +21,7 @@ from .mixing import TaskSampler
 from .saving import replacing
 from .tokens import TokenBatch, encode_ids, pad_ids
 
-# %% ../nbs/07_data.ipynb #a76a8fb0
+# %% ../nbs/07_data.ipynb #d98b13a8
 KINDS = ("sentiment", "paraphrase", "similarity", "nli", "text")
 
 @dataclass(frozen=True)
@@ -63,6 +63,10 @@ class Dataset:
         """Keep some rows, in the order given; repeats are allowed."""
         rows = [int(i) for i in rows]
         return replace(self, **{name: [c[i] for i in rows] for name, c in self._columns().items()})
+
+    def draw(self, rows: int, generator: torch.Generator) -> "Dataset":
+        """Keep `rows` rows at random, none twice; all of them if there are fewer."""
+        return self.subset(torch.randperm(len(self), generator=generator)[:rows])
 
 # %% ../nbs/07_data.ipynb #0d58b8ef
 def _locate(path: Path, names: list[str], form: Format) -> dict[str, int]:

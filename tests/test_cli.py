@@ -116,6 +116,13 @@ def test_encode_pooling_and_bf16(capsys, tmp_path, tiny):
         assert_close(torch.from_numpy(np.load(tmp_path / "v.npy")), expected, rtol=0, atol=1e-6)
 
 
+def test_the_word_embedded_means_the_model_in_the_package(capsys, tmp_path):
+    (tmp_path / "s.txt").write_text("One line.\nAnother, longer line.\n")
+    run(capsys, f"encode embedded {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'}")
+    expected = SentenceEncoder.from_pretrained().encode(["One line.", "Another, longer line."])
+    assert_close(torch.from_numpy(np.load(tmp_path / "v.npy")), expected, rtol=0, atol=1e-6)
+
+
 def test_interrupted_encoding_leaves_the_old_file_and_no_part(tmp_path, tiny):
     (tmp_path / "s.txt").write_text("One line.\n" * 3)
     (tmp_path / "v.npy").write_text("old")

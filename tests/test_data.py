@@ -334,6 +334,20 @@ def test_a_subset_takes_every_column_along():
     assert bare.ids == ["0", "1"] and bare.subset([1]).ids == ["1"] and bare.subset([1]).labels is None
 
 
+def test_a_draw_is_a_seeded_sample_without_repeats():
+    whole = Dataset("t", "dev", "sentiment", list("abcdefghij"), labels=list(range(10)), classes=tuple("0123456789"))
+    dice = torch.Generator().manual_seed(5)
+    first, second = whole.draw(4, dice), whole.draw(4, dice)
+    assert first == whole.draw(4, torch.Generator().manual_seed(5)) and first.ids != second.ids
+    assert len(set(first.sentences)) == 4 and all(whole.sentences[y] == x for x, y in zip(first.sentences, first.labels))
+    assert sorted(whole.draw(99, dice).sentences) == whole.sentences
+    often = [0] * 10
+    for _ in range(2000):
+        for y in whole.draw(3, dice).labels:
+            often[y] += 1
+    assert min(often) > 500 and max(often) < 700  # 600 each, standard deviation 20
+
+
 @pytest.mark.parametrize("column", ["sentences2", "sentences3", "labels", "ids", "subsets"])
 def test_columns_of_unequal_length_are_refused(column):
     with pytest.raises(ValueError, match=f"expected 2 {column}, got 1"):
