@@ -1,12 +1,15 @@
 """The command line as people type it: output, exit status, what is written and what is not."""
+import copy
 import gzip
 import json
+import math
 import os
 import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ from minbert.cli import main, repeat_option, usual_rate
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks
 from minbert.heads import MultitaskBert
-from minbert.data import load_dataset
+from minbert.data import Dataset, load_dataset
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
 
@@ -151,6 +154,15 @@ def test_data_lists_splits_labels_and_rows_left_out(capsys, tmp_path):
     assert "sst" in err and "quora" in err and str(tmp_path) in err
 
 
+def test_data_shows_the_named_sets_in_the_order_named(capsys):
+    def shown(line):
+        return [row.split()[:2] for row in run(capsys, line)[0].splitlines()]
+
+    splits = ("train", "dev", "test")
+    assert shown("data stsb sst") == [[name, split] for name in ("stsb", "sst") for split in splits]
+    assert sorted(shown("data")) == sorted([name, split] for name in (*TASKS, "sts") for split in splits)
+
+
 def test_data_reports_a_broken_file_and_does_not_pass_over_it(capsys, tmp_path):
     (tmp_path / "ids-sst-train.csv").write_text("")
     _, err = run(capsys, f"data --data {tmp_path}", 1)
@@ -193,20 +205,36 @@ def test_train_changes_the_weights_it_should(trained, tiny, small_data, tmp_path
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_options_reach_the_run(tiny, small_data, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def asked(monkeypatch):
+    """What `train` hands to `fit`, without training."""
     import minbert.train as module
 
     seen = []
     monkeypatch.setattr(module, "fit", lambda *a, **k: seen.append((a, k)) or (_ for _ in ()).throw(ValueError("stop")))
+    return seen
+
+
+def test_options_reach_the_run(tiny, small_data, tmp_path, capsys, asked):
     run(capsys, f"train --tasks sst quora --data {small_data} --model {tiny} --out {tmp_path} --schedule sqrt --epochs 2 "
                 "--batch-size 7 --lr 2e-4 --pooling cls --quora-fraction 0.5 --eval-every 3 --save-every 4 --bf16 --seed 5", 1)
-    (model, train_sets, dev_sets, config, folder, resume), more = seen[0]
+    (model, train_sets, dev_sets, config, folder, resume), more = asked[0]
     assert (config.tasks, config.schedule, config.epochs, config.steps) == (("sst", "quora"), "sqrt", 2, None)
     assert (config.batch_size, config.lr, config.quora_fraction) == (7, 2e-4, 0.5)
     assert (config.eval_every, config.save_every, config.precision, config.seed) == (3, 4, "bf16", 5)
     assert model.encoder.pooling == "cls" and model.mode == "full" and list(model.heads) == ["sst", "quora"]
     assert (list(train_sets), len(dev_sets["sst"]), folder, resume, more) == (
         ["sst", "quora"], 25, tmp_path, False, {"progress": True})
+
+
+def test_the_rate_is_the_usual_one_unless_given(tiny, small_data, tmp_path, capsys, asked):
+    line = f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path}"
+    for options in ("", " --frozen", " --lr 3e-4 --frozen", " --compile"):
+        run(capsys, line + options, 1)
+    configs = [call[0][3] for call in asked]
+    assert [c.plan()[0].lr for c in configs] == [5e-4, 1e-3, 3e-4, 5e-4]
+    assert [c.mode for c in configs] == ["full", "frozen", "frozen", "full"]
+    assert [c.compile for c in configs] == [False, False, False, True]
 
 
 def test_a_run_is_not_overwritten_by_accident(capsys, trained, tiny, small_data, tmp_path):
@@ -229,7 +257,10 @@ def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, t
             "t._Run.write = cut\nmain(sys.argv[1:])")
     killed = subprocess.run([sys.executable, "-c", fuse, *words], capture_output=True)
     assert killed.returncode == -9 and not (tmp_path / "dev.md").exists()
-    subprocess.run([sys.executable, "-m", "minbert", *words, "--resume"], check=True, capture_output=True)
+    count = fuse.split("    if entries")[0] + "    print(entries[0]['step'], flush=True)\nt._Run.write = cut\nmain(sys.argv[1:])"
+    resumed = subprocess.run([sys.executable, "-c", count, *words, "--resume"], check=True, capture_output=True, text=True)
+    steps_done = [line for line in resumed.stdout.splitlines() if line.isdigit()]
+    assert steps_done == ["4", "5", "6", "7", "7"]  # the last one is the evaluation: nothing was done twice
     for name in ("model/model.safetensors", "log.jsonl", "dev.md"):
         assert (tmp_path / name).read_bytes() == (trained / name).read_bytes(), name
 
@@ -264,6 +295,18 @@ def test_evaluate_writes_the_files_of_the_course(capsys, trained, small_data, tm
     dev = load_dataset("sst", "dev", small_data)
     assert [row.split(",")[0].strip() for row in rows[1:]] == dev.ids
     assert {int(row.split(",")[1]) for row in rows[1:]} <= set(range(5))
+
+
+def test_evaluate_sts_passes_folder_and_aggregate_on(capsys, tiny, monkeypatch):
+    import minbert.sts as module
+
+    seen = []
+    monkeypatch.setattr(module, "evaluate_sts", lambda *args: seen.append(args) or {"sts12": 0.5, "avg": 0.25})
+    for option in ("", " --aggregate wmean"):
+        out, _ = run(capsys, f"evaluate {tiny} --sts --data somewhere{option}")
+        assert [line.split() for line in out.splitlines()] == [["sts12", "0.5000"], ["avg", "0.2500"]]
+    assert [args[1:] for args in seen] == [(Path("somewhere"), "all"), (Path("somewhere"), "wmean")]
+    assert seen[0][0].width == 16
 
 
 def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, tmp_path):
@@ -303,9 +346,12 @@ def test_unknown_options_are_refused_by_the_parser(capsys):
 
 def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     """On a few rows; the whole demo's table is in the README, and test_repository.py reads it."""
-    load = cli.load_splits
+    import minbert.train as module
+
+    load, fit, start = cli.load_splits, module.fit, []
     monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
         task: data.subset(range(64)) for task, data in load(tasks, split, folder).items()})
+    monkeypatch.setattr(module, "fit", lambda model, *a, **k: start.append(copy.deepcopy(model)) or fit(model, *a, **k))
     monkeypatch.chdir(tmp_path)
     out, err = run(capsys, "demo --epochs 2 --out d")
     assert all(word in out for word in ("baseline", "before", "after", "95 %")) and "4/4" in err
@@ -314,9 +360,34 @@ def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     assert Path("d/table.txt").read_text().strip() in out
     rows = [line.split() for line in Path("d/table.txt").read_text().splitlines()[1:]]
     assert [row[0] for row in rows] == list(TASKS)
-    after = evaluate_tasks(MultitaskBert.from_pretrained("d/model"), cli.load_splits(TASKS, "dev", None))
+    dev = cli.load_splits(TASKS, "dev", None)
+    before, after = (evaluate_tasks(m.eval(), dev) for m in (start[0], MultitaskBert.from_pretrained("d/model")))
     for row in rows:
-        assert f"{after[row[0]].value:.3f}" == row[-4] and f"{after[row[0]].baseline:.3f}" == row[-6]
+        scores = [f"{x:.3f}" for x in (after[row[0]].baseline, before[row[0]].value, after[row[0]].value)]
+        assert row[-6:-3] == scores
+
+
+def test_demo_figure_parts_the_pairs_by_their_grades(tmp_path, monkeypatch):
+    import minbert.figures as module
+
+    class Stub:
+        """Say in a sentence's vector what its text says."""
+        def encode(self, texts):
+            angle = torch.tensor([float(text) for text in texts])
+            return torch.stack([angle.cos(), angle.sin()], 1)
+
+    shown, draw = [], module.cosine_histogram
+    monkeypatch.setattr(module, "cosine_histogram", lambda groups, ax: shown.append(groups) or draw(groups, ax=ax))
+    models = {name: SimpleNamespace(encoder=Stub()) for name in ("before", "after")}
+    cosines = [0.0, 0.3, 0.5, 0.6, 0.7, 0.9]
+    pairs = Dataset("stsb", "dev", "similarity", ["0"] * 6, [str(math.acos(c)) for c in cosines], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    cli.demo_figure(models, pairs, tmp_path / "c.png")
+    assert len(shown) == 2 and (tmp_path / "c.png").stat().st_size > 1000
+    for groups in shown:
+        low, high = groups.values()
+        assert "lowest" in list(groups)[0] and "highest" in list(groups)[1]
+        np.testing.assert_allclose(low, cosines[:2], atol=1e-6)
+        np.testing.assert_allclose(high, cosines[4:], atol=1e-6)
 
 
 def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
