@@ -90,13 +90,13 @@ class BertConfig:
         """Write the sizes in Hugging Face's words."""
         return json.dumps({"architectures": ["BertModel"], **_FIXED, **asdict(self)}, indent=2) + "\n"
 
-# %% ../nbs/04_encoder.ipynb #6a07ec06
+# %% ../nbs/04_encoder.ipynb #cb2b3327
 class BertLayer(nn.Module):
     """Let words read one another, then rewrite each word alone.
 
     h1 = LN(h + drop(W_o attention(h))),  h2 = LN(h1 + drop(W_2 gelu(W_1 h1)))
     Paper: Vaswani et al. (2017), section 3.1; Devlin et al. (2019), section 3.
-    Differs: GELU in its exact form with erf, as the BERT release computes it.
+    Differs: GELU where Vaswani has ReLU; its exact form with erf, as in transformers.
     """
 
     def __init__(self, config: BertConfig):

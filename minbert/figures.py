@@ -150,7 +150,7 @@ def _filled(groups):
         raise ValueError(f"expected a dict of at least one label, got {groups!r}"[:200])
     return groups
 
-# %% ../nbs/00_figures.ipynb #28c65aa1
+# %% ../nbs/00_figures.ipynb #a8a36c27
 def histogram(
     groups: dict,     # label -> (N,) numbers
     xlabel: str,      # quantity and unit
@@ -194,7 +194,9 @@ def cosine_histogram(
     for label, x in _filled(groups).items():
         x = as_array(x, 1, repr(label))
         rounded[label] = np.where(np.abs(x) <= 1 + 1e-4, x.clip(-1, 1), x)
-    return histogram(rounded, "cosine", ax, bins, (-1, 1), title, thing="pairs")
+    ax = histogram(rounded, "cosine", ax, bins, (-1, 1), title, thing="pairs")
+    ax.set_xticks([-1, -0.5, 0, 0.5, 1])
+    return ax
 
 # %% ../nbs/00_figures.ipynb #6e77c2ca
 def heatmap(

@@ -115,7 +115,7 @@ def parse_label(
         raise ValueError(f"expected a {kind} from {low:g} to {high:g}, got {text!r}")
     return int(value) if form.classes else value
 
-# %% ../nbs/06c_formats.ipynb #07172c7f
+# %% ../nbs/06c_formats.ipynb #ec28f17b
 def _write_table(file: TextIO, table: list[list[str]], dialect: str) -> None:
     if dialect in ("tab", "comma"):
         delimiter = {"tab": "\t", "comma": ","}[dialect]
@@ -129,7 +129,8 @@ def write_rows(
     form: Format,
     rows: Iterable[dict],            # column name -> value; a column left out, or None, is empty
 ) -> None:
-    """Write a file that `read_rows` cuts back into the same cells. Text in raw files loses tabs and line breaks.
+    """Write a file that `read_rows` cuts back into cells: the same ones in the CSV dialects. In raw and space files
+    each run of white space becomes one blank, and none stays at the ends.
 
     Raises ValueError naming the file if UTF-8 cannot hold the text. Whatever fails, the old file, or none, is left.
     """

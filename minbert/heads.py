@@ -65,12 +65,12 @@ class PairLinear(Head):
         check_vectors(u, v)
         return self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]  # (B, 2D) -> (B, 1) -> (B,)
 
-# %% ../nbs/08_heads.ipynb #6c02e9bd
+# %% ../nbs/08_heads.ipynb #9d28159a
 class ConcatDiff(Head):
     """Score a pair from both vectors and their difference: W drop([u; v; |u-v|]) + c.
 
     Paper: Reimers and Gurevych (2019), section 3, classification objective.
-    Differs: one logit (`classes=1`) stands for the difference of their two.
+    Differs: a bias; and `classes=1` gives one logit, the difference of two.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class ConcatDiff(Head):
         out = self.linear(self.drop(torch.cat([u, v, (u - v).abs()], -1)))  # (B, 3D) -> (B, C)
         return out[:, 0] if self.classes == 1 else out
 
-# %% ../nbs/08_heads.ipynb #0529296c
+# %% ../nbs/08_heads.ipynb #000c9a8a
 class CosineHead(Head):
     """Give a scaled and shifted cosine: s cos(u, v) + c.
 
-    Differs: the seed report states no scale; without one a probability stays in [.27, .73].
+    Differs: the CS224N reports state no scale; without one a probability stays in [.27, .73].
     """
 
     def __init__(
@@ -373,7 +373,7 @@ def default_heads(
         raise ValueError(f"expected tasks among {', '.join(usual)}, got {unknown}")
     return {task: usual[task]() for task in tasks}
 
-# %% ../nbs/08_heads.ipynb #77f954d7
+# %% ../nbs/08_heads.ipynb #1f7b1aa5
 def multitask_loss(
     model: MultitaskBert,                      # or a wrapper that keeps it in `.module`
     batch: dict[str, TaskBatch],               # task -> its batch of this step
@@ -381,7 +381,7 @@ def multitask_loss(
 ) -> dict[str, Tensor]:                        # task -> () float32 or wider, with its graph
     """Compute the loss of each task in a step, times its weight.
 
-    L_t = weight_t * mean over the batch of the price of task t
+    L_t = weight_t * batch weight * mean over the batch of the price of task t
     Raises ValueError for a weight without a head, missing labels, or a loss that is not finite.
     """
     owner = getattr(model, "module", model)  # a wrapper for many processes

@@ -72,11 +72,12 @@ def mask_tokens(
     corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)
     return corrupted, input_ids.masked_fill(~chosen, -100)
 
-# %% ../nbs/11_pretrain.ipynb #f1ae37c7
+# %% ../nbs/11_pretrain.ipynb #efbcbda0
 class MlmHead(nn.Module):
     """Score every word of the vocabulary: logits = LN(gelu(W h + b)) Eᵀ + c, with E the word table.
 
-    Paper: Devlin et al. (2019), section 3.1; E is tied to the input table.
+    Paper: Devlin et al. (2019), section 3.1, for the softmax over the vocabulary. The dense layer with its norm and the
+    tied table E are in the released code only.
     """
 
     def __init__(self, config: BertConfig):
@@ -116,7 +117,7 @@ def mlm_loss(
         return 0.0 * (hidden.float().sum() + logits.sum())
     return F.cross_entropy(logits, labels[chosen])
 
-# %% ../nbs/11_pretrain.ipynb #78d4294a
+# %% ../nbs/11_pretrain.ipynb #5810f195
 @dataclass(frozen=True)
 class PretrainConfig:
     """Sizes and schedule of a pretraining run; the defaults are the plain schedule nearest to
@@ -347,23 +348,23 @@ def sts_by_pooling(
     model.train(training)
     return {how: spearman(safe_cosine(*v.chunk(2)), dataset.labels) for how, v in vectors.items()}
 
-# %% ../nbs/11_pretrain.ipynb #b74d44e3
+# %% ../nbs/11_pretrain.ipynb #3fdc7158
 CARD = """---
-language: en
-license: cc-by-sa-3.0
+language: en{license}
 library_name: minbert
 ---
 
-# The embedded model of minbert
+# A small BERT pretrained with minbert
 
 A BERT of {config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads,
 {config.vocab_size:,} lower-cased word pieces, {parameters:,} parameters, stored in half precision. Pretrained from
-random weights by masked-language modelling; it has seen no labels and no evaluation sentence.
+random weights by masked-language modelling, without labels.
 
 {corpus}
 
-Tokens seen: {tokens:,} in {steps:,} steps of about {config.tokens_per_step:,} ({precision}). Learning rate {config.lr:g},
-{config.warmup_steps} steps of warm-up, linear fall over the last {config.decay_share:.0%}; mask rate {config.mask_rate:.0%}.
+Tokens seen: {tokens:,} in {steps:,} steps of about {config.tokens_per_step:,} ({precision}). Highest learning rate {config.lr:g},
+after {config.warmup_steps} steps of warm-up, and a fall to 0 at the end; `pretraining.json` has the rate at each row of the log;
+mask rate {config.mask_rate:.0%}.
 
 | step | training loss [nats] | held-out loss [nats] | held-out words guessed |
 |---|---|---|---|
@@ -382,6 +383,7 @@ def write_card(
     tokens: int,                  # seen in training
     corpus: str,                  # a paragraph about the text: origin and licence
     poolings: dict[str, float],   # as sts_by_pooling returns; may be empty
+    license: str | None = None,   # of the model, as the hub spells it; None: not stated
 ) -> None:
     """Write the model's card and its log. Raises ValueError if the log has no row."""
     if not rows:
@@ -392,7 +394,8 @@ def write_card(
     scores = ", ".join(f"{how} {score:.3f}" for how, score in poolings.items()) or "not measured"
     text = CARD.format(config=config, parameters=sum(p.numel() for p in model.parameters()), corpus=corpus,
                        tokens=tokens, steps=rows[-1]["step"], precision=config.precision,
-                       rows="\n".join(table), poolings=scores)
+                       rows="\n".join(table), poolings=scores,
+                       license=f"\nlicense: {license}" if license else "")
     with replacing(folder) as draft:
         (draft / "README.md").write_text(text, encoding="utf-8")
         log = {"config": asdict(config), "tokens": tokens, "rows": rows}

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['POOLINGS', 'check_finite', 'masked_mean', 'pool', 'unit', 'safe_cosine', 'UnitLength', 'SentenceEncoder']
 
-# %% ../nbs/05_sentence.ipynb #80d0992b
+# %% ../nbs/05_sentence.ipynb #1c94e285
+import ctypes
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def unit(
     scaled = safe / torch.linalg.vector_norm(safe, dim=-1, keepdim=True)
     return torch.where(alive, scaled, 0.0)  # second where: no value and no gradient
 
-# %% ../nbs/05_sentence.ipynb #347e0565
+# %% ../nbs/05_sentence.ipynb #e7d7fb0f
 def safe_cosine(
     u: Tensor,          # (..., D) float
     v: Tensor,          # (..., D) float, broadcasts against `u`
@@ -134,7 +135,7 @@ def safe_cosine(
     """Give the cosine between vectors; 0 with zero gradient where either is zero.
 
     cos(u, v) = u.v / (|u| |v|)
-    Differs: F.cosine_similarity has a gradient of 1e8 |v| at u = 0.
+    Differs: F.cosine_similarity has a gradient of length 1 / eps = 1e8 at u = 0, whatever v.
     Raises ValueError if the widths differ.
     """
     if u.shape[-1] != v.shape[-1]:
@@ -164,7 +165,7 @@ def _evaluating(module):
         for part, training in modes:
             part.training = training
 
-# %% ../nbs/05_sentence.ipynb #e9565f08
+# %% ../nbs/05_sentence.ipynb #b257c213
 class SentenceEncoder(nn.Module):
     """A model, its tokenizer, a pooling, and perhaps a map: text in, one vector a sentence out."""
 
@@ -258,6 +259,8 @@ class SentenceEncoder(nn.Module):
             supply, start = iter(sentences), 0
             while texts := list(islice(supply, window)):
                 _check_sentences(texts, start)
+                if start:
+                    _return_memory()
                 yield self._encode_window(texts, batch_tokens, precision, bar)
                 start += len(texts)
 
@@ -316,7 +319,7 @@ class SentenceEncoder(nn.Module):
             write_json(draft / "minbert_sentence.json", {
                 "pooling": self.pooling, "max_length": self.max_length, "transform": bool(extra)})
 
-# %% ../nbs/05_sentence.ipynb #38921d1b
+# %% ../nbs/05_sentence.ipynb #18cca747
 def _check_sentences(sentences, start=0):
     """Return a list of str; `start` counts the sentences before this window."""
     if isinstance(sentences, (str, bytes)):
@@ -328,6 +331,16 @@ def _check_sentences(sentences, start=0):
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
             raise ValueError(f"expected valid Unicode for sentence {start + i}, got {text!r}")
     return sentences
+
+
+def _return_memory():
+    """Hand freed memory back to the system.
+
+    glibc keeps it, in holes that the batches of the next window do not fit into: after 80,000 sentences they were
+    once larger than everything that was in use. Other C libraries have no such call, and no such need.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # no such function; no such library; Windows
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _precision(device, precision):

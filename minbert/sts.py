@@ -18,7 +18,7 @@ from .data import Dataset, load_dataset
 from .metrics import as_vectors, spearman
 from .sentence import SentenceEncoder, check_finite, safe_cosine
 
-# %% ../nbs/08d_sts.ipynb #1173005e
+# %% ../nbs/08d_sts.ipynb #9fd148b4
 def aggregate_spearman(
     scores,            # (N,) similarities
     labels,            # (N,) grades
@@ -28,7 +28,8 @@ def aggregate_spearman(
     """Turn the subsets of one STS year into one Spearman correlation.
 
     all: one correlation over all pairs. mean: of the subsets. wmean: weighted by subset size.
-    Paper: Reimers and Gurevych (2019) use all; Conneau and Kiela (2018) and Li et al. (2020) wmean.
+    Paper: Reimers and Gurevych (2019) use all; Conneau and Kiela (2018) mean, with Pearson;
+    Li et al. (2020) wmean.
     Raises ValueError for another `aggregate`, unequal lengths or NaN.
     """
     if aggregate not in ("all", "mean", "wmean"):

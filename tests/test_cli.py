@@ -237,12 +237,22 @@ def test_the_rate_is_the_usual_one_unless_given(tiny, small_data, tmp_path, caps
     assert [c.compile for c in configs] == [False, False, False, True]
 
 
+def test_pooling_is_that_of_the_folder_unless_given(tiny, small_data, tmp_path, capsys, asked):
+    encoder = SentenceEncoder.from_pretrained(tiny, pooling="max")
+    encoder.save_pretrained(tmp_path / "max")
+    for options in ("", " --pooling cls"):
+        run(capsys, f"train --tasks sst --data {small_data} --model {tmp_path / 'max'} --out {tmp_path / 'run'}{options}", 1)
+    assert [call[0][0].encoder.pooling for call in asked] == ["max", "cls"]
+
+
 def test_a_run_is_not_overwritten_by_accident(capsys, trained, tiny, small_data, tmp_path):
     shutil.copytree(trained, tmp_path / "run")
     line = f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path / 'run'} --steps 1"
     _, err = run(capsys, line, 1)
     assert "--resume" in err and "--overwrite" in err
     assert (tmp_path / "run" / "log.jsonl").read_bytes() == (trained / "log.jsonl").read_bytes()
+    demo = f"demo --out {tmp_path / 'run'}"
+    assert "--overwrite" in run(capsys, demo, 1)[1]
     run(capsys, line + " --overwrite")
     assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 2
 
@@ -297,16 +307,26 @@ def test_evaluate_writes_the_files_of_the_course(capsys, trained, small_data, tm
     assert {int(row.split(",")[1]) for row in rows[1:]} <= set(range(5))
 
 
-def test_evaluate_sts_passes_folder_and_aggregate_on(capsys, tiny, monkeypatch):
+def test_evaluate_sts(capsys, tiny, small_data, tmp_path, monkeypatch):
     import minbert.sts as module
 
+    out, _ = run(capsys, f"evaluate {tiny} --sts --data {small_data} --split dev")
+    encoder = SentenceEncoder.from_pretrained(tiny)
+    expected = module.evaluate_sts(encoder, small_data, tasks=("stsb",), split="dev")
+    assert out.split() == ["stsb", f"{expected['stsb']:.4f}", "average", f"{expected['average']:.4f}", "of", "1"]
+
     seen = []
-    monkeypatch.setattr(module, "evaluate_sts", lambda *args: seen.append(args) or {"sts12": 0.5, "avg": 0.25})
-    for option in ("", " --aggregate wmean"):
-        out, _ = run(capsys, f"evaluate {tiny} --sts --data somewhere{option}")
-        assert [line.split() for line in out.splitlines()] == [["sts12", "0.5000"], ["avg", "0.2500"]]
-    assert [args[1:] for args in seen] == [(Path("somewhere"), "all"), (Path("somewhere"), "wmean")]
-    assert seen[0][0].width == 16
+    monkeypatch.setattr(module, "evaluate_sts", lambda *args: seen.append(args[1:]) or {"a": 0.5, "average": 0.25})
+    year = tmp_path / "senteval" / "STS" / "STS13-en-test"
+    year.mkdir(parents=True)
+    for kind in ("input", "gs"):
+        (year / f"STS.{kind}.news.txt").write_text("a\tb\n" if kind == "input" else "1.0\n")
+    for option in ("", " --aggregate wmean", " --tasks stsb sickr --split dev"):
+        run(capsys, f"evaluate {tiny} --sts --data {tmp_path}{option}")
+    assert seen == [(tmp_path, "all", ("sts13",), "test"), (tmp_path, "wmean", ("sts13",), "test"),
+                    (tmp_path, "all", ("stsb", "sickr"), "dev")]
+    _, err = run(capsys, f"evaluate {tiny} --sts --data {year} --split test", 1)
+    assert "expected a test split" in err and str(year) in err
 
 
 def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, tmp_path):
@@ -394,8 +414,9 @@ def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
     (tmp_path / "text" / "heldout").mkdir(parents=True)
     lines = [s for s in dict.fromkeys(load_dataset("sst").sentences)]
     (tmp_path / "text" / "a.txt").write_text("\n".join(lines[:300]) + "\n")
-    (tmp_path / "text" / "heldout" / "wikipedia-heldout.txt").write_text("\n".join(lines[300:320]) + "\n")
-    out, _ = run(capsys, f"pretrain {tmp_path / 'text'} --out {tmp_path / 'run'} --steps 1 --about Reviews.")
+    (tmp_path / "text" / "heldout" / "mine.txt").write_text("\n".join(lines[300:320]) + "\n")
+    out, _ = run(capsys, f"pretrain {tmp_path / 'text'} --out {tmp_path / 'run'} --steps 1 --about Reviews. --license mit")
     card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "license: mit" in card and "| 1 |" in card  # the held-out row was measured
     assert "Reviews." in card and "minbert pretrain" in card and "accuracy" in out
     assert SentenceEncoder.from_pretrained(tmp_path / "run" / "model").encode(["a film"]).shape == (1, 256)

@@ -227,6 +227,25 @@ def test_the_stream_reads_one_window_ahead_at_most(tokenizer):
     stream.close()
 
 
+def test_freed_memory_goes_back_between_windows_where_the_c_library_can(tokenizer, monkeypatch):
+    calls, encoder = [], small_encoder(tokenizer)
+
+    class Library:
+        def malloc_trim(self, rest):
+            calls.append(rest)
+
+    texts = [f"number {i}" for i in range(7)]
+    expected = encoder.encode(texts)
+    for library, count in ((Library(), 3), (object(), 0)):
+        calls.clear()
+        monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+        assert_close(encoder.encode(texts, window=2), expected)
+        assert calls == [0] * count  # between four windows; after the last one nothing follows
+    for error in (OSError, TypeError):
+        monkeypatch.setattr("ctypes.CDLL", lambda name: (_ for _ in ()).throw(error()))
+        assert_close(encoder.encode(texts, window=2), expected)
+
+
 def test_modes_come_back_even_after_an_error(tokenizer, monkeypatch):
     encoder = small_encoder(tokenizer)
     encoder.train()
