@@ -318,6 +318,42 @@ def test_resume_of_a_finished_run_changes_nothing(tmp_path):
     assert_close(dict(again.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("nth", [0, 1])
+def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
+    """The earlier model is there until the new one is."""
+    first, second = small_model(seed=0), small_model(seed=1)  # noqa: F821
+    train._publish(first, tmp_path)
+    replace, calls = os.replace, iter(range(9))
+
+    def stop(source, target):
+        if os.path.basename(target) in ("model", "model.old") and next(calls) == nth:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train._publish(second, tmp_path)
+    train._recover(tmp_path)
+    assert os.listdir(tmp_path) == ["model"]
+    kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
+    assert_close(dict(kept), dict(first.state_dict()), rtol=0, atol=0)
+    train._publish(second, tmp_path)
+    kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
+    assert os.listdir(tmp_path) == ["model"]
+    assert_close(dict(kept), dict(second.state_dict()), rtol=0, atol=0)
+
+
+def test_a_resume_brings_the_best_model_back_at_once(tmp_path):
+    """Killed between the two renames of `_publish`, a folder has model.old and no model."""
+    run(tmp_path, small())
+    (tmp_path / "model").rename(tmp_path / "model.old")
+    (tmp_path / "model.new").mkdir()
+    run(tmp_path, small(), small_model(seed=5), resume=True)  # noqa: F821
+    assert sorted(f.name for f in tmp_path.iterdir()) == [CHECKPOINT, "log.jsonl", "model"]
+    MultitaskBert.from_pretrained(tmp_path / "model", device="cpu")
+
+
 # Kill and resume: one process imports everything once, and forks a child for each run
 
 KILL = MODEL + """
