@@ -318,6 +318,23 @@ def test_resume_of_a_finished_run_changes_nothing(tmp_path):
     assert_close(dict(again.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
 
 
+def test_a_resumed_run_ends_where_it_should_when_epochs_do_not_divide_the_steps(tmp_path):
+    """Five steps in two epochs: the sampler holds six batches, and the sixth is never used."""
+    config, calls = small(steps=5, epochs=2, save_every=1), iter(range(9))
+
+    def trip(losses):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        train.sum_losses(losses)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, config, backward=trip)
+    model, result = run(tmp_path, config, small_model(seed=5), resume=True)  # noqa: F821
+    straight, expected = run(tmp_path / "straight", config)
+    assert [e["step"] for e in done(result)] == [0, 1, 2, 3, 4] and result.log == expected.log
+    assert_close(dict(model.state_dict()), dict(straight.state_dict()), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("nth", [0, 1])
 def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
     """The earlier model is there until the new one is."""
