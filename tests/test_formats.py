@@ -114,6 +114,11 @@ def test_quoted_cells_are_those_of_the_csv_module(tmp_path, dialect, delimiter):
         start += 1 + sum(cell.count("\n") for cell in cells)
 
 
+@pytest.mark.parametrize("dialect, blank", [("tab", " \t\t "), ("comma", " , ,"), ("tab", '""\t" "')])
+def test_rows_of_blank_cells_are_no_rows(tmp_path, dialect, blank):
+    assert read_rows(save(tmp_path / "f", f"a\n{blank}\n\nb\n"), dialect) == [(1, ["a"]), (4, ["b"])]
+
+
 @pytest.mark.parametrize("text, line", [('1\tx\n2\t"never closed\n3\ty\n', 2), ('1\tx\n\n\n2\t"closed" early\n', 4),
                                         ('"a\nb"\tx\n"c', 3)])
 def test_quotes_that_do_not_match_are_refused_by_line(tmp_path, text, line):
@@ -220,8 +225,10 @@ def test_nothing_half_written_stays_behind(tmp_path, dialect, rows, error):
         write_rows(tmp_path / "f", form, rows())
     assert list(tmp_path.iterdir()) == []
     save(tmp_path / "f", "what was there\n")
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         write_rows(tmp_path / "f", form, rows())
+    if error is ValueError:
+        assert str(caught.value) == f"{tmp_path / 'f'}: expected text that UTF-8 can hold, got '\\ud800'"
     assert [p.name for p in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "what was there\n"
 
 
