@@ -72,12 +72,11 @@ def mask_tokens(
     corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)
     return corrupted, input_ids.masked_fill(~chosen, -100)
 
-# %% ../nbs/11_pretrain.ipynb #efbcbda0
+# %% ../nbs/11_pretrain.ipynb #b2c48e5e
 class MlmHead(nn.Module):
     """Score every word of the vocabulary: logits = LN(gelu(W h + b)) Eᵀ + c, with E the word table.
 
-    Paper: Devlin et al. (2019), section 3.1, for the softmax over the vocabulary. The dense layer with its norm and the
-    tied table E are in the released code only.
+    Paper: Devlin et al. (2019), section 3.1. The dense layer, its norm and the tied E are in the released code only.
     """
 
     def __init__(self, config: BertConfig):
@@ -348,7 +347,7 @@ def sts_by_pooling(
     model.train(training)
     return {how: spearman(safe_cosine(*v.chunk(2)), dataset.labels) for how, v in vectors.items()}
 
-# %% ../nbs/11_pretrain.ipynb #3fdc7158
+# %% ../nbs/11_pretrain.ipynb #60175ba3
 CARD = """---
 language: en{license}
 library_name: minbert
@@ -394,8 +393,7 @@ def write_card(
     scores = ", ".join(f"{how} {score:.3f}" for how, score in poolings.items()) or "not measured"
     text = CARD.format(config=config, parameters=sum(p.numel() for p in model.parameters()), corpus=corpus,
                        tokens=tokens, steps=rows[-1]["step"], precision=config.precision,
-                       rows="\n".join(table), poolings=scores,
-                       license=f"\nlicense: {license}" if license else "")
+                       rows="\n".join(table), poolings=scores, license=f"\nlicense: {license}" if license else "")
     with replacing(folder) as draft:
         (draft / "README.md").write_text(text, encoding="utf-8")
         log = {"config": asdict(config), "tokens": tokens, "rows": rows}
