@@ -347,7 +347,7 @@ def sts_by_pooling(
     model.train(training)
     return {how: spearman(safe_cosine(*v.chunk(2)), dataset.labels) for how, v in vectors.items()}
 
-# %% ../nbs/11_pretrain.ipynb #60175ba3
+# %% ../nbs/11_pretrain.ipynb #94c5606c
 CARD = """---
 language: en{license}
 library_name: minbert
@@ -361,9 +361,8 @@ random weights by masked-language modelling, without labels.
 
 {corpus}
 
-Tokens seen: {tokens:,} in {steps:,} steps of about {config.tokens_per_step:,} ({precision}). Highest learning rate {config.lr:g},
-after {config.warmup_steps} steps of warm-up, and a fall to 0 at the end; `pretraining.json` has the rate at each row of the log;
-mask rate {config.mask_rate:.0%}.
+Tokens seen: {tokens:,} in {steps:,} steps of about {config.tokens_per_step:,} ({precision}). Highest learning rate {config.lr:g}
+after {config.warmup_steps} steps of warm-up, 0 at the end (`pretraining.json` has it row by row); mask rate {config.mask_rate:.0%}.
 
 | step | training loss [nats] | held-out loss [nats] | held-out words guessed |
 |---|---|---|---|
