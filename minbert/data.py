@@ -90,6 +90,7 @@ def _parse_row(cells: list[str], at: dict[str, int], form: Format) -> tuple[list
         raise gap(f"expected text in {form.text[texts.index('')]!r}, got nothing")
     return texts, None if label is None else parse_label(label, form)
 
+# %% ../nbs/07_data.ipynb #d3a424b8
 def read_table(
     path: str | Path,
     form: Format,
@@ -246,6 +247,7 @@ HUB: dict[str, tuple[str, str | None, tuple[str, ...], dict[str, str]]] = {  # h
     **{name: (f"mteb/{name}-sts", None, ("sentence1", "sentence2", "score"), {"test": "test"}) for name in YEARS},
 }
 
+# %% ../nbs/07_data.ipynb #bebb649f
 def _hub_rows(
     home: str, part: str | None, columns: tuple[str, ...], split: str, source: str | Path | Callable | None
 ) -> list[list]:
@@ -262,6 +264,7 @@ def _hub_rows(
         raise ValueError(f"{home}: expected a readable {split!r} split with columns {columns}, "
                          f"got {type(error).__name__}: {error}") from error
 
+# %% ../nbs/07_data.ipynb #95265a56
 def _word(label: int | float | None, form: Format) -> int | float | str | None:
     """Write a class as its name where the format does so; -1 means that nobody could tell."""
     if not form.words:
@@ -289,6 +292,7 @@ def _write_split(name: str, split: str, folder: Path, values: list[list]) -> lis
         write_rows(folder / path, form, rows)
     return [path for path, _, _ in files]
 
+# %% ../nbs/07_data.ipynb #661c0f84
 def download(
     name: str,                   # a key of HUB
     folder: str | Path,          # data folder, made if missing

@@ -107,7 +107,7 @@ def task_baseline(
     constant, value = majority_baseline(gold_labels(dataset))
     return f"always {constant}", value
 
-
+# %% ../nbs/09_evaluate.ipynb #ac4ec8de
 def evaluate_tasks(
     model: MultitaskBert,           # anything with .predict(task, dataset) on the scale of the labels
     datasets: dict[str, Dataset],   # task -> labelled dataset

@@ -237,7 +237,7 @@ def heatmap(
         _write_cells(ax, array, write)
     return ax
 
-
+# %% ../nbs/00_figures.ipynb #a59f89fe
 def _colour_limits(array):
     finite = array[np.isfinite(array)]
     if finite.size == 0:

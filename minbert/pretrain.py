@@ -285,7 +285,7 @@ def _write_log(folder, rows):
     text = "".join(json.dumps(row) + "\n" for row in rows)
     replace_file(Path(folder) / "log.jsonl", lambda part: part.write_text(text))
 
-
+# %% ../nbs/11_pretrain.ipynb #6a68606a
 def pretrain(
     corpus: str | Path,            # folder of text, see corpus_files
     folder: str | Path,            # gets vocabulary, checkpoints, log.jsonl and, at the end, model/

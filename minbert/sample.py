@@ -282,6 +282,7 @@ def tell(
     text = " ".join(part for part in parts if part)
     return text[0].upper() + text[1:] + "."
 
+# %% ../nbs/07b_sample.ipynb #40b0337c
 def change(
     dice: Dice,
     e: Event,

@@ -153,7 +153,7 @@ def write_modules(
         config = read_json(folder / "config.json") | {"output_hidden_states": True}
         write_json(folder / "config.json", config)
 
-
+# %% ../nbs/04b_saving.ipynb #6ba9dfcc
 def _write_pooling(folder, model, pooling):
     modes = {"cls": "cls_token", "pooler": "cls_token", "max": "max_tokens"}
     mode = modes.get(pooling, "mean_tokens")
@@ -213,7 +213,7 @@ def read_modules(
         raise ValueError(f"expected one pooling in {folder / 'modules.json'}, got {pooling!r}")
     return pooling, length
 
-
+# %% ../nbs/04b_saving.ipynb #704c592e
 class TransformModule(nn.Module):
     """Our map inside a SentenceTransformer, which asks for trust_remote_code=True first."""
 

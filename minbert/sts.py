@@ -70,7 +70,7 @@ def unique_sentences(
         pairs[name] = torch.tensor(sides, dtype=torch.int64).reshape(2, -1)
     return list(row), pairs
 
-
+# %% ../nbs/08d_sts.ipynb #e0539558
 STS_TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
 
@@ -96,7 +96,7 @@ def load_sts(
                          f"got no {why}. Name the sets you have with tasks=.")
     return found
 
-
+# %% ../nbs/08d_sts.ipynb #347b057f
 def score_sts(
     vectors: Tensor,                # (U, D) float, one row per sentence of `unique_sentences`
     pairs: dict[str, Tensor],       # name -> (2, N) rows
@@ -117,7 +117,7 @@ def score_sts(
     scores["average"] = float(np.mean(list(scores.values())))
     return scores
 
-
+# %% ../nbs/08d_sts.ipynb #f9ac9a30
 def evaluate_sts(
     encoder: SentenceEncoder,  # anything with .encode(list of str) -> (N, D) float tensor
     folder=None,               # data folder; None: the embedded sample
