@@ -68,7 +68,7 @@ class Dataset:
         """Keep `rows` rows at random, none twice; all of them if there are fewer."""
         return self.subset(torch.randperm(len(self), generator=generator)[:rows])
 
-# %% ../nbs/07_data.ipynb #0d58b8ef
+# %% ../nbs/07_data.ipynb #e5387e58
 def _locate(path: Path, names: list[str], form: Format) -> dict[str, int]:
     """Map column names to positions. Raises ValueError if a needed one is missing."""
     optional = "test-student" in path.name
@@ -90,7 +90,7 @@ def _parse_row(cells: list[str], at: dict[str, int], form: Format) -> tuple[list
         raise gap(f"expected text in {form.text[texts.index('')]!r}, got nothing")
     return texts, None if label is None else parse_label(label, form)
 
-# %% ../nbs/07_data.ipynb #d3a424b8
+# %% ../nbs/07_data.ipynb #0f545b48
 def read_table(
     path: str | Path,
     form: Format,
@@ -231,7 +231,7 @@ def available(
     found |= {name: ["test"] for name in YEARS if _year_files(name, folder)}
     return {name: splits for name, splits in found.items() if splits}
 
-# %% ../nbs/07_data.ipynb #6b82d558
+# %% ../nbs/07_data.ipynb #79e1a51e
 _HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 HUB: dict[str, tuple[str, str | None, tuple[str, ...], dict[str, str]]] = {  # home, part, columns, split -> its name there
     "sst": ("SetFit/sst5", None, ("text", "label"), _HUB_SPLITS),
@@ -247,7 +247,7 @@ HUB: dict[str, tuple[str, str | None, tuple[str, ...], dict[str, str]]] = {  # h
     **{name: (f"mteb/{name}-sts", None, ("sentence1", "sentence2", "score"), {"test": "test"}) for name in YEARS},
 }
 
-# %% ../nbs/07_data.ipynb #bebb649f
+# %% ../nbs/07_data.ipynb #7e206d2a
 def _hub_rows(
     home: str, part: str | None, columns: tuple[str, ...], split: str, source: str | Path | Callable | None
 ) -> list[list]:
@@ -264,7 +264,7 @@ def _hub_rows(
         raise ValueError(f"{home}: expected a readable {split!r} split with columns {columns}, "
                          f"got {type(error).__name__}: {error}") from error
 
-# %% ../nbs/07_data.ipynb #95265a56
+# %% ../nbs/07_data.ipynb #9dc59b81
 def _word(label: int | float | None, form: Format) -> int | float | str | None:
     """Write a class as its name where the format does so; -1 means that nobody could tell."""
     if not form.words:
@@ -292,7 +292,7 @@ def _write_split(name: str, split: str, folder: Path, values: list[list]) -> lis
         write_rows(folder / path, form, rows)
     return [path for path, _, _ in files]
 
-# %% ../nbs/07_data.ipynb #661c0f84
+# %% ../nbs/07_data.ipynb #b2e04ebe
 def download(
     name: str,                   # a key of HUB
     folder: str | Path,          # data folder, made if missing

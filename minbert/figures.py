@@ -150,7 +150,7 @@ def _filled(groups):
         raise ValueError(f"expected a dict of at least one label, got {groups!r}"[:200])
     return groups
 
-# %% ../nbs/00_figures.ipynb #a8a36c27
+# %% ../nbs/00_figures.ipynb #65ff90fc
 def histogram(
     groups: dict,     # label -> (N,) numbers
     xlabel: str,      # quantity and unit
@@ -176,6 +176,8 @@ def histogram(
         ax.stairs(share, edges, fill=True, alpha=0.25, color=style["color"])
         mean = f"{x.mean():.2f}" if abs(x.mean()) < 10 else f"{x.mean():.1f}"
         ax.stairs(share, edges, label=f"{label}, mean {mean}", linewidth=1.5, **style)
+        room = share.max() * (1.06 + 0.09 * len(arrays))  # for the legend
+        ax.set_ylim(0, max(ax.get_ylim()[1], room))
     ax.legend(frameon=False, fontsize=8)
     return ax
 
@@ -198,7 +200,7 @@ def cosine_histogram(
     ax.set_xticks([-1, -0.5, 0, 0.5, 1])
     return ax
 
-# %% ../nbs/00_figures.ipynb #6e77c2ca
+# %% ../nbs/00_figures.ipynb #f0a0055c
 def heatmap(
     values,            # (R, C) numbers; NaN leaves a cell blank
     rows=None,         # R row names, or None for numbers
@@ -237,7 +239,7 @@ def heatmap(
         _write_cells(ax, array, write)
     return ax
 
-# %% ../nbs/00_figures.ipynb #a59f89fe
+# %% ../nbs/00_figures.ipynb #529eeed2
 def _colour_limits(array):
     finite = array[np.isfinite(array)]
     if finite.size == 0:

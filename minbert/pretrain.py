@@ -268,7 +268,7 @@ def prepare(
     with np.load(cache) as saved:
         return load_tokenizer(model), Corpus(saved["ids"], saved["offsets"])
 
-# %% ../nbs/11_pretrain.ipynb #1e470e12
+# %% ../nbs/11_pretrain.ipynb #2e0c26b9
 def _go_on(folder, model, optimizer, config):
     """Load the checkpoint in `folder`, if there is one: steps done, rows of the log."""
     if not (Path(folder) / CHECKPOINT).exists():
@@ -285,7 +285,7 @@ def _write_log(folder, rows):
     text = "".join(json.dumps(row) + "\n" for row in rows)
     replace_file(Path(folder) / "log.jsonl", lambda part: part.write_text(text))
 
-# %% ../nbs/11_pretrain.ipynb #6a68606a
+# %% ../nbs/11_pretrain.ipynb #dc5e3187
 def pretrain(
     corpus: str | Path,            # folder of text, see corpus_files
     folder: str | Path,            # gets vocabulary, checkpoints, log.jsonl and, at the end, model/

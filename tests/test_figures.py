@@ -133,6 +133,15 @@ def test_import_loads_neither_matplotlib_nor_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_histograms_leave_room_for_the_legend_also_on_shared_axes():
+    tall, flat = {"a": np.zeros(9), "b": np.ones(9)}, {"a": np.arange(50.0), "b": np.arange(50.0)}
+    for order in ((tall, flat), (flat, tall)):
+        axes = panels(2, share=True)
+        for ax, groups in zip(axes, order):
+            histogram(groups, "x", ax=ax, limits=(0, 50))
+        assert axes[0].get_ylim() == axes[1].get_ylim() == (0, pytest.approx(124))  # 100 % and the legend's two lines
+
+
 # --- one by one
 
 def test_panel_labels_title_size():
