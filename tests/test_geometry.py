@@ -1,12 +1,14 @@
 """Geometry of a vector cloud against the loops over all pairs."""
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from numpy.testing import assert_allclose
 
-from minbert.geometry import alignment, mean_cosine, uniformity
+from minbert.geometry import (alignment, effective_rank, gram, isoscore, mean_cosine, partition_isotropy, singular_spectrum,
+                              uniformity, uniformity_labelled)
 
 
 def cloud(n, d, seed=0, shift=0.5, dtype=torch.float64):
@@ -124,3 +126,86 @@ def test_inputs_stay_as_they_were():
     for value in (mean_cosine(x), uniformity(x), alignment(x, x)):
         assert type(value) is float
     assert torch.equal(x.detach(), copy)
+
+
+# --- spectrum, IsoScore, partition isotropy
+
+def iso_by_steps(x):
+    """The seven steps of Rudman et al. (2022), algorithm 1, as printed."""
+    n = x.shape[1]
+    values = np.linalg.eigvalsh(np.cov(np.asarray(x, dtype=float), rowvar=False))     # 1 to 3: PCA, covariance, its diagonal
+    hat = np.sqrt(n) * values / np.linalg.norm(values)                                # 4: normalise
+    defect = np.linalg.norm(hat - 1) / np.sqrt(2 * (n - np.sqrt(n)))                  # 5: isotropy defect
+    used = (n - defect**2 * (n - np.sqrt(n))) ** 2 / n**2                             # 6: share of dimensions used
+    return (n * used - 1) / (n - 1)                                                   # 7: rescale
+
+
+@pytest.mark.parametrize("n, d", [(5, 2), (40, 7), (7, 20), (300, 33)])
+def test_isoscore_is_the_papers_algorithm(n, d):
+    x = cloud(n, d, seed=d, shift=3) * torch.arange(1.0, d + 1, dtype=torch.float64)
+    assert_allclose(isoscore(x), iso_by_steps(x), atol=1e-10)
+    assert_allclose(isoscore(5 * x - 7), isoscore(x), atol=1e-9)
+    rotation = torch.linalg.qr(cloud(d, d, seed=1))[0]
+    assert_allclose(isoscore(x @ rotation), isoscore(x), atol=1e-9)
+
+
+@pytest.mark.parametrize("n, d", [(5, 2), (40, 7), (7, 20), (300, 33)])
+@pytest.mark.parametrize("center", [True, False])
+def test_spectrum_is_that_of_the_svd(n, d, center):
+    x = cloud(n, d, seed=n, shift=2)
+    values = np.linalg.svd((x - x.mean(0) * center).numpy(), compute_uv=False)
+    values = np.concatenate([values, np.zeros(max(d - n, 0))])
+    assert_allclose(singular_spectrum(x, center), values / values[0], atol=1e-7)
+    p = values[values > 1e-7 * values[0]] / values.sum()
+    assert_allclose(effective_rank(x, center), math.exp(-(p * np.log(p)).sum()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_partition_isotropy_is_the_loop_over_axes(chunk):
+    x = cloud(60, 5, shift=0.3)
+    _, axes = np.linalg.eigh((x.T @ x).numpy())
+    z = [np.exp(sign * x.numpy() @ axes[:, k]).sum() for k in range(5) for sign in (1, -1)]
+    assert_allclose(partition_isotropy(x, chunk), min(z) / max(z))
+    assert 0 <= partition_isotropy(1e4 * x) < 1e-300                                  # no overflow: logarithms throughout
+    ring = torch.stack([torch.arange(8) * math.pi / 4, torch.zeros(8)], 1)
+    ring = torch.stack([ring[:, 0].cos(), ring[:, 0].sin()], 1)
+    assert_allclose(partition_isotropy(ring), 1, rtol=1e-3)
+
+
+def test_gram_needs_no_copy_and_no_order():
+    x = cloud(1000, 4, shift=100, dtype=torch.float32)
+    exact = x.double() - x.double().mean(0)
+    for chunk in (1, 64, 1000, 8192):
+        assert_allclose(gram(x, chunk=chunk), exact.T @ exact, rtol=1e-9)
+        assert_allclose(gram(x, False, chunk), x.double().T @ x.double(), rtol=1e-12)
+    assert gram(x).dtype == torch.float64 and torch.equal(x, cloud(1000, 4, shift=100, dtype=torch.float32))
+
+
+def test_labelled_uniformity_and_its_bound():
+    u, v = cloud(30, 6), cloud(30, 6, 1)
+    distances = (F.normalize(u, dim=1) - F.normalize(v, dim=1)).square().sum(1)
+    for t in (0.5, 2.0):
+        assert_allclose(uniformity_labelled(u, v, t), math.log((-t * distances).exp().mean()))
+    assert uniformity_labelled(u, v) >= math.log(0.5) - 2 * alignment(u[:15], v[:15])
+    with pytest.raises(ValueError, match="t > 0"):
+        uniformity_labelled(u, v, 0)
+    with pytest.raises(ValueError, match="equal shapes"):
+        uniformity_labelled(u, v[1:])
+
+
+@pytest.mark.parametrize("f", [isoscore, effective_rank, partition_isotropy, lambda x: singular_spectrum(x)[0].item()])
+def test_clouds_without_a_shape(f):
+    with pytest.raises(ValueError, match="finite vectors"):
+        f(torch.tensor([[1.0, float("nan")]]))
+    with pytest.raises(ValueError, match=r"\(N, D\)"):
+        f(torch.ones(3))
+    with pytest.warns(RuntimeWarning, match="undefined"):
+        assert math.isnan(f(torch.zeros(0, 3)))
+    if f is not partition_isotropy:
+        with pytest.warns(RuntimeWarning, match="all alike"):
+            assert math.isnan(f(torch.full((4, 3), 0.5)))
+
+
+def test_isoscore_of_one_column_is_undefined():
+    with pytest.warns(RuntimeWarning, match="width 1"):
+        assert math.isnan(isoscore(torch.arange(5.0)[:, None]))
