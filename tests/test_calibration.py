@@ -71,6 +71,8 @@ def test_the_floor_holds_small_directions_down():
     spreads = Whiten(5, floor=1e-4).double().fit(x)(x).std(0, correction=0)
     assert_close(spreads[:4], torch.ones(4, dtype=torch.float64), rtol=0.2, atol=0)
     assert spreads[4] < 1e-2
+    far = Whiten(5, floor=1e-4).double().fit(1e4 * x)(1e4 * x)  # a share of the largest, whatever the unit
+    assert_close(far.std(0, correction=0), spreads)
     few = Whiten(33).double().fit(cloud(10, 33))  # fewer sentences than columns
     assert few(cloud(10, 33)).isfinite().all() and few(cloud(10, 33)).abs().max() < 1e4
 
@@ -103,6 +105,13 @@ def test_constant_columns_and_rows():
         z = KINDS[kind](5).fit(x)(x)
         assert z.isfinite().all(), kind
     assert (Standardize(5).fit(x)(x)[:, 3:] == 0).all()
+    for n in (40, 43, 999):  # sums of 1/3 are rounded, each count in its own way
+        for value in (1 / 3, 1e6 / 7, -1e-9 / 3):
+            column = torch.full((n, 1), value, dtype=torch.float64)
+            y = torch.cat([cloud(n, 3), column], dim=1)
+            assert (Standardize(4).double().fit(y)(y)[:, 3] == 0).all(), (n, value)
+            with pytest.raises(ValueError, match="equal ones"):
+                Standardize(2).double().fit(column.expand(-1, 2))
     assert safe_cosine(NullTop(5, 5).fit(x)(x[:2]).mul(0), x[:2]).eq(0).all()  # nothing left: cosine 0
 
 
@@ -134,6 +143,8 @@ def test_saved_and_loaded(kind, tmp_path):
     again = load_module(tmp_path)
     assert type(again) is type(f) and again.init_kwargs() == f.init_kwargs() and isinstance(again, Calibration)
     assert torch.equal(again(x), f(x))
+    for name in ("k", "center", "floor", "out_features"):
+        assert getattr(again, name, None) == getattr(f, name, None), name
 
 
 def test_behind_an_encoder(tmp_path):
