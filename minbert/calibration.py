@@ -90,7 +90,7 @@ class NullTop(Calibration):
     """Remove the k directions in which the vectors are longest.
 
     z = (u - mean) (I - V V^T),   V (D, k) the first right singular vectors
-    Paper: Mu and Viswanath (2018), algorithm 1; with `center=False`, k = 1: Arora et al. (2017), algorithm 1, line 7.
+    Paper: Mu and Viswanath (2018), algorithm 1; with `center=False`, k = 1: Arora et al. (2017), algorithm 1.
     Raises ValueError for k outside [0, D].
     """
 
@@ -129,7 +129,7 @@ class Whiten(Calibration):
         k: int | None = None,  # directions kept, longest first; None: all
         floor: float = 1e-6,   # smallest eigenvalue, as a share of the largest
     ):
-        if not (1 <= (k or width) <= width and 0 < floor <= 1):
+        if not (1 <= (width if k is None else k) <= width and 0 < floor <= 1):
             raise ValueError(f"expected k in [1, {width}] and floor in (0, 1], got {k} and {floor}")
         super().__init__(width, k)
         self.floor = floor

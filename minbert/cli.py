@@ -252,7 +252,7 @@ def sts_table(
     there = available(folder)
     tasks = tuple(tasks or [name for name in STS_TASKS if split in there.get(name, ())])
     if not tasks:
-        raise ValueError(f"expected a {split} split of {', '.join(STS_TASKS)} in {folder}, found none")
+        raise ValueError(f"expected a {split} split of {', '.join(STS_TASKS)} in {folder or 'the embedded sample'}, found none")
     scores = evaluate_sts(SentenceEncoder.from_pretrained(model), folder, aggregate, tasks, split)
     lines = [f"{name:8s} {score:.4f}" for name, score in scores.items()]
     return "\n".join([*lines[:-1], f"{lines[-1]}  of {len(tasks)}"])

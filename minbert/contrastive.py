@@ -48,15 +48,17 @@ def simcse_loss(
     """Ask each anchor to pick out its partner among all partners, and all hard negatives.
 
     L = -1/B sum_i log( exp(cos(a_i, b_i)/tau) / sum_j [exp(cos(a_i, b_j)/tau) + exp(cos(a_i, h_j)/tau)] )
-    Paper: Gao et al. (2021), equations 1 and 5.
+    Paper: Gao et al. (2021), equations 4 and 5.
     Differs: the mean over the batch, where a report prints the sum; both views are different passes, where its equation 2
     repeats one.
-    Raises ValueError for unequal shapes or a temperature that is not positive; warns for B = 1, where the loss is 0 without
-    hard negatives, and for two equal views (dropout was off).
+    Raises ValueError for unequal shapes, groups that are not (B,), or a temperature that is not positive; warns for B = 1,
+    where the loss is 0 without hard negatives, and for two equal views (dropout was off).
     """
     _check_views(a, b, temperature, hard)
     logits = unit(a) @ unit(b).T / temperature                                   # (B, B)
     if groups is not None:
+        if groups.shape != a.shape[:1]:
+            raise ValueError(f"expected groups of shape {tuple(a.shape[:1])}, got {tuple(groups.shape)}")
         same = groups[:, None] == groups
         logits = logits.masked_fill(same & ~torch.eye(len(a), dtype=torch.bool, device=a.device), -torch.inf)
     if hard is not None:

@@ -110,7 +110,7 @@ def uniformity_labelled(
     """Average exp(-t d^2) over labelled pairs alone, and take the logarithm.
 
     log mean_i exp(-t |u_i/|u_i| - v_i/|v_i||^2)
-    Paper: Hu (BERT-CF), section 4.2, as printed; `uniformity` is what its table must have used.
+    Paper: Hu (BERT-CF), section 6.3, as printed; `uniformity` is what its table must have used.
     Raises ValueError for different shapes, NaN, or t <= 0.
     """
     if t <= 0:
@@ -163,7 +163,7 @@ def effective_rank(
     """Count the directions a cloud uses, the weak ones in part.
 
     exp(-sum_i p_i log p_i),   p_i = sigma_i / sum_j sigma_j
-    Paper: Roy and Vetterli (2007), section 2.
+    Paper: Roy and Vetterli (2007).
     """
     p = singular_spectrum(x, center)
     p = p / p.sum()
@@ -176,7 +176,7 @@ def isoscore(
     """Measure how evenly the variance uses the axes: 1 for a round cloud, 0 for a line.
 
     (PR - 1) / (D - 1),   PR = (sum_i lambda_i)^2 / sum_i lambda_i^2,   lambda eigenvalues of the covariance
-    Paper: Rudman et al. (2022), algorithm 1.
+    Paper: Rudman et al. (2022).
     Differs: their seven steps come down to this formula.
     Raises ValueError if `x` is not (N, D) or holds NaN.
     """
@@ -195,7 +195,7 @@ def partition_isotropy(
     """Compare the smallest and the largest partition function over the axes of the cloud.
 
     min_c Z(c) / max_c Z(c),   Z(c) = sum_i exp(c x_i),   c over the eigenvectors of X^T X, both signs
-    Paper: Mu and Viswanath (2018), section 3, equations 3 and 6.
+    Paper: Mu and Viswanath (2018), the measure I.
     Differs: both signs of each eigenvector, since a sign is a matter of chance; logarithms throughout.
     Raises ValueError if `x` is not (N, D) or holds NaN.
     """

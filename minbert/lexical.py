@@ -25,7 +25,8 @@ def rank_words(
 ) -> list[int]:               # ids of the whole words of the list, most frequent first
     """Order the words of a vocabulary by a frequency list; pieces, specials and unlisted words are left out."""
     listed = dict.fromkeys(line.split(" ", 1)[0] for line in lines if line.strip())
-    return [vocab[word] for word in listed if word in vocab and word not in skip]
+    whole = {word: i for word, i in vocab.items() if not word.startswith(("##", "["))}
+    return [whole[word] for word in listed if word in whole and word not in skip]
 
 # %% ../nbs/08e_lexical.ipynb #c1da0059
 def nearest(
@@ -91,7 +92,7 @@ def edit_distance(
     """Count the insertions, deletions and replacements that turn `a` into `b`.
 
     d(i, j) = min(d(i-1, j) + 1, d(i, j-1) + 1, d(i-1, j-1) + [a_i != b_j])
-    Paper: Levenshtein (1966); used in Li et al. (2020), section 5.3, on characters.
+    Paper: Levenshtein (1966); used in Li et al. (2020), section 4.4, here on characters.
     """
     before = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
@@ -115,7 +116,7 @@ def edit_bias(
 ) -> EditBias:
     """Correlate a similarity with the edit distance, over all pairs and over the near ones.
 
-    Paper: Li et al. (2020), section 5.3 and table 6. Undefined correlations are NaN, with a warning.
+    Paper: Li et al. (2020), section 4.4 and table 6. Undefined correlations are NaN, with a warning.
     Raises ValueError for unequal lengths or NaN.
     """
     similarity, distances = (np.asarray(z, dtype=float) for z in (similarity, distances))

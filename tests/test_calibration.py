@@ -129,7 +129,7 @@ def test_what_cannot_be_fitted_is_refused_and_changes_nothing(kind, x, message):
 
 @pytest.mark.parametrize("make, message", [
     (lambda: NullTop(4, 5), r"\[0, 4\], got 5"), (lambda: NullTop(4, -1), "got -1"), (lambda: StandardizeNullTop(4, 5), "got 5"),
-    (lambda: Whiten(4, k=5), "got 5"), (lambda: Whiten(4, floor=0), r"\(0, 1\], got None and 0"), (lambda: Whiten(4, floor=2), "got None and 2")])
+    (lambda: Whiten(4, k=5), "got 5"), (lambda: Whiten(4, k=0), "got 0"), (lambda: Whiten(4, floor=0), r"\(0, 1\], got None and 0"), (lambda: Whiten(4, floor=2), "got None and 2")])
 def test_settings_out_of_range(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -5,7 +5,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sentence_transformers.sentence_transformer.losses import ContrastiveLoss, MultipleNegativesRankingLoss
-from torch import nn
 from torch.testing import assert_close
 
 from minbert.contrastive import contrastive_loss, mirror_loss, simcse_loss
@@ -16,18 +15,6 @@ def views(n, d=6, count=2, seed=0, dtype=torch.float64):
     return [torch.randn(n, d, generator=g, dtype=dtype).requires_grad_() for _ in range(count)]
 
 
-def stub():
-    """A model for sentence-transformers whose "text" is its embedding."""
-    class Given(nn.Module):
-        device = torch.device("cpu")
-
-        def forward(self, features):
-            return {"sentence_embedding": features["e"]}
-
-        __call__ = forward
-    return Given()
-
-
 def equal(ours, theirs, inputs, **close):
     assert_close(ours, theirs, **close)
     assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), **close)
@@ -35,20 +22,20 @@ def equal(ours, theirs, inputs, **close):
 
 @pytest.mark.parametrize("n", [2, 5, 16])
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
-def test_simcse_is_multiple_negatives_ranking(n, temperature):
+def test_simcse_is_multiple_negatives_ranking(given, n, temperature):
     a, b = views(n, seed=n)
-    theirs = MultipleNegativesRankingLoss(stub(), scale=1 / temperature)([{"e": a}, {"e": b}], None)
+    theirs = MultipleNegativesRankingLoss(given, scale=1 / temperature)([{"e": a}, {"e": b}], None)
     equal(simcse_loss(a, b, temperature), theirs, (a, b))
     a, b, h = views(n, count=3, seed=n)
-    theirs = MultipleNegativesRankingLoss(stub(), scale=1 / temperature)([{"e": a}, {"e": b}, {"e": h}], None)
+    theirs = MultipleNegativesRankingLoss(given, scale=1 / temperature)([{"e": a}, {"e": b}, {"e": h}], None)
     equal(simcse_loss(a, b, temperature, hard=h), theirs, (a, b, h))
 
 
 @pytest.mark.parametrize("n", [2, 5, 16])
 @pytest.mark.parametrize("temperature", [0.04, 0.5])
-def test_mirror_is_the_joint_form_of_ranking(n, temperature):
+def test_mirror_is_the_joint_form_of_ranking(given, n, temperature):
     a, b = views(n, seed=n)
-    judge = MultipleNegativesRankingLoss(stub(), scale=1 / temperature, directions=("query_to_doc", "query_to_query"),
+    judge = MultipleNegativesRankingLoss(given, scale=1 / temperature, directions=("query_to_doc", "query_to_query"),
                                          partition_mode="joint")
     equal(mirror_loss(a, b, temperature), judge([{"e": a}, {"e": b}], None), (a, b))
     both = (judge([{"e": a}, {"e": b}], None) + judge([{"e": b}, {"e": a}], None)) / 2
@@ -65,10 +52,10 @@ def test_symmetric_mirror_is_nt_xent_over_all_anchors():
 
 
 @pytest.mark.parametrize("margin", [0.5, 0.9])
-def test_margin_loss_is_that_of_sentence_transformers(margin):
+def test_margin_loss_is_that_of_sentence_transformers(given, margin):
     u, v = views(40)
     labels = torch.arange(40) % 2
-    theirs = ContrastiveLoss(stub(), margin=margin)([{"e": u}, {"e": v}], labels)
+    theirs = ContrastiveLoss(given, margin=margin)([{"e": u}, {"e": v}], labels)
     equal(contrastive_loss(u, v, labels, margin), theirs, (u, v))
     assert_close(contrastive_loss(u, v, labels.bool(), margin), contrastive_loss(u, v, labels.double(), margin))
 
@@ -113,6 +100,8 @@ def test_batches_that_teach_nothing_are_named(loss):
 @pytest.mark.parametrize("make, message", [
     (lambda a, b: simcse_loss(a, b[:3]), r"one shape \(B, D\), got \(4, 6\), \(3, 6\)"), (lambda a, b: simcse_loss(a[0], b[0]), "one shape"),
     (lambda a, b: simcse_loss(a, b, hard=a[:2]), r"\(2, 6\)"), (lambda a, b: simcse_loss(a[:0], b[:0]), "one shape"),
+    (lambda a, b: simcse_loss(a, b, groups=torch.zeros(3)), r"groups of shape \(4,\), got \(3,\)"),
+    (lambda a, b: simcse_loss(a, b, groups=torch.zeros(4, 1)), r"got \(4, 1\)"),
     (lambda a, b: simcse_loss(a, b, 0), "temperature above 0, got 0"), (lambda a, b: mirror_loss(a, b, -1), "temperature"),
     (lambda a, b: mirror_loss(a, b[:, :2]), "one shape"), (lambda a, b: contrastive_loss(a, b[:3], torch.ones(4)), "equal shapes"),
     (lambda a, b: contrastive_loss(a, b, torch.ones(4), margin=0), "margin"), (lambda a, b: contrastive_loss(a, b, torch.ones(3)), "labels"),

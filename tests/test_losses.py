@@ -50,25 +50,13 @@ def test_similarity_loss(B):
     same_value_and_gradient(lambda s: similarity_loss(s, y), lambda s: ((s - y) ** 2).sum() / B, 3 * draws(B))
 
 
-def stub():
-    """A model for sentence-transformers whose "text" is its embedding."""
-    class Given(nn.Module):
-        device = torch.device("cpu")
-
-        def forward(self, features):
-            return {"sentence_embedding": features["e"]}
-
-        __call__ = forward
-    return Given()
-
-
-def test_similarity_loss_is_their_cosine_similarity_loss():
+def test_similarity_loss_is_their_cosine_similarity_loss(given):
     from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 
     from minbert.losses import similarity_loss
     u, v = draws(2, 9, 6, dtype=torch.float32).requires_grad_().unbind()
     y = torch.rand(9)
-    theirs = CosineSimilarityLoss(stub())([{"e": u}, {"e": v}], y)
+    theirs = CosineSimilarityLoss(given)([{"e": u}, {"e": v}], y)
     ours = similarity_loss(5 * F.cosine_similarity(u, v), 5 * y) / 25
     assert_close(ours, theirs)
     assert_close(torch.autograd.grad(ours, (u, v)), torch.autograd.grad(theirs, (u, v)))
