@@ -1,4 +1,9 @@
 """What several test files share."""
+import os
+import socket
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -16,3 +21,28 @@ class Given(nn.Module):
 @pytest.fixture
 def given() -> nn.Module:
     return Given()
+
+
+@pytest.fixture
+def in_processes():
+    """Give a function that runs a script alone and, at the same time, in two processes that talk over gloo.
+
+    The script gets a folder as its argument: "one" or "two" below the one given here.
+    """
+    def start(script, folder, **settings):
+        folder.mkdir(exist_ok=True)
+        return subprocess.Popen([sys.executable, "-c", script, str(folder)], stderr=subprocess.PIPE, text=True,
+                                env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", **settings})
+
+    def run(script, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        world = dict(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        started = [start(script, folder / "two", RANK=str(i), LOCAL_RANK=str(i), **world) for i in (0, 1)]
+        started.append(start(script, folder / "one"))
+        for process in started:
+            _, errors = process.communicate(timeout=300)
+            assert process.returncode == 0, errors
+
+    return run

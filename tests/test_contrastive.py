@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from sentence_transformers.sentence_transformer.losses import ContrastiveLoss, MultipleNegativesRankingLoss
 from torch.testing import assert_close
 
-from minbert.contrastive import contrastive_loss, mirror_loss, simcse_loss
+from minbert.contrastive import contrastive_loss, mirror_loss, simcse_loss, span_lengths, span_mask
 
 
 def views(n, d=6, count=2, seed=0, dtype=torch.float64):
@@ -71,6 +71,116 @@ def test_groups_take_doubles_out_of_the_negatives():
     equal(simcse_loss(a, b, groups=groups), torch.stack(rows).mean(), (a, b))
     assert_close(simcse_loss(a, b, groups=torch.arange(6)), simcse_loss(a, b))
     assert simcse_loss(a, b, groups=torch.zeros(6, dtype=torch.long)) == 0  # all alike: nothing to ask
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_mirror_excuses_doubles_in_both_blocks(symmetric):
+    a, b = views(6)
+    groups = torch.tensor([3, 3, 7, 9, 3, 9])
+
+    def side(a, b):
+        a, b, rows = F.normalize(a, dim=1), F.normalize(b, dim=1), []
+        for i in range(6):
+            others = [j for j in range(6) if groups[j] != groups[i]]
+            scores = torch.cat([(a[i] @ b[i])[None], a[i] @ b[others].T, a[i] @ a[others].T]) / 0.04
+            rows.append(scores.logsumexp(0) - scores[0])
+        return torch.stack(rows).mean()
+
+    expected = (side(a, b) + side(b, a)) / 2 if symmetric else side(a, b)
+    equal(mirror_loss(a, b, symmetric=symmetric, groups=groups), expected, (a, b))
+    with pytest.raises(ValueError, match="groups of shape"):
+        mirror_loss(a, b, groups=groups[:2])
+
+
+# Runs of hidden tokens
+
+SHARES = {False: [0.3, 0.21, 0.147, 0.1029, 0.2401],
+          True: [x / (1 - 0.7**5) for x in (0.3, 0.21, 0.147, 0.1029, 0.07203)]}
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_lengths_follow_the_cut_geometric_law(renormalize):
+    from scipy.stats import chisquare
+
+    drawn = span_lengths(100_000, renormalize=renormalize, generator=torch.Generator().manual_seed(1))
+    assert drawn.dtype == torch.int64 and drawn.min() == 1 and drawn.max() == 5
+    expected = torch.tensor(SHARES[renormalize]).double()
+    assert chisquare(torch.bincount(drawn, minlength=6)[1:], expected / expected.sum() * len(drawn)).pvalue > 1e-3
+    assert (span_lengths(50, p=1.0) == 1).all() and (span_lengths(50, cap=1) == 1).all()
+    assert (span_lengths(50, p=1e-9) == 5).all()
+
+
+def sentences(counts, width=12, special=(2, 3)):
+    """Rows of [CLS] word... [SEP] padding, with words 10, 11, ...; and what may not be hidden."""
+    ids = torch.zeros(len(counts), width, dtype=torch.int64)
+    fixed = torch.ones(len(counts), width, dtype=torch.int64)
+    for row, n in enumerate(counts):
+        ids[row, :n + 2] = torch.tensor([special[0], *range(10, 10 + n), special[1]])
+        fixed[row, 1:n + 1] = 0
+    return ids, fixed
+
+
+@pytest.mark.parametrize("cap", [1, 3, 5, 20])
+def test_one_run_of_words_is_hidden(cap):
+    counts = [n for n in range(11) for _ in range(200)]
+    ids, fixed = sentences(counts)
+    before = ids.clone()
+    masked = span_mask(ids, fixed, 4, cap=cap, generator=torch.Generator().manual_seed(cap))
+    assert torch.equal(ids, before)  # a new tensor
+    hidden = masked != ids
+    assert (masked[hidden] == 4).all() and not (hidden & fixed.bool()).any()
+    for n, row in zip(counts, hidden):
+        places = row.nonzero().flatten().tolist()
+        assert 1 <= len(places) <= min(cap, n - 1) if n > 1 else not places
+        assert places == list(range(places[0], places[0] + len(places))) if places else True
+
+
+def test_every_place_is_as_likely():
+    from scipy.stats import chisquare
+
+    ids, fixed = sentences([6] * 30_000)
+    hidden = span_mask(ids, fixed, 4, p=0.5, cap=3, generator=torch.Generator().manual_seed(0)) == 4
+    length, first = hidden.sum(1), hidden.long().argmax(1)
+    for n in (1, 2, 3):
+        begins = torch.bincount(first[length == n] - 1, minlength=6)
+        assert (begins[7 - n:] == 0).all() and chisquare(begins[:7 - n]).pvalue > 1e-3
+
+
+def test_words_with_a_special_token_between_them_are_one_run():
+    ids = torch.tensor([[2, 10, 11, 3, 12, 13, 3]])
+    fixed = torch.tensor([[1, 0, 0, 1, 0, 0, 1]])
+    for seed in range(50):
+        masked = span_mask(ids, fixed, 4, p=0.1, generator=torch.Generator().manual_seed(seed))
+        places = [p - (p > 3) for p in (masked == 4).nonzero()[:, 1].tolist()]
+        assert masked[0, 3] == 3 and places == list(range(places[0], places[0] + len(places)))
+
+
+def test_one_mask_for_the_whole_run():
+    ids, fixed = sentences([9] * 300)
+    g = torch.Generator
+    long = span_mask(ids, fixed, 4, generator=g().manual_seed(3))
+    short = span_mask(ids, fixed, 4, generator=g().manual_seed(3), single_mask=True, pad_id=77)
+    for a, b in zip(long.tolist(), short.tolist()):
+        run = a.count(4)
+        first = a.index(4)
+        assert b == a[:first + 1] + a[first + run:] + [77] * (run - 1)
+
+
+def test_same_seed_same_runs_and_no_run():
+    ids, fixed = sentences([5, 8, 2, 9])
+    draw = lambda seed: span_mask(ids, fixed, 4, generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(draw(1), draw(1)) and any(not torch.equal(draw(1), draw(seed)) for seed in range(2, 6))
+    off = span_mask(ids, fixed, 4, cap=0)
+    assert torch.equal(off, ids) and off is not ids
+    assert torch.equal(span_mask(ids, fixed.bool(), 4, generator=torch.Generator().manual_seed(1)), draw(1))
+
+
+@pytest.mark.parametrize("change, message", [
+    (dict(p=0.0), "p in"), (dict(p=1.5), "p in"), (dict(cap=-1), "cap of at least 1"), (dict(special_mask=torch.zeros(2, 3)), "special_mask")])
+def test_bad_runs(change, message):
+    ids, fixed = sentences([5, 8])
+    with pytest.raises(ValueError, match=message):
+        span_mask(**{"input_ids": ids, "special_mask": fixed, "mask_id": 4, **change})
 
 
 @pytest.mark.parametrize("loss", [simcse_loss, mirror_loss, lambda a, b: mirror_loss(a, b, symmetric=True)])

@@ -2,7 +2,6 @@
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 
@@ -512,24 +511,9 @@ accelerator.end_training()
 """
 
 
-def test_two_processes_equal_one_with_the_whole_batch(tmp_path):
+def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
     """Real processes over gloo, dropout 0, uneven and empty shares; also a resume with two."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (tmp_path / "two").mkdir(), (tmp_path / "one").mkdir()
-    common = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-
-    def start(folder, **settings):
-        return subprocess.Popen([sys.executable, "-c", SHARED, str(tmp_path / folder)],
-                                env={**common, **settings}, stderr=subprocess.PIPE, text=True)
-
-    world = dict(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    started = [start("two", RANK=str(i), LOCAL_RANK=str(i), **world) for i in (0, 1)]
-    started.append(start("one"))
-    for process in started:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
+    in_processes(SHARED, tmp_path)
     for schedule in ("joint", "round_robin", "sequential"):
         first, second, one = (torch.load(tmp_path / name, weights_only=True) for name in (
             f"two/{schedule}-0.pt", f"two/{schedule}-1.pt", f"one/{schedule}-0.pt"))
