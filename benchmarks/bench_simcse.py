@@ -1,0 +1,95 @@
+"""Sentences per second of unsupervised SimCSE training: minbert against sentence-transformers' ranking loss on (s, s).
+
+python benchmarks/bench_simcse.py --model FOLDER --data FOLDER --threads 1
+Same weights, sentences, batch, dropout, precision, gradient clipping; both get sentences that are cut into tokens already.
+sentence-transformers encodes the two columns one after the other, padded; minbert both in one packed forward.
+--chunks also prints the peak memory of one batch of 512 sentences, whole and in chunks of 64, each in a process of its own.
+"""
+import random
+import resource
+import subprocess
+import sys
+
+import torch
+from common import interleave, parser, question_pairs, table
+
+from minbert.loop import steps
+from minbert.optim import AdamW, parameter_groups
+from minbert.sentence import SentenceEncoder
+from minbert.views import ViewModel, view_batches, view_loss
+
+SIZE = 64  # sentences a batch, SimCSE
+
+
+def ours(folder, sentences, precision, size=SIZE, chunk=None):
+    """A function that takes one step; batches are made before."""
+    model = ViewModel(SentenceEncoder.from_pretrained(folder, "mean", "cpu"), chunk=chunk).train()
+    optimizer = AdamW(parameter_groups(model, 0.01), lr=1e-5)
+    batches = list(view_batches([sentences], model.encoder.tokenizer, size, epochs=1, max_length=64))
+    return lambda k: next(steps(model, [batches[k % len(batches)]], view_loss(), optimizer, max_grad_norm=1.0, precision=precision))
+
+
+def theirs(folder, sentences, precision):
+    """The same step with sentence-transformers' model and loss, and torch's fastest AdamW."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    body = Transformer(folder, max_seq_length=64)
+    model = SentenceTransformer(modules=[body, Pooling(body.get_embedding_dimension(), "mean")], device="cpu").train()
+    loss = MultipleNegativesRankingLoss(model, scale=20.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
+    whole = len(sentences) // SIZE * SIZE
+    batches = [body.preprocess(sentences[i:i + SIZE]) for i in range(0, whole, SIZE)]
+
+    def step(k):
+        columns = [dict(batches[k % len(batches)]) for _ in range(2)]
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            value = loss(columns, None)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def peak(args, sentences):
+    """Print the highest memory of this process after one step on 512 sentences."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ours(args.model, sentences[:512], "fp32", 512, args.chunk or None)(0)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    name = f"chunks of {args.chunk}" if args.chunk else "whole"
+    print(f"512 sentences, {name:14} {(after - before) / 1024:6.0f} MB more than before", flush=True)
+
+
+def main():
+    options = parser(__doc__.splitlines()[0])
+    options.set_defaults(repeats=15)
+    options.add_argument("--chunks", action="store_true", help="measure memory")
+    options.add_argument("--chunk", type=int, help="(used by --chunks)")
+    args = options.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(11711)
+    sentences = [first for first, _ in question_pairs(args.data)]
+    random.Random(11711).shuffle(sentences)
+    if args.chunk is not None:
+        return peak(args, sentences)
+    sentences = sentences[:SIZE * (args.repeats + 1)]
+    variants = {}
+    for precision in args.precision:
+        variants[f"sentence-transformers, {precision}"] = theirs(args.model, sentences, precision)
+        variants[f"minbert, {precision}"] = ours(args.model, sentences, precision)
+    for step in variants.values():  # warm up on the last batch
+        step(args.repeats)
+    spent = interleave(variants, args.repeats)
+    for precision in args.precision:
+        pair = {name: times for name, times in spent.items() if name.endswith(precision)}
+        table(pair, f"sentence-transformers, {precision}", SIZE, "sentences")
+    if args.chunks:
+        for chunk in (0, 64):
+            subprocess.run([sys.executable, *sys.argv, "--chunk", str(chunk)], check=True)
+
+
+if __name__ == "__main__":
+    main()
