@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .sentence import check_finite
 
-# %% ../nbs/13a_bijections.ipynb #5f0fce6d
+# %% ../nbs/13a_bijections.ipynb #f619b33a
 def check_rows(
     x: Tensor,             # what should be (N, width)
     width: int,            # D
@@ -53,8 +53,8 @@ class Bijection(nn.Module):
             raise ValueError(f"expected at least 2 different rows, got {len(batch)}"
                              + (" equal ones" if len(batch) > 1 else ": one row has no spread to divide by"))
         if len(batch) < 64:
-            warnings.warn(f"expected 64 rows or more for a start, got {len(batch)}: their spread says little about the rest",
-                          RuntimeWarning, stacklevel=2)
+            warnings.warn(f"expected 64 rows or more for a start, got {len(batch)}: "
+                          "their spread says little about the rest", RuntimeWarning, stacklevel=2)
         with torch.no_grad():
             self._fit(batch.detach())
         return self
@@ -62,13 +62,13 @@ class Bijection(nn.Module):
     def _fit(self, batch):
         """Set what depends on data. Most maps have nothing to set."""
 
-# %% ../nbs/13a_bijections.ipynb #12f0e2f3
+# %% ../nbs/13a_bijections.ipynb #a9ff4fba
 class ActNorm(Bijection):
     """Shift and stretch each column; start as the standardization of one batch.
 
     y = (x + c) exp(s),   s = 3 logs,   log |det| = sum(s)
     Paper: Kingma and Dhariwal (2018), section 3.1; Hu (BERT-CF), section 4.2, writes s * u + b.
-    Differs: no spread counts as less than `floor` of the median one, and a column that never varies counts as the floor.
+    Differs: no spread counts as less than `floor` of the median one among the columns that vary at all.
     Raises ValueError when used before `initialize`; in train mode the first batch does it.
     """
 
@@ -115,7 +115,8 @@ class ActNorm(Bijection):
 
     def _check_started(self):
         if not self.initialized:
-            raise ValueError("expected a norm that has started from data, got a fresh one: call initialize(batch) first")
+            raise ValueError("expected a norm that has started from data, got a fresh one: "
+                             "call initialize(batch) first")
 
 # %% ../nbs/13a_bijections.ipynb #88963e08
 class Permutation(Bijection):

@@ -22,10 +22,11 @@ from .loop import steps as train_steps
 from .optim import AdamW, parameter_groups
 from .sentence import check_finite
 
-# %% ../nbs/13b_flow.ipynb #6f151786
-_all_ = ["Standardize", "NullTop", "Whiten", "ActNorm", "Permutation", "InvertibleLinear", "AdditiveCoupling", "AffineCoupling"]
+# %% ../nbs/13b_flow.ipynb #e4c39b83
+_all_ = ["Standardize", "NullTop", "Whiten", "ActNorm", "Permutation", "InvertibleLinear",
+         "AdditiveCoupling", "AffineCoupling"]
 
-# %% ../nbs/13b_flow.ipynb #eb9d1a0b
+# %% ../nbs/13b_flow.ipynb #5c13d0b9
 MIXINGS = ("reverse", "random", "swap", "dense", "lu")
 COUPLINGS = {"additive": AdditiveCoupling, "affine": AffineCoupling}
 
@@ -161,7 +162,8 @@ class Flow(Bijection):
 
     def _check_started(self):
         if not self.initialized:
-            raise ValueError("expected a flow that has started from data, got a fresh one: call initialize(batch) first")
+            raise ValueError("expected a flow that has started from data, got a fresh one: "
+                             "call initialize(batch) first")
 
 
 def _mixing(width, mixing, generator):
@@ -169,7 +171,7 @@ def _mixing(width, mixing, generator):
     kind = InvertibleLinear if mixing in ("dense", "lu") else Permutation
     return kind(width, mixing, generator)
 
-# %% ../nbs/13b_flow.ipynb #d05f293e
+# %% ../nbs/13b_flow.ipynb #2634cd92
 def flow_groups(
     flow: nn.Module,             # a Flow, or a model that holds one
     weight_decay: float = 0.01,  # Hu (BERT-CF), section 5.3
@@ -203,8 +205,8 @@ def train_flow(
     if len(vectors) < least:
         raise ValueError(f"expected at least {least} vectors, got {len(vectors)}")
     if min(epochs, batch_size, calibration, 1 if steps is None else steps) < 1:
-        raise ValueError(f"expected epochs, batch_size, calibration and steps of 1 or more, got {epochs}, {batch_size}, "
-                         f"{calibration} and {steps}")
+        raise ValueError("expected epochs, batch_size, calibration and steps of 1 or more, "
+                         f"got {epochs}, {batch_size}, {calibration} and {steps}")
     total = epochs * math.ceil(len(vectors) / batch_size) if steps is None else steps
     batches = _shuffled(flow, vectors.detach(), total, batch_size, seed, calibration)
     optimizer = AdamW(flow_groups(flow, weight_decay), lr=lr)

@@ -354,6 +354,15 @@ def test_the_net_by_its_definition():
     assert wide.first.std().item() == pytest.approx(0.05, rel=0.05) and wide.second.shape == (32, 32)
 
 
+@pytest.mark.parametrize("kind", [AdditiveCoupling, AffineCoupling])
+def test_the_norms_inside_start_from_the_half_that_stays(kind):
+    x = rows(100, 7)
+    part = kind(7, generator=torch.Generator().manual_seed(0)).double().initialize(x)
+    inside = part.net.norms[0](x[:, :3] @ part.net.first)[0]
+    assert_close(inside.mean(0), torch.zeros(32, dtype=torch.float64), rtol=0, atol=1e-8)
+    assert_close(inside.std(0, correction=0), torch.ones(32, dtype=torch.float64), rtol=0, atol=1e-3)
+
+
 def test_a_half_that_never_varies_is_no_reason_to_explode():
     x = torch.cat([torch.full((100, 3), 0.3), rows(100, 3).float()], dim=1)
     part = AdditiveCoupling(6, generator=torch.Generator().manual_seed(0)).initialize(x)
