@@ -1,5 +1,6 @@
 """Geometry of a vector cloud against the loops over all pairs."""
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -191,6 +192,17 @@ def test_labelled_uniformity_and_its_bound():
         uniformity_labelled(u, v, 0)
     with pytest.raises(ValueError, match="equal shapes"):
         uniformity_labelled(u, v[1:])
+
+
+@pytest.mark.parametrize("n, d", [(50, 3), (300, 20), (40, 64)])
+def test_isoscore_of_the_authors_package(n, d):
+    from IsoScore.IsoScore import IsoScore
+
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(n), dtype=torch.float64) * torch.arange(1, d + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it copies a tensor into a tensor
+        theirs = IsoScore(x)
+    assert_allclose(isoscore(x), theirs, atol=1e-6)  # it counts D in single precision
 
 
 @pytest.mark.parametrize("f", [isoscore, effective_rank, partition_isotropy, lambda x: singular_spectrum(x)[0].item()])
