@@ -193,7 +193,7 @@ class CosineExplorer(Explorer):
             draw_cosine_bands(cosine, self.grades, edges, smoothing, marks[name], name, ax)
         return axes[0].figure
 
-# %% ../nbs/19_widgets.ipynb #aaf0ca54
+# %% ../nbs/19_widgets.ipynb #9919641c
 class AnisotropyExplorer(Explorer):
     """Walk round a cloud of sentence vectors, remove its longest directions, and watch the numbers.
 
@@ -243,7 +243,8 @@ class AnisotropyExplorer(Explorer):
     def _widgets(self, ipywidgets):
         names, states = (list(dict.fromkeys(column)) for column in zip(*self.clouds))
         d, slider = self.defaults, ipywidgets.IntSlider
-        return {"encoder": ipywidgets.Dropdown(options=names, description="encoder"),
+        made = {"encoder": ipywidgets.Dropdown(options=names, description="encoder")} if len(names) > 1 else {}
+        return {**made,
                 "state": ipywidgets.SelectionSlider(options=states, description="state"),
                 "k": slider(value=0, min=0, max=self.top, description="remove top k"),
                 "azimuth": slider(value=d["azimuth"], min=-180, max=180, step=5, description="azimuth [°]"),
