@@ -23,7 +23,7 @@ from .sentence import check_finite, safe_cosine
 from .sts import gold_labels
 from .views import Shape, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
 
-# %% ../nbs/19_widgets.ipynb #60bc2c86
+# %% ../nbs/19_widgets.ipynb #151621a1
 class Explorer:
     """A picture with controls; a move of a control draws the picture again.
 
@@ -60,7 +60,7 @@ class Explorer:
 
         made = self._widgets(ipywidgets)
         for widget in made.values():
-            widget.style.description_width, widget.layout.width = "8em", "26em"
+            widget.style.description_width, widget.layout.width = "9em", widget.layout.width or "27em"
             widget.observe(self._redraw, names="value")
         return made
 
@@ -120,7 +120,7 @@ def pair_vectors(
 def _reads(source):
     return hasattr(source, "encode") and not isinstance(source, str)
 
-# %% ../nbs/19_widgets.ipynb #43e8359f
+# %% ../nbs/19_widgets.ipynb #ff1e1c02
 def _named(sources, pairs, most=9):
     """Put a lone source into a dict, and refuse none or too many."""
     if not isinstance(sources, dict):
@@ -180,7 +180,7 @@ class CosineExplorer(Explorer):
         for name in ("first", "second"):
             if name in self.defaults:
                 made[name] = ipywidgets.Text(description=f"{name} sentence", placeholder="type, then press Enter",
-                                             continuous_update=False)
+                                             continuous_update=False, layout={"width": "41em"})
         return made
 
     def _draw(self, edges, smoothing, first="", second=""):
