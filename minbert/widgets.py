@@ -23,7 +23,7 @@ from .sentence import check_finite, safe_cosine
 from .sts import gold_labels
 from .views import Shape, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
 
-# %% ../nbs/19_widgets.ipynb #151621a1
+# %% ../nbs/19_widgets.ipynb #b4aa6d24
 class Explorer:
     """A picture with controls; a move of a control draws the picture again.
 
@@ -43,9 +43,12 @@ class Explorer:
 
         if unknown := settings.keys() - self.defaults.keys():
             raise ValueError(f"expected settings among {', '.join(self.defaults)}, got {', '.join(sorted(unknown))}")
-        figure = self._draw(**self.defaults | settings)
-        plt.close(figure)
-        return figure
+        before = plt.get_fignums()
+        try:
+            return self._draw(**self.defaults | settings)
+        finally:  # also after an error
+            for number in set(plt.get_fignums()) - set(before):
+                plt.close(number)
 
     def png(self, **settings) -> bytes:
         """Draw the picture as a PNG file, lightly compressed, since a move should not wait for that."""
@@ -90,7 +93,7 @@ class Explorer:
         return {"application/vnd.jupyter.widget-view+json": live, "image/png": still,
                 "text/plain": f"{type(self).__name__}({', '.join(self.controls)})"}
 
-# %% ../nbs/19_widgets.ipynb #6fa399bd
+# %% ../nbs/19_widgets.ipynb #73b0b6d8
 def pair_vectors(
     source,           # encoder with .encode(list of str), or (u, v) of shape (N, D) each
     pairs: Dataset,   # N >= 3 graded pairs
@@ -108,7 +111,7 @@ def pair_vectors(
     if _reads(source):
         x, number = torch.as_tensor(source.encode(list(rows))), {text: n for n, text in enumerate(rows)}
         x = x[[number[text] for text in texts]] if len(x) == len(rows) else x
-    elif isinstance(source, str) or len(source) != 2 or len({np.shape(side) for side in source}) != 1:
+    elif isinstance(source, str) or not hasattr(source, "__len__") or len(source) != 2 or len({*map(np.shape, source)}) != 1:
         raise ValueError(f"expected an encoder, or u and v of equal shape, as {name}, got {type(source).__name__}")
     else:
         x = torch.cat([torch.as_tensor(side) for side in source])

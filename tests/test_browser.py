@@ -102,7 +102,7 @@ class Shown:
         return self.box.locator(".widget-inline-hbox", has=self.page.locator(".widget-label", has_text=label)).first
 
     def press(self, label: str, key: str, times: int = 1, handle: int = 0):
-        knob = self.row(label).locator(".noUi-handle, [role=slider]").nth(handle)
+        knob = self.row(label).locator(".noUi-handle, .ui-slider-handle").nth(handle)
         knob.scroll_into_view_if_needed()
         knob.focus()
         for _ in range(times):
