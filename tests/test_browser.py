@@ -179,6 +179,7 @@ def test_every_control_of_the_anisotropy_explorer(page, shots):
     explorer = Shown(page, 1)
     explorer.image.wait_for()
     assert explorer.box.locator(".widget-inline-hbox").count() == 6
+    move(explorer, shots, "space_encoder", lambda: explorer.choose("encoder", "untrained"))
     move(explorer, shots, "space_k", lambda: explorer.press("remove top k", "ArrowRight", 3))
     move(explorer, shots, "space_azimuth", lambda: explorer.press("azimuth", "ArrowRight", 4))
     move(explorer, shots, "space_elevation", lambda: explorer.press("elevation", "ArrowLeft", 2))
