@@ -156,7 +156,7 @@ def measure(
     return Shape(_rho(cosine, grades), mean_cosine(left[rows]), uniformity(left[sample]),
                  ((ratio - 1) / (cloud.y.shape[1] - 1)).item())
 
-# %% ../nbs/19_views.ipynb #1684b431
+# %% ../nbs/19_views.ipynb #077e0d31
 def _draw_body(ax, groups, first):
     """Scatter points in space, with one scale along all three axes."""
     panel(f"direction {first}", f"direction {first + 1}", ax=ax).set_zlabel(f"direction {first + 2}")
@@ -190,7 +190,7 @@ def draw_anisotropy(
     figure.set_layout_engine(None)  # fitting the labels takes longer than all the drawing
     body.remove()
     body = figure.add_axes((0.335, 0.0, 0.31, 0.86), projection="3d", elev=elevation, azim=azimuth)
-    flat.set_position((0.05, 0.11, 0.27, 0.66))
+    flat.set_position((0.066, 0.11, 0.254, 0.66))
     decay.set_position((0.76, 0.11, 0.23, 0.66))
     cloud({label: x[:, :2] for label, x in groups.items()}, ax=flat, xlabel=f"direction {first}", ylabel=f"direction {first + 1}")
     flat.legend(frameon=False, fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 0.99), columnspacing=1, handletextpad=0)
