@@ -183,6 +183,8 @@ def test_the_anisotropy_explorer_shows_the_numbers_of_their_chapters(state, k, p
         x = {"standardized": Standardize, "whitened": Whiten}[state](D).double().fit(x[rows])(x)
     V = np.linalg.svd(x[rows].numpy())[2][:k] if state != "whitened" else np.eye(D)[:k]  # whitened: no direction is longer
     left = torch.from_numpy(x.numpy() @ (np.eye(D) - V.T @ V))
+    other = explorer.measure("vectors", state, 6)  # what is remembered must not get in the way
+    assert other != explorer.measure("vectors", state, k)
     expected = [spearman(safe_cosine(left[:N], left[N:]), pairs.labels), mean_cosine(left[rows]), uniformity(left[rows]), isoscore(left[rows])]
     np.testing.assert_allclose(explorer.measure("vectors", state, k), expected, rtol=1e-3, atol=1e-4)
     table = explorer.figure(state=state, k=k).texts[0].get_text().split("\n")
