@@ -140,7 +140,7 @@ def page(tmp_path_factory):
     from playwright.sync_api import sync_playwright
 
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copy(ROOT / "nbs" / "19_widgets.ipynb", folder / "widgets.ipynb")
+    shutil.copy(ROOT / "nbs" / "19b_widgets.ipynb", folder / "widgets.ipynb")
     with lab(folder) as base, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=os.environ.get("MINBERT_BROWSER", "/usr/bin/chromium"), args=FLAGS)
         page = browser.new_page(viewport={"width": 1250, "height": 950})

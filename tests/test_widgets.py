@@ -18,7 +18,7 @@ from minbert.data import Dataset, load_dataset
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
-from minbert.views import turn
+from minbert.scenes import turn
 from minbert.widgets import AnisotropyExplorer, CosineExplorer, Explorer, grade_edges, pair_vectors
 
 N, D = 60, 12

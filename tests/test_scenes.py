@@ -1,4 +1,4 @@
-"""Chapter 19, views: bands, blurred histograms and turned clouds against scipy, numpy and the chapters they come from."""
+"""Chapter 19a, scenes: bands, blurred histograms and turned clouds against scipy, numpy and the chapters they come from."""
 import math
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ from minbert.calibration import NullTop, Whiten
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
-from minbert.views import Shape, cosine_share, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
+from minbert.scenes import Shape, cosine_share, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
 
 
 @pytest.fixture(autouse=True)
