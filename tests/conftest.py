@@ -46,3 +46,18 @@ def in_processes():
             assert process.returncode == 0, errors
 
     return run
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave the browser out where nobody named one; where one is named (.ci/run), its tests must pass."""
+    if os.environ.get("MINBERT_BROWSER"):
+        return
+    browser = [item for item in items if item.get_closest_marker("browser")]
+    if browser:
+        items[:] = [item for item in items if item not in browser]
+        config.hook.pytest_deselected(items=browser)
+
+
+def pytest_terminal_summary(terminalreporter):
+    if not os.environ.get("MINBERT_BROWSER"):
+        terminalreporter.write_line("tests marked browser were LEFT OUT: set MINBERT_BROWSER=/path/to/chromium to run them")

@@ -1,0 +1,188 @@
+"""Chapter 19b in a real JupyterLab with a real browser: every control is moved, and every picture has to follow.
+
+Run by MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_browser.py (.ci/run sets it); MINBERT_SHOTS names a
+folder for screenshots.
+"""
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+PATIENCE = 120  # [s] for anything the browser waits for
+
+pytestmark = pytest.mark.browser
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@contextlib.contextmanager
+def lab(folder: Path):
+    """Serve `folder` with JupyterLab: settings, workspaces and kernels' files all in a place of their own."""
+    own, port = folder / ".own", free_port()
+    quiet = own / "settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    quiet.parent.mkdir(parents=True)
+    quiet.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+    places = {"JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces", "JUPYTER_CONFIG_DIR": "config",
+              "IPYTHONDIR": "ipython", "JUPYTER_RUNTIME_DIR": "runtime"}
+    env = {k: v for k, v in os.environ.items() if k not in ("IN_TEST", "MPLBACKEND", "MINBERT_DATA")}  # the embedded sample
+    env |= {k: str(own / v) for k, v in places.items()} | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    log = own / "lab.log"
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}", "--ip=127.0.0.1", "--allow-root",
+               "--IdentityProvider.token=", "--ServerApp.password=", f"--ServerApp.root_dir={folder}", "--expose-app-in-browser",
+               "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    with log.open("w") as out:
+        server = subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        base = f"http://127.0.0.1:{port}"
+        for _ in range(10 * PATIENCE):
+            try:
+                urllib.request.urlopen(f"{base}/api/status", timeout=1)
+                break
+            except OSError:
+                assert server.poll() is None, log.read_text()
+                time.sleep(0.1)
+        else:
+            raise AssertionError(log.read_text())
+        yield base
+    finally:
+        server.terminate()
+        try:
+            server.wait(15)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+class Shown:
+    """One explorer on the page: its controls and its picture."""
+
+    def __init__(self, page, number: int):
+        self.page = page
+        self.box = page.locator(".jp-OutputArea-output > .widget-vbox, .jp-OutputArea-output .widget-vbox").nth(number)
+        self.image = self.box.locator("img")
+
+    def picture(self) -> str:
+        """Fingerprint of the picture, from its bytes."""
+        data = self.image.evaluate("""async image => { const bytes = await (await fetch(image.src)).arrayBuffer();
+                                      return Array.from(new Uint8Array(bytes)); }""")
+        return hashlib.sha1(bytes(data)).hexdigest()
+
+    def settled(self, before: str) -> str:
+        """Wait for another picture than `before`, and then until it stays the same for a second."""
+        end, last, since = time.time() + PATIENCE, before, time.time()
+        while time.time() < end:
+            now = self.picture()
+            if now != last:
+                last, since = now, time.time()
+            if last != before and time.time() - since > 1:
+                return last
+            if last == before and time.time() - since > 20:
+                break
+            time.sleep(0.1)
+        return last
+
+    def row(self, label: str):
+        """The row of one control."""
+        return self.box.locator(".widget-inline-hbox", has=self.page.locator(".widget-label", has_text=label)).first
+
+    def press(self, label: str, key: str, times: int = 1, handle: int = 0):
+        knob = self.row(label).locator(".noUi-handle, .ui-slider-handle").nth(handle)
+        knob.scroll_into_view_if_needed()
+        knob.focus()
+        for _ in range(times):
+            self.page.keyboard.press(key)
+
+    def type(self, label: str, text: str):
+        line = self.row(label).locator("input")
+        line.fill(text)
+        line.press("Enter")
+
+    def choose(self, label: str, option: str):
+        self.row(label).locator("select").select_option(label=option)
+
+
+def move(explorer: Shown, shots: Path, name: str, action) -> None:
+    """Do something to a control, demand another picture, keep a screenshot."""
+    before = explorer.picture()
+    action()
+    after = explorer.settled(before)
+    explorer.box.scroll_into_view_if_needed()
+    explorer.page.screenshot(path=shots / f"{name}.png")
+    assert after != before, f"{name}: the picture did not change"
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory) -> Path:
+    folder = Path(os.environ.get("MINBERT_SHOTS") or tmp_path_factory.mktemp("shots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The widgets chapter, run from top to bottom in a browser, without an error in a cell or on the page."""
+    from playwright.sync_api import sync_playwright
+
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copy(ROOT / "nbs" / "19b_widgets.ipynb", folder / "widgets.ipynb")
+    with lab(folder) as base, sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=os.environ.get("MINBERT_BROWSER", "/usr/bin/chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1250, "height": 950})
+        page.set_default_timeout(PATIENCE * 1000)
+        page.problems = []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.goto(f"{base}/lab/workspaces/t/tree/widgets.ipynb?reset")
+        page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'")
+        page.evaluate("""() => { const app = window.jupyterapp; if (!app.shell.leftCollapsed) app.shell.collapseLeft(); }""")
+        errors = page.evaluate("""async () => { const app = window.jupyterapp;
+            await app.commands.execute('notebook:run-all-cells');
+            const cells = app.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code');
+            const outs = cells.flatMap(c => c.model.outputs.toJSON());
+            return outs.filter(o => o.output_type === 'error').map(o => o.ename + ': ' + o.evalue); }""")
+        assert errors == []
+        yield page
+        page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        browser.close()
+
+
+def test_every_control_of_the_cosine_explorer(page, shots):
+    explorer = Shown(page, 0)
+    explorer.image.wait_for()
+    assert explorer.box.locator(".widget-inline-hbox").count() == 4
+    assert page.locator(".widget-vbox").count() == 2, "each explorer is shown once"
+    move(explorer, shots, "cosine_low_edge", lambda: explorer.press("band edges", "ArrowRight", 2))
+    move(explorer, shots, "cosine_high_edge", lambda: explorer.press("band edges", "ArrowLeft", 2, handle=1))
+    move(explorer, shots, "cosine_smoothing", lambda: explorer.press("smoothing", "ArrowRight", 3))
+    explorer.type("first sentence", "A man is playing a guitar.")
+    move(explorer, shots, "cosine_two_sentences", lambda: explorer.type("second sentence", "Somebody plays an instrument."))
+    move(explorer, shots, "cosine_first_again", lambda: explorer.type("first sentence", "A cat sleeps."))
+    assert page.problems == []
+
+
+def test_every_control_of_the_anisotropy_explorer(page, shots):
+    explorer = Shown(page, 1)
+    explorer.image.wait_for()
+    assert explorer.box.locator(".widget-inline-hbox").count() == 6
+    move(explorer, shots, "space_encoder", lambda: explorer.choose("encoder", "untrained"))
+    move(explorer, shots, "space_k", lambda: explorer.press("remove top k", "ArrowRight", 3))
+    move(explorer, shots, "space_azimuth", lambda: explorer.press("azimuth", "ArrowRight", 4))
+    move(explorer, shots, "space_elevation", lambda: explorer.press("elevation", "ArrowLeft", 2))
+    move(explorer, shots, "space_state", lambda: explorer.press("state", "ArrowRight", 2))
+    move(explorer, shots, "space_colours", lambda: explorer.choose("colours show", "grade"))
+    assert page.problems == []

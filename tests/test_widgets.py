@@ -1,0 +1,368 @@
+"""Chapter 19b, explorers without a browser: what a control changes, which numbers are shown, what is refused."""
+import base64
+import io
+import math
+from dataclasses import replace
+
+import matplotlib.image
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from torch import nn
+from torch.testing import assert_close
+
+from minbert.calibration import Standardize, Whiten
+from minbert.data import Dataset, load_dataset
+from minbert.geometry import isoscore, mean_cosine, uniformity
+from minbert.metrics import spearman
+from minbert.sentence import safe_cosine
+from minbert.scenes import turn
+from minbert.widgets import AnisotropyExplorer, CosineExplorer, Explorer, grade_edges, pair_vectors
+
+N, D = 60, 12
+WORDS = "a man cat plays guitar the sleeps eats red green onion sings".split()
+
+
+class Letters:
+    """An encoder that anybody could have written: it adds up letters, and remembers what it read."""
+
+    def __init__(self, width=D, shift=1.0):
+        self.width, self.shift, self.seen = width, shift, []
+
+    def encode(self, sentences):
+        self.seen += sentences
+        x = np.zeros((len(sentences), self.width), dtype=np.float32)
+        for row, text in zip(x, sentences):
+            row[0] = self.shift
+            for place, letter in enumerate(text):  # later letters weigh less, so that no two sentences are alike
+                row[ord(letter) * 7 % self.width] += 1 / (3 + place)
+        return x
+
+
+def sentence(rng):
+    return " ".join(rng.choice(WORDS, rng.integers(2, 9)))
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    rng = np.random.default_rng(0)
+    first, second = [sentence(rng) for _ in range(N)], [sentence(rng) for _ in range(N)]
+    first[7] = second[3] = first[0]  # repeats, within and across the sides
+    return Dataset("stsb", "dev", "similarity", first, second, list(rng.integers(0, 21, N) / 4), scale=(0, 5))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_open():
+    plt.close("all")
+    yield
+    assert plt.get_fignums() == []
+
+
+def shown(explorer):
+    return matplotlib.image.imread(io.BytesIO(explorer.view.children[1].value))
+
+
+def differs(explorer, name, value):
+    before = shown(explorer)
+    explorer.controls[name].value = value
+    after = shown(explorer)
+    return before.shape == after.shape and np.abs(before - after).max() > 0.1
+
+
+MOVES = {"cosine": {"edges": (1.0, 3.0), "smoothing": 0.1, "first": "the cat sings", "second": "a man"},
+         "space": {"encoder": "b", "state": "whitened", "k": 2, "azimuth": 30, "elevation": -20, "colour": "grade"}}
+
+
+def make(kind, pairs):
+    encoders = {"a": Letters(), "b": Letters(shift=9.0)}
+    return CosineExplorer(encoders, pairs) if kind == "cosine" else AnisotropyExplorer(encoders, pairs)
+
+
+@pytest.mark.parametrize("kind", ["cosine", "space"])
+def test_every_control_changes_the_picture_and_back(kind, pairs):
+    explorer = make(kind, pairs)
+    assert set(explorer.controls) == set(MOVES[kind]) == set(explorer.defaults)
+    assert explorer.settings == explorer.defaults
+    if kind == "cosine":
+        explorer.controls["second"].value, MOVES[kind]["second"] = "an onion", "a man"
+    start = shown(explorer)
+    was = explorer.settings
+    for name, value in MOVES[kind].items():
+        assert differs(explorer, name, value), name
+        assert explorer.settings[name] == value
+    for name, value in was.items():
+        explorer.controls[name].value = value
+    assert (shown(explorer) == start).all()
+
+
+@pytest.mark.parametrize("kind", ["cosine", "space"])
+def test_the_picture_with_controls_is_the_picture_without(kind, pairs):
+    explorer = make(kind, pairs)
+    for name, value in MOVES[kind].items():
+        explorer.controls[name].value = value
+    assert explorer.view.children[1].value == explorer.png(**MOVES[kind])
+    again = make(kind, pairs)
+    assert again.png() == explorer.png() != explorer.png(**MOVES[kind])  # the same to the byte, from fresh arrays
+
+
+@pytest.mark.parametrize("kind", ["cosine", "space"])
+def test_fifty_moves_leave_no_figure_and_one_picture(kind, pairs):
+    explorer = make(kind, pairs)
+    image, name = explorer.view.children[1], {"cosine": "smoothing", "space": "azimuth"}[kind]
+    for step in range(1, 26):  # of each explorer
+        explorer.controls[name].value = step / 125 if kind == "cosine" else step
+        assert plt.get_fignums() == []
+    assert explorer.view.children[1] is image and len(explorer.view.children) == 2
+
+
+def test_a_refused_setting_leaves_no_figure(pairs):
+    cosines, space = make("cosine", pairs), make("space", pairs)
+    for explorer, bad, message in [(cosines, {"edges": (4, 2)}, "low <= high"), (cosines, {"smoothing": -1}, ">= 0"),
+                                   (cosines, {"colour": "grade"}, "settings among edges"), (space, {"k": 10}, r"k in \[0, 9\]"),
+                                   (space, {"k": -1}, r"k in \[0, 9\]"), (space, {"state": "flow"}, "a whitened"),
+                                   (space, {"encoder": "c"}, "a plain"), (space, {"colour": "red"}, "length, grade")]:
+        with pytest.raises(ValueError, match=message):
+            explorer.figure(**bad)
+
+
+@pytest.mark.parametrize("kind", ["cosine", "space"])
+def test_it_shows_itself_with_and_without_a_kernel(kind, pairs):
+    explorer = make(kind, pairs)
+    bundle = explorer._repr_mimebundle_(include=None, exclude=None)
+    assert bundle["application/vnd.jupyter.widget-view+json"] == {"version_major": 2, "version_minor": 0,
+                                                                  "model_id": explorer.view.model_id}
+    assert base64.b64decode(bundle["image/png"]) == explorer.png()
+    assert "Widget" not in bundle["text/plain"] and "(children" not in bundle["text/plain"]
+    assert explorer._repr_mimebundle_() == bundle  # shown twice: two views of one thing
+
+
+def test_each_sentence_is_read_once_and_a_move_reads_nothing(pairs):
+    encoder = Letters()
+    explorer = CosineExplorer({"a": encoder}, pairs)
+    assert sorted(encoder.seen) == sorted(set(pairs.sentences + pairs.sentences2))
+    encoder.seen.clear()
+    explorer.view
+    explorer.controls["smoothing"].value = 0.1
+    explorer.controls["first"].value = "a man"
+    assert encoder.seen == []  # the second line is still empty
+    explorer.controls["second"].value = "the cat"
+    assert encoder.seen == ["a man", "the cat"]
+    explorer.controls["smoothing"].value, explorer.controls["edges"].value = 0.2, (1, 2)
+    assert encoder.seen == ["a man", "the cat"]
+    explorer.controls["second"].value = "   "
+    assert explorer.cosine("a man", "   ") == {"a": None} and encoder.seen == ["a man", "the cat"]
+
+
+def test_the_cosine_explorer_shows_the_numbers_of_scipy(pairs):
+    encoders = {"a": Letters(), "b": Letters(shift=9.0)}
+    explorer, grades = CosineExplorer(encoders, pairs), np.array(pairs.labels)
+    axes = explorer.figure(edges=(1.25, 3), smoothing=0.0, first="a man", second="the cat").axes
+    for ax, (name, encoder) in zip(axes, encoders.items()):
+        u, v = (encoder.encode(side).astype(float) for side in (pairs.sentences, pairs.sentences2))
+        cosine = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+        a, b = encoder.encode(["a man", "the cat"]).astype(float)
+        mark = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        np.testing.assert_allclose(explorer.cosines[name], cosine, rtol=1e-5)
+        assert ax.get_title() == f"{name}: Spearman {spearmanr(cosine, grades)[0]:.3f}, mean cosine {cosine.mean():.2f}"
+        texts = [text.get_text() for text in ax.get_legend().get_texts()]
+        high = grades >= 3
+        assert texts[0] == f"grade ≥ 3: {high.sum()} pairs, mean {cosine[high].mean():.2f}, ρ {spearmanr(cosine[high], grades[high])[0]:.2f}"
+        assert texts[3] == f"your pair: {mark:.2f}, above {100 * (cosine < mark).mean():.0f} % of all"
+        np.testing.assert_allclose(ax.lines[-1].get_xdata(), mark, rtol=1e-5)
+
+
+@pytest.mark.parametrize("state", ["plain", "standardized", "whitened"])
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_the_anisotropy_explorer_shows_the_numbers_of_their_chapters(state, k, pairs):
+    explorer = AnisotropyExplorer(Letters(), pairs)
+    x, rows = pair_vectors(Letters(), pairs)
+    x = x.double()
+    if state != "plain":
+        x = {"standardized": Standardize, "whitened": Whiten}[state](D).double().fit(x[rows])(x)
+    V = np.linalg.svd(x[rows].numpy())[2][:k] if state != "whitened" else np.eye(D)[:k]  # whitened: no direction is longer
+    left = torch.from_numpy(x.numpy() @ (np.eye(D) - V.T @ V))
+    other = explorer.measure("vectors", state, 6)  # what is remembered must not get in the way
+    assert other != explorer.measure("vectors", state, k)
+    expected = [spearman(safe_cosine(left[:N], left[N:]), pairs.labels), mean_cosine(left[rows]), uniformity(left[rows]), isoscore(left[rows])]
+    np.testing.assert_allclose(explorer.measure("vectors", state, k), expected, rtol=1e-3, atol=1e-4)
+    table = explorer.figure(state=state, k=k).texts[0].get_text().split("\n")
+    assert table[-1].split()[-4:] == [f"{round(number, 3) + 0:.3f}" for number in explorer.measure("vectors", state, k)]
+    assert len(table) == (2 if (state, k) == ("plain", 0) else 3)
+    if k:
+        assert f"top {k} removed" in table[-1]
+
+
+def test_the_cloud_that_is_drawn_is_the_one_that_is_left(pairs):
+    explorer = AnisotropyExplorer(Letters(), pairs)
+    x, rows = pair_vectors(Letters(), pairs)
+    y = turn(x, rows).y[explorer.sample]
+    flat, decay, body = explorer.figure(k=2).axes
+    drawn = np.concatenate([scatter.get_offsets() for scatter in flat.collections])
+    assert len(drawn) == len(rows)
+    np.testing.assert_allclose(sorted(drawn.tolist()), sorted(y[:, 2:4].tolist()), rtol=1e-5, atol=1e-5)
+    assert flat.get_xlabel() == "direction 3" and body.get_zlabel() == "direction 5"
+    S = np.linalg.svd(x[rows].double().numpy(), compute_uv=False)
+    np.testing.assert_allclose(np.nan_to_num(decay.lines[1].get_ydata()), S[2:] / S[2], rtol=1e-4, atol=1e-9)
+
+
+def test_colours_mean_what_they_say(pairs):
+    explorer = AnisotropyExplorer(Letters(), pairs)
+    texts, y = pairs.sentences + pairs.sentences2, explorer.clouds["vectors", "plain"].y
+    grade = {}
+    for text, g in zip(texts, pairs.labels * 2):
+        grade.setdefault(text, g)
+    words = {row: len(texts[row].split()) for row in explorer.sample.tolist()}
+    for colour, value in (("grade", lambda row: grade[texts[row]]), ("length", words.get)):
+        flat = explorer.figure(colour=colour).axes[0]
+        seen = 0
+        for scatter in flat.collections:
+            points, label = scatter.get_offsets(), scatter.get_label()
+            members = [row for row in words if any(np.allclose(y[row, :2], p, atol=1e-6) for p in points)]
+            values = [value(row) for row in members]
+            seen += len(points)
+            if label.startswith("grade ≥"):
+                assert min(values) >= 4
+            elif label.startswith("grade <"):
+                assert max(values) < 2
+            elif colour == "grade":
+                assert 2 <= min(values) and max(values) < 4
+            elif label.startswith("to"):
+                assert max(values) == int(label.split()[1])
+            else:
+                assert min(values) > int(flat.collections[1].get_label().split()[1])
+        assert seen == len(words)
+
+
+def test_given_vectors_are_as_good_as_an_encoder(pairs):
+    u, v = (torch.from_numpy(Letters().encode(side)) for side in (pairs.sentences, pairs.sentences2))
+    forms = [(u, v), [u.numpy(), v.numpy()], torch.stack([u, v]), np.stack([u, v]), (u.double().requires_grad_(), v), (u.tolist(), v.tolist())]
+    for form in forms:
+        x, rows = pair_vectors(form, pairs)
+        assert x.dtype == torch.float32 and not x.requires_grad
+        assert_close(x, torch.cat([u, v]))
+        assert_close(rows, pair_vectors(Letters(), pairs)[1])
+    by_vectors, by_encoder = CosineExplorer({"a": (u, v)}, pairs), CosineExplorer({"a": Letters()}, pairs)
+    assert list(by_vectors.controls) == ["edges", "smoothing"] and by_vectors.png() == by_encoder.png()
+    assert list(CosineExplorer({"a": (u, v), "b": Letters()}, pairs).controls) == ["edges", "smoothing"]
+    assert AnisotropyExplorer((u, v), pairs).png() == AnisotropyExplorer(Letters(), pairs).png()
+    assert "encoder" not in AnisotropyExplorer((u, v), pairs).controls
+
+
+class Flow(nn.Module):
+    def __init__(self, tupled):
+        super().__init__()
+        self.tupled, self.scale = tupled, nn.Parameter(torch.linspace(1, 3, D).double())
+
+    def forward(self, x):
+        assert not self.training and not torch.is_grad_enabled()
+        z = (x * self.scale).sinh()
+        return (z, self.scale.log().sum().expand(len(x))) if self.tupled else z
+
+
+@pytest.mark.parametrize("tupled", [True, False])
+def test_a_flow_is_one_more_state(tupled, pairs):
+    flow = Flow(tupled).train()
+    u, v = (torch.from_numpy(Letters().encode(side)) / 5 for side in (pairs.sentences, pairs.sentences2))
+    explorer = AnisotropyExplorer((u, v), pairs, flow=flow)
+    assert flow.training and explorer.controls["state"].options == ("plain", "standardized", "whitened", "flow")
+    z = [(side.double() * torch.linspace(1, 3, D).double()).sinh() for side in (u, v)]
+    assert explorer.measure("vectors", "flow").spearman == pytest.approx(spearman(safe_cosine(*z), pairs.labels), abs=1e-4)
+    assert differs(explorer, "state", "flow")
+    both = AnisotropyExplorer({"a": (u, v), "b": (v, u)}, pairs, flow={"a": flow, "b": Flow(False)})
+    assert ("b", "flow") in both.clouds
+    with pytest.raises(ValueError, match="a flow for each of a, b"):
+        AnisotropyExplorer({"a": (u, v), "b": (v, u)}, pairs, flow=flow)
+    flow.scale.data[3] = math.nan
+    with pytest.raises(ValueError, match="flow"):
+        AnisotropyExplorer((u, v), pairs, flow=flow)
+
+
+def test_how_many_directions_can_go(pairs):
+    assert AnisotropyExplorer(Letters(30), pairs).top == 20 and AnisotropyExplorer(Letters(), pairs).top == D - 3
+    assert AnisotropyExplorer(Letters(), pairs, top=4).controls["k"].max == 4
+    few = AnisotropyExplorer(Letters(30), pairs.subset([1, 2, 3]))
+    assert few.top == 3
+    few.figure(k=3)
+    for top in (D - 2, -1):
+        with pytest.raises(ValueError, match="0 <= top <= 9"):
+            AnisotropyExplorer(Letters(), pairs, top=top)
+    with pytest.raises(ValueError, match="three directions"):
+        AnisotropyExplorer(Letters(2), pairs)
+
+
+def test_the_sample_is_fixed_and_each_sentence_is_in_it_once(pairs):
+    rng = np.random.default_rng(0)
+    many = Dataset("x", "dev", "similarity", [f"{sentence(rng)} {i}" for i in range(600)], [f"{sentence(rng)} {i}." for i in range(600)],
+                   list(rng.uniform(0, 5, 600)))
+    one, two = AnisotropyExplorer(Letters(), many), AnisotropyExplorer(Letters(), many)
+    assert len(set(one.sample.tolist())) == 1000 and torch.equal(one.sample, two.sample)
+    assert one.measure("vectors", "plain", 1).uniformity == pytest.approx(uniformity(one.clouds["vectors", "plain"].y[one.sample, 1:]))
+
+
+def test_edges_follow_the_scale(pairs):
+    assert grade_edges(pairs) == (0, 2, 4, 5)
+    assert grade_edges(replace(pairs, scale=(1, 5))) == pytest.approx((1, 2.6, 4.2, 5))
+    bare = replace(pairs, scale=None, labels=[x / 10 for x in pairs.labels])
+    low, high = min(bare.labels), max(bare.labels)
+    assert grade_edges(bare) == pytest.approx((low, low + 0.4 * (high - low), low + 0.8 * (high - low), high))
+    slider = CosineExplorer(Letters(), bare).controls["edges"]
+    assert (slider.min, slider.max) == (low, high)
+
+
+def test_bad_input_is_refused(pairs):
+    u, v = (torch.from_numpy(Letters().encode(side)) for side in (pairs.sentences, pairs.sentences2))
+    hole = u.clone()
+    hole[3, 2] = math.nan
+    for kind in (CosineExplorer, AnisotropyExplorer):
+        for source, message in [((u, v[:, 1:]), "equal shape"), ((u, v[1:]), "equal shape"), ((u[1:], v[1:]), f"{N} pairs of vectors"),
+                                ((hole, v), "finite numbers in vectors"), ("minilm", "an encoder"), ((u, v, u), "an encoder"),
+                                ((u[:, 0], v[:, 0]), "pairs of vectors"), ({}, "1 to"), (7, "an encoder"), ({"a": (hole, v)}, "in a,")]:
+            with pytest.raises(ValueError, match=message):
+                kind(source, pairs)
+        for bad, message in [(pairs.subset([0, 1]), "at least 3 pairs"), (replace(pairs, labels=None), "labels"),
+                             (replace(pairs, labels=[math.nan] * N), "finite labels"), (replace(pairs, sentences2=None), "pairs of sentences")]:
+            with pytest.raises(ValueError, match=message):
+                kind(Letters(), bad)
+    with pytest.raises(ValueError, match="1 to 3 encoders"):
+        CosineExplorer(dict.fromkeys("abcd", (u, v)), pairs)
+    short = Letters()
+    short.encode = lambda sentences: np.ones((2, D))
+    with pytest.raises(ValueError, match="pairs of vectors"):
+        CosineExplorer(short, pairs)
+    with pytest.raises(ValueError, match="differ"):
+        AnisotropyExplorer((torch.ones(N, D), torch.ones(N, D)), pairs)
+
+
+def test_equal_grades_are_shown_as_unknown(pairs, recwarn):
+    flat = replace(pairs, labels=[3.0] * N)
+    for explorer in (CosineExplorer(Letters(), flat), AnisotropyExplorer(Letters(), flat)):
+        assert "nan" in (explorer.figure().axes[0].get_title() or explorer.figure().texts[0].get_text())
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
+def test_the_embedded_sample_and_the_embedded_model():
+    from minbert.sentence import SentenceEncoder
+
+    encoder, dev = SentenceEncoder.from_pretrained(device="cpu"), load_dataset("stsb", "dev").subset(range(80))
+    u, v = (encoder.encode(side) for side in (dev.sentences, dev.sentences2))
+    space = AnisotropyExplorer(encoder, dev)
+    assert space.measure("vectors", "plain").spearman == pytest.approx(spearman(safe_cosine(u, v), dev.labels), abs=1e-6)
+    assert CosineExplorer(encoder, dev).cosine("A cat.", "A cat.")["vectors"] == pytest.approx(1)
+
+
+def test_an_explorer_of_ones_own():
+    class Dot(Explorer):
+        defaults = {"x": 0.0}
+
+        def _widgets(self, ipywidgets):
+            return {"x": ipywidgets.FloatSlider(value=0.0, min=-1, max=1)}
+
+        def _draw(self, x):
+            figure, ax = plt.subplots()
+            ax.plot([x], [0], "o")
+            ax.set_xlim(-1, 1)
+            return figure
+
+    assert differs(Dot(), "x", 0.5)
