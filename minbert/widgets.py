@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Explorer', 'pair_vectors', 'grade_edges', 'CosineExplorer', 'AnisotropyExplorer']
 
-# %% ../nbs/19b_widgets.ipynb #ae484146
+# %% ../nbs/19b_widgets.ipynb #ba478a37
 import base64
 import io
 from copy import deepcopy
