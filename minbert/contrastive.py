@@ -38,7 +38,7 @@ def contrastive_loss(
     price = y * distance.square() + (1 - y) * (margin - distance).clamp_min(0).square()
     return price.mean() / 2
 
-# %% ../nbs/12_contrastive.ipynb #66474af2
+# %% ../nbs/12_contrastive.ipynb #08bda889
 def simcse_loss(
     a: Tensor,                     # (B, D) float, anchors
     b: Tensor,                     # (B, D) float, row i belongs to row i of `a`
@@ -56,10 +56,16 @@ def simcse_loss(
     where the loss is 0 without hard negatives, and for two equal views (dropout was off).
     """
     _check_views(a, b, temperature, hard)
-    logits = (unit(a) @ unit(b).T / temperature).masked_fill(_twins(a, groups), -torch.inf)  # (B, B)
+    logits = (_cosines(a, b) / temperature).masked_fill(_twins(a, groups), -torch.inf)  # (B, B)
     if hard is not None:
-        logits = torch.cat([logits, unit(a) @ unit(hard).T / temperature], dim=1)  # (B, 2B)
+        logits = torch.cat([logits, _cosines(a, hard) / temperature], dim=1)            # (B, 2B)
     return F.cross_entropy(logits, torch.arange(len(a), device=a.device))
+
+
+def _cosines(a, b):
+    """Compare all with all, (B, B) in float32 or wider; under autocast too, where a product would be rounded to bfloat16."""
+    with torch.autocast(a.device.type, enabled=False):
+        return unit(a) @ unit(b).T
 
 
 def _twins(a, groups):
@@ -84,7 +90,7 @@ def _check_views(a, b, temperature, hard=None):
     elif torch.equal(a, b):
         warnings.warn("both views are equal: is the encoder in train mode, with dropout?", RuntimeWarning, stacklevel=3)
 
-# %% ../nbs/12_contrastive.ipynb #8d2ad6c6
+# %% ../nbs/12_contrastive.ipynb #359cc099
 def mirror_loss(
     a: Tensor,                   # (B, D) float, the sentences
     b: Tensor,                   # (B, D) float, row i another view of row i of `a`
@@ -101,13 +107,13 @@ def mirror_loss(
     """
     _check_views(a, b, temperature)
     twins = _twins(a, groups)
-    loss = _mirror_side(unit(a), unit(b), temperature, twins)
-    return (loss + _mirror_side(unit(b), unit(a), temperature, twins)) / 2 if symmetric else loss
+    loss = _mirror_side(a, b, temperature, twins)
+    return (loss + _mirror_side(b, a, temperature, twins)) / 2 if symmetric else loss
 
 
 def _mirror_side(a, b, temperature, twins):
     oneself = torch.eye(len(a), dtype=torch.bool, device=a.device)
-    across, within = (a @ b.T).masked_fill(twins, -torch.inf), (a @ a.T).masked_fill(twins | oneself, -torch.inf)
+    across, within = _cosines(a, b).masked_fill(twins, -torch.inf), _cosines(a, a).masked_fill(twins | oneself, -torch.inf)
     logits = torch.cat([across, within], dim=1) / temperature          # (B, 2B)
     return F.cross_entropy(logits, torch.arange(len(a), device=a.device))
 

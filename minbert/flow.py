@@ -26,7 +26,7 @@ from .sentence import check_finite
 _all_ = ["Standardize", "NullTop", "Whiten", "ActNorm", "Permutation", "InvertibleLinear",
          "AdditiveCoupling", "AffineCoupling"]
 
-# %% ../nbs/13b_flow.ipynb #5c13d0b9
+# %% ../nbs/13b_flow.ipynb #d4454113
 MIXINGS = ("reverse", "random", "swap", "dense", "lu")
 COUPLINGS = {"additive": AdditiveCoupling, "affine": AffineCoupling}
 
@@ -38,7 +38,7 @@ class Flow(Bijection):
     After each level but the last the first ceil(D / 2) columns go on; the others are done.
     Paper: Li et al. (2020), section 3.2 and appendix A; Kingma and Dhariwal (2018), figure 2.
     Differs: any width; `forward` is what the papers call the inverse of f, since it is what sentences go through.
-    Raises ValueError for unknown names, depth or levels below 1, and a level narrower than 2.
+    Raises ValueError for unknown names, depth, levels or hidden below 1, and a level narrower than 2.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ def _shuffled(flow, vectors, total, batch_size, seed, calibration):
             yield vectors[rows]
         total -= math.ceil(len(vectors) / batch_size)
 
-# %% ../nbs/13b_flow.ipynb #7fb46128
+# %% ../nbs/13b_flow.ipynb #8a8fbc5a
 def bertcf_loss(
     flow: Flow,                 # F, initialized
     a: Tensor,                  # (B, D) float, sentence vectors, under dropout
@@ -233,15 +233,19 @@ def bertcf_loss(
     vectors: Tensor,            # (B, D) float, an unmasked view, the one whose likelihood counts
     weight: float = 0.3,        # of the contrast; Hu (BERT-CF), section 5.3
     temperature: float = 0.04,  # Mirror-BERT; BERT-CF states none
+    groups: Tensor | None = None,  # (B,) int; rows of one group are not each other's wrong answers
 ) -> dict[str, Tensor]:         # "mirror" () already weighted, and "flow" () in bits per dimension
     """Ask for a Gaussian cloud in which the two views of a sentence stay together.
 
     L = weight mirror_loss(F(a), F(b)) + mean nll(vectors)
-    Paper: Hu (BERT-CF), section 4.2. The encoder is frozen there, with dropout on.
+    Paper: Hu (BERT-CF), section 4.2. The encoder is frozen there; that its dropout stays on is our reading.
     To train the encoder jointly, pass `vectors.detach()`: its likelihood is unbounded when the cloud may shrink.
     Raises ValueError as `mirror_loss` and `Flow.nll` do, and for a negative weight.
     """
     if not weight >= 0:
         raise ValueError(f"expected a weight of 0 or more, got {weight}")
     likelihood = flow.nll(vectors).mean()
-    return {"mirror": weight * mirror_loss(flow(a)[0], flow(b)[0], temperature), "flow": likelihood}
+    if weight == 0:
+        return {"mirror": torch.zeros_like(likelihood), "flow": likelihood}
+    contrast = mirror_loss(flow(a)[0], flow(b)[0], temperature, groups=groups)
+    return {"mirror": weight * contrast, "flow": likelihood}

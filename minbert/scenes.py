@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BINS', 'grade_bands', 'cosine_share', 'draw_cosine_bands', 'Turned', 'turn', 'Shape', 'measure', 'draw_anisotropy']
 
-# %% ../nbs/19a_scenes.ipynb #fd42ba13
+# %% ../nbs/19a_scenes.ipynb #95f3ed0a
 import warnings
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from .figures import PALETTE, as_array, cloud, panel, panels, spectrum, styles
 from .geometry import gram, mean_cosine, uniformity
 from .metrics import as_vectors, spearman
-from .sentence import safe_cosine
+from .sentence import check_finite, safe_cosine
 
 # %% ../nbs/19a_scenes.ipynb #91653c0b
 def grade_bands(
@@ -101,7 +101,7 @@ def draw_cosine_bands(
     ax.legend(frameon=False, fontsize=8, loc="upper left")
     return ax
 
-# %% ../nbs/19a_scenes.ipynb #71cd3911
+# %% ../nbs/19a_scenes.ipynb #ecc0a92f
 class Turned(NamedTuple):
     """A cloud in its own singular directions, longest first."""
 
@@ -120,6 +120,7 @@ def turn(
     Differs: directions equally long (all of a whitened cloud) keep their order; the longer tail has the positive sign.
     Raises ValueError if `x` is not (R, D) or holds NaN.
     """
+    check_finite(x, "vectors")
     rows = slice(None) if rows is None else rows
     squares = gram(x[rows], center=False)
     squares = torch.where(squares.abs() > 1e-6 * squares.diagonal().max(), squares, 0.0)  # rounding turns nothing
@@ -132,7 +133,7 @@ def turn(
     y = torch.where(y[rows].pow(3).sum(0) < 0, -y, y)
     return Turned(y.float(), y[rows].square().sum(0).sqrt(), gram(y[rows]) / len(y[rows]))
 
-# %% ../nbs/19a_scenes.ipynb #86a8237b
+# %% ../nbs/19a_scenes.ipynb #917780f6
 class Shape(NamedTuple):
     """Four numbers about a cloud of sentence vectors."""
 
@@ -143,13 +144,18 @@ class Shape(NamedTuple):
 
 
 def measure(
-    cloud: Turned,   # of `turn`
-    k: int,          # directions to leave out, longest first
+    cloud: Turned,   # of `turn`; 2N rows: the first sentences of all pairs, then the second
+    k: int,          # directions to leave out, longest first; below D
     grades,          # (N,) gold grades
     rows: Tensor,    # (U,) the different sentences
     sample: Tensor,  # (M,) those of them to compute the uniformity of
 ) -> Shape:
-    """Describe what remains of a cloud without its k longest directions."""
+    """Describe what remains of a cloud without its k longest directions.
+
+    Raises ValueError if the cloud has not two rows a grade, or k is outside [0, D).
+    """
+    if len(cloud.y) != 2 * len(grades) or not 0 <= k < cloud.y.shape[1]:
+        raise ValueError(f"expected {2 * len(grades)} rows and k in [0, {cloud.y.shape[1]}), got {len(cloud.y)} rows and k = {k}")
     left, covariance = cloud.y[:, k:], cloud.covariance[k:, k:]
     ratio = covariance.trace() ** 2 / covariance.square().sum()  # as in `isoscore`; a direction left out has variance 0
     cosine = safe_cosine(*left.split(len(grades)))               # (N,)

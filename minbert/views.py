@@ -41,12 +41,13 @@ class ViewBatch(NamedTuple):
         labels = None if self.labels is None else self.labels.to(device)
         return ViewBatch(self.tokens.to(device), self.groups.to(device), labels)
 
-# %% ../nbs/12b_views.ipynb #9b82298c
+# %% ../nbs/12b_views.ipynb #2d6765b1
 def view_batches(
-    columns: Sequence[list[str]],  # 1 column: each sentence and itself again; 2: pairs; 3: with hard negatives
+    columns: Sequence[list[str]],  # 1: each sentence and itself again; 2: pairs; 3: pairs with hard negatives
     tokenizer,                     # from `load_tokenizer`
     batch_size: int = 64,          # B, of all processes together; SimCSE
-    corrupt: Callable | None = None,  # (ids, special_mask, generator=) -> ids of the second view, as `span_mask`
+    corrupt: Callable | None = None,  # (ids, special_mask, generator=) -> ids of the second view, as `span_mask`;
+                                      # a row that gets shorter ends in the tokenizer's pad_token_id
     labels: Sequence | None = None,   # N labels
     epochs: int | None = None,     # None: without end
     max_length: int = 64,          # [tokens]; longer sentences are cut. SimCSE: 32
@@ -57,19 +58,24 @@ def view_batches(
 ) -> Iterator[ViewBatch]:
     """Draw batches without replacement, anew in each epoch; what does not fill a batch is left out.
 
-    Raises ValueError for columns of unequal length, or fewer rows than a batch holds.
+    Raises ValueError for columns of unequal length or more than three, fewer rows than a batch holds, a pool below 1, or
+    a process that does not exist.
     """
+    if not 1 <= len(columns) <= 3 or (pool is not None and pool < 1) or not 0 <= process_index < num_processes:
+        raise ValueError(f"expected 1 to 3 columns, a pool of at least 1, and a process in [0, {num_processes}), "
+                         f"got {len(columns)}, {pool} and {process_index}")
     lengths = [len(column) for column in (*columns, *([] if labels is None else [labels]))]
     if len(set(lengths)) != 1 or not 1 < batch_size <= lengths[0] or batch_size % num_processes:
         raise ValueError(f"expected columns of one length with at least {batch_size} rows, and 2 rows or more a batch, "
                          f"a multiple of {num_processes}, got {lengths}")
     ids = [encode_ids(tokenizer, column, max_length) for column in columns]
-    generator = torch.Generator().manual_seed(seed)
+    order = torch.Generator().manual_seed(seed)                              # the same on every process
+    noise = torch.Generator().manual_seed(seed + 1_000_003 * (process_index + 1))  # another on each
     for _ in count() if epochs is None else range(epochs):
-        for batch in _draw(ids[0], batch_size, pool, generator):
+        for batch in _draw(ids[0], batch_size, pool, order):
             rows = batch[process_index::num_processes].tolist()
             y = None if labels is None else torch.tensor([labels[i] for i in rows])
-            yield _make_batch([[column[i] for i in rows] for column in ids], tokenizer, corrupt, generator)._replace(labels=y)
+            yield _make_batch([[column[i] for i in rows] for column in ids], tokenizer, corrupt, noise)._replace(labels=y)
 
 
 def _draw(ids, batch_size, pool, generator):
@@ -92,8 +98,12 @@ def _make_batch(columns, tokenizer, corrupt, generator):
     if corrupt is not None:
         second = slice(len(groups), 2 * len(groups))
         special = special_positions(ids[second], mask[second], tokenizer.all_special_ids)
-        ids[second] = corrupt(ids[second], special, generator=generator)
-        mask[second] &= ids[second] != tokenizer.pad_token_id     # a view may have become shorter
+        changed = corrupt(ids[second], special, generator=generator)
+        if changed.shape != special.shape:
+            raise ValueError(f"corrupt: expected ids of shape {tuple(special.shape)}, got {tuple(changed.shape)}")
+        ids[second] = changed
+        real = (changed != tokenizer.pad_token_id).flip(1).cumsum(1).flip(1) > 0  # a token is still to come
+        mask[second] &= real                                                      # a view may have become shorter
     return ViewBatch(TokenBatch(ids, mask), groups)
 
 # %% ../nbs/12b_views.ipynb #66bd9bc0
@@ -144,13 +154,16 @@ class ViewModel(nn.Module):
         parts = zip(ids.split(self.chunk), mask.split(self.chunk))
         return torch.cat([checkpoint(self.encoder, *part, use_reentrant=False) for part in parts])
 
-# %% ../nbs/12b_views.ipynb #d5de72f1
+# %% ../nbs/12b_views.ipynb #21242943
 def view_loss(
     loss: Callable = simcse_loss,     # (a, b, [hard=], groups=) -> (); also `mirror_loss`, or a `partial` of either
     exclude_duplicates: bool = True,  # equal sentences are not each other's wrong answers
     accelerator=None,                 # accelerate.Accelerator: wrong answers come from all processes
 ) -> Callable:                        # (ViewModel, ViewBatch) -> (), for `minbert.loop.steps`
-    """Make a loss of vectors into a loss of a model and a batch."""
+    """Make a loss of vectors into a loss of a model and a batch.
+
+    With an accelerator, train with the same one: the gradient is meant to be averaged over its processes.
+    """
     def loss_fn(model, batch):
         views, groups = model(batch), batch.groups
         if accelerator is not None and accelerator.num_processes > 1:
@@ -192,7 +205,7 @@ def gather_views(
         raise ValueError(f"expected as many rows on every process, got {sizes}")
     return tuple(_Gather.apply(view.contiguous(), accelerator) for view in views)
 
-# %% ../nbs/12b_views.ipynb #a3ee2f7a
+# %% ../nbs/12b_views.ipynb #3875443b
 def train_views(
     model: nn.Module,              # a `ViewModel`, or anything `loss_fn` takes; weights that require a gradient are trained
     batches: Iterable,             # at least `total_steps`
@@ -203,22 +216,30 @@ def train_views(
     weight_decay: float = 0.01,    # BERT release
     precision: str = "fp32",       # or "bf16"
     accelerator=None,              # accelerate.Accelerator
+    decays: Callable[[str, Tensor], bool] | None = None,  # (name, weight) -> does it decay? None: matrices do
 ) -> Iterator[Record]:
     """Train with AdamW, rate up and straight down to 0, gradient no longer than 1: one record a step.
 
     Paper: Gao et al. (2021), appendix A. Differs: warm-up, which a small model wants.
+    Raises ValueError for less than one step, or batches that end too early.
     """
     if total_steps < 1:
         raise ValueError(f"expected at least 1 step, got {total_steps}")
-    optimizer = AdamW(parameter_groups(model, weight_decay, lr), lr=lr)
+    done = 0
+    which = {} if decays is None else {"decays": decays}
+    optimizer = AdamW(parameter_groups(model, weight_decay, lr, **which), lr=lr)
     schedule = lambda step: warmup_decay(step, total_steps, round(warmup * total_steps))
     few = (batch for _, batch in zip(range(total_steps), batches))
     model.train()
-    yield from steps(model, few, loss_fn, optimizer, schedule=schedule, max_grad_norm=1.0,
-                     accelerator=accelerator, precision=precision)
+    for record in steps(model, few, loss_fn, optimizer, schedule=schedule, max_grad_norm=1.0,
+                        accelerator=accelerator, precision=precision):
+        done += 1
+        yield record
     model.eval()
+    if done < total_steps:
+        raise ValueError(f"expected {total_steps} batches, got {done}: the rate is planned for all of them")
 
-# %% ../nbs/12b_views.ipynb #90fa4f76
+# %% ../nbs/12b_views.ipynb #478278f5
 def keep_best(
     records: Iterable[Record],      # of a training that goes on while we take them
     model: nn.Module,               # the one in training
@@ -227,11 +248,14 @@ def keep_best(
 ) -> Iterator[tuple[Record, float | None]]:  # each record, with a score where one was measured
     """Measure on the way, and give the model its best weights back at the end.
 
-    The end is measured in any case: if the last record came without a score, it comes again with one.
+    The end is measured in any case: if the last record came without a score, it comes again with one. Who stops early keeps
+    the weights of that step.
 
     Paper: Gao et al. (2021), appendix A: every 125 steps on STS-B dev.
     Raises ValueError for a score that is not a number.
     """
+    if every < 1:
+        raise ValueError(f"expected at least 1 step between two scores, got {every}")
     best, weights, record, value = -math.inf, None, None, None
 
     def measure():

@@ -23,7 +23,7 @@ from .sentence import check_finite, safe_cosine
 from .sts import gold_labels
 from .scenes import Shape, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
 
-# %% ../nbs/19b_widgets.ipynb #b4aa6d24
+# %% ../nbs/19b_widgets.ipynb #7d8a6cca
 class Explorer:
     """A picture with controls; a move of a control draws the picture again.
 
@@ -45,7 +45,8 @@ class Explorer:
             raise ValueError(f"expected settings among {', '.join(self.defaults)}, got {', '.join(sorted(unknown))}")
         before = plt.get_fignums()
         try:
-            return self._draw(**self.defaults | settings)
+            drawn = self._draw(**self.defaults | settings)
+            return drawn if hasattr(drawn, "savefig") else drawn.figure
         finally:  # also after an error
             for number in set(plt.get_fignums()) - set(before):
                 plt.close(number)
@@ -123,7 +124,7 @@ def pair_vectors(
 def _reads(source):
     return hasattr(source, "encode") and not isinstance(source, str)
 
-# %% ../nbs/19b_widgets.ipynb #ff1e1c02
+# %% ../nbs/19b_widgets.ipynb #43121753
 def _named(sources, pairs, most=9):
     """Put a lone source into a dict, and refuse none or too many."""
     if not isinstance(sources, dict):
@@ -163,12 +164,14 @@ class CosineExplorer(Explorer):
 
     def cosine(
         self,
-        first: str,
-        second: str,
+        first: str,   # a sentence
+        second: str,  # another
     ) -> dict[str, float | None]:  # name -> cosine, or None if a line is empty
-        """Compare two sentences under each encoder."""
+        """Compare two sentences under each encoder. Raises ValueError if one was given as vectors."""
         if not (first.strip() and second.strip()):
             return dict.fromkeys(self.cosines)
+        if not all(_reads(source) for source in self._encoders.values()):
+            raise ValueError("expected encoders, which can read text, got vectors")
         if (first, second) not in self._typed:  # a move of a slider encodes nothing
             pair = {n: torch.as_tensor(e.encode([first, second])).cpu() for n, e in self._encoders.items()}
             self._typed = {(first, second): {name: safe_cosine(*x).item() for name, x in pair.items()}}
@@ -196,7 +199,7 @@ class CosineExplorer(Explorer):
             draw_cosine_bands(cosine, self.grades, edges, smoothing, marks[name], name, ax)
         return axes[0].figure
 
-# %% ../nbs/19b_widgets.ipynb #9919641c
+# %% ../nbs/19b_widgets.ipynb #3043ae9d
 class AnisotropyExplorer(Explorer):
     """Walk round a cloud of sentence vectors, remove its longest directions, and watch the numbers.
 
@@ -208,7 +211,7 @@ class AnisotropyExplorer(Explorer):
         self,
         vectors,         # encoder or (u, v), or a dict of them by name
         pairs: Dataset,  # graded pairs; the states are fitted on their sentences
-        flow=None,       # module: (U, D) -> (z, ...) or z; with several encoders a dict of modules by name
+        flow=None,       # module: (2N, D) -> (z, ...) or z; with several encoders a dict of modules by name
         top: int | None = None,  # most directions that can be removed; None: 20, or what the width allows
     ):
         sources, vectors = _named(vectors, pairs)

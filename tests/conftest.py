@@ -41,9 +41,13 @@ def in_processes():
         world = dict(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         started = [start(script, folder / "two", RANK=str(i), LOCAL_RANK=str(i), **world) for i in (0, 1)]
         started.append(start(script, folder / "one"))
-        for process in started:
-            _, errors = process.communicate(timeout=300)
-            assert process.returncode == 0, errors
+        try:
+            for process in started:
+                _, errors = process.communicate(timeout=300)
+                assert process.returncode == 0, errors
+        finally:  # one that waits for a dead colleague would wait for ever
+            for process in started:
+                process.kill()
 
     return run
 

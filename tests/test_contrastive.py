@@ -63,6 +63,37 @@ def test_margin_loss_is_that_of_sentence_transformers(given, margin):
     assert_close(contrastive_loss(u, v, labels.bool(), margin), contrastive_loss(u, v, labels.double(), margin))
 
 
+@pytest.mark.parametrize("loss", [
+    lambda a, b, h: simcse_loss(a, b), lambda a, b, h: simcse_loss(a, b, hard=h), lambda a, b, h: mirror_loss(a, b),
+    lambda a, b, h: mirror_loss(a, b, symmetric=True)])
+def test_autocast_changes_nothing(loss):
+    """A cosine rounded to bfloat16 is off by .004, and by .1 after division by the temperature."""
+    inputs = views(12, d=32, count=3, dtype=torch.float32)
+    plain = loss(*inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = loss(*inputs)
+    used = [x for x, g in zip(inputs, torch.autograd.grad(plain, inputs, allow_unused=True, retain_graph=True)) if g is not None]
+    equal(rounded, plain, used, rtol=1e-5, atol=1e-7)
+
+
+def test_hard_negatives_stand_beside_groups():
+    """Doubles are no wrong answers, but everybody's hard negative is."""
+    a, b, h = views(5, count=3)
+    groups = torch.tensor([1, 2, 1, 3, 2])
+    a1, b1, h1 = (F.normalize(x, dim=1) for x in (a, b, h))
+    rows = []
+    for i in range(5):
+        kept = [j for j in range(5) if j == i or groups[j] != groups[i]]
+        scores = torch.cat([a1[i] @ b1[kept].T, a1[i] @ h1.T]) / 0.05
+        rows.append(scores.logsumexp(0) - a1[i] @ b1[i] / 0.05)
+    equal(simcse_loss(a, b, hard=h, groups=groups), torch.stack(rows).mean(), (a, b, h))
+
+
+def test_one_row_with_a_hard_negative_is_no_empty_question(recwarn):
+    a, b, h = views(1, count=3)
+    assert simcse_loss(a, b, hard=h) > 0 and not recwarn.list
+
+
 def test_groups_take_doubles_out_of_the_negatives():
     a, b = views(6)
     groups = torch.tensor([3, 3, 7, 9, 3, 9])
@@ -147,6 +178,18 @@ def test_every_place_is_as_likely():
     for n in (1, 2, 3):
         begins = torch.bincount(first[length == n] - 1, minlength=6)
         assert (begins[7 - n:] == 0).all() and chisquare(begins[:7 - n]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("settings, p, cap, renormalize", [
+    ({}, 0.3, 5, False), (dict(p=0.6), 0.6, 5, False), (dict(renormalize=True), 0.3, 5, True), (dict(p=0.5, cap=3), 0.5, 3, False)])
+def test_runs_have_the_lengths_they_were_asked_for(settings, p, cap, renormalize):
+    from scipy.stats import chisquare
+
+    ids, fixed = sentences([10] * 20_000)
+    found = (span_mask(ids, fixed, 4, generator=torch.Generator().manual_seed(0), **settings) == 4).sum(1)
+    law = torch.tensor([p * (1 - p) ** k for k in range(cap)]).double()
+    law[-1] += 0 if renormalize else 1 - law.sum()
+    assert chisquare(torch.bincount(found, minlength=cap + 1)[1:], law / law.sum() * len(ids)).pvalue > 1e-3
 
 
 def test_words_with_a_special_token_between_them_are_one_run():

@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 from minbert.contrastive import mirror_loss, span_mask
 from minbert.encoder import BertConfig, BertModel
-from minbert.flow import Flow, bertcf_loss
-from minbert.joint import JointModel, joint_loss, start_joint
+from minbert.flow import Flow, flow_groups
+from minbert.joint import JointModel, joint_decays, joint_loss, start_joint
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
 from minbert.views import train_views, view_batches
@@ -64,6 +64,37 @@ def test_value_and_gradients_are_those_of_the_formula(tokenizer, frozen, weight,
                 assert_close(mine, gradient, rtol=1e-4, atol=1e-6)
     learns = any(g is not None and g.any() for g in gradients(model.encoder).values())
     assert learns == (not frozen and weight > 0)
+
+
+@pytest.mark.parametrize("mixing", ["reverse", "dense", "lu"])
+def test_only_what_may_shrink_decays(tokenizer, mixing):
+    from minbert.optim import parameter_groups
+
+    model = start_joint(encoder(tokenizer), TEXTS, frozen=False, depth=1, mixing=mixing)
+    groups = {g["weight_decay"]: set(g["names"]) for g in parameter_groups(model, 0.5, decays=joint_decays)}
+    nets = {n for n in groups[0.5] if n.startswith("flow.")}
+    assert nets and nets == {g for group in flow_groups(model.flow, 0.5) if group["weight_decay"] for g in ("flow." + n for n in group["names"])}
+    assert "encoder.model.embedding.word_embedding.weight" in groups[0.5] and "encoder.model.pooler_dense.bias" in groups[0.0]
+
+
+def test_doubles_are_excused(tokenizer):
+    corrupt = partial(span_mask, mask_id=tokenizer.mask_token_id)
+    views = next(view_batches([["a b", "c d", "a b", "e f g"]], tokenizer, 4, corrupt))
+    model = start_joint(encoder(tokenizer), TEXTS).eval()
+    a, b = model(views)
+    expected = 0.3 * mirror_loss(model.flow(a)[0], model.flow(b)[0], groups=views.groups)
+    assert_close(joint_loss()(model, views)["mirror"], expected)
+    assert expected < 0.3 * mirror_loss(model.flow(a)[0], model.flow(b)[0]) - 0.01
+    with pytest.raises(ValueError, match="two views, got 3"):
+        joint_loss()(model, next(view_batches([TEXTS] * 3, tokenizer, 4)))
+
+
+def test_without_weight_there_is_no_contrast(tokenizer):
+    """Not a contrast times zero, whose gradient of zeros would let weight decay move the encoder."""
+    model = start_joint(encoder(tokenizer), TEXTS, frozen=False)
+    losses = joint_loss(0.0)(model.train(), batch(tokenizer))
+    sum(losses.values()).backward()
+    assert losses["mirror"] == 0 and all(p.grad is None for p in model.encoder.parameters())
 
 
 def test_a_frozen_encoder_keeps_its_dropout_and_its_weights(tokenizer):

@@ -58,8 +58,25 @@ def test_an_epoch_draws_every_sentence_once(tokenizer):
 
 def test_rows_that_do_not_fill_a_batch_are_left_out(tokenizer):
     assert len(list(view_batches([TEXTS], tokenizer, 3, epochs=1))) == 2
+    drawn = [tuple(r) for b in view_batches([TEXTS], tokenizer, 3, epochs=12) for r in rows(b, tokenizer)[:3]]
+    assert len(set(drawn)) == 7  # TEXTS has a double; each of the rest is drawn in some epoch
     endless = view_batches([TEXTS], tokenizer, 8)
     assert all(len(next(endless).groups) == 8 for _ in range(5))
+
+
+def test_a_pool_puts_like_lengths_together(tokenizer):
+    texts = [" ".join(["word"] * n) for n in range(1, 25)]
+    g = torch.Generator().manual_seed(0)
+    texts = [texts[i] for i in torch.randperm(24, generator=g).tolist()]
+    batches = [b.tokens.lengths[:4] for b in view_batches([texts], tokenizer, 4, epochs=2, pool=3, seed=5)]
+    assert sorted(torch.cat(batches[:6]).tolist()) == sorted(torch.cat(batches[6:]).tolist()) == [n + 2 for n in range(1, 25)]
+    plain = [b.tokens.lengths[:4] for b in view_batches([texts], tokenizer, 4, epochs=2, seed=5)]
+    spread = lambda many: sum(b.max() - b.min() for b in many)
+    assert spread(batches) < spread(plain) / 2
+    for epoch in (batches[:6], batches[6:]):  # two pools of three batches: twelve rows in order of length each, drawn at random
+        lowest = [b.min().item() for b in epoch]
+        assert lowest != sorted(lowest) and all(b.sort().values.equal(b) for b in epoch)
+    assert [b.tolist() for b in batches[:6]] != [b.tolist() for b in batches[6:]]
 
 
 def test_columns_stay_together_and_labels_with_them(tokenizer):
@@ -101,6 +118,36 @@ def test_processes_share_a_batch(tokenizer):
         assert torch.stack([s.groups for s in shares], 1).flatten().tolist() == batch.groups.tolist()
 
 
+def test_processes_hide_different_runs_of_the_same_order(tokenizer):
+    """The order depends on the seed alone: not on what is hidden, nor on how much chance that takes."""
+    texts = ["one two three four five six seven eight"] * 2 + [f"{i} two three four five six seven eight" for i in range(6)]
+
+    def greedy(ids, special, generator):
+        torch.rand(int(ids.sum()) % 7 + process, generator=generator)
+        return span_mask(ids, special, tokenizer.mask_token_id, generator=generator)
+
+    seen = {}
+    for process in (0, 1):
+        batches = list(view_batches([texts], tokenizer, 4, greedy, epochs=3, process_index=process, num_processes=2))
+        seen[process] = [rows(b, tokenizer) for b in batches]
+    plain = [rows(b, tokenizer)[:4] for b in view_batches([texts], tokenizer, 4, epochs=3)]
+    assert [[x for pair in zip(a[:2], b[:2]) for x in pair] for a, b in zip(seen[0], seen[1])] == plain
+    here, there = (next(view_batches([["a b c d e f g h"] * 40], tokenizer, 40, partial(span_mask, mask_id=4), process_index=i, num_processes=2))
+                   for i in (0, 1))
+    assert rows(here, tokenizer)[20:] != rows(there, tokenizer)[20:]
+
+
+def test_a_pad_in_the_middle_stays_a_token(tokenizer):
+    batch = next(view_batches([["a [PAD] b", "c d e f g"]], tokenizer, 2, lambda ids, special, generator: ids.clone()))
+    assert batch.tokens.attention_mask[:2].equal(batch.tokens.attention_mask[2:])
+
+
+def test_labels_move_with_the_batch(tokenizer):
+    moved = next(view_batches([TEXTS], tokenizer, 4, labels=range(8))).to("meta")
+    assert {t.device.type for t in (*moved.tokens, moved.groups, moved.labels)} == {"meta"}
+    assert next(view_batches([TEXTS], tokenizer, 4)).to("cpu").labels is None
+
+
 def test_long_sentences_are_cut(tokenizer):
     batch = next(view_batches([["word " * 100] * 2], tokenizer, 2, max_length=10))
     assert batch.tokens.input_ids.shape == (4, 10)
@@ -108,7 +155,10 @@ def test_long_sentences_are_cut(tokenizer):
 
 @pytest.mark.parametrize("change, message", [
     (dict(columns=[TEXTS, TEXTS[1:]]), r"\[8, 7\]"), (dict(batch_size=9), "at least 9 rows"),
-    (dict(batch_size=1), "2 rows or more"), (dict(labels=[1, 2]), r"\[8, 2\]"), (dict(batch_size=4, num_processes=3), "multiple of 3")])
+    (dict(batch_size=1), "2 rows or more"), (dict(labels=[1, 2]), r"\[8, 2\]"), (dict(batch_size=4, num_processes=3), "multiple of 3"),
+    (dict(columns=[TEXTS] * 4), "1 to 3 columns"), (dict(columns=[]), "1 to 3 columns"), (dict(pool=0), "pool of at least 1"),
+    (dict(process_index=2, num_processes=2), r"process in \[0, 2\)"), (dict(num_processes=0), r"process in \[0, 0\)"),
+    (dict(corrupt=lambda ids, special, generator: ids[:, :2]), r"corrupt: expected ids of shape \(4, \d+\), got \(4, 2\)")])
 def test_bad_columns(tokenizer, change, message):
     with pytest.raises(ValueError, match=message):
         next(view_batches(**{"columns": [TEXTS], "tokenizer": tokenizer, "batch_size": 4, **change}))
@@ -204,16 +254,21 @@ torch.manual_seed(accelerator.process_index)   # another start on each process: 
 config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
                     intermediate_size=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 words = "red green blue old new fast slow warm cold dry".split()
-pairs = [[f"a {a} {b} day" for a in words[:5] for b in words[5:]], [f"the {b} and {a} days" for a in words[:5] for b in words[5:]]]
-pairs = [column + column[:2] for column in pairs]   # doubles, which may meet across processes
+pairs = [[f"a {a} {b} day" for a, b in zip(words[:5], words[5:])] * 3, [f"the {b} and {a} days" for a, b in zip(words[:5], words[5:])] * 3]
 share = dict(process_index=accelerator.process_index, num_processes=accelerator.num_processes)
 for chunk in (None, 3):
     torch.manual_seed(accelerator.process_index)
     model = ViewModel(SentenceEncoder(BertModel(config), tokenizer), Projection(16), chunk)
     loss = view_loss(partial(mirror_loss, symmetric=True), accelerator=accelerator)
-    records = list(train_views(model, view_batches(pairs, tokenizer, 8, **share), loss, 5, lr=1e-2, accelerator=accelerator))
+    seen = []   # five different pairs, three times each: in every batch of eight doubles meet, most of them across processes
+
+    def watch(model, batch):
+        seen.append(batch.groups)
+        return loss(model, batch)
+
+    records = list(train_views(model, view_batches(pairs, tokenizer, 8, **share), watch, 5, lr=1e-2, accelerator=accelerator))
     out = Path(sys.argv[1]) / f"{chunk}-{accelerator.process_index}.pt"
-    torch.save([model.state_dict(), [[r.loss, r.grad_norm] for r in records]], out)
+    torch.save([model.state_dict(), [[r.loss, r.grad_norm] for r in records], torch.stack(seen)], out)
 accelerator.end_training()
 """
 
@@ -224,8 +279,19 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
         first, second, one = (torch.load(tmp_path / name, weights_only=True) for name in (
             f"two/{chunk}-0.pt", f"two/{chunk}-1.pt", f"one/{chunk}-0.pt"))
         assert_close(first[0], second[0], rtol=0, atol=0)
+        meetings = [set(a.tolist()) & set(b.tolist()) for a, b in zip(first[2], second[2])]
+        assert sum(map(bool, meetings)) >= 3  # doubles did meet across processes
         assert_close(torch.tensor(first[1]), torch.tensor(one[1]), rtol=1e-4, atol=1e-5)
         assert_close(first[0], one[0], rtol=0, atol=1e-5)
+
+
+def test_gather_counts_the_processes():
+    other = SimpleNamespace(num_processes=3, process_index=1, gather=lambda t: torch.cat([t - 1, t, t + 1]))
+    v = torch.randn(2, 4, requires_grad=True)
+    weights = torch.randn(6, 4)
+    other_sizes = SimpleNamespace(**{**vars(other), "gather": lambda t: t.repeat(3) if t.ndim == 1 else torch.cat([t - 1, t, t + 1])})
+    gathered, = gather_views([v], other_sizes)
+    assert_close(torch.autograd.grad((gathered * weights).sum(), v)[0], 3 * weights[2:4])
 
 
 def test_unequal_processes_are_refused():
@@ -259,9 +325,17 @@ def test_training_is_steps_with_adamw(tokenizer):
     assert_close(ours.state_dict(), by_hand.state_dict(), rtol=0, atol=1e-6)
 
 
+def test_training_puts_dropout_on(tokenizer):
+    model, modes = ViewModel(encoder(tokenizer)).eval(), []
+    list(train_views(model, view_batches([TEXTS], tokenizer, 4), lambda m, b: modes.append(m.training) or view_loss()(m, b), 2))
+    assert modes == [True, True] and not model.training
+
+
 def test_training_stops_at_the_last_step_and_refuses_none(tokenizer):
     supply = view_batches([TEXTS], tokenizer, 4)
     assert len(list(train_views(ViewModel(encoder(tokenizer)), supply, view_loss(), 3))) == 3
+    with pytest.raises(ValueError, match="expected 5 batches, got 2"):
+        list(train_views(ViewModel(encoder(tokenizer)), view_batches([TEXTS], tokenizer, 4, epochs=1), view_loss(), 5))
     with pytest.raises(ValueError, match="at least 1 step"):
         next(train_views(ViewModel(encoder(tokenizer)), supply, view_loss(), 0))
 
@@ -294,6 +368,25 @@ def test_the_last_step_counts_too():
     assert model.weight.item() == 5
     model, records = counting(0)
     assert list(keep_best(records, model, lambda: 1.0, every=2)) == [] and model.weight.item() == 0
+
+
+def test_projection_starts_as_bert_does():
+    torch.manual_seed(0)
+    dense, squash = Projection(400)
+    assert abs(dense.weight.std() - 0.02) < 1e-3 and not dense.bias.any() and isinstance(squash, nn.Tanh)
+
+
+def test_precision_reaches_the_model(tokenizer):
+    model, seen = ViewModel(encoder(tokenizer)), []
+    look = lambda m, batch: seen.append(m.encoder.model.bert_layers[0].interm_dense(torch.ones(1, 16)).dtype) or view_loss()(m, batch)
+    for precision in ("fp32", "bf16"):
+        list(train_views(model, view_batches([TEXTS], tokenizer, 4), look, 1, precision=precision))
+    assert seen == [torch.float32, torch.bfloat16]
+
+
+def test_scores_need_a_distance():
+    with pytest.raises(ValueError, match="at least 1 step between two scores, got 0"):
+        next(keep_best(iter(()), nn.Linear(1, 1), lambda: 1.0, every=0))
 
 
 def test_a_score_that_is_no_number():
