@@ -169,6 +169,14 @@ def test_bad_clouds_are_refused():
     for bad in (torch.full((4, 3), math.nan), torch.ones(4)):
         with pytest.raises(ValueError, match="finite|shape"):
             turn(bad)
+    outside = torch.randn(6, 3)
+    outside[5, 1] = math.nan
+    with pytest.raises(ValueError, match="finite numbers in vectors"):
+        turn(outside, torch.arange(4))
+    cloud, rows = turn(torch.randn(8, 3)), torch.arange(8)
+    for grades, k in ((range(3), 0), (range(4), 3), (range(4), -1)):
+        with pytest.raises(ValueError, match=r"rows and k in \[0, 3\)"):
+            measure(cloud, k, list(grades), rows, rows)
     for points in (np.zeros((4, 2)), np.zeros(3), np.full((4, 3), math.nan)):
         with pytest.raises(ValueError, match="points|axes|finite"):
             draw_anisotropy({"a": points}, {"a": [1.0]}, {})

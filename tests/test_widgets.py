@@ -352,6 +352,21 @@ def test_the_embedded_sample_and_the_embedded_model():
     assert CosineExplorer(encoder, dev).cosine("A cat.", "A cat.")["vectors"] == pytest.approx(1)
 
 
+def test_axes_are_a_picture_too_and_vectors_cannot_read(pairs):
+    class Line(Explorer):
+        defaults = {"x": 1.0}
+
+        def _draw(self, x):
+            return plt.subplots()[1]
+
+    assert Line().png()[:4] == b"\x89PNG"
+    u, v = (torch.from_numpy(Letters().encode(side)) for side in (pairs.sentences, pairs.sentences2))
+    explorer = CosineExplorer((u, v), pairs)
+    assert explorer.cosine("", "a") == dict.fromkeys(explorer.cosines)
+    with pytest.raises(ValueError, match="encoders, which can read text, got vectors"):
+        explorer.cosine("a cat", "a man")
+
+
 def test_an_explorer_of_ones_own():
     class Dot(Explorer):
         defaults = {"x": 0.0}
