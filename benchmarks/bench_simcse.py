@@ -3,12 +3,12 @@
 python benchmarks/bench_simcse.py --model FOLDER --data FOLDER --threads 1
 Same weights, sentences, batch, dropout, precision, gradient clipping; both get sentences that are cut into tokens already.
 sentence-transformers encodes the two columns one after the other, padded; minbert both in one packed forward.
---chunks also prints the peak memory of one batch of 512 sentences, whole and in chunks of 64, each in a process of its own.
+--chunks (on Linux) also prints the peak memory of one batch of 512 sentences, whole and in chunks of 64, each in a process of its own.
 """
 import random
-import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 from common import interleave, parser, question_pairs, table
@@ -55,14 +55,19 @@ def theirs(folder, sentences, precision):
     return step
 
 
+def highest() -> float:
+    """Highest memory of this process so far [MB]. (`ru_maxrss` of a child begins at what its parent had.)"""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
 def peak(args, sentences):
-    """Print the highest memory of this process after one step on 512 sentences."""
+    """Print how far one step on 512 sentences goes above one on two."""
     ours(args.model, sentences[:2], "fp32", 2)(0)  # weights, gradients and the optimizer's memory are there now
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = highest()
     ours(args.model, sentences[:512], "fp32", 512, args.chunk or None)(0)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     name = f"chunks of {args.chunk}" if args.chunk else "whole"
-    print(f"512 sentences, {name:14} {(after - before) / 1024:6.0f} MB more than a step on 2 sentences", flush=True)
+    print(f"512 sentences, {name:14} {highest() - before:6.0f} MB more than a step on 2 sentences", flush=True)
 
 
 def main():
