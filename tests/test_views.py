@@ -331,6 +331,16 @@ def test_training_puts_dropout_on(tokenizer):
     assert modes == [True, True] and not model.training
 
 
+def test_who_decays_is_for_the_caller_to_say(tokenizer):
+    ends = {}
+    for name, settings in {"none": dict(weight_decay=0.0), "told": dict(weight_decay=5.0, decays=lambda name, p: False), "all": dict(weight_decay=5.0)}.items():
+        model = ViewModel(encoder(tokenizer, 0.0))
+        list(train_views(model, view_batches([TEXTS, TEXTS[::-1]], tokenizer, 4), view_loss(), 3, lr=1e-2, **settings))
+        ends[name] = model.state_dict()["encoder.model.embedding.word_embedding.weight"]
+    assert_close(ends["told"], ends["none"], rtol=0, atol=0)
+    assert (ends["all"] - ends["none"]).abs().max() > 1e-3
+
+
 def test_training_stops_at_the_last_step_and_refuses_none(tokenizer):
     supply = view_batches([TEXTS], tokenizer, 4)
     assert len(list(train_views(ViewModel(encoder(tokenizer)), supply, view_loss(), 3))) == 3
