@@ -6,10 +6,9 @@ mixing. Each round trains a fresh flow of every kind for 157 steps by `train_flo
 vectors with correlated columns: what they mean does not matter for the time.
 """
 import argparse
-import statistics
 
 import torch
-from common import interleave
+from common import interleave, seconds
 
 from minbert.flow import Flow, train_flow
 
@@ -43,9 +42,7 @@ def main():
     spent = interleave({name: epoch(vectors, KINDS[name], args.batch_size) for name in args.kinds}, args.repeats)
     print(f"{args.rows} x {args.width}, batch {args.batch_size}, {args.threads} thread(s), torch {torch.__version__}, "
           f"{args.repeats} interleaved rounds")
-    print(f"{'':20}{'wall [s], median':>18}{'worst':>8}{'processor [s]':>16}")
-    for name, (wall, cpu) in spent.items():
-        print(f"{name:20}{statistics.median(wall):18.2f}{max(wall):8.2f}{statistics.median(cpu):16.2f}")
+    seconds(spent)
 
 
 if __name__ == "__main__":

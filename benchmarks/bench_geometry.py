@@ -5,10 +5,9 @@ python benchmarks/bench_geometry.py --threads 2
 """
 import argparse
 import resource
-import statistics
 
 import torch
-from common import interleave
+from common import interleave, seconds
 
 from minbert.geometry import isoscore, mean_cosine, singular_spectrum, uniformity
 
@@ -28,9 +27,7 @@ def main():
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(f"{args.rows} x {args.width}, {args.threads} thread(s), torch {torch.__version__}, {args.repeats} interleaved rounds; "
           f"peak memory grew by {grown:.0f} MiB")
-    print(f"{'':20}{'wall [s], median':>18}{'worst':>8}{'processor [s]':>16}")
-    for name, (wall, cpu) in spent.items():
-        print(f"{name:20}{statistics.median(wall):18.2f}{max(wall):8.2f}{statistics.median(cpu):16.2f}")
+    seconds(spent)
 
 
 if __name__ == "__main__":

@@ -48,3 +48,10 @@ def table(spent: dict, base: str, work: int, unit: str) -> None:
     for name, times in spent.items():
         wall, cpu = (statistics.median(b / t for b, t in zip(spent[base][k], times[k])) for k in (0, 1))
         print(f"{name:34}{work / statistics.median(times[0]):14.1f}{wall:14.2f}{cpu:14.2f}")
+
+
+def seconds(spent: dict) -> None:
+    """Print how long each variant took, for what has no rival to be compared with."""
+    print(f"{'':20}{'wall [s], median':>18}{'worst':>8}{'processor [s]':>16}")
+    for name, (wall, cpu) in spent.items():
+        print(f"{name:20}{statistics.median(wall):18.2f}{max(wall):8.2f}{statistics.median(cpu):16.2f}")
