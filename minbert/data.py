@@ -41,6 +41,7 @@ class Dataset:
     scale: tuple[float, float] | None = None    # lowest and highest score
     sentences3: list[str] | None = None  # N hard negatives, in triplets
     subsets: list[str] | None = None     # N names of subsets, in STS12 to STS16
+    sources: list[str | None] | None = None     # N makers of the labels; None: people. Others are for training only
     skipped: list[tuple[str, str]] = field(default_factory=list)  # ("file:line", reason) of rows left out
 
     def __post_init__(self):
@@ -53,7 +54,7 @@ class Dataset:
                 raise ValueError(f"expected {len(self)} {name}, got {len(column)}")
 
     def _columns(self) -> dict[str, list]:
-        names = ("sentences", "sentences2", "sentences3", "labels", "ids", "subsets")
+        names = ("sentences", "sentences2", "sentences3", "labels", "ids", "subsets", "sources")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def __len__(self) -> int:

@@ -6,7 +6,8 @@
 __all__ = ['ADJECTIVES', 'THINGS', 'DAYS', 'WHO', 'PATTERNS', 'SYNONYMS', 'CITIES', 'UNITS', 'PEOPLE', 'JOBS', 'GOODS', 'CAUSES',
            'ROUTINES', 'CHOICES', 'HABITS', 'CHANGES', 'VERBS', 'FRAMES', 'NOUNS', 'FAMILY', 'LIVING', 'ACTIONS',
            'WHERE', 'WHEN', 'SIZES', 'TASKS', 'Dice', 'sign', 'opinion', 'sentiment_sentence', 'Frame', 'ask',
-           'question_pair', 'Event', 'similarity', 'draw_event', 'tell', 'change', 'graded_pair', 'generate_sample']
+           'question_pair', 'Event', 'similarity', 'draw_event', 'tell', 'change', 'graded_pair', 'draw_rows',
+           'generate_sample']
 
 # %% ../nbs/07b_sample.ipynb #62894970
 import csv
@@ -319,8 +320,14 @@ TASKS = {  # file stem -> (draw a row, name of the label, number of classes to b
     "sts": (graded_pair, "similarity", 0),
 }
 
-def _draw_rows(draw: Callable, dice: Dice, n: int, taken: set[str], classes: int) -> list[tuple]:
-    """Draw n different rows with no sentence of `taken`."""
+def draw_rows(
+    draw: Callable,     # of TASKS: dice -> a row
+    dice: Dice,
+    n: int,             # how many
+    taken: set[str],    # sentences that must not occur
+    classes: int,       # to balance; 0: as they come
+) -> list[tuple]:       # n different rows: sentences and label
+    """Draw different rows with no sentence of `taken`."""
     rows, seen, room = [], set(), dict.fromkeys(range(classes), -(-n // (classes or 1)))
     while len(rows) < n:
         *texts, label = row = draw(dice)
@@ -348,7 +355,7 @@ def generate_sample(
     for number, (stem, (draw, label, classes)) in enumerate(TASKS.items()):
         dice, taken = Dice(seed + number), set()
         for split, n in SIZES.items():
-            rows = _draw_rows(draw, dice, n, taken, classes)
+            rows = draw_rows(draw, dice, n, taken, classes)
             taken |= {text for row in rows for text in row[:-1]}
             out[f"{stem}-{split}.csv"] = _file_text(rows, f"{stem}-{split}", label)
     return out

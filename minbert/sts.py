@@ -48,9 +48,12 @@ def aggregate_spearman(
 def gold_labels(
     dataset: Dataset,
 ) -> list:   # N numbers
-    """Return the labels of a dataset; ValueError if it has none."""
+    """Return the labels to measure against; ValueError if there are none, or a machine made some of them."""
     if dataset.labels is None:
         raise ValueError(f"expected labels in {dataset.name} {dataset.split}, got none")
+    if machines := sorted({source for source in dataset.sources or () if source}):
+        raise ValueError(f"expected labels made by people in {dataset.name} {dataset.split}, got some by "
+                         f"{', '.join(machines)}: train on them, do not measure on them")
     return dataset.labels
 
 

@@ -32,6 +32,7 @@ from .heads import MultitaskBert, multitask_loss
 from .loop import Record, steps, sum_losses
 from .mixing import LAWS, TaskSampler
 from .optim import AdamW, parameter_groups, warmup_decay
+from .sts import gold_labels
 
 # %% ../nbs/10_train.ipynb #1a350520
 _all_ = ["Record", "steps", "sum_losses", "save_checkpoint", "load_checkpoint"]
@@ -51,6 +52,7 @@ class Phase:
     mode: str = "full"             # "frozen": only the heads learn
     lr: float = 1e-5
     head_lr: float | None = None   # rate of the heads; None: `lr`
+    source: str | None = None      # which of fit's `sources` gives the rows; None: the train sets
 
 # %% ../nbs/10_train.ipynb #268a597f
 @dataclass(frozen=True)
@@ -172,16 +174,19 @@ def fit(
     loss_fn: Callable | None = None,   # (model, batch) -> losses; None: `multitask_loss`
     backward: Callable = sum_losses,   # losses -> gradients
     accelerator=None,                  # None: a new accelerate.Accelerator
+    sources: dict[str, dict[str, Dataset]] | None = None,  # name in a phase -> task -> rows to train on
 ) -> FitResult:
     """Train, evaluate, keep the best model and enough to resume; same weights after any kill.
 
-    Sets the global seed. Only the first process writes.
-    Raises ValueError for missing sets, or a checkpoint that is broken or of other settings.
+    Sets the global seed. Only the first process writes. A `loss_fn` or `backward` with a memory of its own (a teacher,
+    dice) is saved and resumed too if it has `state_dict` and `load_state_dict`.
+    Raises ValueError for missing sets, dev sets without people's labels, or a checkpoint that is broken or of other settings.
     """
     config = config or TrainConfig()
-    run = _Run(model, train_sets, dev_sets, config, Path(folder), accelerator)
-    run.begin(resume)
     loss_fn = loss_fn or (lambda m, batch: multitask_loss(m, batch, config.loss_weights))
+    run = _Run(model, {None: train_sets, **(sources or {})}, dev_sets, config, Path(folder), accelerator,
+               {"loss_fn": loss_fn, "backward": backward})
+    run.begin(resume)
     with run.bar(progress and run.main) as bar:
         for phase in run.remaining():
             for record in run.train(phase, loss_fn, backward):
@@ -207,17 +212,23 @@ def _compile(model, device):
 class _Run:
     """The bookkeeping of one `fit`."""
 
-    def __init__(self, model, train_sets, dev_sets, config, folder, accelerator):
+    def __init__(self, model, sources, dev_sets, config, folder, accelerator, parts):
         from accelerate import Accelerator
 
         self.plan = config.plan()
         for phase in self.plan:
-            for kind, sets in (("train", train_sets), ("dev", dev_sets)):
+            if phase.source not in sources:
+                raise ValueError(f"expected a source among {sorted(filter(None, sources))}, got {phase.source!r}")
+            for kind, sets in (("train", sources[phase.source]), ("dev", dev_sets)):
                 missing = [task for task in phase.tasks if task not in sets]
                 if missing:
                     raise ValueError(f"expected a {kind} set for {missing}, got {sorted(sets)}")
+        for dev in dev_sets.values():
+            gold_labels(dev)
         self.model, self.config, self.folder = model, config, folder
-        self.train_sets, self.dev_sets = train_sets, dev_sets
+        self.sources, self.dev_sets = sources, dev_sets
+        self.parts = {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
+        self.memories = {}  # what the checkpoint says about `parts`
         self.accelerator = accelerator or Accelerator()
         self.model.to(self.accelerator.device)
         if config.compile:
@@ -235,6 +246,10 @@ class _Run:
         if resume and file.exists():
             saved = read_checkpoint(self.folder)
             self._check_settings(file, saved["extra"].pop("settings"))
+            self.memories = saved["extra"].pop("memories", {})
+            if set(self.memories) != set(self.parts):
+                raise ValueError(f"{file}: expected the memory of {sorted(self.parts)}, found that of {sorted(self.memories)}: "
+                                 "resume with the same loss and backward")
             self.state, self.resumed = saved["extra"], saved["step"]
         self.accelerator.wait_for_everyone()
         torch.manual_seed(self.config.seed + self.accelerator.process_index)
@@ -266,7 +281,7 @@ class _Run:
     def _sampler(self, phase):
         """Build the sampler of a phase, and count the optimizer steps of the phase."""
         config, world = self.config, self.accelerator
-        sizes = {task: len(self.train_sets[task]) for task in phase.tasks}
+        sizes = {task: len(self.sources[phase.source][task]) for task in phase.tasks}
         rows = config.batch_size
         if isinstance(rows, dict):
             rows = {task: rows.get(task, 32) for task in phase.tasks}
@@ -290,7 +305,7 @@ class _Run:
         first, length = self.state["first"], self.end - self.state["first"]
         warmup = round(self.config.warmup * length)
         schedule = lambda s: warmup_decay(s - first, length, warmup, None if self.config.decay else 0)
-        sets = {task: self.train_sets[task] for task in phase.tasks}
+        sets = {task: self.sources[phase.source][task] for task in phase.tasks}
         batches = task_batches(sets, self.model.encoder.tokenizer, self.sampler)
         batches = islice(batches, (self.end - step) * self.config.accumulate)
         self.model.train()
@@ -311,6 +326,8 @@ class _Run:
         step, self.resumed = self.resumed, None
         load_checkpoint(self.folder, self.model, self.optimizer, self.sampler,
                         self.accelerator.process_index, self.accelerator.num_processes)
+        for name, part in self.parts.items():
+            part.load_state_dict(self.memories[name])
         return step
 
     def evaluation_due(self, done):
@@ -340,7 +357,8 @@ class _Run:
 
         dice = gather_object([random_state()])
         if self.main:
-            extra = {**self.state, "settings": self._settings()}
+            memories = {name: part.state_dict() for name, part in self.parts.items()}
+            extra = {**self.state, "settings": self._settings(), "memories": memories}
             save_checkpoint(self.folder, self.model, self.optimizer, self.sampler, done, extra, dice)
         self.accelerator.wait_for_everyone()
 

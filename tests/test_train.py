@@ -525,3 +525,68 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
                 assert a["losses"].keys() == b["losses"].keys()
                 assert_close([*a["losses"].values()], [*b["losses"].values()], rtol=1e-4, atol=1e-5)
                 assert math.isclose(a["grad_norm"], b["grad_norm"], rel_tol=1e-3, abs_tol=1e-5)
+
+
+class Counting:
+    """A backward with a memory: it scales the gradient by how often it was called."""
+
+    def __init__(self):
+        self.calls = torch.zeros(())
+
+    def __call__(self, losses):
+        self.calls += 1
+        (sum(losses.values()) * self.calls).backward()
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"].clone()
+
+
+class Tired(Counting):
+    def __call__(self, losses):
+        if self.calls == 3:
+            raise KeyboardInterrupt
+        super().__call__(losses)
+
+
+def test_the_memory_of_a_backward_is_resumed(tmp_path):
+    config = small(steps=6, max_grad_norm=None, save_every=2)
+    whole, _ = run(tmp_path / "whole", config, backward=Counting())
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", config, backward=Tired())
+    late = Counting()
+    again, _ = run(tmp_path / "cut", config, backward=late, resume=True)
+    assert late.calls == 6
+    for name, value in whole.state_dict().items():
+        assert_close(again.state_dict()[name], value, rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"expected the memory of \[\], found that of \['backward'\]"):
+        run(tmp_path / "cut", config, resume=True)
+
+
+def test_a_phase_may_take_its_rows_from_another_source(tmp_path, monkeypatch):
+    other = {"sst": TRAIN["sst"].subset(range(7))}
+    found = []
+    real = train.task_batches
+    monkeypatch.setattr(train, "task_batches", lambda sets, *rest: found.append(sets) or real(sets, *rest))
+    phases = (Phase(("sst",), steps=2, source="other"), Phase(("sst",), steps=1))
+    run(tmp_path, small(phases=phases), sources={"other": other})
+    assert found == [other, {"sst": TRAIN["sst"]}]
+
+
+@pytest.mark.parametrize("sources, phase, message", [
+    (None, Phase(("sst",), source="other"), r"expected a source among \[\], got 'other'"),
+    ({"other": {"quora": TRAIN["quora"]}}, Phase(("sst",), source="other"), r"expected a train set for \['sst'\], got \['quora'\]")])
+def test_missing_sources_leave_no_folder(tmp_path, sources, phase, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path / "run", small(phases=(phase,)), sources=sources)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_machines_labels_are_no_dev_set(tmp_path):
+    from minbert.synthetic import grammar_dataset
+
+    with pytest.raises(ValueError, match="labels made by people"):
+        fit(small_model(), TRAIN, DEV | {"sst": grammar_dataset(DEV["sst"], 5)}, small(), tmp_path / "run")  # noqa: F821
+    assert not (tmp_path / "run").exists()
