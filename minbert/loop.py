@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .sentence import NotFinite
+
 # %% ../nbs/09c_loop.ipynb #06998191
 class Record(NamedTuple):
     """What one step did."""
@@ -77,7 +79,7 @@ def clip_gradients(
     """Measure the length of the whole gradient, and shorten it to `max_norm` if it is longer.
 
     g <- g min(1, max_norm / |g|)
-    Raises ValueError naming the first parameter whose gradient is not finite.
+    Raises NotFinite naming the first parameter whose gradient is not finite.
     """
     grads = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     if not grads:
@@ -86,7 +88,7 @@ def clip_gradients(
     total = torch.linalg.vector_norm(norms).item()
     if not math.isfinite(total):
         bad = next((name for name, n in zip(grads, norms.tolist()) if not math.isfinite(n)), "all")
-        raise ValueError(f"expected a finite gradient, got length {total}; first in {bad}")
+        raise NotFinite(f"expected a finite gradient, got length {total}; first in {bad}")
     if max_norm is not None and total > max_norm:
         torch._foreach_mul_(list(grads.values()), max_norm / total)
     return total
@@ -126,7 +128,7 @@ def steps(
     """Train, one optimizer step a record; stop when the batches end or the caller does.
 
     Nothing runs until the first record is asked for. Processes start from the weights of the first.
-    Raises ValueError naming step and task for a loss, step and parameter for a gradient, that is
+    Raises NotFinite, a ValueError, naming step and task for a loss, step and parameter for a gradient, that is
     not finite; the weights are then as they were before the step.
     """
     parameters = _named_parameters(model, optimizer)
@@ -148,7 +150,8 @@ def steps(
                 average_gradients(parameters.values(), accelerator)
             norm = clip_gradients(parameters, max_grad_norm)
         except ValueError as error:
-            raise ValueError(f"step {step}: {error}") from error
+            kind = NotFinite if isinstance(error, NotFinite) else ValueError
+            raise kind(f"step {step}: {error}") from error
         optimizer.step()
         yield Record(step, sum(total.values()), total, lr, norm)
 
@@ -184,7 +187,7 @@ def _finite_values(losses, accelerator):
     values = dict(zip(losses, values.tolist()))
     for name, value in values.items():
         if not math.isfinite(value):
-            raise ValueError(f"expected a finite loss for task {name!r}, got {value}")
+            raise NotFinite(f"expected a finite loss for task {name!r}, got {value}")
     return values
 
 
