@@ -199,7 +199,7 @@ def _bell(y, p, generator):
     sign = torch.randint(0, 2, y.shape, generator=generator, device=y.device) * 2 - 1
     return (size * sign).to(y.dtype)
 
-# %% ../nbs/14_smoothness.ipynb #ddcd6610
+# %% ../nbs/14_smoothness.ipynb #b0001c8f
 _SHORTCUTS = (LinearHead, PairLinear, CosineHead, LinearPlusCosine, HingeCosine)
 
 
@@ -224,7 +224,7 @@ def _outputs_at(head, vectors, shifts):
 
 def _straight(head, shifts):
     """W d of a linear layer, without its bias: (n, C), or (n,) for one output."""
-    moved = torch.cat(shifts, -1) @ head.linear.weight.T
+    moved = sum(d @ w.T for d, w in zip(shifts, head.linear.weight.chunk(len(shifts), 1)))
     return moved[:, 0] if head.pair else moved
 
 
