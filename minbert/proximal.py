@@ -18,7 +18,7 @@ from .heads import MultitaskBert
 from .sentence import check_finite
 from .smoothness import Clean, output_distance
 
-# %% ../nbs/14a_proximal.ipynb #910f42dd
+# %% ../nbs/14a_proximal.ipynb #641910c3
 class _Twin:
     """A frozen copy of a model in eval mode, made once, which can wear one of several sets of weights.
 
@@ -40,6 +40,11 @@ class _Twin:
         return (model is self.source and len(learned) == len(self.learned) and all(p is q for p, q in zip(learned, self.learned))
                 and all(p.device == q.device and p.dtype == q.dtype for p, q in zip(learned, self.sets[0])))
 
+    @torch.no_grad()
+    def fingerprint(self):
+        """Give the length of each trained weight: another step, other lengths. (Torch's own counter misses fused optimizers.)"""
+        return torch.stack(torch._foreach_norm(self.learned))
+
     def wear(self, number):
         """Point the copy's weights to one of the sets; nothing moves."""
         for p, weights in zip(self.own, self.sets[number]):
@@ -53,7 +58,7 @@ class _Twin:
         else:
             torch._foreach_lerp_(self.sets[number], self.learned, share)
 
-# %% ../nbs/14a_proximal.ipynb #2921733e
+# %% ../nbs/14a_proximal.ipynb #3f0d919b
 TEACHERS = ("step", "epoch", "ema", "once_per_batch")
 
 
@@ -91,7 +96,7 @@ class BregmanProximal:
         self.lag = {"step": lag}.get(teacher, 0)
         self.beta, self.late_beta, self.switch = beta, late_beta, switch
         self.step = -1                             # optimizer steps seen; the first is 0
-        self._twin = self._version = self._saved = None
+        self._twin = self._seen = self._saved = None
 
     def begin(
         self,
@@ -99,15 +104,16 @@ class BregmanProximal:
     ) -> None:
         """Renew the teacher if the weights have moved since the last call.
 
-        Several batches of one step see the same teacher. A model that trains other weights than before starts anew.
+        Several batches of one step see the same teacher; a step that moves nothing does not count. A model that trains other
+        weights than before starts anew.
         """
         model = getattr(model, "module", model)
         if self._twin is None or not self._twin.fits(model):
-            self._twin, self._version = _Twin(model, self.lag + 1), None
+            self._twin, self._seen = _Twin(model, self.lag + 1), None
             self.step = -1 if self._saved is None else self._restore()
-        version = sum(p._version for p in self._twin.learned)  # counts changes in place
-        if version != self._version:
-            self._version, self.step = version, self.step + 1
+        now = self._twin.fingerprint()
+        if self._seen is None or not torch.equal(now, self._seen):
+            self._seen, self.step = now, self.step + 1
             self._renew()
 
     def _renew(self):
