@@ -120,7 +120,7 @@ def clusters(
     number = {}
     return torch.tensor([number.setdefault(speaker(a), len(number)) for a, _ in rows], dtype=torch.int64)
 
-# %% ../nbs/15_negatives.ipynb #441ede34
+# %% ../nbs/15_negatives.ipynb #c70bbfe2
 def collision_rate(
     groups: Tensor,  # (N,) int, N >= 2
 ) -> float:          # in [0, 1]
@@ -152,14 +152,14 @@ def clash_probability(
     ways = torch.zeros(m + 1, dtype=torch.float64).log()              # logarithms: the counts have hundreds of digits
     ways[0] = 0
     for s, c in zip(sizes.tolist(), how_many.tolist()):               # (1 + s t)^c for all clusters of one size
-        k = torch.arange(min(c, m) + 1)
+        k = torch.arange(min(c, m) + 1).double()
         ways = _log_product(ways, _log_choose(c, k) + k * math.log(s))
-    return -math.expm1(min(0.0, (ways[m] - _log_choose(n, torch.tensor(m))).item()))
+    return -math.expm1(min(0.0, (ways[m] - _log_choose(n, torch.tensor(float(m), dtype=torch.float64))).item()))
 
 
 def _log_choose(n, k):
     """ln of n over k, in float64."""
-    n, k = torch.as_tensor(n).double(), k.double()
+    n = torch.tensor(n, dtype=torch.float64)
     return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
 
