@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from minbert import cli
+from minbert import cli, demo
 from minbert.checkpoint import read_checkpoint
 from minbert.cli import main, repeat_option, usual_rate
 from minbert.encoder import BertConfig, BertModel
@@ -69,6 +69,7 @@ def small_data(tmp_path_factory) -> Path:
     ("train --out x --tasks a b c", "train --out x --tasks a --tasks b --tasks c"),
     ("encode model file --out v.npy", "encode model file --out v.npy"),
     ("train --tasks", "train"),
+    ("sweep lr --values 1e-4 1e-3 --seeds 1 2 --out x", "sweep lr --values 1e-4 --values 1e-3 --seeds 1 --seeds 2 --out x"),
     ("", ""),
 ])
 def test_many_words_after_tasks(typed, parsed):
@@ -84,7 +85,7 @@ def test_help_is_quick_and_names_every_command_and_default():
         env = {**os.environ, "COLUMNS": "200", "TERM": "dumb"}
         shown[words[0]] = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True,
                                          check=True, env=env).stdout
-    for command in ("demo", "data", "train", "evaluate", "encode", "pretrain"):
+    for command in ("demo", "data", "train", "sweep", "evaluate", "encode", "pretrain"):
         assert command in shown["--help"]
     for option in ("--tasks", "--data", "--model", "--out", "--resume", "--schedule", "joint", "11711", "embedded"):
         assert option in shown["train"]
@@ -402,13 +403,36 @@ def test_demo_figure_parts_the_pairs_by_their_grades(tmp_path, monkeypatch):
     models = {name: SimpleNamespace(encoder=Stub()) for name in ("before", "after")}
     cosines = [0.0, 0.3, 0.5, 0.6, 0.7, 0.9]
     pairs = Dataset("stsb", "dev", "similarity", ["0"] * 6, [str(math.acos(c)) for c in cosines], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
-    cli.demo_figure(models, pairs, tmp_path / "c.png")
+    demo.demo_figure(models, pairs, tmp_path / "c.png")
     assert len(shown) == 2 and (tmp_path / "c.png").stat().st_size > 1000
     for groups in shown:
         low, high = groups.values()
         assert "lowest" in list(groups)[0] and "highest" in list(groups)[1]
         np.testing.assert_allclose(low, cosines[:2], atol=1e-6)
         np.testing.assert_allclose(high, cosines[4:], atol=1e-6)
+
+
+def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
+    load = cli.load_splits
+    monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
+        task: data.subset(range(32)) for task, data in load(tasks, split, folder).items()})
+    typed = f"sweep batch_size --values 4 8 --seeds 1 2 --tasks sst --steps 2 --dev-rows 20 --out {tmp_path / 's'}"
+    out, _ = run(capsys, typed)
+    lines = (tmp_path / "s" / "sweep.csv").read_text().splitlines()
+    assert lines[0] == "batch_size,seed,sst,mean,steps,seconds,note" and [line.split(",")[:2] for line in lines[1:]] == [
+        ["4", "1"], ["4", "2"], ["8", "1"], ["8", "2"]]
+    assert out.count("batch_size") == 4 and (tmp_path / "s" / "curve.png").stat().st_size > 1000
+    (tmp_path / "s" / "sweep.csv").write_text("\n".join(lines[:4]) + "\n")
+    import minbert.sweep as module
+
+    runs, one = [], module._run_one
+    monkeypatch.setattr(module, "_run_one", lambda *a: runs.append(a[4:6]) or one(*a))
+    again, _ = run(capsys, typed)
+    assert runs == [({"batch_size": 8}, 2)] and [line.split(",")[:4] for line in (tmp_path / "s" / "sweep.csv").read_text().splitlines()] == [
+        line.split(",")[:4] for line in lines]
+    assert "expected --values for 'warmup'" in run(capsys, f"sweep warmup --out {tmp_path / 't'}", 1)[1]
+    assert "expected settings of TrainConfig" in run(capsys, f"sweep rate --values 1 --tasks sst --out {tmp_path / 't'}", 1)[1]
+    assert "got one with" in run(capsys, typed.replace("--steps 2", "--steps 3"), 1)[1]
 
 
 def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
