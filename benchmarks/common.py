@@ -50,6 +50,15 @@ def table(spent: dict, base: str, work: int, unit: str) -> None:
         print(f"{name:34}{work / statistics.median(times[0]):14.1f}{wall:14.2f}{cpu:14.2f}")
 
 
+def cost(spent: dict, base: str) -> None:
+    """Print how many times the time of `base` each variant takes: the median over rounds."""
+    print(f"{torch.get_num_threads()} thread(s), torch {torch.__version__}, {len(spent[base][0])} interleaved rounds")
+    print(f"{'':34}{'seconds':>10}{'times, wall':>14}{'times, cpu':>14}")
+    for name, times in spent.items():
+        wall, cpu = (statistics.median(t / b for b, t in zip(spent[base][k], times[k])) for k in (0, 1))
+        print(f"{name:34}{statistics.median(times[0]):10.3f}{wall:14.2f}{cpu:14.2f}")
+
+
 def seconds(spent: dict) -> None:
     """Print how long each variant took, for what has no rival to be compared with."""
     print(f"{'':20}{'wall [s], median':>18}{'worst':>8}{'processor [s]':>16}")

@@ -1,0 +1,116 @@
+"""What each extension costs: its step against a plain step of the same model on the same batch, in one run.
+
+python benchmarks/bench_extensions.py --data FOLDER --threads 1
+python benchmarks/bench_extensions.py --data FOLDER --model FOLDER --only penalties --precision fp32
+
+penalties: 32 graded pairs; smoothness on tokens, on sentence vectors, sampled on the head; proximal steps with four teachers.
+surgery:   32 rows of three tasks, a forward each; their sum, PCGrad, GradVac.
+ranking:   32 question pairs; the margin loss that chapter 12 puts on the same vectors, multiple negatives with duplicates masked.
+A step is forward, backward, clipping and AdamW. Batches are cut into tokens before; each round takes another one.
+"""
+import copy
+
+import torch
+from common import cost, interleave, parser
+
+from minbert.contrastive import contrastive_loss
+from minbert.data import load_dataset, task_batches
+from minbert.heads import MultitaskBert, default_heads, multitask_loss
+from minbert.loop import steps, sum_losses
+from minbert.mixing import TaskSampler
+from minbert.negatives import multiple_negatives_loss
+from minbert.optim import AdamW, parameter_groups
+from minbert.pcgrad import GradVac, PCGrad
+from minbert.proximal import BregmanProximal
+from minbert.sentence import SentenceEncoder
+from minbert.smart import SmartPenalty
+from minbert.smoothness import SmoothnessPenalty, regularized_loss
+from minbert.views import ViewModel, view_batches, view_loss
+
+ROWS = 32
+
+
+class CopiedTeacher(BregmanProximal):
+    """What a first attempt does: a deep copy of the whole model in every step. It is run as the other teachers are."""
+
+    def begin(self, model):
+        self._copy = copy.deepcopy(model)
+        super().begin(model)
+
+
+PENALTIES = {
+    "SMART, tokens, 1 step": lambda: SmartPenalty(level="tokens"),
+    "SMART, vectors, 1 step": lambda: SmartPenalty(level="vectors"),
+    "sampled smoothness, 1000 points": lambda: SmoothnessPenalty(points=1000),
+    "proximal, moving average": lambda: BregmanProximal(teacher="ema"),
+    "proximal, lag 1": lambda: BregmanProximal(teacher="step"),
+    "proximal, average, bf16 teacher": lambda: BregmanProximal(teacher="ema", dtype=torch.bfloat16),
+    "proximal, deep copies": lambda: CopiedTeacher(teacher="ema"),
+}
+
+
+def new_model(folder, tasks):
+    encoder = SentenceEncoder.from_pretrained(folder, "mean", "cpu")
+    return MultitaskBert(encoder, default_heads(encoder.width, tasks)).train()
+
+
+def stepper(model, batches, loss_fn, precision, backward=None):
+    """A function that takes step k, on batch k."""
+    optimizer = AdamW(parameter_groups(model, 0.01), lr=1e-5)
+    backward = sum_losses if backward is None else backward(model)
+    return lambda k: next(steps(model, [batches[k % len(batches)]], loss_fn, optimizer, backward, max_grad_norm=1.0, precision=precision))
+
+
+def supervised_batches(data, tasks, count, tokenizer):
+    sets = {task: load_dataset(task, "train", data) for task in tasks}
+    sampler = TaskSampler({task: len(d) for task, d in sets.items()}, ROWS, "joint", steps=count)
+    return list(task_batches(sets, tokenizer, sampler))
+
+
+def penalties(args, precision):
+    """Steps of one pair task, plain and with each penalty."""
+    batches = supervised_batches(args.data, ("stsb",), args.repeats + 1, new_model(args.model, ("stsb",)).encoder.tokenizer)
+    make = lambda loss_fn: stepper(new_model(args.model, ("stsb",)), batches, loss_fn, precision)
+    return {"plain": make(multitask_loss), **{name: make(regularized_loss(penalty())) for name, penalty in PENALTIES.items()}}
+
+
+def surgery(args, precision):
+    """Steps of three tasks: the sum of the losses, and two kinds of surgery."""
+    tasks = ("sst", "quora", "stsb")
+    batches = supervised_batches(args.data, tasks, args.repeats + 1, new_model(args.model, tasks).encoder.tokenizer)
+    make = lambda backward=None: stepper(new_model(args.model, tasks), batches, multitask_loss, precision, backward)
+    return {"plain": make(), "PCGrad": make(PCGrad), "GradVac": make(GradVac)}
+
+
+def ranking(args, precision):
+    """Steps on question pairs: margin loss and multiple negatives."""
+    quora = load_dataset("quora", "train", args.data)
+    tokenizer = new_model(args.model, ("quora",)).encoder.tokenizer
+    stream = view_batches([quora.sentences, quora.sentences2], tokenizer, ROWS, labels=quora.labels)
+    batches = [next(stream) for _ in range(args.repeats + 1)]
+    make = lambda loss_fn: stepper(ViewModel(SentenceEncoder.from_pretrained(args.model, "mean", "cpu")).train(), batches, loss_fn, precision)
+    return {"plain": make(lambda model, batch: contrastive_loss(*model(batch), batch.labels)),
+            "multiple negatives": make(view_loss(multiple_negatives_loss))}
+
+
+def main():
+    options = parser(__doc__.splitlines()[0])
+    options.set_defaults(repeats=15, precision=["fp32"])
+    for action in options._actions:
+        if action.dest == "model":
+            action.required, action.help = False, "Hugging Face folder of a BERT; without it, the embedded model"
+    options.add_argument("--only", nargs="+", choices=["penalties", "surgery", "ranking"], default=["penalties", "surgery", "ranking"])
+    args = options.parse_args()
+    torch.set_num_threads(args.threads)
+    for precision in args.precision:
+        for part in args.only:
+            torch.manual_seed(11711)
+            variants = globals()[part](args, precision)
+            for step in variants.values():  # warm up
+                step(args.repeats)
+            print(f"\n{part}, {precision}")
+            cost(interleave(variants, args.repeats), "plain")
+
+
+if __name__ == "__main__":
+    main()

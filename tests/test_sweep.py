@@ -1,0 +1,194 @@
+"""Sweeps: every run becomes one row, rows are never lost or doubled, and another sweep is not mixed in."""
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import minbert.sweep as module
+from minbert.data import load_dataset
+from minbert.encoder import BertConfig, BertModel
+from minbert.heads import MultitaskBert, default_heads
+from minbert.sentence import NotFinite, SentenceEncoder
+from minbert.sweep import GRIDS, grid, read_sweep, set_dropout, sweep, sweep_curve
+from minbert.tokens import load_tokenizer
+from minbert.train import Phase, TrainConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pearson is undefined")
+TOKENIZER = load_tokenizer()
+TRAIN, DEV = ({"sst": load_dataset("sst", split).subset(range(24))} for split in ("train", "dev"))
+CONFIG = TrainConfig(("sst",), steps=3, batch_size=4, lr=1e-3)
+
+
+def build():
+    config = BertConfig(vocab_size=len(TOKENIZER), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    return MultitaskBert(SentenceEncoder(BertModel(config), TOKENIZER), default_heads(16, ("sst",)))
+
+
+def run(folder, settings, config=CONFIG, **more):
+    return list(sweep(build, TRAIN, DEV, settings, config, folder=folder, **more))
+
+
+def test_a_grid_is_every_combination():
+    assert grid(a=(1, 2), b="xy") == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
+    for bad in ({}, {"a": ()}, {"a": (1,), "b": ()}):
+        with pytest.raises(ValueError, match="at least one value"):
+            grid(**bad)
+
+
+def test_the_reports_grids_are_in_range():
+    assert GRIDS["lr"][0] == 1e-7 and GRIDS["lr"][-1] == 1e-2 and all(0 <= p < 1 for p in GRIDS["dropout"] + GRIDS["encoder_dropout"])
+
+
+def test_dropout_reaches_every_place_and_only_those():
+    model = build()
+    places = lambda: {name: part.p for name, part in model.named_modules() if isinstance(part, nn.Dropout)}
+    maps = lambda: [layer.self_attention.dropout for layer in model.encoder.model.bert_layers]
+    before = places()
+    set_dropout(model)
+    assert places() == before and maps() == [0.1, 0.1]
+    set_dropout(model, heads=0.6)
+    assert {name for name, p in places().items() if p != before[name]} == {"heads.sst.drop"} and places()["heads.sst.drop"] == 0.6
+    set_dropout(model, encoder=0.0)
+    assert maps() == [0.0, 0.0] and {p for name, p in places().items() if name.startswith("encoder")} == {0.0}
+    for bad in ({"heads": 1.0}, {"encoder": -0.1}):
+        with pytest.raises(ValueError, match="dropout in"):
+            set_dropout(model, **bad)
+
+
+def test_a_row_is_what_fit_would_have_said(tmp_path):
+    from minbert.train import fit
+
+    (row,) = run(tmp_path / "sweep", grid(lr=(2e-3,), dropout=(0.5,)), seeds=(7,))
+    torch.manual_seed(7)
+    model = build()
+    set_dropout(model, heads=0.5)
+    result = fit(model, TRAIN, DEV, TrainConfig(("sst",), steps=3, batch_size=4, lr=2e-3, seed=7), tmp_path / "run")
+    assert (row["sst"], row["mean"], row["steps"], row["note"]) == (result.best, result.best, 3, "")
+    assert (row["lr"], row["dropout"], row["seed"]) == (2e-3, 0.5, 7) and row["seconds"] > 0
+    assert not (tmp_path / "sweep" / "runs").exists() or not list((tmp_path / "sweep" / "runs").iterdir())
+
+
+def test_rows_come_in_order_one_for_each_setting_and_seed(tmp_path):
+    rows = run(tmp_path, grid(lr=(1e-4, 1e-2)), seeds=(1, 2))
+    assert [(row["lr"], row["seed"]) for row in rows] == [(1e-4, 1), (1e-4, 2), (1e-2, 1), (1e-2, 2)]
+    assert rows == read_sweep(tmp_path / "sweep.csv")
+
+
+def test_settings_change_the_run(tmp_path):
+    rows = run(tmp_path, grid(lr=(1e-5, 3e-2)), TrainConfig(("sst",), steps=12, batch_size=8, warmup=0.0))
+    assert rows[0]["sst"] != rows[1]["sst"]
+
+
+def test_an_interrupted_sweep_ends_like_a_whole_one(tmp_path, monkeypatch):
+    settings = grid(lr=(1e-4, 1e-3, 1e-2))
+    plain = [{k: v for k, v in row.items() if k != "seconds"} for row in run(tmp_path / "whole", settings)]
+    one, calls = module._run_one, []
+
+    def trip(*args):
+        calls.append(args[4])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return one(*args)
+
+    monkeypatch.setattr(module, "_run_one", trip)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", settings)
+    assert len(read_sweep(tmp_path / "cut" / "sweep.csv")) == 1
+    rows = run(tmp_path / "cut", settings)
+    assert [{k: v for k, v in row.items() if k != "seconds"} for row in rows] == plain
+    assert calls == [{"lr": 1e-4}, {"lr": 1e-3}, {"lr": 1e-3}, {"lr": 1e-2}]
+    run(tmp_path / "cut", settings)
+    assert len(calls) == 4  # nothing is run twice
+
+
+def test_a_run_cut_in_the_middle_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    import minbert.train as train
+
+    config = TrainConfig(("sst",), steps=6, batch_size=4, lr=1e-3, save_every=2)
+    (whole,) = run(tmp_path / "whole", grid(lr=(1e-3,)), config)
+    seen, real = [], train.steps
+
+    def stops(*args, **kwargs):
+        for record in real(*args, **kwargs):
+            seen.append(record.step)
+            if len(seen) == 5:
+                raise KeyboardInterrupt
+            yield record
+
+    monkeypatch.setattr(train, "steps", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", grid(lr=(1e-3,)), config)
+    (row,) = run(tmp_path / "cut", grid(lr=(1e-3,)), config)
+    assert seen[5:] == [4, 5] and (row["sst"], row["steps"]) == (whole["sst"], 6)
+
+
+def test_divergence_is_a_row_and_a_mistake_is_an_error(tmp_path, monkeypatch):
+    rows = run(tmp_path / "a", grid(lr=(1e30, 1e-4)), TrainConfig(("sst",), steps=3, batch_size=4, warmup=0.0, max_grad_norm=None))
+    assert math.isnan(rows[0]["sst"]) and math.isnan(rows[0]["mean"]) and "step 1" in rows[0]["note"] and rows[1]["note"] == ""
+    assert math.isnan(read_sweep(tmp_path / "a" / "sweep.csv")[0]["sst"])
+
+    def wrong(*args, **kwargs):
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(module, "fit", wrong)
+    with pytest.raises(ValueError, match="a mistake"):
+        run(tmp_path / "b", grid(lr=(1e-4,)))
+    assert not (tmp_path / "b" / "sweep.csv").exists()
+
+
+def test_not_finite_is_told_from_other_errors():
+    from minbert.loop import clip_gradients, steps
+
+    weight = nn.Parameter(torch.ones(1))
+    model = nn.ParameterList([weight])
+    loss = lambda model, batch: (model[0] * batch).sum()
+    with pytest.raises(NotFinite, match="step 0.*finite loss"):
+        next(steps(model, [math.nan], loss, torch.optim.SGD([weight], 1.0)))
+    weight.grad = torch.tensor([math.inf])
+    with pytest.raises(NotFinite, match="finite gradient"):
+        clip_gradients({"w": weight})
+    with pytest.raises(ValueError, match="step 0") as error:
+        next(steps(model, [1.0], lambda m, b: weight * torch.ones(2), torch.optim.SGD([weight], 1.0)))
+    assert not isinstance(error.value, NotFinite)
+
+
+@pytest.mark.parametrize("change, message", [
+    (dict(config=TrainConfig(("sst",), steps=4, batch_size=4, lr=1e-3)), "config"),
+    (dict(settings=grid(dropout=(0.1,))), "names"),
+    (dict(train={"sst": TRAIN["sst"].subset(range(20))}), "train")])
+def test_another_sweep_is_not_mixed_in(tmp_path, change, message):
+    run(tmp_path, grid(lr=(1e-3,)))
+    with pytest.raises(ValueError, match=f"sweep.json: expected a sweep with {message}"):
+        list(sweep(build, change.get("train", TRAIN), DEV, change.get("settings", grid(lr=(1e-3,))), change.get("config", CONFIG), folder=tmp_path))
+    assert len(read_sweep(tmp_path / "sweep.csv")) == 1
+
+
+@pytest.mark.parametrize("settings, config", [
+    (grid(rate=(1,)), CONFIG), (grid(seed=(1,)), CONFIG), (grid(lr=(1e-3,)), TrainConfig(("sst",), phases=(Phase(("sst",), steps=1),)))])
+def test_unknown_settings_are_found_before_anything_runs(tmp_path, settings, config):
+    with pytest.raises(ValueError, match="expected settings of TrainConfig"):
+        run(tmp_path / "x", grid(lr=(1e-3,)) + settings if "lr" not in settings[0] else settings, config)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("text, line", [("lr,seed,sst\n1e-3,1\n", 2), ("lr,seed,sst\n1e-3,1,.5\n1e-3,1,.5,7\n", 3), ("lr,sst\n1,2\n", 2)])
+def test_a_broken_table_is_refused_with_its_line(tmp_path, text, line):
+    (tmp_path / "sweep.csv").write_text(text)
+    with pytest.raises(ValueError, match=f"sweep.csv:{line}: expected"):
+        read_sweep(tmp_path / "sweep.csv")
+
+
+def test_the_curve_shows_means_bands_and_gaps():
+    rows = [{"lr": lr, "seed": seed, "sst": score} for lr, scores in ((1e-2, (0.2, 0.4)), (1e-4, (0.1, 0.5)), (1.0, (math.nan, 0.3)))
+            for seed, score in enumerate(scores)]
+    ax = sweep_curve(rows, "lr", ("sst",))
+    (line,) = ax.get_lines()
+    x, y = line.get_data()
+    assert list(x) == [1e-4, 1e-2, 1.0] and y[:2].tolist() == pytest.approx([0.3, 0.3]) and math.isnan(y[2])
+    band = ax.collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == 0.1 and band[:, 1].max() == 0.5 and ax.get_xscale() == "log"
+    with pytest.raises(ValueError, match=r"expected rows with \['rate', 'sst'\]"):
+        sweep_curve(rows, "rate", ("sst",))
+    with pytest.raises(ValueError, match="got none"):
+        sweep_curve([], "lr", ("sst",))
