@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .loop import sum_losses
 
-# %% ../nbs/16_pcgrad.ipynb #7df66585
+# %% ../nbs/16_pcgrad.ipynb #8b4ac0e8
 _FLOOR = 1e-30  # a gradient whose squared length is below this counts as zero
 
 
@@ -31,7 +31,7 @@ def _orders(tasks: int, generator: torch.Generator | None) -> Iterator[tuple[int
 def project_weights(
     gram: Tensor,                               # (T, T) inner products of the gradients
     generator: torch.Generator | None = None,   # on the CPU; None: torch's global one
-) -> Tensor:                                    # (T,) float64 on the CPU, never below 0
+) -> Tensor:                                    # (T,) float64 on the CPU, none below 1
     """Find how often each gradient counts in the sum of the projected ones.
 
     Row i begins as w = e_i; for each j: if (w G)_j < 0 then w_j -= (w G)_j / G_jj; the rows are added up.
