@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TEACHERS', 'BregmanProximal']
 
-# %% ../nbs/14a_proximal.ipynb #c84c06cb
+# %% ../nbs/14a_proximal.ipynb #166de008
 import copy
 import math
 from contextlib import nullcontext
@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from .data import TaskBatch
-from .heads import MultitaskBert
 from .sentence import check_finite
-from .smoothness import Clean, output_distance
+from .smoothness import Clean, output_distance, replay
 
-# %% ../nbs/14a_proximal.ipynb #641910c3
+# %% ../nbs/14a_proximal.ipynb #4fda1715
 class _Twin:
     """A frozen copy of a model in eval mode, made once, which can wear one of several sets of weights.
 
@@ -31,6 +30,8 @@ class _Twin:
         shared = [p for p in model.parameters() if not p.requires_grad] + list(model.buffers())
         shared += [part.tokenizer for part in model.modules() if hasattr(part, "tokenizer")]
         self.model = copy.deepcopy(model, {id(x): x for x in shared}).eval()
+        small = [p for p in self.learned if p.numel() <= 2**14]  # biases and norms: every step moves some
+        self.marks = small or list(self.learned)
         self.own = [p.requires_grad_(False) for p in self.model.parameters() if p.requires_grad]
         self.sets = [[p.data for p in self.own]] + [[torch.empty_like(p) for p in self.own] for _ in range(sets - 1)]
 
@@ -42,8 +43,13 @@ class _Twin:
 
     @torch.no_grad()
     def fingerprint(self):
-        """Give the length of each trained weight: another step, other lengths. (Torch's own counter misses fused optimizers.)"""
-        return torch.stack(torch._foreach_norm(self.learned))
+        """Give the lengths of all small weights, which change with every step; torch's own counter misses fused optimizers."""
+        return torch.stack(torch._foreach_norm(self.marks))
+
+    def follow(self):
+        """Drop out where the model does."""
+        for ours, theirs in zip(self.model.modules(), self.source.modules()):
+            ours.training = theirs.training
 
     def wear(self, number):
         """Point the copy's weights to one of the sets; nothing moves."""
@@ -58,14 +64,14 @@ class _Twin:
         else:
             torch._foreach_lerp_(self.sets[number], self.learned, share)
 
-# %% ../nbs/14a_proximal.ipynb #3f0d919b
+# %% ../nbs/14a_proximal.ipynb #e0c68248
 TEACHERS = ("step", "epoch", "ema", "once_per_batch")
 
 
 class BregmanProximal:
     """Hold the model's answers near those of its own past: a penalty for `regularized_loss`.
 
-    R = weight * 1/B sum_i distance(f(x_i; theta), f(x_i; teacher)),   the teacher in eval mode, without gradient
+    R = weight * 1/B sum_i distance(f(x_i; theta), f(x_i; teacher)),   the teacher without dropout and gradient
     teacher "step": the weights `lag` optimizer steps ago. "epoch": those of `every` steps ago or less, renewed every `every`.
     "ema": teacher <- beta * teacher + (1 - beta) * theta. "once_per_batch": the weights of this very step, as `lag=0`.
     Paper: Jiang et al. (2020), section 3.2, with "ema" as its momentum variant; Foley-Cox and Wendt (CS224N report), section 4.2.
@@ -84,15 +90,16 @@ class BregmanProximal:
         switch: int | None = None,      # SMART: a tenth of the run; None: never
         every: int | None = None,       # optimizer steps in an epoch, for "epoch"
         dtype: torch.dtype | None = None,  # torch.bfloat16: the teacher's matrix products; None: as the model's
+        dropout: str = "off",           # of the teacher; "same": the model's own draws, so that only weights differ
     ):
         if teacher not in TEACHERS or lag < 0 or not 0 <= weight < math.inf:
             raise ValueError(f"expected a teacher among {', '.join(TEACHERS)}, a lag and a weight of at least 0, "
                              f"got {teacher!r}, {lag} and {weight}")
         if not (0 <= beta < 1 and 0 <= late_beta < 1) or (teacher == "epoch") != (every is not None) or (every or 1) < 1:
             raise ValueError(f"expected betas in [0, 1), and every >= 1 for \"epoch\" alone, got {beta}, {late_beta} and {every}")
-        if dtype not in (None, torch.bfloat16):
-            raise ValueError(f"expected dtype None or torch.bfloat16, got {dtype}")
-        self.weight, self.teacher, self.every, self.dtype = weight, teacher, every, dtype
+        if dtype not in (None, torch.bfloat16) or dropout not in ("off", "same"):
+            raise ValueError(f"expected dtype None or torch.bfloat16, and dropout 'off' or 'same', got {dtype} and {dropout!r}")
+        self.weight, self.teacher, self.every, self.dtype, self.dropout = weight, teacher, every, dtype, dropout
         self.lag = {"step": lag}.get(teacher, 0)
         self.beta, self.late_beta, self.switch = beta, late_beta, switch
         self.step = -1                             # optimizer steps seen; the first is 0
@@ -136,13 +143,22 @@ class BregmanProximal:
         """Compare the model's answers with the teacher's."""
         if self._twin is None or self._saved is not None:
             self.begin(model)
-        twin = self._twin.model
-        narrow = torch.autocast(clean.outputs.device.type, self.dtype) if self.dtype else nullcontext()
-        with torch.no_grad(), narrow:
-            same = twin.mode == "frozen"  # then the vectors do not depend on what is trained
-            target = twin.score(task, *clean.vectors) if same else twin(task, part.first, part.second)
+        target = self._answers(task, part, clean)
         check_finite(target, "outputs of the teacher")
-        return self.weight * output_distance(twin.head(task).goal)(clean.outputs, target).mean()
+        return self.weight * output_distance(self._twin.model.head(task).goal)(clean.outputs, target).mean()
+
+    @torch.no_grad()
+    def _answers(self, task, part, clean):
+        """Let the teacher answer; the vectors of a frozen encoder do not depend on what is trained, so it takes those."""
+        twin, frozen = self._twin.model, self._twin.model.mode == "frozen"
+        narrow = torch.autocast(clean.outputs.device.type, self.dtype) if self.dtype else nullcontext()
+        if self.dropout == "off":
+            dice = nullcontext()
+        else:
+            self._twin.follow()
+            dice = replay(clean.head_dice if frozen else clean.dice)
+        with narrow, dice:
+            return twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)
 
     def _identity(self):
         return {name: getattr(self, name) for name in ("teacher", "lag", "every", "beta", "late_beta", "switch")}
