@@ -226,6 +226,10 @@ def test_the_vaccine_on_edge_cases():
         assert_close(weights @ grads, expected, rtol=0, atol=1e-9)
         assert_close(targets[0, 1].item(), target)
         assert torch.equal(before, zero)  # the argument is left alone
+    for sign in (1, -1):  # rounding may leave a cosine beyond 1
+        gram = torch.tensor([[1.0, sign * (1 + 1e-7)], [sign * (1 + 1e-7), 1.0]])
+        weights, _ = vaccine_weights(gram, zero)
+        assert_close(weights, torch.full((2,), 1.5 - sign / 2, dtype=torch.float64), rtol=0, atol=1e-6)
     ones = torch.ones(2, 2, dtype=torch.float64)  # a target of 1 cannot be reached
     grads = random_grads(2, 2, 6)
     assert vaccine_weights(grads @ grads.T, ones)[0].isfinite().all()
@@ -301,13 +305,24 @@ def test_a_small_model(one_forward, reduction):
     model, conflicts = Three(), 0
     backward, generator = PCGrad(model, seed=5, reduction=reduction), dice(5)
     for seed in range(20):
-        losses = model.losses(*batch(seed), one_forward=one_forward)
+        tasks = ("abc", "cab")[seed % 2]  # in the second order, the first task leaves out a shared weight
+        losses = model.losses(*batch(seed), tasks, one_forward)
         expected = expected_grads(model, losses, generator, lambda g, dice: project_conflicting(g, dice, reduction))
         model.zero_grad()
-        backward(model.losses(*batch(seed), one_forward=one_forward))
+        backward(model.losses(*batch(seed), tasks, one_forward))
         assert_same(grads_of(model), expected, rtol=1e-9, atol=1e-12)
         conflicts += min(backward.records[-1].cosines.values()) < 0
     assert 5 < conflicts and len(backward.records) == 20
+
+
+def test_the_order_of_the_parameters_is_free():
+    """Heads between shared weights: the shared stretches have gaps. One parameter comes twice."""
+    model = Three()
+    order = [model.first, model.heads, model.second, model.unused, model.pair, model.first]
+    backward = PCGrad([p for part in order for p in part.parameters()], seed=3)
+    expected = expected_grads(model, model.losses(*batch()), dice(3))
+    backward(model.losses(*batch()))
+    assert_same(grads_of(model), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_oracle_on_the_gradients_of_a_model():
@@ -348,6 +363,7 @@ def test_one_task_is_plain_training_bit_for_bit():
         sum_losses(other.losses(*batch(), "b"))
         assert_same(grads_of(model), grads_of(other), rtol=0, atol=0)
         assert torch.equal(backward.generator.get_state(), state)
+        assert backward.records == [] and backward._buffer.numel() == 0  # there was nothing to weigh
 
 
 def test_without_conflict_it_is_the_sum():
@@ -515,6 +531,21 @@ def test_graphs_are_kept_only_if_shared():
         if not one_forward:
             with pytest.raises(RuntimeError, match="second time"):
                 losses["a"].backward()
+
+
+@pytest.mark.parametrize("first, last", [("a", "b"), ("b", "c"), ("a", "c")])
+def test_any_two_tasks_may_share_a_graph(first, last):
+    model = Three()
+    x, y = batch()
+    def losses():
+        found = model.losses(x, y)  # three graphs
+        h = model.body(x)
+        for task in (first, last):
+            found[task] = (model.heads[task](h)[:, 0] - y[task]).square().mean()
+        return found
+    expected = expected_grads(model, losses(), dice(1))
+    PCGrad(model, seed=1)(losses())
+    assert_same(grads_of(model), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_hooks_are_gone_after_an_error():
