@@ -596,6 +596,7 @@ def test_the_summary_counts():
     assert list(found) == [("a", "b"), ("a", "c")]
     assert_close(tuple(found["a", "b"]), (4, 0.5, -0.05, -0.3), rtol=1e-9, atol=1e-12)
     assert tuple(found["a", "c"])[:2] == (2, 0.0) and math.isnan(found["a", "c"].conflict)
+    assert conflict_summary([record(a_b=0.0), record(a_b=-0.2)])["a", "b"].share == 0.5  # a right angle is no conflict
     assert conflict_summary([]) == {}
 
 
@@ -638,10 +639,11 @@ def test_a_resume_goes_on_exactly(kind):
     assert kind is PCGrad or backward.targets == again.targets != {}
 
 
-def test_gradvac_keeps_targets_by_name():
+@pytest.mark.parametrize("update", ["all", "violations"])
+def test_gradvac_keeps_targets_by_name(update):
     """Tasks may come in another order, or stay away for a while."""
     model = Three()
-    backward, targets = GradVac(model, beta=0.3), {}
+    backward, targets = GradVac(model, beta=0.3, update=update), {}
     for seed, tasks in enumerate(["abc", "cb", "ba", "abc", "bca"]):
         losses = model.losses(*batch(seed), tasks)
         model.zero_grad()
@@ -649,13 +651,18 @@ def test_gradvac_keeps_targets_by_name():
         old = torch.tensor([[targets.get((a, b), 0.0) for b in tasks] for a in tasks], dtype=torch.float64)
         generator = dice()
         generator.set_state(state)
-        expected = expected_grads(model, losses, None, lambda g, _: (
-            vaccine_weights(g @ g.T, old, 0.3, "all", generator)[0] @ g))
+        new = []
+        def merge(g, _):
+            new[:] = vaccine_weights(g @ g.T, old, 0.3, update, generator)
+            return new[0] @ g
+        expected = expected_grads(model, losses, None, merge)
         generator.set_state(state)
         backward(model.losses(*batch(seed), tasks))
         assert_same(grads_of(model), expected, rtol=1e-7, atol=1e-9)
         targets = {(a, b): t for a, row in backward.targets.items() for b, t in row.items()}
         assert all(a != b for a, b in targets)
+        found = [[targets.get((a, b), 0.0) for b in tasks] for a in tasks]
+        assert_close(torch.tensor(found, dtype=torch.float64), new[1], rtol=1e-7, atol=1e-9)
     assert len(targets) == 6
 
 
