@@ -226,6 +226,10 @@ def test_the_vaccine_on_edge_cases():
         assert_close(weights @ grads, expected, rtol=0, atol=1e-9)
         assert_close(targets[0, 1].item(), target)
         assert torch.equal(before, zero)  # the argument is left alone
+    for sign in (1, -1):  # rounding may leave a cosine beyond 1
+        gram = torch.tensor([[1.0, sign * (1 + 1e-7)], [sign * (1 + 1e-7), 1.0]])
+        weights, _ = vaccine_weights(gram, zero)
+        assert_close(weights, torch.full((2,), 1.5 - sign / 2, dtype=torch.float64), rtol=0, atol=1e-6)
     ones = torch.ones(2, 2, dtype=torch.float64)  # a target of 1 cannot be reached
     grads = random_grads(2, 2, 6)
     assert vaccine_weights(grads @ grads.T, ones)[0].isfinite().all()
@@ -301,13 +305,24 @@ def test_a_small_model(one_forward, reduction):
     model, conflicts = Three(), 0
     backward, generator = PCGrad(model, seed=5, reduction=reduction), dice(5)
     for seed in range(20):
-        losses = model.losses(*batch(seed), one_forward=one_forward)
+        tasks = ("abc", "cab")[seed % 2]  # in the second order, the first task leaves out a shared weight
+        losses = model.losses(*batch(seed), tasks, one_forward)
         expected = expected_grads(model, losses, generator, lambda g, dice: project_conflicting(g, dice, reduction))
         model.zero_grad()
-        backward(model.losses(*batch(seed), one_forward=one_forward))
+        backward(model.losses(*batch(seed), tasks, one_forward))
         assert_same(grads_of(model), expected, rtol=1e-9, atol=1e-12)
         conflicts += min(backward.records[-1].cosines.values()) < 0
     assert 5 < conflicts and len(backward.records) == 20
+
+
+def test_the_order_of_the_parameters_is_free():
+    """Heads between shared weights: the shared stretches have gaps. One parameter comes twice."""
+    model = Three()
+    order = [model.first, model.heads, model.second, model.unused, model.pair, model.first]
+    backward = PCGrad([p for part in order for p in part.parameters()], seed=3)
+    expected = expected_grads(model, model.losses(*batch()), dice(3))
+    backward(model.losses(*batch()))
+    assert_same(grads_of(model), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_oracle_on_the_gradients_of_a_model():
@@ -348,6 +363,7 @@ def test_one_task_is_plain_training_bit_for_bit():
         sum_losses(other.losses(*batch(), "b"))
         assert_same(grads_of(model), grads_of(other), rtol=0, atol=0)
         assert torch.equal(backward.generator.get_state(), state)
+        assert backward.records == [] and backward._buffer.numel() == 0  # there was nothing to weigh
 
 
 def test_without_conflict_it_is_the_sum():
@@ -517,6 +533,21 @@ def test_graphs_are_kept_only_if_shared():
                 losses["a"].backward()
 
 
+@pytest.mark.parametrize("first, last", [("a", "b"), ("b", "c"), ("a", "c")])
+def test_any_two_tasks_may_share_a_graph(first, last):
+    model = Three()
+    x, y = batch()
+    def losses():
+        found = model.losses(x, y)  # three graphs
+        h = model.body(x)
+        for task in (first, last):
+            found[task] = (model.heads[task](h)[:, 0] - y[task]).square().mean()
+        return found
+    expected = expected_grads(model, losses(), dice(1))
+    PCGrad(model, seed=1)(losses())
+    assert_same(grads_of(model), expected, rtol=1e-9, atol=1e-12)
+
+
 def test_hooks_are_gone_after_an_error():
     model = Three()
 
@@ -565,6 +596,7 @@ def test_the_summary_counts():
     assert list(found) == [("a", "b"), ("a", "c")]
     assert_close(tuple(found["a", "b"]), (4, 0.5, -0.05, -0.3), rtol=1e-9, atol=1e-12)
     assert tuple(found["a", "c"])[:2] == (2, 0.0) and math.isnan(found["a", "c"].conflict)
+    assert conflict_summary([record(a_b=0.0), record(a_b=-0.2)])["a", "b"].share == 0.5  # a right angle is no conflict
     assert conflict_summary([]) == {}
 
 
@@ -607,10 +639,11 @@ def test_a_resume_goes_on_exactly(kind):
     assert kind is PCGrad or backward.targets == again.targets != {}
 
 
-def test_gradvac_keeps_targets_by_name():
+@pytest.mark.parametrize("update", ["all", "violations"])
+def test_gradvac_keeps_targets_by_name(update):
     """Tasks may come in another order, or stay away for a while."""
     model = Three()
-    backward, targets = GradVac(model, beta=0.3), {}
+    backward, targets = GradVac(model, beta=0.3, update=update), {}
     for seed, tasks in enumerate(["abc", "cb", "ba", "abc", "bca"]):
         losses = model.losses(*batch(seed), tasks)
         model.zero_grad()
@@ -618,13 +651,18 @@ def test_gradvac_keeps_targets_by_name():
         old = torch.tensor([[targets.get((a, b), 0.0) for b in tasks] for a in tasks], dtype=torch.float64)
         generator = dice()
         generator.set_state(state)
-        expected = expected_grads(model, losses, None, lambda g, _: (
-            vaccine_weights(g @ g.T, old, 0.3, "all", generator)[0] @ g))
+        new = []
+        def merge(g, _):
+            new[:] = vaccine_weights(g @ g.T, old, 0.3, update, generator)
+            return new[0] @ g
+        expected = expected_grads(model, losses, None, merge)
         generator.set_state(state)
         backward(model.losses(*batch(seed), tasks))
         assert_same(grads_of(model), expected, rtol=1e-7, atol=1e-9)
         targets = {(a, b): t for a, row in backward.targets.items() for b, t in row.items()}
         assert all(a != b for a, b in targets)
+        found = [[targets.get((a, b), 0.0) for b in tasks] for a in tasks]
+        assert_close(torch.tensor(found, dtype=torch.float64), new[1], rtol=1e-7, atol=1e-9)
     assert len(targets) == 6
 
 
