@@ -235,12 +235,12 @@ def _cosines_at(u, v, du, dv):
     dot = (u * v).sum(-1, keepdim=True) + u @ dv.T + v @ du.T + (du * dv).sum(-1)
     return dot / (square(u, du) * square(v, dv)).clamp(min=1e-32).sqrt()
 
-# %% ../nbs/14_smoothness.ipynb #68b0da11
+# %% ../nbs/14_smoothness.ipynb #e1559308
 @torch.no_grad()
 def _best_of(head, vectors, shifts, distance, limit=2**18):
     """For each row the one of n shared shifts that moves its answer most: (B, D) for each vector.
 
-    `limit`: numbers in the largest tensor of a chunk.
+    `limit`: numbers in the answers of a chunk, or in the copies of a vector where a head needs copies.
     """
     clean = head(*vectors)[:, None]  # (B, 1) or (B, 1, C)
     size = max(1, limit // (clean.numel() if type(head) in _SHORTCUTS else vectors[0].numel()))
