@@ -64,7 +64,7 @@ class _Twin:
         else:
             torch._foreach_lerp_(self.sets[number], self.learned, share)
 
-# %% ../nbs/14a_proximal.ipynb #e0c68248
+# %% ../nbs/14a_proximal.ipynb #02556cea
 TEACHERS = ("step", "epoch", "ema", "once_per_batch")
 
 
@@ -95,7 +95,7 @@ class BregmanProximal:
         if teacher not in TEACHERS or lag < 0 or not 0 <= weight < math.inf:
             raise ValueError(f"expected a teacher among {', '.join(TEACHERS)}, a lag and a weight of at least 0, "
                              f"got {teacher!r}, {lag} and {weight}")
-        if not (0 <= beta < 1 and 0 <= late_beta < 1) or (teacher == "epoch") != (every is not None) or (every or 1) < 1:
+        if not (0 <= beta < 1 and 0 <= late_beta < 1) or (teacher == "epoch") != (every is not None) or (every is not None and every < 1):
             raise ValueError(f"expected betas in [0, 1), and every >= 1 for \"epoch\" alone, got {beta}, {late_beta} and {every}")
         if dtype not in (None, torch.bfloat16) or dropout not in ("off", "same"):
             raise ValueError(f"expected dtype None or torch.bfloat16, and dropout 'off' or 'same', got {dtype} and {dropout!r}")
