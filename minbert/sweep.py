@@ -117,7 +117,7 @@ def _configure(config, setting, seed):
     kept = {name: value for name, value in setting.items() if name in known}
     return replace(config, seed=seed, **kept), (setting.get("dropout"), setting.get("encoder_dropout"))
 
-# %% ../nbs/10a_sweep.ipynb #ad74b35f
+# %% ../nbs/10a_sweep.ipynb #9ec13d18
 def sweep(
     build: Callable[[], MultitaskBert],  # makes a fresh model; the seed is set before
     train_sets: dict[str, Dataset],
@@ -138,8 +138,8 @@ def sweep(
     for setting, seed in plan:
         _configure(config, setting, seed)  # all names are checked before hours are spent
     names = sorted({name for setting in settings for name in setting})
-    sizes = {kind: {task: len(d) for task, d in sets.items()} for kind, sets in (("train", train_sets), ("dev", dev_sets))}
-    _check_same(folder, {"config": {k: v for k, v in asdict(config).items() if k not in (*names, "seed")}, "names": names, **sizes})
+    rows = {f"{kind} rows": {task: len(d) for task, d in sets.items()} for kind, sets in (("train", train_sets), ("dev", dev_sets))}
+    _check_same(folder, {"settings": names, **rows, **{k: v for k, v in asdict(config).items() if k not in (*names, "seed")}})
     rows = read_sweep(folder / "sweep.csv")
     for setting, seed in plan:
         key = {**setting, "seed": seed}

@@ -154,9 +154,9 @@ def test_not_finite_is_told_from_other_errors():
 
 
 @pytest.mark.parametrize("change, message", [
-    (dict(config=TrainConfig(("sst",), steps=4, batch_size=4, lr=1e-3)), "config"),
-    (dict(settings=grid(dropout=(0.1,))), "names"),
-    (dict(train={"sst": TRAIN["sst"].subset(range(20))}), "train")])
+    (dict(config=TrainConfig(("sst",), steps=4, batch_size=4, lr=1e-3)), "steps=4, got one with 3"),
+    (dict(settings=grid(dropout=(0.1,))), r"settings=\['dropout'\], got one with \['lr'\]"),
+    (dict(train={"sst": TRAIN["sst"].subset(range(20))}), "train rows={'sst': 20}, got one with {'sst': 24}")])
 def test_another_sweep_is_not_mixed_in(tmp_path, change, message):
     run(tmp_path, grid(lr=(1e-3,)))
     with pytest.raises(ValueError, match=f"sweep.json: expected a sweep with {message}"):
