@@ -353,6 +353,16 @@ def test_rows_of_a_group_meet_all_others_about_equally_often():
     assert (places / (600 - waited) - 1).abs().max() < 0.15                     # early or late in the epoch: a matter of chance
 
 
+def test_rows_of_a_group_do_not_follow_each_other():
+    groups, gaps = torch.arange(40) // 2, []
+    for seed in range(20):
+        batches, _ = no_duplicate_batches(groups, 4, torch.Generator().manual_seed(seed))
+        where = torch.empty(40, dtype=torch.int64)
+        where[batches] = torch.arange(10)[:, None]
+        gaps += (where[::2] - where[1::2]).abs().tolist()
+    assert sum(g == 1 for g in gaps) / len(gaps) < 0.4                            # 1 in 5 by chance; nearly all if batches stay as dealt
+
+
 def test_rows_of_large_groups_take_turns():
     groups = torch.tensor([0] * 10 + [1, 2, 3])
     used = torch.zeros(13)
