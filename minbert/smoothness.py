@@ -162,7 +162,7 @@ class RegularizedLoss:
 
 regularized_loss = RegularizedLoss  # reads like multitask_loss where it is used
 
-# %% ../nbs/14_smoothness.ipynb #e507010c
+# %% ../nbs/14_smoothness.ipynb #3de92b13
 def ball_points(
     n: int,                       # how many points
     width: int,                   # D
@@ -181,12 +181,12 @@ def ball_points(
     """
     if not p >= 1 or not radius > 0 or where not in ("surface", "volume"):
         raise ValueError(f"expected p >= 1, radius > 0, where 'surface' or 'volume', got {p}, {radius}, {where!r}")
-    device = generator.device if generator is not None else device
+    device = device if generator is None else generator.device
     y = _bell(torch.empty(n, width, dtype=dtype, device=device), p, generator)
-    x = y / torch.linalg.vector_norm(y, p, -1, keepdim=True)
+    x = radius * y / torch.linalg.vector_norm(y, p, -1, keepdim=True)
     if where == "volume":
         x = x * torch.rand(n, 1, generator=generator, dtype=dtype, device=device) ** (1 / width)
-    return radius * x
+    return x
 
 
 def _bell(y, p, generator):
@@ -235,7 +235,7 @@ def _cosines_at(u, v, du, dv):
     dot = (u * v).sum(-1, keepdim=True) + u @ dv.T + v @ du.T + (du * dv).sum(-1)
     return dot / (square(u, du) * square(v, dv)).clamp(min=1e-32).sqrt()
 
-# %% ../nbs/14_smoothness.ipynb #e1559308
+# %% ../nbs/14_smoothness.ipynb #b19adaa0
 @torch.no_grad()
 def _best_of(head, vectors, shifts, distance, limit=2**18):
     """For each row the one of n shared shifts that moves its answer most: (B, D) for each vector.
@@ -252,11 +252,8 @@ def _best_of(head, vectors, shifts, distance, limit=2**18):
     return tuple(d[best] for d in shifts)
 
 
-def steepest(
-    gradient: Tensor,  # (..., D)
-    p: float,          # 2 or math.inf
-) -> Tensor:           # (..., D) of p-norm 1, or 0 where the gradient is 0
-    """Point where a function rises fastest for a step of p-norm 1: g / |g|, or the signs of g."""
+def steepest(gradient: Tensor, p: float) -> Tensor:  # (..., D), p 2 or math.inf -> (..., D)
+    """Point where a function rises fastest for a step of p-norm 1: g / |g|, or the signs of g; 0 for g = 0."""
     if p == math.inf:
         return gradient.sign()
     tiny = torch.finfo(gradient.dtype).tiny
@@ -264,12 +261,8 @@ def steepest(
     return unit(scaled).to(gradient.dtype)
 
 
-def into_ball(
-    shifts: Tensor,  # (..., D)
-    radius: float,
-    p: float,        # 2 or math.inf
-) -> Tensor:         # (..., D), p-norm at most `radius`
-    """Move each shift to the nearest point of the ball."""
+def into_ball(shifts: Tensor, radius: float, p: float) -> Tensor:  # (..., D), p 2 or math.inf -> (..., D)
+    """Move each shift to the nearest point of the ball of p-norm `radius`."""
     if p == math.inf:
         return shifts.clamp(-radius, radius)
     length = torch.linalg.vector_norm(shifts, dim=-1, keepdim=True)
