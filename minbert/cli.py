@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['app', 'EMBEDDED', 'DataOption', 'ModelOption', 'TasksOption', 'DEMO_EPOCHS', 'DEMO_FOLDER', 'named', 'main_process',
            'repeat_option', 'main', 'encode_file', 'encode', 'describe', 'data', 'usual_rate', 'load_splits', 'report',
-           'train', 'sts_table', 'evaluate', 'sweep', 'demo', 'pretrain']
+           'extensions', 'train', 'evaluate', 'sweep', 'demo', 'pretrain']
 
 # %% ../nbs/21_cli.ipynb #26d5cffb
 import json
@@ -40,10 +40,10 @@ def main_process() -> bool:
     """Say whether this process may print; of those that `accelerate launch` starts, one may."""
     return os.environ.get("RANK", "0") == "0"
 
-# %% ../nbs/21_cli.ipynb #c908671a
+# %% ../nbs/21_cli.ipynb #ec56d384
 def repeat_option(
     arguments: list[str],    # as typed
-    options: tuple[str, ...] = ("--tasks", "--values", "--seeds"),
+    options: tuple[str, ...] = ("--tasks", "--values", "--seeds", "--penalties"),
 ) -> list[str]:              # each of these options written before each of its values
     """Turn `--tasks a b` into `--tasks a --tasks b`; everything else stays."""
     result, repeated = [], None
@@ -188,7 +188,30 @@ def report(
     (folder / "dev.md").write_text(table + "\n", encoding="utf8")
     return table
 
-# %% ../nbs/21_cli.ipynb #c7814323
+# %% ../nbs/21_cli.ipynb #47c75b50
+def extensions(
+    model,                   # MultitaskBert
+    surgery: str | None,     # pcgrad, gradvac, or None
+    penalties: list[str],    # smart, proximal
+    seed: int,
+) -> dict:                   # arguments of minbert.train.fit
+    """Build what part III adds to a run, with the defaults of its chapters."""
+    from accelerate import Accelerator
+
+    from minbert.pcgrad import GradVac, PCGrad
+    from minbert.proximal import BregmanProximal
+    from minbert.smart import SmartPenalty
+    from minbert.smoothness import regularized_loss
+
+    kinds = {"pcgrad": PCGrad, "gradvac": GradVac}
+    known = {"smart": lambda: SmartPenalty(seed=seed), "proximal": lambda: BregmanProximal(teacher="ema")}
+    if surgery not in (None, *kinds) or not set(penalties) <= set(known):
+        raise ValueError(f"expected surgery {' or '.join(kinds)} and penalties among {', '.join(known)}, got {surgery} and {list(penalties)}")
+    accelerator = Accelerator()
+    extras = {"backward": kinds[surgery](model, seed=seed, accelerator=accelerator), "accelerator": accelerator} if surgery else {}
+    return extras | ({"loss_fn": regularized_loss(*(known[name]() for name in penalties))} if penalties else {})
+
+# %% ../nbs/21_cli.ipynb #c2ca320d
 @app.command()
 def train(
     tasks: TasksOption = ("sst", "quora", "stsb"),
@@ -209,6 +232,8 @@ def train(
     quora_fraction: Annotated[float, typer.Option(help="Share of Quora in each pass.")] = 1.0,
     eval_every: Annotated[int | None, typer.Option(help="Steps; without it, after each epoch.")] = None,
     save_every: Annotated[int | None, typer.Option(help="Steps; without it, at each evaluation.")] = None,
+    surgery: Annotated[str | None, typer.Option(help="pcgrad or gradvac: what to do where tasks conflict, in joint steps.")] = None,
+    penalties: Annotated[list[str], typer.Option("--penalties", help="smart, proximal; for their settings see chapters 14a and 14b.")] = (),
     bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
     compile: Annotated[bool, typer.Option("--compile", help="torch.compile the encoder; GPU only.")] = False,
     seed: Annotated[int, typer.Option(help="The course's default.")] = 11711,
@@ -231,33 +256,13 @@ def train(
         tuple(tasks), schedule, epochs, steps, batch_size, mode=mode,
         lr=lr or (None if frozen else usual_rate(encoder.width)), precision="bf16" if bf16 else "fp32",
         compile=compile, seed=seed, eval_every=eval_every, save_every=save_every, quora_fraction=quora_fraction)
-    result = fit(whole, train_sets, dev_sets, config, out, resume, progress=True)
+    extras = extensions(whole, surgery, penalties, seed)
+    result = fit(whole, train_sets, dev_sets, config, out, resume, progress=True, **extras)
     if main_process():
         typer.echo(report(out, dev_sets))
         typer.echo(f"best dev mean {result.best:.3f} after step {result.best_step + 1}; model: {out / 'model'}")
 
-# %% ../nbs/21_cli.ipynb #1e575f0e
-def sts_table(
-    model: str | None,         # folder or hub name; None: the embedded model
-    folder: Path | None,       # of the data sets; None: the embedded sample
-    tasks: list[str] | None,   # None: every similarity set of the folder that has the split
-    split: str,
-    aggregate: str,            # see minbert.sts.aggregate_spearman
-) -> str:                      # one line a set, and their average
-    """Score an encoder on sets of graded pairs, and say over how many sets the average goes."""
-    from minbert.data import available
-    from minbert.sentence import SentenceEncoder
-    from minbert.sts import STS_TASKS, evaluate_sts
-
-    there = available(folder)
-    tasks = tuple(tasks or [name for name in STS_TASKS if split in there.get(name, ())])
-    if not tasks:
-        raise ValueError(f"expected a {split} split of {', '.join(STS_TASKS)} in {folder or 'the embedded sample'}, found none")
-    scores = evaluate_sts(SentenceEncoder.from_pretrained(model), folder, aggregate, tasks, split)
-    lines = [f"{name:8s} {score:.4f}" for name, score in scores.items()]
-    return "\n".join([*lines[:-1], f"{lines[-1]}  of {len(tasks)}"])
-
-# %% ../nbs/21_cli.ipynb #f2ae9766
+# %% ../nbs/21_cli.ipynb #692f23c1
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder written by train; with --sts any encoder.")],
@@ -272,9 +277,11 @@ def evaluate(
     """Print the scores of a trained model beside its baselines, or write its predictions."""
     from minbert.evaluate import evaluate_tasks, results_table, write_predictions
     from minbert.heads import MultitaskBert
+    from minbert.sentence import SentenceEncoder
+    from minbert.sts import sts_table
 
     if sts:
-        typer.echo(sts_table(named(model), folder, tasks, split or "test", aggregate))
+        typer.echo(sts_table(SentenceEncoder.from_pretrained(named(model)), folder, tasks, split or "test", aggregate))
         return
     split = split or "dev"
     whole = MultitaskBert.from_pretrained(model)
@@ -287,7 +294,7 @@ def evaluate(
     if labelled:
         typer.echo(results_table(evaluate_tasks(whole, labelled)))
 
-# %% ../nbs/21_cli.ipynb #e99268bf
+# %% ../nbs/21_cli.ipynb #cfa0ed74
 @app.command()
 def sweep(
     setting: Annotated[str, typer.Argument(help="lr, weight_decay, dropout, encoder_dropout, or a number of TrainConfig.")],
@@ -326,7 +333,7 @@ def sweep(
     rows = []
     for row in run(build, train_sets, dev_sets, grid(**{setting: map(int, values) if whole else values}), config, seeds, out, progress=True):
         rows.append(row)
-        typer.echo("  ".join(f"{name} {row[name]:.4g}" for name in (setting, "seed", *tasks, "mean")) + f"  {row['note']}")
+        typer.echo(f"{setting} {row[setting]:g}  seed {row['seed']}  " + "  ".join(f"{name} {row[name]:.3f}" for name in (*tasks, "mean")) + f"  {row['note']}")
         sweep_curve(rows, setting, tasks).figure.savefig(out / "curve.png", dpi=150, bbox_inches="tight")
     typer.echo(f"table: {out / 'sweep.csv'}\ncurve: {out / 'curve.png'}")
 

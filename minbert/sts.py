@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STS_TASKS', 'aggregate_spearman', 'gold_labels', 'unique_sentences', 'load_sts', 'score_sts', 'evaluate_sts',
-           'word_overlap']
+           'sts_table', 'word_overlap']
 
 # %% ../nbs/08d_sts.ipynb #10f12bbf
 import re
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .data import Dataset, load_dataset
+from .data import Dataset, available, load_dataset
 from .metrics import as_vectors, spearman
 from .sentence import SentenceEncoder, check_finite, safe_cosine
 
@@ -138,6 +138,25 @@ def evaluate_sts(
     datasets = load_sts(folder, tasks, split)
     sentences, pairs = unique_sentences(datasets)
     return score_sts(encoder.encode(sentences), pairs, datasets, aggregate)
+
+
+def sts_table(
+    encoder: SentenceEncoder,
+    folder=None,               # data folder; None: the embedded sample
+    tasks: Sequence[str] | None = None,  # None: every similarity set of the folder that has the split
+    split: str = "test",
+    aggregate: str = "all",    # "all" | "mean" | "wmean"
+) -> str:                      # one line a set, and their average
+    """Score an encoder on sets of graded pairs, and say over how many sets the average goes.
+
+    Raises ValueError if the folder has none of the sets.
+    """
+    there = available(folder)
+    tasks = tuple(tasks or [name for name in STS_TASKS if split in there.get(name, ())])
+    if not tasks:
+        raise ValueError(f"expected a {split} split of {', '.join(STS_TASKS)} in {folder or 'the embedded sample'}, found none")
+    lines = [f"{name:8s} {score:.4f}" for name, score in evaluate_sts(encoder, folder, aggregate, tasks, split).items()]
+    return "\n".join([*lines[:-1], f"{lines[-1]}  of {len(tasks)}"])
 
 # %% ../nbs/08d_sts.ipynb #bafe693a
 def word_overlap(

@@ -445,3 +445,23 @@ def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
     assert "license: mit" in card and "| 1 |" in card  # the held-out row was measured
     assert "Reviews." in card and "minbert pretrain" in card and "accuracy" in out
     assert SentenceEncoder.from_pretrained(tmp_path / "run" / "model").encode(["a film"]).shape == (1, 256)
+
+
+def test_train_with_surgery_and_penalties_resumes(capsys, tmp_path, monkeypatch):
+    """The options reach fit, and a run with them goes on where it stopped."""
+    import minbert.train as module
+
+    load, fit, seen = cli.load_splits, module.fit, []
+    monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
+        task: data.subset(range(24)) for task, data in load(tasks, split, folder).items()})
+    monkeypatch.setattr(module, "fit", lambda *a, **k: seen.append(k) or fit(*a, **k))
+    typed = f"train --tasks sst stsb --steps 3 --batch-size 4 --surgery gradvac --penalties smart proximal --out {tmp_path / 'r'}"
+    run(capsys, typed)
+    run(capsys, typed + " --resume")
+    names = [type(penalty).__name__ for penalty in seen[0]["loss_fn"].penalties]
+    assert names == ["SmartPenalty", "BregmanProximal"] and type(seen[0]["backward"]).__name__ == "GradVac"
+    assert len(seen[0]["backward"].records) == 3 and not seen[1]["backward"].records  # the second call had nothing left to do
+    run(capsys, f"train --tasks sst --steps 1 --batch-size 4 --out {tmp_path / 'p'}")
+    assert not {"loss_fn", "backward"} & set(seen[2])
+    for wrong in ("--surgery knife", "--penalties rough"):
+        assert "expected surgery pcgrad or gradvac" in run(capsys, f"train --tasks sst {wrong} --out {tmp_path / 'w'}", 1)[1]
