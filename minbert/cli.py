@@ -16,17 +16,14 @@ from typing import Annotated
 
 import typer
 
-# %% ../nbs/21_cli.ipynb #1c2ca3b3
+# %% ../nbs/21_cli.ipynb #6f3d093b
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Build BERT by hand, fine-tune it, and encode sentences.")
 
 EMBEDDED = "embedded"  # the word for the model and the data inside the package
-DataOption = Annotated[Path | None, typer.Option(
-    "--data", help="Folder of data sets; without it, the sample data embedded in the package.")]
-ModelOption = Annotated[str, typer.Option(
-    "--model", help="Hugging Face folder, hub name, or 'embedded'.")]
-TasksOption = Annotated[list[str], typer.Option(
-    "--tasks", help="One or more of: sst cfimdb quora stsb sts sickr mrpc snli mnli qnli.")]
+DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of data sets; without it, the sample data embedded in the package.")]
+ModelOption = Annotated[str, typer.Option("--model", help="Hugging Face folder, hub name, or 'embedded'.")]
+TasksOption = Annotated[list[str], typer.Option("--tasks", help="One or more of: sst cfimdb quora stsb sts sickr mrpc snli mnli qnli.")]
 
 
 def named(
@@ -188,7 +185,7 @@ def report(
     (folder / "dev.md").write_text(table + "\n", encoding="utf8")
     return table
 
-# %% ../nbs/21_cli.ipynb #47c75b50
+# %% ../nbs/21_cli.ipynb #e52975eb
 def extensions(
     model,                   # MultitaskBert
     surgery: str | None,     # pcgrad, gradvac, or None
@@ -199,9 +196,7 @@ def extensions(
     from accelerate import Accelerator
 
     from minbert.pcgrad import GradVac, PCGrad
-    from minbert.proximal import BregmanProximal
-    from minbert.smart import SmartPenalty
-    from minbert.smoothness import regularized_loss
+    from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
 
     kinds = {"pcgrad": PCGrad, "gradvac": GradVac}
     known = {"smart": lambda: SmartPenalty(seed=seed), "proximal": lambda: BregmanProximal(teacher="ema")}
@@ -294,7 +289,7 @@ def evaluate(
     if labelled:
         typer.echo(results_table(evaluate_tasks(whole, labelled)))
 
-# %% ../nbs/21_cli.ipynb #cfa0ed74
+# %% ../nbs/21_cli.ipynb #cf46a61e
 @app.command()
 def sweep(
     setting: Annotated[str, typer.Argument(help="lr, weight_decay, dropout, encoder_dropout, or a number of TrainConfig.")],
@@ -330,7 +325,7 @@ def sweep(
     build = lambda: MultitaskBert(SentenceEncoder.from_pretrained(named(model)), default_heads(width, tuple(tasks)))
     config = TrainConfig(tuple(tasks), schedule, steps=steps, batch_size=batch_size, lr=usual_rate(width),
                          precision="bf16" if bf16 else "fp32")
-    rows = []
+    rows: list[dict] = []
     for row in run(build, train_sets, dev_sets, grid(**{setting: map(int, values) if whole else values}), config, seeds, out, progress=True):
         rows.append(row)
         typer.echo(f"{setting} {row[setting]:g}  seed {row['seed']}  " + "  ".join(f"{name} {row[name]:.3f}" for name in (*tasks, "mean")) + f"  {row['note']}")

@@ -68,7 +68,7 @@ def grid(
         raise ValueError(f"expected at least one value for each name, got {values}")
     return settings
 
-# %% ../nbs/10a_sweep.ipynb #97a5f134
+# %% ../nbs/10a_sweep.ipynb #aabab1ac
 def read_sweep(
     file: str | Path,  # sweep.csv
 ) -> list[dict]:       # one a run; numbers, and the note as text; none if there is no file
@@ -83,8 +83,8 @@ def read_sweep(
     for line, row in enumerate(rows, 2):
         if len(row) != len(header) or "seed" not in header:
             raise ValueError(f"{file}:{line}: expected {len(header)} cells under {header}, got {len(row)}")
-    kinds = {"note": str, "seed": int, "steps": int}
-    return [{name: kinds.get(name, float)(cell) for name, cell in zip(header, row)} for row in rows]
+    number = lambda text: int(text) if text.isdecimal() else float(text)
+    return [{name: cell if name == "note" else number(cell) for name, cell in zip(header, row)} for row in rows]
 
 
 def _write_sweep(file, rows):
