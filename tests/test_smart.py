@@ -102,8 +102,8 @@ def test_a_step_is_the_formula(variant, p, scale):
 def test_nothing_moves_from_zero_without_a_gradient(variant, p):
     zero, rows = torch.zeros(3, 4), torch.arange(3)
     assert (Attack(variant, p=p).move(zero, zero, rows) == 0).all()
-    one_sided = torch.zeros(3, 4).index_fill(0, torch.tensor(1), 3e-38)  # its square is not a float32
-    moved = Attack("paper", 1, 0.5, 1.0, p=p).move(zero, one_sided, rows)
+    one_sided = torch.zeros(3, 4).index_fill(0, torch.tensor(1), 3e-30)  # its square is not a float32
+    moved = Attack("paper", 1, 9.0, 0.5, p=p).move(zero, one_sided, rows)
     assert_close(moved[1], torch.full((4,), 0.5 if p == INF else 0.25))
     assert (moved[[0, 2]] == 0).all()
 
