@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Attack', 'SmartStats', 'frozen', 'smart_loss', 'TokenInput', 'token_input', 'SmartPenalty', 'symmetric_kl',
-           'sampled_smoothness']
+           'sampled_smoothness', 'regularized_loss', 'BregmanProximal']
 
 # %% ../nbs/14b_smart.ipynb #96b976b1
 import math
@@ -20,9 +20,10 @@ from .data import TaskBatch
 from .encoder import Packing
 from .heads import MultitaskBert, join_batches
 from .losses import wide
-from .smoothness import Clean, _generator_on, output_distance, replay, sampled_smoothness, symmetric_kl
+from .proximal import BregmanProximal
+from .smoothness import Clean, _generator_on, output_distance, regularized_loss, replay, sampled_smoothness, symmetric_kl
 
-_all_ = ["symmetric_kl", "sampled_smoothness"]  # the chapters before, under one roof
+_all_ = ["symmetric_kl", "sampled_smoothness", "regularized_loss", "BregmanProximal"]  # the chapters before, under one roof
 
 # %% ../nbs/14b_smart.ipynb #e0978995
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Attack:
 
         "paper": d <- P(d + eta g/|g|), norms over a sentence, P the nearest point with |d| <= epsilon
         others:  d <- size (d + eta g) / (|d + eta g| + epsilon), norms over one vector
-        Paper: Jiang et al. (2020), algorithm 1; Wang, Su and Sun (CS224N report), algorithm 1.
+        Paper: Jiang et al. (2020), algorithm 1; Wu and Zhao (CS224N report), algorithm 1.
         """
         if self.variant != "paper":
             moved = delta + self.step_size * gradient
