@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['app', 'EMBEDDED', 'DataOption', 'ModelOption', 'TasksOption', 'DEMO_EPOCHS', 'DEMO_FOLDER', 'named', 'main_process',
-           'repeat_option', 'main', 'encode_file', 'encode', 'describe', 'data', 'usual_rate', 'load_splits', 'report',
-           'extensions', 'train', 'evaluate', 'sweep', 'demo', 'pretrain']
+           'repeat_option', 'main', 'encode_file', 'encode', 'describe', 'data', 'load_splits', 'report', 'extensions',
+           'train', 'evaluate', 'sweep', 'demo', 'pretrain']
 
 # %% ../nbs/21_cli.ipynb #26d5cffb
 import json
@@ -150,14 +150,7 @@ def data(
             for where, reason in dataset.skipped if rows else []:
                 typer.echo(f"           {where}: {reason}")
 
-# %% ../nbs/21_cli.ipynb #9aafa53e
-def usual_rate(
-    width: int,   # D of the encoder
-) -> float:       # learning rate for fine-tuning the whole model
-    """Choose the default rate by size: 5e-4 up to 256 wide, 1e-4 up to 384, 1e-5 (the course's) above."""
-    return 5e-4 if width <= 256 else 1e-4 if width <= 384 else 1e-5
-
-
+# %% ../nbs/21_cli.ipynb #2e6699cc
 def load_splits(
     tasks: list[str],
     split: str,
@@ -206,7 +199,7 @@ def extensions(
     extras = {"backward": kinds[surgery](model, seed=seed, accelerator=accelerator), "accelerator": accelerator} if surgery else {}
     return extras | ({"loss_fn": regularized_loss(*(known[name]() for name in penalties))} if penalties else {})
 
-# %% ../nbs/21_cli.ipynb #c2ca320d
+# %% ../nbs/21_cli.ipynb #db34c2d8
 @app.command()
 def train(
     tasks: TasksOption = ("sst", "quora", "stsb"),
@@ -215,13 +208,11 @@ def train(
     out: Annotated[Path, typer.Option(help="The run's folder: model, log, checkpoint, dev.md.")] = Path("runs/train"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
-    schedule: Annotated[str, typer.Option(
-        help="sequential, joint, round_robin, proportional, sqrt, equal or annealed.")] = "joint",
+    schedule: Annotated[str, typer.Option(help="sequential, joint, round_robin, proportional, sqrt, equal or annealed.")] = "joint",
     epochs: Annotated[int, typer.Option(help="Passes; joint: over the longest task.")] = 1,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps instead of epochs.")] = None,
     batch_size: Annotated[int, typer.Option(help="Rows of a task in a step (BERT-CF: 32).")] = 32,
-    lr: Annotated[float | None, typer.Option(
-        help="Without it: 5e-4 up to width 256, 1e-4 up to 384, else the course's 1e-5; frozen 1e-3.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Without it: 5e-4 up to width 256, 1e-4 up to 384, else the course's 1e-5; frozen 1e-3.")] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="Train the heads alone.")] = False,
     pooling: Annotated[str | None, typer.Option(help="Sentence vector. Without it: as saved with the model, else mean.")] = None,
     quora_fraction: Annotated[float, typer.Option(help="Share of Quora in each pass.")] = 1.0,
@@ -237,8 +228,9 @@ def train(
     import torch
 
     from minbert.heads import MultitaskBert, default_heads
+    from minbert.pcgrad import conflict_summary
     from minbert.sentence import SentenceEncoder
-    from minbert.train import TrainConfig, fit
+    from minbert.train import TrainConfig, fit, usual_rate
 
     if (out / "model").exists() and not (resume or overwrite):
         raise ValueError(f"expected an empty folder, got a run in {out}: --resume goes on, --overwrite starts anew")
@@ -249,15 +241,18 @@ def train(
     whole = MultitaskBert(encoder, default_heads(encoder.width, tuple(tasks)), mode)
     config = TrainConfig(
         tuple(tasks), schedule, epochs, steps, batch_size, mode=mode,
-        lr=lr or (None if frozen else usual_rate(encoder.width)), precision="bf16" if bf16 else "fp32",
+        lr=lr if lr is not None or frozen else usual_rate(encoder.width), precision="bf16" if bf16 else "fp32",
         compile=compile, seed=seed, eval_every=eval_every, save_every=save_every, quora_fraction=quora_fraction)
     extras = extensions(whole, surgery, penalties, seed)
     result = fit(whole, train_sets, dev_sets, config, out, resume, progress=True, **extras)
     if main_process():
+        if surgery:
+            for pair, found in conflict_summary(extras["backward"].records).items():
+                typer.echo(f"{' and '.join(pair)}: gradients in conflict in {found.share:.0%} of {found.steps} steps")
         typer.echo(report(out, dev_sets))
         typer.echo(f"best dev mean {result.best:.3f} after step {result.best_step + 1}; model: {out / 'model'}")
 
-# %% ../nbs/21_cli.ipynb #692f23c1
+# %% ../nbs/21_cli.ipynb #51e4f118
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder written by train; with --sts any encoder.")],
@@ -265,8 +260,7 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="dev or test; without it dev, and test with --sts.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Write the course's files into this folder.")] = None,
     sts: Annotated[bool, typer.Option("--sts", help="Similarity sets by cosine instead, without any head.")] = False,
-    tasks: Annotated[list[str] | None, typer.Option(
-        "--tasks", help="With --sts: which of sts12 to sts16, stsb, sickr; without it, those in the folder.")] = None,
+    tasks: Annotated[list[str] | None, typer.Option("--tasks", help="With --sts: which of sts12 to sts16, stsb, sickr; without it, those in the folder.")] = None,
     aggregate: Annotated[str, typer.Option(help="all (SBERT), mean or wmean (BERT-flow).")] = "all",
 ) -> None:
     """Print the scores of a trained model beside its baselines, or write its predictions."""
@@ -289,7 +283,7 @@ def evaluate(
     if labelled:
         typer.echo(results_table(evaluate_tasks(whole, labelled)))
 
-# %% ../nbs/21_cli.ipynb #cf46a61e
+# %% ../nbs/21_cli.ipynb #36314c02
 @app.command()
 def sweep(
     setting: Annotated[str, typer.Argument(help="lr, weight_decay, dropout, encoder_dropout, or a number of TrainConfig.")],
@@ -308,35 +302,39 @@ def sweep(
     """Train once for each value of one setting, write one row a run, and draw the curve."""
     import matplotlib
     import torch
+    from matplotlib import pyplot
 
     from minbert.heads import MultitaskBert, default_heads
     from minbert.sentence import SentenceEncoder
     from minbert.sweep import GRIDS, grid, sweep_curve
     from minbert.sweep import sweep as run
-    from minbert.train import TrainConfig
+    from minbert.train import TrainConfig, usual_rate
 
     if not (values := values or GRIDS.get(setting)):
         raise ValueError(f"expected --values for {setting!r}: only {', '.join(GRIDS)} have a grid")
     matplotlib.use("agg")
-    whole = isinstance(getattr(TrainConfig(), setting, None), int)  # batch_size, not lr
+    whole = setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate")
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     dev_sets = {task: data.draw(dev_rows, torch.Generator().manual_seed(11711)) for task, data in dev_sets.items()}
     width = SentenceEncoder.from_pretrained(named(model)).width
     build = lambda: MultitaskBert(SentenceEncoder.from_pretrained(named(model)), default_heads(width, tuple(tasks)))
     config = TrainConfig(tuple(tasks), schedule, steps=steps, batch_size=batch_size, lr=usual_rate(width),
                          precision="bf16" if bf16 else "fp32")
-    rows: list[dict] = []
-    for row in run(build, train_sets, dev_sets, grid(**{setting: map(int, values) if whole else values}), config, seeds, out, progress=True):
+    rows = []
+    for row in run(build, train_sets, dev_sets, grid(**{setting: map(int, values) if whole else values}), config, seeds, out, True,
+                   {"model": model, "data": str(folder)}):
         rows.append(row)
         typer.echo(f"{setting} {row[setting]:g}  seed {row['seed']}  " + "  ".join(f"{name} {row[name]:.3f}" for name in (*tasks, "mean")) + f"  {row['note']}")
-        sweep_curve(rows, setting, tasks).figure.savefig(out / "curve.png", dpi=150, bbox_inches="tight")
+        figure = sweep_curve(rows, setting, tasks).figure
+        figure.savefig(out / "curve.png", dpi=150, bbox_inches="tight")
+        pyplot.close(figure)
     typer.echo(f"table: {out / 'sweep.csv'}\ncurve: {out / 'curve.png'}")
 
 # %% ../nbs/21_cli.ipynb #1417db4d
 DEMO_EPOCHS = 3  # about two minutes on two cores
 DEMO_FOLDER = Path("runs/demo")  # the only one that the demo replaces without being asked
 
-# %% ../nbs/21_cli.ipynb #63568326
+# %% ../nbs/21_cli.ipynb #94a89819
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where model, table and figure go.")] = DEMO_FOLDER,
@@ -345,13 +343,14 @@ def demo(
     seed: Annotated[int, typer.Option(help="The course's default.")] = 11711,
 ) -> None:
     """Fine-tune the embedded model on the embedded data and print a table; no network, no GPU."""
+    import matplotlib
     import torch
 
     from minbert.demo import demo_figure, demo_table
     from minbert.evaluate import evaluate_tasks
     from minbert.heads import MultitaskBert, default_heads
     from minbert.sentence import SentenceEncoder
-    from minbert.train import TrainConfig, fit
+    from minbert.train import TrainConfig, fit, usual_rate
 
     if out != DEMO_FOLDER and (out / "model").exists() and not overwrite:
         raise ValueError(f"expected an empty folder, got a run in {out}: --overwrite starts anew")
@@ -366,6 +365,7 @@ def demo(
     best = MultitaskBert.from_pretrained(out / "model")
     table = demo_table(*(evaluate_tasks(m, dev_sets) for m in (start, best)))
     (out / "table.txt").write_text(table + "\n", encoding="utf8")
+    matplotlib.use("agg")
     demo_figure({"before": start, "after": best}, dev_sets["stsb"], out / "cosines.png")
     typer.echo("\n" + table + "\n")
     typer.echo(f"model:  {out / 'model'}\ntable:  {out / 'table.txt'}\nfigure: {out / 'cosines.png'}")

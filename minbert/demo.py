@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['demo_table', 'demo_figure', 'cosines_by_grade']
 
-# %% ../nbs/20b_demo.ipynb #12602068
+# %% ../nbs/20b_demo.ipynb #5e588d51
 from pathlib import Path
 
 import numpy as np
 
 from .data import Dataset
 from .sentence import safe_cosine
+from .sts import gold_labels
 
 # %% ../nbs/20b_demo.ipynb #f29f511d
 def demo_table(
@@ -26,22 +27,19 @@ def demo_table(
                      f"   {r.low:.3f} to {r.high:.3f}")
     return "\n".join(lines)
 
-# %% ../nbs/20b_demo.ipynb #e3aef981
+# %% ../nbs/20b_demo.ipynb #f54423da
 def demo_figure(
     models: dict,       # name -> MultitaskBert, before and after
     dataset: Dataset,   # graded pairs
     path: Path,         # .png
 ) -> None:
     """Draw the cosines of pairs with low and with high grades, one panel a model, and save the picture."""
-    import matplotlib
-
-    matplotlib.use("agg")
     from minbert.figures import panels
 
     axes = panels(len(models), share=True)
     for ax, (name, model) in zip(axes, models.items()):
         u, v = (model.encoder.encode(s) for s in (dataset.sentences, dataset.sentences2))
-        cosines_by_grade(safe_cosine(u, v).numpy(), dataset.labels, ax)
+        cosines_by_grade(safe_cosine(u, v).numpy(), gold_labels(dataset), ax)
         ax.set_title(name)
     axes[0].figure.savefig(path, dpi=150, bbox_inches="tight")
 

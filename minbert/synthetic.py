@@ -14,7 +14,7 @@ from .data import Dataset, read_table
 from .formats import Format, read_rows
 from .sample import TASKS, Dice, draw_rows
 
-# %% ../nbs/07e_synthetic.ipynb #6d9d32a0
+# %% ../nbs/07e_synthetic.ipynb #19a58381
 def grammar_dataset(
     like: Dataset,                  # whose task to imitate: sentiment in 5 classes, paraphrase, or similarity from 0 to 5
     rows: int,                      # how many to make
@@ -30,12 +30,17 @@ def grammar_dataset(
     if like.kind not in stems or (like.classes and len(like.classes) != classes) or rows < 1:
         raise ValueError(f"expected sentiment in 5 classes, paraphrase or similarity, and at least 1 row, "
                          f"got {like.kind} in {len(like.classes or ())} classes and {rows}")
-    taken = {text for data in exclude for column in (data.sentences, data.sentences2) for text in column or ()}
+    taken = {text for data in exclude for text in _texts(data)}
     draw, _, balanced = TASKS[stems[like.kind]]
     made = draw_rows(draw, Dice(seed), rows, taken, balanced)
     columns = [list(column) for column in zip(*made)]
     return _machine(like, columns[:-1], columns[-1], [f"grammar-{seed}-{i}" for i in range(rows)],
                     f"grammar of chapter 07b, seed {seed}")
+
+
+def _texts(data):
+    """List every sentence of a set."""
+    return [text for column in (data.sentences, data.sentences2) for text in column or ()]
 
 
 def _machine(like, texts, labels, ids, source):
@@ -44,14 +49,15 @@ def _machine(like, texts, labels, ids, source):
     return Dataset(like.name, "train", like.kind, first, second, labels, ids, like.classes, like.scale,
                    sources=[source] * len(first))
 
-# %% ../nbs/07e_synthetic.ipynb #fe07c580
+# %% ../nbs/07e_synthetic.ipynb #411de46c
 def read_labelled(
     path: str | Path,                # .csv (commas) or .tsv (tabs), with CSV quoting and a header; also .gz
     like: Dataset,                   # whose task the labels are for: gives kind, classes, scale, one or two sentences
     source: str,                     # who made the labels: model, date, prompt
     text: tuple[str, ...] | None = None,  # columns; None: "sentence", or "sentence1" and "sentence2"
     label: str = "label",            # column
-) -> Dataset:                        # split "train", every row marked with `source`
+    exclude: Iterable[Dataset] = (),  # sets that must share no sentence with the new one, whatever case and blanks: dev, test
+) -> Dataset:                        # split "train", every row marked with `source`; rows left out are in `skipped`
     """Read rows that a machine labelled.
 
     Raises ValueError naming file and line for a missing column, an empty sentence, or a label that the task does not have.
@@ -67,23 +73,29 @@ def read_labelled(
         raise ValueError(f"{path}:1: expected columns {[*text, label]}, got {list(names)}")
     form = Format(names, text, label, dialect=dialect, classes=like.classes, scale=like.scale)
     data = read_table(path, form, like.kind, like.name)
-    texts = [data.sentences] + ([data.sentences2] if pair else [])
-    return _machine(like, texts, data.labels, [f"{Path(path).name}:{line}" for line in data.ids], source)
+    plain = lambda text: " ".join(text.casefold().split())
+    taken = {plain(text) for other in exclude for text in _texts(other)}
+    seen = [any(plain(text) in taken for text in row) for row in zip(*filter(None, (data.sentences, data.sentences2)))]
+    kept = data.subset(i for i, found in enumerate(seen) if not found)
+    skipped = data.skipped + [(f"{path}:{line}", "occurs in an excluded set") for line, found in zip(data.ids, seen) if found]
+    made = _machine(like, [kept.sentences, kept.sentences2][:1 + pair], kept.labels, [f"{Path(path).name}:{line}" for line in kept.ids], source)
+    return replace(made, skipped=skipped)
 
-# %% ../nbs/07e_synthetic.ipynb #b889cf1e
+# %% ../nbs/07e_synthetic.ipynb #85375167
 def mix_datasets(
     first: Dataset,
     *others: Dataset,   # of the same kind, classes and scale
 ) -> Dataset:           # all rows, those of `first` first; `sources` still says who labelled which
     """Put training sets of one task under each other.
 
-    Raises ValueError if they are not of one task, or one has no labels.
+    Raises ValueError if they are not of one task, one is no training set, or one has no labels.
     """
     parts = (first, *others)
     task = lambda d: (d.kind, d.classes, d.scale, d.sentences2 is None, d.labels is None)
     for other in parts:
-        if task(other) != task(first) or other.labels is None:
-            raise ValueError(f"expected labelled sets of one task, got {first.name} ({first.kind}) and {other.name} ({other.kind})")
+        if task(other) != task(first) or other.labels is None or other.split != "train":
+            raise ValueError(f"expected labelled training sets of one task, got {first.name} {first.split} ({first.kind}) "
+                             f"and {other.name} {other.split} ({other.kind})")
     join = lambda column: [x for part in parts for x in column(part)]
     return replace(first, sentences=join(lambda d: d.sentences), labels=join(lambda d: d.labels), ids=join(lambda d: d.ids),
                    sentences2=None if first.sentences2 is None else join(lambda d: d.sentences2),

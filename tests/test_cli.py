@@ -18,13 +18,14 @@ from torch.testing import assert_close
 
 from minbert import cli, demo
 from minbert.checkpoint import read_checkpoint
-from minbert.cli import main, repeat_option, usual_rate
+from minbert.cli import main, repeat_option
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks
 from minbert.heads import MultitaskBert
 from minbert.data import Dataset, load_dataset
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
+from minbert.train import usual_rate
 
 SAMPLE = Path(cli.__file__).parent / "assets" / "sample"
 TASKS = ("sst", "quora", "stsb")

@@ -56,15 +56,18 @@ def test_dropout_reaches_every_place_and_only_those():
             set_dropout(model, **bad)
 
 
-def test_a_row_is_what_fit_would_have_said(tmp_path):
+def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
     from minbert.train import fit
 
-    (row,) = run(tmp_path / "sweep", grid(lr=(2e-3,), dropout=(0.5,)), seeds=(7,))
+    logs = []
+    monkeypatch.setattr(module, "fit", lambda *a, **k: logs.append(result := fit(*a, **k)) or result)
+    (row,) = run(tmp_path / "sweep", grid(lr=(2e-3,), dropout=(0.5,)), TrainConfig(("sst",), steps=6, batch_size=4, eval_every=1), seeds=(7,))
     torch.manual_seed(7)
     model = build()
     set_dropout(model, heads=0.5)
-    result = fit(model, TRAIN, DEV, TrainConfig(("sst",), steps=3, batch_size=4, lr=2e-3, seed=7), tmp_path / "run")
-    assert (row["sst"], row["mean"], row["steps"], row["note"]) == (result.best, result.best, 3, "")
+    result = fit(model, TRAIN, DEV, TrainConfig(("sst",), steps=6, batch_size=4, lr=2e-3, seed=7, eval_every=1), tmp_path / "run")
+    assert logs[0].log == result.log  # every loss and every score
+    assert (row["sst"], row["mean"], row["trained"], row["note"]) == (result.best, result.best, 6, "")
     assert (row["lr"], row["dropout"], row["seed"]) == (2e-3, 0.5, 7) and row["seconds"] > 0
     assert not (tmp_path / "sweep" / "runs").exists() or not list((tmp_path / "sweep" / "runs").iterdir())
 
@@ -120,7 +123,7 @@ def test_a_run_cut_in_the_middle_goes_on_from_its_checkpoint(tmp_path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "cut", grid(lr=(1e-3,)), config)
     (row,) = run(tmp_path / "cut", grid(lr=(1e-3,)), config)
-    assert seen[5:] == [4, 5] and (row["sst"], row["steps"]) == (whole["sst"], 6)
+    assert seen[5:] == [4, 5] and (row["sst"], row["trained"]) == (whole["sst"], 6)
 
 
 def test_divergence_is_a_row_and_a_mistake_is_an_error(tmp_path, monkeypatch):
@@ -135,6 +138,63 @@ def test_divergence_is_a_row_and_a_mistake_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="a mistake"):
         run(tmp_path / "b", grid(lr=(1e-4,)))
     assert not (tmp_path / "b" / "sweep.csv").exists()
+
+
+def test_the_best_score_of_a_run_counts_not_the_first(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    log = [{"step": 0, "loss": 1.0}, {"step": 0, "dev": {"sst": 0.1}, "mean": 0.1}, {"step": 1, "loss": 1.0}, {"step": 1, "dev": {"sst": 0.4}, "mean": 0.4}]
+    monkeypatch.setattr(module, "fit", lambda *a, **k: SimpleNamespace(log=log, best_step=1))
+    (row,) = run(tmp_path, grid(lr=(1e-3,)))
+    assert (row["sst"], row["mean"], row["trained"]) == (0.4, 0.4, 2)
+
+
+def test_a_row_is_written_before_its_run_is_removed(tmp_path, monkeypatch):
+    def trip(file, rows):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_write_sweep", trip)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, grid(lr=(1e-3,)))
+    assert list((tmp_path / "runs").iterdir())
+    run(tmp_path, grid(lr=(1e-3,)))
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_rows_of_a_diverged_run_have_the_columns_of_the_others(tmp_path):
+    dev = {**DEV, "more": DEV["sst"]}
+    extra = lambda: MultitaskBert(build().encoder, {**default_heads(16, ("sst",)), "more": default_heads(16, ("sst",))["sst"]})
+    config = TrainConfig(("sst",), steps=3, batch_size=4, warmup=0.0, max_grad_norm=None)
+    rows = list(sweep(extra, TRAIN, dev, grid(lr=(1e30, 1e-4)), config, folder=tmp_path))
+    assert list(rows[0]) == list(rows[1]) and math.isnan(rows[0]["more"]) and len(read_sweep(tmp_path / "sweep.csv")) == 2
+
+
+def test_a_setting_of_zero_and_a_setting_called_steps(tmp_path):
+    frozen, moved = run(tmp_path / "a", grid(lr=(0.0, 1e-2)), seeds=(1,))
+    assert (frozen["lr"], moved["lr"]) == (0.0, 1e-2)
+    assert TrainConfig(lr=0.0).plan()[0].lr == 0.0
+    rows = run(tmp_path / "b", grid(steps=(1, 2)))
+    assert [(row["steps"], row["trained"]) for row in rows] == [(1, 1), (2, 2)] and run(tmp_path / "b", grid(steps=(1, 2))) == rows
+
+
+@pytest.mark.parametrize("settings", [grid(schedule=("joint", "sqrt")), grid(decay=(True, False)), grid(lr=(1e-3,)) + grid(dropout=(0.1,)), grid(lr=(None,)), []])
+def test_settings_that_would_fail_late_fail_at_once(tmp_path, settings):
+    with pytest.raises(ValueError, match="expected"):
+        run(tmp_path / "x", settings)
+    assert not (tmp_path / "x").exists()
+
+
+def test_one_process_sweeps(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="one process"):
+        run(tmp_path / "x", grid(lr=(1e-3,)))
+
+
+def test_what_the_caller_says_about_the_model_is_compared(tmp_path):
+    run(tmp_path, grid(lr=(1e-3,)), about={"model": "a"})
+    with pytest.raises(ValueError, match="model=b, got one with a"):
+        run(tmp_path, grid(lr=(1e-3,)), about={"model": "b"})
 
 
 def test_not_finite_is_told_from_other_errors():
@@ -168,7 +228,7 @@ def test_another_sweep_is_not_mixed_in(tmp_path, change, message):
     (grid(rate=(1,)), CONFIG), (grid(seed=(1,)), CONFIG), (grid(lr=(1e-3,)), TrainConfig(("sst",), phases=(Phase(("sst",), steps=1),)))])
 def test_unknown_settings_are_found_before_anything_runs(tmp_path, settings, config):
     with pytest.raises(ValueError, match="expected settings of TrainConfig"):
-        run(tmp_path / "x", grid(lr=(1e-3,)) + settings if "lr" not in settings[0] else settings, config)
+        run(tmp_path / "x", settings, config)
     assert not (tmp_path / "x").exists()
 
 
@@ -188,6 +248,8 @@ def test_the_curve_shows_means_bands_and_gaps():
     assert list(x) == [1e-4, 1e-2, 1.0] and y[:2].tolist() == pytest.approx([0.3, 0.3]) and math.isnan(y[2])
     band = ax.collections[0].get_paths()[0].vertices
     assert band[:, 1].min() == 0.1 and band[:, 1].max() == 0.5 and ax.get_xscale() == "log"
+    again = sweep_curve([dict(row, quora=0.9) for row in rows], "lr", ("quora",), ax=ax)
+    assert again is ax and len(ax.get_lines()) == 2 and ax.get_lines()[1].get_ydata()[0] == 0.9 and len(ax.collections) == 2
     with pytest.raises(ValueError, match=r"expected rows with \['rate', 'sst'\]"):
         sweep_curve(rows, "rate", ("sst",))
     with pytest.raises(ValueError, match="got none"):

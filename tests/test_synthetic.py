@@ -64,7 +64,7 @@ class Guess:
 
 
 def test_no_measurement_takes_a_machines_labels():
-    real = load_dataset("stsb", "dev")
+    real = load_dataset("stsb", "train").subset(range(60))
     made = grammar_dataset(real, 50)
     for data in (made, mix_datasets(real, made), made.subset([0])):
         for measure in (gold_labels, lambda d: evaluate_tasks(Guess(), {"stsb": d}, resamples=0), lambda d: worst_mistakes(d, d.labels)):
@@ -85,6 +85,16 @@ def test_tables_of_both_kinds(tmp_path, name, blank):
     data = read_labelled(file, load_dataset("stsb"), "me", label="score")
     assert (data.sentences, data.sentences2, data.labels) == (["A, a", "C"], ["B", "D"], [2.5, 5.0])
     assert data.sources == ["me", "me"] and data.ids == [f"{name}:2", f"{name}:3"] and data.split == "train"
+
+
+def test_rows_of_the_exam_are_left_out_and_listed(tmp_path):
+    dev = load_dataset("stsb", "dev")
+    shouted = "  ".join(dev.sentences2[3].upper().split())
+    file = write(tmp_path / "a.csv", f'sentence1,sentence2,label\nA.,B.,1\n"{shouted}",C.,2\nD.,"{dev.sentences[0]}",3\n')
+    data = read_labelled(file, load_dataset("stsb"), "me", exclude=[dev])
+    assert (data.sentences, data.ids, data.sources) == (["A."], ["a.csv:2"], ["me"])
+    assert data.skipped == [(f"{file}:3", "occurs in an excluded set"), (f"{file}:4", "occurs in an excluded set")]
+    assert len(read_labelled(file, load_dataset("stsb"), "me")) == 3
 
 
 @pytest.mark.parametrize("text, message", [
@@ -118,11 +128,11 @@ def test_a_mixture_keeps_every_column():
     assert mix_datasets(real).labels == real.labels
 
 
-@pytest.mark.parametrize("other", [load_dataset("stsb"), Dataset("quora", "test", "paraphrase", ["a"], ["b"], None),
+@pytest.mark.parametrize("other", [load_dataset("stsb"), Dataset("quora", "train", "paraphrase", ["a"], ["b"], None, classes=load_dataset("quora").classes), load_dataset("quora", "dev"),
                                    Dataset("sst", "train", "sentiment", ["a"], labels=[1], classes=("no", "yes"))])
 def test_a_mixture_is_of_one_task(other):
     for parts in ((load_dataset("quora"), other), (other, load_dataset("quora"))):
-        with pytest.raises(ValueError, match="expected labelled sets of one task"):
+        with pytest.raises(ValueError, match="expected labelled training sets of one task"):
             mix_datasets(*parts)
 
 

@@ -13,7 +13,7 @@ import minbert.train as train
 from minbert.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.heads import MultitaskBert, default_heads
+from minbert.heads import MultitaskBert, default_heads, multitask_loss
 from minbert.optim import warmup_decay
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
@@ -590,3 +590,18 @@ def test_a_machines_labels_are_no_dev_set(tmp_path):
     with pytest.raises(ValueError, match="labels made by people"):
         fit(small_model(), TRAIN, DEV | {"sst": grammar_dataset(DEV["sst"], 5)}, small(), tmp_path / "run")  # noqa: F821
     assert not (tmp_path / "run").exists()
+
+
+def test_loss_weights_are_not_dropped_silently(tmp_path):
+    with pytest.raises(ValueError, match="no loss_weights beside a loss_fn"):
+        run(tmp_path / "run", small(loss_weights={"sst": 5.0}), loss_fn=lambda m, b: multitask_loss(m, b))
+    assert not (tmp_path / "run").exists()
+
+
+def test_surgery_of_one_process_is_refused_in_two(tmp_path, monkeypatch):
+    from minbert.pcgrad import PCGrad
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model = small_model()  # noqa: F821
+    with pytest.raises(ValueError, match=r"PCGrad\(..., accelerator=...\) with several processes"):
+        run(tmp_path / "run", small(), model, backward=PCGrad(model), accelerator=object())
