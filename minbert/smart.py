@@ -207,7 +207,7 @@ def token_input(model: MultitaskBert, part: TaskBatch) -> TokenInput:
 class SmartPenalty:
     """Adversarial smoothness of a task, as a penalty for `regularized_loss`.
 
-    Paper: Jiang et al. (2020), section 3.1. "vectors", "rescale", weight 5: the CS224N report on SMART.
+    Paper: Jiang et al. (2020), section 3.1. "vectors", "rescale", weight 5: Wu and Zhao (CS224N report).
     `skipped` counts batches without penalty, for a gradient that was not finite; `last` is what the search did.
     """
 

@@ -302,7 +302,7 @@ def sampled_smoothness(
 
     R = 1/B sum_i max_d distance(f(x_i + d), f(x_i)),   |d|_p <= radius
     "random": the best of n points that all rows share. "pgd": climb from one random point a row.
-    Paper: Jiang et al. (2020), equation 2; sampled as in the CS224N report on SAIR, section 4.2.
+    Paper: Jiang et al. (2020), equation 2; sampled as in Foley-Cox and Wendt (CS224N report), section 4.2.
     Differs: a pair has a ball around each of its two vectors; dropout is off in both passes.
     Raises ValueError for another search, n < 1, steps < 0, or an ascent in another norm.
     """
@@ -352,7 +352,7 @@ def linear_maximum(
 class SmoothnessPenalty:
     """Sampled smoothness of a task's head, as a penalty for `regularized_loss`.
 
-    Paper: CS224N report on SAIR, section 5: radius 1e-5 and 1e-4, 100 and 1000 points, weight .1 to 10.
+    Paper: Foley-Cox and Wendt (CS224N report), section 5: radius 1e-5 and 1e-4, 100 and 1000 points, weight .1 to 10.
     Differs: the default radius is one that matters. Raises ValueError for settings that mean nothing.
     """
 
