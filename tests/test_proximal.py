@@ -616,3 +616,60 @@ def test_a_broken_teacher_is_named():
     with pytest.raises(ValueError, match="task"):
         part = batch()["sst"]
         penalty(model, "nli", part, clean_pass(model, "sst", part))
+
+
+# ---- two processes
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from accelerate import Accelerator
+from minbert.data import TaskBatch
+from minbert.encoder import BertConfig, BertModel
+from minbert.heads import LinearHead, MultitaskBert, PairLinear
+from minbert.loop import steps
+from minbert.optim import AdamW
+from minbert.proximal import BregmanProximal
+from minbert.sentence import SentenceEncoder
+from minbert.smart import SmartPenalty
+from minbert.smoothness import regularized_loss
+from minbert.tokens import TokenBatch
+
+torch.set_num_threads(1)
+accelerator = Accelerator(cpu=True)
+rank, world = accelerator.process_index, accelerator.num_processes
+torch.manual_seed(0)
+config = BertConfig(vocab_size=40, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+                    max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+heads = {"sst": LinearHead(8, 5, 0.0), "stsb": PairLinear(8, "similarity", 0.0)}
+model = MultitaskBert(SentenceEncoder(BertModel(config), None), heads).train()
+
+def tokens(dice):
+    return TokenBatch(torch.randint(5, 40, (6, 5), generator=dice)[rank::world], torch.ones(6, 5, dtype=torch.int64)[rank::world])
+
+def batch(i):  # six rows for one process, three for each of two
+    g = torch.Generator().manual_seed(i)
+    grades = {"sst": torch.randint(5, (6,), generator=g)[rank::world], "stsb": 5 * torch.rand(6, generator=g)[rank::world]}
+    return {task: TaskBatch(task, tokens(g), None if task == "sst" else tokens(g), y) for task, y in grades.items()}
+
+# no noise: the attack starts from the clean words, away from the labels, the same in one process and in two
+penalties = [SmartPenalty(0.5, noise=0.0, target="labels", epsilon=0.02, p=2), BregmanProximal(2.0, lag=2)]
+loss = regularized_loss(*penalties)
+list(steps(model, [batch(i) for i in range(5)], loss, AdamW(model.parameters(), lr=1e-2), accelerator=accelerator))
+found = [[x.item() for x in values] for values in loss.last.values()]
+torch.save([[p.detach() for p in model.parameters()], found], Path(sys.argv[1]) / f"{rank}.pt")
+accelerator.end_training()
+"""
+
+
+def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
+    """SMART and a teacher beside the loss of two tasks, dropout 0."""
+    in_processes(SCRIPT, tmp_path)
+    (one, whole), (two, first), (other, second) = (torch.load(tmp_path / f) for f in ("one/0.pt", "two/0.pt", "two/1.pt"))
+    for p, q, r in zip(one, two, other, strict=True):
+        assert torch.equal(q, r)
+        assert_close(p, q, rtol=0, atol=1e-5)
+    mean = (torch.tensor(first) + torch.tensor(second)) / 2
+    assert (mean > 0).all()
+    assert_close(mean, torch.tensor(whole), rtol=1e-3, atol=1e-5)
