@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .data import TaskBatch
+from .losses import wide
 from .sentence import check_finite
 from .smoothness import Clean, output_distance, replay
 
@@ -43,8 +44,11 @@ class _Twin:
 
     @torch.no_grad()
     def fingerprint(self):
-        """Give the lengths of all small weights, which change with every step; torch's own counter misses fused optimizers."""
-        return torch.stack(torch._foreach_norm(self.marks))
+        """Give the lengths of all small weights, which change with every step; torch's own counter misses fused optimizers.
+
+        In float32 or wider: a length in bf16 would miss a step. A step that moves none of these weights is not seen.
+        """
+        return torch.stack(torch._foreach_norm([wide(p) for p in self.marks]))
 
     def follow(self):
         """Drop out where the model does."""
@@ -68,6 +72,11 @@ class _Twin:
 TEACHERS = ("step", "epoch", "ema", "once_per_batch")
 
 
+def _compiled(model):
+    """Tell whether a part of the model has been handed to torch.compile."""
+    return any(part._compiled_call_impl is not None for part in model.modules())
+
+
 class BregmanProximal:
     """Hold the model's answers near those of its own past: a penalty for `regularized_loss`.
 
@@ -77,7 +86,9 @@ class BregmanProximal:
     Paper: Jiang et al. (2020), section 3.2, with "ema" as its momentum variant; Foley-Cox and Wendt (CS224N report), section 4.2.
     Differs: that report copies the model at each step; here the copy is made once and renewed in place.
     Memory: the trained weights once more for "epoch" and "ema", `lag` + 1 times for "step". A frozen encoder is not run again.
-    Raises ValueError for settings that mean nothing, or a teacher whose answers are not finite.
+    A step is noticed by the small weights it moves; give all trained weights to the optimizer.
+    Raises ValueError for settings that mean nothing, a teacher whose answers are not finite, or dropout "same" for a
+    compiled model: its teacher is not compiled, and would draw other masks.
     """
 
     def __init__(
@@ -92,8 +103,8 @@ class BregmanProximal:
         dtype: torch.dtype | None = None,  # torch.bfloat16: the teacher's matrix products; None: as the model's
         dropout: str = "off",           # of the teacher; "same": the model's own draws, so that only weights differ
     ):
-        if teacher not in TEACHERS or lag < 0 or not 0 <= weight < math.inf:
-            raise ValueError(f"expected a teacher among {', '.join(TEACHERS)}, a lag and a weight of at least 0, "
+        if teacher not in TEACHERS or not isinstance(lag, int) or lag < 0 or not 0 <= weight < math.inf:
+            raise ValueError(f"expected a teacher among {', '.join(TEACHERS)}, a whole lag and a weight of at least 0, "
                              f"got {teacher!r}, {lag} and {weight}")
         if not (0 <= beta < 1 and 0 <= late_beta < 1) or (teacher == "epoch") != (every is not None) or (every is not None and every < 1):
             raise ValueError(f"expected betas in [0, 1), and every >= 1 for \"epoch\" alone, got {beta}, {late_beta} and {every}")
@@ -116,8 +127,10 @@ class BregmanProximal:
         """
         model = getattr(model, "module", model)
         if self._twin is None or not self._twin.fits(model):
+            if self.dropout == "same" and _compiled(model):
+                raise ValueError("expected a model that is not compiled for dropout 'same', got a compiled one")
             self._twin, self._seen = _Twin(model, self.lag + 1), None
-            self.step = -1 if self._saved is None else self._restore()
+            self.step = self._restore()
         now = self._twin.fingerprint()
         if self._seen is None or not torch.equal(now, self._seen):
             self._seen, self.step = now, self.step + 1
@@ -145,7 +158,7 @@ class BregmanProximal:
             self.begin(model)
         target = self._answers(task, part, clean)
         check_finite(target, "outputs of the teacher")
-        return self.weight * output_distance(self._twin.model.head(task).goal)(clean.outputs, target).mean()
+        return self.weight * output_distance(self._twin.model.head(task))(clean.outputs, target).mean()
 
     @torch.no_grad()
     def _answers(self, task, part, clean):
@@ -167,7 +180,7 @@ class BregmanProximal:
         """Give what a resumed run needs to have the same teacher; take it between two steps."""
         if self._saved is not None:
             return self._saved
-        sets = [] if self._twin is None else [dict(zip(self._twin.names, weights)) for weights in self._twin.sets]
+        sets = [] if self._twin is None else [{n: w.clone() for n, w in zip(self._twin.names, weights)} for weights in self._twin.sets]
         return {"identity": self._identity(), "step": self.step, "sets": sets}
 
     def load_state_dict(
@@ -184,12 +197,11 @@ class BregmanProximal:
 
     @torch.no_grad()
     def _restore(self):
-        """Fill the sets from a saved state, and give its step."""
+        """Fill the sets from a saved state, and give its step; -1, a new start, without one or if other weights are trained now."""
         saved, self._saved = self._saved, None
+        if saved is None or set(saved["sets"][0]) != set(self._twin.names):
+            return -1
         for weights, old in zip(self._twin.sets, saved["sets"], strict=True):
-            if set(old) != set(self._twin.names):
-                raise ValueError(f"expected a saved teacher with the weights that are trained, got {len(old)} and not {len(weights)}: "
-                                 f"{sorted(set(old) ^ set(self._twin.names))[:3]}")
             for name, w in zip(self._twin.names, weights):
                 w.copy_(old[name])
         return saved["step"]

@@ -20,7 +20,7 @@ from .data import TaskBatch
 from .encoder import Packing
 from .heads import MultitaskBert, join_batches
 from .losses import wide
-from .proximal import BregmanProximal
+from .proximal import BregmanProximal, _compiled
 from .smoothness import Clean, _generator_on, output_distance, regularized_loss, replay, sampled_smoothness, symmetric_kl
 
 _all_ = ["symmetric_kl", "sampled_smoothness", "regularized_loss", "BregmanProximal"]  # the chapters before, under one roof
@@ -30,7 +30,7 @@ _all_ = ["symmetric_kl", "sampled_smoothness", "regularized_loss", "BregmanProxi
 class Attack:
     """How to look for the small change that moves the answer most. None: the constant of the source.
 
-    Raises ValueError for an unknown variant, another p, steps < 0, or a size that is not positive.
+    Raises ValueError for an unknown variant, another p, steps not whole or < 0, or a size not positive and finite.
     """
 
     variant: str = "paper"          # "rescale" (public code), "seed" (CS224N report)
@@ -42,16 +42,17 @@ class Attack:
     size: float = 1.0               # "rescale", "seed": norm of a rescaled step, times nearly 1
 
     def __post_init__(self):
-        if self.variant not in ("paper", "rescale", "seed") or self.p not in (2, math.inf) or self.steps < 0:
-            raise ValueError("expected variant 'paper', 'rescale' or 'seed', p of 2 or infinity and steps >= 0, "
+        whole = isinstance(self.steps, int) and self.steps >= 0
+        if self.variant not in ("paper", "rescale", "seed") or self.p not in (2, math.inf) or not whole:
+            raise ValueError("expected variant 'paper', 'rescale' or 'seed', p of 2 or infinity and whole steps >= 0, "
                              f"got {self.variant!r}, {self.p} and {self.steps}")
         paper = self.variant == "paper"
         self._fill("epsilon", 0.01 if paper else 1e-5)
         self._fill("step_size", 100 * self.epsilon if paper else 1e-3)
         self._fill("noise", self.epsilon if paper else 1e-5)
         sizes = (self.epsilon, self.step_size, self.noise, self.size)
-        if not min(sizes) >= 0 or not (self.epsilon > 0 and self.size > 0):
-            raise ValueError(f"expected positive sizes, noise and step size perhaps 0, got {sizes}")
+        if not all(0 <= s < math.inf for s in sizes) or not (self.epsilon > 0 and self.size > 0):
+            raise ValueError(f"expected positive sizes, all finite, noise and step size perhaps 0, got {sizes}")
 
     def _fill(self, name, value):
         if getattr(self, name) is None:
@@ -177,7 +178,12 @@ class TokenInput(NamedTuple):
 
 
 def token_input(model: MultitaskBert, part: TaskBatch) -> TokenInput:
-    """Open a batch between the table of word vectors and the rest of the model, packed or padded."""
+    """Open a batch between the table of word vectors and the rest of the model, packed or padded.
+
+    Raises ValueError for a compiled model: it ignores hooks, so nothing would move and nothing would be charged.
+    """
+    if _compiled(model.encoder):
+        raise ValueError("expected a model that is not compiled, got a compiled one: it would not see changed words")
     batch, embedding = part.first, model.encoder.model.embedding.word_embedding
     if part.second is not None:
         batch = join_batches(part.first, part.second, model.encoder.model.config.pad_token_id)
@@ -201,7 +207,7 @@ def token_input(model: MultitaskBert, part: TaskBatch) -> TokenInput:
 class SmartPenalty:
     """Adversarial smoothness of a task, as a penalty for `regularized_loss`.
 
-    Paper: Jiang et al. (2020), section 3.1. "vectors", "rescale", weight 5: the CS224N report on SMART.
+    Paper: Jiang et al. (2020), section 3.1. "vectors", "rescale", weight 5: Wu and Zhao (CS224N report).
     `skipped` counts batches without penalty, for a gradient that was not finite; `last` is what the search did.
     """
 
@@ -223,6 +229,8 @@ class SmartPenalty:
         if level not in ("tokens", "vectors") or target not in ("clean", "labels"):
             raise ValueError("expected level 'tokens' or 'vectors', target 'clean' or 'labels', "
                              f"got {level!r} and {target!r}")
+        if not 0 <= weight < math.inf or grad not in ("full", "detached"):
+            raise ValueError(f"expected a weight of at least 0 and grad 'full' or 'detached', got {weight} and {grad!r}")
         self.attack = Attack(variant, steps, epsilon, step_size, noise, p, size)
         self.weight, self.level, self.target, self.grad = weight, level, target, grad
         self.generator, self.skipped, self.last = torch.Generator().manual_seed(seed), 0, None
@@ -232,7 +240,7 @@ class SmartPenalty:
         opened = self._tokens if self.level == "tokens" else self._vectors
         embeds, rows, fn, weights = opened(model, task, part, clean)
         head = model.head(task)
-        aim, distance = clean.outputs, output_distance(head.goal, self.grad)
+        aim, distance = clean.outputs, output_distance(head, self.grad)
         if self.target == "labels":
             aim, distance = part.labels.to(embeds.device), head.loss
         generator = _generator_on(self.generator, embeds.device)

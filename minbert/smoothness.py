@@ -48,19 +48,20 @@ def symmetric_kl(
 
 # %% ../nbs/14_smoothness.ipynb #c0882f89
 def output_distance(
-    goal: str,           # a key of `GOALS`: what the outputs mean
+    goal: str | Head,    # a key of `GOALS`: what the outputs mean; or the head itself
     grad: str = "full",  # passed to `symmetric_kl`
 ) -> Callable:           # (p, q), outputs of one shape -> one distance a row
     """Choose the distance between outputs that fits what they mean.
 
     "classes": symmetric KL over the last axis. One logit z of a yes: symmetric KL of [0, z].
-    "similarity": squared difference. Raises ValueError for an unknown goal.
+    "similarity": squared difference, as for a `HingeCosine`, whose yes is a cosine and no logit.
+    Raises ValueError for an unknown goal.
     """
+    goal = "similarity" if isinstance(goal, HingeCosine) else getattr(goal, "goal", goal)
     if goal not in GOALS:
         raise ValueError(f"expected a goal among {', '.join(GOALS)}, got {goal!r}")
-    if goal == "similarity":
-        return _squared_difference
-    return partial(symmetric_kl if goal == "classes" else _yes_or_no, grad=grad)
+    softly = partial(symmetric_kl if goal == "classes" else _yes_or_no, grad=grad)
+    return _squared_difference if goal == "similarity" else softly
 
 
 def _squared_difference(p, q):
@@ -80,7 +81,7 @@ class Clean(NamedTuple):
     vectors: tuple[Tensor, ...]     # (B, D) each, one or two, with graph
     outputs: Tensor                 # (B,) or (B, C) of the head, with graph
     dice: dict[str, Tensor]         # state of torch's global generators before this forward
-    head_dice: dict[str, Tensor] | None = None  # the same between encoder and head
+    head_dice: dict[str, Tensor]    # the same between encoder and head
 
 
 def dice_state(device: torch.device) -> dict[str, Tensor]:  # of the model -> state by device
@@ -129,12 +130,11 @@ class RegularizedLoss:
         batch: dict[str, TaskBatch],  # task -> its batch of this step
     ) -> dict[str, Tensor]:           # task -> () float32 or wider
         """Compute the loss of each task in a step; ValueError as `multitask_loss`, or for a penalty not finite."""
-        owner = getattr(model, "module", model)
+        owner, self.last = getattr(model, "module", model), {}
         for task in self.weights:
             owner.head(task)
-        for penalty in self.penalties:
-            if hasattr(penalty, "begin"):
-                penalty.begin(owner)
+        for penalty in (p for p in self.penalties if hasattr(p, "begin")):
+            penalty.begin(owner)
         return {task: self._task_loss(owner, task, part) for task, part in batch.items()}
 
     def _task_loss(self, model, task, part):
@@ -177,10 +177,10 @@ def ball_points(
 
     x = r y / |y|_p with y_i ~ exp(-|y_i|^p), times U^(1/D) for "volume"
     Paper: Barthe et al. (2005), theorem 1: uniform in the ball, cone measure on its surface.
-    Raises ValueError for p < 1, a radius that is not positive, or another `where`.
+    Raises ValueError for p < 1, a radius that is not positive and finite, or another `where`.
     """
-    if not p >= 1 or not radius > 0 or where not in ("surface", "volume"):
-        raise ValueError(f"expected p >= 1, radius > 0, where 'surface' or 'volume', got {p}, {radius}, {where!r}")
+    if not p >= 1 or not 0 < radius < math.inf or where not in ("surface", "volume"):
+        raise ValueError(f"expected p >= 1, radius > 0 and finite, where 'surface' or 'volume', got {p}, {radius}, {where!r}")
     device = device if generator is None else generator.device
     y = _bell(torch.empty(n, width, dtype=dtype, device=device), p, generator)
     x = radius * y / torch.linalg.vector_norm(y, p, -1, keepdim=True)
@@ -302,14 +302,12 @@ def sampled_smoothness(
 
     R = 1/B sum_i max_d distance(f(x_i + d), f(x_i)),   |d|_p <= radius
     "random": the best of n points that all rows share. "pgd": climb from one random point a row.
-    Paper: Jiang et al. (2020), equation 2; sampled as in the CS224N report on SAIR, section 4.2.
+    Paper: Jiang et al. (2020), equation 2; sampled as in Foley-Cox and Wendt (CS224N report), section 4.2.
     Differs: a pair has a ball around each of its two vectors; dropout is off in both passes.
     Raises ValueError for another search, n < 1, steps < 0, or an ascent in another norm.
     """
-    if not (search == "random" or search == "pgd" and p in (2, math.inf)) or points < 1 or steps < 0:
-        raise ValueError(f"expected search 'random', or 'pgd' with p of 2 or infinity, points >= 1 and steps >= 0, "
-                         f"got {search!r}, p {p}, {points} and {steps}")
-    distance, random = distance or output_distance(head.goal), search == "random"
+    _check_search(search, p, points, steps)
+    distance, random = distance or output_distance(head), search == "random"
     (B, D), fixed = vectors[0].shape, tuple(x.detach() for x in vectors)
     shifts = tuple(ball_points(points if random else B, D, radius, p, where, generator, x.device, x.dtype).to(x)
                    for x in fixed)
@@ -317,6 +315,12 @@ def sampled_smoothness(
         shifts = (_best_of(head, fixed, shifts, distance) if random else
                   _ascend(head, fixed, shifts, distance, radius, p, steps))
         return distance(head(*(x + d for x, d in zip(vectors, shifts))), head(*vectors)).mean()
+
+
+def _check_search(search, p, points, steps):
+    if not (search == "random" or search == "pgd" and p in (2, math.inf)) or points < 1 or steps < 0:
+        raise ValueError(f"expected search 'random', or 'pgd' with p of 2 or infinity, points >= 1 and steps >= 0, "
+                         f"got {search!r}, p {p}, {points} and {steps}")
 
 # %% ../nbs/14_smoothness.ipynb #6d3a74bd
 def linear_maximum(
@@ -329,10 +333,10 @@ def linear_maximum(
 
     One output: |w.d| <= r |w|_q, 1/p + 1/q = 1, for each vector of the pair; exact.
     Classes, p = 2: r^2 times the largest eigenvalue of W^T (diag p - p p^T) W; to second order in r.
-    Raises ValueError for other heads, and for classes in another norm.
+    Raises ValueError for other heads, p < 1, and classes in another norm.
     """
-    if type(head) not in (LinearHead, PairLinear) or head.goal == "classes" and p != 2:
-        raise ValueError(f"expected PairLinear, or LinearHead with p = 2, got {type(head).__name__} and p = {p}")
+    if type(head) not in (LinearHead, PairLinear) or not p >= 1 or head.goal == "classes" and p != 2:
+        raise ValueError(f"expected PairLinear and p >= 1, or LinearHead and p = 2, got {type(head).__name__} and {p}")
     with _evaluating(head), torch.no_grad():
         z, W = wide(head(*vectors)), wide(head.linear.weight)
     if type(head) is PairLinear:
@@ -348,8 +352,8 @@ def linear_maximum(
 class SmoothnessPenalty:
     """Sampled smoothness of a task's head, as a penalty for `regularized_loss`.
 
-    Paper: CS224N report on SAIR, section 5: radius 1e-5 and 1e-4, 100 and 1000 points, weight .1 to 10.
-    Differs: the default radius is one that matters.
+    Paper: Foley-Cox and Wendt (CS224N report), section 5: radius 1e-5 and 1e-4, 100 and 1000 points, weight .1 to 10.
+    Differs: the default radius is one that matters. Raises ValueError for settings that mean nothing.
     """
 
     def __init__(
@@ -363,6 +367,10 @@ class SmoothnessPenalty:
         steps: int = 10,         # of the ascent
         seed: int = 11711,       # course code
     ):
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"expected a weight of at least 0, got {weight}")
+        _check_search(search, p, points, steps)
+        ball_points(0, 1, radius, p, where)  # no point, but its checks
         self.weight, self.radius, self.points, self.p = weight, radius, points, p
         self.where, self.search, self.steps = where, search, steps
         self.generator = torch.Generator().manual_seed(seed)
@@ -387,7 +395,5 @@ class SmoothnessPenalty:
 
 def _generator_on(generator, device):
     """Give a generator on `device`, seeded by a CPU one, whose state alone a checkpoint has to keep."""
-    if device.type == "cpu":
-        return generator
-    seed = torch.randint(2**62, (), generator=generator).item()
-    return torch.Generator(device).manual_seed(seed)
+    seed = lambda: torch.randint(2**62, (), generator=generator).item()
+    return generator if device.type == "cpu" else torch.Generator(device).manual_seed(seed())

@@ -117,14 +117,16 @@ def test_constants_of_the_sources():
     assert Attack("paper", noise=0.0).noise == 0.0 and Attack("rescale", step_size=0.0).step_size == 0.0
 
 
-@pytest.mark.parametrize("kw", [{"variant": "mt-dnn"}, {"p": 1}, {"steps": -1}])
+@pytest.mark.parametrize("kw", [{"variant": "mt-dnn"}, {"p": 1}, {"steps": -1}, {"steps": 1.5},
+                                {"steps": math.nan}, {"p": math.nan}])
 def test_bad_attacks_are_refused(kw):
     with pytest.raises(ValueError, match="expected variant 'paper', 'rescale' or 'seed', p of 2"):
         Attack(**kw)
 
 
 @pytest.mark.parametrize("kw", [{"epsilon": 0.0}, {"epsilon": -1.0}, {"noise": -0.1}, {"step_size": -1.0}, {"size": 0.0},
-                                {"epsilon": math.nan}])
+                                {"epsilon": math.nan}, {"noise": math.nan}, {"step_size": math.nan}, {"size": math.nan},
+                                {"epsilon": INF}, {"noise": INF}, {"step_size": INF}, {"size": INF}])
 def test_bad_sizes_are_refused(kw):
     with pytest.raises(ValueError, match="expected positive sizes"):
         Attack(**kw)
@@ -388,7 +390,7 @@ def by_hand(model, task, part, level, attack, seed, target="clean", grad="full")
     else:
         embeds, rows = torch.cat(clean.vectors), None
         fn = again(lambda x: model.score(task, *x.split(4)))
-    aim, distance = clean.outputs, output_distance(head.goal, grad)
+    aim, distance = clean.outputs, output_distance(head, grad)
     if target == "labels":
         aim, distance = part.labels, lambda p, y: head.loss(p, y)
     return smart_loss(embeds, fn, aim, distance, attack, rows, generator=dice(seed))[0]
@@ -543,6 +545,26 @@ def test_bad_penalties_are_refused(kw):
         SmartPenalty(**kw)
     with pytest.raises(ValueError, match="variant"):
         SmartPenalty(variant="public")
+
+
+@pytest.mark.parametrize("kw", [{"weight": math.nan}, {"weight": -1.0}, {"weight": INF}, {"grad": "half"}])
+def test_bad_weights_and_gradients_are_refused_at_once(kw):
+    with pytest.raises(ValueError, match="weight of at least 0 and grad 'full' or 'detached'"):
+        SmartPenalty(**kw)
+
+
+@pytest.mark.parametrize("part", [lambda m: m.encoder.model, lambda m: m.encoder.model.embedding])
+def test_a_compiled_model_is_refused_on_words_only(part):
+    """Compiled code does not look for hooks: the words would not move, and nothing would be charged."""
+    model, batch = make_model(), make_batch(("sst",))
+    part(model).compile(backend="eager")
+    with pytest.raises(ValueError, match="not compiled, got a compiled one"):
+        token_input(model, batch["sst"])
+    other = make_model()
+    clean = clean_pass(other, "sst", batch["sst"])
+    with pytest.raises(ValueError, match="not compiled"):
+        SmartPenalty()(model, "sst", batch["sst"], clean)
+    assert SmartPenalty(1.0, "vectors")(model, "sst", batch["sst"], clean) > 0  # only the head is run
 
 
 def test_the_names_of_the_chapter():

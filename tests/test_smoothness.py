@@ -138,6 +138,14 @@ def test_distance_fits_the_goal(goal, grad):
     assert_close(torch.autograd.grad(found.sum(), (p, q)), torch.autograd.grad(expected.sum(), (p, q)))
 
 
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_tells_its_distance_and_a_cut_cosine_is_no_logit(name):
+    head = make_head(name)
+    p, q = torch.randn(2, 6, *((3,) if head.goal == "classes" else ()), generator=dice(), dtype=torch.float64)
+    expected = (p - q) ** 2 if "hinge" in name else output_distance(head.goal)(p, q)
+    assert_close(output_distance(head)(p, q), expected)
+
+
 def test_bad_goal_and_shapes_are_refused():
     with pytest.raises(ValueError, match="goal among classes"):
         output_distance("rank")
@@ -219,6 +227,8 @@ def test_a_penalty_counts_times_the_weight_of_the_batch_and_not_of_the_task():
         assert_close(loss_fn.last[task][0], model.heads[task].loss(outputs, part.labels))
         assert not loss_fn.last[task][1].requires_grad
     assert seen == [(True, task, True, True) for task in batch]
+    loss_fn(model, {"quora": batch["quora"]})
+    assert set(loss_fn.last) == {"quora"}  # nothing of an earlier call
     expected = run(model, lambda m, b: {t: plain_t for t, plain_t in zip(b, [sum(
         (multitask_loss(m, b, {"sst": 0.1})[t], 1.5 * m(t, b[t].first, b[t].second).square().mean())) for t in b])}, batch)[1]
     for name in grads:
@@ -312,7 +322,7 @@ def test_points_obey_dtype_and_generator():
     before = torch.get_rng_state()
     ball_points(4, 3, p=1.5, where="volume", generator=dice())
     assert torch.equal(before, torch.get_rng_state())
-    for kw in ({"p": 0.9}, {"radius": 0.0}, {"radius": -1}, {"where": "corner"}, {"p": math.nan}, {"radius": math.nan}):
+    for kw in ({"p": 0.9}, {"radius": 0.0}, {"radius": -1}, {"radius": INF}, {"where": "corner"}, {"p": math.nan}, {"radius": math.nan}):
         with pytest.raises(ValueError, match="expected p >= 1, radius > 0"):
             ball_points(2, 3, **kw)
 
@@ -334,7 +344,7 @@ def test_shortcut_is_the_head_at_every_point(name):
 @pytest.mark.parametrize("limit", [1, 40, 2**18])
 def test_best_point_of_each_row_in_chunks(name, limit):
     head = make_head(name).eval()
-    vectors, distance = make_vectors(head), output_distance(head.goal)
+    vectors, distance = make_vectors(head), output_distance(head)
     shifts = tuple(ball_points(9, D, 0.7, generator=dice(i), dtype=torch.float64) for i in range(len(vectors)))
     found = _best_of(head, vectors, shifts, distance, limit)
     moved = torch.stack([distance(head(*(x + d[j] for x, d in zip(vectors, shifts))), head(*vectors)) for j in range(9)])
@@ -378,7 +388,7 @@ def test_value_and_gradients_are_those_of_the_best_point(name, search):
     draw = dice(7)
     n = 8 if search == "random" else 5
     shifts = [ball_points(n, D, 0.3, generator=draw, dtype=torch.float64) for _ in vectors]
-    distance, clean = output_distance(head.goal), head(*vectors)
+    distance, clean = output_distance(head), head(*vectors)
     if search == "random":
         moved = torch.stack([distance(head(*(x + d[j] for x, d in zip(vectors, shifts))), clean) for j in range(n)])
         shifts = [d[moved.argmax(0)] for d in shifts]
@@ -415,7 +425,7 @@ def test_climbing_never_ends_below_its_start_and_stays_in_the_ball(name, p):
     found = [sampled_smoothness(head, vectors, 0.5, 1, p, search="pgd", steps=k, generator=dice(4)).item() for k in (0, 1, 4, 12)]
     assert found == sorted(found) and found[-1] > found[0]
     calls = []
-    distance = output_distance(head.goal)
+    distance = output_distance(head)
     inner = head.forward
     head.forward = lambda *x: calls.append([torch.linalg.vector_norm(a - b, p, -1).max().item() for a, b in zip(x, vectors)]) or inner(*x)
     sampled_smoothness(head, vectors, 0.5, 1, p, search="pgd", distance=distance)
@@ -480,9 +490,9 @@ def test_exact_maximum_of_classes_to_second_order():
 
 
 def test_exact_maximum_only_where_it_is_known():
-    for name, p in (("cosine", 2), ("concat", 2), ("line and cosine", 2), ("linear", INF)):
+    for name, p in (("cosine", 2), ("concat", 2), ("line and cosine", 2), ("linear", INF), ("pair", 0.5), ("pair", math.nan)):
         head = make_head(name)
-        with pytest.raises(ValueError, match="PairLinear, or LinearHead with p = 2"):
+        with pytest.raises(ValueError, match="PairLinear and p >= 1, or LinearHead and p = 2"):
             linear_maximum(head, make_vectors(head), 0.1, p)
 
 
@@ -513,6 +523,23 @@ def test_penalty_in_training(search, mode):
     _, grads = run(model, loss_fn, batch)
     assert any(name.startswith("encoder.") for name in grads) == (mode == "full")
     assert all(found[1] > 0 for found in loss_fn.last.values())
+
+
+@pytest.mark.parametrize("kw, message", [
+    ({"weight": math.nan}, "weight of at least 0, got nan"), ({"weight": -1.0}, "weight"), ({"weight": INF}, "weight"),
+    ({"radius": math.nan}, "radius > 0"), ({"radius": 0.0}, "radius > 0"), ({"points": 0}, "points >= 1"), ({"steps": -1}, "steps >= 0"),
+    ({"p": 0.5}, "p >= 1"), ({"where": "corner"}, "where"), ({"search": "grid"}, "search"), ({"search": "pgd", "p": 3.0}, "p of 2")])
+def test_bad_penalties_are_refused_at_once(kw, message):
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match=message):
+        SmoothnessPenalty(**kw)
+    SmoothnessPenalty(), SmoothnessPenalty(0.0, p=1.5, where="volume"), SmoothnessPenalty(p=INF)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_clean_pass_must_know_all_its_dice():
+    with pytest.raises(TypeError, match="head_dice"):
+        Clean((torch.zeros(1, 2),), torch.zeros(1), {})
 
 
 def test_penalty_settings_are_passed_on():
