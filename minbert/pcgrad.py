@@ -368,7 +368,7 @@ class GradVac(PCGrad):
         self,
         parameters: nn.Module | Iterable[Tensor],  # the model, or its parameters
         beta: float = 0.01,    # share of the newest cosine in the next target, Wang et al. (2020)
-        update: str = "all",   # or "violations": only targets that were missed move, as in the fork of paper 003
+        update: str = "all",   # or "violations": only targets that were missed move, as in the fork used in the CS224N report
         seed: int = 11711,     # of the orders, the same on every process; course default
         reduction: str = "sum",      # or "mean" over tasks, for shared weights
         accelerator=None,            # accelerate.Accelerator, to share the work among processes
