@@ -66,13 +66,14 @@ def multiple_negatives_loss(
     *,
     score: str | Callable = "cosine",  # as in `score_matrix`: "cosine", "dot", or a head
     symmetric: bool = False,        # also ask each positive for its anchor, and take the mean
-    hard: Tensor | None = None,     # (m, D) float, sentences that are wrong for every anchor
+    hard: Tensor | None = None,     # (m, D) float, sentences that are wrong for every anchor (not checked)
 ) -> Tensor:                        # () float32 or wider, in nats, never negative
     """Ask each anchor to pick out its own positive among all positives.
 
     L = -1/m sum_i [ S_ii - log sum_j exp S_ij ],   S_ij = scale * score(a_i, p_j),   j over i and rows of other groups
     Paper: Henderson et al. (2017), section 4.4.
-    Differs: S is a scaled cosine by default, a dot product there; duplicates are left out.
+    Differs: S is a scaled cosine by default, a dot product there; duplicates are left out. `groups` say nothing of
+    `hard`: that these are wrong, for duplicates of their anchor too, is not checked.
     Raises ValueError for unequal shapes, no rows, numbers that are not finite, groups that are not (m,), or a scale that is
     not positive; warns for m = 1, where the loss and its gradient are 0 without hard negatives.
     """
@@ -210,7 +211,7 @@ def pair_batches(
     columns: Sequence[list[str]],  # 2: sentences and partners that mean the same; 3: with hard negatives
     tokenizer,                     # from `load_tokenizer`
     batch_size: int = 64,          # m, of all processes together
-    epochs: int | None = None,     # None: without end. Paper 004: 2
+    epochs: int | None = None,     # None: without end. Foley-Cox and Wendt (CS224N report): 2
     max_length: int = 64,          # [tokens]; longer sentences are cut
     seed: int = 11711,             # course default
     start: int = 0,                # batches to pass over, after a resume

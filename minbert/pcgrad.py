@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .loop import sum_losses
+from .sentence import NotFinite
 
 # %% ../nbs/16_pcgrad.ipynb #8b4ac0e8
 _FLOOR = 1e-30  # a gradient whose squared length is below this counts as zero
@@ -61,7 +62,7 @@ def project_conflicting(
     Paper: Yu et al. (2020), algorithm 1. Only the (T, T) inner products are needed, see `project_weights`.
     Differs: a g_j shorter than 1e-15 is passed over. The fork used in the CS224N report visits j = i too, and
     equation 5 of that report leaves out the "if".
-    Raises ValueError for another shape, an unknown reduction, or a gradient that is not finite.
+    Raises ValueError for another shape or reduction; NotFinite for a gradient that is not finite, nor its square.
     """
     if grads.ndim != 2 or not len(grads) or not grads.is_floating_point():
         raise ValueError(f"expected (T, P) float gradients, got {tuple(grads.shape)} {grads.dtype}")
@@ -85,10 +86,11 @@ def _gram(pieces):
 
 
 def _check_lengths(gram, tasks):
-    """Raise ValueError naming the first task whose gradient is not finite: NaN < 0 is false, so it would pass."""
+    """Raise NotFinite naming the first task whose gradient is not finite: NaN < 0 is false, so it would pass."""
     for task, square in zip(tasks, gram.diagonal().tolist()):
         if not math.isfinite(square):
-            raise ValueError(f"expected a finite gradient of task {task!r}, got squared length {square}")
+            raise NotFinite(f"expected a finite gradient of task {task!r}, got squared length {square} "
+                            "(float32 holds squares of lengths up to 1.8e19)")
 
 # %% ../nbs/16_pcgrad.ipynb #80b1429e
 class Surgery(NamedTuple):
@@ -115,7 +117,7 @@ class PCGrad:
     is already there (accumulation) is added. One task alone is plain training, bit for bit.
     Paper: Yu et al. (2020). Differs: whether a task uses a weight is asked of autograd, not of the values.
     With many processes each task's gradient is averaged first, and all draw the same orders.
-    `.grad` is a view of the buffer: the next call writes over it.
+    `.grad` is a view of the buffer: the next call writes over it. A resume begins with no `records`.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class PCGrad:
     ) -> None:
         """Leave the combined gradient in `.grad`.
 
-        Raises ValueError naming the first task whose shared gradient is not finite.
+        Raises NotFinite, a ValueError, naming the first task whose shared gradient is not finite, or its square.
         """
         if len(losses) == 1:
             return sum_losses(losses)
@@ -179,11 +181,13 @@ class PCGrad:
             block[0] = weights @ block
 
     def state_dict(self) -> dict:  # a tree of tensors, numbers and strings
-        """Return what the next orders depend on."""
-        return {"generator": self.generator.get_state()}
+        """Return the kind and what the next orders depend on; not `records`, which cover this process alone."""
+        return {"kind": type(self).__name__, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict) -> None:  # from `state_dict`
-        """Go on where `state_dict` stood."""
+        """Go on where `state_dict` stood; raise ValueError for the state of another kind."""
+        if state.get("kind") != type(self).__name__:
+            raise ValueError(f"expected a state of {type(self).__name__}, got one of {state.get('kind')}")
         self.generator.set_state(state["generator"])
 
 # %% ../nbs/16_pcgrad.ipynb #46f534d1
@@ -196,10 +200,7 @@ def _places(params):
 
 
 def _backward_rows(losses, params, rows):
-    """Run one backward a task into its row; return for each parameter the tasks that use it, by number.
-
-    A gradient moves to its row at once: it is still in the cache, and its memory is free again.
-    """
+    """Run one backward a task, each gradient into its row at once; return for each parameter the tasks that use it."""
     places, used, task = dict(zip(params, _places(params))), {p: set() for p in params}, 0
 
     def move(p):
@@ -226,10 +227,7 @@ def _backward_rows(losses, params, rows):
 
 
 def _share_graph(losses):
-    """Tell whether a node is reached from two losses: only then must a backward leave the graph standing.
-
-    A graph kept for nothing would hold its activations until the next forward is through.
-    """
+    """Tell whether a node is reached from two losses; a graph kept for nothing would hold on to its activations."""
     seen = set()
     for loss in losses:
         mine, todo = set(), [loss.grad_fn]
@@ -370,7 +368,7 @@ class GradVac(PCGrad):
         self,
         parameters: nn.Module | Iterable[Tensor],  # the model, or its parameters
         beta: float = 0.01,    # share of the newest cosine in the next target, Wang et al. (2020)
-        update: str = "all",   # or "violations": only targets that were missed move, as in the fork of paper 003
+        update: str = "all",   # or "violations": only targets that were missed move, as in the fork used in the CS224N report
         seed: int = 11711,     # of the orders, the same on every process; course default
         reduction: str = "sum",      # or "mean" over tasks, for shared weights
         accelerator=None,            # accelerate.Accelerator, to share the work among processes

@@ -27,7 +27,7 @@ from minbert.pcgrad import (
     project_weights,
     vaccine_weights,
 )
-from minbert.sentence import SentenceEncoder
+from minbert.sentence import NotFinite, SentenceEncoder
 from minbert.tokens import load_tokenizer
 
 TASKS = ("sst", "quora", "stsb")
@@ -139,8 +139,43 @@ def test_a_gradient_below_the_floor_counts_as_zero():
 def test_a_gradient_that_is_not_finite_is_named(value):
     grads = torch.ones(3, 4)
     grads[1, 2] = value
-    with pytest.raises(ValueError, match="finite gradient of task 1"):
+    with pytest.raises(NotFinite, match="finite gradient of task 1"):
         project_conflicting(grads)
+
+
+def test_a_gradient_whose_square_overflows_says_so():
+    grads = torch.eye(2)
+    grads[1] *= 1e20
+    with pytest.raises(NotFinite, match="task 1, got squared length inf .float32 holds squares of lengths up to 1.8e19"):
+        project_conflicting(grads)
+    assert project_conflicting(grads.double()).tolist() == [1, torch.tensor(1e20).item()]
+    assert project_conflicting(grads / 100).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", [PCGrad, GradVac])
+@pytest.mark.parametrize("slope", [math.nan, math.inf])
+def test_the_loop_hands_on_which_gradient_is_not_finite(kind, slope):
+    """The loss is finite, its gradient is not: `steps` promises NotFinite, and the weights stay."""
+
+    class Bend(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * slope
+
+    model = Three()
+    before = copy.deepcopy(model.state_dict())
+
+    def losses(model, data):
+        found = model.losses(*data)
+        return found | {"b": Bend.apply(found["b"])}
+
+    with pytest.raises(NotFinite, match="step 0: expected a finite gradient of task 'b'"):
+        list(steps(model, [batch()], losses, AdamW(model.parameters(), lr=1e-2), kind(model)))
+    assert all(torch.equal(before[name], w) for name, w in model.state_dict().items())
 
 
 def test_bad_input():
@@ -641,6 +676,15 @@ def test_a_resume_goes_on_exactly(kind):
         again(model.losses(*batch(seed)))
         assert_same(grads_of(model), expected, rtol=0, atol=0)
     assert kind is PCGrad or backward.targets == again.targets != {}
+
+
+@pytest.mark.parametrize("kind, other", [(PCGrad, GradVac), (GradVac, PCGrad)])
+def test_the_state_of_the_other_surgery_is_refused(kind, other):
+    backward, state = kind([nn.Parameter(torch.ones(2))]), other([nn.Parameter(torch.ones(2))], seed=1).state_dict()
+    before = backward.generator.get_state()
+    with pytest.raises(ValueError, match=f"expected a state of {kind.__name__}, got one of {other.__name__}"):
+        backward.load_state_dict(state)
+    assert torch.equal(backward.generator.get_state(), before)
 
 
 @pytest.mark.parametrize("update", ["all", "violations"])
