@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['GRIDS', 'set_dropout', 'grid', 'read_sweep', 'sweep', 'sweep_curve']
 
-# %% ../nbs/10a_sweep.ipynb #d7710b6c
+# %% ../nbs/10a_sweep.ipynb #3c90312d
 import csv
 import io
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,11 +27,11 @@ from .heads import MultitaskBert
 from .sentence import NotFinite
 from .train import TrainConfig, fit
 
-# %% ../nbs/10a_sweep.ipynb #94384e9a
-GRIDS = {  # what the CS224N reports swept; they print no values for weight decay, those are ours
-    "lr": (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),          # third report, section 5.3.1
-    "weight_decay": (0.0, 0.001, 0.01, 0.1, 1.0),
-    "dropout": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),  # before the heads; steps of .1 in the second report
+# %% ../nbs/10a_sweep.ipynb #a3cb9e84
+GRIDS = {  # where no source is given, the values are ours
+    "lr": (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),          # Foley-Cox and Wendt (CS224N report), section 5.3.1
+    "weight_decay": (0.0, 0.001, 0.01, 0.1, 1.0),        # they swept it, section 5.3.2, and print no values
+    "dropout": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),  # before the heads; steps of Dao, Mehta and Tian, section 4.3
     "encoder_dropout": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
 }
 
@@ -94,7 +95,7 @@ def _write_sweep(file, rows):
     writer.writerows(rows)
     replace_file(file, lambda part: part.write_text(stream.getvalue(), encoding="utf8"))
 
-# %% ../nbs/10a_sweep.ipynb #bb053e71
+# %% ../nbs/10a_sweep.ipynb #c73b2b0f
 def _check_same(folder, common):
     """Write what all runs share, or compare it with what is there."""
     file, mine = Path(folder) / "sweep.json", json.loads(json.dumps(common))
@@ -117,7 +118,19 @@ def _configure(config, setting, seed):
     kept = {name: value for name, value in setting.items() if name in known}
     return replace(config, seed=seed, **kept), (setting.get("dropout"), setting.get("encoder_dropout"))
 
-# %% ../nbs/10a_sweep.ipynb #9ec13d18
+
+def _check_settings(settings, seeds, config):
+    """Find what would fail after hours: a name, a value that is no number, settings of different names."""
+    for setting in settings:
+        odd = {name: v for name, v in setting.items() if isinstance(v, bool) or not isinstance(v, (int, float))}
+        if odd or set(setting) != set(settings[0]):
+            raise ValueError(f"expected numbers, and the same names in each setting, got {setting} beside {settings[0]}")
+        _configure(config, setting, seeds[0])
+    if not settings or os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError(f"expected at least one setting, and one process, got {len(settings)} settings "
+                         f"and {os.environ.get('WORLD_SIZE', '1')} processes")
+
+# %% ../nbs/10a_sweep.ipynb #669cba05
 def sweep(
     build: Callable[[], MultitaskBert],  # makes a fresh model; the seed is set before
     train_sets: dict[str, Dataset],
@@ -127,36 +140,35 @@ def sweep(
     seeds: Sequence[int] = (11711,),     # each setting once a seed
     folder: str | Path = "sweep",        # where sweep.csv lives; rows that are there are not run again
     progress: bool = False,              # draw a bar for each run
+    about: dict | None = None,           # what else makes two sweeps different: the model, the data
 ) -> Iterator[dict]:                     # the row of each run, those found in the file too, in order
     """Train once for each setting and seed, and write one row a run; a run that was cut off goes on.
 
-    The scores are those of the best model on dev, as `fit` chooses it. Models are not kept.
-    Raises ValueError for an unknown setting, or a folder that holds another sweep.
+    The scores are those of the best model on dev, as `fit` chooses it; "trained" counts steps, "seconds" those since the last
+    restart. Models are not kept. Raises ValueError for a bad setting, a folder that holds another sweep, or several processes.
     """
-    folder, config = Path(folder), config or TrainConfig()
-    plan = [(setting, seed) for setting in settings for seed in seeds]
-    for setting, seed in plan:
-        _configure(config, setting, seed)  # all names are checked before hours are spent
-    names = sorted({name for setting in settings for name in setting})
-    rows = {f"{kind} rows": {task: len(d) for task, d in sets.items()} for kind, sets in (("train", train_sets), ("dev", dev_sets))}
-    _check_same(folder, {"settings": names, **rows, **{k: v for k, v in asdict(config).items() if k not in (*names, "seed")}})
-    rows = read_sweep(folder / "sweep.csv")
-    for setting, seed in plan:
+    folder, config, settings = Path(folder), config or TrainConfig(), list(settings)
+    _check_settings(settings, seeds, config)
+    names = sorted(settings[0])
+    common = {f"{kind} rows": {task: len(d) for task, d in sets.items()} for kind, sets in (("train", train_sets), ("dev", dev_sets))}
+    _check_same(folder, {**(about or {}), "settings": names, **common, **{k: v for k, v in asdict(config).items() if k not in (*names, "seed")}})
+    for setting, seed in product(settings, seeds):
         key = {**setting, "seed": seed}
-        row = next((row for row in rows if all(row[name] == float(value) for name, value in key.items())), None)
+        place = folder / "runs" / "-".join(f"{name}={value}" for name, value in key.items())
+        find = lambda rows: next((row for row in rows if all(row[name] == value for name, value in key.items())), None)
+        row = find(read_sweep(folder / "sweep.csv"))
         if row is None:
-            row = {**key, **_run_one(build, train_sets, dev_sets, config, setting, seed, folder, progress)}
-            rows.append(row)
-            _write_sweep(folder / "sweep.csv", rows)
+            row = {**key, **_run_one(build, train_sets, dev_sets, config, setting, seed, place, progress)}
+            _write_sweep(folder / "sweep.csv", [*read_sweep(folder / "sweep.csv"), row])  # read again: another may have written
+        shutil.rmtree(place, ignore_errors=True)
         yield row
 
-# %% ../nbs/10a_sweep.ipynb #ddb18397
-def _run_one(build, train_sets, dev_sets, config, setting, seed, folder, progress):
+# %% ../nbs/10a_sweep.ipynb #bb3a51d5
+def _run_one(build, train_sets, dev_sets, config, setting, seed, place, progress):
     """Train one model, and give its scores; NaN and a note if it diverged."""
     import torch
 
     config, dropouts = _configure(config, setting, seed)
-    place = folder / "runs" / "-".join(f"{name}={value}" for name, value in {**setting, "seed": seed}.items())
     torch.manual_seed(seed)
     model, start = build(), time.perf_counter()
     set_dropout(model, *dropouts)
@@ -165,12 +177,11 @@ def _run_one(build, train_sets, dev_sets, config, setting, seed, folder, progres
         log = result.log
         best = next(line for line in log if "dev" in line and line["step"] == result.best_step)
     except NotFinite as error:
-        log, note, best = [], str(error), {"dev": dict.fromkeys(config.tasks, math.nan), "mean": math.nan}
-    shutil.rmtree(place, ignore_errors=True)
-    steps = sum("loss" in line for line in log)
-    return {**best["dev"], "mean": best["mean"], "steps": steps, "seconds": round(time.perf_counter() - start, 1), "note": note}
+        log, note, best = [], str(error), {"dev": dict.fromkeys(dev_sets, math.nan), "mean": math.nan}
+    trained = sum("loss" in line for line in log)
+    return {**best["dev"], "mean": best["mean"], "trained": trained, "seconds": round(time.perf_counter() - start, 1), "note": note}
 
-# %% ../nbs/10a_sweep.ipynb #677a9085
+# %% ../nbs/10a_sweep.ipynb #45a14f9c
 def sweep_curve(
     rows: Sequence[dict],      # of `sweep` or `read_sweep`
     name: str,                 # the setting on the horizontal axis
@@ -189,10 +200,11 @@ def sweep_curve(
         raise ValueError(f"expected rows with {[name, *tasks]}, got {list(rows[0]) if rows else 'none'}")
     values = sorted({row[name] for row in rows})
     scores = {task: [[row[task] for row in rows if row[name] == value] for value in values] for task in tasks}
+    drawn = len(ax.get_lines()) if ax is not None else 0
     ax = curves({task: (values, [np.mean(s) for s in columns]) for task, columns in scores.items()}, name, "score on dev", ax=ax)
-    for line, columns in zip(ax.get_lines(), scores.values()):
+    for line, columns in zip(ax.get_lines()[drawn:], scores.values()):
         line.set_marker("o")
-        ax.fill_between(values, [min(s) for s in columns], [max(s) for s in columns], color=line.get_color(), alpha=0.15, linewidth=0)
+        ax.fill_between(values, [np.min(s) for s in columns], [np.max(s) for s in columns], color=line.get_color(), alpha=0.15, linewidth=0)
     if values[0] > 0 and values[-1] / values[0] >= 50:
         ax.set_xscale("log")
     return ax
