@@ -46,7 +46,7 @@ def symmetric_kl(
         difference = difference.detach()
     return (difference * (log_p - log_q)).sum(-1)
 
-# %% ../nbs/14_smoothness.ipynb #c0882f89
+# %% ../nbs/14_smoothness.ipynb #ea1a6a5a
 def output_distance(
     goal: str | Head,    # a key of `GOALS`: what the outputs mean; or the head itself
     grad: str = "full",  # passed to `symmetric_kl`
@@ -74,7 +74,7 @@ def _yes_or_no(p, q, grad):
     two = lambda z: torch.stack([torch.zeros_like(z), z], -1)  # (...) -> (..., 2)
     return symmetric_kl(two(p), two(q), grad)
 
-# %% ../nbs/14_smoothness.ipynb #dc067c47
+# %% ../nbs/14_smoothness.ipynb #e34a2f71
 class Clean(NamedTuple):
     """What the plain forward of one task found; computed once, shared by all penalties."""
 
@@ -107,7 +107,7 @@ def clean_pass(model: MultitaskBert, task: str, part: TaskBatch) -> Clean:  # la
     between = dice_state(model.encoder.device)
     return Clean(vectors, model.score(task, *vectors), dice, between)
 
-# %% ../nbs/14_smoothness.ipynb #cf1f702b
+# %% ../nbs/14_smoothness.ipynb #e8e1a09b
 class RegularizedLoss:
     """Add penalties to the losses of `multitask_loss`: a `loss_fn` for `loop.steps`.
 
@@ -162,7 +162,7 @@ class RegularizedLoss:
 
 regularized_loss = RegularizedLoss  # reads like multitask_loss where it is used
 
-# %% ../nbs/14_smoothness.ipynb #3de92b13
+# %% ../nbs/14_smoothness.ipynb #c18b8c3f
 def ball_points(
     n: int,                       # how many points
     width: int,                   # D
@@ -285,7 +285,7 @@ def _ascend(head, vectors, shifts, distance, radius, p, steps):
         shifts = tuple(into_ball(d + 4 * radius * steepest(g, p), radius, p) for d, g in zip(shifts, slopes))
     return best
 
-# %% ../nbs/14_smoothness.ipynb #477fd243
+# %% ../nbs/14_smoothness.ipynb #36a67340
 def sampled_smoothness(
     head: Head,
     vectors: tuple[Tensor, ...],  # (B, D) each, one or two, in the head's precision, with graph
@@ -322,7 +322,7 @@ def _check_search(search, p, points, steps):
         raise ValueError(f"expected search 'random', or 'pgd' with p of 2 or infinity, points >= 1 and steps >= 0, "
                          f"got {search!r}, p {p}, {points} and {steps}")
 
-# %% ../nbs/14_smoothness.ipynb #6d3a74bd
+# %% ../nbs/14_smoothness.ipynb #6875eda9
 def linear_maximum(
     head: LinearHead | PairLinear,
     vectors: tuple[Tensor, ...],  # (B, D) each, one or two
@@ -348,7 +348,7 @@ def linear_maximum(
     A = torch.diag_embed(root) - root.square()[:, :, None] * root[:, None]
     return radius ** 2 * torch.linalg.eigvalsh(A.mT @ (W @ W.T) @ A)[:, -1]
 
-# %% ../nbs/14_smoothness.ipynb #f8388aa4
+# %% ../nbs/14_smoothness.ipynb #82f7c78c
 class SmoothnessPenalty:
     """Sampled smoothness of a task's head, as a penalty for `regularized_loss`.
 
