@@ -57,7 +57,7 @@ def _head_scores(head, a, b, rows):
     run = partial(checkpoint, block, use_reentrant=False) if len(parts) > 1 and torch.is_grad_enabled() else block
     return torch.cat([run(part) for part in parts])
 
-# %% ../nbs/15_negatives.ipynb #ab2310c8
+# %% ../nbs/15_negatives.ipynb #dfc1f669
 def multiple_negatives_loss(
     anchors: Tensor,                # (m, D) float
     positives: Tensor,              # (m, D) float, row i means the same as row i of `anchors`
@@ -206,7 +206,7 @@ def _by_group(groups, generator):
     start = (size.cumsum(0) - size).repeat_interleave(size)             # where the group of each row begins
     return order, torch.arange(len(order)) - start
 
-# %% ../nbs/15_negatives.ipynb #20e1f4ff
+# %% ../nbs/15_negatives.ipynb #fc4e4adc
 def pair_batches(
     columns: Sequence[list[str]],  # 2: sentences and partners that mean the same; 3: with hard negatives
     tokenizer,                     # from `load_tokenizer`

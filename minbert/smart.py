@@ -6,7 +6,7 @@
 __all__ = ['Attack', 'SmartStats', 'frozen', 'smart_loss', 'TokenInput', 'token_input', 'SmartPenalty', 'symmetric_kl',
            'sampled_smoothness', 'regularized_loss', 'BregmanProximal']
 
-# %% ../nbs/14b_smart.ipynb #96b976b1
+# %% ../nbs/14b_smart.ipynb #1fa7db68
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from .smoothness import Clean, _generator_on, output_distance, regularized_loss,
 
 _all_ = ["symmetric_kl", "sampled_smoothness", "regularized_loss", "BregmanProximal"]  # the chapters before, under one roof
 
-# %% ../nbs/14b_smart.ipynb #e0978995
+# %% ../nbs/14b_smart.ipynb #b8b08deb
 @dataclass(frozen=True)
 class Attack:
     """How to look for the small change that moves the answer most. None: the constant of the source.
@@ -168,7 +168,7 @@ def _slope(f, delta):
         delta = delta.detach().requires_grad_()
         return torch.autograd.grad(f(delta), delta)[0]
 
-# %% ../nbs/14b_smart.ipynb #e7ae63b7
+# %% ../nbs/14b_smart.ipynb #50f3751a
 class TokenInput(NamedTuple):
     """The word vectors of a batch, and the way from them to sentence vectors."""
 
@@ -203,7 +203,7 @@ def token_input(model: MultitaskBert, part: TaskBatch) -> TokenInput:
 
     return TokenInput(embedding(packing.pack(batch.input_ids)), packing.cells // batch.input_ids.shape[1], encode)
 
-# %% ../nbs/14b_smart.ipynb #34d62c3d
+# %% ../nbs/14b_smart.ipynb #95e1b343
 class SmartPenalty:
     """Adversarial smoothness of a task, as a penalty for `regularized_loss`.
 
