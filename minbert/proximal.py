@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TEACHERS', 'BregmanProximal']
 
-# %% ../nbs/14a_proximal.ipynb #166de008
+# %% ../nbs/14a_proximal.ipynb #b2eb1211
 import copy
 import math
 from contextlib import nullcontext
@@ -18,7 +18,7 @@ from .losses import wide
 from .sentence import check_finite
 from .smoothness import Clean, output_distance, replay
 
-# %% ../nbs/14a_proximal.ipynb #4fda1715
+# %% ../nbs/14a_proximal.ipynb #adfc13d4
 class _Twin:
     """A frozen copy of a model in eval mode, made once, which can wear one of several sets of weights.
 
@@ -68,7 +68,7 @@ class _Twin:
         else:
             torch._foreach_lerp_(self.sets[number], self.learned, share)
 
-# %% ../nbs/14a_proximal.ipynb #02556cea
+# %% ../nbs/14a_proximal.ipynb #85373b0c
 TEACHERS = ("step", "epoch", "ema", "once_per_batch")
 
 
