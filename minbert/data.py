@@ -41,8 +41,8 @@ class Dataset:
     scale: tuple[float, float] | None = None    # lowest and highest score
     sentences3: list[str] | None = None  # N hard negatives, in triplets
     subsets: list[str] | None = None     # N names of subsets, in STS12 to STS16
-    sources: list[str | None] | None = None     # N makers of the labels; None: people. Others are for training only
     skipped: list[tuple[str, str]] = field(default_factory=list)  # ("file:line", reason) of rows left out
+    sources: list[str | None] | None = None     # N makers of the labels; None: people. Others are for training only
 
     def __post_init__(self):
         if self.kind not in KINDS:
