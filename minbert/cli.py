@@ -178,21 +178,21 @@ def report(
     (folder / "dev.md").write_text(table + "\n", encoding="utf8")
     return table
 
-# %% ../nbs/21_cli.ipynb #e52975eb
+# %% ../nbs/21_cli.ipynb #79e5389e
 def extensions(
     model,                   # MultitaskBert
     surgery: str | None,     # pcgrad, gradvac, or None
     penalties: list[str],    # smart, proximal
     seed: int,
 ) -> dict:                   # arguments of minbert.train.fit
-    """Build what part III adds to a run, with the defaults of its chapters."""
+    """Build what part III adds to a run, with the settings of chapter 17a."""
     from accelerate import Accelerator
 
     from minbert.pcgrad import GradVac, PCGrad
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
 
     kinds = {"pcgrad": PCGrad, "gradvac": GradVac}
-    known = {"smart": lambda: SmartPenalty(seed=seed), "proximal": lambda: BregmanProximal(teacher="ema")}
+    known = {"smart": lambda: SmartPenalty(epsilon=0.002, seed=seed), "proximal": lambda: BregmanProximal(teacher="ema")}
     if surgery not in (None, *kinds) or not set(penalties) <= set(known):
         raise ValueError(f"expected surgery {' or '.join(kinds)} and penalties among {', '.join(known)}, got {surgery} and {list(penalties)}")
     accelerator = Accelerator()

@@ -420,7 +420,7 @@ def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
     typed = f"sweep batch_size --values 4 8 --seeds 1 2 --tasks sst --steps 2 --dev-rows 20 --out {tmp_path / 's'}"
     out, _ = run(capsys, typed)
     lines = (tmp_path / "s" / "sweep.csv").read_text().splitlines()
-    assert lines[0] == "batch_size,seed,sst,mean,steps,seconds,note" and [line.split(",")[:2] for line in lines[1:]] == [
+    assert lines[0] == "batch_size,seed,sst,mean,trained,seconds,note" and [line.split(",")[:2] for line in lines[1:]] == [
         ["4", "1"], ["4", "2"], ["8", "1"], ["8", "2"]]
     assert out.count("batch_size") == 4 and (tmp_path / "s" / "curve.png").stat().st_size > 1000
     (tmp_path / "s" / "sweep.csv").write_text("\n".join(lines[:4]) + "\n")
