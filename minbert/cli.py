@@ -185,7 +185,7 @@ def extensions(
     penalties: list[str],    # smart, proximal
     seed: int,
 ) -> dict:                   # arguments of minbert.train.fit
-    """Build what part III adds to a run, with the settings of chapter 17a."""
+    """Build what part III adds to a run: smoothness as in chapter 17a, the rest with its defaults."""
     from accelerate import Accelerator
 
     from minbert.pcgrad import GradVac, PCGrad
@@ -219,7 +219,7 @@ def train(
     eval_every: Annotated[int | None, typer.Option(help="Steps; without it, after each epoch.")] = None,
     save_every: Annotated[int | None, typer.Option(help="Steps; without it, at each evaluation.")] = None,
     surgery: Annotated[str | None, typer.Option(help="pcgrad or gradvac: what to do where tasks conflict, in joint steps.")] = None,
-    penalties: Annotated[list[str], typer.Option("--penalties", help="smart, proximal; for their settings see chapters 14a and 14b.")] = (),
+    penalties: Annotated[list[str], typer.Option("--penalties", help="smart, proximal; for what they do see chapters 14b and 14a.")] = (),
     bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
     compile: Annotated[bool, typer.Option("--compile", help="torch.compile the encoder; GPU only.")] = False,
     seed: Annotated[int, typer.Option(help="The course's default.")] = 11711,

@@ -216,7 +216,7 @@ def _compile(model, device):
     model.encoder.model.compile(dynamic=True)
 
 
-def _check_parts(config, accelerator, parts):
+def _check_parts(config, parts):
     """Refuse what would be left out silently: loss weights, and surgery that knows one process only."""
     if config.loss_weights and parts["loss_fn"] is not None:
         raise ValueError(f"expected no loss_weights beside a loss_fn of your own, got {config.loss_weights}")
@@ -242,7 +242,7 @@ class _Run:
                     raise ValueError(f"expected a {kind} set for {missing}, got {sorted(sets)}")
         for dev in dev_sets.values():
             gold_labels(dev)
-        _check_parts(config, accelerator, parts)
+        _check_parts(config, parts)
         self.model, self.config, self.folder = model, config, folder
         self.sources, self.dev_sets = sources, dev_sets
         self.parts = {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
