@@ -6,7 +6,7 @@
 __all__ = ['LARGEST', 'Notebook', 'plain_python', 'read_cells', 'read_notebook', 'Answer', 'answer', 'around', 'single',
            'integrated']
 
-# %% ../nbs/19s_extraction.ipynb #349bc2ce
+# %% ../nbs/19s_extraction.ipynb #73d2781e
 import ast
 import json
 import re
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .exercises import EXERCISES, Exercise
-from .programs import Piece, find, is_stub, module_text, needed, pieces, replace, source_of, stub
+from .programs import Piece, find, is_stub, module_text, needed, parse, pieces, replace, source_of, stub
 
-# %% ../nbs/19s_extraction.ipynb #108162da
+# %% ../nbs/19s_extraction.ipynb #faff9565
 LARGEST = 20 * 2**20   # bytes; the largest chapter with all its pictures has under 1
 
 
@@ -49,7 +49,7 @@ def read_cells(
     fine, broken = [], []
     for source in map(plain_python, sources):
         try:
-            ast.parse(source)
+            parse(source)
             fine.append(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             broken.append((source, f"{type(error).__name__}: {error}"))
@@ -71,7 +71,7 @@ def read_notebook(
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file.name}: expected a notebook, got something else: {type(error).__name__}: {error}"[:300]) from error
 
-# %% ../nbs/19s_extraction.ipynb #1237808e
+# %% ../nbs/19s_extraction.ipynb #54b9a327
 class Answer(NamedTuple):
     """What a notebook says to one exercise."""
 
@@ -87,7 +87,7 @@ def answer(
 ) -> Answer:
     """Find the last definition of a target that is not a stub."""
     head, _, method = target.partition(".")
-    found = [cell for cell in notebook.cells if find(ast.parse(cell), target)]
+    found = [cell for cell in notebook.cells if find(parse(cell), target)]
     written = [cell for cell in found if not is_stub(source_of(cell, target))]
     if not found:
         for source, error in notebook.broken:
@@ -98,12 +98,12 @@ def answer(
     holder = source_of(cell, head) if method else ""
     return Answer("written" if written else "stub", source_of(cell, target), holder, "" if written else "not written yet")
 
-# %% ../nbs/19s_extraction.ipynb #24afa683
+# %% ../nbs/19s_extraction.ipynb #a797ef25
 def _insert(text: str, name: str, extra: list[str]) -> str:
     """Put lines before a definition, or at the end of the imports if it is not there."""
     if not extra:
         return text
-    tree = ast.parse(text)
+    tree = parse(text)
     node = find(tree, name)
     line = min([node.lineno, *(d.lineno for d in node.decorator_list)]) if node else len(text.split("\n"))
     lines = text.split("\n")
@@ -112,13 +112,13 @@ def _insert(text: str, name: str, extra: list[str]) -> str:
 
 def _complete(holder: str, model: str, methods: dict[str, str]) -> str:
     """Give a learner's class the methods listed, and those of the model class that it lacks."""
-    name = ast.parse(holder).body[0].name
-    for node in find(ast.parse(model), name).body:
+    name = parse(holder).body[0].name
+    for node in find(parse(model), name).body:
         title = getattr(node, "name", None)
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and title not in methods and not find(ast.parse(holder), f"{name}.{title}"):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and title not in methods and not find(parse(holder), f"{name}.{title}"):
             methods = methods | {title: source_of(model, f"{name}.{title}")}
     for title, definition in methods.items():
-        if find(ast.parse(holder), f"{name}.{title}"):
+        if find(parse(holder), f"{name}.{title}"):
             holder = replace(holder, f"{name}.{title}", definition)
         else:
             holder = holder.rstrip("\n") + "\n\n" + "\n".join("    " + line if line else line for line in definition.rstrip("\n").split("\n")) + "\n"
@@ -147,16 +147,16 @@ def around(
         if target.partition(".")[0] not in new:
             text = replace(text, target, definition)
     extra, given = [], {p.text for p in pieces(base)}
-    empty = {n for p in known for n in p.names if isinstance(node := find(ast.parse(p.text), n), ast.FunctionDef) and is_stub(p.text)}
+    empty = {n for p in known for n in p.names if isinstance(node := find(parse(p.text), n), ast.FunctionDef) and is_stub(p.text)}
     for piece in needed({u for d in new.values() for p in pieces(d) for u in p.uses}, known, without=heads | empty):
         name = min(piece.names)
         if piece.text in given:
             continue
-        if len(piece.names) == 1 and find(ast.parse(piece.text), name) and find(ast.parse(text), name):
+        if len(piece.names) == 1 and find(parse(piece.text), name) and find(parse(text), name):
             text = replace(text, name, piece.text)
         else:
             extra.append(piece.text)
-    first = min((h for h in new), key=lambda h: find(ast.parse(text), h).lineno)
+    first = min((h for h in new), key=lambda h: find(parse(text), h).lineno)
     for head, definition in new.items():
         text = replace(text, head, definition)
     return _insert(text, first, extra)
