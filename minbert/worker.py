@@ -114,7 +114,7 @@ def guard(
 
     sys.addaudithook(hook)
 
-# %% ../nbs/19t_worker.ipynb #72098161
+# %% ../nbs/19t_worker.ipynb #78e1ab59
 def _outcome(trial, implementation, case, seed):
     """Like `attempt`, but nothing gets out: sys.exit is a result too."""
     from minbert.trials import Outcome, attempt
@@ -164,7 +164,8 @@ def _become_small(job: dict) -> None:
         if hasattr(signal, name):
             delattr(signal, name)
     guard([sys.prefix, sys.base_prefix, "/usr/lib", "/usr/share", "/usr/local/lib", "/lib", "/proc/self", "/proc/cpuinfo", "/sys/devices/system/cpu",
-           *[p for p in sys.path if "site-packages" in p or "dist-packages" in p], job["package"]], [job["folder"]], job["hidden"])
+           *[p for p in sys.path if "site-packages" in p or "dist-packages" in p], job["package"],
+           *[os.path.dirname(task["inputs"]) for task in job["tasks"]]], [job["folder"]], job["hidden"])
 
 
 def _child(job: dict) -> None:
@@ -176,8 +177,9 @@ def _child(job: dict) -> None:
         for task in job["tasks"]:
             run_task(task)
         code = 0
-    except BaseException:
+    except BaseException as error:
         code = 1
+        Path(job["folder"], "trouble.txt").write_text(f"{type(error).__name__}: {error}"[:500], encoding="utf-8")
     os._exit(code)
 
 
