@@ -98,7 +98,7 @@ def answer(
     holder = source_of(cell, head) if method else ""
     return Answer("written" if written else "stub", source_of(cell, target), holder, "" if written else "not written yet")
 
-# %% ../nbs/19s_extraction.ipynb #a797ef25
+# %% ../nbs/19s_extraction.ipynb #c82a95d4
 def _insert(text: str, name: str, extra: list[str]) -> str:
     """Put lines before a definition, or at the end of the imports if it is not there."""
     if not extra:
@@ -176,12 +176,13 @@ def single(
 def integrated(
     notebook: Notebook,
     module: str,
+    without: Iterable[str] = (),   # targets to leave out, such as one that never ends
 ) -> str:   # source of the module
     """Put all answers of a chapter together; what is not written is a stub."""
     base = module_text(module)
     tasks = [e for e in EXERCISES.values() if e.module == module]
     found = {e.target: answer(notebook, e.target) for e in tasks}
-    own = {t: a for t, a in found.items() if a.status == "written"}
+    own = {t: a for t, a in found.items() if a.status == "written" and t not in without}
     stubs = {e.target: stub(source_of(base, e.target), f"exercise {e.name}") for e in tasks if e.target not in own}
     return around(notebook, module, own, stubs) if own else _stubbed(base, stubs)
 
