@@ -6,7 +6,7 @@
 __all__ = ['Submission', 'find_submissions', 'read_submission', 'Plan', 'plan', 'shortcuts', 'fingerprint', 'edition', 'Result',
            'Report', 'picture_of', 'judged', 'Ledger', 'run_answers', 'run_integrated', 'grade']
 
-# %% ../nbs/19w_grading.ipynb #9751aefe
+# %% ../nbs/19w_grading.ipynb #21d3147a
 import ast
 import compileall
 import hashlib
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import torch
 
-from .exercises import EXERCISES, Exercise, verdict
+from .exercises import EXERCISES, Exercise, exercise, verdict
 from .extraction import Answer, Notebook, answer, integrated, read_notebook, single
 from .programs import PACKAGE, module_text, needed, parse, pieces
 from .sandbox import ONE_AT_A_TIME, Desk, Limits, Run, Sandbox, copy_package, room_for
@@ -306,7 +306,7 @@ def run_integrated(todo: dict[str, tuple[dict[str, str], list[str]]], ledger: Le
 
     _lanes(jobs, list(todo), work, make)
 
-# %% ../nbs/19w_grading.ipynb #bb155c16
+# %% ../nbs/19w_grading.ipynb #2f37bb3d
 def grade(
     submissions: Iterable[str | Path],   # folders, notebooks, or folders of them
     work: str | Path | None = None,      # folder for results so far; None: nothing is kept
@@ -314,6 +314,7 @@ def grade(
     seed: int = 11711,                   # of the cases; learners practise with 11711, so take another
     limits: Limits = Limits(),
     progress: bool = False,
+    only: Iterable[str] | None = None,   # names of exercises; None: all
 ) -> tuple[list[Report], str]:           # one report a submission, in order; and how strangers' code was held
     """Grade submissions. Nothing a learner wrote runs in this process, and nothing they can do stops the batch.
 
@@ -321,7 +322,8 @@ def grade(
     """
     paths = find_submissions(submissions)
     everyone = {name: read_submission(name, path) for name, path in paths.items()}
-    plans = {name: {task.name: plan(s, task) for task in EXERCISES.values()} for name, s in everyone.items()}
+    tasks = [exercise(name) for name in only or EXERCISES]
+    plans = {name: {task.name: plan(s, task) for task in tasks} for name, s in everyone.items()}
     version = edition()
     keys = {name: {e: fingerprint(version, seed, asdict(limits), e, p.text) for e, p in ps.items() if p.status == "written"} for name, ps in plans.items()}
     with _workplace() as (folder, base):
@@ -334,7 +336,7 @@ def grade(
             levels.add(sandbox.level)
             return sandbox
 
-        todo = {e: {keys[n][e]: plans[n][e].text for n in plans if e in keys[n] and keys[n][e] not in ledger.rows} for e in EXERCISES}
+        todo = {e: {keys[n][e]: plans[n][e].text for n in plans if e in keys[n] and keys[n][e] not in ledger.rows} for e in (t.name for t in tasks)}
         with _bar(sum(map(len, todo.values())), "answers", progress) as tick:
             run_answers(todo, ledger, seed, jobs, make, base, tick)
         whole = {n: _integrated(everyone[n], plans[n], keys[n], ledger, version, seed) for n in plans}
