@@ -18,8 +18,9 @@ test: $(READY)          ## in sync? every notebook, then every test
 lab: $(READY)           ## JupyterLab at the map of chapters
 	$(BIN)/jupyter lab nbs/index.ipynb
 
-export: $(READY)        ## notebooks -> minbert/ and README.md
+export: $(READY)        ## notebooks -> minbert/, the learner's edition and README.md
 	$(BIN)/nbdev_export
+	$(BIN)/python scripts/build_course.py
 	$(BIN)/python scripts/build_readme.py
 
 $(READY): constraints.txt settings.ini setup.py pyproject.toml
