@@ -17,7 +17,7 @@ from typing import NamedTuple
 from .exercises import EXERCISES, Exercise
 from .programs import Piece, find, is_stub, module_text, needed, parse, pieces, replace, source_of, stub
 
-# %% ../nbs/19s_extraction.ipynb #faff9565
+# %% ../nbs/19s_extraction.ipynb #e1cf027d
 LARGEST = 20 * 2**20   # bytes; the largest chapter with all its pictures has under 1
 
 
@@ -28,9 +28,15 @@ class Notebook(NamedTuple):
     broken: tuple[tuple[str, str], ...]  # (source, error) of the others
 
     @property
+    def exported(self) -> tuple[str, ...]:
+        """Give the cells that make the package."""
+        return tuple(cell for cell in self.cells if re.search(r"^#\|\s*export", cell, re.M))
+
+    @property
     def pieces(self) -> list[Piece]:
-        """Give everything it defines at top level, in order."""
-        return [piece for cell in self.cells for piece in pieces(cell)]
+        """Give everything it defines at top level: what is exported last, since the last definition of a name counts."""
+        own = self.exported
+        return [piece for cell in (*(c for c in self.cells if c not in own), *own) for piece in pieces(cell)]
 
 
 def plain_python(
@@ -71,7 +77,7 @@ def read_notebook(
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file.name}: expected a notebook, got something else: {type(error).__name__}: {error}"[:300]) from error
 
-# %% ../nbs/19s_extraction.ipynb #54b9a327
+# %% ../nbs/19s_extraction.ipynb #0c21fadb
 class Answer(NamedTuple):
     """What a notebook says to one exercise."""
 
@@ -85,7 +91,7 @@ def answer(
     notebook: Notebook,
     target: str,    # "function" or "Class.method"
 ) -> Answer:
-    """Find the last definition of a target that is not a stub."""
+    """Find the last definition of a target that is not a stub; exported ones go first."""
     head, _, method = target.partition(".")
     found = [cell for cell in notebook.cells if find(parse(cell), target)]
     written = [cell for cell in found if not is_stub(source_of(cell, target))]
@@ -94,7 +100,7 @@ def answer(
             if re.search(rf"^\s*(def|class)\s+{head}\b", source, re.M):
                 return Answer("broken", reason=f"its cell is not Python: {error}")
         return Answer("missing", reason=f"no definition of {target}")
-    cell = (written or found)[-1]
+    cell = ([c for c in written if c in notebook.exported] or written or found)[-1]
     holder = source_of(cell, head) if method else ""
     return Answer("written" if written else "stub", source_of(cell, target), holder, "" if written else "not written yet")
 

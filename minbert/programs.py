@@ -6,9 +6,10 @@
 __all__ = ['DEFINITIONS', 'PACKAGE', 'parse', 'find', 'span', 'source_of', 'replace', 'edited', 'stub', 'is_stub', 'module_text',
            'load', 'resolve', 'program', 'Piece', 'pieces', 'needed']
 
-# %% ../nbs/19c_programs.ipynb #df761779
+# %% ../nbs/19c_programs.ipynb #981ee2f6
 import ast
 import builtins
+import symtable
 import textwrap
 import types
 from collections.abc import Iterable
@@ -151,12 +152,12 @@ def program(
     """Build a module of ours around another definition of one target."""
     return resolve(load(replace(module_text(module), target, definition), module), target)
 
-# %% ../nbs/19c_programs.ipynb #1049029f
+# %% ../nbs/19c_programs.ipynb #74877396
 class Piece(NamedTuple):
     """One statement at the top level of a notebook or module."""
 
     names: frozenset[str]   # what it defines
-    uses: frozenset[str]    # what it refers to, at any depth
+    uses: frozenset[str]    # the global names it refers to, at any depth
     text: str               # its lines
 
 
@@ -172,6 +173,12 @@ def _bound(node: ast.stmt) -> set[str]:
     return set()
 
 
+def _globals_of(table: symtable.SymbolTable, top: bool = True) -> set[str]:
+    """Names that a piece of code looks up outside of itself; arguments and local variables are none."""
+    own = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
+    return own.union(*(_globals_of(child, False) for child in table.get_children()))
+
+
 @lru_cache(maxsize=1024)
 def pieces(
     text: str,   # a module
@@ -181,8 +188,9 @@ def pieces(
     for node in parse(text).body:
         if names := _bound(node):
             first, last = span(node)
-            uses = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            found.append(Piece(frozenset(names), frozenset(uses), "\n".join(lines[first - 1 : last])))
+            own = "\n".join(lines[first - 1 : last])
+            uses = _globals_of(symtable.symtable(textwrap.dedent(own), "piece", "exec"))
+            found.append(Piece(frozenset(names), frozenset(uses), own))
     return found
 
 

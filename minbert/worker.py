@@ -114,7 +114,7 @@ def guard(
 
     sys.addaudithook(hook)
 
-# %% ../nbs/19t_worker.ipynb #78e1ab59
+# %% ../nbs/19t_worker.ipynb #7641f621
 def _outcome(trial, implementation, case, seed):
     """Like `attempt`, but nothing gets out: sys.exit is a result too."""
     from minbert.trials import Outcome, attempt
@@ -159,6 +159,8 @@ def _become_small(job: dict) -> None:
         os.setgroups([])
         os.setgid(job["user"])
         os.setuid(job["user"])
+        for file in (os.__file__, torch.__file__):       # can this user still read the libraries?
+            open(file, "rb").close()
     limit(job["cpu"], job["memory"], job["file_size"])
     for name in ("pidfd_send_signal", "pthread_kill"):
         if hasattr(signal, name):
