@@ -96,7 +96,7 @@ def stubbed(task: Exercise) -> str:
     text = module_text(task.module)
     return replace(text, task.target, stub(source_of(text, task.target), f"exercise {task.name}"))
 
-# %% ../nbs/19u_sandbox.ipynb #d3a8cf81
+# %% ../nbs/19u_sandbox.ipynb #417b2291
 @dataclass(frozen=True)
 class Limits:
     """What one answer may use."""
@@ -149,10 +149,11 @@ class Sandbox:
         self.level, self.user = "not started", None
         self.worker = self.folder / f"worker{os.getpid()}_{id(self)}.py"
         self.worker.write_text(module_text("worker"), encoding="utf-8")
+        self.log = self.worker.with_suffix(".log")
 
-    def start(self, probe) -> "Sandbox":
-        """Take the strongest level at which `probe(self)` is true. Raises OSError if there is none."""
-        for self.level, self._prefix, self.user in _levels():
+    def start(self, probe, strongest: int = 0) -> "Sandbox":
+        """Take the strongest level at which `probe(self)` is true, from a given one on. Raises OSError if there is none."""
+        for self.number, (self.level, self._prefix, self.user) in list(enumerate(_levels()))[strongest:]:
             try:
                 self._launch()
                 if probe(self):
@@ -160,7 +161,7 @@ class Sandbox:
             except OSError:
                 pass
             self.close()
-        raise OSError("expected a worker that can run the reference, found none at any level")
+        raise OSError(f"expected a worker that can run the reference, found none at any level: {self.log.read_text(errors='replace')[-500:]}")
 
     def _launch(self) -> None:
         self.close()
@@ -170,7 +171,7 @@ class Sandbox:
             hide = [h for h in self.hidden if os.path.isdir(h) and not any(n == h or n.startswith(h + "/") for n in needed)]
             command = [*self._prefix, "sh", "-c", _HIDE, "sh", str(len(hide)), *hide, *command]
         environment = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.folder,
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log.open("ab"), cwd=self.folder,
                                         env=environment | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, start_new_session=True)
         self._line(120)
 
@@ -214,6 +215,7 @@ class Sandbox:
     def __exit__(self, *_) -> None:
         self.close()
         self.worker.unlink(missing_ok=True)
+        self.log.unlink(missing_ok=True)
 
 # %% ../nbs/19u_sandbox.ipynb #390378c4
 def read_outcomes(
