@@ -6,10 +6,10 @@
 __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'made', 'draw_ids', 'position_cases', 'run_positions', 'embedding_cases',
            'run_embedding']
 
-# %% ../nbs/19fb_trials_embedding.ipynb #769d9209
+# %% ../nbs/19fb_trials_embedding.ipynb #9a7b7930
 import torch
 
-from .trials import Case, Trial, fill, fixed, mistake, probed
+from .trials import Case, Trial, fill, mistake, probed
 from .trials_attention import through
 
 # %% ../nbs/19fb_trials_embedding.ipynb #d6fbf5d3
