@@ -81,7 +81,7 @@ def task_shares(sizes, law="proportional", epoch=0, epochs=1):
 ''',
 ]
 
-# %% ../nbs/19gb_trials_loop.ipynb #3e183c2d
+# %% ../nbs/19gb_trials_loop.ipynb #96666f70
 def pass_cases(generator):
     seed = torch.randint(10**6, (), generator=generator).item()
     rows = [("all rows once", 20, 1.0, 20, 20), ("half of the rows, until there are enough", 24, 0.5, 40, 12), ("fewer than one round", 30, 0.9, 11, 27),
@@ -97,7 +97,8 @@ def run_pass(draw, inputs):
     global_dice = not torch.equal(before, torch.random.get_rng_state())
     counts = torch.bincount(rows, minlength=n)
     rounds = [r for r in rows.split(kept) if len(r) == kept]
-    many = torch.stack([torch.bincount(deal(seed), minlength=n) for seed in range(inputs["seed"], inputs["seed"] + (60 if kept > 1 else 400))])
+    seeds = range(inputs["seed"], inputs["seed"] + (60 if kept > 1 else 400))
+    many = torch.stack([torch.bincount(deal(seed), minlength=n) for seed in seeds])
     return {"number of rows dealt": torch.tensor(len(rows)),
             "how often each row occurs": counts.sort().values,
             "each full round is an order of the same rows": torch.tensor(all(torch.equal(r.sort().values, rounds[0].sort().values) for r in rounds)),
@@ -155,12 +156,14 @@ def draw_pass(n, fraction, length, generator):
 ''',
 ]
 
-# %% ../nbs/19gb_trials_loop.ipynb #04faeec0
+# %% ../nbs/19gb_trials_loop.ipynb #e2dc6ae8
 def clip_cases(generator):
     grads = {"a": fixed(generator, 3, 4), "b": fixed(generator, 5), "none": None, "c": fixed(generator, 2, 2, 2)}
     bad = {**grads, "b": grads["b"] * math.nan}
-    return [Case("longer than the limit", {"grads": grads, "max_norm": 0.5}), Case("shorter than the limit", {"grads": grads, "max_norm": 100.0}),
-            Case("a limit between the parts and the whole", {"grads": {"a": torch.full((4,), 1.5, dtype=torch.float64), "b": torch.full((4,), -1.5, dtype=torch.float64)}, "max_norm": 3.5}),
+    level = {"a": torch.full((4,), 1.5, dtype=torch.float64), "b": torch.full((4,), -1.5, dtype=torch.float64)}
+    return [Case("longer than the limit", {"grads": grads, "max_norm": 0.5}),
+            Case("shorter than the limit", {"grads": grads, "max_norm": 100.0}),
+            Case("a limit between the parts and the whole", {"grads": level, "max_norm": 3.5}),
             Case("no limit", {"grads": grads, "max_norm": None}), Case("no gradient at all", {"grads": {"a": None, "b": None}, "max_norm": 1.0}),
             Case("gradients of 0", {"grads": {"a": torch.zeros(3)}, "max_norm": 1.0}),
             Case("single precision", {"grads": {k: None if g is None else g.float() for k, g in grads.items()}, "max_norm": 1.0}),
@@ -231,7 +234,7 @@ def clip_gradients(parameters, max_norm=None):
 ''',
 ]
 
-# %% ../nbs/19gb_trials_loop.ipynb #8b35a566
+# %% ../nbs/19gb_trials_loop.ipynb #b56a949c
 def pair_model(dtype=torch.float64):
     return fill(nn.ModuleDict({"shared": nn.Linear(3, 4), "sum": nn.Linear(4, 1), "sign": nn.Linear(4, 1)})).to(dtype)
 
@@ -257,7 +260,9 @@ class Colleague:
 
 
 def step_cases(generator):
-    batch = lambda kind="", rows=5, dtype=torch.float64: {"x": fixed(generator, rows, 3, dtype=dtype), "y": 3 * fixed(generator, rows, dtype=dtype), "kind": kind}
+    def batch(kind="", rows=5, dtype=torch.float64):
+        return {"x": fixed(generator, rows, 3, dtype=dtype), "y": 3 * fixed(generator, rows, dtype=dtype), "kind": kind}
+
     three = lambda: [batch(), batch(rows=2), batch(rows=7)]
     return [Case("one batch", {"groups": [[batch()], [batch()]]}), Case("three batches in a step", {"groups": [three(), three()]}),
             Case("three batches, clipped", {"groups": [three(), three()], "max_grad_norm": 0.3}),
@@ -304,7 +309,7 @@ TRIALS["loop.step"] = Trial(step_cases, run_step, rtol=1e-5, hints=(
     "optimizer.zero_grad(); the loop over batches; average_gradients(parameters.values(), accelerator) if there is one; "
     "norm = clip_gradients(parameters, max_grad_norm); optimizer.step(); return the means and the norm."))
 
-# %% ../nbs/19gb_trials_loop.ipynb #b9a07dbe
+# %% ../nbs/19gb_trials_loop.ipynb #9eeb2a65
 _WRONG_BACK = "backward({name: loss / len(batches) for name, loss in losses.items()})"
 _WRONG_ZERO = "optimizer.zero_grad(set_to_none=True)"
 _WRONG_CLIP = "norm = clip_gradients(parameters, max_grad_norm)"
@@ -342,8 +347,9 @@ MISTAKES["loop.step"] = [
             "The record shows the losses of this process, where it should show the mean over all."),
     mistake(_WRONG_VALUES,
             "for name, loss in losses.items():\n            value = loss.item() if accelerator is None else accelerator.reduce(loss.detach(), "
-            "reduction=\"mean\").item()\n",
-            "            total[name] = total.get(name, 0.0) + value / len(batches)", "Nobody looks whether the losses are finite. A gradient can be finite where its loss is not."),
+            "reduction=\"mean\").item()\n"
+            "            total[name] = total.get(name, 0.0) + value / len(batches)",
+            "Nobody looks whether the losses are finite. A gradient can be finite where its loss is not."),
     mistake("loss_fn, precision)", "loss_fn)", "`precision` is not handed on: everything is computed in full."),
     mistake("    optimizer.step()\n", "", "The weights do not move: the optimizer is never asked to step."),
 ]
