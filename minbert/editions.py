@@ -199,7 +199,7 @@ def help_text(
     says = "\n".join(f"- {plain(mistake.says)}" for mistake in exercise.mistakes)
     return "\n".join([f"Help with `{exercise.name}`:", "", *hints, *([folded("Common mistakes", says)] if says else [])])
 
-# %% ../nbs/19p_editions.ipynb #ebefdbc6
+# %% ../nbs/19p_editions.ipynb #27586caf
 def _cell(kind: str, name: str, source: str) -> Any:  # NotebookNode
     """Make a cell whose id follows from its name: the same release gives the same bytes."""
     from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -214,7 +214,9 @@ def _below(cell: Any, checks: Mapping[str, str], exercises: Mapping[str, Any]) -
     for mark in marks(cell.source):
         if mark.name not in exercises:
             raise ValueError(f"expected a trial for the exercise {mark.name}, found none")
-        made += [_cell("code", f"check-{mark.name}", checks[mark.name])] if mark.name in checks else []
+        head = mark.target.partition(".")[0]
+        line = checks.get(mark.name) or f'from minbert.course import check\n\ncheck("{mark.name}", {head})'
+        made.append(_cell("code", f"check-{mark.name}", line))
         made.append(_cell("markdown", f"help-{mark.name}", help_text(exercises[mark.name])))
     return made
 

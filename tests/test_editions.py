@@ -1,0 +1,182 @@
+"""The learner's edition: valid, without answers, with a check and help for each exercise, and enough to solve it."""
+import ast
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from minbert.editions import (chapter_box, directives, help_text, leaks, learners_edition, marks, marks_of, minutes_of, plain, read_notebook,
+                              split_checks, stubbed, written)
+from minbert.exercises import EXERCISES
+from minbert.programs import PACKAGE, find, is_stub, load, module_text, replace, source_of, stub
+
+EDITIONS = sorted((PACKAGE / "assets" / "course" / "nbs").glob("*.ipynb"))
+CHAPTERS = {file.name: file for file in (PACKAGE.parent / "nbs").glob("*.ipynb")}
+MODULES = sorted({e.module for e in EXERCISES.values()})
+
+
+def given(name, hints=("Look.",), mistakes=("It is wrong.",)):
+    return SimpleNamespace(name=name, trial=SimpleNamespace(hints=hints), mistakes=[SimpleNamespace(says=m) for m in mistakes])
+
+
+def test_the_chapters_of_the_book_are_there():
+    names = [file.name for file in EDITIONS]
+    assert names[0] == "00_figures.ipynb" and names[-1] == "17a_multitask.ipynb" and len(names) >= 40
+    assert {f"{e.notebook}.ipynb" for e in EXERCISES.values()} <= set(names)
+
+
+@pytest.mark.parametrize("file", EDITIONS, ids=lambda f: f.stem)
+def test_an_edition_is_valid_and_shows_no_output(file):
+    notebook = nbformat.read(file, as_version=4)
+    nbformat.validate(notebook)
+    ids = [cell.id for cell in notebook.cells]
+    assert len(set(ids)) == len(ids)
+    assert not [c.id for c in notebook.cells if c.cell_type == "code" and (c.outputs or c.execution_count)]
+    assert notebook.cells[0].source.startswith("# ") and notebook.cells[1].id == "chapter-box" and "**About" in notebook.cells[1].source
+
+
+@pytest.mark.parametrize("file", EDITIONS, ids=lambda f: f.stem)
+def test_nothing_but_the_answers_is_gone(file):
+    complete, learners = read_notebook(CHAPTERS[file.name]), read_notebook(file)
+    theirs = {cell.id: cell.source for cell in learners.cells}
+    for cell in complete.cells:
+        kept = split_checks(cell.source, {m.name for m in marks_of(complete)})[0] if cell.cell_type == "code" else cell.source
+        if kept.strip():
+            expected = stubbed(kept) if cell.cell_type == "code" else kept
+            assert theirs[cell.id] == expected
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_an_exercise_is_a_stub_with_its_check_and_its_help_below(name):
+    task = EXERCISES[name]
+    cells = read_notebook(PACKAGE / "assets" / "course" / "nbs" / f"{task.notebook}.ipynb").cells
+    [i] = [i for i, c in enumerate(cells) if c.cell_type == "code" and name in [m.name for m in marks(c.source)]]
+    definition = source_of(cells[i].source, task.target)
+    assert is_stub(definition) and f"exercise {name}" in definition
+    assert ast.get_docstring(ast.parse(definition).body[0]) == ast.get_docstring(ast.parse(task.definition).body[0])
+    below = {c.id: c.source for c in cells[i + 1 : i + 12]}
+    slug = name.replace(".", "-")
+    assert f'check("{name}", {task.target.partition(".")[0]})' in below[f"check-{slug}"]
+    assert all(plain(hint) in below[f"help-{slug}"] for hint in task.trial.hints)
+    assert all(plain(mistake.says) in below[f"help-{slug}"] for mistake in task.mistakes)
+    assert below[f"help-{slug}"].count("<details>") == len(task.trial.hints) + bool(task.mistakes)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_no_line_of_the_answer_is_left_in_the_cell_and_the_answer_fits_back_in(name):
+    task = EXERCISES[name]
+    cells = read_notebook(CHAPTERS[f"{task.notebook}.ipynb"]).cells
+    [complete] = [c.source for c in cells if c.cell_type == "code" and name in [m.name for m in marks(c.source)]]
+    assert leaks(complete) == []
+    back = stubbed(complete)
+    for mark in marks(complete):
+        back = replace(back, mark.target, source_of(complete, mark.target))
+    assert back == complete
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_of_stubs_can_be_imported(module):
+    text = module_text(module)
+    for task in (e for e in EXERCISES.values() if e.module == module):
+        text = replace(text, task.target, stub(task.definition, f"exercise {task.name}"))
+    assert load(text, module)
+
+
+TWO = '''#| export
+#| exercise a.f points=1 minutes=5 target=f
+#| exercise a.g points=2 minutes=5 target=C.g
+
+LIMIT = 3
+
+
+def f(x):
+    """Double.
+
+    Twice as much.
+    """
+    y = x + x   # the answer
+    return y
+
+
+class C:
+    size = 1
+
+    @staticmethod
+    def g(
+        x,      # a number
+        y=LIMIT,  # another
+    ):
+        """Add."""
+        total = x + y
+        return total
+
+    def h(self):
+        return f(self.size)
+'''
+
+
+def test_several_exercises_in_a_cell_and_a_method():
+    source = stubbed(TWO)
+    assert [m.name for m in marks(source)] == ["a.f", "a.g"]
+    assert "the answer" not in source and "total" not in source
+    assert "y=LIMIT,  # another" in source and "@staticmethod" in source and "return f(self.size)" in source
+    names = {}
+    exec(source, names)
+    for call, message in ((lambda: names["f"](1), "exercise a.f"), (lambda: names["C"].g(1), "exercise a.g")):
+        with pytest.raises(NotImplementedError, match=message):
+            call()
+    assert find(ast.parse(source), "C.h") is not None
+
+
+def test_checks_of_one_cell_go_to_their_exercises():
+    notebook = new_notebook(cells=[new_markdown_cell("# A\n\n> B."), new_code_cell(TWO), new_markdown_cell("Then"),
+                                   new_code_cell("assert f(1) == 2\ncheck('a.g', C)\n\ncheck('a.f', f)  # now"),
+                                   new_code_cell('check("b.other", f)')])
+    made = learners_edition(notebook, {"a.f": given("a.f"), "a.g": given("a.g")})
+    assert [c.id for c in made.cells[2:7]] == [notebook.cells[1].id, "check-a-f", "help-a-f", "check-a-g", "help-a-g"]
+    assert made.cells[3].source == "check('a.f', f)  # now" and made.cells[5].source == "check('a.g', C)"
+    assert [c.source for c in made.cells[7:]] == ["Then", "assert f(1) == 2", 'check("b.other", f)']
+    assert written(made) == written(learners_edition(notebook, {"a.f": given("a.f"), "a.g": given("a.g")}))
+
+
+def test_a_check_alone_in_its_cell_leaves_no_empty_cell_and_a_missing_one_is_added():
+    notebook = new_notebook(cells=[new_markdown_cell("# A\n\n> B."), new_code_cell(TWO), new_code_cell("check('a.g', C)")])
+    made = learners_edition(notebook, {"a.f": given("a.f"), "a.g": given("a.g")})
+    assert len(made.cells) == 7
+    assert made.cells[3].source == 'from minbert.course import check\n\ncheck("a.f", f)'
+
+
+def test_magics_and_checks_that_are_no_statements_stay():
+    for source in ("%time check('a', f)", "!ls\ncheck('a', f)", "if x:\n    check('a', f)", "result = check('a', f)", "check(name, f)",
+                   "check('a', f, 3)", "module.check('a', f)"):
+        assert split_checks(source, {"a"}) == (source, {})
+
+
+def test_the_box_counts_words_and_minutes():
+    words = new_markdown_cell("word " * 1000)
+    assert minutes_of(new_notebook(cells=[words])) == 5
+    more = [new_markdown_cell("word " * 3000)]
+    assert minutes_of(new_notebook(cells=more + [new_code_cell(TWO)])) == 25
+    assert minutes_of(new_notebook(cells=[])) == 5
+    box = chapter_box(new_notebook(cells=[new_code_cell(TWO)]))
+    assert "2 exercises, 3 points" in box and "| `a.g` | `C.g` | 2 | 5 |" in box
+    assert "No exercise" in chapter_box(new_notebook(cells=[words]))
+
+
+def test_help_folds_everything_and_markdown_reads_no_signs():
+    text = help_text(given("a.f", ("a * b", "c"), ("x < y costs $3 and 4$",)))
+    assert text.count("<summary>") == 3 and r"a \* b" in text and r"x &lt; y costs \$3 and 4\$" in text
+    assert help_text(given("a.f", ("a",), ())).count("<summary>") == 1
+    assert plain("`a * b < c` and `__x__`") == "`a * b < c` and `__x__`"
+
+
+def test_directives_end_at_the_first_line_of_code():
+    assert directives("#| export\n# note\n\n#|hide\nx = 1\n#| late") == [("export", ""), ("hide", "")]
+
+
+def test_a_file_that_is_no_notebook_says_its_name(tmp_path):
+    for i, text in enumerate(("", "{}", "[1]", "<<<<<<< HEAD", '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [3]}')):
+        (tmp_path / f"{i}.ipynb").write_text(text)
+        with pytest.raises(ValueError, match=f"{i}.ipynb"):
+            read_notebook(tmp_path / f"{i}.ipynb")
