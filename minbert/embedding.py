@@ -63,6 +63,7 @@ class BertEmbedding(nn.Module):
     ) -> Tensor:                                # (B, T, D) or (N, D)
         """Add the three vectors of each token, normalise the sum, drop some of it.
 
+        `_positions` and `_segments` give the second and the third.
         Raises ValueError for ids, positions or segments without a row (513 tokens with 512
         positions are such a case), for a dtype that is no integer, for shapes that do not fit.
         """
@@ -72,8 +73,12 @@ class BertEmbedding(nn.Module):
         x = x + self._segments(input_ids, token_type_ids)       # + (D,)
         return self.embed_dropout(self.embed_layer_norm(x))     # (B, T, D)
 
-    def _positions(self, input_ids, position_ids):
-        """(T, D) when positions are implied, else one vector for each given position."""
+    def _positions(
+        self,
+        input_ids: Tensor,             # (B, T) or flat (N,)
+        position_ids: Tensor | None,   # shape of input_ids, or (T,); None: 0, 1, ... T-1
+    ) -> Tensor:                       # (T, D) when positions are implied, else a vector for each given one
+        """Look up rows of `pos_embedding`. Raises ValueError for a place that has none."""
         T, longest = input_ids.shape[-1], self.pos_embedding.num_embeddings
         if position_ids is not None:
             _check_fit(position_ids, input_ids, "position_ids")

@@ -59,7 +59,7 @@ def draw_pass(
 ) -> Tensor:                     # (length,) int64, indices in [0, n)
     """Shuffle the rows, keep a fraction, and repeat in new orders until there are enough.
 
-    Every kept row occurs floor or ceil of length / kept times.
+    kept = round(fraction * n), at least 1. Every kept row occurs floor or ceil of length / kept times.
     """
     kept = torch.randperm(n, generator=generator)[: max(1, round(fraction * n))]
     rounds = [kept]

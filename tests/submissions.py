@@ -1,0 +1,162 @@
+"""Make submissions of which we know what they deserve: right, wrong, empty, broken, hostile."""
+import json
+import os
+import random
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell
+
+from minbert.exercises import EXERCISES, wrong_definition
+from minbert.programs import PACKAGE, find, parse, replace
+
+EDITIONS = PACKAGE / "assets" / "course" / "nbs"
+
+# Each is the body of a function that ignores its arguments; {folder} is the folder of all submissions.
+ATTACKS = {
+    "endless loop": "while True: pass",
+    "sleep": "import time; time.sleep(3600)",
+    "memory bomb": "hold = []\nwhile True: hold.append(bytearray(10**8))",
+    "fork bomb": "import os\nwhile True: os.fork()",
+    "process bomb": "import subprocess, sys\nwhile True: subprocess.Popen([sys.executable, '-c', 'while True: pass'])",
+    "thread bomb": "import threading\nwhile True: threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()",
+    "huge file": "with open('huge', 'wb') as f:\n    while True: f.write(bytes(10**7))",
+    "os._exit": "import os; os._exit(0)",
+    "sys.exit": "import sys; sys.exit(0)",
+    "abort": "import os; os.abort()",
+    "crash": "import torch; return torch.empty(3).as_strided((10**9,), (10**6,)).sum()",
+    "deep recursion": "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()",
+    "patched torch": "import torch, torch.testing\ntorch.allclose = torch.equal = lambda *a, **k: True\ntorch.testing.assert_close = lambda *a, **k: None\nreturn torch.zeros(1)",
+    "patched safetensors": "import safetensors.torch as s\ns.save = s.save_file = lambda *a, **k: b''\nimport sys\nfor m in list(sys.modules.values()):\n"
+                           "    for n in ('save', 'write_tree'):\n        if hasattr(m, n):\n            setattr(m, n, lambda *a, **k: None)\nreturn 0",
+    "patched judge": "import minbert.trials as t\nt.compare = lambda *a: None\nt.judge = lambda *a: t.Verdict(True, 'passed')\nreturn 0",
+    "fake result": "import os, pathlib\nfor i in range(9):\n    pathlib.Path(f'result{{i}}.json').write_text('{{\"list\": []}}')\n    pathlib.Path(f'result{{i}}.safetensors').write_bytes(bytes([2, 0, 0, 0, 0, 0, 0, 0]) + b'{{}}')\nos._exit(0)",
+    "linked result": "import os\nfor i in range(9):\n    os.symlink('/etc/passwd', f'result{{i}}.json')\nos._exit(0)",
+    "call stack": "import inspect\nfor frame in inspect.stack():\n    for name, value in frame.frame.f_locals.items():\n        if 'expected' in name: return value\nreturn 0",
+    "garbage": "import gc\nreturn [o for o in gc.get_objects() if type(o).__name__ == 'Outcome'][0]",
+    "reference": "import minbert.{module} as m\nf = m\nfor part in '{target}'.split('.'): f = getattr(f, part)\nreturn f(*args, **kwargs)",
+    "reference by path": "import importlib.util as u\ns = u.spec_from_file_location('minbert.{module}', {package!r} + '/{module}.py')\nm = u.module_from_spec(s)\ns.loader.exec_module(m)\n"
+                         "f = m\nfor part in '{target}'.split('.'): f = getattr(f, part)\nreturn f(*args, **kwargs)",
+    "reference by search": "import pathlib\nfor place in ('/', {package!r}):\n    for file in pathlib.Path(place).rglob('{module}.py'):\n        text = file.read_text()\n        if 'MISTAKES' not in text and 'NotImplementedError' not in text:\n"
+                           "            names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\n            exec(text, names)\n            f = names\n            first, *rest = '{target}'.split('.')\n            f = names[first]\n"
+                           "            for part in rest: f = getattr(f, part)\n            return f(*args, **kwargs)\nreturn 0",
+    "other submissions": "import pathlib\ntexts = [f.read_text() for f in pathlib.Path({folder!r}).rglob('*.ipynb')]\nreturn texts[0]",
+    "deletes": "import shutil, os\nshutil.rmtree({folder!r}, ignore_errors=True)\nos.system('rm -rf ' + {folder!r})\nos.remove({folder!r} + '/keep.txt')\nreturn 0",
+    "kills": "import os, signal\nfor p in (os.getppid(), -1, 1):\n    os.kill(p, signal.SIGKILL)",
+    "network": "import socket\nsocket.create_connection(('127.0.0.1', 22))",
+    "native code": "import ctypes\nctypes.CDLL(None).exit(0)",
+    "equal to all": "import torch\nclass Yes(torch.Tensor):\n    __eq__ = lambda s, o: True\n    @classmethod\n    def __torch_function__(cls, *a, **k): return True\nreturn torch.zeros(1).as_subclass(Yes)",
+    "NaN": "import torch\nout = [a for a in args if isinstance(a, torch.Tensor)] or [torch.zeros(1)]\nreturn out[0] * float('nan')",
+    "prints": "print('{name}: passed, 99 cases')\nimport sys\nsys.__stdout__.write('passed')\nreturn None",
+    "own pickle": "class Evil:\n    def __reduce__(self): return (print, ('hello',))\nreturn Evil()",
+}
+
+
+def attack(kind: str, task, folder: Path) -> str:
+    """Write a definition of a target that attacks the grader."""
+    body = ATTACKS[kind].format(folder=str(folder), package=str(PACKAGE), module=task.module, target=task.target, name=task.name)
+    name = task.target.rpartition(".")[2]
+    return f"def {name}(*args, **kwargs):\n    " + body.replace("\n", "\n    ") + "\n"
+
+
+def fill(notebook, target: str, definition: str) -> None:
+    """Put a definition into the cell of a learner's edition that holds the stub."""
+    cell = [c for c in notebook.cells if c.cell_type == "code" and "#| export" in c.source and find(parse(c.source), target)][-1]
+    cell.source = replace(cell.source, target, definition)
+
+
+def make(
+    folder: Path,       # of one submission
+    choices: dict,      # exercise -> definition, or None for a stub
+    extra: str = "",    # a code cell for every notebook, before everything else
+) -> None:
+    """Write the chapters with exercises, filled in."""
+    (folder / "nbs").mkdir(parents=True)
+    for stem in dict.fromkeys(e.notebook for e in EXERCISES.values()):
+        notebook = nbformat.read(EDITIONS / f"{stem}.ipynb", as_version=4)
+        for task in (e for e in EXERCISES.values() if e.notebook == stem and choices.get(e.name)):
+            fill(notebook, task.target, choices[task.name])
+        if extra:
+            notebook.cells.insert(0, new_code_cell(extra))
+        nbformat.write(notebook, folder / "nbs" / f"{stem}.ipynb")
+
+
+def right(task, dice: random.Random) -> str:
+    return dice.choice([task.definition, *task.variants])
+
+
+def wrong(task, dice: random.Random) -> str:
+    return wrong_definition(task, dice.choice(task.mistakes))
+
+
+def perfect(folder: Path, dice: random.Random) -> dict[str, str]:
+    make(folder, {name: right(task, dice) for name, task in EXERCISES.items()})
+    return dict.fromkeys(EXERCISES, "passed")
+
+
+def empty(folder: Path, dice: random.Random) -> dict[str, str]:
+    make(folder, {})
+    return dict.fromkeys(EXERCISES, "not attempted")
+
+
+def mixed(folder: Path, dice: random.Random) -> dict[str, str]:
+    deserved = {name: dice.choice(["passed", "passed", "failed", "not attempted"]) for name in EXERCISES}
+    texts = {"passed": right, "failed": wrong}
+    make(folder, {name: texts[kind](EXERCISES[name], dice) for name, kind in deserved.items() if kind in texts})
+    return deserved
+
+
+def broken(folder: Path, dice: random.Random) -> dict[str, str]:
+    """Right answers in notebooks that are damaged in different ways."""
+    deserved = perfect(folder, dice)
+    stems = list(dict.fromkeys(e.notebook for e in EXERCISES.values()))
+    damage = dict(zip(dice.sample(stems, min(5, len(stems))), ("not json", "huge", "link", "missing", "syntax")))
+    for stem, kind in damage.items():
+        file = folder / "nbs" / f"{stem}.ipynb"
+        theirs = [e for e in EXERCISES.values() if e.notebook == stem]
+        if kind == "syntax":
+            one = theirs[0]
+            notebook = json.loads(file.read_text(encoding="utf-8"))
+            for cell in (c for c in notebook["cells"] if c["cell_type"] == "code"):
+                source = "".join(cell["source"])
+                if f"#| exercise {one.name} " in source:
+                    cell["source"] = source.replace("#| export", "#| export\ndef (", 1)
+                    hurt = [e for e in theirs if f"#| exercise {e.name} " in source]
+            file.write_text(json.dumps(notebook), encoding="utf-8")
+            deserved |= {e.name: "broken" for e in hurt}
+            continue
+        if kind == "not json":
+            file.write_text(file.read_text(encoding="utf-8")[:-40], encoding="utf-8")
+        elif kind == "huge":
+            os.truncate(file, 200 * 2**20)
+        else:
+            file.unlink()
+        if kind == "link":
+            file.symlink_to("/etc/passwd")
+        deserved |= {e.name: "not attempted" if kind == "missing" else "broken" for e in theirs}
+    return deserved
+
+
+def hostile(folder: Path, dice: random.Random, kind: str | None = None) -> dict[str, str]:
+    """Right answers everywhere but in one exercise, which attacks; and notebooks that would do harm if they were run."""
+    kind = kind or dice.choice(list(ATTACKS))
+    victim = dice.choice(list(EXERCISES.values()))
+    texts = {name: right(task, dice) for name, task in EXERCISES.items()} | {victim.name: attack(kind, victim, folder.parent)}
+    make(folder, texts, "import os\nprint('passed')\nos.remove('" + str(folder.parent / "keep.txt") + "')\nwhile True: pass")
+    return dict.fromkeys(EXERCISES, "passed") | {victim.name: "failed"}
+
+
+KINDS = {"perfect": perfect, "empty": empty, "mixed": mixed, "broken": broken, "hostile": hostile}
+
+
+def make_all(folder: Path, count: int, seed: int = 11711) -> dict[str, dict[str, str]]:
+    """Write `count` submissions; return name -> exercise -> the status it deserves."""
+    dice, deserved, attacks = random.Random(seed), {}, list(ATTACKS)
+    folder.mkdir(parents=True)
+    (folder / "keep.txt").write_text("keep me")
+    for i in range(count):
+        kind = ("perfect", "mixed", "hostile", "mixed", "empty", "hostile", "broken", "mixed")[i % 8]
+        place = folder / f"{i:03d}-{kind}"
+        arguments = (place, dice, attacks[(i // 8 * 2 + (i % 8 == 5)) % len(attacks)]) if kind == "hostile" else (place, dice)
+        deserved[place.name] = KINDS[kind](*arguments)
+    return deserved
