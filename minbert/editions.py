@@ -99,7 +99,7 @@ def facts(
                               "points": mark.points, "minutes": mark.minutes})
     return found
 
-# %% ../nbs/19p_editions.ipynb #081be395
+# %% ../nbs/19p_editions.ipynb #d5125994
 def stubbed(
     source: str,   # of a cell, complete edition
 ) -> str:          # the same with the body of each exercise replaced by `raise NotImplementedError("exercise NAME")`
@@ -111,7 +111,7 @@ def stubbed(
 
 def leaks(
     source: str,       # of a cell, complete edition
-    length: int = 25,  # characters; shorter lines, such as `return x`, may stand anywhere
+    length: int = 25,  # characters; shorter lines, such as `return x`, may stand anywhere, and so may `for ...:`
 ) -> list[str]:        # lines of an answer that its stub still shows
     """Find what is left of the answers in the stubbed cell."""
     left, found = {line.strip() for line in stubbed(source).split("\n")}, []
@@ -119,7 +119,7 @@ def leaks(
         whole = source_of(source, mark.target)
         given = {line.strip() for line in stub(whole, "").split("\n")}
         body = [line.strip() for line in whole.split("\n")]
-        found += [line for line in body if len(line) > length and line not in given and line in left]
+        found += [line for line in body if len(line) > length and line[-1] != ":" and line not in given and line in left]
     return found
 
 # %% ../nbs/19p_editions.ipynb #90f2446e

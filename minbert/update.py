@@ -20,7 +20,7 @@ from .merging import Definition, definition_in, is_python, merged_cell
 from .saving import replacing
 from .workspace import BASE, HIDDEN, STATE, packaged_editions, state_text, workspace_state
 
-# %% ../nbs/19r_update.ipynb #37956ecb
+# %% ../nbs/19r_update.ipynb #5b42ea5d
 def _exercises(cell: Any) -> tuple[str, ...]:
     """Name the exercises of a cell."""
     if cell.cell_type != "code" or "exercise" not in cell.source:
@@ -47,6 +47,8 @@ def _alike(ours: list, old: list, found: dict[int, int]) -> dict[int, int]:
     for i, cell in enumerate(ours):
         if i in found:
             start = found[i]
+            continue
+        if str(cell.get("id")).startswith("conflict-"):   # alike by design
             continue
         end = next((found[k] for k in range(i + 1, len(ours)) if k in found), len(old))
         near = [j for j in free if start < j < end and old[j].cell_type == cell.cell_type]
