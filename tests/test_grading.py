@@ -165,8 +165,7 @@ def test_reports_hold_no_markup_of_a_learner(tmp_path):
     write_pages(reports, tmp_path / "pages", level)
     write_gradescope(reports, tmp_path / "scope")
     assert evil in gradescope(reports[0])["tests"][0]["output"]
-    rest = {name: reports[0].results[VICTIM.name] for name in EXERCISES}
-    row = next(csv.DictReader(csv_table([reports[0]._replace(results=rest)]).splitlines()))
+    row = next(csv.DictReader(csv_table(reports).splitlines()))
     assert row["submission"].startswith("'=1+1") and "\n" not in row[f"{VICTIM.name} reason"]
 
 
