@@ -212,10 +212,11 @@ def unit(x, eps=1e-8):
 ''',
 ]
 
-# %% ../nbs/19fd_trials_sentence.ipynb #1ba7f41c
+# %% ../nbs/19fd_trials_sentence.ipynb #a2a80676
 def cosine_cases(generator):
     u, v = fixed(generator, 2, 7, 5)
     zeros = torch.tensor([[0.0], [1], [0], [1], [1], [1], [1]], dtype=torch.float64)
+    lengths = torch.linspace(1.5, 4.3, 7)[:, None]
     alike = torch.cat([2 * v[:3], -v[3:5] / 7, v[5:]])
     return [Case("seven pairs", {"u": u, "v": v}),
             Case("same and opposite directions", {"u": alike, "v": v}),
@@ -225,7 +226,7 @@ def cosine_cases(generator):
             Case("two single vectors", {"u": u[0], "v": v[0]}),
             Case("one against seven", {"u": u[0], "v": v}),
             Case("three against four, all pairs", {"u": u[:3, None], "v": v[None, :4]}),
-            Case("eps 2, some vectors shorter", {"u": u / u.norm(dim=1, keepdim=True) * torch.linspace(1.5, 3.3, 7)[:, None], "v": 3 * v / v.norm(dim=1, keepdim=True), "eps": 2.0}),
+            Case("eps 2, some vectors of each shorter", {"u": lengths * u / u.norm(dim=1, keepdim=True), "v": lengths.flip(0) * v / v.norm(dim=1, keepdim=True), "eps": 2.0}),
             Case("very different lengths", {"u": 1e-4 * u, "v": 1e4 * v}),
             Case("half precision", {"u": u.bfloat16(), "v": v.bfloat16()})]
 
