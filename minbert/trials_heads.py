@@ -17,7 +17,7 @@ from .trials import Case, Trial, fixed, mistake, probe, with_gradients
 # %% ../nbs/19h_trials_heads.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19h_trials_heads.ipynb #f21dda88
+# %% ../nbs/19h_trials_heads.ipynb #51a22fab
 def _by_value(x, p=0.5, training=True, inplace=False):
     return x * (1 + p * torch.sin(5 * x + 1)) if training else x
 
@@ -48,8 +48,10 @@ def _pairs(generator, **options):
     u, v = fixed(generator, 2, 6, 5)
     v[2] = u[2]
     base = {"u": u, "v": v, "options": options}
-    return [Case("six pairs, one of equal vectors", base), Case("training", {**base, "train": True}), Case("one pair", {**base, "u": u[:1], "v": v[:1]}),
-            Case("one pair, training", {**base, "u": u[1:2], "v": v[1:2], "train": True}), Case("long and short vectors", {**base, "u": 100 * u, "v": v / 100})]
+    return [Case("six pairs, one of equal vectors", base), Case("training", {**base, "train": True}),
+            Case("one pair", {**base, "u": u[:1], "v": v[:1]}),
+            Case("one pair, training", {**base, "u": u[1:2], "v": v[1:2], "train": True}),
+            Case("long and short vectors", {**base, "u": 100 * u, "v": v / 100})]
 
 # %% ../nbs/19h_trials_heads.ipynb #c87b1364
 def linear_cases(generator):
@@ -269,10 +271,11 @@ def forward(self, u, v):
 ''',
 ]
 
-# %% ../nbs/19h_trials_heads.ipynb #b3d4d5a8
+# %% ../nbs/19h_trials_heads.ipynb #388a8c0a
 def hinged_cases(generator):
     relabel = lambda cases, what: [case._replace(label=f"{case.label}; {what}") for case in cases]
-    kinds = {"default floor": {}, "open": {"hinge": "open_positive", "project": 7}, "floor 0.2": {"floor": 0.2, "project": 7}, "grades": {"goal": "similarity"},
+    kinds = {"default floor": {}, "open": {"hinge": "open_positive", "project": 7}, "floor 0.2": {"floor": 0.2, "project": 7},
+             "grades": {"goal": "similarity"},
              "a floor below 0": {"floor": -0.3, "hinge": "paper"}}
     made = []
     for what, options in kinds.items():

@@ -14,12 +14,13 @@ from .trials import Case, Trial, fixed, mistake, with_gradients
 # %% ../nbs/19hc_trials_losses.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19hc_trials_losses.ipynb #fb7b91a2
+# %% ../nbs/19hc_trials_losses.ipynb #fc9909b5
 def classes_cases(generator):
     logits = 2 * fixed(generator, 7, 5)
     labels = torch.randint(5, (7,), generator=generator)
     return [Case("seven rows, five classes", {"logits": logits, "labels": labels}), Case("one row", {"logits": logits[:1], "labels": labels[:1]}),
-            Case("two classes", {"logits": logits[:, :2], "labels": labels % 2}), Case("labels as floats", {"logits": logits, "labels": labels.double()}),
+            Case("two classes", {"logits": logits[:, :2], "labels": labels % 2}),
+            Case("labels as floats", {"logits": logits, "labels": labels.double()}),
             Case("logits of a thousand", {"logits": 1000 * logits, "labels": labels}),
             Case("half precision", {"logits": (8 * logits).bfloat16(), "labels": labels})]
 
@@ -74,12 +75,13 @@ def classes_loss(logits, labels):
 ''',
 ]
 
-# %% ../nbs/19hc_trials_losses.ipynb #d01a29c6
+# %% ../nbs/19hc_trials_losses.ipynb #204a886c
 def yes_cases(generator):
     z = 3 * fixed(generator, 8)
     y = torch.tensor([0, 1, 1, 0, 1, 1, 0, 1])
     return [Case("yes and no", {"logits": z, "labels": y}), Case("one pair", {"logits": z[:1], "labels": y[1:2]}),
-            Case("truth values", {"logits": z, "labels": y == 1}), Case("labels between 0 and 1", {"logits": z, "labels": torch.rand(8, generator=generator, dtype=torch.float64)}),
+            Case("truth values", {"logits": z, "labels": y == 1}),
+            Case("labels between 0 and 1", {"logits": z, "labels": torch.rand(8, generator=generator, dtype=torch.float64)}),
             Case("logits of hundreds", {"logits": 200 * z, "labels": y}), Case("half precision", {"logits": (4 * z).bfloat16(), "labels": y})]
 
 
@@ -200,14 +202,16 @@ def signed_labels(labels):
 ''',
 ]
 
-# %% ../nbs/19hc_trials_losses.ipynb #04f905e8
+# %% ../nbs/19hc_trials_losses.ipynb #ba867cee
 def hinge_cases(generator):
     scores = torch.tensor([0.95, 0.8, 0.75, 0.4, 0.1, -0.3, 0.9, 0.55, -0.8]) + 0.02 * torch.rand(9, generator=generator, dtype=torch.float64)
     labels = torch.tensor([1, 0, 1, 1, 0, 1, 0, 0, 0])
     both = {"scores": scores, "labels": labels}
-    return [Case("as printed", both), Case("labels of -1 and 1", {**both, "labels": 2 * labels - 1}), Case("open for positives", {**both, "hinge": "open_positive"}),
+    return [Case("as printed", both), Case("labels of -1 and 1", {**both, "labels": 2 * labels - 1}),
+            Case("open for positives", {**both, "hinge": "open_positive"}),
             Case("floor 0.3, as printed", {**both, "floor": 0.3}), Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}),
-            Case("a floor below 0", {**both, "floor": -0.5}), Case("negatives alone", {"scores": scores[:3], "labels": torch.zeros(3), "hinge": "open_positive"}),
+            Case("a floor below 0", {**both, "floor": -0.5}),
+            Case("negatives alone", {"scores": scores[:3], "labels": torch.zeros(3), "hinge": "open_positive"}),
             Case("one dead positive", {"scores": scores[3:4], "labels": labels[3:4]}), Case("half precision", {**both, "scores": scores.bfloat16()})]
 
 
@@ -263,14 +267,15 @@ def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
 ''',
 ]
 
-# %% ../nbs/19hc_trials_losses.ipynb #6e00da98
+# %% ../nbs/19hc_trials_losses.ipynb #1e479d6a
 def stretched_cases(generator):
     scores = torch.tensor([0.9, 0.5, -0.4, -0.6, 0.2, -0.1, 0.7]) + 0.02 * torch.rand(7, generator=generator, dtype=torch.float64)
     grades = torch.tensor([5.0, 2.4, 3.1, 0.0, 0.0, 1.2, 4.0], dtype=torch.float64)
     both = {"scores": scores, "labels": grades}
     return [Case("as printed, floor 0", both), Case("open, floor 0", {**both, "hinge": "open_positive"}), Case("floor 0.3", {**both, "floor": 0.3}),
             Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}), Case("a floor below 0", {**both, "floor": -0.5}),
-            Case("whole grades", {**both, "labels": grades.long()}), Case("one pair", {"scores": scores[:1], "labels": grades[1:2]}), Case("half precision", {**both, "scores": scores.bfloat16()})]
+            Case("whole grades", {**both, "labels": grades.long()}), Case("one pair", {"scores": scores[:1], "labels": grades[1:2]}),
+            Case("half precision", {**both, "scores": scores.bfloat16()})]
 
 
 TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
