@@ -23,7 +23,7 @@ def cloud(generator, rows=40, width=6):
     mean = 3 * fixed(generator, width)
     return {"covariance": x.T @ x / rows, "mean": mean}
 
-# %% ../nbs/19ja_trials_calibration.ipynb #956803e6
+# %% ../nbs/19ja_trials_calibration.ipynb #ddae29c8
 def spreads_cases(generator):
     given = cloud(generator)
     C, m = given["covariance"].clone(), given["mean"].clone()
@@ -31,8 +31,8 @@ def spreads_cases(generator):
     C[3], C[:, 3] = C[3] * 1e-8, C[:, 3] * 1e-8
     still = {"covariance": C, "mean": m}
     tiny = C.clone()
-    tiny[1, 1], tiny[3, 3], far = 1e-14, 1e-9, m.clone()
-    far[1], far[3] = 0, 1000
+    tiny[1, 1], tiny[3, 3], far = 1e-14, 1e-8, m.clone()
+    tiny[4, 4], far[1], far[3], far[4] = 1e-8, 0, 1000, 1e5
     return [Case("six columns", given), Case("a column never varies", still), Case("small, and small beside the mean", {"covariance": tiny, "mean": far}),
             Case("nothing varies", {"covariance": torch.zeros(3, 3, dtype=torch.float64), "mean": torch.arange(3).double()})]
 
@@ -122,7 +122,7 @@ def solve(self, covariance, mean):
 ''',
 ]
 
-# %% ../nbs/19ja_trials_calibration.ipynb #f87f6cdd
+# %% ../nbs/19ja_trials_calibration.ipynb #bdcde7e2
 def whiten_cases(generator):
     given = cloud(generator)
     flat = cloud(generator, rows=40, width=5)
@@ -155,7 +155,6 @@ MISTAKES["calibration.whiten"] = [
     mistake("values.clamp_min(self.floor * values[-1])", "values.abs()", "The floor is not used: an empty direction is blown up, noise and all."),
     mistake("values.clamp_min(self.floor * values[-1])", "values + self.floor * values[-1]", "The floor is added to every eigenvalue; only those below it should be lifted."),
     mistake("values.clamp_min(self.floor * values[-1])", "values.clamp_min(self.floor * values.sum())", "The floor is a share of the sum of the eigenvalues, not of the largest."),
-    mistake("self.floor * values[-1]", "self.floor * values[0]", "The floor is a share of the smallest eigenvalue, not of the largest."),
     mistake("(directions * values.rsqrt()).flip(1)[:, :self.out_features]", "(directions * values.rsqrt()) @ directions.T[:, :self.out_features]",
             "The vectors are turned back after scaling (ZCA); here they stay in the eigenvectors' coordinates, longest first."),
     mistake("[:, :self.out_features]", "", "All directions are kept; `out_features` says how many."),
