@@ -111,7 +111,7 @@ TRIALS["smoothness.worst"] = Trial(worst_cases, run_worst, subject="smart", hint
     "`_outputs_at(head, vectors, shifts)` gives (B, n) or (B, n, C). The distance to the answer without a shift is (B, n); argmax along n.",
     "Cut the shifts into chunks, collect the (B, k) distances, torch.cat along 1, argmax(1), and give d[best] of each vector's shifts."))
 
-# %% ../nbs/19kb_trials_search.ipynb #b24e7a7f
+# %% ../nbs/19kb_trials_search.ipynb #7f0780cf
 MISTAKES["smoothness.worst"] = [
     mistake("torch.cat(found, 1).argmax(1)", "torch.cat(found, 1).argmin(1)", "The smallest move is taken. The worst point is the one with the largest."),
     mistake("torch.cat(found, 1).argmax(1)", "torch.cat(found, 1).sum(0).argmax().expand(len(vectors[0]))", "One point is taken for all rows. Each row has its own worst."),
@@ -129,7 +129,7 @@ MISTAKES["smoothness.worst"] = [
 
 VARIANTS["smoothness.worst"] = [
     '''
-def _best_of(head, vectors, shifts, distance, limit=2**18):
+def worst_shifts(head, vectors, shifts, distance, limit=2**18):
     with torch.no_grad():
         clean, best, height = head(*vectors), None, None
         for point in zip(*shifts):
@@ -144,7 +144,7 @@ def _best_of(head, vectors, shifts, distance, limit=2**18):
     return tuple(best)
 ''', '''
 @torch.no_grad()
-def _best_of(head, vectors, shifts, distance, limit=2**18):
+def worst_shifts(head, vectors, shifts, distance, limit=2**18):
     rows = []
     for i in range(len(vectors[0])):
         n = len(shifts[0])
@@ -155,7 +155,7 @@ def _best_of(head, vectors, shifts, distance, limit=2**18):
 ''',
 ]
 
-# %% ../nbs/19kb_trials_search.ipynb #fc966f81
+# %% ../nbs/19kb_trials_search.ipynb #14e1ac22
 def sampled_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))
     line, wide = fixed(generator, 2, 5, 1), fixed(generator, 2, 5, 4)
@@ -184,10 +184,10 @@ def run_sampled(sampled_smoothness, inputs):
 
 TRIALS["smoothness.sampled"] = Trial(sampled_cases, run_sampled, subject="smart", hints=(
     "Three parts: points to begin with, a search without gradient, and the charge with gradient for what was found. Which of them need dropout off?",
-    "`ball_points` for each vector (n points for \"random\", B for \"pgd\"), then `_best_of` or `_ascend` on the vectors without graph, inside `_evaluating(head)`.",
+    "`ball_points` for each vector (n points for \"random\", B for \"pgd\"), then `worst_shifts` or `_ascend` on the vectors without graph, inside `_evaluating(head)`.",
     "return distance(head(*(x + d ...)), head(*vectors)).mean() inside `_evaluating`, with the vectors that have the graph."))
 
-# %% ../nbs/19kb_trials_search.ipynb #5842f374
+# %% ../nbs/19kb_trials_search.ipynb #493cf3e5
 _WRONG_CHARGE = "return distance(head(*(x + d for x, d in zip(vectors, shifts))), head(*vectors)).mean()"
 
 MISTAKES["smoothness.sampled"] = [
@@ -221,7 +221,7 @@ def sampled_smoothness(head, vectors, radius=0.1, points=1000, p=2.0, where="sur
         if search == "pgd":
             worst = _ascend(head, tuple(still), start, distance, radius, p, steps)
         else:
-            worst = _best_of(head, tuple(still), start, distance)
+            worst = worst_shifts(head, tuple(still), start, distance)
         moved = [x + d for x, d in zip(vectors, worst)]
         each = distance(head(*moved), head(*vectors))
     finally:

@@ -34,7 +34,7 @@ TRIALS["smart.length"] = Trial(length_cases, run_length, subject="smart", hints=
     "`index_add` adds up squares by sentence, `scatter_reduce(..., \"amax\")` takes the largest. Flatten the vectors and their `rows` first.",
     "own = x.square().sum(-1).flatten(); total = zeros.index_add(0, rows.flatten(), own).sqrt(); the answer is total[rows][..., None]."))
 
-# %% ../nbs/19kc_trials_smart.ipynb #4a301c80
+# %% ../nbs/19kc_trials_smart.ipynb #878d9386
 MISTAKES["smart.length"] = [
     mistake("return total[rows][..., None]", "return (x.abs().amax(-1) if p == math.inf else x.norm(dim=-1))[..., None]", "Each vector has its own norm here. It is that of all vectors of a sentence together."),
     mistake("return total[rows][..., None]", "whole = x.abs().max() if p == math.inf else x.norm()\n    return whole.expand(x.shape[:-1])[..., None]", "The norm is that of the whole batch; every sentence has its own."),
@@ -48,14 +48,14 @@ MISTAKES["smart.length"] = [
 
 VARIANTS["smart.length"] = [
     '''
-def _length(x, p, rows):
+def sentence_norms(x, p, rows):
     out = torch.zeros_like(x[..., :1])
     for i in rows.unique():
         mine = rows == i
         out[mine] = torch.linalg.vector_norm(x[mine], p).to(x.dtype)
     return out
 ''', '''
-def _length(x, p, rows):
+def sentence_norms(x, p, rows):
     same = (rows.flatten()[:, None] == rows.flatten()[None]).to(x.dtype)
     if p == 2:
         total = torch.sqrt(same @ (x * x).sum(-1).flatten())
@@ -65,7 +65,7 @@ def _length(x, p, rows):
 ''',
 ]
 
-# %% ../nbs/19kc_trials_smart.ipynb #d9bcfb51
+# %% ../nbs/19kc_trials_smart.ipynb #46348f7f
 def step_cases(generator):
     rows = torch.tensor([2, 0, 0, 1, 2, 2, 0])
     delta, gradient = 0.1 * fixed(generator, 7, 3), 5 * fixed(generator, 7, 3)
@@ -91,35 +91,35 @@ def run_step(make, inputs):
 TRIALS["smart.step"] = Trial(step_cases, run_step, subject="smart", hints=(
     "Two algorithms under one roof. In which of them does the gradient's length count, and where does each want its epsilon?",
     "\"paper\": the gradient is divided by its norm over the sentence, then the point is brought back: each coordinate for infinity, the whole sentence for 2. The others divide the *moved* vector by its own norm plus epsilon.",
-    "paper: delta + eta * g / _length(g), then clamp, or times epsilon / max(epsilon, _length). Others: moved = delta + eta * g; size * moved / (|moved| + epsilon) along the last axis."))
+    "paper: delta + eta * g / sentence_norms(g), then clamp, or times epsilon / max(epsilon, norm). Others: moved = delta + eta * g; size * moved / (|moved| + epsilon) along the last axis."))
 
-# %% ../nbs/19kc_trials_smart.ipynb #a1fe28c7
-_WRONG_MOVED = "moved = delta + self.step_size * gradient / _length(gradient, self.p, rows).clamp(min=tiny)"
-_WRONG_BACK = "return moved * (self.epsilon / _length(moved, self.p, rows).clamp(min=self.epsilon))"
+# %% ../nbs/19kc_trials_smart.ipynb #6b5acadc
+_WRONG_MOVED = "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, rows).clamp(min=tiny)"
+_WRONG_BACK = "return moved * (self.epsilon / sentence_norms(moved, self.p, rows).clamp(min=self.epsilon))"
 _WRONG_BOX = "return moved.clamp(-self.epsilon, self.epsilon)"
 _WRONG_SCALED = "return self.size * moved / (torch.linalg.vector_norm(moved, self.p, -1, keepdim=True) + self.epsilon)"
 
 MISTAKES["smart.step"] = [
     mistake(_WRONG_MOVED, _WRONG_MOVED.replace("+", "-"), "moved = delta + self.step_size * gradient\n", "moved = delta - self.step_size * gradient\n", "The step goes down. The search looks for the largest distance."),
-    mistake(_WRONG_MOVED, "moved = self.step_size * gradient / _length(gradient, self.p, rows).clamp(min=tiny)", "The change so far is dropped, so more steps find nothing more."),
+    mistake(_WRONG_MOVED, "moved = self.step_size * gradient / sentence_norms(gradient, self.p, rows).clamp(min=tiny)", "The change so far is dropped, so more steps find nothing more."),
     mistake(_WRONG_MOVED, _WRONG_MOVED.replace("step_size", "epsilon"), "The step is as long as the radius: epsilon stands where the step size belongs."),
     mistake(_WRONG_BOX, _WRONG_BOX.replace("epsilon", "step_size"), _WRONG_BACK, _WRONG_BACK.replace("epsilon", "step_size"), "The change is brought back into a ball of the step size; its radius is epsilon."),
-    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient / _length(gradient, self.p, torch.arange(rows.numel(), device=rows.device).view(rows.shape)).clamp(min=tiny)",
+    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, torch.arange(rows.numel(), device=rows.device).view(rows.shape)).clamp(min=tiny)",
             "The gradient is divided by a norm for each word. The norm is that of the sentence, so a word that hardly matters hardly moves."),
-    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient / _length(gradient, self.p, 0 * rows).clamp(min=tiny)", "The gradient is divided by a norm over the whole batch, so sentences pay for each other."),
+    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, 0 * rows).clamp(min=tiny)", "The gradient is divided by a norm over the whole batch, so sentences pay for each other."),
     mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient.sign()", "Only the signs are used. The paper divides by the norm; coordinates with a small slope move less."),
     mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient", "The gradient is not divided by its norm over the sentence."),
     mistake(_WRONG_BACK, "return moved", "In the usual norm nothing brings the change back into the ball."),
     mistake("    if self.p == math.inf:\n        " + _WRONG_BOX + "\n", "    if self.p == math.inf:\n        return moved\n", "Nothing cuts the coordinates: the change leaves the box."),
-    mistake(_WRONG_BACK, "return moved * (self.epsilon / _length(moved, self.p, rows).clamp(min=tiny))", "Changes inside the ball are stretched to its surface; whoever is inside stays."),
+    mistake(_WRONG_BACK, "return moved * (self.epsilon / sentence_norms(moved, self.p, rows).clamp(min=tiny))", "Changes inside the ball are stretched to its surface; whoever is inside stays."),
     mistake(_WRONG_BACK, "return moved * (self.epsilon / moved.norm(dim=-1, keepdim=True).clamp(min=self.epsilon))", "Each word gets a ball of its own. In the paper's step the ball is that of the sentence."),
     mistake("    if self.p == math.inf:\n        " + _WRONG_BOX + "\n", "", "For the largest coordinate the whole sentence is shrunk; the nearest point of a box is found coordinate by coordinate."),
-    mistake(_WRONG_SCALED, _WRONG_SCALED.replace("torch.linalg.vector_norm(moved, self.p, -1, keepdim=True)", "_length(moved, self.p, rows)"), "The public step divides each word by its own norm; here it is that of the sentence."),
+    mistake(_WRONG_SCALED, _WRONG_SCALED.replace("torch.linalg.vector_norm(moved, self.p, -1, keepdim=True)", "sentence_norms(moved, self.p, rows)"), "The public step divides each word by its own norm; here it is that of the sentence."),
     mistake(_WRONG_SCALED, "return self.size * moved / torch.linalg.vector_norm(moved, self.p, -1, keepdim=True).clamp(min=self.epsilon)", "epsilon is a floor here. The public code adds it to the norm, which makes small changes much smaller."),
     mistake(_WRONG_SCALED, _WRONG_SCALED.replace("self.size * ", ""), "`size` is not used."),
     mistake(_WRONG_SCALED, _WRONG_SCALED.replace("moved, self.p", "gradient, self.p"), "It is divided by the norm of the gradient; the public step rescales the moved change."),
     mistake(_WRONG_SCALED, _WRONG_SCALED.replace("self.p", "math.inf"), "`p` is not used in the public step."),
-    mistake("    gradient = gradient / gradient.abs().max().clamp(min=tiny)  # squares of 1e-30 would be 0\n", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", " + 1e-8)").replace("gradient / _length", "gradient / (_length"),
+    mistake("    gradient = gradient / gradient.abs().max().clamp(min=tiny)  # squares of 1e-30 would be 0\n", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", " + 1e-8)").replace("gradient / sentence_norms", "gradient / (sentence_norms"),
             "A constant is added to the norm, so a short gradient makes nearly no step. Its direction is what counts."),
     mistake(".clamp(min=tiny)  # squares of 1e-30 would be 0", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", ""), "A gradient of zeros is divided by 0. Where nothing slopes the change stays."),
 ]
@@ -148,13 +148,13 @@ def move(self, delta, gradient, rows):
     if self.variant in ("rescale", "seed"):
         new = torch.add(delta, gradient, alpha=self.step_size)
         return torch.div(new * self.size, new.norm(p=self.p, dim=-1).unsqueeze(-1) + self.epsilon)
-    top = _length(gradient, math.inf, rows)
+    top = sentence_norms(gradient, math.inf, rows)
     safe = gradient / torch.where(top > 0, top, 1.0)                     # the largest coordinate of each sentence is 1
-    own = _length(safe, self.p, rows)
+    own = sentence_norms(safe, self.p, rows)
     new = delta + self.step_size * safe / torch.where(own > 0, own, 1.0)
     if self.p == math.inf:
         return torch.clamp(new, -self.epsilon, self.epsilon)
-    far = _length(new, 2, rows)
+    far = sentence_norms(new, 2, rows)
     return torch.where(far > self.epsilon, new / far.clamp(min=1e-30) * self.epsilon, new)
 ''',
 ]
