@@ -44,7 +44,7 @@ def simcse_loss(
     b: Tensor,                     # (B, D) float, row i belongs to row i of `a`
     temperature: float = 0.05,     # SimCSE
     hard: Tensor | None = None,    # (B, D) float, a sentence that contradicts each anchor
-    groups: Tensor | None = None,  # (B,) int; rows of one group are not each other's negatives
+    groups: Tensor | None = None,  # (B,) int; rows of one group are not each other's negatives; `hard` always counts
 ) -> Tensor:                       # () float32 or wider, in nats, never negative
     """Ask each anchor to pick out its partner among all partners, and all hard negatives.
 
@@ -107,15 +107,14 @@ def mirror_loss(
     """
     _check_views(a, b, temperature)
     twins = _twins(a, groups)
-    loss = _mirror_side(a, b, temperature, twins)
-    return (loss + _mirror_side(b, a, temperature, twins)) / 2 if symmetric else loss
-
-
-def _mirror_side(a, b, temperature, twins):
     oneself = torch.eye(len(a), dtype=torch.bool, device=a.device)
-    across, within = _cosines(a, b).masked_fill(twins, -torch.inf), _cosines(a, a).masked_fill(twins | oneself, -torch.inf)
-    logits = torch.cat([across, within], dim=1) / temperature          # (B, 2B)
-    return F.cross_entropy(logits, torch.arange(len(a), device=a.device))
+    sides = []
+    for x, y in [(a, b), (b, a)] if symmetric else [(a, b)]:
+        across = _cosines(x, y).masked_fill(twins, -torch.inf)            # (B, B), partners on the diagonal
+        within = _cosines(x, x).masked_fill(twins | oneself, -torch.inf)  # (B, B)
+        logits = torch.cat([across, within], dim=1) / temperature         # (B, 2B)
+        sides.append(F.cross_entropy(logits, torch.arange(len(a), device=a.device)))
+    return torch.stack(sides).mean()
 
 # %% ../nbs/12_contrastive.ipynb #4b8ceb75
 def span_lengths(
@@ -125,7 +124,7 @@ def span_lengths(
     renormalize: bool = False, # draw again what is longer than `cap`, instead of cutting it
     generator: torch.Generator | None = None,
 ) -> Tensor:                   # (n,) int64 in [1, cap]
-    """Draw lengths of runs: P(l) = p (1 - p)^(l - 1), cut at `cap`.
+    """Draw lengths of runs: P(l) = p (1 - p)^(l - 1); what is longer than `cap` counts as `cap`.
 
     Paper: Hu (BERT-CF), section 4.1; `renormalize` as in Joshi et al. (2020), section 3.1.
     Raises ValueError for p outside (0, 1] or a cap below 1.
@@ -155,7 +154,8 @@ def span_mask(
     """Hide one run of tokens in every sentence; its place is uniform, and one token at least stays.
 
     Paper: Hu (BERT-CF), section 4.1; `single_mask` as in Liu et al. (2021), who hide characters.
-    A sentence of one token or none is copied unchanged.
+    The length is that of `span_lengths`, or all words but one if there are too few. Words are what `special_mask` leaves; a run
+    steps over what it forbids. A sentence of one word or none is copied unchanged.
     Raises ValueError if the shapes differ, and as `span_lengths` does.
     """
     if special_mask.shape != input_ids.shape:

@@ -90,14 +90,20 @@ class Flow(Bijection):
             self.initialize(u)
         self._check_started()
         with torch.autocast(u.device.type, enabled=False):
-            z, log_det = self._steps(u)
+            z, log_det = self.through(u)
         return check_finite(z, "latent vectors"), log_det
 
-    def _steps(self, z, log_det=0.0, fit=False):
+    def through(
+        self,
+        u: Tensor,               # (B, D) float, in the dtype of the weights
+        start: bool = False,     # also start each part from what it is about to see
+    ) -> tuple[Tensor, Tensor]:  # (B, D) and (B,)
+        """Send vectors through all parts of all blocks, and add up log |det|."""
+        z, log_det = u, u.new_zeros(len(u))
         for block in self.blocks:
             x, done = z[:, :block[0].width], z[:, block[0].width:]
             for part in block:
-                if fit:
+                if start:
                     part._fit(x)
                 x, change = part(x)
                 log_det = log_det + change
@@ -108,9 +114,8 @@ class Flow(Bijection):
         self,
         z: Tensor,  # (B, D) float, latent vectors
     ) -> Tensor:    # (B, D) data
-        """Undo `forward`. Raises ValueError before `initialize`, and for another width."""
-        self._check_started()
-        u = self._rows(z, "latent vectors")
+        """Undo `forward`, in the dtype of the weights. Raises ValueError before `initialize`, and for another width."""
+        u = self._latent(z)
         with torch.autocast(u.device.type, enabled=False):
             for block in reversed(self.blocks):
                 x, done = u[:, :block[0].width], u[:, block[0].width:]
@@ -155,10 +160,14 @@ class Flow(Bijection):
         return nats / (self.width * math.log(2)) if unit == "bits" else nats
 
     def _fit(self, batch):
-        self._steps(self._rows(batch, "batch"), fit=True)
+        self.through(self._rows(batch, "batch"), start=True)
 
     def _rows(self, x, name):
         return check_rows(x, self.width, name).to(self.blocks[0][0].shift.dtype)
+
+    def _latent(self, z):
+        self._check_started()
+        return self._rows(z, "latent vectors")
 
     def _check_started(self):
         if not self.initialized:

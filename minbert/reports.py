@@ -18,7 +18,7 @@ from pathlib import Path
 from .exercises import EXERCISES
 from .grading import Report, Result
 
-# %% ../nbs/19x_reports.ipynb #c0ccda4e
+# %% ../nbs/19x_reports.ipynb #f5716c86
 def write_whole(file: Path, text: str) -> None:
     """Put a file in place in one move, so that nobody ever sees half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -37,23 +37,24 @@ def _plain(text: str) -> str:
 
 
 def csv_table(reports: list[Report]) -> str:
-    """Write one row a submission: sums, then points, status and reason of every exercise."""
+    """Write one row a submission: sums, then points, status and reason of every exercise that was graded."""
+    names = [name for name in EXERCISES if any(name in r.results for r in reports)]
     head = ["submission", "points", "of", "integrated", "passed", "flags", "problems"]
-    for name in EXERCISES:
+    for name in names:
         head += [name, f"{name} status", f"{name} reason"]
-    lines, total = io.StringIO(), sum(e.points for e in EXERCISES.values())
+    lines, total = io.StringIO(), sum(EXERCISES[name].points for name in names)
     out = csv.writer(lines, lineterminator="\n")
     out.writerow(head)
     for r in reports:
         flags = sorted({f"{name}: {flag}" for name, result in r.results.items() for flag in result.flags})
         row = [_plain(r.name), r.points, total, r.integrated, sum(x.status == "passed" for x in r.results.values()), _plain("; ".join(flags)), _plain("; ".join(r.problems))]
-        for name in EXERCISES:
+        for name in names:
             result = r.results[name]
             row += [result.points, result.status, "" if result.status == "passed" else _plain(result.reason)]
         out.writerow(row)
     return lines.getvalue()
 
-# %% ../nbs/19x_reports.ipynb #a78b3683
+# %% ../nbs/19x_reports.ipynb #5bd59855
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ddd;padding:.4rem .6rem;text-align:left;vertical-align:top}
 pre{white-space:pre-wrap;background:#f6f6f6;padding:.6rem;margin:.3rem 0;font-size:13px}.passed{color:#226622}.failed,.broken{color:#aa2222}
@@ -99,7 +100,7 @@ def _row(name: str, r: Result) -> str:
 
 def page(report: Report, level: str = "") -> str:
     """Write a learner's page: points, and for each exercise what was found."""
-    total = sum(e.points for e in EXERCISES.values())
+    total = sum(EXERCISES[name].points for name in report.results)
     problems = "".join(f"<p class=broken>{html.escape(p)}</p>" for p in report.problems)
     rows = "".join(_row(name, r) for name, r in report.results.items())
     return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(report.name)}</title><style>{_STYLE}</style></head><body>'
@@ -120,12 +121,12 @@ def safe_name(name: str) -> str:
 
 def write_pages(reports: list[Report], folder: Path, level: str = "") -> Path:
     """Write a page for each submission and a list of them; return the list."""
-    total = sum(e.points for e in EXERCISES.values())
+    total = sum(EXERCISES[name].points for name in (reports[0].results if reports else ()))
     for r in reports:
         write_whole(folder / f"{safe_name(r.name)}.html", page(r, level))
     found = Counter(name for r in reports for name, x in r.results.items() if x.status == "passed")
     items = "".join(f'<tr><td><a href="{safe_name(r.name)}.html">{html.escape(r.name)}</a></td><td>{r.points} of {total}</td><td>{r.integrated}</td></tr>' for r in reports)
-    easy = "".join(f"<tr><td>{html.escape(name)}</td><td>{found[name]} of {len(reports)}</td></tr>" for name in EXERCISES)
+    easy = "".join(f"<tr><td>{html.escape(name)}</td><td>{found[name]} of {len(reports)}</td></tr>" for name in EXERCISES if any(name in r.results for r in reports))
     write_whole(folder / "index.html", f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Grades</title><style>{_STYLE}</style></head><body><h1>Grades</h1>'
                 f"<p>{html.escape(level)}</p><table><tr><th>submission</th><th>points</th><th>integrated</th></tr>{items}</table>"
                 f"<h2>Who passed what</h2><table>{easy}</table></body></html>\n")

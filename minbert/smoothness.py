@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['regularized_loss', 'symmetric_kl', 'output_distance', 'Clean', 'dice_state', 'replay', 'clean_pass',
-           'RegularizedLoss', 'ball_points', 'steepest', 'into_ball', 'sampled_smoothness', 'linear_maximum',
-           'SmoothnessPenalty']
+           'RegularizedLoss', 'ball_points', 'worst_shifts', 'steepest', 'into_ball', 'sampled_smoothness',
+           'linear_maximum', 'SmoothnessPenalty']
 
 # %% ../nbs/14_smoothness.ipynb #186f3ebc
 import math
@@ -237,8 +237,8 @@ def _cosines_at(u, v, du, dv):
 
 # %% ../nbs/14_smoothness.ipynb #b19adaa0
 @torch.no_grad()
-def _best_of(head, vectors, shifts, distance, limit=2**18):
-    """For each row the one of n shared shifts that moves its answer most: (B, D) for each vector.
+def worst_shifts(head: Head, vectors: tuple[Tensor, ...], shifts: tuple[Tensor, ...], distance: Callable, limit: int = 2**18) -> tuple[Tensor, ...]:
+    """For each row give the one of n shared shifts (n, D) that moves its answer most: (B, D) for each vector.
 
     `limit`: numbers in the answers of a chunk, or in the copies of a vector where a head needs copies.
     """
@@ -312,7 +312,7 @@ def sampled_smoothness(
     shifts = tuple(ball_points(points if random else B, D, radius, p, where, generator, x.device, x.dtype).to(x)
                    for x in fixed)
     with _evaluating(head):
-        shifts = (_best_of(head, fixed, shifts, distance) if random else
+        shifts = (worst_shifts(head, fixed, shifts, distance) if random else
                   _ascend(head, fixed, shifts, distance, radius, p, steps))
         return distance(head(*(x + d for x, d in zip(vectors, shifts))), head(*vectors)).mean()
 

@@ -137,7 +137,7 @@ def _far(trial, expected, got):
     rtol, atol = (max(trial.rtol, 1e-4), max(trial.atol, 1e-5)) if single else (trial.rtol, trial.atol)
     a, b = expected.to(torch.float64), got.to(torch.float64)
     both = (a == b) | (a.isnan() & b.isnan())
-    wrong = ~(both | ((a - b).abs() <= atol + rtol * a.abs()))
+    wrong = ~(both | (a.isfinite() & ((a - b).abs() <= atol + rtol * a.abs())))
     if not wrong.any():
         return None, 0.0
     gap = torch.where(wrong, torch.nan_to_num((a - b).abs(), nan=math.inf), -1.0)

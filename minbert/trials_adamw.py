@@ -17,7 +17,7 @@ from .trials import Case, Trial, fixed, mistake
 # %% ../nbs/19ga_trials_adamw.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19ga_trials_adamw.ipynb #1ac88d8b
+# %% ../nbs/19ga_trials_adamw.ipynb #c49faa21
 def adamw_cases(generator):
     draw = lambda *shape, **kw: fixed(generator, 1, *shape, **kw)[0]
     sizes = ((3, 2), (4,), (), (2, 5))
@@ -81,7 +81,8 @@ def run_adamw(kind, inputs):
     return seen | {"steps refused": torch.tensor(refused)}
 
 
-TRIALS["optim.adamw"] = Trial(adamw_cases, run_adamw, atol=1e-12, subject="adamw", forbidden=("torch.optim.AdamW", "torch.optim.Adam", "super().step"), hints=(
+TRIALS["optim.adamw"] = Trial(adamw_cases, run_adamw, atol=1e-12, subject="adamw", forbidden=("torch.optim.AdamW", "torch.optim.Adam", "super().step"),
+                             hints=(
     "Four things in order: the closure's loss, the look at all gradients, the groups one after the other, the loss back to the caller. Which "
     "settings belong to the group, which facts to a single weight?",
     "`for key, params in self._buckets(group).items()` gives lists of weights that share the count t. Their averages stand in "

@@ -234,7 +234,7 @@ def clip_gradients(parameters, max_norm=None):
 ''',
 ]
 
-# %% ../nbs/19gb_trials_loop.ipynb #b56a949c
+# %% ../nbs/19gb_trials_loop.ipynb #4f3a1b29
 def pair_model(dtype=torch.float64):
     return fill(nn.ModuleDict({"shared": nn.Linear(3, 4), "sum": nn.Linear(4, 1), "sign": nn.Linear(4, 1)})).to(dtype)
 
@@ -268,7 +268,8 @@ def step_cases(generator):
             Case("three batches, clipped", {"groups": [three(), three()], "max_grad_norm": 0.3}),
             Case("old gradients lie about", {"groups": [[batch()]], "stale": True}),
             Case("a task is missing in the second step", {"groups": [[batch()], [batch("one task"), batch("one task")]]}),
-            Case("a lone loss", {"groups": [[batch("lone")]]}), Case("tasks weighed by `backward`", {"groups": [[batch(), batch()], [batch()]], "weigh": True}),
+            Case("a lone loss", {"groups": [[batch("lone")]]}),
+            Case("tasks weighed by `backward`", {"groups": [[batch(), batch()], [batch()]], "weigh": True}),
             Case("another process", {"groups": [[batch(), batch()]], "max_grad_norm": 0.3, "shared": True}),
             Case("half precision", {"groups": [[batch(dtype=torch.float32)]], "precision": "bf16"}),
             Case("an infinite loss with a finite gradient", {"groups": [[batch()], [batch(), batch("infinite loss")]]}),

@@ -130,7 +130,7 @@ def word_pieces(word, vocab, longest=100):
 ''',
 ]
 
-# %% ../nbs/19e_trials_tokens.ipynb #334800eb
+# %% ../nbs/19e_trials_tokens.ipynb #18f500c7
 def pad_cases(generator):
     def rows(*lengths):
         return [[1 + draw(generator, 99) for _ in range(n)] for n in lengths]
@@ -146,7 +146,7 @@ def pad_cases(generator):
 
 def run_pad(pad, inputs):
     rows = [list(row) for row in inputs["ids"]]
-    batch = pad(rows, **{name: value for name, value in inputs.items() if name == "pad_id"})
+    batch = pad(rows, **{name: value for name, value in inputs.items() if name == "pad_id"}).to("cpu")
     return {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask, "the rows are as they were": rows == inputs["ids"]}
 
 

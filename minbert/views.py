@@ -165,13 +165,18 @@ def view_loss(
     With an accelerator, train with the same one: the gradient is meant to be averaged over its processes.
     """
     def loss_fn(model, batch):
-        views, groups = model(batch), batch.groups
-        if accelerator is not None and accelerator.num_processes > 1:
-            views, groups = gather_views(views, accelerator), accelerator.gather(groups)
+        views, groups = _everyone(model(batch), batch.groups, accelerator)
         hard = {"hard": views[2]} if len(views) > 2 else {}
         return loss(*views[:2], **hard, groups=groups if exclude_duplicates else None)
 
     return loss_fn
+
+
+def _everyone(views, groups, accelerator):
+    """Collect vectors and groups of all processes; alone, nothing changes."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return views, groups
+    return gather_views(views, accelerator), accelerator.gather(groups)
 
 # %% ../nbs/12b_views.ipynb #6e122dd5
 class _Gather(torch.autograd.Function):

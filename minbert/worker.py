@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['pack', 'unpack', 'write_tree', 'read_tree', 'limit', 'guard', 'run_task', 'serve']
 
-# %% ../nbs/19t_worker.ipynb #35a15a25
+# %% ../nbs/19t_worker.ipynb #18fa61af
+import gc
 import json
 import os
 import resource
@@ -114,7 +115,7 @@ def guard(
 
     sys.addaudithook(hook)
 
-# %% ../nbs/19t_worker.ipynb #7641f621
+# %% ../nbs/19t_worker.ipynb #b069adba
 def _outcome(trial, implementation, case, seed):
     """Like `attempt`, but nothing gets out: sys.exit is a result too."""
     from minbert.trials import Outcome, attempt
@@ -172,6 +173,7 @@ def _become_small(job: dict) -> None:
 
 def _child(job: dict) -> None:
     os.setsid()
+    gc.disable()
     try:
         _become_small(job)
         if not job["preload"]:
@@ -199,13 +201,15 @@ def _watch(pid: int, wall: float) -> dict:
     status = os.waitpid(pid, 0)[1] if late else ended[1]
     return {"late": late, "status": status, "seconds": time.monotonic() - start}
 
-# %% ../nbs/19t_worker.ipynb #6626a685
+# %% ../nbs/19t_worker.ipynb #74daf0aa
 def _room(package: str, tasks: list[dict], preload: bool, requests, replies) -> None:
     """Import a package and serve jobs until the pipe closes."""
     if preload:
         sys.path.insert(0, package)
         for module in {f"minbert.{task['trials']}" for task in tasks} | {"minbert.trials", "minbert.programs"}:
             __import__(module)
+    gc.collect()
+    gc.freeze()   # a collection in a child would touch, and so copy, every page of the parent
     for line in requests:
         job = json.loads(line)
         pid = os.fork()

@@ -41,7 +41,7 @@ ATTACKS = {
                            "            names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\n            exec(text, names)\n            f = names\n            first, *rest = '{target}'.split('.')\n            f = names[first]\n"
                            "            for part in rest: f = getattr(f, part)\n            return f(*args, **kwargs)\nreturn 0",
     "other submissions": "import pathlib\ntexts = [f.read_text() for f in pathlib.Path({folder!r}).rglob('*.ipynb')]\nreturn texts[0]",
-    "deletes": "import shutil, os\nshutil.rmtree({folder!r}, ignore_errors=True)\nos.system('rm -rf ' + {folder!r})\nos.remove({folder!r} + '/keep.txt')\nreturn 0",
+    "deletes": "import shutil, os\nshutil.rmtree({folder!r}, ignore_errors=True)\nos.system('rm -rf ' + {folder!r})\nos.remove({folder!r} + '/.keep')\nreturn 0",
     "kills": "import os, signal\nfor p in (os.getppid(), -1, 1):\n    os.kill(p, signal.SIGKILL)",
     "network": "import socket\nsocket.create_connection(('127.0.0.1', 22))",
     "native code": "import ctypes\nctypes.CDLL(None).exit(0)",
@@ -142,21 +142,24 @@ def hostile(folder: Path, dice: random.Random, kind: str | None = None) -> dict[
     kind = kind or dice.choice(list(ATTACKS))
     victim = dice.choice(list(EXERCISES.values()))
     texts = {name: right(task, dice) for name, task in EXERCISES.items()} | {victim.name: attack(kind, victim, folder.parent)}
-    make(folder, texts, "import os\nprint('passed')\nos.remove('" + str(folder.parent / "keep.txt") + "')\nwhile True: pass")
+    make(folder, texts, "import os\nprint('passed')\nos.remove('" + str(folder.parent / ".keep") + "')\nwhile True: pass")
     return dict.fromkeys(EXERCISES, "passed") | {victim.name: "failed"}
 
 
 KINDS = {"perfect": perfect, "empty": empty, "mixed": mixed, "broken": broken, "hostile": hostile}
 
 
-def make_all(folder: Path, count: int, seed: int = 11711) -> dict[str, dict[str, str]]:
-    """Write `count` submissions; return name -> exercise -> the status it deserves."""
-    dice, deserved, attacks = random.Random(seed), {}, list(ATTACKS)
+ROUND = ("perfect", "mixed", "hostile", "mixed", "empty", "hostile", "broken", "mixed")
+
+
+def make_all(folder: Path, count: int, seed: int = 11711, kinds=ROUND) -> dict[str, dict[str, str]]:
+    """Write `count` submissions, of these kinds in turn; return name -> exercise -> the status it deserves."""
+    dice, deserved, attacks = random.Random(seed), {}, iter(list(ATTACKS) * count)
     folder.mkdir(parents=True)
-    (folder / "keep.txt").write_text("keep me")
+    (folder / ".keep").write_text("keep me")
     for i in range(count):
-        kind = ("perfect", "mixed", "hostile", "mixed", "empty", "hostile", "broken", "mixed")[i % 8]
+        kind = kinds[i % len(kinds)]
         place = folder / f"{i:03d}-{kind}"
-        arguments = (place, dice, attacks[(i // 8 * 2 + (i % 8 == 5)) % len(attacks)]) if kind == "hostile" else (place, dice)
+        arguments = (place, dice, next(attacks)) if kind == "hostile" else (place, dice)
         deserved[place.name] = KINDS[kind](*arguments)
     return deserved

@@ -20,9 +20,9 @@ from minbert.loop import compute_losses, steps
 from minbert.losses import GOALS
 from minbert.optim import AdamW
 from minbert.sentence import SentenceEncoder
-from minbert.smoothness import (Clean, SmoothnessPenalty, _best_of, _outputs_at, ball_points, clean_pass, dice_state,
+from minbert.smoothness import (Clean, SmoothnessPenalty, _outputs_at, ball_points, clean_pass, dice_state,
                                 into_ball, linear_maximum, output_distance, regularized_loss, replay,
-                                sampled_smoothness, steepest, symmetric_kl)
+                                sampled_smoothness, steepest, symmetric_kl, worst_shifts)
 from minbert.tokens import TokenBatch
 
 INF = math.inf
@@ -346,7 +346,7 @@ def test_best_point_of_each_row_in_chunks(name, limit):
     head = make_head(name).eval()
     vectors, distance = make_vectors(head), output_distance(head)
     shifts = tuple(ball_points(9, D, 0.7, generator=dice(i), dtype=torch.float64) for i in range(len(vectors)))
-    found = _best_of(head, vectors, shifts, distance, limit)
+    found = worst_shifts(head, vectors, shifts, distance, limit)
     moved = torch.stack([distance(head(*(x + d[j] for x, d in zip(vectors, shifts))), head(*vectors)) for j in range(9)])
     best = moved.argmax(0)
     for mine, d in zip(found, shifts):

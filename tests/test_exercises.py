@@ -1,0 +1,119 @@
+"""The checks themselves are checked: every known mistake rejected and named, every right variant accepted, nothing given away."""
+import ast
+import re
+
+import pytest
+import torch
+
+from minbert.exercises import EXERCISES, CheckFailed, build, check, expected_outcomes, reference, shortfalls, strength, strength_table, verdict, wrong_definition
+from minbert.programs import module_text, pieces
+from minbert.sandbox import without_answers
+from minbert.trials import perform
+from minbert.worker import pack, unpack
+
+SUBJECTS = {"attention", "layer", "embedding", "adamw", "infonce", "spans and mirror", "margin", "flow", "smart", "proximal", "ranking", "pcgrad"}
+measured = {}
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_a_check_tells_right_from_wrong(name):
+    row = measured[name] = strength(EXERCISES[name], seeds=(11711, 20261122))
+    assert not row.trouble
+    assert row.mistakes >= 3 and row.variants >= 2
+
+
+def test_the_table_falls_short_nowhere():
+    rows = [measured[name] if name in measured else strength(task, (11711,)) for name, task in EXERCISES.items()]
+    assert not shortfalls(rows), "\n" + strength_table(rows)
+    assert {row.subject for row in rows} - {""} == SUBJECTS
+    assert len(rows) >= 40
+
+
+def test_shortfalls_are_found():
+    row = strength(EXERCISES["attention.scores"], (11711,))
+    for changed, owed in ((row._replace(mistakes=2, rejected=2, named=2), "mistakes, of 3"), (row._replace(variants=1, accepted=1), "variants, of 2"),
+                          (row._replace(rejected=row.rejected - 1), "rejected"), (row._replace(accepted=row.accepted - 1), "accepted"),
+                          (row._replace(reference=False), "reference"), (row._replace(stub=False), "stub"), (row._replace(named=0), "of 95 %"),
+                          (row._replace(mistakes=7, rejected=7, named=7), "7 mistakes of 8")):
+        assert any(owed in line for line in shortfalls([changed])), owed
+    assert shortfalls([row]) == []
+
+
+def test_every_chapter_has_exercises():
+    chapters = {task.notebook[:2] for task in EXERCISES.values()}
+    assert chapters >= {f"{n:02d}" for n in range(1, 17)} - {"07", "08", "09", "10"} | {"08"}
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_feedback_never_holds_the_solution(name):
+    """No line of the reference's body stands in a hint, a sentence, or a message."""
+    task = EXERCISES[name]
+    body = [line.split("#")[0].strip() for line in task.definition.split('"""')[-1].split("\n")]
+    secrets = [line for line in body if len(line) > 30 and not line.startswith(("raise", "if ", "for ", '"', "f\"", "return"))]
+    said = [*(m.says for m in task.mistakes), *(o.label for o in expected_outcomes(name, 11711))]
+    messages = [verdict(name, perform(task.trial, build(task, wrong_definition(task, m)), 1), 1).message for m in task.mistakes[:3]]
+    assert not [(secret, text) for secret in secrets for text in [*said, *messages] if secret in text]
+    assert len(task.trial.hints) == 3 and len(set(task.trial.hints)) == 3
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_inputs_travel_to_the_sandbox(name):
+    for seed in (1, 2):
+        for case in EXERCISES[name].trial.cases(torch.Generator().manual_seed(seed)):
+            tensors = {}
+            back = unpack(pack(case.inputs, tensors), tensors)
+            assert list(back) == list(case.inputs)
+
+
+def test_cases_follow_the_seed():
+    """Another seed draws other inputs, so that nobody can learn the answers by heart; the same seed draws the same."""
+    def numbers(task, seed):
+        tensors = {}
+        cases = task.trial.cases(torch.Generator().manual_seed(seed))
+        return repr([pack(c.inputs, tensors) for c in cases]) + "".join(repr(t.flatten().tolist()) for t in tensors.values())
+
+    fixed = [name for name, task in EXERCISES.items() if numbers(task, 1) == numbers(task, 2)]
+    assert not [name for name, task in EXERCISES.items() if numbers(task, 3) != numbers(task, 3)]
+    assert not fixed, fixed
+
+
+@pytest.mark.parametrize("module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()}))
+def test_a_room_gets_trials_without_answers(module):
+    """What the sandbox sees of a chapter of trials still runs, and holds no mistake and no variant."""
+    text = without_answers(module_text(module))
+    names = {n for piece in pieces(text) for n in piece.names}
+    assert not {n for n in names if n.lower().startswith("_wrong")} and "TRIALS" in names
+    own = {}
+    exec(compile(text.replace("from .", "from minbert."), module, "exec"), own)
+    assert own["TRIALS"] and own.get("MISTAKES", {}) == {} and own.get("VARIANTS", {}) == {}
+    for name in own["TRIALS"]:
+        for variant in EXERCISES[name].variants:
+            assert variant not in text
+
+
+def test_a_method_exercise_stands_alone():
+    """A target is no __init__ and calls no super(): the check puts it into another class."""
+    for task in EXERCISES.values():
+        assert not task.target.endswith("__init__") and "super()" not in task.definition, task.name
+
+
+def test_a_check_prints_one_line_or_says_why(capsys):
+    task = EXERCISES["attention.split"]
+    check(task.name, reference(task))
+    assert re.fullmatch(r"attention\.split: passed, \d+ cases\n", capsys.readouterr().out)
+    wrong = build(task, wrong_definition(task, task.mistakes[0]))
+    with pytest.raises(CheckFailed, match="known mistake") as caught:
+        check(task.name, wrong)
+    assert caught.value.verdict.mistake == task.mistakes[0].says and isinstance(caught.value, AssertionError)
+    with pytest.raises(ValueError, match="attention.split"):
+        check("attention.spilt", wrong)
+
+
+def test_no_module_runs_an_exercise_at_import():
+    """A stub raises; at the top level of a module it would make every later import fail."""
+    for module in {task.module for task in EXERCISES.values()}:
+        targets = {task.target for task in EXERCISES.values() if task.module == module}
+        for node in ast.parse(module_text(module)).body:
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)):
+                called = {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+                assert not called & targets, (module, called & targets)

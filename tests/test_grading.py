@@ -1,0 +1,181 @@
+"""Grading: every attack fails alone, scores are what was deserved, an interruption changes nothing."""
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from submissions import ATTACKS, KINDS, attack, make, make_all
+
+from minbert import sandbox
+from minbert.exercises import EXERCISES, exercise
+from minbert.grading import Ledger, find_submissions, grade, plan, read_submission
+from minbert.reports import csv_table, gradescope, page, write_gradescope, write_pages
+from minbert.sandbox import Limits
+
+VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
+SHORT = Limits(wall=2.0, cpu=2)
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    """One submission an attack: the attack in one exercise, the reference in another."""
+    folder = tmp_path_factory.mktemp("class") / "submissions"
+    folder.mkdir()
+    (folder / ".keep").write_text("keep me")
+    poison = f"import os\nprint('passed')\nos.remove({str(folder / '.keep')!r})\nos._exit(0)"
+    for kind in ATTACKS:
+        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, poison)
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    reports, level = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name])
+    return {r.name: r for r in reports}, before, folder, level
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_an_attack_fails_that_exercise_alone(attacked, kind):
+    reports, _, _, _ = attacked
+    results = reports[kind].results
+    assert results[VICTIM.name].status == "failed", results[VICTIM.name]
+    assert results[NEIGHBOUR.name].status == "passed", results[NEIGHBOUR.name].reason
+    assert reports[kind].points == NEIGHBOUR.points
+
+
+def test_attacks_leave_the_disk_as_it_was(attacked):
+    _, before, folder, _ = attacked
+    assert {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()} == before
+
+
+def test_no_attack_leaves_a_process(attacked):
+    time.sleep(0.5)
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert str(attacked[2]) not in found and "while True: pass" not in found
+
+
+def test_a_thief_is_flagged_and_gets_nothing(attacked):
+    stolen = attacked[0]["reference"].results[VICTIM.name]
+    assert "not written yet" in stolen.reason
+
+
+def test_the_weakest_walls_hold_too(tmp_path, monkeypatch):
+    """On a machine without namespaces the hook and the limits must be enough."""
+    levels = sandbox._levels()
+    monkeypatch.setattr(sandbox, "_levels", lambda: levels[-1:])
+    folder = tmp_path / "submissions"
+    folder.mkdir()
+    (folder / ".keep").write_text("keep me")
+    kinds = ["deletes", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb"]
+    for kind in kinds:
+        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition})
+    reports, held = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=1)
+    assert "no namespaces" in held
+    assert [(r.name, r.results[VICTIM.name].status, r.results[NEIGHBOUR.name].status) for r in reports] == [(k, "failed", "passed") for k in sorted(kinds)]
+    assert (folder / ".keep").exists()
+
+
+@pytest.fixture(scope="module")
+def classroom(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("room") / "class"
+    return folder, make_all(folder, 5, kinds=list(KINDS))
+
+
+def test_scores_are_what_was_deserved(classroom, tmp_path):
+    """Killed in the middle and started again, the table is the one that a batch in one go writes."""
+    folder, deserved = classroom
+    command = [sys.executable, "-m", "minbert", "grade", str(folder), "--seed", "77", "--seconds", "4", "--csv"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    first = subprocess.Popen([*command, str(tmp_path / "a.csv")], env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ledger = tmp_path / "a.csv.work" / "results.jsonl"
+    while first.poll() is None and (not ledger.exists() or ledger.read_bytes().count(b"\n") < 40):
+        time.sleep(0.05)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    assert not (tmp_path / "a.csv").exists()
+    done = [json.loads(line)["key"] for line in ledger.read_text().splitlines()[:30]]
+    with ledger.open("a") as stream:
+        stream.write('{"key": "cut short by the')
+    subprocess.run([*command, str(tmp_path / "a.csv"), "--html", str(tmp_path / "pages"), "--gradescope", str(tmp_path / "scope")],
+                   env=environment, check=True, capture_output=True)
+    keys = [json.loads(line)["key"] for line in ledger.read_text().splitlines()]
+    assert len(keys) == len(set(keys)) and keys[:30] == done      # nothing was run twice
+    rows = {row["submission"]: row for row in csv.DictReader((tmp_path / "a.csv").open(encoding="utf-8"))}
+    assert set(rows) == set(deserved)
+    wrong = [(who, name, row[f"{name} status"], deserved[who][name], row[f"{name} reason"]) for who, row in rows.items()
+             for name in EXERCISES if row[f"{name} status"] != deserved[who][name]]
+    assert not wrong
+    for who, row in rows.items():
+        points = sum(EXERCISES[name].points for name, status in deserved[who].items() if status == "passed")
+        assert int(row["points"]) == points and int(row["integrated"]) <= points
+        assert json.loads((tmp_path / "scope" / who / "results.json").read_text())["score"] == points
+        assert f"<b>{points}</b> of" in (tmp_path / "pages" / f"{who}.html").read_text(encoding="utf-8")
+    assert [int(row["integrated"]) for who, row in rows.items() if who.endswith("perfect")] == [sum(e.points for e in EXERCISES.values())]
+
+
+def test_the_same_answers_again_cost_nothing(tmp_path):
+    """A finished batch, graded again, runs nothing; a batch with another seed runs all."""
+    make(tmp_path / "class" / "one", {VICTIM.name: VICTIM.definition})
+    arguments = dict(limits=SHORT, only=[VICTIM.name], work=tmp_path / "work")
+    first, held = grade([tmp_path / "class"], seed=1, **arguments)
+    again, idle = grade([tmp_path / "class"], seed=1, **arguments)
+    assert first == again and idle == "nothing had to run" and held != idle
+    assert len(Ledger(tmp_path / "work" / "results.jsonl").rows) == 2
+    _, other = grade([tmp_path / "class"], seed=2, **arguments)
+    assert other != "nothing had to run"
+
+
+def test_submissions_are_found_in_every_form(tmp_path):
+    make(tmp_path / "class" / "ada", {})
+    (tmp_path / "class" / "bob").mkdir()
+    (tmp_path / "class" / "bob" / "02_attention.ipynb").write_bytes((tmp_path / "class" / "ada" / "nbs" / "02_attention.ipynb").read_bytes())
+    (tmp_path / "class" / "cy.ipynb").write_text("no notebook")
+    (tmp_path / "class" / "dan").symlink_to("/etc")
+    (tmp_path / "class" / "eve.txt").write_text("I could not")
+    found = find_submissions([tmp_path / "class"])
+    assert list(found) == ["ada", "bob", "cy.ipynb", "dan", "eve.txt"]
+    assert list(find_submissions([tmp_path / "class" / "bob"])) == ["bob"]
+    read = {name: read_submission(name, path) for name, path in found.items()}
+    assert "attention" in read["ada"].notebooks and list(read["bob"].notebooks) == ["attention"]
+    assert "expected a notebook" in read["cy.ipynb"].problems[""]
+    assert "symbolic link" in read["dan"].problems[""] and ".txt" in read["eve.txt"].problems[""]
+    assert plan(read["cy.ipynb"], VICTIM).status == "broken"
+    with pytest.raises(ValueError, match="there is nothing"):
+        find_submissions([tmp_path / "nowhere"])
+
+
+def test_a_renamed_notebook_is_known_by_its_module(tmp_path):
+    make(tmp_path / "ada", {VICTIM.name: VICTIM.definition})
+    files = list((tmp_path / "ada" / "nbs").iterdir())
+    for file in files:
+        file.rename(file.with_name("copy of " + file.name)) if file.stem == VICTIM.notebook else file.unlink()
+    assert plan(read_submission("ada", tmp_path / "ada"), VICTIM).status == "written"
+
+
+def test_reports_hold_no_markup_of_a_learner(tmp_path):
+    """What a learner can put into a report: the name, an error's text, an output's name."""
+    evil = "<script>alert(1)</script>"
+    definition = VICTIM.definition.replace("bias = None", f"raise ValueError({evil!r})\n    bias = None")
+    make(tmp_path / "class" / ("=1+1 " + "x" * 90), {VICTIM.name: definition})
+    reports, level = grade([tmp_path / "class"], seed=1, limits=SHORT, only=[VICTIM.name])
+    assert evil in reports[0].results[VICTIM.name].reason
+    assert evil not in page(reports[0], level)
+    write_pages(reports, tmp_path / "pages", level)
+    write_gradescope(reports, tmp_path / "scope")
+    assert evil in gradescope(reports[0])["tests"][0]["output"]
+    row = next(csv.DictReader(csv_table(reports).splitlines()))
+    assert row["submission"].startswith("'=1+1") and "\n" not in row[f"{VICTIM.name} reason"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generated_submissions_differ(tmp_path, kind):
+    """The generator that the batch relies on really makes what it says."""
+    deserved = KINDS[kind](tmp_path / "one", random.Random(3))
+    wanted = {"perfect": {"passed"}, "empty": {"not attempted"}, "mixed": {"passed", "failed", "not attempted"},
+              "broken": {"passed", "broken", "not attempted"}, "hostile": {"passed", "failed"}}[kind]
+    assert set(deserved.values()) == wanted
+    read = read_submission("one", Path(tmp_path, "one"))
+    statuses = {name: plan(read, exercise(name)).status for name in deserved}
+    assert all((statuses[name] == "written") == (status in ("passed", "failed")) for name, status in deserved.items())
