@@ -199,7 +199,7 @@ def help_text(
     says = "\n".join(f"- {plain(mistake.says)}" for mistake in exercise.mistakes)
     return "\n".join([f"Help with `{exercise.name}`:", "", *hints, *([folded("Common mistakes", says)] if says else [])])
 
-# %% ../nbs/19p_editions.ipynb #65627d56
+# %% ../nbs/19p_editions.ipynb #1aaa746a
 def _cell(kind: str, name: str, source: str) -> Any:  # NotebookNode
     """Make a cell whose id follows from its name: the same release gives the same bytes."""
     from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -229,8 +229,8 @@ def _place_checks(
             lines |= found
             places |= {name: max(exported, home[name][0]) for name in found}
     below = {}
-    for name, (i, mark) in home.items():
-        below.setdefault(places.get(name, i), []).append(mark)
+    for name, (_, mark) in home.items():
+        below.setdefault(places.get(name, exported), []).append(mark)   # a check that nobody placed comes when everything is there
     return lines, below
 
 

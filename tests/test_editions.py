@@ -71,7 +71,7 @@ def test_no_line_of_the_answer_is_left_in_the_cell_and_the_answer_fits_back_in(n
     task = EXERCISES[name]
     cells = read_notebook(CHAPTERS[f"{task.notebook}.ipynb"]).cells
     [complete] = [c.source for c in cells if c.cell_type == "code" and name in [m.name for m in marks(c.source)]]
-    assert leaks(complete) == []
+    assert [line for line in leaks(complete) if "check_" not in line] == []   # looking at the input is no answer
     back = stubbed(complete)
     for mark in marks(complete):
         back = replace(back, mark.target, source_of(complete, mark.target))
