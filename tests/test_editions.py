@@ -153,7 +153,7 @@ def test_a_check_stays_below_the_helpers_it_needs():
     notebook = new_notebook(cells=[new_markdown_cell("# A\n\n> B."), new_code_cell(TWO, id="two"), new_code_cell("1 + 1", id="sum"), helper,
                                    new_code_cell("2 + 2", id="more"), new_code_cell("check('a.f', f)\nassert f(2) == 4", id="last")])
     made = learners_edition(notebook, {"a.f": given("a.f"), "a.g": given("a.g")})
-    assert [c.id for c in made.cells[2:]] == ["two", "check-a-g", "help-a-g", "sum", "helper", "check-a-f", "help-a-f", "more", "last"]
+    assert [c.id for c in made.cells[2:]] == ["two", "sum", "helper", "check-a-f", "help-a-f", "check-a-g", "help-a-g", "more", "last"]
     assert made.cells[-1].source == "assert f(2) == 4"
 
 
