@@ -199,7 +199,7 @@ def help_text(
     says = "\n".join(f"- {plain(mistake.says)}" for mistake in exercise.mistakes)
     return "\n".join([f"Help with `{exercise.name}`:", "", *hints, *([folded("Common mistakes", says)] if says else [])])
 
-# %% ../nbs/19p_editions.ipynb #27586caf
+# %% ../nbs/19p_editions.ipynb #1aaa746a
 def _cell(kind: str, name: str, source: str) -> Any:  # NotebookNode
     """Make a cell whose id follows from its name: the same release gives the same bytes."""
     from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -208,41 +208,48 @@ def _cell(kind: str, name: str, source: str) -> Any:  # NotebookNode
     return make(source, id=re.sub(r"[^a-zA-Z0-9_-]", "-", name)[:64])
 
 
-def _below(cell: Any, checks: Mapping[str, str], exercises: Mapping[str, Any]) -> list:
-    """Give the check and the help of each exercise in a cell."""
-    made = []
-    for mark in marks(cell.source):
-        if mark.name not in exercises:
-            raise ValueError(f"expected a trial for the exercise {mark.name}, found none")
-        head = mark.target.partition(".")[0]
-        line = checks.get(mark.name) or f'from minbert.course import check\n\ncheck("{mark.name}", {head})'
-        made.append(_cell("code", f"check-{mark.name}", line))
-        made.append(_cell("markdown", f"help-{mark.name}", help_text(exercises[mark.name])))
-    return made
+def _check_and_help(mark: Mark, line: str | None, exercises: Mapping[str, Any]) -> list:
+    """Give the check of an exercise a cell of its own, and its help another."""
+    if mark.name not in exercises:
+        raise ValueError(f"expected a trial for the exercise {mark.name}, found none")
+    line = line or f'from minbert.course import check\n\ncheck("{mark.name}", {mark.target.partition(".")[0]})'
+    return [_cell("code", f"check-{mark.name}", line), _cell("markdown", f"help-{mark.name}", help_text(exercises[mark.name]))]
+
+
+def _place_checks(
+    cells: list,    # of a complete edition; checks are taken out of them
+) -> tuple[dict[str, str], dict[int, list[Mark]]]:  # exercise -> its line; number of a cell -> exercises whose check goes below it
+    """Move each check up over everything that is not exported: helpers further down may be needed."""
+    home = {mark.name: (i, mark) for i, cell in enumerate(cells) if cell.cell_type == "code" for mark in marks(cell.source)}
+    lines, places, exported = {}, {}, 0
+    for i, cell in enumerate(cells):
+        if cell.cell_type == "code":
+            exported = i if any(name.startswith("export") for name, _ in directives(cell.source)) else exported
+            cell.source, found = split_checks(cell.source, home)
+            lines |= found
+            places |= {name: max(exported, home[name][0]) for name in found}
+    below = {}
+    for name, (_, mark) in home.items():
+        below.setdefault(places.get(name, exported), []).append(mark)   # a check that nobody placed comes when everything is there
+    return lines, below
 
 
 def learners_edition(
     notebook: Any,                   # NotebookNode, complete edition
     exercises: Mapping[str, Any],    # name -> Exercise
 ) -> Any:                            # NotebookNode; the given one is not changed
-    """Make what learners get: no answers, no outputs, checks and hints right below each exercise.
+    """Make what learners get: no answers, no outputs, and below each exercise its check and hints.
 
     Raises ValueError for an exercise that `exercises` lacks.
     """
-    made, checks = copy.deepcopy(notebook), {}
-    names = {mark.name for mark in marks_of(made)}
-    for cell in (c for c in made.cells if c.cell_type == "code"):
-        cell.outputs, cell.execution_count = [], None
-        cell.source, found = split_checks(cell.source, names)
-        checks |= found
-    made.cells = [c for c in made.cells if c.source.strip() or c.cell_type != "code"]
-    box = _cell("markdown", "chapter-box", chapter_box(notebook))
-    cells = []
+    made, cells = copy.deepcopy(notebook), []
+    lines, below = _place_checks(made.cells)
     for i, cell in enumerate(made.cells):
-        below = _below(cell, checks, exercises) if cell.cell_type == "code" else []
-        cells += [cell, *below, *([box] if i == 0 else [])]
-        if below:
-            cell.source = stubbed(cell.source)
+        if cell.cell_type == "code":
+            cell.source, cell.outputs, cell.execution_count = stubbed(cell.source), [], None
+        cells += [cell] if cell.source.strip() or cell.cell_type != "code" else []
+        cells += [_cell("markdown", "chapter-box", chapter_box(notebook))] if i == 0 else []
+        cells += [c for mark in below.get(i, ()) for c in _check_and_help(mark, lines.get(mark.name), exercises)]
     made.cells = cells
     return made
 

@@ -8,7 +8,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from minbert.editions import (chapter_box, directives, help_text, leaks, learners_edition, marks, marks_of, minutes_of, plain, read_notebook,
                               split_checks, stubbed, written)
-from minbert.exercises import EXERCISES
+from minbert.exercises import EXERCISES, check
 from minbert.programs import PACKAGE, find, is_stub, load, module_text, replace, source_of, stub
 
 EDITIONS = sorted((PACKAGE / "assets" / "course" / "nbs").glob("*.ipynb"))
@@ -55,7 +55,10 @@ def test_an_exercise_is_a_stub_with_its_check_and_its_help_below(name):
     definition = source_of(cells[i].source, task.target)
     assert is_stub(definition) and f"exercise {name}" in definition
     assert ast.get_docstring(ast.parse(definition).body[0]) == ast.get_docstring(ast.parse(task.definition).body[0])
-    below = {c.id: c.source for c in cells[i + 1 : i + 12]}
+    below = {c.id: c.source for c in cells[i + 1 :]}
+    between = [c.id for c in cells[i + 1 : [c.id for c in cells].index(f"check-{name.replace('.', '-')}")]]
+    others = [c for c in cells if c.id in between and not c.id.startswith(("check-", "help-"))]
+    assert not others or others[-1].source.startswith("#| export")   # nothing that could fail comes between, but code that is needed
     slug = name.replace(".", "-")
     assert f'check("{name}", {task.target.partition(".")[0]})' in below[f"check-{slug}"]
     assert all(plain(hint) in below[f"help-{slug}"] for hint in task.trial.hints)
@@ -68,7 +71,7 @@ def test_no_line_of_the_answer_is_left_in_the_cell_and_the_answer_fits_back_in(n
     task = EXERCISES[name]
     cells = read_notebook(CHAPTERS[f"{task.notebook}.ipynb"]).cells
     [complete] = [c.source for c in cells if c.cell_type == "code" and name in [m.name for m in marks(c.source)]]
-    assert leaks(complete) == []
+    assert [line for line in leaks(complete) if "check_" not in line] == []   # looking at the input is no answer
     back = stubbed(complete)
     for mark in marks(complete):
         back = replace(back, mark.target, source_of(complete, mark.target))
@@ -81,6 +84,22 @@ def test_a_module_of_stubs_can_be_imported(module):
     for task in (e for e in EXERCISES.values() if e.module == module):
         text = replace(text, task.target, stub(task.definition, f"exercise {task.name}"))
     assert load(text, module)
+
+
+@pytest.mark.parametrize("chapter", sorted({e.notebook for e in EXERCISES.values()}))
+def test_each_check_passes_where_it_stands(chapter, capsys):
+    """Everything the reference bodies need is above the check: solved in order, a chapter runs through."""
+    names, passed = {"__name__": chapter, "check": check}, []
+    for cell in read_notebook(PACKAGE / "assets" / "course" / "nbs" / f"{chapter}.ipynb").cells:
+        source = cell.source
+        if cell.cell_type == "code" and any(name.startswith("export") for name, _ in directives(source)):
+            for mark in marks(source):
+                source = replace(source, mark.target, EXERCISES[mark.name].definition)
+            exec(source, names)
+        elif cell.id.startswith("check-"):
+            exec(source, names)
+            passed.append(capsys.readouterr().out.split(":")[0])
+    assert sorted(passed) == sorted(e.name for e in EXERCISES.values() if e.notebook == chapter)
 
 
 TWO = '''#| export
@@ -127,6 +146,15 @@ def test_several_exercises_in_a_cell_and_a_method():
         with pytest.raises(NotImplementedError, match=message):
             call()
     assert find(ast.parse(source), "C.h") is not None
+
+
+def test_a_check_stays_below_the_helpers_it_needs():
+    helper = new_code_cell("#| exporti\ndef _helper(): ...", id="helper")
+    notebook = new_notebook(cells=[new_markdown_cell("# A\n\n> B."), new_code_cell(TWO, id="two"), new_code_cell("1 + 1", id="sum"), helper,
+                                   new_code_cell("2 + 2", id="more"), new_code_cell("check('a.f', f)\nassert f(2) == 4", id="last")])
+    made = learners_edition(notebook, {"a.f": given("a.f"), "a.g": given("a.g")})
+    assert [c.id for c in made.cells[2:]] == ["two", "sum", "helper", "check-a-f", "help-a-f", "check-a-g", "help-a-g", "more", "last"]
+    assert made.cells[-1].source == "assert f(2) == 4"
 
 
 def test_checks_of_one_cell_go_to_their_exercises():

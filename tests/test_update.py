@@ -544,5 +544,5 @@ def test_the_real_exercises_survive_a_release_that_rewords_them(mine):
         cells = read_notebook(mine / "nbs" / f"{task.notebook}.ipynb").cells
         [source] = [c.source for c in cells if c.cell_type == "code" and task.name in [m.name for m in marks(c.source)]]
         now = source_of(source, task.target)
-        assert "NotImplementedError" not in now and "New words." in now
+        assert "NotImplementedError" not in now and ("New words." in now or "\"\"\"" not in now)
         assert now.replace("New words. ", "") == task.definition
