@@ -6,18 +6,20 @@
 __all__ = ['LARGEST', 'Notebook', 'plain_python', 'read_cells', 'read_notebook', 'Answer', 'answer', 'around', 'single',
            'integrated']
 
-# %% ../nbs/19s_extraction.ipynb #73d2781e
+# %% ../nbs/19s_extraction.ipynb #737d4e55
 import ast
 import json
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
+from textwrap import indent
 from typing import NamedTuple
 
 from .exercises import EXERCISES, Exercise
-from .programs import Piece, find, is_stub, module_text, needed, parse, pieces, replace, source_of, stub
+from .programs import Piece, find, is_stub, module_text, needed, parse, pieces, replace_all, source_of, stub
 
-# %% ../nbs/19s_extraction.ipynb #e1cf027d
+# %% ../nbs/19s_extraction.ipynb #8bb50977
 LARGEST = 20 * 2**20   # bytes; the largest chapter with all its pictures has under 1
 
 
@@ -48,17 +50,22 @@ def plain_python(
     return re.sub(r"^(\s*)([%!?].*)$", r"\1pass  # \2", source, flags=re.M)
 
 
+@lru_cache(maxsize=65536)
+def _fault(source: str) -> str | None:
+    """Say why a cell is no Python. Most cells of a class are the same."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def read_cells(
     sources: Iterable[str],   # of the code cells
 ) -> Notebook:
     """Sort cells into those that parse and those that do not."""
-    fine, broken = [], []
-    for source in map(plain_python, sources):
-        try:
-            parse(source)
-            fine.append(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            broken.append((source, f"{type(error).__name__}: {error}"))
+    cells = [(source, _fault(source)) for source in map(plain_python, sources)]
+    fine, broken = [s for s, fault in cells if not fault], [cell for cell in cells if cell[1]]
     return Notebook(tuple(fine), tuple(broken))
 
 
@@ -77,7 +84,7 @@ def read_notebook(
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file.name}: expected a notebook, got something else: {type(error).__name__}: {error}"[:300]) from error
 
-# %% ../nbs/19s_extraction.ipynb #0c21fadb
+# %% ../nbs/19s_extraction.ipynb #e478fae8
 class Answer(NamedTuple):
     """What a notebook says to one exercise."""
 
@@ -93,7 +100,8 @@ def answer(
 ) -> Answer:
     """Find the last definition of a target that is not a stub; exported ones go first."""
     head, _, method = target.partition(".")
-    found = [cell for cell in notebook.cells if find(parse(cell), target)]
+    likely = re.compile(rf"\b(def|class)\s+{head}\b")
+    found = [cell for cell in notebook.cells if likely.search(cell) and find(parse(cell), target)]
     written = [cell for cell in found if not is_stub(source_of(cell, target))]
     if not found:
         for source, error in notebook.broken:
@@ -104,18 +112,7 @@ def answer(
     holder = source_of(cell, head) if method else ""
     return Answer("written" if written else "stub", source_of(cell, target), holder, "" if written else "not written yet")
 
-# %% ../nbs/19s_extraction.ipynb #c82a95d4
-def _insert(text: str, name: str, extra: list[str]) -> str:
-    """Put lines before a definition, or at the end of the imports if it is not there."""
-    if not extra:
-        return text
-    tree = parse(text)
-    node = find(tree, name)
-    line = min([node.lineno, *(d.lineno for d in node.decorator_list)]) if node else len(text.split("\n"))
-    lines = text.split("\n")
-    return "\n".join([*lines[: line - 1], *extra, "", *lines[line - 1 :]])
-
-
+# %% ../nbs/19s_extraction.ipynb #cd8abcd5
 def _complete(holder: str, model: str, methods: dict[str, str]) -> str:
     """Give a learner's class the methods listed, and those of the model class that it lacks."""
     name = parse(holder).body[0].name
@@ -123,12 +120,23 @@ def _complete(holder: str, model: str, methods: dict[str, str]) -> str:
         title = getattr(node, "name", None)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and title not in methods and not find(parse(holder), f"{name}.{title}"):
             methods = methods | {title: source_of(model, f"{name}.{title}")}
-    for title, definition in methods.items():
-        if find(parse(holder), f"{name}.{title}"):
-            holder = replace(holder, f"{name}.{title}", definition)
-        else:
-            holder = holder.rstrip("\n") + "\n\n" + "\n".join("    " + line if line else line for line in definition.rstrip("\n").split("\n")) + "\n"
-    return holder
+    there = {title: d for title, d in methods.items() if find(parse(holder), f"{name}.{title}")}
+    new = [indent(d.strip("\n"), "    ") for title, d in methods.items() if title not in there]
+    return "\n\n".join([replace_all(holder, {f"{name}.{title}": d for title, d in there.items()}).rstrip("\n"), *new]) + "\n"
+
+
+def _own_definitions(base: str, own: dict[str, Answer], others: dict[str, str]) -> dict[str, str]:
+    """Top-level name -> the learner's function or class, classes with the methods that others provide."""
+    new = {}
+    for head in dict.fromkeys(t.partition(".")[0] for t in own):
+        mine = {t: a for t, a in own.items() if t.partition(".")[0] == head}
+        if head in mine:
+            new[head] = mine[head].definition
+            continue
+        methods = {t.partition(".")[2]: a.definition for t, a in mine.items()}
+        methods |= {t.partition(".")[2]: d for t, d in others.items() if t.startswith(head + ".")}
+        new[head] = _complete(list(mine.values())[-1].holder, base, methods)
+    return new
 
 
 def around(
@@ -138,34 +146,24 @@ def around(
     others: dict[str, str],       # target -> definition to use in their place: the reference, or a stub
 ) -> str:                         # source of the module
     """Write a module of ours with a learner's answers in it."""
-    text = base = module_text(module)
-    known, heads = notebook.pieces, {t.partition(".")[0] for t in {*own, *others}}
-    new = {}                      # top-level name -> its definition
-    for head in dict.fromkeys(t.partition(".")[0] for t in own):
-        mine = {t: a for t, a in own.items() if t.partition(".")[0] == head}
-        if head in mine:
-            new[head] = mine[head].definition
-            continue
-        methods = {t.partition(".")[2]: a.definition for t, a in mine.items()}
-        methods |= {t.partition(".")[2]: d for t, d in others.items() if t.startswith(head + ".")}
-        new[head] = _complete(list(mine.values())[-1].holder, base, methods)
-    for target, definition in others.items():
-        if target.partition(".")[0] not in new:
-            text = replace(text, target, definition)
-    extra, given = [], {p.text for p in pieces(base)}
-    empty = {n for p in known for n in p.names if isinstance(node := find(parse(p.text), n), ast.FunctionDef) and is_stub(p.text)}
+    base, known = module_text(module), notebook.pieces
+    new = _own_definitions(base, own, others)
+    changed = {t: d for t, d in others.items() if t.partition(".")[0] not in new and d != source_of(base, t)}
+    given = {p.text for p in pieces(base)}
+    heads = {t.partition(".")[0] for t in {*own, *others}}
+    empty = {min(p.names) for p in known if p.text.startswith(("def ", "@")) and is_stub(p.text)}
+    extra = []
     for piece in needed({u for d in new.values() for p in pieces(d) for u in p.uses}, known, without=heads | empty):
         name = min(piece.names)
         if piece.text in given:
             continue
-        if len(piece.names) == 1 and find(parse(piece.text), name) and find(parse(text), name):
-            text = replace(text, name, piece.text)
+        if piece.text.startswith(("def ", "class ", "@")) and find(parse(base), name):
+            changed[name] = piece.text
         else:
             extra.append(piece.text)
-    first = min((h for h in new), key=lambda h: find(parse(text), h).lineno)
-    for head, definition in new.items():
-        text = replace(text, head, definition)
-    return _insert(text, first, extra)
+    first = min(new, key=lambda h: find(parse(base), h).lineno)
+    new[first] = "\n".join([*extra, "", new[first]])
+    return replace_all(base, changed | new)
 
 
 def single(
@@ -190,10 +188,4 @@ def integrated(
     found = {e.target: answer(notebook, e.target) for e in tasks}
     own = {t: a for t, a in found.items() if a.status == "written" and t not in without}
     stubs = {e.target: stub(source_of(base, e.target), f"exercise {e.name}") for e in tasks if e.target not in own}
-    return around(notebook, module, own, stubs) if own else _stubbed(base, stubs)
-
-
-def _stubbed(text: str, stubs: dict[str, str]) -> str:
-    for target, definition in stubs.items():
-        text = replace(text, target, definition)
-    return text
+    return around(notebook, module, own, stubs) if own else replace_all(base, stubs)
