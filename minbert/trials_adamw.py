@@ -92,7 +92,7 @@ TRIALS["optim.adamw"] = Trial(adamw_cases, run_adamw, atol=1e-12, subject="adamw
     "For each bucket call portable_step(params, [p.grad for p in params], means, squares, t, lr=group[\"lr\"], ...) with t the first part of the "
     "key; it is math.inf where correct_bias is off. Closures need torch.enable_grad()."))
 
-# %% ../nbs/19ga_trials_adamw.ipynb #13187cb4
+# %% ../nbs/19ga_trials_adamw.ipynb #b3f6c927
 _WRONG_GROUPS = '''    _check_gradients(self.param_groups)
     for group in self.param_groups:
         options = {k: group[k] for k in ("lr", "betas", "eps", "weight_decay", "decay_first")}
@@ -206,7 +206,8 @@ MISTAKES["optim.adamw"] = [
     _wrong_loop("    _check_gradients(self.param_groups)\n", "", "            alpha = lr",
             "            _check_gradients(self.param_groups)\n            alpha = lr",
                 "The gradients are checked after the averages have taken them in. The state is spoilt, although the weights are not."),
-    mistake("    _check_gradients(self.param_groups)\n    for group in self.param_groups:\n", "    for group in self.param_groups:\n        _check_gradients([group])\n",
+    mistake("    _check_gradients(self.param_groups)\n    for group in self.param_groups:\n",
+            "    for group in self.param_groups:\n        _check_gradients([group])\n",
             "The gradients are looked at group by group. When the second group is refused, the first has moved already."),
     mistake("    if closure is not None:\n        with torch.enable_grad():\n            loss = closure()", "", "The closure is not called."),
     mistake("with torch.enable_grad():\n            loss = closure()", "loss = closure()",
