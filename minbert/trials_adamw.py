@@ -17,7 +17,7 @@ from .trials import Case, Trial, fixed, mistake
 # %% ../nbs/19ga_trials_adamw.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19ga_trials_adamw.ipynb #c49faa21
+# %% ../nbs/19ga_trials_adamw.ipynb #b2dfa2c3
 def adamw_cases(generator):
     draw = lambda *shape, **kw: fixed(generator, 1, *shape, **kw)[0]
     sizes = ((3, 2), (4,), (), (2, 5))
@@ -43,6 +43,7 @@ def adamw_cases(generator):
             Case("decay before the step", {**one, "defaults": plain | {"decay_first": True}, "gradients": grads(3, 1e-3)}),
             Case("a rate that changes", {**one, "gradients": grads(4, 1e-3), "rates": [0.1, 0.05, 0.0, 0.3]}),
             Case("an infinite gradient in step 2, NaN in step 3", {**one, "gradients": bad}),
+            Case("the same in the second of two groups", {**one, "groups": own, "gradients": bad}),
             Case("with a closure", {**one, "gradients": [[None] * 4] * 3, "closure": True}),
             Case("single precision, gradients stored crosswise", {**single, "gradients": [[draw(4, 3, dtype=torch.float32).T] for _ in range(3)]})]
 
@@ -51,9 +52,10 @@ def run_adamw(kind, inputs):
     """Train on given gradients; look at the weights after every step, and note which steps were refused."""
     weights = [nn.Parameter(w.clone()) for w in inputs["weights"]]
     make = lambda: kind([{"params": [weights[i] for i in members], **own} for members, own in inputs["groups"]], **inputs["defaults"])
-    optimizer, seen, refused = make(), {}, []
+    optimizer, seen, refused, calls = make(), {}, [], []
 
     def closure():
+        calls.append(1)
         optimizer.zero_grad()
         loss = sum((w * w).sum() for w in weights)
         loss.backward()
@@ -78,7 +80,7 @@ def run_adamw(kind, inputs):
             seen[f"loss of step {n + 1}"] = torch.as_tensor(math.nan if loss is None else loss)
         elif any(g is not None and not torch.equal(g.nan_to_num(), w.grad.nan_to_num()) for w, g in zip(weights, grads)):
             seen["a gradient was overwritten"] = torch.tensor(True)
-    return seen | {"steps refused": torch.tensor(refused)}
+    return seen | {"steps refused": torch.tensor(refused), "calls of the closure": torch.tensor(len(calls))}
 
 
 TRIALS["optim.adamw"] = Trial(adamw_cases, run_adamw, atol=1e-12, subject="adamw", forbidden=("torch.optim.AdamW", "torch.optim.Adam", "super().step"),
@@ -90,7 +92,7 @@ TRIALS["optim.adamw"] = Trial(adamw_cases, run_adamw, atol=1e-12, subject="adamw
     "For each bucket call portable_step(params, [p.grad for p in params], means, squares, t, lr=group[\"lr\"], ...) with t the first part of the "
     "key; it is math.inf where correct_bias is off. Closures need torch.enable_grad()."))
 
-# %% ../nbs/19ga_trials_adamw.ipynb #70c9826b
+# %% ../nbs/19ga_trials_adamw.ipynb #b3f6c927
 _WRONG_GROUPS = '''    _check_gradients(self.param_groups)
     for group in self.param_groups:
         options = {k: group[k] for k in ("lr", "betas", "eps", "weight_decay", "decay_first")}
@@ -204,6 +206,9 @@ MISTAKES["optim.adamw"] = [
     _wrong_loop("    _check_gradients(self.param_groups)\n", "", "            alpha = lr",
             "            _check_gradients(self.param_groups)\n            alpha = lr",
                 "The gradients are checked after the averages have taken them in. The state is spoilt, although the weights are not."),
+    mistake("    _check_gradients(self.param_groups)\n    for group in self.param_groups:\n",
+            "    for group in self.param_groups:\n        _check_gradients([group])\n",
+            "The gradients are looked at group by group. When the second group is refused, the first has moved already."),
     mistake("    if closure is not None:\n        with torch.enable_grad():\n            loss = closure()", "", "The closure is not called."),
     mistake("with torch.enable_grad():\n            loss = closure()", "loss = closure()",
             "The closure runs while gradients are switched off, so it cannot compute any."),

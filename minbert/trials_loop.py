@@ -81,11 +81,12 @@ def task_shares(sizes, law="proportional", epoch=0, epochs=1):
 ''',
 ]
 
-# %% ../nbs/19gb_trials_loop.ipynb #96666f70
+# %% ../nbs/19gb_trials_loop.ipynb #cd4c48fa
 def pass_cases(generator):
     seed = torch.randint(10**6, (), generator=generator).item()
     rows = [("all rows once", 20, 1.0, 20, 20), ("half of the rows, until there are enough", 24, 0.5, 40, 12), ("fewer than one round", 30, 0.9, 11, 27),
-            ("repeated to a longer task", 15, 1.0, 50, 15), ("a fraction that does not divide", 22, 0.53, 40, 12), ("one row of many", 25, 0.04, 3, 1)]
+            ("repeated to a longer task", 15, 1.0, 50, 15), ("a fraction that does not divide", 22, 0.53, 40, 12), ("one row of many", 25, 0.04, 3, 1),
+            ("a fraction that is rounded down", 23, 0.4, 30, 9)]
     return [Case(label, {"n": n, "fraction": f, "length": length, "kept": kept, "seed": seed}) for label, n, f, length, kept in rows]
 
 
@@ -98,11 +99,14 @@ def run_pass(draw, inputs):
     counts = torch.bincount(rows, minlength=n)
     rounds = [r for r in rows.split(kept) if len(r) == kept]
     seeds = range(inputs["seed"], inputs["seed"] + (60 if kept > 1 else 400))
-    many = torch.stack([torch.bincount(deal(seed), minlength=n) for seed in seeds])
+    dealt = [deal(seed) for seed in seeds]
+    many = torch.stack([torch.bincount(d, minlength=n) for d in dealt])
+    places = {int((d[kept : 2 * kept] == d[0]).nonzero()[0]) for d in dealt} if kept > 5 and length >= 2 * kept else {}
     return {"number of rows dealt": torch.tensor(len(rows)),
             "how often each row occurs": counts.sort().values,
             "each full round is an order of the same rows": torch.tensor(all(torch.equal(r.sort().values, rounds[0].sort().values) for r in rounds)),
             "another round has another order": torch.tensor(kept > 5 and any(not torch.equal(r, rounds[0]) for r in rounds[1:])),
+            "the second round follows from the first": torch.tensor(len(places) in (1, 2)),
             "the rows come in rising order": torch.tensor(kept > 5 and bool((rows[:kept].diff() > 0).all())),
             "rows that nobody ever got, with many generators": (many.sum(0) == 0).sum(),
             "equal generators give equal rows": torch.tensor(torch.equal(rows, again)),
@@ -114,7 +118,7 @@ TRIALS["mixing.pass"] = Trial(pass_cases, run_pass, hints=(
     "torch.randperm(n, generator=generator) shuffles all rows; the front of it is a fair choice and the first round at once.",
     "Collect kept[torch.randperm(len(kept), generator=generator)] until there are enough rows, join them with torch.cat, and cut at length."))
 
-# %% ../nbs/19gb_trials_loop.ipynb #5a2814f8
+# %% ../nbs/19gb_trials_loop.ipynb #8a0a0916
 _WRONG_KEPT = "torch.randperm(n, generator=generator)[: max(1, round(fraction * n))]"
 _WRONG_NEXT = "rounds.append(kept[torch.randperm(len(kept), generator=generator)])"
 
@@ -127,6 +131,7 @@ MISTAKES["mixing.pass"] = [
             "The rows are drawn with replacement: some twice, others not at all."),
     mistake("max(1, round(fraction * n))", "max(1, int(fraction * n))", "The number of kept rows is cut off, where it should be rounded."),
     mistake(_WRONG_NEXT, "rounds.append(kept)", "Every round repeats the order of the first."),
+    mistake(_WRONG_NEXT, "rounds.append(kept.flip(0) if len(rounds) % 2 else kept)", "The order is turned round, where a new one should be drawn."),
     mistake(_WRONG_NEXT, "rounds.append(torch.randperm(n, generator=generator))", "The later rounds deal all rows, not only the kept ones."),
     mistake(_WRONG_NEXT, "rounds.append(kept[torch.randint(len(kept), (len(kept),), generator=generator)])",
             "The later rounds are drawn with replacement: rows come back before all were seen."),
@@ -156,7 +161,7 @@ def draw_pass(n, fraction, length, generator):
 ''',
 ]
 
-# %% ../nbs/19gb_trials_loop.ipynb #e2dc6ae8
+# %% ../nbs/19gb_trials_loop.ipynb #6f98ea25
 def clip_cases(generator):
     grads = {"a": fixed(generator, 3, 4), "b": fixed(generator, 5), "none": None, "c": fixed(generator, 2, 2, 2)}
     bad = {**grads, "b": grads["b"] * math.nan}
@@ -164,7 +169,8 @@ def clip_cases(generator):
     return [Case("longer than the limit", {"grads": grads, "max_norm": 0.5}),
             Case("shorter than the limit", {"grads": grads, "max_norm": 100.0}),
             Case("a limit between the parts and the whole", {"grads": level, "max_norm": 3.5}),
-            Case("no limit", {"grads": grads, "max_norm": None}), Case("no gradient at all", {"grads": {"a": None, "b": None}, "max_norm": 1.0}),
+            Case("no limit", {"grads": grads, "max_norm": None}), Case("a limit of 0", {"grads": grads, "max_norm": 0.0}),
+            Case("no gradient at all", {"grads": {"a": None, "b": None}, "max_norm": 1.0}),
             Case("gradients of 0", {"grads": {"a": torch.zeros(3)}, "max_norm": 1.0}),
             Case("single precision", {"grads": {k: None if g is None else g.float() for k, g in grads.items()}, "max_norm": 1.0}),
             Case("a NaN in the second", {"grads": bad, "max_norm": 0.5}), Case("infinite", {"grads": {"a": grads["a"] * math.inf}, "max_norm": None})]
@@ -234,7 +240,7 @@ def clip_gradients(parameters, max_norm=None):
 ''',
 ]
 
-# %% ../nbs/19gb_trials_loop.ipynb #4f3a1b29
+# %% ../nbs/19gb_trials_loop.ipynb #118daf34
 def pair_model(dtype=torch.float64):
     return fill(nn.ModuleDict({"shared": nn.Linear(3, 4), "sum": nn.Linear(4, 1), "sign": nn.Linear(4, 1)})).to(dtype)
 
@@ -272,6 +278,7 @@ def step_cases(generator):
             Case("tasks weighed by `backward`", {"groups": [[batch(), batch()], [batch()]], "weigh": True}),
             Case("another process", {"groups": [[batch(), batch()]], "max_grad_norm": 0.3, "shared": True}),
             Case("half precision", {"groups": [[batch(dtype=torch.float32)]], "precision": "bf16"}),
+            Case("single precision", {"groups": [[batch(dtype=torch.float32)]]}),
             Case("an infinite loss with a finite gradient", {"groups": [[batch()], [batch(), batch("infinite loss")]]}),
             Case("a finite loss without a gradient", {"groups": [[batch()], [batch("endless slope")]]}),
             Case("the third batch of three is bad", {"groups": [[batch(), batch(), {**batch(), "y": torch.full((5,), math.nan, dtype=torch.float64)}]]})]
@@ -300,7 +307,7 @@ def run_step(one_step, inputs):
         except ValueError:
             seen[f"step {n} was refused"] = torch.tensor(True)
         seen |= {f"{name} after step {n}": p.detach().clone() for name, p in model.named_parameters()}
-    return seen | {"what `backward` was given": torch.stack(given) if given else torch.zeros(0)}
+    return seen | {"what `backward` was given": torch.stack(given) if given else torch.zeros(0), "in train mode": torch.tensor(model.training)}
 
 
 TRIALS["loop.step"] = Trial(step_cases, run_step, rtol=1e-5, hints=(

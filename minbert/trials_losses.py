@@ -168,11 +168,11 @@ def similarity_loss(scores, labels):
 ''',
 ]
 
-# %% ../nbs/19hc_trials_losses.ipynb #c70aa4e0
+# %% ../nbs/19hc_trials_losses.ipynb #ed2fd294
 def sign_cases(generator):
     bits = torch.randint(2, (9,), generator=generator)
     bits[:2] = torch.tensor([0, 1])
-    rows = {"0 and 1": bits, "-1 and 1": 2 * bits - 1, "truth values": bits == 1, "0.0 and 1.0": bits.double(), "-1.0 and 1.0": 2.0 * bits - 1,
+    rows = {"0 and 1": bits, "-1 and 1": 2 * bits - 1, "truth values": bits == 1, "0.0 and 1.0": bits.double(), "-1.0 and 1.0": 2.0 * bits - 1, "single precision": bits.float(),
             "all 0": bits[:1], "all 1": bits[1:2], "all -1": bits[:1] - 1}
     return [Case(label, {"labels": x}) for label, x in rows.items()]
 
@@ -202,10 +202,11 @@ def signed_labels(labels):
 ''',
 ]
 
-# %% ../nbs/19hc_trials_losses.ipynb #ba867cee
+# %% ../nbs/19hc_trials_losses.ipynb #ba48e120
 def hinge_cases(generator):
-    scores = torch.tensor([0.95, 0.8, 0.75, 0.4, 0.1, -0.3, 0.9, 0.55, -0.8]) + 0.02 * torch.rand(9, generator=generator, dtype=torch.float64)
-    labels = torch.tensor([1, 0, 1, 1, 0, 1, 0, 0, 0])
+    scores = torch.tensor([0.95, 0.8, 0.75, 0.4, 0.1, -0.3, 0.9, 0.55, -0.8, 1.0, 1.0]) + 0.02 * torch.rand(11, generator=generator, dtype=torch.float64)
+    scores[-2:] = 1.0
+    labels = torch.tensor([1, 0, 1, 1, 0, 1, 0, 0, 0, 0, 1])
     both = {"scores": scores, "labels": labels}
     return [Case("as printed", both), Case("labels of -1 and 1", {**both, "labels": 2 * labels - 1}),
             Case("open for positives", {**both, "hinge": "open_positive"}),

@@ -15,7 +15,7 @@ from .trials import Case, Trial, fixed, mistake
 # %% ../nbs/19ha_trials_metrics.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19ha_trials_metrics.ipynb #7f9a878b
+# %% ../nbs/19ha_trials_metrics.ipynb #77d33796
 def _number(value, like=torch.float64):
     return torch.tensor(float(value), dtype=torch.float32 if like == torch.float32 else torch.float64)
 
@@ -34,11 +34,14 @@ def run_metric(metric, inputs):
 def pearson_cases(generator):
     x, noise = fixed(generator, 2, 11)
     y = x + noise
+    squares = torch.arange(11, dtype=torch.float64) ** 2 / 7
     line = torch.arange(10, dtype=torch.float64) / 3 + torch.rand(1, generator=generator, dtype=torch.float64)
     return [Case("eleven points", {"x": x, "y": y}), Case("opposite directions", {"x": x, "y": 0.3 * noise - 2 * x}),
             Case("far from 0", {"x": x + 1000, "y": y - 500}),
             Case("two points", {"x": x[:2], "y": y[:2]}), Case("a straight line", {"x": line, "y": 0.1 * line + 7}),
             Case("a falling line", {"x": line, "y": -3 * line}),
+            Case("a line whose rounding goes up", {"x": squares, "y": 3.3 * squares + 1}),
+            Case("three points, the same", {"x": squares[:3], "y": 0.1 * squares[:3] + 1}),
             Case("tiny and huge numbers", {"x": 1e-200 * x, "y": 1e200 * y}), Case("unlike scales", {"x": 1e-3 * x, "y": 40 * y})]
 
 
@@ -47,7 +50,7 @@ TRIALS["metrics.pearson"] = Trial(pearson_cases, run_metric, hints=(
     "Dividing a side by any number leaves r alone. So divide each by its largest deviation first: then no square is too large or too small.",
     "x, y = x - x.mean(), y - y.mean(); divide each by np.abs(...).max(); then x @ y / sqrt((x @ x) * (y @ y)), clipped to [-1, 1]."))
 
-# %% ../nbs/19ha_trials_metrics.ipynb #caf3861b
+# %% ../nbs/19ha_trials_metrics.ipynb #d588a0ff
 _WRONG_CENTER = "x, y = x - x.mean(), y - y.mean()"
 _WRONG_SCALE = "x, y = x / np.abs(x).max(), y / np.abs(y).max()  # squares can neither overflow nor vanish"
 _WRONG_R = "np.clip(x @ y / math.sqrt((x @ x) * (y @ y)), -1.0, 1.0)"
@@ -62,6 +65,7 @@ MISTAKES["metrics.pearson"] = [
     mistake(_WRONG_R, "np.clip(x @ y / (x @ x), -1.0, 1.0)", "This is the slope of the line, not how well it fits."),
     mistake(_WRONG_R, "np.clip((x @ y) ** 2 / ((x @ x) * (y @ y)), -1.0, 1.0)", "The square of r comes back; its sign is lost."),
     mistake(_WRONG_R, "np.clip(abs(x @ y) / math.sqrt((x @ x) * (y @ y)), -1.0, 1.0)", "The sign is lost: falling lines count like rising ones."),
+    mistake(_WRONG_R, "x @ y / math.sqrt((x @ x) * (y @ y))", "Rounding carries a perfect line beyond 1; cut the result to [-1, 1]."),
     mistake(_WRONG_SCALE, "", "Squares of tiny numbers vanish and those of huge ones overflow; divide each side by its largest deviation first."),
 ]
 
@@ -132,7 +136,7 @@ def average_ranks(values):
 ''',
 ]
 
-# %% ../nbs/19ha_trials_metrics.ipynb #7d950aba
+# %% ../nbs/19ha_trials_metrics.ipynb #cd921fb7
 def spearman_cases(generator):
     x, noise = fixed(generator, 2, 15)
     ties = torch.randint(0, 4, (2, 15), generator=generator).double()
@@ -141,7 +145,8 @@ def spearman_cases(generator):
             Case("ties on both sides", {"x": ties[0], "y": ties[1]}), Case("ties on one side", {"x": x, "y": ties[1]}),
             Case("lists", {"x": x[:6], "y": noise[:6], "as": "list"}),
             Case("constant predictions", {"x": ties[0] * 0 + 3, "y": x}), Case("constant labels", {"x": x, "y": ties[0] * 0}),
-            Case("one item", {"x": x[:1], "y": x[:1]})]
+            Case("one item", {"x": x[:1], "y": x[:1]}),
+            Case("two items", {"x": torch.tensor([1.0, 2.0]), "y": torch.tensor([5.0, 3.0])})]
 
 
 TRIALS["metrics.spearman"] = Trial(spearman_cases, run_metric, hints=(

@@ -255,7 +255,7 @@ def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
 ''',
 ]
 
-# %% ../nbs/19g_trials_optim.ipynb #1b3e835e
+# %% ../nbs/19g_trials_optim.ipynb #24b35f31
 class Zoo(nn.Module):
     """One weight of every kind."""
 
@@ -273,7 +273,7 @@ def groups_cases(generator):
     a, b, c = (1e-4 + torch.rand(3, generator=generator, dtype=torch.float64)).tolist()
     return [Case("as it comes", {}), Case("a decay of its own", {"weight_decay": a}),
             Case("rates for encoder and heads", {"weight_decay": a, "lr": b, "head_lr": b + c}),
-            Case("a rate for the heads alone", {"head_lr": c}), Case("one rate", {"lr": c}),
+            Case("a rate for the heads alone", {"head_lr": c}), Case("heads at rate 0", {"lr": b, "head_lr": 0.0}), Case("one rate", {"lr": c}),
             Case("a rule: nothing but word vectors decays", {"weight_decay": a, "decays": "word"}),
             Case("a rule: only the head decays", {"weight_decay": a, "lr": b, "head_lr": b + c, "decays": "inner"})]
 

@@ -15,10 +15,10 @@ from .trials import Case, Trial, fill, fixed, mistake, probe
 # %% ../nbs/19hb_trials_pretrain.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19hb_trials_pretrain.ipynb #f8bb08d5
+# %% ../nbs/19hb_trials_pretrain.ipynb #0439c0c9
 def special_cases(generator):
     ids = torch.randint(5, 30, (3, 7), generator=generator)
-    ids[:, 0], ids[0, 6], ids[1, 3], ids[2, 4], ids[0, 2] = 2, 3, 3, 3, 0
+    ids[:, 0], ids[0, 6], ids[1, 3], ids[2, 4], ids[0, 2], ids[1, 5] = 2, 3, 3, 3, 0, 3
     mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [1] * 5 + [0] * 2])
     base = {"input_ids": ids, "attention_mask": mask, "special_ids": [2, 3]}
     return [Case("three rows of different length", base), Case("a mask of truth values", {**base, "attention_mask": mask == 1}),
@@ -64,7 +64,7 @@ def special_positions(input_ids, attention_mask, special_ids):
 ''',
 ]
 
-# %% ../nbs/19hb_trials_pretrain.ipynb #826caec5
+# %% ../nbs/19hb_trials_pretrain.ipynb #ddc28ef6
 def mask_cases(generator):
     seed, rows = torch.randint(10**6, (), generator=generator).item(), (400, 100)
     ids = torch.randint(5, 30, rows, generator=generator)
@@ -105,6 +105,9 @@ def run_mask(hide, inputs):
     if len(drawn):
         facts |= {"smallest and largest random word": torch.stack([drawn.min(), drawn.max()]),
                   "share of the commonest random word": torch.bincount(drawn).max() / len(drawn)}
+    hidden = corrupted == mask_id
+    by_row, by_place = (((hidden.sum(i) / chosen.sum(i)).std() / (0.16 / chosen.sum(i).double().mean()).sqrt()) for i in (1, 0))
+    facts |= {"what happens goes by rows": by_row > 2, "what happens goes by places": by_place > 2}
     if inputs.get("rate") == 0.5:
         facts |= {"of the chosen, hidden": share(corrupted[chosen] == mask_id), "of the chosen, unchanged": share(~changed[chosen]),
                   "random words": len(drawn) / chosen.sum().double()}
@@ -118,7 +121,7 @@ TRIALS["pretrain.mask"] = Trial(mask_cases, run_mask, rtol=0, atol=0.025, hints=
     "corrupted = input_ids.masked_fill(chosen & (fate < 0.8), mask_id); torch.where puts random words in where 0.8 <= fate < 0.9; labels = "
     "input_ids.masked_fill(~chosen, -100)."))
 
-# %% ../nbs/19hb_trials_pretrain.ipynb #7b27ffce
+# %% ../nbs/19hb_trials_pretrain.ipynb #bd524b3d
 _WRONG_FATE = "fate = torch.rand(shape, generator=generator, device=device)"
 _WRONG_LABELS = "return corrupted, input_ids.masked_fill(~chosen, -100)"
 _WRONG_WORDS = "corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)"
@@ -163,6 +166,8 @@ MISTAKES["pretrain.mask"] = [
             "order = torch.rand(shape, generator=generator, device=device).masked_fill(special_mask.bool(), 2).argsort(1).argsort(1)\n"
             "    chosen = order < (rate * (~special_mask.bool()).sum(1, keepdim=True)).round()",
             "Every sentence has the same share of hidden words; each position should have a coin of its own."),
+    mistake(_WRONG_FATE, "fate = torch.rand((shape[0], 1), generator=generator, device=device).expand(shape)",
+            "One coin decides what happens to all chosen words of a sentence; each should have its own."),
     mistake("< rate\n", "< 0.15\n", "The rate is always 0.15, whatever was asked for."),
     mistake("chosen = torch.rand(shape, generator=generator, device=device) < rate", "chosen = torch.rand(shape, device=device) < rate",
             "torch's global dice choose, so equal generators give different masks."),
@@ -259,14 +264,14 @@ def forward(self, hidden_states, word_vectors):
 ''',
 ]
 
-# %% ../nbs/19hb_trials_pretrain.ipynb #c092a38d
+# %% ../nbs/19hb_trials_pretrain.ipynb #6a16e51e
 def loss_cases(generator):
     ids = torch.randint(1, 13, (3, 6), generator=generator)
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 3 + [0] * 3])
     chosen = torch.zeros(3, 6, dtype=torch.bool)
     chosen[[0, 0, 1, 2], [1, 4, 2, 1]] = True
     labels = torch.randint(1, 13, (3, 6), generator=generator).masked_fill(~chosen, -100)
-    labels[0, 4] = 0
+    labels[0, 4], labels[1, 2] = 0, ids[1, 2]
     base = {"input_ids": ids, "attention_mask": mask, "labels": labels}
     lone = torch.full_like(labels, -100)
     lone[1, 2] = labels[1, 2]
@@ -294,6 +299,7 @@ def run_mlm_loss(grade, inputs):
     seen = {"loss": loss.detach().clone(), "has a graph": torch.tensor(loss.requires_grad)}
     if loss.requires_grad:
         loss.backward()
+    seen["the encoder is reached"] = torch.tensor(model.embedding.word_embedding.weight.grad is not None)
     return seen | {f"gradient of {name}": torch.zeros_like(p) if p.grad is None else p.grad for name, p in weights.items()}
 
 
@@ -304,7 +310,7 @@ TRIALS["pretrain.loss"] = Trial(loss_cases, run_mlm_loss, hints=(
     "logits = head(hidden[chosen], model.embedding.word_embedding.weight).float(); F.cross_entropy(logits, labels[chosen]), and 0.0 * "
     "hidden.sum() if nothing is chosen."))
 
-# %% ../nbs/19hb_trials_pretrain.ipynb #113dcefc
+# %% ../nbs/19hb_trials_pretrain.ipynb #5a423bea
 _WRONG_GRADE = "return F.cross_entropy(logits, labels[chosen])"
 _WRONG_NONE = "return 0.0 * (hidden.float().sum() + logits.sum())"
 _WRONG_LOGITS = "logits = head(hidden[chosen], model.embedding.word_embedding.weight).float()  # (n, V)"
@@ -321,6 +327,10 @@ MISTAKES["pretrain.loss"] = [
             "The sum is divided by all real tokens; only the chosen ones have a price."),
     mistake(_WRONG_GRADE, "return F.cross_entropy(logits, input_ids[chosen])",
             "The corrupted ids are taken for the truth: the model learns to say what it sees."),
+    mistake("chosen = labels != -100", "chosen = (labels != -100) & (labels != input_ids)",
+            "Words that stayed as they were are not graded; they are chosen like the others."),
+    mistake(_WRONG_NONE, "return torch.zeros((), requires_grad=True)",
+            "If nothing is chosen, the 0 has a graph of its own that does not reach the weights."),
     mistake("chosen = labels != -100", "chosen = labels > 0", "A label of 0 is a word as well; only -100 means that nothing is asked."),
     mistake("model.embedding.word_embedding.weight)", "model.embedding.word_embedding.weight.detach())",
             "The word table is detached: it does not learn from being read."),
