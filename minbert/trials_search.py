@@ -17,7 +17,7 @@ from .trials_smooth import made_head
 # %% ../nbs/19kb_trials_search.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19kb_trials_search.ipynb #4ec17ff1
+# %% ../nbs/19kb_trials_search.ipynb #73d4e3d6
 def points_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))
     return [Case(f"{where}, p = {p:g}, width {width}", {"width": width, "p": p, "where": where, "radius": radius, "seed": seed})
@@ -28,13 +28,12 @@ def points_cases(generator):
 def run_points(ball_points, inputs):
     seed, r, p = inputs.pop("seed"), inputs["radius"], inputs["p"]
     dice = lambda: torch.Generator().manual_seed(seed)
-    torch.manual_seed(1)
     x = ball_points(20000, **inputs, generator=dice(), dtype=torch.float64) / r
+    few = ball_points(3, **inputs, generator=dice())
     torch.manual_seed(2)
-    again = ball_points(20000, **inputs, generator=dice(), dtype=torch.float64) / r
-    norm, few = torch.linalg.vector_norm(x, p, -1), ball_points(3, **inputs)
+    norm, again = torch.linalg.vector_norm(x, p, -1), ball_points(3, **inputs, generator=dice())
     exact = {"every norm is the radius": (norm - 1).abs().max() < 1e-6} if inputs["where"] == "surface" else {"no norm is above the radius": norm.max() < 1 + 1e-6}
-    return exact | {"shape of 3 points": torch.tensor(few.shape), "dtypes as asked for": few.dtype == torch.float32 and x.dtype == torch.float64, "the same seed gives the same points": torch.equal(x, again),
+    return exact | {"shape of 3 points": torch.tensor(few.shape), "dtypes as asked for": few.dtype == torch.float32 and x.dtype == torch.float64, "the same seed gives the same points": torch.equal(few, again),
                     "mean norm / radius": norm.mean(), "a third of the mean coordinate / radius": x.mean(0) / 3, "mean size of a coordinate": x.abs().mean(0),
                     "mean square of a coordinate": x.square().mean(0), "mean fourth power": x.pow(4).mean(0), "a fifth of the mean product of two signs": (x[:, 0] * x[:, -1]).sign().mean() / 5,
                     "a third of the mean product of two points": (x[1:] * x[:-1]).sum(1).mean() / 3}
