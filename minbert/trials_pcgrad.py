@@ -80,7 +80,7 @@ TRIALS["pcgrad.weights"] = Trial(weights_cases, run_weights, subject="pcgrad", h
     "The product of the present g_i with the original g_j is (w G)_j. Cutting along g_j changes w_j and no other weight.",
     "For each task i: w = e_i; for each other j in a fresh order, inner = w @ gram[j]; if inner < 0, take inner / gram[j, j] off w[j]. Add up the w."))
 
-# %% ../nbs/19la_trials_pcgrad.ipynb #f5825736
+# %% ../nbs/19la_trials_pcgrad.ipynb #0dd41d49
 MISTAKES["pcgrad.weights"] = [
     mistake("inner < 0", "inner > 0", "The sign of the test is turned: agreement is cut away, and the conflict stays."),
     mistake("inner < 0 and ", "", "There is no test for conflict, so agreement is removed as well."),
@@ -115,8 +115,7 @@ def project_weights(gram, generator=None):
     G = gram.double().cpu()
     T = G.shape[0]
     W = torch.eye(T, dtype=torch.float64)
-    for i in range(T):
-        others = [j for j in range(T) if j != i]
+    for i, others in ((i, [j for j in range(T) if j != i]) for i in range(T)):
         for k in torch.randperm(T - 1, generator=generator).tolist():
             j = others[k]
             overlap = torch.dot(W[i], G[:, j])
@@ -125,8 +124,7 @@ def project_weights(gram, generator=None):
     return W.sum(dim=0)
 ''', '''
 def project_weights(gram, generator=None):
-    G = gram.detach().to("cpu", torch.float64)
-    counts = [1.0] * len(G)
+    G, counts = gram.detach().to("cpu", torch.float64), [1.0] * len(gram)
     for i in range(len(G)):
         row = G[i].clone()                           # products of the present g_i with all originals
         for j in torch.rand(len(G), generator=generator).argsort().tolist():
@@ -156,7 +154,7 @@ TRIALS["pcgrad.project"] = Trial(project_cases, run_project, subject="pcgrad", h
     "The part of g_i along g_j is (g_i . g_j / |g_j|²) g_j. Take it out only if the product is negative, and always use the original g_j.",
     "gram = grads @ grads.T; weights = project_weights(gram, generator); the step is weights @ grads. For the mean, divide by T."))
 
-# %% ../nbs/19la_trials_pcgrad.ipynb #9dfa8053
+# %% ../nbs/19la_trials_pcgrad.ipynb #125fb886
 _WRONG_TAIL = '''gram = _gram([grads])
     _check_lengths(gram, range(len(grads)))
     weights = project_weights(gram, generator) / (len(grads) if reduction == "mean" else 1)
@@ -221,8 +219,7 @@ def project_conflicting(grads, generator=None, reduction="sum"):
     return torch.stack(cut).sum(0) if reduction == "sum" else torch.stack(cut).mean(0)
 ''', '''
 def project_conflicting(grads, generator=None, reduction="sum"):
-    T = len(grads)
-    total = torch.zeros_like(grads[0])
+    T, total = len(grads), torch.zeros_like(grads[0])
     for i in reversed(range(T)):                     # the tasks in another order, the permutations drawn in another way
         g = grads[i]
         for j in torch.rand(T, generator=generator).argsort():
@@ -363,7 +360,7 @@ TRIALS["pcgrad.conflicts"] = Trial(conflicts_cases, run_conflicts, hints=(
     "A pair that is not in `record.cosines` and a cosine that is NaN are the same here: the step does not count for the pair.",
     "c = cosines of the pair without NaN: steps is len(c), share the mean of (c < 0), cosine the mean of c, conflict the mean of c[c < 0]."))
 
-# %% ../nbs/19la_trials_pcgrad.ipynb #1b7812fb
+# %% ../nbs/19la_trials_pcgrad.ipynb #d2705679
 MISTAKES["pcgrad.conflicts"] = [
     mistake("c[~c.isnan()]", "c", "Steps without a cosine (NaN) are counted, and spoil the means."),
     mistake("PairConflict(len(c), (c < 0).double().mean().item(), c.mean().item(), c[c < 0].mean().item())",
@@ -381,12 +378,10 @@ MISTAKES["pcgrad.conflicts"] = [
 VARIANTS["pcgrad.conflicts"] = [
     '''
 def conflict_summary(records):
-    seen = defaultdict(list)
-    for record in records:
-        for pair, cosine in record.cosines.items():
-            if not math.isnan(cosine):
-                seen[pair].append(cosine)
-    found = {}
+    seen, found = defaultdict(list), {}
+    for pair, cosine in (item for record in records for item in record.cosines.items()):
+        if not math.isnan(cosine):
+            seen[pair].append(cosine)
     for pair, values in seen.items():
         bad = [v for v in values if v < 0]
         found[pair] = PairConflict(len(values), len(bad) / len(values), sum(values) / len(values), sum(bad) / len(bad) if bad else math.nan)

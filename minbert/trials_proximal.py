@@ -208,21 +208,21 @@ def _renew(self):
 ''',
 ]
 
-# %% ../nbs/19ka_trials_proximal.ipynb #1e6a1806
+# %% ../nbs/19ka_trials_proximal.ipynb #b995d93c
 def answers_cases(generator):
     u, v = fixed(generator, 2, 5, 3)
     ways = {"no dropout": {}, "the model's own dropout": {"dropout": "same"}}
     found = [Case(f"{head}, {mode}, {label}", {"head": head, "mode": mode, "way": way, "u": u, **({} if head == "classes" else {"v": v})})
              for head, mode in (("classes", "full"), ("pair", "full"), ("pair", "frozen")) for label, way in ways.items()]
-    return found + [Case("classes, bfloat16", {"head": "classes", "mode": "full", "way": {"narrow": True}, "u": u})]
+    return found + [Case(f"classes, {label}", {"head": "classes", "mode": "full", "way": way, "u": u}) for label, way in (("bfloat16", {"narrow": True}), ("single precision", {"narrow": False}))]
 
 
 def _started(make, inputs):
     """A penalty that has seen two steps, the model after them, and its plain pass."""
     way = dict(inputs["way"])
-    narrow = {"dtype": torch.bfloat16} if way.pop("narrow", False) else {}
+    single, narrow = "narrow" in way, {"dtype": torch.bfloat16} if way.pop("narrow", False) else {}
     model, penalty = Toy(inputs["head"], inputs["mode"]), make(**way, **narrow)
-    if narrow:
+    if single:
         model.float()
     for shift in (0.0, 0.3):
         with torch.no_grad():

@@ -65,14 +65,14 @@ def sentence_norms(x, p, rows):
 ''',
 ]
 
-# %% ../nbs/19kc_trials_smart.ipynb #46348f7f
+# %% ../nbs/19kc_trials_smart.ipynb #bbaf7418
 def step_cases(generator):
     rows = torch.tensor([2, 0, 0, 1, 2, 2, 0])
     delta, gradient = 0.1 * fixed(generator, 7, 3), 5 * fixed(generator, 7, 3)
     pads, none = gradient.clone(), gradient.clone()
     pads[[1, 4]], none[rows == 2] = 0, 0
     small = {"variant": "paper", "epsilon": 0.2, "step_size": 0.15}
-    ways = {"paper, inside the box": {"variant": "paper", "epsilon": 5.0, "step_size": 0.15}, "paper, to the edge of the box": small, "paper, its own constants": {"variant": "paper"},
+    ways = {"paper, inside the box": {"variant": "paper", "epsilon": 5.0, "step_size": 0.15}, "paper, to the edge of the box": small, "paper, its own constants": {"variant": "paper"}, "paper, with a noise and a size that do not count here": {**small, "noise": 0.03, "size": 3.0},
             "paper, inside the ball": {"variant": "paper", "epsilon": 5.0, "step_size": 0.3, "p": 2}, "paper, to the edge of the ball": {**small, "p": 2},
             "rescale": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02}, "rescale, p = 2, size .3": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02, "p": 2, "size": 0.3},
             "rescale, its own constants": {"variant": "rescale"}, "seed": {"variant": "seed", "epsilon": 0.03, "step_size": 0.1, "size": 2.0}}
@@ -159,7 +159,7 @@ def move(self, delta, gradient, rows):
 ''',
 ]
 
-# %% ../nbs/19kc_trials_smart.ipynb #1dda84e8
+# %% ../nbs/19kc_trials_smart.ipynb #a70bf1fa
 def smart_cases(generator):
     net = {"W": 0.7 * fixed(generator, 3, 4), "V": fixed(generator, 4, 2)}
     sentences, tokens = fixed(generator, 5, 3), fixed(generator, 2, 4, 3)
@@ -205,7 +205,7 @@ def _drawn(search, mask, spread):
     moving = torch.ones(noises.shape[1:-1], dtype=torch.bool) if mask is None else mask.bool()
     near = lambda x, y: bool(abs(x - y) < 0.25)
     return {"mean noise is near 0": near(noises[:, moving].mean(), 0), "spread of the noise is near sigma": near(noises[:, moving].std(), 1), "noise where nothing may change": noises[:, ~moving].abs().sum(),
-            "the same seed, the same noise": torch.equal(search(3).start, search(3).start), "another seed, other noise": not torch.equal(noises[0], noises[1])}
+            "the same seed, the same noise": torch.equal(search(3).start, search(3).start), "another seed, other noise": not torch.equal(noises[0], noises[1]), "other noise for another row": not torch.equal(noises[:, 0], noises[:, 1])}
 
 
 TRIALS["smart.loss"] = Trial(smart_cases, run_smart, subject="smart", hints=(

@@ -155,7 +155,7 @@ def output_distance(goal, grad="full"):
 ''',
 ]
 
-# %% ../nbs/19k_trials_smooth.ipynb #9d7cca69
+# %% ../nbs/19k_trials_smooth.ipynb #2fba2ef9
 def steepest_cases(generator):
     g = fixed(generator, 3, 5)
     holes = g.clone()
@@ -166,7 +166,8 @@ def steepest_cases(generator):
 
 
 def run_steepest(steepest, inputs):
-    return {"direction": steepest(**inputs)}
+    direction = steepest(**inputs)
+    return {"direction": direction, "dtype as it was": direction.dtype == inputs["gradient"].dtype}
 
 
 TRIALS["smoothness.steepest"] = Trial(steepest_cases, run_steepest, subject="smart", hints=(
@@ -213,7 +214,8 @@ def ball_cases(generator):
 
 
 def run_ball(into_ball, inputs):
-    return {"shifts": into_ball(**inputs)}
+    shifts = into_ball(**inputs)
+    return {"shifts": shifts, "dtype as it was": shifts.dtype == inputs["shifts"].dtype}
 
 
 TRIALS["smoothness.ball"] = Trial(ball_cases, run_ball, subject="smart", hints=(
