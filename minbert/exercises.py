@@ -100,7 +100,7 @@ def mistaken_outcomes(name: str, seed: int) -> list[tuple[str, list[Outcome]]]:
     task = exercise(name)
     return [(m.says, perform(task.trial, build(task, wrong_definition(task, m)), seed)) for m in task.mistakes]
 
-# %% ../nbs/19n_exercises.ipynb #ffb7234d
+# %% ../nbs/19n_exercises.ipynb #5c985294
 def verdict(
     name: str,                 # of an exercise
     outcomes: list[Outcome],   # of an implementation, from `perform`
@@ -124,6 +124,9 @@ class CheckFailed(AssertionError):
     def __init__(self, found: Verdict):
         super().__init__("\n" + found.message)
         self.verdict = found
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks for it: our own lines of code would only be in the way
+        return self.verdict.message.split("\n")
 
 
 def check(

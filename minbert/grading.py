@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Submission', 'find_submissions', 'read_submission', 'Plan', 'plan', 'shortcuts', 'fingerprint', 'edition', 'Result',
-           'Report', 'picture_of', 'judged', 'Ledger', 'run_answers', 'run_integrated', 'grade']
+           'Report', 'picture_of', 'judged', 'Ledger', 'run_answers', 'run_together', 'grade']
 
 # %% ../nbs/19w_grading.ipynb #21d3147a
 import ast
@@ -225,7 +225,7 @@ class Ledger:
             self.rows[key] = row
             stream.write(json.dumps({"key": key, **row}) + "\n")
 
-# %% ../nbs/19w_grading.ipynb #569190cf
+# %% ../nbs/19w_grading.ipynb #fc0bd862
 def _probe(base: Path) -> Callable[[Sandbox], bool]:
     """Does a reference pass behind these walls?"""
     task = next(iter(EXERCISES.values()))
@@ -289,24 +289,26 @@ def run_answers(todo: dict[str, dict[str, str]], ledger: Ledger, seed: int, jobs
     _lanes(jobs, [name for name in todo if todo[name]], work, make)
 
 
-def run_integrated(todo: dict[str, tuple[dict[str, str], list[str]]], ledger: Ledger, seed: int, jobs: int, make, base: Path, tick) -> None:
-    """Try whole submissions: fingerprint -> (module -> text, names of exercises)."""
+def run_together(todo: dict[str, tuple[dict[str, str], list[str]]], ledger: Ledger, seed: int, jobs: int, make, base: Path, tick) -> None:
+    """Try whole submissions: fingerprint -> (module -> text, names of exercises). Whoever takes too long is tried alone later."""
     def work(sandbox: Sandbox, key: str) -> None:
         modules, names = todo[key]
-        sandbox.limits = replace(sandbox.limits, wall=60.0, cpu=60)
+        usual, sandbox.limits = sandbox.limits, replace(sandbox.limits, wall=90.0, cpu=90)
         folder = Path(tempfile.mkdtemp(prefix="whole", dir=sandbox.folder))
         try:
             folder.chmod(0o755)
             package = room_for(base, folder / "package", modules)
-            runs = Desk(sandbox, base, seed).run({n: EXERCISES[n] for n in names}, dict.fromkeys(names), package, False)
-            ledger.add(key, {"passed": [n for n, run in runs.items() if judged(n, run, seed)["passed"]]})
+            runs = Desk(sandbox, base, seed).run({n: EXERCISES[n] for n in names}, dict.fromkeys(names), package, False, min(3.0, usual.wall))
+            ledger.add(key, {"passed": [n for n, run in runs.items() if run.outcomes and judged(n, run, seed)["passed"]],
+                             "ended": all(run.outcomes for run in runs.values())})
             tick(1)
         finally:
+            sandbox.limits = usual
             shutil.rmtree(folder, ignore_errors=True)
 
     _lanes(jobs, list(todo), work, make)
 
-# %% ../nbs/19w_grading.ipynb #7ba3bfea
+# %% ../nbs/19w_grading.ipynb #19b7c79b
 def grade(
     submissions: Iterable[str | Path],   # folders, notebooks, or folders of them
     work: str | Path | None = None,      # folder for results so far; None: nothing is kept
@@ -324,11 +326,9 @@ def grade(
     everyone = {name: read_submission(name, path) for name, path in paths.items()}
     tasks = [exercise(name) for name in only or EXERCISES]
     plans = {name: {task.name: plan(s, task) for task in tasks} for name, s in everyone.items()}
-    version = edition()
-    keys = {name: {e: fingerprint(version, seed, asdict(limits), e, p.text) for e, p in ps.items() if p.status == "written"} for name, ps in plans.items()}
+    settings = (edition(), seed, asdict(limits))
     with _workplace() as (folder, base):
-        ledger = Ledger(Path(work or folder) / "results.jsonl")
-        found = []
+        ledger, found = Ledger(Path(work or folder) / "results.jsonl"), []
         hidden = [p.resolve() if p.is_dir() else p.resolve().parent for p in paths.values()] + ([Path(work)] if work else [])
 
         def make() -> Sandbox:
@@ -337,13 +337,23 @@ def grade(
             found.append(sandbox)
             return sandbox
 
-        todo = {e: {keys[n][e]: plans[n][e].text for n in plans if e in keys[n] and keys[n][e] not in ledger.rows} for e in (t.name for t in tasks)}
-        with _bar(sum(map(len, todo.values())), "answers", progress) as tick:
-            run_answers(todo, ledger, seed, jobs, make, base, tick)
-        whole = {n: _integrated(everyone[n], plans[n], keys[n], ledger, version, seed) for n in plans}
-        missing = {k: v for k, v in whole.values() if k and k not in ledger.rows}
-        with _bar(len(missing), "whole submissions", progress) as tick:
-            run_integrated(missing, ledger, seed, jobs, make, base, tick)
+        def run(what: str, function, todo: dict, count: int) -> None:
+            with _bar(count, what, progress) as tick:
+                function(todo, ledger, seed, jobs, make, base, tick)
+
+        whole = {n: _together(everyone[n], plans[n], settings) for n in plans}
+        todo = {key: job for key, job in whole.values() if key and key not in ledger.rows}
+        run("whole submissions", run_together, todo, len(todo))
+        keys = {n: {e: fingerprint(*settings, e, p.text) for e, p in plans[n].items() if p.status == "written" and e not in ledger.rows[whole[n][0]]["passed"]}
+                for n in plans}
+        alone = {t.name: {keys[n][t.name]: plans[n][t.name].text for n in plans if keys[n].get(t.name, "") not in {"", *ledger.rows}} for t in tasks}
+        run("answers alone", run_answers, alone, sum(map(len, alone.values())))
+        for n, (key, _) in whole.items():                    # once more without those that ended the whole process
+            if key and not ledger.rows[key]["ended"]:
+                gone = {e for e, k in keys[n].items() if not ledger.rows[k]["ended"]}
+                whole[n] = _together(everyone[n], {e: p for e, p in plans[n].items() if e not in gone}, settings, gone)
+        todo = {key: job for key, job in whole.values() if key and key not in ledger.rows}
+        run("whole submissions again", run_together, todo, len(todo))
         reports = [_report(everyone[n], plans[n], keys[n], whole[n][0], ledger) for n in plans]
     return reports, found[0].level if found else "nothing had to run"
 
@@ -362,29 +372,27 @@ def _bar(total: int, what: str, progress: bool):
         yield bar.update
 
 
-def _integrated(submission: Submission, plans: dict[str, Plan], keys: dict[str, str], ledger: Ledger, version: str, seed: int):
-    """(fingerprint, (module -> text, names)) of the second pass; (None, None) if nothing passed alone."""
-    names = [e for e, key in keys.items() if ledger.rows[key]["passed"]]
+def _together(submission: Submission, plans: dict[str, Plan], settings: tuple, gone: Iterable[str] = ()):
+    """(fingerprint, (module -> text, names)) of everything a learner wrote; (None, None) if that is nothing."""
+    names = [e for e, p in plans.items() if p.status == "written"]
     if not names:
         return None, None
-    gone = {EXERCISES[e].target for e, key in keys.items() if not ledger.rows[key]["ended"]}
-    texts = {}
+    texts, without = {}, {EXERCISES[e].target for e in gone}
     for module in dict.fromkeys(e.module for e in EXERCISES.values()):
         try:
-            texts[module] = integrated(submission.notebooks.get(module, Notebook((), ())), module, gone)
+            texts[module] = integrated(submission.notebooks.get(module, Notebook((), ())), module, without)
         except (SyntaxError, ValueError, RecursionError, AttributeError, IndexError):
-            texts[module] = integrated(Notebook((), ()), module, gone)
-    return fingerprint(version, seed, names, json.dumps(texts)), (texts, names)
+            texts[module] = integrated(Notebook((), ()), module, without)
+    return fingerprint(*settings, names, json.dumps(texts)), (texts, names)
 
 
 def _report(submission: Submission, plans: dict[str, Plan], keys: dict[str, str], whole: str | None, ledger: Ledger) -> Report:
-    results = {}
+    together, results = ledger.rows[whole]["passed"] if whole else [], {}
     for name, p in plans.items():
-        row = ledger.rows[keys[name]] if name in keys else None
-        if row is None:
+        row = ledger.rows[keys[name]] if name in keys else {"passed": True, "reason": f"{name}: passed", "picture": None}
+        if p.status != "written":
             results[name] = Result(p.status, 0, p.reason)
         else:
             points = EXERCISES[name].points if row["passed"] else 0
             results[name] = Result("passed" if row["passed"] else "failed", points, row["reason"], p.flags, row["picture"])
-    together = sum(EXERCISES[name].points for name in ledger.rows[whole]["passed"]) if whole else 0
-    return Report(submission.name, results, together, tuple(submission.problems.values()))
+    return Report(submission.name, results, sum(EXERCISES[name].points for name in together), tuple(submission.problems.values()))

@@ -262,7 +262,7 @@ class Run(NamedTuple):
         words = {24: "stopped: too many seconds of processor", 9: "stopped: killed", 11: "crashed", 6: "aborted"}
         return words.get(signal, "ended without a result")
 
-# %% ../nbs/19u_sandbox.ipynb #0cbb12f4
+# %% ../nbs/19u_sandbox.ipynb #6089c241
 class Desk:
     """Lay out one exercise after another for a sandbox: its room, its inputs, its results."""
 
@@ -291,14 +291,14 @@ class Desk:
         task = self.task
         return self.run({task.name: task}, {task.name: text}, self.room / "package", True)[task.name]
 
-    def run(self, tasks: dict[str, Exercise], texts: dict[str, str | None], package: Path, preload: bool) -> dict[str, Run]:
-        """Run one job: several exercises in one process, each with a text of its own or the package's."""
+    def run(self, tasks: dict[str, Exercise], texts: dict[str, str | None], package: Path, preload: bool, each: float = 0) -> dict[str, Run]:
+        """Run one job: several exercises in one process, `each` with so many seconds, and a text of its own or the package's."""
         self.count += 1
         folder = Path(tempfile.mkdtemp(prefix="job", dir=self.sandbox.folder))
         try:
             jobs = [self._task(folder, i, task, texts[name]) for i, (name, task) in enumerate(tasks.items())]
             folder.chmod(0o777)
-            reply = self.sandbox.run({"package": str(package), "folder": str(folder), "tasks": jobs, "preload": preload})
+            reply = self.sandbox.run({"package": str(package), "folder": str(folder), "tasks": jobs, "preload": preload, "each": each})
             largest = self.sandbox.limits.file_size
             return {name: Run(read_outcomes(Path(job["outputs"]), largest), reply) for name, job in zip(tasks, jobs)}
         finally:

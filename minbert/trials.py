@@ -56,7 +56,7 @@ def mistake(
         raise ValueError(f"expected pairs of old and new and one sentence, got {len(texts)} texts")
     return Mistake(tuple(zip(edits[::2], edits[1::2])), says)
 
-# %% ../nbs/19d_trials.ipynb #ed9c611b
+# %% ../nbs/19d_trials.ipynb #87de6157
 class Outcome(NamedTuple):
     """What an implementation made of one case."""
 
@@ -93,12 +93,17 @@ def attempt(
         torch.manual_seed(seed)
         try:
             outputs = trial.run(implementation, inputs)
-            outputs = {name: torch.as_tensor(value).detach() for name, value in outputs.items()}
+            outputs = {name: _as_tensor(value) for name, value in outputs.items()}
         except Exception as error:
             return Outcome(case.label, None, f"{type(error).__name__}: {error}", _last_line(error))
     changed = {CHANGED.format(name): value.detach() for name, value in _tensors(inputs).items()
                if not _same_bits(value, case.inputs[name])}
     return Outcome(case.label, {**outputs, **changed})
+
+
+def _as_tensor(value) -> Tensor:
+    """A Python number keeps all its digits."""
+    return torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else torch.as_tensor(value).detach()
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
@@ -114,7 +119,7 @@ def perform(
     cases = trial.cases(torch.Generator().manual_seed(seed))
     return [attempt(trial, implementation, case, seed) for case in cases]
 
-# %% ../nbs/19d_trials.ipynb #7002b64a
+# %% ../nbs/19d_trials.ipynb #ecbf82e0
 class Difference(NamedTuple):
     """The first disagreement between an implementation and the reference."""
 

@@ -32,7 +32,7 @@ def through(module, call, inputs, *names):
     gradients = {f"gradient of {name}": torch.zeros_like(x) if g is None else g for (name, x), g in zip(wanted.items(), found)}
     return with_dtype({"output": plain} | gradients, next(module.parameters()).dtype)
 
-# %% ../nbs/19f_trials_attention.ipynb #04f76ca0
+# %% ../nbs/19f_trials_attention.ipynb #7bcd64d8
 def bias_cases(generator):
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])
     key = fixed(generator, 3, 2, 5, 4)
@@ -51,9 +51,10 @@ def run_bias(bias, inputs):
 TRIALS["attention.bias"] = Trial(bias_cases, run_bias, subject="attention", hints=(
     "Which number must be added to the score of a real token, so that nothing changes? And to that of a pad?",
     "1 - mask is 1 at the pads. Mind that truth values cannot be subtracted, and that the result has the dtype of the keys.",
-    "real = attention_mask.to(key); multiply (1 - real) by MASK_VALUE; index with [:, None, None, :], so that T stands last, where the keys of a score are."))
+    "real = attention_mask.to(key); multiply (1 - real) by MASK_VALUE; index with [:, None, None, :], so that T stands last, where the keys of a "
+    "score are."))
 
-# %% ../nbs/19f_trials_attention.ipynb #78f4d61f
+# %% ../nbs/19f_trials_attention.ipynb #9587e8d1
 _WRONG_BIAS = "return ((1 - real) * MASK_VALUE)[:, None, None, :]  # (B, T) -> (B, 1, 1, T)"
 
 MISTAKES["attention.bias"] = [
@@ -65,7 +66,8 @@ MISTAKES["attention.bias"] = [
     mistake(_WRONG_BIAS, "return torch.zeros_like(real).masked_fill(real == 0, -math.inf)[:, None, None, :]",
             "The constant is infinite, so a row of nothing but padding becomes NaN."),
     mistake("MASK_VALUE)", "torch.finfo(key.dtype).min)", "The constant is the lowest float. Added to a negative score it can overflow to -inf."),
-    mistake("attention_mask.to(key)", "attention_mask.float()", "The bias does not have the dtype of the keys, so scores in another precision change theirs."),
+    mistake("attention_mask.to(key)", "attention_mask.float()",
+            "The bias does not have the dtype of the keys, so scores in another precision change theirs."),
     mistake(_WRONG_BIAS, "return real[:, None, None, :]", "The mask itself is returned. A pad then scores one less than a word, and is still read."),
     mistake("[:, None, None, :]", "[:, None, None, :].expand(key.shape[0], key.shape[1], key.shape[2], key.shape[2])",
             "The bias is spread to (B, H, T, T). (B, 1, 1, T) broadcasts by itself, and costs nothing."),
@@ -89,7 +91,7 @@ def padding_bias(attention_mask, key):
 ''',
 ]
 
-# %% ../nbs/19f_trials_attention.ipynb #a1406794
+# %% ../nbs/19f_trials_attention.ipynb #9e729c38
 def maps_cases(generator):
     q, k = fixed(generator, 2, 3, 3, 5, 4)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])
@@ -122,17 +124,20 @@ def run_maps(maps, inputs):
 TRIALS["attention.maps"] = Trial(maps_cases, run_maps, subject="attention", hints=(
     "A score is a dot product of one query and one key. All of them are one matrix product. What is its shape?",
     "Divide by the root of the head width, the last size of the query. `padding_bias` gives what to add before the softmax, in the right shape.",
-    "scores = query @ key.mT / math.sqrt(query.shape[-1]); add padding_bias(mask, key) if there is a mask; softmax over the last axis, where the keys are."))
+    "scores = query @ key.mT / math.sqrt(query.shape[-1]); add padding_bias(mask, key) if there is a mask; softmax over the last axis, where the "
+    "keys are."))
 
-# %% ../nbs/19f_trials_attention.ipynb #818bb8bf
+# %% ../nbs/19f_trials_attention.ipynb #0b1396aa
 _WRONG_MASK = "scores = scores + padding_bias(mask, key)  # the same for all heads and all rows"
 _WRONG_MAP = "return scores.softmax(dim=-1)"
 
 MISTAKES["attention.maps"] = [
     mistake(" / math.sqrt(query.shape[-1])", "", "The scores are not divided by √K, so the softmax saturates as heads get wider."),
     mistake("math.sqrt(query.shape[-1])", "query.shape[-1]", "The scores are divided by K instead of √K, so the shares become too even."),
-    mistake("query.shape[-1])", "query.shape[-2])", "The scores are divided by the root of the number of tokens. It is the width of a head that makes dot products grow."),
-    mistake("query.shape[-1])", "query.shape[-1] * query.shape[1])", "The scores are divided by the root of the whole width D. Each head is only K wide."),
+    mistake("query.shape[-1])", "query.shape[-2])",
+            "The scores are divided by the root of the number of tokens. It is the width of a head that makes dot products grow."),
+    mistake("query.shape[-1])", "query.shape[-1] * query.shape[1])",
+            "The scores are divided by the root of the whole width D. Each head is only K wide."),
     mistake(_WRONG_MASK, "pass", "The mask is not used: pads are read like words."),
     mistake("padding_bias(mask, key)", "padding_bias(mask, key).mT",
             "The mask lies on the axis of the queries, so whole rows are shifted, which a softmax does not notice, and pads are read."),
@@ -150,7 +155,8 @@ MISTAKES["attention.maps"] = [
     mistake("query @ key.mT", "key @ query.mT", "Query and key have changed places: row i says what others ask of token i."),
     mistake(_WRONG_MAP, "return scores", "The scores are returned as they are. They become shares by a softmax."),
     mistake(_WRONG_MAP, "return scores.sigmoid()", "Each score is squeezed by itself, so the shares of a row do not sum to 1."),
-    mistake("key.mT", "key.reshape(*key.shape[:2], key.shape[3], key.shape[2])", "The key is reshaped, not transposed: the shape fits, and numbers of different tokens get mixed."),
+    mistake("key.mT", "key.reshape(*key.shape[:2], key.shape[3], key.shape[2])",
+            "The key is reshaped, not transposed: the shape fits, and numbers of different tokens get mixed."),
 ]
 
 VARIANTS["attention.maps"] = [
@@ -216,7 +222,7 @@ TRIALS["attention.scores"] = Trial(scores_cases, run_scores, subject="attention"
     "The mask is (B, T) and belongs to the keys, the last axis of (B, H, T, T) scores. `padding_bias` gives it the right shape.",
     "scores = query @ key.mT / math.sqrt(K); add the bias; softmax over the last axis; F.dropout on the shares; times value."))
 
-# %% ../nbs/19f_trials_attention.ipynb #308e7e57
+# %% ../nbs/19f_trials_attention.ipynb #bffee2d5
 _WRONG_FUSED = "return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout_p)"
 
 
@@ -238,7 +244,8 @@ MISTAKES["attention.scores"] = [
     mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores + bias.mT"),
             "The mask lies on the axis of the queries, so whole rows are shifted, which a softmax does not notice, and pads are read."),
     mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores + MASK_VALUE - bias"), "The mask is read the wrong way round: only pads are read."),
-    mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores + (bias == 0)"), "The mask is added as 0 and 1. A pad then scores one less than a word, and is still read."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores + (bias == 0)"),
+            "The mask is added as 0 and 1. A pad then scores one less than a word, and is still read."),
     mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores * (bias == 0)"), "Pads get the score 0. That is no silence: e to the power 0 is 1."),
     mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores + bias / 500"), "Pads are lowered by too little: one with a high score is still read."),
     mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores + bias[:1]"), "The mask of the first sentence is used for all."),
@@ -249,18 +256,23 @@ MISTAKES["attention.scores"] = [
             "The mask is applied after the softmax, so rows with pads no longer sum to 1."),
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores.softmax(-2), dropout_p)"),
             "The softmax runs over the tokens that ask. Columns sum to 1 where rows should."),
-    mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores.softmax(1), dropout_p)"), "The softmax runs over the heads, which then compete with one another."),
-    mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores, dropout_p)"), "There is no softmax: values are mixed by raw scores, which are no shares."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores.softmax(1), dropout_p)"),
+            "The softmax runs over the heads, which then compete with one another."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores, dropout_p)"),
+            "There is no softmax: values are mixed by raw scores, which are no shares."),
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="scores.softmax(-1)"), "`dropout_p` is not used."),
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores, dropout_p).softmax(-1)"),
             "Dropout falls on the scores. A score of 0 is no share of 0; it belongs on the map, after the softmax."),
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="scores.softmax(-1)", mixed="F.dropout(shares @ value, dropout_p)"),
             "Dropout falls on the result. It belongs on the map, before the values are mixed."),
-    mistake(_WRONG_FUSED, _wrong_by_hand(shares="scores.softmax(-1)", mixed="shares @ F.dropout(value, dropout_p)"), "Dropout falls on the values. It belongs on the map."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(shares="scores.softmax(-1)", mixed="shares @ F.dropout(value, dropout_p)"),
+            "Dropout falls on the values. It belongs on the map."),
     mistake(_WRONG_FUSED, _wrong_by_hand(mixed="shares / shares.sum(-1, keepdim=True) @ value"),
             "The shares are made to sum to 1 again after dropout, which undoes part of it."),
-    mistake(_WRONG_FUSED, _wrong_by_hand("key @ query.mT / math.sqrt(query.shape[-1])"), "Query and key have changed places: row i says what others ask of token i."),
-    mistake(_WRONG_FUSED, _wrong_by_hand(mixed="shares.mT @ value"), "The map is transposed before it meets the values: each token gathers by how much it is read."),
+    mistake(_WRONG_FUSED, _wrong_by_hand("key @ query.mT / math.sqrt(query.shape[-1])"),
+            "Query and key have changed places: row i says what others ask of token i."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(mixed="shares.mT @ value"),
+            "The map is transposed before it meets the values: each token gathers by how much it is read."),
     mistake(_WRONG_FUSED, _wrong_by_hand(mixed="shares @ key"), "The keys are mixed instead of the values."),
 ]
 

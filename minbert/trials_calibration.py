@@ -23,7 +23,7 @@ def cloud(generator, rows=40, width=6):
     mean = 3 * fixed(generator, width)
     return {"covariance": x.T @ x / rows, "mean": mean}
 
-# %% ../nbs/19ja_trials_calibration.ipynb #ddae29c8
+# %% ../nbs/19ja_trials_calibration.ipynb #6edd93f3
 def spreads_cases(generator):
     given = cloud(generator)
     C, m = given["covariance"].clone(), given["mean"].clone()
@@ -32,7 +32,7 @@ def spreads_cases(generator):
     still = {"covariance": C, "mean": m}
     tiny = C.clone()
     tiny[1, 1], tiny[3, 3], far = 1e-14, 1e-8, m.clone()
-    tiny[4, 4], far[1], far[3], far[4] = 1e-8, 0, 1000, 1e5
+    tiny[4, 4], tiny[5, 5], far[1], far[3], far[4], far[5] = 1e-8, 0.01, 0, 1000, 1e5, 1000
     return [Case("six columns", given), Case("a column never varies", still), Case("small, and small beside the mean", {"covariance": tiny, "mean": far}),
             Case("nothing varies", {"covariance": torch.zeros(3, 3, dtype=torch.float64), "mean": torch.arange(3).double()})]
 

@@ -56,12 +56,13 @@ TRIALS["embedding.positions"] = Trial(position_cases, run_positions, subject="em
     "The table is `self.pos_embedding.weight`, one row a place. `T` is the last size of the ids; positions that are given are ids of that table.",
     "If position_ids is None return the first T rows of the weight, else call self.pos_embedding on position_ids."))
 
-# %% ../nbs/19fb_trials_embedding.ipynb #6603ed5e
+# %% ../nbs/19fb_trials_embedding.ipynb #c5007f5b
 _WRONG_ROWS = "return self.pos_embedding.weight[:T]"
 
 MISTAKES["embedding.positions"] = [
     mistake("input_ids.shape[-1]", "input_ids.shape[0]", "The number of sentences is taken for the number of tokens."),
-    mistake(_WRONG_ROWS, "return self.pos_embedding(torch.arange(1, T + 1, device=input_ids.device) % longest)", "Positions start at 1. The first token stands at position 0."),
+    mistake(_WRONG_ROWS, "return self.pos_embedding(torch.arange(1, T + 1, device=input_ids.device) % longest)",
+            "Positions start at 1. The first token stands at position 0."),
     mistake("weight[:T]", "weight[:T].flip(0)", "Positions count down: the first token gets the last place."),
     mistake("weight[:T]", "weight[-T:]", "The last T rows of the table are used. A sentence starts at row 0."),
     mistake("weight[:T]", "weight[:1].expand(T, -1)", "Every token stands at position 0."),
@@ -69,7 +70,8 @@ MISTAKES["embedding.positions"] = [
     mistake(_WRONG_ROWS, "return self.pos_embedding(input_ids)", "The ids of the words are taken for positions."),
     mistake("return self.pos_embedding.weight", "return self.word_embedding.weight.repeat(2, 1)", "The rows come from the table of words."),
     mistake("if position_ids is not None:", "if False:", "Positions that are given are not used."),
-    mistake("return self.pos_embedding(position_ids)", "return self.word_embedding(position_ids % 11)", "Given positions are looked up in the table of words."),
+    mistake("return self.pos_embedding(position_ids)", "return self.word_embedding(position_ids % 11)",
+            "Given positions are looked up in the table of words."),
     mistake("weight[:T]", "weight[:T].detach()", "The rows are detached, so positions never learn."),
     mistake(_WRONG_ROWS, "return self.pos_embedding(((input_ids != 0).long().cumsum(-1) - 1).clamp(min=0))",
             "Positions count real tokens only. BERT counts columns: a pad has a place like anything else."),
@@ -97,7 +99,7 @@ def _positions(self, input_ids, position_ids):
 ''',
 ]
 
-# %% ../nbs/19fb_trials_embedding.ipynb #715b6877
+# %% ../nbs/19fb_trials_embedding.ipynb #411b22e8
 def embedding_cases(generator):
     def given(T, *front, training=False, segments=True, positions=False):
         shape = (*front, T)
@@ -120,14 +122,16 @@ def run_embedding(Embedding, inputs):
 
 TRIALS["embedding.forward"] = Trial(embedding_cases, run_embedding, subject="embedding", hints=(
     "Three vectors for each token are added first. What happens to the sum, and in which order?",
-    "`self._positions(input_ids, position_ids)` and `self._segments(input_ids, token_type_ids)` broadcast against the words. The norm comes before dropout.",
+    "`self._positions(input_ids, position_ids)` and `self._segments(input_ids, token_type_ids)` broadcast against the words. The norm comes before "
+    "dropout.",
     "x = word_embedding(input_ids) + _positions(...) + _segments(...); then embed_layer_norm, then embed_dropout."))
 
-# %% ../nbs/19fb_trials_embedding.ipynb #2427479c
+# %% ../nbs/19fb_trials_embedding.ipynb #cac20f70
 _WRONG_LAST = "return self.embed_dropout(self.embed_layer_norm(x))     # (B, T, D)"
 
 MISTAKES["embedding.forward"] = [
-    mistake("x = x + self._positions(input_ids, position_ids) ", "pass  ", "The positions are not added, so a shuffled sentence looks like the original."),
+    mistake("x = x + self._positions(input_ids, position_ids) ", "pass  ",
+            "The positions are not added, so a shuffled sentence looks like the original."),
     mistake("x = x + self._segments(input_ids, token_type_ids) ", "pass  ", "The segments are not added. Segment 0 is a vector too, not zero."),
     mistake("(input_ids, position_ids)", "(input_ids, None)", "Positions that are given are not used."),
     mistake("(input_ids, token_type_ids)", "(input_ids, None)", "Segments that are given are not used."),
@@ -135,24 +139,29 @@ MISTAKES["embedding.forward"] = [
     mistake(_WRONG_LAST, "return self.embed_layer_norm(self.embed_dropout(x))", "Dropout comes before the norm. The norm then makes up for it."),
     mistake(_WRONG_LAST, "return nn.functional.dropout(self.embed_layer_norm(x), self.embed_dropout.p)", "Dropout is on while evaluating too."),
     mistake(_WRONG_LAST, "return self.embed_dropout(x)", "The sum is not normalised."),
-    mistake("x = self.word_embedding(input_ids) ", "x = self.embed_dropout(self.word_embedding(input_ids)) ", _WRONG_LAST, "return self.embed_layer_norm(x)",
+    mistake("x = self.word_embedding(input_ids) ", "x = self.embed_dropout(self.word_embedding(input_ids)) ", _WRONG_LAST,
+            "return self.embed_layer_norm(x)",
             "Dropout falls on the word vectors alone."),
-    mistake("x = self.word_embedding(input_ids) ", "x = self.embed_layer_norm(self.word_embedding(input_ids)) ", _WRONG_LAST, "return self.embed_dropout(x)",
+    mistake("x = self.word_embedding(input_ids) ", "x = self.embed_layer_norm(self.word_embedding(input_ids)) ", _WRONG_LAST,
+            "return self.embed_dropout(x)",
             "Only the word vectors are normalised. The norm comes after the sum."),
     mistake("x = self.word_embedding(input_ids) ", "x = self.word_embedding(input_ids) * self.word_embedding.embedding_dim ** 0.5 ",
             "The word vectors are multiplied by √D. Vaswani's model does that, BERT does not."),
     mistake("self.embed_layer_norm(x)", "self.embed_layer_norm(x / 3)", "The three vectors are averaged. They are added."),
     mistake("self.embed_layer_norm(x)", "nn.functional.layer_norm(x, x.shape[-1:], self.embed_layer_norm.weight, self.embed_layer_norm.bias)",
             "The norm has torch's ε of 1e-5. The module's norm has its own."),
-    mistake("self.embed_layer_norm(x)", "nn.functional.layer_norm(x, x.shape[-1:], eps=self.embed_layer_norm.eps)", "The norm has no scale and no shift, so both never learn."),
+    mistake("self.embed_layer_norm(x)", "nn.functional.layer_norm(x, x.shape[-1:], eps=self.embed_layer_norm.eps)",
+            "The norm has no scale and no shift, so both never learn."),
     mistake("self.embed_layer_norm(x)", "self.embed_layer_norm(self.embed_layer_norm(x))", "The sum is normalised twice."),
     mistake(_WRONG_LAST, "return self.embed_dropout(self.embed_layer_norm(x)) * (input_ids != 0)[..., None]",
             "Pads are set to zero. They are embedded like anything else; the mask keeps them out later."),
-    mistake("self.word_embedding(input_ids)", "self.word_embedding.weight[input_ids]", "The row of [PAD] gets a gradient. The module's own look-up keeps it away."),
+    mistake("self.word_embedding(input_ids)", "self.word_embedding.weight[input_ids]",
+            "The row of [PAD] gets a gradient. The module's own look-up keeps it away."),
     mistake("x + self._positions", "x * self._positions", "The positions are multiplied with the words. They are added."),
     mistake("(x))     # (B, T, D)", "(x + self._positions(input_ids, position_ids)))     # (B, T, D)", "The positions are added twice."),
     mistake(_WRONG_LAST, "return self.embed_dropout((x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.embed_layer_norm.eps)"
-            " * self.embed_layer_norm.weight + self.embed_layer_norm.bias)", "The norm by hand adds ε to the standard deviation, or divides by D - 1. BERT's divides by √(variance + ε), the variance over D."),
+            " * self.embed_layer_norm.weight + self.embed_layer_norm.bias)",
+            "The norm by hand adds ε to the standard deviation, or divides by D - 1. BERT's divides by √(variance + ε), the variance over D."),
 ]
 
 VARIANTS["embedding.forward"] = [

@@ -19,7 +19,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 SIZES = dict(vocab_size=11, hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=20, layer_norm_eps=0.02,
              hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.35, max_position_embeddings=9)
 
-# %% ../nbs/19fc_trials_encoder.ipynb #5c8d6564
+# %% ../nbs/19fc_trials_encoder.ipynb #ccb6887f
 def add_norm_cases(generator):
     def given(first, training, *shape):
         return {"before": fixed(generator, *shape, 12), "made": fixed(generator, *shape, 12 if first else 20), "first": first, "training": training}
@@ -35,7 +35,8 @@ def run_add_norm(Layer, inputs):
     layer = fill(Layer(BertConfig(**SIZES))).train(inputs["training"])
     parts = (layer.attention_dense, layer.attention_layer_norm) if inputs["first"] else (layer.out_dense, layer.out_layer_norm)
     with probed():
-        return through(layer, lambda before, made: layer.add_norm(before, made, *parts), {name: inputs[name] for name in ("before", "made")}, "before", "made")
+        given = {name: inputs[name] for name in ("before", "made")}
+        return through(layer, lambda before, made: layer.add_norm(before, made, *parts), given, "before", "made")
 
 
 TRIALS["encoder.add_norm"] = Trial(add_norm_cases, run_add_norm, subject="layer", hints=(
@@ -43,12 +44,13 @@ TRIALS["encoder.add_norm"] = Trial(add_norm_cases, run_add_norm, subject="layer"
     "Only what the sublayer made is dropped. What went in reaches the sum whole, so that a gradient can always pass.",
     "norm of (before + self.dropout of (dense of made))."))
 
-# %% ../nbs/19fc_trials_encoder.ipynb #292ae4b6
+# %% ../nbs/19fc_trials_encoder.ipynb #0de08ec2
 _WRONG_SUM = "return norm(before + self.dropout(dense(made)))"
 
 MISTAKES["encoder.add_norm"] = [
     mistake("self.dropout(dense(made))", "dense(made)", "There is no dropout."),
-    mistake(_WRONG_SUM, "return norm(self.dropout(before + dense(made)))", "Dropout falls on the sum, or on both its parts. What went in should reach the sum whole."),
+    mistake(_WRONG_SUM, "return norm(self.dropout(before + dense(made)))",
+            "Dropout falls on the sum, or on both its parts. What went in should reach the sum whole."),
     mistake("self.dropout(dense(made))", "dense(self.dropout(made))", "Dropout comes before the map. It belongs behind it."),
     mistake(_WRONG_SUM, "return self.dropout(norm(before + dense(made)))", "Dropout comes after the norm. It belongs on what is added."),
     mistake("self.dropout(dense(made))", "F.dropout(dense(made), self.dropout.p)", "Dropout is on while evaluating too."),
@@ -79,7 +81,7 @@ def add_norm(self, before, made, dense, norm):
 ''',
 ]
 
-# %% ../nbs/19fc_trials_encoder.ipynb #7c629105
+# %% ../nbs/19fc_trials_encoder.ipynb #cb968f9e
 def layer_cases(generator):
     h = fixed(generator, 3, 5, 12)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
@@ -89,9 +91,6 @@ def layer_cases(generator):
     return [Case("evaluating, three sentences, two with pads", given(h, mask)),
             Case("training, dropout as a fixed pattern", given(h, mask, training=True)),
             Case("no mask", given(h, None)),
-            Case("one token", given(h[:1, :1], mask[:1, :1])),
-            Case("large numbers", given(30 * h, mask)),
-            Case("packed, evaluating", given(h, mask, packed=True)),
             Case("packed, training", given(h, mask, training=True, packed=True)),
             Case("single precision", given(h.float(), mask))]
 
@@ -113,23 +112,30 @@ def run_layer(Layer, inputs):
 
 TRIALS["encoder.layer"] = Trial(layer_cases, run_layer, subject="layer", hints=(
     "Two sublayers, each with an `add_norm` around it. What goes into the second?",
-    "`self._mix(hidden_states, attention_mask, packing)` is attention. The feed-forward net widens h₁ with `interm_dense` and bends it with F.gelu; the narrowing is the map that `add_norm` gets.",
-    "h = self.add_norm(hidden_states, mixed, self.attention_dense, self.attention_layer_norm); then the same with h, F.gelu(self.interm_dense(h)), and the other map and norm."))
+    "`self._mix(hidden_states, attention_mask, packing)` is attention. The feed-forward net widens h₁ with `interm_dense` and bends it with F.gelu; "
+    "the narrowing is the map that `add_norm` gets.",
+    "h = self.add_norm(hidden_states, mixed, self.attention_dense, self.attention_layer_norm); then the same with h, F.gelu(self.interm_dense(h)), "
+    "and the other map and norm."))
 
-# %% ../nbs/19fc_trials_encoder.ipynb #78164312
+# %% ../nbs/19fc_trials_encoder.ipynb #2729f167
 _WRONG_OUT = "return self.add_norm(h, inner, self.out_dense, self.out_layer_norm)"
 _WRONG_FIRST = "h = self.add_norm(hidden_states, mixed, self.attention_dense, self.attention_layer_norm)"
 
 MISTAKES["encoder.layer"] = [
     mistake("F.gelu(self.interm_dense(h))", "F.relu(self.interm_dense(h))", "The feed-forward net bends with a ReLU. BERT has the GELU."),
-    mistake("F.gelu(self.interm_dense(h))", 'F.gelu(self.interm_dense(h), approximate="tanh")', "The GELU is the approximation by tanh. BERT's is exact."),
+    mistake("F.gelu(self.interm_dense(h))", 'F.gelu(self.interm_dense(h), approximate="tanh")',
+            "The GELU is the approximation by tanh. BERT's is exact."),
     mistake("F.gelu(self.interm_dense(h))", "self.interm_dense(h)", "The feed-forward net does not bend, so its two maps are no more than one."),
-    mistake("F.gelu(self.interm_dense(h))", "F.gelu(self.interm_dense(hidden_states))", "The feed-forward net reads what came into the layer. It should read what attention made of it."),
-    mistake("self.add_norm(h, inner", "self.add_norm(hidden_states, inner", "The second residual is what came into the layer. It should be what came out of the first half."),
-    mistake("F.gelu(self.interm_dense(h))", "F.gelu(self.interm_dense(mixed))", "The feed-forward net reads what attention gave, before it was added and normalised."),
+    mistake("F.gelu(self.interm_dense(h))", "F.gelu(self.interm_dense(hidden_states))",
+            "The feed-forward net reads what came into the layer. It should read what attention made of it."),
+    mistake("self.add_norm(h, inner", "self.add_norm(hidden_states, inner",
+            "The second residual is what came into the layer. It should be what came out of the first half."),
+    mistake("F.gelu(self.interm_dense(h))", "F.gelu(self.interm_dense(mixed))",
+            "The feed-forward net reads what attention gave, before it was added and normalised."),
     mistake("self.out_layer_norm)", "self.attention_layer_norm)", "Both halves use the norm of the first."),
     mistake("self.attention_layer_norm)", "self.out_layer_norm)", "Both halves use the norm of the second."),
-    mistake(_WRONG_FIRST, _WRONG_FIRST.replace("attention_layer", "out_layer"), _WRONG_OUT, _WRONG_OUT.replace("out_layer", "attention_layer"), "The two norms have changed places."),
+    mistake(_WRONG_FIRST, _WRONG_FIRST.replace("attention_layer", "out_layer"), _WRONG_OUT, _WRONG_OUT.replace("out_layer", "attention_layer"),
+            "The two norms have changed places."),
     mistake("(hidden_states, attention_mask, packing)", "(hidden_states, None, packing)", "The mask is not passed on: pads are read like words."),
     mistake("(hidden_states, attention_mask, packing)", "(hidden_states, None if packing is not None else attention_mask, None)",
             "`packing` is not passed on, so in a flat list all sentences read one another."),
@@ -137,13 +143,19 @@ MISTAKES["encoder.layer"] = [
     mistake(_WRONG_OUT, "return h", "There is no feed-forward net."),
     mistake(_WRONG_FIRST, "h = self.attention_layer_norm(hidden_states + self.attention_dense(mixed))", "There is no dropout behind attention."),
     mistake(_WRONG_OUT, "return self.out_layer_norm(h + self.out_dense(inner))", "There is no dropout behind the feed-forward net."),
-    mistake("F.gelu(self.interm_dense(h))", "self.dropout(F.gelu(self.interm_dense(h)))", "Dropout falls on the inner numbers too. It belongs behind the second map."),
-    mistake(_WRONG_FIRST, "h = self.attention_layer_norm(self.dropout(self.attention_dense(mixed)))", "What came in is not added to what attention made."),
-    mistake(_WRONG_OUT, "return self.out_layer_norm(self.dropout(self.out_dense(inner)))", "The result of the first half is not added to what the feed-forward net made."),
-    mistake("self._mix(hidden_states,", "self._mix(self.attention_layer_norm(hidden_states),", _WRONG_FIRST, "h = hidden_states + self.dropout(self.attention_dense(mixed))",
-            "F.gelu(self.interm_dense(h))", "F.gelu(self.interm_dense(self.out_layer_norm(h)))", _WRONG_OUT, "return h + self.dropout(self.out_dense(inner))",
+    mistake("F.gelu(self.interm_dense(h))", "self.dropout(F.gelu(self.interm_dense(h)))",
+            "Dropout falls on the inner numbers too. It belongs behind the second map."),
+    mistake(_WRONG_FIRST, "h = self.attention_layer_norm(self.dropout(self.attention_dense(mixed)))",
+            "What came in is not added to what attention made."),
+    mistake(_WRONG_OUT, "return self.out_layer_norm(self.dropout(self.out_dense(inner)))",
+            "The result of the first half is not added to what the feed-forward net made."),
+    mistake("self._mix(hidden_states,", "self._mix(self.attention_layer_norm(hidden_states),", _WRONG_FIRST,
+            "h = hidden_states + self.dropout(self.attention_dense(mixed))",
+            "F.gelu(self.interm_dense(h))", "F.gelu(self.interm_dense(self.out_layer_norm(h)))", _WRONG_OUT,
+            "return h + self.dropout(self.out_dense(inner))",
             "Each half is normalised at its beginning. BERT normalises each sum, at the end."),
-    mistake(_WRONG_OUT, "return self.out_layer_norm(h + self.dropout(F.gelu(self.out_dense(self.interm_dense(h)))))", "The GELU comes after the second map. It belongs between the two."),
+    mistake(_WRONG_OUT, "return self.out_layer_norm(h + self.dropout(F.gelu(self.out_dense(self.interm_dense(h)))))",
+            "The GELU comes after the second map. It belongs between the two."),
 ]
 
 VARIANTS["encoder.layer"] = [
@@ -185,7 +197,7 @@ TRIALS["encoder.pooler"] = Trial(pooler_cases, run_pooler, hints=(
     "last_hidden_state[:, 0] is (B, D), the vectors of [CLS]. Then one linear map, then tanh.",
     "torch.tanh of self.pooler_dense of the vectors in column 0."))
 
-# %% ../nbs/19fc_trials_encoder.ipynb #3f6f0f6d
+# %% ../nbs/19fc_trials_encoder.ipynb #ceed82b0
 MISTAKES["encoder.pooler"] = [
     mistake("[:, 0]", "[:, -1]", "The last token is read. [CLS] is the first."),
     mistake("[:, 0]", ".mean(1)", "The tokens are averaged. The pooler reads [CLS] alone."),
@@ -195,7 +207,8 @@ MISTAKES["encoder.pooler"] = [
     mistake("torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))", "self.pooler_dense(last_hidden_state[:, 0])", "The tanh is left out."),
     mistake("torch.tanh(", "torch.sigmoid(", "A sigmoid stands where tanh should: it gives nothing below 0."),
     mistake("torch.tanh(", "F.gelu(", "A GELU stands where tanh should."),
-    mistake("torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))", "self.pooler_dense(torch.tanh(last_hidden_state[:, 0]))", "The tanh comes before the map."),
+    mistake("torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))", "self.pooler_dense(torch.tanh(last_hidden_state[:, 0]))",
+            "The tanh comes before the map."),
     mistake("self.pooler_dense(last_hidden_state[:, 0])", "last_hidden_state[:, 0]", "The map is left out."),
 ]
 
@@ -216,7 +229,7 @@ def pooler(self, last_hidden_state):
 ''',
 ]
 
-# %% ../nbs/19fc_trials_encoder.ipynb #0a5d25c9
+# %% ../nbs/19fc_trials_encoder.ipynb #153cdc56
 TABLE = {"out_dense": "output.dense", "layers.{}.out_dense": "layer.{}.output.dense", "layers.{}.attention_dense": "layer.{}.attention.output.dense",
          "layers.{}.out_dense_norm": "layer.{}.output.norm", "words": "embeddings.words", "layers.{}.self.query": "layer.{}.attention.self.query"}
 
@@ -225,11 +238,13 @@ def rename_cases(generator):
     n = int(torch.randint(2, 9, (1,), generator=generator))
     right = {"words.weight": "embeddings.words.weight", "out_dense.bias": "output.dense.bias"}
     for layer in (0, n, 10 + n, 100 + n):
-        right |= {f"{left.format(layer)}.{kind}": f"{side.format(layer)}.{kind}" for left, side in TABLE.items() if "{" in left for kind in ("weight", "bias")}
-    wrong = ["words", "weight", "words.weights", "layers.weight", "layers.x.out_dense.bias", "layers..out_dense.bias", f"layers.{n}.out_dense", f"layers.{n}.out_dense.gamma",
-             f"old.layers.{n}.out_dense.bias", f"layers.{n}.out_dense.bias.more", f"layers.{n}.out_denses.bias", f"layers.{n}.self_query.weight", f"layers.{n}xself.query.weight",
-             f"layers.0{n}.out_dense.bias", f"layers.-{n}.out_dense.bias", "wordsxweight", ""]
-    chosen = [f"layers.{n}.out_dense.bias", f"layers.{10 + n}.attention_dense.weight", "words.weight", "out_dense.bias", f"layers.{n}.out_dense_norm.weight"]
+        for left, side in ((left, side) for left, side in TABLE.items() if "{" in left):
+            right |= {f"{left.format(layer)}.{kind}": f"{side.format(layer)}.{kind}" for kind in ("weight", "bias")}
+    one = f"layers.{n}"
+    wrong = ["words", "weight", "words.weights", "layers.weight", "layers.x.out_dense.bias", "layers..out_dense.bias", f"{one}.out_dense",
+             f"{one}.out_dense.gamma", f"old.{one}.out_dense.bias", f"{one}.out_dense.bias.more", f"{one}.out_denses.bias", f"{one}.self_query.weight",
+             f"{one}xself.query.weight", f"layers.0{n}.out_dense.bias", f"layers.-{n}.out_dense.bias", "wordsxweight", ""]
+    chosen = [f"{one}.out_dense.bias", f"layers.{10 + n}.attention_dense.weight", "words.weight", "out_dense.bias", f"{one}.out_dense_norm.weight"]
     shared = {"table": TABLE, "answers": list(right.values())}
     return [*(Case(f"the name {name!r}", {"names": [name], **shared}) for name in chosen),
             Case("all names that the table has", {"names": list(right), **shared}),
@@ -253,19 +268,22 @@ def run_rename(rename, inputs):
 TRIALS["encoder.rename"] = Trial(rename_cases, run_rename, hints=(
     "Compare whole names. What begins or ends alike may be another tensor.",
     "Make a regular expression of each left side: re.escape it, put (0|[1-9]\\d*) where {} was, let \\.(weight|bias) follow, and use re.fullmatch.",
-    "The groups of the match are the number, if there is one, and the ending. right.format(number) + '.' + ending is the answer; after the loop raise ValueError."))
+    "The groups of the match are the number, if there is one, and the ending. right.format(number) + '.' + ending is the answer; after the loop "
+    "raise ValueError."))
 
-# %% ../nbs/19fc_trials_encoder.ipynb #8b7c7029
+# %% ../nbs/19fc_trials_encoder.ipynb #9b1f2205
 _WRONG_MATCH = r'pattern = re.escape(left).replace(r"\{\}", r"(0|[1-9]\d*)") + r"\.(weight|bias)"'
 _WRONG_END = 'raise ValueError(f"expected the name of a tensor of BERT, got {name!r}")'
 
 MISTAKES["encoder.rename"] = [
     mistake("re.fullmatch(pattern, name)", "re.match(pattern, name)", "Only the beginning of a name has to fit, so longer names pass."),
-    mistake("re.fullmatch(pattern, name)", 're.search(pattern + "$", name)', "Only the end of a name has to fit, so other tensors that end alike are taken for it."),
+    mistake("re.fullmatch(pattern, name)", 're.search(pattern + "$", name)',
+            "Only the end of a name has to fit, so other tensors that end alike are taken for it."),
     mistake(r"(0|[1-9]\d*)", r"(\d)", "The number of a layer has one digit only. BERT has twelve layers."),
     mistake(r"(0|[1-9]\d*)", "(.+)", "Anything passes for the number of a layer."),
     mistake(r"(0|[1-9]\d*)", r"(\d+)", "A number with leading zeros passes. Two names would then mean one tensor."),
-    mistake("re.escape(left).replace(r\"\\{\\}\"", "left.replace(\"{}\"", "The dots of the table are not escaped, and in a regular expression a dot is any character."),
+    mistake("re.escape(left).replace(r\"\\{\\}\"", "left.replace(\"{}\"",
+            "The dots of the table are not escaped, and in a regular expression a dot is any character."),
     mistake(r'r"\.(weight|bias)"', r'r"\.(\w+)"', "Any ending passes. Only weight and bias are tensors of BERT."),
     mistake(_WRONG_END, "return name", "A name that fits nowhere is given back as it is, and the error comes later, elsewhere."),
     mistake(_WRONG_END, "return None", "A name that fits nowhere gives None. A tensor would be lost without a word."),

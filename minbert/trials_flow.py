@@ -172,7 +172,7 @@ def inverse(self, z):
 ''',
 ]
 
-# %% ../nbs/19j_trials_flow.ipynb #8fe6ba5d
+# %% ../nbs/19j_trials_flow.ipynb #72b7163f
 def sample_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))
     return [Case("temperature 1", {"seed": seed}), Case("temperature 0.5", {"seed": seed, "temperature": 0.5}),
@@ -182,15 +182,16 @@ def sample_cases(generator):
 def run_sample(kind, inputs):
     settings = {"temperature": inputs["temperature"]} if "temperature" in inputs else {}
     flow = started(kind, 5, 4, depth=1, levels=inputs.get("levels", 1), coupling="affine")
-    dice = lambda: torch.Generator().manual_seed(inputs["seed"])
+    dice = lambda plus=0: torch.Generator().manual_seed(inputs["seed"] + plus)
     before = torch.get_rng_state()
     u = flow.sample(4000, generator=dice(), **settings)
     untouched = torch.equal(before, torch.get_rng_state())
     z, spread = flow.through(u.double())[0], settings.get("temperature", 1.0) or 1e-3
-    few, more = flow.sample(3, dice(), **settings), flow.sample(3, dice(), **settings)
+    few, more, other = (flow.sample(3, dice(plus), **settings) for plus in (0, 0, 1))
     return {"shape": torch.tensor(u.shape), "without graph": not u.requires_grad, "means of the latent vectors": z.mean(0) / spread, "their covariance": z.T @ z / len(z) / spread**2,
             "share of them within one spread": (z.abs() < spread).double().mean(0),
-            "the same dice, the same samples": torch.equal(few, more), "torch's own dice are left alone": untouched,
+            "the same dice, the same samples": torch.equal(few, more), "other dice, other samples": inputs.get("temperature") == 0 or not torch.equal(few, other),
+            "torch's own dice are left alone": untouched,
             "without a generator": torch.tensor(flow.sample(2, **settings).shape), "none": torch.tensor(flow.sample(0, dice()).shape)}
 
 
@@ -209,6 +210,7 @@ MISTAKES["flow.sample"] = [
             "The latent vectors are uniform between 0 and 1, not Gaussian."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn(n, self.width, device=device, dtype=like.dtype)",
             "The generator is not used, so samples cannot be repeated."),
+    mistake("generator=generator, device=device", "generator=torch.Generator().manual_seed(0), device=device", "The dice are thrown from a fixed seed, so the same samples come every time."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn(n, 1, generator=generator, device=device, dtype=like.dtype).expand(n, self.width)",
             "One number is drawn for a whole vector, so all of its columns are the same."),
 ]

@@ -15,7 +15,7 @@ from .trials_attention import settled, through, with_dtype
 # %% ../nbs/19fa_trials_selfattention.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19fa_trials_selfattention.ipynb #4efbf1d4
+# %% ../nbs/19fa_trials_selfattention.ipynb #f8c8548b
 def split_cases(generator):
     return [Case("two sentences of five tokens, three heads", {"x": fixed(generator, 2, 5, 12), "heads": 3}),
             Case("one sentence without a batch axis", {"x": fixed(generator, 5, 12), "heads": 3}),
@@ -50,10 +50,11 @@ def merge_cases(generator):
 
 TRIALS["attention.merge"] = Trial(merge_cases, run_heads, subject="attention", hints=(
     "Undo the two steps of `split_heads` in the opposite order.",
-    "First bring the heads next to their numbers, (..., T, H, K); then two axes can become one. After that the memory is no longer in order, so `view` will not do.",
+    "First bring the heads next to their numbers, (..., T, H, K); then two axes can become one. After that the memory is no longer in order, so "
+    "`view` will not do.",
     "Exchange the third and the second axis from the right, then flatten the last two."))
 
-# %% ../nbs/19fa_trials_selfattention.ipynb #6b66a51b
+# %% ../nbs/19fa_trials_selfattention.ipynb #ea14a90f
 _WRONG_CUT = "return x.unflatten(-1, (heads, -1)).transpose(-3, -2)  # (..., T, H, K) -> (..., H, T, K)"
 
 MISTAKES["attention.split"] = [
@@ -63,7 +64,8 @@ MISTAKES["attention.split"] = [
     mistake(_WRONG_CUT, "return x.unflatten(-1, (-1, heads)).movedim(-1, -3)",
             "Each head gets every H-th number. It should get K neighbours."),
     mistake("(heads, -1)", "(-1, heads)", "Number and width of the heads have changed places: K heads of width H."),
-    mistake("transpose(-3, -2)", "transpose(1, 2)", "The axes are counted from the left, which fits only where exactly one axis stands before the tokens."),
+    mistake("transpose(-3, -2)", "transpose(1, 2)",
+            "The axes are counted from the left, which fits only where exactly one axis stands before the tokens."),
     mistake("transpose(-3, -2)", "movedim(-2, 0)", "The heads stand in front of everything, also of the sentences."),
     mistake("transpose(-3, -2)", "transpose(-3, -2).mT", "Width and tokens have changed places, (H, K, T)."),
     mistake(_WRONG_CUT, "return torch.stack([x] * heads, -3)", "Every head gets the whole vector. It should get its own K numbers."),
@@ -89,9 +91,11 @@ def split_heads(x, heads):
 MISTAKES["attention.merge"] = [
     mistake("return x.transpose(-3, -2).flatten(-2)", "return x.reshape(*x.shape[:-3], x.shape[-2], -1)",
             "The tensor is reshaped to (T, D) at once. The shape fits, and each token gets numbers of others."),
-    mistake("transpose(-3, -2).flatten(-2)", "transpose(1, 2).flatten(2)", "The axes are counted from the left, which fits only where exactly one axis stands before the heads."),
+    mistake("transpose(-3, -2).flatten(-2)", "transpose(1, 2).flatten(2)",
+            "The axes are counted from the left, which fits only where exactly one axis stands before the heads."),
     mistake("transpose(-3, -2)", "movedim(-3, -1)", "The numbers of the heads alternate. All of one head come first, then all of the next."),
-    mistake("transpose(-3, -2).flatten(-2)", "flatten(-3, -2)", "The heads are laid under one another, (H T, K). They belong side by side, token by token."),
+    mistake("transpose(-3, -2).flatten(-2)", "flatten(-3, -2)",
+            "The heads are laid under one another, (H T, K). They belong side by side, token by token."),
     mistake("transpose(-3, -2).flatten(-2)", "mean(-3)", "The heads are averaged. They should stand side by side."),
     mistake("transpose(-3, -2).flatten(-2)", "sum(-3)", "The heads are added up. They should stand side by side."),
     mistake(".flatten(-2)", "", "Heads and widths are still two axes."),
@@ -139,7 +143,7 @@ TRIALS["attention.project"] = Trial(project_cases, run_project, subject="attenti
     "One product or three: both are right. If you lay the weights on top of each other, do the same with the biases.",
     "Return (self.query(h), self.key(h), self.value(h)), or cut F.linear(h, all weights, all biases) into three along the last axis."))
 
-# %% ../nbs/19fa_trials_selfattention.ipynb #67c96810
+# %% ../nbs/19fa_trials_selfattention.ipynb #b6339f4c
 MISTAKES["attention.project"] = [
     mistake("(self.query, self.key, self.value)", "(self.key, self.query, self.value)", "Query and key have changed places."),
     mistake("(self.query, self.key, self.value)", "(self.query, self.key, self.key)", "The values are made by the map of the keys."),
@@ -148,9 +152,11 @@ MISTAKES["attention.project"] = [
     mistake("part.weight for", "part.weight.T for", "The weights are turned over: a linear map multiplies by the transpose of its weight."),
     mistake(".chunk(3, dim=-1)", ".unflatten(-1, (-1, 3)).unbind(-1)", "Query, key and value take every third number. Each should get D neighbours."),
     mistake("part.bias for part in parts", "self.query.bias for part in parts", "All three get the bias of the query."),
-    mistake("weight, bias).chunk(3, dim=-1)", "weight, bias).relu().chunk(3, dim=-1)", "The results are bent. These maps are linear, and a query needs its negative numbers."),
+    mistake("weight, bias).chunk(3, dim=-1)", "weight, bias).relu().chunk(3, dim=-1)",
+            "The results are bent. These maps are linear, and a query needs its negative numbers."),
     mistake("return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)",
-            "q = self.query(hidden_states)\n    return q, self.key(q), self.value(q)", "Key and value are made from the query. All three are made from the hidden states."),
+            "q = self.query(hidden_states)\n    return q, self.key(q), self.value(q)",
+            "Key and value are made from the query. All three are made from the hidden states."),
     mistake("weight, bias).chunk(3, dim=-1)", "weight, bias).div((weight.shape[1] / self.heads) ** 0.25).chunk(3, dim=-1)",
             "The results are scaled here already. Attention divides by √K later."),
 ]
@@ -173,7 +179,7 @@ def project(self, hidden_states):
 ''',
 ]
 
-# %% ../nbs/19fa_trials_selfattention.ipynb #3874950b
+# %% ../nbs/19fa_trials_selfattention.ipynb #38ec689c
 def attend_cases(generator):
     q, k, v = fixed(generator, 3, 2, 5, 12)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
@@ -181,8 +187,7 @@ def attend_cases(generator):
     return [Case("evaluating, two sentences, the first with two pads", {**qkv, "mask": mask, "training": False}),
             Case("training, dropout as a fixed pattern", {**qkv, "mask": mask, "training": True}),
             Case("training, no mask", {**qkv, "mask": None, "training": True}),
-            Case("evaluating, one token", {name: x[:1, :1] for name, x in qkv.items()} | {"mask": None, "training": False}),
-            Case("evaluating, a row of padding", {**qkv, "mask": mask * torch.tensor([[0], [1]]), "training": False})]
+            Case("evaluating, one token", {name: x[:1, :1] for name, x in qkv.items()} | {"mask": None, "training": False})]
 
 
 def run_attend(Attention, inputs):
@@ -195,16 +200,19 @@ def run_attend(Attention, inputs):
 TRIALS["attention.attend"] = Trial(attend_cases, run_attend, subject="attention", hints=(
     "Three exercises in a row: split, attend, merge. Only dropout needs a decision.",
     "`self.training` says whether the module is training. `scaled_dot_product_attention` takes the mask and the dropout.",
-    "Split query, key and value into self.heads; call scaled_dot_product_attention with the mask and with self.dropout if self.training, else 0; merge what comes back."))
+    "Split query, key and value into self.heads; call scaled_dot_product_attention with the mask and with self.dropout if self.training, else 0; "
+    "merge what comes back."))
 
-# %% ../nbs/19fa_trials_selfattention.ipynb #9da0a470
+# %% ../nbs/19fa_trials_selfattention.ipynb #4f917e02
 _WRONG_CALL = "scaled_dot_product_attention(q, k, v, mask, dropout_p)"
 
 MISTAKES["attention.attend"] = [
     mistake("self.dropout if self.training else 0.0", "self.dropout", "Dropout is on while evaluating too."),
     mistake("self.dropout if self.training else 0.0", "0.0", "There is no dropout while training."),
-    mistake("self.dropout if self.training else 0.0", "0.0 if self.training else self.dropout", "Dropout is on while evaluating and off while training."),
-    mistake("self.dropout if self.training else 0.0", "0.1 if self.training else 0.0", "Dropout has a fixed probability. It should be the module's own."),
+    mistake("self.dropout if self.training else 0.0", "0.0 if self.training else self.dropout",
+            "Dropout is on while evaluating and off while training."),
+    mistake("self.dropout if self.training else 0.0", "0.1 if self.training else 0.0",
+            "Dropout has a fixed probability. It should be the module's own."),
     mistake("v, mask, dropout_p)", "v, None, dropout_p)", "The mask is not passed on: pads are read like words."),
     mistake("split_heads(x, self.heads)", "split_heads(x, x.shape[-1] // self.heads)", "Number and width of the heads have changed places."),
     mistake("split_heads(x, self.heads)", "x.reshape(x.shape[0], self.heads, x.shape[1], -1)",
@@ -270,21 +278,25 @@ TRIALS["attention.forward"] = Trial(forward_cases, run_forward, subject="attenti
     "`project` returns query, key and value in the order in which `attend` takes them. Do not forget who else is in the batch.",
     "One line: self.attend of the three that self.project gives, and the attention mask."))
 
-# %% ../nbs/19fa_trials_selfattention.ipynb #eb36fecf
+# %% ../nbs/19fa_trials_selfattention.ipynb #9a74b0ee
 _WRONG_ALL = "return self.attend(*self.project(hidden_states), attention_mask)"
 
 MISTAKES["attention.forward"] = [
     mistake(", attention_mask)", ")", "The mask is not passed on: pads are read like words."),
     mistake(_WRONG_ALL, "return self.attend(hidden_states, hidden_states, hidden_states, attention_mask)",
             "Nothing is projected: query, key and value are the hidden states themselves."),
-    mistake(_WRONG_ALL, "query, key, value = self.project(hidden_states)\n    return self.attend(key, query, value, attention_mask)", "Query and key have changed places."),
+    mistake(_WRONG_ALL, "query, key, value = self.project(hidden_states)\n    return self.attend(key, query, value, attention_mask)",
+            "Query and key have changed places."),
     mistake(_WRONG_ALL, "query, key, _ = self.project(hidden_states)\n    return self.attend(query, key, hidden_states, attention_mask)",
             "The values are the hidden states themselves, without their map."),
-    mistake("return self.attend", "return hidden_states + self.attend", "What came in is added to what comes out. That happens in the layer, after one more map."),
+    mistake("return self.attend", "return hidden_states + self.attend",
+            "What came in is added to what comes out. That happens in the layer, after one more map."),
     mistake(_WRONG_ALL, "return self.value(self.attend(*self.project(hidden_states), attention_mask))",
             "The result goes through the map of the values once more. The output projection belongs to the layer."),
-    mistake(", attention_mask)", ", None if attention_mask is None else 1 - attention_mask.long())", "The mask is read the wrong way round: only pads are read."),
-    mistake(", attention_mask)", ", None if attention_mask is None else attention_mask[:1].expand_as(attention_mask))", "The mask of the first sentence is used for all."),
+    mistake(", attention_mask)", ", None if attention_mask is None else 1 - attention_mask.long())",
+            "The mask is read the wrong way round: only pads are read."),
+    mistake(", attention_mask)", ", None if attention_mask is None else attention_mask[:1].expand_as(attention_mask))",
+            "The mask of the first sentence is used for all."),
 ]
 
 VARIANTS["attention.forward"] = [

@@ -15,7 +15,7 @@ from .trials_attention import with_dtype
 # %% ../nbs/19fd_trials_sentence.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
-# %% ../nbs/19fd_trials_sentence.ipynb #32e0deab
+# %% ../nbs/19fd_trials_sentence.ipynb #c5b77980
 def mean_cases(generator):
     h = fixed(generator, 4, 6, 5)
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0]])
@@ -39,26 +39,35 @@ def run_mean(mean, inputs):
 TRIALS["sentence.mean"] = Trial(mean_cases, run_mean, hints=(
     "Two sums: one of the vectors that count, one of the mask. What if the second is 0?",
     "masked_fill puts zeros where the mask is 0, whatever stood there; a product with the mask would keep NaN. clamp(min=1) saves the empty row.",
-    "kept = hidden_states.masked_fill(mask[..., None] == 0, 0); divide kept.sum(1, dtype=wide) by the clamped mask.sum(1, keepdim=True); go back to the old dtype."))
+    "kept = hidden_states.masked_fill(mask[..., None] == 0, 0); divide kept.sum(1, dtype=wide) by the clamped mask.sum(1, keepdim=True); go back to "
+    "the old dtype."))
 
-# %% ../nbs/19fd_trials_sentence.ipynb #74a6e494
+# %% ../nbs/19fd_trials_sentence.ipynb #04e944ea
 MISTAKES["sentence.mean"] = [
-    mistake("attention_mask.sum(1, keepdim=True).clamp(min=1)", "hidden_states.shape[1]", "The sum is divided by the length of the batch, pads included."),
+    mistake("attention_mask.sum(1, keepdim=True).clamp(min=1)", "hidden_states.shape[1]",
+            "The sum is divided by the length of the batch, pads included."),
     mistake("hidden_states.masked_fill(attention_mask[..., None] == 0, 0)", "hidden_states", "Pads are added up with the words."),
-    mistake("hidden_states.masked_fill(attention_mask[..., None] == 0, 0)", "hidden_states", "attention_mask.sum(1, keepdim=True).clamp(min=1)", "hidden_states.shape[1]",
+    mistake("hidden_states.masked_fill(attention_mask[..., None] == 0, 0)", "hidden_states", "attention_mask.sum(1, keepdim=True).clamp(min=1)",
+            "hidden_states.shape[1]",
             "The mask is not used at all."),
     mistake(".clamp(min=1)", "", "A row without real tokens is divided by 0 and becomes NaN."),
     mistake(".clamp(min=1)", " + 1", "The count is one too large."),
     mistake("hidden_states.masked_fill(attention_mask[..., None] == 0, 0)", "hidden_states * attention_mask[..., None]",
             "Pads are multiplied by zero, and zero times NaN is NaN. They have to be replaced."),
-    mistake("attention_mask[..., None] == 0, 0)", "attention_mask[..., None] != 0, 0)", "The mask is read the wrong way round: only pads are added up."),
+    mistake("attention_mask[..., None] == 0, 0)", "attention_mask[..., None] != 0, 0)",
+            "The mask is read the wrong way round: only pads are added up."),
     mistake("kept.sum(1, dtype=wide) / count", "kept.sum(1, dtype=wide)", "The sum is not divided, so long sentences get long vectors."),
     mistake("kept.sum(1, dtype=wide)", "kept.sum(1)", "The sum is rounded to half precision before it is divided."),
-    mistake("(kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)", "kept.sum(1, dtype=wide) / count", "The result is wider than the input. It should go back to the input's dtype."),
-    mistake("kept.sum(1, dtype=wide) / count", "kept.sum(1, dtype=wide) / count.sqrt()", "The sum is divided by the root of the count. That is another pooling."),
-    mistake("attention_mask.sum(1, keepdim=True)", "attention_mask.sum()", "The real tokens of the whole batch are counted. Each row has a count of its own."),
-    mistake("attention_mask.sum(1, keepdim=True).clamp(min=1)", "(attention_mask.sum(1, keepdim=True) - 2).clamp(min=1)", "[CLS] and [SEP] are taken off the count, though they are in the sum."),
-    mistake("(kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)", "kept.amax(1)", "The largest number of each column is taken, not the average."),
+    mistake("(kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)", "kept.sum(1, dtype=wide) / count",
+            "The result is wider than the input. It should go back to the input's dtype."),
+    mistake("kept.sum(1, dtype=wide) / count", "kept.sum(1, dtype=wide) / count.sqrt()",
+            "The sum is divided by the root of the count. That is another pooling."),
+    mistake("attention_mask.sum(1, keepdim=True)", "attention_mask.sum()",
+            "The real tokens of the whole batch are counted. Each row has a count of its own."),
+    mistake("attention_mask.sum(1, keepdim=True).clamp(min=1)", "(attention_mask.sum(1, keepdim=True) - 2).clamp(min=1)",
+            "[CLS] and [SEP] are taken off the count, though they are in the sum."),
+    mistake("(kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)", "kept.amax(1)",
+            "The largest number of each column is taken, not the average."),
 ]
 
 VARIANTS["sentence.mean"] = [
@@ -110,7 +119,7 @@ TRIALS["sentence.first_last"] = Trial(first_last_cases, run_first_last, hints=(
     "`masked_mean` gives the sentence vector of one state. You need two of them.",
     "Half the sum of masked_mean of hidden_states[1] and masked_mean of hidden_states[-1]."))
 
-# %% ../nbs/19fd_trials_sentence.ipynb #6e328eb4
+# %% ../nbs/19fd_trials_sentence.ipynb #f7e2f6f4
 MISTAKES["sentence.first_last"] = [
     mistake("(1, -1)", "(0, -1)", "The embedding is taken for layer 1. States are counted with the embedding as number 0."),
     mistake("(1, -1)", "(-2, -1)", "The last two layers are averaged. That is what the paper says, and not what its code does."),
@@ -122,7 +131,8 @@ MISTAKES["sentence.first_last"] = [
     mistake("(first + last) / 2", "torch.maximum(first, last)", "The larger number of the two is taken, not their average."),
     mistake("masked_mean(hidden_states[k], attention_mask)", "hidden_states[k].mean(1)", "Pads are averaged with the words."),
     mistake("masked_mean(hidden_states[k], attention_mask)", "hidden_states[k][:, 0]", "Only [CLS] is read. The average goes over all real tokens."),
-    mistake("(first + last) / 2", "sum(masked_mean(h, attention_mask) for h in hidden_states[1:]) / len(hidden_states[1:])", "All layers are averaged. Only the first and the last count."),
+    mistake("(first + last) / 2", "sum(masked_mean(h, attention_mask) for h in hidden_states[1:]) / len(hidden_states[1:])",
+            "All layers are averaged. Only the first and the last count."),
 ]
 
 VARIANTS["sentence.first_last"] = [
@@ -139,7 +149,7 @@ def first_last_average(hidden_states, attention_mask):
 ''',
 ]
 
-# %% ../nbs/19fd_trials_sentence.ipynb #90a6013b
+# %% ../nbs/19fd_trials_sentence.ipynb #e5563f1a
 def unit_cases(generator):
     x = fixed(generator, 4, 5)
     some = x.clone()
@@ -163,32 +173,41 @@ def run_unit(unit, inputs):
 
 TRIALS["sentence.unit"] = Trial(unit_cases, run_unit, hints=(
     "What does the square root do at 0, and what does zero times infinity give in the backward pass?",
-    "Decide first who is long enough, without a gradient. Give the others a harmless vector before the norm sees them, and throw their result away afterwards.",
+    "Decide first who is long enough, without a gradient. Give the others a harmless vector before the norm sees them, and throw their result away "
+    "afterwards.",
     "alive = norm of x.detach() >= eps; safe = torch.where(alive, x, 1.0); divide safe by its own norm; torch.where(alive, that, 0.0)."))
 
-# %% ../nbs/19fd_trials_sentence.ipynb #3e9cf1df
+# %% ../nbs/19fd_trials_sentence.ipynb #e4ce6929
 _WRONG_SAFE = "safe = torch.where(alive, x, 1.0)"
 _WRONG_NORM = "torch.linalg.vector_norm(safe, dim=-1, keepdim=True)"
 _WRONG_UNIT = "return torch.where(alive, scaled, 0.0)"
 
 MISTAKES["sentence.unit"] = [
-    mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1)", "This is F.normalize: at zero its gradient is 10¹², and short vectors are scaled like others."),
-    mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1, eps=eps)", "The norm is clamped at eps, so a vector too short is not zero, and at zero the gradient is 1 / eps."),
-    mistake(_WRONG_SAFE, "safe = x", "Only the result is replaced. The norm still sees the zero vector, and the backward pass multiplies zero by infinity: NaN."),
-    mistake(_WRONG_UNIT, "return x / (torch.linalg.vector_norm(x, dim=-1, keepdim=True) + eps)", "eps is added to the norm, so no result has length 1, and at zero the gradient is 1 / eps."),
-    mistake(_WRONG_UNIT, "return x / (x.square().sum(-1, keepdim=True) + eps).sqrt()", "eps is added under the root, so no result has length 1 and a zero vector still gets a gradient."),
+    mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1)",
+            "This is F.normalize: at zero its gradient is 10¹², and short vectors are scaled like others."),
+    mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1, eps=eps)",
+            "The norm is clamped at eps, so a vector too short is not zero, and at zero the gradient is 1 / eps."),
+    mistake(_WRONG_SAFE, "safe = x",
+            "Only the result is replaced. The norm still sees the zero vector, and the backward pass multiplies zero by infinity: NaN."),
+    mistake(_WRONG_UNIT, "return x / (torch.linalg.vector_norm(x, dim=-1, keepdim=True) + eps)",
+            "eps is added to the norm, so no result has length 1, and at zero the gradient is 1 / eps."),
+    mistake(_WRONG_UNIT, "return x / (x.square().sum(-1, keepdim=True) + eps).sqrt()",
+            "eps is added under the root, so no result has length 1 and a zero vector still gets a gradient."),
     mistake(_WRONG_UNIT, "return scaled", "A vector too short becomes the harmless one that was put in its place. It should be zero."),
-    mistake(_WRONG_NORM, "torch.linalg.vector_norm(safe.detach(), dim=-1, keepdim=True)", "The norm is detached, so the gradient also pulls along the vector. It should stand at a right angle to it."),
+    mistake(_WRONG_NORM, "torch.linalg.vector_norm(safe.detach(), dim=-1, keepdim=True)",
+            "The norm is detached, so the gradient also pulls along the vector. It should stand at a right angle to it."),
     mistake(_WRONG_NORM, "safe.abs().sum(-1, keepdim=True)", "The absolute values are added up. Length is the root of the sum of squares."),
     mistake(_WRONG_NORM, "safe.square().sum(-1, keepdim=True)", "The root is missing: vectors are divided by their squared length."),
-    mistake(_WRONG_NORM, "safe.abs().amax(-1, keepdim=True)", "Vectors are divided by their largest number. Length is the root of the sum of squares."),
+    mistake(_WRONG_NORM, "safe.abs().amax(-1, keepdim=True)",
+            "Vectors are divided by their largest number. Length is the root of the sum of squares."),
     mistake(_WRONG_NORM, "torch.linalg.vector_norm(safe)", "One length is taken for all vectors together."),
     mistake(_WRONG_NORM, "torch.linalg.vector_norm(safe, dim=0, keepdim=True)", "The length runs along the first axis. It belongs to the last."),
     mistake(">= eps  #", "> eps  #", "A vector exactly as long as eps counts as zero. Only shorter ones do."),
     mistake(">= eps  #", ">= 1e-8  #", "`eps` is not used."),
     mistake(">= eps  #", "> 0  #", "Only the exact zero counts as zero. Everything shorter than eps should."),
     mistake("x = x.to(torch.promote_types(x.dtype, torch.float32))", "pass", "Half precision stays half. The result should be float32 or wider."),
-    mistake("alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps", "alive = x.detach().square().sum(-1, keepdim=True) >= eps", "The squared length is compared with eps."),
+    mistake("alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps", "alive = x.detach().square().sum(-1, keepdim=True) >= eps",
+            "The squared length is compared with eps."),
 ]
 
 VARIANTS["sentence.unit"] = [
@@ -212,7 +231,7 @@ def unit(x, eps=1e-8):
 ''',
 ]
 
-# %% ../nbs/19fd_trials_sentence.ipynb #a2a80676
+# %% ../nbs/19fd_trials_sentence.ipynb #def3c1e0
 def cosine_cases(generator):
     u, v = fixed(generator, 2, 7, 5)
     zeros = torch.tensor([[0.0], [1], [0], [1], [1], [1], [1]], dtype=torch.float64)
@@ -226,7 +245,8 @@ def cosine_cases(generator):
             Case("two single vectors", {"u": u[0], "v": v[0]}),
             Case("one against seven", {"u": u[0], "v": v}),
             Case("three against four, all pairs", {"u": u[:3, None], "v": v[None, :4]}),
-            Case("eps 2, some vectors of each shorter", {"u": lengths * u / u.norm(dim=1, keepdim=True), "v": lengths.flip(0) * v / v.norm(dim=1, keepdim=True), "eps": 2.0}),
+            Case("eps 2, some vectors of each shorter", {"u": lengths * u / u.norm(dim=1, keepdim=True), "v": lengths.flip(0) * v / v.norm(dim=1,
+                keepdim=True), "eps": 2.0}),
             Case("very different lengths", {"u": 1e-4 * u, "v": 1e4 * v}),
             Case("half precision", {"u": u.bfloat16(), "v": v.bfloat16()})]
 
@@ -240,13 +260,16 @@ TRIALS["sentence.cosine"] = Trial(cosine_cases, run_cosine, hints=(
     "`unit` already settles what happens at zero. Hand eps on to it.",
     "Multiply unit(u, eps) and unit(v, eps) number by number, and sum over the last axis."))
 
-# %% ../nbs/19fd_trials_sentence.ipynb #fb6eaf59
+# %% ../nbs/19fd_trials_sentence.ipynb #37bc843a
 _WRONG_DOT = "return (unit(u, eps) * unit(v, eps)).sum(-1)"
 
 MISTAKES["sentence.cosine"] = [
-    mistake(_WRONG_DOT, "return torch.nn.functional.cosine_similarity(u, v, dim=-1)", "This is F.cosine_similarity: at zero its gradient is 10⁸, whatever the other vector, and it has an eps of its own."),
-    mistake(_WRONG_DOT, "return torch.nn.functional.cosine_similarity(u, v, dim=-1, eps=eps)", "The lengths are clamped at eps. A vector too short then gives no 0, and at zero the gradient is 1 / eps."),
-    mistake(_WRONG_DOT, "return (u * v).sum(-1) / (u.norm(dim=-1) * v.norm(dim=-1) + eps)", "eps is added below, so no cosine is exact, and at zero the gradient is 1 / eps."),
+    mistake(_WRONG_DOT, "return torch.nn.functional.cosine_similarity(u, v, dim=-1)",
+            "This is F.cosine_similarity: at zero its gradient is 10⁸, whatever the other vector, and it has an eps of its own."),
+    mistake(_WRONG_DOT, "return torch.nn.functional.cosine_similarity(u, v, dim=-1, eps=eps)",
+            "The lengths are clamped at eps. A vector too short then gives no 0, and at zero the gradient is 1 / eps."),
+    mistake(_WRONG_DOT, "return (u * v).sum(-1) / (u.norm(dim=-1) * v.norm(dim=-1) + eps)",
+            "eps is added below, so no cosine is exact, and at zero the gradient is 1 / eps."),
     mistake(_WRONG_DOT, "return 1 - (unit(u, eps) * unit(v, eps)).sum(-1)", "This is a distance, 0 for the same direction. The cosine is 1 there."),
     mistake("unit(u, eps) * unit(v, eps)", "unit(u, eps) * v", "Only the first vector is scaled, so the length of the second counts."),
     mistake("unit(u, eps) * unit(v, eps)", "u * v", "Nothing is scaled: this is the dot product."),
@@ -257,7 +280,8 @@ MISTAKES["sentence.cosine"] = [
     mistake(_WRONG_DOT, "return (unit(u, eps) * unit(v, eps)).sum(-1).relu()", "Negative cosines are cut off at 0."),
     mistake("unit(v, eps)).sum(-1)", "unit(v.detach(), eps)).sum(-1)", "The second vector is detached and gets no gradient."),
     mistake(".sum(-1)", ".sum(-1, keepdim=True)", "The last axis is still there, with size 1."),
-    mistake(_WRONG_DOT, "return unit(u, eps) @ unit(v, eps).mT if u.ndim > 1 else (unit(u, eps) * unit(v, eps)).sum(-1)", "Every row meets every other. Row i of u belongs to row i of v."),
+    mistake(_WRONG_DOT, "return unit(u, eps) @ unit(v, eps).mT if u.ndim > 1 else (unit(u, eps) * unit(v, eps)).sum(-1)",
+            "Every row meets every other. Row i of u belongs to row i of v."),
 ]
 
 VARIANTS["sentence.cosine"] = [

@@ -107,7 +107,7 @@ def mirror_loss(a, b, temperature=0.04, symmetric=False, groups=None):
 ''',
 ]
 
-# %% ../nbs/19ia_trials_spans.ipynb #aa8243ba
+# %% ../nbs/19ia_trials_spans.ipynb #1ee2f8e7
 def lengths_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))
     return [Case("BERT-CF", {"seed": seed}),
@@ -130,6 +130,7 @@ def run_lengths(draw, inputs):
     return {"shape": torch.tensor(many.shape), "whole numbers": not many.is_floating_point(), "shortest is 1 or more": many.min() >= 1,
             "longest is cap or less": many.max() <= cap,
             "shares of 0, 1, 2, ...": torch.bincount(many.long().clamp(0, cap + 2), minlength=cap + 3) / len(many),
+            "shares in the first half": torch.bincount(many[:10_000].long().clamp(0, cap + 2), minlength=cap + 3) / 10_000,
             "the same dice, the same lengths": torch.equal(again, draw(60, generator=dice(0), **settings)),
             "other dice, other lengths": not torch.equal(again, other), "torch's own dice are left alone": untouched,
             "none asked for": torch.tensor(draw(0, **settings).shape)}

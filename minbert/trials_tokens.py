@@ -19,7 +19,7 @@ def draw(generator, count):
     """A whole number from 0 to `count` - 1."""
     return int(torch.randint(count, (1,), generator=generator))
 
-# %% ../nbs/19e_trials_tokens.ipynb #d3c3999d
+# %% ../nbs/19e_trials_tokens.ipynb #4ee0f685
 PIECES = ["un", "##aff", "##able", "ab", "a", "##bc", "##b", "u", "##n", "##a", "n", "unaff", "##ables", "b", "re", "##", "##re", "x", "##xx"]
 
 
@@ -50,25 +50,30 @@ def run_pieces(cut, inputs):
 TRIALS["tokens.pieces"] = Trial(piece_cases, run_pieces, hints=(
     "Two loops: the outer one moves along the word, the inner one tries the ends, longest first.",
     "If no end fits, all that was found so far is worth nothing. Python's `for ... else` runs the `else` when the loop was not left by `break`.",
-    "For end from len(word) down to start + 1: piece = ('##' if start else '') + word[start:end]; leave the loop at the first that is in the vocabulary, "
+    "For end from len(word) down to start + 1: piece = ('##' if start else '') + word[start:end]; leave the loop at the first that is in the "
+    "vocabulary, "
     "append it, go on at end; where none is, return ['[UNK]']."))
 
-# %% ../nbs/19e_trials_tokens.ipynb #a00f0c0e
+# %% ../nbs/19e_trials_tokens.ipynb #415e6c05
 MISTAKES["tokens.pieces"] = [
     mistake("range(len(word), start, -1)", "range(start + 1, len(word) + 1)", "The shortest piece is taken. It is the longest that counts."),
     mistake('("##" if start else "") + ', "", "Pieces inside a word are looked up without ##."),
     mistake('("##" if start else "")', '"##"', "The first piece is looked up with ##. Only pieces that continue a word have it."),
-    mistake('return ["[UNK]"]\n        found', 'return found + ["[UNK]"]\n        found', "What was found before the gap is kept. The whole word is unknown."),
-    mistake('return ["[UNK]"]\n        found', 'return found\n        found', "What was found before the gap is returned, and the rest of the word is lost."),
+    mistake('return ["[UNK]"]\n        found', 'return found + ["[UNK]"]\n        found',
+            "What was found before the gap is kept. The whole word is unknown."),
+    mistake('return ["[UNK]"]\n        found', 'return found\n        found',
+            "What was found before the gap is returned, and the rest of the word is lost."),
     mistake('return ["[UNK]"]\n        found', 'found.append("[UNK]")\n            start += 1\n            continue\n        found',
             "Each letter that fits nowhere becomes an [UNK] of its own. The whole word is unknown."),
     mistake("if len(word) > longest:", "if False:", "There is no limit to the length of a word."),
     mistake("len(word) > longest", "len(word) >= longest", "A word of exactly `longest` characters is refused. It is still allowed."),
     mistake("len(word) > longest", "len(word) > 100", "The limit is always 100. It should be `longest`."),
     mistake("range(len(word), start, -1)", "range(len(word), start + 1, -1)", "Pieces of a single letter are never tried."),
-    mistake("range(len(word), start, -1)", "range(max(start + 1, len(word) - 1), start, -1)", "The whole rest of the word is never tried, unless it is a single letter."),
+    mistake("range(len(word), start, -1)", "range(max(start + 1, len(word) - 1), start, -1)",
+            "The whole rest of the word is never tried, unless it is a single letter."),
     mistake("found.append(piece)", "found.append(word[start:end])", "The pieces have lost their ##."),
-    mistake("if piece in vocab:", "if piece in vocab or word[start:end] in vocab:", "Inside a word, pieces without ## pass as well. Those only start words."),
+    mistake("if piece in vocab:", "if piece in vocab or word[start:end] in vocab:",
+            "Inside a word, pieces without ## pass as well. Those only start words."),
     mistake('return ["[UNK]"]\n        found', 'return []\n        found', "A word that cannot be cut gives nothing. It should give [UNK]."),
     mistake("    found, start = [], 0", '''    def spell(start):
         if start == len(word):
@@ -155,23 +160,29 @@ TRIALS["tokens.pad"] = Trial(pad_cases, run_pad, hints=(
     "The mask follows from lengths alone: torch.arange(T) < lengths[:, None]. Do not look at the ids for it.",
     "TokenBatch(torch.tensor([row + [pad_id] * (T - len(row)) ...]), torch.tensor([[1] * len(row) + [0] * (T - len(row)) ...]))."))
 
-# %% ../nbs/19e_trials_tokens.ipynb #53aba5b3
+# %% ../nbs/19e_trials_tokens.ipynb #f7c49399
 _WRONG_BATCH = "return TokenBatch(input_ids, real.long())"
 
 MISTAKES["tokens.pad"] = [
-    mistake("real = torch.arange(int(lengths.max())) < lengths[:, None]", "real = torch.arange(int(lengths.max())).flip(0) < lengths[:, None]", "The padding stands in front. It belongs behind."),
+    mistake("real = torch.arange(int(lengths.max())) < lengths[:, None]", "real = torch.arange(int(lengths.max())).flip(0) < lengths[:, None]",
+            "The padding stands in front. It belongs behind."),
     mistake(_WRONG_BATCH, "return TokenBatch(input_ids, torch.ones_like(input_ids))", "The mask is 1 everywhere, so pads pass for words."),
-    mistake(_WRONG_BATCH, "return TokenBatch(input_ids, (input_ids != pad_id).long())", "The mask is read off the ids, so a real token with the id of the padding is lost."),
-    mistake(_WRONG_BATCH, "return TokenBatch(input_ids, (input_ids != 0).long())", "The mask says which ids are not 0. Padding may have another id, and a real token may have this one."),
+    mistake(_WRONG_BATCH, "return TokenBatch(input_ids, (input_ids != pad_id).long())",
+            "The mask is read off the ids, so a real token with the id of the padding is lost."),
+    mistake(_WRONG_BATCH, "return TokenBatch(input_ids, (input_ids != 0).long())",
+            "The mask says which ids are not 0. Padding may have another id, and a real token may have this one."),
     mistake(_WRONG_BATCH, "return TokenBatch(input_ids, (~real).long())", "The mask is the wrong way round. 1 means real."),
     mistake("torch.full(real.shape, pad_id)", "torch.full(real.shape, 0)", "`pad_id` is not used: the filling is always 0."),
     mistake("lengths.max()", "lengths.max() + 1", "The rectangle has a column too many. T is the length of the longest row."),
-    mistake("real = torch.arange(int(lengths.max())) < lengths[:, None]", "real = torch.arange(512) < lengths[:, None]", "The rectangle is as wide as the model allows. T is the length of the longest row."),
+    mistake("real = torch.arange(int(lengths.max())) < lengths[:, None]", "real = torch.arange(512) < lengths[:, None]",
+            "The rectangle is as wide as the model allows. T is the length of the longest row."),
     mistake(_WRONG_BATCH, "return TokenBatch(input_ids, real)", "The mask holds truth values. Whole numbers were promised: they can be added up."),
     mistake(_WRONG_BATCH, "return TokenBatch(input_ids, real.float())", "The mask holds fractions. Whole numbers were promised."),
-    mistake("    lengths = torch.tensor(_lengths(ids))", "    longest = max(map(len, ids))\n    for row in ids:\n        row += [pad_id] * (longest - len(row))\n    lengths = torch.tensor(_lengths(ids))",
+    mistake("    lengths = torch.tensor(_lengths(ids))", "    longest = max(map(len, ids))\n    for row in ids:\n        row += [pad_id] * (longest "
+            "- len(row))\n    lengths = torch.tensor(_lengths(ids))",
             "The caller's rows are filled up in place, and then count as real to their new end."),
-    mistake("    lengths = torch.tensor(_lengths(ids))", "    ids = sorted(ids, key=len, reverse=True)\n    lengths = torch.tensor(_lengths(ids))", "The rows are put in another order."),
+    mistake("    lengths = torch.tensor(_lengths(ids))", "    ids = sorted(ids, key=len, reverse=True)\n    lengths = torch.tensor(_lengths(ids))",
+            "The rows are put in another order."),
 ]
 
 VARIANTS["tokens.pad"] = [
@@ -229,26 +240,34 @@ TRIALS["tokens.budget"] = Trial(budget_cases, run_budget, hints=(
     "How many rows fit is decided by the first row of the batch alone: budget // its length. Python's `sorted` keeps the order of equals.",
     "order = sorted(range(N), key=lambda i: -lengths[i]); then again and again take the next budget // lengths[first] of them."))
 
-# %% ../nbs/19e_trials_tokens.ipynb #5a20a3ca
+# %% ../nbs/19e_trials_tokens.ipynb #66fd0ab3
 MISTAKES["tokens.budget"] = [
     mistake("key=lambda i: -lengths[i]", "key=lambda i: lengths[i]", "size = max(1, budget) // max(1, lengths[order[start]])",
             "size = 1\n        while start + size < len(order) and (size + 1) * lengths[order[start + size]] <= budget:\n            size += 1",
             "The shortest come first. If the memory is too small you would learn it at the very end."),
     mistake("key=lambda i: -lengths[i])", "key=lambda i: lengths[i])[::-1]", "Rows of equal length come in reverse."),
-    mistake("sorted(range(len(lengths)), key=lambda i: -lengths[i])", "list(range(len(lengths)))", "size = max(1, budget) // max(1, lengths[order[start]])",
-            "size = 1\n        while start + size < len(order) and (size + 1) * max(lengths[i] for i in order[start:start + size + 1]) <= budget:\n            size += 1",
+    mistake("sorted(range(len(lengths)), key=lambda i: -lengths[i])", "list(range(len(lengths)))",
+            "size = max(1, budget) // max(1, lengths[order[start]])",
+            "size = 1\n        while start + size < len(order) and (size + 1) * max(lengths[i] for i in order[start:start + size + 1]) <= budget:\n "
+            "           size += 1",
             "The rows are not sorted, so short ones are padded to the length of long ones."),
-    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = 1\n        while start + size < len(order) and sum(lengths[i] for i in order[start:start + size + 1]) <= budget:\n            size += 1",
+    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = 1\n        while start + size < len(order) and sum(lengths[i] for i "
+            "in order[start:start + size + 1]) <= budget:\n            size += 1",
             "Tokens are counted, not cells. Padding takes memory as well."),
-    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = max(1, (budget - 1) // lengths[order[start]])", "A batch that fills the budget exactly is cut. It is still allowed."),
+    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = max(1, (budget - 1) // lengths[order[start]])",
+            "A batch that fills the budget exactly is cut. It is still allowed."),
     mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = max(1, budget) // max(1, lengths[order[0]])",
             "The longest row of all decides for every batch, so short rows travel in batches far too small."),
-    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = -(-budget // lengths[order[start]])", "The number of rows is rounded up, so batches exceed the budget."),
+    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = -(-budget // lengths[order[start]])",
+            "The number of rows is rounded up, so batches exceed the budget."),
     mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = budget", "The budget is taken for a number of rows. It counts cells."),
-    mistake("while start < len(order):", "while start + max(1, budget) // max(1, lengths[order[start]]) < len(order):", "The last rows, which do not fill a batch, are lost.",),
+    mistake("while start < len(order):", "while start + max(1, budget) // max(1, lengths[order[start]]) < len(order):",
+            "The last rows, which do not fill a batch, are lost.",),
     mistake("return groups", "return groups[::-1]", "The batches come in reverse: the longest rows belong first."),
-    mistake("groups.append(order[start:start + size])", "groups.append([lengths[i] for i in order[start:start + size]])", "The batches hold lengths. They should hold the numbers of the rows."),
-    mistake("groups.append(order[start:start + size])", "groups.append(sorted(order[start:start + size]))", "Inside a batch the rows stand in their old order. The longest comes first there too."),
+    mistake("groups.append(order[start:start + size])", "groups.append([lengths[i] for i in order[start:start + size]])",
+            "The batches hold lengths. They should hold the numbers of the rows."),
+    mistake("groups.append(order[start:start + size])", "groups.append(sorted(order[start:start + size]))",
+            "Inside a batch the rows stand in their old order. The longest comes first there too."),
 ]
 
 VARIANTS["tokens.budget"] = [
