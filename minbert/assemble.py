@@ -45,7 +45,7 @@ def modules_with(
         by_module.setdefault(EXERCISES[name].module, []).append(EXERCISES[name])
     return {module: module_with(notebooks[module], tasks) for module, tasks in by_module.items()}
 
-# %% ../nbs/19xa_assemble.ipynb #94b914be
+# %% ../nbs/19xa_assemble.ipynb #32dad83b
 TRAIN = '''
 import cProfile, json, sys, tempfile
 from pathlib import Path
@@ -58,10 +58,11 @@ from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import SentenceEncoder
 from minbert.train import TrainConfig, fit, usual_rate
 
-room, result, steps, seed = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+room, result, (steps, seed, rows) = Path(sys.argv[1]), Path(sys.argv[2]), map(int, sys.argv[3:])
 assert Path(minbert.__file__).resolve().is_relative_to(room.resolve()), minbert.__file__
 tasks = ("sst", "quora", "stsb")
 train_sets, dev_sets = ({t: load_dataset(t, split) for t in tasks} for split in ("train", "dev"))
+dev_sets = {t: d.subset(range(min(rows, len(d)))) for t, d in dev_sets.items()}
 profile = cProfile.Profile()
 profile.enable()
 torch.manual_seed(seed)
@@ -82,8 +83,7 @@ result.write_text(json.dumps({"metrics": [line["dev"] for line in log if "dev" i
 def _start(
     room: Path,     # folder that holds a copy of the package
     result: Path,   # file to be written
-    steps: int,
-    seed: int,
+    *numbers: int,  # steps, seed, dev rows of a task
 ) -> subprocess.Popen:
     """Start a training with the package in a room."""
     script = room / "train.py"
@@ -91,7 +91,7 @@ def _start(
     path = os.pathsep.join([str(room), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "ACCELERATE_USE_CPU": "true",
                                 "TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen([sys.executable, str(script), str(room), str(result), str(steps), str(seed)], cwd=room, env=environment,
+    return subprocess.Popen([sys.executable, str(script), str(room), str(result), *map(str, numbers)], cwd=room, env=environment,
                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=result.with_suffix(".log").open("wb"))
 
 
@@ -116,6 +116,7 @@ def trained(
     texts: dict[str, str],    # module -> source; everything else is the reference
     steps: int,
     seed: int,
+    rows: int = 10**6,        # of each task's dev sentences, at most
     seconds: float = 1800.0,  # limit of a training
 ) -> tuple[dict, dict]:       # with the texts and without: metrics, losses, called functions
     """Train twice at the same time: with some modules written anew, and with the references."""
@@ -123,7 +124,7 @@ def trained(
         base = copy_package(Path(folder) / "base").parent
         rooms = [room_for(base, Path(folder) / "mine", texts), base]
         results = [Path(folder) / "mine.json", Path(folder) / "reference.json"]
-        runs = [_start(room, result, steps, seed) for room, result in zip(rooms, results)]
+        runs = [_start(room, result, steps, seed, rows) for room, result in zip(rooms, results)]
         try:
             mine, reference = (_finish(run, result, what, seconds) for run, result, what in zip(runs, results, ("your parts", "the references")))
         finally:
@@ -146,7 +147,7 @@ def called_parts(
             used.append(task.name)
     return tuple(used)
 
-# %% ../nbs/19xa_assemble.ipynb #036ad147
+# %% ../nbs/19xa_assemble.ipynb #91508cdd
 TOLERANCE = 1e-4
 
 
@@ -188,6 +189,7 @@ def assemble(
     steps: int = 40,                         # of each of the two trainings; about a minute on two cores
     seed: int = 11711,                       # the course's default
     passed: Iterable[str] | None = None,     # names of exercises; None: the checks decide
+    rows: int = 10**6,                       # of each task's dev sentences, at most
 ) -> Assembled:
     """Train a model of everything a learner wrote that passes its check, and the reference's beside it.
 
@@ -207,6 +209,6 @@ def assemble(
         raise ValueError("expected an exercise that passes its check, found none: `minbert course status` tells more")
     left = left or {name: "not asked for" for name in EXERCISES if name not in passed}
     texts = modules_with(read_submission(folder.name, folder).notebooks, passed)
-    mine, reference = trained(texts, steps, seed)
+    mine, reference = trained(texts, steps, seed, rows)
     metrics = {task: (mine["metrics"][task], score) for task, score in reference["metrics"].items()}
     return Assembled(passed, called_parts(texts, passed, mine["called"]), left, metrics, (mine["losses"][-1], reference["losses"][-1]), steps)

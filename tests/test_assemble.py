@@ -26,7 +26,7 @@ def snapshot(folder):
 @pytest.fixture(scope="module")
 def report(solved):
     before = snapshot(solved)
-    made = assemble(solved, steps=2, passed=list(EXERCISES))
+    made = assemble(solved, steps=2, passed=list(EXERCISES), rows=60)
     assert snapshot(solved) == before
     return made
 
@@ -107,7 +107,7 @@ def test_the_checks_decide_what_is_put_in(solved, monkeypatch):
     results = {name: Result("failed" if name == "attention.scores" else "passed") for name in EXERCISES}
     seen = {}
     monkeypatch.setattr(module, "grade", lambda paths: ([Report("me", results, 0, ())], "walls"))
-    monkeypatch.setattr(module, "trained", lambda texts, steps, seed: seen.update(texts) or ({"metrics": {"sst": 1.0}, "losses": [2.0], "called": []},) * 2)
+    monkeypatch.setattr(module, "trained", lambda texts, steps, seed, rows: seen.update(texts) or ({"metrics": {"sst": 1.0}, "losses": [2.0], "called": []},) * 2)
     made = assemble(solved, steps=1)
     assert made.left == {"attention.scores": "failed"} and "attention.scores" not in made.parts and len(made.parts) == len(EXERCISES) - 1
     assert made.used == () and set(seen) >= {"attention"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 from solving import solve
@@ -234,7 +234,8 @@ def holds(base, mine, theirs):
     return result
 
 
-quiet = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize="MINBERT_EXAMPLES" not in os.environ)
+quiet = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[p for p in Phase if p is not Phase.shrink or "MINBERT_NOSHRINK" not in os.environ],
+                 derandomize="MINBERT_EXAMPLES" not in os.environ)
 
 
 @quiet
