@@ -325,11 +325,13 @@ def fill(
 
 # %% ../nbs/19d_trials.ipynb #a087017a
 def _rebind(function, others: dict):
-    """Give a function whose global names are the reference's where `others` has one."""
+    """Give a function whose global names are the reference's where `others` has one, under its decorators too."""
     if not isinstance(function, types.FunctionType):
         return function
-    made = types.FunctionType(function.__code__, {**function.__globals__, **others}, function.__name__,
-                              function.__defaults__, function.__closure__)
+    cells = function.__closure__
+    if cells and hasattr(function, "__wrapped__"):   # a decorator keeps the function itself in a cell
+        cells = tuple(types.CellType(_rebind(c.cell_contents, others)) if isinstance(c.cell_contents, types.FunctionType) else c for c in cells)
+    made = types.FunctionType(function.__code__, {**function.__globals__, **others}, function.__name__, function.__defaults__, cells)
     made.__kwdefaults__, made.__dict__ = function.__kwdefaults__, dict(function.__dict__)
     return made
 
