@@ -25,11 +25,13 @@ def clusters_cases(generator):
     return [Case("a chain that closes late", {"first": late[0], "second": late[1]}),
             Case("joined by first sentences only", {"first": ["p", "q", "p", "r"], "second": ["1", "2", "3", "2"]}),
             Case("joined across the columns", {"first": ["m", "k", "l", "n"], "second": ["k", "l", "o", "n"]}),
-            Case("case and blanks", {"first": ["What  is C?", "how are you", " Who am I", "where"], "second": ["HOW ARE YOU", "x y", "WHAT IS\tc?", "Who Am I "]}),
+            Case("case and blanks", {"first": ["What  is C?", "how are you", " Who am I", "where"], "second": ["HOW ARE YOU", "x y", "WHAT IS\tc?",
+                "Who Am I "]}),
             Case("signs count", {"first": ["C", "C++", "no?", "5.0"], "second": ["c#", "c+", "no!", "50"]}),
             Case("the same pair twice, and turned round", {"first": ["b", "u", "v", "b"], "second": ["a", "v", "u", "a"]}),
             Case("a long chain, shuffled", {"first": words(order), "second": words([n + 1 for n in order])}),
-            *(Case(f"{n} random pairs of {high} sentences", {"first": words(draw(high, n)), "second": words(draw(high, n))}) for n, high in ((25, 40), (30, 70), (1, 2)))]
+            *(Case(f"{n} random pairs of {high} sentences", {"first": words(draw(high, n)), "second": words(draw(high, n))}) for n, high in ((25, 40),
+                (30, 70), (1, 2)))]
 
 
 def run_clusters(clusters, inputs):
@@ -38,25 +40,36 @@ def run_clusters(clusters, inputs):
 
 TRIALS["negatives.clusters"] = Trial(clusters_cases, run_clusters, hints=(
     "A table from each sentence to another of its cluster; who points to itself speaks for all. What has to point where when a pair arrives?",
-    "Follow the pointers from both sentences to their speakers, and let one *speaker* point to the other. Number the speakers at the end, when all pairs are in.",
-    "parent[speaker(a)] = speaker(b) for every pair; then, row by row, number.setdefault(speaker(a), len(number)). `setdefault(x, x)` makes a new sentence its own speaker."))
+    "Follow the pointers from both sentences to their speakers, and let one *speaker* point to the other. Number the speakers at the end, when all "
+    "pairs are in.",
+    "parent[speaker(a)] = speaker(b) for every pair; then, row by row, number.setdefault(speaker(a), len(number)). `setdefault(x, x)` makes a new "
+    "sentence its own speaker."))
 
 # %% ../nbs/19lb_trials_batches.ipynb #20040d9e
 MISTAKES["negatives.clusters"] = [
-    mistake("parent[speaker(a)] = speaker(b)", "parent[a] = speaker(b)", "The sentence itself is turned to another cluster, and those behind it stay: a speaker has to point to a speaker."),
+    mistake("parent[speaker(a)] = speaker(b)", "parent[a] = speaker(b)",
+        "The sentence itself is turned to another cluster, and those behind it stay: a speaker has to point to a speaker."),
     mistake("    number = {}\n    return torch.tensor([number.setdefault(speaker(a), len(number)) for a, _ in rows], dtype=torch.int64)",
-            "    number, found = {}, []\n    parent.clear()\n    for a, b in rows:\n        parent[speaker(a)] = speaker(b)\n        found.append(number.setdefault(speaker(a), len(number)))\n    return torch.tensor(found, dtype=torch.int64)",
-            "The numbers are given out while pairs still come in. A later pair may join clusters that have a number each."),
-    mistake("for a, b in rows:\n        parent[speaker(a)] = speaker(b)", "columns = [(1, a) for a, _ in rows], [(2, b) for _, b in rows]\n    rows = list(zip(*columns))\n    for a, b in rows:\n        parent[speaker(a)] = speaker(b)",
-            "The columns are kept apart: a sentence that stands left in one pair and right in another counts as two."),
-    mistake("    for a, b in rows:\n        parent[speaker(a)] = speaker(b)\n", "", "Only equal first sentences are joined. The second ones join clusters as well."),
-    mistake("number.setdefault(speaker(a), len(number)) for a, _ in rows", "sorted(map(speaker, parent)).index(speaker(a)) for a, _ in rows", "The numbers are places in another list. They should count the clusters in the order in which they appear."),
+        "    number, found = {}, []\n    parent.clear()\n    for a, b in rows:\n        parent[speaker(a)] = speaker(b)\n        "
+        "found.append(number.setdefault(speaker(a), len(number)))\n    return torch.tensor(found, dtype=torch.int64)",
+        "The numbers are given out while pairs still come in. A later pair may join clusters that have a number each."),
+    mistake("for a, b in rows:\n        parent[speaker(a)] = speaker(b)",
+        "columns = [(1, a) for a, _ in rows], [(2, b) for _, b in rows]\n    rows = list(zip(*columns))\n    for a, b in rows:\n        "
+        "parent[speaker(a)] = speaker(b)",
+        "The columns are kept apart: a sentence that stands left in one pair and right in another counts as two."),
+    mistake("    for a, b in rows:\n        parent[speaker(a)] = speaker(b)\n", "",
+        "Only equal first sentences are joined. The second ones join clusters as well."),
+    mistake("number.setdefault(speaker(a), len(number)) for a, _ in rows", "sorted(map(speaker, parent)).index(speaker(a)) for a, _ in rows",
+        "The numbers are places in another list. They should count the clusters in the order in which they appear."),
     mistake("text.casefold().split()", "text.split()", "Upper and lower case are told apart."),
-    mistake("\" \".join(text.casefold().split())", "text.casefold()", "Blanks are told apart: two in a row, or one at the end, make another sentence."),
-    mistake("text.casefold().split()", "''.join(c if c.isalnum() else ' ' for c in text.casefold()).split()", "All signs are dropped, so C and C++ are the same sentence."),
+    mistake("\" \".join(text.casefold().split())", "text.casefold()",
+        "Blanks are told apart: two in a row, or one at the end, make another sentence."),
+    mistake("text.casefold().split()", "''.join(c if c.isalnum() else ' ' for c in text.casefold()).split()",
+        "All signs are dropped, so C and C++ are the same sentence."),
     mistake("    for a, b in rows:\n        parent[speaker(a)] = speaker(b)\n",
-            "    seen = {}\n    for i, (a, b) in enumerate(rows):\n        first_row = min(seen.get(a, i), seen.get(b, i))\n        seen[a], seen[b] = min(seen.get(a, i), first_row), min(seen.get(b, i), first_row)\n    speaker = seen.get\n",
-            "Each row looks only at the rows before it that share a sentence. Chains that close later are not followed back."),
+        "    seen = {}\n    for i, (a, b) in enumerate(rows):\n        first_row = min(seen.get(a, i), seen.get(b, i))\n        seen[a], seen[b] "
+        "= min(seen.get(a, i), first_row), min(seen.get(b, i), first_row)\n    speaker = seen.get\n",
+        "Each row looks only at the rows before it that share a sentence. Chains that close later are not followed back."),
 ]
 
 VARIANTS["negatives.clusters"] = [
@@ -95,7 +108,8 @@ def clusters(first, second):
 # %% ../nbs/19lb_trials_batches.ipynb #bc56c752
 def _groups(generator):
     draw = lambda high, n: torch.randint(high, (n,), generator=generator)
-    return {"groups of three, two and one": torch.tensor([4, -1, 4, 9, 4, 9]), "all different": torch.randperm(7, generator=generator), "all alike": torch.full((4,), 3),
+    return {"groups of three, two and one": torch.tensor([4, -1, 4, 9, 4, 9]), "all different": torch.randperm(7, generator=generator),
+        "all alike": torch.full((4,), 3),
             "two rows": torch.tensor([1, 1]), "random": draw(9, 20) * 5 - 11, "many": draw(2000, 3000)}
 
 
@@ -114,7 +128,8 @@ TRIALS["negatives.collision"] = Trial(collision_cases, run_collision, hints=(
 
 
 def clash_cases(generator):
-    sizes = {"groups of three, two and one": (1, 2, 3, 4, 6), "all different": (3, 7), "all alike": (1, 2), "two rows": (2,), "random": (2, 4, 7, 12), "many": (2, 64)}
+    sizes = {"groups of three, two and one": (1, 2, 3, 4, 6), "all different": (3, 7), "all alike": (1, 2), "two rows": (2,), "random": (2, 4, 7, 12),
+        "many": (2, 64)}
     found = [Case(f"{label}, a batch of {m}", {"groups": g, "batch_size": m}) for label, g in _groups(generator).items() for m in sizes[label]]
     return found + [Case("birthdays of 23", {"groups": torch.arange(365).repeat(20), "batch_size": 23})]
 
@@ -125,20 +140,27 @@ def run_clash(clash_probability, inputs):
 
 TRIALS["negatives.clash"] = Trial(clash_cases, run_clash, hints=(
     "Count the batches without a clash. What does one group contribute, if at most one of its s rows may be chosen?",
-    "Multiply the polynomials 1 + s t, one a group, up to degree m; groups of one size together are (1 + s t)^c. More rows than groups: there must be a clash.",
-    "With logarithms: `ways = _log_product(ways, _log_choose(c, k) + k * math.log(s))` for k = 0 ... min(c, m), starting from the polynomial 1; at the end compare ways[m] with _log_choose(N, m)."))
+    "Multiply the polynomials 1 + s t, one a group, up to degree m; groups of one size together are (1 + s t)^c. More rows than groups: there must "
+    "be a clash.",
+    "With logarithms: `ways = _log_product(ways, _log_choose(c, k) + k * math.log(s))` for k = 0 ... min(c, m), starting from the polynomial 1; at "
+    "the end compare ways[m] with _log_choose(N, m)."))
 
 # %% ../nbs/19lb_trials_batches.ipynb #05fdb64f
 _WRONG_RATE = "((size * (size - 1)).sum() / (len(groups) * (len(groups) - 1)))"
 
 MISTAKES["negatives.collision"] = [
     mistake(_WRONG_RATE, "((size * size).sum() / (len(groups) * (len(groups) - 1)))", "A row is paired with itself above the line."),
-    mistake(_WRONG_RATE, "((size * (size - 1)).sum() / len(groups) ** 2)", "A row is paired with itself below the line: that is drawing with replacement."),
-    mistake(_WRONG_RATE, "((size * (size - 1) / 2).sum() / (len(groups) * (len(groups) - 1)))", "Twosomes above the line have no order, those below have: the result is half of what it should be."),
-    mistake(_WRONG_RATE, "(size[size > 1].sum() / len(groups))", "This is the share of rows that have a twin at all, not the chance that two rows are twins."),
-    mistake(_WRONG_RATE, "((size * (size - 1)).sum() / (len(size) * max(1, len(size) - 1)))", "It is divided by twosomes of groups. Rows are drawn, not groups."),
+    mistake(_WRONG_RATE, "((size * (size - 1)).sum() / len(groups) ** 2)",
+        "A row is paired with itself below the line: that is drawing with replacement."),
+    mistake(_WRONG_RATE, "((size * (size - 1) / 2).sum() / (len(groups) * (len(groups) - 1)))",
+        "Twosomes above the line have no order, those below have: the result is half of what it should be."),
+    mistake(_WRONG_RATE, "(size[size > 1].sum() / len(groups))",
+        "This is the share of rows that have a twin at all, not the chance that two rows are twins."),
+    mistake(_WRONG_RATE, "((size * (size - 1)).sum() / (len(size) * max(1, len(size) - 1)))",
+        "It is divided by twosomes of groups. Rows are drawn, not groups."),
     mistake(_WRONG_RATE, "(1 - (size * (size - 1)).sum() / (len(groups) * (len(groups) - 1)))", "This is the probability that they do not collide."),
-    mistake("groups.unique(return_counts=True)[1].double()", "(groups - groups.min()).bincount()[: len(groups.unique())].double()", "The numbers of the groups are taken for 0, 1, 2, ...; they may have holes."),
+    mistake("groups.unique(return_counts=True)[1].double()", "(groups - groups.min()).bincount()[: len(groups.unique())].double()",
+        "The numbers of the groups are taken for 0, 1, 2, ...; they may have holes."),
 ]
 
 VARIANTS["negatives.collision"] = [
@@ -159,19 +181,25 @@ def collision_rate(groups):
 MISTAKES["negatives.clash"] = [
     mistake("return -math.expm1(", "return math.exp(", "This is the probability of a batch without a clash."),
     mistake(" + k * math.log(s))", ")", "A group of s rows counts as one choice; there are s ways to take one of its rows."),
-    mistake("_log_choose(c, k) + k * math.log(s)", "torch.stack([torch.tensor(0.0), torch.tensor(math.log(s))]).double()", "Of several groups of one size only one is counted."),
+    mistake("_log_choose(c, k) + k * math.log(s)", "torch.stack([torch.tensor(0.0), torch.tensor(math.log(s))]).double()",
+        "Of several groups of one size only one is counted."),
     mistake("min(0.0, (ways[m] - _log_choose(n, torch.tensor(float(m), dtype=torch.float64))).item())",
-            "min(0.0, (ways[m] + math.lgamma(m + 1) - m * math.log(n)).item())", "The batches are counted as if rows were drawn with replacement."),
-    mistake("    sizes, how_many = groups", "    rate = collision_rate(groups)\n    return 1 - math.exp(-rate * m * (m - 1) / 2)\n    sizes, how_many = groups",
-            "This is the birthday formula, an approximation. The count has to be exact."),
-    mistake("    sizes, how_many = groups", "    rate = collision_rate(groups)\n    return 1 - (1 - rate) ** (m * (m - 1) // 2)\n    sizes, how_many = groups",
-            "The twosomes of a batch are treated as independent. They are not: the count has to be exact."),
+        "min(0.0, (ways[m] + math.lgamma(m + 1) - m * math.log(n)).item())", "The batches are counted as if rows were drawn with replacement."),
+    mistake("    sizes, how_many = groups",
+        "    rate = collision_rate(groups)\n    return 1 - math.exp(-rate * m * (m - 1) / 2)\n    sizes, how_many = groups",
+        "This is the birthday formula, an approximation. The count has to be exact."),
+    mistake("    sizes, how_many = groups",
+        "    rate = collision_rate(groups)\n    return 1 - (1 - rate) ** (m * (m - 1) // 2)\n    sizes, how_many = groups",
+        "The twosomes of a batch are treated as independent. They are not: the count has to be exact."),
     mistake("        ways = _log_product(ways, _log_choose(c, k) + k * math.log(s))",
-            "        ways = _log_product(ways, torch.cat([_log_choose(c, k) + k * math.log(s), torch.full((m,), -torch.inf, dtype=torch.float64)])[1:m + 2] if c > 1 else _log_choose(c, k) + k * math.log(s))",
-            "A group has to give a row each time: the possibility that it gives none is lost."),
-    mistake("    if int(how_many.sum()) < m:\n        return 1.0\n", "    if int(how_many.sum()) <= m:\n        return 1.0\n", "With as many groups as rows in the batch a clash is not certain: each group can give one."),
-    mistake(" + k * math.log(s))", " + k * math.log(s))\n    ways = torch.cat([ways[:1], torch.full((m,), -torch.inf).double()]) if n > 1000 else ways",
-            "For a large file the counts overflow. Use logarithms, or whole numbers, which do not."),
+        "        ways = _log_product(ways, torch.cat([_log_choose(c, k) + k * math.log(s), torch.full((m,), -torch.inf, "
+        "dtype=torch.float64)])[1:m + 2] if c > 1 else _log_choose(c, k) + k * math.log(s))",
+        "A group has to give a row each time: the possibility that it gives none is lost."),
+    mistake("    if int(how_many.sum()) < m:\n        return 1.0\n", "    if int(how_many.sum()) <= m:\n        return 1.0\n",
+        "With as many groups as rows in the batch a clash is not certain: each group can give one."),
+    mistake(" + k * math.log(s))", " + k * math.log(s))\n    ways = torch.cat([ways[:1], torch.full((m,), -torch.inf).double()]) if n > 1000 else "
+        "ways",
+        "For a large file the counts overflow. Use logarithms, or whole numbers, which do not."),
 ]
 
 VARIANTS["negatives.clash"] = [
@@ -202,10 +230,12 @@ def clash_probability(groups, batch_size):
 # %% ../nbs/19lb_trials_batches.ipynb #35c2383b
 def deal_cases(generator):
     shuffled = lambda groups: torch.tensor(groups)[torch.randperm(len(groups), generator=generator)]
-    return [Case("comes out even", {"groups": shuffled([0, 0, 0, 1, 1, 2]), "batch_size": 2}), Case("batches of one", {"groups": shuffled([5, 5, 5, -2]), "batch_size": 1}),
+    return [Case("comes out even", {"groups": shuffled([0, 0, 0, 1, 1, 2]), "batch_size": 2}), Case("batches of one", {"groups": shuffled([5, 5, 5,
+        -2]), "batch_size": 1}),
             Case("one group is too large", {"groups": shuffled([7] * 9 + [1, 1, 2, 3, 4, 5]), "batch_size": 3}),
             Case("fewer batches than rows / batch size, twice over", {"groups": shuffled([0] * 8 + [1] * 3 + [2]), "batch_size": 2}),
-            Case("all different", {"groups": torch.arange(10) * 3, "batch_size": 4}), Case("one batch", {"groups": shuffled([0, 1, 1, 2, 2]), "batch_size": 3}),
+            Case("all different", {"groups": torch.arange(10) * 3, "batch_size": 4}), Case("one batch", {"groups": shuffled([0, 1, 1, 2, 2]),
+                "batch_size": 3}),
             Case("many", {"groups": torch.randint(60, (150,), generator=generator), "batch_size": 16}),
             Case("one group is too large, on average over 100 deals", {"groups": shuffled([6] * 6 + [0, 1, 2, 2, 3]), "batch_size": 2, "deals": 100}),
             Case("all different, on average over 100 deals", {"groups": torch.arange(7), "batch_size": 2, "deals": 100})]
@@ -221,7 +251,8 @@ def run_deal(deal, inputs):
     torch.manual_seed(2)
     again, _ = deal(groups, m, dice(3))
     repeated = sum(len(row) - len(row.unique()) for row in groups[batches])
-    return {"shape of the batches": torch.tensor(batches.shape), "batches in each of six deals": torch.tensor([len(deal(groups, m, dice(seed))[0]) for seed in range(6)]), "rows left out": len(left), "all rows, sorted": torch.cat([batches.flatten(), left]).sort().values,
+    return {"shape of the batches": torch.tensor(batches.shape), "batches in each of six deals": torch.tensor([len(deal(groups, m,
+        dice(seed))[0]) for seed in range(6)]), "rows left out": len(left), "all rows, sorted": torch.cat([batches.flatten(), left]).sort().values,
             "rows of a group that is in the batch already": repeated, "the same with the same seed": torch.equal(batches, again)}
 
 
@@ -233,33 +264,48 @@ def _averages(deal, times, rows):
         for number, batch in enumerate(batches):
             place[batch] += number / (len(batches) - 1)
             meets[batch[:, None], batch] += 1
-    return {"how often each row is left out": waits / times, "where it stands, from 0 first to 1 last batch": place / (times - waits), "how often two rows meet": meets / times}
+    return {"how often each row is left out": waits / times, "where it stands, from 0 first to 1 last batch": place / (times - waits),
+        "how often two rows meet": meets / times}
 
 
 TRIALS["negatives.deal"] = Trial(deal_cases, run_deal, atol=0.25, hints=(
     "Sort the deck by suit and deal it round the table. When does nobody get two of a suit? As long as no suit has more cards than there are players.",
-    "Number the rows of each group from 0 (`rank` of `_by_group`). With n batches, rows of rank n and more cannot be dealt; that may leave too few for n batches, so ask again with a smaller n.",
-    "Start with n = N // m; while it changes: n = (rank < n).sum() // m. Take the first n * m rows of rank below n; batch j gets rows j, j + n, j + 2n, ...; put the batches in random order."))
+    "Number the rows of each group from 0 (`rank` of `_by_group`). With n batches, rows of rank n and more cannot be dealt; that may leave too few "
+    "for n batches, so ask again with a smaller n.",
+    "Start with n = N // m; while it changes: n = (rank < n).sum() // m. Take the first n * m rows of rank below n; batch j gets rows j, j + n, j + "
+    "2n, ...; put the batches in random order."))
 
 # %% ../nbs/19lb_trials_batches.ipynb #ad2b6ab5
 MISTAKES["negatives.deal"] = [
-    mistake("kept[:n * batch_size].view(batch_size, n).T", "kept[:n * batch_size].view(n, batch_size)", "The deck is cut into stacks instead of dealt round, so neighbours, which are of one group, stay together."),
-    mistake("order, rank = _by_group(groups, generator)", "order, rank = _by_group(groups, generator)\n    shuffle = torch.randperm(len(order), generator=generator)\n    order, rank = order[shuffle], rank[shuffle]",
-            "The deck is shuffled after it was sorted. Rows of one group have to lie together before they are dealt."),
-    mistake("    while n != former:                                      # falls to the largest n that fits\n        n, former = int((rank < n).sum()) // max(1, batch_size), n\n", "",
-            "The number of batches is rows divided by batch size. A group with more rows than batches does not fit in."),
-    mistake("    while n != former:                                      # falls to the largest n that fits\n        n, former =", "    if n != former:\n        n, former =",
-            "The number of batches is corrected once. With fewer batches still more rows may not fit, so ask until it stays."),
-    mistake("former = len(groups) // max(1, batch_size), None", "former = int((rank == 0).sum()) // max(1, batch_size), None", "Each group gives only one row to the whole epoch. It can give one to every batch."),
-    mistake("torch.cat([order[rank >= n], kept[n * batch_size:]])", "kept[n * batch_size:]", "Rows of groups that are too large are lost: they are in no batch and not among those left out."),
-    mistake("torch.cat([order[rank >= n], kept[n * batch_size:]])", "order[rank >= n]", "The rows at the end of the deck, too few for a round, are lost."),
-    mistake("order, rank = _by_group(groups, generator)", "order = groups.argsort(stable=True)\n    size = groups.unique(return_counts=True)[1]\n    rank = torch.arange(len(order)) - (size.cumsum(0) - size).repeat_interleave(size)",
-            "Nothing but the order of the batches is left to chance: the same rows meet, and the same are left out, in every epoch."),
-    mistake("order, rank = _by_group(groups, generator)", "order, rank = _by_group(groups, generator)\n    sort = groups[order].argsort(stable=True)\n    order, rank = order[sort], rank[sort]",
-            "The groups lie in the order of their numbers, so the same ones meet, and the last are left out, every time."),
+    mistake("kept[:n * batch_size].view(batch_size, n).T", "kept[:n * batch_size].view(n, batch_size)",
+        "The deck is cut into stacks instead of dealt round, so neighbours, which are of one group, stay together."),
+    mistake("order, rank = _by_group(groups, generator)",
+        "order, rank = _by_group(groups, generator)\n    shuffle = torch.randperm(len(order), generator=generator)\n    order, rank = "
+        "order[shuffle], rank[shuffle]",
+        "The deck is shuffled after it was sorted. Rows of one group have to lie together before they are dealt."),
+    mistake("    while n != former:                                      # falls to the largest n that fits\n        n, former = int((rank < "
+        "n).sum()) // max(1, batch_size), n\n", "",
+        "The number of batches is rows divided by batch size. A group with more rows than batches does not fit in."),
+    mistake("    while n != former:                                      # falls to the largest n that fits\n        n, former =",
+        "    if n != former:\n        n, former =",
+        "The number of batches is corrected once. With fewer batches still more rows may not fit, so ask until it stays."),
+    mistake("former = len(groups) // max(1, batch_size), None", "former = int((rank == 0).sum()) // max(1, batch_size), None",
+        "Each group gives only one row to the whole epoch. It can give one to every batch."),
+    mistake("torch.cat([order[rank >= n], kept[n * batch_size:]])", "kept[n * batch_size:]",
+        "Rows of groups that are too large are lost: they are in no batch and not among those left out."),
+    mistake("torch.cat([order[rank >= n], kept[n * batch_size:]])", "order[rank >= n]",
+        "The rows at the end of the deck, too few for a round, are lost."),
+    mistake("order, rank = _by_group(groups, generator)",
+        "order = groups.argsort(stable=True)\n    size = groups.unique(return_counts=True)[1]\n    rank = torch.arange(len(order)) - (size.cumsum(0) "
+        "- size).repeat_interleave(size)",
+        "Nothing but the order of the batches is left to chance: the same rows meet, and the same are left out, in every epoch."),
+    mistake("order, rank = _by_group(groups, generator)",
+        "order, rank = _by_group(groups, generator)\n    sort = groups[order].argsort(stable=True)\n    order, rank = order[sort], rank[sort]",
+        "The groups lie in the order of their numbers, so the same ones meet, and the last are left out, every time."),
     mistake("_by_group(groups, generator)", "_by_group(groups, None)", "The generator is not used: a resumed run gets other batches."),
     mistake("return batches, torch.cat", "return batches.T, torch.cat", "Rows and columns of the result are swapped: a row should be a batch."),
-    mistake("return batches, torch.cat", "return groups[batches], torch.cat", "The batches hold the numbers of the groups. They should hold the numbers of the rows."),
+    mistake("return batches, torch.cat", "return groups[batches], torch.cat",
+        "The batches hold the numbers of the groups. They should hold the numbers of the rows."),
 ]
 
 VARIANTS["negatives.deal"] = [

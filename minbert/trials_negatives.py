@@ -27,8 +27,10 @@ def scores_cases(generator):
     none = a.clone()
     none[2] = 0
     small = {"a": a.float(), "b": b.float()}
-    return [Case("cosine", {"a": a, "b": b}), Case("cosine, one vector of zeros", {"a": none, "b": b, "values": True}), Case("dot", {"a": a, "b": b, "score": "dot"}),
-            Case("a head", {"a": a, "b": b, "score": "head"}), Case("a head, at most 13 pairs at a time", {"a": a, "b": b, "score": "head", "chunk": 13}),
+    return [Case("cosine", {"a": a, "b": b}), Case("cosine, one vector of zeros", {"a": none, "b": b, "values": True}), Case("dot", {"a": a, "b": b,
+        "score": "dot"}),
+            Case("a head", {"a": a, "b": b, "score": "head"}), Case("a head, at most 13 pairs at a time", {"a": a, "b": b, "score": "head",
+                "chunk": 13}),
             Case("a head, one partner", {"a": a, "b": b[:1], "score": "head", "chunk": 2}), Case("one row", {"a": a[:1], "b": b}),
             Case("dot, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "dot"}),
             *(Case(f"{score}, under autocast", {**small, "score": score, "autocast": True}) for score in ("cosine", "dot"))]
@@ -50,7 +52,8 @@ def run_scores(score_matrix, inputs):
 
 TRIALS["negatives.scores"] = Trial(scores_cases, run_scores, subject="ranking", hints=(
     "Three ways, three branches. Which shape has the result, and who belongs to its rows?",
-    "`_cosines` and `_head_scores` are there; `wide` widens half precision, and `torch.autocast(device, enabled=False)` keeps products from being rounded.",
+    "`_cosines` and `_head_scores` are there; `wide` widens half precision, and `torch.autocast(device, enabled=False)` keeps products from being "
+    "rounded.",
     "cosine: _cosines(a, b). Else widen both; dot: a @ b.T; a head: _head_scores(score, a, b, rows) with max(1, chunk // len(b)) rows at a time."))
 
 # %% ../nbs/19l_trials_negatives.ipynb #db8ce199
@@ -58,19 +61,23 @@ _WRONG_DOT = "a @ b.T if score == \"dot\" else _head_scores(score, a, b, max(1, 
 
 MISTAKES["negatives.scores"] = [
     mistake("return _cosines(a, b)", "return wide(a) @ wide(b).T", "The vectors are not scaled to length 1, so the cosine is a dot product."),
-    mistake("return _cosines(a, b)", "return _cosines(a, b / b.norm(dim=0))", "The columns of the matrix are scaled, not its rows: a vector is a row."),
+    mistake("return _cosines(a, b)", "return _cosines(a, b / b.norm(dim=0))",
+        "The columns of the matrix are scaled, not its rows: a vector is a row."),
     mistake("return _cosines(a, b)", "return F.normalize(wide(a), dim=-1) @ wide(b).T", "Only one side is scaled to length 1."),
     mistake("return _cosines(a, b)", "return (wide(a) / wide(a).norm(dim=-1, keepdim=True)) @ (wide(b) / wide(b).norm(dim=-1, keepdim=True)).T",
-            "A vector of zeros is divided by its length, 0. Its cosine should be 0."),
-    mistake("return _cosines(a, b)", "return 1 - _cosines(a, b)", "This is a distance: the best partner gets the smallest number. A score is larger the better."),
-    mistake(_WRONG_DOT, _WRONG_DOT.replace("(score, a, b,", "(lambda u, v: score(v, u), a, b,"), "The head gets partner and question in the wrong order."),
+        "A vector of zeros is divided by its length, 0. Its cosine should be 0."),
+    mistake("return _cosines(a, b)", "return 1 - _cosines(a, b)",
+        "This is a distance: the best partner gets the smallest number. A score is larger the better."),
+    mistake(_WRONG_DOT, _WRONG_DOT.replace("(score, a, b,", "(lambda u, v: score(v, u), a, b,"),
+        "The head gets partner and question in the wrong order."),
     mistake(_WRONG_DOT, "a @ b.T if score == \"dot\" else score(a.repeat(len(b), 1), b.repeat_interleave(len(a), 0)).view(len(a), len(b))",
-            "The pairs are laid out column by column and read row by row, so the scores of a head land in the wrong cells."),
+        "The pairs are laid out column by column and read row by row, so the scores of a head land in the wrong cells."),
     mistake("max(1, chunk // len(b))", "len(a)", "`chunk` is not used: the head gets all pairs at once."),
     mistake("max(1, chunk // len(b))", "chunk", "`chunk` counts pairs, and here it is taken for a number of rows."),
     mistake("a, b = wide(a), wide(b)\n", "a, b = a, b\n", "Half precision is not widened, so the scores are rounded to three digits."),
     mistake("enabled=False", "enabled=torch.is_autocast_enabled(a.device.type)", "Under autocast the product is rounded to bfloat16."),
-    mistake(_WRONG_DOT, _WRONG_DOT.replace("a @ b.T", "(a @ b.T) / a.shape[-1] ** 0.5"), "The dot product is divided by √D, as in attention. Here it is taken as it is."),
+    mistake(_WRONG_DOT, _WRONG_DOT.replace("a @ b.T", "(a @ b.T) / a.shape[-1] ** 0.5"),
+        "The dot product is divided by √D, as in attention. Here it is taken as it is."),
 ]
 
 VARIANTS["negatives.scores"] = [
@@ -98,7 +105,8 @@ def score_matrix(a, b, score="cosine", chunk=4096):
 # %% ../nbs/19l_trials_negatives.ipynb #4354ae90
 def duplicates_cases(generator):
     S = 2 * fixed(generator, 6, 6)
-    groups = {"groups of three, two and one": [7, -2, 7, 4, -2, 7], "neighbours": [0, 0, 1, 2, 3, 3], "all different": [5, 4, 3, 2, 1, 0], "all in one group": [3] * 6}
+    groups = {"groups of three, two and one": [7, -2, 7, 4, -2, 7], "neighbours": [0, 0, 1, 2, 3, 3], "all different": [5, 4, 3, 2, 1, 0],
+        "all in one group": [3] * 6}
     return [Case(label, {"scores": S, "groups": torch.tensor(g)}) for label, g in groups.items()] + [
         Case("no groups", {"scores": S, "groups": None}), Case("one row", {"scores": S[:1, :1], "groups": torch.tensor([2])}),
         Case("single precision", {"scores": S.float(), "groups": torch.tensor(groups["neighbours"])})]
@@ -107,7 +115,8 @@ def duplicates_cases(generator):
 def run_duplicates(hide_duplicates, inputs):
     shares = with_gradients(lambda scores, groups: hide_duplicates(scores, groups).softmax(1), inputs, "scores")
     scores = hide_duplicates(**inputs)
-    return {"hidden cells": scores.isneginf(), "scores, 0 where hidden": scores.masked_fill(scores.isneginf(), 0), "gradient behind a softmax": shares["gradient of scores"]}
+    return {"hidden cells": scores.isneginf(), "scores, 0 where hidden": scores.masked_fill(scores.isneginf(), 0),
+        "gradient behind a softmax": shares["gradient of scores"]}
 
 
 TRIALS["negatives.duplicates"] = Trial(duplicates_cases, run_duplicates, subject="ranking", hints=(
@@ -123,8 +132,11 @@ MISTAKES["negatives.duplicates"] = [
     mistake("same & ~own", "(same & ~own).any(0)", "Whoever has a twin is hidden from every question, not only from that of the twin."),
     mistake("-torch.inf", "0.0", "A twin gets a score of 0, and exp 0 is 1: it still counts as a wrong answer."),
     mistake("scores.masked_fill(", "scores.masked_fill_(", "The table that came in is overwritten."),
-    mistake("if groups is None:\n        return scores", "if groups is None:\n        return scores.masked_fill(torch.ones_like(scores).tril(-1).bool(), -torch.inf)", "Without groups nothing is a twin, and nothing may be hidden."),
-    mistake("groups[:, None] == groups", "torch.nn.functional.pad(groups[1:] == groups[:-1], (0, 1)).diag().roll(1, 1)", "Twins are looked for among neighbours only; they can stand anywhere in the batch."),
+    mistake("if groups is None:\n        return scores",
+        "if groups is None:\n        return scores.masked_fill(torch.ones_like(scores).tril(-1).bool(), -torch.inf)",
+        "Without groups nothing is a twin, and nothing may be hidden."),
+    mistake("groups[:, None] == groups", "torch.nn.functional.pad(groups[1:] == groups[:-1], (0, 1)).diag().roll(1, 1)",
+        "Twins are looked for among neighbours only; they can stand anywhere in the batch."),
 ]
 
 VARIANTS["negatives.duplicates"] = [
@@ -158,12 +170,15 @@ def loss_cases(generator):
     p = a / a.norm(dim=1, keepdim=True) + 0.3 * p
     none, groups = a.clone(), torch.tensor([3, 0, 3, 8, 0])
     none[1] = 0
-    ways = {"as it is": {}, "scale 3": {"scale": 3.0}, "groups": {"groups": groups}, "all in one group": {"groups": torch.zeros(5)}, "dot": {"score": "dot", "scale": 1.0},
+    ways = {"as it is": {}, "scale 3": {"scale": 3.0}, "groups": {"groups": groups}, "all in one group": {"groups": torch.zeros(5)},
+        "dot": {"score": "dot", "scale": 1.0},
             "a head": {"score": "head", "scale": 0.5}, "symmetric": {"symmetric": True, "scale": 4.0}, "hard": {"hard": h, "scale": 5.0},
-            "hard, dot": {"hard": h, "scale": 0.3, "score": "dot"}, "hard, a head, symmetric, groups": {"hard": h, "scale": 0.7, "score": "head", "symmetric": True, "groups": groups},
+            "hard, dot": {"hard": h, "scale": 0.3, "score": "dot"}, "hard, a head, symmetric, groups": {"hard": h, "scale": 0.7, "score": "head",
+            "symmetric": True, "groups": groups},
             "hard, groups": {"hard": h, "scale": 2.0, "groups": groups}}
     cases = [Case(label, {"anchors": a, "positives": p, **way}) for label, way in ways.items()]
-    return cases + [Case("a vector of zeros", {"anchors": none, "positives": p, "values": True}), Case("one pair", {"anchors": a[:1], "positives": p[:1]}),
+    return cases + [Case("a vector of zeros", {"anchors": none, "positives": p, "values": True}), Case("one pair", {"anchors": a[:1],
+        "positives": p[:1]}),
                     Case("one pair, hard", {"anchors": a[:1], "positives": p[:1], "hard": h[:1], "scale": 2.0}),
                     Case("single precision", {"anchors": a.float(), "positives": p.float(), "groups": groups})]
 
@@ -178,9 +193,11 @@ def run_loss(loss, inputs):
 
 
 TRIALS["negatives.loss"] = Trial(loss_cases, run_loss, subject="ranking", hints=(
-    "It is classification: each row of the table is a question, and its own column is the class. Which columns does the table have with hard negatives?",
+    "It is classification: each row of the table is a question, and its own column is the class. Which columns does the table have with hard "
+    "negatives?",
     "scale times `score_matrix`, then `hide_duplicates`, then the hard negatives as more columns; cross entropy with the labels 0 to m - 1.",
-    "logits = hide_duplicates(scale * score_matrix(anchors, positives, score), groups); torch.cat with scale * score_matrix(anchors, hard, score) along dim 1; for the other direction logits.T, without `hard`."))
+    "logits = hide_duplicates(scale * score_matrix(anchors, positives, score), groups); torch.cat with scale * score_matrix(anchors, hard, score) "
+    "along dim 1; for the other direction logits.T, without `hard`."))
 
 # %% ../nbs/19l_trials_negatives.ipynb #c237256a
 _WRONG_LOGITS = "hide_duplicates(scale * score_matrix(anchors, positives, score), groups)"
@@ -189,33 +206,50 @@ _WRONG_HARD = "scale * score_matrix(anchors, hard, score)"
 
 MISTAKES["negatives.loss"] = [
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("scale *", "1 / scale *"), _WRONG_HARD, "1 / " + _WRONG_HARD,
-            "The scores are divided by the scale. It is one over the temperature, so it multiplies."),
-    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("scale * ", ""), _WRONG_HARD, _WRONG_HARD.replace("scale * ", ""), "The scale is not used: a cosine between -1 and 1 can never outweigh the rest of the batch."),
-    mistake(_WRONG_HARD, _WRONG_HARD.replace("scale * ", ""), "The scores of the hard negatives are not scaled, so next to the others they hardly count."),
-    mistake(_WRONG_PRICE, "F.cross_entropy(torch.cat([logits.T, *wrong], dim=1), own)", "Columns are asked in place of rows: the positives look for their anchors, not the anchors for their positives."),
+        "The scores are divided by the scale. It is one over the temperature, so it multiplies."),
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("scale * ", ""), _WRONG_HARD, _WRONG_HARD.replace("scale * ", ""),
+        "The scale is not used: a cosine between -1 and 1 can never outweigh the rest of the batch."),
+    mistake(_WRONG_HARD, _WRONG_HARD.replace("scale * ", ""),
+        "The scores of the hard negatives are not scaled, so next to the others they hardly count."),
+    mistake(_WRONG_PRICE, "F.cross_entropy(torch.cat([logits.T, *wrong], dim=1), own)",
+        "Columns are asked in place of rows: the positives look for their anchors, not the anchors for their positives."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("positives, score", "positives, \"dot\" if score == \"cosine\" else score"),
-            _WRONG_HARD, _WRONG_HARD.replace("hard, score", "hard, \"dot\" if score == \"cosine\" else score"), "The vectors are not scaled to length 1: this is a dot product and no cosine."),
-    mistake(_WRONG_PRICE, _WRONG_PRICE.replace("own)", "own, reduction=\"sum\")"), "The prices are added up. The loss is their mean, so that it does not grow with the batch."),
-    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(", groups)", ", None)"), "The groups are not used, so a right answer that belongs to another row is called wrong."),
+        _WRONG_HARD, _WRONG_HARD.replace("hard, score", "hard, \"dot\" if score == \"cosine\" else score"),
+                "The vectors are not scaled to length 1: this is a dot product and no cosine."),
+    mistake(_WRONG_PRICE, _WRONG_PRICE.replace("own)", "own, reduction=\"sum\")"),
+        "The prices are added up. The loss is their mean, so that it does not grow with the batch."),
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(", groups)", ", None)"),
+        "The groups are not used, so a right answer that belongs to another row is called wrong."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS + ".fill_diagonal_(-torch.inf) if groups is not None else scale * score_matrix(anchors, positives, score)",
-            "With groups the diagonal is hidden as well, and with it the right answer."),
-    mistake("logits = " + _WRONG_LOGITS, "logits = scale * score_matrix(anchors, positives, score)\n    if groups is not None:\n        logits = torch.where(hide_duplicates(logits, groups) == -torch.inf, 0.0, logits)",
-            "A twin gets a score of 0, and exp 0 is 1: it still counts as a wrong answer."),
-    mistake(_WRONG_PRICE, "F.cross_entropy(torch.cat([logits, *wrong], dim=0), own)", "The hard negatives are put below the table, as questions. They are more choices for the same questions, more columns."),
+        "With groups the diagonal is hidden as well, and with it the right answer."),
+    mistake("logits = " + _WRONG_LOGITS,
+        "logits = scale * score_matrix(anchors, positives, score)\n    if groups is not None:\n        logits = torch.where(hide_duplicates(logits, "
+        "groups) == -torch.inf, 0.0, logits)",
+        "A twin gets a score of 0, and exp 0 is 1: it still counts as a wrong answer."),
+    mistake(_WRONG_PRICE, "F.cross_entropy(torch.cat([logits, *wrong], dim=0), own)",
+        "The hard negatives are put below the table, as questions. They are more choices for the same questions, more columns."),
     mistake("[] if hard is None else [" + _WRONG_HARD + "]", "[]", "The hard negatives are not used."),
-    mistake(_WRONG_HARD, _WRONG_HARD + ".diagonal()[:, None]", "Each anchor gets only its own hard negative. They are wrong for every anchor, and all of them are choices."),
+    mistake(_WRONG_HARD, _WRONG_HARD + ".diagonal()[:, None]",
+        "Each anchor gets only its own hard negative. They are wrong for every anchor, and all of them are choices."),
     mistake(_WRONG_HARD, "hide_duplicates(" + _WRONG_HARD + ", groups)", "The groups hide hard negatives too. They say nothing about those."),
-    mistake(_WRONG_HARD, _WRONG_HARD.replace("anchors", "positives"), "The hard negatives are compared with the positives; the anchor is who chooses."),
+    mistake(_WRONG_HARD, _WRONG_HARD.replace("anchors", "positives"),
+        "The hard negatives are compared with the positives; the anchor is who chooses."),
     mistake("/ 2 if symmetric else loss", "if symmetric else loss", "Both directions are added; the loss is their mean."),
     mistake("(loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss", "loss", "`symmetric` is not used."),
-    mistake("(loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss", "F.cross_entropy(logits.T, own) if symmetric else loss", "Symmetric means both directions, not the other one."),
+    mistake("(loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss", "F.cross_entropy(logits.T, own) if symmetric else loss",
+        "Symmetric means both directions, not the other one."),
     mistake("F.cross_entropy(logits.T, own)", "F.cross_entropy(torch.cat([logits.T, *wrong], dim=1), own)",
-            "The hard negatives stand in the other direction too, where a positive looks for its anchor. They are sentences that are wrong for anchors."),
-    mistake(_WRONG_PRICE, _WRONG_PRICE.replace("own)", "torch.zeros_like(own))"), "Every row has column 0 as its right answer. Row i belongs to column i."),
-    mistake("loss = " + _WRONG_PRICE, "table = torch.cat([logits, *wrong], dim=1)\n    others = table.masked_fill(torch.eye(*table.shape, dtype=torch.bool), -torch.inf)\n    loss = (others.logsumexp(1) - logits.diagonal()).mean()",
-            "The right answer is missing in the sum below the fraction, so the loss falls below 0 without end."),
+        "The hard negatives stand in the other direction too, where a positive looks for its anchor. They are sentences that are wrong for "
+        "anchors."),
+    mistake(_WRONG_PRICE, _WRONG_PRICE.replace("own)", "torch.zeros_like(own))"),
+        "Every row has column 0 as its right answer. Row i belongs to column i."),
+    mistake("loss = " + _WRONG_PRICE,
+        "table = torch.cat([logits, *wrong], dim=1)\n    others = table.masked_fill(torch.eye(*table.shape, dtype=torch.bool), -torch.inf)\n    loss "
+        "= (others.logsumexp(1) - logits.diagonal()).mean()",
+        "The right answer is missing in the sum below the fraction, so the loss falls below 0 without end."),
     mistake(_WRONG_PRICE, "-" + _WRONG_PRICE, "The sign is wrong: minimizing this pushes the pairs apart."),
-    mistake(_WRONG_PRICE, "(1 - torch.cat([logits, *wrong], dim=1).softmax(1).diagonal()).mean()", "The logarithm is missing: this is one minus the probability."),
+    mistake(_WRONG_PRICE, "(1 - torch.cat([logits, *wrong], dim=1).softmax(1).diagonal()).mean()",
+        "The logarithm is missing: this is one minus the probability."),
 ]
 
 VARIANTS["negatives.loss"] = [

@@ -4,13 +4,11 @@
 
 # %% auto #0
 __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'QUARREL', 'PATIENCE', 'MIXED', 'ORDERS', 'TWICE', 'distinct', 'repeats', 'asked',
-           'with_cosines', 'weights_cases', 'run_weights', 'project_cases', 'run_project', 'vaccine_cases',
-           'run_vaccine', 'conflicts_cases', 'run_conflicts']
+           'with_cosines', 'weights_cases', 'run_weights', 'project_cases', 'run_project']
 
-# %% ../nbs/19la_trials_pcgrad.ipynb #926f5e90
+# %% ../nbs/19la_trials_pcgrad.ipynb #1749b2a5
 import torch
 
-from .pcgrad import Surgery
 from .trials import Case, Trial, fixed, mistake, probe
 
 # %% ../nbs/19la_trials_pcgrad.ipynb #3bb5bc66
@@ -53,14 +51,16 @@ PATIENCE = [[1, -0.87, -0.83], [-0.87, 1, 0.45], [-0.83, 0.45, 1]]  # after two 
 MIXED = [[1, -0.3, 0.6], [-0.3, 1, 0.5], [0.6, 0.5, 1]]             # only two of them conflict, before and after: no order counts
 ORDERS, TWICE = {"ask": "all orders"}, {"ask": "twice"}
 
-# %% ../nbs/19la_trials_pcgrad.ipynb #291ab870
+# %% ../nbs/19la_trials_pcgrad.ipynb #be91a4e6
 def _gradients(generator):
     """Gradients, and how to ask about them."""
     pair = lambda cosine, a, b: with_cosines(generator, [[1, cosine], [cosine, 1]], [a, b], 5)
     three = lambda cosines, lengths: with_cosines(generator, cosines, lengths, 7)
     quarrel, g = three(QUARREL, [1.0, 2.0, 0.6]), fixed(generator, 1, 5)
-    return [("two in conflict", pair(-0.6, 2.0, 0.7), {}), ("two that agree", pair(0.4, 1.0, 3.0), {}), ("two opposite", torch.cat([g, -2.5 * g]), {}),
-            ("small gradients", 1e-7 * pair(-0.5, 1.0, 2.0), {}), ("one task", fixed(generator, 1, 4), {}), ("a gradient of zeros", torch.cat([g, 0 * g]), {}),
+    return [("two in conflict", pair(-0.6, 2.0, 0.7), {}), ("two that agree", pair(0.4, 1.0, 3.0), {}), ("two opposite", torch.cat([g, -2.5 * g]),
+        {}),
+            ("small gradients", 1e-7 * pair(-0.5, 1.0, 2.0), {}), ("one task", fixed(generator, 1, 4), {}), ("a gradient of zeros", torch.cat([g,
+                0 * g]), {}),
             ("a gradient of length 1e-17", pair(-0.8, 1.5, 1e-17), {}), ("three, two in conflict", three(MIXED, [0.7, 1.0, 1.8]), {}),
             ("three, each against each: all results, over the orders", quarrel, ORDERS),
             ("three, each against each: difference between two runs with one seed", quarrel, TWICE),
@@ -80,33 +80,40 @@ TRIALS["pcgrad.weights"] = Trial(weights_cases, run_weights, subject="pcgrad", h
     "The product of the present g_i with the original g_j is (w G)_j. Cutting along g_j changes w_j and no other weight.",
     "For each task i: w = e_i; for each other j in a fresh order, inner = w @ gram[j]; if inner < 0, take inner / gram[j, j] off w[j]. Add up the w."))
 
-# %% ../nbs/19la_trials_pcgrad.ipynb #0dd41d49
+# %% ../nbs/19la_trials_pcgrad.ipynb #b65fc06f
 MISTAKES["pcgrad.weights"] = [
     mistake("inner < 0", "inner > 0", "The sign of the test is turned: agreement is cut away, and the conflict stays."),
     mistake("inner < 0 and ", "", "There is no test for conflict, so agreement is removed as well."),
     mistake("inner = w @ gram[j]  # () of the present g_i with the original g_j", "inner = gram[i, j]",
-            "The overlap is that of the original gradients; after the first cut g_i is another vector."),
-    mistake("w[j] -= inner / gram[j, j]", "w[j] -= inner / gram[i, i]", "The overlap is divided by the squared length of the gradient that is cut, not of the one it is cut along."),
-    mistake("w[j] -= inner / gram[j, j]", "w[j] -= inner / gram[j, j].sqrt()", "The overlap is divided by the length of g_j; a projection divides by the square of it."),
+        "The overlap is that of the original gradients; after the first cut g_i is another vector."),
+    mistake("w[j] -= inner / gram[j, j]", "w[j] -= inner / gram[i, i]",
+        "The overlap is divided by the squared length of the gradient that is cut, not of the one it is cut along."),
+    mistake("w[j] -= inner / gram[j, j]", "w[j] -= inner / gram[j, j].sqrt()",
+        "The overlap is divided by the length of g_j; a projection divides by the square of it."),
     mistake("w[j] -= inner / gram[j, j]", "w[j] += inner / gram[j, j]", "The part in conflict is added once more instead of being taken out."),
-    mistake("w[j] -= inner / gram[j, j]", "w[i] -= inner / gram[j, j]", "The cut changes the weight of g_i itself. What is subtracted is a piece of g_j."),
+    mistake("w[j] -= inner / gram[j, j]", "w[i] -= inner / gram[j, j]",
+        "The cut changes the weight of g_i itself. What is subtracted is a piece of g_j."),
     mistake("    return total", "    return total / len(gram)", "The rows are averaged; they are to be added up."),
-    mistake("for i, others in _orders(len(gram), generator):", "for i in range(len(gram)):\n        others = torch.randperm(len(gram), generator=generator).tolist()",
-            "A gradient meets itself as well (j = i). After two cuts it can work against its own original, and is cut along it."),
-    mistake("for i, others in _orders(len(gram), generator):", "for i in range(len(gram)):\n        others = [j for j in range(len(gram)) if j != i]",
-            "The others are visited in the same order every time, so the first task always has the first cut."),
     mistake("for i, others in _orders(len(gram), generator):",
-            "order = torch.randperm(len(gram), generator=generator).tolist()\n    for i in range(len(gram)):\n        others = [j for j in order if j != i]",
-            "One order is drawn for the whole call. Each task should draw its own."),
+        "for i in range(len(gram)):\n        others = torch.randperm(len(gram), generator=generator).tolist()",
+        "A gradient meets itself as well (j = i). After two cuts it can work against its own original, and is cut along it."),
+    mistake("for i, others in _orders(len(gram), generator):", "for i in range(len(gram)):\n        others = [j for j in range(len(gram)) if j != i]",
+        "The others are visited in the same order every time, so the first task always has the first cut."),
+    mistake("for i, others in _orders(len(gram), generator):",
+        "order = torch.randperm(len(gram), generator=generator).tolist()\n    for i in range(len(gram)):\n        others = [j for j in order if "
+        "j != i]",
+        "One order is drawn for the whole call. Each task should draw its own."),
     mistake("_orders(len(gram), generator)", "_orders(len(gram), None)", "The generator is not used: runs with the same seed differ."),
-    mistake(" and gram[j, j] > _FLOOR", "", "A gradient that is nearly zero is not passed over, so its direction, mere rounding, is cut out of the others."),
-    mistake("w = torch.zeros_like(total)\n        w[i] = 1.0", "w = total.clone()\n        w[i] += 1.0", "A task goes on from the weights of the tasks before it, where it should begin with its own gradient alone."),
+    mistake(" and gram[j, j] > _FLOOR", "",
+        "A gradient that is nearly zero is not passed over, so its direction, mere rounding, is cut out of the others."),
+    mistake("w = torch.zeros_like(total)\n        w[i] = 1.0", "w = total.clone()\n        w[i] += 1.0",
+        "A task goes on from the weights of the tasks before it, where it should begin with its own gradient alone."),
     mistake("for i, others in _orders(len(gram), generator):\n        w =",
-            "mixtures = torch.eye(len(gram), dtype=torch.float64)\n    for i, others in _orders(len(gram), generator):\n        w =",
-            "w[i] = 1.0\n        for", "w[i] = 1.0\n        mixtures[i] = w\n        for",
-            "inner = w @ gram[j]", "inner = w @ gram @ mixtures[j]", "gram[j, j] > _FLOOR:", "(mixtures[j] @ gram @ mixtures[j]) > _FLOOR:",
-            "w[j] -= inner / gram[j, j]\n", "w -= inner / (mixtures[j] @ gram @ mixtures[j]) * mixtures[j]\n                mixtures[i] = w\n",
-            "The cuts run along gradients that have been cut already. They should run along the originals."),
+        "mixtures = torch.eye(len(gram), dtype=torch.float64)\n    for i, others in _orders(len(gram), generator):\n        w =",
+        "w[i] = 1.0\n        for", "w[i] = 1.0\n        mixtures[i] = w\n        for",
+        "inner = w @ gram[j]", "inner = w @ gram @ mixtures[j]", "gram[j, j] > _FLOOR:", "(mixtures[j] @ gram @ mixtures[j]) > _FLOOR:",
+        "w[j] -= inner / gram[j, j]\n", "w -= inner / (mixtures[j] @ gram @ mixtures[j]) * mixtures[j]\n                mixtures[i] = w\n",
+        "The cuts run along gradients that have been cut already. They should run along the originals."),
 ]
 
 VARIANTS["pcgrad.weights"] = [
@@ -136,7 +143,7 @@ def project_weights(gram, generator=None):
 ''',
 ]
 
-# %% ../nbs/19la_trials_pcgrad.ipynb #84dd4bdf
+# %% ../nbs/19la_trials_pcgrad.ipynb #aea55892
 def project_cases(generator):
     two, three = (with_cosines(generator, c, n, 6) for c, n in (([[1, -0.7], [-0.7, 1]], [1.0, 0.4]), (MIXED, [1.0, 0.5, 2.0])))
     return [Case(label, {"grads": g, **ask}) for label, g, ask in _gradients(generator)] + [
@@ -150,19 +157,22 @@ def run_project(project_conflicting, inputs):
 
 
 TRIALS["pcgrad.project"] = Trial(project_cases, run_project, subject="pcgrad", hints=(
-    "Two loops. The outer copies one gradient, the inner lets it meet each of the others and cuts where they conflict. Which version of the other does it meet?",
+    "Two loops. The outer copies one gradient, the inner lets it meet each of the others and cuts where they conflict. Which version of the other "
+    "does it meet?",
     "The part of g_i along g_j is (g_i . g_j / |g_j|²) g_j. Take it out only if the product is negative, and always use the original g_j.",
     "gram = grads @ grads.T; weights = project_weights(gram, generator); the step is weights @ grads. For the mean, divide by T."))
 
-# %% ../nbs/19la_trials_pcgrad.ipynb #125fb886
+# %% ../nbs/19la_trials_pcgrad.ipynb #b5ba5899
 _WRONG_TAIL = '''gram = _gram([grads])
     _check_lengths(gram, range(len(grads)))
     weights = project_weights(gram, generator) / (len(grads) if reduction == "mean" else 1)
     return (weights.to(gram) @ grads.to(gram.dtype)).to(grads.dtype)'''
 
 
-def _wrong_loop(says, begin="", order="torch.randperm(len(grads), generator=generator).tolist()", start="grads[i].clone()", meets="j != i", other="grads[j]",
-                floor="other @ other > 1e-30", test="g @ other < 0", cut="g = g - g @ other / (other @ other) * other", keep="", share='len(grads) if reduction == "mean" else 1'):
+def _wrong_loop(says, begin="", order="torch.randperm(len(grads), generator=generator).tolist()", start="grads[i].clone()", meets="j != i",
+    other="grads[j]",
+                floor="other @ other > 1e-30", test="g @ other < 0", cut="g = g - g @ other / (other @ other) * other", keep="",
+                    share='len(grads) if reduction == "mean" else 1'):
     """The paper's loop, with one of its parts replaced."""
     return mistake(_WRONG_TAIL, f'''{begin or "total = torch.zeros_like(grads[0])"}
     for i in range(len(grads)):
@@ -178,12 +188,16 @@ def _wrong_loop(says, begin="", order="torch.randperm(len(grads), generator=gene
 MISTAKES["pcgrad.project"] = [
     _wrong_loop("The sign of the test is turned: agreement is cut away, and the conflict stays.", test="g @ other > 0"),
     _wrong_loop("There is no test for conflict, so agreement is removed as well.", test="True"),
-    _wrong_loop("The test asks the original gradients, but after the first cut g_i is another vector, which may conflict where the original did not.", test="grads[i] @ other < 0"),
+    _wrong_loop("The test asks the original gradients, but after the first cut g_i is another vector, which may conflict where the original did not.",
+        test="grads[i] @ other < 0"),
     _wrong_loop("All overlaps are measured on the original g_i and taken out together. Each cut should see what the one before has left.",
                 test="grads[i] @ other < 0", cut="g = g - grads[i] @ other / (other @ other) * other"),
-    _wrong_loop("The overlap is divided by the length of g_j; a projection divides by the square of it.", cut="g = g - g @ other / other.norm() * other"),
-    _wrong_loop("The overlap is divided by the squared length of the gradient that is cut, not of the one it is cut along.", cut="g = g - g @ other / (g @ g) * other"),
-    _wrong_loop("The cosine is taken for the share of g_j: the overlap is divided by both lengths.", cut="g = g - g @ other / (other.norm() * g.norm()) * other"),
+    _wrong_loop("The overlap is divided by the length of g_j; a projection divides by the square of it.",
+        cut="g = g - g @ other / other.norm() * other"),
+    _wrong_loop("The overlap is divided by the squared length of the gradient that is cut, not of the one it is cut along.",
+        cut="g = g - g @ other / (g @ g) * other"),
+    _wrong_loop("The cosine is taken for the share of g_j: the overlap is divided by both lengths.",
+        cut="g = g - g @ other / (other.norm() * g.norm()) * other"),
     _wrong_loop("The overlap is not divided by anything, so the cut has the right direction and the wrong length.", cut="g = g - g @ other * other"),
     _wrong_loop("The part in conflict is added once more instead of being taken out.", cut="g = g + g @ other / (other @ other) * other"),
     _wrong_loop("The cut runs along g_i itself: it shortens the gradient and leaves its direction.", cut="g = g - g @ other / (other @ other) * g"),
@@ -200,7 +214,8 @@ MISTAKES["pcgrad.project"] = [
     _wrong_loop("Only the first conflict of each task is cut; the loop ends there.", keep="\n                break"),
     _wrong_loop("The result is always a mean; the sum is the default.", share="len(grads)"),
     _wrong_loop("`reduction` is not used: the mean is asked for and the sum comes back.", share="1"),
-    _wrong_loop("A constant in the denominator, there against zeros, swallows the cut when gradients are small.", cut="g = g - g @ other / (other @ other + 1e-8) * other"),
+    _wrong_loop("A constant in the denominator, there against zeros, swallows the cut when gradients are small.",
+        cut="g = g - g @ other / (other @ other + 1e-8) * other"),
     _wrong_loop("A gradient that is nearly zero is not passed over, so its direction, mere rounding, is cut out of the others.", floor="True"),
 ]
 
@@ -231,168 +246,5 @@ def project_conflicting(grads, generator=None, reduction="sum"):
                     g = g - overlap * direction
         total += g
     return total / T if reduction == "mean" else total
-''',
-]
-
-# %% ../nbs/19la_trials_pcgrad.ipynb #bb707126
-def vaccine_cases(generator):
-    pair = lambda cosine, a=2.0, b=0.7: with_cosines(generator, [[1, cosine], [cosine, 1]], [a, b], 5)
-    wanted = lambda a, b: torch.tensor([[0, a], [b, 0]], dtype=torch.float64)
-    g = fixed(generator, 1, 5)
-    two = {"first call: targets of 0": (pair(-0.4), wanted(0, 0)), "below its target": (pair(0.1), wanted(0.6, 0.3)), "above its target": (pair(0.8), wanted(0.2, -0.1)),
-           "one above, one below": (pair(0.3), wanted(0.7, -0.5)), "negative targets": (pair(-0.7), wanted(-0.2, -0.4)),
-           "parallel": (torch.cat([g, 3 * g]), wanted(0.4, 0.2)), "opposite": (torch.cat([g, -3 * g]), wanted(0.0, 0.3)),
-           "a gradient of zeros": (torch.cat([g, 0 * g]), wanted(0.4, 0.2))}
-    rules = {"": {}, ", beta .3": {"beta": 0.3}, ", violations": {"beta": 0.3, "update": "violations"}}
-    cases = [Case(label + rule, {"gram": g @ g.T, "targets": r, **more}) for label, (g, r) in two.items() for rule, more in rules.items()
-             if rule or label == "below its target"]
-    g, r = with_cosines(generator, QUARREL, [1.0, 0.5, 2.0], 6), 0.2 + 0.3 * torch.rand(3, 3, generator=generator, dtype=torch.float64)
-    return cases + [Case("three: all results, over the orders", {"gram": g @ g.T, "targets": r, "beta": 0.2, **ORDERS}),
-                    Case("three: difference between two runs with one seed", {"gram": g @ g.T, "targets": r, "beta": 0.2, **TWICE})]
-
-
-def run_vaccine(vaccine_weights, inputs):
-    def call(dice):
-        weights, targets = vaccine_weights(**{name: x for name, x in inputs.items() if name != "ask"}, generator=dice)
-        return torch.cat([weights, targets[~torch.eye(len(targets), dtype=torch.bool)]])
-
-    return {"weights, then targets without the diagonal": asked(call, inputs)}
-
-
-TRIALS["pcgrad.vaccine"] = Trial(vaccine_cases, run_vaccine, subject="pcgrad", hints=(
-    "It is the loop of `project_weights` with another test and another piece of g_j. What are |g_i| and the cosine f, in terms of w and G?",
-    "|g_i|² is w G w, g_i . g_j is (w G)_j, both for the present g_i. The new w_j follows from the equation; the target moves by the f that was measured before the turn.",
-    "w[j] += |g_i| (r √(1-f²) - f √(1-r²)) / (|g_j| √(1-r²)) if f < r; then targets[i, j] = (1 - beta) r + beta f, on a copy of the targets."))
-
-# %% ../nbs/19la_trials_pcgrad.ipynb #fef0429e
-MISTAKES["pcgrad.vaccine"] = [
-    mistake("if f < r:\n", "if f > r:\n", "The sign of the test is turned: gradients that agree more than usual are pushed apart."),
-    mistake("if f < r:\n", "if f < 0:\n", "Only conflicts are turned, as in PCGrad. The test here is against the usual cosine, not 0."),
-    mistake("math.sqrt(square_i / square_j)", "math.sqrt(square_j / square_i)", "The ratio of the lengths is upside down: a short g_j then counts too little."),
-    mistake("math.sqrt(square_i / square_j)", "square_i / square_j", "The lengths stand in squares where the equation has plain lengths."),
-    mistake("(r * sin_f - f * sin_r) / sin_r", "(r * sin_r - f * sin_f) / sin_r", "The two roots are swapped in the bracket: √(1-f²) belongs to the target r."),
-    mistake("(r * sin_f - f * sin_r) / sin_r", "(r * sin_f - f * sin_r) / sin_f", "The denominator has the root of the measured cosine; it should have that of the wanted one."),
-    mistake("(1 - beta) * r + beta * f", "beta * r + (1 - beta) * f", "beta and 1 - beta are swapped, so the target jumps to the newest cosine instead of following slowly."),
-    mistake("if f < r or update == \"all\":", "if True:", "`update` is not used: targets that were met move as well."),
-    mistake("if f < r or update == \"all\":", "if f < r:", "`update` is not used: only targets that were missed move, and so they can never rise."),
-    mistake("targets.clone()", "targets", "The targets that came in are changed. The caller still needs them."),
-    mistake("f = (w @ gram[j]).item() / math.sqrt(square_i * square_j)", "f = gram[i, j].item() / math.sqrt(gram[i, i].item() * square_j)",
-            "The cosine is that of the original gradients; g_i may have been turned already."),
-    mistake("targets[i, j].item()", "targets[j, i].item()", "The target is read the wrong way round. Row i holds what task i wants with the others."),
-    mistake("targets[i, j] = (1 - beta) * r + beta * f", "targets[i, j] = targets[j, i] = (1 - beta) * r + beta * f",
-            "The target of j with i is moved along with that of i with j. The two are kept apart."),
-    mistake("            if f < r:\n", "            r = (1 - beta) * r + beta * f\n            if f < r:\n", "targets[i, j] = (1 - beta) * r + beta * f", "targets[i, j] = r",
-            "The target is moved before it is used, so the gradient is held against its own newest cosine."),
-]
-
-VARIANTS["pcgrad.vaccine"] = [
-    '''
-def vaccine_weights(gram, targets, beta=0.01, update="all", generator=None):
-    G, R, T = gram.detach().cpu().double(), targets.clone(), len(gram)
-    W = torch.eye(T, dtype=torch.float64)
-    for i in range(T):
-        for j in torch.randperm(T, generator=generator).tolist():
-            if j == i:
-                continue
-            a, b = torch.sqrt(torch.clamp(W[i] @ G @ W[i], min=0)), G[j, j].clamp(min=0).sqrt()
-            if a <= 1e-15 or b <= 1e-15:
-                continue
-            cosine, wanted = (W[i] @ G[:, j]) / a / b, R[i, j].clone()
-            missed = bool(cosine < wanted)
-            if missed:
-                tangent = (1 - wanted ** 2).clamp(min=1e-12).sqrt()
-                W[i, j] += a / b * (wanted * (1 - cosine ** 2).clamp(min=0).sqrt() / tangent - cosine)
-            if missed or update == "all":
-                R[i, j] = wanted + beta * (cosine - wanted)
-    return W.sum(0), R
-''', '''
-def vaccine_weights(gram, targets, beta=0.01, update="all", generator=None):
-    G = gram.double()
-    new, total = torch.clone(targets), torch.zeros(len(G), dtype=torch.float64)
-    for i in range(len(G)):
-        mix = torch.zeros(len(G), dtype=torch.float64)
-        mix[i] = 1
-        for j in (k for k in torch.rand(len(G), generator=generator).argsort().tolist() if k != i):
-            own, other = float(mix @ (G @ mix)), float(G[j, j])
-            if own > 1e-30 and other > 1e-30:
-                f, r = float(G[j] @ mix) / own ** 0.5 / other ** 0.5, float(targets[i, j])
-                if f < r:                            # sin(a - b), from angles
-                    a, b = math.acos(max(-1.0, min(1.0, f))), math.acos(r)
-                    mix[j] += (own / other) ** 0.5 * math.sin(a - b) / math.sin(b)
-                    new[i, j] = r - beta * (r - f)
-                elif update == "all":
-                    new[i, j] = r - beta * (r - f)
-        total = total + mix
-    return total, new
-''',
-]
-
-# %% ../nbs/19la_trials_pcgrad.ipynb #db77d25b
-def conflicts_cases(generator):
-    def run(steps, absent=0.0):
-        cosines = torch.rand(steps, 3, generator=generator, dtype=torch.float64) * 2 - 1
-        cosines[0] = torch.tensor([-0.3, 0.2, 0.0])
-        cosines[1] = torch.tensor([0.4, -0.6, -0.1])
-        cosines[2:][torch.rand(steps - 2, 3, generator=generator) < absent] = torch.nan
-        return cosines
-
-    missing = torch.zeros(12, dtype=torch.int64)
-    missing[[4, 7, 9]] = torch.tensor([1, 2, 1])                      # tasks that stay away in a step
-    return [Case("all tasks in every step", {"cosines": run(9), "missing": torch.zeros(9, dtype=torch.int64)}),
-            Case("some gradients are zero", {"cosines": run(15, 0.4), "missing": torch.zeros(15, dtype=torch.int64)}),
-            Case("some tasks stay away", {"cosines": run(12, 0.1), "missing": missing}),
-            Case("never a conflict", {"cosines": run(6).abs(), "missing": torch.zeros(6, dtype=torch.int64)})]
-
-
-def run_conflicts(conflict_summary, inputs):
-    pairs, records = [("quora", "sst"), ("quora", "stsb"), ("sst", "stsb")], []
-    for row, gone in zip(inputs["cosines"].tolist(), inputs["missing"].tolist()):
-        absent = (None, "quora", "stsb")[gone]
-        tasks = tuple(t for t in ("sst", "quora", "stsb") if t != absent)
-        records.append(Surgery(tasks, (1.0,) * len(tasks), {p: c for p, c in zip(pairs, row) if absent not in p}, (1.0,) * len(tasks)))
-    found = conflict_summary(iter(records))
-    return {"pairs": len(found)} | {f"{name} of {' and '.join(pair)}": torch.tensor(float(getattr(found[pair], name)), dtype=torch.float64)
-                                   for pair in pairs for name in ("steps", "share", "cosine", "conflict")}
-
-
-TRIALS["pcgrad.conflicts"] = Trial(conflicts_cases, run_conflicts, hints=(
-    "First collect, for each pair, the cosines of all records that have one. What does a NaN among them mean?",
-    "A pair that is not in `record.cosines` and a cosine that is NaN are the same here: the step does not count for the pair.",
-    "c = cosines of the pair without NaN: steps is len(c), share the mean of (c < 0), cosine the mean of c, conflict the mean of c[c < 0]."))
-
-# %% ../nbs/19la_trials_pcgrad.ipynb #d2705679
-MISTAKES["pcgrad.conflicts"] = [
-    mistake("c[~c.isnan()]", "c", "Steps without a cosine (NaN) are counted, and spoil the means."),
-    mistake("PairConflict(len(c), (c < 0).double().mean().item(), c.mean().item(), c[c < 0].mean().item())",
-            "PairConflict(len(c), (c < 0).sum().item(), c.mean().item(), c[c < 0].mean().item())", "`share` is a count. It should be the part of the steps, 0 to 1."),
-    mistake("(c < 0).double()", "(c <= 0).double()", "A cosine of exactly 0 is counted as a conflict."),
-    mistake("c[c < 0].mean().item()", "c.clamp(max=0).mean().item()", "The strength of a conflict is averaged over all steps; only those in conflict count."),
-    mistake("c[c < 0].mean().item()", "c[c < 0].min().item()", "`conflict` is the worst cosine. It should be the mean over the steps in conflict."),
-    mistake("c[c < 0].mean().item()", "c[c < 0].abs().mean().item()", "`conflict` has lost its sign: it is a cosine, so it is negative."),
-    mistake("c.mean().item(), c[c", "c.abs().mean().item(), c[c", "The mean is over the sizes of the cosines, so agreement and conflict look the same."),
-    mistake("found = {", "records = list(records)\n    found = {", "(c < 0).double().mean().item()", "(c < 0).sum().item() / len(records)",
-            "`share` is taken of all records; a step counts for a pair only if both had a gradient."),
-    mistake("c[c < 0].mean().item())", "c[c < 0].mean().nan_to_num().item())", "A pair without any conflict gets 0 instead of NaN, as if it had conflicts of strength 0."),
-]
-
-VARIANTS["pcgrad.conflicts"] = [
-    '''
-def conflict_summary(records):
-    seen, found = defaultdict(list), {}
-    for pair, cosine in (item for record in records for item in record.cosines.items()):
-        if not math.isnan(cosine):
-            seen[pair].append(cosine)
-    for pair, values in seen.items():
-        bad = [v for v in values if v < 0]
-        found[pair] = PairConflict(len(values), len(bad) / len(values), sum(values) / len(values), sum(bad) / len(bad) if bad else math.nan)
-    return found
-''', '''
-def conflict_summary(records):
-    records, found = list(records), {}
-    for pair in sorted(set().union(*(r.cosines for r in records))):
-        c = torch.tensor([r.cosines[pair] for r in records if pair in r.cosines], dtype=torch.float64)
-        ok, neg = torch.isfinite(c), c < 0
-        found[pair] = PairConflict(int(ok.sum()), (neg.sum() / ok.sum()).item(), torch.nanmean(c).item(), torch.where(neg, c, math.nan).nanmean().item())
-    return found
 ''',
 ]

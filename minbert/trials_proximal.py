@@ -61,17 +61,20 @@ class Part:
 def average_cases(generator):
     draw = lambda: {"t0": fixed(generator, 2, 3), "t1": fixed(generator, 4), "w0": fixed(generator, 2, 3), "w1": fixed(generator, 4)}
     found = [Case(f"share {share:g}", {**draw(), "share": share}) for share in (0.01, 0.3, 0.5, 0.9, 0.0)]
-    return found + [Case("a copy", draw()), Case("a copy, share 1", {**draw(), "share": 1.0}), Case("single precision", {name: x.float() for name, x in draw().items()} | {"share": 0.25})]
+    return found + [Case("a copy", draw()), Case("a copy, share 1", {**draw(), "share": 1.0}), Case("single precision", {name: x.float() for name,
+        x in draw().items()} | {"share": 0.25})]
 
 
 def run_average(move, inputs):
     teacher, more = [inputs["t0"].clone(), inputs["t1"].clone()], {"share": inputs["share"]} if "share" in inputs else {}
     weights, first = [nn.Parameter(inputs["w0"].clone()), nn.Parameter(inputs["w1"].clone())], list(teacher)
     move(teacher, weights, **more)
-    found = {"teacher, first tensor": first[0].clone(), "teacher, second tensor": first[1].clone(), "the weights afterwards": weights[0].clone(), "the teacher has a graph": any(t.requires_grad for t in first)}
+    found = {"teacher, first tensor": first[0].clone(), "teacher, second tensor": first[1].clone(), "the weights afterwards": weights[0].clone(),
+        "the teacher has a graph": any(t.requires_grad for t in first)}
     with torch.no_grad():
         weights[0].add_(5.0)
-    return found | {"teacher, when the weights move on": first[0].clone(), "the list holds the same tensors": all(a is b for a, b in zip(teacher, first))}
+    return found | {"teacher, when the weights move on": first[0].clone(), "the list holds the same tensors": all(a is b for a, b in zip(teacher,
+        first))}
 
 
 TRIALS["proximal.average"] = Trial(average_cases, run_average, subject="proximal", hints=(
@@ -92,16 +95,21 @@ def _wrong_move(line, says, graph=False, loop="t, w in zip(teacher, weights)"):
 
 
 MISTAKES["proximal.average"] = [
-    _wrong_move("t.mul_(share).add_(w, alpha=1 - share)", "The two shares are swapped: with beta .99 the teacher would be nearly the model of this step."),
+    _wrong_move("t.mul_(share).add_(w, alpha=1 - share)",
+        "The two shares are swapped: with beta .99 the teacher would be nearly the model of this step."),
     _wrong_move("t.add_(w, alpha=share)", "The teacher's own part is not made smaller, so its weights grow with every step."),
     _wrong_move("t.copy_(w)", "`share` is not used: the teacher is always a copy."),
     _wrong_move("w.lerp_(t, 1 - share)", "The model's weights are changed. They belong to the optimizer; the teacher should move."),
-    _wrong_move("teacher[i] = torch.lerp(teacher[i], weights[i], share)", "New tensors are put into the list. The teacher's own tensors, which the twin holds, stay as they were.", loop="i in range(len(teacher))"),
-    _wrong_move("t.data = w.data if share == 1 else torch.lerp(t, w.data, share)", "A copy shares its memory with the model, so the teacher moves along with every step."),
+    _wrong_move("teacher[i] = torch.lerp(teacher[i], weights[i], share)",
+        "New tensors are put into the list. The teacher's own tensors, which the twin holds, stay as they were.", loop="i in range(len(teacher))"),
+    _wrong_move("t.data = w.data if share == 1 else torch.lerp(t, w.data, share)",
+        "A copy shares its memory with the model, so the teacher moves along with every step."),
     _wrong_move("t.mul_(1 - share).add_(share * w)", "A graph is recorded: the teacher would get a gradient, and remember all steps.", graph=True),
     _wrong_move("t.lerp_(w, share)", "Only the first tensor is moved.", loop="t, w in list(zip(teacher, weights))[:1]"),
-    _wrong_move("t.mul_(1 - share).add_(t, alpha=0).add_((w - t) * share)", "The difference is taken after the teacher has been scaled, so the sum is not an average."),
-    _wrong_move("t.add_((w - t).sign() * (w - t).square() * share)", "The teacher goes by the square of the difference. It should go a share of the way."),
+    _wrong_move("t.mul_(1 - share).add_(t, alpha=0).add_((w - t) * share)",
+        "The difference is taken after the teacher has been scaled, so the sum is not an average."),
+    _wrong_move("t.add_((w - t).sign() * (w - t).square() * share)",
+        "The teacher goes by the square of the difference. It should go a share of the way."),
 ]
 
 VARIANTS["proximal.average"] = [
@@ -122,10 +130,13 @@ def move_weights(teacher, weights, share=1.0):
 def renew_cases(generator):
     path = torch.randint(2**31, (), generator=generator).item()
     kinds = {f"lag {k}": {"lag": k} for k in range(3)} | {f"an epoch of {k}": {"teacher": "epoch", "every": k} for k in (2, 3)} | {
-        "average": {"teacher": "ema", "beta": 0.7}, "average, a later beta from step 3": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9, "switch": 3},
-        "average, a later beta from the start": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9, "switch": 0}, "once a batch": {"teacher": "once_per_batch"}}
+        "average": {"teacher": "ema", "beta": 0.7}, "average, a later beta from step 3": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9,
+        "switch": 3},
+        "average, a later beta from the start": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9, "switch": 0},
+        "once a batch": {"teacher": "once_per_batch"}}
     return [Case(label, {"kind": way, "path": path, "saved": False}) for label, way in kinds.items()] + [
-        Case(f"{label}, saved after step 3", {"kind": kinds[label], "path": path, "saved": True}) for label in ("lag 2", "an epoch of 2", "average, a later beta from step 3")]
+        Case(f"{label}, saved after step 3", {"kind": kinds[label], "path": path, "saved": True}) for label in ("lag 2", "an epoch of 2",
+            "average, a later beta from step 3")]
 
 
 def run_renew(make, inputs):
@@ -146,31 +157,44 @@ def run_renew(make, inputs):
 
 TRIALS["proximal.renew"] = Trial(renew_cases, run_renew, subject="proximal", hints=(
     "Write down, for lag 2 and steps 0 to 4, which weights go into which of the three sets, and which set the teacher wears.",
-    "Set n % (number of sets) is filled at step n, so set (n - lag) % (number of sets) holds the weights of `lag` steps ago. At first there is only the start. An average lives in set 0, and an epoch's teacher too.",
-    "ema after step 0: take(0, 1 - beta), with `late_beta` from step `switch` on. Else, unless an epoch is under way (n % every != 0): take(n % sets). Then wear(max(0, n - lag) % sets)."))
+    "Set n % (number of sets) is filled at step n, so set (n - lag) % (number of sets) holds the weights of `lag` steps ago. At first there is only "
+    "the start. An average lives in set 0, and an epoch's teacher too.",
+    "ema after step 0: take(0, 1 - beta), with `late_beta` from step `switch` on. Else, unless an epoch is under way (n % every != 0): take(n % "
+    "sets). Then wear(max(0, n - lag) % sets)."))
 
 # %% ../nbs/19ka_trials_proximal.ipynb #a854744d
 _WRONG_TAKE = "elif self.teacher != \"epoch\" or n % self.every == 0:\n        twin.take(n % len(twin.sets))"
 _WRONG_WEAR = "twin.wear(max(0, n - self.lag) % len(twin.sets))"
 
 MISTAKES["proximal.renew"] = [
-    mistake("1 - (self.late_beta if late else self.beta)", "self.late_beta if late else self.beta", "beta and 1 - beta are swapped: the teacher runs to the newest weights instead of following slowly."),
+    mistake("1 - (self.late_beta if late else self.beta)", "self.late_beta if late else self.beta",
+        "beta and 1 - beta are swapped: the teacher runs to the newest weights instead of following slowly."),
     mistake("n >= self.switch", "n > self.switch", "The later beta comes one step too late; it counts from step `switch` on."),
     mistake("self.late_beta if late else self.beta", "self.beta", "`late_beta` is never used."),
-    mistake("self.switch is not None and n >= self.switch", "self.switch is None or n >= self.switch", "Without a switch the later beta is used. None means never."),
-    mistake("if self.teacher == \"ema\" and n:", "if self.teacher == \"ema\" and n == 0:\n        for w in twin.sets[0]:\n            w.zero_()\n        twin.take(0, 1 - self.beta)\n    elif self.teacher == \"ema\":",
-            "The average starts from zeros. It should start from the weights of the first step."),
-    mistake("twin.take(0, 1 - (self.late_beta if late else self.beta))", "beta = self.late_beta if late else self.beta\n        twin.take(0, (1 - beta) / (1 - beta ** (n + 1)))",
-            "The average is corrected for its start, as in Adam. It started from the weights themselves, so there is nothing to correct."),
-    mistake("if self.teacher == \"ema\" and n:", "if self.teacher == \"ema\" and n and n % 2 == 0:", "The average is renewed at every other step only, and copied in between."),
-    mistake("n % self.every == 0", "(n + 1) % self.every == 0", "The epoch ends a step too early. The teacher is renewed at steps 0, `every`, 2 `every`."),
+    mistake("self.switch is not None and n >= self.switch", "self.switch is None or n >= self.switch",
+        "Without a switch the later beta is used. None means never."),
+    mistake("if self.teacher == \"ema\" and n:",
+        "if self.teacher == \"ema\" and n == 0:\n        for w in twin.sets[0]:\n            w.zero_()\n        twin.take(0, 1 - self.beta)\n    "
+        "elif self.teacher == \"ema\":",
+        "The average starts from zeros. It should start from the weights of the first step."),
+    mistake("twin.take(0, 1 - (self.late_beta if late else self.beta))",
+        "beta = self.late_beta if late else self.beta\n        twin.take(0, (1 - beta) / (1 - beta ** (n + 1)))",
+        "The average is corrected for its start, as in Adam. It started from the weights themselves, so there is nothing to correct."),
+    mistake("if self.teacher == \"ema\" and n:", "if self.teacher == \"ema\" and n and n % 2 == 0:",
+        "The average is renewed at every other step only, and copied in between."),
+    mistake("n % self.every == 0", "(n + 1) % self.every == 0",
+        "The epoch ends a step too early. The teacher is renewed at steps 0, `every`, 2 `every`."),
     mistake(_WRONG_TAKE, "elif True:\n        twin.take(n % len(twin.sets))", "An epoch's teacher is renewed at every step, so it never lags."),
-    mistake(_WRONG_TAKE, "elif n == 0 or self.teacher != \"epoch\":\n        twin.take(n % len(twin.sets))", "An epoch's teacher is never renewed after the start."),
+    mistake(_WRONG_TAKE, "elif n == 0 or self.teacher != \"epoch\":\n        twin.take(n % len(twin.sets))",
+        "An epoch's teacher is never renewed after the start."),
     mistake(_WRONG_WEAR, "twin.wear(n % len(twin.sets))", "The teacher wears the set that has just been filled: it has no lag, and nothing to say."),
-    mistake(_WRONG_WEAR, "twin.wear(max(0, n - self.lag + 1 if self.lag else n) % len(twin.sets))", "The teacher is one step too young: `lag` 1 means the weights before this step."),
-    mistake("twin.take(n % len(twin.sets))", "if n % len(twin.sets) == 0:\n            for number in range(len(twin.sets)):\n                twin.take(number)",
-            "The teacher is copied every few steps and stays until the next copy: that is an epoch, not a lag."),
-    mistake("    " + _WRONG_WEAR, "    if self.teacher == \"ema\" or n % len(twin.sets) == 0:\n        " + _WRONG_WEAR, "The twin puts on another set only when all are full. It has to at every step."),
+    mistake(_WRONG_WEAR, "twin.wear(max(0, n - self.lag + 1 if self.lag else n) % len(twin.sets))",
+        "The teacher is one step too young: `lag` 1 means the weights before this step."),
+    mistake("twin.take(n % len(twin.sets))",
+        "if n % len(twin.sets) == 0:\n            for number in range(len(twin.sets)):\n                twin.take(number)",
+        "The teacher is copied every few steps and stays until the next copy: that is an epoch, not a lag."),
+    mistake("    " + _WRONG_WEAR, "    if self.teacher == \"ema\" or n % len(twin.sets) == 0:\n        " + _WRONG_WEAR,
+        "The twin puts on another set only when all are full. It has to at every step."),
 ]
 
 VARIANTS["proximal.renew"] = [
@@ -214,7 +238,8 @@ def answers_cases(generator):
     ways = {"no dropout": {}, "the model's own dropout": {"dropout": "same"}}
     found = [Case(f"{head}, {mode}, {label}", {"head": head, "mode": mode, "way": way, "u": u, **({} if head == "classes" else {"v": v})})
              for head, mode in (("classes", "full"), ("pair", "full"), ("pair", "frozen")) for label, way in ways.items()]
-    return found + [Case(f"classes, {label}", {"head": "classes", "mode": "full", "way": way, "u": u}) for label, way in (("bfloat16", {"narrow": True}), ("single precision", {"narrow": False}))]
+    return found + [Case(f"classes, {label}", {"head": "classes", "mode": "full", "way": way, "u": u}) for label, way in (("bfloat16",
+        {"narrow": True}), ("single precision", {"narrow": False}))]
 
 
 def _started(make, inputs):
@@ -237,25 +262,34 @@ def run_answers(make, inputs):
     penalty, model, part, clean = _started(make, inputs)
     dice = torch.get_rng_state()
     target = penalty._answers("task", part, clean)
-    return {"answers": wide(target), "the answers have a graph": target.requires_grad, "the dice have moved": not torch.equal(dice, torch.get_rng_state()), "the model trains": all(m.training for m in model.modules()),
+    return {"answers": wide(target), "the answers have a graph": target.requires_grad, "the dice have moved": not torch.equal(dice,
+        torch.get_rng_state()), "the model trains": all(m.training for m in model.modules()),
             "answers the second time": wide(penalty._answers("task", part, clean))}
 
 
 TRIALS["proximal.answers"] = Trial(answers_cases, run_answers, subject="proximal", hints=(
     "Who answers, in which mode, with which dice? The twin is in eval mode until it is told to `follow`.",
-    "`replay` repeats the draws of the plain pass: all of them from `clean.dice`, or those behind the encoder from `clean.head_dice`. A frozen encoder's vectors are in `clean`.",
-    "Under no_grad, the autocast (if there is a dtype) and the dice (if dropout is \"same\", after follow()): twin.score(task, *clean.vectors) if frozen, else twin(task, part.first, part.second)."))
+    "`replay` repeats the draws of the plain pass: all of them from `clean.dice`, or those behind the encoder from `clean.head_dice`. A frozen "
+    "encoder's vectors are in `clean`.",
+    "Under no_grad, the autocast (if there is a dtype) and the dice (if dropout is \"same\", after follow()): twin.score(task, *clean.vectors) if "
+    "frozen, else twin(task, part.first, part.second)."))
 
 # %% ../nbs/19ka_trials_proximal.ipynb #1a096642
 MISTAKES["proximal.answers"] = [
-    mistake("    twin, frozen = self._twin.model, self._twin.model.mode == \"frozen\"", "    twin, frozen = self._twin.source, self._twin.model.mode == \"frozen\"", "The model is asked, not the teacher."),
+    mistake("    twin, frozen = self._twin.model, self._twin.model.mode == \"frozen\"",
+        "    twin, frozen = self._twin.source, self._twin.model.mode == \"frozen\"", "The model is asked, not the teacher."),
     mistake("        self._twin.follow()\n", "", "With \"same\" the teacher has to be in the model's mode; it is in eval mode and drops nothing."),
-    mistake("        dice = nullcontext()", "        self._twin.follow()\n        dice = nullcontext()", "The teacher is put into the model's mode and throws dice of its own. \"off\" is without dropout."),
-    mistake("        dice = replay(clean.head_dice if frozen else clean.dice)", "        dice = nullcontext()", "The teacher drops other numbers than the model, and the dice of training move on."),
-    mistake("clean.head_dice if frozen else clean.dice", "clean.dice", "A frozen encoder is not run again, so only the draws behind it are to be repeated."),
-    mistake("clean.head_dice if frozen else clean.dice", "clean.head_dice", "The draws begin at the head. The teacher starts at the words, so they begin there."),
+    mistake("        dice = nullcontext()", "        self._twin.follow()\n        dice = nullcontext()",
+        "The teacher is put into the model's mode and throws dice of its own. \"off\" is without dropout."),
+    mistake("        dice = replay(clean.head_dice if frozen else clean.dice)", "        dice = nullcontext()",
+        "The teacher drops other numbers than the model, and the dice of training move on."),
+    mistake("clean.head_dice if frozen else clean.dice", "clean.dice",
+        "A frozen encoder is not run again, so only the draws behind it are to be repeated."),
+    mistake("clean.head_dice if frozen else clean.dice", "clean.head_dice",
+        "The draws begin at the head. The teacher starts at the words, so they begin there."),
     mistake("twin.score(task, *clean.vectors) if frozen else twin(", "twin(", "A frozen encoder is run again, for vectors that are there already."),
-    mistake("twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)", "twin.score(task, *clean.vectors)", "The teacher's head gets the model's vectors. Only for a frozen encoder they are the teacher's too."),
+    mistake("twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)", "twin.score(task, *clean.vectors)",
+        "The teacher's head gets the model's vectors. Only for a frozen encoder they are the teacher's too."),
     mistake("torch.autocast(clean.outputs.device.type, self.dtype) if self.dtype else nullcontext()", "nullcontext()", "`dtype` is not used."),
 ]
 
@@ -289,9 +323,12 @@ def _answers(self, task, part, clean):
 
 def charge_cases(generator):
     u, v = fixed(generator, 2, 5, 3)
-    return [Case("classes", {"head": "classes", "mode": "full", "way": {}, "u": u}), Case("classes, weight 3", {"head": "classes", "mode": "full", "way": {"weight": 3.0}, "u": u}),
-            Case("grades, weight .5", {"head": "pair", "mode": "full", "way": {"weight": 0.5, "teacher": "ema", "beta": 0.9}, "u": u, "v": v}), Case("a frozen encoder", {"head": "pair", "mode": "frozen", "way": {}, "u": u, "v": v}),
-            Case("one row", {"head": "classes", "mode": "full", "way": {"dropout": "same"}, "u": u[:1]}), Case("goes on after a save", {"head": "classes", "mode": "full", "way": {}, "u": u, "saved": True}),
+    return [Case("classes", {"head": "classes", "mode": "full", "way": {}, "u": u}), Case("classes, weight 3", {"head": "classes", "mode": "full",
+        "way": {"weight": 3.0}, "u": u}),
+            Case("grades, weight .5", {"head": "pair", "mode": "full", "way": {"weight": 0.5, "teacher": "ema", "beta": 0.9}, "u": u, "v": v}),
+                Case("a frozen encoder", {"head": "pair", "mode": "frozen", "way": {}, "u": u, "v": v}),
+            Case("one row", {"head": "classes", "mode": "full", "way": {"dropout": "same"}, "u": u[:1]}), Case("goes on after a save",
+                {"head": "classes", "mode": "full", "way": {}, "u": u, "saved": True}),
             Case("the first call", {"head": "classes", "mode": "full", "way": {}, "u": u, "fresh": True})]
 
 
@@ -306,12 +343,14 @@ def run_charge(make, inputs):
     loss = penalty(model, "task", part, clean)
     trained = [w for w in model.parameters() if w.requires_grad]
     slopes = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True) if loss.requires_grad else []
-    return {"penalty": loss, "has a gradient": loss.requires_grad, "steps seen": penalty.step, "gradient": torch.cat([g.flatten() for g in slopes]) if slopes else torch.zeros(0)}
+    return {"penalty": loss, "has a gradient": loss.requires_grad, "steps seen": penalty.step,
+        "gradient": torch.cat([g.flatten() for g in slopes]) if slopes else torch.zeros(0)}
 
 
 TRIALS["proximal.charge"] = Trial(charge_cases, run_charge, subject="proximal", hints=(
     "Which two answers are compared, by which distance, and who has a graph?",
-    "If there is no twin yet, or a saved state waits (`self._saved`), call `begin` first. Then `_answers` gives the teacher's, `clean.outputs` are the model's.",
+    "If there is no twin yet, or a saved state waits (`self._saved`), call `begin` first. Then `_answers` gives the teacher's, `clean.outputs` are "
+    "the model's.",
     "self.weight * output_distance(head)(clean.outputs, target).mean(), with the head of the twin's model for the task."))
 
 # %% ../nbs/19ka_trials_proximal.ipynb #341a9152
@@ -319,14 +358,20 @@ _WRONG_CHARGE = "return self.weight * output_distance(self._twin.model.head(task
 
 MISTAKES["proximal.charge"] = [
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("self.weight * ", ""), "The weight μ is missing."),
-    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace(".mean()", ".sum()"), "The rows are added up. The penalty is their mean, so that it does not grow with the batch."),
-    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("clean.outputs,", "clean.outputs.detach(),"), "The model's answers are detached: the penalty has no gradient."),
-    mistake(_WRONG_CHARGE, "return self.weight * (clean.outputs - target).square().mean()", "Logits are compared by their squares. The distance has to fit what the outputs mean."),
-    mistake(_WRONG_CHARGE, "if clean.outputs.ndim == 2:\n        return self.weight * torch.nn.functional.kl_div(clean.outputs.log_softmax(-1), target.softmax(-1), reduction=\"batchmean\")\n    " + _WRONG_CHARGE,
-            "This is KL in one direction only, from the teacher to the model. The distance of the paper has both."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace(".mean()", ".sum()"),
+        "The rows are added up. The penalty is their mean, so that it does not grow with the batch."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("clean.outputs,", "clean.outputs.detach(),"),
+        "The model's answers are detached: the penalty has no gradient."),
+    mistake(_WRONG_CHARGE, "return self.weight * (clean.outputs - target).square().mean()",
+        "Logits are compared by their squares. The distance has to fit what the outputs mean."),
+    mistake(_WRONG_CHARGE, "if clean.outputs.ndim == 2:\n        return self.weight * torch.nn.functional.kl_div(clean.outputs.log_softmax(-1), "
+        "target.softmax(-1), reduction=\"batchmean\")\n    " + _WRONG_CHARGE,
+        "This is KL in one direction only, from the teacher to the model. The distance of the paper has both."),
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("clean.outputs, target", "target, target"), "The teacher is compared with itself: always 0."),
-    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("(clean.outputs, target)", "(model(task, part.first, part.second), target)"), "The model is run again, with other dropout. `clean` has its answers already."),
-    mistake("    if self._twin is None or self._saved is not None:\n        self.begin(model)\n", "", "Nobody begins: at the first call there is no teacher yet, and a saved one is not put back."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("(clean.outputs, target)", "(model(task, part.first, part.second), target)"),
+        "The model is run again, with other dropout. `clean` has its answers already."),
+    mistake("    if self._twin is None or self._saved is not None:\n        self.begin(model)\n", "",
+        "Nobody begins: at the first call there is no teacher yet, and a saved one is not put back."),
 ]
 
 VARIANTS["proximal.charge"] = [

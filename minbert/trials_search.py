@@ -21,7 +21,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 def points_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))
     return [Case(f"{where}, p = {p:g}, width {width}", {"width": width, "p": p, "where": where, "radius": radius, "seed": seed})
-            for where, p, width, radius in (("surface", 2.0, 3, 0.1), ("surface", 1.0, 3, 2.0), ("surface", math.inf, 4, 0.5), ("surface", 3.0, 2, 1.0), ("surface", 1.5, 2, 3.0),
+            for where, p, width, radius in (("surface", 2.0, 3, 0.1), ("surface", 1.0, 3, 2.0), ("surface", math.inf, 4, 0.5), ("surface", 3.0, 2,
+                1.0), ("surface", 1.5, 2, 3.0),
                                             ("volume", 2.0, 3, 0.1), ("volume", 1.0, 2, 5.0), ("volume", math.inf, 2, 1.0), ("volume", 2.0, 1, 4.0))]
 
 
@@ -33,14 +34,18 @@ def run_points(ball_points, inputs):
     torch.manual_seed(2)
     norm, again = torch.linalg.vector_norm(x, p, -1), ball_points(3, **inputs, generator=dice())
     exact = {"every norm is the radius": (norm - 1).abs().max() < 1e-6} if inputs["where"] == "surface" else {"no norm is above the radius": norm.max() < 1 + 1e-6}
-    return exact | {"shape of 3 points": torch.tensor(few.shape), "dtypes as asked for": few.dtype == torch.float32 and x.dtype == torch.float64, "the same seed gives the same points": torch.equal(few, again),
-                    "mean norm / radius": norm.mean(), "a third of the mean coordinate / radius": x.mean(0) / 3, "mean size of a coordinate": x.abs().mean(0),
-                    "mean square of a coordinate": x.square().mean(0), "mean fourth power": x.pow(4).mean(0), "a fifth of the mean product of two signs": (x[:, 0] * x[:, -1]).sign().mean() / 5,
+    return exact | {"shape of 3 points": torch.tensor(few.shape), "dtypes as asked for": few.dtype == torch.float32 and x.dtype == torch.float64,
+        "the same seed gives the same points": torch.equal(few, again),
+                    "mean norm / radius": norm.mean(), "a third of the mean coordinate / radius": x.mean(0) / 3,
+                    "mean size of a coordinate": x.abs().mean(0),
+                    "mean square of a coordinate": x.square().mean(0), "mean fourth power": x.pow(4).mean(0),
+                    "a fifth of the mean product of two signs": (x[:, 0] * x[:, -1]).sign().mean() / 5,
                     "a third of the mean product of two points": (x[1:] * x[:-1]).sum(1).mean() / 3}
 
 
 TRIALS["smoothness.points"] = Trial(points_cases, run_points, atol=0.02, hints=(
-    "Draw with density exp(-|y|^p) in each coordinate, then bring each point to the norm it should have. In a ball, how much of the volume lies within half of the radius?",
+    "Draw with density exp(-|y|^p) in each coordinate, then bring each point to the norm it should have. In a ball, how much of the volume lies "
+    "within half of the radius?",
     "`_bell` draws. The p-norm is `torch.linalg.vector_norm(y, p, -1, keepdim=True)`. The share of the volume within s is s^D, so s = U^(1/D).",
     "x = radius * y / |y|_p; for \"volume\" times torch.rand(n, 1) ** (1 / width), everything from `generator`, in `dtype`."))
 
@@ -48,15 +53,21 @@ TRIALS["smoothness.points"] = Trial(points_cases, run_points, atol=0.02, hints=(
 _WRONG_DRAW = "y = _bell(torch.empty(n, width, dtype=dtype, device=device), p, generator)"
 
 MISTAKES["smoothness.points"] = [
-    mistake(_WRONG_DRAW, _WRONG_DRAW.replace(", p, gen", ", 2, gen"), "Normal numbers are drawn for every p. Scaled to another norm they crowd in some directions."),
-    mistake(_WRONG_DRAW, _WRONG_DRAW.replace(", p, gen", ", math.inf, gen"), "Numbers between -1 and 1 are drawn for every p, so the corners of the cube get too many points."),
-    mistake("torch.linalg.vector_norm(y, p, -1, keepdim=True)", "torch.linalg.vector_norm(y, 2, -1, keepdim=True)", "The points are divided by their length, whatever p is."),
-    mistake("torch.linalg.vector_norm(y, p, -1, keepdim=True)", "torch.linalg.vector_norm(y, p, 0, keepdim=True)", "The norm is taken along the points, not along the coordinates."),
+    mistake(_WRONG_DRAW, _WRONG_DRAW.replace(", p, gen", ", 2, gen"),
+        "Normal numbers are drawn for every p. Scaled to another norm they crowd in some directions."),
+    mistake(_WRONG_DRAW, _WRONG_DRAW.replace(", p, gen", ", math.inf, gen"),
+        "Numbers between -1 and 1 are drawn for every p, so the corners of the cube get too many points."),
+    mistake("torch.linalg.vector_norm(y, p, -1, keepdim=True)", "torch.linalg.vector_norm(y, 2, -1, keepdim=True)",
+        "The points are divided by their length, whatever p is."),
+    mistake("torch.linalg.vector_norm(y, p, -1, keepdim=True)", "torch.linalg.vector_norm(y, p, 0, keepdim=True)",
+        "The norm is taken along the points, not along the coordinates."),
     mistake("x = radius * y /", "x = y /", "The radius is not used."),
     mistake(_WRONG_DRAW, _WRONG_DRAW + ".abs()", "All coordinates are positive: only one corner of the ball is visited."),
-    mistake(" ** (1 / width)", "", "The share of the radius is uniform, so the middle of the ball is too full. Volume grows with a power of the radius."),
+    mistake(" ** (1 / width)", "", "The share of the radius is uniform, so the middle of the ball is too full. Volume grows with a power of the "
+        "radius."),
     mistake(" ** (1 / width)", " ** width", "The exponent is D instead of 1/D: nearly all points land in the middle."),
-    mistake("torch.rand(n, 1, generator", "torch.rand(n, width, generator", "Each coordinate is shrunk by a share of its own, which bends the ball. A point has one share."),
+    mistake("torch.rand(n, 1, generator", "torch.rand(n, width, generator",
+        "Each coordinate is shrunk by a share of its own, which bends the ball. A point has one share."),
     mistake("torch.rand(n, 1, generator", "torch.rand(1, 1, generator", "All points have one share: they lie on a smaller surface."),
     mistake("if where == \"volume\":", "if False:", "`where` is not used: all points lie on the surface."),
     mistake("if where == \"volume\":", "if True:", "`where` is not used: the points fill the ball, when the surface is asked for."),
@@ -91,10 +102,13 @@ def worst_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))
     (u, v), (d, e) = fixed(generator, 2, 5, 4), fixed(generator, 2, 40, 4)
     more = {"du": d, "dv": e}
-    return [Case("classes", {"head": "classes", "seed": seed, "u": u, "du": d}), Case("classes, in small chunks", {"head": "classes", "seed": seed, "u": u, "du": d, "limit": 30}),
-            Case("pairs", {"head": "pair", "seed": seed, "u": u, "v": v, **more}), Case("pairs, one point at a time", {"head": "pair", "seed": seed, "u": u, "v": v, **more, "limit": 1}),
+    return [Case("classes", {"head": "classes", "seed": seed, "u": u, "du": d}), Case("classes, in small chunks", {"head": "classes", "seed": seed,
+        "u": u, "du": d, "limit": 30}),
+            Case("pairs", {"head": "pair", "seed": seed, "u": u, "v": v, **more}), Case("pairs, one point at a time", {"head": "pair", "seed": seed,
+                "u": u, "v": v, **more, "limit": 1}),
             Case("pairs and a cosine, in small chunks", {"head": "cosine", "seed": seed, "u": u, "v": v, **more, "limit": 20}),
-            Case("one row", {"head": "cosine", "seed": seed, "u": u[:1], "v": v[:1], **more}), Case("one point", {"head": "classes", "seed": seed, "u": u, "du": d[:1]})]
+            Case("one row", {"head": "cosine", "seed": seed, "u": u[:1], "v": v[:1], **more}), Case("one point", {"head": "classes", "seed": seed,
+                "u": u, "du": d[:1]})]
 
 
 def run_worst(worst, inputs):
@@ -112,18 +126,27 @@ TRIALS["smoothness.worst"] = Trial(worst_cases, run_worst, subject="smart", hint
 
 # %% ../nbs/19kb_trials_search.ipynb #7f0780cf
 MISTAKES["smoothness.worst"] = [
-    mistake("torch.cat(found, 1).argmax(1)", "torch.cat(found, 1).argmin(1)", "The smallest move is taken. The worst point is the one with the largest."),
-    mistake("torch.cat(found, 1).argmax(1)", "torch.cat(found, 1).sum(0).argmax().expand(len(vectors[0]))", "One point is taken for all rows. Each row has its own worst."),
+    mistake("torch.cat(found, 1).argmax(1)", "torch.cat(found, 1).argmin(1)",
+        "The smallest move is taken. The worst point is the one with the largest."),
+    mistake("torch.cat(found, 1).argmax(1)", "torch.cat(found, 1).sum(0).argmax().expand(len(vectors[0]))",
+        "One point is taken for all rows. Each row has its own worst."),
     mistake("torch.cat(found, 1).argmax(1)", "found[-1].argmax(1)", "Only the last chunk is looked at."),
-    mistake("torch.cat(found, 1).argmax(1)", "torch.stack([f.argmax(1) for f in found])[torch.stack([f.amax(1) for f in found]).argmax(0), torch.arange(len(vectors[0]))]",
-            "The place within a chunk is taken for the place among all points."),
-    mistake("found.append(distance(moved, clean.to(moved.dtype).expand_as(moved)))", "gap = moved - clean\n        found.append(gap.sum(-1) if gap.ndim == 3 else gap)",
-            "Differences with their sign are compared: a large move downwards counts as small. The distance is what counts."),
-    mistake("found.append(distance(moved, clean.to(moved.dtype).expand_as(moved)))", "found.append(distance(moved, moved.mean(1, keepdim=True).expand_as(moved)))",
-            "The moved answers are compared with their mean instead of the answer without a shift."),
-    mistake("found.append(distance(moved, clean.to(moved.dtype).expand_as(moved)))", "found.append(sum(d.norm(dim=-1) for d in part).expand(len(vectors[0]), -1))", "The longest shift is taken, not the one that moves the answer most."),
-    mistake("tuple(d[best] for d in shifts)", "(shifts[0][best], *(d[torch.roll(best, 1)] for d in shifts[1:]))", "The second vector gets the shift of another row. Both belong to one point."),
-    mistake("tuple(d[best] for d in shifts)", "tuple(d[best.clamp(max=len(vectors[0]) - 1)] for d in shifts)", "The number of a point is cut to the number of rows."),
+    mistake("torch.cat(found, 1).argmax(1)",
+        "torch.stack([f.argmax(1) for f in found])[torch.stack([f.amax(1) for f in found]).argmax(0), torch.arange(len(vectors[0]))]",
+        "The place within a chunk is taken for the place among all points."),
+    mistake("found.append(distance(moved, clean.to(moved.dtype).expand_as(moved)))",
+        "gap = moved - clean\n        found.append(gap.sum(-1) if gap.ndim == 3 else gap)",
+        "Differences with their sign are compared: a large move downwards counts as small. The distance is what counts."),
+    mistake("found.append(distance(moved, clean.to(moved.dtype).expand_as(moved)))",
+        "found.append(distance(moved, moved.mean(1, keepdim=True).expand_as(moved)))",
+        "The moved answers are compared with their mean instead of the answer without a shift."),
+    mistake("found.append(distance(moved, clean.to(moved.dtype).expand_as(moved)))",
+        "found.append(sum(d.norm(dim=-1) for d in part).expand(len(vectors[0]), -1))",
+        "The longest shift is taken, not the one that moves the answer most."),
+    mistake("tuple(d[best] for d in shifts)", "(shifts[0][best], *(d[torch.roll(best, 1)] for d in shifts[1:]))",
+        "The second vector gets the shift of another row. Both belong to one point."),
+    mistake("tuple(d[best] for d in shifts)", "tuple(d[best.clamp(max=len(vectors[0]) - 1)] for d in shifts)",
+        "The number of a point is cut to the number of rows."),
 ]
 
 VARIANTS["smoothness.worst"] = [
@@ -160,10 +183,13 @@ def sampled_cases(generator):
     line, wide = fixed(generator, 2, 5, 1), fixed(generator, 2, 5, 4)
     case = lambda label, head, x, **way: Case(label, {"head": head, "seed": seed, "u": x[0], **({} if "classes" in head else {"v": x[1]}), **way})
     found = [case(f"{head}, at random", head, line, radius=0.3, points=64) for head in ("classes of a line", "pair on a line", "yes on a line")]
-    return found + [case("in another norm", "pair on a line", line, radius=0.2, points=64, p=math.inf), case("climbing in a box", "pair", wide, radius=0.1, p=math.inf, search="pgd", steps=3),
-                    case("climbing in a ball", "pair", wide, radius=0.4, search="pgd"), case("a distance of one's own", "classes of a line", line, radius=0.5, points=64, own=True),
+    return found + [case("in another norm", "pair on a line", line, radius=0.2, points=64, p=math.inf), case("climbing in a box", "pair", wide,
+        radius=0.1, p=math.inf, search="pgd", steps=3),
+                    case("climbing in a ball", "pair", wide, radius=0.4, search="pgd"), case("a distance of one's own", "classes of a line", line,
+                        radius=0.5, points=64, own=True),
                     case("climbing, by a distance that knows the way", "pair", wide, radius=0.1, p=math.inf, search="pgd", steps=3, aim=True),
-                    *(Case(f"{where} of another norm", {"u": wide[0], "p": 1.5, "radius": 0.3, "points": 50, "where": where}) for where in ("surface", "volume")),
+                    *(Case(f"{where} of another norm", {"u": wide[0], "p": 1.5, "radius": 0.3, "points": 50, "where": where}) for where in ("surface",
+                        "volume")),
                     case("the default radius", "pair on a line", line)]
 
 
@@ -185,7 +211,8 @@ def _seen(sampled_smoothness, inputs):
     sampled_smoothness(Mirror(), (u,), **inputs, distance=distance, generator=torch.Generator().manual_seed(5))
     size = torch.linalg.vector_norm(torch.cat(moves), inputs["p"], -1) / inputs["radius"]
     size = size[size > 0]
-    return {"as many answers as points and rows": len(size) >= inputs["points"] * len(u), "largest norm / radius is about 1": (0.95 < size.max() < 1.0001).item(),
+    return {"as many answers as points and rows": len(size) >= inputs["points"] * len(u),
+        "largest norm / radius is about 1": (0.95 < size.max() < 1.0001).item(),
             "smallest norm / radius is about 1": size.min().item() > 0.95}
 
 
@@ -206,12 +233,14 @@ def run_sampled(sampled_smoothness, inputs):
         head.drop.train()
         again = sampled_smoothness(head, leaves, **inputs, generator=torch.Generator().manual_seed(6))
     slopes = torch.autograd.grad(again, [*leaves, *head.parameters()], allow_unused=True, materialize_grads=True) if again.requires_grad else []
-    return {"penalty": loss, "penalty, other dice": again, "parts in train mode afterwards": modes} | {f"gradient {i}": g for i, g in enumerate(slopes)}
+    return {"penalty": loss, "penalty, other dice": again, "parts in train mode afterwards": modes} | {f"gradient {i}": g for i,
+        g in enumerate(slopes)}
 
 
 TRIALS["smoothness.sampled"] = Trial(sampled_cases, run_sampled, subject="smart", hints=(
     "Three parts: points to begin with, a search without gradient, and the charge with gradient for what was found. Which of them need dropout off?",
-    "`ball_points` for each vector (n points for \"random\", B for \"pgd\"), then `worst_shifts` or `_ascend` on the vectors without graph, inside `_evaluating(head)`.",
+    "`ball_points` for each vector (n points for \"random\", B for \"pgd\"), then `worst_shifts` or `_ascend` on the vectors without graph, inside "
+    "`_evaluating(head)`.",
     "return distance(head(*(x + d ...)), head(*vectors)).mean() inside `_evaluating`, with the vectors that have the graph."))
 
 # %% ../nbs/19kb_trials_search.ipynb #493cf3e5
@@ -220,18 +249,26 @@ _WRONG_CHARGE = "return distance(head(*(x + d for x, d in zip(vectors, shifts)))
 MISTAKES["smoothness.sampled"] = [
     mistake("    with _evaluating(head):\n", "    if True:\n", "Dropout is on, and moves the answer more than the shift does."),
     mistake("        " + _WRONG_CHARGE, "    " + _WRONG_CHARGE, "The charge is computed after the head is back in train mode, with dropout."),
-    mistake("    with _evaluating(head):\n", "    head.eval()\n    if True:\n", "The head is left in eval mode: from here on it trains without dropout."),
-    mistake("    with _evaluating(head):\n        shifts", "    head.eval()\n    if True:\n        shifts", _WRONG_CHARGE, "loss" + _WRONG_CHARGE[6:].replace("distance", " = distance", 1) + "\n    head.train()\n    return loss",
-            "All parts are put into train mode afterwards; a part may have been in eval mode before."),
-    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("head(*vectors))", "head(*vectors).detach())"), "The clean answer is constant in the charge, so half of the gradient is missing."),
-    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("zip(vectors", "zip(fixed").replace("head(*vectors)", "head(*fixed)"), "The charge is computed on vectors without graph: the encoder learns nothing from it."),
+    mistake("    with _evaluating(head):\n", "    head.eval()\n    if True:\n",
+        "The head is left in eval mode: from here on it trains without dropout."),
+    mistake("    with _evaluating(head):\n        shifts", "    head.eval()\n    if True:\n        shifts", _WRONG_CHARGE,
+        "loss" + _WRONG_CHARGE[6:].replace("distance", " = distance", 1) + "\n    head.train()\n    return loss",
+        "All parts are put into train mode afterwards; a part may have been in eval mode before."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("head(*vectors))", "head(*vectors).detach())"),
+        "The clean answer is constant in the charge, so half of the gradient is missing."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("zip(vectors", "zip(fixed").replace("head(*vectors)", "head(*fixed)"),
+        "The charge is computed on vectors without graph: the encoder learns nothing from it."),
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace(".mean()", ".sum()"), "The rows are added up; the penalty is their mean."),
-    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace(".mean()", ".max()"), "Only the worst row is charged. The maximum is over shifts, and the rows are averaged."),
-    mistake(_WRONG_CHARGE, "return distance(head(vectors[0] + shifts[0], *vectors[1:]), head(*vectors)).mean()", "Only the first vector of a pair is moved; each has its own ball."),
-    mistake("for x in fixed)\n", "for x in fixed)\n    shifts = tuple(shifts[0] for _ in shifts)\n", "Both vectors of a pair get the same points, so they never move apart."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace(".mean()", ".max()"),
+        "Only the worst row is charged. The maximum is over shifts, and the rows are averaged."),
+    mistake(_WRONG_CHARGE, "return distance(head(vectors[0] + shifts[0], *vectors[1:]), head(*vectors)).mean()",
+        "Only the first vector of a pair is moved; each has its own ball."),
+    mistake("for x in fixed)\n", "for x in fixed)\n    shifts = tuple(shifts[0] for _ in shifts)\n",
+        "Both vectors of a pair get the same points, so they never move apart."),
     mistake("distance or output_distance(head)", "output_distance(head)", "`distance` is not used."),
     mistake("_ascend(head, fixed, shifts, distance, radius, p, steps))", "shifts)", "\"pgd\" only takes the points it begins with; nobody climbs."),
-    mistake(_WRONG_CHARGE, "with torch.no_grad():\n            return distance(head(*(x + d for x, d in zip(vectors, shifts))), head(*vectors)).mean()", "The charge has no gradient, so it is a number that teaches nothing."),
+    mistake(_WRONG_CHARGE, "with torch.no_grad():\n            return distance(head(*(x + d for x, d in zip(vectors, shifts))), "
+        "head(*vectors)).mean()", "The charge has no gradient, so it is a number that teaches nothing."),
 ]
 
 VARIANTS["smoothness.sampled"] = [
@@ -278,7 +315,8 @@ def maximum_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))
     u, v = fixed(generator, 2, 3, 4)
     u, v = 3 * torch.cat([u, -u]), 3 * torch.cat([v, -v])                # a sure yes, a sure no
-    found = [Case(f"{head}, p = {p:g}", {"head": head, "seed": seed, "u": u, "v": v, "radius": 0.2, "p": p}) for head in ("pair", "yes") for p in (1.0, 1.5, 2.0, math.inf)]
+    found = [Case(f"{head}, p = {p:g}", {"head": head, "seed": seed, "u": u, "v": v, "radius": 0.2, "p": p}) for head in ("pair",
+        "yes") for p in (1.0, 1.5, 2.0, math.inf)]
     return found + [Case(f"classes, radius {r}", {"head": "classes", "seed": seed, "u": u, "radius": r}) for r in (0.1, 3.0)] + [
         Case("classes, sure of themselves", {"head": "classes", "seed": seed, "u": 4 * u, "radius": 0.1})]
 
@@ -291,19 +329,26 @@ def run_maximum(linear_maximum, inputs):
 
 TRIALS["smoothness.maximum"] = Trial(maximum_cases, run_maximum, hints=(
     "One output: how far can w . d get with |d|_p = r? And is the answer further from home when it goes up, or down?",
-    "The largest w . d is r times the dual norm of w, 1/p + 1/q = 1, added for the two vectors. For classes, W^T (diag p - p p^T) W is a matrix for each row.",
-    "One output: reach = radius * (|w_1|_q + |w_2|_q), then the larger of distance(z + reach, z) and distance(z - reach, z). Classes: radius² times `torch.linalg.eigvalsh(...)[:, -1]`."))
+    "The largest w . d is r times the dual norm of w, 1/p + 1/q = 1, added for the two vectors. For classes, W^T (diag p - p p^T) W is a matrix for "
+    "each row.",
+    "One output: reach = radius * (|w_1|_q + |w_2|_q), then the larger of distance(z + reach, z) and distance(z - reach, z). Classes: radius² times "
+    "`torch.linalg.eigvalsh(...)[:, -1]`."))
 
 # %% ../nbs/19kb_trials_search.ipynb #b662c0bf
 MISTAKES["smoothness.maximum"] = [
     mistake("vector_norm(w, q)", "vector_norm(w, p)", "The norm of the weights is the one of the ball. It should be the dual norm, 1/p + 1/q = 1."),
-    mistake("sum(torch.linalg.vector_norm(w, q) for w in W[0].detach().chunk(2))", "torch.linalg.vector_norm(W[0].detach(), q)", "Both vectors share one ball here. Each has its own, so the reaches add up."),
-    mistake("torch.maximum(distance(z + reach, z), distance(z - reach, z))", "distance(z + reach, z)", "Only the way up is tried. For a yes the way down can be longer."),
-    mistake("torch.maximum(distance(z + reach, z), distance(z - reach, z))", "torch.minimum(distance(z + reach, z), distance(z - reach, z))", "The smaller of the two ways is taken."),
-    mistake("return torch.maximum(distance(z + reach, z), distance(z - reach, z))", "return reach.expand(len(z))", "This is how far the logit moves. What is asked for is the distance between the answers."),
+    mistake("sum(torch.linalg.vector_norm(w, q) for w in W[0].detach().chunk(2))", "torch.linalg.vector_norm(W[0].detach(), q)",
+        "Both vectors share one ball here. Each has its own, so the reaches add up."),
+    mistake("torch.maximum(distance(z + reach, z), distance(z - reach, z))", "distance(z + reach, z)",
+        "Only the way up is tried. For a yes the way down can be longer."),
+    mistake("torch.maximum(distance(z + reach, z), distance(z - reach, z))", "torch.minimum(distance(z + reach, z), distance(z - reach, z))",
+        "The smaller of the two ways is taken."),
+    mistake("return torch.maximum(distance(z + reach, z), distance(z - reach, z))", "return reach.expand(len(z))",
+        "This is how far the logit moves. What is asked for is the distance between the answers."),
     mistake("return radius ** 2 *", "return radius *", "The distance grows with the square of the radius."),
     mistake("@ A)[:, -1]", "@ A)[:, 0]", "The smallest eigenvalue is taken; they come in ascending order."),
-    mistake("@ A)[:, -1]", "@ A).sum(-1)", "All eigenvalues are added up: that is the mean over directions, times their number, and not the worst one."),
+    mistake("@ A)[:, -1]", "@ A).sum(-1)",
+        "All eigenvalues are added up: that is the mean over directions, times their number, and not the worst one."),
     mistake("- root.square()[:, :, None] * root[:, None]", "", "The term p p^T is missing: a shift of all logits together moves no answer."),
     mistake("with _evaluating(head), torch.no_grad():", "with torch.no_grad():", "Dropout is on when the answers are computed."),
     mistake("p / (p - 1)", "p", "q is p. Only for p = 2 they are equal: 1/p + 1/q = 1."),

@@ -22,7 +22,8 @@ def length_cases(generator):
     x[3] = 0
     padded, own = fixed(generator, 2, 4, 3), torch.tensor([[0] * 4, [1] * 4])
     return [Case(f"{label}, p = {p}", {"x": y, "p": p, "rows": r}) for p in (2, math.inf)
-            for label, y, r in (("tokens end to end", x, rows), ("padded", padded, own), ("one vector a sentence", x, torch.arange(8)), ("one sentence", x, 0 * rows))]
+            for label, y, r in (("tokens end to end", x, rows), ("padded", padded, own), ("one vector a sentence", x, torch.arange(8)),
+                ("one sentence", x, 0 * rows))]
 
 
 def run_length(length, inputs):
@@ -36,10 +37,13 @@ TRIALS["smart.length"] = Trial(length_cases, run_length, subject="smart", hints=
 
 # %% ../nbs/19kc_trials_smart.ipynb #878d9386
 MISTAKES["smart.length"] = [
-    mistake("return total[rows][..., None]", "return (x.abs().amax(-1) if p == math.inf else x.norm(dim=-1))[..., None]", "Each vector has its own norm here. It is that of all vectors of a sentence together."),
-    mistake("return total[rows][..., None]", "whole = x.abs().max() if p == math.inf else x.norm()\n    return whole.expand(x.shape[:-1])[..., None]", "The norm is that of the whole batch; every sentence has its own."),
+    mistake("return total[rows][..., None]", "return (x.abs().amax(-1) if p == math.inf else x.norm(dim=-1))[..., None]",
+        "Each vector has its own norm here. It is that of all vectors of a sentence together."),
+    mistake("return total[rows][..., None]", "whole = x.abs().max() if p == math.inf else x.norm()\n    return whole.expand(x.shape[:-1])[..., None]",
+        "The norm is that of the whole batch; every sentence has its own."),
     mistake("own).sqrt()", "own)", "The root is missing: these are squared lengths."),
-    mistake("own = x.square().sum(-1).flatten()", "own = x.norm(dim=-1).flatten()", "own).sqrt()", "own)", "The lengths of the vectors are added up. Squares add up, and the root comes last."),
+    mistake("own = x.square().sum(-1).flatten()", "own = x.norm(dim=-1).flatten()", "own).sqrt()", "own)",
+        "The lengths of the vectors are added up. Squares add up, and the root comes last."),
     mistake("if p == math.inf:", "if p == 2:", "The two norms are swapped."),
     mistake("own, \"amax\")", "own, \"sum\")", "The largest coordinates of the vectors are added up; the largest of all is wanted."),
     mistake("x.abs().amax(-1)", "x.amax(-1)", "Negative coordinates are not seen. The size counts."),
@@ -72,16 +76,22 @@ def step_cases(generator):
     pads, none = gradient.clone(), gradient.clone()
     pads[[1, 4]], none[rows == 2] = 0, 0
     small = {"variant": "paper", "epsilon": 0.2, "step_size": 0.15}
-    ways = {"paper, inside the box": {"variant": "paper", "epsilon": 5.0, "step_size": 0.15}, "paper, to the edge of the box": small, "paper, its own constants": {"variant": "paper"}, "paper, with a noise and a size that do not count here": {**small, "noise": 0.03, "size": 3.0},
-            "paper, inside the ball": {"variant": "paper", "epsilon": 5.0, "step_size": 0.3, "p": 2}, "paper, to the edge of the ball": {**small, "p": 2},
-            "rescale": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02}, "rescale, p = 2, size .3": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02, "p": 2, "size": 0.3},
+    ways = {"paper, inside the box": {"variant": "paper", "epsilon": 5.0, "step_size": 0.15}, "paper, to the edge of the box": small,
+        "paper, its own constants": {"variant": "paper"}, "paper, with a noise and a size that do not count here": {**small, "noise": 0.03,
+        "size": 3.0},
+            "paper, inside the ball": {"variant": "paper", "epsilon": 5.0, "step_size": 0.3, "p": 2}, "paper, to the edge of the ball": {**small,
+            "p": 2},
+            "rescale": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02}, "rescale, p = 2, size .3": {"variant": "rescale", "epsilon": 0.05,
+            "step_size": 0.02, "p": 2, "size": 0.3},
             "rescale, its own constants": {"variant": "rescale"}, "seed": {"variant": "seed", "epsilon": 0.03, "step_size": 0.1, "size": 2.0}}
     found = [Case(label, {"delta": delta, "gradient": gradient, "rows": rows, "attack": way}) for label, way in ways.items()]
     for p in (2, math.inf):
         found += [Case(f"paper, {label}, p = {p}", {"delta": d, "gradient": g, "rows": rows, "attack": {**small, "p": p}})
-                  for label, d, g in (("a gradient of zeros for one sentence", delta, none), ("pads", delta, pads), ("no gradient at all", delta, 0 * gradient),
+                  for label, d, g in (("a gradient of zeros for one sentence", delta, none), ("pads", delta, pads), ("no gradient at all", delta,
+                      0 * gradient),
                                       ("gradients of 1e-30", delta.float(), 1e-30 * gradient.float()))]
-    return found + [Case("paper, padded", {"delta": 0.1 * fixed(generator, 2, 4, 3), "gradient": fixed(generator, 2, 4, 3), "rows": torch.tensor([[0] * 4, [1] * 4]), "attack": {**small, "p": 2}})]
+    return found + [Case("paper, padded", {"delta": 0.1 * fixed(generator, 2, 4, 3), "gradient": fixed(generator, 2, 4, 3),
+        "rows": torch.tensor([[0] * 4, [1] * 4]), "attack": {**small, "p": 2}})]
 
 
 def run_step(make, inputs):
@@ -90,8 +100,10 @@ def run_step(make, inputs):
 
 TRIALS["smart.step"] = Trial(step_cases, run_step, subject="smart", hints=(
     "Two algorithms under one roof. In which of them does the gradient's length count, and where does each want its epsilon?",
-    "\"paper\": the gradient is divided by its norm over the sentence, then the point is brought back: each coordinate for infinity, the whole sentence for 2. The others divide the *moved* vector by its own norm plus epsilon.",
-    "paper: delta + eta * g / sentence_norms(g), then clamp, or times epsilon / max(epsilon, norm). Others: moved = delta + eta * g; size * moved / (|moved| + epsilon) along the last axis."))
+    "\"paper\": the gradient is divided by its norm over the sentence, then the point is brought back: each coordinate for infinity, the whole "
+    "sentence for 2. The others divide the *moved* vector by its own norm plus epsilon.",
+    "paper: delta + eta * g / sentence_norms(g), then clamp, or times epsilon / max(epsilon, norm). Others: moved = delta + eta * g; size * moved / "
+    "(|moved| + epsilon) along the last axis."))
 
 # %% ../nbs/19kc_trials_smart.ipynb #6b5acadc
 _WRONG_MOVED = "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, rows).clamp(min=tiny)"
@@ -100,28 +112,44 @@ _WRONG_BOX = "return moved.clamp(-self.epsilon, self.epsilon)"
 _WRONG_SCALED = "return self.size * moved / (torch.linalg.vector_norm(moved, self.p, -1, keepdim=True) + self.epsilon)"
 
 MISTAKES["smart.step"] = [
-    mistake(_WRONG_MOVED, _WRONG_MOVED.replace("+", "-"), "moved = delta + self.step_size * gradient\n", "moved = delta - self.step_size * gradient\n", "The step goes down. The search looks for the largest distance."),
-    mistake(_WRONG_MOVED, "moved = self.step_size * gradient / sentence_norms(gradient, self.p, rows).clamp(min=tiny)", "The change so far is dropped, so more steps find nothing more."),
-    mistake(_WRONG_MOVED, _WRONG_MOVED.replace("step_size", "epsilon"), "The step is as long as the radius: epsilon stands where the step size belongs."),
-    mistake(_WRONG_BOX, _WRONG_BOX.replace("epsilon", "step_size"), _WRONG_BACK, _WRONG_BACK.replace("epsilon", "step_size"), "The change is brought back into a ball of the step size; its radius is epsilon."),
-    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, torch.arange(rows.numel(), device=rows.device).view(rows.shape)).clamp(min=tiny)",
-            "The gradient is divided by a norm for each word. The norm is that of the sentence, so a word that hardly matters hardly moves."),
-    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, 0 * rows).clamp(min=tiny)", "The gradient is divided by a norm over the whole batch, so sentences pay for each other."),
-    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient.sign()", "Only the signs are used. The paper divides by the norm; coordinates with a small slope move less."),
+    mistake(_WRONG_MOVED, _WRONG_MOVED.replace("+", "-"), "moved = delta + self.step_size * gradient\n",
+        "moved = delta - self.step_size * gradient\n", "The step goes down. The search looks for the largest distance."),
+    mistake(_WRONG_MOVED, "moved = self.step_size * gradient / sentence_norms(gradient, self.p, rows).clamp(min=tiny)",
+        "The change so far is dropped, so more steps find nothing more."),
+    mistake(_WRONG_MOVED, _WRONG_MOVED.replace("step_size", "epsilon"),
+        "The step is as long as the radius: epsilon stands where the step size belongs."),
+    mistake(_WRONG_BOX, _WRONG_BOX.replace("epsilon", "step_size"), _WRONG_BACK, _WRONG_BACK.replace("epsilon", "step_size"),
+        "The change is brought back into a ball of the step size; its radius is epsilon."),
+    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, torch.arange(rows.numel(), "
+        "device=rows.device).view(rows.shape)).clamp(min=tiny)",
+        "The gradient is divided by a norm for each word. The norm is that of the sentence, so a word that hardly matters hardly moves."),
+    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, 0 * rows).clamp(min=tiny)",
+        "The gradient is divided by a norm over the whole batch, so sentences pay for each other."),
+    mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient.sign()",
+        "Only the signs are used. The paper divides by the norm; coordinates with a small slope move less."),
     mistake(_WRONG_MOVED, "moved = delta + self.step_size * gradient", "The gradient is not divided by its norm over the sentence."),
     mistake(_WRONG_BACK, "return moved", "In the usual norm nothing brings the change back into the ball."),
-    mistake("    if self.p == math.inf:\n        " + _WRONG_BOX + "\n", "    if self.p == math.inf:\n        return moved\n", "Nothing cuts the coordinates: the change leaves the box."),
-    mistake(_WRONG_BACK, "return moved * (self.epsilon / sentence_norms(moved, self.p, rows).clamp(min=tiny))", "Changes inside the ball are stretched to its surface; whoever is inside stays."),
-    mistake(_WRONG_BACK, "return moved * (self.epsilon / moved.norm(dim=-1, keepdim=True).clamp(min=self.epsilon))", "Each word gets a ball of its own. In the paper's step the ball is that of the sentence."),
-    mistake("    if self.p == math.inf:\n        " + _WRONG_BOX + "\n", "", "For the largest coordinate the whole sentence is shrunk; the nearest point of a box is found coordinate by coordinate."),
-    mistake(_WRONG_SCALED, _WRONG_SCALED.replace("torch.linalg.vector_norm(moved, self.p, -1, keepdim=True)", "sentence_norms(moved, self.p, rows)"), "The public step divides each word by its own norm; here it is that of the sentence."),
-    mistake(_WRONG_SCALED, "return self.size * moved / torch.linalg.vector_norm(moved, self.p, -1, keepdim=True).clamp(min=self.epsilon)", "epsilon is a floor here. The public code adds it to the norm, which makes small changes much smaller."),
+    mistake("    if self.p == math.inf:\n        " + _WRONG_BOX + "\n", "    if self.p == math.inf:\n        return moved\n",
+        "Nothing cuts the coordinates: the change leaves the box."),
+    mistake(_WRONG_BACK, "return moved * (self.epsilon / sentence_norms(moved, self.p, rows).clamp(min=tiny))",
+        "Changes inside the ball are stretched to its surface; whoever is inside stays."),
+    mistake(_WRONG_BACK, "return moved * (self.epsilon / moved.norm(dim=-1, keepdim=True).clamp(min=self.epsilon))",
+        "Each word gets a ball of its own. In the paper's step the ball is that of the sentence."),
+    mistake("    if self.p == math.inf:\n        " + _WRONG_BOX + "\n", "",
+        "For the largest coordinate the whole sentence is shrunk; the nearest point of a box is found coordinate by coordinate."),
+    mistake(_WRONG_SCALED, _WRONG_SCALED.replace("torch.linalg.vector_norm(moved, self.p, -1, keepdim=True)", "sentence_norms(moved, self.p, rows)"),
+        "The public step divides each word by its own norm; here it is that of the sentence."),
+    mistake(_WRONG_SCALED, "return self.size * moved / torch.linalg.vector_norm(moved, self.p, -1, keepdim=True).clamp(min=self.epsilon)",
+        "epsilon is a floor here. The public code adds it to the norm, which makes small changes much smaller."),
     mistake(_WRONG_SCALED, _WRONG_SCALED.replace("self.size * ", ""), "`size` is not used."),
-    mistake(_WRONG_SCALED, _WRONG_SCALED.replace("moved, self.p", "gradient, self.p"), "It is divided by the norm of the gradient; the public step rescales the moved change."),
+    mistake(_WRONG_SCALED, _WRONG_SCALED.replace("moved, self.p", "gradient, self.p"),
+        "It is divided by the norm of the gradient; the public step rescales the moved change."),
     mistake(_WRONG_SCALED, _WRONG_SCALED.replace("self.p", "math.inf"), "`p` is not used in the public step."),
-    mistake("    gradient = gradient / gradient.abs().max().clamp(min=tiny)  # squares of 1e-30 would be 0\n", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", " + 1e-8)").replace("gradient / sentence_norms", "gradient / (sentence_norms"),
-            "A constant is added to the norm, so a short gradient makes nearly no step. Its direction is what counts."),
-    mistake(".clamp(min=tiny)  # squares of 1e-30 would be 0", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", ""), "A gradient of zeros is divided by 0. Where nothing slopes the change stays."),
+    mistake("    gradient = gradient / gradient.abs().max().clamp(min=tiny)  # squares of 1e-30 would be 0\n", "", _WRONG_MOVED,
+        _WRONG_MOVED.replace(".clamp(min=tiny)", " + 1e-8)").replace("gradient / sentence_norms", "gradient / (sentence_norms"),
+        "A constant is added to the norm, so a short gradient makes nearly no step. Its direction is what counts."),
+    mistake(".clamp(min=tiny)  # squares of 1e-30 would be 0", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", ""),
+        "A gradient of zeros is divided by 0. Where nothing slopes the change stays."),
 ]
 
 VARIANTS["smart.step"] = [
@@ -166,8 +194,10 @@ def smart_cases(generator):
     one = {**net, "embeds": sentences, "start": 0.1 * fixed(generator, 5, 3)}
     many = {**net, "embeds": tokens, "start": 0.1 * fixed(generator, 2, 4, 3), "mask": torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])}
     paper = {"variant": "paper", "epsilon": 0.2, "step_size": 0.15}
-    ways = {"one step": {**paper}, "three steps": {**paper, "steps": 3}, "three steps, p = 2": {**paper, "steps": 3, "p": 2}, "no step": {**paper, "steps": 0},
-            "rescale, two steps": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.5, "steps": 2}, "seed, three steps": {"variant": "seed", "epsilon": 0.05, "step_size": 0.5, "steps": 3},
+    ways = {"one step": {**paper}, "three steps": {**paper, "steps": 3}, "three steps, p = 2": {**paper, "steps": 3, "p": 2}, "no step": {**paper,
+        "steps": 0},
+            "rescale, two steps": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.5, "steps": 2}, "seed, three steps": {"variant": "seed",
+            "epsilon": 0.05, "step_size": 0.5, "steps": 3},
             "seed, one step: only noise": {"variant": "seed", "epsilon": 0.05, "step_size": 0.5}}
     cases = [Case(f"sentences, {label}", {**one, "attack": way}) for label, way in ways.items()]
     cases += [Case(f"tokens with a mask, {label}", {**many, "attack": ways[label]}) for label in ("one step", "three steps, p = 2")]
@@ -181,7 +211,8 @@ def smart_cases(generator):
 
 def run_smart(smart_loss, inputs):
     W, V = (torch.nn.Parameter(inputs.pop(name)) for name in ("W", "V"))
-    embeds, attack, steep, aim = inputs["embeds"].clone().requires_grad_(), Attack(**inputs.pop("attack")), inputs.pop("steep", False), inputs.pop("aim", False)
+    embeds, attack, steep, aim = inputs["embeds"].clone().requires_grad_(), Attack(**inputs.pop("attack")), inputs.pop("steep",
+        False), inputs.pop("aim", False)
 
     def answer(x):
         out = torch.tanh(x @ W) @ V
@@ -189,14 +220,17 @@ def run_smart(smart_loss, inputs):
         return out + (x - embeds.detach()).abs().sqrt()[:, :2] if steep else out            # an infinite slope at home
 
     distance = (lambda p, q: (p * (p - q)).sum(-1)) if aim else (lambda p, q: (p - q).square().sum(-1))
-    call = lambda **more: smart_loss(**{**inputs, "embeds": embeds, "fn": answer, "clean": answer(embeds), "distance": distance, "attack": attack, "weights": [W, V], **more})
+    call = lambda **more: smart_loss(**{**inputs, "embeds": embeds, "fn": answer, "clean": answer(embeds), "distance": distance, "attack": attack,
+        "weights": [W, V], **more})
     if "start" not in inputs:
         return _drawn(lambda seed: call(generator=torch.Generator().manual_seed(seed))[1], inputs.get("mask"), attack.noise)
     loss, stats = call()
     found = {"loss": loss, "change": stats.delta, "first noise": stats.start, "skipped": stats.skipped,
-             "weights train afterwards": W.requires_grad and V.requires_grad, "the search left gradients": any(w.grad is not None for w in (W, V, embeds))}
+             "weights train afterwards": W.requires_grad and V.requires_grad, "the search left gradients": any(w.grad is not None for w in (W, V,
+             embeds))}
     if loss.requires_grad:
-        found |= dict(zip(("gradient of embeds", "gradient of W", "gradient of V"), torch.autograd.grad(loss, (embeds, W, V), materialize_grads=True)))
+        found |= dict(zip(("gradient of embeds", "gradient of W", "gradient of V"), torch.autograd.grad(loss, (embeds, W, V),
+            materialize_grads=True)))
     return found | {"has a gradient": loss.requires_grad}
 
 
@@ -204,46 +238,71 @@ def _drawn(search, mask, spread):
     noises = torch.stack([search(seed).start for seed in range(12)]) / spread
     moving = torch.ones(noises.shape[1:-1], dtype=torch.bool) if mask is None else mask.bool()
     near = lambda x, y: bool(abs(x - y) < 0.25)
-    return {"mean noise is near 0": near(noises[:, moving].mean(), 0), "spread of the noise is near sigma": near(noises[:, moving].std(), 1), "noise where nothing may change": noises[:, ~moving].abs().sum(),
-            "the same seed, the same noise": torch.equal(search(3).start, search(3).start), "another seed, other noise": not torch.equal(noises[0], noises[1]), "other noise for another row": not torch.equal(noises[:, 0], noises[:, 1])}
+    return {"mean noise is near 0": near(noises[:, moving].mean(), 0), "spread of the noise is near sigma": near(noises[:, moving].std(), 1),
+        "noise where nothing may change": noises[:, ~moving].abs().sum(),
+            "the same seed, the same noise": torch.equal(search(3).start, search(3).start), "another seed, other noise": not torch.equal(noises[0],
+            noises[1]), "other noise for another row": not torch.equal(noises[:, 0], noises[:, 1])}
 
 
 TRIALS["smart.loss"] = Trial(smart_cases, run_smart, subject="smart", hints=(
     "A search without graph, then a charge with graph. What is constant in the first and not in the second?",
-    "Noise (masked) is the first change. In each step: the slope of the distance at the present change, masked, with the clean answer and the input detached; then `attack.move`. `attack.moves` says how often.",
-    "delta = start = keep * noise; with frozen(weights): for _ in range(attack.moves): gradient = keep * _slope(...); not finite: return 0 and the stats; delta = attack.move(delta, gradient, rows). Last: total(fn(embeds + delta), clean)."))
+    "Noise (masked) is the first change. In each step: the slope of the distance at the present change, masked, with the clean answer and the input "
+    "detached; then `attack.move`. `attack.moves` says how often.",
+    "delta = start = keep * noise; with frozen(weights): for _ in range(attack.moves): gradient = keep * _slope(...); not finite: return 0 and the "
+    "stats; delta = attack.move(delta, gradient, rows). Last: total(fn(embeds + delta), clean)."))
 
 # %% ../nbs/19kc_trials_smart.ipynb #659c0c57
 _WRONG_SLOPE = "keep * _slope(lambda d: total(fn(embeds.detach() + d), clean.detach()), delta)"
 _WRONG_END = "return total(fn(embeds + delta), clean), SmartStats(start, delta, False)"
 
 MISTAKES["smart.loss"] = [
-    mistake(_WRONG_END, _WRONG_END.replace("clean)", "clean.detach())"), "The clean answer is detached in the charge: only the disturbed answer is pulled, not the clean one."),
+    mistake(_WRONG_END, _WRONG_END.replace("clean)", "clean.detach())"),
+        "The clean answer is detached in the charge: only the disturbed answer is pulled, not the clean one."),
     mistake(_WRONG_END, _WRONG_END.replace("embeds +", "embeds.detach() +"), "The input is detached in the charge, so nothing below it learns."),
-    mistake(_WRONG_END, _WRONG_END.replace("total(fn(embeds + delta), clean)", "total(clean, fn(embeds + delta))"), "The arguments of the distance are swapped: first the moved answer, then the one it is compared with."),
+    mistake(_WRONG_END, _WRONG_END.replace("total(fn(embeds + delta), clean)", "total(clean, fn(embeds + delta))"),
+        "The arguments of the distance are swapped: first the moved answer, then the one it is compared with."),
     mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace("total(fn(embeds.detach() + d), clean.detach())", "total(clean.detach(), fn(embeds.detach() + d))"),
-            "In the search the arguments of the distance are swapped, so it climbs another hill than the one that is charged."),
-    mistake("delta = attack.move(delta, gradient, rows)", "delta = attack.move(delta, -gradient, rows)", "The search goes down: it looks for the change that does least."),
-    mistake("delta = attack.move(delta, gradient, rows)", "delta = attack.move(start, gradient, rows)", "Every step starts from the first noise again, so only the last one counts."),
-    mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace(", delta)", ", start)"), "The slope is taken at the first noise in every step, not where the search stands."),
-    mistake("delta = attack.move(delta, gradient, rows)", "attack.move(delta, gradient, rows)", "The noise is kept: the step is computed and thrown away."),
-    mistake(_WRONG_END, _WRONG_END.replace("fn(embeds + delta)", "fn(embeds + start)"), "The charge is for the first noise, not for what the search found."),
-    mistake("range(attack.moves)", "range(attack.steps)", "\"seed\" takes its loss before the last step; `moves` counts the steps that come before the loss."),
+        "In the search the arguments of the distance are swapped, so it climbs another hill than the one that is charged."),
+    mistake("delta = attack.move(delta, gradient, rows)", "delta = attack.move(delta, -gradient, rows)",
+        "The search goes down: it looks for the change that does least."),
+    mistake("delta = attack.move(delta, gradient, rows)", "delta = attack.move(start, gradient, rows)",
+        "Every step starts from the first noise again, so only the last one counts."),
+    mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace(", delta)", ", start)"),
+        "The slope is taken at the first noise in every step, not where the search stands."),
+    mistake("delta = attack.move(delta, gradient, rows)", "attack.move(delta, gradient, rows)",
+        "The noise is kept: the step is computed and thrown away."),
+    mistake(_WRONG_END, _WRONG_END.replace("fn(embeds + delta)", "fn(embeds + start)"),
+        "The charge is for the first noise, not for what the search found."),
+    mistake("range(attack.moves)", "range(attack.steps)",
+        "\"seed\" takes its loss before the last step; `moves` counts the steps that come before the loss."),
     mistake("range(attack.moves)", "range(min(1, attack.moves))", "There is one step, however many are asked for."),
     mistake(_WRONG_SLOPE, _WRONG_SLOPE[len("keep * "):], "keep * (_noise", "1 * (_noise", "The mask is not used: padding is changed too."),
-    mistake(_WRONG_SLOPE, _WRONG_SLOPE[len("keep * "):], "The mask covers the noise and not the gradient, so the first step moves what may not change."),
+    mistake(_WRONG_SLOPE, _WRONG_SLOPE[len("keep * "):],
+        "The mask covers the noise and not the gradient, so the first step moves what may not change."),
     mistake("keep * (_noise", "1 * (_noise", "The mask covers the gradient and not the noise, so what may not change keeps its noise."),
     mistake("getattr(distance(outputs, aim), reduction)()", "distance(outputs, aim).mean()", "`reduction` is not used."),
-    mistake("            gradient = " + _WRONG_SLOPE, "            d = delta.detach().requires_grad_()\n            total(fn(embeds.detach() + d), clean.detach()).backward()\n            gradient = keep * d.grad",
-            "    with frozen(weights):\n", "    if True:\n", "The search runs `backward`, and leaves its gradients in the weights. They end up in the step."),
-    mistake("    with frozen(weights):\n", "    for w in weights:\n        w.requires_grad_(False)\n    if True:\n", "The weights are frozen for the search and never thawed: nothing trains after it."),
-    mistake("            if not gradient.isfinite().all():\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)\n", "", "A gradient that is not finite is followed, and the loss becomes NaN."),
-    mistake(".view(-1, *[1] * (embeds.ndim - 2))\n        rows = rows.expand(embeds.shape[:-1])", "\n        rows = torch.arange(embeds[..., 0].numel()).view(embeds.shape[:-1])", "Every word counts as a sentence of its own. The sentences are the first axis."),
-    mistake(".view(-1, *[1] * (embeds.ndim - 2))\n        rows = rows.expand(embeds.shape[:-1])", "\n        rows = torch.zeros(embeds.shape[:-1], dtype=torch.int64)", "The whole batch counts as one sentence."),
-    mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.epsilon, generator) if", "The noise is as large as the radius; its spread is `attack.noise`."),
-    mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.noise, None) if", "The generator is not used: runs with the same seed differ."),
-    mistake("(_noise(embeds, attack.noise, generator) if start is None else start)", "torch.zeros_like(embeds)", "The search starts at the clean input. There the distance is at its lowest, its slope is 0, and nothing moves."),
-    mistake("    " + _WRONG_END, "    with torch.no_grad():\n        " + _WRONG_END, "The charge is computed without graph: it is a number that teaches nothing."),
+    mistake("            gradient = " + _WRONG_SLOPE,
+        "            d = delta.detach().requires_grad_()\n            total(fn(embeds.detach() + d), clean.detach()).backward()\n            "
+        "gradient = keep * d.grad",
+        "    with frozen(weights):\n", "    if True:\n",
+        "The search runs `backward`, and leaves its gradients in the weights. They end up in the step."),
+    mistake("    with frozen(weights):\n", "    for w in weights:\n        w.requires_grad_(False)\n    if True:\n",
+        "The weights are frozen for the search and never thawed: nothing trains after it."),
+    mistake("            if not gradient.isfinite().all():\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)\n", "",
+        "A gradient that is not finite is followed, and the loss becomes NaN."),
+    mistake(".view(-1, *[1] * (embeds.ndim - 2))\n        rows = rows.expand(embeds.shape[:-1])",
+        "\n        rows = torch.arange(embeds[..., 0].numel()).view(embeds.shape[:-1])",
+        "Every word counts as a sentence of its own. The sentences are the first axis."),
+    mistake(".view(-1, *[1] * (embeds.ndim - 2))\n        rows = rows.expand(embeds.shape[:-1])",
+        "\n        rows = torch.zeros(embeds.shape[:-1], dtype=torch.int64)", "The whole batch counts as one sentence."),
+    mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.epsilon, generator) if",
+        "The noise is as large as the radius; its spread is `attack.noise`."),
+    mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.noise, None) if",
+        "The generator is not used: runs with the same seed differ."),
+    mistake("(_noise(embeds, attack.noise, generator) if start is None else start)", "torch.zeros_like(embeds)",
+        "The search starts at the clean input. There the distance is at its lowest, its slope is 0, and nothing moves."),
+    mistake("    " + _WRONG_END, "    with torch.no_grad():\n        " + _WRONG_END,
+        "The charge is computed without graph: it is a number that teaches nothing."),
 ]
 
 VARIANTS["smart.loss"] = [

@@ -22,7 +22,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 def made_head(kind, seed):
     """Build a head with dropout on, in double precision."""
     make = {"classes": lambda: LinearHead(4, 3), "classes of a line": lambda: LinearHead(1, 3), "pair": lambda: PairLinear(4, "similarity"),
-            "pair on a line": lambda: PairLinear(1, "similarity"), "yes on a line": lambda: PairLinear(1), "yes": lambda: PairLinear(4), "cosine": lambda: CosineHead("similarity", 1.3, 0.2)}
+            "pair on a line": lambda: PairLinear(1, "similarity"), "yes on a line": lambda: PairLinear(1), "yes": lambda: PairLinear(4),
+            "cosine": lambda: CosineHead("similarity", 1.3, 0.2)}
     head = make[kind]().double().train() if kind == "cosine" else fill(make[kind](), seed).train()
     if kind.endswith("on a line"):
         with torch.no_grad():
@@ -36,7 +37,8 @@ def kl_cases(generator):
     cases = [Case(f"four rows of three classes, {grad}", {"logits_p": p, "logits_q": q, "grad": grad}) for grad in ("full", "detached")]
     return cases + [Case("more axes", {"logits_p": wide[0], "logits_q": wide[1]}), Case("one row, no batch", {"logits_p": p[0], "logits_q": q[0]}),
                     Case("large logits", {"logits_p": 3000 * p, "logits_q": 3000 * q}), Case("equal", {"logits_p": p, "logits_q": p.clone()}),
-                    Case("equal but for a constant", {"logits_p": p, "logits_q": p + 3}), Case("half precision", {"logits_p": p.bfloat16(), "logits_q": q.bfloat16()})]
+                    Case("equal but for a constant", {"logits_p": p, "logits_q": p + 3}), Case("half precision", {"logits_p": p.bfloat16(),
+                        "logits_q": q.bfloat16()})]
 
 
 def run_kl(symmetric_kl, inputs):
@@ -56,19 +58,27 @@ MISTAKES["smoothness.kl"] = [
     mistake(_WRONG_SUM, "return (log_q.exp() * (log_q - log_p)).sum(-1)", "This is KL in one direction only, and the arguments are swapped."),
     mistake(_WRONG_SUM, _WRONG_SUM + " / 2", "The two directions are averaged. The paper adds them up."),
     mistake(_WRONG_SUM, "return (difference * (log_p - log_q)).mean(-1)", "The classes are averaged; a divergence sums over them."),
-    mistake(_WRONG_SUM, "return (difference * (log_p - log_q)).sum(-1).mean()", "The rows are averaged here. Each row has its own distance; the caller takes the mean."),
+    mistake(_WRONG_SUM, "return (difference * (log_p - log_q)).sum(-1).mean()",
+        "The rows are averaged here. Each row has its own distance; the caller takes the mean."),
     mistake(_WRONG_SUM, "return -" + _WRONG_SUM[7:], "The sign is wrong: a distance is never negative."),
-    mistake("log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)", "log_p, log_q = wide(logits_p).softmax(-1).log(), wide(logits_q).softmax(-1).log()",
-            "The logarithm is taken of a probability that may be 0, so large logits give infinity or NaN."),
-    mistake("log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)", "log_p, log_q = wide(logits_p).log_softmax(0), wide(logits_q).log_softmax(0)",
-            "The softmax runs over the batch. The classes are the last axis."),
-    mistake("log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)", "log_p, log_q = logits_p.log_softmax(-1), logits_q.log_softmax(-1)",
-            "Half precision is not widened, and a small distance is lost in rounding."),
-    mistake("        difference = difference.detach()", "        log_p, log_q = log_p.detach(), log_q.detach()", "The wrong bracket is detached: with \"detached\" the logarithms keep their gradient, and the probabilities lose it."),
+    mistake("log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)",
+        "log_p, log_q = wide(logits_p).softmax(-1).log(), wide(logits_q).softmax(-1).log()",
+        "The logarithm is taken of a probability that may be 0, so large logits give infinity or NaN."),
+    mistake("log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)",
+        "log_p, log_q = wide(logits_p).log_softmax(0), wide(logits_q).log_softmax(0)",
+        "The softmax runs over the batch. The classes are the last axis."),
+    mistake("log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)",
+        "log_p, log_q = logits_p.log_softmax(-1), logits_q.log_softmax(-1)",
+        "Half precision is not widened, and a small distance is lost in rounding."),
+    mistake("        difference = difference.detach()", "        log_p, log_q = log_p.detach(), log_q.detach()",
+        "The wrong bracket is detached: with \"detached\" the logarithms keep their gradient, and the probabilities lose it."),
     mistake("        difference = difference.detach()", "        pass", "`grad` is not used: \"detached\" has the full gradient."),
-    mistake("    if grad == \"detached\":\n        difference", "    if True:\n        difference", "The difference of the probabilities is detached always; the full gradient has two parts."),
-    mistake("        difference = difference.detach()", "        log_q, difference = log_q.detach(), log_p.exp() - log_q.detach().exp()", "One side is detached altogether. In \"detached\" both sides have a gradient, through their logarithms."),
-    mistake(_WRONG_SUM, "middle = ((log_p.exp() + log_q.exp()) / 2).log()\n    return (log_p.exp() * (log_p - middle) + log_q.exp() * (log_q - middle)).sum(-1)", "This is the Jensen-Shannon divergence, each against the mean of both."),
+    mistake("    if grad == \"detached\":\n        difference", "    if True:\n        difference",
+        "The difference of the probabilities is detached always; the full gradient has two parts."),
+    mistake("        difference = difference.detach()", "        log_q, difference = log_q.detach(), log_p.exp() - log_q.detach().exp()",
+        "One side is detached altogether. In \"detached\" both sides have a gradient, through their logarithms."),
+    mistake(_WRONG_SUM, "middle = ((log_p.exp() + log_q.exp()) / 2).log()\n    return (log_p.exp() * (log_p - middle) + log_q.exp() * (log_q - "
+        "middle)).sum(-1)", "This is the Jensen-Shannon divergence, each against the mean of both."),
 ]
 
 VARIANTS["smoothness.kl"] = [
@@ -115,18 +125,30 @@ def run_distance(output_distance, inputs):
 TRIALS["smoothness.distance"] = Trial(distance_cases, run_distance, hints=(
     "First find the goal, then return a function of two outputs. What has a head that a string has not?",
     "One logit z of a yes is two classes with logits 0 and z. `_yes_or_no` and `_squared_difference` are there.",
-    "goal = \"similarity\" for a HingeCosine, else getattr(goal, \"goal\", goal); then `_squared_difference`, or `partial` of `symmetric_kl` or `_yes_or_no` with grad."))
+    "goal = \"similarity\" for a HingeCosine, else getattr(goal, \"goal\", goal); then `_squared_difference`, or `partial` of `symmetric_kl` or "
+    "`_yes_or_no` with grad."))
 
 # %% ../nbs/19k_trials_smooth.ipynb #f1b3cd5a
 MISTAKES["smoothness.distance"] = [
-    mistake("\"similarity\" if isinstance(goal, HingeCosine) else ", "", "A hinge head puts out a cosine. Taken for a logit of a yes, it is measured on the wrong scale."),
-    mistake("symmetric_kl if goal == \"classes\" else _yes_or_no", "symmetric_kl", "One logit is no distribution: softmax over the batch compares the rows with each other. A yes has two classes, 0 and z."),
-    mistake("symmetric_kl if goal == \"classes\" else _yes_or_no", "symmetric_kl if goal == \"classes\" else (lambda p, q, grad: (p.sigmoid() - q.sigmoid()).square())", "A yes or no is measured by squared probabilities instead of the divergence."),
-    mistake("_squared_difference if goal == \"similarity\" else softly", "(lambda p, q: (wide(p) - wide(q)).abs()) if goal == \"similarity\" else softly", "Grades differ by the square here, not by the size of the difference."),
-    mistake("_squared_difference if goal == \"similarity\" else softly", "(lambda p, q: (wide(p) - wide(q)).square().mean()) if goal == \"similarity\" else softly", "The mean is taken too early: a distance is one number a row."),
+    mistake("\"similarity\" if isinstance(goal, HingeCosine) else ", "",
+        "A hinge head puts out a cosine. Taken for a logit of a yes, it is measured on the wrong scale."),
+    mistake("symmetric_kl if goal == \"classes\" else _yes_or_no", "symmetric_kl",
+        "One logit is no distribution: softmax over the batch compares the rows with each other. A yes has two classes, 0 and z."),
+    mistake("symmetric_kl if goal == \"classes\" else _yes_or_no",
+        "symmetric_kl if goal == \"classes\" else (lambda p, q, grad: (p.sigmoid() - q.sigmoid()).square())",
+        "A yes or no is measured by squared probabilities instead of the divergence."),
+    mistake("_squared_difference if goal == \"similarity\" else softly",
+        "(lambda p, q: (wide(p) - wide(q)).abs()) if goal == \"similarity\" else softly",
+        "Grades differ by the square here, not by the size of the difference."),
+    mistake("_squared_difference if goal == \"similarity\" else softly",
+        "(lambda p, q: (wide(p) - wide(q)).square().mean()) if goal == \"similarity\" else softly",
+        "The mean is taken too early: a distance is one number a row."),
     mistake(", grad=grad)", ", grad=\"full\")", "`grad` is not handed on."),
-    mistake("_squared_difference if goal == \"similarity\" else softly", "_squared_difference if goal in (\"similarity\", \"paraphrase_mse\") else softly", "\"paraphrase_mse\" names a loss; its outputs are logits of a yes like those of \"paraphrase\"."),
-    mistake("_yes_or_no, grad", "(lambda p, q, grad: symmetric_kl(torch.stack([-p, p], -1), torch.stack([-q, q], -1), grad)), grad", "The two classes get -z and z. A logit z belongs to 0 and z: now it counts double."),
+    mistake("_squared_difference if goal == \"similarity\" else softly",
+        "_squared_difference if goal in (\"similarity\", \"paraphrase_mse\") else softly",
+        "\"paraphrase_mse\" names a loss; its outputs are logits of a yes like those of \"paraphrase\"."),
+    mistake("_yes_or_no, grad", "(lambda p, q, grad: symmetric_kl(torch.stack([-p, p], -1), torch.stack([-q, q], -1), grad)), grad",
+        "The two classes get -z and z. A logit z belongs to 0 and z: now it counts double."),
 ]
 
 VARIANTS["smoothness.distance"] = [
@@ -162,7 +184,8 @@ def steepest_cases(generator):
     holes[1], holes[0, 2] = 0, 0
     more = fixed(generator, 2, 3, 4)
     return [Case(f"{label}, p = {p}", {"gradient": x, "p": p}) for p in (2, math.inf)
-            for label, x in (("three rows", g), ("zeros", holes), ("more axes", more), ("one vector", g[0]), ("gradients of 1e-30", 1e-30 * g.float()), ("large", 1e9 * g))]
+            for label, x in (("three rows", g), ("zeros", holes), ("more axes", more), ("one vector", g[0]), ("gradients of 1e-30",
+                1e-30 * g.float()), ("large", 1e9 * g))]
 
 
 def run_steepest(steepest, inputs):
@@ -173,16 +196,24 @@ def run_steepest(steepest, inputs):
 TRIALS["smoothness.steepest"] = Trial(steepest_cases, run_steepest, subject="smart", hints=(
     "Among all steps of norm 1, which raises g . d most? Draw a circle, then a square.",
     "For p = 2 the step points along g. For infinity each coordinate goes as far as it may, on its own side. 0 stays 0.",
-    "Signs for infinity. For 2: divide by the largest coordinate of each vector first (with a floor of `tiny`), so that the squares do not vanish; then `unit`."))
+    "Signs for infinity. For 2: divide by the largest coordinate of each vector first (with a floor of `tiny`), so that the squares do not vanish; "
+    "then `unit`."))
 
 MISTAKES["smoothness.steepest"] = [
-    mistake("return gradient.sign()", "return gradient / gradient.abs().amax(-1, keepdim=True)", "For the largest coordinate all coordinates go to the limit, not only the largest."),
-    mistake("return unit(scaled).to(gradient.dtype)", "return gradient.sign() / gradient.shape[-1] ** 0.5", "This is a corner of the cube, scaled. In the usual norm the steepest step goes along the gradient."),
-    mistake("return unit(scaled).to(gradient.dtype)", "return gradient / torch.linalg.vector_norm(gradient, keepdim=True)", "The norm is over the whole batch; every vector has a step of its own."),
-    mistake("return unit(scaled).to(gradient.dtype)", "return unit(gradient).to(gradient.dtype)", "A short gradient counts as zero: its squares vanish, though its direction is known."),
-    mistake("return unit(scaled).to(gradient.dtype)", "return gradient / gradient.norm(dim=-1, keepdim=True)", "A gradient of zeros is divided by its length, 0."),
-    mistake("return unit(scaled).to(gradient.dtype)", "return gradient / (gradient.norm(dim=-1, keepdim=True) + 1e-3)", "A constant below the line makes steps of short gradients shorter than 1."),
-    mistake("return unit(scaled).to(gradient.dtype)", "return -unit(scaled).to(gradient.dtype)", "return gradient.sign()", "return -gradient.sign()", "This is the way down. The search climbs."),
+    mistake("return gradient.sign()", "return gradient / gradient.abs().amax(-1, keepdim=True)",
+        "For the largest coordinate all coordinates go to the limit, not only the largest."),
+    mistake("return unit(scaled).to(gradient.dtype)", "return gradient.sign() / gradient.shape[-1] ** 0.5",
+        "This is a corner of the cube, scaled. In the usual norm the steepest step goes along the gradient."),
+    mistake("return unit(scaled).to(gradient.dtype)", "return gradient / torch.linalg.vector_norm(gradient, keepdim=True)",
+        "The norm is over the whole batch; every vector has a step of its own."),
+    mistake("return unit(scaled).to(gradient.dtype)", "return unit(gradient).to(gradient.dtype)",
+        "A short gradient counts as zero: its squares vanish, though its direction is known."),
+    mistake("return unit(scaled).to(gradient.dtype)", "return gradient / gradient.norm(dim=-1, keepdim=True)",
+        "A gradient of zeros is divided by its length, 0."),
+    mistake("return unit(scaled).to(gradient.dtype)", "return gradient / (gradient.norm(dim=-1, keepdim=True) + 1e-3)",
+        "A constant below the line makes steps of short gradients shorter than 1."),
+    mistake("return unit(scaled).to(gradient.dtype)", "return -unit(scaled).to(gradient.dtype)", "return gradient.sign()", "return -gradient.sign()",
+        "This is the way down. The search climbs."),
     mistake("if p == math.inf:", "if p == 2:", "The two norms are swapped."),
 ]
 
@@ -210,7 +241,8 @@ def ball_cases(generator):
     d = d / d.norm(dim=1, keepdim=True) * torch.tensor([[0.05], [0.2], [0.9], [50.0]])
     d[1, 1] = 0
     return [Case(f"{label}, p = {p}", {"shifts": x, "radius": r, "p": p}) for p in (2, math.inf)
-            for label, x, r in (("inside, outside, far outside", d, 0.3), ("a large ball", d, 100.0), ("more axes", fixed(generator, 2, 3, 4), 1.2), ("one vector", d[3], 0.7), ("zeros", 0 * d, 0.3))]
+            for label, x, r in (("inside, outside, far outside", d, 0.3), ("a large ball", d, 100.0), ("more axes", fixed(generator, 2, 3, 4), 1.2),
+                ("one vector", d[3], 0.7), ("zeros", 0 * d, 0.3))]
 
 
 def run_ball(into_ball, inputs):
@@ -225,13 +257,20 @@ TRIALS["smoothness.ball"] = Trial(ball_cases, run_ball, subject="smart", hints=(
 
 MISTAKES["smoothness.ball"] = [
     mistake("length.clamp(min=radius)", "length.clamp(min=1e-12)", "Points inside are stretched to the surface. They are in the ball, so they stay."),
-    mistake("shifts.clamp(-radius, radius)", "shifts * (radius / shifts.abs().amax(-1, keepdim=True).clamp(min=radius))", "For the largest coordinate the whole vector is shrunk. The nearest point is found coordinate by coordinate."),
-    mistake("return shifts * (radius / length.clamp(min=radius))", "return shifts.clamp(-radius, radius)", "In the usual norm coordinates are cut one by one: that is a cube, and its corners lie outside the ball."),
-    mistake("torch.linalg.vector_norm(shifts, dim=-1, keepdim=True)", "torch.linalg.vector_norm(shifts)", "The length is that of all shifts together; every shift has its own ball."),
-    mistake("torch.linalg.vector_norm(shifts, dim=-1, keepdim=True)", "torch.linalg.vector_norm(shifts, dim=0, keepdim=True)", "The length is taken along the batch, not along a vector."),
-    mistake("(radius / length.clamp(min=radius))", "(radius ** 2 / length.square().clamp(min=radius ** 2))", "The vector is shrunk by the square of what is needed, so it ends inside the ball."),
-    mistake("(radius / length.clamp(min=radius))", "(length <= radius)", "Points outside are sent to the centre; the nearest point is at the surface."),
-    mistake("shifts.clamp(-radius, radius)", "shifts.clamp(max=radius)", "Only large positive coordinates are cut; the ball has a negative side too."),
+    mistake("shifts.clamp(-radius, radius)", "shifts * (radius / shifts.abs().amax(-1, keepdim=True).clamp(min=radius))",
+        "For the largest coordinate the whole vector is shrunk. The nearest point is found coordinate by coordinate."),
+    mistake("return shifts * (radius / length.clamp(min=radius))", "return shifts.clamp(-radius, radius)",
+        "In the usual norm coordinates are cut one by one: that is a cube, and its corners lie outside the ball."),
+    mistake("torch.linalg.vector_norm(shifts, dim=-1, keepdim=True)", "torch.linalg.vector_norm(shifts)",
+        "The length is that of all shifts together; every shift has its own ball."),
+    mistake("torch.linalg.vector_norm(shifts, dim=-1, keepdim=True)", "torch.linalg.vector_norm(shifts, dim=0, keepdim=True)",
+        "The length is taken along the batch, not along a vector."),
+    mistake("(radius / length.clamp(min=radius))", "(radius ** 2 / length.square().clamp(min=radius ** 2))",
+        "The vector is shrunk by the square of what is needed, so it ends inside the ball."),
+    mistake("(radius / length.clamp(min=radius))", "(length <= radius)",
+        "Points outside are sent to the centre; the nearest point is at the surface."),
+    mistake("shifts.clamp(-radius, radius)", "shifts.clamp(max=radius)",
+        "Only large positive coordinates are cut; the ball has a negative side too."),
 ]
 
 VARIANTS["smoothness.ball"] = [
