@@ -323,7 +323,7 @@ def fill(
                          + (1.0 if weight.ndim == 1 and name.endswith("weight") else 0.0))
     return module
 
-# %% ../nbs/19d_trials.ipynb #a087017a
+# %% ../nbs/19d_trials.ipynb #c4f8ba6f
 def _rebind(function, others: dict):
     """Give a function whose global names are the reference's where `others` has one, under its decorators too."""
     if not isinstance(function, types.FunctionType):
