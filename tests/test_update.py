@@ -547,3 +547,81 @@ def test_the_real_exercises_survive_a_release_that_rewords_them(mine):
         now = source_of(source, task.target)
         assert "NotImplementedError" not in now and ("New words." in now or "\"\"\"" not in now)
         assert now.replace("New words. ", "") == task.definition
+
+
+# ---------------------------------------------------------------- corners
+
+def test_a_learners_line_in_the_docstring_stays_beside_the_releases():
+    mine = changed(SOLVED, ("pair", "    2 x\n", "    2 x\n    My reminder: never 2 ** x.\n"))
+    theirs = changed(EDITION, ("pair", "Double a number.", "Give twice a number."))
+    source = cell(merged_notebook(EDITION, mine, theirs), "pair")
+    assert "Give twice a number." in source and "My reminder: never 2 ** x." in source and "return two * x" in source
+
+
+def test_a_changed_default_is_a_conflict():
+    mine = changed(EDITION, ("pair", "raise NotImplementedError('exercise circles.half')", "return x / by"))
+    theirs = changed(EDITION, ("pair", "def half(x, by=2):", "def half(x, by=4):"))
+    result = merged_notebook(EDITION, mine, theirs)
+    assert len(conflicts(result)) == 1 and "def half(x, by=4):" in cell(result, "pair") and "return x / by" not in cell(result, "pair")
+
+
+def test_one_of_two_exercises_cut_out_of_its_cell_comes_back():
+    pair = cell(SOLVED, "pair")
+    half = source_of(pair, "half").replace("raise NotImplementedError('exercise circles.half')", "return x / by")
+    mine = changed(SOLVED, ("pair", source_of(pair, "half").rstrip("\n"), ""))
+    mine.cells.append(new_code_cell("#| export\n" + half, id="half"))
+    theirs = changed(EDITION, ("pair", "Double a number.", "Give twice a number."), ("pair", "Halve.", "Divide."))
+    source = cell(merged_notebook(EDITION, mine, theirs), "pair")
+    assert all(line in source for line in ("Give twice a number.", "return two * x", "Divide.", "return x / by"))
+
+
+def test_an_update_cut_short_after_a_drop_adds_no_second_conflict():
+    theirs = copy.deepcopy(EDITION)
+    theirs.cells = [c for c in theirs.cells if c.id not in ("pair", "m")]
+    result = merged_notebook(EDITION, SOLVED, theirs)
+    assert len(conflicts(result)) == 1 and bare(merged_notebook(EDITION, result, theirs)) == bare(result)
+
+
+def test_an_edited_cell_without_its_id_is_known_by_likeness():
+    mine = changed(EDITION, ("loop", "range(3)", "range(5)"), ("next", "Square it.", "Cube it."))
+    for c in mine.cells:
+        c.pop("id")
+    theirs = changed(EDITION, ("title", "Circles", "Rings"))
+    result = merged_notebook(EDITION, mine, theirs)
+    assert [c.id for c in result.cells] == [c.id for c in theirs.cells]
+    assert "range(5)" in cell(result, "loop") and "Cube it." in cell(result, "next")
+
+
+def test_a_cell_that_moved_without_its_id_is_known_by_its_text_or_its_exercise():
+    old = [c for c in copy.deepcopy(SOLVED).cells if c.id in ("pair", "q", "loop", "circle")]
+    ours = copy.deepcopy(old)[::-1]
+    for c in ours:
+        c.pop("id")
+    [pair] = [c for c in ours if "circles.double" in c.source]
+    pair.source += "\n" * 3 + "x = 1\n" * 400   # no longer alike
+    assert partners(ours, old) == {0: 3, 1: 2, 2: 1, 3: 0}
+
+
+def test_a_deleted_cell_stays_away_until_its_chapter_changes(mine):
+    file = mine / "nbs" / "02_attention.ipynb"
+    notebook = read_notebook(file)
+    gone = notebook.cells.pop(9)
+    file.write_text(written(notebook), encoding="utf-8")
+    assert update_workspace(mine).changed == ()
+    assert update_workspace(mine, newer(n02_=BANK)).changed == ("02_attention.ipynb",)
+    assert gone.id in [c.id for c in read_notebook(file).cells]
+
+
+def test_a_notebook_of_an_older_format_is_updated(mine):
+    file = mine / "nbs" / "02_attention.ipynb"
+    notebook = read_notebook(file)
+    notebook.nbformat_minor = 2
+    for c in notebook.cells:
+        c.pop("id")
+    notebook.cells.append(new_markdown_cell("mine alone"))
+    notebook.cells[-1].pop("id")
+    file.write_text(written(notebook), encoding="utf-8")
+    report = update_workspace(mine, newer(n02_=BANK))
+    after = read_notebook(file)
+    assert report.changed == ("02_attention.ipynb",) and not report.left and not report.conflicts and after.nbformat_minor >= 5
+    assert after.cells[-1].source == "mine alone" and all(c.id for c in after.cells)
