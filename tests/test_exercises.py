@@ -12,18 +12,19 @@ from minbert.trials import perform
 from minbert.worker import pack, unpack
 
 SUBJECTS = {"attention", "layer", "embedding", "adamw", "infonce", "spans and mirror", "margin", "flow", "smart", "proximal", "ranking", "pcgrad"}
+SEED = 20261122  # one that nobody practises with; `minbert course strength` tries three
 measured = {}
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_check_tells_right_from_wrong(name):
-    row = measured[name] = strength(EXERCISES[name], seeds=(11711, 20261122))
+    row = measured[name] = strength(EXERCISES[name], seeds=(SEED,))
     assert not row.trouble
     assert row.mistakes >= 3 and row.variants >= 2
 
 
 def test_the_table_falls_short_nowhere():
-    rows = [measured[name] if name in measured else strength(task, (11711,)) for name, task in EXERCISES.items()]
+    rows = [measured[name] if name in measured else strength(task, (SEED,)) for name, task in EXERCISES.items()]
     assert not shortfalls(rows), "\n" + strength_table(rows)
     assert {row.subject for row in rows} - {""} == SUBJECTS
     assert len(rows) >= 40
@@ -51,8 +52,8 @@ def test_feedback_never_holds_the_solution(name):
     task = EXERCISES[name]
     body = [line.split("#")[0].strip() for line in task.definition.split('"""')[-1].split("\n")]
     secrets = [line for line in body if len(line) > 30 and not line.startswith(("raise", "if ", "for ", '"', "f\"", "return"))]
-    said = [*(m.says for m in task.mistakes), *(o.label for o in expected_outcomes(name, 11711))]
-    messages = [verdict(name, perform(task.trial, build(task, wrong_definition(task, m)), 1), 1).message for m in task.mistakes[:3]]
+    said = [*(m.says for m in task.mistakes), *(o.label for o in expected_outcomes(name, SEED))]
+    messages = [verdict(name, perform(task.trial, build(task, wrong_definition(task, m)), SEED), SEED).message for m in task.mistakes[:2]]
     assert not [(secret, text) for secret in secrets for text in [*said, *messages] if secret in text]
     assert len(task.trial.hints) == 3 and len(set(task.trial.hints)) == 3
 
