@@ -625,3 +625,13 @@ def test_a_notebook_of_an_older_format_is_updated(mine):
     after = read_notebook(file)
     assert report.changed == ("02_attention.ipynb",) and not report.left and not report.conflicts and after.nbformat_minor >= 5
     assert after.cells[-1].source == "mine alone" and all(c.id for c in after.cells)
+
+
+def test_an_update_cut_short_is_done_again_without_doubles():
+    mine = changed(SOLVED, ("m", "itself", "alone"))
+    mine.cells.insert(4, new_code_cell("mine = 1", id="mine"))
+    theirs = changed(EDITION, ("m", "itself", "on its own"), ("title", "Circles", "Rings"))
+    theirs.cells.insert(6, new_markdown_cell("News", id="news"))
+    result = merged_notebook(EDITION, mine, theirs)
+    assert len(conflicts(result)) == 1 and len(result.cells) == len(theirs.cells) + 3
+    assert bare(merged_notebook(EDITION, result, theirs)) == bare(result)   # the base was not written yet
