@@ -58,7 +58,7 @@ def source_of(
     first, last = span(node)
     return textwrap.dedent("\n".join(text.split("\n")[first - 1 : last])) + "\n"
 
-# %% ../nbs/19c_programs.ipynb #27e9edba
+# %% ../nbs/19c_programs.ipynb #b160fc3b
 def replace(
     text: str,         # a module
     name: str,         # of a definition in it
@@ -101,14 +101,15 @@ def stub(
     message: str,     # what it should raise
 ) -> str:             # the same signature and docstring, with a body that raises NotImplementedError
     """Take the body out of a function and leave what a caller needs to know."""
-    node = parse(definition).body[0]
-    documented = ast.get_docstring(node) is not None
-    start = node.body[0].end_lineno if documented else node.body[0].lineno - 1
-    lines = definition.split("\n")
-    if node.body[0].lineno == node.lineno:                       # def f(): return 1
-        lines = [lines[0][: node.body[0].col_offset].rstrip()]
-        start = 1
-    return "\n".join([*lines[:start], f"    raise NotImplementedError({message!r})"]) + "\n"
+    node, lines = parse(definition).body[0], definition.split("\n")
+    first = node.body[0]
+    if ast.get_docstring(node) is not None:
+        kept = lines[: first.end_lineno]
+    else:
+        kept = [*lines[: first.lineno - 1], lines[first.lineno - 1].encode()[: first.col_offset].decode()]   # def f(): return 1
+        while not kept[-1].split("#")[0].strip():      # comments above the body may give it away
+            kept.pop()
+    return "\n".join([*(line.rstrip() for line in kept), f"    raise NotImplementedError({message!r})"]) + "\n"
 
 
 def is_stub(
