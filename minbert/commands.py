@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-# %% ../nbs/19y_commands.ipynb #62f52fb5
+# %% ../nbs/19y_commands.ipynb #b7ecada8
 course = typer.Typer(no_args_is_help=True, help="A learner's workspace, and the strength of the checks.")
 
 
@@ -44,10 +44,10 @@ def status(
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="Checks at once.")] = 2,
 ) -> None:
     """Print a row for each exercise: passed, failed and why, or not attempted."""
-    from minbert.exercises import EXERCISES
+    from minbert.exercises import EXERCISES, in_chapter
     from minbert.grading import grade as run
 
-    reports, _ = run([folder], jobs=jobs, progress=True, only=[e for e, x in EXERCISES.items() if not chapter or chapter in x.notebook])
+    reports, _ = run([folder], jobs=jobs, progress=True, only=in_chapter(chapter))
     report, total = reports[0], sum(EXERCISES[e].points for e in reports[0].results)
     for name, result in report.results.items():
         typer.echo(f"{name:<28}{result.status:<15}{result.points} of {EXERCISES[name].points}")
@@ -88,7 +88,7 @@ def strength(
         typer.echo("too weak: " + "; ".join(owed), err=True)
         raise typer.Exit(1)
 
-# %% ../nbs/19y_commands.ipynb #b0777ea0
+# %% ../nbs/19y_commands.ipynb #5747ee07
 def grade(
     submissions: Annotated[list[Path], typer.Argument(help="Folders, notebooks, or a folder of them.")],
     csv: Annotated[Path, typer.Option(help="The table: one row a submission.")] = Path("grades.csv"),
@@ -96,18 +96,20 @@ def grade(
     seed: Annotated[int, typer.Option(help="Of the cases. Learners practise with 11711: take another.")] = 11711,
     html: Annotated[Path | None, typer.Option(help="Folder for a page a learner.")] = None,
     gradescope: Annotated[Path | None, typer.Option(help="Folder for Gradescope's results.json.")] = None,
+    chapter: Annotated[str | None, typer.Option(help="Only chapters whose name holds this, such as 02_attention.")] = None,
     work: Annotated[Path | None, typer.Option(help="Results so far, for starting again; without it, beside the table.")] = None,
     seconds: Annotated[float, typer.Option(help="Limit of one answer, wall clock.")] = 10.0,
     memory: Annotated[int, typer.Option(help="Limit of one answer, MB beyond torch.")] = 768,
 ) -> None:
     """Grade submissions without running a notebook; an interrupted batch goes on where it stopped."""
+    from minbert.exercises import in_chapter
     from minbert.grading import grade as run
     from minbert.reports import csv_table, write_gradescope, write_pages, write_whole
     from minbert.sandbox import Limits
 
     limits = Limits(wall=seconds, cpu=max(1, round(seconds)), memory=memory * 2**20)
     work = work or csv.with_name(csv.name + ".work")
-    reports, level = run(submissions, work, jobs, seed, limits, progress=True)
+    reports, level = run(submissions, work, jobs, seed, limits, progress=True, only=in_chapter(chapter))
     write_whole(csv, csv_table(reports))
     typer.echo(f"table: {csv}, {len(reports)} submissions\nheld by: {level}")
     if html:
