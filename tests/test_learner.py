@@ -1,0 +1,38 @@
+"""A learner in a real JupyterLab with a real browser: opens a workspace, reads what a check says, writes the answer.
+
+Run by MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_learner.py (.ci/run sets it); MINBERT_SHOTS names an
+existing folder for screenshots.
+"""
+import os
+from pathlib import Path
+
+import pytest
+from test_browser import opened, run_all
+
+from minbert.exercises import EXERCISES, wrong_definition
+from minbert.workspace import new_workspace
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_learner_reads_the_check_and_writes_the_answer(tmp_path_factory, tmp_path):
+    """A new workspace: the first cell that needs an answer says so. With a mistake in it the check names the mistake; solved, it passes."""
+    folder = new_workspace(tmp_path_factory.mktemp("learner") / "my-bert")
+    tasks = [e for e in EXERCISES.values() if e.module == "attention"]
+    with opened(folder, "nbs/02_attention.ipynb") as page:
+        write = """([stub, text]) => { const cell = window.jupyterapp.shell.currentWidget.content.widgets.find(c => c.model.sharedModel.source.includes(stub));
+                    cell.model.sharedModel.setSource(cell.model.sharedModel.source.replace(stub, text)); }"""
+        body = lambda definition: definition.split('"""')[-1].strip("\n").strip()
+        for task in tasks[:3]:
+            errors = run_all(page)
+            assert len(errors) == 1 and f"exercise {task.name}" in errors[0] or f"{task.name}: not written yet" in errors[0]
+            bad = task.mistakes[0] if task is tasks[2] else None
+            page.evaluate(write, [f"raise NotImplementedError('exercise {task.name}')", body(wrong_definition(task, bad) if bad else task.definition)])
+        run_all(page)
+        message = page.evaluate("""async () => { const panel = window.jupyterapp.shell.currentWidget; const cells = panel.content.widgets;
+            const at = cells.findIndex(c => c.model.type === 'code' && c.model.sharedModel.source.includes('check("attention.scores"'));
+            panel.content.activeCellIndex = at; await window.jupyterapp.commands.execute('notebook:run-cell');
+            panel.content.scrollToItem(at); return cells[at].model.outputs.toJSON().map(o => (o.evalue || '') + (o.text || '')).join(' '); }""")
+        page.screenshot(path=Path(os.environ.get("MINBERT_SHOTS") or tmp_path) / "learner_mistake.png")
+        assert tasks[2].mistakes[0].says in message, message
+        assert page.problems == []
