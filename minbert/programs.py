@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['DEFINITIONS', 'PACKAGE', 'parse', 'find', 'span', 'source_of', 'replace', 'replace_all', 'edited', 'stub', 'is_stub',
-           'module_text', 'load', 'resolve', 'program', 'Piece', 'pieces', 'needed']
+           'module_text', 'leans_on', 'fingerprint', 'edition', 'load', 'resolve', 'program', 'Piece', 'pieces',
+           'needed']
 
 # %% ../nbs/19c_programs.ipynb #981ee2f6
 import ast
 import builtins
+import hashlib
 import symtable
 import textwrap
 import types
@@ -133,6 +135,30 @@ def module_text(
     if not file.is_file():
         raise ValueError(f"expected a module of minbert, got {module!r}: there is no {file.name}")
     return file.read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=256)
+def leans_on(module: str) -> frozenset[str]:
+    """Name the modules of ours that a module needs, itself and those at any distance included."""
+    found, todo = set(), [module]
+    while todo:
+        found.add(name := todo.pop())
+        for node in ast.walk(parse(module_text(name))):
+            if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("minbert")):
+                whole = (node.module or "").removeprefix("minbert").strip(".").split(".")[0]
+                names = [whole] if whole else [alias.name for alias in node.names]
+                todo += [n for n in names if n not in found and (PACKAGE / f"{n}.py").is_file()]
+    return frozenset(found)
+
+
+def fingerprint(*parts) -> str:
+    """Name a run by everything its result depends on."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def edition() -> str:
+    """Name the version of our package: references, trials and all."""
+    return fingerprint(*(f.read_bytes() for f in sorted(PACKAGE.glob("[a-z]*.py"))))
 
 
 def load(

@@ -183,3 +183,15 @@ def test_generated_submissions_differ(tmp_path, kind):
     read = read_submission("one", Path(tmp_path, "one"))
     statuses = {name: plan(read, exercise(name)).status for name in deserved}
     assert all((statuses[name] == "written") == (status in ("passed", "failed")) for name, status in deserved.items())
+
+
+def test_two_errors_that_cancel_are_two_errors(tmp_path):
+    """Ranks from 0 and an AUC that subtracts P too little agree with each other, and with nobody else."""
+    ranks, auc = exercise("metrics.ranks"), exercise("metrics.auc")
+    from_zero = ranks.definition.replace("return (last - (counts - 1) / 2)[group]", "return (last - (counts - 1) / 2)[group] - 1")
+    too_little = auc.definition.replace("P * (P + 1) / 2) / (P * N)", "P * (P - 1) / 2) / (P * N)")
+    assert from_zero != ranks.definition and too_little != auc.definition
+    make(tmp_path / "class" / "one", {ranks.name: from_zero, auc.name: too_little})
+    report = grade([tmp_path / "class"], seed=2026, limits=SHORT, only=[ranks.name, auc.name])[0][0]
+    assert {name: r.status for name, r in report.results.items()} == {ranks.name: "failed", auc.name: "failed"}
+    assert report.points == report.integrated == 0
