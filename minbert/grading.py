@@ -52,11 +52,10 @@ def find_submissions(
             raise ValueError(f"expected a submission, or a folder of them, got {path}: there is nothing")
         alone = not path.is_dir() or any(path.glob("nbs/*.ipynb")) or (path / "settings.ini").exists()
         several = [] if alone else sorted(p for p in path.iterdir() if not p.name.startswith("."))
-        if not alone and any(p.stem in {e.notebook for e in EXERCISES.values()} for p in several):
+        if not alone and any(p.suffix == ".ipynb" and p.stem in {e.notebook for e in EXERCISES.values()} for p in several):
             several = []                                     # a folder of chapters is one person's
         for one in several or [path]:
-            name = one.name if one.name not in found else f"{one.parent.name}/{one.name}"
-            found[name] = one
+            found[one.name if one.name not in found else str(one)] = one   # two of one name: the path tells them apart
     return found
 
 
@@ -114,12 +113,12 @@ def plan(
     if notebook is None:
         why = submission.problems.get(task.module) or submission.problems.get("")
         return Plan("broken", why) if why else Plan("not attempted", f"no chapter {task.notebook}")
-    found = answer(notebook, task.target)
-    if found.status != "written":
-        return Plan("broken" if found.status == "broken" else "not attempted", found.reason)
     try:
+        found = answer(notebook, task.target)
+        if found.status != "written":
+            return Plan("broken" if found.status == "broken" else "not attempted", found.reason)
         return Plan("written", "", single(notebook, task, found), shortcuts(notebook, task, found))
-    except (SyntaxError, ValueError, RecursionError, AttributeError, IndexError) as error:
+    except Exception as error:  # whatever a stranger's text can provoke: it must not stop the batch
         return Plan("broken", f"cannot be taken out: {type(error).__name__}: {error}")
 
 
@@ -188,8 +187,11 @@ def judged(name: str, run: Run, seed: int) -> dict:
     """Turn a run into what is filed: passed, reason, picture."""
     if run.trouble:
         return {"passed": False, "ended": False, "reason": f"{name}: {run.trouble}", "picture": None}
-    with ONE_AT_A_TIME:
-        found = verdict(name, run.outcomes, seed)
+    try:
+        with ONE_AT_A_TIME:
+            found = verdict(name, run.outcomes, seed)
+    except Exception as error:  # a result that cannot even be compared
+        return {"passed": False, "ended": True, "reason": f"{name}: no numbers to compare: {type(error).__name__}", "picture": None}
     return {"passed": found.passed, "ended": True, "reason": found.message, "picture": None if found.passed else picture_of(found)}
 
 
@@ -369,7 +371,7 @@ def _together(submission: Submission, plans: dict[str, Plan], settings: tuple, g
     for module in dict.fromkeys(e.module for e in EXERCISES.values()):
         try:
             texts[module] = integrated(submission.notebooks.get(module, Notebook((), ())), module, without)
-        except (SyntaxError, ValueError, RecursionError, AttributeError, IndexError):
+        except Exception:  # as above
             texts[module] = integrated(Notebook((), ()), module, without)
     return fingerprint(*settings, names, json.dumps(texts)), (texts, names)
 

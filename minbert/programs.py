@@ -58,7 +58,14 @@ def source_of(
     if node is None:
         raise ValueError(f"expected a definition of {name}, found none")
     first, last = span(node)
-    return textwrap.dedent("\n".join(text.split("\n")[first - 1 : last])) + "\n"
+    return _at_the_left("\n".join(text.split("\n")[first - 1 : last])) + "\n"
+
+
+def _at_the_left(definition: str) -> str:
+    """Take the margin of the first line off all lines that have it; a comment or a text may stand further left."""
+    lines = definition.strip("\n").split("\n")
+    margin = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
+    return "\n".join(line.removeprefix(margin) for line in lines)
 
 # %% ../nbs/19c_programs.ipynb #b160fc3b
 def replace(
@@ -82,7 +89,7 @@ def replace_all(
         places.append((*span(node), definition))
     for first, last, definition in sorted(places, reverse=True):   # from below, so that line numbers above stay true
         margin = lines[first - 1][: len(lines[first - 1]) - len(lines[first - 1].lstrip())]
-        lines[first - 1 : last] = textwrap.indent(textwrap.dedent(definition).strip("\n"), margin).split("\n")
+        lines[first - 1 : last] = textwrap.indent(_at_the_left(definition), margin).split("\n")
     return "\n".join(lines)
 
 

@@ -171,8 +171,9 @@ class Sandbox:
             hide = [h for h in self.hidden if os.path.isdir(h) and not any(n == h or n.startswith(h + "/") for n in needed)]
             command = [*self._prefix, "sh", "-c", _HIDE, "sh", str(len(hide)), *hide, *command]
         environment = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log.open("ab"), cwd=self.folder,
-                                        env=environment | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, start_new_session=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
+                                            env=environment | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, start_new_session=True)
         self._line(120)
 
     def _line(self, seconds: float) -> dict:
@@ -241,8 +242,8 @@ def _checked(label, outputs, error, where) -> Outcome:
     """Make sure that an outcome is made of text and tensors."""
     text = lambda x: None if x is None else str(x)[:500]
     if outputs is not None:
-        outputs = {str(k): v for k, v in outputs.items() if isinstance(v, torch.Tensor)}
-    return Outcome(str(label), outputs, None if outputs is not None else text(error) or "no result", text(where))
+        outputs = {str(k)[:200]: v for k, v in outputs.items() if isinstance(v, torch.Tensor)}
+    return Outcome(str(label)[:200], outputs, None if outputs is not None else text(error) or "no result", text(where))
 
 
 class Run(NamedTuple):
@@ -267,7 +268,7 @@ class Desk:
     """Lay out one exercise after another for a sandbox: its room, its inputs, its results."""
 
     def __init__(self, sandbox: Sandbox, base: Path, seed: int):
-        self.sandbox, self.base, self.seed, self.count = sandbox, base, seed, 0
+        self.sandbox, self.base, self.seed = sandbox, base, seed
         self.task, self.room = None, None
 
     def open(self, task: Exercise) -> "Desk":
@@ -293,7 +294,6 @@ class Desk:
 
     def run(self, tasks: dict[str, Exercise], texts: dict[str, str | None], package: Path, preload: bool, each: float = 0) -> dict[str, Run]:
         """Run one job: several exercises in one process, `each` with so many seconds, and a text of its own or the package's."""
-        self.count += 1
         folder = Path(tempfile.mkdtemp(prefix="job", dir=self.sandbox.folder))
         try:
             jobs = [self._task(folder, i, task, texts[name]) for i, (name, task) in enumerate(tasks.items())]

@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import sys
 from pathlib import Path
 
 import nbformat
@@ -46,6 +47,10 @@ ATTACKS = {
     "network": "import socket\nsocket.create_connection(('127.0.0.1', 22))",
     "native code": "import ctypes\nctypes.CDLL(None).exit(0)",
     "equal to all": "import torch\nclass Yes(torch.Tensor):\n    __eq__ = lambda s, o: True\n    @classmethod\n    def __torch_function__(cls, *a, **k): return True\nreturn torch.zeros(1).as_subclass(Yes)",
+    "open folder": "import os\nfd = os.open({prefix!r}, os.O_RDONLY)\ninner = os.open(os.path.relpath({package!r} + '/{module}.py', {prefix!r}), os.O_RDONLY, dir_fd=fd)\n"
+                   "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(os.read(inner, 10**6), names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\n"
+                   "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
+    "odd numbers": "import torch\nreturn args[0].to(torch.float8_e4m3fn) if args else torch.zeros(1).to(torch.float8_e4m3fn)",
     "NaN": "import torch\nout = [a for a in args if isinstance(a, torch.Tensor)] or [torch.zeros(1)]\nreturn out[0] * float('nan')",
     "prints": "print('{name}: passed, 99 cases')\nimport sys\nsys.__stdout__.write('passed')\nreturn None",
     "own pickle": "class Evil:\n    def __reduce__(self): return (print, ('hello',))\nreturn Evil()",
@@ -54,7 +59,7 @@ ATTACKS = {
 
 def attack(kind: str, task, folder: Path) -> str:
     """Write a definition of a target that attacks the grader."""
-    body = ATTACKS[kind].format(folder=str(folder), package=str(PACKAGE), module=task.module, target=task.target, name=task.name)
+    body = ATTACKS[kind].format(folder=str(folder), package=str(PACKAGE), prefix=sys.prefix, module=task.module, target=task.target, name=task.name)
     name = task.target.rpartition(".")[2]
     return f"def {name}(*args, **kwargs):\n    " + body.replace("\n", "\n    ") + "\n"
 

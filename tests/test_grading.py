@@ -69,7 +69,7 @@ def test_the_weakest_walls_hold_too(tmp_path, monkeypatch):
     folder = tmp_path / "submissions"
     folder.mkdir()
     (folder / ".keep").write_text("keep me")
-    kinds = ["deletes", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb"]
+    kinds = ["deletes", "open folder", "thread bomb", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb"]
     for kind in kinds:
         make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition})
     reports, held = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=1)
@@ -195,3 +195,23 @@ def test_two_errors_that_cancel_are_two_errors(tmp_path):
     report = grade([tmp_path / "class"], seed=2026, limits=SHORT, only=[ranks.name, auc.name])[0][0]
     assert {name: r.status for name, r in report.results.items()} == {ranks.name: "failed", auc.name: "failed"}
     assert report.points == report.integrated == 0
+
+
+def test_text_to_the_left_of_a_method_stops_nobody(tmp_path):
+    """A comment or a text that stands further left than its method is Python like any other."""
+    task = exercise("attention.forward")
+    careless = ('def forward(self, hidden_states, attention_mask=None):\n    """A text\nto the left."""\n'
+                '    return self.attend(*self.project(hidden_states), attention_mask)\n')
+    make(tmp_path / "class" / "one", {task.name: careless})
+    notebook = tmp_path / "class" / "one" / "nbs" / "02_attention.ipynb"
+    text = notebook.read_text(encoding="utf-8")
+    assert "    to the left." in text
+    notebook.write_text(text.replace("    to the left.", "to the left."), encoding="utf-8")
+    report = grade([tmp_path / "class"], seed=1, limits=SHORT, only=[task.name])[0][0]
+    assert report.results[task.name].status == "passed", report.results[task.name]
+
+
+def test_submissions_of_one_name_all_get_a_row(tmp_path):
+    for place in ("a/x", "b/x", "c/a/x"):
+        make(tmp_path / place, {})
+    assert len(find_submissions([tmp_path / "a", tmp_path / "b", tmp_path / "c" / "a"])) == 3
