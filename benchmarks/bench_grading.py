@@ -4,6 +4,7 @@ Prints minutes, the largest memory of all processes together, how many scores di
 to deserve, and whether a second run over the same results changes a byte of the table.
 """
 import argparse
+import csv
 import subprocess
 import sys
 import tempfile
@@ -58,8 +59,6 @@ def main() -> None:
         stop.set()
         minutes = (time.time() - start) / 60
         table = (folder / "grades.csv").read_bytes()
-        import csv
-
         rows = list(csv.DictReader(table.decode("utf-8").splitlines()))
         wrong = [(row["submission"], name, deserved[row["submission"]][name], row[f"{name} status"], row[f"{name} reason"]) for row in rows for name in EXERCISES
                  if row[f"{name} status"] != deserved[row["submission"]][name]]

@@ -7,7 +7,7 @@ __all__ = ['app', 'EMBEDDED', 'DataOption', 'ModelOption', 'TasksOption', 'DEMO_
            'repeat_option', 'main', 'encode_file', 'encode', 'describe', 'data', 'load_splits', 'report', 'extensions',
            'train', 'evaluate', 'sweep', 'demo', 'pretrain']
 
-# %% ../nbs/21_cli.ipynb #26d5cffb
+# %% ../nbs/21_cli.ipynb #8f8261fa
 import json
 import os
 import sys
@@ -18,7 +18,7 @@ import typer
 
 from .commands import course, grade
 
-# %% ../nbs/21_cli.ipynb #6f3d093b
+# %% ../nbs/21_cli.ipynb #e3da5254
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Build BERT by hand, fine-tune it, and encode sentences.")
 app.add_typer(course, name="course")
@@ -54,7 +54,7 @@ def repeat_option(
             result += [repeated, word] if repeated else [word]
     return result
 
-# %% ../nbs/21_cli.ipynb #d3071ba8
+# %% ../nbs/21_cli.ipynb #fec1dea0
 def main(arguments: list[str] | None = None) -> None:  # None: the words after `minbert`
     """Run the command line; a ValueError becomes one line on standard error and exit status 1."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -178,7 +178,7 @@ def report(
     (folder / "dev.md").write_text(table + "\n", encoding="utf8")
     return table
 
-# %% ../nbs/21_cli.ipynb #79e5389e
+# %% ../nbs/21_cli.ipynb #5fd333eb
 def extensions(
     model,                   # MultitaskBert
     surgery: str | None,     # pcgrad, gradvac, or None
@@ -199,7 +199,7 @@ def extensions(
     extras = {"backward": kinds[surgery](model, seed=seed, accelerator=accelerator), "accelerator": accelerator} if surgery else {}
     return extras | ({"loss_fn": regularized_loss(*(known[name]() for name in penalties))} if penalties else {})
 
-# %% ../nbs/21_cli.ipynb #db34c2d8
+# %% ../nbs/21_cli.ipynb #39b1970a
 @app.command()
 def train(
     tasks: TasksOption = ("sst", "quora", "stsb"),
