@@ -6,7 +6,7 @@
 __all__ = ['NOBODY', 'ONE_AT_A_TIME', 'without_answers', 'copy_package', 'room_for', 'stubbed', 'Limits', 'Reply', 'Sandbox',
            'read_outcomes', 'Run', 'Desk', 'cases_of']
 
-# %% ../nbs/19u_sandbox.ipynb #980248d2
+# %% ../nbs/19u_sandbox.ipynb #31107112
 import ast
 import json
 import os
@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +28,10 @@ from safetensors.torch import load
 from .exercises import Exercise
 from .programs import PACKAGE, module_text, replace, source_of, stub
 from .trials import Outcome
-from .worker import unpack, write_tree
+from .worker import landlock_version, unpack, write_tree
 
-# %% ../nbs/19u_sandbox.ipynb #7f7a5ece
-_LEFT_OUT = {"exercises", "editions", "workspace", "update", "extraction", "sandbox", "grading", "assemble", "reports", "course", "commands", "demo", "cli",
+# %% ../nbs/19u_sandbox.ipynb #3596d525
+_LEFT_OUT = {"exercises", "editions", "workspace", "update", "extraction", "sandbox", "batch", "grading", "assemble", "reports", "course", "commands", "demo", "cli",
              "widgets", "scenes", "__main__", "_modidx"}
 
 
@@ -96,7 +97,7 @@ def stubbed(task: Exercise) -> str:
     text = module_text(task.module)
     return replace(text, task.target, stub(source_of(text, task.target), f"exercise {task.name}"))
 
-# %% ../nbs/19u_sandbox.ipynb #417b2291
+# %% ../nbs/19u_sandbox.ipynb #b87df143
 @dataclass(frozen=True)
 class Limits:
     """What one answer may use."""
@@ -110,18 +111,25 @@ class Limits:
 NOBODY = 65534
 
 
-def _levels() -> list[tuple[str, list[str], int | None]]:
-    """(words for the report, command in front of Python, user), strongest first."""
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
-    plain = [("limits and audit hook; no namespaces on this machine", [], None)]
-    if not (unshare := shutil.which("unshare")):
-        return plain
+@lru_cache
+def _can_read(user: int) -> bool:
+    """Could this user still read Python and torch? Somebody's Python in their own home is closed to others."""
+    code = f"import os\nos.setgroups([]), os.setgid({user}), os.setuid({user})\nfor file in {(os.__file__, torch.__file__)!r}: open(file).close()"
+    return subprocess.run([sys.executable, "-I", "-c", code], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def _levels() -> list[tuple[str, list[str], int | None, bool]]:
+    """(words for the report, command in front of Python, user, Landlock or not), strongest first."""
+    root, unshare = hasattr(os, "geteuid") and os.geteuid() == 0, shutil.which("unshare")
     spaces = [unshare, "--net", "--ipc", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child"]
-    found = [("namespaces (network, processes, files), limits, audit hook", [*spaces, "--user", "--map-root-user"], None)]
-    if root:
-        found = [("namespaces (network, processes, files), another user, limits, audit hook", spaces, NOBODY),
-                 ("namespaces (network, processes, files), limits, audit hook", spaces, None), *found]
-    return found + plain
+    words, found = "namespaces (network, processes, files)", []
+    if unshare and root:
+        found = [(f"{words}, another user", spaces, NOBODY)] * _can_read(NOBODY) + [(words, spaces, None)]
+    if unshare:
+        found += [(words, [*spaces, "--user", "--map-root-user"], None)]
+    found += [("no namespaces on this machine", [], None)]
+    return [(", ".join([words, *["Landlock"] * lock, "limits, audit hook"]), before, user, lock)
+            for lock in ([True, False] if landlock_version() else [False]) for words, before, user in found]
 
 
 _HIDE = 'n=$1; shift; while [ $n -gt 0 ]; do mount -t tmpfs -o ro,size=4k none "$1" || exit 9; shift; n=$((n-1)); done; exec "$@"'
@@ -146,14 +154,14 @@ class Sandbox:
     ):
         self.folder, self.limits, self.process = Path(folder), limits, None
         self.hidden = [str(Path(h).resolve()) for h in (*hidden, PACKAGE)]
-        self.level, self.user = "not started", None
+        self.level, self.user, self.landlock = "not started", None, False
         self.worker = self.folder / f"worker{os.getpid()}_{id(self)}.py"
         self.worker.write_text(module_text("worker"), encoding="utf-8")
         self.log = self.worker.with_suffix(".log")
 
     def start(self, probe, strongest: int = 0) -> "Sandbox":
         """Take the strongest level at which `probe(self)` is true, from a given one on. Raises OSError if there is none."""
-        for self.number, (self.level, self._prefix, self.user) in list(enumerate(_levels()))[strongest:]:
+        for self.number, (self.level, self._prefix, self.user, self.landlock) in list(enumerate(_levels()))[strongest:]:
             try:
                 self._launch()
                 if probe(self):
@@ -187,7 +195,7 @@ class Sandbox:
 
     def run(self, job: dict) -> Reply:
         """Send a job, and wait a little longer than it may take. A worker that dies is started again."""
-        job = {**vars(self.limits), "user": self.user, "hidden": self.hidden, **job}
+        job = {**vars(self.limits), "user": self.user, "landlock": self.landlock, "hidden": self.hidden, **job}
         try:
             if self.process is None or self.process.poll() is not None:
                 self._launch()
@@ -218,7 +226,7 @@ class Sandbox:
         self.worker.unlink(missing_ok=True)
         self.log.unlink(missing_ok=True)
 
-# %% ../nbs/19u_sandbox.ipynb #390378c4
+# %% ../nbs/19u_sandbox.ipynb #cbfb6f84
 def read_outcomes(
     file: Path,       # without ending
     largest: int,     # bytes
@@ -263,7 +271,7 @@ class Run(NamedTuple):
         words = {24: "stopped: too many seconds of processor", 9: "stopped: killed", 11: "crashed", 6: "aborted"}
         return words.get(signal, "ended without a result")
 
-# %% ../nbs/19u_sandbox.ipynb #6089c241
+# %% ../nbs/19u_sandbox.ipynb #4ab0c3c7
 class Desk:
     """Lay out one exercise after another for a sandbox: its room, its inputs, its results."""
 

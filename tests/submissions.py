@@ -50,6 +50,10 @@ ATTACKS = {
     "open folder": "import os\nfd = os.open({prefix!r}, os.O_RDONLY)\ninner = os.open(os.path.relpath({package!r} + '/{module}.py', {prefix!r}), os.O_RDONLY, dir_fd=fd)\n"
                    "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(os.read(inner, 10**6), names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\n"
                    "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
+    "native read": "import os, torch\npath = {package!r} + '/{module}.py'\ntext = bytes(torch.from_file(path, size=os.path.getsize(path), dtype=torch.uint8).tolist())\n"
+                   "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(text, names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\n"
+                   "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
+    "native write": "import torch\ntorch.save(torch.zeros(3), {folder!r} + '/.keep')",
     "odd numbers": "import torch\nreturn args[0].to(torch.float8_e4m3fn) if args else torch.zeros(1).to(torch.float8_e4m3fn)",
     "NaN": "import torch\nout = [a for a in args if isinstance(a, torch.Tensor)] or [torch.zeros(1)]\nreturn out[0] * float('nan')",
     "prints": "print('{name}: passed, 99 cases')\nimport sys\nsys.__stdout__.write('passed')\nreturn None",

@@ -1,4 +1,4 @@
-"""Grading: every attack fails alone, scores are what was deserved, an interruption changes nothing."""
+"""Grading: scores are what was deserved, an interruption changes nothing."""
 import csv
 import json
 import os
@@ -10,72 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
-from submissions import ATTACKS, KINDS, attack, make, make_all
+from submissions import KINDS, make, make_all
 
-from minbert import sandbox
+from minbert.batch import Ledger
 from minbert.exercises import EXERCISES, exercise, in_chapter
-from minbert.grading import Ledger, find_submissions, grade, plan, read_submission
+from minbert.grading import find_submissions, grade, plan, read_submission
 from minbert.reports import csv_table, gradescope, page, write_gradescope, write_pages
 from minbert.sandbox import Limits
 
-VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
+VICTIM = exercise("attention.scores")
 SHORT = Limits(wall=2.0, cpu=2)
 GRADED = in_chapter("14")
-
-
-@pytest.fixture(scope="module")
-def attacked(tmp_path_factory):
-    """One submission an attack: the attack in one exercise, the reference in another."""
-    folder = tmp_path_factory.mktemp("class") / "submissions"
-    folder.mkdir()
-    (folder / ".keep").write_text("keep me")
-    poison = f"import os\nprint('passed')\nos.remove({str(folder / '.keep')!r})\nos._exit(0)"
-    for kind in ATTACKS:
-        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, poison)
-    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-    reports, level = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name])
-    return {r.name: r for r in reports}, before, folder, level
-
-
-@pytest.mark.parametrize("kind", ATTACKS)
-def test_an_attack_fails_that_exercise_alone(attacked, kind):
-    reports, _, _, _ = attacked
-    results = reports[kind].results
-    assert results[VICTIM.name].status == "failed", results[VICTIM.name]
-    assert results[NEIGHBOUR.name].status == "passed", results[NEIGHBOUR.name].reason
-    assert reports[kind].points == NEIGHBOUR.points
-
-
-def test_attacks_leave_the_disk_as_it_was(attacked):
-    _, before, folder, _ = attacked
-    assert {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()} == before
-
-
-def test_no_attack_leaves_a_process(attacked):
-    time.sleep(0.5)
-    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    assert str(attacked[2]) not in found and "while True: pass" not in found
-
-
-def test_a_thief_is_flagged_and_gets_nothing(attacked):
-    stolen = attacked[0]["reference"].results[VICTIM.name]
-    assert "not written yet" in stolen.reason
-
-
-def test_the_weakest_walls_hold_too(tmp_path, monkeypatch):
-    """On a machine without namespaces the hook and the limits must be enough."""
-    levels = sandbox._levels()
-    monkeypatch.setattr(sandbox, "_levels", lambda: levels[-1:])
-    folder = tmp_path / "submissions"
-    folder.mkdir()
-    (folder / ".keep").write_text("keep me")
-    kinds = ["deletes", "open folder", "thread bomb", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb"]
-    for kind in kinds:
-        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition})
-    reports, held = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=1)
-    assert "no namespaces" in held
-    assert [(r.name, r.results[VICTIM.name].status, r.results[NEIGHBOUR.name].status) for r in reports] == [(k, "failed", "passed") for k in sorted(kinds)]
-    assert (folder / ".keep").exists()
 
 
 @pytest.fixture(scope="module")

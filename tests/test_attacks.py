@@ -1,0 +1,94 @@
+"""Attacks: each is a fail of its exercise alone, and leaves everything as it was."""
+import subprocess
+import tempfile
+import time
+from textwrap import indent
+
+import pytest
+from submissions import ATTACKS, attack, make
+
+from minbert import sandbox
+from minbert.batch import batch
+from minbert.exercises import exercise
+from minbert.grading import grade
+from minbert.programs import module_text, replace
+from minbert.sandbox import Desk, Limits
+
+VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
+SHORT = Limits(wall=2.0, cpu=2)
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    """One submission an attack: the attack in one exercise, the reference in another."""
+    folder = tmp_path_factory.mktemp("class") / "submissions"
+    folder.mkdir()
+    (folder / ".keep").write_text("keep me")
+    poison = f"import os\nprint('passed')\nos.remove({str(folder / '.keep')!r})\nos._exit(0)"
+    for kind in ATTACKS:
+        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, poison)
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    reports, level = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=4)   # most of them only wait
+    return {r.name: r for r in reports}, before, folder, level
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_an_attack_fails_that_exercise_alone(attacked, kind):
+    reports, _, _, _ = attacked
+    results = reports[kind].results
+    assert results[VICTIM.name].status == "failed", results[VICTIM.name]
+    assert results[NEIGHBOUR.name].status == "passed", results[NEIGHBOUR.name].reason
+    assert reports[kind].points == NEIGHBOUR.points
+
+
+def test_attacks_leave_the_disk_as_it_was(attacked):
+    _, before, folder, _ = attacked
+    assert {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()} == before
+
+
+def test_no_attack_leaves_a_process(attacked):
+    time.sleep(0.5)
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert str(attacked[2]) not in found and "while True: pass" not in found
+
+
+def test_a_thief_is_flagged_and_gets_nothing(attacked):
+    stolen = attacked[0]["reference"].results[VICTIM.name]
+    assert "not written yet" in stolen.reason
+
+
+@pytest.mark.parametrize("level", [level for level in sandbox._levels() if not level[1]], ids=lambda level: level[0])
+def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):
+    """On a machine without namespaces the hook and the limits must be enough; what compiled code does, Landlock refuses where there is one."""
+    monkeypatch.setattr(sandbox, "_levels", lambda: [level])
+    folder = tmp_path / "submissions"
+    folder.mkdir()
+    (folder / ".keep").write_text("keep me")
+    kinds = ["deletes", "open folder", "thread bomb", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb"]
+    kinds += ["native read", "native write"] * level[3]
+    for kind in kinds:
+        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition})
+    reports, held = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=1)
+    assert held == level[0] and "no namespaces" in held
+    assert [(r.name, r.results[VICTIM.name].status, r.results[NEIGHBOUR.name].status) for r in reports] == [(k, "failed", "passed") for k in sorted(kinds)]
+    assert (folder / ".keep").read_text() == "keep me"
+
+
+def test_a_notebook_may_lie_beside_the_graders_own_folders(tmp_path, monkeypatch):
+    """What is hidden may hold what is needed: the folder of a notebook that is handed in is also where temporary files go."""
+    make(tmp_path / "one", {NEIGHBOUR.name: NEIGHBOUR.definition})
+    notebook = (tmp_path / "one" / "nbs" / f"{NEIGHBOUR.notebook}.ipynb").rename(tmp_path / f"{NEIGHBOUR.notebook}.ipynb")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = grade([notebook], seed=5, limits=SHORT, only=[NEIGHBOUR.name], jobs=1)[0][0]
+    assert report.points == NEIGHBOUR.points
+
+
+def test_a_swallowed_alarm_does_not_hold_up_the_others(tmp_path):
+    """Several answers share a process: each has its seconds, and one that catches even the alarm ends the process long before its last limit."""
+    body = "while True:\n    try:\n        for i in range(10**12): i += 1\n    except BaseException: pass"
+    text = replace(module_text(VICTIM.module), VICTIM.target, f"def {VICTIM.target}(*x, **y):\n" + indent(body, "    "))
+    with batch(limits=Limits(wall=600, cpu=600), jobs=1) as on:
+        sandbox = on._sandbox()
+        runs = Desk(sandbox, on.base, 1).run({t.name: t for t in (NEIGHBOUR, VICTIM)}, {NEIGHBOUR.name: module_text(NEIGHBOUR.module), VICTIM.name: text}, on.base, True, 0.5)
+    assert runs[NEIGHBOUR.name].outcomes and not runs[VICTIM.name].outcomes
+    assert runs[VICTIM.name].reply.late and runs[VICTIM.name].reply.seconds < 60
