@@ -1,9 +1,14 @@
 """The learner's edition: valid, without answers, with a check and help for each exercise, and enough to solve it."""
 import ast
+import re
+import sys
+from configparser import ConfigParser
+from importlib.metadata import packages_distributions
 from types import SimpleNamespace
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from minbert.editions import (chapter_box, directives, help_text, leaks, learners_edition, marks, marks_of, minutes_of, plain, read_notebook,
@@ -45,6 +50,26 @@ def test_nothing_but_the_answers_is_gone(file):
         if kept.strip():
             expected = stubbed(kept) if cell.cell_type == "code" else kept
             assert theirs[cell.id] == expected
+
+
+def imported(cell):
+    """Name the packages that a cell imports, its own modules aside."""
+    nodes = list(ast.walk(ast.parse(TransformerManager().transform_cell(cell.source))))
+    names = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names] + [n.module for n in nodes if isinstance(n, ast.ImportFrom)]
+    return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"minbert"}
+
+
+@pytest.mark.parametrize("file", EDITIONS, ids=lambda f: f.stem)
+def test_in_colab_a_chapter_needs_only_what_its_first_cell_installs(file):
+    settings = ConfigParser()
+    settings.read(PACKAGE.parent / "settings.ini")
+    cells = [c for c in read_notebook(file).cells if c.cell_type == "code"]
+    [extra] = re.findall(r'%pip install -q "git\+https://github.com/minbert/minbert"(.*)', cells[0].source)
+    same = lambda name: re.split(r"[<>=]", name)[0].lower().replace("_", "-")
+    there = {same(name) for name in (settings["DEFAULT"]["requirements"] + extra).split()} | {"ipython"}   # Colab is IPython
+    provided = packages_distributions()
+    missing = {name for cell in cells[1:] for name in imported(cell) if not there & {same(d) for d in provided.get(name, [name])}}
+    assert not missing
 
 
 @pytest.mark.parametrize("name", EXERCISES)
