@@ -128,7 +128,7 @@ def guard(
 
     sys.addaudithook(hook)
 
-# %% ../nbs/19t_worker.ipynb #0783a875
+# %% ../nbs/19t_worker.ipynb #f0271147
 _READ, _LIST = 1 << 2, 1 << 3                                                # bits of linux/landlock.h
 _WRITE = _READ | _LIST | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 14   # ... write, delete and make files and folders, truncate
 _OF_FILES = 1 << 0 | 1 << 1 | _READ | 1 << 14 | 1 << 15
@@ -142,12 +142,18 @@ def landlock_version() -> int:
 
 
 def _parts(folder: str, hidden: list[str]) -> list[str]:
-    """Name paths that hold everything in a folder but what is hidden."""
-    if folder in hidden:
-        return []
-    if not any(h.startswith(folder.rstrip("/") + "/") for h in hidden):
-        return [folder]
-    return [part for name in sorted(os.listdir(folder)) for part in _parts(os.path.join(folder, name), hidden)]
+    """Name paths that hold everything in a folder but what is hidden in it, not even by way of a link."""
+    found, seen, todo = [], set(), [folder]
+    while todo:
+        path = os.path.realpath(todo.pop())
+        if path in seen or _inside(path, hidden) > _inside(path, [folder]):
+            continue
+        seen.add(path)
+        if os.path.isdir(path) and any(h.startswith(path.rstrip("/") + "/") for h in hidden):
+            todo += [os.path.join(path, name) for name in os.listdir(path)]
+        else:
+            found.append(path)
+    return found
 
 
 def landlock(
