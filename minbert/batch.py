@@ -20,14 +20,14 @@ from queue import Empty, Queue
 
 from .exercises import EXERCISES, verdict
 from .programs import module_text
-from .sandbox import ONE_AT_A_TIME, Desk, Limits, Run, Sandbox, copy_package, room_for
+from .sandbox import ONE_AT_A_TIME, Desk, Limits, Run, Sandbox, copy_package, room_for, sweep
 from .trials import Verdict
 
 # %% ../nbs/19v_batch.ipynb #8868cd47
 def picture_of(found: Verdict, largest: int = 24) -> dict | None:
     """Cut matrices out of the failing case: the last two axes, at the worst place."""
     d = found.difference
-    if d is None or d.expected is None or d.got is None or d.expected.shape != d.got.shape or d.expected.ndim < 2:
+    if d is None or d.expected is None or d.got is None or d.got.is_complex() or d.expected.shape != d.got.shape or d.expected.ndim < 2:
         return None
     a, b = (x[d.place[:-2]] if len(d.place) == x.ndim else x.flatten(0, -3)[0] if x.ndim > 2 else x for x in (d.expected, d.got))
     cut = lambda x: [[float(v) for v in row] for row in x[:largest, :largest].tolist()]
@@ -41,9 +41,10 @@ def judged(name: str, run: Run, seed: int) -> dict:
     try:
         with ONE_AT_A_TIME:
             found = verdict(name, run.outcomes, seed)
+        picture = None if found.passed else picture_of(found)
     except Exception as error:  # a result that cannot even be compared
         return {"passed": False, "ended": True, "reason": f"{name}: no numbers to compare: {type(error).__name__}", "picture": None}
-    return {"passed": found.passed, "ended": True, "reason": found.message, "picture": None if found.passed else picture_of(found)}
+    return {"passed": found.passed, "ended": True, "reason": found.message, "picture": picture}
 
 # %% ../nbs/19v_batch.ipynb #a91c93d6
 class Ledger:
@@ -180,4 +181,4 @@ def batch(
             for sandbox in made.started:
                 sandbox.close()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        sweep(folder)

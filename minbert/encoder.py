@@ -243,11 +243,11 @@ _SKIPPED = r"(bert\.)?embeddings\.(position_ids|token_type_ids)|(cls|classifier|
 def rename(name: str, table: dict[str, str]) -> str:
     """Match a whole name against the left side of `table`, write it as the right side says.
 
-    {} on both sides stands for the number of a layer (0, or no leading zero); .weight or .bias follows and stays.
+    {} on both sides stands for the number of a layer (digits 0 to 9, no leading zero); .weight or .bias follows and stays.
     Raises ValueError for a name that no left side fits.
     """
     for left, right in table.items():
-        pattern = re.escape(left).replace(r"\{\}", r"(0|[1-9]\d*)") + r"\.(weight|bias)"
+        pattern = re.escape(left).replace(r"\{\}", r"(0|[1-9][0-9]*)") + r"\.(weight|bias)"
         if found := re.fullmatch(pattern, name):
             *layer, kind = found.groups()
             return f"{right.format(*layer)}.{kind}"

@@ -40,13 +40,21 @@ def find_submissions(
     for path in map(Path, paths):
         if not path.exists() and not path.is_symlink():
             raise ValueError(f"expected a submission, or a folder of them, got {path}: there is nothing")
-        alone = not path.is_dir() or any(path.glob("nbs/*.ipynb")) or (path / "settings.ini").exists()
-        several = [] if alone else sorted(p for p in path.iterdir() if not p.name.startswith("."))
-        if not alone and any(p.suffix == ".ipynb" and p.stem in {e.notebook for e in EXERCISES.values()} for p in several):
+        several = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else []
+        own = [p for p in several if _is_part(p)]
+        if own and any(p not in own and not p.is_symlink() and _notebook_files(p) for p in several):   # one of many left theirs in between
+            several = [p for p in several if p.is_dir() or p.is_symlink() or p.suffix == ".ipynb"]
+        elif own:
             several = []                                     # a folder of chapters is one person's
         for one in several or [path]:
             found[one.name if one.name not in found else str(one)] = one   # two of one name: the path tells them apart
     return found
+
+
+def _is_part(path: Path) -> bool:
+    """Tell whether a file or folder looks like a part of one person's work."""
+    chapter = path.suffix == ".ipynb" and path.stem in {e.notebook for e in EXERCISES.values()}
+    return chapter or path.name == "settings.ini" or (path.name == "nbs" and any(path.glob("*.ipynb")))
 
 
 def read_submission(
@@ -62,6 +70,8 @@ def read_submission(
     for file in _notebook_files(path):
         module = modules.get(file.stem)
         try:
+            if any(p.is_symlink() for p in (file, *file.parents) if path in p.parents) or not file.resolve().is_relative_to(path.resolve()):
+                raise ValueError(f"{file.name}: expected a file of this submission, got one behind a symbolic link")
             notebook = read_notebook(file)
             module = module or _exported(notebook)
             if module in modules.values() and module not in notebooks:
@@ -73,7 +83,7 @@ def read_submission(
 
 def _notebook_files(path: Path) -> list[Path]:
     if not path.is_dir():
-        return [path]
+        return [path] if path.suffix == ".ipynb" else []
     for pattern in ("nbs/*.ipynb", "*.ipynb", "*/*.ipynb", "*/*/*.ipynb"):
         if files := sorted(f for f in path.glob(pattern) if ".ipynb_checkpoints" not in f.parts):
             return files[:200]

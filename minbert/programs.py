@@ -14,6 +14,7 @@ import hashlib
 import symtable
 import textwrap
 import types
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -202,6 +203,11 @@ class Piece(NamedTuple):
     names: frozenset[str]   # what it defines
     uses: frozenset[str]    # the global names it refers to, at any depth
     text: str               # its lines
+    partly: frozenset[str] = frozenset()   # of the names, those that it only changes or may not define: earlier pieces count too
+
+
+_HOLDERS = (ast.If, ast.Try, ast.With, ast.For)   # not While: the endless ones stay behind
+_CHANGES = {"add", "append", "extend", "insert", "setdefault", "update"}
 
 
 def _bound(node: ast.stmt) -> set[str]:
@@ -216,6 +222,20 @@ def _bound(node: ast.stmt) -> set[str]:
     return set()
 
 
+def _changed(node: ast.AST) -> set[str]:
+    """Names that a statement changes, or defines only if it gets there; the variable of a loop is none."""
+    if isinstance(node, (*_HOLDERS, ast.ExceptHandler)):
+        inner = [n for part in ("body", "handlers", "orelse", "finalbody") for n in getattr(node, part, ())]
+        given = {n.id for item in getattr(node, "items", ()) for n in ast.walk(item.optional_vars or item) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return given.union(*(_bound(n) | _changed(n) for n in inner))
+    if isinstance(node, ast.Expr):                                      # table.append(3)
+        call = node.value.func if isinstance(node.value, ast.Call) else None
+        return {call.value.id} if isinstance(call, ast.Attribute) and call.attr in _CHANGES and isinstance(call.value, ast.Name) else set()
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    roots = {t.value if isinstance(t, ast.Subscript) else t for t in targets if isinstance(t, ast.Subscript) or isinstance(node, ast.AugAssign)}
+    return {root.id for root in roots if isinstance(root, ast.Name)}    # table["x"] = 3, total += 3
+
+
 def _globals_of(table: symtable.SymbolTable, top: bool = True) -> set[str]:
     """Names that a piece of code looks up outside of itself; arguments and local variables are none."""
     own = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
@@ -225,15 +245,17 @@ def _globals_of(table: symtable.SymbolTable, top: bool = True) -> set[str]:
 @lru_cache(maxsize=16384)
 def pieces(
     text: str,   # a module
-) -> list[Piece]:  # statements that define a name; anything else is left out
+) -> list[Piece]:  # statements that define or change a name; anything else is left out
     """Split a module into what it defines. Raises SyntaxError for text that is not Python."""
-    lines, found = text.split("\n"), []
-    for node in parse(text).body:
-        if names := _bound(node):
-            first, last = span(node)
-            own = "\n".join(lines[first - 1 : last])
-            uses = _globals_of(symtable.symtable(textwrap.dedent(own), "piece", "exec"))
-            found.append(Piece(frozenset(names), frozenset(uses), own))
+    lines, found, body = text.split("\n"), [], ast.parse(text).body
+    taken = Counter(line for node in body for line in set(span(node)))
+    for node in body:
+        first, last = span(node)
+        alone = taken[first] == taken[last] == 1                        # and not a = 1; b = 2
+        own = "\n".join(lines[first - 1 : last]) if alone else ast.unparse(node)
+        table = symtable.symtable(textwrap.dedent(own), "piece", "exec")   # of all: a text that compiles nowhere is no Python
+        if names := _bound(node) | (partly := _changed(node)):
+            found.append(Piece(frozenset(names), frozenset(_globals_of(table)), own, frozenset(partly)))
     return found
 
 
@@ -243,7 +265,10 @@ def needed(
     without: Iterable[str] = (),    # names that somebody else will provide
 ) -> list[Piece]:                   # in the order of the notebook
     """Follow names to the pieces that define them, and those to theirs."""
-    places = {name: i for i, piece in enumerate(known) for name in piece.names}   # the last definition counts
+    places = {}   # name -> the last that defines it, and those that change it afterwards
+    for i, piece in enumerate(known):
+        for name in piece.names:
+            places[name] = [*places.get(name, ()), i] if name in piece.partly else [i]
     done, todo = set(without) | set(dir(builtins)), list(start)
     wanted = set()
     while todo:
@@ -251,6 +276,6 @@ def needed(
         if name in done or name not in places:
             continue
         done.add(name)
-        wanted.add(places[name])
-        todo.extend(known[places[name]].uses)
+        wanted.update(places[name])
+        todo.extend(use for i in places[name] for use in known[i].uses)
     return [known[i] for i in sorted(wanted)]

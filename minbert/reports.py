@@ -24,7 +24,7 @@ def write_whole(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8", newline="")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")   # names of files may be no Unicode
         os.replace(part, file)
     finally:
         part.unlink(missing_ok=True)
@@ -110,9 +110,9 @@ def page(report: Report, level: str = "") -> str:
 
 
 def safe_name(name: str) -> str:
-    """Turn a submission's name into a file name; different names stay different."""
+    """Turn a submission's name into a file name; different names stay different, also where Ada and ada are one file."""
     plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".")[:80]
-    if plain == name:
+    if plain == name == name.casefold() and name != "index" and not re.search(r"-[0-9a-f]{8}\Z", name):
         return plain
     import hashlib
 
@@ -133,12 +133,17 @@ def write_pages(reports: list[Report], folder: Path, level: str = "") -> Path:
     return folder / "index.html"
 
 # %% ../nbs/19x_reports.ipynb #e19ac239
+def _readable(text: str) -> str:
+    """Spell out what no UTF-8 can hold: half a character, which JSON would pass on."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def gradescope(report: Report) -> dict:
     """Give a submission's results in Gradescope's form."""
     tests = [{"name": name, "score": r.points, "max_score": EXERCISES[name].points, "status": "passed" if r.status == "passed" else "failed",
-              "output": "" if r.status == "passed" else r.reason, "visibility": "visible"} for name, r in report.results.items()]
+              "output": "" if r.status == "passed" else _readable(r.reason), "visibility": "visible"} for name, r in report.results.items()]
     told = f"{report.integrated} points when everything is your own code." + "".join(f"\n{p}" for p in report.problems)
-    return {"score": report.points, "output": told, "tests": tests}
+    return {"score": report.points, "output": _readable(told), "tests": tests}
 
 
 def write_gradescope(reports: list[Report], folder: Path) -> None:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NOBODY', 'ONE_AT_A_TIME', 'without_answers', 'copy_package', 'room_for', 'stubbed', 'Limits', 'Reply', 'Sandbox',
-           'read_outcomes', 'Run', 'Desk', 'cases_of']
+           'read_outcomes', 'Run', 'Desk', 'sweep', 'cases_of']
 
 # %% ../nbs/19u_sandbox.ipynb #31107112
 import ast
@@ -227,6 +227,9 @@ class Sandbox:
         self.log.unlink(missing_ok=True)
 
 # %% ../nbs/19u_sandbox.ipynb #cbfb6f84
+_MOST = 2**19   # bytes of JSON: names and numbers of results, not the results; more only costs the parent time
+
+
 def read_outcomes(
     file: Path,       # without ending
     largest: int,     # bytes
@@ -240,6 +243,8 @@ def read_outcomes(
                 if not os.path.isfile(stream.fileno()) or os.fstat(fd).st_size > largest:
                     return []
                 texts[ending] = stream.read(largest)
+        if len(texts[".json"]) > _MOST or int.from_bytes(texts[".safetensors"][:8], "little") > _MOST:
+            return []
         found = unpack(json.loads(texts[".json"]), load(texts[".safetensors"]))
         return [_checked(*o) for o in found]
     except Exception:  # whatever a stranger's bytes can provoke
@@ -310,7 +315,7 @@ class Desk:
             largest = self.sandbox.limits.file_size
             return {name: Run(read_outcomes(Path(job["outputs"]), largest), reply) for name, job in zip(tasks, jobs)}
         finally:
-            _sweep(folder)
+            sweep(folder)
 
     def _task(self, folder: Path, i: int, task: Exercise, text: str | None) -> dict:
         given = folder / f"given{i}"
@@ -325,15 +330,13 @@ class Desk:
                 "text": str(given / "answer.py") if text is not None else None, "inputs": str(source), "outputs": str(folder / f"result{i}")}
 
 
-def _sweep(folder: Path) -> None:
-    """Delete a job's folder, whatever rights were set inside."""
-    def again(function, path, _):
-        try:
-            os.chmod(os.path.dirname(path), 0o700)
-            function(path)
-        except OSError:
-            pass
-    shutil.rmtree(folder, onerror=again)
+def sweep(folder: Path) -> None:
+    """Delete a folder that strangers wrote to, whatever is in it: rights taken away, folders thousands deep."""
+    try:
+        shutil.rmtree(folder)
+    except Exception:  # a RecursionError, too
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf", "--"]):
+            subprocess.run([*command, str(folder)], stderr=subprocess.DEVNULL)
 
 
 ONE_AT_A_TIME = threading.RLock()  # trials use torch's global dice, and put a probe in the place of dropout

@@ -133,7 +133,7 @@ class Difference(NamedTuple):
 
 
 def _kind(x: Tensor) -> str:
-    return "a truth value" if x.dtype == torch.bool else "a fraction" if x.is_floating_point() else "a whole number"
+    return "a truth value" if x.dtype == torch.bool else "a complex number" if x.is_complex() else "a fraction" if x.is_floating_point() else "a whole number"
 
 
 def _far(trial, expected, got):
@@ -257,8 +257,10 @@ def probe(
     return (1 + strength * torch.sin(1.7 * steps + 0.3)).to(x.dtype)
 
 
-def _dropout(x, p=0.5, training=True, inplace=False):
-    return x * probe(x, p) if training else x
+def _dropout(input, p=0.5, training=True, inplace=False):
+    if not training:
+        return input
+    return input.mul_(probe(input, p)) if inplace else input * probe(input, p)
 
 
 def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -275,8 +277,9 @@ def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False
 def probed() -> Iterator[None]:
     """Put the probe in place of dropout, in whichever of torch's ways it is called."""
     with ExitStack() as stack:
-        for holder, name in ((F, "dropout"), (torch, "dropout")):
-            stack.enter_context(patch.object(holder, name, _dropout))
+        torchs = lambda input, p, train: _dropout(input, p, train)   # the same by another name
+        for holder, stand_in in ((F, _dropout), (torch, torchs)):
+            stack.enter_context(patch.object(holder, "dropout", stand_in))
         stack.enter_context(patch.object(F, "scaled_dot_product_attention", _attention))
         yield
 

@@ -45,12 +45,14 @@ def adamw_cases(generator):
             Case("an infinite gradient in step 2, NaN in step 3", {**one, "gradients": bad}),
             Case("the same in the second of two groups", {**one, "groups": own, "gradients": bad}),
             Case("with a closure", {**one, "gradients": [[None] * 4] * 3, "closure": True}),
-            Case("single precision, gradients stored crosswise", {**single, "gradients": [[draw(4, 3, dtype=torch.float32).T] for _ in range(3)]})]
+            Case("single precision, gradients stored crosswise", {**single, "gradients": [[draw(4, 3, dtype=torch.float32).T] for _ in range(3)]}),
+            Case("weights stored crosswise", {**one, "gradients": grads(2, 1e-3), "crosswise": True})]
 
 
 def run_adamw(kind, inputs):
     """Train on given gradients; look at the weights after every step, and note which steps were refused."""
-    weights = [nn.Parameter(w.clone()) for w in inputs["weights"]]
+    crosswise = lambda w: w.mT.contiguous().mT if "crosswise" in inputs and w.ndim == 2 else w.clone()
+    weights = [nn.Parameter(crosswise(w)) for w in inputs["weights"]]
     make = lambda: kind([{"params": [weights[i] for i in members], **own} for members, own in inputs["groups"]], **inputs["defaults"])
     optimizer, seen, refused, calls = make(), {}, [], []
 
@@ -80,7 +82,8 @@ def run_adamw(kind, inputs):
             seen[f"loss of step {n + 1}"] = torch.as_tensor(math.nan if loss is None else loss)
         elif any(g is not None and not torch.equal(g.nan_to_num(), w.grad.nan_to_num()) for w, g in zip(weights, grads)):
             seen["a gradient was overwritten"] = torch.tensor(True)
-    return seen | {"steps refused": torch.tensor(refused), "calls of the closure": torch.tensor(len(calls))}
+    kept = [(x, w) for w in weights for x in optimizer.state.get(w, {}).values() if isinstance(x, torch.Tensor) and w.ndim and x.shape == w.shape]
+    return seen | {"averages as precise as their weight": all(torch.promote_types(x.dtype, w.dtype) == x.dtype for x, w in kept), "steps refused": torch.tensor(refused), "calls of the closure": torch.tensor(len(calls))}
 
 
 TRIALS["optim.adamw"] = Trial(adamw_cases, run_adamw, atol=1e-12, subject="adamw", forbidden=("torch.optim.AdamW", "torch.optim.Adam", "super().step"),
@@ -161,6 +164,10 @@ MISTAKES["optim.adamw"] = [
     _wrong_loop("t = state[\"step\"] if", "t = max(state[\"step\"] - 1, 1) if", "The count is one too low: it must advance before it is used."),
     _wrong_loop("exp_avg=torch.zeros_like(p), exp", "exp_avg=p.grad.clone(), exp",
             "m starts as the first gradient, but it starts at 0; the bias correction is made for that."),
+    _wrong_loop("exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p)", "exp_avg=torch.zeros(p.shape), exp_avg_sq=torch.zeros(p.shape)",
+            "The averages are in single precision whatever their weight is. They need its dtype and its device."),
+    _wrong_loop("p.sub_(alpha * m / (v.sqrt() + eps))", "p.reshape(-1).sub_((alpha * m / (v.sqrt() + eps)).reshape(-1))",
+            "Weights are flattened with `reshape` before they move. Of a tensor that is stored crosswise that is a copy, and the weight stays."),
     _wrong_loop("p.sub_(alpha * m", "p.sub_(alpha * g", "The step takes the gradient itself and forgets the average m: there is no momentum."),
     _wrong_loop("(b1, b2), lr", "(b2, b1), lr", "The two betas are swapped: the first belongs to m, the second to v."),
     _wrong_loop(".add_(g, alpha=1 - b1)", ".add_(g)", "The new gradient enters m with its full weight."),

@@ -105,6 +105,7 @@ def maps_cases(generator):
             Case("large scores", {**both, "query": 30 * q, "mask": mask}),
             Case("pads with a thousand times the score", {**both, "key": loud, "mask": mask}),
             Case("real tokens with scores far below zero", {**both, "query": 300 * q.abs(), "key": -k.abs(), "mask": mask}),
+            Case("one loud query among quiet ones", {**both, "query": q * torch.tensor([1, 3000, 1, 1, 1])[:, None], "mask": None}),
             Case("single precision", {name: x.float() for name, x in both.items()} | {"mask": mask}),
             Case("a row of padding", {**both, "mask": mask * torch.tensor([[1], [0], [1]])})]
 
@@ -155,6 +156,8 @@ MISTAKES["attention.maps"] = [
     mistake("query @ key.mT", "key @ query.mT", "Query and key have changed places: row i says what others ask of token i."),
     mistake(_WRONG_MAP, "return scores", "The scores are returned as they are. They become shares by a softmax."),
     mistake(_WRONG_MAP, "return scores.sigmoid()", "Each score is squeezed by itself, so the shares of a row do not sum to 1."),
+    mistake(_WRONG_MAP, "e = (scores - scores.amax((-2, -1), keepdim=True)).exp()\n    return e / e.sum(-1, keepdim=True)",
+            "One maximum is subtracted from a whole map. Beside a loud row all powers of a quiet one vanish, and 0 / 0 is NaN; each row needs its own."),
     mistake("key.mT", "key.reshape(*key.shape[:2], key.shape[3], key.shape[2])",
             "The key is reshaped, not transposed: the shape fits, and numbers of different tokens get mixed."),
 ]
@@ -208,6 +211,7 @@ def scores_cases(generator):
             Case("real tokens with scores far below zero", {**qkv, "query": 300 * q.abs(), "key": -k.abs(), "mask": mask}),
             Case("dropout, as a fixed pattern", {**qkv, "mask": mask, "dropout_p": 0.3}),
             Case("dropout without a mask", {**qkv, "mask": None, "dropout_p": 0.4}),
+            Case("one loud query among quiet ones", {**qkv, "query": q * torch.tensor([1, 3000, 1, 1, 1])[:, None], "mask": None}),
             Case("single precision", {name: x.float() for name, x in qkv.items()} | {"mask": mask}),
             Case("a row of padding", {**qkv, "mask": mask * torch.tensor([[1], [0], [1]])})]
 
@@ -273,6 +277,8 @@ MISTAKES["attention.scores"] = [
             "Query and key have changed places: row i says what others ask of token i."),
     mistake(_WRONG_FUSED, _wrong_by_hand(mixed="shares.mT @ value"),
             "The map is transposed before it meets the values: each token gathers by how much it is read."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout((e := (scores - scores.amax((-2, -1), keepdim=True)).exp()) / e.sum(-1, keepdim=True), dropout_p)"),
+            "One maximum is subtracted from a whole map. Beside a loud row all powers of a quiet one vanish, and 0 / 0 is NaN; each row needs its own."),
     mistake(_WRONG_FUSED, _wrong_by_hand(mixed="shares @ key"), "The keys are mixed instead of the values."),
 ]
 

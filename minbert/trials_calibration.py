@@ -130,7 +130,8 @@ def whiten_cases(generator):
     project = torch.eye(5, dtype=torch.float64) - v.outer(v)
     return [Case("all directions", given), Case("three of six", {**given, "k": 3}), Case("a high floor", {**given, "floor": 0.1}),
             Case("one direction is empty", {**flat, "covariance": project @ flat["covariance"] @ project, "floor": 1e-3}),
-            Case("one of six, high floor", {**given, "k": 1, "floor": 0.5})]
+            Case("one of six, high floor", {**given, "k": 1, "floor": 0.5}),
+            Case("variances of a millionth", {**given, "covariance": 1e-6 * given["covariance"], "mean": 1e-3 * given["mean"]})]
 
 
 def run_whiten(kind, inputs):
@@ -151,6 +152,7 @@ MISTAKES["calibration.whiten"] = [
     mistake("(directions * values.rsqrt())", "(directions * values.rsqrt()[:, None])", "The rows of V are scaled; the directions are its columns."),
     mistake("(directions * values.rsqrt())", "(directions.T * values.rsqrt())", "V is transposed: the eigenvectors are its columns, and vectors are multiplied from the left."),
     mistake(".flip(1)[:, :self.out_features]", "[:, :self.out_features]", "The *shortest* directions come first and are kept: `eigh` sorts from small to large."),
+    mistake("values.clamp_min(self.floor * values[-1])", "values.clamp_min(max(self.floor * values[-1].item(), 1e-4))", "There is a second floor, a number of its own: small clouds stay small."),
     mistake("values.clamp_min(self.floor * values[-1])", "values.clamp_min(self.floor)", "The floor is taken as it is, not as a share of the largest eigenvalue."),
     mistake("values.clamp_min(self.floor * values[-1])", "values.abs()", "The floor is not used: an empty direction is blown up, noise and all."),
     mistake("values.clamp_min(self.floor * values[-1])", "values + self.floor * values[-1]", "The floor is added to every eigenvalue; only those below it should be lifted."),

@@ -45,7 +45,9 @@ def solve_cases(generator):
 
 
 def linear_cases(generator):
-    return solve_cases(generator)[:4]
+    cases = solve_cases(generator)[:4]
+    odd = {**cases[2].inputs, "sign": torch.tensor([1, -1, 1, 1, 1.0])}
+    return [*cases, Case("lu, determinant below 0", odd)]
 
 
 def run_triangles(kind, inputs):
@@ -115,6 +117,7 @@ MISTAKES["bijections.linear"] = [
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).log()", "The logarithm of a negative determinant is NaN; its absolute value was meant."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).abs()", "The determinant is returned, not its logarithm."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "-torch.linalg.slogdet(self.weight).logabsdet", "self.log_s.sum()", "-self.log_s.sum()", "The sign of log |det| is wrong: stretching counts as shrinking."),
+    mistake("self.log_s.sum()", "upper.diagonal().prod().log()", "The logarithm of a negative determinant is NaN; the signs have no part in log |det|."),
     mistake("self.log_s.sum()", "self.log_s.exp().sum()", "The scales are added up, not their logarithms."),
     mistake("self.log_s.sum()", "self.log_s.mean()", "log |det| is the mean of the logarithms, not their sum."),
     mistake("self.log_s.sum()", "(self.sign * self.log_s).sum()", "A negative sign turns the logarithm over; the stretch does not care for the sign."),
@@ -234,7 +237,8 @@ def affine_cases(generator):
 
 
 def uncoupling_cases(generator):
-    return [Case(c.label, {"y": c.inputs["x"]}) for c in coupling_cases(generator)]
+    cases = [Case(c.label, {"y": c.inputs["x"]}) for c in coupling_cases(generator)]
+    return [*cases, Case("a small scale", {"y": cases[0].inputs["y"], "low": -12.0})]
 
 
 def run_coupling(kind, inputs):
@@ -370,6 +374,7 @@ MISTAKES["bijections.unaffine"] = [
     mistake(_WRONG_BACK, "b / torch.sigmoid(r + 2) + t", "The shift is added again instead of taken back."),
     mistake(_WRONG_BACK, "b * torch.sigmoid(r + 2) - t", "The columns are shrunk once more instead of stretched."),
     mistake(_WRONG_BACK, "b / torch.sigmoid(r) - t", "The 2 is missing."),
+    mistake(_WRONG_BACK, "b / torch.sigmoid(r + 2).clamp_min(1e-3) - t", "Small scales are cut off, so the way back is not that of the way there."),
     mistake(_WRONG_BACK, "b / torch.exp(r + 2) - t", "The scale is undone as if it were an exponential."),
     mistake("t, r = self.net(a)", "r, t = self.net(a)", "Shift and scale are exchanged."),
     mistake("self.net(a)", "self.net(b)", "m is computed from the half that has moved."),

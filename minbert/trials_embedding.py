@@ -110,7 +110,9 @@ def embedding_cases(generator):
             Case("evaluating, with segments and positions", given(4, 2, positions=True)),
             Case("training, dropout as a fixed pattern", given(5, 3, training=True)),
             Case("evaluating, a flat list with positions", given(7, segments=False, positions=True)),
-            Case("training, one token", given(1, 1, training=True, segments=False))]
+            Case("training, one token", given(1, 1, training=True, segments=False)),
+            Case("evaluating, one row of positions for all", {**given(4, 3), "position_ids": torch.randint(16, (4,), generator=generator)}),
+            Case("evaluating, one row of segments for all", {**given(4, 3), "token_type_ids": torch.randint(3, (4,), generator=generator)})]
 
 
 def run_embedding(Embedding, inputs):
@@ -157,6 +159,12 @@ MISTAKES["embedding.forward"] = [
             "Pads are set to zero. They are embedded like anything else; the mask keeps them out later."),
     mistake("self.word_embedding(input_ids)", "self.word_embedding.weight[input_ids]",
             "The row of [PAD] gets a gradient. The module's own look-up keeps it away."),
+    mistake("self._positions(input_ids, position_ids)",
+            "(self._positions(input_ids, None) if position_ids is None else self.pos_embedding(position_ids).view(*input_ids.shape, -1))",
+            "One row of positions for all sentences does not work: it is taken for one of the shape of the ids."),
+    mistake("self._segments(input_ids, token_type_ids)", "(self._segments(input_ids, None) if token_type_ids is None else "
+            "self.tk_type_embedding(token_type_ids).view(*input_ids.shape, -1))",
+            "One row of segments for all sentences does not work: it is taken for one of the shape of the ids."),
     mistake("x + self._positions", "x * self._positions", "The positions are multiplied with the words. They are added."),
     mistake("(x))     # (B, T, D)", "(x + self._positions(input_ids, position_ids)))     # (B, T, D)", "The positions are added twice."),
     mistake(_WRONG_LAST, "return self.embed_dropout((x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.embed_layer_norm.eps)"
@@ -171,8 +179,8 @@ def forward(self, input_ids, position_ids=None, token_type_ids=None):
         position_ids = torch.arange(input_ids.shape[-1], device=input_ids.device)
     if token_type_ids is None:
         token_type_ids = torch.zeros_like(input_ids)
-    parts = [self.tk_type_embedding(token_type_ids), self.pos_embedding(position_ids).expand(*input_ids.shape, -1), self.word_embedding(input_ids)]
-    return self.embed_dropout(self.embed_layer_norm(torch.stack(parts).sum(0)))
+    parts = [self.tk_type_embedding(token_type_ids), self.pos_embedding(position_ids), self.word_embedding(input_ids)]
+    return self.embed_dropout(self.embed_layer_norm(torch.stack(torch.broadcast_tensors(*parts)).sum(0)))
 ''',
     '''
 def forward(self, input_ids, position_ids=None, token_type_ids=None):

@@ -116,12 +116,16 @@ def through(self, u, start=False):
 
 # %% ../nbs/19j_trials_flow.ipynb #794b8ce8
 def inverse_cases(generator):
-    return [Case(c.label, {**{k: v for k, v in c.inputs.items() if k != "u"}, "z": c.inputs["u"]}) for c in through_cases(generator) if "start" not in c.inputs]
+    return [Case(c.label, {**{k: v for k, v in c.inputs.items() if k != "u"}, "z": c.inputs["u"]}) for c in through_cases(generator) if "start" not in c.inputs] + [
+        Case("double precision into single", {"z": fixed(generator, 3, 4), "single": True})]
 
 
 def run_inverse(kind, inputs):
     z = inputs["z"]
-    flow = started(kind, z.shape[1], **{name: value for name, value in inputs.items() if name != "z"})
+    flow = started(kind, z.shape[1], **{name: value for name, value in inputs.items() if name not in ("z", "single")})
+    if "single" in inputs:
+        u = flow.float().inverse(z)
+        return {"in the dtype of the weights": u.dtype == torch.float32, "shape": torch.tensor(u.shape)}
     u = flow.inverse(z)
     again = flow.inverse(leaf := z.clone().requires_grad_())
     return {"data": u, "back again, minus where it began": flow.through(u)[0] - z, **gradients((again * probe(again)).sum(), {"z": leaf, **dict(flow.named_parameters())})}
@@ -133,6 +137,7 @@ TRIALS["flow.inverse"] = Trial(inverse_cases, run_inverse, subject="flow", hints
     "for each block from the end: x, done = u[:, :width], u[:, width:]; x = part.inverse(x) for each part from the end; u = cat([x, done], dim=1)."))
 
 MISTAKES["flow.inverse"] = [
+    mistake("u = self._latent(z)", "u = z", "The latent vectors are taken in the dtype in which they came; the weights may have another."),
     mistake("for part in reversed(block):", "for part in block:", "The parts of a block are undone in the order in which they were done; the last has to go first."),
     mistake("for block in reversed(self.blocks):", "for block in self.blocks:", "The levels are undone in the order in which they were done; the last has to go first."),
     mistake("x = part.inverse(x)", "x = part(x)[0]", "The parts are applied once more instead of undone."),
@@ -188,8 +193,12 @@ def run_sample(kind, inputs):
     untouched = torch.equal(before, torch.get_rng_state())
     z, spread = flow.through(u.double())[0], settings.get("temperature", 1.0) or 1e-3
     few, more, other = (flow.sample(3, dice(plus), **settings) for plus in (0, 0, 1))
-    return {"shape": torch.tensor(u.shape), "without graph": not u.requires_grad, "means of the latent vectors": z.mean(0) / spread, "their covariance": z.T @ z / len(z) / spread**2,
-            "share of them within one spread": (z.abs() < spread).double().mean(0),
+    goes_on, z = dice(), z / spread
+    twice = [flow.sample(3, goes_on, **settings) for _ in range(2)]
+    return {"shape": torch.tensor(u.shape), "without graph": not u.requires_grad, "means of the latent vectors": z.mean(0), "their covariance": z.T @ z / len(z),
+            "share of them within one spread": (z.abs() < 1).double().mean(0),
+            "tails like a Gaussian's": bool(abs(z.pow(4).mean() - 3) < 0.5), "rows that know nothing of each other": bool((z[:2000] * z[2000:]).mean().abs() < 0.1),
+            "the dice go on": inputs.get("temperature") == 0 or not torch.equal(*twice),
             "the same dice, the same samples": torch.equal(few, more), "other dice, other samples": inputs.get("temperature") == 0 or not torch.equal(few, other),
             "torch's own dice are left alone": untouched,
             "without a generator": torch.tensor(flow.sample(2, **settings).shape), "none": torch.tensor(flow.sample(0, dice()).shape)}
@@ -211,6 +220,10 @@ MISTAKES["flow.sample"] = [
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn(n, self.width, device=device, dtype=like.dtype)",
             "The generator is not used, so samples cannot be repeated."),
     mistake("generator=generator, device=device", "generator=torch.Generator().manual_seed(0), device=device", "The dice are thrown from a fixed seed, so the same samples come every time."),
+    mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "(torch.rand(n, self.width, generator=generator, device=device, dtype=like.dtype) - 0.5) * 12**0.5",
+            "The latent vectors are uniform, with the spread of a Gaussian and without its tails."),
+    mistake("generator=generator, device=device", "generator=None if generator is None else torch.Generator().manual_seed(generator.initial_seed()), device=device",
+            "The dice are copied and start again, so a generator gives the same samples at every call."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn(n, 1, generator=generator, device=device, dtype=like.dtype).expand(n, self.width)",
             "One number is drawn for a whole vector, so all of its columns are the same."),
 ]

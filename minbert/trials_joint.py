@@ -7,6 +7,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'bertcf_cases', 'run_bertcf', 'join
            'run_joint_loss']
 
 # %% ../nbs/19jb_trials_joint.ipynb #0d4699f7
+import math
 import types
 
 import torch
@@ -21,7 +22,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
 class _Flow(nn.Module):
-    """A stand-in with the doors of a flow; its weights tell the doors apart."""
+    """A stand-in with the doors of a flow; its log |det| is nobody's, which tells the doors apart."""
 
     initialized = True
 
@@ -33,8 +34,9 @@ class _Flow(nn.Module):
         return torch.sinh(u * self.scale) + 0.3, (u * self.scale).sum(1)
 
     def nll(self, u, unit="bits"):
-        each = (u.square() * self.scale).sum(1) + self.scale.sum()
-        return each / 7 if unit == "bits" else each
+        z, log_det = self(u)
+        nats = (z.square().sum(1) + self.width * math.log(2 * math.pi)) / 2 - log_det
+        return nats / (self.width * math.log(2)) if unit == "bits" else nats
 
 
 def _pulled(parts, leaves):
@@ -76,6 +78,7 @@ MISTAKES["flow.bertcf"] = [
     mistake("flow.nll(vectors)", "flow.nll(torch.cat([a, b]))", "The likelihood is that of both views; that of `vectors` counts."),
     mistake("flow.nll(vectors)", "flow.nll(flow(vectors)[0])", "The vectors go through the flow before `nll`, which sends them through once more."),
     mistake("flow.nll(vectors)", "flow.nll(vectors, \"nats\")", "The likelihood is in nats; beside it the contrast would not be heard at width 768."),
+    mistake("flow.nll(vectors).mean()", "flow.nll(vectors, \"nats\").mean() / vectors.shape[1]", "The likelihood is in nats per dimension; bits are nats by the logarithm of 2."),
     mistake("flow.nll(vectors).mean()", "flow.nll(vectors).sum()", "The likelihood is added up over the batch, not averaged."),
     mistake("flow.nll(vectors).mean()", "-flow.nll(vectors).mean()", "The sign of the likelihood is wrong: `nll` is a loss already."),
     mistake("flow(b)[0], temperature, groups=groups", "flow(b)[0], groups=groups", "The temperature is not passed on."),
@@ -100,6 +103,14 @@ def bertcf_loss(flow, a, b, vectors, weight=0.3, temperature=0.04, groups=None):
         zb, _ = flow(b)
         parts["mirror"] = parts["mirror"] + weight * mirror_loss(za, zb, temperature, False, groups)
     return parts
+''',
+    '''
+def bertcf_loss(flow, a, b, vectors, weight=0.3, temperature=0.04, groups=None):
+    import math
+    z, log_det = flow(vectors)
+    nats = 0.5 * (z ** 2).sum(1) + 0.5 * flow.width * math.log(2 * math.pi) - log_det
+    contrast = mirror_loss(flow(a)[0], flow(b)[0], temperature, groups=groups)
+    return {"mirror": contrast * weight, "flow": nats.mean() / (flow.width * math.log(2))}
 ''',
 ]
 

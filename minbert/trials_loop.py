@@ -50,8 +50,7 @@ MISTAKES["mixing.shares"] = [
     mistake("if epochs > 1 else 1.0", "if epochs > 1 else 0.2", "A run of one epoch starts at power 1 and never gets further."),
     mistake("\"sqrt\": 0.5", "\"sqrt\": 2.0", "The sizes are squared, where their roots are wanted: the largest task takes nearly everything."),
     mistake("x / sum(powers.values())", "x", "The shares are not divided by their sum, so they are no probabilities."),
-    mistake("x / sum(powers.values())", "x / sum(sizes.values())",
-            "The powers are divided by the sum of the sizes; for any law but the proportional they do not add up to 1."),
+    mistake("x / sum(powers.values())", "x / sum(sizes.values())", "The powers are divided by the sum of the sizes; for any law but the proportional they do not add up to 1."),
     mistake(".get(law, 0.0)", ".get(law, 1.0)", "The laws that treat all tasks alike give every task its size."),
     mistake("n**alpha for", "alpha * n for", "The sizes are multiplied by alpha, where they should be raised to it; the factor cancels."),
 ]
@@ -127,18 +126,15 @@ MISTAKES["mixing.pass"] = [
             "The kept rows are always the first ones of the file; the others are never seen."),
     mistake(_WRONG_KEPT, "torch.randperm(n, generator=generator)[: max(1, round(fraction * n))].sort().values",
             "The first round comes in the order of the file: the kept rows are not shuffled."),
-    mistake(_WRONG_KEPT, "torch.randint(n, (max(1, round(fraction * n)),), generator=generator)",
-            "The rows are drawn with replacement: some twice, others not at all."),
+    mistake(_WRONG_KEPT, "torch.randint(n, (max(1, round(fraction * n)),), generator=generator)", "The rows are drawn with replacement: some twice, others not at all."),
     mistake("max(1, round(fraction * n))", "max(1, int(fraction * n))", "The number of kept rows is cut off, where it should be rounded."),
     mistake(_WRONG_NEXT, "rounds.append(kept)", "Every round repeats the order of the first."),
     mistake(_WRONG_NEXT, "rounds.append(kept.flip(0) if len(rounds) % 2 else kept)", "The order is turned round, where a new one should be drawn."),
     mistake(_WRONG_NEXT, "rounds.append(torch.randperm(n, generator=generator))", "The later rounds deal all rows, not only the kept ones."),
-    mistake(_WRONG_NEXT, "rounds.append(kept[torch.randint(len(kept), (len(kept),), generator=generator)])",
-            "The later rounds are drawn with replacement: rows come back before all were seen."),
+    mistake(_WRONG_NEXT, "rounds.append(kept[torch.randint(len(kept), (len(kept),), generator=generator)])", "The later rounds are drawn with replacement: rows come back before all were seen."),
     mistake("torch.cat(rounds)[:length]", "torch.cat(rounds)", "The last round is dealt to its end: more rows come back than were asked for."),
     mistake("while len(kept) * len(rounds) < length:\n        " + _WRONG_NEXT, "pass", "There is one round only, so a long pass gets too few rows."),
-    mistake("torch.randperm(n, generator=generator)", "torch.randperm(n)",
-            "torch's global dice decide which rows are kept, so equal generators give different rows."),
+    mistake("torch.randperm(n, generator=generator)", "torch.randperm(n)", "torch's global dice decide which rows are kept, so equal generators give different rows."),
 ]
 
 VARIANTS["mixing.pass"] = [
@@ -173,7 +169,9 @@ def clip_cases(generator):
             Case("no gradient at all", {"grads": {"a": None, "b": None}, "max_norm": 1.0}),
             Case("gradients of 0", {"grads": {"a": torch.zeros(3)}, "max_norm": 1.0}),
             Case("single precision", {"grads": {k: None if g is None else g.float() for k, g in grads.items()}, "max_norm": 1.0}),
-            Case("a NaN in the second", {"grads": bad, "max_norm": 0.5}), Case("infinite", {"grads": {"a": grads["a"] * math.inf}, "max_norm": None})]
+            Case("a NaN in the second", {"grads": bad, "max_norm": 0.5}), Case("infinite", {"grads": {"a": grads["a"] * math.inf}, "max_norm": None}),
+            Case("infinite, with a limit", {"grads": {**grads, "b": grads["b"] * math.inf}, "max_norm": 0.5}),
+            Case("gradients of 0, a limit of 0", {"grads": {"a": torch.zeros(3)}, "max_norm": 0.0})]
 
 
 def run_clip(clip, inputs):
@@ -183,8 +181,8 @@ def run_clip(clip, inputs):
         parameters[name].grad = None if g is None else g.clone()
     try:
         seen = {"length": torch.as_tensor(clip(parameters, inputs["max_norm"]), dtype=torch.float64)}
-    except ValueError:
-        seen = {"refused": torch.tensor(True)}
+    except ValueError as error:
+        seen = {"refused": torch.tensor(True), "with NotFinite": "NotFinite" in [kind.__name__ for kind in type(error).__mro__]}
     return seen | {f"gradient of {name}": torch.tensor([]) if p.grad is None else p.grad for name, p in parameters.items()}
 
 
@@ -210,12 +208,16 @@ MISTAKES["loop.clip"] = [
     mistake(_WRONG_CUT, "for g in grads.values() if max_norm is not None else ():\n        g.clamp_(-max_norm, max_norm)",
             "Single numbers are cut off at the limit, where the whole vector should be shortened; its direction changes."),
     mistake(" and total > max_norm:", ":", "Short gradients are stretched to the limit; only longer ones are to be changed."),
-    mistake("    return total\n", "    return total if max_norm is None else min(total, max_norm)\n",
-            "The length after the cut comes back; the length before it is what tells of trouble."),
+    mistake("    return total\n", "    return total if max_norm is None else min(total, max_norm)\n", "The length after the cut comes back; the length before it is what tells of trouble."),
     mistake("max_norm / total)", "total / max_norm)", "The factor is upside down: long gradients get longer."),
     mistake("torch._foreach_mul_(list(grads.values()), max_norm / total)", "grads = {k: g * (max_norm / total) for k, g in grads.items()}",
             "The shortened gradients are computed and thrown away; what the optimizer reads is `.grad`."),
     mistake("if not math.isfinite(total):", "if False:", "A NaN passes: the gradient goes on to the optimizer as if nothing had happened."),
+    mistake(_WRONG_CUT, "pass", "if not math.isfinite(total):", _WRONG_CUT + "\n    if not math.isfinite(total):",
+            "The gradient is cut before anybody looks whether it is finite: what is refused has been spoilt already."),
+    mistake("raise NotFinite(", "raise ValueError(", "A ValueError is raised; NotFinite, which is one of its kinds, tells a caller what happened."),
+    mistake(_WRONG_CUT, "factor = 1.0 if max_norm is None else (max_norm / torch.tensor(total)).clamp(max=1.0).item()\n    torch._foreach_mul_(list(grads.values()), factor)",
+            "The limit is divided by the length even where both are 0: gradients of 0 become NaN."),
     mistake("if not grads:\n        return 0.0\n", "if not grads:\n        return 1.0\n", "With no gradient at all the length is 0."),
 ]
 
@@ -281,13 +283,14 @@ def step_cases(generator):
             Case("single precision", {"groups": [[batch(dtype=torch.float32)]]}),
             Case("an infinite loss with a finite gradient", {"groups": [[batch()], [batch(), batch("infinite loss")]]}),
             Case("a finite loss without a gradient", {"groups": [[batch()], [batch("endless slope")]]}),
-            Case("the third batch of three is bad", {"groups": [[batch(), batch(), {**batch(), "y": torch.full((5,), math.nan, dtype=torch.float64)}]]})]
+            Case("the third batch of three is bad", {"groups": [[batch(), batch(), {**batch(), "y": torch.full((5,), math.nan, dtype=torch.float64)}]]}),
+            Case("a model in eval mode", {"groups": [[batch()]], "eval": True})]
 
 
 def run_step(one_step, inputs):
     """Take the steps; look at the weights, at what comes back, and at what `backward` was given."""
     model, seen, given = pair_model(inputs["groups"][0][0]["x"].dtype), {}, []
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.train("eval" not in inputs).parameters(), lr=0.1, momentum=0.9)
     options = {k: inputs[k] for k in ("max_grad_norm", "precision") if k in inputs}
     if "stale" in inputs:
         for p in model.parameters():
@@ -325,18 +328,15 @@ _WRONG_VALUES = "for name, value in _finite_values(losses, accelerator).items():
 
 MISTAKES["loop.step"] = [
     mistake(_WRONG_ZERO, "", "Old gradients are not forgotten: every step takes those of all steps before it along."),
-    mistake(_WRONG_ZERO, "", _WRONG_CLIP, _WRONG_ZERO + "\n    " + _WRONG_CLIP,
-            "The new gradients are forgotten before the weights could move by them."),
+    mistake(_WRONG_ZERO, "", _WRONG_CLIP, _WRONG_ZERO + "\n    " + _WRONG_CLIP, "The new gradients are forgotten before the weights could move by them."),
+    mistake(_WRONG_ZERO, _WRONG_ZERO + "\n    model.train()", "The model is put into train mode. In which mode it is, is the caller's choice."),
     mistake(_WRONG_ZERO, "optimizer.zero_grad(set_to_none=False)",
             "Old gradients are set to 0 instead of None. A head that no batch used then coasts and decays, where it should be passed over."),
-    mistake("losses = compute_losses", "optimizer.zero_grad()\n        losses = compute_losses",
-            "Gradients are forgotten at every batch, so only the last batch of a step counts."),
-    mistake(_WRONG_BACK, "backward(losses)",
-            "The losses are not divided by the number of batches: three batches make a gradient three times as long."),
+    mistake("losses = compute_losses", "optimizer.zero_grad()\n        losses = compute_losses", "Gradients are forgotten at every batch, so only the last batch of a step counts."),
+    mistake(_WRONG_BACK, "backward(losses)", "The losses are not divided by the number of batches: three batches make a gradient three times as long."),
     mistake(_WRONG_BACK, "backward({name: loss / len(batches) / len(losses) for name, loss in losses.items()})",
             "The losses are divided by the number of tasks as well; they are to be added up."),
-    mistake(_WRONG_BACK, "sum_losses({name: loss / len(batches) for name, loss in losses.items()})",
-            "The caller's `backward` is not used; the losses are simply added up."),
+    mistake(_WRONG_BACK, "sum_losses({name: loss / len(batches) for name, loss in losses.items()})", "The caller's `backward` is not used; the losses are simply added up."),
     mistake("total.get(name, 0.0) + value / len(batches)", "value", "The record shows the last batch only; it should be the mean over the batches."),
     mistake("value / len(batches)\n", "value\n", "The record adds the batches up; it should be their mean."),
     mistake(_WRONG_CLIP, "norm = clip_gradients(parameters)", "The gradient is measured but not cut: `max_grad_norm` is not handed on."),
@@ -351,8 +351,7 @@ MISTAKES["loop.step"] = [
     mistake("    if accelerator is not None:\n        average_gradients(parameters.values(), accelerator)\n    " + _WRONG_CLIP,
             "    " + _WRONG_CLIP + "\n    if accelerator is not None:\n        average_gradients(parameters.values(), accelerator)",
             "Each process cuts its own gradient before the mean is taken. The mean is to be cut."),
-    mistake("_finite_values(losses, accelerator)", "_finite_values(losses, None)",
-            "The record shows the losses of this process, where it should show the mean over all."),
+    mistake("_finite_values(losses, accelerator)", "_finite_values(losses, None)", "The record shows the losses of this process, where it should show the mean over all."),
     mistake(_WRONG_VALUES,
             "for name, loss in losses.items():\n            value = loss.item() if accelerator is None else accelerator.reduce(loss.detach(), "
             "reduction=\"mean\").item()\n"

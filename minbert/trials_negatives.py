@@ -33,7 +33,8 @@ def scores_cases(generator):
                 "chunk": 13}),
             Case("a head, one partner", {"a": a, "b": b[:1], "score": "head", "chunk": 2}), Case("one row", {"a": a[:1], "b": b}),
             Case("dot, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "dot"}),
-            *(Case(f"{score}, under autocast", {**small, "score": score, "autocast": True}) for score in ("cosine", "dot"))]
+            *(Case(f"{score}, under autocast", {**small, "score": score, "autocast": True}) for score in ("cosine", "dot", "head")),
+            Case("a head, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "head", "values": True})]
 
 
 def run_scores(score_matrix, inputs):
@@ -42,7 +43,7 @@ def run_scores(score_matrix, inputs):
 
     def head(u, v):
         most[0] = max(most[0], len(u))
-        return lopsided(u, v)
+        return lopsided(u, v) + ((u @ torch.linspace(-1, 1, u.shape[1] ** 2, dtype=u.dtype).view(u.shape[1], -1)) * v).sum(-1)
 
     inputs["score"] = head if score == "head" else score
     with torch.autocast("cpu", enabled=autocast):
@@ -75,6 +76,9 @@ MISTAKES["negatives.scores"] = [
     mistake("max(1, chunk // len(b))", "len(a)", "`chunk` is not used: the head gets all pairs at once."),
     mistake("max(1, chunk // len(b))", "chunk", "`chunk` counts pairs, and here it is taken for a number of rows."),
     mistake("a, b = wide(a), wide(b)\n", "a, b = a, b\n", "Half precision is not widened, so the scores are rounded to three digits."),
+    mistake("    with torch.autocast(a.device.type, enabled=False):\n        return a @ b.T if", "    with torch.autocast(a.device.type, enabled=score != \"dot\" and torch.is_autocast_enabled(a.device.type)):\n        return a @ b.T if",
+        "The head is called under autocast: its products are rounded to bfloat16."),
+    mistake("a, b = wide(a), wide(b)\n", "a, b = (wide(a), wide(b)) if score == \"dot\" else (a, b)\n", "Half precision is not widened for a head."),
     mistake("enabled=False", "enabled=torch.is_autocast_enabled(a.device.type)", "Under autocast the product is rounded to bfloat16."),
     mistake(_WRONG_DOT, _WRONG_DOT.replace("a @ b.T", "(a @ b.T) / a.shape[-1] ** 0.5"),
         "The dot product is divided by √D, as in attention. Here it is taken as it is."),
@@ -97,7 +101,8 @@ def score_matrix(a, b, score="cosine", chunk=4096):
         return torch.stack([torch.stack([F.cosine_similarity(x, y, dim=0) for y in b]) for x in a])
     if score == "dot":
         return (a[:, None] * b[None]).sum(-1)
-    columns = [torch.cat([score(part, y.expand(len(part), -1)) for part in a.split(chunk)]) for y in b]
+    with torch.autocast(a.device.type, enabled=False):
+        columns = [torch.cat([score(part, y.expand(len(part), -1)) for part in a.split(chunk)]) for y in b]
     return torch.stack(columns, dim=1)
 ''',
 ]

@@ -23,7 +23,8 @@ def rate_cases(generator):
     return [Case("Adam's betas", {"lr": 1e-3, "betas": (0.9, 0.999), "times": [1, 2, 3, 10, 100, 10_000]}),
             Case("other betas", {"lr": lr, "betas": (0.3 + 0.3 * a, 0.65 + 0.3 * b), "times": [1, 2, 5]}),
             Case("a beta of 0", {"lr": lr, "betas": (0.0, 0.5), "times": [1, 2]}),
-            Case("nothing to repair", {"lr": lr, "betas": (0.9, 0.999), "times": [math.inf]})]
+            Case("nothing to repair", {"lr": lr, "betas": (0.9, 0.999), "times": [math.inf]}),
+            Case("repaired to more than was asked for", {"lr": lr, "betas": (0.9, 0.5), "times": [1, 2, 3]})]
 
 
 def run_rate(rate, inputs):
@@ -53,6 +54,8 @@ MISTAKES["optim.rate"] = [
     mistake(_WRONG_RATE, "return lr * math.sqrt(1 - betas[1] * t) / (1 - betas[0] * t)",
             "The betas are multiplied by t, where the equation raises them to the power t."),
     mistake("return lr * ", "return ", "The rate itself is missing: what comes back is only the factor."),
+    mistake(_WRONG_RATE, "return min(lr, lr * math.sqrt(1 - betas[1] ** t) / (1 - betas[0] ** t))",
+            "The rate is held below the one that was asked for. The repair may lengthen a step as well: it depends on the betas."),
     mistake(_WRONG_RATE, "return lr", "Nothing is repaired: both averages start at 0 and are taken as they are."),
 ]
 
@@ -86,18 +89,21 @@ def update_cases(generator):
     zero["grads"] = [torch.zeros_like(x) for x in zero["grads"]]
     crossed = _lists(generator, 0.1, ((4, 3), (2,)), torch.float32)
     crossed["grads"][0] = crossed["grads"][0].T.contiguous().T
-    return [Case("the first step, gradients as small as eps", {**new(1e-6), "t": 1, "options": plain}),
-            Case("the first step, with decay", {**new(1e-3), "t": 1, "options": plain | {"weight_decay": 0.5}}),
-            Case("step 7, other betas, no decay", {**_lists(generator, 1e-3), "t": 7, "options": other}),
-            Case("step 7, other betas, with decay", {**_lists(generator, 1e-3), "t": 7, "options": other | {"weight_decay": 0.9}}),
-            Case("decay before the step", {**_lists(generator, 1e-3), "t": 3, "options": other | {"weight_decay": 0.9, "decay_first": True}}),
-            Case("no bias correction", {**_lists(generator, 1e-3), "t": math.inf, "options": other | {"weight_decay": 0.9}}),
-            Case("gradients of 0 after others", {**zero, "t": 4, "options": other | {"weight_decay": 0.5}}),
-            Case("single precision, one tensor stored crosswise", {**crossed, "t": 2, "options": other | {"weight_decay": 0.1}})]
+    cases = [Case("the first step, gradients as small as eps", {**new(1e-6), "t": 1, "options": plain}),
+             Case("the first step, with decay", {**new(1e-3), "t": 1, "options": plain | {"weight_decay": 0.5}}),
+             Case("step 7, other betas, no decay", {**_lists(generator, 1e-3), "t": 7, "options": other}),
+             Case("step 7, other betas, with decay", {**_lists(generator, 1e-3), "t": 7, "options": other | {"weight_decay": 0.9}}),
+             Case("decay before the step", {**_lists(generator, 1e-3), "t": 3, "options": other | {"weight_decay": 0.9, "decay_first": True}}),
+             Case("no bias correction", {**_lists(generator, 1e-3), "t": math.inf, "options": other | {"weight_decay": 0.9}}),
+             Case("gradients of 0 after others", {**zero, "t": 4, "options": other | {"weight_decay": 0.5}}),
+             Case("single precision, one tensor stored crosswise", {**crossed, "t": 2, "options": other | {"weight_decay": 0.1}})]
+    return [*cases, Case("a weight stored crosswise", {**_lists(generator, 0.1), "t": 2, "options": other | {"weight_decay": 0.1}, "crosswise": True})]
 
 
 def run_update(step, inputs):
     lists = {name: inputs[name] for name in ("params", "grads", "means", "squares")}
+    if "crosswise" in inputs:
+        lists["params"] = [p.mT.contiguous().mT if p.ndim == 2 else p for p in lists["params"]]
     step(*(list(x) for x in lists.values()), inputs["t"], **inputs["options"])
     return {f"{name}[{i}]": x for name, tensors in lists.items() for i, x in enumerate(tensors)}
 
@@ -163,6 +169,8 @@ MISTAKES["optim.update"] = [
             "The decay has the wrong sign: the weights grow."),
     mistake(_WRONG_MOVE, "params[:] = [p - alpha * m / r for p, m, r in zip(params, means, roots)]",
             "New weights are put into the list, and the tensors that the model holds stay as they were. Change them in place."),
+    mistake(_WRONG_MOVE, "for p, m, r in zip(params, means, roots):\n        p.reshape(-1).sub_(alpha * (m / r).reshape(-1))",
+            "Weights are flattened with `reshape` before they move. Of a tensor that is stored crosswise that is a copy, and the weight stays."),
     mistake("torch._foreach_mul_(means, b1)\n    torch._foreach_add_(means, grads, alpha=1 - b1)",
             "means = [b1 * m + (1 - b1) * g for m, g in zip(means, grads)]",
             "The averages are computed and not kept: m must change in place, or the next step starts from the old one."),
@@ -207,7 +215,8 @@ def schedule_cases(generator):
 
 
 def run_schedule(schedule, inputs):
-    steps = range(inputs["total_steps"] + 4)
+    beyond = 0 if inputs.get("decay_steps") == 0 else 4   # without a way down, what comes after the end is left open
+    steps = range(inputs["total_steps"] + beyond)
     return {"shares": torch.tensor([schedule(step, **inputs) for step in steps], dtype=torch.float64)}
 
 
@@ -275,15 +284,18 @@ def groups_cases(generator):
             Case("rates for encoder and heads", {"weight_decay": a, "lr": b, "head_lr": b + c}),
             Case("a rate for the heads alone", {"head_lr": c}), Case("heads at rate 0", {"lr": b, "head_lr": 0.0}), Case("one rate", {"lr": c}),
             Case("a rule: nothing but word vectors decays", {"weight_decay": a, "decays": "word"}),
-            Case("a rule: only the head decays", {"weight_decay": a, "lr": b, "head_lr": b + c, "decays": "inner"})]
+            Case("a rule: only the head decays", {"weight_decay": a, "lr": b, "head_lr": b + c, "decays": "inner"}),
+            Case("everything at rate 0", {"lr": 0.0}), Case("a weight with two names", {"weight_decay": a, "tied": True})]
 
 
 def run_groups(sort, inputs):
     model, settings = Zoo(), dict(inputs)
+    if settings.pop("tied", False):
+        model.output = model.word
     if "decays" in settings:
         settings["decays"] = lambda name, weight: name.startswith(inputs["decays"]) and weight.ndim == 2
     groups = sort(model, **settings)
-    seen = {"number of groups": torch.tensor(len(groups))}
+    seen = {"number of groups": torch.tensor(len(groups)), "number of weights in them": torch.tensor(sum(len(g["params"]) for g in groups))}
     for name, p in model.named_parameters():
         own = [g for g in groups if any(p is q for q in g["params"])]
         named = [q for g in groups for n, q in zip(g["names"], g["params"]) if n == name]
@@ -319,6 +331,9 @@ MISTAKES["optim.groups"] = [
             "Without `head_lr` the heads lose the rate that everything else gets."),
     mistake("new if rate is None else new | {\"lr\": rate}", "new | {\"lr\": rate}",
             "A group without a rate of its own holds `lr=None`, and the optimizer cannot fill it in."),
+    mistake("new if rate is None else new", "new if not rate else new", "A rate of 0 is taken for no rate, and the optimizer fills in its own. 0 means that nothing moves."),
+    mistake("model.named_parameters()", "model.named_parameters(remove_duplicate=False)",
+            "A weight that has two names is listed twice; it is one weight and stands in one group once."),
     mistake("groups.setdefault((decay, rate), ", "groups.setdefault(decay, ",
             "Weights are sorted by decay alone: heads end up in a group with another rate."),
     mistake("groups.setdefault((decay, rate), ", "groups.setdefault(name, ",

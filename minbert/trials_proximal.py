@@ -238,6 +238,7 @@ def answers_cases(generator):
     ways = {"no dropout": {}, "the model's own dropout": {"dropout": "same"}}
     found = [Case(f"{head}, {mode}, {label}", {"head": head, "mode": mode, "way": way, "u": u, **({} if head == "classes" else {"v": v})})
              for head, mode in (("classes", "full"), ("pair", "full"), ("pair", "frozen")) for label, way in ways.items()]
+    found.append(Case("classes, a model at rest, the model's own dropout", {"head": "classes", "mode": "full", "way": {"dropout": "same"}, "u": u, "rests": True}))
     return found + [Case(f"classes, {label}", {"head": "classes", "mode": "full", "way": way, "u": u}) for label, way in (("bfloat16",
         {"narrow": True}), ("single precision", {"narrow": False}))]
 
@@ -254,6 +255,7 @@ def _started(make, inputs):
             for w in model.parameters():
                 w.add_(shift * (torch.arange(w.numel()).view(w.shape) % 3 - 1).to(w) if w.requires_grad else 0.0)
         penalty.begin(model)
+    model.train(not inputs.get("rests", False))
     part = Part(*(inputs[name].to(model.shift.dtype) for name in ("u", "v") if name in inputs))
     return penalty, model, part, model.clean("task", *(x for x in (part.first, part.second) if x is not None))
 
@@ -278,6 +280,7 @@ TRIALS["proximal.answers"] = Trial(answers_cases, run_answers, subject="proximal
 MISTAKES["proximal.answers"] = [
     mistake("    twin, frozen = self._twin.model, self._twin.model.mode == \"frozen\"",
         "    twin, frozen = self._twin.source, self._twin.model.mode == \"frozen\"", "The model is asked, not the teacher."),
+    mistake("        self._twin.follow()\n", "        self._twin.model.train()\n", "The teacher is put into train mode; it should be in the mode of the model, which may rest."),
     mistake("        self._twin.follow()\n", "", "With \"same\" the teacher has to be in the model's mode; it is in eval mode and drops nothing."),
     mistake("        dice = nullcontext()", "        self._twin.follow()\n        dice = nullcontext()",
         "The teacher is put into the model's mode and throws dice of its own. \"off\" is without dropout."),

@@ -187,7 +187,10 @@ def attend_cases(generator):
     return [Case("evaluating, two sentences, the first with two pads", {**qkv, "mask": mask, "training": False}),
             Case("training, dropout as a fixed pattern", {**qkv, "mask": mask, "training": True}),
             Case("training, no mask", {**qkv, "mask": None, "training": True}),
-            Case("evaluating, one token", {name: x[:1, :1] for name, x in qkv.items()} | {"mask": None, "training": False})]
+            Case("evaluating, one token", {name: x[:1, :1] for name, x in qkv.items()} | {"mask": None, "training": False}),
+            Case("evaluating, pads with a thousand times the score",
+                 {**qkv, "key": k * (1 + 999 * (1 - mask))[..., None], "mask": mask, "training": False}),
+            Case("evaluating, a row of padding", {**qkv, "mask": mask * torch.tensor([[1], [0]]), "training": False})]
 
 
 def run_attend(Attention, inputs):
@@ -205,6 +208,16 @@ TRIALS["attention.attend"] = Trial(attend_cases, run_attend, subject="attention"
 
 # %% ../nbs/19fa_trials_selfattention.ipynb #4f917e02
 _WRONG_CALL = "scaled_dot_product_attention(q, k, v, mask, dropout_p)"
+
+
+def _wrong_own(pad, mask="mask", dropout="dropout_p"):
+    """Attention by hand, with a constant of its own added at the pads."""
+    bias = f"(0.0 if {mask} is None else torch.where({mask}.bool(), 0.0, {pad})[:, None, None])"
+    return f"F.dropout((q @ k.mT / math.sqrt(q.shape[-1]) + {bias}).softmax(-1), {dropout}) @ v"
+
+
+_WEAK_MASK = "Pads are lowered by too little: one with a high score is still read."
+_INFINITE_MASK = "Pads get minus infinity, so a row of nothing but padding becomes NaN."
 
 MISTAKES["attention.attend"] = [
     mistake("self.dropout if self.training else 0.0", "self.dropout", "Dropout is on while evaluating too."),
@@ -227,6 +240,8 @@ MISTAKES["attention.attend"] = [
     mistake("merge_heads(" + _WRONG_CALL + ")", "F.dropout(merge_heads(" + _WRONG_CALL + "), dropout_p)",
             "Dropout falls on the result as well as on the map. The layer will do it again."),
     mistake("merge_heads(" + _WRONG_CALL + ")", _WRONG_CALL, "The heads are not merged."),
+    mistake(_WRONG_CALL, _wrong_own("-30.0"), _WEAK_MASK),
+    mistake(_WRONG_CALL, _wrong_own("-math.inf"), _INFINITE_MASK),
 ]
 
 VARIANTS["attention.attend"] = [
@@ -258,7 +273,10 @@ def forward_cases(generator):
             Case("training, dropout as a fixed pattern", {"hidden_states": h, "attention_mask": mask, "training": True}),
             Case("no mask", {"hidden_states": h, "attention_mask": None, "training": False}),
             Case("one sentence, one token", {"hidden_states": h[:1, :1], "attention_mask": mask[:1, :1].bool(), "training": False}),
-            Case("single precision", {"hidden_states": h.float(), "attention_mask": mask, "training": False})]
+            Case("single precision", {"hidden_states": h.float(), "attention_mask": mask, "training": False}),
+            Case("evaluating, pads a thousand times as large",
+                 {"hidden_states": h * (1 + 999 * (1 - mask))[..., None], "attention_mask": mask, "training": False}),
+            Case("evaluating, a row of padding", {"hidden_states": h, "attention_mask": mask * torch.tensor([[1], [0]]), "training": False})]
 
 
 def run_forward(Attention, inputs):
@@ -280,6 +298,12 @@ TRIALS["attention.forward"] = Trial(forward_cases, run_forward, subject="attenti
 
 # %% ../nbs/19fa_trials_selfattention.ipynb #9a74b0ee
 _WRONG_ALL = "return self.attend(*self.project(hidden_states), attention_mask)"
+_OWN_HEADS = "q, k, v = (split_heads(x, self.heads) for x in self.project(hidden_states))\n    "
+
+
+def _wrong_all_by_hand(pad):
+    return _OWN_HEADS + f"return merge_heads({_wrong_own(pad, 'attention_mask', 'self.dropout, self.training')})"
+
 
 MISTAKES["attention.forward"] = [
     mistake(", attention_mask)", ")", "The mask is not passed on: pads are read like words."),
@@ -297,6 +321,8 @@ MISTAKES["attention.forward"] = [
             "The mask is read the wrong way round: only pads are read."),
     mistake(", attention_mask)", ", None if attention_mask is None else attention_mask[:1].expand_as(attention_mask))",
             "The mask of the first sentence is used for all."),
+    mistake(_WRONG_ALL, _wrong_all_by_hand("-30.0"), _WEAK_MASK),
+    mistake(_WRONG_ALL, _wrong_all_by_hand("-math.inf"), _INFINITE_MASK),
 ]
 
 VARIANTS["attention.forward"] = [

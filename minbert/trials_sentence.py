@@ -27,6 +27,7 @@ def mean_cases(generator):
             Case("a mask of truth values", {"hidden_states": h, "attention_mask": mask.bool()}),
             Case("a row of padding", {"hidden_states": h, "attention_mask": empty}),
             Case("NaN and infinity under pads", {"hidden_states": poisoned, "attention_mask": mask}),
+            Case("a real vector of zeros", {"hidden_states": h * (torch.arange(6) != 2)[:, None], "attention_mask": mask}),
             Case("one token", {"hidden_states": h[:1, :1], "attention_mask": mask[:1, :1]}),
             Case("single precision", {"hidden_states": h.float(), "attention_mask": mask}),
             Case("300 tokens in half precision", {"hidden_states": half, "attention_mask": torch.ones(2, 300, dtype=torch.long)})]
@@ -50,6 +51,7 @@ MISTAKES["sentence.mean"] = [
     mistake("hidden_states.masked_fill(attention_mask[..., None] == 0, 0)", "hidden_states", "attention_mask.sum(1, keepdim=True).clamp(min=1)",
             "hidden_states.shape[1]",
             "The mask is not used at all."),
+    mistake("attention_mask.sum(1, keepdim=True)", "(kept != 0).any(-1).sum(1, keepdim=True)", "The tokens are counted by what their vectors hold; the mask says which of them are real."),
     mistake(".clamp(min=1)", "", "A row without real tokens is divided by 0 and becomes NaN."),
     mistake(".clamp(min=1)", " + 1", "The count is one too large."),
     mistake("hidden_states.masked_fill(attention_mask[..., None] == 0, 0)", "hidden_states * attention_mask[..., None]",

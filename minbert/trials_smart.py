@@ -205,6 +205,9 @@ def smart_cases(generator):
                     Case("a distance with a direction", {**one, "aim": True, "attack": ways["three steps"]}),
                     Case("rows by number", {**one, "rows": torch.tensor([1, 0, 1, 1, 2]), "attack": ways["three steps, p = 2"]}),
                     Case("a gradient that is not finite", {**one, "steep": True, "start": 0 * one["start"], "attack": ways["one step"]}),
+                    Case("a gradient with one row that is not finite", {**one, "steep": True, "start": one["start"] * torch.tensor([1, 0, 1, 1, 1])[:, None],
+                        "attack": ways["one step"]}),
+                    Case("a gradient with infinities and no NaN", {**one, "steep": "edge", "aim": True, "start": 0 * one["start"], "attack": ways["one step"]}),
                     Case("drawn noise", {**net, "embeds": fixed(generator, 40, 3), "attack": {**paper, "noise": 0.05, "steps": 0}}),
                     Case("drawn noise, masked", {**net, "embeds": tokens, "mask": many["mask"], "attack": {**paper, "noise": 0.05, "steps": 0}})]
 
@@ -217,7 +220,8 @@ def run_smart(smart_loss, inputs):
     def answer(x):
         out = torch.tanh(x @ W) @ V
         out = out.sum(1) if x.ndim == 3 else out
-        return out + (x - embeds.detach()).abs().sqrt()[:, :2] if steep else out            # an infinite slope at home
+        moved = (x - embeds.detach())[:, :2]                                                # an infinite slope at home
+        return out + (moved.clamp(min=0) if steep == "edge" else moved.abs()).sqrt() if steep else out
 
     distance = (lambda p, q: (p * (p - q)).sum(-1)) if aim else (lambda p, q: (p - q).square().sum(-1))
     call = lambda **more: smart_loss(**{**inputs, "embeds": embeds, "fn": answer, "clean": answer(embeds), "distance": distance, "attack": attack,
@@ -241,7 +245,8 @@ def _drawn(search, mask, spread):
     return {"mean noise is near 0": near(noises[:, moving].mean(), 0), "spread of the noise is near sigma": near(noises[:, moving].std(), 1),
         "noise where nothing may change": noises[:, ~moving].abs().sum(),
             "the same seed, the same noise": torch.equal(search(3).start, search(3).start), "another seed, other noise": not torch.equal(noises[0],
-            noises[1]), "other noise for another row": not torch.equal(noises[:, 0], noises[:, 1])}
+            noises[1]), "other noise for another row": not torch.equal(noises[:, 0], noises[:, 1]),
+            "other noise for another number of a vector": not torch.equal(noises[..., 0], noises[..., 1])}
 
 
 TRIALS["smart.loss"] = Trial(smart_cases, run_smart, subject="smart", hints=(
@@ -290,6 +295,9 @@ MISTAKES["smart.loss"] = [
         "The weights are frozen for the search and never thawed: nothing trains after it."),
     mistake("            if not gradient.isfinite().all():\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)\n", "",
         "A gradient that is not finite is followed, and the loss becomes NaN."),
+    mistake("not gradient.isfinite().all()", "gradient.isnan().any()", "Only NaN is looked for; infinity is not finite either."),
+    mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.noise, generator)[..., :1].expand_as(embeds) if",
+        "One number is drawn for a whole vector: its noise has one direction only."),
     mistake(".view(-1, *[1] * (embeds.ndim - 2))\n        rows = rows.expand(embeds.shape[:-1])",
         "\n        rows = torch.arange(embeds[..., 0].numel()).view(embeds.shape[:-1])",
         "Every word counts as a sentence of its own. The sentences are the first axis."),

@@ -184,7 +184,7 @@ def steepest_cases(generator):
     holes[1], holes[0, 2] = 0, 0
     more = fixed(generator, 2, 3, 4)
     return [Case(f"{label}, p = {p}", {"gradient": x, "p": p}) for p in (2, math.inf)
-            for label, x in (("three rows", g), ("zeros", holes), ("more axes", more), ("one vector", g[0]), ("gradients of 1e-30",
+            for label, x in (("three rows", g), ("rows of very different size", g * torch.tensor([[1.0], [1e-9], [1e-20]], dtype=torch.float64)), ("zeros", holes), ("more axes", more), ("one vector", g[0]), ("gradients of 1e-30",
                 1e-30 * g.float()), ("large", 1e9 * g))]
 
 
@@ -206,6 +206,7 @@ MISTAKES["smoothness.steepest"] = [
         "This is a corner of the cube, scaled. In the usual norm the steepest step goes along the gradient."),
     mistake("return unit(scaled).to(gradient.dtype)", "return gradient / torch.linalg.vector_norm(gradient, keepdim=True)",
         "The norm is over the whole batch; every vector has a step of its own."),
+    mistake("amax(-1, keepdim=True)", "amax()", "All rows are divided by the largest number of the batch, so the squares of short rows vanish."),
     mistake("return unit(scaled).to(gradient.dtype)", "return unit(gradient).to(gradient.dtype)",
         "A short gradient counts as zero: its squares vanish, though its direction is known."),
     mistake("return unit(scaled).to(gradient.dtype)", "return gradient / gradient.norm(dim=-1, keepdim=True)",

@@ -10,6 +10,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'mirror_cases', 'run_mirror', 'leng
 import torch
 
 from .trials import Case, Trial, fixed, mistake, with_gradients
+from .trials_contrastive import strangers
 
 # %% ../nbs/19ia_trials_spans.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -21,6 +22,7 @@ def mirror_cases(generator):
     views = {"a": a * size[0], "b": (a + 0.8 * more) * size[1]}
     near = {"a": a * size[0], "b": a + 0.05 * more}
     groups = torch.tensor([3, 1, 3, 0, 1, 3])
+    far = {**strangers(generator), "temperature": 0.001}
     return [Case("six sentences", {**views, "temperature": 0.5}),
             Case("both sides ask", {**views, "temperature": 0.3, "symmetric": True}),
             Case("the temperature that nobody gave", views),
@@ -28,12 +30,12 @@ def mirror_cases(generator):
             Case("groups, both sides ask", {**views, "temperature": 0.6, "symmetric": True, "groups": groups}),
             Case("two sentences", {**{name: x[:2] for name, x in views.items()}, "temperature": 0.5}),
             Case("single precision", {**{name: x.float() for name, x in views.items()}, "temperature": 0.5}),
-            Case("temperature 0.001", {**near, "temperature": 0.001, "symmetric": True})]
+            Case("temperature 0.001", {**near, "temperature": 0.001, "symmetric": True}),
+            Case("partners far apart, temperature 0.001", far),
+            Case("partners far apart, groups, both sides ask", {**far, "temperature": 0.0015, "symmetric": True, "groups": torch.tensor([0, 0, 1])})]
 
 
 def run_mirror(loss, inputs):
-    if inputs.get("temperature") == 0.001:
-        return {"output": loss(**inputs)}
     return with_gradients(loss, inputs, "a", "b")
 
 
@@ -78,6 +80,12 @@ MISTAKES["contrastive.mirror"] = [
             "The right answer is missing from the sum below the fraction."),
     mistake(_WRONG_ENTROPY, "-(logits.exp().diagonal() / logits.exp().sum(1)).log().mean()",
             "Exponentials are taken of the logits as they are; at a small temperature they overflow and the loss becomes NaN."),
+    mistake(_WRONG_ENTROPY, "-logits.softmax(1).diagonal().log().mean()",
+            "The logarithm is taken of the finished softmax. Where the partner is far, its share is rounded to 0 and the loss becomes infinite."),
+    mistake(_WRONG_ENTROPY, "-logits.softmax(1).diagonal().clamp_min(1e-30).log().mean()",
+            "Small shares are lifted before the logarithm: where the partner is far, the loss is too small and nothing pulls."),
+    mistake(_WRONG_ENTROPY, "((logits - logits.max()).exp().sum(1).log() + logits.max() - logits.diagonal()).mean()",
+            "The largest logit of the whole table is taken off. Each row needs its own: one that lies far below rounds to 0 as a whole."),
 ]
 
 VARIANTS["contrastive.mirror"] = [
@@ -127,12 +135,14 @@ def run_lengths(draw, inputs):
     untouched = torch.equal(before, torch.get_rng_state())
     again, other = draw(60, generator=dice(0), **settings), draw(60, generator=dice(1), **settings)
     cap = settings.get("cap", 5)
-    return {"shape": torch.tensor(many.shape), "whole numbers": not many.is_floating_point(), "shortest is 1 or more": many.min() >= 1,
+    return {"shape": torch.tensor(many.shape), "int64": many.dtype == torch.int64, "shortest is 1 or more": many.min() >= 1,
             "longest is cap or less": many.max() <= cap,
             "shares of 0, 1, 2, ...": torch.bincount(many.long().clamp(0, cap + 2), minlength=cap + 3) / len(many),
             "shares in the first half": torch.bincount(many[:10_000].long().clamp(0, cap + 2), minlength=cap + 3) / 10_000,
+            "share of neighbours that agree": (many[1:] == many[:-1]).double().mean(),
             "the same dice, the same lengths": torch.equal(again, draw(60, generator=dice(0), **settings)),
             "other dice, other lengths": not torch.equal(again, other), "torch's own dice are left alone": untouched,
+            "without a generator, other lengths each time": not torch.equal(draw(60, **settings), draw(60, **settings)),
             "none asked for": torch.tensor(draw(0, **settings).shape)}
 
 
@@ -157,6 +167,10 @@ MISTAKES["contrastive.lengths"] = [
             "One length is drawn for all."),
     mistake("torch.rand(n, generator=generator, dtype=torch.float64)", "torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)",
             "The dice are thrown from a fixed seed, so the same lengths come every time."),
+    mistake("torch.rand(n, generator=generator, dtype=torch.float64)", "torch.rand(n, generator=generator or torch.Generator(), dtype=torch.float64)",
+            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+    mistake("return lengths.clamp(1, cap)", "return lengths.clamp(1, cap).int()", "The lengths are 32 bits wide; int64 was promised."),
+    mistake("return lengths.clamp(1, cap)", "return lengths.clamp(1, cap)[torch.arange(n) // 2]", "Each length is used twice, for two neighbours."),
 ]
 
 VARIANTS["contrastive.lengths"] = [
@@ -201,7 +215,7 @@ def spans_cases(generator):
     middle = {**plain, "special": torch.tensor([1, 0, 0, 1, 0, 0, 0, 1, 1]).bool()}
     cases = [Case("six words", plain),
              Case("a separator in the middle", middle),
-             Case("one token of six", {**plain, "cap": 1}),
+             Case("one token of six", {**plain, "cap": 1, "rows": 10_000}),
              Case("runs as long as the sentence allows", {**plain, "p": 0.05, "cap": 9}),
              Case("drawn again", {**plain, "p": 0.2, "cap": 3, "renormalize": True}),
              Case("two words", {**plain, "special": torch.tensor([1, 1, 0, 1, 1, 0, 1, 1, 1])}),
@@ -209,13 +223,14 @@ def spans_cases(generator):
              Case("no words", {**plain, "special": torch.ones(9, dtype=torch.long)}),
              Case("cap 0", {**plain, "cap": 0}),
              Case("one [MASK] for a run", {**plain, "p": 0.15, "single_mask": True, "pad_id": 3}),
-             Case("one [MASK] for a run, every token a word", {**plain, "special": torch.zeros(9), "single_mask": True})]
+             Case("one [MASK] for a run, every token a word", {**plain, "special": torch.zeros(9), "single_mask": True}),
+             Case("one [MASK] for a run that steps over a separator", {**middle, "p": 0.15, "single_mask": True, "pad_id": 3})]
     return [Case(c.label, {**c.inputs, "seed": int(torch.randint(10_000, (), generator=generator))}) for c in cases]
 
 
 def run_spans(hide, inputs):
-    settings = {name: value for name, value in inputs.items() if name not in ("words", "special", "seed")}
-    ids, special = inputs["words"].expand(2000, -1).clone(), inputs["special"].expand(2000, -1).clone()
+    settings = {name: value for name, value in inputs.items() if name not in ("words", "special", "seed", "rows")}
+    ids, special = (inputs[name].expand(inputs.get("rows", 2000), -1).clone() for name in ("words", "special"))
     before = ids.clone(), special.clone(), torch.get_rng_state()
     dice = lambda: torch.Generator().manual_seed(inputs["seed"])
     out = hide(ids, special, 4, generator=dice(), **settings)
@@ -224,10 +239,12 @@ def run_spans(hide, inputs):
     kept = torch.equal(ids, before[0]) and torch.equal(special, before[1])
     again = hide(ids[:99], special[:99], 4, generator=dice(), **settings)
     facts = _shorter(out, inputs, settings.get("pad_id", 0)) if settings.get("single_mask") else _longer(out, inputs)
-    alone = hide(ids[:7], special[:7], 4, **settings)           # dice of torch itself
-    return {"shape": torch.tensor(out.shape), "whole numbers": True, "inputs are left alone": kept, "a new tensor": out.data_ptr() != ids.data_ptr(), **facts,
+    alone, other = (hide(ids[:99], special[:99], 4, **settings) for _ in range(2))           # dice of torch itself
+    if "rows" in inputs:
+        facts["each place is hidden as often"] = ((out == 4).double().mean(0)[~special[0].bool()] - 1 / 6).abs().max() < 0.025
+    return {"shape": torch.tensor(out.shape), "int64": out.dtype == torch.int64, "inputs are left alone": kept, "a new tensor": out.data_ptr() != ids.data_ptr(), **facts,
             "the same dice, the same masks": torch.equal(again, hide(ids[:99], special[:99], 4, generator=dice(), **settings)),
-            "without a generator": torch.tensor(alone.shape), "rows are hidden apart": (out != out[0]).any()}
+            "without a generator": torch.tensor(alone.shape), "without a generator, other masks each time": not torch.equal(alone, other), "rows are hidden apart": (out != out[0]).any()}
 
 
 def _longer(out, inputs):
@@ -246,14 +263,16 @@ def _longer(out, inputs):
 
 
 def _shorter(out, inputs, pad_id):
-    """Facts about sentences in which one mask stands for a run; forbidden places are at both ends only."""
+    """Facts about sentences in which one mask stands for a run."""
     words, special = inputs["words"], inputs["special"].bool()
     gone = (out == pad_id).sum(1)
     start = (out == 4).long().argmax(1)
     place = torch.arange(len(words))
-    source = torch.where(place <= start[:, None], place, place + gone[:, None])       # where each token comes from
+    rank = (~special).long().cumsum(0) - 1
+    left = ~special & (rank > rank[start][:, None]) & (rank <= (rank[start] + gone)[:, None])   # what the mask stands for, beside its own place
+    source = left.long().argsort(dim=1, stable=True)                                     # where each token comes from
     real = place < len(words) - gone[:, None]
-    same = (out == words[source.clamp(max=len(words) - 1)]) | (place == start[:, None]) | ~real
+    same = (out == words[source]) | (place == start[:, None]) | ~real
     return {"rows with one mask": ((out == 4).sum(1) == 1).sum(), "pads before the end": ((out == pad_id) & real).sum(), "tokens out of order": (~same).sum(),
             "masks in forbidden places": special[start].sum(),
             "shares of the lengths": torch.bincount(gone + 1, minlength=len(words) + 1) / len(out),
@@ -277,6 +296,9 @@ MISTAKES["contrastive.spans"] = [
     mistake("room = (count - length + 1)", "room = (count - length)", "A run can never begin in the last place where it would fit: the range is one short."),
     mistake("room = (count - length + 1)", "room = count", "A run may begin at any word, so runs near the end are cut off there and come out shorter than drawn."),
     mistake("* room).long()", "* 0).long()", "A run always begins at the first word."),
+    mistake("* room).long()", "* (room - 1)).round().long()", "The place is rounded to the nearest, so the first and the last come half as often as the others."),
+    mistake("(" + _WRONG_START + " * room).long()", "torch.randint(content.shape[1], (len(content),), generator=generator) % room.long()",
+            "A place in the row is drawn and the remainder taken: where the division leaves one, the first places come more often."),
     mistake(_WRONG_START, "torch.rand(1, generator=generator, dtype=torch.float64)", "One place is drawn for the whole batch, so all rows hide the same words."),
     mistake(_WRONG_LENGTH, "span_lengths(1, p, cap, renormalize, generator).expand(len(content))", "One length is drawn for the whole batch."),
     mistake("rank = content.cumsum(1) - 1", "rank = torch.arange(content.shape[1]).expand_as(content)",
@@ -289,11 +311,17 @@ MISTAKES["contrastive.spans"] = [
     mistake("if not single_mask:", "if True:", "`single_mask` is not used: each hidden token gets a [MASK] of its own."),
     mistake("return _close_gaps(masked, gone.to(input_ids.device), pad_id)", "return masked.masked_fill(gone.to(input_ids.device), pad_id)",
             "With `single_mask` the gap is filled with padding in the middle of the sentence; what is left should move together."),
+    mistake("gone = hidden & (rank > start[:, None])", "inside = (hidden.cumsum(1) > 0) & (hidden.flip(1).cumsum(1).flip(1) > 0)\n    gone = inside & ~(hidden & (rank == start[:, None]))",
+            "With `single_mask` everything between the ends of a run is taken out, a separator that the run steps over as well."),
     mistake("gone = hidden & (rank > start[:, None])", "gone = hidden", "With `single_mask` the whole run disappears, and no [MASK] says that something is missing."),
     mistake("gone.to(input_ids.device), pad_id)", "gone.to(input_ids.device), 0)", "`pad_id` is not used: the end of shorter rows is always filled with 0."),
     mistake(_WRONG_LENGTH, "span_lengths(len(content), p, cap, False, generator)", "`renormalize` is not passed on."),
     mistake(_WRONG_LENGTH, "span_lengths(len(content), 0.3, cap, renormalize, generator)", "`p` is not passed on."),
     mistake(_WRONG_START, "torch.rand(len(content), dtype=torch.float64)", "The generator is used for the lengths but not for the places, so a run cannot be repeated."),
+    mistake("content = ~special_mask", "generator = torch.Generator() if generator is None else generator\n    content = ~special_mask",
+            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+    mistake("masked = input_ids.masked_fill(hidden.to(input_ids.device), mask_id)", "masked = input_ids.masked_fill(hidden.to(input_ids.device), mask_id).int()",
+            "The ids come back 32 bits wide; int64 was promised."),
     mistake("    if cap == 0:\n        return input_ids.clone()\n", "    cap = max(cap, 1)\n", "A cap of 0 hides one word; it should hide nothing."),
     mistake("return input_ids.clone()", "return input_ids", "With a cap of 0 the tensor that came in is returned itself, not a copy."),
     mistake(".minimum((count - 1).clamp_min(0))", ".minimum((count // 2).clamp_min(1)).minimum(count)",

@@ -10,7 +10,7 @@ import torch
 
 from .pcgrad import Surgery
 from .trials import Case, Trial, fixed, mistake
-from .trials_pcgrad import ORDERS, QUARREL, TWICE, asked, with_cosines
+from .trials_pcgrad import ALONE, ORDERS, QUARREL, TWICE, asked, with_cosines
 
 # %% ../nbs/19lc_trials_vaccine.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -29,16 +29,22 @@ def vaccine_cases(generator):
     cases = [Case(label + rule, {"gram": g @ g.T, "targets": r, **more}) for label, (g, r) in two.items() for rule, more in rules.items()
              if rule or label == "below its target"]
     g, r = with_cosines(generator, QUARREL, [1.0, 0.5, 2.0], 6), 0.2 + 0.3 * torch.rand(3, 3, generator=generator, dtype=torch.float64)
+    four = with_cosines(generator, ALONE, [1.0, 1.3, 0.7, 0.9], 7)
     return cases + [Case("three: all results, over the orders", {"gram": g @ g.T, "targets": r, "beta": 0.2, **ORDERS}),
-                    Case("three: difference between two runs with one seed", {"gram": g @ g.T, "targets": r, "beta": 0.2, **TWICE})]
+                    Case("three: difference between two runs with one seed", {"gram": g @ g.T, "targets": r, "beta": 0.2, **TWICE}),
+                    Case("four, one against all: all results, over the orders", {"gram": four @ four.T,
+                        "targets": torch.zeros(4, 4, dtype=torch.float64), "beta": 0.0, **ORDERS, "times": 75})]
 
 
 def run_vaccine(vaccine_weights, inputs):
+    dtypes = set()
+
     def call(dice):
-        weights, targets = vaccine_weights(**{name: x for name, x in inputs.items() if name != "ask"}, generator=dice)
+        weights, targets = vaccine_weights(**{name: x for name, x in inputs.items() if name not in ("ask", "times")}, generator=dice)
+        dtypes.add(targets.dtype)
         return torch.cat([weights, targets[~torch.eye(len(targets), dtype=torch.bool)]])
 
-    return {"weights, then targets without the diagonal": asked(call, inputs)}
+    return {"weights, then targets without the diagonal": asked(call, inputs), "targets in double precision": dtypes == {torch.float64}}
 
 
 TRIALS["pcgrad.vaccine"] = Trial(vaccine_cases, run_vaccine, subject="pcgrad", hints=(

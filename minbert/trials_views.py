@@ -44,7 +44,8 @@ def views_cases(generator):
     return [Case("three sentences, two views", {"ids": ids[:6], "mask": mask[:6], "rows": 3}),
             Case("three views, a layer behind", {"ids": ids, "mask": mask, "rows": 3, "layer": layer}),
             Case("one view, a layer behind", {"ids": ids[:5], "mask": mask[:5], "rows": 5, "layer": layer}),
-            Case("two views, two sentences at a time", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "chunk": 2, "layer": layer})]
+            Case("two views, two sentences at a time", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "chunk": 2, "layer": layer}),
+            Case("two views, a layer behind, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "layer": layer, "eval": True})]
 
 
 def run_views(kind, inputs):
@@ -52,7 +53,7 @@ def run_views(kind, inputs):
     if "layer" in inputs:
         layer = nn.Linear(4, 3, bias=False).double()
         layer.weight.data.copy_(inputs["layer"].T)
-    model = kind(_Encoder(), layer, inputs.get("chunk"))
+    model = kind(_Encoder(), layer, inputs.get("chunk")).train("eval" not in inputs)
     views = model(_batch(inputs["ids"], inputs["mask"], inputs["rows"]))
     calls = model.encoder.calls[:]
     sum((k + 1) * view.sin().sum() for k, view in enumerate(views)).backward()
@@ -72,6 +73,7 @@ MISTAKES["views.forward"] = [
             "The rows are cut into sentences of V views each, in the wrong order."),
     mistake("return vectors.chunk(batch.views)", "return vectors.split(batch.views)", "The rows are cut into pieces of V rows, not into V pieces."),
     mistake("    if self.projection is not None:\n        vectors = self.projection(vectors)\n", "", "The layer between vectors and loss is not applied."),
+    mistake("if self.projection is not None:", "if self.projection is not None and self.training:", "The layer is left out in eval mode; it is applied whenever there is one."),
     mistake("vectors = self._encode(*batch.tokens)", "vectors = self.encoder(*batch.tokens)", "The chunks are not used: all rows are in memory at once."),
     mistake("return vectors.chunk(batch.views)", "first, *rest = vectors.chunk(batch.views)\n    return first, *(view.detach() for view in rest)",
             "All views but the first are detached, so they teach nothing."),

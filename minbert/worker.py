@@ -79,7 +79,7 @@ def limit(
 # %% ../nbs/19t_worker.ipynb #6f18184b
 _FORBIDDEN = ("socket.", "ctypes.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.kill",
               "pty.", "signal.pthread_kill", "gc.", "urllib.", "ftplib.", "http.", "smtplib.", "webbrowser.", "sys.addaudithook",
-              "sys.settrace", "sys.setprofile", "mmap.", "syslog.", "fcntl.", "resource.setrlimit", "code.__new__",
+              "sys.settrace", "sys.setprofile", "mmap.", "syslog.", "fcntl.", "resource.", "code.__new__",
               "_thread.start", "os.link", "os.symlink")  # a second thread or a link could change what a path means after it was looked at
 _WRITES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.chmod", "os.chown", "os.utime",
            "os.setxattr", "os.removexattr", "os.chflags", "os.lockf", "os.mkfifo", "os.mknod", "shutil.")
@@ -98,8 +98,9 @@ def guard(
 ) -> None:
     """Refuse everything but arithmetic and reading the libraries, for the rest of this process's life."""
     real, string = os.path.realpath, os.fsdecode
-    readable, writable, hidden = ([real(r) for r in rs] for rs in (readable, writable, hidden))
-    allowed = lambda path, roots: _inside(path, roots) > _inside(path, hidden)
+    readable, writable, hidden = (tuple(real(r) for r in rs) for rs in (readable, writable, hidden))
+    inside, exists, isfile, forbidden, writes, looks = _inside, os.path.exists, os.path.isfile, _FORBIDDEN, _WRITES, _LOOKS   # who changes them later changes nothing
+    allowed = lambda path, roots: inside(path, roots) > inside(path, hidden)
     allow_write = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
     def hook(event: str, args: tuple) -> None:
@@ -109,21 +110,23 @@ def guard(
                 return
             path = real(string(path))
             wanted = writable if flags & allow_write else readable + writable
-            odd = os.path.exists(path) and not os.path.isfile(path)   # a device, or a folder: a second place to count a path from
+            odd = exists(path) and not isfile(path)   # a device, or a folder: a second place to count a path from
             if path not in ("/dev/null", "/dev/urandom") and (odd or not allowed(path, wanted)):
                 raise PermissionError(f"an exercise may not open {path}")
         elif event == "import":
-            if args[1] and not allowed(real(string(args[1])), readable):   # a compiled module of their own
-                raise PermissionError(f"an exercise may not import {string(args[1])}")
-        elif event.startswith(_WRITES):
+            if args[0] in ("posix", "_signal", "_posixsubprocess") or args[1] and not allowed(real(string(args[1])), readable):
+                raise PermissionError(f"an exercise may not import {args[0]}")   # again, with what was taken out; or a compiled module of their own
+        elif event.startswith(writes):
             for path in args:
+                if isinstance(path, int) and event in ("os.chmod", "os.chown", "os.utime") and path is args[0]:
+                    raise PermissionError(f"an exercise may not {event} an open file")
                 if isinstance(path, (str, bytes)) and not allowed(real(string(path)), writable):
                     raise PermissionError(f"an exercise may not {event} {string(path)}")
-        elif event.startswith(_LOOKS):
+        elif event.startswith(looks):
             path = args[0] if args and isinstance(args[0], (str, bytes)) else "."
             if not allowed(real(string(path)), readable + writable):
                 raise PermissionError(f"an exercise may not look into {string(path)}")
-        elif event.startswith(_FORBIDDEN):
+        elif event.startswith(forbidden):
             raise PermissionError(f"an exercise may not use {event}")
 
     sys.addaudithook(hook)
@@ -234,8 +237,9 @@ def _become_small(job: dict) -> None:
         os.setgid(job["user"])
         os.setuid(job["user"])
     limit(job["cpu"], job["memory"], job["file_size"])
-    for holder in (signal, sys.modules["_signal"]):      # the hook hears of no signal sent this way
-        holder.__dict__.pop("pidfd_send_signal", None)
+    for holder in (signal, os, *(sys.modules.get(name) for name in ("_signal", "posix", "_posixsubprocess", "subprocess"))):
+        for name in ("pidfd_send_signal", "pidfd_open", "setpriority", "sched_setaffinity", "sched_setscheduler", "fork_exec", "_fork_exec"):
+            vars(holder or signal).pop(name, None)       # the hook hears of none of these
     readable = [sys.prefix, sys.base_prefix, "/usr/lib", "/usr/share", "/usr/local/lib", "/lib", "/proc/self", "/proc/cpuinfo", "/sys/devices/system/cpu",
                 *[p for p in sys.path if "site-packages" in p or "dist-packages" in p], job["package"],
                 *[os.path.dirname(task["inputs"]) for task in job["tasks"]]]
@@ -265,6 +269,14 @@ def _in_time(task: dict, seconds: float) -> None:
         Path(f"{task['outputs']}.late").touch()    # for whoever watches: we went on
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _apart() -> None:
+    """Let the next child see no process but its own, and take all it starts along when it ends, where the system allows that."""
+    if sys.platform.startswith("linux"):
+        with open("/proc/self/ns/pid") as own:
+            ctypes.CDLL(None).setns(own.fileno(), 0x20000000)      # of processes; a second `unshare` works from our own only
+            ctypes.CDLL(None).unshare(0x20000000)
 
 
 def _child(job: dict) -> None:
@@ -316,6 +328,7 @@ def _room(package: str, tasks: list[dict], preload: bool, requests, replies) -> 
     gc.freeze()   # a collection in a child would touch, and so copy, every page of the parent
     for line in requests:
         job = json.loads(line)
+        _apart()
         pid = os.fork()
         if pid == 0:
             _child(job)

@@ -54,6 +54,14 @@ ATTACKS = {
                    "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(text, names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\n"
                    "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
     "native write": "import torch\ntorch.save(torch.zeros(3), {folder!r} + '/.keep')",
+    "limits of others": "import resource\nfor p in range(1, 60):\n    try: resource.prlimit(p, resource.RLIMIT_FSIZE, (0, 0))\n    except BaseException: pass",
+    "switches the hook off": "import __main__ as m, os\nm._FORBIDDEN = m._WRITES = m._LOOKS = ()\nm._inside = lambda p, r: len(r)\nos.remove({folder!r} + '/.keep')",
+    "deep folders": "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
+    "complex numbers": "import torch\nreturn torch.zeros(3, 3, 5, 4, dtype=torch.complex64)",
+    "processes behind the hook": "import os, subprocess, sys\ns = sys.modules['_posixsubprocess']\nr, w = os.pipe()\n"
+                                 "def spin():\n    while True: pass\nfor i in range(3):\n"
+                                 "    s.fork_exec([b'/bin/true'], [b'/bin/true'], False, (), None, [], -1, -1, -1, -1, -1, -1, r, w, False, True, -1, None, None, None, -1, spin, False)",
+    "a result dear to read": "import os\nopen('result0.safetensors', 'wb').write((2).to_bytes(8, 'little') + b'{{}}')\nopen('result0.json', 'w').write('[' + '[],' * 8000000 + '[]]')\nos._exit(0)",
     "odd numbers": "import torch\nreturn args[0].to(torch.float8_e4m3fn) if args else torch.zeros(1).to(torch.float8_e4m3fn)",
     "NaN": "import torch\nout = [a for a in args if isinstance(a, torch.Tensor)] or [torch.zeros(1)]\nreturn out[0] * float('nan')",
     "prints": "print('{name}: passed, 99 cases')\nimport sys\nsys.__stdout__.write('passed')\nreturn None",

@@ -64,7 +64,7 @@ def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):
     folder = tmp_path / "submissions"
     folder.mkdir()
     (folder / ".keep").write_text("keep me")
-    kinds = ["deletes", "open folder", "thread bomb", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb"]
+    kinds = ["deletes", "open folder", "thread bomb", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb", "limits of others", "switches the hook off", "deep folders", "complex numbers"]
     kinds += ["native read", "native write"] * level[3]
     for kind in kinds:
         make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition})

@@ -1,0 +1,163 @@
+"""Fairness: an accident elsewhere in a chapter, or in the class folder, costs nobody a right answer or a row."""
+import json
+import re
+import shutil
+import time
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_output
+from submissions import make
+
+from minbert.exercises import exercise
+from minbert.extraction import LARGEST_CELL, LARGEST_CODE, answer, plain_python, read_cells, read_notebook
+from minbert.grading import Report, Result, find_submissions, grade, plan, read_submission
+from minbert.reports import csv_table, safe_name, write_gradescope, write_pages, write_whole
+from minbert.sandbox import Limits
+
+TASK = exercise("attention.bias")
+CHAPTER = f"{TASK.notebook}.ipynb"
+HEAD = "def padding_bias(attention_mask, key):\n"
+FULL = HEAD + "    return ((1 - attention_mask.to(key)) * -1e4)[:, None, None, :]\n"
+
+
+def using(number: str) -> str:
+    return FULL.replace("-1e4", number)
+
+
+# name -> (cells before the answer, what becomes of the answer's cell, the answer)
+ACCIDENTS = {
+    "an argument twice": (["def bad(a, a): return a"], None, FULL),
+    "a global argument": (["def g(x):\n    global x"], None, FULL),
+    "a nonlocal of nothing": (["def h():\n    nonlocal q"], None, FULL),
+    "a bound loop variable": (["x = [i := 0 for i in range(3)]"], None, FULL),
+    "a return at top level": (["return 3"], None, FULL),
+    "await": (["z = await foo()"], None, FULL),
+    "a chain of elifs": (["if a: pass\n" + "elif a: pass\n" * 3000], None, FULL),
+    "modulo": ([], None, FULL.replace(HEAD, HEAD + "    x = (7\n         % 10)\n")),
+    "modulo and a magic": ([], lambda s: "%matplotlib inline\n" + s + "\n!ls (\n", FULL.replace(HEAD, HEAD + "    x = (7\n         % 10)\n")),
+    "%%time": ([], lambda s: "%%time\n" + s, FULL),
+    "%%capture and %%time": ([], lambda s: "%%capture out\n%%time\n%matplotlib inline\n" + s, FULL),
+    "a question": ([], lambda s: s + "\npadding_bias?\n?padding_bias\npadding_bias??", FULL),
+    "a shell's answer": ([], lambda s: s + "\nfiles = !ls\nx = %timeit -o 3\n!echo \\\n  on two lines", FULL),
+    "from math import *": (["from math import *", "from nowhere import *"], None, using("-pow(10, floor(4.5))")),
+    "a helper in try": (["try:\n    import foo\nexcept ImportError:\n    def helper(): return -1e4"], None, using("helper()")),
+    "a helper in if": (["if True:\n    def helper(): return -1e4\nelse:\n    helper = None"], None, using("helper()")),
+    "a number in with": (["with torch.no_grad():\n    CONST = -1e4"], None, using("CONST")),
+    "a filled table": (["TABLE = {}\nfor i in range(3):\n    TABLE[i] = -1e4"], None, using("TABLE[1]")),
+    "a filled list": (["TABLE = []\nfor i in range(3):\n    TABLE.append(-1e4)", "TABLE[0] = -7"], None, using("TABLE[1]")),
+    "a changed number": (["CONST = 1\nCONST *= -1e4"], None, using("CONST")),
+    "a number in a crowd": (['"""A\ntext."""; CONST = -1e4; print(CONST)'], None, using("CONST")),
+    "a stub of a helper": (["def helper():\n    pass", "def helper():\n    return -1e4"], None, using("helper()")),
+    "future annotations": ([], lambda s: "from __future__ import annotations\n" + s, FULL.replace("key)", "key: Optional[nowhere.Tensor])", 1)),
+    "a BOM in the cell": ([], lambda s: "\ufeff" + s, FULL),
+    "line ends of Windows": ([], lambda s: s.replace("\n", "\r\n"), FULL),
+}
+
+
+def hand_in(folder, before=(), change=None, definition=FULL):
+    make(folder, {TASK.name: definition})
+    file = folder / "nbs" / CHAPTER
+    notebook = nbformat.read(file, 4)
+    place = [i for i, c in enumerate(notebook.cells) if c.cell_type == "code" and "def padding_bias" in c.source and "export" in c.source][-1]
+    if change:
+        notebook.cells[place].source = change(notebook.cells[place].source)
+    notebook.cells[place:place] = [new_code_cell(s) for s in before]
+    for other in (folder / "nbs").iterdir():
+        other.unlink()
+    nbformat.write(notebook, file)
+    return file
+
+
+def test_accidents_cost_nothing(tmp_path):
+    room = tmp_path / "class"
+    for i, accident in enumerate(ACCIDENTS.values()):
+        hand_in(room / f"{i:02d}", *accident)
+    file = hand_in(room / "99")
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())       # a BOM in the file
+    reports, _ = grade([room], seed=5, limits=Limits(wall=4, cpu=4), only=[TASK.name], jobs=1)
+    assert len(reports) == len(ACCIDENTS) + 1
+    wrong = {(*ACCIDENTS, "a BOM in the file")[i]: r.results[TASK.name] for i, r in enumerate(reports) if r.results[TASK.name].status != "passed"}
+    assert not wrong
+
+
+def test_an_impossible_cell_costs_its_own_answer():
+    notebook = read_cells([HEAD + "    def bad(a, a): return a\n", "x = 1"])
+    found = answer(notebook, "padding_bias")
+    assert found.status == "broken" and "duplicate argument" in found.reason and len(notebook.cells) == 1
+
+
+def test_what_is_python_stays_as_it_is():
+    for text in ("x = (7\n   % 3)", 's = """\n%d items\n!\nwhat?\n"""', "def f(a,\n  b): return (a\n  % b)", "print(f'{x=!r}')"):
+        assert plain_python(text) == text
+        assert plain_python("%time 3\n" + text).endswith("\n" + text)
+    assert plain_python("%%bash\nls") == "# %%bash\n# ls"
+
+
+def test_no_text_takes_long():
+    """Twice as long a text takes about twice as long: at these lengths, squares would take minutes."""
+    start = time.monotonic()
+    for text in ("\n" * 150_000 + "(", " " * 150_000 + "x?(", '""" \\' * 30_000, "?\n" * 20_000, "%%time\n" * 20_000, "!a \\\n" * 20_000, "'" * 99_999, "=" * 150_000):
+        notebook = read_cells([text])
+        assert answer(notebook, "padding_bias").status == "missing"
+    assert time.monotonic() - start < 20
+
+
+def test_too_much_code_is_refused_and_pictures_are_not(tmp_path):
+    long = read_cells(["#| export\n" + FULL + "# " + "x" * LARGEST_CELL, "y = 1"])
+    assert len(long.cells) == 1 and str(LARGEST_CELL) in answer(long, "padding_bias").reason
+    file = hand_in(tmp_path / "ada")
+    notebook = nbformat.read(file, 4)
+    notebook.cells.append(new_code_cell("1", outputs=[new_output("display_data", {"image/png": "A" * 3 * LARGEST_CODE})]))
+    nbformat.write(notebook, file)
+    assert answer(read_notebook(file), "padding_bias").status == "written"
+    notebook.cells[-1] = new_code_cell("x")
+    notebook.cells += [new_code_cell("# " + "x" * (LARGEST_CELL - 9)) for _ in range(LARGEST_CODE // LARGEST_CELL + 1)]
+    nbformat.write(notebook, file)
+    found = plan(read_submission("ada", tmp_path / "ada"), TASK)
+    assert found.status == "broken" and "characters of code" in found.reason
+
+
+@pytest.mark.parametrize("link", ["nbs", "a", f"nbs/{CHAPTER}"])
+def test_nobody_hands_in_through_a_link(tmp_path, link):
+    file = hand_in(tmp_path / "ada")
+    place = tmp_path / "eve" / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to({"nbs": file.parent, "a": file.parent.parent}.get(link, file))
+    read = read_submission("eve", tmp_path / "eve")
+    assert not read.notebooks and all("symbolic link" in why for why in read.problems.values())
+    assert read.problems and plan(read, TASK).status == "broken"
+
+
+@pytest.mark.parametrize("stray", ["nbs", "settings.ini", CHAPTER])
+def test_one_stray_entry_hides_nobody(tmp_path, stray):
+    for name in ("ada", "bob"):
+        hand_in(tmp_path / "class" / name)
+    shutil.copy(tmp_path / "class" / "ada" / "nbs" / CHAPTER, tmp_path / "class" / "cy.ipynb")
+    if stray == "nbs":
+        shutil.copytree(tmp_path / "class" / "ada" / "nbs", tmp_path / "class" / "nbs")
+    else:
+        (tmp_path / "class" / stray).write_text("{}")
+    wanted = {"ada", "bob", "cy.ipynb"} | ({stray} - {"settings.ini"})
+    assert set(find_submissions([tmp_path / "class"])) == wanted
+    for name in ("ada", "bob"):
+        (tmp_path / "class" / name / "settings.ini").write_text("")
+        assert list(find_submissions([tmp_path / "class" / name])) == [name]
+
+
+def test_half_characters_stop_no_report(tmp_path):
+    reports = [Report(name, {TASK.name: Result("failed", 0, "ValueError: \ud800")}, 0, ("\udce9",)) for name in ("jos\udce9", "ada")]
+    write_whole(tmp_path / "grades.csv", csv_table(reports))
+    write_pages(reports, tmp_path / "pages")
+    write_gradescope(reports, tmp_path / "scope")
+    assert "\\ud800" in (tmp_path / "grades.csv").read_text(encoding="utf-8")
+    assert "jos\\udce9" in (tmp_path / "pages" / "index.html").read_text(encoding="utf-8")
+    found = json.loads((tmp_path / "scope" / safe_name("ada") / "results.json").read_text(encoding="utf-8"))
+    assert "\\ud800" in found["tests"][0]["output"] and str(found).encode()
+
+
+def test_different_names_are_different_files():
+    names = ["a b", "a_b", safe_name("a b"), safe_name(safe_name("a b")), "Index", "INDEX", "index", "ada", "Ada", "ADA", "a/b", "x" * 80, "x" * 81, "ü", "Ü"]
+    files = [safe_name(name).casefold() for name in names]
+    assert len(set(files)) == len(names) and "index" not in files
+    assert safe_name("ada") == "ada" and all(re.fullmatch(r"[\w.-]+", f) for f in files)
