@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['picture_of', 'judged', 'Ledger', 'Batch', 'batch']
 
-# %% ../nbs/19v_batch.ipynb #914ef4b4
+# %% ../nbs/19v_batch.ipynb #ed3141c4
 import compileall
 import json
 import shutil
@@ -23,7 +23,7 @@ from .programs import module_text
 from .sandbox import ONE_AT_A_TIME, Desk, Limits, Run, Sandbox, copy_package, room_for, sweep
 from .trials import Verdict
 
-# %% ../nbs/19v_batch.ipynb #8868cd47
+# %% ../nbs/19v_batch.ipynb #a5ec4cfd
 def picture_of(found: Verdict, largest: int = 24) -> dict | None:
     """Cut matrices out of the failing case: the last two axes, at the worst place."""
     d = found.difference
@@ -68,7 +68,7 @@ class Ledger:
             self.rows[key] = row
             stream.write(json.dumps({"key": key, **row}) + "\n")
 
-# %% ../nbs/19v_batch.ipynb #26890e6f
+# %% ../nbs/19v_batch.ipynb #3555cbb1
 class Batch:
     """Sandboxes, each started once, and the ledger that results go into."""
 

@@ -268,7 +268,11 @@ def needed(
     places = {}   # name -> the last that defines it, and those that change it afterwards
     for i, piece in enumerate(known):
         for name in piece.names:
-            places[name] = [*places.get(name, ()), i] if name in piece.partly else [i]
+            before = places.get(name, [])
+            if name not in piece.partly:
+                places[name] = [i]
+            elif not any("import " in known[j].text for j in before):   # np.append(a, 3) changes no np
+                places[name] = [*before, i]
     done, todo = set(without) | set(dir(builtins)), list(start)
     wanted = set()
     while todo:

@@ -18,7 +18,7 @@ from pathlib import Path
 from .exercises import EXERCISES
 from .grading import Report, Result
 
-# %% ../nbs/19x_reports.ipynb #f5716c86
+# %% ../nbs/19x_reports.ipynb #d79787ca
 def write_whole(file: Path, text: str) -> None:
     """Put a file in place in one move, so that nobody ever sees half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def csv_table(reports: list[Report]) -> str:
         out.writerow(row)
     return lines.getvalue()
 
-# %% ../nbs/19x_reports.ipynb #5bd59855
+# %% ../nbs/19x_reports.ipynb #2416a694
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ddd;padding:.4rem .6rem;text-align:left;vertical-align:top}
 pre{white-space:pre-wrap;background:#f6f6f6;padding:.6rem;margin:.3rem 0;font-size:13px}.passed{color:#226622}.failed,.broken{color:#aa2222}
@@ -110,9 +110,9 @@ def page(report: Report, level: str = "") -> str:
 
 
 def safe_name(name: str) -> str:
-    """Turn a submission's name into a file name; different names stay different, also where Ada and ada are one file."""
+    """Turn a submission's name into a file name; different names stay different, and none is the list's."""
     plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".")[:80]
-    if plain == name == name.casefold() and name != "index" and not re.search(r"-[0-9a-f]{8}\Z", name):
+    if plain == name and name.casefold() != "index" and not re.search(r"-[0-9a-f]{8}\Z", name):
         return plain
     import hashlib
 
@@ -132,7 +132,7 @@ def write_pages(reports: list[Report], folder: Path, level: str = "") -> Path:
                 f"<h2>Who passed what</h2><table>{easy}</table></body></html>\n")
     return folder / "index.html"
 
-# %% ../nbs/19x_reports.ipynb #e19ac239
+# %% ../nbs/19x_reports.ipynb #67d0cb5d
 def _readable(text: str) -> str:
     """Spell out what no UTF-8 can hold: half a character, which JSON would pass on."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -226,7 +226,7 @@ class Sandbox:
         self.worker.unlink(missing_ok=True)
         self.log.unlink(missing_ok=True)
 
-# %% ../nbs/19u_sandbox.ipynb #cbfb6f84
+# %% ../nbs/19u_sandbox.ipynb #f253c598
 _MOST = 2**19   # bytes of JSON: names and numbers of results, not the results; more only costs the parent time
 
 
@@ -276,7 +276,7 @@ class Run(NamedTuple):
         words = {24: "stopped: too many seconds of processor", 9: "stopped: killed", 11: "crashed", 6: "aborted"}
         return words.get(signal, "ended without a result")
 
-# %% ../nbs/19u_sandbox.ipynb #4ab0c3c7
+# %% ../nbs/19u_sandbox.ipynb #b4e64d7e
 class Desk:
     """Lay out one exercise after another for a sandbox: its room, its inputs, its results."""
 

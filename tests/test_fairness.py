@@ -47,6 +47,7 @@ ACCIDENTS = {
     "a filled table": (["TABLE = {}\nfor i in range(3):\n    TABLE[i] = -1e4"], None, using("TABLE[1]")),
     "a filled list": (["TABLE = []\nfor i in range(3):\n    TABLE.append(-1e4)", "TABLE[0] = -7"], None, using("TABLE[1]")),
     "a changed number": (["CONST = 1\nCONST *= -1e4"], None, using("CONST")),
+    "a function that sounds like a change": (["#| export\nimport torch as T\nT.add(nowhere, 3)\nfor i in range(3):\n    T.add(i, nowhere)"], None, using("-T.tensor(1e4)")),
     "a number in a crowd": (['"""A\ntext."""; CONST = -1e4; print(CONST)'], None, using("CONST")),
     "a stub of a helper": (["def helper():\n    pass", "def helper():\n    return -1e4"], None, using("helper()")),
     "future annotations": ([], lambda s: "from __future__ import annotations\n" + s, FULL.replace("key)", "key: Optional[nowhere.Tensor])", 1)),
@@ -157,7 +158,7 @@ def test_half_characters_stop_no_report(tmp_path):
 
 
 def test_different_names_are_different_files():
-    names = ["a b", "a_b", safe_name("a b"), safe_name(safe_name("a b")), "Index", "INDEX", "index", "ada", "Ada", "ADA", "a/b", "x" * 80, "x" * 81, "ü", "Ü"]
-    files = [safe_name(name).casefold() for name in names]
-    assert len(set(files)) == len(names) and "index" not in files
-    assert safe_name("ada") == "ada" and all(re.fullmatch(r"[\w.-]+", f) for f in files)
+    names = ["a b", "a_b", safe_name("a b"), safe_name(safe_name("a b")), "Index", "INDEX", "index", "ada", "Ada", "a/b", "x" * 80, "x" * 81, "ü", "Ü"]
+    files = [safe_name(name) for name in names]
+    assert len(set(files)) == len(names) and "index" not in [f.casefold() for f in files]
+    assert safe_name("Ada") == "Ada" and all(re.fullmatch(r"[\w.-]+", f) for f in files)
