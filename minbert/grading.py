@@ -42,7 +42,9 @@ def find_submissions(
             raise ValueError(f"expected a submission, or a folder of them, got {path}: there is nothing")
         several = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else []
         own = [p for p in several if _is_part(p)]
-        if own and any(p not in own and not p.is_symlink() and _notebook_files(p) for p in several):   # one of many left theirs in between
+        if {"settings.ini", "nbs"} <= {p.name for p in own}:
+            several = []                                     # a workspace, whatever else its owner keeps in it
+        elif own and any(p not in own and not p.is_symlink() and _notebook_files(p) for p in several):   # one of many left theirs in between
             several = [p for p in several if p.is_dir() or p.is_symlink() or p.suffix == ".ipynb"]
         elif own:
             several = []                                     # a folder of chapters is one person's

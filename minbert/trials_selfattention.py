@@ -216,8 +216,8 @@ def _wrong_own(pad, mask="mask", dropout="dropout_p"):
     return f"F.dropout((q @ k.mT / math.sqrt(q.shape[-1]) + {bias}).softmax(-1), {dropout}) @ v"
 
 
-_WEAK_MASK = "Pads are lowered by too little: one with a high score is still read."
-_INFINITE_MASK = "Pads get minus infinity, so a row of nothing but padding becomes NaN."
+_WRONG_WEAK = "Pads are lowered by too little: one with a high score is still read."
+_WRONG_INFINITE = "Pads get minus infinity, so a row of nothing but padding becomes NaN."
 
 MISTAKES["attention.attend"] = [
     mistake("self.dropout if self.training else 0.0", "self.dropout", "Dropout is on while evaluating too."),
@@ -240,8 +240,8 @@ MISTAKES["attention.attend"] = [
     mistake("merge_heads(" + _WRONG_CALL + ")", "F.dropout(merge_heads(" + _WRONG_CALL + "), dropout_p)",
             "Dropout falls on the result as well as on the map. The layer will do it again."),
     mistake("merge_heads(" + _WRONG_CALL + ")", _WRONG_CALL, "The heads are not merged."),
-    mistake(_WRONG_CALL, _wrong_own("-30.0"), _WEAK_MASK),
-    mistake(_WRONG_CALL, _wrong_own("-math.inf"), _INFINITE_MASK),
+    mistake(_WRONG_CALL, _wrong_own("-30.0"), _WRONG_WEAK),
+    mistake(_WRONG_CALL, _wrong_own("-math.inf"), _WRONG_INFINITE),
 ]
 
 VARIANTS["attention.attend"] = [
@@ -298,11 +298,11 @@ TRIALS["attention.forward"] = Trial(forward_cases, run_forward, subject="attenti
 
 # %% ../nbs/19fa_trials_selfattention.ipynb #9a74b0ee
 _WRONG_ALL = "return self.attend(*self.project(hidden_states), attention_mask)"
-_OWN_HEADS = "q, k, v = (split_heads(x, self.heads) for x in self.project(hidden_states))\n    "
+_WRONG_HEADS = "q, k, v = (split_heads(x, self.heads) for x in self.project(hidden_states))\n    "
 
 
 def _wrong_all_by_hand(pad):
-    return _OWN_HEADS + f"return merge_heads({_wrong_own(pad, 'attention_mask', 'self.dropout, self.training')})"
+    return _WRONG_HEADS + f"return merge_heads({_wrong_own(pad, 'attention_mask', 'self.dropout, self.training')})"
 
 
 MISTAKES["attention.forward"] = [
@@ -321,8 +321,8 @@ MISTAKES["attention.forward"] = [
             "The mask is read the wrong way round: only pads are read."),
     mistake(", attention_mask)", ", None if attention_mask is None else attention_mask[:1].expand_as(attention_mask))",
             "The mask of the first sentence is used for all."),
-    mistake(_WRONG_ALL, _wrong_all_by_hand("-30.0"), _WEAK_MASK),
-    mistake(_WRONG_ALL, _wrong_all_by_hand("-math.inf"), _INFINITE_MASK),
+    mistake(_WRONG_ALL, _wrong_all_by_hand("-30.0"), _WRONG_WEAK),
+    mistake(_WRONG_ALL, _wrong_all_by_hand("-math.inf"), _WRONG_INFINITE),
 ]
 
 VARIANTS["attention.forward"] = [

@@ -273,7 +273,7 @@ def _in_time(task: dict, seconds: float) -> None:
 
 def _apart() -> None:
     """Let the next child see no process but its own, and take all it starts along when it ends, where the system allows that."""
-    if sys.platform.startswith("linux"):
+    if os.path.exists("/proc/self/ns/pid"):
         with open("/proc/self/ns/pid") as own:
             ctypes.CDLL(None).setns(own.fileno(), 0x20000000)      # of processes; a second `unshare` works from our own only
             ctypes.CDLL(None).unshare(0x20000000)

@@ -140,6 +140,7 @@ def test_one_stray_entry_hides_nobody(tmp_path, stray):
     assert set(find_submissions([tmp_path / "class"])) == wanted
     for name in ("ada", "bob"):
         (tmp_path / "class" / name / "settings.ini").write_text("")
+        shutil.copy(tmp_path / "class" / name / "nbs" / CHAPTER, tmp_path / "class" / name / "scratch.ipynb")
         assert list(find_submissions([tmp_path / "class" / name])) == [name]
 
 
