@@ -11,7 +11,7 @@ import torch
 
 from .encoder import BertConfig, Packing
 from .trials import Case, Trial, fill, fixed, mistake, probed
-from .trials_attention import through
+from .trials_attention import masked, through
 
 # %% ../nbs/19fc_trials_encoder.ipynb #6d30789d
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -28,15 +28,18 @@ def add_norm_cases(generator):
             Case("evaluating, around the feed-forward net", given(False, False, 3, 4)),
             Case("training, around the feed-forward net", given(False, True, 3, 4)),
             Case("training, a flat list of tokens", given(False, True, 7)),
-            Case("evaluating, one token", given(True, False, 1, 1))]
+            Case("evaluating, one token", given(True, False, 1, 1)),
+            Case("evaluating, numbers far from 0", {**(far := given(True, False, 2, 3)), "before": far["before"] + 3e5}),
+            Case("training, a map and a norm of another layer", {**given(True, True, 2, 3), "foreign": True})]
 
 
 def run_add_norm(Layer, inputs):
     layer = fill(Layer(BertConfig(**SIZES))).train(inputs["training"])
-    parts = (layer.attention_dense, layer.attention_layer_norm) if inputs["first"] else (layer.out_dense, layer.out_layer_norm)
+    holder = fill(Layer(BertConfig(**SIZES)), 1).train(inputs["training"]) if "foreign" in inputs else layer
+    parts = (holder.attention_dense, holder.attention_layer_norm) if inputs["first"] else (holder.out_dense, holder.out_layer_norm)
     with probed():
         given = {name: inputs[name] for name in ("before", "made")}
-        return through(layer, lambda before, made: layer.add_norm(before, made, *parts), given, "before", "made")
+        return through(holder, lambda before, made: layer.add_norm(before, made, *parts), given, "before", "made")
 
 
 TRIALS["encoder.add_norm"] = Trial(add_norm_cases, run_add_norm, subject="layer", hints=(
@@ -64,6 +67,25 @@ MISTAKES["encoder.add_norm"] = [
     mistake("norm(before + self", "norm(before - self", "What the sublayer made is subtracted."),
     mistake("norm(before +", "norm(before.detach() +", "What went in is detached, so no gradient passes around the sublayer."),
     mistake("dense(made)))", "F.linear(made, dense.weight)))", "The bias of the map is left out."),
+    mistake("dense(made)", "dense(made.detach())", "What the sublayer made is detached, so the sublayer never learns."),
+    mistake("dense(made)", "(self.attention_dense if made.shape == before.shape else dense)(made)", "The map is looked up in the layer. Use the one that is given."),
+    mistake("self.dropout(dense(made))", "F.dropout(dense(made), 0.1, self.training)", "Dropout has a fixed probability. It should be the layer's own."),
+    mistake("self.dropout(dense(made))", "F.dropout(dense(made), self.self_attention.dropout, self.training)",
+            "Dropout has the probability of the attention maps. The layer has its own, `self.dropout`."),
+    mistake(_WRONG_SUM, "return norm((before + self.dropout(dense(made))) / 2)", "The two are averaged. They are added."),
+    mistake(_WRONG_SUM, "return norm(before + self.dropout(dense(made))) * norm.weight", "The scale of the norm is used twice."),
+    mistake(_WRONG_SUM, "x = before + self.dropout(dense(made))\n    m, s = x.mean(-1, keepdim=True), (x * x).mean(-1, keepdim=True)\n"
+            "    return (x - m) / (s - m * m + norm.eps).sqrt() * norm.weight + norm.bias",
+            "The variance is the mean of the squares less the square of the mean. Far from 0 both are large and their difference is rounding."),
+    mistake(_WRONG_SUM, "x = before + self.dropout(dense(made))\n"
+            "    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + norm.eps).sqrt() * norm.weight + norm.bias",
+            "The variance is divided by D - 1. A norm divides by D."),
+    mistake(_WRONG_SUM, "x = before + self.dropout(dense(made))\n"
+            "    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, unbiased=False) + norm.eps) * norm.weight + norm.bias",
+            "ε is added to the standard deviation. It belongs under the root, to the variance."),
+    mistake(_WRONG_SUM, "return norm(self.dropout(dense(made)) + (before if before.shape == made.shape else 0))",
+            "What went in is added only where it is as wide as what was made. It is always as wide as the result of the map."),
+    mistake(_WRONG_SUM, "return norm(self.dropout(before) + self.dropout(dense(made)))", "Dropout falls on both parts. What went in should reach the sum whole."),
 ]
 
 VARIANTS["encoder.add_norm"] = [
@@ -88,11 +110,13 @@ def layer_cases(generator):
 
     def given(h, mask, training=False, packed=False):
         return {"hidden_states": h, "attention_mask": mask, "training": training, "packed": packed}
-    return [Case("evaluating, three sentences, two with pads", given(h, mask)),
-            Case("training, dropout as a fixed pattern", given(h, mask, training=True)),
-            Case("no mask", given(h, None)),
-            Case("packed, training", given(h, mask, training=True, packed=True)),
-            Case("single precision", given(h.float(), mask))]
+    cases = [Case("evaluating, three sentences, two with pads", given(h, mask)),
+             Case("training, dropout as a fixed pattern", given(h, mask, training=True)),
+             Case("no mask", given(h, None)),
+             Case("packed, training", given(h, mask, training=True, packed=True)),
+             Case("packed, evaluating", given(h[:2], mask[:2], packed=True)),
+             Case("single precision", given(h.float(), mask))]
+    return masked(cases, "attention_mask", lambda B: given(fixed(generator, B, 5, 12), None))
 
 
 def run_layer(Layer, inputs):
@@ -139,6 +163,23 @@ MISTAKES["encoder.layer"] = [
     mistake("(hidden_states, attention_mask, packing)", "(hidden_states, None, packing)", "The mask is not passed on: pads are read like words."),
     mistake("(hidden_states, attention_mask, packing)", "(hidden_states, None if packing is not None else attention_mask, None)",
             "`packing` is not passed on, so in a flat list all sentences read one another."),
+    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, attention_mask if len(hidden_states) > 1 else None, packing)",
+            "A single sentence is taken for one without padding."),
+    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, attention_mask if packing is not None or attention_mask is None or not attention_mask[0].all() else None, packing)",
+            "If the first sentence is full, the mask of the others is not used."),
+    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, attention_mask if packing is not None or attention_mask is None or not attention_mask[:, -1].all() else None, packing)",
+            "If the last column holds real tokens, the mask is not used."),
+    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, attention_mask if packing is not None or attention_mask is None else attention_mask[:1].expand_as(attention_mask), packing)",
+            "The mask of the first sentence is used for all."),
+    mistake("    mixed = self._mix(hidden_states, attention_mask, packing)", "    with torch.no_grad():\n        mixed = self._mix(hidden_states, attention_mask, packing)",
+            "Nothing is recorded during attention, so its maps never learn."),
+    mistake("F.gelu(self.interm_dense(h))", "F.silu(self.interm_dense(h))", "The feed-forward net bends with SiLU. BERT has the GELU."),
+    mistake("F.gelu(self.interm_dense(h))", "(w := self.interm_dense(h)) * torch.sigmoid(1.702 * w)",
+            "The GELU is the approximation by a sigmoid. BERT's is exact."),
+    mistake(_WRONG_OUT, "return hidden_states + self.add_norm(h, inner, self.out_dense, self.out_layer_norm)",
+            "What came into the layer is added once more at the end. Two sums are enough."),
+    mistake(_WRONG_FIRST, "h = self.add_norm(mixed, hidden_states, self.attention_dense, self.attention_layer_norm)",
+            "The two parts of the first sum have changed places: what came in goes through the map, what attention made is added."),
     mistake(_WRONG_FIRST, "h = self.attention_layer_norm(hidden_states + self.dropout(mixed))", "The output map of attention, W_o, is left out."),
     mistake(_WRONG_OUT, "return h", "There is no feed-forward net."),
     mistake(_WRONG_FIRST, "h = self.attention_layer_norm(hidden_states + self.attention_dense(mixed))", "There is no dropout behind attention."),
@@ -184,6 +225,7 @@ def pooler_cases(generator):
     return [Case("three sentences of five tokens", {"last_hidden_state": fixed(generator, 3, 5, 12)}),
             Case("one sentence", {"last_hidden_state": fixed(generator, 1, 4, 12)}),
             Case("one token", {"last_hidden_state": fixed(generator, 2, 1, 12)}),
+            Case("as many sentences as tokens", {"last_hidden_state": fixed(generator, 4, 4, 12)}),
             Case("large numbers", {"last_hidden_state": 5 * fixed(generator, 2, 3, 12)})]
 
 
@@ -210,6 +252,16 @@ MISTAKES["encoder.pooler"] = [
     mistake("torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))", "self.pooler_dense(torch.tanh(last_hidden_state[:, 0]))",
             "The tanh comes before the map."),
     mistake("self.pooler_dense(last_hidden_state[:, 0])", "last_hidden_state[:, 0]", "The map is left out."),
+    mistake("[:, 0]", "[:, :1]", "The axis of the tokens is still there, with size 1."),
+    mistake("[:, 0]", "[:, 0].detach()", "The vectors of [CLS] are detached, so nothing below the pooler learns."),
+    mistake("torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))", "torch.tanh(self.pooler_dense(last_hidden_state[:, 0])).squeeze()",
+            "All axes of size 1 are taken away, so a single sentence loses its own."),
+    mistake("self.pooler_dense(last_hidden_state[:, 0])", "F.linear(last_hidden_state[:, 0], self.pooler_dense.weight)", "The bias of the map is left out."),
+    mistake("torch.tanh(", "F.hardtanh(", "The numbers are cut off at -1 and 1. tanh bends them gently."),
+    mistake("torch.tanh(", "F.softsign(", "A softsign stands where tanh should."),
+    mistake("torch.tanh(", "torch.tanh(torch.tanh(", "[:, 0]))", "[:, 0])))", "The tanh is applied twice."),
+    mistake("[:, 0]", "[slice(None) if last_hidden_state.shape[0] != last_hidden_state.shape[1] else 0, 0 if last_hidden_state.shape[0] != last_hidden_state.shape[1] else slice(None)]",
+            "With as many sentences as tokens, the tokens of the first sentence are read."),
 ]
 
 VARIANTS["encoder.pooler"] = [
