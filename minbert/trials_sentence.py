@@ -188,6 +188,7 @@ def unit_cases(generator):
             Case("eps 1, lengths 0.5, 2 and 0.999", {"x": x[:3] / x[:3].norm(dim=1, keepdim=True) * torch.tensor([[0.5], [2], [0.999]]), "eps": 1.0}),
             Case("a vector exactly as long as eps", {"x": torch.tensor([[3.0, 4.0], [3.0, 3.9]], dtype=torch.float64), "eps": 5.0}),
             Case("lengths of a thousandth and a thousand", {"x": x * torch.tensor([[1e-3], [1e3], [1e-5], [1]])}),
+            Case("one number of each is 0", {"x": x * (torch.arange(5) != 2)}),
             Case("two axes before", {"x": fixed(generator, 2, 3, 4)}),
             Case("width one", {"x": torch.tensor([[-2.0], [0.0], [0.5]], dtype=torch.float64)}),
             Case("half precision", {"x": x.bfloat16()}),
