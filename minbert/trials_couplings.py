@@ -7,6 +7,8 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'solve_cases', 'linear_cases', 'run
            'coupling_cases', 'affine_cases', 'uncoupling_cases', 'run_coupling', 'run_uncoupling']
 
 # %% ../nbs/19id_trials_couplings.ipynb #e7ae61bb
+import math
+
 import torch
 from torch import nn
 
@@ -24,7 +26,7 @@ def _mixing(kind, inputs):
     with torch.no_grad():
         if inputs["form"] == "lu":
             mix.order.copy_(order), mix.sign.copy_(inputs["sign"])
-            mix.triangles.copy_(inputs["weight"]), mix.log_s.copy_(inputs["weight"].diagonal() / 2 + 0.3)
+            mix.triangles.copy_(inputs["weight"]), mix.log_s.copy_(inputs["weight"].diagonal() * inputs.get("steep", 0.5) + inputs.get("log_s", 0.3))
         else:
             mix.weight.copy_(inputs["weight"])
     return mix.to(inputs["x"].dtype)
@@ -37,24 +39,32 @@ def solve_cases(generator):
     positive = torch.cat([weight[:4], weight[4:] * torch.linalg.det(weight).sign()])
     sign = torch.tensor([1, -1, 1, 1, -1.0])
     given = {"x": x, "order": torch.tensor([3, 0, 4, 1, 2]), "sign": sign}
+    image = x @ (4 * weight.tril(-1) + torch.eye(5)) @ (4 * weight.triu(1) + torch.diag(sign * math.exp(0.3)))   # so large that its parts cancel on the way back
     flat = q * torch.logspace(0, -7, 5, dtype=torch.float64) @ q.roll(1, 0)
     return [Case("dense, determinant above 0", {**given, "form": "dense", "weight": positive}),
             Case("dense, determinant below 0", {**given, "form": "dense", "weight": positive.flip(0)[[1, 0, 2, 3, 4]]}),
             Case("lu", {**given, "form": "lu", "weight": weight}), Case("lu, one row", {**given, "x": x[:1], "form": "lu", "weight": weight.flip(0)}),
-            Case("dense, nearly flat, single precision", {**given, "x": x.float(), "form": "dense", "weight": flat})]
+            Case("dense, nearly flat, single precision", {**given, "x": x.float(), "form": "dense", "weight": flat}),
+            Case("lu, steep, single precision", {**given, "x": image.float(), "form": "lu", "weight": 4 * weight, "steep": 0.0})]
 
 
 def linear_cases(generator):
     cases = solve_cases(generator)[:4]
     odd = {**cases[2].inputs, "sign": torch.tensor([1, -1, 1, 1, 1.0])}
-    return [*cases, Case("lu, determinant below 0", odd)]
+    wide = {"x": fixed(generator, 2, 64), "order": torch.randperm(64, generator=generator), "sign": 1.0 - 2 * (torch.arange(64) % 3 == 1).float()}
+    small = 1e-2 * fixed(generator, 64, 64)
+    return [*cases, Case("lu, determinant below 0", odd), Case("lu, factors from small to large", {**odd, "steep": 4.0}),
+            Case("dense, 64 columns, all of them squeezed", {**wide, "form": "dense", "weight": 1e-4 * small}),
+            Case("dense, 64 columns, all of them stretched", {**wide, "form": "dense", "weight": 1e8 * small}),
+            Case("lu, 64 columns, all of them stretched", {**wide, "form": "lu", "weight": small, "log_s": 12.0})]
 
 
 def run_triangles(kind, inputs):
     mix = _mixing(kind, inputs)
+    before = mix.triangles.detach().clone()
     lower, upper = mix.lower_upper()
     total = (lower * probe(lower)).sum() + (upper * probe(upper) * 2).sum()
-    return {"L": lower, "U": upper, **gradients(total, {"triangles": mix.triangles, "log_s": mix.log_s})}
+    return {"L": lower, "U": upper, "a weight has changed": not torch.equal(before, mix.triangles), **gradients(total, {"triangles": mix.triangles, "log_s": mix.log_s})}
 
 
 def run_linear(kind, inputs):
@@ -81,6 +91,7 @@ MISTAKES["bijections.triangles"] = [
     mistake("self.sign * self.log_s.exp()", "self.log_s.exp()", "The signs are not used, so every factor on the diagonal is positive."),
     mistake("self.sign * self.log_s.exp()", "(self.sign * self.log_s).exp()", "The sign is applied before the exponential: it turns s over instead of changing its sign."),
     mistake(" + torch.eye(self.width).to(self.triangles)", "", "L has no ones on its diagonal, so W is singular."),
+    mistake("self.log_s.exp()", "self.log_s.detach().exp()", "log_s is detached, so the factors on the diagonal never learn."),
     mistake("return lower, ", "return lower.T, ", "L is transposed: its numbers stand above the diagonal."),
     mistake("lower = self.triangles.tril(-1)", "lower = self.triangles.triu(1).T", "L mirrors the numbers of U instead of having its own."),
 ]
@@ -115,6 +126,12 @@ MISTAKES["bijections.linear"] = [
     mistake("return x @ self.weight,", "return x @ self.weight.T,", "The dense matrix is transposed: rows of x stand left of W."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.slogdet(self.weight).sign", "The sign of the determinant is returned, not the logarithm of its size."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).log()", "The logarithm of a negative determinant is NaN; its absolute value was meant."),
+    mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).abs().log()",
+            "The determinant is computed before its logarithm: of many columns it is 0 or infinite in the machine. `slogdet` adds logarithms up."),
+    mistake("self.log_s.sum()", "self.log_s.exp().prod().log()",
+            "The factors are multiplied before the logarithm: of many columns the product is 0 or infinite in the machine. Logarithms add up."),
+    mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.slogdet(self.weight.detach()).logabsdet", "self.log_s.sum()", "self.log_s.detach().sum()",
+            "log |det| is detached, so the weights do not feel it."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).abs()", "The determinant is returned, not its logarithm."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "-torch.linalg.slogdet(self.weight).logabsdet", "self.log_s.sum()", "-self.log_s.sum()", "The sign of log |det| is wrong: stretching counts as shrinking."),
     mistake("self.log_s.sum()", "upper.diagonal().prod().log()", "The logarithm of a negative determinant is NaN; the signs have no part in log |det|."),
@@ -175,6 +192,9 @@ MISTAKES["bijections.solve"] = [
     mistake("x[:, self.order.argsort()]", "x", "The permutation is not undone."),
     mistake("y, dtype = check_rows(y, self.width).double(), y.dtype", "dtype = y.dtype", "self.weight.double()", "self.weight", "(triangle.double() for triangle in self.lower_upper())", "self.lower_upper()",
             "The equations are solved in the precision of y; a nearly flat matrix needs double."),
+    mistake("(triangle.double() for triangle in self.lower_upper())", "self.lower_upper()\n    y = y.to(upper.dtype)",
+            "The triangles are solved in their own precision; steep ones need double."),
+    mistake("self.weight.double()", "self.weight.detach().double()", "(triangle.double() for", "(triangle.detach().double() for", "The weights are detached, so a loss behind the inverse never reaches them."),
     mistake("y, left=False).to(dtype)", "y, left=False)", ".argsort()].to(dtype)", ".argsort()]", "The result stays in double precision; it should come in the dtype of y."),
 ]
 
