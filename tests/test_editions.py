@@ -64,7 +64,7 @@ def test_in_colab_a_chapter_needs_only_what_its_first_cell_installs(file):
     settings = ConfigParser()
     settings.read(PACKAGE.parent / "settings.ini")
     cells = [c for c in read_notebook(file).cells if c.cell_type == "code"]
-    [extra] = re.findall(r'%pip install -q "git\+https://github.com/minbert/minbert"(.*)', cells[0].source)
+    [extra] = re.findall(r"%pip install -q (?:\"git\+\S+\"|minbert-\*\.whl)(.*)", cells[0].source)
     same = lambda name: re.split(r"[<>=]", name)[0].lower().replace("_", "-")
     there = {same(name) for name in (settings["DEFAULT"]["requirements"] + extra).split()} | {"ipython"}   # Colab is IPython
     provided = packages_distributions()
