@@ -16,8 +16,9 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
+from .judging import Verdict, judge
 from .programs import PACKAGE, edited, module_text, program, source_of, stub
-from .trials import Mistake, Outcome, Trial, Verdict, alone, judge, perform
+from .trials import Mistake, Outcome, Trial, alone, perform
 
 # %% ../nbs/19n_exercises.ipynb #0d4cdeea
 class Exercise(NamedTuple):
@@ -37,6 +38,10 @@ class Exercise(NamedTuple):
     def definition(self) -> str:
         """Source of the reference."""
         return source_of(module_text(self.module), self.target)
+
+    def perform(self, implementation, seed: int) -> list[Outcome]:
+        """Run an implementation of the target on all cases."""
+        return perform(self.trial, implementation, seed, self.target.partition(".")[2])
 
 
 FACTS = PACKAGE / "assets" / "course" / "exercises.json"
@@ -98,19 +103,19 @@ def reference(task: Exercise):  # function or class, as the installed package ha
 def expected_outcomes(name: str, seed: int) -> list[Outcome]:
     """Run the reference, once for each seed."""
     task = exercise(name)
-    return perform(task.trial, reference(task), seed)
+    return task.perform(reference(task), seed)
 
 
 @lru_cache(maxsize=512)
 def mistaken_outcomes(name: str, seed: int) -> list[tuple[str, list[Outcome]]]:
     """Run every known mistake, once for each seed."""
     task = exercise(name)
-    return [(m.says, perform(task.trial, build(task, wrong_definition(task, m)), seed)) for m in task.mistakes]
+    return [(m.says, task.perform(build(task, wrong_definition(task, m)), seed)) for m in task.mistakes]
 
 # %% ../nbs/19n_exercises.ipynb #5c985294
 def verdict(
     name: str,                 # of an exercise
-    outcomes: list[Outcome],   # of an implementation, from `perform`
+    outcomes: list[Outcome],   # of an implementation, from `Exercise.perform`
     seed: int = 11711,         # the same as there
 ) -> Verdict:
     """Judge outcomes, wherever they were made."""
@@ -155,7 +160,7 @@ def check(
         raise ValueError(f"{name}: expected {'the class' if isinstance(ours, type) else 'the function'} {head}, got {implementation!r}")
     others = [e.target for e in EXERCISES.values() if e.module == task.module and e.name != name]
     single = alone(implementation, task.target, import_module(f"minbert.{task.module}"), others)
-    found = verdict(name, perform(task.trial, single, seed), seed)
+    found = verdict(name, task.perform(single, seed), seed)
     if not found.passed:
         raise CheckFailed(found)
     print(found.message)
@@ -185,7 +190,7 @@ def strength(
     seeds, trouble = tuple(seeds), []
 
     def passes(implementation, label: str, wanted: bool) -> list[Verdict]:
-        found = [verdict(task.name, perform(task.trial, implementation, seed), seed) for seed in seeds]
+        found = [verdict(task.name, task.perform(implementation, seed), seed) for seed in seeds]
         for seed, v in zip(seeds, found):
             if v.passed is not wanted:
                 trouble.append(f"{label}, seed {seed}: {'rejected: ' + v.message if wanted else 'accepted'}")
