@@ -9,7 +9,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'classes_cases', 'run_loss', 'yes_c
 # %% ../nbs/19hc_trials_losses.ipynb #771a9e74
 import torch
 
-from .trials import Case, Trial, fixed, mistake, with_gradients
+from .trials import Case, Trial, fixed, halves, mistake, with_gradients
 
 # %% ../nbs/19hc_trials_losses.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -22,13 +22,13 @@ def classes_cases(generator):
             Case("two classes", {"logits": logits[:, :2], "labels": labels % 2}),
             Case("labels as floats", {"logits": logits, "labels": labels.double()}),
             Case("logits of a thousand", {"logits": 1000 * logits, "labels": labels}),
-            Case("half precision", {"logits": (8 * logits).bfloat16(), "labels": labels})]
+            *halves(Case("half precision", {"logits": 8 * logits, "labels": labels}), "logits")]
 
 
 def run_loss(loss, inputs):
     """Price and pull; in half precision the price alone."""
     first = next(iter(inputs))
-    if inputs[first].dtype == torch.bfloat16:
+    if inputs[first].dtype in (torch.bfloat16, torch.float16):
         return {"output": loss(**inputs).double()}
     return with_gradients(loss, inputs, first)
 
@@ -95,7 +95,7 @@ def yes_cases(generator):
             Case("truth values", {"logits": z, "labels": y == 1}),
             Case("labels between 0 and 1", {"logits": z, "labels": torch.rand(8, generator=generator, dtype=torch.float64)}),
             Case("logits of hundreds", {"logits": 200 * z, "labels": y}),
-            Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), Case("half precision", {"logits": (4 * z).bfloat16(), "labels": y})]
+            Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), *halves(Case("half precision", {"logits": 4 * z, "labels": y}), "logits")]
 
 
 TRIALS["losses.paraphrase"] = Trial(yes_cases, run_loss, hints=(
@@ -151,7 +151,7 @@ def grade_cases(generator):
     wild = {"scores": torch.cat([scores, torch.tensor([-2.0, 8.0])]), "labels": torch.cat([grades, grades[:2]])}
     return [Case("scores inside and outside of the scale", wild),
             Case("one pair", {"scores": scores[:1], "labels": grades[:1]}), Case("whole grades", {"scores": scores, "labels": grades.round().long()}),
-            Case("half precision", {"scores": (100 * scores).bfloat16(), "labels": grades})]
+            *halves(Case("half precision", {"scores": 100 * scores, "labels": grades}), "scores")]
 
 
 TRIALS["losses.similarity"] = Trial(grade_cases, run_loss, hints=(
@@ -245,7 +245,7 @@ def hinge_cases(generator):
             Case("floor 0.3, as printed", {**both, "floor": 0.3}), Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}),
             Case("a floor below 0", {**both, "floor": -0.5}),
             Case("negatives alone", {"scores": scores[:3], "labels": torch.zeros(3), "hinge": "open_positive"}),
-            Case("one dead positive", {"scores": scores[3:4], "labels": labels[3:4]}), Case("half precision", {**both, "scores": scores.bfloat16()})]
+            Case("one dead positive", {"scores": scores[3:4], "labels": labels[3:4]}), *halves(Case("half precision", both), "scores")]
 
 
 TRIALS["hinge.paraphrase"] = Trial(hinge_cases, run_loss, hints=(
@@ -318,7 +318,7 @@ def stretched_cases(generator):
     return [Case("as printed, floor 0", both), Case("open, floor 0", {**both, "hinge": "open_positive"}), Case("floor 0.3", {**both, "floor": 0.3}),
             Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}), Case("a floor below 0", {**both, "floor": -0.5}),
             Case("whole grades", {**both, "labels": grades.long()}), Case("one pair", {"scores": scores[:1], "labels": grades[1:2]}),
-            Case("half precision", {**both, "scores": scores.bfloat16()})]
+            *halves(Case("half precision", both), "scores")]
 
 
 TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
