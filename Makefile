@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lab export readme notebooks clean
+.PHONY: demo test test-all lab export wheel publish-check clean
 
 demo: $(READY)          ## fine-tune three tasks on the embedded data and print a table
 	$(BIN)/minbert demo
@@ -19,9 +19,17 @@ lab: $(READY)           ## JupyterLab at the map of chapters
 	$(BIN)/jupyter lab nbs/index.ipynb
 
 export: $(READY)        ## notebooks -> minbert/, the learner's edition and README.md
+	$(BIN)/python scripts/address.py
 	$(BIN)/nbdev_export
 	$(BIN)/python scripts/build_course.py
 	$(BIN)/python scripts/build_readme.py
+
+wheel: $(READY)         ## one file that pip installs anywhere: dist/minbert-*.whl
+	rm -rf build   # a stale copy of a module that is gone would get into the wheel
+	$(BIN)/python -m build --wheel --outdir dist .
+
+publish-check: $(READY) ## what is still to do before the repository can be read at ADDRESS
+	$(BIN)/python scripts/publish_check.py "$(ADDRESS)"
 
 $(READY): constraints.txt settings.ini setup.py pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("minbert needs Python 3.10 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'

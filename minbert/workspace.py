@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RESERVED', 'SETTINGS', 'SETUP', 'PYPROJECT', 'IGNORED', 'README', 'HIDDEN', 'BASE', 'STATE', 'package_name', 'readme',
-           'packaged_editions', 'workspace_files', 'state_text', 'new_workspace', 'workspace_state']
+           'where_minbert_is', 'packaged_editions', 'workspace_files', 'state_text', 'new_workspace', 'workspace_state']
 
 # %% ../nbs/19q_workspace.ipynb #f9b5f860
 import json
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import minbert
+from ._modidx import d as index
 from .editions import marks_of, minutes_of, plural, read_notebook
 from .saving import replacing
 
@@ -56,9 +57,9 @@ update_pyproject = False
 
 branch = main
 custom_sidebar = False
-doc_host = https://%(user)s.github.io
+doc_host =
 doc_baseurl = /%(repo)s
-git_url = https://github.com/%(user)s/%(repo)s
+git_url =
 title = %(lib_name)s
 readme_nb = index.ipynb
 clear_all = False
@@ -68,13 +69,13 @@ allowed_cell_metadata_keys = tags
 
 audience = Education
 author = A learner
-author_email = learner@example.com
+author_email =
 copyright = 2026 onwards, %(author)s
 description = BERT, built by hand with minbert
 keywords = bert nbdev
 language = English
 status = 3
-user = learner
+user =
 
 requirements = minbert
 dev_requirements =
@@ -115,7 +116,7 @@ IGNORED = "\n".join("__pycache__/ *.pyc .venv/ .ipynb_checkpoints/ *.egg-info/ b
 # %% ../nbs/19q_workspace.ipynb #e95ceb96
 README = """# {package}
 
-My own BERT, built by hand with the course [minbert](https://github.com/minbert/minbert).
+My own BERT, built by hand with the course {course}.
 
 ## Four commands
 
@@ -126,7 +127,7 @@ nbdev_test --file_re attention       # a chapter passes when all its checks do: 
 minbert course status                # every exercise, with its points and what is wrong with it
 ```
 
-They need minbert with its tools for developers: `pip install 'minbert[dev]'`. Jupyter alone is enough to read, write and check.
+They need minbert with its tools for developers: {install}. Jupyter alone is enough to read, write and check.
 
 ## How to work
 
@@ -161,9 +162,19 @@ def readme(
     rows = [f"| [{_title(notebook)}](nbs/{name}) | {minutes_of(notebook)} | {len(found[name]) or ''} | "
             f"{sum(m.points for m in found[name]) or ''} |" for name, notebook in chapters.items()]
     everything = [mark for marks in found.values() for mark in marks]
-    return README.format(package=package, version=minbert.__version__, rows="\n".join(rows),
+    return README.format(**where_minbert_is(), package=package, version=minbert.__version__, rows="\n".join(rows),
                          hours=round(sum(map(minutes_of, chapters.values())) / 60), exercises=plural(len(everything), "exercise"),
                          points=plural(sum(m.points for m in everything), "point"))
+
+
+def where_minbert_is(
+    address: str = index["settings"]["git_url"],   # of minbert's repository; "" until it is published
+) -> dict[str, str]:                               # "course" and "install", in markdown
+    """Tell where minbert can be had from: its address, or a wheel that somebody hands out while there is none."""
+    if address:
+        return {"course": f"[minbert]({address})", "install": f"`pip install 'minbert[dev] @ git+{address}'`"}
+    return {"course": "minbert", "install": f"`pip install 'minbert-{minbert.__version__}-py3-none-any.whl[dev]'`, "
+            "with the wheel that you were given or that `make wheel` builds in a clone of minbert"}
 
 
 def _title(notebook: Any) -> str:
