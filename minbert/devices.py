@@ -45,7 +45,7 @@ def drawing_device(
     """Say where to draw: where the generator lives; without one, where the numbers are wanted."""
     return device if generator is None else generator.device
 
-# %% ../nbs/00b_devices.ipynb #ff4509ef
+# %% ../nbs/00b_devices.ipynb #94b358cb
 _silent = 0  # how many blocks of `without_waiting` are open; in all threads, since backward passes have their own
 
 
@@ -63,7 +63,12 @@ def without_waiting() -> Iterator[None]:
 def readable(
     x: Tensor,       # any tensor
 ) -> Tensor | None:  # the same numbers, to be looked at; None: looking would make the CPU wait
-    """Give `x` itself on a CPU; elsewhere the original that was sent there, else `x` in ordinary use and None `without_waiting`."""
+    """Give `x` itself on a CPU; elsewhere the original that was sent there, else `x` in ordinary use and None `without_waiting`.
+
+    None inside torch.compile, too, where looking at values would split the graph.
+    """
+    if torch.compiler.is_compiling():
+        return None
     if x.device.type == "cpu":
         return x
     original = getattr(x, "_original", None)
