@@ -227,7 +227,7 @@ def save_mlm(
 
     model.save_pretrained(folder, torch.float16)
     with replacing(folder) as draft:
-        half = {name: x.detach().half().contiguous() for name, x in head.state_dict().items()}
+        half = {name: x.detach().to("cpu", torch.float16).contiguous() for name, x in head.state_dict().items()}
         save_file(half, str(draft / HEAD), metadata={"format": "pt"})
 
 
