@@ -59,7 +59,7 @@ def test_runs_by_the_rules_for_long(play, name):
 
 
 def test_encoding_waits_for_nothing_but_its_result(play):
-    assert play("encoding") == {"embed": {"copy": 1}, "encode": {"copy": 3, "wait": 3}}
+    assert play("encoding") == {"embed": {"copy": 1}, "encode": {"copy": 2, "wait": 2}}  # two batches
 
 
 ONE_COPY = {"wait": 2, "copy": 1, "blocking copy": 0}  # losses and length of the gradient are read; the batch is sent
