@@ -212,15 +212,18 @@ TRIALS["hinge.labels"] = Trial(sign_cases, lambda sign, inputs: {"signs": (signs
     "y = labels.float(); if all of them are 0 or 1 give 2 * y - 1, else give y."))
 
 # %% ../nbs/19hc_trials_losses.ipynb #71e26b4f
+_WRONG_SIGNS = "return torch.where(y == 0, -1.0, y)"
+
 MISTAKES["hinge.labels"] = [
     mistake("y = labels.float()", "y = labels.double()", "The signs are float64. float32 was promised."),
-    mistake("    if (y.abs() == 1).all():", "    if (y.abs() == 1).all() and (y > 0).any():", "A batch of -1 alone is not recognised as signs."),
-    mistake("y = labels.float()", "y = labels + 0", "The signs keep the dtype of the labels. float32 was promised."),
-    mistake("    if (y.abs() == 1).all():\n        return y\n", "    return 2 * y - 1\n", "Labels of -1 become -3: only 0 and 1 are to be moved."),
-    mistake("return 2 * y - 1", "return y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
-    mistake("return 2 * y - 1", "return 1 - 2 * y", "Yes and no are exchanged."),
-    mistake("y = labels.float()", "y = labels.long()", "Whole numbers come back; the loss wants floats."),
-    mistake("return 2 * y - 1", "return 2 * y - y.max()", "The largest label is subtracted, where 1 should be: a batch of zeros alone stays 0."),
+    mistake(_WRONG_SIGNS, _WRONG_SIGNS + ".to(labels.dtype)", "The signs keep the dtype of the labels. float32 was promised."),
+    mistake(_WRONG_SIGNS, _WRONG_SIGNS + " if (y >= 0).any() else 2 * y - 1", "A batch of -1 alone is not recognised as signs."),
+    mistake(_WRONG_SIGNS, "return 2 * y - 1", "Labels of -1 become -3: only 0 and 1 are to be moved."),
+    mistake(_WRONG_SIGNS, "return y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
+    mistake(_WRONG_SIGNS, "return -torch.where(y == 0, -1.0, y)", "Yes and no are exchanged."),
+    mistake(_WRONG_SIGNS, _WRONG_SIGNS + ".long()", "Whole numbers come back; the loss wants floats."),
+    mistake(_WRONG_SIGNS, "return 2 * y - y.max() if (y >= 0).all() else y",
+            "The largest label is subtracted, where 1 should be: a batch of zeros alone stays 0."),
 ]
 
 VARIANTS["hinge.labels"] = [

@@ -46,7 +46,7 @@ MISTAKES["pretrain.special"] = [
     mistake(_WRONG_SPECIAL, "(attention_mask == 0) | torch.isin(input_ids, special[:2])", "Only the first two special ids are marked."),
     mistake(_WRONG_SPECIAL, "(attention_mask == 0) | (torch.arange(input_ids.shape[1]) == 0) | (torch.arange(input_ids.shape[1]) == attention_mask.sum(1, keepdim=True) - 1)",
             "The first and the last real token are marked. A sentence can hold special tokens anywhere."),
-    mistake("    special = torch.tensor(special_ids", "    special_ids.sort()\n    special = torch.tensor(special_ids", "The caller's list of special ids is sorted in place."),
+    mistake("    special = send(", "    special_ids.sort()\n    special = send(", "The caller's list of special ids is sorted in place."),
     mistake(_WRONG_SPECIAL, "attention_mask == 0", "Special tokens are not marked: [CLS] and [SEP] would be hidden and asked for."),
     mistake(_WRONG_SPECIAL, "torch.isin(input_ids, special)", "Padding is not marked; it would be hidden and asked for."),
     mistake(_WRONG_SPECIAL, "(attention_mask == 0) & torch.isin(input_ids, special)", "Both reasons together are asked for; one of them is enough."),
@@ -145,7 +145,7 @@ TRIALS["pretrain.mask"] = Trial(mask_cases, run_mask, rtol=0, atol=0.025, hints=
 
 # %% ../nbs/19hba_trials_masking.ipynb #bd524b3d
 _WRONG_FATE = "fate = torch.rand(shape, generator=generator, device=device)"
-_WRONG_LABELS = "return corrupted, input_ids.masked_fill(~chosen, -100)"
+_WRONG_LABELS = "return corrupted.to(home), input_ids.masked_fill(~chosen, -100).to(home)"
 _WRONG_WORDS = "corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)"
 _WRONG_HIDDEN = "chosen & (fate < 0.8), mask_id)"
 
