@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LAST_CHAPTER', 'Mark', 'directives', 'marks', 'exported_module', 'read_notebook', 'facts', 'stubbed', 'leaks',
            'split_checks', 'minutes_of', 'marks_of', 'plural', 'chapter_box', 'plain', 'folded', 'help_text',
-           'learners_edition', 'all_editions', 'written']
+           'borrowing', 'learners_edition', 'all_editions', 'written']
 
 # %% ../nbs/19p_editions.ipynb #9ac50f23
 import ast
@@ -208,12 +208,17 @@ def _cell(kind: str, name: str, source: str) -> Any:  # NotebookNode
     return make(source, id=re.sub(r"[^a-zA-Z0-9_-]", "-", name)[:64])
 
 
+def borrowing(mark: Mark) -> str:
+    """Write the line, out of use until its first sign is taken away, that borrows an exercise."""
+    return f'# from minbert.course import borrow; {mark.target} = borrow("{mark.name}")   # without the first "#": go on, for no points'
+
+
 def _check_and_help(mark: Mark, line: str | None, exercises: Mapping[str, Any]) -> list:
     """Give the check of an exercise a cell of its own, and its help another."""
     if mark.name not in exercises:
         raise ValueError(f"expected a trial for the exercise {mark.name}, found none")
     line = line or f'from minbert.course import check\n\ncheck("{mark.name}", {mark.target.partition(".")[0]})'
-    return [_cell("code", f"check-{mark.name}", line), _cell("markdown", f"help-{mark.name}", help_text(exercises[mark.name]))]
+    return [_cell("code", f"check-{mark.name}", f"{borrowing(mark)}\n{line}"), _cell("markdown", f"help-{mark.name}", help_text(exercises[mark.name]))]
 
 
 def _place_checks(

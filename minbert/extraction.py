@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LARGEST', 'LARGEST_CODE', 'LARGEST_CELL', 'Notebook', 'plain_python', 'read_cells', 'read_notebook', 'Answer',
-           'answer', 'around', 'single', 'integrated']
+           'answer', 'borrows', 'around', 'single', 'integrated']
 
 # %% ../nbs/19s_extraction.ipynb #737d4e55
 import ast
@@ -160,6 +160,15 @@ def answer(
     cell = ([c for c in written if c in exported] or written or found)[-1]
     holder = source_of(cell, head) if method else ""
     return Answer("written" if written else "stub", source_of(cell, target), holder, "" if written else "not written yet")
+
+
+def borrows(
+    notebook: Notebook,
+    name: str,   # of an exercise
+) -> bool:
+    """Tell whether a line `... = borrow(name)` stands in a notebook."""
+    calls = (n for cell in notebook.cells if "borrow" in cell for n in ast.walk(parse(cell)) if isinstance(n, ast.Call) and n.args)
+    return any(getattr(c.func, "attr", getattr(c.func, "id", "")) == "borrow" and getattr(c.args[0], "value", None) == name for c in calls)
 
 # %% ../nbs/19s_extraction.ipynb #cd8abcd5
 def _complete(holder: str, model: str, methods: dict[str, str]) -> str:

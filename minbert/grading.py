@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from .batch import Ledger, batch
 from .exercises import EXERCISES, Exercise, exercise
-from .extraction import Answer, Notebook, answer, integrated, read_notebook, single
+from .extraction import Answer, Notebook, answer, borrows, integrated, read_notebook, single
 from .programs import edition, fingerprint, leans_on, needed, parse, pieces
 from .sandbox import Limits
 
@@ -100,7 +100,7 @@ def _exported(notebook: Notebook) -> str | None:
 class Plan(NamedTuple):
     """What one submission says to one exercise."""
 
-    status: str         # "written", "not attempted" or "broken"
+    status: str         # "written", "borrowed", "not attempted" or "broken"
     reason: str = ""
     text: str = ""      # of the module, if written
     flags: tuple[str, ...] = ()
@@ -117,6 +117,8 @@ def plan(
         return Plan("broken", why) if why else Plan("not attempted", f"no chapter {task.notebook}")
     try:
         found = answer(notebook, task.target)
+        if found.status in ("stub", "missing") and borrows(notebook, task.name):
+            return Plan("borrowed", "the reference was borrowed: no points")
         if found.status != "written":
             return Plan("broken" if found.status == "broken" else "not attempted", found.reason)
         return Plan("written", "", single(notebook, task, found), shortcuts(notebook, task, found))
@@ -155,7 +157,7 @@ def shortcuts(notebook: Notebook, task: Exercise, found: Answer) -> tuple[str, .
 class Result(NamedTuple):
     """What one answer was worth."""
 
-    status: str              # "passed", "failed", "not attempted" or "broken"
+    status: str              # "passed", "failed", "borrowed", "not attempted" or "broken"
     points: int = 0
     reason: str = ""         # the diagnosis
     flags: tuple[str, ...] = ()

@@ -218,7 +218,7 @@ def run_task(
     try:
         module = load(Path(task["text"]).read_text(encoding="utf-8"), task["module"]) if task["text"] else import_module(f"minbert.{task['module']}")
         implementation = resolve(module, task["target"])
-        trial = import_module(f"minbert.{task['trials']}").TRIALS[task["exercise"]]
+        trial = import_module("minbert.trials_refusals").with_refusals(task["exercise"], import_module(f"minbert.{task['trials']}").TRIALS[task["exercise"]])
         outcomes = [_outcome(trial, implementation, case, task["seed"]) for case in cases]
     except TooLate:
         raise
@@ -322,7 +322,7 @@ def _room(package: str, tasks: list[dict], preload: bool, requests, replies) -> 
     """Import a package and serve jobs until the pipe closes."""
     if preload:
         sys.path.insert(0, package)
-        for module in {f"minbert.{task['trials']}" for task in tasks} | {"minbert.trials", "minbert.programs"}:
+        for module in {f"minbert.{task['trials']}" for task in tasks} | {"minbert.trials", "minbert.trials_refusals", "minbert.programs"}:
             __import__(module)
     gc.collect()
     gc.freeze()   # a collection in a child would touch, and so copy, every page of the parent

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell
 
-from minbert.exercises import EXERCISES, wrong_definition
+from minbert.exercises import EXERCISES, right_definition, wrong_definition
 from minbert.programs import PACKAGE, find, parse, replace
 
 EDITIONS = PACKAGE / "assets" / "course" / "nbs"
@@ -41,6 +41,8 @@ ATTACKS = {
     "reference by search": "import pathlib\nfor place in ('/', {package!r}):\n    for file in pathlib.Path(place).rglob('{module}.py'):\n        text = file.read_text()\n        if 'MISTAKES' not in text and 'NotImplementedError' not in text:\n"
                            "            names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\n            exec(text, names)\n            f = names\n            first, *rest = '{target}'.split('.')\n            f = names[first]\n"
                            "            for part in rest: f = getattr(f, part)\n            return f(*args, **kwargs)\nreturn 0",
+    "borrowed": "from minbert.course import borrow\nreturn borrow('{name}')(*args, **kwargs)",
+    "borrowed elsewhere": "from minbert.exercises import reference, exercise\nreturn reference(exercise('{name}'))(*args, **kwargs)",
     "other submissions": "import pathlib\ntexts = [f.read_text() for f in pathlib.Path({folder!r}).rglob('*.ipynb')]\nreturn texts[0]",
     "deletes": "import shutil, os\nshutil.rmtree({folder!r}, ignore_errors=True)\nos.system('rm -rf ' + {folder!r})\nos.remove({folder!r} + '/.keep')\nreturn 0",
     "kills": "import os, signal\nfor p in (os.getppid(), -1, 1):\n    os.kill(p, signal.SIGKILL)",
@@ -99,7 +101,7 @@ def make(
 
 
 def right(task, dice: random.Random) -> str:
-    return dice.choice([task.definition, *task.variants])
+    return dice.choice([task.definition, *(right_definition(task, v) for v in task.variants)])
 
 
 def wrong(task, dice: random.Random) -> str:

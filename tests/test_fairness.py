@@ -11,12 +11,13 @@ from submissions import make
 from minbert.exercises import exercise
 from minbert.extraction import LARGEST_CELL, LARGEST_CODE, answer, plain_python, read_cells, read_notebook
 from minbert.grading import Report, Result, find_submissions, grade, plan, read_submission
+from minbert.programs import guards
 from minbert.reports import csv_table, safe_name, write_gradescope, write_pages, write_whole
 from minbert.sandbox import Limits
 
 TASK = exercise("attention.bias")
 CHAPTER = f"{TASK.notebook}.ipynb"
-HEAD = "def padding_bias(attention_mask, key):\n"
+HEAD = "def padding_bias(attention_mask, key):\n" + "\n".join(guards(TASK.definition)) + "\n"
 FULL = HEAD + "    return ((1 - attention_mask.to(key)) * -1e4)[:, None, None, :]\n"
 
 
