@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -271,7 +272,9 @@ class _Room:
 def serve(requests, replies) -> None:
     """Answer jobs, one JSON line each, until there are no more."""
     torch.set_num_threads(1)
-    __import__("torch._dynamo")  # an optimizer imports it at its first step: better once than in every child
+    for name in ("torch._dynamo", "scipy._lib._ccallback"):   # the first step of an optimizer needs one; the other, what the walls take away
+        with suppress(ImportError):
+            __import__(name)
     replies.write(json.dumps({"ready": os.getpid()}) + "\n")
     replies.flush()
     room = None
