@@ -8,6 +8,7 @@ __all__ = ['POOLINGS', 'NotFinite', 'check_finite', 'masked_mean', 'first_last_a
 
 # %% ../nbs/05_sentence.ipynb #1c94e285
 import ctypes
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -16,9 +17,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from .devices import autocast, choose_device, fast_products, readable, send
 from .encoder import BertModel
-from .saving import (load_module, read_json, read_modules, replacing, save_module, write_json,
-                            write_modules)
+from .files import check_fields, quoted, read_json, write_json
+from .saving import load_module, read_modules, replacing, save_module, write_modules
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches
 
 # %% ../nbs/05_sentence.ipynb #d0b903c9
@@ -32,11 +34,14 @@ def check_finite(
 ) -> Tensor:         # the same tensor
     """Return `tensor`, or raise if it holds NaN or infinity.
 
+    What `readable` does not show is taken as it is: the loop looks at losses and gradients itself.
     Raises NotFinite, a ValueError, with the name, the count and the first position.
     """
-    bad = ~torch.isfinite(tensor)
+    if (seen := readable(tensor)) is None:
+        return tensor
+    bad = ~torch.isfinite(seen)
     if bad.any():
-        where, value = bad.nonzero()[0].tolist(), tensor[bad][0].item()
+        where, value = bad.nonzero()[0].tolist(), seen[bad][0].item()
         raise NotFinite(f"expected finite numbers in {name}, got {int(bad.sum())} of "
                         f"{tensor.numel()} that are not; the first is {value} at {where}")
     return tensor
@@ -237,7 +242,7 @@ class SentenceEncoder(nn.Module):
         batch: TokenBatch,  # (B, T) ids and mask, on any device
     ) -> Tensor:            # (B, D) float, on the encoder's device, differentiable
         """Give one vector a sentence for a batch that is cut into tokens already."""
-        return self(*batch.to(self.device))
+        return self(*send(batch, self.device))
 
     def encode(
         self,
@@ -289,11 +294,13 @@ class SentenceEncoder(nn.Module):
     def _encode_window(self, texts, batch_tokens, precision, bar):
         ids = encode_ids(self.tokenizer, texts, self.max_length)
         budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
-        vectors = torch.empty(len(texts), self.width)
-        with _evaluating(self), _precision(self.device, precision):
+        vectors, waiting = torch.empty(len(texts), self.width), []
+        with _evaluating(self), autocast(self.device, precision), fast_products(self.device):
             for positions, batch in token_batches(ids, budget, self.model.config.pad_token_id):
-                vectors[positions] = self.embed(batch).float().cpu()
+                waiting.append((positions, self.embed(batch).float()))
                 bar.update(len(positions))
+        for positions, found in waiting:  # a GPU is asked when all its work is in the queue
+            vectors[positions] = found.cpu()
         return vectors
 
     @classmethod
@@ -301,7 +308,7 @@ class SentenceEncoder(nn.Module):
         cls,
         name_or_folder: str | Path | None = None,    # folder or hub name; None: the embedded model
         pooling: str | None = None,                  # None: what the folder says, else "mean"
-        device: str | torch.device | None = None,    # None: cuda if there is one, else cpu
+        device: str | torch.device | None = None,    # None: as `choose_device` says
         normalize: bool = False,                     # scale vectors to length 1
     ) -> "SentenceEncoder":                          # in eval mode
         """Load an encoder that minbert, sentence-transformers or transformers saved.
@@ -316,7 +323,7 @@ class SentenceEncoder(nn.Module):
             raise ValueError("expected no transform beside normalize=True, got one in the folder")
         encoder = cls(BertModel.from_pretrained(folder), load_tokenizer(folder),
                       transform=UnitLength() if normalize else transform, **saved)
-        return encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+        return encoder.to(device or choose_device()).eval()
 
     def save_pretrained(
         self,
@@ -350,7 +357,7 @@ def _check_sentences(sentences, start=0):
         if not isinstance(text, str):
             raise ValueError(f"expected str for sentence {start + i}, got {type(text).__name__}")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            raise ValueError(f"expected valid Unicode for sentence {start + i}, got {text!r}")
+            raise ValueError(f"expected valid Unicode for sentence {start + i}, got {quoted(text)}")
     return sentences
 
 
@@ -364,13 +371,6 @@ def _return_memory():
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _precision(device, precision):
-    """Give the autocast context for a precision; "fp32" switches an outer one off."""
-    if precision not in ("fp32", "bf16"):
-        raise ValueError(f"expected precision 'fp32' or 'bf16', got {precision!r}")
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
-
-
 def _first(result):
     """Take the vectors from a transform's result: a flow returns (vectors, log_det)."""
     return result[0] if isinstance(result, tuple) else result
@@ -379,10 +379,12 @@ def _first(result):
 def _saved_settings(folder, pooling):
     """Collect pooling, max_length and transform from a folder; our own file counts first."""
     ours, transform, length = folder / "minbert_sentence.json", None, None
-    if ours.exists():
-        config = read_json(ours)
+    if os.path.lexists(ours):
+        config = check_fields(read_json(ours), ours, pooling=str, max_length=int, transform=bool)
         pooling, length = pooling or config["pooling"], config["max_length"]
         transform = load_module(folder / "3_Transform") if config["transform"] else None
-    elif (folder / "modules.json").exists():
+    elif os.path.lexists(folder / "modules.json"):
         pooling, length = read_modules(folder, pooling)
+    if pooling not in (None, *POOLINGS) or length is not None and length < 3:
+        raise ValueError(f"{folder}: expected a pooling among {', '.join(POOLINGS)} and 3 tokens or more, got {quoted(pooling)} and {length}")
     return {"pooling": pooling or "mean", "max_length": length or 512, "transform": transform}
