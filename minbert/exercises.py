@@ -157,14 +157,15 @@ def verdict(
     errors = {o.error for o in outcomes[:own]}
     if errors and all(e and e.startswith(f"NotImplementedError: exercise {name}") for e in errors):
         return Verdict(False, f"{name}: not written yet. {task.trial.hints[0]}")
+    if len(outcomes) != len(expected):
+        return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
     found = judge(name, task.trial, expected[:own], outcomes[:own], mistakes())
     if not found.passed:
         return found
     accepted = [label for label, *pair in zip(task.refusals, expected[own:], outcomes[own:]) if compare(task.trial, *pair)]
     if accepted:
         return _unrefused(task, accepted)
-    return found._replace(passed=(whole := len(outcomes) == len(expected)),
-                          message=f"{name}: passed, {len(outcomes)} cases" if whole else f"{name}: {len(outcomes)} of {len(expected)} cases came back")
+    return found
 
 
 def _unrefused(task: Exercise, accepted: list[str]) -> Verdict:

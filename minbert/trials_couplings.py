@@ -173,7 +173,7 @@ MISTAKES["bijections.solve"] = [
     mistake(_WRONG_LOWER, "x = x", "L is not undone."),
     mistake("x[:, self.order.argsort()]", "x[:, self.order]", "The permutation is applied once more instead of undone."),
     mistake("x[:, self.order.argsort()]", "x", "The permutation is not undone."),
-    mistake("y, dtype = check_rows(y, self.width).double(), y.dtype", "dtype = y.dtype", "self.weight.double()", "self.weight", "(triangle.double() for triangle in self.lower_upper())", "self.lower_upper()",
+    mistake("y, dtype = y.double(), y.dtype", "dtype = y.dtype", "self.weight.double()", "self.weight", "(triangle.double() for triangle in self.lower_upper())", "self.lower_upper()",
             "The equations are solved in the precision of y; a nearly flat matrix needs double."),
     mistake("y, left=False).to(dtype)", "y, left=False)", ".argsort()].to(dtype)", ".argsort()]", "The result stays in double precision; it should come in the dtype of y."),
 ]

@@ -178,10 +178,10 @@ MISTAKES["tokens.pad"] = [
             "The rectangle is as wide as the model allows. T is the length of the longest row."),
     mistake(_WRONG_BATCH, "return TokenBatch(input_ids, real)", "The mask holds truth values. Whole numbers were promised: they can be added up."),
     mistake(_WRONG_BATCH, "return TokenBatch(input_ids, real.float())", "The mask holds fractions. Whole numbers were promised."),
-    mistake("    lengths = torch.tensor(_lengths(ids))", "    longest = max(map(len, ids))\n    for row in ids:\n        row += [pad_id] * (longest "
-            "- len(row))\n    lengths = torch.tensor(_lengths(ids))",
+    mistake("    flat = _check_rows(ids)", "    longest = max(map(len, ids))\n    for row in ids:\n        row += [pad_id] * (longest "
+            "- len(row))\n    flat = _check_rows(ids)",
             "The caller's rows are filled up in place, and then count as real to their new end."),
-    mistake("    lengths = torch.tensor(_lengths(ids))", "    ids = sorted(ids, key=len, reverse=True)\n    lengths = torch.tensor(_lengths(ids))",
+    mistake("    flat = _check_rows(ids)", "    ids = sorted(ids, key=len, reverse=True)\n    flat = _check_rows(ids)",
             "The rows are put in another order."),
 ]
 
