@@ -7,6 +7,7 @@ __all__ = ['KINDS', 'SPLITS', 'HUB', 'Dataset', 'read_table', 'read_sentences', 
            'TaskBatch', 'label_tensor', 'task_batches']
 
 # %% ../nbs/07_data.ipynb #507abf11
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -15,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .files import quoted
 from .formats import SOURCES, STS_GOLD, STS_TEXT, YEARS, Format, Source
 from .formats import parse_label, read_lines, read_rows, write_rows
 from .mixing import TaskSampler
@@ -71,13 +73,15 @@ class Dataset:
 
 # %% ../nbs/07_data.ipynb #e5387e58
 def _locate(path: Path, names: list[str], form: Format) -> dict[str, int]:
-    """Map column names to positions. Raises ValueError if a needed one is missing."""
+    """Map column names to positions. Raises ValueError if a needed one is missing, or any comes twice."""
     optional = "test-student" in path.name
     wanted = [*form.text, *([form.label] if form.label and not optional else [])]
     missing = [name for name in wanted if name not in names]
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise ValueError(f"{path}:1: expected each column once, got {quoted(twice[0])} again")
     if missing:
         hint = ": separated by commas?" if len(names) == 1 and "," in names[0] and form.dialect != "comma" else ""
-        raise ValueError(f"{path}:1: expected columns {wanted} in the {form.dialect} dialect, got {names}{hint}")
+        raise ValueError(f"{path}:1: expected columns {wanted} in the {form.dialect} dialect, got {quoted(names)}{hint}")
     return {name: i for i, name in enumerate(names) if name in (*form.text, form.label, form.id)}
 
 def _parse_row(cells: list[str], at: dict[str, int], form: Format) -> tuple[list[str], int | float | None]:
@@ -106,12 +110,12 @@ def read_table(
     path = Path(path)
     rows = read_rows(path, form.dialect)
     names = [cell.strip() for cell in rows.pop(0)[1]] if form.header else list(form.columns)
-    at = _locate(path, names, form)
+    at, widths = _locate(path, names, form), form.widths or (len(names),)
     texts, labels, ids, skipped = [], [], [], []
     for line, cells in rows:
         where = f"{path}:{line}"
-        if len(cells) < len(names) or (form.header and len(cells) > len(names)):
-            raise ValueError(f"{where}: expected {len(names)} cells ({form.dialect}), got {len(cells)}: {cells[0][:50]!r}")
+        if len(cells) not in widths:
+            raise ValueError(f"{where}: expected {' or '.join(map(str, widths))} cells ({form.dialect}), got {len(cells)}: {quoted(cells[0], 50)}")
         try:
             found, label = _parse_row(cells, at, form)
         except LookupError as gap:
@@ -170,16 +174,18 @@ def _read_year(name: str, folder: Path) -> Dataset:
             if not mark.strip():
                 skipped.append((f"{gold}:{n}", "no score"))
                 continue
-            cells = [cell.strip() for cell in line.split("\t")][:2]
-            if len(cells) < 2 or not all(cells):
-                raise ValueError(f"{path}:{n}: expected two sentences and a tab between them, got {line[:50]!r}")
+            cells = [cell.strip() for cell in line.split("\t")]
+            if len(cells) not in (2, 4) or not all(cells[:2]):  # 2016 was also published with two sources a line
+                raise ValueError(f"{path}:{n}: expected two sentences and a tab between them, got {quoted(line, 50)}")
             try:
                 scores.append(parse_label(mark, STS_GOLD))
             except ValueError as error:
                 raise ValueError(f"{gold}:{n}: {error}") from None
-            pairs.append(cells)
+            pairs.append(cells[:2])
             ids.append(f"{subset}-{n}")
             subsets.append(subset)
+    if not pairs:
+        raise ValueError(f"{texts[0].parent}: expected at least one pair with a score, got none")
     first, second = map(list, zip(*pairs))
     return Dataset(name, "test", "similarity", first, second, scores, ids, None, (0, 5), None, subsets, skipped)
 
@@ -208,7 +214,7 @@ def load_dataset(
         raise ValueError(f"expected a split of {SPLITS}, got {split!r}")
     if name in YEARS and split == "test":
         return _read_year(name, folder)
-    if name not in SOURCES and (folder / name).is_file():
+    if name not in SOURCES and os.path.isfile(folder / name):
         return read_sentences(folder / name, name, split)
     if name not in (*SOURCES, *YEARS):
         raise ValueError(f"expected a dataset of {[*SOURCES, *YEARS]} or a file in {folder}, got {name!r}")
@@ -216,7 +222,7 @@ def load_dataset(
     if not places:
         raise ValueError(f"{name}: there is no {split} split")
     for source, place in places:
-        if place.is_file():
+        if os.path.lexists(place):  # what is there and no file is an error, not a reason to try the next place
             return read_table(place, source.form, source.kind, name, split)
     tried = ", ".join(str(place) for _, place in places if place.suffix != ".gz")
     raise ValueError(f"{name} {split}: expected one of these files (or .gz), got none: {tried}")
@@ -227,7 +233,7 @@ def available(
 ) -> dict[str, list[str]]:             # dataset -> the splits whose files are there
     """List the datasets of a folder without reading them."""
     folder = _folder(folder)
-    found = {name: [s for s in SPLITS if any(place.is_file() for _, place in _candidates(name, s, folder))]
+    found = {name: [s for s in SPLITS if any(os.path.lexists(place) for _, place in _candidates(name, s, folder))]
              for name in SOURCES}
     found |= {name: ["test"] for name in YEARS if _year_files(name, folder)}
     return {name: splits for name, splits in found.items() if splits}

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from .data import Dataset, load_dataset, read_lines
+from .files import quoted
 from .geometry import alignment, mean_cosine, uniformity
 from .heads import LinearPlusCosine, MultitaskBert
 from .metrics import (accuracy, as_classes, as_vector, as_vectors, auc, average_ranks,
@@ -209,18 +210,18 @@ def read_predictions(
     lines = read_lines(file)
     header = ["id", COLUMNS.get(dataset.kind, dataset.kind)]
     if lines[0].split() != header:
-        raise ValueError(f"{file}:1: expected header {header}, got {lines[0]!r}")
+        raise ValueError(f"{file}:1: expected header {header}, got {quoted(lines[0])}")
     found = {}
     for number, line in enumerate(lines[1:], 2):
         key, comma, text = (part.strip() for part in line.rpartition(","))
         if not comma or key in found:
-            raise ValueError(f"{file}:{number}: expected a new 'id , prediction', got {line!r}")
+            raise ValueError(f"{file}:{number}: expected a new 'id , prediction', got {quoted(line)}")
         found[key] = _prediction(text, dataset, f"{file}:{number}")
     if set(found) != set(dataset.ids):
         lost, foreign = set(dataset.ids) - set(found), set(found) - set(dataset.ids)
         raise ValueError(f"{file}: expected the {len(dataset)} ids of {dataset.name}, got "
-                         f"{len(lost)} missing {sorted(lost)[:1]}, {len(foreign)} foreign"
-                         f" {sorted(foreign)[:1]}")
+                         f"{len(lost)} missing {quoted(sorted(lost)[:1], 80)}, {len(foreign)} foreign"
+                         f" {quoted(sorted(foreign)[:1], 80)}")
     return np.array([found[i] for i in dataset.ids])
 
 
@@ -232,7 +233,7 @@ def _prediction(text: str, dataset: Dataset, where: str) -> float:
     classes = len(dataset.classes) if dataset.classes else None
     if not math.isfinite(value) or (classes and value not in range(classes)):
         wanted = f"a class 0..{classes - 1}" if classes else "a finite number"
-        raise ValueError(f"{where}: expected {wanted}, got {text!r}")
+        raise ValueError(f"{where}: expected {wanted}, got {quoted(text)}")
     return value
 
 # %% ../nbs/09_evaluate.ipynb #fa457087

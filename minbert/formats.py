@@ -9,13 +9,16 @@ __all__ = ['DIALECTS', 'SST', 'NLI', 'STS_TEXT', 'STS_GOLD', 'SOURCES', 'YEARS',
 # %% ../nbs/06c_formats.ipynb #e6309529
 import csv
 import gzip
+import io
 import math
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
+from .files import quoted, read_whole
 from .saving import replacing
 
 # %% ../nbs/06c_formats.ipynb #a68b9ab6
@@ -36,6 +39,7 @@ class Format:
     classes: tuple[str, ...] | None = None  # names of the labels 0, 1, ...; None: labels are scores
     words: bool = False               # labels are written as names, not as numbers
     scale: tuple[float, float] | None = None  # lowest and highest score; None: any finite number
+    widths: tuple[int, ...] = ()      # numbers of cells that a row may have; (): one for each column
     lenient: bool = False             # a row without label or sentence is skipped and reported, not refused
 
     def __post_init__(self):
@@ -51,16 +55,11 @@ def read_lines(
 ) -> list[str]:             # lines without their ends; line n of the file is item n - 1
     """Read UTF-8 lines, with or without a byte-order mark, with LF or CRLF ends.
 
-    Raises ValueError naming the file, and the line where one is to blame, if it is missing, empty, cut short
-    or not UTF-8.
+    Raises ValueError naming the file, and the line where one is to blame, if it is missing, no regular file, empty, cut short,
+    not UTF-8, or holds a NUL or a carriage return inside a line.
     """
     path = Path(path)
-    try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except FileNotFoundError:
-        raise ValueError(f"{path}: expected a file, got none") from None
-    except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path}: expected a readable file, got: {error}") from error
+    data = _unpacked(path, read_whole(path)) if path.suffix == ".gz" else read_whole(path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -68,7 +67,22 @@ def read_lines(
         raise ValueError(f"{path}:{line}: expected UTF-8 text, got the byte 0x{bad:02x}") from None
     if not text.strip():
         raise ValueError(f"{path}: expected text, got an empty file")
+    if odd := re.search(r"\0|\r(?!\n|\Z)", text):
+        line, name = text.count("\n", 0, odd.start()) + 1, {"\0": "a NUL", "\r": "a carriage return inside a line"}[odd[0]]
+        raise ValueError(f"{path}:{line}: expected lines of text that end in LF or CRLF, got {name}")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _unpacked(path, data):
+    """Unpack the bytes of a .gz file; text becomes a few times longer, not two hundred times."""
+    most = max(2**28, 200 * len(data))  # bytes
+    try:
+        text = gzip.GzipFile(fileobj=io.BytesIO(data)).read(most + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path}: expected a readable file, got: {error}") from error
+    if len(text) > most:
+        raise ValueError(f"{path}: expected at most {most:,} bytes of text, got more")
+    return text
 
 # %% ../nbs/06c_formats.ipynb #b26b6c45
 def read_rows(
@@ -77,17 +91,27 @@ def read_rows(
 ) -> list[tuple[int, list[str]]]:      # (line number from 1, cells) of every row that is not blank
     """Cut the lines of a file into cells.
 
-    Raises ValueError naming file and line if CSV quotes do not match.
+    Raises ValueError naming file and line if CSV quotes do not match or enclose a line break and a delimiter, or if there is no row.
     """
     lines = read_lines(path)
     if dialect in ("raw", "space"):
         separator, cuts = ("\t", -1) if dialect == "raw" else (" ", 1)
-        return [(n, line.split(separator, cuts)) for n, line in enumerate(lines, 1) if line.strip()]
-    delimiter = {"tab": "\t", "comma": ","}[dialect]
+        rows = [(n, line.split(separator, cuts)) for n, line in enumerate(lines, 1) if line.strip()]
+    else:
+        rows = _quoted_rows(path, lines, {"tab": "\t", "comma": ","}[dialect])
+    if not rows:
+        raise ValueError(f"{path}: expected rows of cells, got none")
+    return rows
+
+
+def _quoted_rows(path, lines, delimiter):
+    """Cut lines into cells with CSV quoting."""
     reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
     rows, start = [], 1
     try:
         for cells in reader:
+            if any("\n" in cell and delimiter in cell for cell in cells):
+                raise csv.Error("a cell that holds a line break and a delimiter")
             rows.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
@@ -95,6 +119,8 @@ def read_rows(
     return [(n, cells) for n, cells in rows if any(cell.strip() for cell in cells)]
 
 # %% ../nbs/06c_formats.ipynb #306a42eb
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")  # float() takes 1_0 and other digits, too
+
 def parse_label(
     text: str,
     form: Format,
@@ -103,23 +129,21 @@ def parse_label(
     text = text.strip()
     if form.words:
         if text.lower() not in form.classes:
-            raise ValueError(f"expected a label of {form.classes}, got {text!r}")
+            raise ValueError(f"expected a label of {form.classes}, got {quoted(text)}")
         return form.classes.index(text.lower())
     low, high = (0, len(form.classes) - 1) if form.classes else (form.scale or (-math.inf, math.inf))
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not (math.isfinite(value) and low <= value <= high) or (form.classes and value != int(value)):
         kind = "whole number" if form.classes else "number"
-        raise ValueError(f"expected a {kind} from {low:g} to {high:g}, got {text!r}")
+        raise ValueError(f"expected a {kind} from {low:g} to {high:g}, got {quoted(text)}")
     return int(value) if form.classes else value
 
 # %% ../nbs/06c_formats.ipynb #ec28f17b
 def _write_table(file: TextIO, table: list[list[str]], dialect: str) -> None:
     if dialect in ("tab", "comma"):
         delimiter = {"tab": "\t", "comma": ","}[dialect]
-        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(table)
+        flat = ([re.sub(r"\r\n?|\n", " ", cell) for cell in row] for row in table)
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(flat)
         return
     separator = " " if dialect == "space" else "\t"
     file.writelines(separator.join(" ".join(cell.split()) for cell in row) + "\n" for row in table)
@@ -129,8 +153,8 @@ def write_rows(
     form: Format,
     rows: Iterable[dict],            # column name -> value; a column left out, or None, is empty
 ) -> None:
-    """Write a file that `read_rows` cuts back into cells: the same ones in the CSV dialects. In raw and space files
-    each run of white space becomes one blank, and none stays at the ends.
+    """Write a file that `read_rows` cuts back into cells: the same ones in the CSV dialects, where a line break becomes a blank.
+    In raw and space files each run of white space becomes one blank, and none stays at the ends.
 
     Raises ValueError naming the file if UTF-8 cannot hold the text. Whatever fails, the old file, or none, is left.
     """
@@ -155,7 +179,7 @@ _PAIR = Format(("", "id", "sentence1", "sentence2", "similarity"), ("sentence1",
 _QUORA = replace(_PAIR, columns=(*_PAIR.columns[:4], "is_duplicate"), label="is_duplicate", scale=None,
                  classes=("different", "duplicate"), lenient=True)
 _STSB = Format(("genre", "file", "year", "line", "score", "sentence1", "sentence2"), ("sentence1", "sentence2"),
-               "score", header=False, scale=(0, 5))
+               "score", header=False, scale=(0, 5), widths=(7, 9))
 _SICK = Format(("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"),
                ("sentence_A", "sentence_B"), "relatedness_score", "pair_ID", scale=(1, 5))
 _MRPC = Format(("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"), ("#1 String", "#2 String"), "Quality",

@@ -131,7 +131,7 @@ def _dotted(text: str, aliases: dict[str, str]) -> set[str]:
     found = set()
     for node in ast.walk(parse(text)):
         parts, inner = [], node
-        while isinstance(inner, ast.Attribute):
+        while isinstance(inner, ast.Attribute) and len(parts) < 9:   # what is longer names nothing of ours, and its beginning comes by itself
             parts.append(inner.attr)
             inner = inner.value
         if isinstance(inner, ast.Name):

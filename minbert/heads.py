@@ -7,7 +7,6 @@ __all__ = ['LinearHead', 'PairLinear', 'ConcatDiff', 'CosineHead', 'LinearPlusCo
            'default_heads', 'multitask_loss']
 
 # %% ../nbs/08_heads.ipynb #b29d22ad
-import hashlib
 from pathlib import Path
 
 import torch
@@ -17,8 +16,10 @@ from torch import Tensor, nn
 from .data import Dataset, TaskBatch
 from .hinge import HingeCosine
 from .losses import Head, check_vectors
-from .saving import load_module, read_json, replacing, save_module, write_json
+from .files import check_fields, inside, quoted, read_json, write_json
+from .saving import load_module, replacing, save_module
 from .sentence import SentenceEncoder, _evaluating, check_finite, safe_cosine
+from .tensorfiles import file_checksum
 from .tokens import TokenBatch
 
 # %% ../nbs/08_heads.ipynb #9b9c8b34
@@ -292,8 +293,8 @@ class MultitaskBert(nn.Module):
             self.encoder.save_pretrained(draft)
             for task, head in self.heads.items():
                 save_module(head, draft / "heads" / task)
-            files = {f.relative_to(draft).as_posix(): _checksum(f)
-                     for f in sorted(draft.rglob("*.safetensors"))}
+            files = {f.relative_to(draft).as_posix(): file_checksum(f)
+                     for f in sorted(draft.rglob("*")) if f.is_file()}
             write_json(draft / "minbert_heads.json", {
                 "tasks": list(self.heads), "mode": self.mode, "head_input": self.head_input,
                 "files": files})
@@ -310,9 +311,12 @@ class MultitaskBert(nn.Module):
         """
         folder = Path(folder)
         saved = _checked_description(folder)
-        heads = {task: _load_head(folder / "heads" / task) for task in saved["tasks"]}
+        heads = {task: load_module(folder / "heads" / task) for task in saved["tasks"]}
         encoder = SentenceEncoder.from_pretrained(folder, device=device)
-        return cls(encoder, heads, saved["mode"], saved["head_input"]).to(encoder.device).eval()
+        try:
+            return cls(encoder, heads, saved["mode"], saved["head_input"]).to(encoder.device).eval()
+        except ValueError as error:
+            raise ValueError(f"{folder / 'minbert_heads.json'}: {error}") from error
 
 # %% ../nbs/08_heads.ipynb #b8c19bf0
 def _check_heads(heads):
@@ -326,30 +330,18 @@ def _check_heads(heads):
             raise ValueError(f"expected a Head for task {task!r}, got {type(head).__name__}")
 
 
-def _checksum(file):
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def _checked_description(folder):
-    """Read minbert_heads.json, and raise ValueError unless the weights are those it describes."""
-    saved = read_json(folder / "minbert_heads.json")
-    missing = {"tasks", "mode", "head_input", "files"} - set(saved)
-    if missing:
-        raise ValueError(f"expected {folder / 'minbert_heads.json'} to name {', '.join(sorted(missing))}")
-    for file, checksum in ((folder / name, sum_) for name, sum_ in saved["files"].items()):
-        if not file.is_file():
-            raise ValueError(f"expected {file}, got no such file")
-        if _checksum(file) != checksum:
-            raise ValueError(f"expected {file} as it was saved, got another: cut short, or mixed "
+    """Read minbert_heads.json, and raise ValueError unless the files are those it describes."""
+    file = folder / "minbert_heads.json"
+    saved = check_fields(read_json(file), file, tasks=list, mode=str, head_input=str, files=dict)
+    names = {f"heads/{task}/model.safetensors" for task in saved["tasks"] if isinstance(task, str)} | {"model.safetensors"}
+    if not saved["tasks"] or len(names) <= len(saved["tasks"]) or not names <= set(saved["files"]):
+        raise ValueError(f"{file}: expected different tasks, and checksums of {', '.join(sorted(names))}, got {quoted(saved['tasks'])}")
+    for name, checksum in saved["files"].items():
+        if file_checksum(weights := inside(folder, name, file)) != checksum:
+            raise ValueError(f"expected {weights} as it was saved, got another: cut short, or mixed "
                              "from two saves")
     return saved
-
-
-def _load_head(folder):
-    try:
-        return load_module(folder)
-    except TypeError as error:  # arguments that the class does not take
-        raise ValueError(f"expected a head in {folder}: {error}") from error
 
 # %% ../nbs/08_heads.ipynb #e4d32ade
 def default_heads(

@@ -313,21 +313,29 @@ def needed(
     without: Iterable[str] = (),    # names that somebody else will provide
 ) -> list[Piece]:                   # in the order of the notebook
     """Follow names to the pieces that define them, and those to theirs."""
-    places = {}   # name -> the last that defines it, and those that change it afterwards
-    for i, piece in enumerate(known):
-        for name in piece.names:
-            before = places.get(name, [])
-            if name not in piece.partly:
-                places[name] = [i]
-            elif not any("import " in known[j].text for j in before):   # np.append(a, 3) changes no np
-                places[name] = [*before, i]
-    done, todo = set(without) | set(dir(builtins)), list(start)
-    wanted = set()
-    while todo:
-        name = todo.pop()
-        if name in done or name not in places:
+    places = _places(known)
+    done, todo, wanted = set(without) | set(dir(builtins)), list(start), set()
+    while todo:                                       # each name once, each piece once
+        if (name := todo.pop()) in done:
             continue
         done.add(name)
-        wanted.update(places[name])
-        todo.extend(use for i in places[name] for use in known[i].uses)
+        new = [i for i in places.get(name, ()) if i not in wanted]
+        wanted.update(new)
+        todo.extend(use for i in new for use in known[i].uses)
     return [known[i] for i in sorted(wanted)]
+
+
+def _places(known: list[Piece]) -> dict[str, list[int]]:
+    """Give for each name the last piece that defines it, and those that change it afterwards."""
+    places, imported = {}, set()
+    for i, piece in enumerate(known):
+        imports = "import " in piece.text             # np.append(a, 3) changes no np
+        for name in piece.names:
+            if name not in piece.partly:
+                places[name] = [i]
+                imported.discard(name)
+            elif name not in imported:
+                places.setdefault(name, []).append(i)
+            if imports:
+                imported.add(name)
+    return places

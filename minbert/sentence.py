@@ -8,6 +8,7 @@ __all__ = ['POOLINGS', 'NotFinite', 'check_finite', 'masked_mean', 'first_last_a
 
 # %% ../nbs/05_sentence.ipynb #1c94e285
 import ctypes
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -17,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from .encoder import BertModel
-from .saving import (load_module, read_json, read_modules, replacing, save_module, write_json,
-                            write_modules)
+from .files import check_fields, quoted, read_json, write_json
+from .saving import load_module, read_modules, replacing, save_module, write_modules
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches
 
 # %% ../nbs/05_sentence.ipynb #d0b903c9
@@ -350,7 +351,7 @@ def _check_sentences(sentences, start=0):
         if not isinstance(text, str):
             raise ValueError(f"expected str for sentence {start + i}, got {type(text).__name__}")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            raise ValueError(f"expected valid Unicode for sentence {start + i}, got {text!r}")
+            raise ValueError(f"expected valid Unicode for sentence {start + i}, got {quoted(text)}")
     return sentences
 
 
@@ -379,10 +380,12 @@ def _first(result):
 def _saved_settings(folder, pooling):
     """Collect pooling, max_length and transform from a folder; our own file counts first."""
     ours, transform, length = folder / "minbert_sentence.json", None, None
-    if ours.exists():
-        config = read_json(ours)
+    if os.path.lexists(ours):
+        config = check_fields(read_json(ours), ours, pooling=str, max_length=int, transform=bool)
         pooling, length = pooling or config["pooling"], config["max_length"]
         transform = load_module(folder / "3_Transform") if config["transform"] else None
-    elif (folder / "modules.json").exists():
+    elif os.path.lexists(folder / "modules.json"):
         pooling, length = read_modules(folder, pooling)
+    if pooling not in (None, *POOLINGS) or length is not None and length < 3:
+        raise ValueError(f"{folder}: expected a pooling among {', '.join(POOLINGS)} and 3 tokens or more, got {quoted(pooling)} and {length}")
     return {"pooling": pooling or "mean", "max_length": length or 512, "transform": transform}

@@ -23,6 +23,8 @@ from torch import nn
 from .attention import SelfAttention
 from .checkpoint import replace_file
 from .data import Dataset
+from .files import quoted, read_json
+from .formats import read_rows
 from .heads import MultitaskBert
 from .sentence import NotFinite
 from .train import TrainConfig, fit
@@ -78,14 +80,20 @@ def read_sweep(
     Raises ValueError naming file and line for a row that does not fit the header.
     """
     file = Path(file)
-    if not file.is_file():
+    if not os.path.lexists(file):
         return []
-    header, *rows = list(csv.reader(io.StringIO(file.read_text(encoding="utf8")))) or [[]]
-    for line, row in enumerate(rows, 2):
-        if len(row) != len(header) or "seed" not in header:
-            raise ValueError(f"{file}:{line}: expected {len(header)} cells under {header}, got {len(row)}")
-    number = lambda text: int(text) if text.isdecimal() else float(text)
-    return [{name: cell if name == "note" else number(cell) for name, cell in zip(header, row)} for row in rows]
+    (_, header), *rows = read_rows(file, "comma")
+    for line, row in rows:
+        if len(row) != len(header) or "seed" not in header or len(set(header)) < len(header):
+            raise ValueError(f"{file}:{line}: expected {len(header)} cells under {quoted(header)}, got {len(row)}")
+    return [{name: cell if name == "note" else _number(cell, f"{file}:{line}") for name, cell in zip(header, row)} for line, row in rows]
+
+
+def _number(text, where):
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise ValueError(f"{where}: expected a number, got {quoted(text)}") from None
 
 
 def _write_sweep(file, rows):
@@ -99,11 +107,11 @@ def _write_sweep(file, rows):
 def _check_same(folder, common):
     """Write what all runs share, or compare it with what is there."""
     file, mine = Path(folder) / "sweep.json", json.loads(json.dumps(common))
-    if file.is_file():
-        theirs = json.loads(file.read_text(encoding="utf8"))
+    if os.path.lexists(file):
+        theirs = read_json(file)
         for name in {**mine, **theirs}:
             if mine.get(name) != theirs.get(name):
-                raise ValueError(f"{file}: expected a sweep with {name}={mine.get(name)}, got one with {theirs.get(name)}: "
+                raise ValueError(f"{file}: expected a sweep with {name}={quoted(mine.get(name))}, got one with {quoted(theirs.get(name))}: "
                                  "use another folder")
     else:
         replace_file(file, lambda part: part.write_text(json.dumps(mine, indent=1), encoding="utf8"))

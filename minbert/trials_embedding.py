@@ -36,6 +36,8 @@ def position_cases(generator):
             Case("a flat list of seven tokens", {"input_ids": draw_ids(generator, 7), "position_ids": None}),
             Case("as many tokens as the table has rows", {"input_ids": draw_ids(generator, 2, 16), "position_ids": None}),
             Case("one token", {"input_ids": draw_ids(generator, 1, 1), "position_ids": None}),
+            Case("as many sentences as tokens", {"input_ids": draw_ids(generator, 5, 5), "position_ids": None}),
+            Case("as many positions given as sentences and tokens", {"input_ids": draw_ids(generator, 5, 5), "position_ids": places(5)}),
             Case("positions given, one for each token", {"input_ids": draw_ids(generator, 3, 5), "position_ids": places(3, 5)}),
             Case("positions given, one row for all", {"input_ids": draw_ids(generator, 3, 5), "position_ids": places(5)}),
             Case("positions given for a flat list", {"input_ids": draw_ids(generator, 7), "position_ids": places(7)})]
@@ -73,6 +75,22 @@ MISTAKES["embedding.positions"] = [
     mistake("return self.pos_embedding(position_ids)", "return self.word_embedding(position_ids % 11)",
             "Given positions are looked up in the table of words."),
     mistake("weight[:T]", "weight[:T].detach()", "The rows are detached, so positions never learn."),
+    mistake("return self.pos_embedding(position_ids)", "return self.pos_embedding(position_ids).detach()",
+            "Rows that are looked up for given positions are detached, so they never learn."),
+    mistake("return self.pos_embedding(position_ids)", "return self.pos_embedding(position_ids - position_ids.min())",
+            "Given positions are moved so that the smallest is 0. They are used as they are."),
+    mistake("return self.pos_embedding(position_ids)", "return self.pos_embedding(position_ids if position_ids.ndim < 2 else position_ids[:1].expand_as(position_ids))",
+            "The positions of the first sentence are used for all."),
+    mistake(_WRONG_ROWS, "p = self.pos_embedding.weight[:T]\n    return p[:, None] if input_ids.shape[:-1] == (T,) else p",
+            "With as many sentences as tokens, positions count sentences."),
+    mistake(_WRONG_ROWS, "return self.pos_embedding(torch.arange(T).expand_as(input_ids).masked_fill(input_ids == 0, 0))",
+            "Pads stand at position 0. BERT counts columns: a pad has a place like anything else."),
+    mistake(_WRONG_ROWS, "if input_ids.ndim < 2:\n        return self.pos_embedding.weight[:T]\n"
+            "    return self.pos_embedding(torch.arange(len(input_ids)) % longest)[:, None].expand(*input_ids.shape, -1)",
+            "Positions count sentences, where they should count the tokens of each."),
+    mistake(_WRONG_ROWS, "D = self.pos_embedding.embedding_dim\n    angle = torch.arange(T)[:, None] / 10000 ** (torch.arange(D) // 2 * 2 / D)\n"
+            "    return torch.where(torch.arange(D) % 2 == 0, angle.sin(), angle.cos()).to(self.pos_embedding.weight)",
+            "Positions are waves of sines and cosines, as in Vaswani's model. BERT learns its own table."),
     mistake(_WRONG_ROWS, "return self.pos_embedding(((input_ids != 0).long().cumsum(-1) - 1).clamp(min=0))",
             "Positions count real tokens only. BERT counts columns: a pad has a place like anything else."),
 ]
@@ -101,22 +119,26 @@ def _positions(self, input_ids, position_ids):
 
 # %% ../nbs/19fb_trials_embedding.ipynb #411b22e8
 def embedding_cases(generator):
-    def given(T, *front, training=False, segments=True, positions=False):
+    def given(T, *front, training=False, segments=True, positions=False, far=False):
         shape = (*front, T)
         return {"input_ids": draw_ids(generator, *shape), "position_ids": torch.randint(16, shape, generator=generator) if positions else None,
-                "token_type_ids": torch.randint(3, shape, generator=generator) if segments else None, "training": training}
+                "token_type_ids": torch.randint(3, shape, generator=generator) if segments else None, "training": training} | ({"far": True} if far else {})
     return [Case("evaluating, three sentences of five tokens", given(5, 3, segments=False)),
             Case("evaluating, with segments", given(5, 3)),
             Case("evaluating, with segments and positions", given(4, 2, positions=True)),
             Case("training, dropout as a fixed pattern", given(5, 3, training=True)),
             Case("evaluating, a flat list with positions", given(7, segments=False, positions=True)),
             Case("training, one token", given(1, 1, training=True, segments=False)),
+            Case("evaluating, as many sentences as tokens", given(4, 4)),
+            Case("evaluating, words far from 0", given(4, 3, far=True)),
             Case("evaluating, one row of positions for all", {**given(4, 3), "position_ids": torch.randint(16, (4,), generator=generator)}),
             Case("evaluating, one row of segments for all", {**given(4, 3), "token_type_ids": torch.randint(3, (4,), generator=generator)})]
 
 
 def run_embedding(Embedding, inputs):
     module = made(Embedding, inputs["training"])
+    if "far" in inputs:
+        module.word_embedding.weight.data += 3e5
     given = {name: inputs[name] for name in ("input_ids", "position_ids", "token_type_ids")}
     with probed():
         return through(module, module, given)
@@ -165,6 +187,33 @@ MISTAKES["embedding.forward"] = [
     mistake("self._segments(input_ids, token_type_ids)", "(self._segments(input_ids, None) if token_type_ids is None else "
             "self.tk_type_embedding(token_type_ids).view(*input_ids.shape, -1))",
             "One row of segments for all sentences does not work: it is taken for one of the shape of the ids."),
+    mistake("(input_ids, token_type_ids)", "(input_ids, torch.ones_like(input_ids) if token_type_ids is None else token_type_ids)",
+            "Where no segments are given, all tokens are in segment 1. The default is 0."),
+    mistake("x = x + self._segments", "x = x if token_type_ids is None else x + self._segments",
+            "Segments are added only where some are given. Segment 0 is a vector too, not zero."),
+    mistake("(input_ids, position_ids)", "(input_ids, token_type_ids if position_ids is None else position_ids)",
+            "Where no positions are given, the segments are taken for them."),
+    mistake("(input_ids, position_ids) ", "(input_ids, torch.arange(input_ids.shape[-1]).expand_as(input_ids).masked_fill(input_ids == 0, 0) if position_ids is None else position_ids) ",
+            "Pads stand at position 0. BERT counts columns: a pad has a place like anything else."),
+    mistake("x = x + self._positions(input_ids, position_ids) ", "p = self._positions(input_ids, position_ids)\n"
+            "    x = x + (p[:, None] if p.ndim == 2 and input_ids.shape == (len(p), len(p)) else p) ",
+            "With as many sentences as tokens, positions count sentences."),
+    mistake(_WRONG_LAST, "return nn.functional.dropout(self.embed_layer_norm(x), 0.1, self.training)",
+            "Dropout has a fixed probability. It should be the module's own."),
+    mistake(_WRONG_LAST, "y = self.embed_layer_norm(x)\n    return y * self.embed_dropout(torch.ones_like(y[..., :1]))",
+            "Whole tokens are dropped. Each number is dropped by itself."),
+    mistake(_WRONG_LAST, "y = (x - x.mean()) / (x.var(unbiased=False) + self.embed_layer_norm.eps).sqrt()\n"
+            "    return self.embed_dropout(y * self.embed_layer_norm.weight + self.embed_layer_norm.bias)",
+            "One mean and one variance are taken of the whole batch. Each token has its own."),
+    mistake(_WRONG_LAST, "m, s = x.mean(-1, keepdim=True), (x * x).mean(-1, keepdim=True)\n    y = (x - m) / (s - m * m + self.embed_layer_norm.eps).sqrt()\n"
+            "    return self.embed_dropout(y * self.embed_layer_norm.weight + self.embed_layer_norm.bias)",
+            "The variance is the mean of the squares less the square of the mean. Far from 0 both are large and their difference is rounding."),
+    mistake(_WRONG_LAST, "y = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + self.embed_layer_norm.eps).sqrt()\n"
+            "    return self.embed_dropout(y * self.embed_layer_norm.weight + self.embed_layer_norm.bias)",
+            "The variance is divided by D - 1. A norm divides by D."),
+    mistake(_WRONG_LAST, "y = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, unbiased=False) + self.embed_layer_norm.eps)\n"
+            "    return self.embed_dropout(y * self.embed_layer_norm.weight + self.embed_layer_norm.bias)",
+            "ε is added to the standard deviation. It belongs under the root, to the variance."),
     mistake("x + self._positions", "x * self._positions", "The positions are multiplied with the words. They are added."),
     mistake("(x))     # (B, T, D)", "(x + self._positions(input_ids, position_ids)))     # (B, T, D)", "The positions are added twice."),
     mistake(_WRONG_LAST, "return self.embed_dropout((x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.embed_layer_norm.eps)"

@@ -10,7 +10,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'split_cases', 'run_heads', 'merge_
 import torch
 
 from .trials import Case, Trial, fill, fixed, mistake, probed, with_gradients
-from .trials_attention import settled, through, with_dtype
+from .trials_attention import masked, settled, through, with_dtype
 
 # %% ../nbs/19fa_trials_selfattention.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -23,6 +23,7 @@ def split_cases(generator):
             Case("one head", {"x": fixed(generator, 2, 5, 6), "heads": 1}),
             Case("heads of width one", {"x": fixed(generator, 2, 5, 4), "heads": 4}),
             Case("one token", {"x": fixed(generator, 1, 1, 12), "heads": 3}),
+            Case("as many tokens as heads", {"x": fixed(generator, 3, 3, 12), "heads": 3}),
             Case("numbers that do not lie side by side", {"x": fixed(generator, 2, 12, 5).mT, "heads": 3}),
             Case("single precision", {"x": fixed(generator, 2, 5, 12).float(), "heads": 3})]
 
@@ -44,6 +45,7 @@ def merge_cases(generator):
             Case("one head", {"x": fixed(generator, 2, 1, 5, 6)}),
             Case("heads of width one", {"x": fixed(generator, 2, 4, 5, 1)}),
             Case("one token", {"x": fixed(generator, 1, 3, 1, 4)}),
+            Case("as many tokens as heads", {"x": fixed(generator, 3, 3, 3, 4)}),
             Case("numbers that do not lie side by side", {"x": fixed(generator, 2, 5, 3, 4).transpose(1, 2)}),
             Case("single precision", {"x": fixed(generator, 2, 3, 5, 4).float()})]
 
@@ -69,6 +71,11 @@ MISTAKES["attention.split"] = [
     mistake("transpose(-3, -2)", "movedim(-2, 0)", "The heads stand in front of everything, also of the sentences."),
     mistake("transpose(-3, -2)", "transpose(-3, -2).mT", "Width and tokens have changed places, (H, K, T)."),
     mistake(_WRONG_CUT, "return torch.stack([x] * heads, -3)", "Every head gets the whole vector. It should get its own K numbers."),
+    mistake("transpose(-3, -2)", "transpose(-3, -2).flip(-3)", "The heads come in reverse: the first K numbers belong to the first."),
+    mistake("transpose(-3, -2)", "transpose(-3, -2).flatten(0, -3)", "Sentences and heads have become one axis. The axes before the tokens stay as they are."),
+    mistake(_WRONG_CUT, "return x.unflatten(-1, (-1, 4)).transpose(-3, -2)", "The heads are always 4 numbers wide. `heads` says into how many pieces to cut."),
+    mistake(_WRONG_CUT, "y = x.unflatten(-1, (heads, -1))\n    return y if y.shape[-3] == heads else y.transpose(-3, -2)",
+            "Where there are as many tokens as heads, the two are not exchanged."),
 ]
 
 VARIANTS["attention.split"] = [
@@ -100,6 +107,9 @@ MISTAKES["attention.merge"] = [
     mistake("transpose(-3, -2).flatten(-2)", "sum(-3)", "The heads are added up. They should stand side by side."),
     mistake(".flatten(-2)", "", "Heads and widths are still two axes."),
     mistake("x.transpose(-3, -2)", "x.flip(-3).transpose(-3, -2)", "The heads come in reverse: the first one belongs on the left."),
+    mistake("transpose(-3, -2).flatten(-2)", "amax(-3)", "The largest number of all heads is taken. They should stand side by side."),
+    mistake("x.transpose(-3, -2)", "(x if x.shape[-3] == x.shape[-2] else x.transpose(-3, -2))",
+            "Where there are as many tokens as heads, the two are not exchanged."),
 ]
 
 VARIANTS["attention.merge"] = [
@@ -157,6 +167,14 @@ MISTAKES["attention.project"] = [
     mistake("return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)",
             "q = self.query(hidden_states)\n    return q, self.key(q), self.value(q)",
             "Key and value are made from the query. All three are made from the hidden states."),
+    mistake("(self.query, self.key, self.value)", "(self.query, self.value, self.key)", "Key and value have changed places."),
+    mistake("return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)",
+            "return tuple(F.dropout(m(hidden_states), self.dropout, self.training) for m in parts)",
+            "Dropout falls on the results. It belongs on the map, later."),
+    mistake("return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)", "return tuple(split_heads(m(hidden_states), self.heads) for m in parts)",
+            "The heads are cut here already. `attend` does that."),
+    mistake("F.linear(hidden_states, weight, bias)", "F.linear(hidden_states, weight.detach(), bias.detach())", "The weights are detached, so they never learn."),
+    mistake("F.linear(hidden_states, weight, bias)", "(F.linear(hidden_states, weight, bias) + bias)", "The biases are added twice."),
     mistake("weight, bias).chunk(3, dim=-1)", "weight, bias).div((weight.shape[1] / self.heads) ** 0.25).chunk(3, dim=-1)",
             "The results are scaled here already. Attention divides by √K later."),
 ]
@@ -184,13 +202,14 @@ def attend_cases(generator):
     q, k, v = fixed(generator, 3, 2, 5, 12)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     qkv = {"query": q, "key": k, "value": v}
-    return [Case("evaluating, two sentences, the first with two pads", {**qkv, "mask": mask, "training": False}),
-            Case("training, dropout as a fixed pattern", {**qkv, "mask": mask, "training": True}),
-            Case("training, no mask", {**qkv, "mask": None, "training": True}),
-            Case("evaluating, one token", {name: x[:1, :1] for name, x in qkv.items()} | {"mask": None, "training": False}),
-            Case("evaluating, pads with a thousand times the score",
-                 {**qkv, "key": k * (1 + 999 * (1 - mask))[..., None], "mask": mask, "training": False}),
-            Case("evaluating, a row of padding", {**qkv, "mask": mask * torch.tensor([[1], [0]]), "training": False})]
+    cases = [Case("evaluating, two sentences, the first with two pads", {**qkv, "mask": mask, "training": False}),
+             Case("training, dropout as a fixed pattern", {**qkv, "mask": mask, "training": True}),
+             Case("training, no mask", {**qkv, "mask": None, "training": True}),
+             Case("evaluating, one token", {name: x[:1, :1] for name, x in qkv.items()} | {"mask": None, "training": False}),
+             Case("evaluating, pads with a thousand times the score",
+                  {**qkv, "key": k * (1 + 999 * (1 - mask))[..., None], "mask": mask, "training": False}),
+             Case("evaluating, a row of padding", {**qkv, "value": v.abs() + 1, "mask": mask * torch.tensor([[1], [0]]), "training": False})]
+    return masked(cases, "mask", lambda B: dict(zip(qkv, fixed(generator, 3, B, 5, 12))) | {"training": False})
 
 
 def run_attend(Attention, inputs):
@@ -230,6 +249,12 @@ MISTAKES["attention.attend"] = [
     mistake("split_heads(x, self.heads)", "split_heads(x, x.shape[-1] // self.heads)", "Number and width of the heads have changed places."),
     mistake("split_heads(x, self.heads)", "x.reshape(x.shape[0], self.heads, x.shape[1], -1)",
             "The heads are made by a reshape alone. The shape fits, and each head gets numbers of other tokens."),
+    mistake("v, mask, dropout_p)", "v, mask if len(query) > 1 else None, dropout_p)", "A single sentence is taken for one without padding."),
+    mistake("v, mask, dropout_p)", "v, None if mask is None or mask[0].all() else mask, dropout_p)", "If the first sentence is full, the mask of the others is not used."),
+    mistake("v, mask, dropout_p)", "v, None if mask is None or mask[:, -1].all() else mask, dropout_p)", "If the last column holds real tokens, the mask is not used."),
+    mistake("v, mask, dropout_p)", "v, None if self.training else mask, dropout_p)", "The mask is not passed on while training."),
+    mistake("(q, k, v, mask", "(q, k, v.flip(1), mask", "The heads of the values come in reverse."),
+    mistake("return merge_heads(", "return query + merge_heads(", "The query is added to the result. That happens in the layer, after one more map."),
     mistake("(q, k, v, mask", "(k, q, v, mask", "Query and key have changed places."),
     mistake("(q, k, v, mask", "(q, k, k, mask", "The keys are mixed instead of the values."),
     mistake("merge_heads(" + _WRONG_CALL + ")", _WRONG_CALL + ".reshape(query.shape)",
@@ -269,14 +294,15 @@ def attend(self, query, key, value, mask=None):
 def forward_cases(generator):
     h = fixed(generator, 2, 5, 12)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-    return [Case("evaluating, two sentences, the first with two pads", {"hidden_states": h, "attention_mask": mask, "training": False}),
-            Case("training, dropout as a fixed pattern", {"hidden_states": h, "attention_mask": mask, "training": True}),
-            Case("no mask", {"hidden_states": h, "attention_mask": None, "training": False}),
-            Case("one sentence, one token", {"hidden_states": h[:1, :1], "attention_mask": mask[:1, :1].bool(), "training": False}),
-            Case("single precision", {"hidden_states": h.float(), "attention_mask": mask, "training": False}),
-            Case("evaluating, pads a thousand times as large",
-                 {"hidden_states": h * (1 + 999 * (1 - mask))[..., None], "attention_mask": mask, "training": False}),
-            Case("evaluating, a row of padding", {"hidden_states": h, "attention_mask": mask * torch.tensor([[1], [0]]), "training": False})]
+    cases = [Case("evaluating, two sentences, the first with two pads", {"hidden_states": h, "attention_mask": mask, "training": False}),
+             Case("training, dropout as a fixed pattern", {"hidden_states": h, "attention_mask": mask, "training": True}),
+             Case("no mask", {"hidden_states": h, "attention_mask": None, "training": False}),
+             Case("one sentence, one token", {"hidden_states": h[:1, :1], "attention_mask": mask[:1, :1].bool(), "training": False}),
+             Case("single precision", {"hidden_states": h.float(), "attention_mask": mask, "training": False}),
+             Case("evaluating, pads a thousand times as large",
+                  {"hidden_states": h * (1 + 999 * (1 - mask))[..., None], "attention_mask": mask, "training": False}),
+             Case("evaluating, a row of padding", {"hidden_states": h, "attention_mask": mask * torch.tensor([[1], [0]]), "training": False})]
+    return masked(cases, "attention_mask", lambda B: {"hidden_states": fixed(generator, B, 5, 12), "training": False})
 
 
 def run_forward(Attention, inputs):
@@ -311,6 +337,15 @@ MISTAKES["attention.forward"] = [
             "Nothing is projected: query, key and value are the hidden states themselves."),
     mistake(_WRONG_ALL, "query, key, value = self.project(hidden_states)\n    return self.attend(key, query, value, attention_mask)",
             "Query and key have changed places."),
+    mistake(", attention_mask)", ", attention_mask if len(hidden_states) > 1 else None)", "A single sentence is taken for one without padding."),
+    mistake(", attention_mask)", ", None if attention_mask is None or attention_mask[0].all() else attention_mask)", "If the first sentence is full, the mask of the others is not used."),
+    mistake(", attention_mask)", ", None if attention_mask is None or attention_mask[:, -1].all() else attention_mask)", "If the last column holds real tokens, the mask is not used."),
+    mistake(_WRONG_ALL, "query, key, value = self.project(hidden_states)\n    return self.attend(query, value, key, attention_mask)",
+            "Key and value have changed places."),
+    mistake(_WRONG_ALL, "h = hidden_states if attention_mask is None else hidden_states * attention_mask[..., None]\n    return self.attend(*self.project(h))",
+            "The pads are set to 0 instead of being masked. A vector of zeros is read like any other."),
+    mistake(_WRONG_ALL, "with torch.set_grad_enabled(self.training):\n        return self.attend(*self.project(hidden_states), attention_mask)",
+            "While evaluating nothing is recorded, so nobody can ask for a gradient. Whoever calls decides that."),
     mistake(_WRONG_ALL, "query, key, _ = self.project(hidden_states)\n    return self.attend(query, key, hidden_states, attention_mask)",
             "The values are the hidden states themselves, without their map."),
     mistake("return self.attend", "return hidden_states + self.attend",

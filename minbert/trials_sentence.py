@@ -7,10 +7,12 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'mean_cases', 'run_mean', 'first_la
            'run_unit', 'cosine_cases', 'run_cosine']
 
 # %% ../nbs/19fd_trials_sentence.ipynb #746aff49
+import math
+
 import torch
 
 from .trials import Case, Trial, fixed, mistake, with_gradients
-from .trials_attention import with_dtype
+from .trials_attention import masked, with_dtype
 
 # %% ../nbs/19fd_trials_sentence.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -30,6 +32,8 @@ def mean_cases(generator):
             Case("a real vector of zeros", {"hidden_states": h * (torch.arange(6) != 2)[:, None], "attention_mask": mask}),
             Case("one token", {"hidden_states": h[:1, :1], "attention_mask": mask[:1, :1]}),
             Case("single precision", {"hidden_states": h.float(), "attention_mask": mask}),
+            Case("NaN in a real token", {"hidden_states": torch.where(torch.arange(30).view(6, 5) == 6, math.nan, h), "attention_mask": mask}),
+            *masked([], "attention_mask", lambda B: {"hidden_states": fixed(generator, B, 5, 4)}),
             Case("300 tokens in half precision", {"hidden_states": half, "attention_mask": torch.ones(2, 300, dtype=torch.long)})]
 
 
@@ -70,6 +74,16 @@ MISTAKES["sentence.mean"] = [
             "[CLS] and [SEP] are taken off the count, though they are in the sum."),
     mistake("(kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)", "kept.amax(1)",
             "The largest number of each column is taken, not the average."),
+    mistake("    wide = torch", "    if len(hidden_states) == 1:\n        return hidden_states.mean(1)\n    wide = torch", "A single sentence is taken for one without padding."),
+    mistake("    wide = torch", "    if attention_mask[0].all():\n        return hidden_states.mean(1)\n    wide = torch",
+            "If the first sentence is full, the mask of the others is not used."),
+    mistake("    wide = torch", "    if attention_mask[:, -1].all():\n        return hidden_states.mean(1)\n    wide = torch",
+            "If the last column holds real tokens, the mask is not used."),
+    mistake("    wide = torch", "    attention_mask = torch.arange(attention_mask.shape[1]) < attention_mask.sum(1, keepdim=True)\n    wide = torch",
+            "The mask is read as a length. A pad can stand between real tokens too."),
+    mistake("    wide = torch", "    attention_mask = attention_mask[:1].expand_as(attention_mask)\n    wide = torch", "The mask of the first sentence is used for all."),
+    mistake("hidden_states.masked_fill(attention_mask[..., None] == 0, 0)", "hidden_states.nan_to_num() * attention_mask[..., None]",
+            "NaN is replaced everywhere, so one in a real token goes unnoticed."),
 ]
 
 VARIANTS["sentence.mean"] = [
@@ -106,6 +120,8 @@ def first_last_cases(generator):
     return [Case("four layers", {"states": states, "attention_mask": mask}),
             Case("three layers", {"states": states[1:], "attention_mask": mask}),
             Case("one layer", {"states": states[:2], "attention_mask": mask}),
+            Case("thirteen layers", {"states": fixed(generator, 14, 2, 4, 3), "attention_mask": mask[:2]}),
+            Case("one sentence with pads", {"states": states[:, :1], "attention_mask": mask[:1]}),
             Case("a row of padding", {"states": states, "attention_mask": mask * torch.tensor([[1], [0], [1]])}),
             Case("one token", {"states": states[:, :1, :1], "attention_mask": mask[:1, :1]}),
             Case("single precision", {"states": states.float(), "attention_mask": mask})]
@@ -131,6 +147,16 @@ MISTAKES["sentence.first_last"] = [
     mistake("(first + last) / 2", "first + last", "The two are added. Their average is half of that."),
     mistake("(first + last) / 2", "torch.cat([first, last], -1)", "The two stand side by side, 2 D wide. They should be averaged."),
     mistake("(first + last) / 2", "torch.maximum(first, last)", "The larger number of the two is taken, not their average."),
+    mistake("hidden_states[k], attention_mask)", "hidden_states[min(k, 12)], attention_mask)", "(1, -1)", "(1, min(12, len(hidden_states) - 1))",
+            "The last layer is taken for number 12. Count from the end: models differ."),
+    mistake("masked_mean(hidden_states[k], attention_mask)", "masked_mean(hidden_states[k], attention_mask[:1].expand_as(attention_mask))",
+            "The mask of the first sentence is used for all."),
+    mistake("masked_mean(hidden_states[k], attention_mask)", "(masked_mean(hidden_states[k], attention_mask) if len(attention_mask) > 1 else hidden_states[k].mean(1))",
+            "A single sentence is taken for one without padding."),
+    mistake("masked_mean(hidden_states[k], attention_mask)", "masked_mean(hidden_states[k].detach() if k == 1 else hidden_states[k], attention_mask)",
+            "The first layer is detached, so it gets a gradient only through the last."),
+    mistake("(first + last) / 2", "(first + 2 * last) / 3", "The last layer counts twice as much as the first. They count alike."),
+    mistake("(first + last) / 2", "torch.nn.functional.normalize((first + last) / 2, dim=-1)", "The average is scaled to length 1. Nothing was said of that."),
     mistake("masked_mean(hidden_states[k], attention_mask)", "hidden_states[k].mean(1)", "Pads are averaged with the words."),
     mistake("masked_mean(hidden_states[k], attention_mask)", "hidden_states[k][:, 0]", "Only [CLS] is read. The average goes over all real tokens."),
     mistake("(first + last) / 2", "sum(masked_mean(h, attention_mask) for h in hidden_states[1:]) / len(hidden_states[1:])",
@@ -162,6 +188,7 @@ def unit_cases(generator):
             Case("eps 1, lengths 0.5, 2 and 0.999", {"x": x[:3] / x[:3].norm(dim=1, keepdim=True) * torch.tensor([[0.5], [2], [0.999]]), "eps": 1.0}),
             Case("a vector exactly as long as eps", {"x": torch.tensor([[3.0, 4.0], [3.0, 3.9]], dtype=torch.float64), "eps": 5.0}),
             Case("lengths of a thousandth and a thousand", {"x": x * torch.tensor([[1e-3], [1e3], [1e-5], [1]])}),
+            Case("one number of each is 0", {"x": x * (torch.arange(5) != 2)}),
             Case("two axes before", {"x": fixed(generator, 2, 3, 4)}),
             Case("width one", {"x": torch.tensor([[-2.0], [0.0], [0.5]], dtype=torch.float64)}),
             Case("half precision", {"x": x.bfloat16()}),
@@ -207,6 +234,17 @@ MISTAKES["sentence.unit"] = [
     mistake(">= eps  #", "> eps  #", "A vector exactly as long as eps counts as zero. Only shorter ones do."),
     mistake(">= eps  #", ">= 1e-8  #", "`eps` is not used."),
     mistake(">= eps  #", "> 0  #", "Only the exact zero counts as zero. Everything shorter than eps should."),
+    mistake("x.detach(), dim=-1, keepdim=True) >= eps  #", "x.detach(), dim=-1, keepdim=True) >= eps * x.shape[-1] ** 0.5  #",
+            "eps is multiplied by the root of the width. It is compared with the length itself."),
+    mistake("alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps", "alive = (x.detach().abs() >= eps).all(-1, keepdim=True)",
+            "A vector counts as zero as soon as one of its numbers is small. Its length decides."),
+    mistake(_WRONG_UNIT, "return (x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)).nan_to_num(0)",
+            "NaN is replaced in the result alone: the backward pass still multiplies by infinity, and short vectors are scaled."),
+    mistake(_WRONG_UNIT, "n = torch.linalg.vector_norm(x, dim=-1, keepdim=True)\n    return torch.where(n >= eps, x / n.clamp(min=eps), x)",
+            "A vector too short comes back as it is. It should be zero, and so should its gradient."),
+    mistake("x = x.to(torch.promote_types(x.dtype, torch.float32))", "x = x.double()", "The result is always float64. float32 stays float32."),
+    mistake("    x = x.to(torch.promote_types(x.dtype, torch.float32))\n", "    kind = torch.promote_types(x.dtype, torch.float32)\n", _WRONG_UNIT,
+            "return torch.where(alive, scaled, 0.0).to(kind)", "The length is computed in half precision, and only the result is widened."),
     mistake("x = x.to(torch.promote_types(x.dtype, torch.float32))", "pass", "Half precision stays half. The result should be float32 or wider."),
     mistake("alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps", "alive = x.detach().square().sum(-1, keepdim=True) >= eps",
             "The squared length is compared with eps."),
@@ -282,6 +320,17 @@ MISTAKES["sentence.cosine"] = [
     mistake(_WRONG_DOT, "return (unit(u, eps) * unit(v, eps)).sum(-1).relu()", "Negative cosines are cut off at 0."),
     mistake("unit(v, eps)).sum(-1)", "unit(v.detach(), eps)).sum(-1)", "The second vector is detached and gets no gradient."),
     mistake(".sum(-1)", ".sum(-1, keepdim=True)", "The last axis is still there, with size 1."),
+    mistake(".sum(-1)", ".sum(-1).clamp(-0.999, 0.999)", "The cosine is cut off before 1, where its gradient is lost."),
+    mistake(".sum(-1)", ".sum(-1).squeeze()", "All axes of size 1 are taken away. Only the last axis is to go."),
+    mistake(".sum(-1)", ".sum(-1).to(u.dtype)", "In half precision the result goes back to half. It should be float32 or wider."),
+    mistake("unit(u, eps) * unit(v, eps)", "unit(u.detach(), eps) * unit(v, eps)", "The first vector is detached and gets no gradient."),
+    mistake("unit(u, eps) * unit(v, eps)", "unit(u, eps).to(u.dtype) * unit(v, eps).to(v.dtype)", ".sum(-1)", ".sum(-1).to(torch.promote_types(u.dtype, torch.float32))",
+            "In half precision the products are made and added in half, and only the result is widened."),
+    mistake("unit(v, eps)).sum(-1)", "unit(v - v.mean(-1, keepdim=True), eps)).sum(-1)", "The mean of the second vector is taken off first. That is half a correlation."),
+    mistake(_WRONG_DOT, "a, b = unit(u, eps), unit(v, eps)\n    return (a * b).sum(-1) + ((a == 0).all(-1) & (b == 0).all(-1))",
+            "Two zero vectors get a cosine of 1. It is 0 where either is zero."),
+    mistake(_WRONG_DOT, "n = u.norm(dim=-1) * v.norm(dim=-1)\n    return torch.where(n >= eps, (u * v).sum(-1) / n.clamp(min=eps), 0.0)",
+            "The product of the lengths is compared with eps. Each vector counts for itself."),
     mistake(_WRONG_DOT, "return unit(u, eps) @ unit(v, eps).mT if u.ndim > 1 else (unit(u, eps) * unit(v, eps)).sum(-1)",
             "Every row meets every other. Row i of u belongs to row i of v."),
 ]

@@ -28,11 +28,16 @@ def piece_cases(generator):
     letters = [mark + c for mark in ("", "##") for c in "abc" if draw(generator, 5)]
     longer = [mark + "".join("abc"[draw(generator, 3)] for _ in range(n)) for mark in ("", "##") for n in (2, 2, 2, 3, 3, 4)]
     words = ["".join("abc"[draw(generator, 3)] for _ in range(1 + draw(generator, 8))) for _ in range(40)]
+    long = {mark + letter * n: 100 * m + n for m, (mark, letter) in enumerate((("", "x"), ("##", "x"), ("", "y"), ("##", "y"))) for n in (1, 12, 16)}
     single = ["unaffable", "unable", "able", "abc", "unaffables", "nun", "a", "bab", "xxxx", "xre", "unz", "zun", "unzable", ""]
     return [*(Case(f"the word {word!r}", {"words": [word], "vocab": vocab}) for word in single),
             Case("100 letters, and 101", {"words": ["a" * 100, "a" * 101], "vocab": vocab}),
             Case("at most five letters", {"words": ["ab", "unaff", "unaffa", "aaaaa", "aaaaaa", ""], "vocab": vocab, "longest": 5}),
             Case("at most 200 letters", {"words": ["a" * 101, "a" * 200, "a" * 201], "vocab": vocab, "longest": 200}),
+            Case("at most five letters, a piece of six", {"words": ["ababab", "abab", "ab"], "vocab": {"ababab": 0, "ab": 1, "##ab": 2}, "longest": 5}),
+            Case("pieces of up to 16 letters", {"words": ["x" * 12, "x" * 16 + "y", "x" * 28 + "y" * 16, "y" * 17], "vocab": long}),
+            Case("capital letters", {"words": ["Un", "unAff", "aB"], "vocab": vocab | {"Un": 50, "##A": 51, "##ff": 52}}),
+            Case("60 letters of two bytes each", {"words": ["ä" * 60, "ä" * 101], "vocab": {"ä": 0, "##ä": 1}}),
             Case("forty random words", {"words": words, "vocab": {p: i for i, p in enumerate(dict.fromkeys(letters + longer))}})]
 
 
@@ -86,6 +91,30 @@ MISTAKES["tokens.pieces"] = [
     if len(word) < 50:
         return ["[UNK]"] if spell(0) is None else spell(0)
     found, start = [], 0''', "Where it gets stuck, it goes back and tries a shorter piece. BERT never goes back."),
+    mistake("    found, start = [], 0", '''    found, end = [], len(word)
+    while end:
+        fits = [s for s in range(end) if ("##" if s else "") + word[s:end] in vocab]
+        if not fits:
+            return ["[UNK]"]
+        found, end = [("##" if fits[0] else "") + word[fits[0]:end], *found], fits[0]
+    return found
+    start = 0''', "The word is cut from its end. The longest piece that fits its beginning comes first."),
+    mistake("    found, start = [], 0", '''    best = {0: []}
+    for s in range(len(word)):
+        for end in range(s + 1, len(word) + 1):
+            piece = ("##" if s else "") + word[s:end]
+            if s in best and piece in vocab and (end not in best or len(best[end]) > len(best[s]) + 1):
+                best[end] = [*best[s], piece]
+    return best.get(len(word), ["[UNK]"])
+    found, start = [], 0''', "The word is cut into as few pieces as possible. BERT looks at one piece after the other."),
+    mistake("    if len(word) > longest:\n        return [\"[UNK]\"]\n", "    word = word[:longest]\n",
+            "A word that is too long is cut off at `longest`. The whole word is unknown."),
+    mistake("if len(word) > longest:", "if len(word.encode()) > longest:", "Bytes are counted. `longest` counts characters, and a letter can take several bytes."),
+    mistake("if len(word) > longest:", "if word in vocab:\n        return [word]\n    if len(word) > longest:",
+            "A word that is itself a piece passes whatever its length. The limit comes first."),
+    mistake("if len(word) > longest:", "word = word.lower()\n    if len(word) > longest:", "The word is put into lower case. It comes as it is to be looked up."),
+    mistake("if len(word) > longest:", "if not word or len(word) > longest:", "An empty word gives [UNK]. It has no pieces."),
+    mistake('return ["[UNK]"]\n        found', 'return found or ["[UNK]"]\n        found', "Where nothing fits any more, what was found before comes back. The whole word is unknown."),
 ]
 
 VARIANTS["tokens.pieces"] = [
@@ -146,7 +175,9 @@ def pad_cases(generator):
             Case("one row", {"ids": rows(4)}),
             Case("one token", {"ids": rows(1), "pad_id": 3}),
             Case("rows of one length", {"ids": rows(3, 3)}),
-            Case("the longest row last", {"ids": rows(1, 2, 6)})]
+            Case("the longest row last", {"ids": rows(1, 2, 6)}),
+            Case("ids up to a hundred thousand", {"ids": [[100_000 + token for token in row] for row in rows(2, 3)]}),
+            Case("a row of 600", {"ids": rows(600, 2)})]
 
 
 def run_pad(pad, inputs):
@@ -183,6 +214,20 @@ MISTAKES["tokens.pad"] = [
             "The caller's rows are filled up in place, and then count as real to their new end."),
     mistake("    flat = _check_rows(ids)", "    ids = sorted(ids, key=len, reverse=True)\n    flat = _check_rows(ids)",
             "The rows are put in another order."),
+    mistake("    lengths = torch.tensor(_lengths(ids))", "    ids = sorted(ids, key=len)\n    lengths = torch.tensor(_lengths(ids))",
+            "The rows are sorted by their length. They keep their order."),
+    mistake("    lengths = torch.tensor(_lengths(ids))", "    ids = [row for row in ids if row]\n    lengths = torch.tensor(_lengths(ids))",
+            "Empty rows are left out, so the rows behind them belong to other sentences."),
+    mistake("    lengths = torch.tensor(_lengths(ids))", "    ids = [row[:len(ids[0])] for row in ids]\n    lengths = torch.tensor(_lengths(ids))",
+            "The length of the first row is taken for all, and longer rows lose their end."),
+    mistake("    lengths = torch.tensor(_lengths(ids))", "    ids = [row[:512] for row in ids]\n    lengths = torch.tensor(_lengths(ids))",
+            "Rows are cut at 512 tokens. Nothing is to be cut here."),
+    mistake("torch.arange(int(lengths.max()))", "torch.arange(-(-int(lengths.max()) // 8) * 8)",
+            "T is rounded up to a multiple of 8. It is the length of the longest row."),
+    mistake("return TokenBatch(input_ids, real.long())", "return TokenBatch(input_ids, (input_ids != pad_id).long().flip(1).cummax(1).values.flip(1))",
+            "Real tokens with the id of the padding are lost where they stand at the end of their row."),
+    mistake("return TokenBatch(input_ids, real.long())", "return TokenBatch(input_ids, real.long().masked_fill(~real, pad_id))",
+            "The mask holds `pad_id` at the padding. It is 0 there, whatever the id."),
 ]
 
 VARIANTS["tokens.pad"] = [
@@ -221,6 +266,7 @@ def budget_cases(generator):
             Case("rows of two lengths, mixed", {"lengths": [2, 5, 2, 5, 5, 2, 2], "budget": 10}),
             Case("one row that fills the budget", {"lengths": [4], "budget": 4}),
             Case("a budget for everything", {"lengths": [2, 3, 1], "budget": 9}),
+            Case("forty rows of one token", {"lengths": [1] * 40, "budget": 64}),
             Case("forty random rows, 24 cells", {"lengths": many, "budget": 24}),
             Case("forty random rows, 12 cells", {"lengths": many, "budget": 12})]
 
@@ -266,6 +312,16 @@ MISTAKES["tokens.budget"] = [
     mistake("return groups", "return groups[::-1]", "The batches come in reverse: the longest rows belong first."),
     mistake("groups.append(order[start:start + size])", "groups.append([lengths[i] for i in order[start:start + size]])",
             "The batches hold lengths. They should hold the numbers of the rows."),
+    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = 1 << ((budget // lengths[order[start]]).bit_length() - 1)",
+            "The number of rows is a power of two. A batch takes as many as the budget allows."),
+    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = min(32, budget // lengths[order[start]])",
+            "A batch holds at most 32 rows. The budget alone decides."),
+    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = budget // lengths[order[start]]\n        size = -(-(len(order) - start) // -(-(len(order) - start) // size))",
+            "The batches are evened out. Each takes as many rows as the budget allows, and the last what is left."),
+    mistake("size = max(1, budget) // max(1, lengths[order[start]])", "size = sum(lengths[i] == lengths[order[start]] for i in order[start:start + budget // lengths[order[start]]])",
+            "A batch ends where the length changes. Shorter rows may travel with longer ones."),
+    mistake("groups.append(order[start:start + size])", "groups.append([lengths.index(lengths[i]) for i in order[start:start + size]])",
+            "Rows are found again by their length, so of several equal ones the first is taken each time."),
     mistake("groups.append(order[start:start + size])", "groups.append(sorted(order[start:start + size]))",
             "Inside a batch the rows stand in their old order. The longest comes first there too."),
 ]

@@ -170,7 +170,7 @@ def test_a_pickle_is_not_opened(tmp_path):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(ValueError, match="found no file"):
+    with pytest.raises(ValueError, match="expected a file, got none"):
         load_checkpoint(tmp_path, trained()[0])
 
 

@@ -1,4 +1,5 @@
 """Heads and the multitask model: closed forms, sentence-transformers, modes, precision, folders."""
+import hashlib
 import json
 import math
 import shutil
@@ -554,22 +555,33 @@ def test_broken_folders_are_named(encoder, tmp_path):
         return change
 
     def edit(name, **values):
+        """Change a file, and the checksums in minbert_heads.json with it, as somebody who wants to would."""
         def change(folder):
             config = json.loads((folder / name).read_text())
             (folder / name).write_text(json.dumps(config | values))
+            sealed = json.loads((folder / "minbert_heads.json").read_text())
+            if name in sealed["files"]:
+                sealed["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+                (folder / "minbert_heads.json").write_text(json.dumps(sealed))
         return change
 
     broken(cut("model.safetensors"), "model.safetensors")
     broken(cut("heads/sst/model.safetensors"), "sst.model.safetensors")
     broken(cut("minbert_heads.json"), "minbert_heads.json")
     broken(cut("heads/quora/config.json"), "quora.config.json")
+    broken(cut("tokenizer.json"), "tokenizer.json as it was saved")
     broken(lambda f: (f / "minbert_heads.json").unlink(), "minbert_heads.json")
-    broken(lambda f: (f / "heads/sst/model.safetensors").unlink(), "no such file")
+    broken(lambda f: (f / "heads/sst/model.safetensors").unlink(), "sst.model.safetensors: expected a file, got none")
     broken(lambda f: shutil.copy(f / "heads/quora/model.safetensors", f / "heads/stsb/model.safetensors"), "stsb.*another")
     broken(edit("heads/sst/config.json", **{"class": "os.system"}), "os.system")
     broken(edit("heads/sst/config.json", **{"class": "minbert.heads.Path"}), "Path")
-    broken(edit("heads/sst/config.json", **{"init_kwargs": {"width": 16, "classes": 4}}), "linear.weight")
-    broken(edit("heads/sst/config.json", **{"init_kwargs": {"width": 16, "kinds": 4}}), "sst.*kinds")
-    broken(lambda f: (f / "minbert_heads.json").write_text("{}"), "minbert_heads.json.*files, head_input, mode, tasks")
+    broken(edit("heads/sst/config.json", **{"init_kwargs": {"width": 16, "classes": 4}}), "sst.model.safetensors .*LinearHead was saved")
+    broken(edit("heads/sst/config.json", **{"init_kwargs": {"width": 16, "kinds": 4}}), "sst.model.safetensors .*LinearHead was saved")
+    broken(lambda f: (f / "minbert_heads.json").write_text("{}"), "minbert_heads.json: expected 'tasks'")
     broken(edit("minbert_heads.json", tasks=["sst", "poetry"]), "poetry")
+    broken(edit("minbert_heads.json", tasks=["sst", "sst"]), "different tasks")
+    broken(edit("minbert_heads.json", tasks=[]), "different tasks")
+    broken(edit("minbert_heads.json", tasks=[["sst"]]), "different tasks")
+    broken(edit("minbert_heads.json", files={}), "checksums of .*model.safetensors")
+    broken(edit("minbert_heads.json", files={"../good/model.safetensors": ""}), "checksums of|below its folder")
     broken(edit("minbert_heads.json", mode="half"), "half")

@@ -88,7 +88,7 @@ def test_is_simcse_at_one_over_scale():
 
 
 def test_by_hand_and_limits():
-    eye = torch.eye(3)
+    eye = torch.eye(3, dtype=torch.float64)
     assert_close(multiple_negatives_loss(eye, eye, math.log(3)).item(), math.log(5 / 3))
     assert_close(multiple_negatives_loss(eye, eye, math.log(3), torch.tensor([0, 0, 1])).item(), (2 * math.log(4 / 3) + math.log(5 / 3)) / 3)
     for m in (2, 9):

@@ -193,7 +193,7 @@ def test_one_process_sweeps(tmp_path, monkeypatch):
 
 def test_what_the_caller_says_about_the_model_is_compared(tmp_path):
     run(tmp_path, grid(lr=(1e-3,)), about={"model": "a"})
-    with pytest.raises(ValueError, match="model=b, got one with a"):
+    with pytest.raises(ValueError, match="model='b', got one with 'a'"):
         run(tmp_path, grid(lr=(1e-3,)), about={"model": "b"})
 
 
