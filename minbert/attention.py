@@ -32,8 +32,8 @@ def padding_bias(
 
 
 def _check_mask(mask, key):
-    """Raise ValueError unless the keys are (B, H, T, K) and the mask is (B, T)."""
-    if mask.shape != (key.shape[0], key.shape[-2]) or key.dim() != 4:
+    """Raise ValueError unless the keys are (B, H, T, K) and the mask, if there is one, is (B, T)."""
+    if mask is not None and (mask.shape != (key.shape[0], key.shape[-2]) or key.dim() != 4):
         raise ValueError(f"expected keys (B, H, T, K) and a mask (B, T), got keys "
                          f"{tuple(key.shape)} and a mask {tuple(mask.shape)}")
 
@@ -49,8 +49,7 @@ def attention_maps(
     Paper: Vaswani et al. (2017), equation 1.
     Raises ValueError if the mask is not (B, T).
     """
-    if mask is not None:
-        _check_mask(mask, key)
+    _check_mask(mask, key)
     scores = query @ key.mT / math.sqrt(query.shape[-1])  # (B, H, T, T)
     if mask is not None:
         scores = scores + padding_bias(mask, key)  # the same for all heads and all rows
@@ -74,8 +73,7 @@ def scaled_dot_product_attention(
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"expected queries as wide as keys, "
                          f"got {query.shape[-1]} and {key.shape[-1]}")
-    if mask is not None:
-        _check_mask(mask, key)
+    _check_mask(mask, key)
     bias = None if mask is None else padding_bias(mask, key)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout_p)
 

@@ -27,6 +27,7 @@ def contrastive_loss(
 
     L = 1/(2B) sum_i [ y_i d_i^2 + (1 - y_i) max(0, m - d_i)^2 ],   d_i = 1 - cos(u_i, v_i)
     Paper: Hadsell et al. (2006), equation 4; with the cosine distance: Wu and Zhao, section 3.2.2.
+    A zero vector has distance 1 and no gradient: that is what `safe_cosine` is for.
     Raises ValueError for other labels, unequal shapes, or a margin outside (0, 2].
     """
     if u.shape != v.shape or not 0 < margin <= 2:

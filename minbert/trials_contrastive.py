@@ -95,8 +95,7 @@ VARIANTS["contrastive.margin"] = [
 def contrastive_loss(u, v, labels, margin=0.5):
     total = 0 * u.sum()
     for a, b, label in zip(u, v, labels):
-        lengths = a.norm().clamp_min(1e-8) * b.norm().clamp_min(1e-8)
-        d = 1 - torch.dot(a, b) / lengths
+        d = 1 - safe_cosine(a, b)
         if label:
             total = total + d ** 2
         elif d < margin:
@@ -105,7 +104,7 @@ def contrastive_loss(u, v, labels, margin=0.5):
 ''',
     '''
 def contrastive_loss(u, v, labels, margin=0.5):
-    d = 1 - F.cosine_similarity(u, v, dim=1)
+    d = torch.sub(1, safe_cosine(v, u))
     return 0.5 * torch.where(labels.bool(), d.pow(2), F.relu(margin - d).pow(2)).mean()
 ''',
     '''
