@@ -19,9 +19,9 @@ from pathlib import Path
 from queue import Empty, Queue
 
 from .exercises import EXERCISES, verdict
+from .judging import Verdict
 from .programs import module_text
 from .sandbox import ONE_AT_A_TIME, Desk, Limits, Run, Sandbox, copy_package, room_for, sweep
-from .trials import Verdict
 
 # %% ../nbs/19v_batch.ipynb #a5ec4cfd
 def picture_of(found: Verdict, largest: int = 24) -> dict | None:

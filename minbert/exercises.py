@@ -17,8 +17,10 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
+from .comparing import compare
+from .judging import Verdict, judge
 from .programs import PACKAGE, edited, guarded, guards, module_text, program, source_of, stub
-from .trials import Mistake, Outcome, Trial, Verdict, alone, compare, judge, perform
+from .trials import AGAIN, REFUSAL, Mistake, Outcome, Trial, alone, perform
 from .trials_refusals import REFUSALS, with_refusals
 
 # %% ../nbs/19n_exercises.ipynb #0d4cdeea
@@ -40,6 +42,10 @@ class Exercise(NamedTuple):
     def definition(self) -> str:
         """Source of the reference."""
         return source_of(module_text(self.module), self.target)
+
+    def perform(self, implementation, seed: int) -> list[Outcome]:
+        """Run an implementation of the target on all cases."""
+        return perform(self.trial, implementation, seed, self.target.partition(".")[2])
 
 
 FACTS = PACKAGE / "assets" / "course" / "exercises.json"
@@ -110,14 +116,14 @@ def reference(task: Exercise):  # function or class, as the installed package ha
 def expected_outcomes(name: str, seed: int) -> list[Outcome]:
     """Run the reference, once for each seed."""
     task = exercise(name)
-    return perform(task.trial, reference(task), seed)
+    return task.perform(reference(task), seed)
 
 
 @lru_cache(maxsize=512)
 def mistaken_outcomes(name: str, seed: int) -> list[tuple[str, list[Outcome]]]:
     """Run every known mistake, once for each seed."""
     task = exercise(name)
-    return [(m.says, perform(task.trial, build(task, wrong_definition(task, m)), seed)) for m in task.mistakes]
+    return [(m.says, task.perform(build(task, wrong_definition(task, m)), seed)) for m in task.mistakes]
 
 # %% ../nbs/19n_exercises.ipynb #9f21ce47
 def borrow(
@@ -144,28 +150,30 @@ def is_borrowed(name: str, function) -> bool:
 # %% ../nbs/19n_exercises.ipynb #5c985294
 def verdict(
     name: str,                 # of an exercise
-    outcomes: list[Outcome],   # of an implementation, from `perform`
+    outcomes: list[Outcome],   # of an implementation, from `Exercise.perform`
     seed: int = 11711,         # the same as there
 ) -> Verdict:
     """Judge outcomes, wherever they were made."""
     task, expected = exercise(name), expected_outcomes(name, seed)
-    own = len(expected) - len(task.refusals)    # cases of the trial itself
+    own = [i for i, o in enumerate(expected) if o.way != REFUSAL]    # cases of the trial itself
+    theirs = lambda outcomes: [outcomes[i] for i in own if i < len(outcomes)]
 
     def mistakes() -> Iterator[tuple[str, list[Outcome]]]:
-        yield from ((says, found[:own]) for says, found in mistaken_outcomes(name, seed))
+        yield from ((says, theirs(found)) for says, found in mistaken_outcomes(name, seed))
 
-    errors = {o.error for o in outcomes[:own]}
+    errors = {o.error for o in theirs(outcomes)}
     if errors and all(e and e.startswith(f"NotImplementedError: exercise {name}") for e in errors):
         return Verdict(False, f"{name}: not written yet. {task.trial.hints[0]}")
     if len(outcomes) != len(expected):
         return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
-    found = judge(name, task.trial, expected[:own], outcomes[:own], mistakes())
+    found = judge(name, task.trial, theirs(expected), theirs(outcomes), mistakes())
     if not found.passed:
         return found
-    accepted = [label for label, *pair in zip(task.refusals, expected[own:], outcomes[own:]) if compare(task.trial, *pair)]
+    refusals = [(a, b) for a, b in zip(expected, outcomes) if a.way == REFUSAL]
+    accepted = [label for label, pair in zip(task.refusals, refusals) if compare(task.trial, *pair)]
     if accepted:
         return _unrefused(task, accepted)
-    return found
+    return found._replace(message=f"{name}: passed, {sum(o.way not in (AGAIN, REFUSAL) for o in expected)} cases")
 
 
 def _unrefused(task: Exercise, accepted: list[str]) -> Verdict:
@@ -208,7 +216,7 @@ def check(
         return
     others = [e.target for e in EXERCISES.values() if e.module == task.module and e.name != name]
     single = alone(implementation, task.target, import_module(f"minbert.{task.module}"), others)
-    found = verdict(name, perform(task.trial, single, seed), seed)
+    found = verdict(name, task.perform(single, seed), seed)
     if not found.passed:
         raise CheckFailed(found)
     print(found.message)
@@ -238,7 +246,7 @@ def strength(
     seeds, trouble = tuple(seeds), []
 
     def passes(implementation, label: str, wanted: bool) -> list[Verdict]:
-        found = [verdict(task.name, perform(task.trial, implementation, seed), seed) for seed in seeds]
+        found = [verdict(task.name, task.perform(implementation, seed), seed) for seed in seeds]
         for seed, v in zip(seeds, found):
             if v.passed is not wanted:
                 trouble.append(f"{label}, seed {seed}: {'rejected: ' + v.message if wanted else 'accepted'}")

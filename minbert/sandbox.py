@@ -27,7 +27,7 @@ from safetensors.torch import load
 
 from .exercises import Exercise
 from .programs import PACKAGE, module_text, replace, source_of, stub
-from .trials import Outcome
+from .trials import Outcome, drawn
 from .worker import landlock_version, unpack, write_tree
 
 # %% ../nbs/19u_sandbox.ipynb #3596d525
@@ -251,12 +251,12 @@ def read_outcomes(
         return []
 
 
-def _checked(label, outputs, error, where) -> Outcome:
+def _checked(label, outputs, error, where, way="") -> Outcome:
     """Make sure that an outcome is made of text and tensors."""
     text = lambda x: None if x is None else str(x)[:500]
     if outputs is not None:
         outputs = {str(k)[:200]: v for k, v in outputs.items() if isinstance(v, torch.Tensor)}
-    return Outcome(str(label)[:200], outputs, None if outputs is not None else text(error) or "no result", text(where))
+    return Outcome(str(label)[:200], outputs, None if outputs is not None else text(error) or "no result", text(where), text(way))
 
 
 class Run(NamedTuple):
@@ -343,6 +343,6 @@ ONE_AT_A_TIME = threading.RLock()  # trials use torch's global dice, and put a p
 
 
 def cases_of(task: Exercise, seed: int) -> list[tuple]:
-    """Draw the inputs of an exercise: a list of (label, inputs)."""
+    """Draw the cases of an exercise, as tuples."""
     with ONE_AT_A_TIME:
-        return [tuple(case) for case in task.trial.cases(torch.Generator().manual_seed(seed))]
+        return [tuple(case) for case in drawn(task.trial, seed)]

@@ -106,7 +106,7 @@ class SmartStats(NamedTuple):
     """What an inner search did."""
 
     start: Tensor   # (..., D), the first noise
-    delta: Tensor   # (..., D), the change in the loss
+    delta: Tensor   # (..., D), the change in the loss, without graph
     skipped: bool   # a gradient was not finite: no penalty
 
 

@@ -34,13 +34,12 @@ def margin_cases(generator):
             Case("different pairs only", {**few, "labels": torch.zeros(3), "margin": 1.5}),
             Case("one pair", {**{name: x[:1] for name, x in pairs.items()}, "labels": torch.tensor([0]), "margin": 2.0}),
             Case("single precision", {**{name: x.float() for name, x in pairs.items()}, "labels": labels, "margin": 1.0}),
+            Case("half precision", {**{name: x.bfloat16() for name, x in pairs.items()}, "labels": labels, "margin": 1.0}),
             Case("two vectors are zero", {**zero, "labels": torch.tensor([1, 1, 0, 0]), "margin": 1.2})]
 
 
 def run_margin(loss, inputs):
-    if (torch.cat([inputs["u"], inputs["v"]]) == 0).all(1).any():   # the slope at a zero vector is a matter of taste
-        return {"output": loss(**inputs)}
-    return with_gradients(loss, inputs, "u", "v")
+    return with_gradients(loss, inputs, *(("u", "v") if inputs["u"].dtype != torch.bfloat16 else ()))
 
 
 TRIALS["contrastive.margin"] = Trial(margin_cases, run_margin, subject="margin", hints=(
@@ -70,6 +69,12 @@ MISTAKES["contrastive.margin"] = [
             "The margin minus the squared distance is charged, not the square of what is missing to the margin."),
     mistake("(margin - distance).clamp_min(0).square()", "(distance - margin).clamp_min(0).square()",
             "Different pairs pay beyond the margin instead of inside it, so they are pulled together."),
+    mistake(_WRONG_DISTANCE, "distance = 1 - F.cosine_similarity(u.to(torch.promote_types(u.dtype, torch.float32)), v.to(torch.promote_types(v.dtype, torch.float32)), dim=-1)",
+            "A vector of zeros is divided by 1e-8 or the like: its gradient has length 10⁸, and one step with it ruins the model. It should get none."),
+    mistake("safe_cosine(u, v)", "safe_cosine(u, v).to(u.dtype)", "The loss is computed in half precision when the vectors come so; it should be widened to single."),
+    mistake(_WRONG_DISTANCE, "distance = 1 - F.cosine_similarity(u, v, dim=-1)",
+            "Half precision is not widened, and a vector of zeros is divided by 1e-8, so that its gradient has length 10⁸."),
+    mistake("(margin - distance).clamp_min(0)", "(margin - distance.detach()).clamp_min(0)", "The distance is detached in the second price, so different pairs are never pushed apart."),
     mistake(_WRONG_DISTANCE, "distance = (u - v).norm(dim=-1)",
             "The distance is the Euclidean one between the vectors as they are, so their lengths count."),
     mistake(_WRONG_DISTANCE, "distance = (unit(u) - unit(v)).norm(dim=-1)",
@@ -95,7 +100,8 @@ VARIANTS["contrastive.margin"] = [
 def contrastive_loss(u, v, labels, margin=0.5):
     total = 0 * u.sum()
     for a, b, label in zip(u, v, labels):
-        d = 1 - safe_cosine(a, b)
+        a, b = a.double(), b.double()
+        d = 1 - torch.dot(a, b) / (a.norm() * b.norm()) if a.any() and b.any() else 1.0
         if label:
             total = total + d ** 2
         elif d < margin:
@@ -104,7 +110,7 @@ def contrastive_loss(u, v, labels, margin=0.5):
 ''',
     '''
 def contrastive_loss(u, v, labels, margin=0.5):
-    d = torch.sub(1, safe_cosine(v, u))
+    d = 1 - safe_cosine(u.float() if u.dtype.itemsize < 4 else u, v.float() if v.dtype.itemsize < 4 else v)
     return 0.5 * torch.where(labels.bool(), d.pow(2), F.relu(margin - d).pow(2)).mean()
 ''',
     '''
@@ -145,13 +151,16 @@ def infonce_cases(generator):
             Case("all of one group", {**views, "temperature": 0.5, "groups": torch.zeros(6, dtype=torch.long)}),
             Case("one sentence with a hard negative", {**{name: x[:1] for name, x in views.items()}, "temperature": 0.5}),
             Case("single precision", {**{name: x.float() for name, x in views.items()}, "temperature": 0.5}),
+            Case("half precision", {**{name: x.bfloat16() for name, x in views.items()}, "temperature": 0.5}),
+            Case("all of one group, no hard negatives", {**plain, "temperature": 0.5, "groups": torch.ones(6, dtype=torch.long)}),
             Case("temperature 0.001", {**near, "temperature": 0.001}),
             Case("partners far apart, temperature 0.001", far),
             Case("partners far apart, groups, temperature 0.0015", {**far, "temperature": 0.0015, "groups": torch.tensor([0, 0, 1])})]
 
 
 def run_infonce(loss, inputs):
-    return with_gradients(loss, inputs, "a", "b", *(("hard",) if "hard" in inputs else ()))
+    names = () if inputs["a"].dtype == torch.bfloat16 else ("a", "b", "hard")
+    return with_gradients(loss, inputs, *(name for name in names if name in inputs))
 
 
 TRIALS["contrastive.infonce"] = Trial(infonce_cases, run_infonce, subject="infonce", hints=(
@@ -217,6 +226,8 @@ MISTAKES["contrastive.infonce"] = [
             "A softmax is taken before the cross-entropy, which takes one itself."),
     mistake("(_cosines(a, b) / temperature)", "(_cosines(a, b.detach()) / temperature)",
             "The second view is detached, so only the first one learns."),
+    mistake("_cosines(a, b)", "_cosines(a, b).to(a.dtype)", "_cosines(a, hard)", "_cosines(a, hard).to(a.dtype)",
+            "The loss is computed in half precision when the vectors come so; it should be widened to single."),
     mistake("_cosines(a, hard)", "_cosines(a, hard.detach())", "The hard negatives are detached, so nothing pushes them away."),
     mistake("(_cosines(a, b) / temperature)", "(-torch.cdist(unit(a), unit(b)) / temperature)", "_cosines(a, hard) / temperature", "-torch.cdist(unit(a), unit(hard)) / temperature",
             "Distances between unit vectors stand where cosines were meant."),
@@ -225,6 +236,7 @@ MISTAKES["contrastive.infonce"] = [
 VARIANTS["contrastive.infonce"] = [
     '''
 def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
+    a, b, hard = (None if x is None else x.double() for x in (a, b, hard))
     total = 0.0
     for i in range(len(a)):
         logits = []
@@ -239,7 +251,9 @@ def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
 ''',
     '''
 def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
-    others = b if hard is None else torch.cat([b, hard])
+    wide = torch.promote_types(a.dtype, torch.float32)
+    others = (b if hard is None else torch.cat([b, hard])).to(wide)
+    a = a.to(wide)
     scores = torch.einsum("id,jd->ij", F.normalize(a, dim=-1), F.normalize(others, dim=-1)) / temperature
     if groups is not None:
         same = groups.unsqueeze(1).eq(groups.unsqueeze(0)).fill_diagonal_(False)
@@ -249,6 +263,8 @@ def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
     '''
 def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
     B = len(a)
+    a, b = (x.float() if x.dtype == torch.bfloat16 else x for x in (a, b))
+    hard = hard.float() if hard is not None and hard.dtype == torch.bfloat16 else hard
     cos = F.cosine_similarity(a[:, None], b[None], dim=-1) / temperature
     keep = torch.ones(B, B, dtype=torch.bool) if groups is None else (groups[:, None] != groups[None]) | torch.eye(B, dtype=torch.bool)
     if hard is not None:

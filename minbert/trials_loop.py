@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .trials import Case, Trial, fill, fixed, mistake
+from .trials import Case, Descent, Trial, fill, fixed, mistake
 
 # %% ../nbs/19gb_trials_loop.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -290,7 +290,7 @@ def step_cases(generator):
 def run_step(one_step, inputs):
     """Take the steps; look at the weights, at what comes back, and at what `backward` was given."""
     model, seen, given = pair_model(inputs["groups"][0][0]["x"].dtype), {}, []
-    optimizer = torch.optim.SGD(model.train("eval" not in inputs).parameters(), lr=0.1, momentum=0.9)
+    optimizer = Descent(model.train("eval" not in inputs).parameters())
     options = {k: inputs[k] for k in ("max_grad_norm", "precision") if k in inputs}
     if "stale" in inputs:
         for p in model.parameters():

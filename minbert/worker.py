@@ -192,12 +192,12 @@ def landlock(
     os.close(rules)
 
 # %% ../nbs/19t_worker.ipynb #46ca6e23
-def _outcome(trial, implementation, case, seed):
+def _outcome(trial, implementation, case, seed, method):
     """Like `attempt`, but nothing gets out: sys.exit is a result too."""
     from minbert.trials import Outcome, attempt
 
     try:
-        return attempt(trial, implementation, case, seed)
+        return attempt(trial, implementation, case, seed, method)
     except TooLate:
         raise
     except BaseException as error:
@@ -208,18 +208,19 @@ def run_task(
     task: dict,     # exercise, trials (module), module, target, text (file) or None, inputs, outputs (files), seed
     write=write_tree,
 ) -> None:
-    """Load a learner's module and try one exercise; write a list of (label, outputs, error, where)."""
+    """Load a learner's module and try one exercise; write a list of outcomes as tuples."""
     from importlib import import_module
 
     from minbert.programs import load, resolve
     from minbert.trials import Case, Outcome
 
-    cases = [Case(label, inputs) for label, inputs in read_tree(Path(task["inputs"]))]
+    cases = [Case(*row) for row in read_tree(Path(task["inputs"]))]
     try:
         module = load(Path(task["text"]).read_text(encoding="utf-8"), task["module"]) if task["text"] else import_module(f"minbert.{task['module']}")
         implementation = resolve(module, task["target"])
         trial = import_module("minbert.trials_refusals").with_refusals(task["exercise"], import_module(f"minbert.{task['trials']}").TRIALS[task["exercise"]])
-        outcomes = [_outcome(trial, implementation, case, task["seed"]) for case in cases]
+        method = task["target"].partition(".")[2]
+        outcomes = [_outcome(trial, implementation, case, task["seed"], method) for case in cases]
     except TooLate:
         raise
     except BaseException as error:

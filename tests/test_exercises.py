@@ -9,7 +9,6 @@ from minbert.exercises import (EXERCISES, CheckFailed, borrow, build, check, exp
                                verdict, wrong_definition)
 from minbert.programs import guards, module_text, pieces
 from minbert.sandbox import without_answers
-from minbert.trials import perform
 from minbert.trials_refusals import REFUSALS, refuses, with_refusals
 from minbert.worker import pack, unpack
 
@@ -55,7 +54,7 @@ def test_feedback_never_holds_the_solution(name):
     body = [line.split("#")[0].strip() for line in task.definition.split('"""')[-1].split("\n")]
     secrets = [line for line in body if len(line) > 30 and not line.startswith(("raise", "if ", "for ", '"', "f\"", "return"))]
     said = [*(m.says for m in task.mistakes), *(o.label for o in expected_outcomes(name, SEED))]
-    messages = [verdict(name, perform(task.trial, build(task, wrong_definition(task, m)), SEED), SEED).message for m in task.mistakes[:2]]
+    messages = [verdict(name, task.perform(build(task, wrong_definition(task, m)), SEED), SEED).message for m in task.mistakes[:2]]
     assert not [(secret, text) for secret in secrets for text in [*said, *messages] if secret in text]
     assert len(task.trial.hints) == 3 and len(set(task.trial.hints)) == 3
 
@@ -145,7 +144,7 @@ def test_what_is_promised_is_refused_and_each_guard_is_asked_for(name):
     for guard in (g for g in given if "raise " in g or re.search(r"\b_?check|as_vectors", g)):   # left out, some right program accepts what it refused
         assert any(accepted(task, d.replace(guard + "\n", "", 1)) for d in right), guard
     for definition in [v for v in task.variants if given and accepted(task, v)][:1]:
-        found = verdict(name, perform(task.trial, build(task, definition), SEED), SEED)
+        found = verdict(name, task.perform(build(task, definition), SEED), SEED)
         assert not found.passed and found.message.startswith(f"{name}: not yet. Wrong input must end in a ValueError (the stub has the lines for it")
         assert all(label in found.mistake for label in accepted(task, definition))
 
@@ -165,7 +164,7 @@ def test_who_refuses_everything_or_leaves_the_last_cases_out_does_not_pass():
     for some in (outcomes[:-1], outcomes[: -len(task.refusals)], outcomes + outcomes[-1:], outcomes[-1:], []):
         assert not verdict(task.name, some, SEED).passed
     wrong = build(task, "def split_heads(x, heads):\n    raise ValueError")
-    assert not verdict(task.name, perform(task.trial, wrong, SEED), SEED).passed
+    assert not verdict(task.name, task.perform(wrong, SEED), SEED).passed
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -178,5 +177,5 @@ def test_what_is_borrowed_works_and_passes_nothing(name, capsys):
     check(name, mine)
     assert capsys.readouterr().out == f"{name}: borrowed, 0 of {task.points} points\n"
     assert not hasattr(vars(ours)[method] if method else ours, "borrowed")     # the reference itself is not marked
-    got, expected = perform(task.trial, mine, SEED), expected_outcomes(name, SEED)
+    got, expected = task.perform(mine, SEED), expected_outcomes(name, SEED)
     assert [o.error for o in got] == [o.error for o in expected]
