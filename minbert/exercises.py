@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['FACTS', 'EXERCISES', 'Exercise', 'exercise', 'in_chapter', 'wrong_definition', 'right_definition', 'build',
-           'reference', 'expected_outcomes', 'mistaken_outcomes', 'borrow', 'is_borrowed', 'verdict', 'CheckFailed',
-           'check', 'Strength', 'strength', 'shortfalls', 'strength_table']
+           'reference', 'cases', 'expected_outcomes', 'Mistaken', 'mistaken', 'borrow', 'is_borrowed', 'verdict',
+           'CheckFailed', 'check', 'Strength', 'strength', 'shortfalls', 'strength_table']
 
 # %% ../nbs/19n_exercises.ipynb #8e42f382
 import json
 import time
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from .comparing import compare
 from .judging import Verdict, judge
 from .programs import PACKAGE, edited, guarded, guards, module_text, program, source_of, stub
-from .trials import AGAIN, REFUSAL, Mistake, Outcome, Trial, alone, perform
+from .trials import AGAIN, REFUSAL, Case, Mistake, Outcome, Trial, alone, attempt, drawn
 from .trials_refusals import REFUSALS, with_refusals
 
 # %% ../nbs/19n_exercises.ipynb #0d4cdeea
@@ -45,7 +45,11 @@ class Exercise(NamedTuple):
 
     def perform(self, implementation, seed: int) -> list[Outcome]:
         """Run an implementation of the target on all cases."""
-        return perform(self.trial, implementation, seed, self.target.partition(".")[2])
+        return [self.attempt(implementation, seed, i) for i in range(len(cases(self.name, seed)))]
+
+    def attempt(self, implementation, seed: int, i: int) -> Outcome:
+        """Run an implementation of the target on one case."""
+        return attempt(self.trial, implementation, cases(self.name, seed)[i], seed, self.target.partition(".")[2])
 
 
 FACTS = PACKAGE / "assets" / "course" / "exercises.json"
@@ -112,6 +116,12 @@ def reference(task: Exercise):  # function or class, as the installed package ha
     return getattr(import_module(f"minbert.{task.module}"), task.target.partition(".")[0])
 
 
+@lru_cache(maxsize=64)
+def cases(name: str, seed: int) -> list[Case]:
+    """Draw the cases of an exercise, once for each seed."""
+    return drawn(exercise(name).trial, seed)
+
+
 @lru_cache(maxsize=512)
 def expected_outcomes(name: str, seed: int) -> list[Outcome]:
     """Run the reference, once for each seed."""
@@ -119,11 +129,25 @@ def expected_outcomes(name: str, seed: int) -> list[Outcome]:
     return task.perform(reference(task), seed)
 
 
+class Mistaken:
+    """A known mistake at work, run case by case and only as far as somebody asks."""
+
+    def __init__(self, task: Exercise, mistake: Mistake, seed: int):
+        self.task, self.mistake, self.seed, self.outcomes, self.made = task, mistake, seed, {}, None
+
+    def __call__(self, i: int) -> Outcome:
+        """Give what the wrong program makes of case `i`."""
+        if i not in self.outcomes:
+            self.made = self.made or build(self.task, wrong_definition(self.task, self.mistake))
+            self.outcomes[i] = self.task.attempt(self.made, self.seed, i)
+        return self.outcomes[i]
+
+
 @lru_cache(maxsize=512)
-def mistaken_outcomes(name: str, seed: int) -> list[tuple[str, list[Outcome]]]:
-    """Run every known mistake, once for each seed."""
+def mistaken(name: str, seed: int) -> list[Mistaken]:
+    """Give every known mistake, once for each seed."""
     task = exercise(name)
-    return [(m.says, task.perform(build(task, wrong_definition(task, m)), seed)) for m in task.mistakes]
+    return [Mistaken(task, m, seed) for m in task.mistakes]
 
 # %% ../nbs/19n_exercises.ipynb #9f21ce47
 def borrow(
@@ -158,15 +182,13 @@ def verdict(
     own = [i for i, o in enumerate(expected) if o.way != REFUSAL]    # cases of the trial itself
     theirs = lambda outcomes: [outcomes[i] for i in own if i < len(outcomes)]
 
-    def mistakes() -> Iterator[tuple[str, list[Outcome]]]:
-        yield from ((says, theirs(found)) for says, found in mistaken_outcomes(name, seed))
-
     errors = {o.error for o in theirs(outcomes)}
     if errors and all(e and e.startswith(f"NotImplementedError: exercise {name}") for e in errors):
         return Verdict(False, f"{name}: not written yet. {task.trial.hints[0]}")
     if len(outcomes) != len(expected):
         return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
-    found = judge(name, task.trial, theirs(expected), theirs(outcomes), mistakes())
+    known = [(m.mistake.says, lambda i, m=m: m(own[i])) for m in mistaken(name, seed)]
+    found = judge(name, task.trial, theirs(expected), theirs(outcomes), known, [cases(name, seed)[i] for i in own])
     if not found.passed:
         return found
     refusals = [(a, b) for a, b in zip(expected, outcomes) if a.way == REFUSAL]
@@ -246,7 +268,10 @@ def strength(
     seeds, trouble = tuple(seeds), []
 
     def passes(implementation, label: str, wanted: bool) -> list[Verdict]:
-        found = [verdict(task.name, task.perform(implementation, seed), seed) for seed in seeds]
+        return judged([task.perform(implementation, seed) for seed in seeds], label, wanted)
+
+    def judged(outcomes: list[list[Outcome]], label: str, wanted: bool) -> list[Verdict]:
+        found = [verdict(task.name, made, seed) for made, seed in zip(outcomes, seeds)]
         for seed, v in zip(seeds, found):
             if v.passed is not wanted:
                 trouble.append(f"{label}, seed {seed}: {'rejected: ' + v.message if wanted else 'accepted'}")
@@ -257,7 +282,9 @@ def strength(
     seconds = (time.perf_counter() - start) / len(seeds)
     errors = [o.error for seed in seeds for o in expected_outcomes(task.name, seed) if o.error]
     trouble += [f"reference fails: {error}" for error in errors]
-    wrong = [(m.says, passes(build(task, wrong_definition(task, m)), f"mistake {m.says!r}", False)) for m in task.mistakes]
+    known = list(zip(*(mistaken(task.name, seed) for seed in seeds)))    # what the naming needs runs once
+    whole = lambda one, seed: [one(i) for i in range(len(cases(task.name, seed)))]
+    wrong = [(m.says, judged(list(map(whole, ones, seeds)), f"mistake {m.says!r}", False)) for m, ones in zip(task.mistakes, known)]
     for says, found in wrong:
         if others := {v.mistake for v in found if not v.passed} - {says}:
             trouble.append(f"mistake {says!r} is taken for {others}")

@@ -85,7 +85,7 @@ class Flow(Bijection):
 
         Raises ValueError before `initialize` (in train mode the first batch does it), for another width, and for NaN.
         """
-        u = check_finite(self._rows(u, "vectors"), "vectors")
+        u = self._rows(check_finite(u, "vectors"), "vectors")
         if self.training and not self.initialized:
             self.initialize(u)
         self._check_started()
@@ -163,7 +163,7 @@ class Flow(Bijection):
         self.through(self._rows(batch, "batch"), start=True)
 
     def _rows(self, x, name):
-        return check_rows(x, self.width, name).to(self.blocks[0][0].shift.dtype)
+        return check_rows(x, self.width, name).to(self.blocks[0][0].shift)  # in dtype and place
 
     def _check_latent(self, z):
         self._check_started()

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .contrastive import _cosines
+from .devices import drawing_device, send
 from .losses import wide
 from .mixing import seeded
 from .sentence import check_finite
@@ -70,6 +71,7 @@ def hide_duplicates(
         raise ValueError(f"expected groups of shape {tuple(scores.shape[:1])}, got {tuple(groups.shape)}")
     if groups is None:
         return scores
+    groups = send(groups, scores.device)
     same = groups[:, None] == groups
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     return scores.masked_fill(same & ~own, -torch.inf)
@@ -209,7 +211,7 @@ def no_duplicate_batches(
         n, former = int((rank < n).sum()) // max(1, batch_size), n
     kept = order[rank < n]
     batches = kept[:n * batch_size].view(batch_size, n).T   # batch j gets rows j, j + n, j + 2n of the deck
-    batches = batches[torch.randperm(n, generator=generator)]
+    batches = batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]
     return batches, torch.cat([order[rank >= n], kept[n * batch_size:]])
 
 
@@ -224,8 +226,9 @@ def _check_batch(groups, batch_size):
 def _by_group(groups, generator):
     """Sort rows by group, groups and their rows in random order; also number the rows of each group from 0."""
     _, which, size = groups.cpu().unique(return_inverse=True, return_counts=True)
-    shuffled = torch.randperm(len(groups), generator=generator)
-    place = torch.randperm(len(size), generator=generator)              # of each group in the deck
+    device = drawing_device(generator)
+    shuffled = torch.randperm(len(groups), generator=generator, device=device).cpu()
+    place = torch.randperm(len(size), generator=generator, device=device).cpu()  # of each group in the deck
     order = shuffled[place[which[shuffled]].argsort(stable=True)]
     size = size[place.argsort()]                                        # in the order of the deck
     start = (size.cumsum(0) - size).repeat_interleave(size)             # where the group of each row begins

@@ -184,11 +184,11 @@ TRIALS["hinge.labels"] = Trial(sign_cases, lambda sign, inputs: {"signs": sign(*
 
 # %% ../nbs/19hc_trials_losses.ipynb #71e26b4f
 MISTAKES["hinge.labels"] = [
-    mistake("return 2 * y - 1 if ((y == 0) | (y == 1)).all() else y", "return 2 * y - 1", "Labels of -1 become -3: only 0 and 1 are to be moved."),
-    mistake("return 2 * y - 1", "return y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
-    mistake("return 2 * y - 1", "return 1 - 2 * y", "Yes and no are exchanged."),
-    mistake("y = labels.float()", "y = labels.long()", "Whole numbers come back; the loss wants floats."),
-    mistake("return 2 * y - 1", "return 2 * y - y.max()", "The largest label is subtracted, where 1 should be: a batch of zeros alone stays 0."),
+    mistake("torch.where(y == 0, -1.0, y)", "2 * y - 1", "Labels of -1 become -3: only 0 and 1 are to be moved."),
+    mistake("torch.where(y == 0, -1.0, y)", "y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
+    mistake("torch.where(y == 0, -1.0, y)", "torch.where(y == 0, 1.0, -y)", "Yes and no are exchanged."),
+    mistake("y = labels.float()", "y = labels.long()", "-1.0", "-1", "Whole numbers come back; the loss wants floats."),
+    mistake("torch.where(y == 0, -1.0, y)", "2 * y - y.max() if (y >= 0).all() else y", "The largest label is subtracted, where 1 should be: a batch of zeros alone stays 0."),
 ]
 
 VARIANTS["hinge.labels"] = [

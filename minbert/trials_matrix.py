@@ -88,7 +88,7 @@ MISTAKES["bijections.triangles"] = [
     mistake("self.sign * self.log_s.exp()", "self.sign * self.log_s", "log_s is used as it is; its exponential belongs on the diagonal of U."),
     mistake("self.sign * self.log_s.exp()", "self.log_s.exp()", "The signs are not used, so every factor on the diagonal is positive."),
     mistake("self.sign * self.log_s.exp()", "(self.sign * self.log_s).exp()", "The sign is applied before the exponential: it turns s over instead of changing its sign."),
-    mistake(" + torch.eye(self.width).to(self.triangles)", "", "L has no ones on its diagonal, so W is singular."),
+    mistake(" + torch.ones_like(self.log_s).diag()", "", "L has no ones on its diagonal, so W is singular."),
     mistake("self.log_s.exp()", "self.log_s.detach().exp()", "log_s is detached, so the factors on the diagonal never learn."),
     mistake("return lower, ", "return lower.T, ", "L is transposed: its numbers stand above the diagonal."),
     mistake("lower = self.triangles.tril(-1)", "lower = self.triangles.triu(1).T", "L mirrors the numbers of U instead of having its own."),
