@@ -114,7 +114,7 @@ class Flow(Bijection):
         self,
         z: Tensor,  # (B, D) float, latent vectors
     ) -> Tensor:    # (B, D) data
-        """Undo `forward`, in the dtype of the weights. Raises ValueError before `initialize`, and for another width."""
+        """Undo `forward`, in the dtype of the weights, never in a lower precision (autocast). Raises ValueError before `initialize`, and for another width."""
         u = self._check_latent(z)
         with torch.autocast(u.device.type, enabled=False):
             for block in reversed(self.blocks):

@@ -8,7 +8,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'margin_cases', 'run_margin', 'stra
 # %% ../nbs/19i_trials_contrastive.ipynb #771a9e74
 import torch
 
-from .trials import Case, Trial, fixed, mistake, with_gradients
+from .trials import Case, Trial, autocast, fixed, mistake, with_gradients
 
 # %% ../nbs/19i_trials_contrastive.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -152,6 +152,7 @@ def infonce_cases(generator):
             Case("one sentence with a hard negative", {**{name: x[:1] for name, x in views.items()}, "temperature": 0.5}),
             Case("single precision", {**{name: x.float() for name, x in views.items()}, "temperature": 0.5}),
             Case("half precision", {**{name: x.bfloat16() for name, x in views.items()}, "temperature": 0.5}),
+            autocast(Case("hard negatives, temperature 0.02", {**views, "temperature": 0.02}), *views),
             Case("all of one group, no hard negatives", {**plain, "temperature": 0.5, "groups": torch.ones(6, dtype=torch.long)}),
             Case("temperature 0.001", {**near, "temperature": 0.001}),
             Case("partners far apart, temperature 0.001", far),
@@ -159,7 +160,8 @@ def infonce_cases(generator):
 
 
 def run_infonce(loss, inputs):
-    names = () if inputs["a"].dtype == torch.bfloat16 else ("a", "b", "hard")
+    values = inputs["a"].dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")   # a gradient would be rounded on its way back
+    names = () if values else ("a", "b", "hard")
     return with_gradients(loss, inputs, *(name for name in names if name in inputs))
 
 
@@ -226,6 +228,7 @@ MISTAKES["contrastive.infonce"] = [
             "A softmax is taken before the cross-entropy, which takes one itself."),
     mistake("(_cosines(a, b) / temperature)", "(_cosines(a, b.detach()) / temperature)",
             "The second view is detached, so only the first one learns."),
+    mistake("_cosines(a, b)", "(unit(a) @ unit(b).T)", "_cosines(a, hard)", "(unit(a) @ unit(hard).T)", "Under autocast the cosines are rounded to bfloat16, and then divided by a small temperature."),
     mistake("_cosines(a, b)", "_cosines(a, b).to(a.dtype)", "_cosines(a, hard)", "_cosines(a, hard).to(a.dtype)",
             "The loss is computed in half precision when the vectors come so; it should be widened to single."),
     mistake("_cosines(a, hard)", "_cosines(a, hard.detach())", "The hard negatives are detached, so nothing pushes them away."),
@@ -254,7 +257,8 @@ def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
     wide = torch.promote_types(a.dtype, torch.float32)
     others = (b if hard is None else torch.cat([b, hard])).to(wide)
     a = a.to(wide)
-    scores = torch.einsum("id,jd->ij", F.normalize(a, dim=-1), F.normalize(others, dim=-1)) / temperature
+    with torch.autocast("cpu", enabled=False):
+        scores = torch.einsum("id,jd->ij", F.normalize(a, dim=-1), F.normalize(others, dim=-1)) / temperature
     if groups is not None:
         same = groups.unsqueeze(1).eq(groups.unsqueeze(0)).fill_diagonal_(False)
         scores[:, :len(b)] = scores[:, :len(b)].masked_fill(same, -1e9)

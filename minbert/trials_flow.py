@@ -10,7 +10,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'started', 'through_cases', 'run_th
 import torch
 from torch.autograd.functional import jacobian
 
-from .trials import Case, Trial, fill, fixed, mistake, probe
+from .trials import Case, Trial, autocast, fill, fixed, mistake, probe
 from .trials_bijections import gradients
 
 # %% ../nbs/19j_trials_flow.ipynb #196bad71
@@ -118,7 +118,8 @@ def through(self, u, start=False):
 def inverse_cases(generator):
     return [Case(c.label, {**{k: v for k, v in c.inputs.items() if k != "u"}, "z": c.inputs["u"]}) for c in through_cases(generator) if "start" not in c.inputs] + [
         Case("double precision into single", {"z": fixed(generator, 3, 4), "single": True}),
-        Case("half precision into single", {"z": fixed(generator, 3, 4, dtype=torch.bfloat16), "single": True, "depth": 2})]
+        Case("half precision into single", {"z": fixed(generator, 3, 4, dtype=torch.bfloat16), "single": True, "depth": 2}),
+        autocast(Case("two levels, a matrix", {"z": fixed(generator, 3, 6), "levels": 2, "depth": 2, "mixing": "dense", "coupling": "affine", "single": True}), "z")]
 
 
 def run_inverse(kind, inputs):
@@ -138,6 +139,7 @@ TRIALS["flow.inverse"] = Trial(inverse_cases, run_inverse, subject="flow", hints
     "for each block from the end: x, done = u[:, :width], u[:, width:]; x = part.inverse(x) for each part from the end; u = cat([x, done], dim=1)."))
 
 MISTAKES["flow.inverse"] = [
+    mistake("with torch.autocast(u.device.type, enabled=False):", "if True:", "Under autocast the products on the way back are rounded to bfloat16."),
     mistake("u = self._check_latent(z)", "u = z", "The latent vectors are taken in the dtype in which they came; the weights may have another."),
     mistake("for part in reversed(block):", "for part in block:", "The parts of a block are undone in the order in which they were done; the last has to go first."),
     mistake("for block in reversed(self.blocks):", "for block in self.blocks:", "The levels are undone in the order in which they were done; the last has to go first."),
@@ -151,6 +153,7 @@ MISTAKES["flow.inverse"] = [
 
 VARIANTS["flow.inverse"] = [
     '''
+@torch.autocast("cpu", enabled=False)
 def inverse(self, z):
     u = self._check_latent(z)
     for k in range(len(self.blocks) - 1, -1, -1):
@@ -163,6 +166,7 @@ def inverse(self, z):
     return u
 ''',
     '''
+@torch.autocast("cpu", enabled=False)
 def inverse(self, z):
     def undo(blocks, x):
         if not blocks:

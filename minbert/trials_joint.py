@@ -137,13 +137,13 @@ def joint_cases(generator):
     mask = (torch.arange(4) < torch.randint(1, 5, (9, 1), generator=generator)).long()
     return [Case("frozen", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": True}), Case("not frozen", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": False}),
             Case("not frozen, nobody asks for gradients", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": False, "silent": True}),
-            Case("frozen, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": True, "eval": True}), Case("frozen, three views", {"ids": ids, "mask": mask, "rows": 3, "frozen": True})]
+            Case("frozen, and so are the weights", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": True, "still": True}), Case("frozen, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": True, "eval": True}), Case("frozen, three views", {"ids": ids, "mask": mask, "rows": 3, "frozen": True})]
 
 
 def run_joint(kind, inputs):
     encoder = _Encoder()
     model = kind(encoder, _Flow(4), inputs["frozen"]).train("eval" not in inputs)
-    encoder.requires_grad_(True)
+    encoder.requires_grad_("still" not in inputs)
     batch = ViewBatch(TokenBatch(inputs["ids"], inputs["mask"]), torch.arange(inputs["rows"]))
     with torch.set_grad_enabled("silent" not in inputs):
         views = model(batch)

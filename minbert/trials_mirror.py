@@ -8,7 +8,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'mirror_cases', 'run_mirror']
 # %% ../nbs/19iaa_trials_mirror.ipynb #b7d3356e
 import torch
 
-from .trials import Case, Trial, fixed, mistake, with_gradients
+from .trials import Case, Trial, autocast, fixed, mistake, with_gradients
 from .trials_contrastive import strangers
 
 # %% ../nbs/19iaa_trials_mirror.ipynb #d8a02f4b
@@ -30,13 +30,15 @@ def mirror_cases(generator):
             Case("two sentences", {**{name: x[:2] for name, x in views.items()}, "temperature": 0.5}),
             Case("single precision", {**{name: x.float() for name, x in views.items()}, "temperature": 0.5}),
             Case("half precision", {**{name: x.bfloat16() for name, x in views.items()}, "temperature": 0.5, "symmetric": True}),
+            autocast(Case("six sentences, temperature 0.02", {**views, "temperature": 0.02}), *views),
             Case("temperature 0.001", {**near, "temperature": 0.001, "symmetric": True}),
             Case("partners far apart, temperature 0.001", far),
             Case("partners far apart, groups, both sides ask", {**far, "temperature": 0.0015, "symmetric": True, "groups": torch.tensor([0, 0, 1])})]
 
 
 def run_mirror(loss, inputs):
-    return with_gradients(loss, inputs, *(("a", "b") if inputs["a"].dtype != torch.bfloat16 else ()))
+    values = inputs["a"].dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")   # a gradient would be rounded on its way back
+    return with_gradients(loss, inputs, *(() if values else ("a", "b")))
 
 
 TRIALS["contrastive.mirror"] = Trial(mirror_cases, run_mirror, subject="spans and mirror", hints=(
@@ -75,6 +77,7 @@ MISTAKES["contrastive.mirror"] = [
     mistake("_cosines(x, y)", "(x @ y.T)", "_cosines(x, x)", "(x @ x.T)", "Dot products stand where cosines were meant: long vectors shout."),
     mistake(_WRONG_PAIR, "own = _cosines(y, y).masked_fill(twins | oneself, -torch.inf)\n        logits = torch.cat([across, within, own], dim=1) / temperature",
             "The cosines within the partners' view are added to the sum as well; row i of a is in none of them."),
+    mistake("_cosines(x, y)", "(unit(x) @ unit(y).T)", "_cosines(x, x)", "(unit(x) @ unit(x).T)", "Under autocast the cosines are rounded to bfloat16, and then divided by a small temperature."),
     mistake("_cosines(x, y)", "_cosines(x, y).to(x.dtype)", "_cosines(x, x)", "_cosines(x, x).to(x.dtype)",
             "The loss is computed in half precision when the vectors come so; it should be widened to single."),
     mistake("_cosines(x, x)", "_cosines(a, a)", "When `b` asks, the wrong answers within a view are still those of `a`."),
@@ -97,7 +100,8 @@ VARIANTS["contrastive.mirror"] = [
 def mirror_loss(a, b, temperature=0.04, symmetric=False, groups=None):
     B = len(a)
     everything = F.normalize(torch.cat([a, b]).to(torch.promote_types(a.dtype, torch.float32)), dim=1)
-    scores = everything @ everything.T / temperature
+    with torch.autocast("cpu", enabled=False):
+        scores = everything @ everything.T / temperature
     who = torch.arange(B) if groups is None else groups
     same = torch.cat([who, who])[:, None] == torch.cat([who, who])[None]
     partner = torch.arange(2 * B).roll(B)

@@ -638,6 +638,7 @@ def _cells_before(sources, last, known):
 
 def gpu_cell(notebook, place):
     """Run the gpu cell of a chapter, on the sample and a tiny model, after the cells that it needs."""
+    import gzip
     import re
     import shutil
     from importlib import import_module
@@ -653,7 +654,8 @@ def gpu_cell(notebook, place):
     encoder("cpu").save_pretrained(place / "tiny")
     shutil.copytree(str(files("minbert") / "assets" / "sample"), place / "data")
     (place / "data" / "corpus").mkdir()
-    (place / "data" / "corpus" / "wikipedia-sentences-00.txt").write_text("\n".join(sets(rows=40)["quora"].sentences))
+    text = "\n".join(sets(rows=40)["quora"].sentences)
+    (place / "data" / "corpus" / "wikipedia-sentences-00.txt.gz").write_bytes(gzip.compress(text.encode()))
     os.environ |= {"MINBERT_RUNS": str(place / "runs"), "MPLBACKEND": "agg"}
     names = {"__name__": "__main__", "display": lambda *_: None} | (vars(import_module(f"minbert.{exported}")) if exported else {})
     plain = [s for s in sources[:at] if not re.search(r"#\|\s*(slow|gpu|export|eval|default_exp)", s)]
