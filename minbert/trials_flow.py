@@ -209,7 +209,7 @@ def run_sample(kind, inputs):
             "without a generator, other samples each time": inputs.get("temperature") == 0 or not torch.equal(*(flow.sample(2, **settings) for _ in range(2))), "none": torch.tensor(flow.sample(0, dice()).shape)}
 
 
-TRIALS["flow.sample"] = Trial(sample_cases, run_sample, atol=0.16, hints=(
+TRIALS["flow.sample"] = Trial(sample_cases, run_sample, replay=True, atol=0.16, hints=(
     "Which way does a sample go, from data to latent or back?", "Draw from the standard Gaussian, (n, D), scale by the temperature, undo the flow.",
     "z = torch.randn(n, self.width, generator=generator, dtype=...); self.inverse(temperature * z), under no_grad."))
 

@@ -46,7 +46,7 @@ def run_lengths(draw, inputs):
             "none asked for": torch.tensor(draw(0, **settings).shape)}
 
 
-TRIALS["contrastive.lengths"] = Trial(lengths_cases, run_lengths, subject="spans and mirror", atol=0.03, hints=(
+TRIALS["contrastive.lengths"] = Trial(lengths_cases, run_lengths, replay=True, subject="spans and mirror", atol=0.03, hints=(
     "A run of length l or less has probability 1 - (1 - p)^l. Draw a number between 0 and 1: which l does it belong to?",
     "With u in [0, 1): the smallest l with 1 - (1 - p)^l > u. Solve for l, with logarithms. Mind p = 1.",
     "1 + floor(log(1 - u) / log(1 - p)), no longer than cap. For `renormalize` shrink u first, by the share of runs that fit: 1 - (1 - p)^cap."))
@@ -194,7 +194,7 @@ def _shorter(out, words, special, pad_id):
             "shares of the places of the mask": torch.bincount(start, minlength=len(words)) / len(out)}
 
 
-TRIALS["contrastive.spans"] = Trial(spans_cases, run_spans, subject="spans and mirror", atol=0.08, hints=(
+TRIALS["contrastive.spans"] = Trial(spans_cases, run_spans, replay=True, subject="spans and mirror", atol=0.08, hints=(
     "Count the words of each row, draw a length for each, then a place where a run of that length can begin. Three numbers a row, no loop.",
     "Number the words of a row 0, 1, 2, ... with `cumsum` over the places that are allowed. A run hides the words from start to start + length - 1. Of n words it can begin in n - length + 1 places.",
     "length = span_lengths(B, ...) but at most count - 1; start = floor(rand(B) * (count - length + 1)); hidden = content & (rank >= start) & (rank < start + length); "
