@@ -114,8 +114,7 @@ def data(
     rows: Annotated[bool, typer.Option("--rows", help="List the rows that were left out.")] = False,
 ) -> None:
     """Show what a data folder holds, or download data sets into it."""
-    from minbert.data import HUB, available, load_dataset
-    from minbert.data import download as fetch
+    from minbert.data import HUB, available, download as fetch, load_dataset
 
     if download and not (folder and names):
         raise ValueError(f"expected names and --data FOLDER with --download; names: {', '.join(HUB)}")
@@ -232,10 +231,6 @@ def train(
         raise ValueError(f"expected an empty folder, got a run in {out}: --resume goes on, --overwrite starts anew")
     check_tasks(tasks, folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
-    rows = max(map(len, train_sets.values()))
-    if steps is None and rows <= 4 * batch_size and main_process():
-        typer.echo(f"note: {rows} rows in batches of {batch_size} are {-(-rows // batch_size)} optimizer steps an epoch; "
-                   "--epochs or a smaller --batch-size gives more", err=True)
     torch.manual_seed(seed)
     encoder = SentenceEncoder.from_pretrained(named(model), pooling)
     mode = "frozen" if frozen else "full"
@@ -244,6 +239,10 @@ def train(
         tuple(tasks), schedule, epochs, steps, batch_size, mode=mode,
         lr=lr if lr is not None or frozen else usual_rate(encoder.width), precision="bf16" if bf16 else "fp32",
         compile=compile, seed=seed, eval_every=eval_every, save_every=save_every, quora_fraction=quora_fraction)
+    rows = max(map(len, train_sets.values()))
+    if steps is None and rows <= 4 * batch_size and main_process():
+        typer.echo(f"note: {rows} rows in batches of {batch_size} are {-(-rows // batch_size)} optimizer step(s) an epoch; "
+                   "--epochs or a smaller --batch-size gives more", err=True)
     extras = extensions(whole, surgery, penalties, seed)
     result = fit(whole, train_sets, dev_sets, config, out, resume, progress=True, **extras)
     if main_process():
@@ -307,8 +306,7 @@ def sweep(
 
     from minbert.heads import MultitaskBert, default_heads
     from minbert.sentence import SentenceEncoder
-    from minbert.sweep import GRIDS, grid, sweep_curve
-    from minbert.sweep import sweep as run
+    from minbert.sweep import GRIDS, grid, sweep as run, sweep_curve
     from minbert.train import TrainConfig, usual_rate
 
     if not (values := values or GRIDS.get(setting)):
@@ -387,8 +385,7 @@ def pretrain(
 ) -> None:
     """Pretrain a small BERT from random weights and write model, log and card."""
     from minbert.data import load_dataset, read_lines
-    from minbert.pretrain import PretrainConfig, sts_by_pooling, tokens_seen, write_card
-    from minbert.pretrain import pretrain as run
+    from minbert.pretrain import PretrainConfig, pretrain as run, sts_by_pooling, tokens_seen, write_card
     from minbert.runs import read_log
 
     config = PretrainConfig(precision="bf16" if bf16 else "fp32", **({"total_steps": steps} if steps else {}))
