@@ -128,9 +128,10 @@ def test_odd_json_is_a_valueerror_with_the_name_of_the_file(tmp_path, encoder, n
     whole = (tmp_path / name).read_text()
     for text in JSON:
         (tmp_path / name).write_text(text)
-        if name == "tokenizer_config.json" and text == "{}" or name == "config.json" and text == '{"a": 1, "a": 2}':
+        if name == "tokenizer_config.json" and text == "{}":
             continue
-        with pytest.raises(ValueError, match=name if name != "config.json" or text != "{}" else "config.json"):
+        said = re.escape(str(tmp_path)) if (name, text) == ("config.json", "{}") else name  # {} is BERT-base: its sizes do not fit
+        with pytest.raises(ValueError, match=said):
             SentenceEncoder.from_pretrained(tmp_path, device="cpu")
     (tmp_path / name).write_text(whole)
     SentenceEncoder.from_pretrained(tmp_path, device="cpu")
