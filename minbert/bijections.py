@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .devices import drawing_device, readable
 from .sentence import check_finite
 
 # %% ../nbs/13a_bijections.ipynb #f619b33a
@@ -49,6 +50,8 @@ class Bijection(nn.Module):
         Raises ValueError for fewer than 2 rows, another width, NaN, or rows that are all alike; warns below 64 rows.
         """
         check_finite(check_rows(batch, self.width, "batch"), "batch")
+        home = next((x for x in (*self.parameters(), *self.buffers()) if x.is_floating_point()), batch)
+        batch = batch.to(home.device)
         if len(batch) < 2 or (batch == batch[0]).all():
             raise ValueError(f"expected at least 2 different rows, got {len(batch)}"
                              + (" equal ones" if len(batch) > 1 else ": one row has no spread to divide by"))
@@ -98,7 +101,7 @@ class ActNorm(Bijection):
         self.floor = floor
         self.shift = nn.Parameter(torch.zeros(width))  # c
         self.logs = nn.Parameter(torch.zeros(width))   # s / 3: Adam moves s three times as far
-        self.register_buffer("initialized", torch.tensor(False))  # in the state dict: a loaded norm has started
+        self.register_buffer("initialized", torch.tensor(False, device="cpu"))  # in the state dict: a loaded norm has started
 
     def forward(
         self,
@@ -135,6 +138,13 @@ class ActNorm(Bijection):
             raise ValueError("expected a norm that has started from data, got a fresh one: "
                              "call initialize(batch) first")
 
+    def _apply(self, fn, *rest):
+        """Move to another device or dtype, but keep the flag on the CPU, which reads it in every step."""
+        flag = self.initialized
+        super()._apply(fn, *rest)
+        self.initialized = flag
+        return self
+
 # %% ../nbs/13a_bijections.ipynb #88963e08
 class Permutation(Bijection):
     """Let the columns change places. log |det| = 0.
@@ -168,6 +178,11 @@ class Permutation(Bijection):
         return check_rows(y, self.width)[:, self.order.argsort()]
 
 
+def _drawn(draw, *shape, generator):
+    """Draw where the generator lives, for the device on which new modules are made."""
+    return draw(*shape, generator=generator, device=drawing_device(generator)).to(torch.get_default_device())
+
+
 def _order(width, mode, generator):
     """Say which column goes first, second, ..."""
     if mode == "reverse":
@@ -175,7 +190,7 @@ def _order(width, mode, generator):
     if mode == "swap":
         return torch.arange(width).roll(-(width // 2))
     if mode == "random":
-        return torch.randperm(width, generator=generator)
+        return _drawn(torch.randperm, width, generator=generator)
     raise ValueError(f"expected mode reverse, random or swap, got {mode!r}")
 
 # %% ../nbs/13a_bijections.ipynb #e1183164
@@ -198,9 +213,9 @@ class InvertibleLinear(Bijection):
         super().__init__(width)
         self.form = form
         if form == "dense":
-            self.weight = nn.Parameter(torch.linalg.qr(torch.randn(width, width, generator=generator)).Q.contiguous())
+            self.weight = nn.Parameter(torch.linalg.qr(_drawn(torch.randn, width, width, generator=generator)).Q.contiguous())
         elif form == "lu":
-            self.register_buffer("order", torch.randperm(width, generator=generator))  # x P = x[:, order]
+            self.register_buffer("order", _drawn(torch.randperm, width, generator=generator))  # x P = x[:, order]
             self.register_buffer("sign", torch.ones(width))
             self.triangles = nn.Parameter(torch.zeros(width, width))  # L below the diagonal, U above
             self.log_s = nn.Parameter(torch.zeros(width))
@@ -209,7 +224,7 @@ class InvertibleLinear(Bijection):
 
     def lower_upper(self) -> tuple[Tensor, Tensor]:  # (D, D) and (D, D)
         """Give L, with ones on its diagonal and `triangles` below, and U, with sign exp(log_s) and `triangles` above."""
-        lower = self.triangles.tril(-1) + torch.eye(self.width).to(self.triangles)
+        lower = self.triangles.tril(-1) + torch.ones_like(self.log_s).diag()
         return lower, self.triangles.triu(1) + torch.diag(self.sign * self.log_s.exp())
 
     def forward(
@@ -253,8 +268,8 @@ class CouplingNet(nn.Module):
         generator: torch.Generator | None = None,  # for the first weights; None: torch's own
     ):
         super().__init__()
-        self.first = nn.Parameter(0.05 * torch.randn(inputs, hidden, generator=generator))
-        self.second = nn.Parameter(0.05 * torch.randn(hidden, hidden, generator=generator))
+        self.first = nn.Parameter(0.05 * _drawn(torch.randn, inputs, hidden, generator=generator))
+        self.second = nn.Parameter(0.05 * _drawn(torch.randn, hidden, hidden, generator=generator))
         self.last = nn.Parameter(torch.zeros(hidden, outputs))
         self.norms = nn.ModuleList([ActNorm(hidden), ActNorm(hidden)])  # no bias before a norm: it has a shift
         self.bias = nn.Parameter(torch.zeros(outputs))

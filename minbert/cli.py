@@ -181,8 +181,7 @@ def extensions(
     seed: int,
 ) -> dict:                   # arguments of minbert.train.fit
     """Build what part III adds to a run: smoothness as in chapter 17a, the rest with its defaults."""
-    from accelerate import Accelerator
-
+    from minbert.devices import new_accelerator
     from minbert.pcgrad import GradVac, PCGrad
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
 
@@ -190,7 +189,7 @@ def extensions(
     known = {"smart": lambda: SmartPenalty(epsilon=0.002, seed=seed), "proximal": lambda: BregmanProximal(teacher="ema")}
     if surgery not in (None, *kinds) or not set(penalties) <= set(known):
         raise ValueError(f"expected surgery {' or '.join(kinds)} and penalties among {', '.join(known)}, got {surgery} and {list(penalties)}")
-    accelerator = Accelerator()
+    accelerator = new_accelerator()
     extras = {"backward": kinds[surgery](model, seed=seed, accelerator=accelerator), "accelerator": accelerator} if surgery else {}
     return extras | ({"loss_fn": regularized_loss(*(known[name]() for name in penalties))} if penalties else {})
 

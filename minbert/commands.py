@@ -33,8 +33,9 @@ def update(
 ) -> None:
     """Bring the chapters of a newer release into a workspace; nothing you wrote is lost."""
     from minbert.update import update_workspace
+    from minbert.workspace import workspace_of
 
-    typer.echo(str(update_workspace(folder)))
+    typer.echo(str(update_workspace(workspace_of(folder))))
 
 
 @course.command()
@@ -45,16 +46,20 @@ def status(
 ) -> None:
     """Print a row for each exercise: passed, failed and why, or not attempted."""
     from minbert.exercises import EXERCISES, in_chapter
+    from minbert.grading import LEARNERS_SEED, own_work
     from minbert.grading import grade as run
+    from minbert.reports import readable
 
-    reports, _ = run([folder], jobs=jobs, progress=True, only=in_chapter(chapter))
+    place, asked = own_work(folder)
+    only = [name for name in in_chapter(chapter) if name in asked]
+    reports, _ = run([place], jobs=jobs, progress=True, only=only, seed=LEARNERS_SEED)
     report, total = reports[0], sum(EXERCISES[e].points for e in reports[0].results)
     for name, result in report.results.items():
         typer.echo(f"{name:<28}{result.status:<15}{result.points} of {EXERCISES[name].points}")
         if result.status in ("failed", "broken"):
-            typer.echo("    " + result.reason.replace("\n", "\n    "))
+            typer.echo("    " + readable(result.reason).replace("\n", "\n    "))
     for problem in report.problems:
-        typer.echo(f"cannot be read: {problem}", err=True)
+        typer.echo(f"cannot be read: {readable(problem)}", err=True)
     typer.echo(f"{report.points} of {total} points")
 
 
@@ -66,8 +71,9 @@ def assemble(
 ) -> None:
     """Put your passing pieces into the model, train it on the embedded data, and compare with the reference."""
     from minbert.assemble import assemble as run
+    from minbert.workspace import workspace_of
 
-    typer.echo(str(run(folder, steps=steps, seed=seed)))
+    typer.echo(str(run(workspace_of(folder), steps=steps, seed=seed)))
 
 
 @course.command()
@@ -93,7 +99,7 @@ def grade(
     submissions: Annotated[list[Path], typer.Argument(help="Folders, notebooks, or a folder of them.")],
     csv: Annotated[Path, typer.Option(help="The table: one row a submission.")] = Path("grades.csv"),
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="Sandboxes at once.")] = 2,
-    seed: Annotated[int, typer.Option(help="Of the cases. Learners practise with 11711: take another.")] = 11711,
+    seed: Annotated[int | None, typer.Option(help="Of the cases; without it, drawn anew. An interrupted batch keeps its own.")] = None,
     html: Annotated[Path | None, typer.Option(help="Folder for a page a learner.")] = None,
     gradescope: Annotated[Path | None, typer.Option(help="Folder for Gradescope's results.json.")] = None,
     chapter: Annotated[str | None, typer.Option(help="Only chapters whose name holds this, such as 02_attention.")] = None,
@@ -103,17 +109,22 @@ def grade(
 ) -> None:
     """Grade submissions without running a notebook; an interrupted batch goes on where it stopped."""
     from minbert.exercises import in_chapter
+    from minbert.grading import LEARNERS_SEED, SEED, drawn_seed
     from minbert.grading import grade as run
-    from minbert.reports import csv_table, write_gradescope, write_pages, write_whole
+    from minbert.reports import csv_table, scores, write_gradescope, write_pages, write_whole
     from minbert.sandbox import Limits
 
+    if seed == LEARNERS_SEED:
+        raise ValueError(f"expected another seed than {seed}, with which learners practise, or none")
     limits = Limits(wall=seconds, cpu=max(1, round(seconds)), memory=memory * 2**20)
     work = work or csv.with_name(csv.name + ".work")
+    seed = drawn_seed(work) if seed is None else seed
     reports, level = run(submissions, work, jobs, seed, limits, progress=True, only=in_chapter(chapter))
     write_whole(csv, csv_table(reports))
-    typer.echo(f"table: {csv}, {len(reports)} submissions\nheld by: {level}")
+    typer.echo(f"{scores(reports)}\ntable: {csv}\nseed: {seed}\nheld by: {level}")
     if html:
         typer.echo(f"pages: {write_pages(reports, html, level)}")
     if gradescope:
         write_gradescope(reports, gradescope)
         typer.echo(f"Gradescope: {gradescope}")
+    (work / SEED).unlink(missing_ok=True)       # the next batch draws another

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import SelfAttention
+from .devices import readable, send
 from .embedding import BertEmbedding
 from .files import quoted, read_json
 from .tensorfiles import check_numbers, load_tensors
@@ -217,7 +218,7 @@ class BertModel(nn.Module):
             raise ValueError(f"expected ids and mask of one shape (B, T), got {tuple(ids.shape)} and {tuple(mask.shape)}")
         if ids.shape[1] > self.config.max_position_embeddings:
             raise ValueError(f"expected at most {self.config.max_position_embeddings} tokens, got {ids.shape[1]}")
-        empty = (mask.sum(1) == 0).nonzero().flatten().tolist()
+        empty = [] if (seen := readable(mask)) is None else (seen.sum(1) == 0).nonzero().flatten().tolist()
         if empty and not allow_empty:
             raise ValueError(f"expected a real token in each row, got only padding in rows {empty}")
         return mask
@@ -267,8 +268,7 @@ def minbert_name(key: str) -> str | None:
     """
     if re.fullmatch(_SKIPPED, key):
         return None
-    key = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", key.removeprefix("bert."))
-    key = re.sub(r"(?<=LayerNorm\.)beta$", "bias", key)
+    key = re.sub(r"(?<=LayerNorm\.)gamma$", "weight", re.sub(r"(?<=LayerNorm\.)beta$", "bias", key.removeprefix("bert.")))
     return rename(key, {theirs: ours for ours, theirs in _NAMES.items()})
 
 # %% ../nbs/04_encoder.ipynb #3f4569f1
@@ -317,8 +317,8 @@ def load_model(folder: str | Path) -> "BertModel":  # float32, on the CPU, in ev
         raise ValueError(f"{folder}: {error}") from error
     if "pooler_dense.weight" not in state:
         warnings.warn(f"{folder} has no pooler: its weights are drawn at random")
-        shape = config.hidden_size, config.hidden_size
-        state |= {"pooler_dense.weight": config.initializer_range * torch.randn(shape), "pooler_dense.bias": torch.zeros(shape[0])}
+        state |= {"pooler_dense.weight": config.initializer_range * torch.randn(config.hidden_size, config.hidden_size),
+                  "pooler_dense.bias": torch.zeros(config.hidden_size)}
     model.load_state_dict(state, assign=True)
     return model.eval()
 
@@ -358,10 +358,12 @@ class Packing:
     """
 
     def __init__(self, attention_mask: Tensor):  # (B, T) int; holes and empty rows are fine
-        self.shape, lengths = attention_mask.shape, attention_mask.sum(1)  # (B, T), (B,)
+        mask = attention_mask if (seen := readable(attention_mask)) is None else seen  # to count on a GPU is to wait
+        self.shape, lengths = mask.shape, mask.sum(1)  # (B, T), (B,)
         order = lengths.argsort(stable=True)
-        rows, self.positions = attention_mask[order].nonzero(as_tuple=True)  # (N,), (N,)
-        self.cells = order[rows] * self.shape[1] + self.positions  # (N,) in the flattened batch
+        rows, places = mask[order].nonzero(as_tuple=True)  # (N,), (N,)
+        cells = order[rows] * self.shape[1] + places  # (N,) in the flattened batch
+        self.positions, self.cells = send((places, cells), attention_mask.device)
         sizes, counts = lengths[order].unique_consecutive(return_counts=True)
         self.groups = [(n, T) for n, T in zip(counts.tolist(), sizes.tolist()) if T]
 
@@ -378,7 +380,6 @@ class Packing:
         """Attend inside each sentence, n of length T at a time: three (N, D) -> (N, D)."""
         if not self.groups:
             return query_key_value[0]
-        sizes, mixed = [n * T for n, T in self.groups], []
-        for shape, *qkv in zip(self.groups, *(x.split(sizes) for x in query_key_value)):
-            mixed.append(attention.attend(*(x.unflatten(0, shape) for x in qkv)).flatten(0, 1))
-        return torch.cat(mixed)
+        sizes = [n * T for n, T in self.groups]
+        parts = zip(self.groups, *(x.split(sizes) for x in query_key_value))
+        return torch.cat([attention.attend(*(x.unflatten(0, shape) for x in qkv)).flatten(0, 1) for shape, *qkv in parts])

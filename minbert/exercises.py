@@ -4,21 +4,23 @@
 
 # %% auto #0
 __all__ = ['FACTS', 'EXERCISES', 'Exercise', 'exercise', 'in_chapter', 'wrong_definition', 'right_definition', 'build',
-           'reference', 'expected_outcomes', 'mistaken_outcomes', 'borrow', 'is_borrowed', 'verdict', 'CheckFailed',
-           'check', 'Strength', 'strength', 'shortfalls', 'strength_table']
+           'reference', 'cases', 'expected_outcomes', 'Mistaken', 'mistaken', 'borrow', 'is_borrowed', 'verdict',
+           'CheckFailed', 'check', 'Strength', 'strength', 'shortfalls', 'strength_table']
 
 # %% ../nbs/19n_exercises.ipynb #8e42f382
 import json
 import time
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
+from .comparing import compare
+from .judging import Verdict, judge
 from .programs import PACKAGE, edited, guarded, guards, module_text, program, source_of, stub
-from .trials import Mistake, Outcome, Trial, Verdict, alone, compare, judge, perform
+from .trials import AGAIN, REFUSAL, Case, Mistake, Outcome, Trial, alone, attempt, drawn, repeated
 from .trials_refusals import REFUSALS, with_refusals
 
 # %% ../nbs/19n_exercises.ipynb #0d4cdeea
@@ -40,6 +42,18 @@ class Exercise(NamedTuple):
     def definition(self) -> str:
         """Source of the reference."""
         return source_of(module_text(self.module), self.target)
+
+    def perform(self, implementation, seed: int) -> list[Outcome]:
+        """Run an implementation of the target on all cases."""
+        return [self.attempt(implementation, seed, i) for i in range(len(cases(self.name, seed)))]
+
+    def attempt(self, implementation, seed: int, i: int) -> Outcome:
+        """Run an implementation of the target on one case; what comes back may be raw (see `taken`)."""
+        return attempt(self.trial, implementation, cases(self.name, seed)[i], seed, self.target.partition(".")[2])
+
+    def taken(self, outcome: Outcome, seed: int, i: int) -> Outcome:
+        """Take the statistics of a raw outcome, wherever it was made."""
+        return repeated(self.trial, reference(self), cases(self.name, seed)[i], outcome, seed, self.target.partition(".")[2])
 
 
 FACTS = PACKAGE / "assets" / "course" / "exercises.json"
@@ -106,18 +120,38 @@ def reference(task: Exercise):  # function or class, as the installed package ha
     return getattr(import_module(f"minbert.{task.module}"), task.target.partition(".")[0])
 
 
+@lru_cache(maxsize=64)
+def cases(name: str, seed: int) -> list[Case]:
+    """Draw the cases of an exercise, once for each seed."""
+    return drawn(exercise(name).trial, seed)
+
+
 @lru_cache(maxsize=512)
 def expected_outcomes(name: str, seed: int) -> list[Outcome]:
     """Run the reference, once for each seed."""
     task = exercise(name)
-    return perform(task.trial, reference(task), seed)
+    return task.perform(reference(task), seed)
+
+
+class Mistaken:
+    """A known mistake at work, run case by case and only as far as somebody asks."""
+
+    def __init__(self, task: Exercise, mistake: Mistake, seed: int):
+        self.task, self.mistake, self.seed, self.outcomes, self.made = task, mistake, seed, {}, None
+
+    def __call__(self, i: int) -> Outcome:
+        """Give what the wrong program makes of case `i`."""
+        if i not in self.outcomes:
+            self.made = self.made or build(self.task, wrong_definition(self.task, self.mistake))
+            self.outcomes[i] = self.task.attempt(self.made, self.seed, i)
+        return self.outcomes[i]
 
 
 @lru_cache(maxsize=512)
-def mistaken_outcomes(name: str, seed: int) -> list[tuple[str, list[Outcome]]]:
-    """Run every known mistake, once for each seed."""
+def mistaken(name: str, seed: int) -> list[Mistaken]:
+    """Give every known mistake, once for each seed."""
     task = exercise(name)
-    return [(m.says, perform(task.trial, build(task, wrong_definition(task, m)), seed)) for m in task.mistakes]
+    return [Mistaken(task, m, seed) for m in task.mistakes]
 
 # %% ../nbs/19n_exercises.ipynb #9f21ce47
 def borrow(
@@ -144,27 +178,28 @@ def is_borrowed(name: str, function) -> bool:
 # %% ../nbs/19n_exercises.ipynb #5c985294
 def verdict(
     name: str,                 # of an exercise
-    outcomes: list[Outcome],   # of an implementation, from `perform`
+    outcomes: list[Outcome],   # of an implementation, from `Exercise.perform`
     seed: int = 11711,         # the same as there
 ) -> Verdict:
     """Judge outcomes, wherever they were made."""
     task, expected = exercise(name), expected_outcomes(name, seed)
-    own = len(expected) - len(task.refusals)    # cases of the trial itself
+    own = [i for i, o in enumerate(expected) if o.way != REFUSAL]    # cases of the trial itself
+    theirs = lambda outcomes: [task.taken(outcomes[i], seed, i) for i in own if i < len(outcomes)]
 
-    def mistakes() -> Iterator[tuple[str, list[Outcome]]]:
-        yield from ((says, found[:own]) for says, found in mistaken_outcomes(name, seed))
-
-    errors = {o.error for o in outcomes[:own]}
+    errors = {o.error for o in theirs(outcomes)}
     if errors and all(e and e.startswith(f"NotImplementedError: exercise {name}") for e in errors):
         return Verdict(False, f"{name}: not written yet. {task.trial.hints[0]}")
-    found = judge(name, task.trial, expected[:own], outcomes[:own], mistakes())
+    known = [(m.mistake.says, lambda i, m=m: task.taken(m(own[i]), seed, own[i])) for m in mistaken(name, seed)]
+    found = judge(name, task.trial, theirs(expected), theirs(outcomes), known, [cases(name, seed)[i] for i in own])
     if not found.passed:
         return found
-    accepted = [label for label, *pair in zip(task.refusals, expected[own:], outcomes[own:]) if compare(task.trial, *pair)]
+    refusals = [(a, b) for a, b in zip(expected, outcomes) if a.way == REFUSAL]
+    accepted = [label for label, pair in zip(task.refusals, refusals) if compare(task.trial, *pair)]
     if accepted:
         return _unrefused(task, accepted)
-    return found._replace(passed=(whole := len(outcomes) == len(expected)),
-                          message=f"{name}: passed, {len(outcomes)} cases" if whole else f"{name}: {len(outcomes)} of {len(expected)} cases came back")
+    if len(outcomes) < len(expected):
+        return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
+    return found._replace(message=f"{name}: passed, {sum(o.way != AGAIN for o in expected)} cases")
 
 
 def _unrefused(task: Exercise, accepted: list[str]) -> Verdict:
@@ -207,7 +242,7 @@ def check(
         return
     others = [e.target for e in EXERCISES.values() if e.module == task.module and e.name != name]
     single = alone(implementation, task.target, import_module(f"minbert.{task.module}"), others)
-    found = verdict(name, perform(task.trial, single, seed), seed)
+    found = verdict(name, task.perform(single, seed), seed)
     if not found.passed:
         raise CheckFailed(found)
     print(found.message)
@@ -237,7 +272,10 @@ def strength(
     seeds, trouble = tuple(seeds), []
 
     def passes(implementation, label: str, wanted: bool) -> list[Verdict]:
-        found = [verdict(task.name, perform(task.trial, implementation, seed), seed) for seed in seeds]
+        return judged([task.perform(implementation, seed) for seed in seeds], label, wanted)
+
+    def judged(outcomes: list[list[Outcome]], label: str, wanted: bool) -> list[Verdict]:
+        found = [verdict(task.name, made, seed) for made, seed in zip(outcomes, seeds)]
         for seed, v in zip(seeds, found):
             if v.passed is not wanted:
                 trouble.append(f"{label}, seed {seed}: {'rejected: ' + v.message if wanted else 'accepted'}")
@@ -248,7 +286,9 @@ def strength(
     seconds = (time.perf_counter() - start) / len(seeds)
     errors = [o.error for seed in seeds for o in expected_outcomes(task.name, seed) if o.error]
     trouble += [f"reference fails: {error}" for error in errors]
-    wrong = [(m.says, passes(build(task, wrong_definition(task, m)), f"mistake {m.says!r}", False)) for m in task.mistakes]
+    known = list(zip(*(mistaken(task.name, seed) for seed in seeds)))    # what the naming needs runs once
+    whole = lambda one, seed: [one(i) for i in range(len(cases(task.name, seed)))]
+    wrong = [(m.says, judged(list(map(whole, ones, seeds)), f"mistake {m.says!r}", False)) for m, ones in zip(task.mistakes, known)]
     for says, found in wrong:
         if others := {v.mistake for v in found if not v.passed} - {says}:
             trouble.append(f"mistake {says!r} is taken for {others}")

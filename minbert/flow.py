@@ -85,7 +85,7 @@ class Flow(Bijection):
 
         Raises ValueError before `initialize` (in train mode the first batch does it), for another width, and for NaN.
         """
-        u = check_finite(self._rows(u, "vectors"), "vectors")
+        u = self._rows(check_finite(u, "vectors"), "vectors")
         if self.training and not self.initialized:
             self.initialize(u)
         self._check_started()
@@ -114,7 +114,7 @@ class Flow(Bijection):
         self,
         z: Tensor,  # (B, D) float, latent vectors
     ) -> Tensor:    # (B, D) data
-        """Undo `forward`, in the dtype of the weights. Raises ValueError before `initialize`, and for another width."""
+        """Undo `forward`, in the dtype of the weights, never in a lower precision (autocast). Raises ValueError before `initialize`, and for another width."""
         u = self._latent(z)
         with torch.autocast(u.device.type, enabled=False):
             for block in reversed(self.blocks):
@@ -163,7 +163,7 @@ class Flow(Bijection):
         self.through(self._rows(batch, "batch"), start=True)
 
     def _rows(self, x, name):
-        return check_rows(x, self.width, name).to(self.blocks[0][0].shift.dtype)
+        return check_rows(x, self.width, name).to(self.blocks[0][0].shift)  # in dtype and place
 
     def _latent(self, z):
         self._check_started()

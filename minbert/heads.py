@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .data import Dataset, TaskBatch
+from .devices import derived, send
 from .hinge import HingeCosine
 from .losses import Head, check_vectors
 from .files import check_fields, check_regular, inside, quoted, read_json, write_json
@@ -161,9 +162,8 @@ def join_batches(
     """Lay two padded batches under each other."""
     T = max(first.input_ids.shape[1], second.input_ids.shape[1])
     fill = lambda x, value: F.pad(x, (0, T - x.shape[1]), value=value)
-    ids = [fill(b.input_ids, pad_id) for b in (first, second)]
-    masks = [fill(b.attention_mask, 0) for b in (first, second)]
-    return TokenBatch(torch.cat(ids), torch.cat(masks))
+    join = lambda value, *parts: derived(lambda *xs: torch.cat([fill(x, value) for x in xs]), *parts)
+    return TokenBatch(join(pad_id, first.input_ids, second.input_ids), join(0, first.attention_mask, second.attention_mask))
 
 # %% ../nbs/08_heads.ipynb #cb410504
 class MultitaskBert(nn.Module):
@@ -303,7 +303,7 @@ class MultitaskBert(nn.Module):
     def from_pretrained(
         cls,
         folder: str | Path,                        # written by `save_pretrained`
-        device: str | torch.device | None = None,  # None: cuda if there is one, else cpu
+        device: str | torch.device | None = None,  # None: as `choose_device` says
     ) -> "MultitaskBert":                          # in eval mode
         """Load encoder and heads again; nothing in the folder is run.
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .devices import readable
 from .losses import Head, check_labels, check_vectors, wide
 from .sentence import safe_cosine
 
@@ -22,11 +23,10 @@ def signed_labels(
     Raises ValueError for any other value.
     """
     y = labels.float()
-    if ((y == 0) | (y == 1)).all():
-        return 2 * y - 1
-    if (y.abs() == 1).all():
-        return y
-    raise ValueError(f"expected labels of 0 and 1, or of -1 and 1, got {sorted(set(y.tolist()))[:5]}")
+    seen = readable(labels)
+    if seen is not None and not (((seen == 0) | (seen == 1)).all() or (seen.abs() == 1).all()):
+        raise ValueError(f"expected labels of 0 and 1, or of -1 and 1, got {sorted(set(seen.tolist()))[:5]}")
+    return torch.where(y == 0, -1.0, y)
 
 # %% ../nbs/07d_hinge.ipynb #52b1de32
 def hinge_paraphrase_loss(
@@ -60,7 +60,7 @@ def dead_fraction(
 ) -> Tensor:             # () float32 in [0, 1]; NaN if no pair should rise
     """Measure the share of pairs that should rise but sit at the hinge, without a gradient."""
     rising = labels.to(scores.device) > 0
-    return (scores.detach()[rising] <= floor).float().mean()
+    return ((scores.detach() <= floor) & rising).sum() / rising.sum()
 
 # %% ../nbs/07d_hinge.ipynb #0eb728d3
 def hinge_similarity_loss(

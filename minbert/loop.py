@@ -8,12 +8,14 @@ __all__ = ['Record', 'sum_losses', 'compute_losses', 'clip_gradients', 'average_
 # %% ../nbs/09c_loop.ipynb #a711154a
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from .devices import LossScale, autocast, fast_products, half_type, send, without_waiting
 from .sentence import NotFinite
 
 # %% ../nbs/09c_loop.ipynb #06998191
@@ -41,17 +43,15 @@ def compute_losses(
     model: nn.Module,
     batch,                     # whatever `loss_fn` takes
     loss_fn: Callable,         # (model, batch) -> dict of task -> () losses, or one () loss
-    precision: str = "fp32",   # or "bf16": matrix products in bfloat16
+    precision: str = "fp32",   # matrix products in "bf16" or, on a GPU, "fp16"
 ) -> dict[str, Tensor]:        # task -> () float32 or wider; a lone loss is called "loss"
     """Move the batch to the model, and compute its losses.
 
     Raises ValueError for a loss that is not one number, and for an unknown precision.
     """
-    if precision not in ("fp32", "bf16"):
-        raise ValueError(f"expected precision 'fp32' or 'bf16', got {precision!r}")
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-        losses = loss_fn(model, _to(batch, device))
+    device = _device(model)
+    with autocast(device, precision):
+        losses = loss_fn(model, send(batch, device))
     losses = losses if isinstance(losses, dict) else {"loss": losses}
     for name, loss in losses.items():
         if not isinstance(loss, Tensor) or loss.ndim:
@@ -60,16 +60,8 @@ def compute_losses(
     return {k: v.to(torch.promote_types(v.dtype, torch.float32)) for k, v in losses.items()}
 
 
-def _to(batch, device):
-    """Move every tensor in nested dicts, lists and tuples; leave the rest alone."""
-    if hasattr(batch, "to"):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {key: _to(value, device) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        parts = [_to(value, device) for value in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    return batch
+def _device(model):
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 # %% ../nbs/09c_loop.ipynb #d69bead0
 def clip_gradients(
@@ -152,29 +144,48 @@ def steps(
     schedule: Callable[[int], float] | None = None,  # step -> factor of each group's rate
     max_grad_norm: float | None = None,              # longest gradient; None: any length
     accelerator=None,              # accelerate.Accelerator, to share the work among processes
-    precision: str = "fp32",       # or "bf16": matrix products in bfloat16
+    precision: str = "fp32",       # matrix products in "bf16" or, on a GPU, "fp16"
     start: int = 0,                # number of the first step, after a resume
     accumulate: int = 1,           # batches in a step
+    scale: LossScale | None = None,  # for float16 products; None: a new one. A resumed run brings its own
 ) -> Iterator[Record]:
     """Train, one optimizer step a record; stop when the batches end or the caller does.
 
-    Nothing runs until the first record is asked for. Processes start from the weights of the first.
+    Nothing runs until the first record is asked for. Processes start from the weights of the first. On a GPU only the
+    losses and the length of the gradient are read in a step; other checks read what stayed on the CPU.
     Raises NotFinite, a ValueError, naming step and task for a loss, step and parameter for a gradient, that is
     not finite; the weights are then as they were before the step.
     """
     shared = accelerator if accelerator is not None and accelerator.num_processes > 1 else None
+    device = _device(model)
+    take = one_step if half_type(device, precision) != torch.float16 else partial(_scaled_step, scale or LossScale())
     if shared:
         _copy_weights(_named_parameters(model, optimizer).values(), shared)
     for step, group in enumerate(_groups(batches, accumulate), start):
         lr = _set_rate(optimizer, 1.0 if schedule is None else schedule(step))
         try:
-            losses, norm = one_step(model, group, loss_fn, optimizer, backward, max_grad_norm, shared, precision)
+            with without_waiting(), fast_products(device):
+                losses, norm = take(model, group, loss_fn, optimizer, backward, max_grad_norm, shared, precision)
         except ValueError as error:
             kind = NotFinite if isinstance(error, NotFinite) else ValueError
             raise kind(f"step {step}: {error}") from error
         yield Record(step, sum(losses.values()), losses, lr, norm)
 
 # %% ../nbs/09c_loop.ipynb #28e195e5
+def _scaled_step(scale, model, batches, loss_fn, optimizer, backward, *rest):
+    """Take one step with scaled losses; again with smaller ones if a gradient overflows."""
+    parameters = list(_named_parameters(model, optimizer).values())
+    while True:
+        try:
+            done = one_step(model, batches, loss_fn, optimizer, scale.around(backward, parameters), *rest)
+        except NotFinite:
+            if not scale.overflowed():
+                raise
+        else:
+            scale.passed()
+            return done
+
+
 def _named_parameters(model, optimizer):
     """Name what the optimizer moves; a parameter outside the model by its position."""
     names = {id(p): name for name, p in model.named_parameters()}

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .devices import derived, readable, send
+
 # %% ../nbs/07c_losses.ipynb #6209b389
 def wide(
     x: Tensor,  # any shape, float
@@ -38,10 +40,12 @@ def check_labels(
                          f"got {tuple(outputs.shape)} and {got}")
     if len(labels) == 0:
         raise ValueError("expected at least one row, got an empty batch")
-    labels = labels.to(outputs.device, wide(outputs).dtype)
-    bad = ~((labels >= low) & (labels <= high))  # NaN compares false, so it is bad too
+    labels = derived(lambda y: y.to(wide(outputs).dtype), send(labels, outputs.device))
+    if (seen := readable(labels)) is None:
+        return labels
+    bad = ~((seen >= low) & (seen <= high))  # NaN compares false, so it is bad too
     if bad.any():
-        raise ValueError(f"expected labels in [{low:g}, {high:g}], got {labels[bad][0].item()} "
+        raise ValueError(f"expected labels in [{low:g}, {high:g}], got {seen[bad][0].item()} "
                          f"at row {bad.nonzero()[0].item()}")
     return labels
 
@@ -56,8 +60,9 @@ def classes_loss(
     Raises ValueError for labels that are not whole, out of range, or of another length.
     """
     whole = check_labels(logits, labels, 0, logits.shape[-1] - 1, axes=2)
-    if (whole != whole.round()).any():
-        raise ValueError(f"expected whole classes, got {whole[whole != whole.round()][0].item()}")
+    seen = readable(whole)
+    if seen is not None and (seen != seen.round()).any():
+        raise ValueError(f"expected whole classes, got {seen[seen != seen.round()][0].item()}")
     return F.cross_entropy(wide(logits), whole.long())
 
 # %% ../nbs/07c_losses.ipynb #10ed6afd

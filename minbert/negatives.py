@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .contrastive import _cosines
+from .devices import drawing_device, send
 from .losses import wide
 from .mixing import seeded
 from .sentence import check_finite
@@ -70,6 +71,7 @@ def hide_duplicates(
         return scores
     if groups.shape != scores.shape[:1]:
         raise ValueError(f"expected groups of shape {tuple(scores.shape[:1])}, got {tuple(groups.shape)}")
+    groups = send(groups, scores.device)
     same = groups[:, None] == groups
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     return scores.masked_fill(same & ~own, -torch.inf)
@@ -208,7 +210,7 @@ def no_duplicate_batches(
         raise ValueError(f"expected at least 1 row a batch, and as many groups, got {batch_size} and {int((rank == 0).sum())} groups")
     kept = order[rank < n]
     batches = kept[:n * batch_size].view(batch_size, n).T   # batch j gets rows j, j + n, j + 2n of the deck
-    batches = batches[torch.randperm(n, generator=generator)]
+    batches = batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]
     return batches, torch.cat([order[rank >= n], kept[n * batch_size:]])
 
 
@@ -217,8 +219,9 @@ def _by_group(groups, generator):
     if groups.ndim != 1 or not len(groups):
         raise ValueError(f"expected groups of shape (N,), got {tuple(groups.shape)}")
     _, which, size = groups.cpu().unique(return_inverse=True, return_counts=True)
-    shuffled = torch.randperm(len(groups), generator=generator)
-    place = torch.randperm(len(size), generator=generator)              # of each group in the deck
+    device = drawing_device(generator)
+    shuffled = torch.randperm(len(groups), generator=generator, device=device).cpu()
+    place = torch.randperm(len(size), generator=generator, device=device).cpu()  # of each group in the deck
     order = shuffled[place[which[shuffled]].argsort(stable=True)]
     size = size[place.argsort()]                                        # in the order of the deck
     start = (size.cumsum(0) - size).repeat_interleave(size)             # where the group of each row begins

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from .devices import readable
+
 # %% ../nbs/06_optim.ipynb #b223e08c
 def corrected_rate(
     lr: float,                   # rate that was asked for
@@ -31,7 +33,7 @@ def _fused_step(params, grads, means, squares, t, lr, betas, eps, weight_decay, 
     """Walk memory once: torch's kernel, told the eps, rate and decay that make it ours."""
     keep = 1.0 if decay_first else 1 - lr * weight_decay
     eps = eps / math.sqrt(1 - betas[1] ** t)
-    step = torch.tensor(float(t), device=params[0].device)
+    step = torch.full((), float(t), device=params[0].device)
     torch._fused_adamw_(params, grads, means, squares, [], [step] * len(params),
                         lr=lr * keep, beta1=betas[0], beta2=betas[1], eps=eps,
                         weight_decay=weight_decay / keep, amsgrad=False, maximize=False)
@@ -157,6 +159,8 @@ def _check_gradients(groups):
             place = _place(groups, i, j)
             raise ValueError(f"expected dense gradients, got a sparse one at {place}")
     if not where:
+        return
+    if readable(where[0][2]) is None:  # in a training step on a GPU the loop has looked
         return
     norms = torch._foreach_norm([grad for _, _, grad in where])
     norms = torch.stack([n.to(norms[0].device, torch.float32) for n in norms])

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .devices import drawing_device
 from .loop import sum_losses
 from .sentence import NotFinite
 
@@ -26,7 +27,8 @@ _FLOOR = 1e-30  # a gradient whose squared length is below this counts as zero
 def _orders(tasks: int, generator: torch.Generator | None) -> Iterator[tuple[int, list[int]]]:
     """Yield each task with all others, in an order drawn afresh."""
     for i in range(tasks):
-        yield i, [j for j in torch.randperm(tasks, generator=generator).tolist() if j != i]
+        order = torch.randperm(tasks, generator=generator, device=drawing_device(generator)).tolist()
+        yield i, [j for j in order if j != i]
 
 
 def project_weights(

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from .checkpoint import CHECKPOINT, load_checkpoint, replace_file, save_checkpoint
 from .corpus import Corpus, budget_batches, build_corpus, train_wordpiece
 from .data import Dataset
+from .devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
 from .loop import steps
 from .metrics import spearman
@@ -38,7 +39,7 @@ def special_positions(
     special_ids: list[int],  # ids of [CLS], [SEP] and their like
 ) -> Tensor:                 # (B, T) bool, True where nothing may be hidden
     """Mark padding and special tokens."""
-    special = torch.tensor(special_ids, device=input_ids.device)
+    special = send(torch.tensor(special_ids), input_ids.device)
     return (attention_mask == 0) | torch.isin(input_ids, special)
 
 # %% ../nbs/11_pretrain.ipynb #415adbbd
@@ -57,20 +58,20 @@ def mask_tokens(
     Raises ValueError if the shapes differ, `rate` is outside [0, 1], or no word is left to draw.
     """
     if special_mask.shape != input_ids.shape:
-        raise ValueError(f"special_mask: expected shape {tuple(input_ids.shape)}, "
-                         f"got {tuple(special_mask.shape)}")
+        raise ValueError(f"special_mask: expected shape {tuple(input_ids.shape)}, got {tuple(special_mask.shape)}")
     if not 0 <= rate <= 1:
         raise ValueError(f"rate: expected a probability in [0, 1], got {rate}")
     if not 0 <= lowest_random < vocab_size:
         raise ValueError(f"lowest_random: expected an id in [0, {vocab_size}), got {lowest_random}")
-    shape, device = input_ids.shape, input_ids.device
+    home, device = input_ids.device, drawing_device(generator, input_ids.device)
+    shape, input_ids, special_mask = input_ids.shape, input_ids.to(device), special_mask.to(device)
     chosen = torch.rand(shape, generator=generator, device=device) < rate
     chosen &= ~special_mask.bool()
     fate = torch.rand(shape, generator=generator, device=device)
     words = torch.randint(lowest_random, vocab_size, shape, generator=generator, device=device)
     corrupted = input_ids.masked_fill(chosen & (fate < 0.8), mask_id)
     corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)
-    return corrupted, input_ids.masked_fill(~chosen, -100)
+    return corrupted.to(home), input_ids.masked_fill(~chosen, -100).to(home)
 
 # %% ../nbs/11_pretrain.ipynb #b2c48e5e
 class MlmHead(nn.Module):
@@ -140,14 +141,12 @@ class PretrainConfig:
 
     def bert(self, dropout: float = 0.0) -> BertConfig:
         """The encoder's sizes; pretraining goes without dropout, because few texts are seen twice."""
-        return BertConfig(self.vocab_size, self.hidden_size, self.num_hidden_layers,
-                          self.num_attention_heads, self.intermediate_size,
-                          hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        return BertConfig(self.vocab_size, self.hidden_size, self.num_hidden_layers, self.num_attention_heads,
+                          self.intermediate_size, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
 
     def rate(self, step: int) -> float:
         """Factor of the peak learning rate at a step, in [0, 1]."""
-        decay = int(self.total_steps * self.decay_share)
-        return warmup_decay(step, self.total_steps, self.warmup_steps, decay)
+        return warmup_decay(step, self.total_steps, self.warmup_steps, int(self.total_steps * self.decay_share))
 
 # %% ../nbs/11_pretrain.ipynb #66ecf3ca
 class MlmBatch(NamedTuple):
@@ -194,8 +193,9 @@ def masked_accuracy(
         special = special_positions(*batch, tokenizer.all_special_ids)
         corrupted, labels = mask_tokens(batch.input_ids, special, tokenizer.mask_token_id,
                                         len(word_vectors), rate, generator)
+        corrupted, mask, labels = send((corrupted, batch.attention_mask, labels), word_vectors.device)
         chosen = labels != -100
-        hidden = model(corrupted, batch.attention_mask, packed=True).last_hidden_state
+        hidden = model(corrupted, mask, packed=mask.device.type == "cpu").last_hidden_state
         logits = head(hidden[chosen], word_vectors).float()
         right += (logits.argmax(-1) == labels[chosen]).sum().item()
         total += F.cross_entropy(logits, labels[chosen], reduction="sum").item()
@@ -227,7 +227,7 @@ def save_mlm(
 
     model.save_pretrained(folder, torch.float16)
     with replacing(folder) as draft:
-        half = {name: x.detach().half().contiguous() for name, x in head.state_dict().items()}
+        half = {name: x.detach().to("cpu", torch.float16).contiguous() for name, x in head.state_dict().items()}
         save_file(half, str(draft / HEAD), metadata={"format": "pt"})
 
 
@@ -275,15 +275,13 @@ def _go_on(folder, model, optimizer, config):
         return 0, []
     saved = load_checkpoint(folder, model, optimizer)
     if saved["step"] > config.total_steps:
-        raise ValueError(f"{folder}: expected a run of at most {config.total_steps} steps, "
-                         f"got one that has done {saved['step']}")
+        raise ValueError(f"{folder}: expected a run of at most {config.total_steps} steps, got one that has done {saved['step']}")
     return saved["step"], saved["extra"]["rows"]
 
 
 def _write_log(folder, rows):
     """Write all rows anew, as one file that is either the old one or the new one."""
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    replace_file(Path(folder) / "log.jsonl", lambda part: part.write_text(text))
+    replace_file(Path(folder) / "log.jsonl", lambda part: part.write_text("".join(json.dumps(row) + "\n" for row in rows)))
 
 # %% ../nbs/11_pretrain.ipynb #dc5e3187
 def pretrain(
@@ -294,19 +292,21 @@ def pretrain(
 ) -> Iterator[dict]:               # one row per `save_every` steps: step, loss, lr, accuracy, ...
     """Pretrain from random weights; call again with the same folder to go on where it stopped.
 
-    Raises ValueError if the folder holds a run of other sizes, or one that has done more steps.
+    On a GPU if there is one. Raises ValueError if the folder holds a run of other sizes, or one that has done more steps.
     """
     tokenizer, data = prepare(corpus, folder, config)
     special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
     torch.manual_seed(config.seed)
-    model = nn.ModuleDict({"bert": BertModel(config.bert()), "head": MlmHead(config.bert())})
+    device = choose_device()
+    model = nn.ModuleDict({"bert": BertModel(config.bert()), "head": MlmHead(config.bert())}).to(device)
+    loss_fn = lambda m, batch: mlm_loss(m["bert"], m["head"], *batch, packed=device.type == "cpu")
     optimizer = AdamW(parameter_groups(model, config.weight_decay), lr=config.lr)
     start, rows = _go_on(folder, model, optimizer, config)
     _write_log(folder, rows)  # the checkpoint remembers the log: no row twice, none lost
     batches = islice(mlm_batches(data, special_ids, config, start), config.total_steps - start)
     losses = []
-    for record in steps(model, batches, lambda m, b: mlm_loss(m["bert"], m["head"], *b), optimizer,
-                        schedule=config.rate, max_grad_norm=1.0, precision=config.precision, start=start):
+    for record in steps(model, batches, loss_fn, optimizer, schedule=config.rate, max_grad_norm=1.0,
+                        precision=config.precision, start=start):
         losses.append(record.loss)
         done = record.step + 1
         if done % config.save_every and done != config.total_steps:
@@ -339,11 +339,12 @@ def sts_by_pooling(
         model = BertModel.from_pretrained(name_or_folder)
     ids = encode_ids(tokenizer or load_tokenizer(name_or_folder), [*dataset.sentences, *dataset.sentences2])
     vectors = {how: torch.empty(len(ids), model.config.hidden_size) for how in POOLINGS}
-    training = model.training
+    training, device = model.training, model.pooler_dense.weight.device
     for rows, batch in token_batches(ids, pad_id=model.config.pad_token_id):
+        batch = send(batch, device)
         out = model.eval()(*batch, output_hidden_states=True)  # one pass serves all poolings
         for how in POOLINGS:
-            vectors[how][rows] = pool(out.hidden_states, batch.attention_mask, how, out.pooler_output)
+            vectors[how][rows] = pool(out.hidden_states, batch.attention_mask, how, out.pooler_output).cpu()
     model.train(training)
     return {how: spearman(safe_cosine(*v.chunk(2)), dataset.labels) for how, v in vectors.items()}
 
@@ -395,5 +396,4 @@ def write_card(
                        rows="\n".join(table), poolings=scores, license=f"\nlicense: {license}" if license else "")
     with replacing(folder) as draft:
         (draft / "README.md").write_text(text, encoding="utf-8")
-        log = {"config": asdict(config), "tokens": tokens, "rows": rows}
-        (draft / "pretraining.json").write_text(json.dumps(log, indent=1) + "\n")
+        (draft / "pretraining.json").write_text(json.dumps({"config": asdict(config), "tokens": tokens, "rows": rows}, indent=1) + "\n")

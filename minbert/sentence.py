@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from .devices import autocast, choose_device, fast_products, readable, send
 from .encoder import BertModel
 from .files import check_fields, quoted, read_json, write_json
 from .saving import load_module, read_modules, replacing, save_module, write_modules
@@ -33,11 +34,14 @@ def check_finite(
 ) -> Tensor:         # the same tensor
     """Return `tensor`, or raise if it holds NaN or infinity.
 
+    What `readable` does not show is taken as it is: the loop looks at losses and gradients itself.
     Raises NotFinite, a ValueError, with the name, the count and the first position.
     """
-    bad = ~torch.isfinite(tensor)
+    if (seen := readable(tensor)) is None:
+        return tensor
+    bad = ~torch.isfinite(seen)
     if bad.any():
-        where, value = bad.nonzero()[0].tolist(), tensor[bad][0].item()
+        where, value = bad.nonzero()[0].tolist(), seen[bad][0].item()
         raise NotFinite(f"expected finite numbers in {name}, got {int(bad.sum())} of "
                         f"{tensor.numel()} that are not; the first is {value} at {where}")
     return tensor
@@ -238,7 +242,7 @@ class SentenceEncoder(nn.Module):
         batch: TokenBatch,  # (B, T) ids and mask, on any device
     ) -> Tensor:            # (B, D) float, on the encoder's device, differentiable
         """Give one vector a sentence for a batch that is cut into tokens already."""
-        return self(*batch.to(self.device))
+        return self(*send(batch, self.device))
 
     def encode(
         self,
@@ -290,11 +294,13 @@ class SentenceEncoder(nn.Module):
     def _encode_window(self, texts, batch_tokens, precision, bar):
         ids = encode_ids(self.tokenizer, texts, self.max_length)
         budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
-        vectors = torch.empty(len(texts), self.width)
-        with _evaluating(self), _precision(self.device, precision):
+        vectors, waiting = torch.empty(len(texts), self.width), []
+        with _evaluating(self), autocast(self.device, precision), fast_products(self.device):
             for positions, batch in token_batches(ids, budget, self.model.config.pad_token_id):
-                vectors[positions] = self.embed(batch).float().cpu()
+                waiting.append((positions, self.embed(batch).float()))
                 bar.update(len(positions))
+        for positions, found in waiting:  # a GPU is asked when all its work is in the queue
+            vectors[positions] = found.cpu()
         return vectors
 
     @classmethod
@@ -302,7 +308,7 @@ class SentenceEncoder(nn.Module):
         cls,
         name_or_folder: str | Path | None = None,    # folder or hub name; None: the embedded model
         pooling: str | None = None,                  # None: what the folder says, else "mean"
-        device: str | torch.device | None = None,    # None: cuda if there is one, else cpu
+        device: str | torch.device | None = None,    # None: as `choose_device` says
         normalize: bool = False,                     # scale vectors to length 1
     ) -> "SentenceEncoder":                          # in eval mode
         """Load an encoder that minbert, sentence-transformers or transformers saved.
@@ -319,7 +325,7 @@ class SentenceEncoder(nn.Module):
         if (pieces := max(tokenizer.vocab_size, *(i + 1 for i in tokenizer.all_special_ids))) > model.config.vocab_size:
             raise ValueError(f"{folder}: expected a vocabulary of at most {model.config.vocab_size} pieces, as the model has, got {pieces}")
         encoder = cls(model, tokenizer, transform=UnitLength() if normalize else transform, **saved)
-        return encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+        return encoder.to(device or choose_device()).eval()
 
     def save_pretrained(
         self,
@@ -365,13 +371,6 @@ def _return_memory():
     """
     with suppress(AttributeError, OSError, TypeError):  # no such function; no such library; Windows
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _precision(device, precision):
-    """Give the autocast context for a precision; "fp32" switches an outer one off."""
-    if precision not in ("fp32", "bf16"):
-        raise ValueError(f"expected precision 'fp32' or 'bf16', got {precision!r}")
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _first(result):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .data import TaskBatch
+from .devices import send
 from .encoder import Packing
 from .heads import MultitaskBert, join_batches
 from .losses import wide
@@ -106,7 +107,7 @@ class SmartStats(NamedTuple):
     """What an inner search did."""
 
     start: Tensor   # (..., D), the first noise
-    delta: Tensor   # (..., D), the change in the loss
+    delta: Tensor   # (..., D), the change in the loss, without graph
     skipped: bool   # a gradient was not finite: no penalty
 
 
@@ -191,7 +192,7 @@ def token_input(model: MultitaskBert, part: TaskBatch) -> TokenInput:
     batch, embedding = part.first, model.encoder.model.embedding.word_embedding
     if part.second is not None:
         batch = join_batches(part.first, part.second, model.encoder.model.config.pad_token_id)
-    batch = batch.to(model.encoder.device)
+    batch = send(batch, model.encoder.device)
     packing = Packing(batch.attention_mask)
 
     def encode(x: Tensor) -> tuple[Tensor, ...]:
@@ -246,7 +247,7 @@ class SmartPenalty:
         head = model.head(task)
         aim, distance = clean.outputs, output_distance(head, self.grad)
         if self.target == "labels":
-            aim, distance = part.labels.to(embeds.device), head.loss
+            aim, distance = send(part.labels, embeds.device), head.loss
         generator = _generator_on(self.generator, embeds.device)
         loss, self.last = smart_loss(embeds, fn, aim, distance, self.attack, rows, None, weights, "mean", generator)
         self.skipped += self.last.skipped

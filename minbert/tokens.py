@@ -127,7 +127,7 @@ def encode_ids(
             raise ValueError(f"expected a str at index {i}, got {type(text).__name__}: {quoted(text)}")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
             raise ValueError(f"expected valid Unicode at index {i}, got a lone surrogate: {quoted(text)}")
-    long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (chapter 00c)
+    long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (chapter 00d)
     long = long if long and knows_stretches(tokenizer) else set()
     rows = []
     for group in text_groups(["" if i in long else text for i, text in enumerate(sentences)]):

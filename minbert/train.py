@@ -28,6 +28,7 @@ from minbert.checkpoint import (
     save_checkpoint,
 )
 from .data import Dataset, task_batches
+from .devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
 from .evaluate import evaluate_tasks
 from .files import check_fields
 from .heads import MultitaskBert, multitask_loss
@@ -80,7 +81,7 @@ class TrainConfig:
     decay: bool = True              # then straight down to 0 (BERT release); False: stay
     weight_decay: float = 0.0       # course: best of its grid. BERT release: 0.01
     max_grad_norm: float | None = 1.0   # BERT release
-    precision: str = "fp32"         # or "bf16"
+    precision: str = "fp32"         # or "bf16"; "fp16" on a GPU
     compile: bool = False           # torch.compile on the encoder, on a GPU only
     seed: int = 11711               # course default
     eval_every: int | None = None   # steps between two evaluations; None: at the end of each epoch
@@ -92,7 +93,7 @@ class TrainConfig:
 
     def __post_init__(self):
         for name, known in (("schedule", SCHEDULES), ("mode", ("full", "frozen")),
-                            ("precision", ("fp32", "bf16"))):
+                            ("precision", PRECISIONS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"expected {name} in {known}, got {getattr(self, name)!r}")
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
@@ -193,8 +194,6 @@ class _Run:
     """The bookkeeping of one `fit`."""
 
     def __init__(self, model, sources, dev_sets, config, folder, accelerator, parts):
-        from accelerate import Accelerator
-
         self.plan = config.plan()
         for phase in self.plan:
             if phase.source not in sources:
@@ -210,8 +209,9 @@ class _Run:
         self.sources, self.dev_sets = sources, dev_sets
         self.parts = {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
         self.memories = {}  # what the checkpoint says about `parts`
-        self.accelerator = accelerator or Accelerator()
-        self.model.to(self.accelerator.device)
+        self.accelerator = accelerator or new_accelerator()
+        self.model.to(check_device(self.accelerator.device))
+        self.scale = LossScale() if half_type(self.accelerator.device, self._precision()) == torch.float16 else None
         if config.compile:
             _compile(self.model, self.accelerator.device)
         self.state = {"phase": 0, "first": 0, "best": None, "best_step": None}
@@ -236,6 +236,9 @@ class _Run:
             extra = saved["extra"] if isinstance(saved["extra"], dict) else {}
             self._check_settings(file, check_fields(extra, file, settings=dict, phase=int, first=int).pop("settings"))
             self.memories = saved["extra"].pop("memories", {})
+            scale = saved["extra"].pop("scale", None)
+            if self.scale and scale:
+                self.scale.load_state_dict(scale)
             if set(self.memories) != set(self.parts):
                 raise ValueError(f"{file}: expected the memory of {sorted(self.parts)}, found that of {sorted(self.memories)}: "
                                  "resume with the same loss and backward")
@@ -300,10 +303,11 @@ class _Run:
         yield from steps(
             self.model, batches, loss_fn, self.optimizer, backward, schedule,
             self.config.max_grad_norm, self.accelerator, self._precision(), step,
-            self.config.accumulate)
+            self.config.accumulate, self.scale)
 
     def _precision(self):  # `accelerate launch --mixed_precision bf16` counts too
-        return "bf16" if self.accelerator.mixed_precision == "bf16" else self.config.precision
+        launched = self.accelerator.mixed_precision
+        return self.config.precision if launched in (None, "no") else launched
 
     def _load(self):
         """Bring back the checkpoint if one waits; else, at the very start, write the first one."""
@@ -347,6 +351,7 @@ class _Run:
         if self.main:
             memories = {name: part.state_dict() for name, part in self.parts.items()}
             extra = {**self.state, "settings": self._settings(), "memories": memories}
+            extra |= {"scale": self.scale.state_dict()} if self.scale else {}
             save_checkpoint(self.folder, self.model, self.optimizer, self.sampler, done, extra, dice)
         self.accelerator.wait_for_everyone()
 

@@ -27,6 +27,7 @@ def clusters_cases(generator):
             Case("joined across the columns", {"first": ["m", "k", "l", "n"], "second": ["k", "l", "o", "n"]}),
             Case("case and blanks", {"first": ["What  is C?", "how are you", " Who am I", "where"], "second": ["HOW ARE YOU", "x y", "WHAT IS\tc?",
                 "Who Am I "]}),
+            Case("the last word counts", {"first": ["how do i learn c", "how do i learn go", "how do i learn"], "second": words([1, 2, 3])}),
             Case("signs count", {"first": ["C", "C++", "no?", "5.0"], "second": ["c#", "c+", "no!", "50"]}),
             Case("signs, blanks and order count", {"first": ["no?", "no!", "5.0", "50", "a b", "ab", "b a", "so-so", "so so", "ok.", "ok"],
                 "second": words(range(100, 111))}),
@@ -37,7 +38,8 @@ def clusters_cases(generator):
 
 
 def run_clusters(clusters, inputs):
-    return {"clusters": clusters(**inputs)}
+    found = clusters(**inputs)
+    return {"clusters": found, "int64": found.dtype == torch.int64}
 
 
 TRIALS["negatives.clusters"] = Trial(clusters_cases, run_clusters, hints=(
@@ -65,6 +67,7 @@ MISTAKES["negatives.clusters"] = [
         "The numbers are places in another list. They should count the clusters in the order in which they appear."),
     mistake("\" \".join(text.casefold().split())", "\"\".join(text.casefold().split())", "Blanks are taken out, so two words count as one long word."),
     mistake("\" \".join(text.casefold().split())", "\" \".join(text.casefold().split()).rstrip(\".?!\")", "A sign at the end is dropped: a question and its answer become one sentence."),
+    mistake("len(number)) for", "len(number) + 1) for", "The numbers begin at 1; they should begin at 0."),
     mistake("text.casefold().split()", "sorted(text.casefold().split())", "The order of the words is lost."),
     mistake("text.casefold().split()", "text.split()", "Upper and lower case are told apart."),
     mistake("\" \".join(text.casefold().split())", "text.casefold()",
@@ -154,7 +157,9 @@ TRIALS["negatives.clash"] = Trial(clash_cases, run_clash, hints=(
 _WRONG_RATE = "((size * (size - 1)).sum() / (len(groups) * (len(groups) - 1)))"
 
 MISTAKES["negatives.collision"] = [
+    mistake(_WRONG_RATE, "(size / len(groups)).square().sum()", "The squared shares are added up: that lets a row meet itself."),
     mistake(_WRONG_RATE, "((size * size).sum() / (len(groups) * (len(groups) - 1)))", "A row is paired with itself above the line."),
+    mistake("return " + _WRONG_RATE, "return (groups[1:] == groups[:-1]).double().mean()", "Only neighbours are compared; any two rows may meet."),
     mistake(_WRONG_RATE, "((size * (size - 1)).sum() / len(groups) ** 2)",
         "A row is paired with itself below the line: that is drawing with replacement."),
     mistake(_WRONG_RATE, "((size * (size - 1) / 2).sum() / (len(groups) * (len(groups) - 1)))",
@@ -251,14 +256,17 @@ def run_deal(deal, inputs):
     if "deals" in inputs:
         one = dice(0)
         return _averages(lambda: deal(groups, m, one), inputs["deals"], len(groups))
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     batches, left = deal(groups, m, dice(3))
-    torch.manual_seed(2)
+    torch.default_generator.manual_seed(2)
     again, _ = deal(groups, m, dice(3))
+    goes_on, many = dice(3), len(groups) > 100                         # of a few rows two deals may agree by chance
     repeated = sum(len(row) - len(row.unique()) for row in groups[batches])
     return {"shape of the batches": torch.tensor(batches.shape), "batches in each of six deals": torch.tensor([len(deal(groups, m,
         dice(seed))[0]) for seed in range(6)]), "rows left out": len(left), "all rows, sorted": torch.cat([batches.flatten(), left]).sort().values,
-            "rows of a group that is in the batch already": repeated, "the same with the same seed": torch.equal(batches, again)}
+            "rows of a group that is in the batch already": repeated, "the same with the same seed": torch.equal(batches, again),
+                "int64": batches.dtype == torch.int64, "a generator goes on": not many or not torch.equal(*(deal(groups, m, goes_on)[0] for _ in range(2))),
+                "without a generator, another deal each time": not many or not torch.equal(*(deal(groups, m)[0] for _ in range(2)))}
 
 
 def _averages(deal, times, rows):
@@ -273,7 +281,7 @@ def _averages(deal, times, rows):
         "how often two rows meet": meets / times}
 
 
-TRIALS["negatives.deal"] = Trial(deal_cases, run_deal, atol=0.25, hints=(
+TRIALS["negatives.deal"] = Trial(deal_cases, run_deal, replay=True, atol=0.25, hints=(
     "Sort the deck by suit and deal it round the table. When does nobody get two of a suit? As long as no suit has more cards than there are players.",
     "Number the rows of each group from 0 (`rank` of `_by_group`). With n batches, rows of rank n and more cannot be dealt; that may leave too few "
     "for n batches, so ask again with a smaller n.",
@@ -307,6 +315,11 @@ MISTAKES["negatives.deal"] = [
     mistake("order, rank = _by_group(groups, generator)",
         "order, rank = _by_group(groups, generator)\n    sort = groups[order].argsort(stable=True)\n    order, rank = order[sort], rank[sort]",
         "The groups lie in the order of their numbers, so the same ones meet, and the last are left out, every time."),
+    mistake("    order, rank = _by_group", "    generator = generator.clone_state() if generator else None\n    order, rank = _by_group",
+        "The generator is copied and stays where it was, so two epochs get the same batches."),
+    mistake("    order, rank = _by_group", "    generator = generator or torch.Generator()\n    order, rank = _by_group",
+        "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+    mistake("    kept = order", "    n = max(1, n - 1)\n    kept = order", "There is one batch fewer than possible."),
     mistake("_by_group(groups, generator)", "_by_group(groups, None)", "The generator is not used: a resumed run gets other batches."),
     mistake("return batches, torch.cat", "return batches.T, torch.cat", "Rows and columns of the result are swapped: a row should be a batch."),
     mistake("return batches, torch.cat", "return groups[batches], torch.cat",

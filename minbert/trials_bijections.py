@@ -24,12 +24,14 @@ def gradients(total, leaves):
 
 def there(layer, x):
     """Give image and log |det|, their gradients, and how far log |det| is from that of autograd's derivatives."""
+    before = [w.detach().clone() for w in layer.parameters()]
     image, log_det = layer(x)                                          # sees the input itself, so that writing into it shows
     leaf = x.clone().requires_grad_()
     again, change = layer(leaf)
     total = (again * probe(again)).sum() + (change * probe(change)).sum()
     derivatives = jacobian(lambda v: layer(v)[0].sum(0), x).transpose(0, 1)   # (B, D, D): rows do not see each other
-    return {"image": image, "log |det|": log_det, "log |det| minus that of all derivatives": log_det - torch.linalg.slogdet(derivatives).logabsdet,
+    moved = any(not torch.equal(w, old) for w, old in zip(layer.parameters(), before))
+    return {"image": image, "log |det|": log_det, "log |det| minus that of all derivatives": log_det - torch.linalg.slogdet(derivatives).logabsdet, "a weight has changed": moved,
             **gradients(total, {"x": leaf, **dict(layer.named_parameters())})}
 
 
@@ -127,13 +129,16 @@ def _started(norm, seed):
 def norm_cases(generator):
     x = 3 * fixed(generator, 67, 5) + 2
     return [Case("four rows", {"x": x[:4]}), Case("one row", {"x": x[:1]}), Case("the first batches of a fresh norm", {"x": x, "fresh": True}),
-            Case("vectors far away", {"x": 1000 * x[:3]})]
+            Case("vectors far away", {"x": 1000 * x[:3]}), Case("64 columns, all of them squeezed", {"x": fixed(generator, 2, 64), "squeeze": 5.0}),
+            Case("64 columns, all of them stretched", {"x": fixed(generator, 2, 64), "squeeze": -5.0})]
 
 
 def run_norm(kind, inputs):
     x = inputs["x"]
     if not inputs.get("fresh"):
-        return there(_started(kind(x.shape[1]), 1).train(), x)
+        norm = _started(kind(x.shape[1]), 1).train()
+        norm.logs.data.sub_(inputs.get("squeeze", 0.0))
+        return there(norm, x)
     norm = kind(x.shape[1]).double().train()
     (first, change), (second, same) = norm(x[:64]), norm(x[64:])
     return {"first batch": first, "log |det|": change, "second batch": second, "log |det| again": same, "started": norm.initialized}
@@ -152,6 +157,9 @@ MISTAKES["bijections.norm"] = [
     mistake("s.sum().expand(len(x))", "-s.sum().expand(len(x))", "The sign of log |det| is wrong: stretching counts as shrinking."),
     mistake("s.sum().expand(len(x))", "s.mean().expand(len(x))", "log |det| is the mean of s over the columns, not the sum."),
     mistake("s.sum().expand(len(x))", "s.exp().prod().expand(len(x))", "The determinant is returned, not its logarithm."),
+    mistake("s.sum().expand(len(x))", "s.exp().prod().log().expand(len(x))",
+            "The scales are multiplied before the logarithm: of many columns the product is 0 or infinite in the machine. Logarithms add up."),
+    mistake("* s.exp(), s.sum()", "* s.detach().exp(), s.sum()", "The scale is detached in the image, so it feels only log |det|."),
     mistake("s.sum().expand(len(x))", "s.exp().sum().expand(len(x))", "The scales are added up, not their logarithms."),
     mistake("s.sum().expand(len(x))", "s.sum()", "log |det| comes as a single number; one for every row was asked for."),
     mistake("s.sum().expand(len(x))", "s.sum().expand(len(x)) * len(x)", "log |det| is multiplied by the number of rows; each row has its own."),
@@ -200,6 +208,7 @@ MISTAKES["bijections.unnorm"] = [
             "The shift is undone before the stretch; the last step has to go first."),
     mistake("* (-3 * self.logs).exp() - self.shift", "/ (3 * self.logs) - self.shift", "The columns are divided by s, not by its exponential."),
     mistake("* (-3 * self.logs).exp() - self.shift", "* (-3 * self.logs).exp()", "The shift is not undone."),
+    mistake("(-3 * self.logs).exp()", "(-3 * self.logs).detach().exp()", "The scale is detached, so a loss behind the inverse never reaches it."),
 ]
 
 VARIANTS["bijections.unnorm"] = [

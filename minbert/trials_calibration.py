@@ -33,11 +33,14 @@ def spreads_cases(generator):
     tiny = C.clone()
     tiny[1, 1], tiny[3, 3], far = 1e-14, 1e-8, m.clone()
     tiny[4, 4], tiny[5, 5], far[1], far[3], far[4], far[5] = 1e-8, 0.01, 0, 1000, 1e5, 1000
+    near, edge = C.clone(), 1000 * torch.ones(6, dtype=torch.float64)
+    near.diagonal().copy_(torch.tensor([3e-6, 3e-7, 1e-5, 1e-7, 1.0, 2e-6]))      # 10⁻¹² mean² is 10⁻⁶
     return [Case("six columns", given), Case("a column never varies", still), Case("small, and small beside the mean", {"covariance": tiny, "mean": far}),
+            Case("on both sides of 10⁻¹²", {"covariance": near, "mean": edge}),
             Case("nothing varies", {"covariance": torch.zeros(3, 3, dtype=torch.float64), "mean": torch.arange(3).double()})]
 
 
-TRIALS["calibration.spreads"] = Trial(spreads_cases, lambda f, inputs: {"1 / sigma": f(**inputs)}, hints=(
+TRIALS["calibration.spreads"] = Trial(spreads_cases, lambda f, inputs: {"1 / sigma": f(**inputs)}, rtol=1e-9, hints=(
     "Where in a covariance matrix are the variances?", "On the diagonal. Which of them are more than rounding? Compare with 1e-12 (variance + mean²).",
     "torch.where(varies, 1 / sqrt(variance), 0); divide only where it varies, or an infinity slips through."))
 
@@ -49,6 +52,7 @@ MISTAKES["calibration.spreads"] = [
     mistake("rsqrt(), 0.0)", "rsqrt(), 1.0)", "A column that does not vary gets the factor 1; it should become 0."),
     mistake("variance > 1e-12 * (variance + mean.square())", "variance > 0", "What is rounding beside a large mean counts as a spread."),
     mistake("variance > 1e-12 * (variance + mean.square())", "variance > 1e-12", "The threshold does not grow with the mean, and a small real spread is lost."),
+    mistake("1e-12 * (variance", "1e-10 * (variance", "The threshold is another one: a spread of a hundred-thousandth of the mean, which is no rounding, is lost."),
     mistake("mean.square()", "mean.abs()", "The threshold compares with |mean| instead of its square, which has the unit of a variance."),
     mistake("variance = covariance.diagonal()", "variance = covariance.sum(1).abs()", "A whole row of the covariance is added up; the variance stands on the diagonal alone."),
 ]
@@ -84,7 +88,7 @@ def run_nulltop(kind, inputs):
     return {"matrix": kind(len(mean), inputs["k"], **settings).solve(C, mean)}
 
 
-TRIALS["calibration.nulltop"] = Trial(nulltop_cases, run_nulltop, hints=(
+TRIALS["calibration.nulltop"] = Trial(nulltop_cases, run_nulltop, rtol=1e-9, atol=1e-11, hints=(
     "Which directions are long? Those of the large eigenvalues. `torch.linalg.eigh` sorts them from small to large.",
     "The last k columns of the eigenvectors are V. V Vᵀ keeps what lies along them; you want the rest.",
     "eye - V @ V.T, with V from eigh of the covariance, or of covariance + mean.outer(mean) if `center` is False."))
@@ -92,6 +96,8 @@ TRIALS["calibration.nulltop"] = Trial(nulltop_cases, run_nulltop, hints=(
 _WRONG_TOP = ".eigenvectors.flip(1)[:, :self.k]"
 MISTAKES["calibration.nulltop"] = [
     mistake(_WRONG_TOP, ".eigenvectors[:, :self.k]", "The *shortest* directions are removed: `eigh` sorts from small to large."),
+    mistake(_WRONG_TOP, ".eigenvectors[:, -self.k:]", "For k = 0 the columns from -0 on are taken, and -0 is 0: that is all of them."),
+    mistake("torch.linalg.eigh(raw)", "torch.linalg.eigh(raw.float())", "The directions are found in single precision; covariance and result are double."),
     mistake("torch.eye(self.width).to(top) - top @ top.T", "top @ top.T", "What should go is all that is left: the projection on V, not on everything else."),
     mistake("torch.eye(self.width).to(top) - top @ top.T", "torch.eye(self.width).to(top) - (top.T @ top).sum()", "Vᵀ V stands where V Vᵀ was meant; it is the k by k identity and knows no direction."),
     mistake(_WRONG_TOP, ".eigenvectors.flip(1)[:self.k].T", "The eigenvectors are taken from the rows; they are the columns."),
@@ -205,6 +211,7 @@ MISTAKES["calibration.both"] = [
     mistake("eigh(scale @ covariance @ scale)", "eigh(covariance)", "The directions are those of the vectors as they come, not of the standardised ones."),
     mistake("eigh(scale @ covariance @ scale)", "eigh(scale @ covariance @ covariance @ scale)", "The covariance is squared; its eigenvectors are not those of S C S."),
     mistake("eigh(scale @ covariance @ scale)", "eigh(scale @ covariance)", "S C is no covariance; the scaling belongs on both sides."),
+    mistake(".eigenvectors.flip(1)[:, :self.k]", ".eigenvectors[:, -self.k:]", "For k = 0 the columns from -0 on are taken, and -0 is 0: that is all of them."),
     mistake("return scale - scale @ top @ top.T", "return scale - top @ top.T @ scale", "The projection comes before the standardising; u meets S first."),
     mistake("return scale - scale @ top @ top.T", "return torch.eye(len(mean)).to(top) - top @ top.T", "The vectors are not standardised in the result, only in the search for directions."),
     mistake("return scale - scale @ top @ top.T", "return scale @ top @ top.T", "What should go is all that is left."),

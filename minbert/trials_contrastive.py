@@ -8,7 +8,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'margin_cases', 'run_margin', 'stra
 # %% ../nbs/19i_trials_contrastive.ipynb #771a9e74
 import torch
 
-from .trials import Case, Trial, fixed, mistake, with_gradients
+from .trials import Case, Trial, autocast, fixed, mistake, with_gradients
 
 # %% ../nbs/19i_trials_contrastive.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -34,13 +34,12 @@ def margin_cases(generator):
             Case("different pairs only", {**few, "labels": torch.zeros(3), "margin": 1.5}),
             Case("one pair", {**{name: x[:1] for name, x in pairs.items()}, "labels": torch.tensor([0]), "margin": 2.0}),
             Case("single precision", {**{name: x.float() for name, x in pairs.items()}, "labels": labels, "margin": 1.0}),
+            Case("half precision", {**{name: x.bfloat16() for name, x in pairs.items()}, "labels": labels, "margin": 1.0}),
             Case("two vectors are zero", {**zero, "labels": torch.tensor([1, 1, 0, 0]), "margin": 1.2})]
 
 
 def run_margin(loss, inputs):
-    if (torch.cat([inputs["u"], inputs["v"]]) == 0).all(1).any():   # the slope at a zero vector is a matter of taste
-        return {"output": loss(**inputs)}
-    return with_gradients(loss, inputs, "u", "v")
+    return with_gradients(loss, inputs, *(("u", "v") if inputs["u"].dtype != torch.bfloat16 else ()))
 
 
 TRIALS["contrastive.margin"] = Trial(margin_cases, run_margin, subject="margin", hints=(
@@ -70,6 +69,12 @@ MISTAKES["contrastive.margin"] = [
             "The margin minus the squared distance is charged, not the square of what is missing to the margin."),
     mistake("(margin - distance).clamp_min(0).square()", "(distance - margin).clamp_min(0).square()",
             "Different pairs pay beyond the margin instead of inside it, so they are pulled together."),
+    mistake(_WRONG_DISTANCE, "distance = 1 - F.cosine_similarity(u.to(torch.promote_types(u.dtype, torch.float32)), v.to(torch.promote_types(v.dtype, torch.float32)), dim=-1)",
+            "A vector of zeros is divided by 1e-8 or the like: its gradient has length 10⁸, and one step with it ruins the model. It should get none."),
+    mistake("safe_cosine(u, v)", "safe_cosine(u, v).to(u.dtype)", "The loss is computed in half precision when the vectors come so; it should be widened to single."),
+    mistake(_WRONG_DISTANCE, "distance = 1 - F.cosine_similarity(u, v, dim=-1)",
+            "Half precision is not widened, and a vector of zeros is divided by 1e-8, so that its gradient has length 10⁸."),
+    mistake("(margin - distance).clamp_min(0)", "(margin - distance.detach()).clamp_min(0)", "The distance is detached in the second price, so different pairs are never pushed apart."),
     mistake(_WRONG_DISTANCE, "distance = (u - v).norm(dim=-1)",
             "The distance is the Euclidean one between the vectors as they are, so their lengths count."),
     mistake(_WRONG_DISTANCE, "distance = (unit(u) - unit(v)).norm(dim=-1)",
@@ -95,8 +100,8 @@ VARIANTS["contrastive.margin"] = [
 def contrastive_loss(u, v, labels, margin=0.5):
     total = 0 * u.sum()
     for a, b, label in zip(u, v, labels):
-        lengths = a.norm().clamp_min(1e-8) * b.norm().clamp_min(1e-8)
-        d = 1 - torch.dot(a, b) / lengths
+        a, b = a.double(), b.double()
+        d = 1 - torch.dot(a, b) / (a.norm() * b.norm()) if a.any() and b.any() else 1.0
         if label:
             total = total + d ** 2
         elif d < margin:
@@ -105,7 +110,7 @@ def contrastive_loss(u, v, labels, margin=0.5):
 ''',
     '''
 def contrastive_loss(u, v, labels, margin=0.5):
-    d = 1 - F.cosine_similarity(u, v, dim=1)
+    d = 1 - safe_cosine(u.float() if u.dtype.itemsize < 4 else u, v.float() if v.dtype.itemsize < 4 else v)
     return 0.5 * torch.where(labels.bool(), d.pow(2), F.relu(margin - d).pow(2)).mean()
 ''',
     '''
@@ -146,13 +151,18 @@ def infonce_cases(generator):
             Case("all of one group", {**views, "temperature": 0.5, "groups": torch.zeros(6, dtype=torch.long)}),
             Case("one sentence with a hard negative", {**{name: x[:1] for name, x in views.items()}, "temperature": 0.5}),
             Case("single precision", {**{name: x.float() for name, x in views.items()}, "temperature": 0.5}),
+            Case("half precision", {**{name: x.bfloat16() for name, x in views.items()}, "temperature": 0.5}),
+            autocast(Case("hard negatives, temperature 0.02", {**views, "temperature": 0.02}), *views),
+            Case("all of one group, no hard negatives", {**plain, "temperature": 0.5, "groups": torch.ones(6, dtype=torch.long)}),
             Case("temperature 0.001", {**near, "temperature": 0.001}),
             Case("partners far apart, temperature 0.001", far),
             Case("partners far apart, groups, temperature 0.0015", {**far, "temperature": 0.0015, "groups": torch.tensor([0, 0, 1])})]
 
 
 def run_infonce(loss, inputs):
-    return with_gradients(loss, inputs, "a", "b", *(("hard",) if "hard" in inputs else ()))
+    values = inputs["a"].dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")   # a gradient would be rounded on its way back
+    names = () if values else ("a", "b", "hard")
+    return with_gradients(loss, inputs, *(name for name in names if name in inputs))
 
 
 TRIALS["contrastive.infonce"] = Trial(infonce_cases, run_infonce, subject="infonce", hints=(
@@ -218,6 +228,9 @@ MISTAKES["contrastive.infonce"] = [
             "A softmax is taken before the cross-entropy, which takes one itself."),
     mistake("(_cosines(a, b) / temperature)", "(_cosines(a, b.detach()) / temperature)",
             "The second view is detached, so only the first one learns."),
+    mistake("_cosines(a, b)", "(unit(a) @ unit(b).T)", "_cosines(a, hard)", "(unit(a) @ unit(hard).T)", "Under autocast the cosines are rounded to bfloat16, and then divided by a small temperature."),
+    mistake("_cosines(a, b)", "_cosines(a, b).to(a.dtype)", "_cosines(a, hard)", "_cosines(a, hard).to(a.dtype)",
+            "The loss is computed in half precision when the vectors come so; it should be widened to single."),
     mistake("_cosines(a, hard)", "_cosines(a, hard.detach())", "The hard negatives are detached, so nothing pushes them away."),
     mistake("(_cosines(a, b) / temperature)", "(-torch.cdist(unit(a), unit(b)) / temperature)", "_cosines(a, hard) / temperature", "-torch.cdist(unit(a), unit(hard)) / temperature",
             "Distances between unit vectors stand where cosines were meant."),
@@ -226,6 +239,7 @@ MISTAKES["contrastive.infonce"] = [
 VARIANTS["contrastive.infonce"] = [
     '''
 def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
+    a, b, hard = (None if x is None else x.double() for x in (a, b, hard))
     total = 0.0
     for i in range(len(a)):
         logits = []
@@ -240,8 +254,11 @@ def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
 ''',
     '''
 def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
-    others = b if hard is None else torch.cat([b, hard])
-    scores = torch.einsum("id,jd->ij", F.normalize(a, dim=-1), F.normalize(others, dim=-1)) / temperature
+    wide = torch.promote_types(a.dtype, torch.float32)
+    others = (b if hard is None else torch.cat([b, hard])).to(wide)
+    a = a.to(wide)
+    with torch.autocast("cpu", enabled=False):
+        scores = torch.einsum("id,jd->ij", F.normalize(a, dim=-1), F.normalize(others, dim=-1)) / temperature
     if groups is not None:
         same = groups.unsqueeze(1).eq(groups.unsqueeze(0)).fill_diagonal_(False)
         scores[:, :len(b)] = scores[:, :len(b)].masked_fill(same, -1e9)
@@ -250,6 +267,8 @@ def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
     '''
 def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
     B = len(a)
+    a, b = (x.float() if x.dtype == torch.bfloat16 else x for x in (a, b))
+    hard = hard.float() if hard is not None and hard.dtype == torch.bfloat16 else hard
     cos = F.cosine_similarity(a[:, None], b[None], dim=-1) / temperature
     keep = torch.ones(B, B, dtype=torch.bool) if groups is None else (groups[:, None] != groups[None]) | torch.eye(B, dtype=torch.bool)
     if hard is not None:

@@ -10,7 +10,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'started', 'through_cases', 'run_th
 import torch
 from torch.autograd.functional import jacobian
 
-from .trials import Case, Trial, fill, fixed, mistake, probe
+from .trials import Case, Trial, autocast, fill, fixed, mistake, probe
 from .trials_bijections import gradients
 
 # %% ../nbs/19j_trials_flow.ipynb #196bad71
@@ -117,7 +117,9 @@ def through(self, u, start=False):
 # %% ../nbs/19j_trials_flow.ipynb #794b8ce8
 def inverse_cases(generator):
     return [Case(c.label, {**{k: v for k, v in c.inputs.items() if k != "u"}, "z": c.inputs["u"]}) for c in through_cases(generator) if "start" not in c.inputs] + [
-        Case("double precision into single", {"z": fixed(generator, 3, 4), "single": True})]
+        Case("double precision into single", {"z": fixed(generator, 3, 4), "single": True}),
+        Case("half precision into single", {"z": fixed(generator, 3, 4, dtype=torch.bfloat16), "single": True, "depth": 2}),
+        autocast(Case("two levels, a matrix", {"z": fixed(generator, 3, 6), "levels": 2, "depth": 2, "mixing": "dense", "coupling": "affine", "single": True}), "z")]
 
 
 def run_inverse(kind, inputs):
@@ -125,7 +127,7 @@ def run_inverse(kind, inputs):
     flow = started(kind, z.shape[1], **{name: value for name, value in inputs.items() if name not in ("z", "single")})
     if "single" in inputs:
         u = flow.float().inverse(z)
-        return {"in the dtype of the weights": u.dtype == torch.float32, "shape": torch.tensor(u.shape)}
+        return {"in the dtype of the weights": u.dtype == torch.float32, "shape": torch.tensor(u.shape), "data": u.float()}
     u = flow.inverse(z)
     again = flow.inverse(leaf := z.clone().requires_grad_())
     return {"data": u, "back again, minus where it began": flow.through(u)[0] - z, **gradients((again * probe(again)).sum(), {"z": leaf, **dict(flow.named_parameters())})}
@@ -137,6 +139,7 @@ TRIALS["flow.inverse"] = Trial(inverse_cases, run_inverse, subject="flow", hints
     "for each block from the end: x, done = u[:, :width], u[:, width:]; x = part.inverse(x) for each part from the end; u = cat([x, done], dim=1)."))
 
 MISTAKES["flow.inverse"] = [
+    mistake("with torch.autocast(u.device.type, enabled=False):", "if True:", "Under autocast the products on the way back are rounded to bfloat16."),
     mistake("u = self._latent(z)", "u = z", "The latent vectors are taken in the dtype in which they came; the weights may have another."),
     mistake("for part in reversed(block):", "for part in block:", "The parts of a block are undone in the order in which they were done; the last has to go first."),
     mistake("for block in reversed(self.blocks):", "for block in self.blocks:", "The levels are undone in the order in which they were done; the last has to go first."),
@@ -150,6 +153,7 @@ MISTAKES["flow.inverse"] = [
 
 VARIANTS["flow.inverse"] = [
     '''
+@torch.autocast("cpu", enabled=False)
 def inverse(self, z):
     u = self._latent(z)
     for k in range(len(self.blocks) - 1, -1, -1):
@@ -162,6 +166,7 @@ def inverse(self, z):
     return u
 ''',
     '''
+@torch.autocast("cpu", enabled=False)
 def inverse(self, z):
     def undo(blocks, x):
         if not blocks:
@@ -195,22 +200,26 @@ def run_sample(kind, inputs):
     few, more, other = (flow.sample(3, dice(plus), **settings) for plus in (0, 0, 1))
     goes_on, z = dice(), z / spread
     twice = [flow.sample(3, goes_on, **settings) for _ in range(2)]
-    return {"shape": torch.tensor(u.shape), "without graph": not u.requires_grad, "means of the latent vectors": z.mean(0), "their covariance": z.T @ z / len(z),
+    return {"shape": torch.tensor(u.shape), "without graph": not u.requires_grad, "in the dtype of the weights": u.dtype == torch.float64, "means of the latent vectors": z.mean(0), "their covariance": z.T @ z / len(z),
             "share of them within one spread": (z.abs() < 1).double().mean(0),
             "tails like a Gaussian's": bool(abs(z.pow(4).mean() - 3) < 0.5), "rows that know nothing of each other": bool((z[:2000] * z[2000:]).mean().abs() < 0.1),
             "the dice go on": inputs.get("temperature") == 0 or not torch.equal(*twice),
             "the same dice, the same samples": torch.equal(few, more), "other dice, other samples": inputs.get("temperature") == 0 or not torch.equal(few, other),
             "torch's own dice are left alone": untouched,
-            "without a generator": torch.tensor(flow.sample(2, **settings).shape), "none": torch.tensor(flow.sample(0, dice()).shape)}
+            "without a generator, other samples each time": inputs.get("temperature") == 0 or not torch.equal(*(flow.sample(2, **settings) for _ in range(2))), "none": torch.tensor(flow.sample(0, dice()).shape)}
 
 
-TRIALS["flow.sample"] = Trial(sample_cases, run_sample, atol=0.16, hints=(
+TRIALS["flow.sample"] = Trial(sample_cases, run_sample, replay=True, atol=0.16, hints=(
     "Which way does a sample go, from data to latent or back?", "Draw from the standard Gaussian, (n, D), scale by the temperature, undo the flow.",
     "z = torch.randn(n, self.width, generator=generator, dtype=...); self.inverse(temperature * z), under no_grad."))
 
 MISTAKES["flow.sample"] = [
     mistake("temperature * z", "z", "The temperature is not used."),
     mistake("return self.inverse(temperature * z.to(like.device))", "return temperature * self.inverse(z.to(like.device))", "The temperature multiplies the vectors and not the latent ones: they move away from the data, too."),
+    mistake("temperature * z", "temperature**2 * z", "The temperature is squared; it is the spread itself."),
+    mistake("@torch.no_grad()\ndef", "def", "The samples keep a graph through the whole flow; they should come without."),
+    mistake("generator=generator, device=device", "generator=generator or torch.Generator(), device=device",
+            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
     mistake("temperature * z", "temperature**0.5 * z", "The root of the temperature is the spread; it should be the temperature itself."),
     mistake("temperature * z", "z / max(temperature, 1e-3)", "The latent vectors are divided by the temperature."),
     mistake("return self.inverse(temperature * z.to(like.device))", "return self.through(temperature * z.to(like.device))[0]", "The samples are sent from data to latent instead of back."),
@@ -248,18 +257,25 @@ def nll_cases(generator):
     u = fixed(generator, 4, 7)
     return [Case("bits per dimension", {"u": u[:, :5], "depth": 1}), Case("nats", {"u": u[:, :5], "depth": 1, "unit": "nats"}),
             Case("the unit that nobody asked for", {"u": u[:, :3], "depth": 1, "coupling": "affine"}), Case("far away, nats", {"u": 30 * u, "levels": 2, "depth": 1, "coupling": "affine", "unit": "nats"}),
-            Case("near the origin, bits", {"u": 0.01 * u, "depth": 1, "coupling": "affine", "unit": "bits"}), Case("one row", {"u": u[:1, :2], "depth": 1, "mixing": "lu", "unit": "nats"})]
+            Case("near the origin, bits", {"u": 0.01 * u, "depth": 1, "coupling": "affine", "unit": "bits"}), Case("one row", {"u": u[:1, :2], "depth": 1, "mixing": "lu", "unit": "nats"}),
+            Case("so dense a cloud that -log p is below 0", {"u": 1e-3 * u, "depth": 1, "unit": "nats", "stretch": 1.5}),
+            Case("half precision into single", {"u": u.bfloat16(), "depth": 2})]
 
 
 def run_nll(kind, inputs):
     u, unit = inputs["u"], {"unit": inputs["unit"]} if "unit" in inputs else {}
-    flow = started(kind, u.shape[1], 2, **{name: value for name, value in inputs.items() if name not in ("u", "unit")})
+    flow = started(kind, u.shape[1], 2, **{name: value for name, value in inputs.items() if name not in ("u", "unit", "stretch")})
+    for part in flow.modules():
+        if "stretch" in inputs and hasattr(part, "logs"):
+            part.logs.data.add_(inputs["stretch"] / 3), part.shift.data.zero_()
+    if u.dtype == torch.bfloat16:
+        return {"-log p": flow.float().nll(u, **unit)}
     nll = flow.nll(u, **unit)
     again = flow.nll(leaf := u.clone().requires_grad_(), **unit)
     return {"-log p": nll, **gradients((again * probe(again)).sum(), {"u": leaf, **dict(flow.named_parameters())})}
 
 
-TRIALS["flow.nll"] = Trial(nll_cases, run_nll, subject="flow", hints=(
+TRIALS["flow.nll"] = Trial(nll_cases, run_nll, subject="flow", rtol=1e-9, hints=(
     "log p(u) = log N(z; 0, I) + log|det|. Write the first one down for D columns, then change all signs.",
     "-log N(z; 0, I) = |z|² / 2 + D/2 log 2π, a number for each row. log|det| is subtracted. A bit is ln 2 nats.",
     "z, log_det = self(u); nats = z.square().sum(1) / 2 + self.width / 2 * math.log(2 * math.pi) - log_det; bits per dimension divide that by D ln 2."))
@@ -281,6 +297,9 @@ MISTAKES["flow.nll"] = [
     mistake(_WRONG_BITS, "nats / math.log(2)", "The bits are those of the whole vector; bits per dimension are divided by D as well."),
     mistake(_WRONG_BITS, "nats / self.width", "The result is divided by D and stays in nats; a bit is ln 2 nats."),
     mistake(_WRONG_BITS, "nats / self.width * math.log(2)", "Nats are multiplied by ln 2; to get bits, divide."),
+    mistake("z.square().sum(1) / 2", "z.detach().square().sum(1) / 2", "The image is detached, so nothing pulls it towards the origin."),
+    mistake("nats = z.square().sum(1) / 2 + self.width / 2 * math.log(2 * math.pi) - log_det", "nats = (z.square().sum(1) / 2 + self.width / 2 * math.log(2 * math.pi) - log_det).clamp_min(0)",
+            "The result is cut off at 0. A density may be above 1, and -log p below 0."),
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', "nats", "The result is always in nats."),
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', _WRONG_BITS, "The result is always in bits per dimension."),
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', 'nats / self.width / (math.log(2) if unit == "bits" else 1)', "Nats are divided by D too; in nats the whole vector counts."),

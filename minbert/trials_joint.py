@@ -74,6 +74,8 @@ MISTAKES["flow.bertcf"] = [
     mistake("mirror_loss(flow(a)[0], flow(b)[0],", "mirror_loss(flow(b)[0], flow(a)[0],", "The views are exchanged: the rows of `a` ask, and the rows of `b` answer."),
     mistake("mirror_loss(flow(a)[0], flow(b)[0],", "mirror_loss(flow(a)[0], flow(vectors)[0],", "The contrast compares the first view with the unmasked vectors; the second view is not used."),
     mistake("mirror_loss(flow(a)[0], flow(b)[0],", "mirror_loss(flow(a)[0], b,", "Only one of the two views goes through the flow."),
+    mistake("flow.nll(vectors)", "flow.nll(vectors.detach())", "The vectors are detached; whoever wants the encoder left out detaches them before the call."),
+    mistake("mirror_loss(flow(a)[0], flow(b)[0],", "mirror_loss(flow(a.detach())[0], flow(b.detach())[0],", "The views are detached, so the contrast teaches the encoder nothing."),
     mistake("flow.nll(vectors)", "flow.nll(a)", "The likelihood is that of the first view; that of `vectors` counts."),
     mistake("flow.nll(vectors)", "flow.nll(torch.cat([a, b]))", "The likelihood is that of both views; that of `vectors` counts."),
     mistake("flow.nll(vectors)", "flow.nll(flow(vectors)[0])", "The vectors go through the flow before `nll`, which sends them through once more."),
@@ -135,19 +137,21 @@ def joint_cases(generator):
     mask = (torch.arange(4) < torch.randint(1, 5, (9, 1), generator=generator)).long()
     return [Case("frozen", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": True}), Case("not frozen", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": False}),
             Case("not frozen, nobody asks for gradients", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": False, "silent": True}),
-            Case("frozen, three views", {"ids": ids, "mask": mask, "rows": 3, "frozen": True})]
+            Case("frozen, and so are the weights", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": True, "still": True}), Case("frozen, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "frozen": True, "eval": True}), Case("frozen, three views", {"ids": ids, "mask": mask, "rows": 3, "frozen": True})]
 
 
 def run_joint(kind, inputs):
     encoder = _Encoder()
-    model = kind(encoder, _Flow(4), inputs["frozen"]).train()
-    encoder.requires_grad_(True)
+    model = kind(encoder, _Flow(4), inputs["frozen"]).train("eval" not in inputs)
+    encoder.requires_grad_("still" not in inputs)
     batch = ViewBatch(TokenBatch(inputs["ids"], inputs["mask"]), torch.arange(inputs["rows"]))
     with torch.set_grad_enabled("silent" not in inputs):
         views = model(batch)
         after = torch.is_grad_enabled()
-    return {"number of views": len(views), **{f"view {k + 1}": view for k, view in enumerate(views)}, "views with a graph": torch.tensor([view.requires_grad for view in views]),
-            "rows of each call of the encoder": torch.tensor(encoder.calls), "encoder in train mode afterwards": encoder.training, "gradients as the caller had them": after == ("silent" not in inputs)}
+    learner = torch.ones(4, dtype=torch.float64, requires_grad=True)             # stands behind the views, as a flow does
+    sum((k + 1) * (view * learner).sum() for k, view in enumerate(views)).backward()
+    return {"gradient behind the views": learner.grad, "number of views": len(views), **{f"view {k + 1}": view for k, view in enumerate(views)}, "views with a graph": torch.tensor([view.requires_grad for view in views]),
+            "rows of each call of the encoder": torch.tensor(encoder.calls), "in train mode afterwards": encoder.training, "weights that ask for a gradient": encoder.table.requires_grad, "gradients as the caller had them": after == ("silent" not in inputs)}
 
 
 TRIALS["joint.forward"] = Trial(joint_cases, run_joint, hints=(
@@ -157,6 +161,12 @@ TRIALS["joint.forward"] = Trial(joint_cases, run_joint, hints=(
 MISTAKES["joint.forward"] = [
     mistake("torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen)", "torch.no_grad()", "Gradients are always off: an encoder that is not frozen learns nothing."),
     mistake("torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen)", "torch.set_grad_enabled(not self.frozen)", "Gradients are switched on although the caller had switched them off."),
+    mistake("return self.encoder.embed(batch.tokens).chunk(batch.views)", "with torch.inference_mode(self.frozen):\n            return self.encoder.embed(batch.tokens).chunk(batch.views)",
+            "The vectors of a frozen encoder come from inference mode. No loss can be made of such tensors, so the flow behind them could not learn."),
+    mistake("return self.encoder.embed", "self.encoder.requires_grad_(not self.frozen)\n        return self.encoder.embed",
+            "`requires_grad` of the encoder's weights is set at every call; the forward should leave the weights alone."),
+    mistake("return self.encoder.embed", "self.train()\n        return self.encoder.embed", "The model is put into train mode, also if it is being measured."),
+    mistake("return self.encoder.embed(batch.tokens)", "self.encoder.embed(batch.tokens)\n        return self.encoder.embed(batch.tokens)", "The encoder is run twice for one batch."),
     mistake("torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen)", "torch.set_grad_enabled(torch.is_grad_enabled())", "A frozen encoder keeps a graph all the same."),
     mistake("torch.is_grad_enabled() and not self.frozen", "torch.is_grad_enabled() and self.frozen", "It is the wrong way round: the frozen encoder gets gradients, the other one none."),
     mistake("return self.encoder.embed", "self.encoder.train(not self.frozen)\n        return self.encoder.embed", "A frozen encoder is put into eval mode; its dropout should stay on, or the views are too alike."),
@@ -197,7 +207,7 @@ def joint_loss_cases(generator):
 
 
 def run_joint_loss(make, inputs):
-    flow, leaves = _Flow(3), {name: inputs[name].clone().requires_grad_() for name in ("a", "b")}
+    flow, calls, leaves = _Flow(3), [], {name: inputs[name].clone().requires_grad_() for name in ("a", "b")}
 
     class Model(nn.Module):
         def __init__(self):
@@ -205,11 +215,13 @@ def run_joint_loss(make, inputs):
             self.flow = flow
 
         def forward(self, batch):
-            return tuple(leaves.values())
+            calls.append(batch)
+            return tuple(1.0 * x for x in leaves.values())
 
     batch = types.SimpleNamespace(views=2, groups=inputs["groups"], tokens=None, labels=None)
-    parts = make(**inputs.get("settings", {}))(Model(), batch)
-    return {**{f"part {name}": value for name, value in parts.items()}, **_pulled(parts, {**leaves, "weights of the flow": flow.scale})}
+    model = Model()
+    parts = make(**inputs.get("settings", {}))(model, batch)
+    return {**{f"part {name}": value for name, value in parts.items()}, "times the model was asked": len(calls), "in train mode afterwards": [m.training for m in model.modules()], **_pulled(parts, {**leaves, "weights of the flow": flow.scale})}
 
 
 TRIALS["joint.loss"] = Trial(joint_loss_cases, run_joint_loss, hints=(
@@ -228,6 +240,8 @@ MISTAKES["joint.loss"] = [
     mistake("weight, temperature, batch.groups)", "temperature=temperature, groups=batch.groups)", "The weight is not passed on."),
     mistake("weight, temperature, batch.groups)", "temperature, weight, batch.groups)", "Weight and temperature are exchanged."),
     mistake("a, b, a.detach()", "model.flow(a)[0], model.flow(b)[0], a.detach()", "The views go through the flow twice."),
+    mistake("a, b = model(batch)", "(a, b), (_, b) = model(batch), model(batch)", "The model is asked twice for one batch: the views come from two passes, and the work is double."),
+    mistake("return " + _WRONG_CALL, "model.flow.eval()\n        return " + _WRONG_CALL, "The flow is left in eval mode."),
     mistake(_WRONG_CALL, "bertcf_loss(model.flow, a, b.detach(), a.detach(), weight, temperature, batch.groups)", "The second view is detached in the contrast, so only one of the two teaches the encoder."),
 ]
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .trials import Case, Trial, fill, fixed, mistake
+from .trials import Case, Descent, Trial, fill, fixed, mistake
 
 # %% ../nbs/19gb_trials_loop.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -95,6 +95,8 @@ def run_pass(draw, inputs):
     before = torch.random.get_rng_state()
     rows, again = deal(inputs["seed"]), deal(inputs["seed"])
     global_dice = not torch.equal(before, torch.random.get_rng_state())
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < n:
+        return {"rows that do not exist": torch.tensor(True)}
     counts = torch.bincount(rows, minlength=n)
     rounds = [r for r in rows.split(kept) if len(r) == kept]
     seeds = range(inputs["seed"], inputs["seed"] + (60 if kept > 1 else 400))
@@ -112,7 +114,7 @@ def run_pass(draw, inputs):
             "torch's global dice were used": torch.tensor(global_dice)}
 
 
-TRIALS["mixing.pass"] = Trial(pass_cases, run_pass, hints=(
+TRIALS["mixing.pass"] = Trial(pass_cases, run_pass, replay=True, hints=(
     "First decide which rows take part. Everything after that only ever orders these.",
     "torch.randperm(n, generator=generator) shuffles all rows; the front of it is a fair choice and the first round at once.",
     "Collect kept[torch.randperm(len(kept), generator=generator)] until there are enough rows, join them with torch.cat, and cut at length."))
@@ -290,7 +292,7 @@ def step_cases(generator):
 def run_step(one_step, inputs):
     """Take the steps; look at the weights, at what comes back, and at what `backward` was given."""
     model, seen, given = pair_model(inputs["groups"][0][0]["x"].dtype), {}, []
-    optimizer = torch.optim.SGD(model.train("eval" not in inputs).parameters(), lr=0.1, momentum=0.9)
+    optimizer = Descent(model.train("eval" not in inputs).parameters())
     options = {k: inputs[k] for k in ("max_grad_norm", "precision") if k in inputs}
     if "stale" in inputs:
         for p in model.parameters():

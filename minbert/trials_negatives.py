@@ -31,6 +31,9 @@ def scores_cases(generator):
         "score": "dot"}),
             Case("a head", {"a": a, "b": b, "score": "head"}), Case("a head, at most 13 pairs at a time", {"a": a, "b": b, "score": "head",
                 "chunk": 13}),
+            Case("a head, five rows by four, at most 8 pairs at a time", {"a": torch.cat([a, a[:1] + 1]), "b": b[:4], "score": "head", "chunk": 8}),
+            Case("a head, fewer pairs at a time than partners", {"a": a, "b": b, "score": "head", "chunk": 2}),
+            Case("cosine, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "values": True}),
             Case("a head, one partner", {"a": a, "b": b[:1], "score": "head", "chunk": 2}), Case("one row", {"a": a[:1], "b": b}),
             Case("dot, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "dot"}),
             *(Case(f"{score}, under autocast", {**small, "score": score, "autocast": True}) for score in ("cosine", "dot", "head")),
@@ -48,7 +51,7 @@ def run_scores(score_matrix, inputs):
     inputs["score"] = head if score == "head" else score
     with torch.autocast("cpu", enabled=autocast):
         found = with_gradients(score_matrix, inputs, *(() if values else ("a", "b")))
-    return found | {"pairs at a time are few enough": torch.tensor(most[0] <= inputs.get("chunk", 4096))}
+    return found | {"pairs at a time are few enough": torch.tensor(most[0] <= max(inputs.get("chunk", 4096), len(inputs["b"])))}
 
 
 TRIALS["negatives.scores"] = Trial(scores_cases, run_scores, subject="ranking", hints=(
@@ -73,6 +76,9 @@ MISTAKES["negatives.scores"] = [
         "The head gets partner and question in the wrong order."),
     mistake(_WRONG_DOT, "a @ b.T if score == \"dot\" else score(a.repeat(len(b), 1), b.repeat_interleave(len(a), 0)).view(len(a), len(b))",
         "The pairs are laid out column by column and read row by row, so the scores of a head land in the wrong cells."),
+    mistake(_WRONG_DOT, "a @ b.T if score == \"dot\" else torch.cat([_head_scores(score, a[: len(a) // max(1, chunk // len(b)) * max(1, chunk // len(b))], b, max(1, chunk // len(b))), "
+        "a.new_zeros(len(a) % max(1, chunk // len(b)), len(b))])", "The rows that do not fill a chunk are never scored."),
+    mistake("return _cosines(a, b)", "return (F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).T)", "The cosine is computed in half precision when the vectors come so, and rounded under autocast; it should be widened to single."),
     mistake("max(1, chunk // len(b))", "len(a)", "`chunk` is not used: the head gets all pairs at once."),
     mistake("max(1, chunk // len(b))", "chunk", "`chunk` counts pairs, and here it is taken for a number of rows."),
     mistake("a, b = wide(a), wide(b)\n", "a, b = a, b\n", "Half precision is not widened, so the scores are rounded to three digits."),
@@ -113,6 +119,7 @@ def duplicates_cases(generator):
     groups = {"groups of three, two and one": [7, -2, 7, 4, -2, 7], "neighbours": [0, 0, 1, 2, 3, 3], "all different": [5, 4, 3, 2, 1, 0],
         "all in one group": [3] * 6}
     return [Case(label, {"scores": S, "groups": torch.tensor(g)}) for label, g in groups.items()] + [
+        Case("equal scores", {"scores": S.sign(), "groups": torch.tensor(groups["groups of three, two and one"])}),
         Case("no groups", {"scores": S, "groups": None}), Case("one row", {"scores": S[:1, :1], "groups": torch.tensor([2])}),
         Case("single precision", {"scores": S.float(), "groups": torch.tensor(groups["neighbours"])})]
 
@@ -136,6 +143,8 @@ MISTAKES["negatives.duplicates"] = [
     mistake("same & ~own", "same.triu(1)", "Only cells right of the diagonal are hidden; twins are twins of each other, on both sides."),
     mistake("same & ~own", "(same & ~own).any(0)", "Whoever has a twin is hidden from every question, not only from that of the twin."),
     mistake("-torch.inf", "0.0", "A twin gets a score of 0, and exp 0 is 1: it still counts as a wrong answer."),
+    mistake("own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)", "own = scores == scores.diagonal()[:, None]",
+        "The right answer is found by its score; another cell may have the same one."),
     mistake("scores.masked_fill(", "scores.masked_fill_(", "The table that came in is overwritten."),
     mistake("if groups is None:\n        return scores",
         "if groups is None:\n        return scores.masked_fill(torch.ones_like(scores).tril(-1).bool(), -torch.inf)",
@@ -175,6 +184,9 @@ def loss_cases(generator):
     p = a / a.norm(dim=1, keepdim=True) + 0.3 * p
     none, groups = a.clone(), torch.tensor([3, 0, 3, 8, 0])
     none[1] = 0
+    wide, q = fixed(generator, 2, 6, 768)
+    q = torch.cat([wide[:3] + 0.2 * q[:3], -wide[3:4], q[4:]])           # three sure answers, one surely wrong, two that nobody knows
+    wide[5] = 1e-3 * wide[5]
     ways = {"as it is": {}, "scale 3": {"scale": 3.0}, "groups": {"groups": groups}, "all in one group": {"groups": torch.zeros(5)},
         "dot": {"score": "dot", "scale": 1.0},
             "a head": {"score": "head", "scale": 0.5}, "symmetric": {"symmetric": True, "scale": 4.0}, "hard": {"hard": h, "scale": 5.0},
@@ -184,6 +196,9 @@ def loss_cases(generator):
     cases = [Case(label, {"anchors": a, "positives": p, **way}) for label, way in ways.items()]
     return cases + [Case("a vector of zeros", {"anchors": none, "positives": p, "values": True}), Case("one pair", {"anchors": a[:1],
         "positives": p[:1]}),
+                    Case("dot, 768 columns", {"anchors": wide, "positives": q, "score": "dot", "scale": 1.0}),
+                    Case("dot, 768 columns, both directions, groups", {"anchors": wide, "positives": q, "score": "dot", "scale": 3.0, "symmetric": True, "groups": torch.tensor([0, 1, 1, 2, 3, 0])}),
+                    Case("half precision", {"anchors": a.bfloat16(), "positives": p.bfloat16(), "hard": h.bfloat16(), "symmetric": True, "values": True}),
                     Case("one pair, hard", {"anchors": a[:1], "positives": p[:1], "hard": h[:1], "scale": 2.0}),
                     Case("single precision", {"anchors": a.float(), "positives": p.float(), "groups": groups})]
 
@@ -252,6 +267,14 @@ MISTAKES["negatives.loss"] = [
         "table = torch.cat([logits, *wrong], dim=1)\n    others = table.masked_fill(torch.eye(*table.shape, dtype=torch.bool), -torch.inf)\n    loss "
         "= (others.logsumexp(1) - logits.diagonal()).mean()",
         "The right answer is missing in the sum below the fraction, so the loss falls below 0 without end."),
+    mistake(_WRONG_PRICE, "-(torch.cat([logits, *wrong], dim=1).exp().diagonal() / torch.cat([logits, *wrong], dim=1).exp().sum(1)).log().mean()",
+        "Exponentials are taken of the logits as they are; dot products of wide vectors overflow, and the loss becomes NaN."),
+    mistake(_WRONG_PRICE, "-torch.cat([logits, *wrong], dim=1).softmax(1).diagonal().log().mean()",
+        "The logarithm is taken of the finished softmax. Where the right answer is far below, its share is rounded to 0 and the loss becomes infinite."),
+    mistake(_WRONG_PRICE, "-(torch.cat([logits, *wrong], dim=1).softmax(1).diagonal() + 1e-12).log().mean()",
+        "A small number is added to the shares before the logarithm: where the right answer is far below, the loss is too small and hardly anything pulls."),
+    mistake("    loss = " + _WRONG_PRICE, "    logits = torch.where(logits.isinf(), logits, logits.clamp(-50, 50))\n    loss = " + _WRONG_PRICE, "The logits are cut off: beyond that no score counts, and nothing pulls."),
+    mistake(_WRONG_HARD, _WRONG_HARD.replace("hard, score", "hard.detach(), score"), "The hard negatives are detached, so nothing pushes them away."),
     mistake(_WRONG_PRICE, "-" + _WRONG_PRICE, "The sign is wrong: minimizing this pushes the pairs apart."),
     mistake(_WRONG_PRICE, "(1 - torch.cat([logits, *wrong], dim=1).softmax(1).diagonal()).mean()",
         "The logarithm is missing: this is one minus the probability."),

@@ -25,7 +25,7 @@ def distinct(call, times):
 def repeats(call):
     """Largest difference between two calls whose generators are alike and torch's own dice are not: 0 if only the generator counts."""
     def once(seed, other):
-        torch.manual_seed(100 * seed + other)
+        torch.default_generator.manual_seed(100 * seed + other)
         return call(torch.Generator().manual_seed(seed))
 
     return torch.stack([(once(seed, 1) - once(seed, 2)).abs().max() for seed in range(8)]).max()
@@ -58,11 +58,13 @@ def _gradients(generator):
     pair = lambda cosine, a, b: with_cosines(generator, [[1, cosine], [cosine, 1]], [a, b], 5)
     three = lambda cosines, lengths: with_cosines(generator, cosines, lengths, 7)
     quarrel, g = three(QUARREL, [1.0, 2.0, 0.6]), fixed(generator, 1, 5)
+    holes = torch.zeros(5, 5, dtype=torch.float64)
+    holes[[1, 3]] = pair(-0.6, 2.0, 0.7)
     return [("two in conflict", pair(-0.6, 2.0, 0.7), {}), ("two that agree", pair(0.4, 1.0, 3.0), {}), ("two opposite", torch.cat([g, -2.5 * g]),
         {}),
             ("small gradients", 1e-7 * pair(-0.5, 1.0, 2.0), {}), ("one task", fixed(generator, 1, 4), {}), ("a gradient of zeros", torch.cat([g,
                 0 * g]), {}),
-            ("a gradient of length 1e-17", pair(-0.8, 1.5, 1e-17), {}), ("three, two in conflict", three(MIXED, [0.7, 1.0, 1.8]), {}),
+            ("a gradient of length 1e-17", pair(-0.8, 1.5, 1e-17), {}), ("two in conflict among zeros: all results, over the orders", holes, {**ORDERS, "times": 20}), ("three, two in conflict", three(MIXED, [0.7, 1.0, 1.8]), {}),
             ("three, each against each: all results, over the orders", quarrel, ORDERS),
             ("three, each against each: difference between two runs with one seed", quarrel, TWICE),
             ("three, one turns against itself: all results, over the orders", three(PATIENCE, [1.5, 0.8, 1.0]), ORDERS),
@@ -74,10 +76,17 @@ def weights_cases(generator):
 
 
 def run_weights(project_weights, inputs):
-    return {"weights": asked(lambda dice: project_weights(inputs["gram"], dice), inputs)}
+    gram, graphs = inputs["gram"].requires_grad_(), []
+
+    def call(dice):
+        weights = project_weights(gram, dice)
+        graphs.append(weights.requires_grad)
+        return weights.detach()
+
+    return {"weights": asked(call, inputs), "the weights have a graph": any(graphs)}
 
 
-TRIALS["pcgrad.weights"] = Trial(weights_cases, run_weights, subject="pcgrad", hints=(
+TRIALS["pcgrad.weights"] = Trial(weights_cases, run_weights, replay=True, subject="pcgrad", rtol=1e-9, hints=(
     "Write the loop with vectors first. Then ask of each line what it does to w, the numbers in g_i = w_1 g_1 + ... + w_T g_T.",
     "The product of the present g_i with the original g_j is (w G)_j. Cutting along g_j changes w_j and no other weight.",
     "For each task i: w = e_i; for each other j in a fresh order, inner = w @ gram[j]; if inner < 0, take inner / gram[j, j] off w[j]. Add up the w."))
@@ -85,6 +94,11 @@ TRIALS["pcgrad.weights"] = Trial(weights_cases, run_weights, subject="pcgrad", h
 # %% ../nbs/19la_trials_pcgrad.ipynb #b65fc06f
 MISTAKES["pcgrad.weights"] = [
     mistake("inner < 0", "inner > 0", "The sign of the test is turned: agreement is cut away, and the conflict stays."),
+    mistake("w[j] -= inner / gram[j, j]", "w[j] -= inner / gram[j, j]\n                break", "Only the first conflict of each task is cut; the loop ends there."),
+    mistake("            if inner < 0 and gram[j, j] > _FLOOR:", "            if gram[j, j] <= _FLOOR:\n                break\n            if inner < 0:",
+        "The loop ends at a gradient of zeros; it should pass over it and go on with the others."),
+    mistake("gram.detach().cpu()", "gram.cpu()", "The weights carry a graph. They are plain numbers: nobody differentiates the surgery."),
+    mistake("_orders(len(gram), generator)", "_orders(len(gram), generator.clone_state() if generator else None)", "The generator is copied and stays where it was, so every step has the same orders."),
     mistake("inner < 0 and ", "", "There is no test for conflict, so agreement is removed as well."),
     mistake("inner = w @ gram[j]  # () of the present g_i with the original g_j", "inner = gram[i, j]",
         "The overlap is that of the original gradients; after the first cut g_i is another vector."),
@@ -125,7 +139,7 @@ MISTAKES["pcgrad.weights"] = [
 VARIANTS["pcgrad.weights"] = [
     '''
 def project_weights(gram, generator=None):
-    G = gram.double().cpu()
+    G = gram.detach().double().cpu()
     T = G.shape[0]
     W = torch.eye(T, dtype=torch.float64)
     for i, others in ((i, [j for j in range(T) if j != i]) for i in range(T)):
@@ -153,14 +167,30 @@ def project_weights(gram, generator=None):
 def project_cases(generator):
     two, three = (with_cosines(generator, c, n, 6) for c, n in (([[1, -0.7], [-0.7, 1]], [1.0, 0.4]), (MIXED, [1.0, 0.5, 2.0])))
     return [Case(label, {"grads": g, **ask}) for label, g, ask in _gradients(generator)] + [
-        Case("two, single precision", {"grads": two.float()}), Case("the mean of two", {"grads": two, "reduction": "mean"}),
+        Case("two, single precision", {"grads": two.float()}), Case("two, nearly opposite, half precision", {"grads": (300 * with_cosines(generator, [[1, -0.995], [-0.995, 1]], [1.0, 1.2], 6)).half()}),
+        Case("two, nearly opposite, bfloat16", {"grads": with_cosines(generator, [[1, -0.995], [-0.995, 1]], [1.0, 1.2], 6).bfloat16()}), Case("the mean of two", {"grads": two, "reduction": "mean"}),
         Case("the mean of three", {"grads": three, "reduction": "mean"})]
 
 
+def _off(step, grads):
+    """Distance from the right step for two gradients in conflict, beside its length."""
+    a, b = grads.detach().double()
+    right = a + b - (a @ b) * (b / (b @ b) + a / (a @ a))
+    return ((step.double() - right).norm() / right.norm()).nan_to_num(torch.inf)
+
+
 def run_project(project_conflicting, inputs):
-    reduction = inputs.get("reduction", "sum")
-    step = asked(lambda dice: project_conflicting(inputs["grads"], dice, reduction), inputs)
-    return {"step": step, **({} if len(inputs["grads"]) > 2 else {"in the dtype of the gradients": step.dtype == inputs["grads"].dtype})}
+    reduction, grads, graphs = inputs.get("reduction", "sum"), inputs["grads"].requires_grad_(), []
+
+    def call(dice):
+        step = project_conflicting(grads, dice, reduction)
+        graphs.append(step.requires_grad)
+        return step.detach()
+
+    step = asked(call, inputs)
+    if grads.dtype in (torch.float16, torch.bfloat16):
+        return {"in the dtype of the gradients": step.dtype == grads.dtype, "the step has a graph": any(graphs), "distance to the right step, beside its length, is below .02": _off(step, grads) < 0.02}
+    return {"step": step, "the step has a graph": any(graphs), **({} if len(inputs["grads"]) > 2 else {"in the dtype of the gradients": step.dtype == inputs["grads"].dtype})}
 
 
 TRIALS["pcgrad.project"] = Trial(project_cases, run_project, subject="pcgrad", hints=(
@@ -217,6 +247,12 @@ MISTAKES["pcgrad.project"] = [
     _wrong_loop("The others are visited in the same order every time, so the first task always has the first cut.", order="range(len(grads))"),
     _wrong_loop("One order is drawn for the whole call. Each task should draw its own.",
                 begin="total, order = torch.zeros_like(grads[0]), torch.randperm(len(grads), generator=generator).tolist()", order="order"),
+    mistake("gram = _gram([grads])", "gram = (grads @ grads.T)",
+        "The inner products are computed in half precision: squares overflow, and what nearly cancels is lost in rounding. They should be widened to single."),
+    mistake("grads = grads.detach()", "pass", "The step carries a graph. It is a gradient: nobody differentiates it."),
+    mistake(".to(grads.dtype)", ".float()", "The step comes in single precision; it should have the dtype of the gradients."),
+    mistake("project_weights(gram, generator)", "project_weights(gram, generator.clone_state() if generator else None)",
+        "The generator is copied and stays where it was, so every step has the same orders."),
     _wrong_loop("The generator is not used: runs with the same seed differ.", order="torch.randperm(len(grads)).tolist()"),
     _wrong_loop("Only the first conflict of each task is cut; the loop ends there.", keep="\n                break"),
     _wrong_loop("The result is always a mean; the sum is the default.", share="len(grads)"),
@@ -230,6 +266,7 @@ VARIANTS["pcgrad.project"] = [
     '''
 def project_conflicting(grads, generator=None, reduction="sum"):
     cut = []
+    dtype, grads = grads.dtype, grads.detach().to(torch.promote_types(grads.dtype, torch.float32))
     for i, own in enumerate(grads):
         g = own.clone()
         for j in torch.randperm(len(grads), generator=generator).tolist():
@@ -238,9 +275,10 @@ def project_conflicting(grads, generator=None, reduction="sum"):
                 if square > 1e-30:
                     g = g - torch.clamp((g * grads[j]).sum() / square, max=0) * grads[j]
         cut.append(g)
-    return torch.stack(cut).sum(0) if reduction == "sum" else torch.stack(cut).mean(0)
+    return (torch.stack(cut).sum(0) if reduction == "sum" else torch.stack(cut).mean(0)).to(dtype)
 ''', '''
 def project_conflicting(grads, generator=None, reduction="sum"):
+    dtype, grads = grads.dtype, grads.detach().double()
     T, total = len(grads), torch.zeros_like(grads[0])
     for i in reversed(range(T)):                     # the tasks in another order, the permutations drawn in another way
         g = grads[i]
@@ -252,6 +290,6 @@ def project_conflicting(grads, generator=None, reduction="sum"):
                 if overlap.item() < 0:
                     g = g - overlap * direction
         total += g
-    return total / T if reduction == "mean" else total
+    return (total / T if reduction == "mean" else total).to(dtype)
 ''',
 ]

@@ -123,7 +123,7 @@ TRIALS["pretrain.mask"] = Trial(mask_cases, run_mask, rtol=0, atol=0.025, hints=
 
 # %% ../nbs/19hb_trials_pretrain.ipynb #bd524b3d
 _WRONG_FATE = "fate = torch.rand(shape, generator=generator, device=device)"
-_WRONG_LABELS = "return corrupted, input_ids.masked_fill(~chosen, -100)"
+_WRONG_LABELS = "return corrupted.to(home), input_ids.masked_fill(~chosen, -100).to(home)"
 _WRONG_WORDS = "corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)"
 _WRONG_HIDDEN = "chosen & (fate < 0.8), mask_id)"
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .trials import Case, Trial
+from .trials import REFUSAL, Case, Trial
 
 # %% ../nbs/19m_trials_refusals.ipynb #be4721f9
 class Refusal(NamedTuple):
@@ -56,7 +56,7 @@ def with_refusals(
             return {"refused": torch.tensor(refuses(table[inputs["refuse"]], implementation))}
         return trial.run(implementation, inputs)
 
-    own = [Case(f"refuses {r.label}", {"refuse": i}) for i, r in enumerate(table)]
+    own = [Case(f"refuses {r.label}", {"refuse": i}, REFUSAL) for i, r in enumerate(table)]
     return trial._replace(run=run, cases=lambda generator: [*trial.cases(generator), *own])
 
 # %% ../nbs/19m_trials_refusals.ipynb #d96e08a4

@@ -30,7 +30,7 @@ def run_length(length, inputs):
     return {"lengths": length(**inputs)}
 
 
-TRIALS["smart.length"] = Trial(length_cases, run_length, subject="smart", hints=(
+TRIALS["smart.length"] = Trial(length_cases, run_length, subject="smart", rtol=1e-9, atol=1e-11, hints=(
     "First one number for each vector, then put together what belongs to one sentence, then write the result beside each of its vectors.",
     "`index_add` adds up squares by sentence, `scatter_reduce(..., \"amax\")` takes the largest. Flatten the vectors and their `rows` first.",
     "own = x.square().sum(-1).flatten(); total = zeros.index_add(0, rows.flatten(), own).sqrt(); the answer is total[rows][..., None]."))
@@ -47,6 +47,9 @@ MISTAKES["smart.length"] = [
     mistake("if p == math.inf:", "if p == 2:", "The two norms are swapped."),
     mistake("own, \"amax\")", "own, \"sum\")", "The largest coordinates of the vectors are added up; the largest of all is wanted."),
     mistake("x.abs().amax(-1)", "x.amax(-1)", "Negative coordinates are not seen. The size counts."),
+    mistake("x.square().sum(-1).flatten()", "x.abs().sum(-1).flatten().square()", "The sizes of the coordinates are added up before squaring; it is their squares that add up."),
+    mistake("flat = rows.flatten()", "flat = rows.flatten().unique_consecutive(return_inverse=True)[1]\n    rows = flat.view(rows.shape)",
+        "Only neighbours count as one sentence. The vectors of a sentence may lie apart; `rows` says who belongs together."),
     mistake("return total[rows][..., None]", "return total[rows]", "The last axis is missing, so the result does not stand beside the vectors."),
 ]
 
@@ -203,6 +206,9 @@ def smart_cases(generator):
     cases += [Case(f"tokens with a mask, {label}", {**many, "attack": ways[label]}) for label in ("one step", "three steps, p = 2")]
     return cases + [Case("tokens without a mask, summed", {**many, "mask": None, "reduction": "sum", "attack": ways["three steps"]}),
                     Case("a distance with a direction", {**one, "aim": True, "attack": ways["three steps"]}),
+                    Case("rows by number, and a mask", {**many, "rows": torch.tensor([[1, 0, 1, 1], [0, 2, 0, 0]]), "attack": ways["three steps, p = 2"]}),
+                    Case("a clean answer of another pass", {**one, "elsewhere": 0.2, "attack": ways["three steps"]}),
+                    Case("a weight that does not learn", {**one, "still": True, "attack": ways["one step"]}),
                     Case("rows by number", {**one, "rows": torch.tensor([1, 0, 1, 1, 2]), "attack": ways["three steps, p = 2"]}),
                     Case("a gradient that is not finite", {**one, "steep": True, "start": 0 * one["start"], "attack": ways["one step"]}),
                     Case("a gradient with one row that is not finite", {**one, "steep": True, "start": one["start"] * torch.tensor([1, 0, 1, 1, 1])[:, None],
@@ -216,6 +222,8 @@ def run_smart(smart_loss, inputs):
     W, V = (torch.nn.Parameter(inputs.pop(name)) for name in ("W", "V"))
     embeds, attack, steep, aim = inputs["embeds"].clone().requires_grad_(), Attack(**inputs.pop("attack")), inputs.pop("steep",
         False), inputs.pop("aim", False)
+    elsewhere, still = inputs.pop("elsewhere", 0.0), inputs.pop("still", False)
+    V.requires_grad_(not still)
 
     def answer(x):
         out = torch.tanh(x @ W) @ V
@@ -224,16 +232,16 @@ def run_smart(smart_loss, inputs):
         return out + (moved.clamp(min=0) if steep == "edge" else moved.abs()).sqrt() if steep else out
 
     distance = (lambda p, q: (p * (p - q)).sum(-1)) if aim else (lambda p, q: (p - q).square().sum(-1))
-    call = lambda **more: smart_loss(**{**inputs, "embeds": embeds, "fn": answer, "clean": answer(embeds), "distance": distance, "attack": attack,
+    call = lambda **more: smart_loss(**{**inputs, "embeds": embeds, "fn": answer, "clean": answer(embeds) + elsewhere, "distance": distance, "attack": attack,
         "weights": [W, V], **more})
     if "start" not in inputs:
-        return _drawn(lambda seed: call(generator=torch.Generator().manual_seed(seed))[1], inputs.get("mask"), attack.noise)
+        return _drawn(lambda seed: call(generator=None if seed is None else torch.Generator().manual_seed(seed))[1], inputs.get("mask"), attack.noise)
     loss, stats = call()
     found = {"loss": loss, "change": stats.delta, "first noise": stats.start, "skipped": stats.skipped,
-             "weights train afterwards": W.requires_grad and V.requires_grad, "the search left gradients": any(w.grad is not None for w in (W, V,
+             "weights that learn afterwards": [W.requires_grad, V.requires_grad], "the change has a graph": stats.start.requires_grad or stats.delta.requires_grad, "the search left gradients": any(w.grad is not None for w in (W, V,
              embeds))}
     if loss.requires_grad:
-        found |= dict(zip(("gradient of embeds", "gradient of W", "gradient of V"), torch.autograd.grad(loss, (embeds, W, V),
+        found |= dict(zip(("gradient of embeds", "gradient of W", "gradient of V"), torch.autograd.grad(loss, (embeds, W, *([] if still else [V])),
             materialize_grads=True)))
     return found | {"has a gradient": loss.requires_grad}
 
@@ -244,6 +252,7 @@ def _drawn(search, mask, spread):
     near = lambda x, y: bool(abs(x - y) < 0.25)
     return {"mean noise is near 0": near(noises[:, moving].mean(), 0), "spread of the noise is near sigma": near(noises[:, moving].std(), 1),
         "noise where nothing may change": noises[:, ~moving].abs().sum(),
+            "without a generator, other noise each time": not torch.equal(search(None).start, search(None).start),
             "the same seed, the same noise": torch.equal(search(3).start, search(3).start), "another seed, other noise": not torch.equal(noises[0],
             noises[1]), "other noise for another row": not torch.equal(noises[:, 0], noises[:, 1]),
             "other noise for another number of a vector": not torch.equal(noises[..., 0], noises[..., 1])}
@@ -305,6 +314,16 @@ MISTAKES["smart.loss"] = [
         "\n        rows = torch.zeros(embeds.shape[:-1], dtype=torch.int64)", "The whole batch counts as one sentence."),
     mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.epsilon, generator) if",
         "The noise is as large as the radius; its spread is `attack.noise`."),
+    mistake("if rows is None:", "if rows is None or mask is not None:", "`rows` is not used when there is a mask."),
+    mistake("    keep = 1 if mask", "    clean = fn(embeds)\n    keep = 1 if mask", "The clean answer is computed once more, with other dropout. It is given."),
+    mistake("    with frozen(weights):\n", "    weights = list(weights)\n    for w in weights:\n        w.requires_grad_(False)\n    if True:\n",
+        "    return total(fn(embeds + delta), clean)", "    for w in weights:\n        w.requires_grad_(True)\n    return total(fn(embeds + delta), clean)",
+        "All weights learn after the search; one may have been frozen before. (And after a skip none does.)"),
+    mistake("SmartStats(start, delta, False)", "SmartStats(start, embeds + delta - embeds.detach(), False)", "The change in the stats carries a graph, so whoever keeps the stats keeps the whole model's activations."),
+    mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.noise, generator or torch.Generator()) if",
+        "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+    mistake("if not gradient.isfinite().all():\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)", "gradient = gradient.nan_to_num(0, 0, 0)",
+        "What is not finite in the gradient is set to 0 and the rest is followed. The penalty should be left out, and the stats should say so."),
     mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.noise, None) if",
         "The generator is not used: runs with the same seed differ."),
     mistake("(_noise(embeds, attack.noise, generator) if start is None else start)", "torch.zeros_like(embeds)",

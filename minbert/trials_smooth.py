@@ -60,6 +60,11 @@ MISTAKES["smoothness.kl"] = [
     mistake(_WRONG_SUM, "return (difference * (log_p - log_q)).mean(-1)", "The classes are averaged; a divergence sums over them."),
     mistake(_WRONG_SUM, "return (difference * (log_p - log_q)).sum(-1).mean()",
         "The rows are averaged here. Each row has its own distance; the caller takes the mean."),
+    mistake(_WRONG_SUM, "return (difference.abs() * (log_p - log_q)).sum(-1)", "The difference of the probabilities has lost its sign."),
+    mistake(_WRONG_SUM, "return difference.abs().sum(-1)", "The logarithms are missing: this is the difference of the probabilities alone."),
+    mistake("log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)",
+        "log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1).detach()",
+        "One side is detached altogether; both have a gradient."),
     mistake(_WRONG_SUM, "return -" + _WRONG_SUM[7:], "The sign is wrong: a distance is never negative."),
     mistake("log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)",
         "log_p, log_q = wide(logits_p).softmax(-1).log(), wide(logits_q).softmax(-1).log()",
@@ -216,6 +221,8 @@ MISTAKES["smoothness.steepest"] = [
     mistake("return unit(scaled).to(gradient.dtype)", "return -unit(scaled).to(gradient.dtype)", "return gradient.sign()", "return -gradient.sign()",
         "This is the way down. The search climbs."),
     mistake("if p == math.inf:", "if p == 2:", "The two norms are swapped."),
+    mistake("return unit(scaled).to(gradient.dtype)", "return torch.nn.functional.normalize(gradient, dim=-1)",
+        "A short gradient is divided by 1e-12 in place of its length, so its step is shorter than 1."),
 ]
 
 VARIANTS["smoothness.steepest"] = [
@@ -270,6 +277,7 @@ MISTAKES["smoothness.ball"] = [
         "The vector is shrunk by the square of what is needed, so it ends inside the ball."),
     mistake("(radius / length.clamp(min=radius))", "(length <= radius)",
         "Points outside are sent to the centre; the nearest point is at the surface."),
+    mistake("shifts.clamp(-radius, radius)", "shifts.clamp_(-radius, radius)", "return shifts * (radius", "return shifts.mul_(radius", "The shifts that came in are overwritten."),
     mistake("shifts.clamp(-radius, radius)", "shifts.clamp(max=radius)",
         "Only large positive coordinates are cut; the ball has a negative side too."),
 ]

@@ -30,6 +30,9 @@ def vaccine_cases(generator):
              if rule or label == "below its target"]
     g, r = with_cosines(generator, QUARREL, [1.0, 0.5, 2.0], 6), 0.2 + 0.3 * torch.rand(3, 3, generator=generator, dtype=torch.float64)
     four = with_cosines(generator, ALONE, [1.0, 1.3, 0.7, 0.9], 7)
+    holes = torch.zeros(5, 5, dtype=torch.float64)
+    holes[[1, 3]] = pair(0.1)
+    cases.append(Case("two among zeros: all results, over the orders", {"gram": holes @ holes.T, "targets": torch.full((5, 5), 0.6, dtype=torch.float64), "beta": 0.3, **ORDERS, "times": 20}))
     return cases + [Case("three: all results, over the orders", {"gram": g @ g.T, "targets": r, "beta": 0.2, **ORDERS}),
                     Case("three: difference between two runs with one seed", {"gram": g @ g.T, "targets": r, "beta": 0.2, **TWICE}),
                     Case("four, one against all: all results, over the orders", {"gram": four @ four.T,
@@ -37,14 +40,16 @@ def vaccine_cases(generator):
 
 
 def run_vaccine(vaccine_weights, inputs):
-    dtypes = set()
+    dtypes, graphs = set(), []
+    inputs["gram"].requires_grad_()
 
     def call(dice):
         weights, targets = vaccine_weights(**{name: x for name, x in inputs.items() if name not in ("ask", "times")}, generator=dice)
         dtypes.add(targets.dtype)
-        return torch.cat([weights, targets[~torch.eye(len(targets), dtype=torch.bool)]])
+        graphs.append(weights.requires_grad or targets.requires_grad)
+        return torch.cat([weights, targets[~torch.eye(len(targets), dtype=torch.bool)]]).detach()
 
-    return {"weights, then targets without the diagonal": asked(call, inputs), "targets in double precision": dtypes == {torch.float64}}
+    return {"weights, then targets without the diagonal": asked(call, inputs), "targets in double precision": dtypes == {torch.float64}, "the results have a graph": any(graphs)}
 
 
 TRIALS["pcgrad.vaccine"] = Trial(vaccine_cases, run_vaccine, subject="pcgrad", hints=(
@@ -56,6 +61,11 @@ TRIALS["pcgrad.vaccine"] = Trial(vaccine_cases, run_vaccine, subject="pcgrad", h
 # %% ../nbs/19lc_trials_vaccine.ipynb #f3a43b6e
 MISTAKES["pcgrad.vaccine"] = [
     mistake("if f < r:\n", "if f > r:\n", "The sign of the test is turned: gradients that agree more than usual are pushed apart."),
+    mistake("                continue\n", "                break\n", "The loop ends at a gradient of zeros; it should pass over it and go on with the others."),
+    mistake("min(square_i, square_j) <= _FLOOR", "square_i <= _FLOOR", "square_i * square_j", "max(square_i * square_j, _FLOOR)", "math.sqrt(square_i / square_j)", "math.sqrt(square_i / max(square_j, _FLOOR))",
+        "A gradient of zeros is not passed over: its target moves, and its weight grows beyond all bounds."),
+    mistake("gram.detach().cpu()", "gram.cpu()", "w = torch.zeros_like(total)", "w = torch.zeros_like(total) + 0 * gram[0]", "The results carry a graph. They are plain numbers: nobody differentiates the surgery."),
+    mistake("targets[i, j].item()", "max(0.0, targets[i, j].item())", "A target below 0 is taken for 0. Tasks that usually conflict may go on doing so."),
     mistake("if f < r:\n", "if f < 0:\n", "Only conflicts are turned, as in PCGrad. The test here is against the usual cosine, not 0."),
     mistake("math.sqrt(square_i / square_j)", "math.sqrt(square_j / square_i)",
         "The ratio of the lengths is upside down: a short g_j then counts too little."),
@@ -101,7 +111,7 @@ def vaccine_weights(gram, targets, beta=0.01, update="all", generator=None):
     return W.sum(0), R
 ''', '''
 def vaccine_weights(gram, targets, beta=0.01, update="all", generator=None):
-    G = gram.double()
+    G = gram.detach().double()
     new, total = torch.clone(targets), torch.zeros(len(G), dtype=torch.float64)
     for i in range(len(G)):
         mix = torch.zeros(len(G), dtype=torch.float64)
@@ -160,6 +170,7 @@ MISTAKES["pcgrad.conflicts"] = [
     mistake("PairConflict(len(c), (c < 0).double().mean().item(), c.mean().item(), c[c < 0].mean().item())",
         "PairConflict(len(c), (c < 0).sum().item(), c.mean().item(), c[c < 0].mean().item())",
         "`share` is a count. It should be the part of the steps, 0 to 1."),
+    mistake("PairConflict(len(c),", "PairConflict(int((c < 0).sum()),", "`steps` counts the steps in conflict. It should count those in which both tasks had a gradient."),
     mistake("(c < 0).double()", "(c <= 0).double()", "A cosine of exactly 0 is counted as a conflict."),
     mistake("c[c < 0].mean().item()", "c.clamp(max=0).mean().item()",
         "The strength of a conflict is averaged over all steps; only those in conflict count."),

@@ -45,7 +45,8 @@ def views_cases(generator):
             Case("three views, a layer behind", {"ids": ids, "mask": mask, "rows": 3, "layer": layer}),
             Case("one view, a layer behind", {"ids": ids[:5], "mask": mask[:5], "rows": 5, "layer": layer}),
             Case("two views, two sentences at a time", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "chunk": 2, "layer": layer}),
-            Case("two views, a layer behind, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "layer": layer, "eval": True})]
+            Case("two views, a layer behind, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "layer": layer, "eval": True}),
+            Case("two views, two sentences at a time, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "chunk": 2, "eval": True})]
 
 
 def run_views(kind, inputs):
@@ -58,7 +59,7 @@ def run_views(kind, inputs):
     calls = model.encoder.calls[:]
     sum((k + 1) * view.sin().sum() for k, view in enumerate(views)).backward()
     return {"number of views": len(views), **{f"view {k + 1}": view for k, view in enumerate(views)}, "rows of each call of the encoder": torch.tensor(calls),
-            "gradient of the encoder": model.encoder.table.grad}
+            "gradient of the encoder": model.encoder.table.grad, **({"gradient of the layer": layer.weight.grad} if layer is not None else {})}
 
 
 TRIALS["views.forward"] = Trial(views_cases, run_views, hints=(
@@ -82,6 +83,8 @@ MISTAKES["views.forward"] = [
             "The attention mask is not used: padding is read like words."),
     mistake("vectors = self._encode(*batch.tokens)", "parts = zip(*(x.chunk(batch.views) for x in batch.tokens))\n    vectors = torch.cat([self._encode(*part) for part in parts])",
             "Each view is encoded by itself, one forward a view where one would do."),
+    mistake("vectors = self._encode(*batch.tokens)", "vectors = self._encode(*batch.tokens) if self.training else self.encoder(*batch.tokens)",
+            "The chunks are used in train mode only; in eval mode all rows are in memory at once."),
     mistake("return vectors.chunk(batch.views)", "return vectors.chunk(2)", "The rows are always cut in two, however many views there are."),
 ]
 
@@ -131,9 +134,15 @@ def run_view_loss(make, inputs):
                 accelerator=_Processes() if "processes" in inputs else None)
     vectors = inputs["vectors"].clone().requires_grad_()
     batch = types.SimpleNamespace(groups=inputs["groups"], views=len(vectors), tokens=None, labels=None)
-    value = made(lambda given: tuple(vectors) if given is batch else None, batch)
+    calls = []
+
+    def model(given):
+        calls.append(given)
+        return tuple(vectors) if given is batch else None
+
+    value = made(model, batch)
     a, b, groups, more = heard[-1]
-    return {"loss": value, "gradient": torch.autograd.grad(value, vectors)[0], "times the loss was asked": len(heard),
+    return {"loss": value, "gradient": torch.autograd.grad(value, vectors)[0], "times the loss was asked": len(heard), "times the model was asked": len(calls),
             "groups": torch.tensor([-1]) if groups is None else groups, "rows": torch.tensor([len(a), len(b), len(more.get("hard", ()))]),
             "other arguments": len(set(more) - {"hard"})}
 
@@ -155,6 +164,8 @@ MISTAKES["views.loss"] = [
             "The vectors of all processes are collected, but not their groups."),
     mistake("_everyone(model(batch), batch.groups, accelerator)", "_everyone([v.detach() for v in model(batch)], batch.groups, accelerator)\n        views = [v.requires_grad_() for v in views]",
             "The views are detached, so the model learns nothing."),
+    mistake("hard = {\"hard\": views[2]} if len(views) > 2 else {}", "hard = {\"hard\": model(batch)[2]} if len(views) > 2 else {}",
+            "The model is asked twice for one batch: with dropout the hard negatives belong to another pass, and the work is double."),
     mistake("hard = {\"hard\": views[2]} if len(views) > 2 else {}", "hard = {\"hard\": views[-1]}", "The last view is passed as hard negatives even if there are only two."),
 ]
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import minbert
 from .editions import marks, marks_of, read_notebook, written
 from .merging import Definition, definition_in, is_python, merged_cell
-from .saving import replacing
+from .saving import clear_leftovers, replacing
 from .workspace import BASE, HIDDEN, STATE, packaged_editions, state_text, workspace_state
 
 # %% ../nbs/19r_update.ipynb #5b42ea5d
@@ -283,6 +283,8 @@ def update_workspace(
     """
     folder, state = Path(folder), workspace_state(folder)
     editions, nbs, base = editions or packaged_editions(), folder / "nbs", folder / BASE
+    for place in (folder, nbs, base, *(folder / HIDDEN / "backups").glob("*")):
+        clear_leftovers(place)
     new, left = {}, []
     for name, edition in editions.items():
         try:

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RESERVED', 'SETTINGS', 'SETUP', 'PYPROJECT', 'IGNORED', 'README', 'HIDDEN', 'BASE', 'STATE', 'package_name', 'readme',
-           'where_minbert_is', 'packaged_editions', 'workspace_files', 'state_text', 'new_workspace', 'workspace_state']
+           'where_minbert_is', 'packaged_editions', 'workspace_files', 'state_text', 'new_workspace', 'workspace_state',
+           'workspace_of']
 
 # %% ../nbs/19q_workspace.ipynb #f9b5f860
 import json
@@ -19,7 +20,7 @@ from typing import Any
 import minbert
 from ._modidx import d as index
 from .editions import marks_of, minutes_of, plural, read_notebook
-from .saving import replacing
+from .saving import clear_leftovers, replacing
 
 # %% ../nbs/19q_workspace.ipynb #335b8297
 RESERVED = frozenset("minbert torch transformers tokenizers safetensors accelerate datasets typer tqdm numpy scipy sklearn matplotlib "
@@ -222,6 +223,7 @@ def new_workspace(
     """Write a learner's workspace. Raises ValueError for a folder that is not empty or a name that is no good."""
     folder = Path(folder).absolute()
     name = package_name(folder, package)
+    clear_leftovers(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"expected a new or an empty folder, got {folder}, which is {'not empty' if folder.is_dir() else 'a file'}")
     files, existed = workspace_files(name), folder.exists()
@@ -247,3 +249,14 @@ def workspace_state(
         return {key: str(state[key]) for key in ("package", "minbert")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"expected the folder of a workspace, made by `minbert course new`, got {folder}") from error
+
+
+def workspace_of(
+    folder: str | Path,     # a workspace, or a folder in one, such as its nbs
+) -> Path:
+    """Look upward for the workspace that a folder lies in. Raises ValueError if there is none."""
+    place = Path(folder).resolve()
+    for found in (place, *place.parents):
+        if (found / STATE).is_file():
+            return found
+    raise ValueError(f"expected a workspace, made by `minbert course new`, or a folder in one, got {place}")

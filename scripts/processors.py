@@ -83,7 +83,7 @@ def near_tolerance(results: dict[str, list[dict]]) -> list[tuple[float, str]]:
 
 
 def near_orders(results: dict[str, list[dict]]) -> list[tuple[float, str]]:
-    """Find each `assert a < b` whose a and b move, from setting to setting, by more than a third of what parts them."""
+    """Find each `assert a < b` whose a and b move, from setting to setting, by more than what parts them."""
     seen = defaultdict(list)
     for files in results.values():
         for file in files:
@@ -93,7 +93,7 @@ def near_orders(results: dict[str, list[dict]]) -> list[tuple[float, str]]:
     for (file, line), runs in seen.items():
         for distances in zip(*runs) if len({len(run) for run in runs}) == 1 else ():
             least, moved = min(distances), max(distances) - min(distances)
-            if moved > THIRD * least:
+            if moved > least:
                 found.append((moved / least if least else float("inf"), f"{file}: {line} (a and b are {least:.3g} apart, and move by {moved:.3g})"))
                 break
     return found

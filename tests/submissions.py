@@ -70,6 +70,59 @@ ATTACKS = {
     "own pickle": "class Evil:\n    def __reduce__(self): return (print, ('hello',))\nreturn Evil()",
 }
 
+# What reads the reference, runs it and returns what it returns; `text` holds the module.
+_USE = "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(text, names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\nfor part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)"
+_SECRET, _KEEP = "({package!r} + '/{module}.py')", "({folder!r} + '/.keep')"
+
+# A second list: around the hook, around the limits, around the comparison.
+SECOND = {
+    "second interpreter": "try: import _interpreters as i\nexcept ImportError: import _xxsubinterpreters as i\ni.run_string(i.create(), 'import os; os.remove(' + repr" + _KEEP + " + ')')",
+    "second interpreter under another name": "import _imp, importlib.machinery as m, importlib.util as u\nfor name in ('_xxsubinterpreters', '_interpreters'):\n    found = m.PathFinder.find_spec(name)\n    if found:\n"
+                                             "        i = _imp.create_dynamic(m.ModuleSpec('math.' + name, None, origin=found.origin))\n        _imp.exec_dynamic(i)\n        i.run_string(i.create(), 'import os; os.remove(' + repr" + _KEEP + " + ')')",
+    "a text that lies": "import os\nclass Liar(str):\n    def __getitem__(self, i): return (os.getcwd() + '/x')[i]\n    def startswith(self, *a): return True\n    def split(self, *a): return ['']\n    __eq__ = lambda s, o: True\n    __hash__ = str.__hash__\n"
+                        "text = open(Liar" + _SECRET + ").read()\n" + _USE,
+    "bytes that lie": "import os\nclass Liar(bytes):\n    def decode(self, *a): return os.getcwd()\n    def startswith(self, *a): return True\ntext = open(Liar(os.fsencode" + _SECRET + ")).read()\n" + _USE,
+    "a class equal to all": "import os\nclass Kind(type):\n    __eq__ = lambda s, o: True\n    __hash__ = type.__hash__\nclass Path(str, metaclass=Kind): pass\nos.remove(Path" + _KEEP + ")",
+    "a path of two minds": "import os\nclass Path:\n    n = 0\n    def __fspath__(self):\n        self.n += 1\n        return " + _KEEP + " if self.n % 2 else 'x'\nos.remove(Path())",
+    "patched builtins": "import builtins as b\nfor name, value in dict(isinstance=lambda *a: True, len=lambda x: 9**9, max=lambda *a, **k: 9**9, any=lambda x: True, type=lambda x: int, str=lambda *a: '', PermissionError=Warning).items():\n"
+                        "    setattr(b, name, value)\ntext = open" + _SECRET + ".read()\n" + _USE,
+    "patched paths": "import os, posixpath, genericpath\nhere = os.getcwd()\nfor m in (posixpath, genericpath, os):\n    for name in ('realpath', 'abspath', '_joinrealpath', 'normpath', 'fspath', 'fsdecode', 'readlink', 'stat', 'lstat', 'exists', 'isfile', 'getcwd'):\n"
+                     "        setattr(m, name, lambda *a, **k: here + '/x')\ntext = open" + _SECRET + ".read()\n" + _USE,
+    "the hook's frame": "import os\ntry: os.remove" + _KEEP + "\nexcept BaseException as error: tb = error.__traceback__\nwhile tb:\n    frame = tb.tb_frame\n    for space in (frame.f_globals, frame.f_locals, frame.f_builtins):\n        for name in list(space):\n"
+                        "            if not name.startswith('__') and name not in ('os', 'tb', 'frame', 'space', 'name', 'list', 'print', 'open'):\n                try: space[name] = lambda *a, **k: ()\n                except Exception: pass\n    tb = tb.tb_next\nos.remove" + _KEEP,
+    "code of the hook": "import sys, types\nframe = sys._getframe()\nwhile frame:\n    for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):\n        if isinstance(value, types.FunctionType) and value.__module__ != __name__:\n"
+                        "            value.__code__ = (lambda *a, **k: None).__code__\n    frame = frame.f_back",
+    "ways around a path": "import os\nname = os.path.basename({folder!r})\nfor way in ('/proc/self/root', '/proc/self/cwd/' + '../' * 40, '//', '/proc/thread-self/root', '/dev/fd/../../../..', '/usr/lib/../..'):\n    try: os.remove(way + " + _KEEP + ")\n    except OSError: pass\nreturn 0",
+    "addresses": "import ctypes\nf = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes._memmove_addr)\nctypes.memmove(id(f), bytes(64), 64)",
+    "addresses under another name": "import ctypes\nkinds = [k for c in object.__subclasses__() for k in (c, *type.__subclasses__(c)) if 'dll' in k.__name__.lower() or 'funcptr' in k.__name__.lower()]\nkinds[0](None)._exit(0)",
+    "a fresh posix": "import _imp, importlib.machinery as m\np = _imp.create_builtin(m.ModuleSpec('posix', None))\n_imp.exec_builtin(p)\np.kill(p.getppid(), 9)",
+    "a data base": "import sqlite3\nc = sqlite3.connect(':memory:')\nc.execute('ATTACH ? AS x', (" + _KEEP + " + '2',))\nc.execute('CREATE TABLE x.t (a)')",
+    "a history": "import readline\nreadline.write_history_file" + _KEEP,
+    "arrows": "import pyarrow\nwith pyarrow.OSFile(" + _KEEP + ", 'wb') as f: f.write(b'gone')",
+    "a foreign function": "import cffi\nf = cffi.FFI()\nf.cdef('int unlink(char *);')\nf.dlopen(None).unlink" + _KEEP.replace("({", "(({").replace("')", "').encode())"),
+    "messages": "import zmq\nzmq.Context().socket(zmq.PUB).bind('ipc://' + " + _KEEP + " + '3')",
+    "shared memory": "from multiprocessing import shared_memory as s\nhold = [s.SharedMemory(create=True, size=10**8) for i in range(50)]",
+    "a full folder": "for i in range(10**6):\n    with open(f'f{{i}}', 'wb') as f: f.write(bytes(8 * 2**20))",
+    "a folder full of deleted files": "import os\nhold = []\nfor i in range(60):\n    f = open(f'f{{i}}', 'wb')\n    f.write(bytes(30 * 2**20))\n    f.flush()\n    os.remove(f'f{{i}}')\n    hold.append(f)\nwhile True: pass",
+    "a folder full of names": "for i in range(10**9): open(f'f{{i}}', 'wb').close()",
+    "no alarm": "import signal, time\nsignal.setitimer(signal.ITIMER_REAL, 0)\nfor s in range(1, 64):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True:\n    try: time.sleep(1)\n    except BaseException: pass",
+    "stops itself": "import signal\nsignal.raise_signal(signal.SIGSTOP)",
+    "kills itself": "import signal\nsignal.raise_signal(signal.SIGKILL)",
+    "an error without end": "class E(Exception):\n    def __str__(self):\n        while True: pass\nraise E",
+    "an error with a hook": "class E(Exception):\n    def __str__(self): raise SystemExit(0)\n    __repr__ = __format__ = __str__\nraise E",
+    "a long error": "raise ValueError('x' * 10**8)",
+    "half a character": "raise ValueError(chr(0xD800) * 50)",
+    "a large result": "import torch\nreturn torch.zeros(1).expand(3, 3, 10**7)",
+    "no storage": "import torch\nreturn torch.zeros(3, 3, 5, 4, device='meta')",
+    "a sparse result": "import torch\nreturn torch.zeros(3, 3, 5, 4).to_sparse()",
+    "another default": "import torch\ntorch.set_default_dtype(torch.float16)\ntorch.set_default_device('meta')\ntorch.set_num_threads(500)\nreturn torch.zeros(3, 3, 5, 4)",
+    "patched trial": "import sys\nfor m in list(sys.modules.values()):\n    if getattr(m, '__name__', '').startswith('minbert.trials'):\n        for n in list(vars(m)):\n            if callable(getattr(m, n)) and not n.startswith('__'): setattr(m, n, lambda *a, **k: None)\nreturn 0",
+    "other inputs": "import sys\nframe = sys._getframe()\nwhile frame:\n    case = frame.f_locals.get('case')\n    if case is not None: case.inputs.clear()\n    task = frame.f_locals.get('task')\n    if isinstance(task, dict): open(task['inputs'] + '.json', 'w').write('[]')\n    frame = frame.f_back\nreturn 0",
+    "modules of its own": "import sys\nopen('minbert.py', 'w').write('import os; os._exit(0)')\nsys.path.insert(0, '.')\nsys.path_importer_cache.clear()\nfor name in [n for n in sys.modules if n.startswith('minbert')]: del sys.modules[name]\nimport minbert",
+    "borrowed by name": "import importlib\nreturn getattr(importlib.import_module('minbert.{module}'), '{target}')(*args, **kwargs)",
+}
+ATTACKS |= SECOND
+
 
 def attack(kind: str, task, folder: Path) -> str:
     """Write a definition of a target that attacks the grader."""
@@ -88,10 +141,11 @@ def make(
     folder: Path,       # of one submission
     choices: dict,      # exercise -> definition, or None for a stub
     extra: str = "",    # a code cell for every notebook, before everything else
+    only: str = "",     # one chapter; without it, all
 ) -> None:
     """Write the chapters with exercises, filled in."""
     (folder / "nbs").mkdir(parents=True)
-    for stem in dict.fromkeys(e.notebook for e in EXERCISES.values()):
+    for stem in [only] if only else dict.fromkeys(e.notebook for e in EXERCISES.values()):
         notebook = nbformat.read(EDITIONS / f"{stem}.ipynb", as_version=4)
         for task in (e for e in EXERCISES.values() if e.notebook == stem and choices.get(e.name)):
             fill(notebook, task.target, choices[task.name])

@@ -5,7 +5,7 @@ import time
 from textwrap import indent
 
 import pytest
-from submissions import ATTACKS, attack, make
+from submissions import ATTACKS, SECOND, attack, make
 
 from minbert import sandbox
 from minbert.batch import batch
@@ -26,7 +26,7 @@ def attacked(tmp_path_factory):
     (folder / ".keep").write_text("keep me")
     poison = f"import os\nprint('passed')\nos.remove({str(folder / '.keep')!r})\nos._exit(0)"
     for kind in ATTACKS:
-        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, poison)
+        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, poison, VICTIM.notebook)
     before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
     reports, level = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=4)   # most of them only wait
     return {r.name: r for r in reports}, before, folder, level
@@ -54,9 +54,10 @@ def test_no_attack_leaves_a_process(attacked):
 
 def test_a_thief_is_flagged_and_gets_nothing(attacked):
     stolen = attacked[0]["reference"].results[VICTIM.name]
-    assert "not written yet" in stolen.reason
+    assert "left out here; write your own" in stolen.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", [level for level in sandbox._levels() if not level[1]], ids=lambda level: level[0])
 def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):
     """On a machine without namespaces the hook and the limits must be enough; what compiled code does, Landlock refuses where there is one."""
@@ -64,10 +65,10 @@ def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):
     folder = tmp_path / "submissions"
     folder.mkdir()
     (folder / ".keep").write_text("keep me")
-    kinds = ["deletes", "open folder", "thread bomb", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb", "limits of others", "switches the hook off", "deep folders", "complex numbers"]
+    kinds = [*SECOND, "deletes", "open folder", "thread bomb", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb", "limits of others", "switches the hook off", "deep folders", "complex numbers"]
     kinds += ["native read", "native write"] * level[3]
     for kind in kinds:
-        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition})
+        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, only=VICTIM.notebook)
     reports, held = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=1)
     assert held == level[0] and "no namespaces" in held
     assert [(r.name, r.results[VICTIM.name].status, r.results[NEIGHBOUR.name].status) for r in reports] == [(k, "failed", "passed") for k in sorted(kinds)]
@@ -88,7 +89,7 @@ def test_a_swallowed_alarm_does_not_hold_up_the_others(tmp_path):
     body = "while True:\n    try:\n        for i in range(10**12): i += 1\n    except BaseException: pass"
     text = replace(module_text(VICTIM.module), VICTIM.target, f"def {VICTIM.target}(*x, **y):\n" + indent(body, "    "))
     with batch(limits=Limits(wall=600, cpu=600), jobs=1) as on:
-        sandbox = on._sandbox()
-        runs = Desk(sandbox, on.base, 1).run({t.name: t for t in (NEIGHBOUR, VICTIM)}, {NEIGHBOUR.name: module_text(NEIGHBOUR.module), VICTIM.name: text}, on.base, True, 0.5)
+        desk = Desk(on._sandbox(), on.base, 1).open(NEIGHBOUR)
+        runs = desk.run({t.name: t for t in (NEIGHBOUR, VICTIM)}, {NEIGHBOUR.name: module_text(NEIGHBOUR.module), VICTIM.name: text}, desk.room / "package", True, 0.5)
     assert runs[NEIGHBOUR.name].outcomes and not runs[VICTIM.name].outcomes
     assert runs[VICTIM.name].reply.late and runs[VICTIM.name].reply.seconds < 60

@@ -327,7 +327,7 @@ def test_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         out = attention(x, mask)
     assert out.dtype == torch.bfloat16
-    assert_close(out.float(), attention(x, mask), atol=0.1, rtol=0.05)
+    assert_close(out.float(), attention(x, mask), atol=0.2, rtol=0.05)  # scores near 10 carry 2**-8 of themselves, and weigh values near 4
 
 
 @pytest.mark.parametrize("D,H", [(10, 3), (12, 0), (12, -3), (3, 4)])

@@ -52,6 +52,29 @@ ACCIDENTS = {
     "a stub of a helper": (["def helper():\n    pass", "def helper():\n    return -1e4"], None, using("helper()")),
     "future annotations": ([], lambda s: "from __future__ import annotations\n" + s, FULL.replace("key)", "key: Optional[nowhere.Tensor])", 1)),
     "a BOM in the cell": ([], lambda s: "\ufeff" + s, FULL),
+    "letters of another width": ([], lambda s: s.replace("def padding_bias", "def ｐadding_bias"), FULL),
+    "a helper in two spellings": (["def ﬁx(x):\n    return x * λ", "λ = -1e4"], None, using("fix(1)")),
+    "hundreds of appends": (["TABLE = []\n" + "TABLE.append(-1e4)\n" * 900], None, using("TABLE[899]")),
+    "files of its own": ([], None, FULL.replace(HEAD, HEAD + "    import os, shutil, tempfile\n    from pathlib import Path\n    with tempfile.TemporaryDirectory() as d:\n        Path(d, 'a').mkdir()\n"
+                                                "        file = Path(d, 'a', 'note.txt')\n        file.write_text('x')\n        file.rename(file.with_suffix('.md'))\n        os.listdir(d), os.path.exists(file), shutil.rmtree(Path(d, 'a'))\n"
+                                                "    Path('b').mkdir(exist_ok=True), Path('b', 'x').touch(), Path('b', 'x').unlink(), Path('b').rmdir()\n")),
+    "tensors in files": (["import numpy as np, torch as T\nfrom safetensors.torch import load_file, save_file"], None,
+                         FULL.replace(HEAD, HEAD + "    save_file({'x': key.contiguous()}, 'x.safetensors'); T.save(key, 'x.pt'); np.save('x.npy', key.detach().numpy())\n"
+                                                   "    load_file('x.safetensors'), T.load('x.pt'), np.load('x.npy')\n")),
+    "other libraries": (["import pandas as pd\nfrom sklearn.metrics import f1_score\nimport scipy.special as special\nimport matplotlib.pyplot as plt"], None,
+                        using("(pd.Series([-1e4]).iloc[0] * f1_score([1, 0], [1, 0]) * special.expit(0.0) * 2)")),
+    "a library that may be missing": (["try:\n    import pyarrow, zmq, cffi, readline, sqlite3\nexcept ImportError:\n    pyarrow = None"], None, using("(-1e4 if pyarrow is None else -1e4)")),
+    "helpers of every kind": (["from dataclasses import dataclass\nfrom enum import Enum\nfrom functools import lru_cache\nfrom typing import NamedTuple", "@dataclass\nclass A:\n    x: float = -1e4",
+                               "class B(NamedTuple):\n    a: A", "class C(Enum):\n    d = 1", "@lru_cache\ndef deep(n): return B(A()).a.x if not n else deep(n - 1)"], None, using("(deep(200) * C.d.value)")),
+    "talk": ([], None, FULL.replace(HEAD, HEAD + "    import logging, warnings, sys, inspect, time, signal\n    warnings.warn('careful'); logging.getLogger().warning('x')\n    print('x' * 10**6); print('x', file=sys.stderr)\n"
+                                                 "    inspect.signature(padding_bias), inspect.stack()[0], time.sleep(0.05), sys.setrecursionlimit(5000)\n")),
+    "text that runs": ([], None, using("eval('-1e4') * {'x': 1}[[exec('y = 3'), 'x'][1]]")),
+    "seeds and settings": (["import random, torch as T\nT.set_printoptions(precision=3)"], None, FULL.replace(HEAD, HEAD + "    import random\n    random.seed(3); T.set_num_threads(1); T.set_grad_enabled(True)\n")),
+    "looks for a file": ([], None, FULL.replace(HEAD, HEAD + "    import os\n    from pathlib import Path\n    for place in ('data', '/content/drive', Path.home(), '..'):\n        try: os.listdir(place)\n        except OSError: pass\n    os.getcwd(), os.environ.get('HOME'), Path('x').resolve()\n")),
+    "a name of Python's": (["def list_(x): return x\nmax_ = -1e4\nisinstance_ = isinstance"], None, using("list_(max_ if isinstance_(3, int) else 0)")),
+    "ctypes above": (["import ctypes, multiprocessing, threading, subprocess, socket, sqlite3"], lambda s: "import ctypes, sqlite3\n" + s, FULL),
+    "a comment as long as a book": (["# " + "x" * 90_000], lambda s: s.replace("#| export", "#| export\n# " + "y" * 20_000, 1), FULL),
+    "half a character in a text": ([], None, FULL.replace(HEAD, HEAD + "    str('\\ud800'), '🙂'\n")),
     "line ends of Windows": ([], lambda s: s.replace("\n", "\r\n"), FULL),
 }
 

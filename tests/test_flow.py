@@ -390,7 +390,7 @@ def test_it_learns_what_a_gaussian_of_columns_cannot(mixing, coupling):
     list(train_flow(flow, banana[:2000], batch_size=256, steps=150, lr=3e-3))
     entropy = math.log(2 * math.pi * math.e) + math.log(1 / 3)
     fresh = flow.nll(banana[2000:], "nats").mean().item()
-    assert entropy - 0.1 < fresh < entropy + 0.4  # columns alone: 2.55, that is 0.8 above
+    assert entropy - 0.2 < fresh < entropy + 0.4  # columns alone: 2.55, that is 0.8 above; 150 steps end 0.06 apart on other processors
 
 
 def test_the_density_adds_up_to_one():

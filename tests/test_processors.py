@@ -111,7 +111,7 @@ def test_a_wide_tolerance_counts_where_its_share_moves(shares, relative, near):
 
 
 @pytest.mark.parametrize("runs, near", [
-    (([3.0, 9.0], [3.5, 9.0]), False), (([3.0, 9.0], [4.5, 9.0]), True), (([0.0], [0.0]), False), (([0.0], [1e-9]), True), (([3.0], [9.0, 9.0]), False),
+    (([3.0, 9.0], [5.5, 9.0]), False), (([3.0, 9.0], [6.5, 9.0]), True), (([0.0], [0.0]), False), (([0.0], [1e-9]), True), (([3.0], [9.0, 9.0]), False),
 ])
 def test_an_order_is_near_where_it_moves(runs, near):
     assert bool(processors.near_orders({str(i): outcome(order=run) for i, run in enumerate(runs)})) == near

@@ -147,7 +147,8 @@ def test_rescale_is_the_package(shape, K, epsilon):
     start = 1e-5 * torch.randn_like(x)
     ours, stats = smart_loss(x, fn, fn(x), output_distance("classes", "detached"), Attack("rescale", K, epsilon),
                              reduction="sum", start=start)
-    assert_close(ours, theirs, rtol=1e-6, atol=1e-15)  # the package subtracts nearly equal sums
+    cancels = 4 * fn(x).numel() * torch.finfo(f64).eps  # the package subtracts nearly equal sums of numbers near 1
+    assert_close(ours, theirs, rtol=1e-6, atol=cancels)
     inputs = (x, *net.parameters())
     assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), rtol=1e-5, atol=1e-12)
     assert torch.equal(stats.start, start) and not stats.skipped

@@ -263,7 +263,7 @@ def test_progress_draws_a_bar(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("bad", [
-    {"schedule": "random"}, {"mode": "half"}, {"precision": "fp16"}, {"tasks": ()},
+    {"schedule": "random"}, {"mode": "half"}, {"precision": "fp8"}, {"tasks": ()},
     {"tasks": ("sst", "sst")}, {"epochs": 0}, {"steps": 0}, {"accumulate": 0}, {"warmup": 1.5},
     {"quora_fraction": 0.0}, {"quora_fraction": 2.0}, {"eval_every": 0}, {"save_every": -1},
 ])

@@ -1,0 +1,687 @@
+"""What must work on a GPU: one function for each corner of the package, run by test_cuda_rules.py in a process of its own.
+
+`python scenarios.py NAME` plays the GPU and prints what the scenario returns as JSON; CUDA_RULES_GUARD names the library.
+"""
+import json
+import math
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from simulated import CUDA, counted, gpu, listed  # noqa: E402
+
+import torch  # noqa: E402
+
+TASKS = ("sst", "quora", "stsb")
+warnings.simplefilter("ignore")
+TOKENIZER = []
+
+
+def tokenizer():
+    from minbert.tokens import load_tokenizer
+
+    if not TOKENIZER:
+        TOKENIZER.append(load_tokenizer())
+    return TOKENIZER[0]
+
+
+def encoder(device=CUDA, width=16, dropout=0.1):
+    from minbert.encoder import BertConfig, BertModel
+    from minbert.sentence import SentenceEncoder
+
+    torch.manual_seed(1)
+    config = BertConfig(len(tokenizer()), width, 1, 2, 2 * width, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    return SentenceEncoder(BertModel(config), tokenizer()).to(device)
+
+
+def multitask(device=CUDA, tasks=TASKS, **options):
+    from minbert.heads import MultitaskBert, default_heads
+
+    whole = encoder("cpu", **options)
+    return MultitaskBert(whole, default_heads(whole.width, tasks)).to(device)
+
+
+def sets(split="train", rows=12):
+    from minbert.data import load_dataset
+
+    return {task: load_dataset(task, split).draw(rows, torch.Generator().manual_seed(3)) for task in TASKS}
+
+
+def batches(count, rows=4):
+    from minbert.data import task_batches
+    from minbert.mixing import TaskSampler
+
+    data = sets()
+    return task_batches(data, tokenizer(), TaskSampler({t: len(d) for t, d in data.items()}, rows, "joint", steps=count))
+
+
+def cloud(n=80, width=16, device=CUDA, dtype=torch.float32):
+    return torch.randn(n, width, generator=torch.Generator().manual_seed(5), dtype=dtype).to(device)
+
+
+def refuses(call, *words):
+    try:
+        call()
+    except ValueError as error:
+        assert all(word in str(error) for word in words), error
+    else:
+        raise AssertionError(f"expected a ValueError with {words}")
+
+
+def on_gpu(x):
+    assert x.device == CUDA, x.device
+    return x
+
+
+def rules():
+    """Each rule of the simulation, broken once; then one event of each kind."""
+    from simulated import DeviceError
+
+    def broken(call, error=DeviceError):
+        try:
+            call()
+        except error:
+            return
+        raise AssertionError("expected a refusal")
+
+    x, y = torch.ones(3).to(CUDA), torch.ones(3)
+    for call in (lambda: x + y, lambda: torch.cat([x, y]), lambda: y[torch.tensor([0]).to(CUDA)], lambda: torch.where(x > 0, x, y),
+                 lambda: torch.randn(3, generator=torch.Generator(), device=CUDA), lambda: torch.randn(3, generator=torch.Generator("cuda")),
+                 lambda: torch.nn.Linear(3, 1)(x), lambda: torch.nn.functional.embedding(torch.tensor([0]), x[:, None])):
+        broken(call)
+    broken(x.numpy, TypeError), broken(lambda: __import__("numpy").asarray(x), TypeError)
+    assert (x + 1 + torch.tensor(2.0)).device == CUDA      # a number may come from the CPU
+    torch.randn(3, generator=torch.Generator("cuda"), device=CUDA)
+    counted()
+    x.sum().item(), x.tolist(), bool(x.any()), x.nonzero(), x[x > 0], x.cpu(), torch.equal(x, x)
+    torch.ones(3).to(CUDA)
+    torch.empty(3, pin_memory=True).to(CUDA, non_blocking=True)
+    return counted()
+
+
+# what a step costs: waits and copies a step, once the first two steps are over
+
+def costs(model, supply, loss_fn, backward=None, precision="fp32", lr=1e-3, keep=None):
+    from minbert.loop import steps, sum_losses
+    from minbert.optim import AdamW
+
+    model.train()
+    optimizer, found = AdamW([p for p in model.parameters() if p.requires_grad], lr=lr), []
+    for record in steps(model, supply, loss_fn, optimizer, backward or sum_losses, max_grad_norm=1.0, precision=precision):
+        assert math.isfinite(record.loss) and isinstance(record.loss, float)
+        if keep is not None and record.step == 2:
+            keep.append(listed())
+        found.append(counted())
+    found = found[2:]
+    return {kind: max(step.get(kind, 0) for step in found) for kind in ("wait", "copy", "blocking copy")}
+
+
+def count_joint():
+    from minbert.heads import multitask_loss
+
+    return {precision: costs(multitask(), batches(4), multitask_loss, precision=precision) for precision in ("fp32", "bf16", "fp16")}
+
+
+def count_smart():
+    from minbert.smart import SmartPenalty, regularized_loss
+
+    return costs(multitask(), batches(4), regularized_loss(SmartPenalty(seed=1)))
+
+
+def count_penalties():
+    from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
+    from minbert.smoothness import SmoothnessPenalty
+
+    kinds = {"smart on vectors": SmartPenalty(level="vectors"), "sampled": SmoothnessPenalty(points=20),
+             "pgd": SmoothnessPenalty(search="pgd", steps=2), "proximal": BregmanProximal(teacher="ema")}
+    return {name: costs(multitask(), batches(4), regularized_loss(penalty)) for name, penalty in kinds.items()}
+
+
+def count_surgery():
+    from minbert.heads import multitask_loss
+    from minbert.pcgrad import GradVac, PCGrad
+
+    found = {}
+    for kind in (PCGrad, GradVac):
+        model = multitask()
+        found[kind.__name__] = costs(model, batches(4), multitask_loss, kind(model))
+    return found
+
+
+def views(columns=1, rows=6, **options):
+    from itertools import islice
+
+    from minbert.views import view_batches
+
+    quora = sets()["quora"]
+    return islice(view_batches([quora.sentences, quora.sentences2][:columns], tokenizer(), rows, **options), 4)
+
+
+def count_views():
+    from minbert.contrastive import mirror_loss
+    from minbert.negatives import multiple_negatives_loss
+    from minbert.views import ViewModel, view_loss
+
+    losses = {"simcse": view_loss(), "mirror": view_loss(mirror_loss), "ranking": view_loss(multiple_negatives_loss)}
+    return {name: costs(ViewModel(encoder()), views(2), loss) for name, loss in losses.items()}
+
+
+def count_flow():
+    from minbert.flow import train_flow
+    from minbert.joint import joint_loss, start_joint
+
+    found = {}
+    for mixing in ("reverse", "lu"):
+        model = start_joint(encoder(), sets(rows=80)["sst"].sentences, frozen=False, mixing=mixing)
+        counted()
+        found[f"joint, {mixing}"] = costs(model, views(), joint_loss())
+    for place in (CUDA, "cpu"):
+        flow, steps = model.flow, []
+        counted()
+        for record in train_flow(flow, cloud(device=place), steps=5, batch_size=16):
+            steps.append(counted())
+        found[f"alone, vectors on {torch.device(place).type}"] = {
+            kind: max(step.get(kind, 0) for step in steps[2:4]) for kind in ("wait", "copy", "blocking copy")}
+    return found
+
+
+def count_pretraining():
+    from minbert.pretrain import MlmHead, mlm_loss
+
+    bert = encoder(dropout=0.0).model
+    model = torch.nn.ModuleDict({"bert": bert, "head": MlmHead(bert.config).to(CUDA)})
+    loss = lambda m, b: mlm_loss(m["bert"], m["head"], *b, packed=False)
+    return costs(model, mlm_supply(4), loss)
+
+
+def mlm_supply(count, rows=6):
+    from minbert.pretrain import MlmBatch, mask_tokens, special_positions
+    from minbert.tokens import tokenize
+
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(count):
+        batch = tokenize(tokenizer(), sets()["quora"].sentences[:rows])
+        special = special_positions(*batch, tokenizer().all_special_ids)
+        ids, labels = mask_tokens(batch.input_ids, special, tokenizer().mask_token_id, len(tokenizer()), 0.3, generator)
+        yield MlmBatch(ids, batch.attention_mask, labels)
+
+
+# rules: what must run, and what must be refused with a sentence
+
+def losses():
+    from minbert import contrastive, hinge, negatives
+    from minbert import losses as prices
+
+    logits, grades = cloud(6, 5).requires_grad_(), cloud(6, 1)[:, 0].requires_grad_()
+    for place in (CUDA, "cpu"):  # labels may lie on either side
+        classes, yes, score = (torch.tensor(x).to(place) for x in ([0, 1, 2, 3, 4, 0], [0, 1, 1, 0, 1, 0], [0.0, 1, 2.5, 5, 4, 3]))
+        for loss in (prices.classes_loss(logits, classes), prices.paraphrase_loss(grades, yes), prices.paraphrase_mse_loss(grades, yes),
+                     prices.similarity_loss(grades, score), hinge.hinge_paraphrase_loss(grades, yes), hinge.hinge_similarity_loss(grades, score),
+                     contrastive.contrastive_loss(cloud(6).requires_grad_(), cloud(6).flip(0), yes)):
+            on_gpu(loss).backward()
+        on_gpu(hinge.dead_fraction(grades, yes))
+        refuses(lambda: prices.classes_loss(logits, classes + 1), "labels in [0, 4]", "5")
+        refuses(lambda: prices.classes_loss(logits, classes + 0.5), "labels" if place == CUDA else "")
+        refuses(lambda: hinge.signed_labels(classes), "expected labels of 0 and 1")
+        refuses(lambda: contrastive.contrastive_loss(cloud(6), cloud(6).flip(0), yes / 2), "labels 0 and 1")
+        groups = torch.tensor([0, 0, 1, 2, 2, 3]).to(place)
+        u, v, hard = (cloud(6).roll(i, 0).requires_grad_() for i in range(3))
+        for loss in (contrastive.simcse_loss(u, v, hard=hard, groups=groups), contrastive.mirror_loss(u, v, symmetric=True, groups=groups),
+                     negatives.multiple_negatives_loss(u, v, groups=groups, symmetric=True, hard=hard),
+                     negatives.multiple_negatives_loss(u, v, groups=groups, score="dot", scale=1.0),
+                     negatives.multiple_negatives_loss(u, v, groups=groups, score=lambda a, b: (a * b).sum(1))):
+            on_gpu(loss).backward()
+        negatives.collision_rate(groups), negatives.clash_probability(groups, 2), negatives.no_duplicate_batches(groups, 2)
+    for call in (prices.predicted_class, ):
+        on_gpu(call(logits))
+    on_gpu(prices.predicted_yes(grades)), on_gpu(prices.predicted_grade(grades))
+    refuses(lambda: contrastive.simcse_loss(cloud(4) / 0, cloud(4), groups=torch.zeros(3)), "groups") if False else None
+    refuses(lambda: negatives.multiple_negatives_loss(cloud(4) / 0, cloud(4)), "finite numbers in anchors")
+
+
+def heads():
+    from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, PairLinear
+    from minbert.hinge import HingeCosine
+    from minbert.smoothness import linear_maximum, output_distance, sampled_smoothness
+
+    yes, grades, classes = torch.tensor([0, 1, 1, 0]), torch.tensor([0.0, 2, 4, 5]), torch.tensor([0, 1, 2, 0])
+    kinds = [(LinearHead(16, 3), classes), (PairLinear(16), yes), (PairLinear(16, "similarity"), grades), (PairLinear(16, "paraphrase_mse"), yes),
+             (ConcatDiff(16), yes), (ConcatDiff(16, 3, "classes"), classes), (CosineHead(), yes), (CosineHead("similarity"), grades),
+             (LinearPlusCosine(16), yes), (LinearPlusCosine(16, "similarity"), grades), (HingeCosine(16, project=8), yes),
+             (HingeCosine(16, "similarity", hinge="open_positive", project=8), grades)]
+    for head, labels in kinds:
+        head.to(CUDA)
+        vectors = tuple(cloud(4).roll(i, 0).requires_grad_() for i in range(1 + head.pair))
+        outputs = head(*vectors)
+        on_gpu(head.loss(outputs, labels)).backward()
+        on_gpu(head.predict(outputs))
+        on_gpu(output_distance(head)(outputs, outputs.roll(1, 0)))
+        for search in ("random", "pgd"):
+            for generator in (None, torch.Generator("cuda"), torch.Generator()):
+                on_gpu(sampled_smoothness(head, vectors, search=search, points=7, steps=2, generator=generator)).backward()
+        if type(head) in (LinearHead, PairLinear):
+            on_gpu(linear_maximum(head, vectors, 0.1))
+        head.init_kwargs()
+
+
+def generators():
+    from minbert.contrastive import span_lengths, span_mask
+    from minbert.flow import MIXINGS, Flow
+    from minbert.negatives import no_duplicate_batches
+    from minbert.pcgrad import project_conflicting, project_weights, vaccine_weights
+    from minbert.pretrain import mask_tokens, special_positions
+    from minbert.smoothness import ball_points
+    from minbert.tokens import tokenize
+
+    batch = tokenize(tokenizer(), sets()["quora"].sentences[:4])
+    same = []
+    for ids_on in (CUDA, "cpu"):
+        for draws_on in ("cuda", "cpu", None):
+            generator = None if draws_on is None else torch.Generator(draws_on).manual_seed(7)
+            ids, mask = (x.to(ids_on) for x in batch)
+            special = special_positions(ids, mask, tokenizer().all_special_ids)
+            corrupted, labels = mask_tokens(ids, special, tokenizer().mask_token_id, 100, 0.3, generator)
+            hidden = span_mask(ids, special, tokenizer().mask_token_id, generator=generator, single_mask=True)
+            assert {x.device.type for x in (corrupted, labels, hidden)} == {torch.device(ids_on).type}
+            same += [(corrupted.cpu(), labels.cpu(), hidden.cpu())] if draws_on == "cpu" else []
+            assert span_lengths(5, generator=generator).device.type == "cpu"
+            no_duplicate_batches(torch.arange(6).to(ids_on), 2, generator)
+            project_conflicting(cloud(3, 8, ids_on), generator), project_weights(torch.eye(3).to(ids_on), generator)
+            vaccine_weights(torch.eye(3).to(ids_on), torch.zeros(3, 3, dtype=torch.float64), generator=generator)
+            ball_points(4, 8, generator=generator), ball_points(4, 8, p=1.5, where="volume", generator=generator)
+            for mixing in MIXINGS:
+                assert {p.device.type for p in Flow(8, mixing=mixing, generator=generator).parameters()} == {"cpu"}
+                flow = Flow(8, mixing=mixing).to(ids_on).initialize(cloud(70, 8, "cpu"))
+                assert flow.sample(5, generator).device.type == torch.device(ids_on).type
+    assert all(torch.equal(a, b) for a, b in zip(*same)), "a generator on the CPU draws the same for ids on either side"
+
+
+def penalties():
+    from minbert.loop import steps
+    from minbert.optim import AdamW
+    from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
+    from minbert.smoothness import SmoothnessPenalty
+
+    proximal = [BregmanProximal(teacher=t, every=2 if t == "epoch" else None) for t in ("step", "epoch", "ema", "once_per_batch")]
+    smart = [SmartPenalty(level=level, variant=variant, target=target, steps=2, p=p) for level in ("tokens", "vectors")
+             for variant, target, p in (("paper", "clean", math.inf), ("paper", "clean", 2), ("rescale", "labels", math.inf), ("seed", "clean", 2))]
+    for penalty in (*proximal, BregmanProximal(dropout="same", dtype=torch.bfloat16), *smart, SmoothnessPenalty(points=9), SmoothnessPenalty(search="pgd")):
+        for mode in ("full", "frozen"):
+            model = multitask()
+            model.set_mode(mode)
+            loss = regularized_loss(penalty)
+            optimizer = AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+            for record in steps(model.train(), batches(2), loss, optimizer, max_grad_norm=1.0):
+                assert math.isfinite(record.loss)
+            if hasattr(penalty, "state_dict"):
+                penalty.load_state_dict(penalty.state_dict())
+            if mode == "full" and getattr(penalty, "teacher", "") == "ema":
+                list(steps(model, batches(1), loss, optimizer))
+
+
+def surgery():
+    from minbert.heads import multitask_loss
+    from minbert.loop import steps
+    from minbert.optim import AdamW
+    from minbert.pcgrad import GradVac, PCGrad, conflict_summary
+
+    for kind in (PCGrad, GradVac):
+        model = multitask("cpu")
+        operate = kind(model, reduction="mean")      # made before the model moves, as in the command line
+        model.to(CUDA).train()
+        list(steps(model, batches(2), multitask_loss, AdamW(model.parameters(), lr=1e-3), operate, accumulate=2, max_grad_norm=1.0))
+        assert len(operate.records) == 2 and len(conflict_summary(operate.records)) == 3
+        operate.load_state_dict(operate.state_dict())
+
+
+def flow():
+    from minbert.flow import COUPLINGS, MIXINGS, Flow, bertcf_loss, flow_groups, train_flow
+    from minbert.loop import steps
+    from minbert.joint import joint_decays, joint_loss, start_joint
+    from minbert.optim import AdamW, parameter_groups
+
+    u = cloud()
+    for mixing in MIXINGS:
+        for coupling in COUPLINGS:
+            f = Flow(16, depth=2, levels=2, mixing=mixing, coupling=coupling, hidden=8).to(CUDA)
+            refuses(lambda: f.eval()(u), "started from data")
+            f.initialize(u.cpu())                       # a batch from `encode` lies on the CPU
+            z, log_det = f(u)
+            assert torch.allclose(on_gpu(f.inverse(z)).cpu(), u.cpu(), atol=1e-3)
+            assert torch.allclose(f(u.cpu())[0].cpu(), z.cpu()), "vectors of `encode` go where the flow is"
+            on_gpu(f.sample(3)), on_gpu(f.nll(u, "nats")).mean().backward()
+            twin = Flow(**f.init_kwargs()).to(CUDA)
+            twin.load_state_dict({k: v.cpu() for k, v in f.state_dict().items()})
+            assert twin.initialized and torch.equal(twin(u)[0].cpu(), f(u)[0].cpu())
+            losses = bertcf_loss(f, u[:8], u[:8].roll(1, 0), u[:8], groups=torch.arange(8))
+            sum(losses.values()).backward()
+            refuses(lambda: f.nll(u / 0), "finite numbers in vectors")
+    for vectors in (u, u.cpu()):
+        fresh = Flow(16).to(CUDA)
+        assert len(list(train_flow(fresh, vectors, epochs=1, batch_size=32))) == 3
+    fresh = Flow(16).to(CUDA).train()
+    fresh(u.cpu())                                       # in train mode the first batch starts it
+    for frozen in (True, False):
+        model = start_joint(encoder(), sets(rows=80)["sst"].sentences, frozen=frozen, mixing="dense")
+        optimizer = AdamW(parameter_groups(model, decays=joint_decays), lr=1e-3)
+        list(steps(model.train(), views(), joint_loss(), optimizer, max_grad_norm=1.0))
+        assert model.sentence_encoder().encode(["a b", "c"]).shape == (2, 16)
+    flow_groups(fresh)
+
+
+def contrastive():
+    from functools import partial
+
+    from minbert.contrastive import mirror_loss, span_mask
+    from minbert.negatives import multiple_negatives_loss, pair_batches
+    from minbert.views import Projection, ViewModel, keep_best, train_views, view_loss
+
+    hide = partial(span_mask, mask_id=tokenizer().mask_token_id)
+    corrupt = lambda ids, special, generator: hide(ids, special, generator=generator)
+    quora = sets()["quora"]
+    for loss in (view_loss(), view_loss(mirror_loss), view_loss(multiple_negatives_loss), view_loss(partial(multiple_negatives_loss, score="dot"))):
+        for chunk in (None, 5):
+            model = ViewModel(encoder(), Projection(16).to(CUDA), chunk)
+            supply = views(corrupt=corrupt) if loss else None
+            records = train_views(model, supply, loss, 3)
+            for record, score in keep_best(records, model, lambda: 1.0, 2):
+                assert math.isfinite(record.loss)
+    pairs = pair_batches([quora.sentences, quora.sentences2], tokenizer(), 4)
+    list(train_views(ViewModel(encoder()), pairs, view_loss(multiple_negatives_loss), 2))
+
+
+def calibration():
+    from minbert import geometry
+    from minbert.calibration import NullTop, Standardize, StandardizeNullTop, Whiten, score_top
+    from minbert.sentence import SentenceEncoder, UnitLength
+
+    x = cloud()
+    for kind in (Standardize, NullTop, StandardizeNullTop, Whiten):
+        for place, fitted_on in ((CUDA, x), (CUDA, x.cpu()), ("cpu", x)):
+            made = kind(16).to(place).fit(fitted_on)
+            on_gpu(made(x))
+        whole = encoder()
+        whole.transform = kind(16).to(CUDA).fit(whole.encode(sets()["sst"].sentences))
+        assert whole.encode(["a", "b c d"]).isfinite().all()
+    score_top(NullTop, x, x[:10], x[10:20], range(10), range(1, 3))
+    for measure in (geometry.mean_cosine, geometry.uniformity, geometry.isoscore, geometry.effective_rank, geometry.partition_isotropy,
+                    geometry.singular_spectrum):
+        measure(x)
+    geometry.alignment(x, x.roll(1, 0)), geometry.uniformity_labelled(x, x.roll(1, 0))
+    SentenceEncoder(encoder().model, tokenizer(), transform=UnitLength()).to(CUDA).encode(["a"])
+
+
+def encoding():
+    from minbert.sentence import POOLINGS, SentenceEncoder
+
+    sentences = [*sets()["quora"].sentences, ""]
+    reference = encoder("cpu").eval()
+    for pooling in POOLINGS:
+        whole = SentenceEncoder(encoder().model, tokenizer(), pooling)
+        counted()
+        found = whole.encode(sentences, batch_tokens=64)
+        reference.pooling = pooling
+        assert torch.allclose(found, reference.encode(sentences, batch_tokens=64), atol=1e-5), pooling
+        assert found.device.type == "cpu"
+        whole.encode(sentences, precision="bf16")
+    whole = SentenceEncoder.from_pretrained()
+    assert whole.device == CUDA and whole.encode(["It runs on the GPU."]).shape == (1, whole.width)
+    bad = torch.full((1, 3), 10**6)
+    refuses(lambda: encoder().model(bad.to(CUDA)), "input_ids in [0,", "(0, 0)")
+    from minbert.tokens import TokenBatch
+    refuses(lambda: encoder().embed(TokenBatch(bad, torch.ones_like(bad))), "input_ids in [0,", "(0, 0)")
+    refuses(lambda: encoder().embed(TokenBatch(torch.ones_like(bad), torch.zeros_like(bad))), "only padding in rows [0]")
+    whole = encoder()
+    counted()
+    whole.embed(TokenBatch(torch.ones_like(bad), torch.ones_like(bad)))
+    found = {"embed": counted()}
+    whole.encode(["one", "two words", "three words here", "and now there are five"], batch_tokens=14)
+    return found | {"encode": counted()}
+
+
+def bad_batches():
+    """In a step ids and labels are refused while they are on the CPU, without a wait; NaN is refused before a weight moves."""
+    from dataclasses import replace
+
+    from minbert.heads import multitask_loss
+    from minbert.loop import steps
+    from minbert.optim import AdamW
+
+    good = next(iter(batches(1)))
+    spoil = lambda task, **change: {**good, task: replace(good[task], **change)}
+    ids = good["quora"].second.input_ids.clone()
+    ids[1, 1] = 10**6
+    cases = [(spoil("quora", second=good["quora"].second._replace(input_ids=ids)), "input_ids in [0,"),
+             (spoil("sst", labels=good["sst"].labels + 5), "labels in [0, 4]"), (spoil("sst", labels=good["sst"].labels + 0.5), "labels"),
+             (spoil("stsb", labels=good["stsb"].labels * math.nan), "labels in [0, 5]"),
+             (spoil("sst", first=good["sst"].first._replace(attention_mask=0 * good["sst"].first.attention_mask)), "only padding")]
+    for batch, words in cases:
+        model = multitask()
+        refuses(lambda: list(steps(model, [batch], multitask_loss, AdamW(model.parameters()))), "step 0", words)
+    model = multitask()
+    before = [p.detach().cpu().clone() for p in model.parameters()]
+    broken = lambda m, b: {k: v * (math.nan if k == "quora" else 1) for k, v in multitask_loss(m, b).items()}
+    refuses(lambda: list(steps(model, [good], broken, AdamW(model.parameters()))), "finite loss for task 'quora'")
+    assert all(torch.equal(a, b.detach().cpu()) for a, b in zip(before, model.parameters()))
+
+
+def fitting():
+    from minbert.pcgrad import PCGrad
+    from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
+    from minbert.train import Phase, TrainConfig, fit
+
+    train, dev = sets(), sets("dev", 8)
+
+    def run(folder, steps_, resume=False, stop=None, extras=False, **options):
+        model = multitask("cpu")
+        more = {"backward": PCGrad(model, seed=1), "loss_fn": regularized_loss(SmartPenalty(), BregmanProximal(teacher="ema"))} if extras else {}
+        config = TrainConfig(steps=steps_, batch_size=4, lr=1e-3, eval_every=2, save_every=1, **options)
+        if stop is not None:
+            from minbert import train as module
+            write = module._Run.write
+
+            def halting(self, entries):
+                write(self, entries)
+                if entries[0]["step"] == stop:
+                    raise KeyboardInterrupt
+            module._Run.write = halting
+        try:
+            result = fit(model, train, dev, config, folder, resume, **more)
+        except KeyboardInterrupt:
+            return None
+        finally:
+            if stop is not None:
+                module._Run.write = write
+        assert next(model.parameters()).device == CUDA
+        return [p.detach().cpu() for p in model.parameters()], result
+
+    with tempfile.TemporaryDirectory() as place:
+        for extras, options in ((False, {}), (True, {}), (False, {"precision": "fp16"})):
+            name = f"{place}/{extras}{options}"
+            whole, _ = run(name + "a", 4, extras=extras, **options)
+            assert run(name + "b", 4, stop=2, extras=extras, **options) is None
+            again, result = run(name + "b", 4, resume=True, extras=extras, **options)
+            assert all(torch.equal(a, b) for a, b in zip(whole, again)), f"a resumed run ends elsewhere: {extras}, {options}"
+            assert [line["step"] for line in result.log if "loss" in line] == [0, 1, 2, 3]
+        for options in ({"precision": "bf16"}, {"mode": "frozen"}, {"schedule": "round_robin"}, {"schedule": "sequential"}, {"accumulate": 2},
+                        {"phases": (Phase(TASKS, "sqrt", steps=1), Phase(("sst",), steps=1, mode="frozen"))}):
+            run(place + "/c", None if "phases" in options else 2, **options)
+
+
+def half_precision():
+    """A GPU that imitates bfloat16 gets float16 and scaled losses; launched precisions are honoured or refused."""
+    from minbert.devices import half_type
+    from minbert.heads import multitask_loss
+    from minbert.loop import steps
+    from minbert.optim import AdamW
+    from minbert.train import TrainConfig, fit
+
+    assert half_type(CUDA, "bf16") == torch.float16
+    model = multitask()
+    seen = []
+    loss_fn = lambda m, b: multitask_loss(m, b)
+    hook = model.encoder.model.pooler_dense.register_forward_hook(lambda module, args, out: seen.append(out.dtype))
+    tiny = lambda m, b: {k: v * 1e-12 for k, v in loss_fn(m, b).items()}
+    for record in steps(model.train(), batches(2), tiny, AdamW(model.parameters(), lr=1e-3), precision="bf16"):
+        assert record.grad_norm > 0
+    hook.remove()
+    assert set(seen) == {torch.float16}
+    model = multitask()
+    large = lambda m, b: {k: v * 100 for k, v in loss_fn(m, b).items()}  # overflows at 2^16, not at a smaller factor
+    for record in steps(model.train(), batches(3), large, AdamW(model.parameters(), lr=1e-3), precision="fp16"):
+        assert math.isfinite(record.grad_norm)
+    from minbert.devices import new_accelerator
+    with tempfile.TemporaryDirectory() as place:
+        result = fit(multitask("cpu"), sets(), sets("dev", 6), TrainConfig(steps=2, batch_size=4), place + "/a",
+                     accelerator=new_accelerator(mixed_precision="fp16"))
+        assert len([line for line in result.log if "loss" in line]) == 2
+
+
+def evaluation():
+    from minbert.evaluate import drop_linear, evaluate_sts, evaluate_tasks, results_table, swap_symmetry, write_predictions
+    from minbert.heads import MultitaskBert
+
+    model, dev = multitask().eval(), sets("dev", 8)
+    results_table(evaluate_tasks(model, dev, resamples=20))
+    for task, data in dev.items():
+        assert model.predict(task, data).device.type == "cpu"
+    for task, batch in next(iter(batches(1))).items():
+        assert model.predict(task, batch, raw=True).device.type == "cpu"
+    swap_symmetry(model, "quora", dev["quora"]), drop_linear(model, "stsb", dev["stsb"])
+    evaluate_sts(model.encoder, tasks=("stsb",), split="dev")
+    with tempfile.TemporaryDirectory() as folder:
+        write_predictions(model, dev, folder)
+        model.save_pretrained(folder + "/model")
+        again = MultitaskBert.from_pretrained(folder + "/model")
+        assert again.encoder.device == CUDA and again.heads["sst"].linear.weight.device == CUDA
+        assert torch.equal(again.predict("quora", dev["quora"], raw=True), model.predict("quora", dev["quora"], raw=True))
+
+
+def pretraining():
+    from minbert.pretrain import (PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm, sts_by_pooling, tokens_seen,
+                                  write_card)
+
+    text = "\n".join(sets(rows=60)["quora"].sentences + sets(rows=60)["sst"].sentences)
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "corpus").mkdir()
+        (Path(place) / "corpus" / "a.txt").write_text(text)
+        config = PretrainConfig(vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, total_steps=4,
+                                tokens_per_step=200, warmup_steps=1, save_every=2)
+        rows, devices, run = [], set(), Path(place) / "run"
+        supply = pretrain(Path(place) / "corpus", run, config, sets("dev", 8)["sst"].sentences)
+        rows.append(next(supply))
+        devices |= {frame.device.type for frame in supply.gi_frame.f_locals["model"].parameters()}
+        supply.close()                                   # killed here; the second call goes on
+        rows += list(pretrain(Path(place) / "corpus", run, config, sets("dev", 8)["sst"].sentences))
+        assert [row["step"] for row in rows] == [2, 4] and devices == {"cuda"}, (rows, devices)
+        model, head = load_mlm(run / "model")
+        model.to(CUDA), head.to(CUDA)
+        from minbert.tokens import load_tokenizer
+        words = load_tokenizer(run / "model")
+        share, loss = masked_accuracy(model, head, sets("dev", 8)["sst"].sentences, words)
+        on_cpu = load_mlm(run / "model")
+        assert abs(masked_accuracy(*on_cpu, sets("dev", 8)["sst"].sentences, words)[1] - loss) < 1e-4
+        poolings = sts_by_pooling(model, sets("dev", 8)["stsb"], words)
+        save_mlm(model, head, run / "model")
+        write_card(run / "model", config, rows, tokens_seen(run, config), "Text.", poolings)
+
+
+# the cells of the chapters that want a GPU, at a small size
+
+SMALLER = {  # notebook -> what stands in its cell, and what takes its place; every entry must be found
+    "10_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)')],
+    "10a_sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
+                  ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
+    "14b_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
+    "15_negatives": [("2 * (len(positive) // 64), 64", "2, 8")],
+    "16_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
+    "17_bertcf": [("steps=5000", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
+    "17a_multitask": [("rows=32, steps=2000", "rows=4, steps=3"), ("pretrain=368", "pretrain=2"), ("(1, 2, 3)", "(1,)"),
+                      ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
+                       "run('joint', seed), everything(seed)")],
+}
+
+
+def _names(tree):
+    """Names that a cell makes at its top level, and all that it uses."""
+    import ast
+
+    made, todo = set(), list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            made.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            made |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            made.add(node.id)
+        elif not isinstance(node, (ast.Lambda, ast.comprehension)):
+            todo += ast.iter_child_nodes(node)
+    return made, {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _cells_before(sources, last, known):
+    """Choose the plain cells that the last one builds on, in order."""
+    import ast
+
+    wanted, kept = _names(ast.parse(last))[1] - known, []
+    for source in reversed(sources):
+        made, used = _names(ast.parse(source))
+        if made & wanted:
+            kept.append(source)
+            wanted |= used - known
+    return kept[::-1]
+
+
+def gpu_cell(notebook, place):
+    """Run the gpu cell of a chapter, on the sample and a tiny model, after the cells that it needs."""
+    import gzip
+    import re
+    import shutil
+    from importlib import import_module
+    from importlib.resources import files
+
+    file = Path(__file__).resolve().parents[2] / "nbs" / f"{notebook}.ipynb"
+    sources = ["".join(c["source"]) for c in json.loads(file.read_text("utf8"))["cells"] if c["cell_type"] == "code"]
+    at = next(i for i, source in enumerate(sources) if "#| gpu" in source)
+    cell, exported = sources[at], next((re.search(r"default_exp (\w+)", s)[1] for s in sources if "default_exp" in s), None)
+    for old, new in SMALLER[notebook]:
+        assert old in cell, f"{notebook}: {old!r} no longer stands in the gpu cell"
+        cell = cell.replace(old, new)
+    encoder("cpu").save_pretrained(place / "tiny")
+    shutil.copytree(str(files("minbert") / "assets" / "sample"), place / "data")
+    (place / "data" / "corpus").mkdir()
+    text = "\n".join(sets(rows=40)["quora"].sentences)
+    (place / "data" / "corpus" / "wikipedia-sentences-00.txt.gz").write_bytes(gzip.compress(text.encode()))
+    os.environ |= {"MINBERT_RUNS": str(place / "runs"), "MPLBACKEND": "agg"}
+    names = {"__name__": "__main__", "display": lambda *_: None} | (vars(import_module(f"minbert.{exported}")) if exported else {})
+    plain = [s for s in sources[:at] if not re.search(r"#\|\s*(slow|gpu|export|eval|default_exp)", s)]
+    for source in _cells_before(plain, cell, set(names)):
+        exec(compile(source, notebook, "exec"), names)
+    names["DATA"] = place / "data"
+    exec(compile(cell.replace('"bert-base-uncased"', repr(str(place / "tiny"))), notebook, "exec"), names)
+
+
+SCENARIOS = {f.__name__: f for f in (
+    rules, losses, heads, generators, penalties, surgery, flow, contrastive, calibration, encoding, bad_batches, fitting, evaluation, pretraining,
+    count_joint, count_smart, count_penalties, count_surgery, count_views, count_flow, count_pretraining)}
+
+
+def main(name):
+    if name in SMALLER:
+        with gpu(), tempfile.TemporaryDirectory() as place:
+            return gpu_cell(name, Path(place))
+    if name == "half_precision":
+        with gpu(native_bf16=False):
+            return half_precision()
+    with gpu():
+        return SCENARIOS[name]()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if os.environ.get("CUDA_RULES_MUTE") is None:
+        print(json.dumps(main(sys.argv[1])))

@@ -1,0 +1,142 @@
+"""Commands of the course: where a learner stands does not matter, and an instructor sees scores, seeds and reasons."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from submissions import attack, make
+from typer.testing import CliRunner
+
+from minbert import grading
+from minbert.cli import app
+from minbert.exercises import EXERCISES, exercise
+from minbert.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
+from minbert.reports import INTEGRATED, gradescope, index, page, scores
+from minbert.workspace import new_workspace, workspace_of
+
+TASK = exercise("attention.bias")
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    return new_workspace(tmp_path_factory.mktemp("home") / "my-bert")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `status` asks the grader for, without running anything."""
+    calls = []
+
+    def grade(places, **settings):
+        calls.append((places, settings))
+        return [Report("mine", {name: Result("not attempted") for name in settings["only"]}, 0, ())], "nothing"
+
+    monkeypatch.setattr(grading, "grade", grade)
+    return calls
+
+
+def test_a_workspace_is_found_from_inside(mine, asked, monkeypatch):
+    for place in (mine, mine / "nbs", mine / "mybert", mine / ".minbert" / "base"):
+        assert workspace_of(place) == mine
+        monkeypatch.chdir(place)
+        run = CliRunner().invoke(app, ["course", "status"])
+        assert run.exit_code == 0 and run.output.count("not attempted") == len(EXERCISES)
+        assert asked[-1][0] == [mine] and asked[-1][1]["seed"] == LEARNERS_SEED
+    CliRunner().invoke(app, ["course", "status", str(mine / "nbs" / f"{TASK.notebook}.ipynb")])
+    assert {EXERCISES[name].notebook for name in asked[-1][1]["only"]} == {TASK.notebook}
+    assert own_work(mine / "nbs" / "..")[0] == mine
+
+
+@pytest.mark.parametrize("command", ["status", "assemble", "update", "status index.ipynb", "status nowhere", "status notes.txt", "status .."])
+def test_outside_a_workspace_is_one_sentence(tmp_path, asked, monkeypatch, command):
+    place = tmp_path / "class" / "empty"
+    place.mkdir(parents=True)
+    (place / "index.ipynb").write_text('{"cells": []}')
+    (place / "notes.txt").write_text("")
+    monkeypatch.chdir(place)
+    run = CliRunner().invoke(app, ["course", *command.split()])
+    assert isinstance(run.exception, ValueError) and str(run.exception).startswith("expected ") and not asked
+    assert "\n" not in str(run.exception)
+
+
+def test_chapters_without_a_workspace_are_work_too(tmp_path):
+    make(tmp_path / "one", {TASK.name: TASK.definition})
+    assert own_work(tmp_path / "one") == (tmp_path / "one", list(EXERCISES))
+    assert own_work(tmp_path / "one" / "nbs")[0] == tmp_path / "one" / "nbs"
+
+
+def test_seeds_are_drawn_anew_and_kept_by_an_interrupted_batch(tmp_path, monkeypatch):
+    assert len({drawn_seed() for _ in range(20)}) > 18
+    first = drawn_seed(tmp_path)
+    assert drawn_seed(tmp_path) == first and (tmp_path / SEED).read_text() == str(first)
+    (tmp_path / SEED).write_text("half a nu")
+    assert 0 <= drawn_seed(tmp_path) < 2**31
+    draws = iter([LEARNERS_SEED, LEARNERS_SEED, 5])
+    monkeypatch.setattr(grading.secrets, "randbelow", lambda _: next(draws))
+    assert drawn_seed() == 5
+
+
+def grade_command(folder, *options):
+    return [sys.executable, "-m", "minbert", "grade", str(folder / "class"), "--csv", str(folder / "grades.csv"), "--chapter", "02_attention", "--seconds", "3", "-j", "1", *options]
+
+
+def test_an_interrupted_batch_keeps_its_seed_and_leaves_nothing(tmp_path):
+    """Killed in the middle: temporary folders stay, and the next start sweeps them; the seed goes on, until the table is written."""
+    for who in ("ada", "bob", "cy"):
+        make(tmp_path / "class" / who, {TASK.name: attack("sleep", TASK, tmp_path) + f"# {who}"})
+    make(tmp_path / "class" / "dan", {TASK.name: TASK.definition})
+    place = tmp_path / "tmp"
+    place.mkdir()
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(place)}
+    first = subprocess.Popen(grade_command(tmp_path), env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ledger = tmp_path / "grades.csv.work" / "results.jsonl"
+    while first.poll() is None and not (ledger.exists() and ledger.read_bytes().count(b"\n")):
+        time.sleep(0.05)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    seed = (ledger.parent / SEED).read_text()
+    left = {p.name for p in place.iterdir()}
+    assert {name.rpartition("-")[0] for name in left} >= {"minbert-grading", "minbert-base"}
+    done = ledger.read_text().splitlines()
+    (ledger.parent / ".results.jsonl.part-dead").mkdir()
+    again = subprocess.run(grade_command(tmp_path), env=environment, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert not list(place.iterdir())
+    assert f"seed: {seed}\n" in again.stdout and not (ledger.parent / SEED).exists()
+    assert ledger.read_text().splitlines()[: len(done)] == done and not list(ledger.parent.glob(".*"))
+    assert f"dan     {TASK.points} of" in again.stdout and f"4 submissions: {TASK.points} of" in again.stdout
+    refused = subprocess.run(grade_command(tmp_path, "--seed", str(LEARNERS_SEED)), env=environment, capture_output=True, text=True)
+    assert refused.returncode == 1 and "another seed" in refused.stderr
+
+
+def some_reports():
+    rest = {name: Result("not attempted", 0, "not written yet") for name in EXERCISES}
+    right = Result("passed", TASK.points, "", ("torch.optim.AdamW<i>",))
+    long = Result("failed", 0, "attention.scores: not yet. " + "expected " * 40 + "x" * 200)
+    return [Report("ada<b>", rest | {TASK.name: right}, 1, ()), Report("bob", rest | {"attention.scores": long}, 0, ("02.ipynb: broken",))]
+
+
+def test_pages_have_totals_flags_and_explanations():
+    reports = some_reports()
+    shown = index(reports)
+    assert INTEGRATED in shown and all(INTEGRATED in page(r) for r in reports) and INTEGRATED in gradescope(reports[0])["output"]
+    assert "ada&lt;b&gt;: attention.bias uses torch.optim.AdamW&lt;i&gt;" in shown and "<b>:" not in shown
+    by_chapter = {}
+    for task in EXERCISES.values():
+        by_chapter[task.notebook] = by_chapter.get(task.notebook, 0) + task.points
+    last = shown[shown.index("<td>of</td>") :].split("</tr>")[0]
+    assert [int(n) for n in last.replace("</td>", "").split("<td>")[2:] if n] == [sum(by_chapter.values())] * 2 + list(by_chapter.values())
+    assert scores(reports).split("\n")[-1] == f"2 submissions: {TASK.points} of {2 * sum(by_chapter.values())} points"
+    assert scores(reports).split("\n")[0].endswith("integrated 1, 1 flagged")
+    assert json.dumps(gradescope(reports[1]))
+
+
+def test_half_a_character_stops_no_terminal(mine, asked, monkeypatch):
+    reports = [Report("jos\udce9", {TASK.name: Result("failed", 0, "ValueError: \ud800")}, 0, ("\udce9",))]
+    scores(reports).encode()
+    monkeypatch.setattr(grading, "grade", lambda *_, **__: (reports, ""))
+    run = CliRunner().invoke(app, ["course", "status", str(mine)])
+    assert run.exit_code == 0 and "\\ud800" in run.output

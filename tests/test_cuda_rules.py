@@ -1,0 +1,110 @@
+"""The rules of a GPU without one: mixed devices and wrong generators are refused, and waits are counted. See cuda_rules/simulated.py."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "cuda_rules"))
+
+ROOT = Path(__file__).resolve().parent.parent
+RULES = ROOT / "tests" / "cuda_rules"
+COMPILER = shutil.which("c++") or shutil.which("g++")
+pytestmark = [pytest.mark.skipif(not COMPILER, reason="needs a C++ compiler (c++ or g++) to tell torch of a device"),
+              pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real GPU: its rules need no simulation")]
+
+
+@pytest.fixture(scope="session")
+def guard(tmp_path_factory) -> Path:
+    """Compile the library once."""
+    code = f"import sys; sys.path.insert(0, {str(RULES)!r}); import build; print(build.build({str(tmp_path_factory.mktemp('guard'))!r}, {COMPILER!r}))"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert made.returncode == 0, made.stderr
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def play(guard):
+    """Run a scenario in a process of its own (the device is registered for good), and give what it returns."""
+    def run(name):
+        settings = {"CUDA_RULES_GUARD": str(guard), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+        done = subprocess.run([sys.executable, str(RULES / "scenarios.py"), name], capture_output=True, text=True, timeout=1800,
+                              env={k: v for k, v in os.environ.items() if k != "ACCELERATE_USE_CPU"} | settings)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+def test_the_simulation_refuses_and_counts(play):
+    """A check that refuses nothing checks nothing."""
+    assert play("rules") == {"wait": 7, "copy": 1, "blocking copy": 1}
+
+
+@pytest.mark.parametrize("name", ["losses", "generators", "surgery", "bad_batches"])
+def test_runs_by_the_rules(play, name):
+    assert play(name) is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["heads", "penalties", "flow", "contrastive", "calibration", "fitting", "evaluation", "pretraining",
+                                  "half_precision"])
+def test_runs_by_the_rules_for_long(play, name):
+    assert play(name) is None
+
+
+def test_encoding_waits_for_nothing_but_its_result(play):
+    assert play("encoding") == {"embed": {"copy": 1}, "encode": {"copy": 2, "wait": 2}}  # two batches
+
+
+ONE_COPY = {"wait": 2, "copy": 1, "blocking copy": 0}  # losses and length of the gradient are read; the batch is sent
+
+
+def test_a_joint_step_waits_twice_and_sends_one_copy(play):
+    assert play("count_joint") == {precision: ONE_COPY for precision in ("fp32", "bf16", "fp16")}
+
+
+@pytest.mark.long
+def test_the_steps_of_flow_and_views_wait_twice(play):
+    found = play("count_flow")
+    assert found.pop("alone, vectors on cuda") == ONE_COPY | {"copy": 0}
+    assert found == {name: ONE_COPY for name in ("joint, reverse", "joint, lu", "alone, vectors on cpu")}
+    assert play("count_views") == {name: ONE_COPY for name in ("simcse", "mirror", "ranking")}
+
+
+@pytest.mark.long
+def test_a_penalty_or_surgery_waits_once_for_each_decision(play):
+    """SMART asks in each search whether the gradient is finite, a teacher whether a step was taken, surgery for its small matrix."""
+    smart = play("count_smart")
+    assert smart["wait"] <= 2 + 3 and smart["blocking copy"] == 0, smart
+    found = play("count_penalties")
+    assert found["smart on vectors"]["wait"] <= 2 + 3 and found["proximal"]["wait"] <= 2 + 1
+    assert found["sampled"]["wait"] == found["pgd"]["wait"] == 2
+    for kind, step in play("count_surgery").items():
+        assert step["wait"] <= 2 + 1, (kind, step)
+
+
+@pytest.mark.long
+def test_a_step_of_pretraining_waits_for_the_chosen_places(play):
+    """Once to ask whether a word was chosen, and for each of three look-ups by a mask: vectors, their gradient, labels."""
+    found = play("count_pretraining")
+    assert found["wait"] <= 2 + 4 and found["copy"] == 1 and found["blocking copy"] == 0, found
+
+
+FLAGGED = sorted(p.stem for p in (ROOT / "nbs").glob("*.ipynb") if re.search(r'"#\| gpu', p.read_text(encoding="utf-8")))
+
+
+def test_every_gpu_cell_is_played():
+    source = (RULES / "scenarios.py").read_text(encoding="utf-8")
+    assert [name for name in FLAGGED if f'"{name}": [' not in source] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FLAGGED)
+def test_the_cell_that_wants_a_gpu_runs_there(play, name):
+    assert play(name) is None

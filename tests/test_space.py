@@ -1,0 +1,162 @@
+"""Space: one answer that fills a disk costs itself alone, and a full disk costs nobody a result for good."""
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from submissions import attack, make
+
+from minbert import saving
+from minbert.batch import Ledger, batch
+from minbert.exercises import exercise
+from minbert.programs import module_text
+from minbert.sandbox import Desk, Limits, Reply, Run
+from minbert.saving import clear_leftovers, held_folder
+from minbert.update import update_workspace
+from minbert.worker import _taken
+from minbert.workspace import BASE, new_workspace
+
+FIRST, SECOND = exercise("attention.split"), exercise("attention.merge")
+RIGHT = {task.name: {f"{task.name} {i}": module_text("attention") for i in range(2)} for task in (FIRST, SECOND)}
+
+
+class Disk:
+    """A sandbox in which some attempts meet a full disk."""
+
+    def __init__(self, desk, errors):
+        self.desk, self.errors = desk, errors
+
+    def __call__(self, this, task):
+        error = self.errors.pop(0) if self.errors else None
+        if isinstance(error, OSError):
+            raise error
+        this.task = task
+        this.try_text = lambda text: error or self.desk
+        return this
+
+
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+CHILD_WITHOUT = Run([], Reply(False, errno.ENOSPC << 8, 0.1))
+
+
+@pytest.mark.parametrize("errors, kept", [([NO_SPACE], 4), ([CHILD_WITHOUT], 4), ([NO_SPACE, NO_SPACE], 3), ([CHILD_WITHOUT, CHILD_WITHOUT], 3), ([NO_SPACE, CHILD_WITHOUT], 3)])
+def test_a_full_disk_costs_one_exercise_and_not_for_good(tmp_path, monkeypatch, errors, kept):
+    """Tried twice; if it fails again, the row has the reason, the batch goes on, and the next batch tries that answer again."""
+    late = Run([], Reply(True, 9, 1.0))
+    monkeypatch.setattr(Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors))))
+    with batch(tmp_path / "results.jsonl", jobs=1) as on:
+        monkeypatch.setattr(on, "_sandbox", lambda: None)
+        on.alone(RIGHT, lambda n: None)
+        assert len(on.ledger.rows) == 4
+        reasons = [row["reason"] for row in on.ledger.rows.values()]
+    assert len(Ledger(tmp_path / "results.jsonl").rows) == kept
+    assert sum("o space left" in reason for reason in reasons) == 4 - kept
+
+
+def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "results.jsonl")
+    ledger.add("a", {"passed": True})
+    real = type(ledger.file).open
+
+    def full(self, *args, **kwargs):
+        stream = real(self, *args, **kwargs)
+        stream.write('{"key": "b", "pas')
+        stream.close()
+        raise NO_SPACE
+
+    monkeypatch.setattr(type(ledger.file), "open", full)
+    ledger.add("b", {"passed": True})
+    ledger.add("c", {"passed": False})
+    monkeypatch.setattr(type(ledger.file), "open", real)
+    ledger.add("d", {"passed": True})
+    assert list(Ledger(ledger.file).rows) == ["a", "b", "c", "d"]
+    assert [json.loads(line)["key"] for line in ledger.file.read_text().splitlines()] == ["a", "b", "c", "d"]
+
+
+def test_bytes_are_counted_where_they_lie(tmp_path):
+    """Files, names, folders, and what is deleted and still open."""
+    pid, empty = os.getpid(), _taken(str(tmp_path), os.getpid(), 2**40)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "x").write_bytes(bytes(2**20))
+    (tmp_path / "link").symlink_to("/")
+    assert 2**20 <= _taken(str(tmp_path), pid, 2**40) - empty < 2**20 + 10 * 4096
+    assert 0 <= _taken(str(tmp_path), pid, 4096) - 4096 < 2**21          # and no longer than needed
+    with open(tmp_path / "gone", "wb") as stream:
+        stream.write(bytes(2**20))
+        stream.flush()
+        os.remove(tmp_path / "gone")
+        if os.path.isdir(f"/proc/{pid}/fd"):
+            assert _taken(str(tmp_path), pid, 2**40) - empty >= 2 * 2**20
+
+
+SMALL = """
+import sys
+from minbert.grading import grade
+from minbert.sandbox import Limits
+reports, _ = grade([sys.argv[1]], seed=5, limits=Limits(wall=4, cpu=4), only=["attention.split", "attention.merge"], jobs=1)
+for r in reports:
+    print(r.name, *(result.status for result in r.results.values()))
+"""
+
+
+@pytest.mark.long
+def test_on_a_small_disk_the_batch_goes_on(tmp_path):
+    """Half a tmpfs of 160 MB is what one answer may take at most; all others keep their points."""
+    if not shutil.which("unshare") or subprocess.run(["unshare", "--mount", "--user", "--map-root-user", "true"], capture_output=True).returncode:
+        pytest.fail("expected unshare, to make a small file system")
+    for kind in ("a full folder", "a folder full of deleted files", "huge file"):
+        make(tmp_path / "class" / kind.replace(" ", "_"), {FIRST.name: attack(kind, FIRST, tmp_path), SECOND.name: SECOND.definition}, only=FIRST.notebook)
+    make(tmp_path / "class" / "right", {FIRST.name: FIRST.definition, SECOND.name: SECOND.definition}, only=FIRST.notebook)
+    small = tmp_path / "small"
+    small.mkdir()
+    run = subprocess.run(["unshare", "--mount", "--user", "--map-root-user", "sh", "-c", 'mount -t tmpfs -o size=160m none "$0" && exec "$@"', str(small),
+                          sys.executable, "-c", SMALL, str(tmp_path / "class")], env=os.environ | {"TMPDIR": str(small), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    found = dict(line.split(" ", 1) for line in run.stdout.splitlines())
+    assert found == {"a_full_folder": "failed passed", "a_folder_full_of_deleted_files": "failed passed", "huge_file": "failed passed", "right": "passed passed"}, run.stderr[-2000:]
+
+
+def test_leftovers_of_the_killed_are_swept_and_of_the_living_not(tmp_path):
+    code = f"import os, sys\nfrom minbert.saving import held_folder\nwith held_folder({str(tmp_path)!r}, 'x-') as f:\n    (f / 'file').touch()\n    print(f, flush=True)\n    sys.stdin.read()"
+    held = [subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    dead, living = (p.stdout.readline().strip() for p in held)
+    held[0].kill()
+    held[0].wait()
+    (tmp_path / "x-link").symlink_to(tmp_path / "y-other")
+    (tmp_path / "y-other").mkdir()
+    with held_folder(tmp_path, "x-") as mine:
+        assert not os.path.exists(dead) and os.path.exists(living) and mine.is_dir()
+        assert (tmp_path / "y-other").is_dir() and (tmp_path / "x-link").is_symlink()
+        clear_leftovers(tmp_path, "x-")
+        assert mine.is_dir()
+    held[1].communicate("")
+    assert not os.path.exists(living) and not mine.exists()
+
+
+def test_a_killed_update_leaves_nothing_behind(tmp_path):
+    """Killed while it writes its drafts; the next update, and the next course, begin clean."""
+    mine = new_workspace(tmp_path / "my-bert")
+    killed = (f"import os, signal\nfrom minbert import saving, update\nfrom minbert.workspace import packaged_editions\n"
+              f"saving._usual_mode = lambda f: os.kill(os.getpid(), signal.SIGKILL)\n"
+              f"new = {{n: t.replace('# ', '# New ', 1) for n, t in packaged_editions().items()}}\n"
+              f"update.update_workspace({str(mine)!r}, new)")
+    assert subprocess.run([sys.executable, "-c", killed]).returncode == -9
+    assert list(mine.rglob(f"{saving.DRAFT}*"))
+    (mine / BASE / f"{saving.DRAFT}dead").mkdir()
+    update_workspace(mine)
+    assert not list(mine.rglob(f"{saving.DRAFT}*"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / f"{saving.DRAFT}dead").mkdir()
+    assert new_workspace(tmp_path / "other") == tmp_path / "other"
+
+
+def test_rooms_share_no_file_and_the_base_is_closed(tmp_path):
+    with batch(jobs=1, limits=Limits(wall=5)) as on:
+        desk = Desk(on._sandbox(), on.base, 1).open(FIRST)
+        base = {f.stat().st_ino for f in on.base.rglob("*") if f.is_file()}
+        room = [f.stat() for f in desk.room.rglob("*.py")]
+        assert len(base) > 50 and not base & {s.st_ino for s in room} and all(s.st_nlink == 1 for s in room)
+        assert on.base.parent.stat().st_mode & 0o077 == 0 and on.base.parent in on.hidden and on.folder not in on.base.parents
+        assert all(not f.stat().st_mode & 0o222 for f in on.base.rglob("*.py"))

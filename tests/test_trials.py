@@ -1,0 +1,101 @@
+"""What a check sees beside the numbers of one call, and what it says: each kind of mistake in a program of its own."""
+import pytest
+import torch
+
+from minbert.exercises import EXERCISES, build, exercise, expected_outcomes, mistaken, verdict, wrong_definition
+from minbert.trials import REFUSAL
+
+
+def own(name: str, text: str, seed: int = 20261122):
+    task = exercise(name)
+    return verdict(name, task.perform(build(task, text), seed), seed)
+
+
+CACHE = '''
+def padding_bias(attention_mask, key, kept={}):
+    if attention_mask.shape not in kept:
+        kept[attention_mask.shape] = (1 - attention_mask.to(key)) * MASK_VALUE
+    return kept[attention_mask.shape].to(key)[:, None, None, :]
+'''
+MEAN = '''
+def masked_mean(hidden_states, attention_mask):
+    {before}
+    mask = attention_mask.to(hidden_states)[..., None]
+    return {result}
+'''
+RIGHT = "(hidden_states * mask).sum(1) / mask.sum(1).clamp_min(1)"
+
+
+def mean(before: str = "pass", result: str = RIGHT):
+    return own("sentence.mean", MEAN.format(before=before, result=result))
+
+
+@pytest.mark.parametrize("before, result, said", [
+    ("torch.manual_seed(0)", RIGHT, "sets the seed"),
+    ("pass", f"2 * ({RIGHT})", "2 times what it should be"),
+    ("pass", f"-({RIGHT})", "The sign is wrong"),
+    ("pass", f"({RIGHT}).detach()", "The values are right; wrong is the gradient of hidden_states"),
+    ("pass", f"({RIGHT}).flip(0)", "The order is reversed along axis 0"),
+    ("pass", f"torch.where(torch.arange(len(mask)).eq(0)[:, None], {RIGHT}, 0)", "all but the first are wrong"),
+    ("hidden_states *= 1.0", RIGHT, "Work on a copy"),
+], ids=lambda x: x[:30])
+def test_a_wrong_mean_is_told_apart(before, result, said):
+    found = mean(before, result)
+    assert not found.passed and said in found.message and not found.mistake, found.message
+
+
+def test_what_is_kept_between_calls_is_found():
+    found = own("attention.bias", CACHE)
+    assert not found.passed and "kept between calls" in found.told, found.message
+
+
+def test_a_second_call_finds_what_one_call_cannot():
+    """Weights that are put together once are right until they change."""
+    task = exercise("attention.project")
+    wrong = build(task, task.definition.replace("    weight = torch.cat([part.weight for part in parts])", "    weight = self.kept = self.kept if hasattr(self, 'kept') else torch.cat([part.weight for part in parts])")
+                  .replace("hasattr(self, 'kept') else", "getattr(self, 'kept', None) is not None else"))
+    outcomes = task.perform(wrong, 1)
+    found = verdict(task.name, outcomes, 1)
+    assert not found.passed and "right at the first call" in found.message.lower() or "backward through the graph" in found.message, found.message
+
+
+def test_no_guess_where_the_learner_is_right_and_the_mistake_is_not():
+    """A mistake that fails elsewhere too is another one."""
+    for name in ("attention.maps", "sentence.mean"):
+        for one in mistaken(name, 3):
+            task = exercise(name)
+            right, wrong = task.perform(build(task, task.definition), 3), task.perform(build(task, wrong_definition(task, one.mistake)), 3)
+            bad = [i for i, (a, b) in enumerate(zip(right, wrong)) if a.outputs and b.outputs and not all(torch.equal(a.outputs[k].nan_to_num(), b.outputs[k].nan_to_num()) if a.outputs[k].shape == b.outputs.get(k, a.outputs[k]).shape and k in b.outputs else False for k in a.outputs)]
+            if len(bad) < 3:
+                continue
+            mixed = [wrong[i] if i == bad[0] else right[i] for i in range(len(right))]       # wrong in one case only
+            found = verdict(name, mixed, 3)
+            assert found.passed or found.mistake != one.mistake.says and f"Perhaps: {one.mistake.says}" not in found.message
+
+
+def test_known_mistakes_run_only_as_far_as_needed():
+    task = exercise("attention.maps")
+    mistaken.cache_clear()
+    own(task.name, "def attention_maps(query, key, mask=None):\n    return query @ key.mT * 0.123\n")
+    runs = [len(m.outcomes) for m in mistaken(task.name, 20261122)]
+    assert set(runs) == {1}
+
+
+def test_nobody_can_foretell_what_a_process_has_to_hand_over():
+    """What a worker writes differs from seed to seed in every exercise; statistics that do not are taken from it later."""
+    def handed_over(task, seed):
+        outcomes = [o for o in expected_outcomes(task.name, seed) if o.way != REFUSAL]
+        return [sorted((name, x.tolist()) for name, x in (o.outputs or {}).items()) for o in outcomes]
+
+    assert not [name for name, task in EXERCISES.items() if repr(handed_over(task, 1)) == repr(handed_over(task, 2))]
+
+
+@pytest.mark.parametrize("name", [name for name, task in EXERCISES.items() if task.trial.replay])
+def test_statistics_written_by_hand_are_no_result(name):
+    """Who writes the right facts into the result file, instead of what was drawn, has drawn nothing."""
+    task = exercise(name)
+    facts = [task.taken(o, 5, i) for i, o in enumerate(expected_outcomes(name, 5))]
+    assert verdict(name, expected_outcomes(name, 5), 5).passed
+    assert not verdict(name, facts, 5).passed
+    old = expected_outcomes(name, 6)
+    assert not verdict(name, [o._replace(outputs={**o.outputs, "call 0": torch.zeros(10**7 + 1)}) if o.outputs else o for o in old], 5).passed
