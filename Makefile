@@ -1,8 +1,10 @@
-# Three commands for people (demo, test, lab); the rest serves those who edit the notebooks.
+# Three commands for people (demo, lab, test); the rest serves those who edit the notebooks.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+BROWSER ?= $(or $(MINBERT_BROWSER),$(shell command -v chromium || command -v chromium-browser))
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests --ignore tests/test_repository.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test test-all lab export wheel publish-check clean
@@ -10,10 +12,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: $(READY)          ## fine-tune three tasks on the embedded data and print a table
 	$(BIN)/minbert demo
 
-test: $(READY)          ## in sync? every notebook, then every test
+test: $(READY)          ## in sync? every notebook, then every test but the long ones
 	$(BIN)/python -m pytest -q tests/test_repository.py
 	$(BIN)/python scripts/run_notebooks.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests --ignore tests/test_repository.py
+	$(PYTEST) -m "not long and not browser"
+
+test-all: test          ## and the long rest: whole workspaces, attacks, damaged files, the browser, other processors
+	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) -m "long or browser"
+	$(BIN)/python scripts/processors.py --short
 
 lab: $(READY)           ## JupyterLab at the map of chapters
 	$(BIN)/jupyter lab nbs/index.ipynb

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from .comparing import compare
 from .judging import Verdict, judge
 from .programs import PACKAGE, edited, guarded, guards, module_text, program, source_of, stub
-from .trials import AGAIN, REFUSAL, Case, Mistake, Outcome, Trial, alone, attempt, drawn
+from .trials import AGAIN, REFUSAL, Case, Mistake, Outcome, Trial, alone, attempt, drawn, repeated
 from .trials_refusals import REFUSALS, with_refusals
 
 # %% ../nbs/19n_exercises.ipynb #0d4cdeea
@@ -48,8 +48,12 @@ class Exercise(NamedTuple):
         return [self.attempt(implementation, seed, i) for i in range(len(cases(self.name, seed)))]
 
     def attempt(self, implementation, seed: int, i: int) -> Outcome:
-        """Run an implementation of the target on one case."""
+        """Run an implementation of the target on one case; what comes back may be raw (see `taken`)."""
         return attempt(self.trial, implementation, cases(self.name, seed)[i], seed, self.target.partition(".")[2])
+
+    def taken(self, outcome: Outcome, seed: int, i: int) -> Outcome:
+        """Take the statistics of a raw outcome, wherever it was made."""
+        return repeated(self.trial, reference(self), cases(self.name, seed)[i], outcome, seed, self.target.partition(".")[2])
 
 
 FACTS = PACKAGE / "assets" / "course" / "exercises.json"
@@ -180,12 +184,14 @@ def verdict(
     """Judge outcomes, wherever they were made."""
     task, expected = exercise(name), expected_outcomes(name, seed)
     own = [i for i, o in enumerate(expected) if o.way != REFUSAL]    # cases of the trial itself
-    theirs = lambda outcomes: [outcomes[i] for i in own if i < len(outcomes)]
+    theirs = lambda outcomes: [task.taken(outcomes[i], seed, i) for i in own if i < len(outcomes)]
 
     errors = {o.error for o in theirs(outcomes)}
     if errors and all(e and e.startswith(f"NotImplementedError: exercise {name}") for e in errors):
         return Verdict(False, f"{name}: not written yet. {task.trial.hints[0]}")
-    known = [(m.mistake.says, lambda i, m=m: m(own[i])) for m in mistaken(name, seed)]
+    if len(outcomes) != len(expected):
+        return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
+    known = [(m.mistake.says, lambda i, m=m: task.taken(m(own[i]), seed, own[i])) for m in mistaken(name, seed)]
     found = judge(name, task.trial, theirs(expected), theirs(outcomes), known, [cases(name, seed)[i] for i in own])
     if not found.passed:
         return found
@@ -193,9 +199,7 @@ def verdict(
     accepted = [label for label, pair in zip(task.refusals, refusals) if compare(task.trial, *pair)]
     if accepted:
         return _unrefused(task, accepted)
-    if len(outcomes) < len(expected):
-        return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
-    return found._replace(message=f"{name}: passed, {sum(o.way != AGAIN for o in expected)} cases")
+    return found._replace(message=f"{name}: passed, {sum(o.way not in (AGAIN, REFUSAL) for o in expected)} cases")
 
 
 def _unrefused(task: Exercise, accepted: list[str]) -> Verdict:

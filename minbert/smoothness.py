@@ -57,9 +57,9 @@ def output_distance(
     "similarity": squared difference, as for a `HingeCosine`, whose yes is a cosine and no logit.
     Raises ValueError for an unknown goal.
     """
-    goal = "similarity" if isinstance(goal, HingeCosine) else getattr(goal, "goal", goal)
-    if goal not in GOALS:
-        raise ValueError(f"expected a goal among {', '.join(GOALS)}, got {goal!r}")
+    if (name := getattr(goal, "goal", goal)) not in GOALS:
+        raise ValueError(f"expected a goal among {', '.join(GOALS)}, got {name!r}")
+    goal = "similarity" if isinstance(goal, HingeCosine) else name
     softly = partial(symmetric_kl if goal == "classes" else _yes_or_no, grad=grad)
     return _squared_difference if goal == "similarity" else softly
 
@@ -338,10 +338,10 @@ def linear_maximum(
     if type(head) not in (LinearHead, PairLinear) or not p >= 1 or head.goal == "classes" and p != 2:
         raise ValueError(f"expected PairLinear and p >= 1, or LinearHead and p = 2, got {type(head).__name__} and {p}")
     with _evaluating(head), torch.no_grad():
-        z, W = wide(head(*vectors)), wide(head.linear.weight)
+        z, W = wide(head(*vectors)), wide(head.linear.weight.detach())  # `wide` gives single back as it is
     if type(head) is PairLinear:
         q = {1.0: math.inf, math.inf: 1.0}.get(p) or p / (p - 1)  # the dual norm
-        reach = radius * sum(torch.linalg.vector_norm(w, q) for w in W[0].detach().chunk(2))
+        reach = radius * sum(torch.linalg.vector_norm(w, q) for w in W[0].chunk(2))
         distance = output_distance(head.goal)
         return torch.maximum(distance(z + reach, z), distance(z - reach, z))
     root = z.softmax(-1).sqrt()  # (B, C), s; diag p - p p^T = A A^T with A = diag(s) (1 - s s^T)

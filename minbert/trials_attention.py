@@ -54,7 +54,8 @@ def bias_cases(generator):
              Case("keys in single precision", {"attention_mask": mask, "key": key.float()}),
              Case("keys in half precision", {"attention_mask": mask, "key": key.bfloat16()}),
              Case("one sentence, one token, one head", {"attention_mask": mask[:1, :1], "key": key[:1, :1, :1]}),
-             Case("a row of padding", {"attention_mask": mask * torch.tensor([[1], [0], [1]]), "key": key})]
+             Case("a row of padding", {"attention_mask": mask * torch.tensor([[1], [0], [1]]), "key": key}),
+             Case("seven sentences with holes", {"attention_mask": (torch.rand(7, 9, generator=generator) < 0.7).long(), "key": fixed(generator, 7, 2, 9, 4)})]
     return masked(cases, "attention_mask", lambda B: {"key": fixed(generator, B, 2, 5, 4)})
 
 

@@ -281,7 +281,7 @@ def _averages(deal, times, rows):
         "how often two rows meet": meets / times}
 
 
-TRIALS["negatives.deal"] = Trial(deal_cases, run_deal, atol=0.25, hints=(
+TRIALS["negatives.deal"] = Trial(deal_cases, run_deal, replay=True, atol=0.25, hints=(
     "Sort the deck by suit and deal it round the table. When does nobody get two of a suit? As long as no suit has more cards than there are players.",
     "Number the rows of each group from 0 (`rank` of `_by_group`). With n batches, rows of rank n and more cannot be dealt; that may leave too few "
     "for n batches, so ask again with a smaller n.",

@@ -95,6 +95,8 @@ def run_pass(draw, inputs):
     before = torch.random.get_rng_state()
     rows, again = deal(inputs["seed"]), deal(inputs["seed"])
     global_dice = not torch.equal(before, torch.random.get_rng_state())
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < n:
+        return {"rows that do not exist": torch.tensor(True)}
     counts = torch.bincount(rows, minlength=n)
     rounds = [r for r in rows.split(kept) if len(r) == kept]
     seeds = range(inputs["seed"], inputs["seed"] + (60 if kept > 1 else 400))
@@ -112,7 +114,7 @@ def run_pass(draw, inputs):
             "torch's global dice were used": torch.tensor(global_dice)}
 
 
-TRIALS["mixing.pass"] = Trial(pass_cases, run_pass, hints=(
+TRIALS["mixing.pass"] = Trial(pass_cases, run_pass, replay=True, hints=(
     "First decide which rows take part. Everything after that only ever orders these.",
     "torch.randperm(n, generator=generator) shuffles all rows; the front of it is a fair choice and the first round at once.",
     "Collect kept[torch.randperm(len(kept), generator=generator)] until there are enough rows, join them with torch.cat, and cut at length."))

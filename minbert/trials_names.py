@@ -31,13 +31,15 @@ def rename_cases(generator):
              "words.weight\n", " words.weight", "words.weight ", "WORDS.weight", f"Layers.{n}.out_dense.bias", f"layers.+{n}.out_dense.bias",
              f"layers. {n}.out_dense.bias", f"layers.{n}_0.out_dense.bias", "layers.\u00b2.out_dense.weight", f"layers.{n}\u0663.out_dense.weight"]
     chosen = [f"{one}.out_dense.bias", f"layers.{10 + n}.attention_dense.weight", "words.weight", "out_dense.bias", f"{one}.out_dense_norm.weight"]
-    shared = {"table": TABLE, "answers": list(right.values())}
+    order = torch.randperm(len(right), generator=generator).tolist()    # an answer is told by its place, which nobody can know before
+    shuffled = lambda names: [names[i] for i in order]
+    shared = {"table": TABLE, "answers": shuffled(list(right.values()))}
     digits = {"table": {"layers.{}.fc1": "layer.{}.first", "layers.{}.fc2": "layer.{}.second"},
               "answers": [f"layer.{layer}.{side}.weight" for layer in (1, 2, 12) for side in ("first", "second")]}
     return [*(Case(f"the name {name!r}", {"names": [name], **shared}) for name in chosen),
             Case("all names that the table has", {"names": list(right), **shared}),
             Case("a table with digits", {"names": [f"layers.{layer}.fc{i}.weight" for layer in (1, 2, 12) for i in (1, 2)], **digits}),
-            Case("the other way round", {"names": list(right.values()), "table": {b: a for a, b in TABLE.items()}, "answers": list(right)}),
+            Case("the other way round", {"names": list(right.values()), "table": {b: a for a, b in TABLE.items()}, "answers": shuffled(list(right))}),
             *(Case(f"{name!r}, which fits nowhere", {"names": [name], **shared}) for name in wrong)]
 
 

@@ -86,7 +86,7 @@ def run_weights(project_weights, inputs):
     return {"weights": asked(call, inputs), "the weights have a graph": any(graphs)}
 
 
-TRIALS["pcgrad.weights"] = Trial(weights_cases, run_weights, subject="pcgrad", rtol=1e-9, hints=(
+TRIALS["pcgrad.weights"] = Trial(weights_cases, run_weights, replay=True, subject="pcgrad", rtol=1e-9, hints=(
     "Write the loop with vectors first. Then ask of each line what it does to w, the numbers in g_i = w_1 g_1 + ... + w_T g_T.",
     "The product of the present g_i with the original g_j is (w G)_j. Cutting along g_j changes w_j and no other weight.",
     "For each task i: w = e_i; for each other j in a fresh order, inner = w @ gram[j]; if inner < 0, take inner / gram[j, j] off w[j]. Add up the w."))

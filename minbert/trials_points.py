@@ -44,7 +44,7 @@ def run_points(ball_points, inputs):
                     "a third of the mean product of two points": (x[1:] * x[:-1]).sum(1).mean() / 3}
 
 
-TRIALS["smoothness.points"] = Trial(points_cases, run_points, atol=0.02, hints=(
+TRIALS["smoothness.points"] = Trial(points_cases, run_points, replay=True, atol=0.02, hints=(
     "Draw with density exp(-|y|^p) in each coordinate, then bring each point to the norm it should have. In a ball, how much of the volume lies "
     "within half of the radius?",
     "`_bell` draws. The p-norm is `torch.linalg.vector_norm(y, p, -1, keepdim=True)`. The share of the volume within s is s^D, so s = U^(1/D).",

@@ -283,7 +283,7 @@ TRIALS["smoothness.maximum"] = Trial(maximum_cases, run_maximum, hints=(
 # %% ../nbs/19kb_trials_search.ipynb #b662c0bf
 MISTAKES["smoothness.maximum"] = [
     mistake("vector_norm(w, q)", "vector_norm(w, p)", "The norm of the weights is the one of the ball. It should be the dual norm, 1/p + 1/q = 1."),
-    mistake("sum(torch.linalg.vector_norm(w, q) for w in W[0].detach().chunk(2))", "torch.linalg.vector_norm(W[0].detach(), q)",
+    mistake("sum(torch.linalg.vector_norm(w, q) for w in W[0].chunk(2))", "torch.linalg.vector_norm(W[0], q)",
         "Both vectors share one ball here. Each has its own, so the reaches add up."),
     mistake("torch.maximum(distance(z + reach, z), distance(z - reach, z))", "distance(z + reach, z)",
         "Only the way up is tried. For a yes the way down can be longer."),

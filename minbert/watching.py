@@ -98,7 +98,8 @@ def _closed_over(x) -> tuple:
 class Witness:
     """Note what calls leave behind, one line a call."""
 
-    def __init__(self):
+    def __init__(self, tape=None):
+        self.tape = tape       # of all results, if they are to be repeated
         self.lines = []
         self.inside = False    # a call within a call is its own affair
 
@@ -113,6 +114,9 @@ class Witness:
             heard.append(seed)
             return sets(seed)
 
+        given = [x for x in _leaves((args[1:] if models and args[0] is models[0] else args, kwargs)) if isinstance(x, Tensor)] if self.tape else []
+        copies = [x.detach().clone() for x in given]
+
         self.inside = True
         try:
             with patch.object(torch, "manual_seed", hear), patch.object(torch.random, "manual_seed", hear):
@@ -125,6 +129,8 @@ class Witness:
                 "a graph": any(isinstance(x, Tensor) and x.requires_grad for x in _leaves(result)),
                 "a mode": before[0] != after[0], "a frozen or thawed weight": before[1] != after[1]}
         self.lines.append(line)
+        if self.tape:
+            self.tape.record(given, copies, result, moved)
         return result
 
     def outputs(self) -> dict[str, Tensor]:

@@ -57,6 +57,7 @@ def test_a_thief_is_flagged_and_gets_nothing(attacked):
     assert "left out here; write your own" in stolen.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", [level for level in sandbox._levels() if not level[1]], ids=lambda level: level[0])
 def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):
     """On a machine without namespaces the hook and the limits must be enough; what compiled code does, Landlock refuses where there is one."""

@@ -481,6 +481,7 @@ def test_exact_maximum_of_classes_to_second_order():
     vectors = make_vectors(head)
     for radius in (1e-3, 1e-2):
         exact = linear_maximum(head, vectors, radius)
+        assert not exact.requires_grad   # it says "without graph", and the head's weights have one
         climbed = torch.stack([sampled_smoothness(head, (x[None],), radius, search="pgd", steps=200, generator=dice(1)) for x in vectors[0]])
         assert_close(climbed, exact, rtol=3 * radius, atol=0)
     W, z = head.linear.weight, head.eval()(vectors[0])

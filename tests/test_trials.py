@@ -2,7 +2,8 @@
 import pytest
 import torch
 
-from minbert.exercises import build, exercise, mistaken, verdict, wrong_definition
+from minbert.exercises import EXERCISES, build, exercise, expected_outcomes, mistaken, verdict, wrong_definition
+from minbert.trials import REFUSAL
 
 
 def own(name: str, text: str, seed: int = 20261122):
@@ -78,3 +79,23 @@ def test_known_mistakes_run_only_as_far_as_needed():
     own(task.name, "def attention_maps(query, key, mask=None):\n    return query @ key.mT * 0.123\n")
     runs = [len(m.outcomes) for m in mistaken(task.name, 20261122)]
     assert set(runs) == {1}
+
+
+def test_nobody_can_foretell_what_a_process_has_to_hand_over():
+    """What a worker writes differs from seed to seed in every exercise; statistics that do not are taken from it later."""
+    def handed_over(task, seed):
+        outcomes = [o for o in expected_outcomes(task.name, seed) if o.way != REFUSAL]
+        return [sorted((name, x.tolist()) for name, x in (o.outputs or {}).items()) for o in outcomes]
+
+    assert not [name for name, task in EXERCISES.items() if repr(handed_over(task, 1)) == repr(handed_over(task, 2))]
+
+
+@pytest.mark.parametrize("name", [name for name, task in EXERCISES.items() if task.trial.replay])
+def test_statistics_written_by_hand_are_no_result(name):
+    """Who writes the right facts into the result file, instead of what was drawn, has drawn nothing."""
+    task = exercise(name)
+    facts = [task.taken(o, 5, i) for i, o in enumerate(expected_outcomes(name, 5))]
+    assert verdict(name, expected_outcomes(name, 5), 5).passed
+    assert not verdict(name, facts, 5).passed
+    old = expected_outcomes(name, 6)
+    assert not verdict(name, [o._replace(outputs={**o.outputs, "call 0": torch.zeros(10**7 + 1)}) if o.outputs else o for o in old], 5).passed
