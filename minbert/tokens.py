@@ -159,16 +159,22 @@ def pad_ids(
 
     Raises ValueError for no rows, only empty rows, or ids that are not whole numbers.
     """
-    lengths = torch.tensor(_lengths(ids))  # (B,)
-    if not lengths.any():
-        raise ValueError(f"expected at least one token, got {len(ids)} empty rows")
+    flat = _check_rows(ids)  # all tokens, one row after the other
+    lengths = torch.tensor([len(row) for row in ids])  # (B,)
     real = torch.arange(int(lengths.max())) < lengths[:, None]  # (B, T)
-    flat = torch.tensor([token for row in ids for token in row])
-    if flat.dtype != torch.int64:
-        raise ValueError(f"expected whole numbers as ids, got {flat.dtype}")
     input_ids = torch.full(real.shape, pad_id)
     input_ids[real] = flat  # a mask selects row by row, left to right
     return TokenBatch(input_ids, real.long())
+
+
+def _check_rows(ids):
+    """Give all tokens as one int64 tensor. Raises ValueError if there is none, or one is no whole number."""
+    if not any(_lengths(ids)):
+        raise ValueError(f"expected at least one token, got {len(ids)} empty rows")
+    flat = torch.tensor([token for row in ids for token in row])
+    if flat.dtype != torch.int64:
+        raise ValueError(f"expected whole numbers as ids, got {flat.dtype}")
+    return flat
 
 
 def _lengths(ids):
