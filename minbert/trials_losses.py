@@ -156,32 +156,32 @@ def grade_cases(generator):
 
 TRIALS["losses.similarity"] = Trial(grade_cases, run_loss, hints=(
     "One squared distance a pair, then the mean. Nothing is cut or rescaled.",
-    "The scores are widened; the labels come back as floats from check_labels(scores, labels, 0, 5).",
-    "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5))."))
+    "The scores are widened; check_labels has made floats of the labels.",
+    "F.mse_loss(wide(scores), labels)."))
 
 # %% ../nbs/19hc_trials_losses.ipynb #0254a5da
-_WRONG_MSE = "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5))"
+_WRONG_MSE = "F.mse_loss(wide(scores), labels)"
 
 MISTAKES["losses.similarity"] = [
-    mistake(_WRONG_MSE, "F.mse_loss(scores, check_labels(scores, labels, 0, 5).to(scores))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
-    mistake(_WRONG_MSE, "F.huber_loss(wide(scores), check_labels(scores, labels, 0, 5))", "Large distances are charged in proportion, not squared."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5)) / 25", "The distance is measured on a scale from 0 to 1. Squared grades were promised."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5).round())", "The grades are rounded. 2.4 is a grade too."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5).floor())", "The grades are cut to whole numbers. 2.4 is a grade too."),
-    mistake(_WRONG_MSE, "(d := wide(scores) - check_labels(scores, labels, 0, 5)).var(unbiased=False) + d.mean().detach() ** 2",
+    mistake(_WRONG_MSE, "F.mse_loss(scores, labels.to(scores))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
+    mistake(_WRONG_MSE, "F.huber_loss(wide(scores), labels)", "Large distances are charged in proportion, not squared."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels) / 25", "The distance is measured on a scale from 0 to 1. Squared grades were promised."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels.round())", "The grades are rounded. 2.4 is a grade too."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels.floor())", "The grades are cut to whole numbers. 2.4 is a grade too."),
+    mistake(_WRONG_MSE, "(d := wide(scores) - labels).var(unbiased=False) + d.mean().detach() ** 2",
             "The mean distance is detached, so a constant error is never unlearned."),
-    mistake(_WRONG_MSE, "F.l1_loss(wide(scores), check_labels(scores, labels, 0, 5))", "The distance is not squared."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5)).sqrt()",
+    mistake(_WRONG_MSE, "F.l1_loss(wide(scores), labels)", "The distance is not squared."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels).sqrt()",
             "The root of the mean comes back; the price is the mean itself."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5), reduction=\"sum\")",
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels, reduction=\"sum\")",
             "The squares are added up; the mean is wanted."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores).clamp(0, 5), check_labels(scores, labels, 0, 5))",
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores).clamp(0, 5), labels)",
             "The scores are cut to the scale first. A score outside of it then gets no gradient and never comes back."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5) / 5)",
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels / 5)",
             "The labels are moved to [0, 1]; scores and labels share the scale 0 to 5."),
-    mistake(_WRONG_MSE, "0.5 * F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5))",
+    mistake(_WRONG_MSE, "0.5 * F.mse_loss(wide(scores), labels)",
             "There is a factor of one half that the equation does not have."),
-    mistake(_WRONG_MSE, "(wide(scores)[:, None] - check_labels(scores, labels, 0, 5)).square().mean()",
+    mistake(_WRONG_MSE, "(wide(scores)[:, None] - labels).square().mean()",
             "Every score is compared with every label: (B, 1) against (B,) gives (B, B)."),
 ]
 
@@ -306,7 +306,7 @@ def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
     '''
 def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
     prices = []
-    for c, label in zip(wide(scores), labels.tolist()):
+    for c, label in zip(wide(scores), signed_labels(labels).tolist()):
         y = torch.maximum(c, torch.full_like(c, floor))
         prices.append((1 - (c if hinge == "open_positive" else y)) if label > 0 else y - floor)
     return torch.stack(prices).sum() / len(prices)
@@ -330,20 +330,20 @@ TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
     "cut = scores.clamp(min=floor); y = cut for \"paper\", torch.where(target > floor, scores, cut) for \"open_positive\"; F.mse_loss(y, target)."))
 
 # %% ../nbs/19hc_trials_losses.ipynb #8146040a
-_WRONG_TARGET = "floor + (1 - floor) * check_labels(scores, labels, 0, 5) / 5"
+_WRONG_TARGET = "floor + (1 - floor) * labels / 5"
 
 MISTAKES["hinge.grades"] = [
     mistake("    scores = wide(scores)\n", "", "F.mse_loss(y, target)", "F.mse_loss(y, target.to(y))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
     mistake("cut = scores.clamp(min=floor)", "cut = scores + (scores.clamp(min=floor) - scores).detach()",
             "The gradient passes the cut as if there were none. Below the floor it is 0."),
     mistake("target > floor, scores, cut", "labels > 2.5, scores, cut", "With the open hinge the upper half of the grades is left uncut. It is all that lie above the floor."),
-    mistake(_WRONG_TARGET, "floor + (1 - floor) * (check_labels(scores, labels, 0, 5) // 5)", "The grades are divided as whole numbers, so all below 5 are 0."),
+    mistake(_WRONG_TARGET, "floor + (1 - floor) * (labels // 5)", "The grades are divided as whole numbers, so all below 5 are 0."),
     mistake("cut = scores.clamp(min=floor)", "cut = floor + (1 - floor) * scores.clamp(min=floor)", "The scores are stretched as well. Only the grades are moved onto [h, 1]."),
     mistake("    scores = wide(scores)\n", "    scores, floor = wide(scores), abs(floor)\n", "The sign of the floor is lost."),
-    mistake(_WRONG_TARGET, "check_labels(scores, labels, 0, 5) / 5", "The grades are moved to [0, 1]; with a floor they belong on [h, 1]."),
-    mistake(_WRONG_TARGET, "floor + check_labels(scores, labels, 0, 5) / 5",
+    mistake(_WRONG_TARGET, "labels / 5", "The grades are moved to [0, 1]; with a floor they belong on [h, 1]."),
+    mistake(_WRONG_TARGET, "floor + labels / 5",
             "The target of grade 5 lies above 1: what is between floor and 1 has length 1 - h."),
-    mistake(_WRONG_TARGET, "floor + (1 - floor) * check_labels(scores, labels, 0, 5)", "The grade is not divided by 5."),
+    mistake(_WRONG_TARGET, "floor + (1 - floor) * labels", "The grade is not divided by 5."),
     mistake("torch.where(target > floor, scores, cut)", "scores",
             "The open hinge opens every pair. Those of grade 0 should stay cut: different is different enough."),
     mistake("torch.where(target > floor, scores, cut)", "torch.where(scores > floor, scores, cut)",
