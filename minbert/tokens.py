@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .files import check_regular, quoted, read_json
+from .longtext import first_ids, knows_stretches, text_groups
 
 # %% ../nbs/01_tokens.ipynb #3fa695ae
 def word_pieces(
@@ -126,9 +127,13 @@ def encode_ids(
             raise ValueError(f"expected a str at index {i}, got {type(text).__name__}: {quoted(text)}")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
             raise ValueError(f"expected valid Unicode at index {i}, got a lone surrogate: {quoted(text)}")
-    encoded = tokenizer(sentences, truncation=True, max_length=max_length, padding=False,
-                        return_attention_mask=False, return_token_type_ids=False)
-    return encoded["input_ids"]
+    long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (chapter 00d)
+    long = long if long and knows_stretches(tokenizer) else set()
+    rows = []
+    for group in text_groups(["" if i in long else text for i, text in enumerate(sentences)]):
+        rows += tokenizer(group, truncation=True, max_length=max_length, padding=False,
+                          return_attention_mask=False, return_token_type_ids=False)["input_ids"]
+    return [first_ids(tokenizer, sentences[i], max_length) if i in long else row for i, row in enumerate(rows)]
 
 # %% ../nbs/01_tokens.ipynb #fc9e66a7
 class TokenBatch(NamedTuple):
