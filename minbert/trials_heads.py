@@ -206,7 +206,7 @@ _WRONG_COSINE = "self.scale * safe_cosine(u, v) + self.bias"
 MISTAKES["heads.cosine"] = [
     mistake(_WRONG_COSINE, "self.scale * safe_cosine(u, v)", "The bias is left out."),
     mistake(_WRONG_COSINE, "safe_cosine(u, v) + self.bias", "The scale is left out."),
-    mistake(_WRONG_COSINE, "float(self.scale) * safe_cosine(u, v) + self.bias", "The scale is taken out of the graph, so it never learns."),
+    mistake(_WRONG_COSINE, "self.scale.detach() * safe_cosine(u, v) + self.bias", "The scale is taken out of the graph, so it never learns."),
     mistake(_WRONG_COSINE, "self.scale.abs() * safe_cosine(u, v) + self.bias", "The sign of the scale is lost."),
     mistake(_WRONG_COSINE, "safe_cosine(u, v)", "Scale and shift are missing: as a logit, a cosine can never be sure."),
     mistake(_WRONG_COSINE, "self.scale * (safe_cosine(u, v) + self.bias)", "The shift is multiplied by the scale as well."),

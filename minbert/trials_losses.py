@@ -93,7 +93,7 @@ def yes_cases(generator):
     y = torch.tensor([0, 1, 1, 0, 1, 1, 0, 1])
     return [Case("yes and no", {"logits": z, "labels": y}), Case("one pair", {"logits": z[:1], "labels": y[1:2]}),
             Case("truth values", {"logits": z, "labels": y == 1}),
-            Case("labels between 0 and 1", {"logits": z, "labels": torch.rand(8, generator=generator, dtype=torch.float64)}),
+            Case("labels between 0 and 1", {"logits": z, "labels": (torch.arange(8) + torch.rand(8, generator=generator, dtype=torch.float64)) / 8}),
             Case("logits of hundreds", {"logits": 200 * z, "labels": y}),
             Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), *halves(Case("half precision", {"logits": 4 * z, "labels": y}), "logits")]
 
