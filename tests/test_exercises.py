@@ -17,6 +17,7 @@ SEED = 20261122  # one that nobody practises with; `minbert course strength` tri
 measured = {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_check_tells_right_from_wrong(name):
     row = measured[name] = strength(EXERCISES[name], seeds=(SEED,))
@@ -24,6 +25,7 @@ def test_a_check_tells_right_from_wrong(name):
     assert row.mistakes >= 3 and row.variants >= 2
 
 
+@pytest.mark.long
 def test_the_table_falls_short_nowhere():
     rows = [measured[name] if name in measured else strength(task, (SEED,)) for name, task in EXERCISES.items()]
     assert not shortfalls(rows), "\n" + strength_table(rows)
