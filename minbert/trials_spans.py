@@ -52,6 +52,7 @@ TRIALS["contrastive.lengths"] = Trial(lengths_cases, run_lengths, replay=True, s
     "1 + floor(log(1 - u) / log(1 - p)), no longer than cap. For `renormalize` shrink u first, by the share of runs that fit: 1 - (1 - p)^cap."))
 
 # %% ../nbs/19ia_trials_spans.ipynb #5b28caa0
+_WRONG_DRAW = "torch.rand(n, generator=generator, device=device, dtype=torch.float64)"
 MISTAKES["contrastive.lengths"] = [
     mistake("math.log1p(-p)", "math.log(p)", "p and 1 - p are exchanged: a run goes on with probability p, where it should end."),
     mistake("lengths = 1 + torch.floor(", "lengths = torch.floor(", "The count starts at 0 and not at 1, so length 1 is drawn far too often."),
@@ -61,15 +62,15 @@ MISTAKES["contrastive.lengths"] = [
     mistake("if renormalize:", "if True:", "Runs that are too long are always drawn again; without `renormalize` they count as `cap`."),
     mistake("return lengths.clamp(1, cap)", "return torch.randint(1, cap + 1, (n,), generator=generator)", "All lengths are equally likely."),
     mistake("return lengths.clamp(1, cap)", "return torch.where(lengths > cap, 1, lengths)", "A run that is too long becomes one of length 1."),
-    mistake("torch.rand(n, generator=generator, dtype=torch.float64)", "torch.rand(n, dtype=torch.float64)",
+    mistake(_WRONG_DRAW, "torch.rand(n, dtype=torch.float64)",
             "The generator is not used, so a run cannot be repeated."),
-    mistake("torch.rand(n, generator=generator, dtype=torch.float64)", "torch.rand(1, generator=generator, dtype=torch.float64).expand(n)",
+    mistake(_WRONG_DRAW, "torch.rand(1, generator=generator, dtype=torch.float64).expand(n)",
             "One length is drawn for all."),
-    mistake("torch.rand(n, generator=generator, dtype=torch.float64)", "torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)",
+    mistake(_WRONG_DRAW, "torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)",
             "The dice are thrown from a fixed seed, so the same lengths come every time."),
-    mistake("torch.rand(n, generator=generator, dtype=torch.float64)", "torch.rand(n, generator=generator or torch.Generator(), dtype=torch.float64)",
+    mistake(_WRONG_DRAW, "torch.rand(n, generator=generator or torch.Generator(), dtype=torch.float64)",
             "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
-    mistake("torch.rand(n, generator=generator, dtype=torch.float64)", "torch.rand(n, generator=generator.clone_state() if generator else None, dtype=torch.float64)",
+    mistake(_WRONG_DRAW, "torch.rand(n, generator=generator.clone_state() if generator else None, dtype=torch.float64)",
             "The generator is copied and stays where it was, so two calls with it draw the same lengths."),
     mistake("return lengths.clamp(1, cap)", "return lengths.clamp(1, cap).int()", "The lengths are 32 bits wide; int64 was promised."),
     mistake("return lengths.clamp(1, cap)", "return lengths.clamp(1, cap)[torch.arange(n) // 2]", "Each length is used twice, for two neighbours."),
@@ -202,7 +203,7 @@ TRIALS["contrastive.spans"] = Trial(spans_cases, run_spans, replay=True, subject
 
 # %% ../nbs/19ia_trials_spans.ipynb #c58081c3
 _WRONG_LENGTH = "span_lengths(len(content), p, cap, renormalize, generator)"
-_WRONG_START = "torch.rand(len(content), generator=generator, dtype=torch.float64)"
+_WRONG_START = "torch.rand(len(content), generator=generator, device=drawing_device(generator), dtype=torch.float64)"
 _WRONG_HIDDEN = "hidden = content & (rank >= start[:, None]) & (rank < (start + length)[:, None])"
 MISTAKES["contrastive.spans"] = [
     mistake("content = ~special_mask.bool().cpu()", "content = special_mask.bool().cpu()", "`special_mask` is read the wrong way round: only [CLS], [SEP] and padding are hidden."),
@@ -212,7 +213,7 @@ MISTAKES["contrastive.spans"] = [
     mistake("room = (count - length + 1)", "room = count", "A run may begin at any word, so runs near the end are cut off there and come out shorter than drawn."),
     mistake("* room).long()", "* 0).long()", "A run always begins at the first word."),
     mistake("* room).long()", "* (room - 1)).round().long()", "The place is rounded to the nearest, so the first and the last come half as often as the others."),
-    mistake("(" + _WRONG_START + " * room).long()", "torch.randint(content.shape[1], (len(content),), generator=generator) % room.long()",
+    mistake("(chance.cpu() * room).long()", "torch.randint(content.shape[1], (len(content),), generator=generator) % room.long()",
             "A place in the row is drawn and the remainder taken: where the division leaves one, the first places come more often."),
     mistake(_WRONG_START, "torch.rand(1, generator=generator, dtype=torch.float64)", "One place is drawn for the whole batch, so all rows hide the same words."),
     mistake(_WRONG_LENGTH, "span_lengths(1, p, cap, renormalize, generator).expand(len(content))", "One length is drawn for the whole batch."),
