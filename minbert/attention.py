@@ -26,12 +26,16 @@ def padding_bias(
     bias_j = (1 - mask_j) * MASK_VALUE
     Raises ValueError if the mask is not (B, T).
     """
-    expected = (key.shape[0], key.shape[-2])
-    if attention_mask.shape != expected or key.dim() != 4:
-        raise ValueError(f"expected keys (B, H, T, K) and a mask (B, T), got keys "
-                         f"{tuple(key.shape)} and a mask {tuple(attention_mask.shape)}")
+    _check_mask(attention_mask, key)
     real = attention_mask.to(key)  # dtype and device of the keys
     return ((1 - real) * MASK_VALUE)[:, None, None, :]  # (B, T) -> (B, 1, 1, T)
+
+
+def _check_mask(mask, key):
+    """Raise ValueError unless the keys are (B, H, T, K) and the mask, if there is one, is (B, T)."""
+    if mask is not None and (mask.shape != (key.shape[0], key.shape[-2]) or key.dim() != 4):
+        raise ValueError(f"expected keys (B, H, T, K) and a mask (B, T), got keys "
+                         f"{tuple(key.shape)} and a mask {tuple(mask.shape)}")
 
 # %% ../nbs/02_attention.ipynb #af1f7d7a
 def attention_maps(
@@ -45,6 +49,7 @@ def attention_maps(
     Paper: Vaswani et al. (2017), equation 1.
     Raises ValueError if the mask is not (B, T).
     """
+    _check_mask(mask, key)
     scores = query @ key.mT / math.sqrt(query.shape[-1])  # (B, H, T, T)
     if mask is not None:
         scores = scores + padding_bias(mask, key)  # the same for all heads and all rows
@@ -68,6 +73,7 @@ def scaled_dot_product_attention(
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"expected queries as wide as keys, "
                          f"got {query.shape[-1]} and {key.shape[-1]}")
+    _check_mask(mask, key)
     bias = None if mask is None else padding_bias(mask, key)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout_p)
 

@@ -107,7 +107,7 @@ class ActNorm(Bijection):
         self,
         x: Tensor,                # (B, D) float
     ) -> tuple[Tensor, Tensor]:   # (B, D) and (B,), the same number for every row
-        """Give (x + c) exp(s) and sum(s)."""
+        """Give (x + c) exp(s) and sum(s), after `_prepare(x)`, which starts a fresh norm and refuses another width."""
         self._prepare(x)
         s = 3 * self.logs
         return (x + self.shift) * s.exp(), s.sum().expand(len(x))
@@ -118,7 +118,8 @@ class ActNorm(Bijection):
     ) -> Tensor:    # (B, D)
         """Give y exp(-s) - c."""
         self._check_started()
-        return check_rows(y, self.width) * (-3 * self.logs).exp() - self.shift
+        check_rows(y, self.width)
+        return y * (-3 * self.logs).exp() - self.shift
 
     def _fit(self, batch):
         c, s = actnorm_start(batch, self.floor)
@@ -175,7 +176,8 @@ class Permutation(Bijection):
         y: Tensor,  # (B, D) float
     ) -> Tensor:    # (B, D)
         """Put the columns back."""
-        return check_rows(y, self.width)[:, self.order.argsort()]
+        check_rows(y, self.width)
+        return y[:, self.order.argsort()]
 
 
 def _drawn(draw, *shape, generator):
@@ -243,7 +245,8 @@ class InvertibleLinear(Bijection):
         y: Tensor,  # (B, D) float
     ) -> Tensor:    # (B, D)
         """Solve x W = y, in double precision: W is not inverted."""
-        y, dtype = check_rows(y, self.width).double(), y.dtype
+        check_rows(y, self.width)
+        y, dtype = y.double(), y.dtype
         if self.form == "dense":
             return torch.linalg.solve(self.weight.double(), y, left=False).to(dtype)
         lower, upper = (triangle.double() for triangle in self.lower_upper())
@@ -316,6 +319,7 @@ class AdditiveCoupling(Bijection):
         x: Tensor,               # (B, D) float
     ) -> tuple[Tensor, Tensor]:  # (B, D) and (B,)
         """Move b by m(a); give log |det| as well."""
+        check_rows(x, self.width)
         a, b = self._halves(x)
         return torch.cat([a, b + self.net(a)], dim=1), x.new_zeros(len(x))
 
@@ -324,11 +328,11 @@ class AdditiveCoupling(Bijection):
         y: Tensor,  # (B, D) float
     ) -> Tensor:    # (B, D)
         """Compute m(a) again and take it back."""
+        check_rows(y, self.width)
         a, b = self._halves(y)
         return torch.cat([a, b - self.net(a)], dim=1)
 
     def _halves(self, x):  # -> (B, floor(D / 2)), (B, ceil(D / 2))
-        check_rows(x, self.width)
         return x[:, :self.kept], x[:, self.kept:]
 
     def _fit(self, batch):
@@ -350,6 +354,7 @@ class AffineCoupling(AdditiveCoupling):
         x: Tensor,               # (B, D) float
     ) -> tuple[Tensor, Tensor]:  # (B, D) and (B,)
         """Shift and shrink b by m(a), whose first half is t; give log |det| as well."""
+        check_rows(x, self.width)
         a, b = self._halves(x)
         t, r = self.net(a).chunk(2, dim=1)
         return torch.cat([a, (b + t) * torch.sigmoid(r + 2)], dim=1), F.logsigmoid(r + 2).sum(1)
@@ -359,6 +364,7 @@ class AffineCoupling(AdditiveCoupling):
         y: Tensor,  # (B, D) float
     ) -> Tensor:    # (B, D)
         """Compute m(a) again, and stretch and shift b back."""
+        check_rows(y, self.width)
         a, b = self._halves(y)
         t, r = self.net(a).chunk(2, dim=1)
         return torch.cat([a, b / torch.sigmoid(r + 2) - t], dim=1)

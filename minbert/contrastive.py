@@ -28,15 +28,16 @@ def contrastive_loss(
 
     L = 1/(2B) sum_i [ y_i d_i^2 + (1 - y_i) max(0, m - d_i)^2 ],   d_i = 1 - cos(u_i, v_i)
     Paper: Hadsell et al. (2006), equation 4; with the cosine distance: Wu and Zhao, section 3.2.2.
+    A zero vector has distance 1 and no gradient: that is what `safe_cosine` is for.
     Raises ValueError for other labels, unequal shapes, or a margin outside (0, 2].
     """
     if u.shape != v.shape or not 0 < margin <= 2:
         raise ValueError(f"expected equal shapes and a margin in (0, 2], got {tuple(u.shape)}, {tuple(v.shape)} and {margin}")
-    distance = 1 - safe_cosine(u, v)  # (B,)
-    y = check_labels(distance, labels, 0, 1)
+    y = check_labels(u[..., 0], labels, 0, 1)
     seen = readable(y)
     if seen is not None and not ((seen == 0) | (seen == 1)).all():
         raise ValueError(f"expected labels 0 and 1, got {sorted(set(labels.tolist()))[:5]}")
+    distance = 1 - safe_cosine(u, v)  # (B,)
     price = y * distance.square() + (1 - y) * (margin - distance).clamp_min(0).square()
     return price.mean() / 2
 
@@ -57,7 +58,7 @@ def simcse_loss(
     Raises ValueError for unequal shapes, groups that are not (B,), or a temperature that is not positive; warns for B = 1,
     where the loss is 0 without hard negatives, and for two equal views (dropout was off).
     """
-    _check_views(a, b, temperature, hard)
+    _check_views(a, b, temperature, hard, groups)
     logits = (_cosines(a, b) / temperature).masked_fill(_twins(a, groups), -torch.inf)  # (B, B)
     if hard is not None:
         logits = torch.cat([logits, _cosines(a, hard) / temperature], dim=1)            # (B, 2B)
@@ -74,20 +75,20 @@ def _twins(a, groups):
     """Mark other rows of the same group, (B, B) bool; none without groups."""
     if groups is None:
         return torch.zeros(len(a), len(a), dtype=torch.bool, device=a.device)
-    if groups.shape != a.shape[:1]:
-        raise ValueError(f"expected groups of shape {tuple(a.shape[:1])}, got {tuple(groups.shape)}")
     groups = send(groups, a.device)
     same = groups[:, None] == groups
     return same & ~torch.eye(len(a), dtype=torch.bool, device=a.device)
 
 
-def _check_views(a, b, temperature, hard=None):
+def _check_views(a, b, temperature, hard=None, groups=None):
     """Raise ValueError for views that cannot be compared, and warn of those that teach nothing."""
     if a.ndim != 2 or a.shape != b.shape or (hard is not None and hard.shape != a.shape) or not len(a):
         shapes = ", ".join(str(tuple(x.shape)) for x in (a, b, hard) if x is not None)
         raise ValueError(f"expected views of one shape (B, D), got {shapes}")
     if not temperature > 0:
         raise ValueError(f"expected a temperature above 0, got {temperature}")
+    if groups is not None and groups.shape != a.shape[:1]:
+        raise ValueError(f"expected groups of shape {tuple(a.shape[:1])}, got {tuple(groups.shape)}")
     if len(a) == 1 and hard is None:
         warnings.warn("a batch of one has no negatives: the loss is 0", RuntimeWarning, stacklevel=3)
     elif readable(a) is not None and torch.equal(a, b):
@@ -108,7 +109,7 @@ def mirror_loss(
     Raises ValueError for unequal shapes, groups that are not (B,), or a temperature that is not positive; warns as
     `simcse_loss` does.
     """
-    _check_views(a, b, temperature)
+    _check_views(a, b, temperature, groups=groups)
     twins = _twins(a, groups)
     oneself = torch.eye(len(a), dtype=torch.bool, device=a.device)
     sides = []

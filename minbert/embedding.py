@@ -65,7 +65,7 @@ class BertEmbedding(nn.Module):
     ) -> Tensor:                                # (B, T, D) or (N, D)
         """Add the three vectors of each token, normalise the sum, drop some of it.
 
-        `_positions` and `_segments` give the second and the third.
+        `_positions` and `_segments` give the second and the third, and refuse what has no row.
         Raises ValueError for ids, positions or segments without a row (513 tokens with 512
         positions are such a case), for a dtype that is no integer, for shapes that do not fit.
         """
@@ -82,13 +82,15 @@ class BertEmbedding(nn.Module):
     ) -> Tensor:                       # (T, D) when positions are implied, else a vector for each given one
         """Look up rows of `pos_embedding`. Raises ValueError for a place that has none."""
         T, longest = input_ids.shape[-1], self.pos_embedding.num_embeddings
-        if position_ids is not None:
+        if position_ids is None:
+            if T > longest:
+                raise ValueError(f"expected at most {longest} tokens, got {T}: "
+                                 f"truncate with max_length={longest}, or give position_ids")
+        else:
             _check_fit(position_ids, input_ids, "position_ids")
             check_ids(position_ids, longest, "position_ids")
+        if position_ids is not None:
             return self.pos_embedding(position_ids)
-        if T > longest:
-            raise ValueError(f"expected at most {longest} tokens, got {T}: "
-                             f"truncate with max_length={longest}, or give position_ids")
         return self.pos_embedding.weight[:T]
 
     def _segments(self, input_ids, token_type_ids):

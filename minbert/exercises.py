@@ -189,6 +189,8 @@ def verdict(
     errors = {o.error for o in theirs(outcomes)}
     if errors and all(e and e.startswith(f"NotImplementedError: exercise {name}") for e in errors):
         return Verdict(False, f"{name}: not written yet. {task.trial.hints[0]}")
+    if len(outcomes) != len(expected):
+        return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
     known = [(m.mistake.says, lambda i, m=m: task.taken(m(own[i]), seed, own[i])) for m in mistaken(name, seed)]
     found = judge(name, task.trial, theirs(expected), theirs(outcomes), known, [cases(name, seed)[i] for i in own])
     if not found.passed:
@@ -197,9 +199,7 @@ def verdict(
     accepted = [label for label, pair in zip(task.refusals, refusals) if compare(task.trial, *pair)]
     if accepted:
         return _unrefused(task, accepted)
-    if len(outcomes) < len(expected):
-        return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
-    return found._replace(message=f"{name}: passed, {sum(o.way != AGAIN for o in expected)} cases")
+    return found._replace(message=f"{name}: passed, {sum(o.way not in (AGAIN, REFUSAL) for o in expected)} cases")
 
 
 def _unrefused(task: Exercise, accepted: list[str]) -> Verdict:

@@ -54,14 +54,14 @@ def read_whole(
     limit: int | None = None,  # bytes; None: any size
 ) -> bytes:
     """Read a regular file. Raises ValueError as `check_regular` does, and if the system cannot read it."""
-    check_regular(file, limit)
+    size = check_regular(file, limit)
     try:
         with open(file, "rb") as stream:
-            data = stream.read(-1 if limit is None else limit + 1)
+            data = stream.read(size) + stream.read(2**16)  # the second is empty unless it grows, or lies in /proc, where sizes say 0
     except OSError as error:
         raise ValueError(f"{file}: expected a readable file, got: {error.strerror}") from error
-    if limit is not None and len(data) > limit:  # it has grown, or it lies in /proc, where sizes say 0
-        raise ValueError(f"{file}: expected at most {limit:,} bytes, got more")
+    except MemoryError:
+        raise ValueError(f"{file}: expected a file that fits into memory, got {os.stat(file).st_size:,} bytes") from None
     return data
 
 # %% ../nbs/00a_files.ipynb #defbad0a

@@ -115,7 +115,7 @@ class Flow(Bijection):
         z: Tensor,  # (B, D) float, latent vectors
     ) -> Tensor:    # (B, D) data
         """Undo `forward`, in the dtype of the weights, never in a lower precision (autocast). Raises ValueError before `initialize`, and for another width."""
-        u = self._latent(z)
+        u = self._check_latent(z)
         with torch.autocast(u.device.type, enabled=False):
             for block in reversed(self.blocks):
                 x, done = u[:, :block[0].width], u[:, block[0].width:]
@@ -165,7 +165,7 @@ class Flow(Bijection):
     def _rows(self, x, name):
         return check_rows(x, self.width, name).to(self.blocks[0][0].shift)  # in dtype and place
 
-    def _latent(self, z):
+    def _check_latent(self, z):
         self._check_started()
         return self._rows(z, "latent vectors")
 

@@ -18,7 +18,7 @@ from .metrics import undefined
 from .sentence import safe_cosine
 
 # %% ../nbs/08c_geometry.ipynb #221b3898
-def _cloud(x: Tensor) -> Tensor:
+def _check_cloud(x: Tensor) -> Tensor:
     if x.ndim != 2 or not torch.isfinite(x).all():
         raise ValueError(f"expected finite vectors (N, D), got shape {tuple(x.shape)}"
                          + (" with NaN or infinity" if x.ndim == 2 else ""))
@@ -26,7 +26,7 @@ def _cloud(x: Tensor) -> Tensor:
 
 
 def _without_zeros(x: Tensor) -> Tensor:
-    kept = (_cloud(x) != 0).any(dim=1)
+    kept = (x != 0).any(dim=1)
     if kept.all():
         return x.detach()
     warnings.warn(f"dropped {int((~kept).sum())} zero vectors of {len(x)}", RuntimeWarning,
@@ -44,6 +44,7 @@ def mean_cosine(
     Differs: all pairs instead of a sample of 1,000. Zero rows are dropped, with a warning.
     Raises ValueError if `x` is not (N, D) or holds NaN.
     """
+    x = _check_cloud(x)
     x = _without_zeros(x)
     if len(x) < 2:
         return undefined("mean cosine", f"{len(x)} vectors")
@@ -64,7 +65,9 @@ def alignment(
     """
     if u.shape != v.shape:
         raise ValueError(f"expected equal shapes, got {tuple(u.shape)} and {tuple(v.shape)}")
-    u, v = _cloud(u).double(), _cloud(v).double()
+    _check_cloud(u)
+    _check_cloud(v)
+    u, v = u.detach().double(), v.detach().double()
     if not len(u):
         return undefined("alignment", "0 pairs")
     return (2 - 2 * safe_cosine(u, v).mean()).item()
@@ -85,6 +88,7 @@ def uniformity(
     """
     if t <= 0:
         raise ValueError(f"expected t > 0, got {t}")
+    x = _check_cloud(x)
     x = _without_zeros(x)
     if len(x) < 2:
         return undefined("uniformity", f"{len(x)} vectors")
@@ -117,7 +121,7 @@ def uniformity_labelled(
         raise ValueError(f"expected t > 0, got {t}")
     if u.shape != v.shape:
         raise ValueError(f"expected equal shapes, got {tuple(u.shape)} and {tuple(v.shape)}")
-    u, v = _cloud(u).double(), _cloud(v).double()
+    u, v = _check_cloud(u).double(), _check_cloud(v).double()
     if not len(u):
         return undefined("uniformity", "0 pairs")
     exponent = -t * (2 - 2 * safe_cosine(u, v))  # (N,)
@@ -130,7 +134,7 @@ def gram(
     chunk: int = 8192,    # rows in double precision at a time
 ) -> Tensor:              # (D, D) float64, X^T X
     """Add up the outer products of all rows, without a copy of `x`. Raises ValueError for NaN."""
-    x = _cloud(x)
+    x = _check_cloud(x)
     mean = sum(part.double().sum(0) for part in x.split(chunk)) / len(x) if center and len(x) else 0.0
     total = x.new_zeros(x.shape[1], x.shape[1], dtype=torch.float64)
     for part in x.split(chunk):
@@ -180,6 +184,7 @@ def isoscore(
     Differs: their seven steps come down to this formula.
     Raises ValueError if `x` is not (N, D) or holds NaN.
     """
+    x = _check_cloud(x)
     covariance = gram(x)
     D = len(covariance)
     if D < 2 or not covariance.trace() > 0:
@@ -199,7 +204,7 @@ def partition_isotropy(
     Differs: both signs of each eigenvector, since a sign is a matter of chance; logarithms throughout.
     Raises ValueError if `x` is not (N, D) or holds NaN.
     """
-    if not len(_cloud(x)):
+    if not len(_check_cloud(x)):
         return undefined("partition isotropy", "0 vectors")
     axes = torch.linalg.eigh(gram(x, center=False)).eigenvectors   # (D, D), one a column
     axes = torch.cat([axes, -axes], dim=1)                         # (D, 2D)

@@ -17,10 +17,10 @@ from .data import Dataset, TaskBatch
 from .devices import derived, send
 from .hinge import HingeCosine
 from .losses import Head, check_vectors
-from .files import check_fields, inside, quoted, read_json, write_json
+from .files import check_fields, check_regular, inside, quoted, read_json, write_json
 from .saving import load_module, replacing, save_module
 from .sentence import SentenceEncoder, _evaluating, check_finite, safe_cosine
-from .tensorfiles import file_checksum
+from .tensorfiles import check_file, file_checksum
 from .tokens import TokenBatch
 
 # %% ../nbs/08_heads.ipynb #9b9c8b34
@@ -338,8 +338,10 @@ def _checked_description(folder):
     if not saved["tasks"] or len(names) <= len(saved["tasks"]) or not names <= set(saved["files"]):
         raise ValueError(f"{file}: expected different tasks, and checksums of {', '.join(sorted(names))}, got {quoted(saved['tasks'])}")
     for name, checksum in saved["files"].items():
-        if file_checksum(weights := inside(folder, name, file)) != checksum:
-            raise ValueError(f"expected {weights} as it was saved, got another: cut short, or mixed "
+        path = inside(folder, name, file)
+        check_file(path) if path.suffix == ".safetensors" else check_regular(path, 2**27)  # bytes; before reading without end
+        if file_checksum(path) != checksum:
+            raise ValueError(f"expected {path} as it was saved, got another: cut short, or mixed "
                              "from two saves")
     return saved
 

@@ -22,11 +22,16 @@ def signed_labels(
 
     Raises ValueError for any other value.
     """
+    _check_signs(labels)
     y = labels.float()
+    return torch.where(y == 0, -1.0, y)
+
+
+def _check_signs(labels):
+    """Raise ValueError unless all labels are 0 or 1, or all are -1 or 1."""
     seen = readable(labels)
     if seen is not None and not (((seen == 0) | (seen == 1)).all() or (seen.abs() == 1).all()):
         raise ValueError(f"expected labels of 0 and 1, or of -1 and 1, got {sorted(set(seen.tolist()))[:5]}")
-    return torch.where(y == 0, -1.0, y)
 
 # %% ../nbs/07d_hinge.ipynb #52b1de32
 def hinge_paraphrase_loss(
@@ -41,14 +46,14 @@ def hinge_paraphrase_loss(
     Paper: Hu (CS224N report, BERT-CF), supervised fine-tuning.
     Differs: with "open_positive" the positives keep y = cos; then L is the usual cosine
     embedding loss with margin h. As printed, positives below h get no gradient.
-    Raises ValueError for another hinge, or labels that are not two-valued.
+    Raises ValueError for another hinge, or labels that are not two-valued (`signed_labels` refuses these).
     """
-    scores = wide(scores)
     check_labels(scores, labels, -1, 1)
+    if hinge not in ("paper", "open_positive"):
+        raise ValueError(f"expected hinge 'paper' or 'open_positive', got {hinge!r}")
+    scores = wide(scores)
     cut = scores.clamp(min=floor)
     rising = {"paper": cut, "open_positive": scores}
-    if hinge not in rising:
-        raise ValueError(f"expected hinge 'paper' or 'open_positive', got {hinge!r}")
     positive = signed_labels(labels).to(scores.device) > 0
     return torch.where(positive, 1 - rising[hinge], cut - floor).mean()
 
@@ -76,10 +81,11 @@ def hinge_similarity_loss(
     Differs: with "open_positive" y = cos wherever t > h, so that no such pair is stuck.
     Raises ValueError for another hinge, or labels outside [0, 5].
     """
-    scores = wide(scores)
-    target = floor + (1 - floor) * check_labels(scores, labels, 0, 5) / 5
+    labels = check_labels(scores, labels, 0, 5)
     if hinge not in ("paper", "open_positive"):
         raise ValueError(f"expected hinge 'paper' or 'open_positive', got {hinge!r}")
+    scores = wide(scores)
+    target = floor + (1 - floor) * labels / 5
     cut = scores.clamp(min=floor)
     y = cut if hinge == "paper" else torch.where(target > floor, scores, cut)
     return F.mse_loss(y, target)

@@ -102,7 +102,8 @@ def similarity_loss(
     L = 1/B sum_i (score_i - label_i)^2
     Raises ValueError for labels outside [0, 5] or of another length.
     """
-    return F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5))
+    labels = check_labels(scores, labels, 0, 5)
+    return F.mse_loss(wide(scores), labels)
 
 # %% ../nbs/07c_losses.ipynb #c9b5686a
 def predicted_class(

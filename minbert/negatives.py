@@ -35,7 +35,7 @@ def score_matrix(
 ) -> Tensor:                            # (n, m) float32 or wider, entry (i, j) scores a_i with b_j
     """Score all with all; under autocast too in full precision.
 
-    Raises ValueError for an unknown score, a chunk below 1, or a head that does not give one number a pair.
+    Raises ValueError for an unknown score, a chunk below 1, or a head that does not give one number a pair (`_head_scores` refuses that).
     """
     if chunk < 1 or not (callable(score) or score in ("cosine", "dot")):
         raise ValueError(f"expected score 'cosine', 'dot' or a function, and a chunk of at least 1, got {score!r} and {chunk}")
@@ -67,10 +67,10 @@ def hide_duplicates(
 
     Raises ValueError for groups that are not (m,).
     """
+    if groups is not None and groups.shape != scores.shape[:1]:
+        raise ValueError(f"expected groups of shape {tuple(scores.shape[:1])}, got {tuple(groups.shape)}")
     if groups is None:
         return scores
-    if groups.shape != scores.shape[:1]:
-        raise ValueError(f"expected groups of shape {tuple(scores.shape[:1])}, got {tuple(groups.shape)}")
     groups = send(groups, scores.device)
     same = groups[:, None] == groups
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
@@ -96,7 +96,7 @@ def multiple_negatives_loss(
     Raises ValueError for unequal shapes, no rows, numbers that are not finite, groups that are not (m,), or a scale that is
     not positive; warns for m = 1, where the loss and its gradient are 0 without hard negatives.
     """
-    _check_pairs(anchors, positives, scale, hard)
+    _check_pairs(anchors, positives, scale, hard, groups)
     own = torch.arange(len(anchors), device=anchors.device)
     logits = hide_duplicates(scale * score_matrix(anchors, positives, score), groups)  # (m, m)
     wrong = [] if hard is None else [scale * score_matrix(anchors, hard, score)]
@@ -104,12 +104,14 @@ def multiple_negatives_loss(
     return (loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss
 
 
-def _check_pairs(anchors, positives, scale, hard):
+def _check_pairs(anchors, positives, scale, hard, groups):
     named = {"anchors": anchors, "positives": positives} | ({} if hard is None else {"hard": hard})
     if anchors.ndim != 2 or not len(anchors) or any(x.shape != anchors.shape for x in named.values()):
         raise ValueError(f"expected matrices of one shape (m, D), got {', '.join(f'{k} {tuple(x.shape)}' for k, x in named.items())}")
     if not 0 < scale < math.inf:
         raise ValueError(f"expected a positive scale, got {scale}")
+    if groups is not None and groups.shape != anchors.shape[:1]:
+        raise ValueError(f"expected groups of shape {tuple(anchors.shape[:1])}, got {tuple(groups.shape)}")
     for name, x in named.items():
         check_finite(x, name)
     if len(anchors) == 1 and hard is None:
@@ -202,22 +204,27 @@ def no_duplicate_batches(
     Chance decides which rows are left out, who meets whom, and in which batch.
     Raises ValueError if there are fewer groups than a batch holds rows.
     """
+    _check_batch(groups, batch_size)
     order, rank = _by_group(groups, generator)
     n, former = len(groups) // max(1, batch_size), None
     while n != former:                                      # falls to the largest n that fits
         n, former = int((rank < n).sum()) // max(1, batch_size), n
-    if batch_size < 1 or n < 1:
-        raise ValueError(f"expected at least 1 row a batch, and as many groups, got {batch_size} and {int((rank == 0).sum())} groups")
     kept = order[rank < n]
     batches = kept[:n * batch_size].view(batch_size, n).T   # batch j gets rows j, j + n, j + 2n of the deck
     batches = batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]
     return batches, torch.cat([order[rank >= n], kept[n * batch_size:]])
 
 
-def _by_group(groups, generator):
-    """Sort rows by group, groups and their rows in random order; also number the rows of each group from 0."""
+def _check_batch(groups, batch_size):
+    """Raise ValueError unless the groups are (N,) and a batch without two rows of one group can be filled."""
     if groups.ndim != 1 or not len(groups):
         raise ValueError(f"expected groups of shape (N,), got {tuple(groups.shape)}")
+    if not 1 <= batch_size <= len(groups.unique()):
+        raise ValueError(f"expected at least 1 row a batch, and as many groups, got {batch_size} and {len(groups.unique())} groups")
+
+
+def _by_group(groups, generator):
+    """Sort rows by group, groups and their rows in random order; also number the rows of each group from 0."""
     _, which, size = groups.cpu().unique(return_inverse=True, return_counts=True)
     device = drawing_device(generator)
     shuffled = torch.randperm(len(groups), generator=generator, device=device).cpu()

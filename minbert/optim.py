@@ -107,7 +107,7 @@ class AdamW(torch.optim.Optimizer):
         """Move every weight that has a gradient, by the rules of its group; return the closure's loss, or None.
 
         A weight whose gradient is None stays as it is: no decay, no state, and its t does not advance.
-        Raises ValueError for a sparse or non-finite gradient, before any weight or state has changed.
+        Raises ValueError for a sparse or non-finite gradient (`_check_gradients` does), before any weight or state has changed.
         """
         loss = None
         if closure is not None:
@@ -222,6 +222,8 @@ def parameter_groups(
     Each group is {"params": [...], "names": [...], "weight_decay": x}, and "lr" if it has one of its own.
     Raises ValueError if no weight requires a gradient.
     """
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("expected a model with weights to train, got none that require a gradient")
     groups = {}
     for name, p in model.named_parameters():
         if not p.requires_grad:
@@ -232,6 +234,4 @@ def parameter_groups(
         group = groups.setdefault((decay, rate), new if rate is None else new | {"lr": rate})
         group["params"].append(p)
         group["names"].append(name)
-    if not groups:
-        raise ValueError("expected a model with weights to train, got none that require a gradient")
     return list(groups.values())

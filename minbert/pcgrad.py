@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .devices import drawing_device
+from .devices import drawing_device, send
 from .loop import sum_losses
 from .sentence import NotFinite
 
@@ -178,7 +178,7 @@ class PCGrad:
         _check_lengths(gram, tasks)
         weights = self.weigh(gram, tasks) / (len(tasks) if self.reduction == "mean" else 1)
         self.records.append(_surgery(tasks, gram, weights))
-        weights = weights.to(rows)
+        weights = send(weights.to(rows.dtype), rows.device)
         for block in _blocks(rows, spans):
             block[0] = weights @ block
 

@@ -321,8 +321,10 @@ class SentenceEncoder(nn.Module):
         transform = saved.pop("transform")
         if normalize and transform is not None:
             raise ValueError("expected no transform beside normalize=True, got one in the folder")
-        encoder = cls(BertModel.from_pretrained(folder), load_tokenizer(folder),
-                      transform=UnitLength() if normalize else transform, **saved)
+        model, tokenizer = BertModel.from_pretrained(folder), load_tokenizer(folder)
+        if (pieces := max(tokenizer.vocab_size, *(i + 1 for i in tokenizer.all_special_ids))) > model.config.vocab_size:
+            raise ValueError(f"{folder}: expected a vocabulary of at most {model.config.vocab_size} pieces, as the model has, got {pieces}")
+        encoder = cls(model, tokenizer, transform=UnitLength() if normalize else transform, **saved)
         return encoder.to(device or choose_device()).eval()
 
     def save_pretrained(

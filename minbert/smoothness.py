@@ -57,9 +57,9 @@ def output_distance(
     "similarity": squared difference, as for a `HingeCosine`, whose yes is a cosine and no logit.
     Raises ValueError for an unknown goal.
     """
-    goal = "similarity" if isinstance(goal, HingeCosine) else getattr(goal, "goal", goal)
-    if goal not in GOALS:
-        raise ValueError(f"expected a goal among {', '.join(GOALS)}, got {goal!r}")
+    if (name := getattr(goal, "goal", goal)) not in GOALS:
+        raise ValueError(f"expected a goal among {', '.join(GOALS)}, got {name!r}")
+    goal = "similarity" if isinstance(goal, HingeCosine) else name
     softly = partial(symmetric_kl if goal == "classes" else _yes_or_no, grad=grad)
     return _squared_difference if goal == "similarity" else softly
 

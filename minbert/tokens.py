@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .files import check_regular, quoted, read_json
+from .longtext import first_ids, knows_stretches, text_groups
 
 # %% ../nbs/01_tokens.ipynb #3fa695ae
 def word_pieces(
@@ -126,9 +127,13 @@ def encode_ids(
             raise ValueError(f"expected a str at index {i}, got {type(text).__name__}: {quoted(text)}")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
             raise ValueError(f"expected valid Unicode at index {i}, got a lone surrogate: {quoted(text)}")
-    encoded = tokenizer(sentences, truncation=True, max_length=max_length, padding=False,
-                        return_attention_mask=False, return_token_type_ids=False)
-    return encoded["input_ids"]
+    long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (chapter 00d)
+    long = long if long and knows_stretches(tokenizer) else set()
+    rows = []
+    for group in text_groups(["" if i in long else text for i, text in enumerate(sentences)]):
+        rows += tokenizer(group, truncation=True, max_length=max_length, padding=False,
+                          return_attention_mask=False, return_token_type_ids=False)["input_ids"]
+    return [first_ids(tokenizer, sentences[i], max_length) if i in long else row for i, row in enumerate(rows)]
 
 # %% ../nbs/01_tokens.ipynb #fc9e66a7
 class TokenBatch(NamedTuple):
@@ -154,16 +159,22 @@ def pad_ids(
 
     Raises ValueError for no rows, only empty rows, or ids that are not whole numbers.
     """
-    lengths = torch.tensor(_lengths(ids))  # (B,)
-    if not lengths.any():
-        raise ValueError(f"expected at least one token, got {len(ids)} empty rows")
+    flat = _check_rows(ids)  # all tokens, one row after the other
+    lengths = torch.tensor([len(row) for row in ids])  # (B,)
     real = torch.arange(int(lengths.max())) < lengths[:, None]  # (B, T)
-    flat = torch.tensor([token for row in ids for token in row])
-    if flat.dtype != torch.int64:
-        raise ValueError(f"expected whole numbers as ids, got {flat.dtype}")
     input_ids = torch.full(real.shape, pad_id)
     input_ids[real] = flat  # a mask selects row by row, left to right
     return TokenBatch(input_ids, real.long())
+
+
+def _check_rows(ids):
+    """Give all tokens as one int64 tensor. Raises ValueError if there is none, or one is no whole number."""
+    if not any(_lengths(ids)):
+        raise ValueError(f"expected at least one token, got {len(ids)} empty rows")
+    flat = torch.tensor([token for row in ids for token in row])
+    if flat.dtype != torch.int64:
+        raise ValueError(f"expected whole numbers as ids, got {flat.dtype}")
+    return flat
 
 
 def _lengths(ids):

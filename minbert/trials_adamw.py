@@ -92,7 +92,7 @@ TRIALS["optim.adamw"] = Trial(adamw_cases, run_adamw, atol=1e-12, subject="adamw
     "settings belong to the group, which facts to a single weight?",
     "`for key, params in self._buckets(group).items()` gives lists of weights that share the count t. Their averages stand in "
     "self.state[p][\"exp_avg\"] and [\"exp_avg_sq\"]; the count is advanced already.",
-    "For each bucket call portable_step(params, [p.grad for p in params], means, squares, t, lr=group[\"lr\"], ...) with t the first part of the "
+    "After `_check_gradients`, for each bucket call portable_step(params, [p.grad for p in params], means, squares, t, lr=group[\"lr\"], ...) with t the first part of the "
     "key; it is math.inf where correct_bias is off. Closures need torch.enable_grad()."))
 
 # %% ../nbs/19ga_trials_adamw.ipynb #b3f6c927
@@ -248,10 +248,7 @@ def step(self, closure=None):
     '''
 def step(self, closure=None):
     loss = None if closure is None else closure()
-    for group in self.param_groups:
-        for p in group["params"]:
-            if p.grad is not None and not p.grad.isfinite().all():
-                raise ValueError("not finite")
+    _check_gradients(self.param_groups)
     with torch.no_grad():
         for group in self.param_groups:
             settings = [group[k] for k in ("lr", "betas", "eps", "weight_decay", "decay_first")]

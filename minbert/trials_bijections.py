@@ -204,7 +204,7 @@ MISTAKES["bijections.unnorm"] = [
     mistake("* (-3 * self.logs).exp() - self.shift", "* (-3 * self.logs).exp() + self.shift", "The shift is added again instead of taken back."),
     mistake("* (-3 * self.logs).exp() - self.shift", "* (3 * self.logs).exp() - self.shift", "The columns are stretched once more instead of shrunk."),
     mistake("(-3 * self.logs)", "(-self.logs)", "The factor 3 is missing."),
-    mistake("check_rows(y, self.width) * (-3 * self.logs).exp() - self.shift", "(check_rows(y, self.width) - self.shift) * (-3 * self.logs).exp()",
+    mistake("y * (-3 * self.logs).exp() - self.shift", "(y - self.shift) * (-3 * self.logs).exp()",
             "The shift is undone before the stretch; the last step has to go first."),
     mistake("* (-3 * self.logs).exp() - self.shift", "/ (3 * self.logs) - self.shift", "The columns are divided by s, not by its exponential."),
     mistake("* (-3 * self.logs).exp() - self.shift", "* (-3 * self.logs).exp()", "The shift is not undone."),

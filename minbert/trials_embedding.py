@@ -224,11 +224,7 @@ MISTAKES["embedding.forward"] = [
 VARIANTS["embedding.forward"] = [
     '''
 def forward(self, input_ids, position_ids=None, token_type_ids=None):
-    if position_ids is None:
-        position_ids = torch.arange(input_ids.shape[-1], device=input_ids.device)
-    if token_type_ids is None:
-        token_type_ids = torch.zeros_like(input_ids)
-    parts = [self.tk_type_embedding(token_type_ids), self.pos_embedding(position_ids), self.word_embedding(input_ids)]
+    parts = [self._segments(input_ids, token_type_ids), self._positions(input_ids, position_ids), self.word_embedding(input_ids)]
     return self.embed_dropout(self.embed_layer_norm(torch.stack(torch.broadcast_tensors(*parts)).sum(0)))
 ''',
     '''

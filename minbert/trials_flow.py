@@ -140,7 +140,7 @@ TRIALS["flow.inverse"] = Trial(inverse_cases, run_inverse, subject="flow", hints
 
 MISTAKES["flow.inverse"] = [
     mistake("with torch.autocast(u.device.type, enabled=False):", "if True:", "Under autocast the products on the way back are rounded to bfloat16."),
-    mistake("u = self._latent(z)", "u = z", "The latent vectors are taken in the dtype in which they came; the weights may have another."),
+    mistake("u = self._check_latent(z)", "u = z", "The latent vectors are taken in the dtype in which they came; the weights may have another."),
     mistake("for part in reversed(block):", "for part in block:", "The parts of a block are undone in the order in which they were done; the last has to go first."),
     mistake("for block in reversed(self.blocks):", "for block in self.blocks:", "The levels are undone in the order in which they were done; the last has to go first."),
     mistake("x = part.inverse(x)", "x = part(x)[0]", "The parts are applied once more instead of undone."),
@@ -155,7 +155,7 @@ VARIANTS["flow.inverse"] = [
     '''
 @torch.autocast("cpu", enabled=False)
 def inverse(self, z):
-    u = self._latent(z)
+    u = self._check_latent(z)
     for k in range(len(self.blocks) - 1, -1, -1):
         block = self.blocks[k]
         width = block[0].width

@@ -256,10 +256,12 @@ def joint_loss(weight=0.3, temperature=0.04):
     '''
 def joint_loss(weight=0.3, temperature=0.04):
     def of_batch(model, batch):
-        views = model(batch)
+        a, b = model(batch)
+        if weight < 0:
+            raise ValueError("a negative weight")
         with torch.no_grad():
-            still = views[0] * 1
-        parts = bertcf_loss(model.flow, *views, still, 1.0, temperature, batch.groups)
+            still = a * 1
+        parts = bertcf_loss(model.flow, a, b, still, 1.0, temperature, batch.groups)
         return {"mirror": weight * parts["mirror"], "flow": parts["flow"]}
     return lambda model, batch: of_batch(model, batch)
 ''',

@@ -134,25 +134,25 @@ def grade_cases(generator):
 
 TRIALS["losses.similarity"] = Trial(grade_cases, run_loss, hints=(
     "One squared distance a pair, then the mean. Nothing is cut or rescaled.",
-    "The scores are widened; the labels come back as floats from check_labels(scores, labels, 0, 5).",
-    "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5))."))
+    "The scores are widened; check_labels has made floats of the labels.",
+    "F.mse_loss(wide(scores), labels)."))
 
 # %% ../nbs/19hc_trials_losses.ipynb #0254a5da
-_WRONG_MSE = "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5))"
+_WRONG_MSE = "F.mse_loss(wide(scores), labels)"
 
 MISTAKES["losses.similarity"] = [
-    mistake(_WRONG_MSE, "F.l1_loss(wide(scores), check_labels(scores, labels, 0, 5))", "The distance is not squared."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5)).sqrt()",
+    mistake(_WRONG_MSE, "F.l1_loss(wide(scores), labels)", "The distance is not squared."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels).sqrt()",
             "The root of the mean comes back; the price is the mean itself."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5), reduction=\"sum\")",
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels, reduction=\"sum\")",
             "The squares are added up; the mean is wanted."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores).clamp(0, 5), check_labels(scores, labels, 0, 5))",
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores).clamp(0, 5), labels)",
             "The scores are cut to the scale first. A score outside of it then gets no gradient and never comes back."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5) / 5)",
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels / 5)",
             "The labels are moved to [0, 1]; scores and labels share the scale 0 to 5."),
-    mistake(_WRONG_MSE, "0.5 * F.mse_loss(wide(scores), check_labels(scores, labels, 0, 5))",
+    mistake(_WRONG_MSE, "0.5 * F.mse_loss(wide(scores), labels)",
             "There is a factor of one half that the equation does not have."),
-    mistake(_WRONG_MSE, "(wide(scores)[:, None] - check_labels(scores, labels, 0, 5)).square().mean()",
+    mistake(_WRONG_MSE, "(wide(scores)[:, None] - labels).square().mean()",
             "Every score is compared with every label: (B, 1) against (B,) gives (B, B)."),
 ]
 
@@ -184,11 +184,11 @@ TRIALS["hinge.labels"] = Trial(sign_cases, lambda sign, inputs: {"signs": sign(*
 
 # %% ../nbs/19hc_trials_losses.ipynb #71e26b4f
 MISTAKES["hinge.labels"] = [
-    mistake("    if (y.abs() == 1).all():\n        return y\n", "    return 2 * y - 1\n", "Labels of -1 become -3: only 0 and 1 are to be moved."),
-    mistake("return 2 * y - 1", "return y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
-    mistake("return 2 * y - 1", "return 1 - 2 * y", "Yes and no are exchanged."),
-    mistake("y = labels.float()", "y = labels.long()", "Whole numbers come back; the loss wants floats."),
-    mistake("return 2 * y - 1", "return 2 * y - y.max()", "The largest label is subtracted, where 1 should be: a batch of zeros alone stays 0."),
+    mistake("torch.where(y == 0, -1.0, y)", "2 * y - 1", "Labels of -1 become -3: only 0 and 1 are to be moved."),
+    mistake("torch.where(y == 0, -1.0, y)", "y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
+    mistake("torch.where(y == 0, -1.0, y)", "torch.where(y == 0, 1.0, -y)", "Yes and no are exchanged."),
+    mistake("y = labels.float()", "y = labels.long()", "-1.0", "-1", "Whole numbers come back; the loss wants floats."),
+    mistake("torch.where(y == 0, -1.0, y)", "2 * y - y.max() if (y >= 0).all() else y", "The largest label is subtracted, where 1 should be: a batch of zeros alone stays 0."),
 ]
 
 VARIANTS["hinge.labels"] = [
@@ -261,7 +261,7 @@ def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
     '''
 def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
     prices = []
-    for c, label in zip(wide(scores), labels.tolist()):
+    for c, label in zip(wide(scores), signed_labels(labels).tolist()):
         y = torch.maximum(c, torch.full_like(c, floor))
         prices.append((1 - (c if hinge == "open_positive" else y)) if label > 0 else y - floor)
     return torch.stack(prices).sum() / len(prices)
@@ -285,13 +285,13 @@ TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
     "cut = scores.clamp(min=floor); y = cut for \"paper\", torch.where(target > floor, scores, cut) for \"open_positive\"; F.mse_loss(y, target)."))
 
 # %% ../nbs/19hc_trials_losses.ipynb #8146040a
-_WRONG_TARGET = "floor + (1 - floor) * check_labels(scores, labels, 0, 5) / 5"
+_WRONG_TARGET = "floor + (1 - floor) * labels / 5"
 
 MISTAKES["hinge.grades"] = [
-    mistake(_WRONG_TARGET, "check_labels(scores, labels, 0, 5) / 5", "The grades are moved to [0, 1]; with a floor they belong on [h, 1]."),
-    mistake(_WRONG_TARGET, "floor + check_labels(scores, labels, 0, 5) / 5",
+    mistake(_WRONG_TARGET, "labels / 5", "The grades are moved to [0, 1]; with a floor they belong on [h, 1]."),
+    mistake(_WRONG_TARGET, "floor + labels / 5",
             "The target of grade 5 lies above 1: what is between floor and 1 has length 1 - h."),
-    mistake(_WRONG_TARGET, "floor + (1 - floor) * check_labels(scores, labels, 0, 5)", "The grade is not divided by 5."),
+    mistake(_WRONG_TARGET, "floor + (1 - floor) * labels", "The grade is not divided by 5."),
     mistake("torch.where(target > floor, scores, cut)", "scores",
             "The open hinge opens every pair. Those of grade 0 should stay cut: different is different enough."),
     mistake("torch.where(target > floor, scores, cut)", "torch.where(scores > floor, scores, cut)",

@@ -188,7 +188,7 @@ MISTAKES["bijections.solve"] = [
     mistake(_WRONG_LOWER, "x = x", "L is not undone."),
     mistake("x[:, self.order.argsort()]", "x[:, self.order]", "The permutation is applied once more instead of undone."),
     mistake("x[:, self.order.argsort()]", "x", "The permutation is not undone."),
-    mistake("y, dtype = check_rows(y, self.width).double(), y.dtype", "dtype = y.dtype", "self.weight.double()", "self.weight", "(triangle.double() for triangle in self.lower_upper())", "self.lower_upper()",
+    mistake("y, dtype = y.double(), y.dtype", "dtype = y.dtype", "self.weight.double()", "self.weight", "(triangle.double() for triangle in self.lower_upper())", "self.lower_upper()",
             "The equations are solved in the precision of y; a nearly flat matrix needs double."),
     mistake("(triangle.double() for triangle in self.lower_upper())", "self.lower_upper()\n    y = y.to(upper.dtype)",
             "The triangles are solved in their own precision; steep ones need double."),

@@ -109,6 +109,8 @@ def score_matrix(a, b, score="cosine", chunk=4096):
         return (a[:, None] * b[None]).sum(-1)
     with torch.autocast(a.device.type, enabled=False):
         columns = [torch.cat([score(part, y.expand(len(part), -1)) for part in a.split(chunk)]) for y in b]
+    if columns[0].shape != (len(a),):
+        raise ValueError("expected one number a pair")
     return torch.stack(columns, dim=1)
 ''',
 ]

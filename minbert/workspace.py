@@ -135,6 +135,11 @@ They need minbert with its tools for developers: {install}. Jupyter alone is eno
 A function whose body says `raise NotImplementedError("exercise ...")` is yours to write. Run its cell, then the check below it. A check prints which case failed, the numbers it expected and
 got, and, if it knows the mistake, what you did wrong. Below it are hints, folded away, from a nudge to nearly the answer.
 
+The lines below "given" only refuse wrong input. They are not part of the task: leave them where they are, and write below them.
+
+To leave an exercise for later, take the first `#` off the line above its check: it borrows the solution, so that the rest of the chapter runs. What is borrowed gives no points, and `{package}` keeps
+the stub. When you come back, write your answer and put the `#` back.
+
 Everything from earlier chapters is imported from the installed `minbert`, so you may begin anywhere and skip what you like.
 Add cells, helpers and imports wherever they help. Keep the names of the functions: they are how your answers are found.
 

@@ -1,4 +1,5 @@
 """A learner who knows everything: the reference bodies, put into a workspace. For tests only."""
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,3 +26,15 @@ def solve(folder: Path, exercises: Iterable[str] | None = None, bodies: dict[str
     if missing := wanted - set(done):
         raise ValueError(f"expected the cells of {sorted(missing)} in {folder}, found none")
     return done
+
+
+def borrow_all(folder: Path) -> int:
+    """Take the first sign off every line that borrows an exercise, as a learner who skips them all; give how many."""
+    count = 0
+    for file in sorted((Path(folder) / "nbs").glob("*.ipynb")):
+        notebook = read_notebook(file)
+        for cell in (c for c in notebook.cells if c.id.startswith("check-")):
+            cell.source, found = re.subn(r"^# (?=from minbert\.course import borrow;)", "", cell.source, flags=re.M)
+            count += found
+        file.write_text(written(notebook), encoding="utf-8")
+    return count

@@ -26,6 +26,7 @@ from minbert.data import Dataset, load_dataset
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
 from minbert.train import usual_rate
+from minbert.vectorfile import encode_file
 
 SAMPLE = Path(cli.__file__).parent / "assets" / "sample"
 TASKS = ("sst", "quora", "stsb")
@@ -140,7 +141,7 @@ def test_interrupted_encoding_leaves_the_old_file_and_no_part(tmp_path, tiny):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cli.encode_file(Broken(), tmp_path / "s.txt", tmp_path / "v.npy")
+        encode_file(Broken(), tmp_path / "s.txt", tmp_path / "v.npy")
     assert sorted(os.listdir(tmp_path)) == ["s.txt", "v.npy"] and (tmp_path / "v.npy").read_text() == "old"
 
 

@@ -5,9 +5,11 @@ import re
 import pytest
 import torch
 
-from minbert.exercises import EXERCISES, CheckFailed, build, check, expected_outcomes, reference, shortfalls, strength, strength_table, verdict, wrong_definition
-from minbert.programs import module_text, pieces
+from minbert.exercises import (EXERCISES, CheckFailed, borrow, build, check, expected_outcomes, reference, right_definition, shortfalls, strength, strength_table,
+                               verdict, wrong_definition)
+from minbert.programs import guards, module_text, pieces
 from minbert.sandbox import without_answers
+from minbert.trials_refusals import REFUSALS, refuses, with_refusals
 from minbert.worker import pack, unpack
 
 SUBJECTS = {"attention", "layer", "embedding", "adamw", "infonce", "spans and mirror", "margin", "flow", "smart", "proximal", "ranking", "pcgrad"}
@@ -118,3 +120,62 @@ def test_no_module_runs_an_exercise_at_import():
             if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)):
                 called = {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
                 assert not called & targets, (module, called & targets)
+
+
+def test_every_promise_of_a_value_error_is_a_case():
+    assert not [name for name, task in EXERCISES.items() if ("Raises" in task.definition or guards(task.definition)) and not task.refusals]
+    assert set(REFUSALS) <= set(EXERCISES)
+    for name, table in REFUSALS.items():
+        assert EXERCISES[name].refusals == tuple(r.label for r in table) and len({r.label for r in table}) == len(table)
+
+
+def accepted(task, definition):
+    """Wrong input that a program does not refuse."""
+    implementation = build(task, definition)
+    return [r.label for r in REFUSALS[task.name] if not refuses(r, implementation)]
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_promised_is_refused_and_each_guard_is_asked_for(name):
+    task = EXERCISES[name]
+    right = [task.definition, *(right_definition(task, v) for v in task.variants)]
+    assert [accepted(task, d) for d in right] == [[]] * len(right)
+    given = guards(task.definition)
+    for guard in (g for g in given if "raise " in g or re.search(r"\b_?check|as_vectors", g)):   # left out, some right program accepts what it refused
+        assert any(accepted(task, d.replace(guard + "\n", "", 1)) for d in right), guard
+    for definition in [v for v in task.variants if given and accepted(task, v)][:1]:
+        found = verdict(name, task.perform(build(task, definition), SEED), SEED)
+        assert not found.passed and found.message.startswith(f"{name}: not yet. Wrong input must end in a ValueError (the stub has the lines for it")
+        assert all(label in found.mistake for label in accepted(task, definition))
+
+
+def test_another_error_or_an_answer_is_no_refusal():
+    trial = with_refusals("attention.split", EXERCISES["attention.merge"].trial)
+    case = trial.cases(torch.Generator())[-1]
+    assert case.label == "refuses a width of 5 for 2 heads"
+    for split, refused in ((lambda x, heads: x, False), (lambda x, heads: 1 / 0, False), (lambda x, heads: int("x"), True), (reference(EXERCISES["attention.split"]), True)):
+        assert bool(trial.run(split, case.inputs)["refused"]) is refused
+
+
+def test_who_refuses_everything_or_leaves_the_last_cases_out_does_not_pass():
+    task = EXERCISES["attention.split"]
+    outcomes = expected_outcomes(task.name, SEED)
+    assert verdict(task.name, outcomes, SEED).passed
+    for some in (outcomes[:-1], outcomes[: -len(task.refusals)], outcomes + outcomes[-1:], outcomes[-1:], []):
+        assert not verdict(task.name, some, SEED).passed
+    wrong = build(task, "def split_heads(x, heads):\n    raise ValueError")
+    assert not verdict(task.name, task.perform(wrong, SEED), SEED).passed
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_what_is_borrowed_works_and_passes_nothing(name, capsys):
+    task = EXERCISES[name]
+    ours, (head, _, method) = reference(task), task.target.partition(".")
+    lent = borrow(name)
+    mine = type(head, (ours,), {method: lent}) if method else lent
+    capsys.readouterr()
+    check(name, mine)
+    assert capsys.readouterr().out == f"{name}: borrowed, 0 of {task.points} points\n"
+    assert not hasattr(vars(ours)[method] if method else ours, "borrowed")     # the reference itself is not marked
+    got, expected = task.perform(mine, SEED), expected_outcomes(name, SEED)
+    assert [o.error for o in got] == [o.error for o in expected]

@@ -1,0 +1,364 @@
+"""What an attempt to break files, folders and runs found, each as a test; and a thousand more by chance, in the long tests."""
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from minbert.checkpoint import CHECKPOINT, read_checkpoint, save_checkpoint
+from minbert.cli import main
+from minbert.data import load_dataset
+from minbert.encoder import BertConfig, BertModel
+from minbert.heads import LinearHead, MultitaskBert
+from minbert.messages import plain_sentence
+from minbert.runs import locked
+from minbert.sentence import SentenceEncoder
+from minbert.tokens import encode_ids, load_tokenizer
+from minbert.train import TrainConfig, fit
+from minbert.vectorfile import encode_file, write_vectors
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def put(folder, name, text):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder / name
+
+
+# --- data
+
+PAIRS = "\tid\tsentence1\tsentence2\tsimilarity\n"
+ROWS = [f"{i}\tid{i}\tfirst {i}\tsecond {i}\t{i}.0\n" for i in range(4)]
+STSB = "main\tf\t2012\t1\t4.0\ta dog\ta cat"
+
+
+@pytest.mark.parametrize("text, message", [
+    (PAIRS + ROWS[0].replace("first", '"first') + ROWS[1] + ROWS[2].replace("second", 'x"'), ":2: expected matching CSV quotes"),
+    (PAIRS + ROWS[0] + ROWS[1].replace("first", '"first') + ROWS[2].replace("first 2", 'first 2"') + ROWS[3], ":3: expected matching CSV quotes"),
+    ((PAIRS + "".join(ROWS)).replace("\n", "\r"), ":1: expected lines of text that end in LF or CRLF, got a carriage return"),
+    (PAIRS + ROWS[0] + "\0\0\0\n", ":3: expected lines of text"),
+    (PAIRS.replace("sentence2", "sentence1") + "".join(ROWS), ":1: expected each column once, got 'sentence1' again"),
+    ('""\n', "expected rows of cells, got none"), ('""', "expected rows of cells, got none"),
+    (PAIRS + ROWS[0].replace("0.0", "1_0"), ":2: expected a number from 0 to 5"),
+], ids=["one cell of many rows", "two stray quotes", "lone CR", "NUL", "a column twice", "empty cell", "empty cell, no end", "underscore"])
+def test_no_row_is_lost_in_silence(tmp_path, text, message):
+    file = put(tmp_path, "sts-train.csv", text)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        load_dataset("sts", "train", tmp_path)
+    assert str(caught.value).startswith(str(file))
+
+
+@pytest.mark.parametrize("extra, good", [("", True), ("\tx\ty", True), ("\tx", False), ("\tx\ty\tz", False)])
+def test_a_row_of_stsb_has_seven_cells_or_nine(tmp_path, extra, good):
+    put(tmp_path, "STSBenchmark/sts-dev.csv", f"{STSB}\n{STSB}{extra}\n")
+    if good:
+        assert len(load_dataset("stsb", "dev", tmp_path)) == 2
+    else:
+        with pytest.raises(ValueError, match="sts-dev.csv:2: expected 7 or 9 cells"):
+            load_dataset("stsb", "dev", tmp_path)
+
+
+def test_messages_quote_two_hundred_characters(tmp_path):
+    long = "x" * 100_000
+    for text in (PAIRS + f"0\ta\tb\tc\t{long}\n", PAIRS + f"{long}\ta\n", f"\t{long}\n0\t1\n"):
+        file = put(tmp_path, "sts-train.csv", text)
+        with pytest.raises(ValueError) as caught:
+            load_dataset("sts", "train", tmp_path)
+        assert len(str(caught.value)) < len(str(file)) + 500
+
+
+# --- folders
+
+@pytest.fixture
+def encoder():
+    tokenizer = load_tokenizer()
+    torch.manual_seed(0)
+    config = BertConfig(len(tokenizer), 8, 2, 2, 16, 0.0, 0.0, 64)
+    return SentenceEncoder(BertModel(config), tokenizer)
+
+
+def config_is(folder, **values):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.mark.parametrize("name, value", [("num_hidden_layers", 10**9), ("hidden_size", 10**12), ("vocab_size", 10**15), ("intermediate_size", 10**18),
+                                         ("max_position_embeddings", 2**62), ("num_hidden_layers", 10**30), ("num_hidden_layers", 3)])
+def test_sizes_that_the_weights_do_not_have_are_refused_before_anything_is_built(tmp_path, encoder, name, value, monkeypatch):
+    encoder.save_pretrained(tmp_path)
+    config_is(tmp_path, **{name: value, "num_attention_heads": 2})
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path, encoder, bad):
+    encoder.save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    state["encoder.layer.1.output.dense.bias"][3] = bad
+    save_file(state, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))}.*finite numbers in tensor 'encoder.layer.1.output.dense.bias', got 1 of 8"):
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+
+
+def test_vectors_that_overflow_are_not_written(tmp_path, encoder):
+    torch.nn.init.constant_(encoder.model.embedding.embed_layer_norm.weight, 3e38)
+    lines = put(tmp_path, "s.txt", "One.\nTwo, three.\n")
+    with pytest.raises(ValueError, match="v.npy: expected finite numbers, got NaN or infinity in row 1"):
+        encode_file(encoder, lines, tmp_path / "v.npy")
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["s.txt"]
+
+
+JSON = ["[" * 100_000, '{"a":' * 50_000, "null", "[]", "7", '"x"', "{}", "", '{"a": 1, "a": 2}', "\0", "1" * 9999]
+
+
+@pytest.mark.parametrize("name", ["config.json", "minbert_sentence.json", "tokenizer_config.json"])
+def test_odd_json_is_a_valueerror_with_the_name_of_the_file(tmp_path, encoder, name):
+    encoder.save_pretrained(tmp_path)
+    whole = (tmp_path / name).read_text()
+    for text in JSON:
+        (tmp_path / name).write_text(text)
+        if name == "tokenizer_config.json" and text == "{}":
+            continue
+        said = re.escape(str(tmp_path)) if (name, text) == ("config.json", "{}") else name  # {} is BERT-base: its sizes do not fit
+        with pytest.raises(ValueError, match=said):
+            SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+    (tmp_path / name).write_text(whole)
+    SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("steps", ['[{"type": "x.Pooling", "path": "../elsewhere"}]', '[{"type": "x.Pooling", "path": "/etc"}]', '[{"type": "x.Pooling"}]', "[7]",
+                                   '[{"type": 1, "path": ""}]', '{"type": "x.Pooling", "path": "1_Pooling"}'])
+def test_steps_of_an_encoder_stay_in_their_folder(tmp_path, encoder, steps):
+    folder = tmp_path / "model"
+    encoder.save_pretrained(folder)
+    (folder / "minbert_sentence.json").unlink()
+    put(tmp_path, "elsewhere/config.json", '{"pooling_mode": "cls"}')
+    (folder / "modules.json").write_text(steps)
+    with pytest.raises(ValueError, match="modules.json"):
+        SentenceEncoder.from_pretrained(folder, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "minbert_sentence.json"])
+@pytest.mark.parametrize("kind", ["zero", "pipe", "folder", "sparse"])
+def test_what_is_no_file_is_not_read(tmp_path, encoder, name, kind):
+    encoder.save_pretrained(tmp_path)
+    file = tmp_path / name
+    data = file.read_bytes()
+    file.unlink()
+    {"zero": lambda: os.symlink("/dev/zero", file), "pipe": lambda: os.mkfifo(file), "folder": file.mkdir,
+     "sparse": lambda: (file.write_bytes(data), os.truncate(file, 2**36))}[kind]()
+    with pytest.raises(ValueError, match=f"{name}: (expected a readable file|expected at most|expected .* bytes)"):
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("words", ["", "\n", "a\nb\n", "[PAD]\n[CLS]\n"])
+def test_a_vocabulary_without_words_is_refused(tmp_path, words):
+    put(tmp_path, "vocab.txt", words)
+    try:
+        tokenizer = load_tokenizer(tmp_path)
+    except ValueError as error:
+        assert str(tmp_path) in str(error)
+    else:  # transformers adds the special tokens that are missing: then text must become ids
+        assert encode_ids(tokenizer, ["a b zebra"])
+
+
+@pytest.mark.parametrize("place", [0.01, 0.3, 0.5, 0.7, 0.9, 0.999])
+def test_one_flipped_bit_of_a_checkpoint_is_noticed(tmp_path, encoder, place):
+    file = save_checkpoint(tmp_path, encoder, step=3)
+    data = bytearray(file.read_bytes())
+    data[int(len(data) * place)] ^= 4
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match=CHECKPOINT):
+        read_checkpoint(tmp_path)
+
+
+def test_one_flipped_bit_of_a_task_model_is_noticed_in_any_file(tmp_path, encoder):
+    MultitaskBert(encoder, {"sst": LinearHead(8, 3)}).save_pretrained(tmp_path)
+    for file in sorted(f for f in tmp_path.rglob("*") if f.is_file()):
+        whole = file.read_bytes()
+        data = bytearray(whole)
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
+            MultitaskBert.from_pretrained(tmp_path, device="cpu")
+        file.write_bytes(whole)
+    MultitaskBert.from_pretrained(tmp_path, device="cpu")
+
+
+def test_json_is_read_in_one_way():
+    """`json.loads` of a file elsewhere would bring back what this file refuses; the sandbox of the course talks in lines of its own."""
+    own = {"files", "assemble", "batch", "exercises", "extraction", "sandbox", "worker", "workspace"}
+    guilty = {p.stem for p in (ROOT / "minbert").glob("*.py") if re.search(r"json\.loads?\((?!json\.dumps)", p.read_text(encoding="utf-8"))}
+    assert guilty <= own
+
+
+# --- runs
+
+@pytest.fixture
+def small_disk():
+    """Let files grow to a hundred kilobytes: a full disk without a disk."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("reserves", [True, False])
+def test_a_full_disk_under_encode_is_an_oserror_and_leaves_the_old_file(tmp_path, small_disk, monkeypatch, reserves):
+    np.save(tmp_path / "v.npy", np.ones(3))
+    if not reserves:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    asked = []
+    chunks = (asked.append(i) or torch.ones(1000, 10) for i in range(100))
+    with pytest.raises(OSError) as caught:
+        write_vectors(tmp_path / "v.npy", (100_000, 10), chunks)
+    assert "too large" in plain_sentence(caught.value) or "space" in plain_sentence(caught.value)
+    assert not (reserves and asked), "the disk is asked before the first sentence is encoded"
+    assert np.load(tmp_path / "v.npy").sum() == 3 and os.listdir(tmp_path) == ["v.npy"]
+
+
+@pytest.mark.parametrize("call", ["save_file", "replace"])
+@pytest.mark.parametrize("command", ["encode {model} {text} --out {out}/v.npy", "train --tasks sst --data {data} --model {model} --steps 1 --out {out}/run"])
+def test_errors_of_the_disk_are_one_line(tmp_path, encoder, capsys, monkeypatch, command, call):
+    encoder.save_pretrained(tmp_path / "model")
+    rows = "".join(f"{i}\tid{i}\tsentence {i}\t{i % 5}\n" for i in range(8))
+    for split in ("train", "dev"):
+        put(tmp_path, f"data/ids-sst-{split}.csv", "\tid\tsentence\tsentiment\n" + rows)
+    text = put(tmp_path, "s.txt", "One.\n")
+
+    def full(*args, **more):
+        raise OSError(28, "No space left on device", "x")
+    monkeypatch.setattr({"save_file": "safetensors.torch.save_file", "replace": "os.replace"}[call], full)
+    with pytest.raises(SystemExit) as end:
+        main(command.format(model=tmp_path / "model", text=text, out=tmp_path / "out", data=tmp_path / "data").split())
+    err = capsys.readouterr().err
+    if "encode" in command and call == "save_file":
+        assert not end.value.code
+    else:
+        assert end.value.code == 1 and "minbert: x: No space left on device" in err and "Traceback" not in err
+        assert not [p for p in (tmp_path / "out").rglob("*") if ".part" in p.name or p.name == "model.new"]
+
+
+def test_two_runs_in_one_folder_are_kept_apart(tmp_path, encoder):
+    code = "import sys, time; from minbert.runs import locked\nwith locked(sys.argv[1]): print('mine', flush=True); time.sleep(100)"
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    other.stdout.readline()
+    data = {"sst": load_dataset("sst", "dev").subset(range(8))}
+    model = MultitaskBert(encoder, {"sst": LinearHead(8, 5)})
+    try:
+        with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))}: expected no other run in this folder, but process {other.pid}"):
+            fit(model, data, data, TrainConfig(("sst",), steps=1), tmp_path)
+        assert os.listdir(tmp_path) == [".lock"]
+    finally:
+        other.kill()
+        other.wait()
+    fit(model, data, data, TrainConfig(("sst",), steps=1), tmp_path)   # the lock died with its process
+    with locked(tmp_path):
+        pass
+    assert ".lock" not in os.listdir(tmp_path)
+
+
+RUN = """
+import sys, torch
+from minbert.cli import main
+torch.set_num_threads(1)
+main(["train", "--tasks", "sst", "--data", sys.argv[1], "--model", sys.argv[2], "--out", sys.argv[3], "--epochs", "4", "--batch-size", "2", "--eval-every", "1000", *sys.argv[4:]])
+"""
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(tmp_path, encoder, number, status):
+    encoder.save_pretrained(tmp_path / "model")
+    rows = "".join(f"{i}\tid{i}\tsentence {i}\t{i % 5}\n" for i in range(200))
+    for split in ("train", "dev"):
+        put(tmp_path, f"data/ids-sst-{split}.csv", "\tid\tsentence\tsentiment\n" + rows)
+    start = lambda out, *more: subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path / "data"), str(tmp_path / "model"), str(tmp_path / out), *more],
+                                                stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process, log = start("stopped"), tmp_path / "stopped" / "log.jsonl"
+    while not (log.is_file() and log.read_text().count("\n") >= 5):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == status and "Traceback" not in err
+    step = int(re.search(r"minbert: stopped at step (\d+); --resume goes on\n", err)[1])
+    assert 5 <= step < 400 and read_checkpoint(tmp_path / "stopped")["step"] == step
+    assert "best=–" in err and ".lock" not in os.listdir(tmp_path / "stopped")
+    for out, more in (("stopped", ["--resume"]), ("straight", [])):
+        process = start(out, *more)
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+    one, other = (read_checkpoint(tmp_path / out) for out in ("stopped", "straight"))
+    assert all(torch.equal(x, other["model"][name]) for name, x in one["model"].items())
+    assert log.read_text() == (tmp_path / "straight" / "log.jsonl").read_text()
+
+
+def test_few_rows_and_other_tasks_are_said(tmp_path, encoder, capsys):
+    encoder.save_pretrained(tmp_path / "model")
+    for split in ("train", "dev"):
+        put(tmp_path, f"data/sts-{split}.csv", PAIRS + "".join(ROWS))
+    line = f"train --data {tmp_path / 'data'} --model {tmp_path / 'model'} --out {tmp_path / 'out'}"
+    with pytest.raises(SystemExit) as end:
+        main(line.split())
+    err = capsys.readouterr().err
+    assert end.value.code == 1 and "expected train and dev files of sst quora" in err and "--tasks stsb trains on what is there" in err
+    with pytest.raises(SystemExit) as end:
+        main((line + " --tasks stsb").split())
+    assert not end.value.code and "4 rows in batches of 32 are 1 optimizer step(s) an epoch" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    import minbert
+
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert not end.value.code and capsys.readouterr().out == f"minbert {minbert.__version__}\n"
+
+
+LONG = """
+import resource, sys
+from minbert.tokens import encode_ids, load_tokenizer
+tokenizer = load_tokenizer()
+encode_ids(tokenizer, ["warm"])
+text = {"words": "water unphotographable film, " * 400_000, "letters": "a" * 10_000_000, "marks": "-a" * 5_000_000}[sys.argv[1]]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+ids = encode_ids(tokenizer, [text, "x"])
+print(len(ids[0]), len(ids[1]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("kind, tokens", [("words", 512), ("letters", 3), ("marks", 512)])
+def test_a_line_of_ten_megabytes_needs_little_memory(kind, tokens):
+    done = subprocess.run([sys.executable, "-c", LONG, kind], capture_output=True, text=True, check=True, cwd=ROOT)
+    first, second, more = map(int, done.stdout.split())
+    assert (first, second) == (tokens, 3) and more < 200_000   # kilobytes; it was 1,800,000
+
+
+# --- by chance
+
+def damaged(what, first, last):
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "damage.py"), what, str(first), str(last)], capture_output=True, text=True, timeout=1200,
+                          cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)})
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and len(reports) == last - first, f"after {reports[-1:]}: {done.stderr[-3000:]}"
+    return reports
+
+
+@pytest.mark.parametrize("what, first, last", [("data", 0, 20), ("folders", 0, 10), *(pytest.param(what, first, last, marks=pytest.mark.long) for what, first, last in (
+    ("data", 20, 500), ("folders", 10, 250), ("folders", 250, 500)))])
+def test_damaged_files_are_refused_by_name_or_load_what_is_right(what, first, last):
+    reports = damaged(what, first, last)
+    assert [report for report in reports if report[2] not in ("loaded", "refused")] == []
+    assert {outcome for _, _, outcome in reports} == {"loaded", "refused"}
