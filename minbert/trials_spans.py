@@ -52,7 +52,6 @@ TRIALS["contrastive.lengths"] = Trial(lengths_cases, run_lengths, replay=True, s
     "1 + floor(log(1 - u) / log(1 - p)), no longer than cap. For `renormalize` shrink u first, by the share of runs that fit: 1 - (1 - p)^cap."))
 
 # %% ../nbs/19ia_trials_spans.ipynb #5b28caa0
-_WRONG_DRAW = "torch.rand(n, generator=generator, device=device, dtype=torch.float64)"
 MISTAKES["contrastive.lengths"] = [
     mistake("math.log1p(-p)", "math.log(p)", "p and 1 - p are exchanged: a run goes on with probability p, where it should end."),
     mistake("lengths = 1 + torch.floor(", "lengths = torch.floor(", "The count starts at 0 and not at 1, so length 1 is drawn far too often."),
@@ -62,15 +61,15 @@ MISTAKES["contrastive.lengths"] = [
     mistake("if renormalize:", "if True:", "Runs that are too long are always drawn again; without `renormalize` they count as `cap`."),
     mistake("return lengths.clamp(1, cap)", "return torch.randint(1, cap + 1, (n,), generator=generator)", "All lengths are equally likely."),
     mistake("return lengths.clamp(1, cap)", "return torch.where(lengths > cap, 1, lengths)", "A run that is too long becomes one of length 1."),
-    mistake(_WRONG_DRAW, "torch.rand(n, dtype=torch.float64)",
+    mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(n, dtype=torch.float64)",
             "The generator is not used, so a run cannot be repeated."),
-    mistake(_WRONG_DRAW, "torch.rand(1, generator=generator, dtype=torch.float64).expand(n)",
+    mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(1, generator=generator, dtype=torch.float64).expand(n)",
             "One length is drawn for all."),
-    mistake(_WRONG_DRAW, "torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)",
+    mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)",
             "The dice are thrown from a fixed seed, so the same lengths come every time."),
-    mistake(_WRONG_DRAW, "torch.rand(n, generator=generator or torch.Generator(), dtype=torch.float64)",
+    mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(n, generator=generator or torch.Generator(), dtype=torch.float64)",
             "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
-    mistake(_WRONG_DRAW, "torch.rand(n, generator=generator.clone_state() if generator else None, dtype=torch.float64)",
+    mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(n, generator=generator.clone_state() if generator else None, dtype=torch.float64)",
             "The generator is copied and stays where it was, so two calls with it draw the same lengths."),
     mistake("return lengths.clamp(1, cap)", "return lengths.clamp(1, cap).int()", "The lengths are 32 bits wide; int64 was promised."),
     mistake("return lengths.clamp(1, cap)", "return lengths.clamp(1, cap)[torch.arange(n) // 2]", "Each length is used twice, for two neighbours."),
