@@ -149,6 +149,21 @@ def _wrong_loop(*texts):
 
 
 MISTAKES["optim.adamw"] = [
+    mistake("    return loss", "    return None if loss is None else 0.0", "The loss of the closure is not returned: it is always 0."),
+    mistake("            loss = closure()", "            loss = closure()\n            loss = closure()", "The closure is called twice. Each call computes the loss again."),
+    mistake("    return loss", "    self.zero_grad()\n    return loss", "The gradients are deleted after the step. Whoever computed them decides that."),
+    mistake("    loss = None\n    if closure is not None:\n        with torch.enable_grad():\n            loss = closure()\n", "", "    return loss",
+            "    loss = None\n    if closure is not None:\n        with torch.enable_grad():\n            loss = closure()\n    return loss",
+            "The closure is called after the step. Its gradients are what the step is made of."),
+    mistake("    _check_gradients(self.param_groups)\n", "    bad = [p for group in self.param_groups for p in group[\"params\"] if p.grad is not None and not p.grad.isfinite().all()]\n"
+            "    if bad:\n        return loss\n", "A bad gradient is passed over in silence. It should end in a ValueError, so that somebody learns of it."),
+    mistake("            step(params, [p.grad for p in params], means, squares, t, **options)", "            step(params, [p.grad for p in params], means, squares, t, **options)\n            break",
+            "Only the first bucket of a group moves. Weights that missed a gradient once have a count of their own."),
+    mistake("        options = {k: group[k]", "        kept = self.__dict__.setdefault(\"kept\", {})\n        options = kept[id(group)] = kept.get(id(group)) or {k: group[k]",
+            "The settings of the first step are kept. A schedule changes the rate afterwards."),
+    mistake("means = [self.state[p][\"exp_avg\"] for p in params]", "own = self.__dict__.setdefault(\"own\", {})\n"
+            "            means = [own.setdefault(p, torch.zeros_like(p)) for p in params]",
+            "The averages are kept beside `state`, so they are not saved, and a run that goes on starts with zeros."),
     _wrong_loop("(v.sqrt() + eps)", "(v + eps).sqrt()", "eps stands inside the root, where 1e-6 counts like 1e-3."),
     _wrong_loop("(v.sqrt() + eps)", "(v.sqrt() + eps * math.sqrt(1 - b2**t))",
             "eps is added to the repaired root, as torch does it; here it is added to the plain root of v."),

@@ -32,7 +32,7 @@ def _cloud_cases(generator):
     return [Case("nine vectors of all lengths", {"x": x}), Case("a cone", {"x": fixed(generator, 7, 5) + 2}), Case("two vectors", {"x": x[:2]}),
             Case("opposite vectors", {"x": torch.cat([x[:1], -3 * x[:1]])}), Case("two zero rows", {"x": zeros}),
             Case("one vector and a zero row", {"x": zeros[[0, 1]]}),
-            Case("single precision", {"x": x.float()}), Case("equal vectors", {"x": x[:1].expand(4, 4).clone()})]
+            Case("single precision", {"x": x.float()}), Case("equal vectors", {"x": x[:1].expand(4, 4).clone()}), Case("very short vectors", {"x": 1e-6 * x})]
 
 
 TRIALS["geometry.mean_cosine"] = Trial(_cloud_cases, measure, atol=1e-7, hints=(
@@ -45,6 +45,10 @@ _WRONG_TOTAL = "total = sum(F.normalize(chunk.double(), dim=1, eps=0).sum(0) for
 _WRONG_SHARE = "((total @ total - len(x)) / (len(x) * (len(x) - 1))).item()"
 
 MISTAKES["geometry.mean_cosine"] = [
+    mistake(_WRONG_TOTAL, "total = (x - x.mean(0)).double()\n    total = (total / total.norm(dim=1, keepdim=True)).sum(0)", "The mean is taken off first. That is another number."),
+    mistake(_WRONG_TOTAL, "total = x.double().sum(0)", _WRONG_SHARE, "((total @ total - x.double().square().sum()) / (len(x) * (len(x) - 1))).item()",
+            "The vectors are not scaled to length 1: this is the mean dot product."),
+    mistake(_WRONG_TOTAL, "total = (x.double() / (x.double().norm(dim=1, keepdim=True) + 1e-6)).sum(0)", "A small number is added to the lengths, so short vectors count less."),
     mistake(_WRONG_SHARE, "(total @ total / len(x) ** 2).item()", "Each vector is compared with itself too; those cosines of 1 raise the mean."),
     mistake(_WRONG_SHARE, "(total @ total / (len(x) * (len(x) - 1))).item()",
             "The cosines of the vectors with themselves are divided away but not subtracted."),
@@ -107,6 +111,9 @@ TRIALS["geometry.alignment"] = Trial(alignment_cases, measure, atol=1e-7, hints=
 _WRONG_ALIGN = "(2 - 2 * safe_cosine(u, v).mean()).item()"
 
 MISTAKES["geometry.alignment"] = [
+    mistake(_WRONG_ALIGN, "(2 - 2 * safe_cosine(u.mean(0), v.mean(0))).item()", "The means of the two sides are compared. Each pair counts for itself."),
+    mistake(_WRONG_ALIGN, "(2 - 2 * safe_cosine(u, v).square().mean()).item()", "The cosines are squared, so opposite vectors pass for equal ones."),
+    mistake(_WRONG_ALIGN, "(2 - 2 * safe_cosine(u, v)[(u != 0).any(1) & (v != 0).any(1)].mean()).item()", "Pairs with a zero vector are left out. They have cosine 0."),
     mistake(_WRONG_ALIGN, "(u - v).square().sum(1).mean().item()",
             "The vectors are not scaled to length 1, so the distance grows with their lengths."),
     mistake(_WRONG_ALIGN, "(2 - 2 * safe_cosine(u, v)).clamp(min=0).sqrt().mean().item()", "The distance is not squared."),
@@ -171,6 +178,9 @@ def _wrong_pairs(value, says, unit="F.normalize(x.double(), dim=1, eps=0)"):
 
 
 MISTAKES["geometry.uniformity"] = [
+    mistake("range(0, len(u) - 1, chunk)", "range(0, max(1, len(u) // chunk * chunk), chunk)", "The last block, which is not full, is lost."),
+    mistake(_WRONG_LOG, "return (torch.stack(sums).logsumexp(0) - math.log(len(u) * (len(u) - 1))).item()", "Each pair is counted twice below, and once above."),
+    mistake("x = _without_zeros(x)", "pass", "Zero rows are kept. They have no direction."),
     _wrong_pairs("(-t * d2).exp().mean().log()",
             "The exponentials vanish for a large t, and the logarithm of 0 is minus infinity; logsumexp does not let that happen."),
     _wrong_pairs("(t * d2).logsumexp(0) - math.log(len(d2))", "The sign of the exponent is wrong: far pairs count most."),
@@ -217,7 +227,7 @@ def isoscore_cases(generator):
     turn = torch.linalg.qr(fixed(generator, 4, 4))[0]
     x = fixed(generator, 12, 4) * lengths @ turn
     corners = torch.cat([torch.eye(4, dtype=torch.float64), -torch.eye(4, dtype=torch.float64)])
-    return [Case("an ellipsoid, turned", {"x": x}), Case("moved away from 0", {"x": x + 1000}), Case("round", {"x": 3 * corners}),
+    return [Case("an ellipsoid, turned", {"x": x}), Case("moved away from 0", {"x": x + 1e6}), Case("a disc in four dimensions", {"x": x[:, :2] @ turn[:2]}), Case("round", {"x": 3 * corners}),
             Case("a line", {"x": fixed(generator, 7, 1) * turn[:1] + 1}),
             Case("two coordinates", {"x": x[:, :2]}), Case("two points", {"x": x[:2]}), Case("single precision", {"x": x.float()}),
             Case("one coordinate", {"x": x[:, :1]}), Case("equal rows", {"x": torch.ones(5, 3, dtype=torch.float64)})]
@@ -233,6 +243,12 @@ _WRONG_GRAM = "covariance = gram(x)"
 _WRONG_PR = "ratio = covariance.trace() ** 2 / covariance.square().sum()  # sums of eigenvalues need no eigenvalues"
 
 MISTAKES["geometry.isoscore"] = [
+    mistake(_WRONG_GRAM, "covariance = x.double().T @ x.double() / len(x) - torch.outer(x.double().mean(0), x.double().mean(0))",
+            "The covariance is the mean of the squares less the square of the mean. Far from 0 both are large and their difference is rounding."),
+    mistake(_WRONG_GRAM, "covariance = torch.corrcoef(x.double().T).view(x.shape[1], -1)", "These are correlations: every axis is scaled to the same spread first."),
+    mistake(_WRONG_PR, "p = torch.linalg.eigvalsh(covariance).clamp(min=1e-300) / covariance.trace()\n    ratio = (-(p * p.log()).sum()).exp()",
+            "This is the exponential of an entropy. PR is a ratio of sums."),
+    mistake("(ratio - 1) / (D - 1)", "(ratio - 1) / (max(2, int(torch.linalg.matrix_rank(covariance))) - 1)", "The rank is taken for D: axes that nobody uses count as well."),
     mistake(_WRONG_GRAM, "covariance = gram(x, center=False)", "The mean is not subtracted: a cloud far from 0 looks like a line towards it."),
     mistake(_WRONG_PR, "ratio = covariance.trace() ** 2 / covariance.diagonal().square().sum()",
             "Only the variances along the axes are looked at; a cloud that is long across them seems round."),

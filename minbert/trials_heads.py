@@ -46,7 +46,7 @@ def run_head(kind, inputs):
 def _pairs(generator, **options):
     """Cases that every pair head shares."""
     u, v = fixed(generator, 2, 6, 5)
-    v[2] = u[2]
+    v[2], v[3] = u[2], -3 * u[3]
     base = {"u": u, "v": v, "options": options}
     return [Case("six pairs, one of equal vectors", base), Case("training", {**base, "train": True}),
             Case("one pair", {**base, "u": u[:1], "v": v[:1]}),
@@ -70,6 +70,10 @@ TRIALS["heads.linear"] = Trial(linear_cases, run_head, hints=(
 _WRONG_LINEAR = "self.linear(self.drop(u))"
 
 MISTAKES["heads.linear"] = [
+    mistake(_WRONG_LINEAR, "self.linear(self.drop(u)).log_softmax(-1)", "Log-probabilities come back. Logits were promised; the loss does the rest."),
+    mistake(_WRONG_LINEAR, "self.linear(F.dropout(u, 0.1, self.training))", "Dropout has a fixed probability. It should be the head's own."),
+    mistake(_WRONG_LINEAR, "self.linear(self.drop(u))[:, 0]", "Only the first logit comes back. There is one a class."),
+    mistake(_WRONG_LINEAR, "self.linear(self.drop(u.tanh()))", "The vectors are bent first. A linear head reads them as they are."),
     mistake(_WRONG_LINEAR, "self.drop(self.linear(u))",
             "Dropout acts on the logits, where it should act on the vector: a dropped logit is a wrong answer."),
     mistake(_WRONG_LINEAR, "self.linear(u)", "There is no dropout."),
@@ -97,6 +101,10 @@ TRIALS["heads.pair"] = Trial(lambda generator: _pairs(generator, width=5, dropou
 _WRONG_PAIR = "self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]"
 
 MISTAKES["heads.pair"] = [
+    mistake(_WRONG_PAIR, "((self.linear(self.drop(torch.cat([u, v], -1))) + self.linear(self.drop(torch.cat([v, u], -1)))) / 2)[:, 0]",
+            "Both orders are averaged, so the order no longer counts."),
+    mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([u, v]).reshape(len(u), -1)))[:, 0]", "The batches are laid under one another and reshaped: the shape fits, and pairs are mixed."),
+    mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([u, v.detach()], -1)))[:, 0]", "The second vector is detached and gets no gradient."),
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([v, u], -1)))[:, 0]", "The second sentence comes first."),
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([u, v], -1))).squeeze()",
             "A batch of one loses its axis: squeeze takes every axis of length 1."),
@@ -139,6 +147,8 @@ TRIALS["heads.difference"] = Trial(difference_cases, run_head, hints=(
 _WRONG_BLOCKS = "torch.cat([u, v, (u - v).abs()], -1)"
 
 MISTAKES["heads.difference"] = [
+    mistake(_WRONG_BLOCKS, "torch.cat([u, v, (u - v).square().sqrt()], -1)", "The root of a square has no slope at 0: where u and v agree the gradient is NaN."),
+    mistake("return out[:, 0] if self.classes == 1 else out", "return out[:, 0] if self.classes == 1 else out.softmax(-1)", "With several classes probabilities come back. Logits were promised."),
     mistake(_WRONG_BLOCKS, "torch.cat([u, v, u - v], -1)",
             "The absolute value is missing. A plain difference is a linear map of u and v, and the head still cannot compare."),
     mistake(_WRONG_BLOCKS, "torch.cat([u, v, u.abs() - v.abs()], -1)", "The absolute values are subtracted; the difference comes first."),
@@ -181,7 +191,8 @@ def _with_zeros(cases):
 def cosine_cases(generator):
     scale, bias = (1 + torch.rand(2, generator=generator)).tolist()
     fixed_numbers = {"scale": scale, "bias": -bias, "trainable": False}
-    return _with_zeros(_pairs(generator, scale=3 * scale, bias=bias)) + _pairs(generator, **fixed_numbers)[:1]
+    negative = [case._replace(label="a negative scale") for case in _pairs(generator, scale=-scale, bias=bias)[:1]]
+    return _with_zeros(_pairs(generator, scale=3 * scale, bias=bias)) + _pairs(generator, **fixed_numbers)[:1] + negative
 
 
 TRIALS["heads.cosine"] = Trial(cosine_cases, run_head, hints=(
@@ -193,6 +204,10 @@ TRIALS["heads.cosine"] = Trial(cosine_cases, run_head, hints=(
 _WRONG_COSINE = "self.scale * safe_cosine(u, v) + self.bias"
 
 MISTAKES["heads.cosine"] = [
+    mistake(_WRONG_COSINE, "self.scale * safe_cosine(u, v)", "The bias is left out."),
+    mistake(_WRONG_COSINE, "safe_cosine(u, v) + self.bias", "The scale is left out."),
+    mistake(_WRONG_COSINE, "float(self.scale) * safe_cosine(u, v) + self.bias", "The scale is taken out of the graph, so it never learns."),
+    mistake(_WRONG_COSINE, "self.scale.abs() * safe_cosine(u, v) + self.bias", "The sign of the scale is lost."),
     mistake(_WRONG_COSINE, "safe_cosine(u, v)", "Scale and shift are missing: as a logit, a cosine can never be sure."),
     mistake(_WRONG_COSINE, "self.scale * (safe_cosine(u, v) + self.bias)", "The shift is multiplied by the scale as well."),
     mistake(_WRONG_COSINE, "self.scale * safe_cosine(u, v) - self.bias", "The shift has the wrong sign."),
@@ -240,6 +255,10 @@ TRIALS["heads.sum"] = Trial(sum_cases, run_head, hints=(
 _WRONG_SUM = "straight + self.cosine_weight * safe_cosine(u, v)"
 
 MISTAKES["heads.sum"] = [
+    mistake(_WRONG_SUM, "straight - self.cosine_weight * safe_cosine(u, v)", "The cosine is subtracted."),
+    mistake(_WRONG_SUM, "straight + self.cosine_weight * safe_cosine(u, v).detach()", "The cosine is detached, so no gradient passes through it."),
+    mistake(_WRONG_SUM, "(1 - self.cosine_weight) * straight + self.cosine_weight * safe_cosine(u, v)", "The two share one weight. The linear part counts whole."),
+    mistake(_WRONG_SUM, "0 * straight + self.cosine_weight * safe_cosine(u, v)", "The linear part is lost."),
     mistake(_WRONG_SUM, "straight + safe_cosine(u, v)", "The weight k of the cosine is missing; for grades it is 5."),
     mistake(_WRONG_SUM, "straight", "The cosine is missing: the head cannot compare."),
     mistake(_WRONG_SUM, "self.cosine_weight * (straight + safe_cosine(u, v))", "The straight part is multiplied by k as well."),
@@ -280,7 +299,7 @@ def hinged_cases(generator):
     made = []
     for what, options in kinds.items():
         cases = _with_zeros(_pairs(generator, **({"width": 5, "project": 3} | options)))
-        made += relabel([cases[0], cases[2], *cases[4:]], what)
+        made += relabel([cases[0], cases[2], *cases[4:]] + (cases[1:2] if what == "floor 0.2" else []), what)
     return made
 
 
@@ -294,6 +313,10 @@ _WRONG_HINGED = "safe_cosine(self.linear(u), self.linear(v))"
 _WRONG_FLOORED = "cosine.clamp(min=self.floor) if self.hinge == \"paper\" else cosine"
 
 MISTAKES["hinge.cosine"] = [
+    mistake(_WRONG_HINGED, "safe_cosine(self.linear(u).tanh(), self.linear(v).tanh())", "The projections are bent. The map is linear."),
+    mistake(_WRONG_HINGED, "safe_cosine(F.dropout(self.linear(u), 0.1, self.training), F.dropout(self.linear(v), 0.1, self.training))", "There is dropout. This head has none."),
+    mistake(_WRONG_FLOORED, "cosine.clamp(self.floor, 0.99) if self.hinge == \"paper\" else cosine", "The cosine is cut off below 1 too, where its gradient is lost."),
+    mistake(_WRONG_FLOORED, "cosine.clamp(min=self.floor if self.hinge == \"paper\" else 0)", "With the open hinge the cosine is cut at 0. It is not cut at all."),
     mistake(_WRONG_HINGED, "safe_cosine(u, v)", "The projection is missing: P never learns."),
     mistake(_WRONG_HINGED, "(self.linear(u) * self.linear(v)).sum(-1)",
             "This is the dot product of the projections; it grows with their lengths, the cosine does not."),

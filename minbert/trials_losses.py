@@ -9,7 +9,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'classes_cases', 'run_loss', 'yes_c
 # %% ../nbs/19hc_trials_losses.ipynb #771a9e74
 import torch
 
-from .trials import Case, Trial, fixed, mistake, with_gradients
+from .trials import Case, Trial, fixed, halves, mistake, with_gradients
 
 # %% ../nbs/19hc_trials_losses.ipynb #22de9cfa
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -22,13 +22,13 @@ def classes_cases(generator):
             Case("two classes", {"logits": logits[:, :2], "labels": labels % 2}),
             Case("labels as floats", {"logits": logits, "labels": labels.double()}),
             Case("logits of a thousand", {"logits": 1000 * logits, "labels": labels}),
-            Case("half precision", {"logits": (8 * logits).bfloat16(), "labels": labels})]
+            *halves(Case("half precision", {"logits": 8 * logits, "labels": labels}), "logits")]
 
 
 def run_loss(loss, inputs):
     """Price and pull; in half precision the price alone."""
     first = next(iter(inputs))
-    if inputs[first].dtype == torch.bfloat16:
+    if inputs[first].dtype in (torch.bfloat16, torch.float16):
         return {"output": loss(**inputs).double()}
     return with_gradients(loss, inputs, first)
 
@@ -43,6 +43,18 @@ TRIALS["losses.classes"] = Trial(classes_cases, run_loss, hints=(
 _WRONG_CE = "F.cross_entropy(wide(logits), whole.long())"
 
 MISTAKES["losses.classes"] = [
+    mistake(_WRONG_CE, "F.cross_entropy(logits, whole.long())", "In half precision the loss is computed in half, and two digits are left of it. Widen the logits first."),
+    mistake(_WRONG_CE, "-(wide(logits).softmax(-1)[range(len(whole)), whole.long()] + 1e-12).log().mean()",
+            "A small number is added to the probability, so no answer can cost more than its logarithm."),
+    mistake(_WRONG_CE, "F.cross_entropy(wide(logits).clamp(-50, 50), whole.long())", "The logits are cut off, so beyond the limit nothing is learned."),
+    mistake(_WRONG_CE, "F.cross_entropy(wide(logits), whole.long(), ignore_index=0)", "Class 0 is left out. It is a class like the others."),
+    mistake(_WRONG_CE, "F.cross_entropy(wide(logits), whole.long(), weight=1 / torch.bincount(whole.long(), minlength=logits.shape[1]).clamp(min=1).to(wide(logits)))",
+            "Rare classes weigh more. All rows weigh the same."),
+    mistake(_WRONG_CE, "(wide(logits).logsumexp(1).detach() - wide(logits)[range(len(whole)), whole.long()]).mean()",
+            "The normaliser is detached, so the right logit is pushed up and no other down."),
+    mistake(_WRONG_CE, "F.cross_entropy(wide(logits), whole.long()) / 0.6931471805599453", "The loss is in bits. Nats were promised."),
+    mistake(_WRONG_CE, "(F.binary_cross_entropy_with_logits(wide(logits)[:, 1], whole) if logits.shape[1] == 2 else F.cross_entropy(wide(logits), whole.long()))",
+            "With two classes the second logit is read alone. It is the difference of the two that counts."),
     mistake(_WRONG_CE, "F.cross_entropy(wide(logits).softmax(-1), whole.long())",
             "Softmax is applied twice: cross-entropy wants the logits themselves."),
     mistake(_WRONG_CE, "F.nll_loss(wide(logits), whole.long())", "The logits are taken for log-probabilities; no softmax is applied at all."),
@@ -82,7 +94,8 @@ def yes_cases(generator):
     return [Case("yes and no", {"logits": z, "labels": y}), Case("one pair", {"logits": z[:1], "labels": y[1:2]}),
             Case("truth values", {"logits": z, "labels": y == 1}),
             Case("labels between 0 and 1", {"logits": z, "labels": torch.rand(8, generator=generator, dtype=torch.float64)}),
-            Case("logits of hundreds", {"logits": 200 * z, "labels": y}), Case("half precision", {"logits": (4 * z).bfloat16(), "labels": y})]
+            Case("logits of hundreds", {"logits": 200 * z, "labels": y}),
+            Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), *halves(Case("half precision", {"logits": 4 * z, "labels": y}), "logits")]
 
 
 TRIALS["losses.paraphrase"] = Trial(yes_cases, run_loss, hints=(
@@ -94,6 +107,15 @@ TRIALS["losses.paraphrase"] = Trial(yes_cases, run_loss, hints=(
 _WRONG_BCE = "F.binary_cross_entropy_with_logits(wide(logits), y)"
 
 MISTAKES["losses.paraphrase"] = [
+    mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(logits, y.to(logits))", "In half precision the loss is computed in half, and two digits are left of it. Widen the logits first."),
+    mistake(_WRONG_BCE, "F.binary_cross_entropy(wide(logits).sigmoid(), y)", "The logarithm is taken of a sigmoid, which is exactly 0 or 1 for large logits."),
+    mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits), (y > 0).to(y))", "Labels between 0 and 1 are taken for 1."),
+    mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits), (y == 1).to(y))", "Labels between 0 and 1 are taken for 0."),
+    mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits).clamp(-30, 30), y)", "The logits are cut off, so beyond the limit nothing is learned."),
+    mistake(_WRONG_BCE, "(F.softplus(wide(logits), threshold=5) - y * wide(logits)).mean()",
+            "log(1 + e^z) is taken for z too early: at z = 5 the third digit is wrong."),
+    mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits), y, weight=torch.where(y > 0.5, 0.5 / (y > 0.5).sum(), 0.5 / (y <= 0.5).sum()) * len(y))",
+            "Yes and no weigh the same however many there are. All rows weigh the same."),
     mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits), 1 - y)", "The labels are inverted: a yes is charged as a no."),
     mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits).sigmoid(), y)",
             "Sigmoid is applied twice: the loss takes the logit itself."),
@@ -129,7 +151,7 @@ def grade_cases(generator):
     wild = {"scores": torch.cat([scores, torch.tensor([-2.0, 8.0])]), "labels": torch.cat([grades, grades[:2]])}
     return [Case("scores inside and outside of the scale", wild),
             Case("one pair", {"scores": scores[:1], "labels": grades[:1]}), Case("whole grades", {"scores": scores, "labels": grades.round().long()}),
-            Case("half precision", {"scores": (100 * scores).bfloat16(), "labels": grades})]
+            *halves(Case("half precision", {"scores": 100 * scores, "labels": grades}), "scores")]
 
 
 TRIALS["losses.similarity"] = Trial(grade_cases, run_loss, hints=(
@@ -141,6 +163,13 @@ TRIALS["losses.similarity"] = Trial(grade_cases, run_loss, hints=(
 _WRONG_MSE = "F.mse_loss(wide(scores), labels)"
 
 MISTAKES["losses.similarity"] = [
+    mistake(_WRONG_MSE, "F.mse_loss(scores, labels.to(scores))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
+    mistake(_WRONG_MSE, "F.huber_loss(wide(scores), labels)", "Large distances are charged in proportion, not squared."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels) / 25", "The distance is measured on a scale from 0 to 1. Squared grades were promised."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels.round())", "The grades are rounded. 2.4 is a grade too."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels.floor())", "The grades are cut to whole numbers. 2.4 is a grade too."),
+    mistake(_WRONG_MSE, "(d := wide(scores) - labels).var(unbiased=False) + d.mean().detach() ** 2",
+            "The mean distance is detached, so a constant error is never unlearned."),
     mistake(_WRONG_MSE, "F.l1_loss(wide(scores), labels)", "The distance is not squared."),
     mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels).sqrt()",
             "The root of the mean comes back; the price is the mean itself."),
@@ -177,18 +206,24 @@ def sign_cases(generator):
     return [Case(label, {"labels": x}) for label, x in rows.items()]
 
 
-TRIALS["hinge.labels"] = Trial(sign_cases, lambda sign, inputs: {"signs": sign(**inputs)}, hints=(
+TRIALS["hinge.labels"] = Trial(sign_cases, lambda sign, inputs: {"signs": (signs := sign(**inputs)), "float32 as promised": signs.dtype == torch.float32}, hints=(
     "What does a label of 0 become, what a label of -1?",
     "2 y - 1 is right for 0 and 1. What does it make of -1?",
     "y = labels.float(); if all of them are 0 or 1 give 2 * y - 1, else give y."))
 
 # %% ../nbs/19hc_trials_losses.ipynb #71e26b4f
+_WRONG_SIGNS = "return torch.where(y == 0, -1.0, y)"
+
 MISTAKES["hinge.labels"] = [
-    mistake("torch.where(y == 0, -1.0, y)", "2 * y - 1", "Labels of -1 become -3: only 0 and 1 are to be moved."),
-    mistake("torch.where(y == 0, -1.0, y)", "y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
-    mistake("torch.where(y == 0, -1.0, y)", "torch.where(y == 0, 1.0, -y)", "Yes and no are exchanged."),
-    mistake("y = labels.float()", "y = labels.long()", "-1.0", "-1", "Whole numbers come back; the loss wants floats."),
-    mistake("torch.where(y == 0, -1.0, y)", "2 * y - y.max() if (y >= 0).all() else y", "The largest label is subtracted, where 1 should be: a batch of zeros alone stays 0."),
+    mistake("y = labels.float()", "y = labels.double()", "The signs are float64. float32 was promised."),
+    mistake(_WRONG_SIGNS, _WRONG_SIGNS + ".to(labels.dtype)", "The signs keep the dtype of the labels. float32 was promised."),
+    mistake(_WRONG_SIGNS, _WRONG_SIGNS + " if (y >= 0).any() else 2 * y - 1", "A batch of -1 alone is not recognised as signs."),
+    mistake(_WRONG_SIGNS, "return 2 * y - 1", "Labels of -1 become -3: only 0 and 1 are to be moved."),
+    mistake(_WRONG_SIGNS, "return y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
+    mistake(_WRONG_SIGNS, "return -torch.where(y == 0, -1.0, y)", "Yes and no are exchanged."),
+    mistake(_WRONG_SIGNS, _WRONG_SIGNS + ".long()", "Whole numbers come back; the loss wants floats."),
+    mistake(_WRONG_SIGNS, "return 2 * y - y.max() if (y >= 0).all() else y",
+            "The largest label is subtracted, where 1 should be: a batch of zeros alone stays 0."),
 ]
 
 VARIANTS["hinge.labels"] = [
@@ -213,7 +248,7 @@ def hinge_cases(generator):
             Case("floor 0.3, as printed", {**both, "floor": 0.3}), Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}),
             Case("a floor below 0", {**both, "floor": -0.5}),
             Case("negatives alone", {"scores": scores[:3], "labels": torch.zeros(3), "hinge": "open_positive"}),
-            Case("one dead positive", {"scores": scores[3:4], "labels": labels[3:4]}), Case("half precision", {**both, "scores": scores.bfloat16()})]
+            Case("one dead positive", {"scores": scores[3:4], "labels": labels[3:4]}), *halves(Case("half precision", both), "scores")]
 
 
 TRIALS["hinge.paraphrase"] = Trial(hinge_cases, run_loss, hints=(
@@ -227,6 +262,16 @@ _WRONG_PRICE = "torch.where(positive, 1 - rising[hinge], cut - floor).mean()"
 _WRONG_RISING = "{\"paper\": cut, \"open_positive\": scores}"
 
 MISTAKES["hinge.paraphrase"] = [
+    mistake("    scores = wide(scores)\n", "", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
+    mistake(_WRONG_PRICE, "torch.where(positive, 1 - rising[hinge], cut - floor).square().mean()", "The distances are squared."),
+    mistake("cut = scores.clamp(min=floor)", "cut = scores + (scores.clamp(min=floor) - scores).detach()",
+            "The gradient passes the cut as if there were none. Below the floor it is 0."),
+    mistake("cut = scores.clamp(min=floor)", "floor = 0.7\n    cut = scores.clamp(min=floor)", "`floor` is not used: it is always 0.7."),
+    mistake(_WRONG_RISING, "{\"paper\": cut, \"open_positive\": scores.clamp(min=0)}", "With the open hinge positives are cut at 0. They are not cut at all."),
+    mistake(_WRONG_PRICE, "torch.where(positive, (1 - rising[hinge]).relu(), cut - floor).mean()",
+            "What positives pay is cut off at 0, where its gradient is lost: at cosine 1 it is still -1."),
+    mistake(_WRONG_PRICE, "sum(x.sum() / max(1, len(x)) for x in ((1 - rising[hinge])[positive], (cut - floor)[~positive]))",
+            "Positives and negatives are averaged apart and added. All pairs have one mean."),
     mistake(_WRONG_RISING, "{\"paper\": cut, \"open_positive\": cut}", "The open hinge cuts the positives too: those below the floor stay dead."),
     mistake(_WRONG_RISING, "{\"paper\": scores, \"open_positive\": scores}",
             "As printed, the positives are cut as well, and those below the floor get no gradient. Here they are always open."),
@@ -276,7 +321,7 @@ def stretched_cases(generator):
     return [Case("as printed, floor 0", both), Case("open, floor 0", {**both, "hinge": "open_positive"}), Case("floor 0.3", {**both, "floor": 0.3}),
             Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}), Case("a floor below 0", {**both, "floor": -0.5}),
             Case("whole grades", {**both, "labels": grades.long()}), Case("one pair", {"scores": scores[:1], "labels": grades[1:2]}),
-            Case("half precision", {**both, "scores": scores.bfloat16()})]
+            *halves(Case("half precision", both), "scores")]
 
 
 TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
@@ -288,6 +333,13 @@ TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
 _WRONG_TARGET = "floor + (1 - floor) * labels / 5"
 
 MISTAKES["hinge.grades"] = [
+    mistake("    scores = wide(scores)\n", "", "F.mse_loss(y, target)", "F.mse_loss(y, target.to(y))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
+    mistake("cut = scores.clamp(min=floor)", "cut = scores + (scores.clamp(min=floor) - scores).detach()",
+            "The gradient passes the cut as if there were none. Below the floor it is 0."),
+    mistake("target > floor, scores, cut", "labels > 2.5, scores, cut", "With the open hinge the upper half of the grades is left uncut. It is all that lie above the floor."),
+    mistake(_WRONG_TARGET, "floor + (1 - floor) * (labels // 5)", "The grades are divided as whole numbers, so all below 5 are 0."),
+    mistake("cut = scores.clamp(min=floor)", "cut = floor + (1 - floor) * scores.clamp(min=floor)", "The scores are stretched as well. Only the grades are moved onto [h, 1]."),
+    mistake("    scores = wide(scores)\n", "    scores, floor = wide(scores), abs(floor)\n", "The sign of the floor is lost."),
     mistake(_WRONG_TARGET, "labels / 5", "The grades are moved to [0, 1]; with a floor they belong on [h, 1]."),
     mistake(_WRONG_TARGET, "floor + labels / 5",
             "The target of grade 5 lies above 1: what is between floor and 1 has length 1 - h."),

@@ -45,7 +45,7 @@ def pearson_cases(generator):
             Case("tiny and huge numbers", {"x": 1e-200 * x, "y": 1e200 * y}), Case("unlike scales", {"x": 1e-3 * x, "y": 40 * y})]
 
 
-TRIALS["metrics.pearson"] = Trial(pearson_cases, run_metric, hints=(
+TRIALS["metrics.pearson"] = Trial(pearson_cases, run_metric, rtol=1e-9, atol=1e-12, hints=(
     "Which three sums does the formula have, and what is subtracted before?",
     "Dividing a side by any number leaves r alone. So divide each by its largest deviation first: then no square is too large or too small.",
     "x, y = x - x.mean(), y - y.mean(); divide each by np.abs(...).max(); then x @ y / sqrt((x @ x) * (y @ y)), clipped to [-1, 1]."))
@@ -56,6 +56,9 @@ _WRONG_SCALE = "x, y = x / np.abs(x).max(), y / np.abs(y).max()  # squares can n
 _WRONG_R = "np.clip(x @ y / math.sqrt((x @ x) * (y @ y)), -1.0, 1.0)"
 
 MISTAKES["metrics.pearson"] = [
+    mistake(_WRONG_R, "np.clip(x @ y / math.sqrt((x @ x) * (y @ y)), 0.0, 1.0)", "Negative correlations are cut off at 0."),
+    mistake(_WRONG_CENTER, "x, y = x - x.mean(), y - y.mean()\n    return float(np.clip(x @ y / (x @ x), -1, 1))", "This is the slope of y over x. A correlation is divided by both spreads."),
+    mistake(_WRONG_R, f"round({_WRONG_R}, 6)", "The result is rounded."),
     mistake(_WRONG_CENTER, "", "The means are not subtracted: this is the cosine of the two vectors."),
     mistake(_WRONG_CENTER, "x = x - x.mean()", "The mean of one side only is subtracted."),
     mistake(_WRONG_R, "np.clip(x @ y / ((x @ x) * (y @ y)), -1.0, 1.0)", "The root under the fraction bar is missing."),
@@ -95,7 +98,7 @@ def ranks_cases(generator):
     close = torch.tensor([1.0, 1.0 + 1e-12, 1.0, 1.0 - 1e-12, -3.0], dtype=torch.float64)
     return [Case("by hand: 3, 1, 3, 5", {"x": torch.tensor([3.0, 1.0, 3.0, 5.0], dtype=torch.float64)}), Case("no ties", {"x": fixed(generator, 13)}),
             Case("many ties", {"x": ties}), Case("all equal", {"x": torch.full((5,), 2.5, dtype=torch.float64)}), Case("one number", {"x": ties[:1]}),
-            Case("close but not equal", {"x": close}), Case("a list", {"x": ties[:9], "as": "list"}),
+            Case("close but not equal", {"x": close}), Case("equal in their first seven digits", {"x": 1 + 2e-8 * ties.sign()}), Case("a list", {"x": ties[:9], "as": "list"}),
             Case("a tensor of whole numbers", {"x": ties[:12].long(), "as": "tensor"}),
             Case("falling", {"x": -torch.arange(6, dtype=torch.float64)})]
 
@@ -110,6 +113,11 @@ TRIALS["metrics.ranks"] = Trial(ranks_cases, run_metric, hints=(
 _WRONG_MEAN = "(last - (counts - 1) / 2)[group]"
 
 MISTAKES["metrics.ranks"] = [
+    mistake('as_vector(values, "values")', 'as_vector(values, "values").round(8)', "Numbers that are close are taken for equal. Only equal ones share a rank."),
+    mistake('as_vector(values, "values")', 'as_vector(values, "values").astype(np.float32)', "The numbers are rounded to single precision, and different ones become equal."),
+    mistake(_WRONG_MEAN, "(last - (counts - 1) // 2)[group].astype(float)", "The mean rank of equal values is cut to a whole number."),
+    mistake(_WRONG_MEAN, "np.sort((last - (counts - 1) / 2)[group])", "The ranks come in rising order. Each belongs to the place of its number."),
+    mistake('as_vector(values, "values")', 'np.abs(as_vector(values, "values"))', "The sizes of the numbers are ranked. -4 is smaller than 1."),
     mistake(_WRONG_MEAN, "last[group].astype(float)", "Equal numbers get the highest rank of their group; they share the mean."),
     mistake(_WRONG_MEAN, "(last - (counts - 1))[group].astype(float)", "Equal numbers get the lowest rank of their group; they share the mean."),
     mistake(_WRONG_MEAN, "(group + 1).astype(float)", "Groups are counted, not numbers: after a tie the ranks that it occupied are missing."),
@@ -159,6 +167,9 @@ TRIALS["metrics.spearman"] = Trial(spearman_cases, run_metric, hints=(
 _WRONG_RHO = "correlation(average_ranks(x), average_ranks(y))"
 
 MISTAKES["metrics.spearman"] = [
+    mistake(_WRONG_RHO, "float((np.sign(x[:, None] - x) * np.sign(y[:, None] - y)).sum() / (len(x) * (len(x) - 1)))", "This is Kendall's correlation, of pairs in order."),
+    mistake(_WRONG_RHO, "correlation(average_ranks(x), average_ranks(y.round()))", "The labels are rounded, and different ones become equal."),
+    mistake("if why := _no_correlation(x, y):", "if why := _no_correlation(x, y) or len(x) < 3:", "Two items are refused. They have an order too."),
     mistake(_WRONG_RHO, "correlation(x, y)", "This is Pearson's coefficient: the numbers themselves are correlated, not their ranks."),
     mistake(_WRONG_RHO, "correlation(average_ranks(x), y)", "Only the predictions are ranked; both sides should be."),
     mistake(_WRONG_RHO, "correlation(x, average_ranks(y))", "Only the labels are ranked; both sides should be."),
@@ -215,6 +226,10 @@ TRIALS["metrics.auc"] = Trial(auc_cases, run_metric, hints=(
 _WRONG_AUC = "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * N)"
 
 MISTAKES["metrics.auc"] = [
+    mistake(_WRONG_AUC, "max(a := " + _WRONG_AUC + ", 1 - a)", "The larger of the two directions is taken. A score that is worse than chance is below one half."),
+    mistake(_WRONG_AUC, "((x > 0) == y).mean()", "This is the accuracy at threshold 0. AUC needs no threshold."),
+    mistake(_WRONG_AUC, "np.cumsum(y[np.argsort(-x, kind=\"stable\")]) @ (1 - y[np.argsort(-x, kind=\"stable\")]) / (P * N)",
+            "Of equal scores the one that stands first in the file wins. A tie counts one half."),
     mistake(_WRONG_AUC, "(average_ranks(x)[y == 1].sum() - P * (P - 1) / 2) / (P * N)",
             "Each positive counts itself as a win: 1 + 2 + ... + P is P(P + 1)/2."),
     mistake(_WRONG_AUC, "average_ranks(x)[y == 1].sum() / (P * N)", "The ranks count wins over other positives too; those have to be subtracted."),

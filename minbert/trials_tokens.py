@@ -36,6 +36,7 @@ def piece_cases(generator):
             Case("at most 200 letters", {"words": ["a" * 101, "a" * 200, "a" * 201], "vocab": vocab, "longest": 200}),
             Case("at most five letters, a piece of six", {"words": ["ababab", "abab", "ab"], "vocab": {"ababab": 0, "ab": 1, "##ab": 2}, "longest": 5}),
             Case("pieces of up to 16 letters", {"words": ["x" * 12, "x" * 16 + "y", "x" * 28 + "y" * 16, "y" * 17], "vocab": long}),
+            Case("the word 'abcde'", {"words": ["abcde"], "vocab": {"a": 0, "##b": 1, "##cde": 2, "abc": 3, "##de": 4}}),
             Case("capital letters", {"words": ["Un", "unAff", "aB"], "vocab": vocab | {"Un": 50, "##A": 51, "##ff": 52}}),
             Case("60 letters of two bytes each", {"words": ["ä" * 60, "ä" * 101], "vocab": {"ä": 0, "##ä": 1}}),
             Case("forty random words", {"words": words, "vocab": {p: i for i, p in enumerate(dict.fromkeys(letters + longer))}})]

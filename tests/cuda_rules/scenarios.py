@@ -627,7 +627,13 @@ def _cells_before(sources, last, known):
     """Choose the plain cells that the last one builds on, in order."""
     import ast
 
-    wanted, kept = _names(ast.parse(last))[1] - known, []
+    first = {}  # where the last cell first makes a name, and where it first reads it
+    for node in ast.walk(ast.parse(last)):
+        if isinstance(node, ast.Name):
+            key = node.id, isinstance(node.ctx, ast.Store)
+            first[key] = min(node.lineno, first.get(key, node.lineno))
+    own = {name for name, made in first if made and first[name, True] < first.get((name, False), 0)}
+    wanted, kept = _names(ast.parse(last))[1] - known - own, []
     for source in reversed(sources):
         made, used = _names(ast.parse(source))
         if made & wanted:
