@@ -17,6 +17,15 @@ SEED = 20261122  # one that nobody practises with; `minbert course strength` tri
 measured = {}
 
 
+@pytest.mark.parametrize("name", EXERCISES)
+def test_every_known_mistake_still_fits_its_reference(name):
+    """A reference that was rewritten leaves edits behind that find nothing; whether checks catch the mistakes is a longer test."""
+    task = EXERCISES[name]
+    for definition in [wrong_definition(task, m) for m in task.mistakes] + [right_definition(task, v) for v in task.variants]:
+        ast.parse(definition)
+    assert len(task.mistakes) >= 3 and len(task.variants) >= 2
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_check_tells_right_from_wrong(name):
