@@ -31,7 +31,7 @@ def _check_signs(labels):
     """Raise ValueError unless all labels are 0 or 1, or all are -1 or 1."""
     seen = readable(labels)
     if seen is not None and not (((seen == 0) | (seen == 1)).all() or (seen.abs() == 1).all()):
-        raise ValueError(f"expected labels of 0 and 1, or of -1 and 1, got {sorted(set(seen.tolist()))[:5]}")
+        raise ValueError(f"expected labels of 0 and 1, or of -1 and 1, got {sorted(set(seen.float().tolist()))[:5]}")
 
 # %% ../nbs/07d_hinge.ipynb #52b1de32
 def hinge_paraphrase_loss(

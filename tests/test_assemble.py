@@ -50,17 +50,20 @@ def test_only_what_passed_is_put_in(solved, tmp_path):
     assert source_of(texts["attention"], "scaled_dot_product_attention") == EXERCISES["attention.scores"].definition
 
 
+@pytest.mark.long
 def test_all_references_give_the_reference_scores(report):
     assert report.agrees and report.difference < 1e-4 and report.steps == 2
     assert report.parts == tuple(EXERCISES) and report.left == {}
     assert set(report.metrics) == {"sst", "quora", "stsb"} and report.losses[0] == pytest.approx(report.losses[1], abs=1e-9)
 
 
+@pytest.mark.long
 def test_the_training_calls_what_it_should(report):
     assert {"attention.scores", "attention.split", "encoder.layer", "loop.step", "optim.adamw"} & set(EXERCISES) <= set(report.used)
     assert "pcgrad.project" not in report.used   # summed losses need no surgery
 
 
+@pytest.mark.long
 def test_the_report_can_be_read(report):
     text = str(report)
     assert f"{len(EXERCISES)} of {len(EXERCISES)} parts are yours" in text and "below 1e-04" in text and "references" in text
@@ -73,6 +76,7 @@ def test_the_report_can_be_read(report):
     assert not report._replace(metrics={"a": (0.5, 0.5), "b": (nan, 0.1)}).agrees
 
 
+@pytest.mark.long
 def test_a_training_that_stops_says_why():
     text = replace(module_text("encoder"), "BertLayer", 'class BertLayer(nn.Module):\n    def __init__(self, *args):\n        raise KeyError("no such layer")')
     with pytest.raises(ValueError, match="your parts to end well(.|\n)*no such layer"):

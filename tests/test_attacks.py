@@ -32,6 +32,7 @@ def attacked(tmp_path_factory):
     return {r.name: r for r in reports}, before, folder, level
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_an_attack_fails_that_exercise_alone(attacked, kind):
     reports, _, _, _ = attacked
@@ -41,17 +42,20 @@ def test_an_attack_fails_that_exercise_alone(attacked, kind):
     assert reports[kind].points == NEIGHBOUR.points
 
 
+@pytest.mark.long
 def test_attacks_leave_the_disk_as_it_was(attacked):
     _, before, folder, _ = attacked
     assert {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()} == before
 
 
+@pytest.mark.long
 def test_no_attack_leaves_a_process(attacked):
     time.sleep(0.5)
     found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert str(attacked[2]) not in found and "while True: pass" not in found
 
 
+@pytest.mark.long
 def test_a_thief_is_flagged_and_gets_nothing(attacked):
     stolen = attacked[0]["reference"].results[VICTIM.name]
     assert "left out here; write your own" in stolen.reason
@@ -84,6 +88,7 @@ def test_a_notebook_may_lie_beside_the_graders_own_folders(tmp_path, monkeypatch
     assert report.points == NEIGHBOUR.points
 
 
+@pytest.mark.long
 def test_a_swallowed_alarm_does_not_hold_up_the_others(tmp_path):
     """Several answers share a process: each has its seconds, and one that catches even the alarm ends the process long before its last limit."""
     body = "while True:\n    try:\n        for i in range(10**12): i += 1\n    except BaseException: pass"

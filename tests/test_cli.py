@@ -260,6 +260,7 @@ def test_a_run_is_not_overwritten_by_accident(capsys, trained, tiny, small_data,
     assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.long
 def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, tmp_path):
     """A real process is killed with SIGKILL after its fourth step, then started again with --resume."""
     words = (f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path} "
@@ -278,6 +279,7 @@ def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, t
         assert (tmp_path / name).read_bytes() == (trained / name).read_bytes(), name
 
 
+@pytest.mark.long
 def test_accelerate_launch_with_two_processes(trained, tiny, small_data, tmp_path):
     """Two processes share each batch: same losses and scores as one, and one report."""
     with socket.socket() as free:

@@ -29,6 +29,7 @@ def classroom(tmp_path_factory):
     return folder, make_all(folder, len(KINDS), kinds=list(KINDS))
 
 
+@pytest.mark.long
 def test_scores_are_what_was_deserved(classroom, tmp_path):
     """Killed in the middle and started again, the table is the one that a batch in one go writes."""
     folder, deserved = classroom

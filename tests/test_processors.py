@@ -68,6 +68,7 @@ def processed(folder, *arguments):
     return subprocess.run([sys.executable, "scripts/processors.py", *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.long
 def test_what_is_near_and_what_fails_is_told_with_its_line(tmp_path):
     both = [f"--setting=as it is, {threads}" for threads in ("1 thread", "2 threads")]
     done = processed(tmp_path, *both, "--keep", "kept", "tests/test_near.py", "nbs/near.ipynb", "tests/test_failing.py")
