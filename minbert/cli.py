@@ -383,8 +383,9 @@ def pretrain(
     bf16: Annotated[bool, typer.Option(help="Matrix products in bfloat16.")] = True,
 ) -> None:
     """Pretrain a small BERT from random weights and write model, log and card."""
+    from minbert.card import tokens_seen, write_card
     from minbert.data import load_dataset, read_lines
-    from minbert.pretrain import PretrainConfig, pretrain as run, sts_by_pooling, tokens_seen, write_card
+    from minbert.pretrain import PretrainConfig, pretrain as run, sts_by_pooling
     from minbert.runs import read_log
 
     config = PretrainConfig(precision="bf16" if bf16 else "fp32", **({"total_steps": steps} if steps else {}))

@@ -27,7 +27,8 @@ def plain_sentence(
     return None
 
 
-GO_ON = {"train": "; --resume goes on", "sweep": "; the same command goes on", "demo": "; the demo starts anew"}  # command -> how
+GO_ON = {"train": "; --resume goes on", "sweep": "; the same command goes on", "demo": "; the demo starts anew",
+         "pretrain": "; the same command goes on"}  # command -> how
 
 
 class Commands(TyperGroup):

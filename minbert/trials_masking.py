@@ -99,6 +99,7 @@ def run_mask(hide, inputs):
     dice = lambda more=0: torch.Generator().manual_seed(inputs["seed"] + more)
     draw = lambda: hide(ids, inputs["special_mask"], mask_id, inputs["vocab_size"], generator=dice(), **options)
     before = torch.random.get_rng_state()
+    known = [i for i in (0, mask_id) if (ids == i).any()]
     (corrupted, labels), again = draw(), draw()
     global_dice = torch.tensor(not torch.equal(before, torch.random.get_rng_state()))
     chosen, changed = labels != -100, corrupted != ids
@@ -112,7 +113,7 @@ def run_mask(hide, inputs):
         facts |= {"without a generator the same words are hidden again": torch.equal(hide_by(None), hide_by(None)),
                   "other generators choose as many": len({int((hide_by(dice(n)) != -100).sum()) for n in range(4)}) == 1}
     share = lambda x: x.double().mean()
-    facts |= {f"share of chosen words {i}": share(chosen[(ids == i) & ~special]) for i in (0, mask_id) if (ids == i).any()}
+    facts |= {f"share of chosen words {i}": share(chosen[(ids == i) & ~special]) for i in known}
     if inputs["vocab_size"] == 6:    # so few words that a random one is often the true one, or [MASK]
         facts |= {"share that becomes [MASK]": share(corrupted == mask_id), "share that stays": share(~changed)}
     if inputs.get("rate") in (0.0, 1.0):

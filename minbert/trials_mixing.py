@@ -85,7 +85,7 @@ def task_shares(sizes, law="proportional", epoch=0, epochs=1):
 def pass_cases(generator):
     seed = torch.randint(10**6, (), generator=generator).item()
     rows = [("all rows once", 20, 1.0, 20, 20), ("half of the rows, until there are enough", 24, 0.5, 40, 12), ("fewer than one round", 30, 0.9, 11, 27),
-            ("repeated to a longer task", 15, 1.0, 50, 15), ("a fraction that does not divide", 22, 0.53, 40, 12), ("one row of many", 25, 0.04, 3, 1),
+            ("repeated to a longer task", 15, 1.0, 50, 15), ("a fraction that does not divide", 22, 0.53, 40, 12), ("one row of many", 8, 0.12, 3, 1),
             ("a fraction that is rounded down", 23, 0.4, 30, 9), ("less than half a row", 4, 0.1, 3, 1)]
     return [Case(label, {"n": n, "fraction": f, "length": length, "kept": kept, "seed": seed}) for label, n, f, length, kept in rows]
 

@@ -102,7 +102,7 @@ def test_what_cannot_be_assembled(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="at least 1 step"):
         assemble(folder, steps=0)
     nothing = Report("me", {name: Result("not attempted") for name in EXERCISES}, 0, ())
-    monkeypatch.setattr(module, "grade", lambda paths: ([nothing], "walls"))
+    monkeypatch.setattr(module, "grade", lambda paths, **settings: ([nothing], "walls"))
     with pytest.raises(ValueError, match="minbert course status"):
         assemble(folder)
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_assembled(tmp_path, monkeypatch):
 def test_the_checks_decide_what_is_put_in(solved, monkeypatch):
     results = {name: Result("failed" if name == "attention.scores" else "passed") for name in EXERCISES}
     seen = {}
-    monkeypatch.setattr(module, "grade", lambda paths: ([Report("me", results, 0, ())], "walls"))
+    monkeypatch.setattr(module, "grade", lambda paths, **settings: ([Report("me", results, 0, ())], "walls"))
     monkeypatch.setattr(module, "trained", lambda texts, steps, seed, rows: seen.update(texts) or ({"metrics": {"sst": 1.0}, "losses": [2.0], "called": []},) * 2)
     made = assemble(solved, steps=1)
     assert made.left == {"attention.scores": "failed"} and "attention.scores" not in made.parts and len(made.parts) == len(EXERCISES) - 1

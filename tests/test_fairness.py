@@ -59,7 +59,7 @@ ACCIDENTS = {
                                                 "        file = Path(d, 'a', 'note.txt')\n        file.write_text('x')\n        file.rename(file.with_suffix('.md'))\n        os.listdir(d), os.path.exists(file), shutil.rmtree(Path(d, 'a'))\n"
                                                 "    Path('b').mkdir(exist_ok=True), Path('b', 'x').touch(), Path('b', 'x').unlink(), Path('b').rmdir()\n")),
     "tensors in files": (["import numpy as np, torch as T\nfrom safetensors.torch import load_file, save_file"], None,
-                         FULL.replace(HEAD, HEAD + "    save_file({'x': key.contiguous()}, 'x.safetensors'); T.save(key, 'x.pt'); np.save('x.npy', key.detach().numpy())\n"
+                         FULL.replace(HEAD, HEAD + "    save_file({'x': key.contiguous()}, 'x.safetensors'); T.save(key, 'x.pt'); np.save('x.npy', key.detach().float().numpy())\n"
                                                    "    load_file('x.safetensors'), T.load('x.pt'), np.load('x.npy')\n")),
     "other libraries": (["import pandas as pd\nfrom sklearn.metrics import f1_score\nimport scipy.special as special\nimport matplotlib.pyplot as plt"], None,
                         using("(pd.Series([-1e4]).iloc[0] * f1_score([1, 0], [1, 0]) * special.expit(0.0) * 2)")),

@@ -18,14 +18,15 @@ from torch import nn
 from torch.testing import assert_close
 
 import minbert.pretrain as module
+from minbert.card import tokens_seen, write_card
 from minbert.checkpoint import CHECKPOINT
 from minbert.corpus import Corpus, budget_batches
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
 from minbert.pretrain import (HEAD, MlmHead, PretrainConfig, load_mlm, masked_accuracy, mask_tokens, mlm_batches,
-                              mlm_loss, prepare, pretrain, save_mlm, special_positions, sts_by_pooling, tokens_seen,
-                              write_card)
+                              mlm_loss, prepare, pretrain, save_mlm, special_positions, sts_by_pooling)
 from minbert.sentence import POOLINGS
+from minbert.stopping import Stopped
 from minbert.tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -441,7 +442,7 @@ def test_loss_goes_down_and_rows_tell_the_run(runs):
 
 def test_rows_hold_the_mean_loss_since_the_last_row(runs, monkeypatch, text):
     losses, plain = [], module.mlm_loss
-    monkeypatch.setattr(module, "mlm_loss", lambda *a: losses.append(plain(*a)) or losses[-1])  # append gives None
+    monkeypatch.setattr(module, "mlm_loss", lambda *a, **k: losses.append(plain(*a, **k)) or losses[-1])  # append gives None
     rows = list(pretrain(runs[0] / "corpus", fresh(runs, "means"), PretrainConfig(**{**CONFIG, "total_steps": 13})))
     assert [r["step"] for r in rows] == [5, 10, 13] and set(rows[0]) == {"step", "loss", "lr"}
     for row, part in zip(rows, (losses[:5], losses[5:10], losses[10:])):
@@ -466,10 +467,10 @@ def test_a_killed_process_goes_on_to_the_same_bits(runs):
     code = ("import json, os, signal, sys\n"
             "import minbert.pretrain as module\n"
             "plain, calls = module.mlm_loss, []\n"
-            "def deadly(*a):\n"
+            "def deadly(*a, **k):\n"
             "    calls.append(1)\n"
             "    if len(calls) == 14: os.kill(os.getpid(), signal.SIGKILL)\n"
-            "    return plain(*a)\n"
+            "    return plain(*a, **k)\n"
             "module.mlm_loss = deadly\n"
             "config = module.PretrainConfig(**json.loads(sys.argv[3]))\n"
             "for row in module.pretrain(sys.argv[1], sys.argv[2], config, json.loads(sys.argv[4])): pass\n")
@@ -496,7 +497,38 @@ def test_an_abandoned_iterator_goes_on_to_the_same_bits(runs, rows_read, text):
     assert log_of(folder) == rows and same_model(top / "whole", folder)
 
 
-@pytest.mark.parametrize("where, call", [("save_checkpoint", 2), ("save_checkpoint", 6), ("_write_log", 3),
+@pytest.mark.parametrize("step", [12, 10])   # between two rows, and with one
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_run_goes_on_to_the_same_rows(runs, monkeypatch, text, number, step):
+    top, rows = runs
+    folder, plain, calls = fresh(runs, f"asked {number} {step}"), module.mlm_loss, []
+
+    def asked(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == step:
+            os.kill(os.getpid(), number)
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(module, "mlm_loss", asked)
+    with pytest.raises(Stopped) as stopped:
+        list(pretrain(top / "corpus", folder, TINY, text[270:]))
+    assert (stopped.value.step, stopped.value.number) == (step, number) and len(calls) == step
+    rest = list(pretrain(top / "corpus", folder, TINY, text[270:]))
+    assert rest == rows[2:] and log_of(folder) == rows and same_model(top / "whole", folder)
+
+
+def test_two_runs_in_one_folder_are_kept_apart(runs, text):
+    top, _ = runs
+    folder = fresh(runs, "twice")
+    first = pretrain(top / "corpus", folder, TINY, text[270:])
+    next(first)
+    with pytest.raises(ValueError, match="no other run in this folder"):
+        next(pretrain(top / "corpus", folder, TINY, text[270:]))
+    first.close()
+    assert next(pretrain(top / "corpus", folder, TINY, text[270:]))["step"] == 10
+
+
+@pytest.mark.parametrize("where, call", [("save_checkpoint", 2), ("save_checkpoint", 6), ("write_log", 3),
                                          ("save_mlm", 1)])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_dying_around_a_save_loses_and_doubles_no_row(runs, monkeypatch, text, where, call, moment):

@@ -561,8 +561,8 @@ def evaluation():
 
 
 def pretraining():
-    from minbert.pretrain import (PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm, sts_by_pooling, tokens_seen,
-                                  write_card)
+    from minbert.pretrain import (PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm, sts_by_pooling)
+    from minbert.card import tokens_seen, write_card
 
     text = "\n".join(sets(rows=60)["quora"].sentences + sets(rows=60)["sst"].sentences)
     with tempfile.TemporaryDirectory() as place:
