@@ -168,7 +168,7 @@ class BregmanProximal:
         clean: Clean,       # what the plain forward found
     ) -> Tensor:            # () float32 or wider, weight times the mean distance
         """Compare the model's answers with the teacher's."""
-        if self._twin is None or self._saved is not None:
+        if self._twin is None:  # at the first call, or after `load_state_dict`
             self.begin(model)
         target = self._answers(task, part, clean)
         check_finite(target, "outputs of the teacher")

@@ -27,6 +27,7 @@ def clusters_cases(generator):
             Case("joined across the columns", {"first": ["m", "k", "l", "n"], "second": ["k", "l", "o", "n"]}),
             Case("case and blanks", {"first": ["What  is C?", "how are you", " Who am I", "where"], "second": ["HOW ARE YOU", "x y", "WHAT IS\tc?",
                 "Who Am I "]}),
+            Case("letters that lower case does not make equal", {"first": ["Straße", "street"], "second": ["road", "STRASSE"]}),
             Case("the last word counts", {"first": ["how do i learn c", "how do i learn go", "how do i learn"], "second": words([1, 2, 3])}),
             Case("signs count", {"first": ["C", "C++", "no?", "5.0"], "second": ["c#", "c+", "no!", "50"]}),
             Case("signs, blanks and order count", {"first": ["no?", "no!", "5.0", "50", "a b", "ab", "b a", "so-so", "so so", "ok.", "ok"],
@@ -69,6 +70,7 @@ MISTAKES["negatives.clusters"] = [
     mistake("\" \".join(text.casefold().split())", "\" \".join(text.casefold().split()).rstrip(\".?!\")", "A sign at the end is dropped: a question and its answer become one sentence."),
     mistake("len(number)) for", "len(number) + 1) for", "The numbers begin at 1; they should begin at 0."),
     mistake("text.casefold().split()", "sorted(text.casefold().split())", "The order of the words is lost."),
+    mistake("text.casefold().split()", "text.lower().split()", "lower() leaves ß as it is, and \"STRASSE\" is another word then. casefold() makes both \"strasse\"."),
     mistake("text.casefold().split()", "text.split()", "Upper and lower case are told apart."),
     mistake("\" \".join(text.casefold().split())", "text.casefold()",
         "Blanks are told apart: two in a row, or one at the end, make another sentence."),
@@ -139,7 +141,7 @@ def clash_cases(generator):
     sizes = {"groups of three, two and one": (1, 2, 3, 4, 6), "all different": (3, 7), "all alike": (1, 2), "two rows": (2,), "random": (2, 4, 7, 12),
         "many": (2, 64)}
     found = [Case(f"{label}, a batch of {m}", {"groups": g, "batch_size": m}) for label, g in _groups(generator).items() for m in sizes[label]]
-    return found + [Case("birthdays of 23", {"groups": torch.arange(365).repeat(20), "batch_size": 23})]
+    return found + [Case("birthdays of 23", {"groups": torch.arange(365).repeat(20), "batch_size": 23}), Case("20,000 rows, a batch of 128", {"groups": torch.arange(1000).repeat(20), "batch_size": 128})]
 
 
 def run_clash(clash_probability, inputs):
@@ -207,8 +209,10 @@ MISTAKES["negatives.clash"] = [
         "A group has to give a row each time: the possibility that it gives none is lost."),
     mistake("    if int(how_many.sum()) < m:\n        return 1.0\n", "    if int(how_many.sum()) <= m:\n        return 1.0\n",
         "With as many groups as rows in the batch a clash is not certain: each group can give one."),
-    mistake(" + k * math.log(s))", " + k * math.log(s))\n    ways = torch.cat([ways[:1], torch.full((m,), -torch.inf).double()]) if n > 1000 else "
-        "ways",
+    mistake("    sizes, how_many = groups",
+        "    ways, total = torch.zeros(m + 1, dtype=torch.float64), torch.ones((), dtype=torch.float64)\n    ways[0] = 1\n"
+        "    for s in groups.unique(return_counts=True)[1]:\n        ways[1:] = ways[1:] + s * ways[:-1]\n"
+        "    for k in range(m):\n        total = total * (n - k) / (k + 1)\n    return (1 - ways[m] / total).item()\n    sizes, how_many = groups",
         "For a large file the counts overflow. Use logarithms, or whole numbers, which do not."),
 ]
 

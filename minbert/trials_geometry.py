@@ -32,7 +32,8 @@ def _cloud_cases(generator):
     return [Case("nine vectors of all lengths", {"x": x}), Case("a cone", {"x": fixed(generator, 7, 5) + 2}), Case("two vectors", {"x": x[:2]}),
             Case("opposite vectors", {"x": torch.cat([x[:1], -3 * x[:1]])}), Case("two zero rows", {"x": zeros}),
             Case("one vector and a zero row", {"x": zeros[[0, 1]]}),
-            Case("single precision", {"x": x.float()}), Case("equal vectors", {"x": x[:1].expand(4, 4).clone()}), Case("very short vectors", {"x": 1e-6 * x})]
+            Case("single precision", {"x": x.float()}), Case("equal vectors", {"x": x[:1].expand(4, 4).clone()}), Case("very short vectors", {"x": 1e-6 * x}),
+            Case("vectors of length 1e-15, which are not zero", {"x": 1e-15 * x}), Case("vectors too long for single precision", {"x": 1e60 * x})]
 
 
 TRIALS["geometry.mean_cosine"] = Trial(_cloud_cases, measure, atol=1e-7, hints=(
@@ -49,6 +50,8 @@ MISTAKES["geometry.mean_cosine"] = [
     mistake(_WRONG_TOTAL, "total = x.double().sum(0)", _WRONG_SHARE, "((total @ total - x.double().square().sum()) / (len(x) * (len(x) - 1))).item()",
             "The vectors are not scaled to length 1: this is the mean dot product."),
     mistake(_WRONG_TOTAL, "total = (x.double() / (x.double().norm(dim=1, keepdim=True) + 1e-6)).sum(0)", "A small number is added to the lengths, so short vectors count less."),
+    mistake(_WRONG_TOTAL, _WRONG_TOTAL.replace(", eps=0", ""), "Short vectors are divided by 1e-12 in place of their length. They are short, not zero: give `normalize` an eps of 0."),
+    mistake(_WRONG_TOTAL, _WRONG_TOTAL.replace("chunk.double()", "chunk.float()"), "This is single precision throughout, which cannot hold such lengths. Double precision is wanted."),
     mistake(_WRONG_SHARE, "(total @ total / len(x) ** 2).item()", "Each vector is compared with itself too; those cosines of 1 raise the mean."),
     mistake(_WRONG_SHARE, "(total @ total / (len(x) * (len(x) - 1))).item()",
             "The cosines of the vectors with themselves are divided away but not subtracted."),
@@ -84,7 +87,8 @@ def mean_cosine(x):
     '''
 def mean_cosine(x):
     rows = [row.double() for row in x if row.any()]
-    cosines = [F.cosine_similarity(a, b, dim=0) for i, a in enumerate(rows) for b in rows[:i]]
+    rows = [row / row.norm() for row in rows]
+    cosines = [a.dot(b) for i, a in enumerate(rows) for b in rows[:i]]
     return torch.stack(cosines).mean().item() if cosines else math.nan
 ''',
 ]

@@ -6,6 +6,8 @@
 __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'head_cases', 'run_mlm_head', 'loss_cases', 'WordHead', 'run_mlm_loss']
 
 # %% ../nbs/19hb_trials_pretrain.ipynb #44412120
+import inspect
+
 import torch
 
 from .encoder import BertConfig, BertModel
@@ -120,13 +122,15 @@ def run_mlm_loss(grade, inputs):
     model = fill(BertModel(BertConfig(13, 6, 1, 2, 8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))).float()
     head = fill(WordHead()).float()
     packed, given = [], {name: value for name, value in inputs.items() if name != "half"}
-    model.register_forward_pre_hook(lambda module, args, kwargs: packed.append(kwargs.get("packed", args[2:3] == (True,))), with_kwargs=True)
+    asked = inspect.signature(model.forward)
+    model.register_forward_pre_hook(lambda module, args, kwargs: packed.append(asked.bind(*args, **kwargs).arguments.get("packed", False)), with_kwargs=True)
     if "half" in inputs:
         loss = grade(model.bfloat16(), head.bfloat16(), **given)
         return {"float32 as promised": loss.dtype == torch.float32}
     loss = grade(model, head, **given)
     weights = {f"encoder {n}": p for n, p in model.named_parameters()} | {f"head {n}": p for n, p in head.named_parameters()}
     seen = {"loss": loss.detach().clone(), "has a graph": torch.tensor(loss.requires_grad), "float32 as promised": loss.dtype == torch.float32}
+    seen["packed as asked"] = {bool(way) for way in packed} == {inputs.get("packed", True)}
     if loss.requires_grad:
         loss.backward()
     seen["the encoder is reached"] = torch.tensor(model.embedding.word_embedding.weight.grad is not None)
@@ -146,6 +150,8 @@ _WRONG_NONE = "return 0.0 * (hidden.float().sum() + logits.sum())"
 _WRONG_LOGITS = "logits = head(hidden[chosen], model.embedding.word_embedding.weight).float()  # (n, V)"
 
 MISTAKES["pretrain.loss"] = [
+    mistake("packed=packed", "packed=True", "The model is always asked for packed work. `packed` says whether; hand it on."),
+    mistake(", packed=packed", "", "`packed` is not handed on, so the work on padding is always done."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(".float()", ".double()"), _WRONG_NONE, "return 0.0 * (hidden.double().sum() + logits.sum())", "The loss is float64. float32 was promised."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(".float()", ""), "In half precision the loss is computed in half, and two digits are left of it. Widen the logits first."),
     mistake(_WRONG_GRADE, "prices, rows = F.cross_entropy(logits, labels[chosen], reduction=\"none\"), chosen.nonzero()[:, 0]\n"
@@ -182,7 +188,7 @@ MISTAKES["pretrain.loss"] = [
 VARIANTS["pretrain.loss"] = [
     '''
 def mlm_loss(model, head, input_ids, attention_mask, labels, packed=True):
-    hidden = model(input_ids, attention_mask).last_hidden_state
+    hidden = model(input_ids, attention_mask, False, None, packed)[0]
     logits = head(hidden, model.embedding.word_embedding.weight).float().flatten(0, 1)
     total = F.cross_entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
     return total / max((labels != -100).sum().item(), 1)

@@ -170,6 +170,7 @@ def answers_cases(generator):
     found = [Case(f"{head}, {mode}, {label}", {"head": head, "mode": mode, "way": way, "u": u, **({} if head == "classes" else {"v": v})})
              for head, mode in (("classes", "full"), ("pair", "full"), ("pair", "frozen")) for label, way in ways.items()]
     found.append(Case("classes, a model at rest, the model's own dropout", {"head": "classes", "mode": "full", "way": {"dropout": "same"}, "u": u, "rests": True}))
+    found.append(Case("pair, frozen, vectors with a graph", {"head": "pair", "mode": "frozen", "way": {}, "u": u, "v": v, "graph": True}))
     return found + [Case(f"classes, {label}", {"head": "classes", "mode": "full", "way": way, "u": u}) for label, way in (("bfloat16",
         {"narrow": True}), ("single precision", {"narrow": False}))]
 
@@ -188,7 +189,10 @@ def _started(make, inputs):
         penalty.begin(model)
     model.train(not inputs.get("rests", False))
     part = Part(*(inputs[name].to(model.shift.dtype) for name in ("u", "v") if name in inputs))
-    return penalty, model, part, model.clean("task", *(x for x in (part.first, part.second) if x is not None))
+    clean = model.clean("task", *(x for x in (part.first, part.second) if x is not None))
+    if inputs.get("graph", False):
+        clean = clean._replace(vectors=tuple(x.detach().requires_grad_() for x in clean.vectors))
+    return penalty, model, part, clean
 
 
 def run_answers(make, inputs):
@@ -226,6 +230,7 @@ MISTAKES["proximal.answers"] = [
     mistake("twin.score(task, *clean.vectors) if frozen else twin(", "twin(", "A frozen encoder is run again, for vectors that are there already."),
     mistake("twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)", "twin.score(task, *clean.vectors)",
         "The teacher's head gets the model's vectors. Only for a frozen encoder they are the teacher's too."),
+    mistake("with torch.no_grad(), narrow, dice:", "with narrow, dice:", "The teacher answers with a graph, if its input has one. The answers are constants."),
     mistake("with torch.no_grad(), narrow, dice:", "with torch.inference_mode(), narrow, dice:",
         "The answers come from inference mode. No loss can be made of such tensors."),
     mistake("    twin, frozen = self._twin.model,", "    self._twin.source.eval()\n    twin, frozen = self._twin.model,", "The model itself is left in eval mode: from here on it trains without dropout."),
@@ -288,7 +293,7 @@ def run_charge(make, inputs):
 
 TRIALS["proximal.charge"] = Trial(charge_cases, run_charge, subject="proximal", hints=(
     "Which two answers are compared, by which distance, and who has a graph?",
-    "If there is no twin yet, or a saved state waits (`self._saved`), call `begin` first. Then `_answers` gives the teacher's, `clean.outputs` are "
+    "If there is no twin yet, which is so after loading a saved state too, call `begin` first. Then `_answers` gives the teacher's, `clean.outputs` are "
     "the model's.",
     "self.weight * output_distance(head)(clean.outputs, target).mean(), with the head of the twin's model for the task."))
 
@@ -309,14 +314,14 @@ MISTAKES["proximal.charge"] = [
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("clean.outputs, target", "target, target"), "The teacher is compared with itself: always 0."),
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("(clean.outputs, target)", "(model(task, part.first, part.second), target)"),
         "The model is run again, with other dropout. `clean` has its answers already."),
-    mistake("    if self._twin is None or self._saved is not None:\n        self.begin(model)\n", "",
+    mistake("self.begin(model)", "pass",
         "Nobody begins: at the first call there is no teacher yet, and a saved one is not put back."),
 ]
 
 VARIANTS["proximal.charge"] = [
     '''
 def __call__(self, model, task, part, clean):
-    if self._saved is not None or self._twin is None:
+    if not self._twin:
         self.begin(model)
     teacher = self._answers(task, part, clean).detach()
     far = output_distance(model.head(task), "full")

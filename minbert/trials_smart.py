@@ -205,6 +205,7 @@ def smart_cases(generator):
     cases = [Case(f"sentences, {label}", {**one, "attack": way}) for label, way in ways.items()]
     cases += [Case(f"tokens with a mask, {label}", {**many, "attack": ways[label]}) for label in ("one step", "three steps, p = 2")]
     return cases + [Case("tokens without a mask, summed", {**many, "mask": None, "reduction": "sum", "attack": ways["three steps"]}),
+                    Case("rescale, two steps, summed", {**one, "reduction": "sum", "attack": ways["rescale, two steps"]}),
                     Case("a distance with a direction", {**one, "aim": True, "attack": ways["three steps"]}),
                     Case("rows by number, and a mask", {**many, "rows": torch.tensor([[1, 0, 1, 1], [0, 2, 0, 0]]), "attack": ways["three steps, p = 2"]}),
                     Case("a clean answer of another pass", {**one, "elsewhere": 0.2, "attack": ways["three steps"]}),
@@ -277,6 +278,8 @@ MISTAKES["smart.loss"] = [
         "The arguments of the distance are swapped: first the moved answer, then the one it is compared with."),
     mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace("total(fn(embeds.detach() + d), clean.detach())", "total(clean.detach(), fn(embeds.detach() + d))"),
         "In the search the arguments of the distance are swapped, so it climbs another hill than the one that is charged."),
+    mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace("total(fn(embeds.detach() + d), clean.detach())", "distance(fn(embeds.detach() + d), clean.detach()).mean()"),
+        "The search climbs the mean whatever `reduction` says; only the charge is reduced as asked."),
     mistake("delta = attack.move(delta, gradient, rows)", "delta = attack.move(delta, -gradient, rows)",
         "The search goes down: it looks for the change that does least."),
     mistake("delta = attack.move(delta, gradient, rows)", "delta = attack.move(start, gradient, rows)",

@@ -21,24 +21,26 @@ def lengths_cases(generator):
             Case("short runs", {"seed": seed, "p": 0.7, "cap": 3}),
             Case("long runs", {"seed": seed, "p": 0.1, "cap": 8}),
             Case("long runs, drawn again", {"seed": seed, "p": 0.1, "cap": 8, "renormalize": True}),
+            Case("four in ten runs too long, drawn again", {"seed": seed, "p": 0.35, "cap": 2, "renormalize": True, "n": 100_000}),
             Case("cap 1", {"seed": seed, "cap": 1}),
             Case("p 1", {"seed": seed, "p": 1.0, "cap": 4})]
 
 
 def run_lengths(draw, inputs):
-    settings = {name: value for name, value in inputs.items() if name != "seed"}
+    settings = {name: value for name, value in inputs.items() if name not in ("seed", "n")}
+    n = inputs.get("n", 20_000)
     dice = lambda plus: torch.Generator().manual_seed(inputs["seed"] + plus)
     before = torch.get_rng_state()
-    many = draw(20_000, generator=dice(0), **settings)
+    many = draw(n, generator=dice(0), **settings)
     untouched = torch.equal(before, torch.get_rng_state())
     again, other, goes_on = draw(60, generator=dice(0), **settings), draw(60, generator=dice(1), **settings), dice(0)
     cap = settings.get("cap", 5)
     return {"shape": torch.tensor(many.shape), "int64": many.dtype == torch.int64, "shortest is 1 or more": many.min() >= 1,
             "longest is cap or less": many.max() <= cap,
             "shares of 0, 1, 2, ...": torch.bincount(many.long().clamp(0, cap + 2), minlength=cap + 3) / len(many),
-            "shares in the first half": torch.bincount(many[:10_000].long().clamp(0, cap + 2), minlength=cap + 3) / 10_000,
+            "shares in the first half": torch.bincount(many[: n // 2].long().clamp(0, cap + 2), minlength=cap + 3) / (n // 2),
             "share of neighbours that agree": (many[1:] == many[:-1]).double().mean(),
-            "share of lengths that agree with the one 10,000 later": (many[:10_000] == many[10_000:]).double().mean(),
+            "share of lengths that agree with the one half a draw later": (many[: n // 2] == many[n // 2 :]).double().mean(),
             "the same dice, the same lengths": torch.equal(again, draw(60, generator=dice(0), **settings)),
             "other dice, other lengths": not torch.equal(again, other),
             "a generator goes on": not torch.equal(draw(60, generator=goes_on, **settings), draw(60, generator=goes_on, **settings)), "torch's own dice are left alone": untouched,
@@ -59,6 +61,9 @@ MISTAKES["contrastive.lengths"] = [
     mistake("return lengths.clamp(1, cap)", "return lengths.clamp(1, cap - 1) if cap > 1 else lengths.clamp(1, 1)", "Runs are cut one too early: length `cap` never comes."),
     mistake("if renormalize:", "if False:", "`renormalize` is not used: what is too long is always cut."),
     mistake("if renormalize:", "if True:", "Runs that are too long are always drawn again; without `renormalize` they count as `cap`."),
+    mistake("    if renormalize:\n        u = u * (1 - (1 - p) ** cap)", "    again = torch.randint(1, cap + 1, (n,), generator=generator)",
+            "return lengths.clamp(1, cap)", "return torch.where(lengths > cap, again if renormalize else cap, lengths)",
+            "With `renormalize` a run that is too long gets any length from 1 to `cap`, all alike. Drawn again means from the same distribution: the ratios stay."),
     mistake("return lengths.clamp(1, cap)", "return torch.randint(1, cap + 1, (n,), generator=generator)", "All lengths are equally likely."),
     mistake("return lengths.clamp(1, cap)", "return torch.where(lengths > cap, 1, lengths)", "A run that is too long becomes one of length 1."),
     mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(n, dtype=torch.float64)",
