@@ -83,6 +83,7 @@ def grade_command(folder, *options):
     return [sys.executable, "-m", "minbert", "grade", str(folder / "class"), "--csv", str(folder / "grades.csv"), "--chapter", "02_attention", "--seconds", "3", "-j", "1", *options]
 
 
+@pytest.mark.long
 def test_an_interrupted_batch_keeps_its_seed_and_leaves_nothing(tmp_path):
     """Killed in the middle: temporary folders stay, and the next start sweeps them; the seed goes on, until the table is written."""
     for who in ("ada", "bob", "cy"):

@@ -278,6 +278,7 @@ main(["train", "--tasks", "sst", "--data", sys.argv[1], "--model", sys.argv[2], 
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(tmp_path, encoder, number, status):
     encoder.save_pretrained(tmp_path / "model")

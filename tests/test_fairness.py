@@ -93,6 +93,7 @@ def hand_in(folder, before=(), change=None, definition=FULL):
     return file
 
 
+@pytest.mark.long
 def test_accidents_cost_nothing(tmp_path):
     room = tmp_path / "class"
     for i, accident in enumerate(ACCIDENTS.values()):

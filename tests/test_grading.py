@@ -131,6 +131,7 @@ def test_generated_submissions_differ(tmp_path, kind):
     assert all((statuses[name] == "written") == (status in ("passed", "failed")) for name, status in deserved.items())
 
 
+@pytest.mark.long
 def test_two_errors_that_cancel_are_two_errors(tmp_path):
     """Ranks from 0 and an AUC that subtracts P too little agree with each other, and with nobody else."""
     ranks, auc = exercise("metrics.ranks"), exercise("metrics.auc")

@@ -846,6 +846,7 @@ accelerator.end_training()
 """
 
 
+@pytest.mark.long
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
     """Uneven shares; one row of Quora a step, so that the second process has none of its own."""
     in_processes(SCRIPT, tmp_path)

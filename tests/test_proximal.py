@@ -666,6 +666,7 @@ accelerator.end_training()
 """
 
 
+@pytest.mark.long
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
     """SMART and a teacher beside the loss of two tasks, dropout 0."""
     in_processes(SCRIPT, tmp_path)

@@ -459,6 +459,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.long
 def test_killed_anywhere_resumes_to_the_same_bits(tmp_path):
     """Weights, best model, log, and what lies in the folder: all as if nothing had happened."""
     done = subprocess.run([sys.executable, "-c", KILL, str(tmp_path), json.dumps(POINTS)],
@@ -515,6 +516,7 @@ accelerator.end_training()
 """
 
 
+@pytest.mark.long
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
     """Real processes over gloo, dropout 0, uneven and empty shares; also a resume with two."""
     in_processes(SHARED, tmp_path)

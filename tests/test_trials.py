@@ -81,6 +81,7 @@ def test_known_mistakes_run_only_as_far_as_needed():
     assert set(runs) == {1}
 
 
+@pytest.mark.long
 def test_nobody_can_foretell_what_a_process_has_to_hand_over():
     """What a worker writes differs from seed to seed in every exercise; statistics that do not are taken from it later."""
     def handed_over(task, seed):

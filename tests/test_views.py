@@ -276,6 +276,7 @@ accelerator.end_training()
 """
 
 
+@pytest.mark.long
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
     in_processes(SCRIPT, tmp_path)
     for chunk in (None, 3):
