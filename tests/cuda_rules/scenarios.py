@@ -573,7 +573,7 @@ def pretraining():
         rows, devices, run = [], set(), Path(place) / "run"
         supply = pretrain(Path(place) / "corpus", run, config, sets("dev", 8)["sst"].sentences)
         rows.append(next(supply))
-        devices |= {frame.device.type for frame in supply.gi_frame.f_locals["model"].parameters()}
+        devices |= {frame.device.type for frame in supply.gi_yieldfrom.gi_frame.f_locals["model"].parameters()}
         supply.close()                                   # killed here; the second call goes on
         rows += list(pretrain(Path(place) / "corpus", run, config, sets("dev", 8)["sst"].sentences))
         assert [row["step"] for row in rows] == [2, 4] and devices == {"cuda"}, (rows, devices)
@@ -690,4 +690,5 @@ def main(name):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if os.environ.get("CUDA_RULES_MUTE") is None:
-        print(json.dumps(main(sys.argv[1])))
+        print(json.dumps(main(sys.argv[1])), flush=True)
+        os._exit(0)   # torch's threads for the pretended device do not end in order, and may abort a process that has done its work
