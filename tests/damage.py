@@ -194,6 +194,7 @@ def data_case(seed, box):
 
 # --- folders
 
+SWEEP = "lr,seed,sst,mean,trained,seconds,note"
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"), "water", "fire"]
 
 
@@ -244,7 +245,7 @@ def originals(box):
     fresh = lambda: MultitaskBert(encoder(), heads())
     fit(fresh(), sets, sets, settings, box / "run")
     (box / "sweep").mkdir()
-    (box / "sweep" / "sweep.csv").write_text('lr,seed,sst,mean,trained,seconds,note\n0.001,1,0.5,0.5,3,1.5,\n0.01,1,nan,nan,0,1.5,"a loss, not finite"\n')
+    (box / "sweep" / "sweep.csv").write_text(SWEEP + '\n0.001,1,0.5,0.5,3,1.5,\n0.01,1,nan,nan,0,1.5,"a loss, not finite"\n')
 
     plan = PretrainConfig(60, 8, 1, 2, 16, total_steps=3, tokens_per_step=40, warmup_steps=1, precision="fp32", save_every=2)
     (box / "text").mkdir()
@@ -266,7 +267,7 @@ def originals(box):
         fit(fresh(), sets, sets, settings, folder, resume=True)
 
     readers = {name: vectors for name in ("plain", "whitened", "unit", "hub", "pickled", "shards")}
-    readers |= {"tasks": tasks, "run": run, "pretrained": pretrained, "sweep": lambda folder: read_sweep(folder / "sweep.csv")}
+    readers |= {"tasks": tasks, "run": run, "pretrained": pretrained, "sweep": lambda folder: read_sweep(folder / "sweep.csv", SWEEP.split(","))}
     return {name: (box / name, reader) for name, reader in readers.items()}
 
 
