@@ -67,7 +67,7 @@ def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
     model = build()
     set_dropout(model, heads=0.5)
     result = fit(model, TRAIN, DEV, TrainConfig(("sst",), steps=6, batch_size=4, lr=2e-3, seed=7, eval_every=1), tmp_path / "run")
-    assert logs[0].log == result.log  # every loss and every score
+    assert logs[0].log == result.log  # every loss and every score, to the bit: one seed on one machine is one run
     assert (row["sst"], row["mean"], row["trained"], row["note"]) == (result.best, result.best, 6, "")
     assert (row["lr"], row["dropout"], row["seed"]) == (2e-3, 0.5, 7) and row["seconds"]
     assert not (tmp_path / "sweep" / "runs").exists() or not list((tmp_path / "sweep" / "runs").iterdir())
