@@ -1,5 +1,6 @@
 """What a task does not ask for, no later cell demands: solved by the words alone, or borrowed, every chapter runs to its end."""
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +22,13 @@ ENV |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg", "PYT
 def nbdev_test(folder: Path, pattern: str = CHAPTERS) -> tuple[int, str]:
     """Run the chapters of a workspace that have exercises, as a learner does; the others are the same in every workspace."""
     command = [str(Path(sys.executable).parent / "nbdev_test"), "--file_re", pattern, "--n_workers", "2"]
-    ran = subprocess.run(command, cwd=folder, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200)
-    return ran.returncode, ran.stdout
+    ran = subprocess.Popen(command, cwd=folder, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        said = ran.communicate(timeout=2400)[0]
+        return ran.returncode, said
+    finally:
+        if ran.poll() is None:
+            os.killpg(ran.pid, signal.SIGKILL)  # its workers too: they would compute on without it
 
 
 @pytest.mark.parametrize("number", [0, 1])
