@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .contrastive import simcse_loss
-from .devices import send
 from .loop import Record, steps
 from .optim import AdamW, parameter_groups, warmup_decay
 from .pretrain import special_positions
