@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from minbert.checkpoint import CHECKPOINT, load_checkpoint
+from minbert.checkpoint import load_checkpoint
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.formats import SOURCES
@@ -26,7 +26,6 @@ from minbert.pretrain import PretrainConfig, load_mlm, pretrain
 from minbert.runs import read_log
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.sweep import read_sweep
-from minbert.tokens import load_tokenizer
 from minbert.train import TrainConfig, fit
 
 SECONDS, MEMORY = 60, 3 * 2**30   # of one load; of the address space beyond what the start took
