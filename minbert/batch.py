@@ -9,7 +9,6 @@ __all__ = ['picture_of', 'judged', 'write_whole', 'Ledger', 'Batch', 'batch']
 import compileall
 import json
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator

@@ -11,9 +11,7 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
-from .corpus import budget_batches
+from .corpus import budget_batches, load_corpus
 from .encoder import BertModel
 from .pretrain import PretrainConfig
 from .saving import replacing
@@ -23,9 +21,8 @@ def tokens_seen(
     folder: str | Path,     # the run's folder
     config: PretrainConfig,
 ) -> int:
-    """Count the real tokens of a whole run, repeats included."""
-    with np.load(Path(folder) / "corpus.npz") as saved:
-        lengths = np.diff(saved["offsets"])
+    """Count the real tokens of a whole run, repeats included. Raises ValueError if its corpus is damaged."""
+    lengths = load_corpus(folder).lengths
     batches = islice(budget_batches(lengths, config.tokens_per_step, config.seed), config.total_steps)
     return int(sum(lengths[rows].sum() for rows in batches))
 

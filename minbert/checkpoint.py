@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .files import check_fields, parse_json
-from .tensorfiles import check_file, read_tensors, tensor_checksum
+from .tensorfiles import check_tensors, read_checked, save_checked
 
 # %% ../nbs/09b_checkpoint.ipynb #e8fb2440
 def replace_file(
@@ -141,21 +141,6 @@ def _optimizer_state(file, tree, model, optimizer):
         groups.append({**settings, "params": [next(positions) for _ in group["parameters"]]})
     return {"state": state, "param_groups": groups}
 
-# %% ../nbs/09b_checkpoint.ipynb #0454bcbb
-def _check_tensors(file, saved, expected):
-    """Compare names, shapes and types; raise ValueError naming the first tensor that differs."""
-    for name in [*expected, *saved]:
-        if name not in saved:
-            raise ValueError(f"{file}: expected tensor {name!r} of shape "
-                             f"{tuple(expected[name].shape)}, found none")
-        if name not in expected:
-            raise ValueError(f"{file}: expected no tensor {name!r}, found one of shape "
-                             f"{tuple(saved[name].shape)}")
-        have, want = saved[name], expected[name]
-        if have.shape != want.shape or have.dtype != want.dtype:
-            raise ValueError(f"{file}: expected tensor {name!r} of shape {tuple(want.shape)} and "
-                             f"{want.dtype}, got {tuple(have.shape)} and {have.dtype}")
-
 # %% ../nbs/09b_checkpoint.ipynb #f1827b0c
 CHECKPOINT = "checkpoint.safetensors"  # its name inside a run's folder
 
@@ -174,8 +159,6 @@ def save_checkpoint(
     The body holds all tensors, the header all numbers as JSON and a checksum over both. No pickle anywhere.
     Raises ValueError if a number cannot be written as JSON.
     """
-    from safetensors.torch import save_file
-
     tensors = {}
     tree = {"step": step, "extra": extra, "random": random_states or [random_state()]}
     tree["model"] = model.state_dict()
@@ -187,8 +170,7 @@ def save_checkpoint(
     except TypeError as error:
         raise ValueError(f"expected tensors, numbers and strings in a checkpoint: {error}") from None
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # tied weights: two copies
-    header = {"minbert": text, "sha256": tensor_checksum(tensors, text)}
-    return replace_file(Path(folder) / CHECKPOINT, lambda part: save_file(tensors, part, header))
+    return replace_file(Path(folder) / CHECKPOINT, lambda part: save_checked(part, tensors, text))
 
 # %% ../nbs/09b_checkpoint.ipynb #fd075749
 def read_checkpoint(
@@ -199,12 +181,8 @@ def read_checkpoint(
     Raises ValueError naming the file (and the tensor) if it is missing, cut short, not ours, or not as it was saved.
     """
     file = Path(folder) / CHECKPOINT
-    header, tensors = check_file(file).get("__metadata__", {}), read_tensors(file)
-    if "minbert" not in header:
-        raise ValueError(f"{file}: expected a checkpoint of this package, got other tensors")
-    if header.get("sha256") != tensor_checksum(tensors, header["minbert"]):
-        raise ValueError(f"{file}: expected the bytes that were saved, got others: the file is damaged")
-    saved = _attach(parse_json(header["minbert"], file), tensors)
+    tensors, text = read_checked(file)
+    saved = _attach(parse_json(text, file), tensors)
     return check_fields(saved, file, step=int, model=dict, random=list)
 
 
@@ -221,7 +199,7 @@ def load_checkpoint(
     Raises ValueError naming file and tensor; then nothing has been changed.
     """
     file, saved = Path(folder) / CHECKPOINT, read_checkpoint(folder)
-    _check_tensors(file, saved["model"], model.state_dict())
+    check_tensors(file, saved["model"], model.state_dict())
     for name, wanted in (("optimizer", optimizer), ("sampler", sampler)):
         if wanted is not None and saved[name] is None:
             raise ValueError(f"{file}: expected the state of the {name}, found none")

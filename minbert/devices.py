@@ -112,14 +112,15 @@ def send(
 
     Change neither the originals nor what was sent in place.
     """
-    device, small = torch.device(device), []
+    device, plain = torch.device(device), []
     if device.type == "cuda":
-        map_tensors(lambda x: small.append(x) if _travels_light(x) else None, batch)
-    moved = {id(x): there for x, there in zip(small, _one_copy(small, device))} if small else {}
+        map_tensors(lambda x: plain.append(x) or x if _is_plain(x) else x, batch)
+    moved = {id(x): there for x, there in zip(plain, _one_copy(plain, device))} if plain else {}
     return map_tensors(lambda x: moved[id(x)] if id(x) in moved else x.to(device), batch)
 
 
-def _travels_light(x):
+def _is_plain(x):
+    """Tell whether a tensor is nothing but numbers on the CPU, which can be laid end to end with others."""
     return isinstance(x, Tensor) and x.device.type == "cpu" and x.layout == torch.strided and not x.requires_grad
 
 

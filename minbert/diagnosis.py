@@ -225,5 +225,6 @@ def diagnose(
     bad = [j for j in failing if j in plain]
     if bad and 2 * len(bad) <= len(plain):
         labels = ", ".join(f'"{expected[j].label}"' for j in bad[:4])
-        found.append(f"of {len(plain)} cases, {len(plain) - len(bad)} are right; wrong {'is' if len(bad) == 1 else 'are'} {labels}{' ...' if len(bad) > 4 else ''}")
+        right = len(plain) - len(bad)
+        found.append(f"of {len(plain)} cases, {right} {'is' if right == 1 else 'are'} right; wrong {'is' if len(bad) == 1 else 'are'} {labels}{' ...' if len(bad) > 4 else ''}")
     return ". ".join(text[0].upper() + text[1:] for text in found) + "." if found else None

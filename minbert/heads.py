@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .data import Dataset, TaskBatch
-from .devices import derived, send
+from .devices import derived
 from .hinge import HingeCosine
 from .losses import Head, check_vectors
 from .files import check_fields, check_regular, inside, quoted, read_json, write_json

@@ -6,7 +6,6 @@
 __all__ = ['Known', 'Verdict', 'recognize', 'judge']
 
 # %% ../nbs/19dc_judging.ipynb #5e011035
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 

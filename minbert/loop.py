@@ -112,7 +112,7 @@ def one_step(
     backward: Callable[[dict[str, Tensor]], None] = sum_losses,  # losses -> adds their gradient to `.grad`
     max_grad_norm: float | None = None,  # longest gradient; None: any length
     accelerator=None,              # accelerate.Accelerator of several processes; None: this one is alone
-    precision: str = "fp32",       # or "bf16": matrix products in bfloat16
+    precision: str = "fp32",       # matrix products in "bf16" or, on a GPU, "fp16" (`steps` scales the losses then)
 ) -> tuple[dict[str, float], float]:  # each task's loss, mean over the batches; length of the gradient before clipping
     """Take one step of the optimizer over some batches.
 

@@ -183,11 +183,11 @@ def warmup_decay(
     step: int,                       # 0 for the first step
     total_steps: int,                # of the whole run
     warmup_steps: int = 0,           # steps until the peak
-    decay_steps: int | None = None,  # last steps, on the way to 0; None: all after warm-up
+    decay_steps: int | None = None,  # last steps, on the way to 0; None: all after warm-up; 0: no way down
 ) -> float:                          # factor of the peak rate, in [0, 1]
     """Give the share of the peak learning rate at a step: up, flat, down, all straight lines.
 
-    f = min(1, (step+1)/warmup, (total-step)/decay), and 0 after the end; a count of 0 leaves its line out
+    f = min(1, (step+1)/warmup, (total-step)/decay), never below 0; a count of 0 leaves its line out
     Differs: the first step of transformers' schedule has rate 0 and is lost.
     Raises ValueError for negative counts.
     """

@@ -8,29 +8,31 @@ __all__ = ['HEAD', 'special_positions', 'mask_tokens', 'MlmHead', 'mlm_loss', 'P
 
 # %% ../nbs/11_pretrain.ipynb #4f1b98fd
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
-from .corpus import Corpus, budget_batches, build_corpus, train_wordpiece
+from .corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, save_corpus, train_wordpiece
 from .data import Dataset
 from .devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
+from .files import write_json
 from .loop import steps
 from .metrics import spearman
 from .optim import AdamW, parameter_groups, warmup_decay
-from .runs import locked, write_log
+from .runs import locked, recover, write_log
 from .saving import replacing
 from .sentence import POOLINGS, pool, safe_cosine
 from .stopping import Stopped, stop_requests
+from .tensorfiles import check_numbers, check_tensors, read_tensors
 from .tokens import encode_ids, load_tokenizer, pad_ids, resolve_folder, token_batches, tokenize
 
 # %% ../nbs/11_pretrain.ipynb #0b9413c6
@@ -224,16 +226,18 @@ def save_mlm(
 def load_mlm(
     name_or_folder: str | Path | None = None,  # None: the embedded model
 ) -> tuple[BertModel, MlmHead]:                # both in float32 and eval mode
-    """Load an encoder with the head it was pretrained with. Raises ValueError if the head is missing."""
-    from safetensors.torch import load_file
+    """Load an encoder with the head it was pretrained with.
 
+    Raises ValueError naming file and tensor if the head is missing, broken, of other sizes, or holds NaN or infinity.
+    """
     folder = resolve_folder(name_or_folder)
-    if not (folder / HEAD).is_file():
+    file = folder / HEAD
+    if not os.path.lexists(file):
         raise ValueError(f"expected {HEAD} in {folder}, found none: was it saved by save_mlm?")
     model = BertModel.from_pretrained(folder).eval()
-    head = MlmHead(model.config)
-    head.load_state_dict({name: x.float() for name, x in load_file(folder / HEAD).items()})
-    return model, head.eval()
+    head = MlmHead(model.config).half()  # as it was saved
+    head.load_state_dict(check_numbers(check_tensors(file, read_tensors(file), head.state_dict()), file))
+    return model, head.float().eval()
 
 # %% ../nbs/11_pretrain.ipynb #f00914e3
 def prepare(
@@ -241,22 +245,26 @@ def prepare(
     folder: str | Path,   # the run's folder
     config: PretrainConfig,
 ):                        # -> (transformers tokenizer, Corpus)
-    """Learn the vocabulary and tokenise the corpus, or find both from an earlier start."""
-    folder = Path(folder)
-    model, cache = folder / "model", folder / "corpus.npz"
-    if not cache.exists():
-        model.mkdir(parents=True, exist_ok=True)
-        words = train_wordpiece(corpus, config.vocab_size)
-        words.save_model(str(model))
-        words.save(str(model / "tokenizer.json"))
-        settings = dict(tokenizer_class="BertTokenizer", do_lower_case=True, model_max_length=512)
-        (model / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-        data = build_corpus(corpus, words, config.seed)
-        with (folder / "corpus.part").open("wb") as part:
-            np.savez(part, ids=data.ids, offsets=data.offsets)
-        (folder / "corpus.part").rename(cache)
-    with np.load(cache) as saved:
-        return load_tokenizer(model), Corpus(saved["ids"], saved["offsets"])
+    """Learn the vocabulary and tokenise the corpus, or find both from an earlier start.
+
+    Raises ValueError naming the file if one of them is damaged.
+    """
+    model, cache = Path(folder) / "model", Path(folder) / CORPUS
+    if not any(map(os.path.lexists, (model / "vocab.txt", cache, Path(folder) / CHECKPOINT))):
+        _learn_words(corpus, model, config)
+    tokenizer = load_tokenizer(model)
+    if not os.path.lexists(cache):
+        save_corpus(build_corpus(corpus, tokenizer.backend_tokenizer, config.seed), folder)
+    return tokenizer, load_corpus(folder)
+
+
+def _learn_words(corpus, model, config):
+    """Write a vocabulary, only once: the next training breaks ties otherwise, and would give old weights new words."""
+    words = train_wordpiece(corpus, config.vocab_size)
+    with replacing(model) as draft:  # moves its files in the order of their names
+        words.save_model(str(draft))
+        words.save(str(draft / "tokenizer.json"))
+        write_json(draft / "tokenizer_config.json", dict(tokenizer_class="BertTokenizer", do_lower_case=True, model_max_length=512))
 
 # %% ../nbs/11_pretrain.ipynb #2e0c26b9
 def _go_on(folder, model, optimizer, config):
@@ -281,6 +289,7 @@ def pretrain(
     or one that is at work; and Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved.
     """
     with locked(folder), stop_requests() as request:
+        recover(folder)  # refuses what is no file of a run
         yield from _rows(corpus, folder, config, heldout, request)
 
 

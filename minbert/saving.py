@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .files import check_fields, inside, quoted, read_json, write_json
 from .tensorfiles import check_numbers, read_tensors, tensor_checksum

@@ -73,20 +73,32 @@ def grid(
 
 # %% ../nbs/10a_sweep.ipynb #aabab1ac
 def read_sweep(
-    file: str | Path,  # sweep.csv
-) -> list[dict]:       # one a run; numbers, and the note as text; none if there is no file
+    file: str | Path,                     # sweep.csv
+    columns: Sequence[str] | None = None, # all that there should be; None: any, "seed" among them
+) -> list[dict]:                          # one a run; numbers, and the note as text; none if there is no file
     """Read the rows of a sweep.
 
-    Raises ValueError naming file and line for a row that does not fit the header.
+    Raises ValueError naming file and line for other columns, and for a row that does not fit them.
     """
     file = Path(file)
     if not os.path.lexists(file):
         return []
-    (_, header), *rows = read_rows(file, "comma")
+    (first, header), *rows = read_rows(file, "comma")
+    _check_header(f"{file}:{first}", header, columns)
     for line, row in rows:
-        if len(row) != len(header) or "seed" not in header or len(set(header)) < len(header):
+        if len(row) != len(header):
             raise ValueError(f"{file}:{line}: expected {len(header)} cells under {quoted(header)}, got {len(row)}")
     return [{name: cell if name == "note" else _number(cell, f"{file}:{line}") for name, cell in zip(header, row)} for line, row in rows]
+
+
+def _check_header(where, header, columns):
+    """Find the first column that is missing, comes twice, or is not known."""
+    for name in columns or ["seed"]:
+        if name not in header:
+            raise ValueError(f"{where}: expected the column {name!r} in a sweep, got {quoted(header)}")
+    for i, name in enumerate(header):
+        if name in header[:i] or columns and name not in columns:
+            raise ValueError(f"{where}: expected the columns {quoted(columns or header[:i])}, each once, got {quoted(name)} in addition")
 
 
 def _number(text, where):
@@ -160,14 +172,15 @@ def sweep(
     names = sorted(settings[0])
     common = {f"{kind} rows": {task: len(d) for task, d in sets.items()} for kind, sets in (("train", train_sets), ("dev", dev_sets))}
     _check_same(folder, {**(about or {}), "settings": names, **common, **{k: v for k, v in asdict(config).items() if k not in (*names, "seed")}})
+    read = lambda: read_sweep(folder / "sweep.csv", [*settings[0], "seed", *dev_sets, "mean", "trained", "seconds", "note"])
     for setting, seed in product(settings, seeds):
         key = {**setting, "seed": seed}
         place = folder / "runs" / "-".join(f"{name}={value}" for name, value in key.items())
         find = lambda rows: next((row for row in rows if all(row[name] == value for name, value in key.items())), None)
-        row = find(read_sweep(folder / "sweep.csv"))
+        row = find(read())
         if row is None:
             row = {**key, **_run_one(build, train_sets, dev_sets, config, setting, seed, place, progress)}
-            _write_sweep(folder / "sweep.csv", [*read_sweep(folder / "sweep.csv"), row])  # read again: another may have written
+            _write_sweep(folder / "sweep.csv", [*read(), row])  # read again: another may have written
         shutil.rmtree(place, ignore_errors=True)
         yield row
 
@@ -204,8 +217,9 @@ def sweep_curve(
 
     from minbert.figures import curves
 
-    if not rows or any(column not in rows[0] for column in (name, *tasks)):
-        raise ValueError(f"expected rows with {[name, *tasks]}, got {list(rows[0]) if rows else 'none'}")
+    odd = next((row for row in rows if not {name, *tasks} <= set(row)), None)
+    if not rows or odd:
+        raise ValueError(f"expected rows with {[name, *tasks]}, got {list(odd) if odd else 'none'}")
     values = sorted({row[name] for row in rows})
     scores = {task: [[row[task] for row in rows if row[name] == value] for value in values] for task in tasks}
     drawn = len(ax.get_lines()) if ax is not None else 0

@@ -30,7 +30,7 @@ def draw_ids(generator, *shape):
 # %% ../nbs/19fb_trials_embedding.ipynb #24ead37b
 def position_cases(generator):
     def places(*shape):
-        return torch.randint(16, shape, generator=generator)
+        return torch.randint(1, 16, shape, generator=generator)   # without 0, so that it shows who moves them to begin there
     return [Case("three sentences of five tokens", {"input_ids": draw_ids(generator, 3, 5), "position_ids": None}),
             Case("six sentences of two tokens", {"input_ids": draw_ids(generator, 6, 2), "position_ids": None}),
             Case("a flat list of seven tokens", {"input_ids": draw_ids(generator, 7), "position_ids": None}),

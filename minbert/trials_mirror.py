@@ -9,7 +9,7 @@ __all__ = ['TRIALS', 'MISTAKES', 'VARIANTS', 'mirror_cases', 'run_mirror']
 import torch
 
 from .trials import Case, Trial, autocast, fixed, mistake, with_gradients
-from .trials_contrastive import strangers
+from .trials_contrastive import crowd, strangers
 
 # %% ../nbs/19iaa_trials_mirror.ipynb #d8a02f4b
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -30,7 +30,7 @@ def mirror_cases(generator):
             Case("two sentences", {**{name: x[:2] for name, x in views.items()}, "temperature": 0.5}),
             Case("single precision", {**{name: x.float() for name, x in views.items()}, "temperature": 0.5}),
             Case("half precision", {**{name: x.bfloat16() for name, x in views.items()}, "temperature": 0.5, "symmetric": True}),
-            autocast(Case("six sentences, temperature 0.02", {**views, "temperature": 0.02}), *views),
+            autocast(Case("a crowd, temperature 0.001", {**crowd(near), "temperature": 0.001}), *near),
             Case("temperature 0.001", {**near, "temperature": 0.001, "symmetric": True}),
             Case("partners far apart, temperature 0.001", far),
             Case("partners far apart, groups, both sides ask", {**far, "temperature": 0.0015, "symmetric": True, "groups": torch.tensor([0, 0, 1])})]

@@ -26,8 +26,7 @@ def schedule_cases(generator):
 
 
 def run_schedule(schedule, inputs):
-    beyond = 0 if inputs.get("decay_steps") == 0 else 4   # without a way down, what comes after the end is left open
-    steps = range(inputs["total_steps"] + beyond)
+    steps = range(inputs["total_steps"] + 4)
     return {"shares": torch.tensor([schedule(step, **inputs) for step in steps], dtype=torch.float64)}
 
 
@@ -49,6 +48,8 @@ MISTAKES["optim.schedule"] = [
             "The way down ends one step too early: the last step has rate 0 and is lost."),
     mistake("down = (total_steps - step) / decay_steps", "down = (total_steps - step) / total_steps",
             "The way down is as long as the whole run, whatever `decay_steps` says."),
+    mistake("return max(", "return 0.0 if step >= total_steps else max(",
+            "After the end the rate is 0 even where there is no way down. There it stays at 1."),
     mistake("max(0.0, min(1.0, up, down))", "min(1.0, up, down)", "After the end the rate is negative: training would go uphill."),
     mistake("min(1.0, up, down)", "min(1.0, up) * min(1.0, down)", "The slopes are multiplied; where both are below 1, the lower one counts."),
     mistake("min(1.0, up, down)", "(up if step < warmup_steps else min(1.0, down))", "The way down is not looked at before the warm-up is over."),

@@ -13,7 +13,7 @@ import torch
 
 from .heads import CosineHead, LinearHead, PairLinear
 from .hinge import HingeCosine
-from .trials import Case, Trial, fill, fixed, mistake, probed, with_gradients
+from .trials import Case, Trial, fill, fixed, mistake, with_gradients
 
 # %% ../nbs/19k_trials_smooth.ipynb #182bbc62
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}

@@ -19,7 +19,7 @@ from typing import Any
 
 import minbert
 from ._modidx import d as index
-from .editions import marks_of, minutes_of, plural, read_notebook
+from .editions import marks_of, minutes_of, plural
 from .saving import clear_leftovers, replacing
 
 # %% ../nbs/19q_workspace.ipynb #335b8297

@@ -33,7 +33,7 @@ SHORT = ("ATen default, 2 threads", "ATen avx2, 1 thread")
 CORE = [f"tests/test_{name}.py" for name in ("attention", "loop", "negatives", "optim", "views")] + ["nbs/15_negatives.ipynb"]
 COMPARES = re.compile(r"assert_close|allclose|isclose|approx\(|assert [^\n]* [<>] ")
 # About commands, files, pages and graders: what these compare does not depend on the processor.
-COMMANDS = re.compile(r"tests/test_(assemble|attacks|browser|cli|editions|exercises|fairness|grading|learner|processors|repository|update|workspace)"
+COMMANDS = re.compile(r"tests/test_(address|assemble|attacks|browser|cli|commands|damage|editions|exercises|fairness|grading|learner|processors|repository|space|update|workspace)"
                       r"|nbs/(19[c-y]|20_|21_|index)")
 
 

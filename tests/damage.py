@@ -17,15 +17,15 @@ from pathlib import Path
 
 import torch
 
-from minbert.checkpoint import CHECKPOINT, load_checkpoint
+from minbert.checkpoint import load_checkpoint
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.formats import SOURCES
 from minbert.heads import CosineHead, LinearHead, MultitaskBert
+from minbert.pretrain import PretrainConfig, load_mlm, pretrain
 from minbert.runs import read_log
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.sweep import read_sweep
-from minbert.tokens import load_tokenizer
 from minbert.train import TrainConfig, fit
 
 SECONDS, MEMORY = 60, 3 * 2**30   # of one load; of the address space beyond what the start took
@@ -193,6 +193,7 @@ def data_case(seed, box):
 
 # --- folders
 
+SWEEP = "lr,seed,sst,mean,trained,seconds,note"
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"), "water", "fire"]
 
 
@@ -243,7 +244,16 @@ def originals(box):
     fresh = lambda: MultitaskBert(encoder(), heads())
     fit(fresh(), sets, sets, settings, box / "run")
     (box / "sweep").mkdir()
-    (box / "sweep" / "sweep.csv").write_text('lr,seed,sst,mean,trained,seconds,note\n0.001,1,0.5,0.5,3,1.5,\n0.01,1,nan,nan,0,1.5,"a loss, not finite"\n')
+    (box / "sweep" / "sweep.csv").write_text(SWEEP + '\n0.001,1,0.5,0.5,3,1.5,\n0.01,1,nan,nan,0,1.5,"a loss, not finite"\n')
+
+    plan = PretrainConfig(60, 8, 1, 2, 16, total_steps=3, tokens_per_step=40, warmup_steps=1, precision="fp32", save_every=2)
+    (box / "text").mkdir()
+    (box / "text" / "a.txt").write_text("\n".join(" ".join(WORDS[i % 7:i % 7 + 5]) for i in range(30)))
+    list(pretrain(box / "text", box / "pretrained", plan))
+
+    def pretrained(folder):
+        load_mlm(folder / "model")   # first: a run that has ended saves its model again
+        list(pretrain(box / "text", folder, plan))
 
     def tasks(folder):
         model = MultitaskBert.from_pretrained(folder, device="cpu")
@@ -256,7 +266,7 @@ def originals(box):
         fit(fresh(), sets, sets, settings, folder, resume=True)
 
     readers = {name: vectors for name in ("plain", "whitened", "unit", "hub", "pickled", "shards")}
-    readers |= {"tasks": tasks, "run": run, "sweep": lambda folder: read_sweep(folder / "sweep.csv")}
+    readers |= {"tasks": tasks, "run": run, "pretrained": pretrained, "sweep": lambda folder: read_sweep(folder / "sweep.csv", SWEEP.split(","))}
     return {name: (box / name, reader) for name, reader in readers.items()}
 
 
@@ -409,7 +419,7 @@ def main(what, first, last):
         box = ROOT / str(seed)
         box.mkdir()
         done, load = data_case(seed, box) if what == "data" else folder_case(seed, box, kinds)
-        print(json.dumps([seed, done, judge(load, box, may_write=" run" in f" {done}"[:4])]), flush=True)
+        print(json.dumps([seed, done, judge(load, box, may_write=done.startswith(("run |", "pretrained |")))]), flush=True)
         shutil.rmtree(box)
 
 

@@ -15,7 +15,6 @@ from torch.testing import assert_close
 
 from minbert.checkpoint import (
     CHECKPOINT,
-    check_file,
     load_checkpoint,
     random_state,
     read_checkpoint,
@@ -25,6 +24,7 @@ from minbert.checkpoint import (
 )
 from minbert.mixing import TaskSampler
 from minbert.optim import AdamW, parameter_groups
+from minbert.tensorfiles import check_file
 
 
 class Tied(nn.Module):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 from torch import nn
 from torch.testing import assert_close
@@ -20,7 +21,7 @@ from torch.testing import assert_close
 import minbert.pretrain as module
 from minbert.card import tokens_seen, write_card
 from minbert.checkpoint import CHECKPOINT
-from minbert.corpus import Corpus, budget_batches
+from minbert.corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, train_wordpiece
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
 from minbert.pretrain import (HEAD, MlmHead, PretrainConfig, load_mlm, masked_accuracy, mask_tokens, mlm_batches,
@@ -607,7 +608,7 @@ def test_other_sizes_or_fewer_steps_than_done_are_refused(runs):
         next(pretrain(top / "corpus", fresh(runs, "big"), big))
     with pytest.raises(ValueError, match="expected .txt"):
         next(pretrain(top / "nowhere", top / "new", TINY))
-    assert not (top / "new" / "corpus.npz").exists()
+    assert not (top / "new" / CORPUS).exists()
 
 
 # --- what a run leaves behind
@@ -632,6 +633,86 @@ def test_killed_while_preparing_starts_over(runs, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "build_corpus", plain)
     tokenizer, corpus = prepare(runs[0] / "corpus", tmp_path, TINY)
     assert len(tokenizer) == 200 and len(corpus.lengths) > 150
+
+
+def damage(file, how):
+    """Cut a file, flip one bit of it, or put something else in its place."""
+    data = file.read_bytes()
+    if how == "folder":
+        file.unlink()
+        file.mkdir()
+    elif how == "other":
+        save_file({"x": torch.ones(3)}, file)
+    else:
+        file.write_bytes({"cut": data[:-7], "empty": b"", "flipped": data[:-9] + bytes([data[-9] ^ 4]) + data[-8:], "noise": bytes(range(256)) * 9}[how])
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "flipped", "noise", "folder", "other"])
+def test_a_damaged_corpus_is_named_and_comes_anew_when_deleted(runs, how, text):
+    """Made anew, it is the same: words learned twice would differ, and the weights would not fit them."""
+    top, rows = runs
+    folder = fresh(runs, f"damaged {how}")
+    next(pretrain(top / "corpus", folder, TINY, text[270:]))
+    damage(folder / CORPUS, how)
+    for call in (lambda: next(pretrain(top / "corpus", folder, TINY, text[270:])), lambda: tokens_seen(folder, TINY)):
+        with pytest.raises(ValueError, match=rf"{re.escape(str(folder / CORPUS))}: .*delete it, and the next start makes it anew"):
+            call()
+    (folder / CORPUS).rmdir() if how == "folder" else (folder / CORPUS).unlink()
+    assert list(pretrain(top / "corpus", folder, TINY, text[270:])) == rows[1:] and same_model(top / "whole", folder)
+
+
+def test_words_are_never_learned_twice(runs, text):
+    top, _ = runs
+    folder = fresh(runs, "wordless")
+    next(pretrain(top / "corpus", folder, TINY, text[270:]))
+    for name in ("vocab.txt", "tokenizer.json"):
+        (folder / "model" / name).unlink()
+    for kept in ({CORPUS, CHECKPOINT}, {CHECKPOINT}):
+        for file in {CORPUS, CHECKPOINT} - kept:
+            (folder / file).unlink()
+        with pytest.raises(ValueError, match=re.escape(str(folder / "model"))):
+            next(pretrain(top / "corpus", folder, TINY, text[270:]))
+        assert not (folder / "model" / "vocab.txt").exists()
+
+
+def test_the_tokenizer_that_was_learned_and_the_one_that_was_saved_cut_alike(runs, tmp_path):
+    """Special words, capitals, accents, a long line: a corpus made again is made with what was saved."""
+    words, text, model = train_wordpiece(runs[0] / "corpus", 200), tmp_path / "text", tmp_path / "run" / "model"
+    text.mkdir()
+    model.mkdir(parents=True)
+    (text / "a.txt").write_text("The [MASK] film.\nCAFÉ naïve 東京!\n[CLS] a  b\tc\n" + "word " * 600 + "\n", encoding="utf-8")
+    words.save_model(str(model))
+    words.save(str(model / "tokenizer.json"))
+    _, corpus = prepare(text, tmp_path / "run", TINY)
+    assert [x.tolist() for x in corpus] == [x.tolist() for x in build_corpus(text, words, TINY.seed)] and len(corpus.lengths) == 4
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "model"])
+def test_what_is_no_file_of_a_run_is_refused_before_a_step(runs, name):
+    folder = fresh(runs, f"no {name}")
+    shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / name).mkdir() if name == "log.jsonl" else (folder / name).touch()
+    with pytest.raises(ValueError, match=f"{re.escape(str(folder / name))}: expected"):
+        next(pretrain(runs[0] / "corpus", folder, TINY))
+
+
+@pytest.mark.parametrize("how, message", [("cut", "cut short"), ("empty", "without a whole header"), ("noise", "expected"), ("folder", "got a folder"),
+                                          ("other", "expected tensor 'bias' of shape"), ("nan", "finite numbers in tensor 'bias', got 1 of 61"),
+                                          ("wide", "of shape"), ("ints", "torch.float16, got .* torch.int32"), ("dangling", "expected a file, got none")])
+def test_a_damaged_head_is_named(tmp_path, how, message):
+    model, head, _ = small_pair()
+    save_mlm(model, head, tmp_path)
+    file, state = tmp_path / HEAD, load_file(tmp_path / HEAD)
+    if how == "dangling":
+        file.unlink()
+        file.symlink_to("nowhere")
+    elif how in ("nan", "wide", "ints"):
+        state["bias"] = {"nan": state["bias"].index_fill(0, torch.tensor(3), math.nan), "wide": torch.zeros(62).half(), "ints": torch.zeros(61, dtype=torch.int32)}[how]
+        save_file(state, file)
+    else:
+        damage(file, how)
+    with pytest.raises(ValueError, match=f"{re.escape(str(file))}: .*{message}"):
+        load_mlm(tmp_path)
 
 
 def test_transformers_loads_the_result(runs):
@@ -678,8 +759,7 @@ def test_a_model_without_its_head_is_refused(tmp_path):
 
 def test_tokens_seen_counts_what_the_batches_hold(runs):
     top, _ = runs
-    with np.load(top / "whole" / "corpus.npz") as saved:
-        corpus = Corpus(saved["ids"], saved["offsets"])
+    corpus = load_corpus(top / "whole")
     for steps in (1, 30, 77):
         config = PretrainConfig(**{**CONFIG, "total_steps": steps})
         batches = islice(mlm_batches(corpus, TOY_IDS, config), steps)

@@ -1,5 +1,6 @@
 """Sweeps: every run becomes one row, rows are never lost or doubled, and another sweep is not mixed in."""
 import math
+import re
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
     model = build()
     set_dropout(model, heads=0.5)
     result = fit(model, TRAIN, DEV, TrainConfig(("sst",), steps=6, batch_size=4, lr=2e-3, seed=7, eval_every=1), tmp_path / "run")
-    assert logs[0].log == result.log  # every loss and every score
+    assert logs[0].log == result.log  # every loss and every score, to the bit: one seed on one machine is one run
     assert (row["sst"], row["mean"], row["trained"], row["note"]) == (result.best, result.best, 6, "")
     assert (row["lr"], row["dropout"], row["seed"]) == (2e-3, 0.5, 7) and row["seconds"]
     assert not (tmp_path / "sweep" / "runs").exists() or not list((tmp_path / "sweep" / "runs").iterdir())
@@ -232,11 +233,26 @@ def test_unknown_settings_are_found_before_anything_runs(tmp_path, settings, con
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("text, line", [("lr,seed,sst\n1e-3,1\n", 2), ("lr,seed,sst\n1e-3,1,.5\n1e-3,1,.5,7\n", 3), ("lr,sst\n1,2\n", 2)])
+@pytest.mark.parametrize("text, line", [("lr,seed,sst\n1e-3,1\n", 2), ("lr,seed,sst\n1e-3,1,.5\n1e-3,1,.5,7\n", 3), ("lr,sst\n1,2\n", 1), ("lr,seed,lr\n", 1)])
 def test_a_broken_table_is_refused_with_its_line(tmp_path, text, line):
     (tmp_path / "sweep.csv").write_text(text)
     with pytest.raises(ValueError, match=f"sweep.csv:{line}: expected"):
         read_sweep(tmp_path / "sweep.csv")
+
+
+@pytest.mark.parametrize("change, message", [
+    (("lr,seed", "rate,seed"), "column 'lr' in a sweep, got ['rate', 'seed'"), ((",mean", ",average"), "column 'mean'"), (("sst", "quora"), "column 'sst'"),
+    ((",seed", ",seeds"), "column 'seed'"), ((",note", ""), "column 'note'"), (("note", "note,more"), "got 'more' in addition"), (("mean", "mean,mean"), "got 'mean' in addition")])
+def test_a_table_with_other_columns_is_named_before_anything_runs(tmp_path, monkeypatch, change, message):
+    """With rows below it and without: each cell is taken away or doubled together with its name."""
+    run(tmp_path, grid(lr=(1e-3,)))
+    file = tmp_path / "sweep.csv"
+    header = file.read_text().split("\n")[0].replace(*change)
+    monkeypatch.setattr(module, "fit", None)
+    for rows in ("", ",".join("1" for _ in header.split(",")) + "\n"):
+        file.write_text(header + "\n" + rows)
+        with pytest.raises(ValueError, match=re.escape(f"{file}:1: expected") + ".*" + re.escape(message)):
+            run(tmp_path, grid(lr=(1e-3,)))
 
 
 def test_the_curve_shows_means_bands_and_gaps():
@@ -252,5 +268,7 @@ def test_the_curve_shows_means_bands_and_gaps():
     assert again is ax and len(ax.get_lines()) == 2 and ax.get_lines()[1].get_ydata()[0] == 0.9 and len(ax.collections) == 2
     with pytest.raises(ValueError, match=r"expected rows with \['rate', 'sst'\]"):
         sweep_curve(rows, "rate", ("sst",))
+    with pytest.raises(ValueError, match=r"expected rows with \['lr', 'sst'\], got \['lr', 'quora'\]"):
+        sweep_curve([*rows, {"lr": 1e-3, "quora": 0.5}], "lr", ("sst",))
     with pytest.raises(ValueError, match="got none"):
         sweep_curve([], "lr", ("sst",))

@@ -246,9 +246,3 @@ def counted() -> dict[str, int]:
     found = collections.Counter(kind for kind, _, _ in EVENTS)
     EVENTS.clear()
     return dict(found)
-
-
-def listed() -> str:
-    """Name the events so far, most frequent first."""
-    return "\n".join(f"{n:5} {kind:14} {operation:24} {where}"
-                     for (kind, operation, where), n in collections.Counter(EVENTS).most_common())
