@@ -26,6 +26,7 @@ from minbert.corpus import Corpus, budget_batches, build_corpus
 from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
 from minbert.loop import steps
+from minbert.muon import muon
 from minbert.optim import AdamW, parameter_groups, warmup_decay
 from minbert.pretrain import MlmBatch, MlmHead, mask_tokens, masked_accuracy, mlm_loss, special_positions
 from minbert.tokens import load_tokenizer, pad_ids
@@ -44,6 +45,7 @@ class Recipe:
     last_mask_rate: float = 0.30  # the rate moves there in a straight line
     tokens: int = 4096            # a step
     text: str = "single"          # sentences, or "packed": neighbours joined to 128
+    stretch: int = 2048           # sequences sorted by length before batches are cut
     shape: str = "trapezoid"      # of the rate, or "cosine"
     layers: int = 4
     width: int = 256
@@ -58,6 +60,7 @@ RECIPES = {
     "8,192 tokens": replace(BASE, tokens=8192),
     "packed": replace(BASE, text="packed"),
     "6 x 256": replace(BASE, layers=6),
+    "mixed lengths": replace(BASE, stretch=1),
     "cosine": replace(BASE, shape="cosine"),
     "Muon .01": replace(BASE, matrix_lr=0.01),
     "16,384 tokens": replace(BASE, tokens=16384),
@@ -67,42 +70,17 @@ RECIPES = {
 }
 
 
-class Both:
-    """Two optimizers that move different weights of one model, stepped as one."""
-
-    def __init__(self, *parts: torch.optim.Optimizer):
-        self.parts = parts
-
-    @property
-    def param_groups(self) -> list[dict]:
-        return [group for part in self.parts for group in part.param_groups]
-
-    def zero_grad(self, set_to_none: bool = True):
-        for part in self.parts:
-            part.zero_grad(set_to_none)
-
-    def step(self):
-        for part in self.parts:
-            part.step()
-
-
 def optimizer_of(model: nn.Module, recipe: Recipe):
-    """AdamW for all, or Muon for the matrices of the layers and AdamW for tables, norms and biases."""
-    groups = parameter_groups(model, weight_decay=0.01)
+    """AdamW for all, or Muon for the matrices and AdamW for the rest."""
     if recipe.optimizer == "adamw":
-        return AdamW(groups, lr=recipe.lr)
-    matrices = [p for n, p in model.named_parameters() if "bert_layers" in n and p.ndim == 2]
-    chosen = {id(p) for p in matrices}
-    rest = [g | {"params": [p for p in g["params"] if id(p) not in chosen], "names": []} for g in groups]
-    for group in rest:
-        del group["names"]
-    return Both(AdamW(rest, lr=recipe.lr), torch.optim.Muon(matrices, lr=recipe.matrix_lr, weight_decay=0.01))
+        return AdamW(parameter_groups(model, weight_decay=0.01), lr=recipe.lr)
+    return muon(model, recipe.matrix_lr, recipe.lr, weight_decay=0.01)
 
 
 def batches_of(corpus: Corpus, ids: dict[str, int], vocab_size: int, recipe: Recipe, total: int) -> Iterator[MlmBatch]:
     """Corrupted batches; the mask rate moves with the step."""
     generator = torch.Generator()
-    for step, chosen in enumerate(budget_batches(corpus.lengths, recipe.tokens, SEED)):
+    for step, chosen in enumerate(budget_batches(corpus.lengths, recipe.tokens, SEED, stretch=recipe.stretch)):
         batch = pad_ids(corpus.sequences(chosen), ids["[PAD]"])
         generator.manual_seed(SEED * 1_000_003 + step)
         rate = recipe.mask_rate + (recipe.last_mask_rate - recipe.mask_rate) * min(1, step / total)
@@ -154,7 +132,8 @@ def corpora(folder: Path, out: Path, tokenizer) -> dict[str, Corpus]:
 
 def work(recipe: Recipe) -> tuple:
     """What the cost of a step depends on; recipes that share it share their seconds."""
-    return recipe.optimizer, recipe.mask_rate + recipe.last_mask_rate, recipe.tokens, recipe.text, recipe.layers, recipe.width
+    rate = recipe.mask_rate + recipe.last_mask_rate
+    return recipe.optimizer, rate, recipe.tokens, recipe.text, recipe.stretch, recipe.layers, recipe.width
 
 
 def seconds_a_step(names: list[str], texts: dict[str, Corpus], tokenizer, rounds: int = 7) -> dict[str, float]:
