@@ -299,7 +299,7 @@ def hinged_cases(generator):
     made = []
     for what, options in kinds.items():
         cases = _with_zeros(_pairs(generator, **({"width": 5, "project": 3} | options)))
-        made += relabel([cases[0], cases[2], *cases[4:]] + (cases[1:2] if what == "floor 0.2" else []), what)
+        made += relabel([cases[0], cases[2], *cases[4:]] + (cases[1:2] if what in ("floor 0.2", "a floor below 0") else []), what)
     return made
 
 

@@ -94,7 +94,7 @@ def yes_cases(generator):
     return [Case("yes and no", {"logits": z, "labels": y}), Case("one pair", {"logits": z[:1], "labels": y[1:2]}),
             Case("truth values", {"logits": z, "labels": y == 1}),
             Case("labels between 0 and 1", {"logits": z, "labels": (torch.arange(8) + torch.rand(8, generator=generator, dtype=torch.float64)) / 8}),
-            Case("logits of hundreds", {"logits": 200 * z, "labels": y}),
+            Case("logits of hundreds, right and wrong", {"logits": 200 * (1 + z.abs()) * torch.tensor([1, -1]).repeat(4), "labels": y}),
             Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), *halves(Case("half precision", {"logits": 4 * z, "labels": y}), "logits")]
 
 

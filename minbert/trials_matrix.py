@@ -37,13 +37,13 @@ def solve_cases(generator):
     positive = torch.cat([weight[:4], weight[4:] * torch.linalg.det(weight).sign()])
     sign = torch.tensor([1, -1, 1, 1, -1.0])
     given = {"x": x, "order": torch.tensor([3, 0, 4, 1, 2]), "sign": sign}
-    image = x @ (4 * weight.tril(-1) + torch.eye(5)) @ (4 * weight.triu(1) + torch.diag(sign * math.exp(0.3)))   # so large that its parts cancel on the way back
+    image = x @ (8 * weight.tril(-1) + torch.eye(5)) @ (8 * weight.triu(1) + torch.diag(sign * math.exp(0.3)))   # so large that its parts cancel on the way back
     flat = q * torch.logspace(0, -7, 5, dtype=torch.float64) @ q.roll(1, 0)
     return [Case("dense, determinant above 0", {**given, "form": "dense", "weight": positive}),
             Case("dense, determinant below 0", {**given, "form": "dense", "weight": positive.flip(0)[[1, 0, 2, 3, 4]]}),
             Case("lu", {**given, "form": "lu", "weight": weight}), Case("lu, one row", {**given, "x": x[:1], "form": "lu", "weight": weight.flip(0)}),
             Case("dense, nearly flat, single precision", {**given, "x": x.float(), "form": "dense", "weight": flat}),
-            Case("lu, steep, single precision", {**given, "x": image.float(), "form": "lu", "weight": 4 * weight, "steep": 0.0})]
+            Case("lu, steep, single precision", {**given, "x": image.float(), "form": "lu", "weight": 8 * weight, "steep": 0.0})]
 
 
 def linear_cases(generator):
