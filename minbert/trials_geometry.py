@@ -18,11 +18,12 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 # %% ../nbs/19hd_trials_geometry.ipynb #d3611241
 def measure(function, inputs):
-    """Call, and look at the number; NaN warns, and the warning is not looked at."""
+    """Call, look at the number, and listen for the warning that belongs to NaN."""
     single = any(isinstance(x, torch.Tensor) and x.dtype == torch.float32 for x in inputs.values())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {"value": torch.tensor(float(function(**inputs)), dtype=torch.float32 if single else torch.float64)}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        value = float(function(**inputs))
+    return {"value": torch.tensor(value, dtype=torch.float32 if single else torch.float64), "NaN without a warning": torch.tensor(value != value and not caught)}
 
 
 def _cloud_cases(generator):
@@ -31,7 +32,7 @@ def _cloud_cases(generator):
     zeros[[0, 4]] = 0
     return [Case("nine vectors of all lengths", {"x": x}), Case("a cone", {"x": fixed(generator, 7, 5) + 2}), Case("two vectors", {"x": x[:2]}),
             Case("opposite vectors", {"x": torch.cat([x[:1], -3 * x[:1]])}), Case("two zero rows", {"x": zeros}),
-            Case("one vector and a zero row", {"x": zeros[[0, 1]]}),
+            Case("one vector and a zero row", {"x": zeros[[0, 1]]}), Case("one vector", {"x": x[:1]}),
             Case("single precision", {"x": x.float()}), Case("equal vectors", {"x": x[:1].expand(4, 4).clone()}), Case("very short vectors", {"x": 1e-6 * x}),
             Case("vectors of length 1e-15, which are not zero", {"x": 1e-15 * x}), Case("vectors too long for single precision", {"x": 1e60 * x})]
 
@@ -70,6 +71,7 @@ MISTAKES["geometry.mean_cosine"] = [
             "Absolute values are averaged, so opposite directions no longer cancel."),
     mistake(_WRONG_TOTAL, "u = F.normalize(x.double() - x.double().mean(0), dim=1)\n    total = u.sum(0)",
             "The mean is subtracted first. That removes the very cone that is to be measured."),
+    mistake("return undefined(\"mean cosine\", f\"{len(x)} vectors\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"mean cosine\", f\"{len(x)} vectors\")", "return 0.0",
             "Fewer than two vectors have no mean cosine: the answer is NaN."),
 ]
@@ -79,7 +81,7 @@ VARIANTS["geometry.mean_cosine"] = [
 def mean_cosine(x):
     x = x[x.norm(dim=1) > 0].double()
     if len(x) < 2:
-        return float("nan")
+        return undefined("the mean cosine", "no pair")
     u = x / x.norm(dim=1, keepdim=True)
     i, j = torch.triu_indices(len(u), len(u), 1)
     return torch.einsum("nd,nd->n", u[i], u[j]).mean().item()
@@ -89,7 +91,7 @@ def mean_cosine(x):
     rows = [row.double() for row in x if row.any()]
     rows = [row / row.norm() for row in rows]
     cosines = [a.dot(b) for i, a in enumerate(rows) for b in rows[:i]]
-    return torch.stack(cosines).mean().item() if cosines else math.nan
+    return torch.stack(cosines).mean().item() if cosines else undefined("the mean cosine", "no pair")
 ''',
 ]
 
@@ -130,6 +132,7 @@ MISTAKES["geometry.alignment"] = [
             "A pair with a zero vector gets distance 1 or 0 this way; with cosine 0, as everywhere in this book, it is 2."),
     mistake(_WRONG_ALIGN, "(2 - 2 * (F.normalize(u, dim=1) @ F.normalize(v, dim=1).T).mean()).item()",
             "Every u is compared with every v; only row i with row i is a positive pair."),
+    mistake("return undefined(\"alignment\", \"0 pairs\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"alignment\", \"0 pairs\")", "return 0.0",
             "Without pairs there is no alignment: the answer is NaN, not the best value."),
 ]
@@ -139,6 +142,8 @@ VARIANTS["geometry.alignment"] = [
 def alignment(u, v):
     u, v = u.double(), v.double()
     lengths = u.norm(dim=1) * v.norm(dim=1)
+    if not len(u):
+        return undefined("alignment", "no pair")
     cosine = torch.where(lengths > 0, torch.einsum("nd,nd->n", u, v) / lengths.clamp(min=1e-300), torch.zeros_like(lengths))
     return float((2 - 2 * cosine).mean())
 ''',
@@ -150,7 +155,7 @@ def alignment(u, v):
             total += (a / a.norm() - b / b.norm()).pow(2).sum().item()
         else:
             total += 2.0
-    return total / len(u) if len(u) else math.nan
+    return total / len(u) if len(u) else undefined("alignment", "no pair")
 ''',
 ]
 
@@ -202,6 +207,7 @@ MISTAKES["geometry.uniformity"] = [
             "Zero rows are counted; they have no direction and are to be left out."),
     mistake(_WRONG_SUMS, "sums = [_log_sum(u[i : i + chunk], u[i : i + chunk], t) for i in range(0, len(u) - 1, chunk)]",
             "Pairs whose rows lie in different blocks are left out, so the value depends on `chunk`."),
+    mistake("return undefined(\"uniformity\", f\"{len(x)} vectors\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"uniformity\", f\"{len(x)} vectors\")", "return 0.0", "Fewer than two vectors have no uniformity: the answer is NaN."),
 ]
 
@@ -210,7 +216,7 @@ VARIANTS["geometry.uniformity"] = [
 def uniformity(x, t=2.0, chunk=512):
     x = x[x.any(1)].double()
     if len(x) < 2:
-        return math.nan
+        return undefined("uniformity", "no pair")
     d = torch.pdist(x / x.norm(dim=1, keepdim=True))
     return (torch.logsumexp(-t * d**2, 0) - torch.tensor(float(len(d))).double().log()).item()
 ''',
@@ -219,6 +225,7 @@ def uniformity(x, t=2.0, chunk=512):
     u = [row.double() / row.double().norm() for row in x if row.any()]
     exponents = [-t * (a - b).pow(2).sum().item() for i, a in enumerate(u) for b in u[i + 1 :]]
     if not exponents:
+        warnings.warn("no pair, so no uniformity", RuntimeWarning)
         return math.nan
     peak = max(exponents)
     return peak + math.log(sum(math.exp(e - peak) for e in exponents) / len(exponents))
@@ -262,6 +269,7 @@ MISTAKES["geometry.isoscore"] = [
     mistake(_WRONG_PR, "ratio = covariance.trace() / covariance.square().sum().sqrt()", "The fraction is not squared."),
     mistake("(ratio - 1) / (D - 1)", "ratio / D", "The value is not moved to [0, 1]: a line should give 0, not 1/D."),
     mistake("(ratio - 1) / (D - 1)", "(ratio - 1) / D", "A round cloud stays below 1: PR runs from 1 to D, a distance of D - 1."),
+    mistake("return undefined(\"IsoScore\", f\"width {D}\" if D < 2 else \"rows that are all alike\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("(ratio - 1) / (D - 1)", "(D - ratio) / (D - 1)", "Turned round: 1 should be the ball and 0 the line."),
     mistake("(ratio - 1) / (D - 1)", "ratio", "The number of directions itself comes back; it is to be moved to [0, 1]."),
     mistake(_WRONG_GRAM, "covariance = gram(x.T)", "The roles of rows and columns are exchanged: D is taken from the number of vectors."),
@@ -274,14 +282,14 @@ def isoscore(x):
     D = x.shape[1]
     values = torch.linalg.svdvals(x) ** 2
     if D < 2 or values.sum() <= 0:
-        return math.nan
+        return undefined("IsoScore", "no axes to compare")
     shares = values / values.sum()
     return ((1 / shares.square().sum() - 1) / (D - 1)).item()
 ''',
     '''
 def isoscore(x):
     if x.shape[1] < 2 or (x == x[0]).all():
-        return float("nan")
+        return undefined("IsoScore", "no axes to compare")
     values = torch.linalg.eigvalsh(torch.cov(x.double().T))
     return float((values.sum().square() / values.square().sum() - 1) / (len(values) - 1))
 ''',

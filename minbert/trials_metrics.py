@@ -21,14 +21,14 @@ def _number(value, like=torch.float64):
 
 
 def run_metric(metric, inputs):
-    """Call with arrays, tensors or lists as the case says; NaN warns, and the warning is not looked at."""
+    """Call with arrays, tensors or lists as the case says, and listen for the warning that belongs to NaN."""
     convert = {"list": lambda x: x.tolist(), "tensor": lambda x: x, "array": lambda x: x.numpy()}[inputs.get("as", "array")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         value = metric(*(convert(inputs[name]) for name in ("x", "y") if name in inputs))
     if "y" not in inputs:
         return {"ranks": torch.as_tensor(value, dtype=torch.float64)}
-    return {"value": _number(value), "beyond 1": torch.tensor(abs(float(value)) > 1)}
+    return {"value": _number(value), "beyond 1": torch.tensor(abs(float(value)) > 1), "NaN without a warning": torch.tensor(value != value and not caught)}
 
 
 def pearson_cases(generator):
@@ -179,6 +179,7 @@ MISTAKES["metrics.spearman"] = [
             "argsort says where the smallest stands, not which rank each number has."),
     mistake(_WRONG_RHO, "1 - 6 * ((average_ranks(x) - average_ranks(y)) ** 2).sum() / (len(x) * (len(x) ** 2 - 1))",
             "The formula with squared differences holds only where no two numbers are equal."),
+    mistake("return undefined(\"Spearman\", why)", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"Spearman\", why)", "return 0.0", "Where nothing varies the answer is NaN; a 0 would end up in somebody's average."),
     mistake(_WRONG_RHO, "-" + _WRONG_RHO, "The sign is wrong: the same order gives -1."),
     mistake(_WRONG_RHO, "abs(" + _WRONG_RHO + ")", "The sign is lost: a reversed order counts like the right one."),
@@ -191,7 +192,7 @@ def spearman(predictions, labels):
     for side in as_vectors(predictions, labels):
         ranks.append(np.array([(side < a).sum() + (side == a).sum() / 2 for a in side]))
         if len(side) < 2 or len(set(side)) == 1:
-            return float("nan")
+            return undefined("Spearman's coefficient", "one side has no order")
     a, b = (r - r.mean() for r in ranks)
     return float(np.clip((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()), -1, 1))
 ''',
@@ -199,6 +200,7 @@ def spearman(predictions, labels):
 def spearman(predictions, labels):
     sides = [average_ranks(side) for side in (predictions, labels)]
     if len(sides[0]) < 2 or min(np.ptp(side) for side in sides) == 0:
+        warnings.warn("no order to compare", RuntimeWarning)
         return math.nan
     return pearson(*sides)
 ''',
@@ -240,6 +242,7 @@ MISTAKES["metrics.auc"] = [
     mistake(_WRONG_AUC, "(x[y == 1][:, None] > x[y == 0]).mean()", "Ties count as lost; they count one half."),
     mistake(_WRONG_AUC, "(x[y == 1][:, None] >= x[y == 0]).mean()", "Ties count as won; they count one half."),
     mistake(_WRONG_AUC, "((x > 0.5) == y).mean()", "This is an accuracy at the threshold one half; AUC has no threshold."),
+    mistake("return undefined(\"AUC\", f\"{P} positives and {N} negatives\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"AUC\", f\"{P} positives and {N} negatives\")", "return 0.5",
             "With one class there is no pair to compare: the answer is NaN, not one half."),
 ]
@@ -250,7 +253,7 @@ def auc(scores, labels):
     x, y = as_vectors(scores, labels)
     positive, negative = x[y == 1], x[y == 0]
     if not len(positive) or not len(negative):
-        return math.nan
+        return undefined("AUC", "one class only")
     return float((np.sign(positive[:, None] - negative) / 2 + 0.5).mean())
 ''',
     '''
@@ -261,6 +264,6 @@ def auc(scores, labels):
             if y == 1 and z == 0:
                 pairs += 1
                 wins += float(s > other) + float(s == other) / 2
-    return wins / pairs if pairs else math.nan
+    return wins / pairs if pairs else undefined("AUC", "no pairs")
 ''',
 ]

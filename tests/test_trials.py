@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from minbert.comparing import compare
-from minbert.exercises import EXERCISES, build, cases, exercise, expected_outcomes, mistaken, reference, verdict, wrong_definition
+from minbert.exercises import EXERCISES, build, cases, exercise, expected_outcomes, mistaken, reference, right_definition, verdict, wrong_definition
 from minbert.trials import REFUSAL
 
 
@@ -91,6 +91,23 @@ def test_known_mistakes_run_only_as_far_as_needed():
     own(task.name, "def attention_maps(query, key, mask=None):\n    return query @ key.mT * 0.123\n")
     runs = [len(m.outcomes) for m in mistaken(task.name, 20261122)]
     assert set(runs) == {1}
+
+
+@pytest.mark.parametrize("name", ["metrics.spearman", "metrics.auc", "geometry.mean_cosine", "geometry.alignment", "geometry.uniformity", "geometry.isoscore"])
+def test_nan_without_the_warning_that_the_task_promises_is_told_apart(name):
+    task = exercise(name)
+    silent = next(m for m in task.mistakes if m.says.startswith("NaN comes back without a word"))
+    found = verdict(name, task.perform(build(task, wrong_definition(task, silent)), 4), 4)
+    assert not found.passed and "NaN without a warning" in found.message and found.mistake == silent.says, found.message
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name, task in EXERCISES.items() if task.trial.replay])
+def test_right_programs_that_draw_otherwise_pass_with_every_seed(name):
+    """A grader draws its seed: shares of too few draws refused a right program with one seed in thirty."""
+    task = exercise(name)
+    programs = [build(task, right_definition(task, text)) for text in task.variants]
+    assert [(seed, i) for seed in range(100, 124) for i, program in enumerate(programs) if not verdict(name, task.perform(program, seed), seed).passed] == []
 
 
 @pytest.mark.long
