@@ -33,8 +33,8 @@ from .walls import landlock_version
 from .worker import unpack, write_tree
 
 # %% ../nbs/19u_sandbox.ipynb #3596d525
-_LEFT_OUT = {"exercises", "editions", "workspace", "update", "extraction", "sandbox", "batch", "grading", "assemble", "reports", "course", "commands", "demo", "cli",
-             "widgets", "scenes", "__main__", "_modidx"}
+_LEFT_OUT = {"exercises", "comparing", "diagnosis", "judging", "editions", "workspace", "merging", "update", "extraction", "sandbox", "batch", "grading", "assemble",
+             "reports", "course", "commands", "demo", "vectorfile", "messages", "cli", "widgets", "scenes", "__main__", "_modidx"}
 
 
 def _names(node: ast.stmt) -> set[str]:
