@@ -9,6 +9,7 @@ __all__ = ['CORPUS', 'corpus_files', 'train_wordpiece', 'Corpus', 'pack_sentence
 # %% ../nbs/10b_corpus.ipynb #f40b362e
 import random
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,24 +113,38 @@ def budget_batches(
     budget: int,          # tokens; the last sequence may go beyond it
     seed: int,
     start: int = 0,       # batches to skip
+    stretch: int = 1,     # sequences that are sorted by length before the cut, so that a batch holds few lengths; 1: no sorting
 ) -> Iterator[np.ndarray]:
-    """Yield index arrays for ever: shuffle, cut where the running total reaches the budget, repeat.
+    """Yield index arrays for ever: shuffle, sort in stretches, cut where the running total reaches the budget, repeat.
 
     The few sequences behind the last cut of an epoch sit it out. Raises ValueError if they are all there is.
     """
-    epoch, number = 0, 0
     if not 1 <= budget <= lengths.sum():
         raise ValueError(f"expected at least one batch of {budget} >= 1 tokens, got {lengths.sum()} in all")
-    while True:
-        order = np.random.default_rng([seed, epoch]).permutation(len(lengths))
-        first, total = 0, 0
-        for last, index in enumerate(order, 1):
-            total += lengths[index]
-            if total >= budget:
-                if number >= start:
-                    yield order[first:last]
-                first, total, number = last, 0, number + 1
-        epoch += 1
+    for epoch in count():
+        rng = np.random.default_rng([seed, epoch])
+        order = rng.permutation(len(lengths))
+        batches = list(_cuts(_sorted_stretches(order, lengths, stretch), lengths, budget))
+        if stretch > 1:
+            rng.shuffle(batches)
+        yield from batches[start:]
+        start = max(0, start - len(batches))
+
+
+def _sorted_stretches(order, lengths, stretch):
+    """Sort each run of `stretch` indices by length."""
+    runs = (order[first:first + stretch] for first in range(0, len(order), stretch))
+    return order if stretch == 1 else np.concatenate([run[np.argsort(lengths[run], kind="stable")] for run in runs])
+
+
+def _cuts(order, lengths, budget):
+    """Cut an order into batches; what is left behind the last one is dropped."""
+    first, total = 0, 0
+    for last, index in enumerate(order, 1):
+        total += lengths[index]
+        if total >= budget:
+            yield order[first:last]
+            first, total = last, 0
 
 # %% ../nbs/10b_corpus.ipynb #10bcac02
 CORPUS = "corpus.safetensors"  # its name inside a run's folder

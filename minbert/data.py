@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .files import quoted
-from .formats import SOURCES, STS_GOLD, STS_TEXT, YEARS, Format, Source
+from .formats import OPEN, SOURCES, STS_GOLD, STS_TEXT, YEARS, Format, Source
 from .formats import parse_label, read_lines, read_rows, write_rows
 from .mixing import TaskSampler
 from .saving import replacing
@@ -25,6 +25,7 @@ from .tokens import TokenBatch, encode_ids, pad_ids
 
 # %% ../nbs/07_data.ipynb #d98b13a8
 KINDS = ("sentiment", "paraphrase", "similarity", "nli", "text")
+SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class Dataset:
@@ -75,14 +76,14 @@ class Dataset:
 def _locate(path: Path, names: list[str], form: Format) -> dict[str, int]:
     """Map column names to positions. Raises ValueError if a needed one is missing, or any comes twice."""
     optional = "test-student" in path.name
-    wanted = [*form.text, *([form.label] if form.label and not optional else [])]
+    wanted = [*form.text, *([form.label] if form.label and not optional else []), *([form.split] if form.split else [])]
     missing = [name for name in wanted if name not in names]
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise ValueError(f"{path}:1: expected each column once, got {quoted(twice[0])} again")
     if missing:
         hint = ": separated by commas?" if len(names) == 1 and "," in names[0] and form.dialect != "comma" else ""
         raise ValueError(f"{path}:1: expected columns {wanted} in the {form.dialect} dialect, got {quoted(names)}{hint}")
-    return {name: i for i, name in enumerate(names) if name in (*form.text, form.label, form.id)}
+    return {name: i for i, name in enumerate(names) if name in (*form.text, form.label, form.id, form.split)}
 
 def _parse_row(cells: list[str], at: dict[str, int], form: Format) -> tuple[list[str], int | float | None]:
     """Return texts and label of a row. Raises LookupError for a known gap, ValueError for anything else."""
@@ -101,7 +102,7 @@ def read_table(
     form: Format,
     kind: str = "text",       # one of KINDS
     name: str | None = None,  # None: the file name
-    split: str = "train",
+    split: str = "train",     # one of SPLITS; only its rows are kept where the file has a column for it
 ) -> Dataset:
     """Read a table of sentences and labels.
 
@@ -123,11 +124,15 @@ def read_table(
             continue
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
+        if form.split and (word := cells[at[form.split]].strip()) not in SPLITS:
+            raise ValueError(f"{where}: expected a split of {SPLITS}, got {quoted(word)}")
+        if form.split and word != split:
+            continue
         texts.append(found)
         labels.append(label)
         ids.append(cells[at[form.id]] if form.id in at else str(line))
     if not texts:
-        raise ValueError(f"{path}: expected at least one row, got none ({len(skipped)} skipped)")
+        raise ValueError(f"{path}: expected at least one row{' of ' + split if form.split else ''}, got none ({len(skipped)} skipped)")
     columns = [list(column) for column in zip(*texts)] + [None, None]
     return Dataset(name or path.name, split, kind, columns[0], columns[1], labels if form.label in at else None, ids,
                    form.classes, form.scale, columns[2], skipped=skipped)
@@ -190,26 +195,27 @@ def _read_year(name: str, folder: Path) -> Dataset:
     return Dataset(name, "test", "similarity", first, second, scores, ids, None, (0, 5), None, subsets, skipped)
 
 # %% ../nbs/07_data.ipynb #80d870d0
-SPLITS = ("train", "dev", "test")
+def _homes(folder: str | Path | None) -> list[Path]:
+    """List the folders that are looked through: the one that was named, or the package's two."""
+    assets = Path(str(resources.files("minbert") / "assets"))
+    return [Path(folder)] if folder else [assets / "sample", assets]
 
-def _folder(folder: str | Path | None) -> Path:
-    return Path(folder) if folder else Path(str(resources.files("minbert") / "assets" / "sample"))
-
-def _candidates(name: str, split: str, folder: Path) -> list[tuple[Source, Path]]:
+def _candidates(name: str, split: str, homes: list[Path]) -> list[tuple[Source, Path]]:
     """List where a split may lie, in the order in which the places are tried."""
     files = [(source, source.file(split)) for source in SOURCES.get(name, []) if source.file(split)]
-    return [(source, place) for source, file in files for place in _places(folder, file)]
+    return [(source, place) for home in homes for source, file in files for place in _places(home, file)]
 
 def load_dataset(
     name: str,                         # a key of SOURCES or YEARS, or a sentence file inside the folder
     split: str = "train",              # one of SPLITS
-    folder: str | Path | None = None,  # None: the embedded sample, which has sst, quora, stsb
+    folder: str | Path | None = None,  # None: the package, which has those of OPEN, and a sample of sst, quora, stsb
 ) -> Dataset:
-    """Read one split of a dataset.
+    """Read one split of a dataset. Those of OPEN are read from the package where the folder has none.
 
     Raises ValueError for an unknown name or split, and lists the paths it tried if there is no file.
     """
-    folder = _folder(folder)
+    homes = _homes(folder) + (_homes(None) if name in OPEN and folder else [])
+    folder = homes[0]
     if split not in SPLITS:
         raise ValueError(f"expected a split of {SPLITS}, got {split!r}")
     if name in YEARS and split == "test":
@@ -218,7 +224,7 @@ def load_dataset(
         return read_sentences(folder / name, name, split)
     if name not in (*SOURCES, *YEARS):
         raise ValueError(f"expected a dataset of {[*SOURCES, *YEARS]} or a file in {folder}, got {name!r}")
-    places = _candidates(name, split, folder)
+    places = _candidates(name, split, homes)
     if not places:
         raise ValueError(f"{name}: there is no {split} split")
     for source, place in places:
@@ -229,13 +235,13 @@ def load_dataset(
 
 # %% ../nbs/07_data.ipynb #54c1faad
 def available(
-    folder: str | Path | None = None,  # None: the embedded sample
+    folder: str | Path | None = None,  # None: the package
 ) -> dict[str, list[str]]:             # dataset -> the splits whose files are there
     """List the datasets of a folder without reading them."""
-    folder = _folder(folder)
-    found = {name: [s for s in SPLITS if any(os.path.lexists(place) for _, place in _candidates(name, s, folder))]
+    homes = _homes(folder)
+    found = {name: [s for s in SPLITS if any(os.path.lexists(place) for _, place in _candidates(name, s, homes))]
              for name in SOURCES}
-    found |= {name: ["test"] for name in YEARS if _year_files(name, folder)}
+    found |= {name: ["test"] for name in YEARS if _year_files(name, homes[0])}
     return {name: splits for name, splits in found.items() if splits}
 
 # %% ../nbs/07_data.ipynb #79e1a51e

@@ -194,10 +194,9 @@ def folded(title: str, text: str) -> str:
 def help_text(
     exercise: Any,   # Exercise
 ) -> str:            # markdown
-    """Write the hints of an exercise and its common mistakes, all folded."""
+    """Write the hints of an exercise, each folded."""
     hints = [folded(f"Hint {i} of {len(exercise.trial.hints)}", plain(hint)) for i, hint in enumerate(exercise.trial.hints, 1)]
-    says = "\n".join(f"- {plain(mistake.says)}" for mistake in exercise.mistakes)
-    return "\n".join([f"Help with `{exercise.name}`:", "", *hints, *([folded("Common mistakes", says)] if says else [])])
+    return "\n".join([f"Help with `{exercise.name}`:", "", *hints])
 
 # %% ../nbs/19p_editions.ipynb #1aaa746a
 def _cell(kind: str, name: str, source: str) -> Any:  # NotebookNode

@@ -319,6 +319,22 @@ def test_start_is_the_same_as_skipping(start):
     assert [b.tolist() for b in islice(budget_batches(LENGTHS, 300, 5, start), 50)] == whole[start:]
 
 
+@pytest.mark.parametrize("stretch", [2, 60, 400, 1000])
+def test_sorted_stretches_keep_every_rule_and_hold_few_lengths(stretch):
+    stream = budget_batches(LENGTHS, 300, 5, stretch=stretch)
+    an_epoch = [next(stream) for _ in range(LENGTHS.sum() // 360)]  # a batch goes beyond 300 by less than 60
+    seen = np.concatenate(an_epoch)
+    assert len(seen) == len(set(seen.tolist()))
+    for batch in an_epoch:
+        assert LENGTHS[batch].sum() >= 300 > LENGTHS[batch[:-1]].sum()
+    kinds = lambda batches: np.mean([len(set(LENGTHS[b])) for b in batches])
+    assert kinds(an_epoch) < kinds(list(islice(budget_batches(LENGTHS, 300, 5), len(an_epoch))))
+    means = [LENGTHS[b].mean() for b in an_epoch]
+    assert means != sorted(means)  # short ones are not all first
+    assert [b.tolist() for b in islice(budget_batches(LENGTHS, 300, 5, 41, stretch), 30)] == \
+        [b.tolist() for b in islice(budget_batches(LENGTHS, 300, 5, 0, stretch), 71)][41:]
+
+
 @pytest.mark.parametrize("lengths, budget", [(LENGTHS, int(LENGTHS.sum()) + 1), (np.array([], int), 1),
                                              (np.array([], int), 0), (LENGTHS, 0), (LENGTHS, -5)])
 def test_impossible_budgets_are_refused(lengths, budget):

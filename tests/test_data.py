@@ -1,6 +1,9 @@
 """Every dataset in every layout, read from small files written here; what is refused or skipped; download; batches."""
 import gzip
 import json
+import re
+from importlib import resources
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -77,8 +80,22 @@ EXAMPLES = {  # (dataset, split) -> kind, path in the shared layout, text, (sent
     ("duplicates", "train"): ("paraphrase", "paraphrase/qqp-duplicates.tsv", 'sentence1\tsentence2\nHow "does?\tHow do?\nA\tB\n',
                               (['How "does?', "A"], ["How do?", "B"]), None, ["2", "3"], None),
 }
+OPEN_PAIRS = "split\tsource\tsentence1\tsentence2\tsimilarity\n" + "".join(
+    f"{split}\timages\tA \"{split}.\tNo {split}.\t{grade}\n" for split, grade in (("train", 4.4), ("dev", 0), ("test", 5)))
+OPEN_NLI = "split\tlabel\tsentence1\tsentence2\n" + "".join(
+    f"{split}\t{label}\tA \"{split}.\tNo {split}.\n" for split, label in zip(("test", "train", "dev"), THREE))
+OPEN_ONE = "split\tsource\tsentence\tsentiment\n" + "".join(
+    f"{split}\tyelp\tA \"{split}.\t{label}\n" for split, label in (("dev", 1), ("test", 0), ("train", 1)))
+for line, split in enumerate(("train", "dev", "test"), 2):
+    pair = ([f'A "{split}.'], [f"No {split}."])
+    EXAMPLES |= {
+        ("similarity", split): ("similarity", "open/similarity.tsv", OPEN_PAIRS, pair, [{"train": 4.4, "dev": 0.0, "test": 5.0}[split]], [str(line)], (0, 5)),
+        ("inference", split): ("nli", "open/inference.tsv", OPEN_NLI, pair, [(line - 1) % 3], [str(2 + (line - 1) % 3)], THREE),
+        ("sentiment", split): ("sentiment", "open/sentiment.tsv", OPEN_ONE, (pair[0], None), [int(split != "test")], [str(2 + (line - 3) % 3)], TWO)}
+EXAMPLES["sentences", "train"] = ("text", "open/sentences.tsv", 'source\tsentence\ntatoeba\tA "b.\nwikipedia\tC.\n', (['A "b.', "C."], None), None, ["2", "3"], None)
 EXPECTED = {  # the splits that exist, written down once more so that a forgotten one is noticed
     **dict.fromkeys(("sst", "cfimdb", "quora", "sts", "stsb", "stsb-cased", "sickr", "sst5", "snli"), {"train", "dev", "test"}),
+    **dict.fromkeys(("sentiment", "similarity", "inference"), {"train", "dev", "test"}), "sentences": {"train"},
     "mrpc": {"train", "dev", "test"}, "qnli": {"train", "dev"}, "mnli": {"train", "dev"}, "triplets": {"train"}, "duplicates": {"train"}}
 MARK = b"\xef\xbb\xbf"
 SAVED = {"plain": lambda b: b, "CRLF": lambda b: b.replace(b"\n", b"\r\n"), "mark": lambda b: MARK + b,
@@ -225,7 +242,47 @@ def test_what_a_folder_holds_is_seen_without_reading(tmp_path):
     put(tmp_path, "nli/mnli-train-sample.tsv", "")
     (tmp_path / "ids-sst-dev.csv").mkdir()                    # loading it will say that it is a folder
     assert available(str(tmp_path)) == {"sst": ["dev"], "quora": ["train"], "sts": ["dev"], "stsb": ["dev"], "mnli": ["train", "dev"], "sts13": ["test"]}
-    assert available() == dict.fromkeys(("sst", "quora", "sts", "stsb"), ["train", "dev", "test"])
+    whole = dict.fromkeys(("sentiment", "similarity", "inference", "sst", "quora", "sts", "stsb"), ["train", "dev", "test"])
+    assert available() == whole | {"sentences": ["train"]}
+
+
+# --- the open data in the package
+
+def test_the_package_holds_the_rows_that_its_notice_states():
+    """The table of NOTICE.md: counts of every file and every file in it."""
+    notice = Path(str(resources.files("minbert") / "assets/open/NOTICE.md"))
+    rows = dict(re.findall(r"^\| `(\S+)` \| ([\d,]+(?: / [\d,]+)*) \|", notice.read_text(), re.M))
+    assert {*rows, notice.name} == {path.name for path in notice.parent.iterdir()}
+    for file, counts in rows.items():
+        name = file.partition(".")[0]
+        splits = ("train", "dev", "test") if "/" in counts else ("train",)
+        assert [f"{len(load_dataset(name, split)):,}" for split in splits] == counts.split(" / ")
+
+
+@pytest.mark.parametrize("name", ["sentiment", "similarity", "inference"])
+def test_no_row_of_the_open_data_is_in_two_splits(name):
+    """One pair of STS-B's captions is, in the original too: published so, and so kept."""
+    splits = [load_dataset(name, split) for split in ("train", "dev", "test")]
+    keys = [{frozenset(text.lower() for text in row) for row in zip(d.sentences, d.sentences2 or d.sentences)} for d in splits]
+    assert sum(len(a & b) for a, b in combinations(keys, 2)) == (name == "similarity")
+    if name == "inference":
+        assert not set(splits[0].sentences) & set(splits[1].sentences) | set(splits[0].sentences) & set(splits[2].sentences)
+
+
+def test_open_data_are_there_whatever_the_folder_and_a_folder_comes_first(tmp_path):
+    assert load_dataset("sentiment", "dev", tmp_path) == load_dataset("sentiment", "dev")
+    put(tmp_path, "open/sentiment.tsv", OPEN_ONE)
+    assert load_dataset("sentiment", "dev", tmp_path).sentences == ['A "dev.']
+    assert available(tmp_path) == {"sentiment": ["train", "dev", "test"]}
+
+
+def test_a_row_of_no_known_split_and_a_split_without_rows_are_refused(tmp_path):
+    file = put(tmp_path, "open/sentiment.tsv", OPEN_ONE + "valid\tyelp\tGood.\t1\n")
+    with pytest.raises(ValueError, match=rf"{file}:5: expected a split of .*'test'.*, got 'valid'"):
+        load_dataset("sentiment", "train", tmp_path)
+    put(tmp_path, "open/sentiment.tsv", "".join(line for line in OPEN_ONE.splitlines(True) if not line.startswith("dev")))
+    with pytest.raises(ValueError, match=rf"{file}: expected at least one row of dev, got none"):
+        load_dataset("sentiment", "dev", tmp_path)
 
 
 # --- refused

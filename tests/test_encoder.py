@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from minbert import encoder
+from minbert.attention import SelfAttention
 from minbert.encoder import (BertConfig, BertLayer, BertModel, Packing, hugging_face_name,
                              load_tensors, minbert_name)
 
@@ -664,3 +665,47 @@ def test_import_brings_nothing_heavy():
     heavy = {"transformers", "matplotlib", "scipy", "sklearn", "datasets", "accelerate", "huggingface_hub",
              "tokenizers", "safetensors", "pandas", "seaborn", "fastcore", "IPython"}
     assert "minbert" in found and not heavy & set(found)
+
+
+# --- bfloat16 on a CPU: the way back goes through the map
+
+def narrow_gradients(model, batch, monkeypatch, fused):
+    """Gradients of a packed step in bfloat16, by the map or by torch's fused attention."""
+    if fused:
+        monkeypatch.setattr(encoder, "_fused_is_slow", lambda query: False)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model(*batch, packed=True).last_hidden_state
+    return torch.autograd.grad(hidden.float().square().mean(), [p for n, p in model.named_parameters() if "pooler" not in n])
+
+
+def test_in_bfloat16_the_map_gives_the_gradients_of_the_fused_kernel(monkeypatch):
+    """Both round to eight bits; the sum over the tokens makes the difference of a tensor small beside its length."""
+    torch.manual_seed(0)
+    model = BertModel(BertConfig(50, 32, 2, 4, 64, 0.0, 0.0, 40)).train()
+    ids = torch.randint(1, 50, (6, 11))
+    batch = ids, (torch.arange(11) < torch.tensor([11, 3, 11, 7, 7, 1])[:, None]).long()
+    by_map = narrow_gradients(model, batch, monkeypatch, fused=False)
+    for one, other in zip(by_map, narrow_gradients(model, batch, monkeypatch, fused=True)):
+        assert (one - other).norm() <= 4 * 2**-8 * other.norm() + 2**-8 * max(g.norm() for g in by_map) * one.numel() ** -0.5
+
+
+@pytest.mark.parametrize("dtype, train, expected", [(torch.bfloat16, True, True), (torch.bfloat16, False, False), (torch.float32, True, False)])
+def test_only_a_training_step_in_bfloat16_makes_the_map(monkeypatch, dtype, train, expected):
+    made, maps = [], encoder.attention_maps
+    monkeypatch.setattr(encoder, "attention_maps", lambda *args: (made.append(1), maps(*args))[1])
+    model, ids = BertModel(BertConfig(50, 32, 1, 4, 64, 0.0, 0.0, 40)), torch.ones(2, 5, dtype=torch.long)
+    with torch.set_grad_enabled(train), torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+        model(ids, torch.ones_like(ids), packed=True)
+    assert bool(made) == expected
+
+
+def test_the_map_of_a_training_step_has_dropout():
+    """With identity values the output is the map: a share p of it is zero, the rest grew by 1 / (1 - p)."""
+    torch.manual_seed(0)
+    attention = SelfAttention(64, 1, dropout=0.25).train()
+    x = torch.zeros(40, 64, 64, dtype=torch.bfloat16, requires_grad=True)  # equal scores: every share is 1/64
+    out = encoder._attend_by_maps(attention, x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64))
+    kept = out != 0
+    assert abs(kept.float().mean() - 0.75) < 4.5 * (0.25 * 0.75 / out.numel()) ** 0.5
+    assert_close(out[kept], torch.full_like(out[kept], 1 / 64 / 0.75), rtol=2**-7, atol=0)
+    assert (encoder._attend_by_maps(attention.eval(), x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64)) != 0).all()

@@ -168,8 +168,8 @@ def test_a_score_without_a_scale_must_still_be_finite():
 
 
 @pytest.mark.parametrize("kwargs, message", [
-    (dict(dialect="tsv"), "expected a dialect of .*'raw'.*, got 'tsv'"), (dict(text=()), "expected text, label and id among"),
-    (dict(text=("c",)), r"among \('a', 'b'\), got \['c'\]"), (dict(label="c"), r"got \['a', 'c'\]"), (dict(id="c"), r"got \['a', 'c'\]")])
+    (dict(dialect="tsv"), "expected a dialect of .*'raw'.*, got 'tsv'"), (dict(text=()), "expected text, label, id and split among"),
+    (dict(text=("c",)), r"among \('a', 'b'\), got \['c'\]"), (dict(label="c"), r"got \['a', 'c'\]"), (dict(id="c"), r"got \['a', 'c'\]"), (dict(split="c"), r"got \['a', 'c'\]")])
 def test_a_format_that_makes_no_sense_is_refused(kwargs, message):
     with pytest.raises(ValueError, match=message):
         Format(**{"columns": ("a", "b"), "text": ("a",), **kwargs})

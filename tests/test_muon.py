@@ -1,0 +1,115 @@
+"""Muon and AdamW as one: each moves its own weights as alone, in the loop and out of a checkpoint."""
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from minbert.checkpoint import load_checkpoint, save_checkpoint
+from minbert.encoder import BertConfig, BertModel
+from minbert.loop import steps
+from minbert.muon import Together, muon
+from minbert.optim import AdamW, parameter_groups
+from minbert.pretrain import MlmHead
+
+
+def small():
+    torch.manual_seed(3)
+    config = BertConfig(40, 16, 2, 2, 32, 0.0, 0.0, 24)
+    return nn.ModuleDict({"bert": BertModel(config), "head": MlmHead(config)})
+
+
+def loss(model, seed):
+    ids = torch.randint(0, 40, (4, 7), generator=torch.Generator().manual_seed(seed))
+    hidden = model["bert"](ids, torch.ones_like(ids)).last_hidden_state
+    return nn.functional.cross_entropy(model["head"](hidden, model["bert"].embedding.word_embedding.weight).flatten(0, 1), ids.flatten())
+
+
+def moved(model, optimizer, seeds):
+    for _ in steps(model, seeds, loss, optimizer, schedule=lambda step: 1 / (step + 1)):
+        pass
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_matrices_of_layers_and_head_are_muons_and_every_weight_has_one_owner():
+    model = small()
+    ours, rest = (({n for g in part.param_groups for n in g["names"]}) for part in muon(model).parts)
+    names = {name for name, p in model.named_parameters()}
+    assert ours | rest == names and not ours & rest
+    assert ours == {n for n in names if n.endswith((".weight",)) and "norm" not in n and "embedding" not in n}
+
+
+def test_each_part_moves_as_it_would_alone():
+    """Written out: torch.optim.Muon over one list, our AdamW over the other, stepped one after the other."""
+    together, apart = small(), small()
+    got = moved(together, muon(together, matrix_lr=0.03, lr=1e-3, weight_decay=0.02), range(4))
+    names = dict(apart.named_parameters())
+    matrices = [p for n, p in names.items() if p.ndim == 2 and "embedding" not in n]
+    tables = [p for n, p in names.items() if p.ndim == 2 and "embedding" in n]
+    flat = [p for p in names.values() if p.ndim < 2]
+    one = torch.optim.Muon(matrices, lr=0.03, weight_decay=0.02)
+    two = AdamW([{"params": tables, "weight_decay": 0.02}, {"params": flat, "weight_decay": 0.0}], lr=1e-3)
+    for step in range(4):
+        for optimizer, lr in ((one, 0.03), (two, 1e-3)):
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = lr / (step + 1)
+        loss(apart, step).backward()
+        one.step()
+        two.step()
+    before = dict(small().named_parameters())
+    for name, p in apart.named_parameters():
+        assert_close(got[name], p.detach(), msg=lambda text: f"{name}: {text}")
+    for name in ("bert.embedding.word_embedding.weight", "bert.bert_layers.0.out_dense.weight", "head.bias"):
+        assert not torch.equal(got[name], before[name])
+
+
+def test_a_run_that_was_saved_and_loaded_ends_in_the_same_bits(tmp_path):
+    straight, first, second = small(), small(), small()
+    want = moved(straight, muon(straight), range(6))
+    half = muon(first)
+    moved(first, half, range(3))
+    save_checkpoint(tmp_path, first, half, step=3)
+    again = muon(second)
+    load_checkpoint(tmp_path, second, again)
+    for _ in steps(second, range(3, 6), loss, again, schedule=lambda step: 1 / (step + 1), start=3):
+        pass
+    assert all(torch.equal(want[name], p) for name, p in second.named_parameters())
+
+
+def test_a_checkpoint_of_one_optimizer_is_not_taken_for_two(tmp_path):
+    model = small()
+    alone = AdamW(parameter_groups(model), lr=1e-3)
+    moved(model, alone, range(1))
+    save_checkpoint(tmp_path, model, alone, step=1)
+    with pytest.raises(ValueError, match="expected an optimizer over"):
+        load_checkpoint(tmp_path, model, muon(model))
+
+
+def test_what_makes_no_sense_is_refused():
+    weight = nn.Parameter(torch.ones(2, 2))
+    with pytest.raises(ValueError, match="one in two"):
+        Together(torch.optim.SGD([weight], lr=1.0), torch.optim.SGD([weight], lr=1.0))
+    with pytest.raises(ValueError, match="none for Muon"):
+        muon(nn.LayerNorm(4))
+    with pytest.raises(ValueError, match="none for AdamW"):
+        muon(nn.Linear(4, 4, bias=False))
+
+
+def test_a_closure_is_asked_once_and_its_loss_comes_back():
+    model, calls = small(), []
+
+    def closure():
+        calls.append(1)
+        value = loss(model, 0)
+        value.backward()
+        return value
+
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    assert muon(model).step(closure).item() == pytest.approx(loss_of(before)) and calls == [1]
+    assert not torch.equal(before["head.transform_dense.weight"], model["head"].transform_dense.weight)
+
+
+def loss_of(weights):
+    model = small()
+    model.load_state_dict(weights)
+    return loss(model, 0).item()
