@@ -59,7 +59,7 @@ ATTACKS = {
     "limits of others": "import resource\nfor p in range(1, 60):\n    try: resource.prlimit(p, resource.RLIMIT_FSIZE, (0, 0))\n    except BaseException: pass",
     "switches the hook off": "import __main__ as m, os\nm._FORBIDDEN = m._WRITES = m._LOOKS = ()\nm._inside = lambda p, r: len(r)\nos.remove({folder!r} + '/.keep')",
     "deep folders": "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
-    "complex numbers": "import torch\nreturn torch.zeros(3, 3, 5, 4, dtype=torch.complex64)",
+    "complex numbers": "import torch\nreturn torch.zeros_like(args[2], dtype=torch.complex64)",
     "processes behind the hook": "import os, subprocess, sys\ns = sys.modules['_posixsubprocess']\nr, w = os.pipe()\n"
                                  "def spin():\n    while True: pass\nfor i in range(3):\n"
                                  "    s.fork_exec([b'/bin/true'], [b'/bin/true'], False, (), None, [], -1, -1, -1, -1, -1, -1, r, w, False, True, -1, None, None, None, -1, spin, False)",
@@ -113,9 +113,9 @@ SECOND = {
     "a long error": "raise ValueError('x' * 10**8)",
     "half a character": "raise ValueError(chr(0xD800) * 50)",
     "a large result": "import torch\nreturn torch.zeros(1).expand(3, 3, 10**7)",
-    "no storage": "import torch\nreturn torch.zeros(3, 3, 5, 4, device='meta')",
-    "a sparse result": "import torch\nreturn torch.zeros(3, 3, 5, 4).to_sparse()",
-    "another default": "import torch\ntorch.set_default_dtype(torch.float16)\ntorch.set_default_device('meta')\ntorch.set_num_threads(500)\nreturn torch.zeros(3, 3, 5, 4)",
+    "no storage": "import torch\nreturn torch.zeros_like(args[2], device='meta')",
+    "a sparse result": "import torch\nreturn torch.zeros_like(args[2]).to_sparse()",
+    "another default": "import torch\ntorch.set_default_dtype(torch.float16)\ntorch.set_default_device('meta')\ntorch.set_num_threads(500)\nreturn torch.zeros(args[2].shape)",
     "patched trial": "import sys\nfor m in list(sys.modules.values()):\n    if getattr(m, '__name__', '').startswith('minbert.trials'):\n        for n in list(vars(m)):\n            if callable(getattr(m, n)) and not n.startswith('__'): setattr(m, n, lambda *a, **k: None)\nreturn 0",
     "other inputs": "import sys\nframe = sys._getframe()\nwhile frame:\n    case = frame.f_locals.get('case')\n    if case is not None: case.inputs.clear()\n    task = frame.f_locals.get('task')\n    if isinstance(task, dict): open(task['inputs'] + '.json', 'w').write('[]')\n    frame = frame.f_back\nreturn 0",
     "modules of its own": "import sys\nopen('minbert.py', 'w').write('import os; os._exit(0)')\nsys.path.insert(0, '.')\nsys.path_importer_cache.clear()\nfor name in [n for n in sys.modules if n.startswith('minbert')]: del sys.modules[name]\nimport minbert",
