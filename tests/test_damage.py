@@ -333,14 +333,15 @@ import resource, sys
 from minbert.tokens import encode_ids, load_tokenizer
 tokenizer = load_tokenizer()
 encode_ids(tokenizer, ["warm"])
-text = {"words": "water unphotographable film, " * 400_000, "letters": "a" * 10_000_000, "marks": "-a" * 5_000_000}[sys.argv[1]]
+text = {"words": "water unphotographable film, " * 400_000, "letters": "a" * 10_000_000, "marks": "-a" * 5_000_000,
+        "underscores": "_" * 10_000_000, "brackets": "[" * 10_000_000, "Thai": "กำ" * 5_000_000, "dots": "…" * 10_000_000}[sys.argv[1]]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 ids = encode_ids(tokenizer, [text, "x"])
 print(len(ids[0]), len(ids[1]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@pytest.mark.parametrize("kind, tokens", [("words", 512), ("letters", 3), ("marks", 512)])
+@pytest.mark.parametrize("kind, tokens", [("words", 512), ("letters", 3), ("marks", 512), ("underscores", 512), ("brackets", 512), ("Thai", 3), ("dots", 512)])
 def test_a_line_of_ten_megabytes_needs_little_memory(kind, tokens):
     done = subprocess.run([sys.executable, "-c", LONG, kind], capture_output=True, text=True, check=True, cwd=ROOT)
     first, second, more = map(int, done.stdout.split())
