@@ -42,7 +42,7 @@ def test_an_overlap_by_hand():
         idf_weights([])
 
 
-@pytest.mark.parametrize("name, least", zip(NAMES, (0.75, 0.55, 0.65)))
+@pytest.mark.parametrize("name, least", list(zip(NAMES, (0.75, 0.55, 0.65))))
 def test_words_alone_beat_the_constant_by_far(name, least):
     """The constant has .51 and .34 of the classes right, and no correlation; the bag .82, .64 and .75."""
     train, dev = load_dataset(name), load_dataset(name, "dev")
