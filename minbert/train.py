@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -360,14 +359,13 @@ class _Run:
 
     def stop_if_asked(self, request, done):
         """Save and stop if a signal came, on any process, and steps are left."""
-        asked = request.number is not None
+        number = request.number or 0
         if self.accelerator.num_processes > 1:  # all stop after the same step, or they would wait for one another
-            flag = torch.tensor([float(asked)], device=self.accelerator.device)
-            asked = self.accelerator.reduce(flag, reduction="sum").item() > 0
-        if asked and (self.state["phase"], done) != (len(self.plan) - 1, self.end):
+            number = int(self.accelerator.gather(torch.tensor([number], device=self.accelerator.device)).max())
+        if number and (self.state["phase"], done) != (len(self.plan) - 1, self.end):
             if not self.save_due(done):
                 self.save(done)
-            raise Stopped(done, request.number or signal.SIGINT)
+            raise Stopped(done, number)
 
     def write(self, entries):
         if self.main:

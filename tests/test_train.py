@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 
@@ -531,6 +532,53 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
                 assert a["losses"].keys() == b["losses"].keys()
                 assert_close([*a["losses"].values()], [*b["losses"].values()], rtol=1e-4, atol=1e-5)
                 assert math.isclose(a["grad_norm"], b["grad_norm"], rel_tol=1e-3, abs_tol=1e-5)
+
+
+TOGETHER = MODEL + """
+import json, os, signal, sys
+from pathlib import Path
+from accelerate import Accelerator
+from minbert.checkpoint import read_checkpoint
+from minbert.runs import read_log
+from minbert.stopping import Stopped
+from minbert.train import TrainConfig, fit
+torch.set_num_threads(1)
+accelerator = Accelerator(cpu=True)
+few, tiny, root = rows("train", 13), rows("dev", 6), Path(sys.argv[1])
+last, calls, found = accelerator.process_index == accelerator.num_processes - 1, [], []
+
+def ask(losses):  # the last process alone hears a signal, in the middle of its third and of its seventh step
+    calls.append(1)
+    if last and len(calls) in (3, 7):
+        os.kill(os.getpid(), signal.SIGTERM)
+    sum(losses.values()).backward()
+
+config = TrainConfig(steps=9, batch_size=3, lr=1e-2, save_every=3)
+straight, stopped = small_model(), small_model()
+fit(straight, few, tiny, config, root / "straight", accelerator=accelerator)
+for i in range(3):
+    try:
+        fit(stopped, few, tiny, config, root / "stopped", resume=i > 0, backward=ask, accelerator=accelerator)
+    except Stopped as stop:
+        found += [(stop.step, stop.number, read_checkpoint(root / "stopped")["step"], len(calls))]
+    accelerator.wait_for_everyone()
+same = all(map(torch.equal, straight.state_dict().values(), stopped.state_dict().values()))
+same = same and read_log(root / "straight") == read_log(root / "stopped")
+(root / f"{accelerator.process_index}.json").write_text(json.dumps([found, same]))
+accelerator.end_training()
+"""
+
+
+@pytest.mark.long
+def test_a_signal_to_one_of_several_processes_stops_all_after_the_same_step(tmp_path, in_processes):
+    """All say the same step and the same signal, at a step with a save of its own and between two; the saved run goes on to the same bits.
+
+    A process that had not heard would wait for the others for ever.
+    """
+    in_processes(TOGETHER, tmp_path)
+    for name in ("one/0", "two/0", "two/1"):
+        found, same = json.loads((tmp_path / f"{name}.json").read_text())
+        assert same and found == [[step, signal.SIGTERM, step, step] for step in (3, 7)], name
 
 
 class Counting:
