@@ -79,6 +79,11 @@ def test_modules_match_their_notebooks(fresh_export):
         assert committed.read_text(encoding="utf-8") == text, f"{name} is stale: run `make export`"
 
 
+def test_every_notebook_is_on_the_map():
+    text = (ROOT / "nbs/index.ipynb").read_text(encoding="utf-8")
+    assert [p.name for p in NOTEBOOKS if f"({p.name})" not in text and p.stem != "index"] == []
+
+
 def test_readme_matches_the_index():
     check = [sys.executable, str(ROOT / "scripts" / "build_readme.py"), "--check"]
     run = subprocess.run(check, capture_output=True, text=True)

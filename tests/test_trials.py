@@ -76,7 +76,8 @@ def test_no_guess_where_the_learner_is_right_and_the_mistake_is_not():
 
 @pytest.mark.parametrize("name, says", [("contrastive.mirror", "Under autocast"), ("contrastive.infonce", "Under autocast"), ("flow.inverse", "Under autocast"),
                                         ("embedding.positions", "moved so that the smallest is 0"), ("hinge.cosine", "There is dropout"), ("bijections.solve", "in their own precision"),
-                                        ("losses.paraphrase", "exactly 0 or 1"), ("geometry.isoscore", "mean of the squares less")])
+                                        ("losses.paraphrase", "exactly 0 or 1"), ("geometry.isoscore", "mean of the squares less"), ("contrastive.margin", "computed in half"),
+                                        ("contrastive.mirror", "computed in half"), ("contrastive.infonce", "computed in half")])
 def test_what_is_told_by_one_case_alone_shows_with_any_seed(name, says):
     """A grader draws its seed; each of these passed with some, the rounded cosines with one in eight."""
     task = exercise(name)
