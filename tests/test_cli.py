@@ -163,7 +163,8 @@ def test_data_shows_the_named_sets_in_the_order_named(capsys):
 
     splits = ("train", "dev", "test")
     assert shown("data stsb sst") == [[name, split] for name in ("stsb", "sst") for split in splits]
-    assert sorted(shown("data")) == sorted([name, split] for name in (*TASKS, "sts") for split in splits)
+    there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference") for split in splits]
+    assert sorted(shown("data")) == sorted([*there, ["sentences", "train"]])
 
 
 def test_data_reports_a_broken_file_and_does_not_pass_over_it(capsys, tmp_path):
