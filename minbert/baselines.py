@@ -6,6 +6,7 @@
 __all__ = ['words', 'idf_weights', 'idf_overlap', 'BagOfWords']
 
 # %% ../nbs/08f_baselines.ipynb #6de48db2
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -48,7 +49,7 @@ def idf_overlap(
     Raises ValueError if there are not as many of one as of the other.
     """
     pairs = zip(map(set, map(words, first)), map(set, map(words, second)), strict=True)
-    total = lambda found: sum(weights.get(word, weights[""]) for word in found)
+    total = lambda found: math.fsum(weights.get(word, weights[""]) for word in found)  # sets have no order, rounding has
     return np.array([total(a & b) / max(total(a | b), 1e-9) for a, b in pairs])
 
 # %% ../nbs/08f_baselines.ipynb #c5bf2b2a

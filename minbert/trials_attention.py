@@ -264,7 +264,10 @@ def scores_cases(generator):
 
 def run_scores(attend, inputs):
     with probed():
-        return settled(with_gradients(attend, inputs, "query", "key", "value"), inputs)
+        found = with_gradients(attend, inputs, "query", "key", "value")
+        with torch.no_grad():
+            found["output with gradients off"] = attend(**inputs)
+        return settled(found, inputs)
 
 
 TRIALS["attention.scores"] = Trial(scores_cases, run_scores, subject="attention", hints=(
@@ -326,6 +329,8 @@ MISTAKES["attention.scores"] = [
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores, dropout_p)"),
             "There is no softmax: values are mixed by raw scores, which are no shares."),
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="scores.softmax(-1)"), "`dropout_p` is not used."),
+    mistake("dropout_p=dropout_p)", "dropout_p=dropout_p if torch.is_grad_enabled() else 0.0)",
+            "Where gradients are off nothing is dropped. Whether to drop is the caller's to say, by `dropout_p`."),
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores, dropout_p).softmax(-1)"),
             "Dropout falls on the scores. A score of 0 is no share of 0; it belongs on the map, after the softmax."),
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="scores.softmax(-1)", mixed="F.dropout(shares @ value, dropout_p)"),
