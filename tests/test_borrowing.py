@@ -42,6 +42,7 @@ def graded(tmp_path_factory):
     return {r.name: r for r in grade([room], seed=7, only=in_chapter("02_"), jobs=2)[0]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRICKS)
 def test_what_is_borrowed_is_worth_nothing(graded, name):
     result = graded[name].results[BIAS.name]

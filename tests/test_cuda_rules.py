@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "cuda_rules"))
 ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "tests" / "cuda_rules"
 COMPILER = shutil.which("c++") or shutil.which("g++")
-pytestmark = [pytest.mark.skipif(not COMPILER, reason="needs a C++ compiler (c++ or g++) to tell torch of a device"),
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not COMPILER, reason="needs a C++ compiler (c++ or g++) to tell torch of a device"),
               pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real GPU: its rules need no simulation")]
 
 

@@ -341,6 +341,7 @@ print(len(ids[0]), len(ids[1]), resource.getrusage(resource.RUSAGE_SELF).ru_maxr
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind, tokens", [("words", 512), ("letters", 3), ("marks", 512), ("underscores", 512), ("brackets", 512), ("Thai", 3), ("dots", 512)])
 def test_a_line_of_ten_megabytes_needs_little_memory(kind, tokens):
     done = subprocess.run([sys.executable, "-c", LONG, kind], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -74,6 +74,7 @@ def test_no_guess_where_the_learner_is_right_and_the_mistake_is_not():
             assert found.passed or found.mistake != one.mistake.says and f"Perhaps: {one.mistake.says}" not in found.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, says", [("contrastive.mirror", "Under autocast"), ("contrastive.infonce", "Under autocast"), ("flow.inverse", "Under autocast"),
                                         ("embedding.positions", "moved so that the smallest is 0"), ("hinge.cosine", "There is dropout"), ("bijections.solve", "in their own precision"),
                                         ("losses.paraphrase", "exactly 0 or 1"), ("geometry.isoscore", "mean of the squares less"), ("contrastive.margin", "computed in half"),

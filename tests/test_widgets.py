@@ -107,6 +107,7 @@ def test_the_picture_with_controls_is_the_picture_without(kind, pairs):
     assert again.png() == explorer.png() != explorer.png(**MOVES[kind])  # the same to the byte, from fresh arrays
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["cosine", "space"])
 def test_fifty_moves_leave_no_figure_and_one_picture(kind, pairs):
     explorer = make(kind, pairs)

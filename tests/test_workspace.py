@@ -32,6 +32,7 @@ def mine(tmp_path_factory) -> Path:
     return new_workspace(tmp_path_factory.mktemp("far") / "my-bert")
 
 
+@pytest.mark.long
 def test_the_learners_path(mine):
     """Untouched, with a known mistake, solved; then export, import and install."""
     status, said = run(mine, "nbdev_export")
