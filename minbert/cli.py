@@ -381,6 +381,7 @@ def pretrain(
     about: Annotated[str, typer.Option(help="A sentence about the text, for the card.")] = "",
     license: Annotated[str | None, typer.Option(help="Of the model, for the card, such as cc-by-sa-3.0.")] = None,
     bf16: Annotated[bool, typer.Option(help="Matrix products in bfloat16.")] = True,
+    keep: Annotated[list[float] | None, typer.Option(help="Millions of tokens after which a copy of the model stays in step-N/; may be repeated.")] = None,
 ) -> None:
     """Pretrain a small BERT from random weights and write model, log and card."""
     from minbert.card import tokens_seen, write_card
@@ -390,7 +391,7 @@ def pretrain(
 
     config = PretrainConfig(precision="bf16" if bf16 else "fp32", **({"total_steps": steps} if steps else {}))
     heldout = [line for path in sorted(corpus.glob("heldout/*.txt*")) for line in read_lines(path)][:600]
-    for row in run(corpus, out, config, heldout or None):
+    for row in run(corpus, out, config, heldout or None, [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
     model = out / "model"
     log = read_log(out)

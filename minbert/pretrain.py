@@ -9,7 +9,8 @@ __all__ = ['HEAD', 'special_positions', 'mask_tokens', 'MlmHead', 'mlm_loss', 'P
 # %% ../nbs/11_pretrain.ipynb #4f1b98fd
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,6 +28,7 @@ from .encoder import BertConfig, BertModel
 from .files import write_json
 from .loop import steps
 from .metrics import spearman
+from .muon import Together, muon
 from .optim import AdamW, parameter_groups, warmup_decay
 from .runs import locked, recover, write_log
 from .saving import replacing
@@ -123,8 +125,7 @@ def mlm_loss(
 # %% ../nbs/11_pretrain.ipynb #5810f195
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Sizes and schedule of a pretraining run; the defaults are the plain schedule nearest to
-    the embedded model's, whose rate was changed by hand on the way; see its card."""
+    """Sizes and schedule of a pretraining run; the defaults are those of the comparison in this chapter."""
 
     vocab_size: int = 8000           # pieces; two fifths of the weights at width 256
     hidden_size: int = 256           # D
@@ -133,11 +134,13 @@ class PretrainConfig:
     intermediate_size: int = 1024    # 4 D, as in every published BERT
     total_steps: int = 4200
     tokens_per_step: int = 4096      # real tokens
-    lr: float = 1e-3                 # small models bear ten times BERT-base's 1e-4
+    lr: float = 2e-3                 # AdamW's, for tables, norms and biases
+    matrix_lr: float = 0.02          # Muon's, for the matrices of layers and head, see chapter 10c; 0: AdamW moves them, too
     warmup_steps: int = 400
     decay_share: float = 0.3         # share of the run over which the rate falls to 0
     weight_decay: float = 0.01       # BERT, appendix A.2
-    mask_rate: float = 0.15          # BERT, section 3.1
+    mask_rate: float = 0.30          # BERT, section 3.1, has 0.15
+    stretch: int = 2048              # sequences sorted by length before batches are cut, see chapter 10b
     precision: str = "bf16"          # or "fp32"
     seed: int = 11711
     save_every: int = 500            # steps between checkpoints and held-out measurements
@@ -146,6 +149,12 @@ class PretrainConfig:
         """The encoder's sizes; pretraining goes without dropout, because few texts are seen twice."""
         return BertConfig(self.vocab_size, self.hidden_size, self.num_hidden_layers, self.num_attention_heads,
                           self.intermediate_size, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer | Together:
+        """What moves the weights of a model with these rates."""
+        if self.matrix_lr:
+            return muon(model, self.matrix_lr, self.lr, self.weight_decay)
+        return AdamW(parameter_groups(model, self.weight_decay), lr=self.lr)
 
     def rate(self, step: int) -> float:
         """Factor of the peak learning rate at a step, in [0, 1]."""
@@ -169,7 +178,7 @@ def mlm_batches(
     """Yield corrupted batches for ever; the mask of a step depends on the seed and the step alone."""
     generator = torch.Generator()
     never = [special_ids["[CLS]"], special_ids["[SEP]"]]
-    indices = budget_batches(corpus.lengths, config.tokens_per_step, config.seed, start)
+    indices = budget_batches(corpus.lengths, config.tokens_per_step, config.seed, start, config.stretch)
     for step, chosen in enumerate(indices, start):
         batch = pad_ids(corpus.sequences(chosen), special_ids["[PAD]"])
         generator.manual_seed(config.seed * 1_000_003 + step)
@@ -282,6 +291,7 @@ def pretrain(
     folder: str | Path,            # gets vocabulary, checkpoints, log.jsonl and, at the end, model/
     config: PretrainConfig = PretrainConfig(),
     heldout: list[str] | None = None,  # sentences for masked_accuracy; None: not measured
+    keep: Container[int] = (),     # steps after which a copy of the model stays in step-N/
 ) -> Iterator[dict]:               # one row per `save_every` steps: step, loss, lr, accuracy, ...
     """Pretrain from random weights; call again with the same folder to go on where it stopped.
 
@@ -290,41 +300,52 @@ def pretrain(
     """
     with locked(folder), stop_requests() as request:
         recover(folder)  # refuses what is no file of a run
-        yield from _rows(corpus, folder, config, heldout, request)
+        yield from _rows(corpus, Path(folder), config, heldout, keep, request)
 
 
-def _rows(corpus, folder, config, heldout, request):
+def _rows(corpus, folder, config, heldout, keep, request):
     tokenizer, data = prepare(corpus, folder, config)
-    special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
-    torch.manual_seed(config.seed)
-    device = choose_device()
-    model = nn.ModuleDict({"bert": BertModel(config.bert()), "head": MlmHead(config.bert())}).to(device)
-    loss_fn = lambda m, batch: mlm_loss(m["bert"], m["head"], *batch, packed=device.type == "cpu")
-    optimizer = AdamW(parameter_groups(model, config.weight_decay), lr=config.lr)
+    device, model = choose_device(), _fresh(config)
+    model, optimizer = model.to(device), config.optimizer(model)
     start, rows, losses = _go_on(folder, model, optimizer, config)
     write_log(folder, rows, "w")  # the checkpoint remembers the log: no row twice, none lost
+    special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
     batches = islice(mlm_batches(data, special_ids, config, start), config.total_steps - start)
+    loss_fn = lambda m, batch: mlm_loss(m["bert"], m["head"], *batch, packed=device.type == "cpu")
     for record in steps(model, batches, loss_fn, optimizer, schedule=config.rate, max_grad_norm=1.0,
                         precision=config.precision, start=start):
         losses.append(record.loss)
-        done = record.step + 1
-        stop = request.number is not None and done != config.total_steps
-        if done % config.save_every and done != config.total_steps:
-            if stop:
-                save_checkpoint(folder, model, optimizer, step=done, extra={"rows": rows, "losses": losses})
-                raise Stopped(done, request.number)
-            continue
-        row = {"step": done, "loss": sum(losses) / len(losses), "lr": record.lr}
-        if heldout:
-            row["accuracy"], row["heldout_loss"] = masked_accuracy(*model.values(), heldout, tokenizer)
-        rows, losses = [*rows, row], []
-        save_checkpoint(folder, model, optimizer, step=done, extra={"rows": rows})
-        write_log(folder, rows, "w")
-        yield row
+        done, last = record.step + 1, record.step + 1 == config.total_steps
+        if done in keep:
+            shutil.copytree(folder / "model", folder / f"step-{done}", dirs_exist_ok=True)  # the vocabulary
+            save_mlm(model["bert"], model["head"], folder / f"step-{done}")
+        if done % config.save_every == 0 or last:
+            rows, losses = [*rows, _row(record, losses, model, heldout, tokenizer)], []
+        stop = request.number is not None and not last
+        if stop or not losses:
+            save_checkpoint(folder, model, optimizer, step=done, extra={"rows": rows, "losses": losses})
+            write_log(folder, rows, "w")
+        if not losses:
+            yield rows[-1]
         if stop:
             raise Stopped(done, request.number)
-    model["bert"].config = config.bert(dropout=0.1)  # fine-tuning wants it, as in BERT
-    save_mlm(model["bert"], model["head"], Path(folder) / "model")
+    save_mlm(model["bert"], model["head"], folder / "model")
+
+
+def _fresh(config):
+    """Draw an encoder and its head; what is saved of them asks for dropout, because fine-tuning wants it, as in BERT."""
+    torch.manual_seed(config.seed)
+    model = nn.ModuleDict({"bert": BertModel(config.bert()), "head": MlmHead(config.bert())})
+    model["bert"].config = config.bert(dropout=0.1)
+    return model
+
+
+def _row(record, losses, model, heldout, tokenizer):
+    """One line of the log: the mean loss since the last one, and what the model guesses now."""
+    row = {"step": record.step + 1, "loss": sum(losses) / len(losses), "lr": record.lr}
+    if heldout:
+        row["accuracy"], row["heldout_loss"] = masked_accuracy(*model.values(), heldout, tokenizer)
+    return row
 
 # %% ../nbs/11_pretrain.ipynb #53574f35
 @torch.no_grad()

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 
 import minbert.pretrain as module
 from minbert.card import tokens_seen, write_card
-from minbert.checkpoint import CHECKPOINT
+from minbert.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, train_wordpiece
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
@@ -580,6 +580,24 @@ def test_more_steps_before_the_fall_change_nothing_done(runs, text):
     run.close()
     list(pretrain(runs[0] / "corpus", bent, PretrainConfig(**plan)))
     assert log_of(straight) == log_of(bent) and same_model(straight, bent)
+
+
+def test_copies_kept_on_the_way_are_the_models_of_those_steps(runs):
+    folder = fresh(runs, "kept")
+    run = pretrain(runs[0] / "corpus", folder, TINY, keep=[10, 13, 30])
+    assert [next(run)["step"] for _ in range(2)] == [5, 10]
+    then = read_checkpoint(folder)["model"]
+    run.close()
+    model, head = load_mlm(folder / "step-10")
+    for part, name in ((model, "bert"), (head, "head")):
+        assert all(torch.equal(p, then[f"{name}.{n}"].half().float()) for n, p in part.state_dict().items())
+    assert len(load_tokenizer(folder / "step-10")) == 200 and model.config.hidden_dropout_prob == 0.1
+    assert not (folder / "step-30").exists()
+    list(pretrain(runs[0] / "corpus", folder, TINY, keep=[10, 13, 30]))
+    assert sorted(p.name for p in folder.glob("step-*")) == ["step-10", "step-13", "step-30"]
+    for name in ("model.safetensors", HEAD, "config.json"):
+        assert (folder / "step-30" / name).read_bytes() == (folder / "model" / name).read_bytes()
+        assert name == "config.json" or (folder / "step-13" / name).read_bytes() != (folder / "step-10" / name).read_bytes()
 
 
 def test_the_seed_changes_the_run(runs):
