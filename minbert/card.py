@@ -11,9 +11,9 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-from .corpus import budget_batches, load_corpus
+from .corpus import load_corpus
 from .encoder import BertModel
-from .pretrain import PretrainConfig
+from .pretrain import PretrainConfig, step_indices
 from .saving import replacing
 
 # %% ../nbs/11a_card.ipynb #9306ae3a
@@ -23,7 +23,7 @@ def tokens_seen(
 ) -> int:
     """Count the real tokens of a whole run, repeats included. Raises ValueError if its corpus is damaged."""
     lengths = load_corpus(folder).lengths
-    batches = islice(budget_batches(lengths, config.tokens_per_step, config.seed, 0, config.stretch), config.total_steps)
+    batches = islice(step_indices(lengths, config), config.total_steps)
     return int(sum(lengths[rows].sum() for rows in batches))
 
 # %% ../nbs/11a_card.ipynb #94c5606c

@@ -332,7 +332,7 @@ TOY_IDS = {"[PAD]": PAD, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK}
 
 def test_batches_hold_the_sequences_of_the_stream():
     config = PretrainConfig(vocab_size=200, tokens_per_step=300, seed=3)
-    rows = budget_batches(TOY.lengths, 300, 3)
+    rows = budget_batches(TOY.lengths, 300, 3, stretch=480)  # 16 batches of 300 tokens, 10 tokens a sequence
     for batch, chosen in zip(islice(mlm_batches(TOY, TOY_IDS, config), 30), rows):
         real = [torch.where(y != -100, y, x)[m == 1].tolist()
                 for x, m, y in zip(batch.input_ids, batch.attention_mask, batch.labels)]
@@ -362,6 +362,14 @@ def test_masks_differ_between_steps_and_epochs_and_repeat_with_the_seed():
     assert_close(labels, again)
     other = next(mlm_batches(same, TOY_IDS, PretrainConfig(vocab_size=60, tokens_per_step=100, mask_rate=0.5, seed=1)))
     assert not torch.equal(other.labels, labels[0])
+
+
+def test_processes_that_work_ahead_make_the_same_batches_and_leave_the_random_state():
+    config, before = PretrainConfig(vocab_size=200, tokens_per_step=300), torch.get_rng_state()
+    alone, helped = (list(islice(mlm_batches(TOY, TOY_IDS, config, 3, workers), 7)) for workers in (0, 2))
+    assert_close([tuple(b) for b in helped], [tuple(b) for b in alone], rtol=0, atol=0)
+    assert all(isinstance(b, module.MlmBatch) for b in helped)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("start", [1, 12, 13, 14, 40])
@@ -923,7 +931,7 @@ def test_card_says_what_it_is_told(runs, tmp_path):
     card = (folder / "README.md").read_text(encoding="utf-8")
     count = sum(p.numel() for p in BertModel.from_pretrained(folder).parameters())
     for words in ("Text: {curly} bräces kept.", "987,654,321 in 1,234,567 steps", "(fp32)", "cls 0.123, mean 0.500",
-                  "| 1,234,567 | 3.46 | 2.72 | 32.2% |", "`minbert pretrain CORPUS --out RUN", "rate 0.0005",
+                  "| 1,234,567 | 3.46 | 2.72 | 32.2% |", "`minbert pretrain CORPUS --out RUN", "rate 0.02 (Muon, matrices) and 0.0005 (AdamW, the rest)",
                   "77 steps of warm-up", "mask rate 20%", f"{count:,} parameters", "1 layers, 16 wide, 2 heads",
                   "200 lower-cased", "about 256"):
         assert words in re.sub(r"\n(?!\|)", " ", card), words
