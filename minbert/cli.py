@@ -395,7 +395,6 @@ def pretrain(
     for row in run(corpus, out, config, heldout or None, [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
     model = out / "model"
-    log = read_log(out)
     poolings = sts_by_pooling(model, load_dataset("stsb", "dev", folder)) if folder else {}
-    write_card(model, config, log, tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license)
+    write_card(model, config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license)
     typer.echo(f"model: {model}")

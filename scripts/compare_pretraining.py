@@ -136,7 +136,7 @@ def corpora(folder: Path, out: Path, tokenizer, wanted: set[str]) -> dict[str, C
 
 def work(recipe: Recipe) -> tuple:
     """What the cost of a step depends on; recipes that share it share their seconds."""
-    rate = recipe.mask_rate + recipe.last_mask_rate
+    rate = round(recipe.mask_rate + recipe.last_mask_rate, 1)  # nearly the same share hidden costs the same
     return recipe.optimizer, rate, recipe.tokens, recipe.text, recipe.stretch, recipe.layers, recipe.width
 
 
