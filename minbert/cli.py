@@ -394,7 +394,6 @@ def pretrain(
     heldout = [line for path in sorted(corpus.glob("heldout/*.txt*")) for line in read_lines(path)][:600]
     for row in run(corpus, out, config, heldout or None, [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
-    model = out / "model"
-    poolings = sts_by_pooling(model, load_dataset("stsb", "dev", folder)) if folder else {}
-    write_card(model, config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license)
-    typer.echo(f"model: {model}")
+    poolings = sts_by_pooling(out / "model", load_dataset("stsb", "dev", folder)) if folder else {}
+    write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license)
+    typer.echo(f"model: {out / 'model'}")
