@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
@@ -195,8 +196,8 @@ def mlm_batches(
     workers: int = 0,             # processes that prepare batches ahead; the batches are the same
 ) -> Iterator[MlmBatch]:
     """Yield corrupted batches for ever, those of every other start the same."""
-    indices = step_indices(corpus.lengths, config, start)
-    yield from torch.utils.data.DataLoader(MlmSteps(corpus, special_ids, config), batch_size=None, sampler=enumerate(indices, start),
+    numbered = enumerate(step_indices(corpus.lengths, config, start), start)
+    yield from torch.utils.data.DataLoader(MlmSteps(corpus, special_ids, config), batch_size=None, sampler=numbered,
                                            num_workers=workers, generator=torch.Generator())  # its own: the global one stays
 
 
@@ -246,8 +247,6 @@ def save_mlm(
     folder: str | Path,
 ) -> None:
     """Write encoder and head in half precision."""
-    from safetensors.torch import save_file
-
     model.save_pretrained(folder, torch.float16)
     with replacing(folder) as draft:
         half = {name: x.detach().to("cpu", torch.float16).contiguous() for name, x in head.state_dict().items()}
@@ -335,11 +334,10 @@ def _rows(corpus, folder, config, heldout, keep, request):
     start, rows, losses = _go_on(folder, model, optimizer, config)
     write_log(folder, rows, "w")  # the checkpoint remembers the log: no row twice, none lost
     special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
-    workers = 0 if device.type == "cpu" else WORKERS
-    batches = islice(mlm_batches(data, special_ids, config, start, workers), config.total_steps - start)
+    batches = mlm_batches(data, special_ids, config, start, 0 if device.type == "cpu" else WORKERS)
     loss_fn = lambda m, batch: mlm_loss(m["bert"], m["head"], *batch, packed=device.type == "cpu")
-    for record in steps(model, batches, loss_fn, optimizer, schedule=config.rate, max_grad_norm=1.0,
-                        precision=config.precision, start=start):
+    for record in steps(model, islice(batches, config.total_steps - start), loss_fn, optimizer, schedule=config.rate,
+                        max_grad_norm=1.0, precision=config.precision, start=start):
         losses.append(record.loss)
         done, last = record.step + 1, record.step + 1 == config.total_steps
         if done in keep:
