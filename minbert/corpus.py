@@ -88,6 +88,8 @@ def build_corpus(
     folder: str | Path,  # the corpus
     tokenizer,           # with encode_batch and token_to_id, as train_wordpiece returns
     seed: int = 11711,   # decides which sequences may grow long
+    pack: bool = True,   # False: every sentence alone
+    **sizes,             # of packed sequences, see pack_sentences
 ) -> Corpus:
     """Tokenise every file: articles packed, other files one sentence a sequence.
 
@@ -99,8 +101,8 @@ def build_corpus(
     for path in corpus_files(folder):
         encoded = tokenizer.encode_batch(read_lines(path), add_special_tokens=False)
         sentences = [e.ids for e in encoded]
-        articles = "docs" in path.relative_to(folder).parts
-        whole = pack_sentences(sentences, rng) if articles else (s[:126] for s in sentences)
+        articles = pack and "docs" in path.relative_to(folder).parts
+        whole = pack_sentences(sentences, rng, **sizes) if articles else (s[:126] for s in sentences)
         arrays += [np.array([cls, *ids, sep], dtype=np.int32) for ids in whole if ids]
     if not arrays:
         raise ValueError(f"expected words in the files under {folder}, got none")
@@ -139,12 +141,10 @@ def _sorted_stretches(order, lengths, stretch):
 
 def _cuts(order, lengths, budget):
     """Cut an order into batches; what is left behind the last one is dropped."""
-    first, total = 0, 0
-    for last, index in enumerate(order, 1):
-        total += lengths[index]
-        if total >= budget:
-            yield order[first:last]
-            first, total = last, 0
+    ends, first, before = np.cumsum(lengths[order]), 0, 0
+    while (last := np.searchsorted(ends, before + budget) + 1) <= len(order):
+        yield order[first:last]
+        first, before = last, ends[last - 1]
 
 # %% ../nbs/10b_corpus.ipynb #10bcac02
 CORPUS = "corpus.safetensors"  # its name inside a run's folder
