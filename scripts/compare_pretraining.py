@@ -48,7 +48,7 @@ class Recipe:
     mask_rate: float = 0.30
     last_mask_rate: float = 0.30  # the rate moves there in a straight line
     tokens: int = 4096            # a step
-    text: str = "single"          # sentences; "packed": neighbours joined to 128; "long": one sequence in ten to 512
+    text: str = "single"          # sentences; "packed": neighbours joined to 128; "long": one in ten to 512; "some": sentences, one in a hundred to 512
     stretch: int = 2048           # sequences sorted by length before batches are cut
     shape: str = "trapezoid"      # of the rate, or "cosine"
     layers: int = 4
@@ -64,6 +64,7 @@ RECIPES = {
     "8,192 tokens": replace(BASE, tokens=8192),
     "packed": replace(BASE, text="packed"),
     "packed, some to 512": replace(BASE, text="long"),
+    "one in 100 to 512": replace(BASE, text="some"),
     "6 x 256": replace(BASE, layers=6),
     "mixed lengths": replace(BASE, stretch=1),
     "cosine": replace(BASE, shape="cosine"),
@@ -120,7 +121,7 @@ class Run:
                              schedule=factor(recipe, total), max_grad_norm=1.0, precision="bf16")
 
 
-TEXTS = {"single": {"pack": False}, "packed": {"short": 126, "long": 126}, "long": {}}  # arguments of build_corpus
+TEXTS = {"single": {"long_share": 0}, "packed": {"short": 126, "long": 126}, "long": {"short": 126, "long_share": 0.1}, "some": {}}  # arguments of build_corpus
 
 
 def corpora(folder: Path, out: Path, tokenizer, wanted: set[str]) -> dict[str, Corpus]:
