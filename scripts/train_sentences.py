@@ -5,8 +5,9 @@
 
 Each variant trains on inference triplets (an entailed sentence is the right answer, a contradicted one the hardest wrong
 one), some beside or after neighbouring sentences of articles and two dropout views of single sentences. What equals a
-sentence of an evaluation set, or shares ten words in a row with one, is left out first. The variant with the highest
-Spearman on STS-B dev wins: a choice, made on dev alone; test sets are scored for all and choose nothing. Leaves
+sentence of an evaluation set, or shares ten words in a row with one, is left out first. The weights of the variants that
+are best on STS-B dev are also averaged. What has the highest Spearman on STS-B dev wins: a choice, made on dev alone; test
+sets are scored for all and choose nothing. Leaves
 FOLDER/variants/NAME/ (model and result.json; a variant whose result is there is not run again), FOLDER/results.json (all
 variants, controls, intervals, neighbours) and FOLDER/sentences, the winner with its card. --table writes the last two again.
 """
@@ -211,9 +212,36 @@ def work(name: str, variant: Variant, pretrained: Path, data: Path, out: Path) -
     losses = train(encoder, variant, sources, "bf16" if encoder.device.type == "cuda" else "fp32")
     seconds, folder = time.perf_counter() - begin, out / "variants" / name
     save(encoder, folder)
-    result = {"name": name, "variant": asdict(variant), "losses": losses, "seconds": round(seconds, 1), **measure(folder, data)}
+    used = sorted(set().union(*(weights for _, weights, _, _ in stages(variant))))
+    return note(folder, {"name": name, "variant": asdict(variant), "sources": used, "losses": losses, "seconds": round(seconds, 1)}, data)
+
+
+def note(folder: Path, result: dict, data: Path) -> dict:
+    """Measure what was saved, and write all that is known of it beside it."""
+    result = {**result, **measure(folder, data)}
     (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     return result
+
+
+def finished(out: Path) -> list[dict]:
+    """Read the results there are, best on dev first."""
+    return sorted((json.loads(file.read_text()) for file in (out / "variants").glob("*/result.json")), key=lambda row: -row["dev"])
+
+
+def average(most: int, data: Path, out: Path) -> dict:
+    """Average the weights of the `most` variants that are best on dev: they start from one place, and end near each other.
+
+    Paper: Wortsman et al. (2022), the uniform soup, of the best instead of all.
+    """
+    rows = [row for row in finished(out) if "mean of" not in row["variant"]][:most]
+    encoders = [SentenceEncoder.from_pretrained(out / "variants" / row["name"]) for row in rows]
+    states = [encoder.model.state_dict() for encoder in encoders]
+    encoders[0].model.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+    name = f"mean of the {len(rows)} best"
+    save(encoders[0], out / "variants" / name)
+    return note(out / "variants" / name, {
+        "name": name, "variant": {"mean of": ", ".join(row["name"] for row in rows)}, "losses": {},
+        "sources": sorted(set().union(*(row["sources"] for row in rows))), "seconds": sum(row["seconds"] for row in rows)}, data)
 
 
 # --- measuring
@@ -307,7 +335,7 @@ pipeline_tag: sentence-similarity
 
 # Sentence vectors from a small BERT, trained without a grade
 
-The encoder of minbert, {layers} layers, {width} wide, trained further by contrast: of {batch} sentences in a batch each picks out
+The encoder of minbert, {layers} layers, {width} wide, trained further by contrast: each sentence of a batch picks out
 the one that it entails. Mean pooling, {width} numbers a sentence, half precision. Variant "{name}" of {count}, the best of them by Spearman on
 STS-B dev ({dev:.3f}); no grade entered training, and no test set chose anything.
 
@@ -322,7 +350,7 @@ STS-B dev ({dev:.3f}); no grade entered training, and no test set chose anything
 - {neighbours[rows]:,} pairs of neighbouring sentences, English Wikipedia (2015; CC BY-SA 3.0); {neighbours[left out]:,} more were left out.
 - {views[rows]:,} single sentences, Tatoeba (CC BY 2.0 FR) and English Wikipedia (CC BY-SA 3.0); {views[left out]:,} more were left out.
 
-{used} Left out is what equals a sentence of STS12 to 16, STS-B dev and test or SICK test, or shares ten words in a row with one.
+{used} Left out is what equals a sentence of three words or more of STS12 to 16, STS-B dev and test or SICK test, or shares ten words in a row with one.
 
 ## Scores
 
@@ -356,11 +384,10 @@ def card(results: dict) -> str:
     best, columns = results["variants"][results["winner"]], (*STS_TASKS, "average")
     cell = lambda gap: "{:.3f} ({:+.3f} to {:+.3f})".format(*gap)
     of = {name: " | ".join(cell((row["test"][k], *row["difference"][k][1:])) for k in columns) for name, row in results["controls"].items()}
-    used = set().union(*(weights for _, weights, _, _ in stages(Variant(**best["variant"]))))
     return CARD.format(
-        **results["text"], **results["shape"], name=best["name"], count=len(results["variants"]), dev=best["dev"], batch=best["variant"]["batch"],
+        **results["text"], **results["shape"], name=best["name"], count=len(results["variants"]), dev=best["dev"],
         settings="\n".join(f"| {k} | {v} |" for k, v in best["variant"].items()),
-        used=f"Of these the winner uses {', '.join(sorted(used))}.", resamples=results["resamples"], heads=" | ".join(columns),
+        used=f"Of these the winner uses {', '.join(best['sources'])}.", resamples=results["resamples"], heads=" | ".join(columns),
         rule="|".join("---" for _ in columns), sizes=" | ".join(f"{results['pairs'][k]:,}" for k in STS_TASKS) + " | ",
         best=" | ".join(f"**{best['test'][k]:.3f}**" for k in columns), rows="\n".join(f"| {name} | {text} |" for name, text in of.items()),
         variants="\n".join("| {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.0f} |".format(
@@ -371,8 +398,8 @@ def card(results: dict) -> str:
 
 def conclude(pretrained: Path, data: Path, out: Path, resamples: int = 1000) -> dict:
     """Choose the winner on dev, hold it against the controls, and save it with its card."""
-    found = [json.loads(file.read_text()) for file in sorted((out / "variants").glob("*/result.json"))]
-    winner = max(found, key=lambda row: row["dev"])
+    found = finished(out)
+    winner = found[0]
     encoder = SentenceEncoder.from_pretrained(out / "variants" / winner["name"])
     sets = evaluation_sets(data)
     grades, config = {name: d.labels for name, d in sets.items()}, encoder.model.config
@@ -397,28 +424,36 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--table", action="store_true", help="train nothing")
     given = parser.parse_args(arguments)
     (given.out / "variants").mkdir(parents=True, exist_ok=True)
-    missing = [name for name in given.only if not (given.out / "variants" / name / "result.json").exists()]
+    failed, missing = [], [name for name in given.only if not (given.out / "variants" / name / "result.json").exists()]
     if missing and not given.table:
-        run(missing, given.pretrained, given.data, given.out, given.jobs)
+        failed = run(missing, given.pretrained, given.data, given.out, given.jobs)
+        for count in (3, 6):
+            average(count, given.data, given.out)
     results = conclude(given.pretrained, given.data, given.out)
     print(json.dumps(results["controls"], indent=1))
     print(*(f"{row['sentence']:45s} {row['cosine']:.2f}  {row['nearest']}" for row in results["everyday"]), sep="\n")
     print(f"winner: {results['winner']}", results["variants"][results["winner"]])
+    if failed:
+        raise SystemExit(f"failed, and not in the table: {', '.join(failed)}")
 
 
-def run(names: list[str], pretrained: Path, data: Path, out: Path, jobs: int) -> None:
-    """Train variants, `jobs` at a time, each in a process of its own."""
+def run(names: list[str], pretrained: Path, data: Path, out: Path, jobs: int) -> list[str]:   # those that failed
+    """Train variants, `jobs` at a time, each in a process of its own; one that fails leaves the others alone."""
     sources, counts = gather(data)
     (out / "sources.json").write_text(json.dumps(sources))
     (out / "text.json").write_text(json.dumps(counts))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(work, name, VARIANTS[name], pretrained, data, out) for name in names]
-        for future in waiting:
-            row = future.result()
-            print(f"{row['name']:24s} dev {row['dev']:.4f}  stsb {row['test']['stsb']:.4f}  average {row['test']['average']:.4f}  "
-                  f"{row['seconds']:.0f} s", flush=True)
+        waiting = {name: pool.submit(work, name, VARIANTS[name], pretrained, data, out) for name in names}
+        for name, future in waiting.items():
+            print(f"{name:24s} {summary(future.result()) if future.exception() is None else repr(future.exception())}", flush=True)
     (out / "sources.json").unlink()
+    return [name for name, future in waiting.items() if future.exception() is not None]
+
+
+def summary(row: dict) -> str:
+    """Put a result into one line."""
+    return f"dev {row['dev']:.4f}  stsb {row['test']['stsb']:.4f}  average {row['test']['average']:.4f}  {row['seconds']:.0f} s"
 
 
 if __name__ == "__main__":

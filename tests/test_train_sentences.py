@@ -74,15 +74,12 @@ VARIANTS = {"plain": script.Variant(steps=3, batch=8),
 
 @pytest.fixture(scope="module")
 def out(data, pretrained, tmp_path_factory):
-    """Run two variants in this process, and conclude."""
+    """Run three variants, two at a time; the third cannot be trained."""
     folder = tmp_path_factory.mktemp("out")
-    (folder / "variants").mkdir()
-    sources, counts = script.gather(data)
-    (folder / "sources.json").write_text(json.dumps(sources))
-    (folder / "text.json").write_text(json.dumps(counts))
-    for name, variant in VARIANTS.items():
-        script.work(name, variant, pretrained, data, folder)
-    script.conclude(pretrained, data, folder, resamples=50)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script, "VARIANTS", {**VARIANTS, "broken": script.Variant(batch=1000)})
+        with pytest.raises(SystemExit, match="failed.*: broken$"):
+            script.main([str(pretrained), str(data), "--out", str(folder), "--jobs", "2", "--only", *script.VARIANTS])
     return folder
 
 
@@ -145,6 +142,21 @@ def test_batches_and_losses_of_every_source(data, pretrained):
 def test_named_variants_differ_and_can_be_run():
     assert 12 <= len(script.VARIANTS) == len(set(script.VARIANTS.values())) <= 20
     assert all(0 <= v.dropout < 1 and v.batch % 2 == 0 and v.steps for v in script.VARIANTS.values())
+
+
+def test_what_fails_is_not_in_the_table(out):
+    results = json.loads((out / "results.json").read_text())
+    assert set(results["variants"]) == {*VARIANTS, "mean of the 2 best"} and not (out / "sources.json").exists()
+
+
+def test_the_mean_is_of_the_weights_of_the_best(out):
+    row = json.loads((out / "variants/mean of the 2 best/result.json").read_text())
+    assert set(row["variant"]["mean of"].split(", ")) == set(VARIANTS) and row["sources"] == ["neighbours", "nli", "views"]
+    load = lambda name: SentenceEncoder.from_pretrained(out / "variants" / name).model.state_dict()
+    a, b, mean = map(load, [*VARIANTS, row["name"]])
+    assert any(not torch.equal(a[key], b[key]) for key in a)
+    for key in mean:
+        torch.testing.assert_close(mean[key], (a[key] + b[key]) / 2, atol=1e-3, rtol=1e-3)  # saved in half precision
 
 
 # --- measuring
