@@ -11,9 +11,9 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-from .corpus import budget_batches, load_corpus
+from .corpus import load_corpus
 from .encoder import BertModel
-from .pretrain import PretrainConfig
+from .pretrain import PretrainConfig, step_indices
 from .saving import replacing
 
 # %% ../nbs/11a_card.ipynb #9306ae3a
@@ -23,7 +23,7 @@ def tokens_seen(
 ) -> int:
     """Count the real tokens of a whole run, repeats included. Raises ValueError if its corpus is damaged."""
     lengths = load_corpus(folder).lengths
-    batches = islice(budget_batches(lengths, config.tokens_per_step, config.seed), config.total_steps)
+    batches = islice(step_indices(lengths, config), config.total_steps)
     return int(sum(lengths[rows].sum() for rows in batches))
 
 # %% ../nbs/11a_card.ipynb #94c5606c
@@ -40,7 +40,7 @@ random weights by masked-language modelling, without labels.
 
 {corpus}
 
-Tokens seen: {tokens:,} in {steps:,} steps of about {config.tokens_per_step:,} ({precision}). Highest learning rate {config.lr:g}
+Tokens seen: {tokens:,} in {steps:,} steps of about {config.tokens_per_step:,} ({precision}). Highest rate {rates},
 after {config.warmup_steps} steps of warm-up, 0 at the end (`pretraining.json` has it row by row); mask rate {config.mask_rate:.0%}.
 
 | step | training loss [nats] | held-out loss [nats] | held-out words guessed |
@@ -69,9 +69,10 @@ def write_card(
     table = [f"| {r['step']:,} | {r['loss']:.2f} | {r['heldout_loss']:.2f} | {r['accuracy']:.1%} |"
              for r in rows if "accuracy" in r]
     scores = ", ".join(f"{how} {score:.3f}" for how, score in poolings.items()) or "not measured"
+    rates = f"{config.matrix_lr:g} (Muon, matrices) and {config.lr:g} (AdamW, the rest)" if config.matrix_lr else f"{config.lr:g}"
     text = CARD.format(config=config, parameters=sum(p.numel() for p in model.parameters()), corpus=corpus,
                        tokens=tokens, steps=rows[-1]["step"], precision=config.precision,
-                       rows="\n".join(table), poolings=scores, license=f"\nlicense: {license}" if license else "")
+                       rows="\n".join(table), poolings=scores, rates=rates, license=f"\nlicense: {license}" if license else "")
     with replacing(folder) as draft:
         (draft / "README.md").write_text(text, encoding="utf-8")
         (draft / "pretraining.json").write_text(json.dumps({"config": asdict(config), "tokens": tokens, "rows": rows}, indent=1) + "\n")

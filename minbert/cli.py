@@ -377,10 +377,12 @@ def pretrain(
     out: Annotated[Path, typer.Option(help="The run's folder; an interrupted run goes on.")] = Path("runs/pretrain"),
     folder: Annotated[Path | None, typer.Option(
         "--data", help="Data folder for the STS-B line of the card; without it, not measured.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimizer steps; without it, as the embedded model.")] = None,
+    steps: Annotated[int, typer.Option(help="Optimizer steps.", min=1)] = 4200,
+    tokens_per_step: Annotated[int, typer.Option(help="Real tokens in a step; a GPU likes 65536.", min=1)] = 4096,
     about: Annotated[str, typer.Option(help="A sentence about the text, for the card.")] = "",
     license: Annotated[str | None, typer.Option(help="Of the model, for the card, such as cc-by-sa-3.0.")] = None,
     bf16: Annotated[bool, typer.Option(help="Matrix products in bfloat16.")] = True,
+    keep: Annotated[list[float] | None, typer.Option(help="Million tokens after which a copy of the model stays in step-N/; may be repeated.")] = None,
 ) -> None:
     """Pretrain a small BERT from random weights and write model, log and card."""
     from minbert.card import tokens_seen, write_card
@@ -388,12 +390,10 @@ def pretrain(
     from minbert.pretrain import PretrainConfig, pretrain as run, sts_by_pooling
     from minbert.runs import read_log
 
-    config = PretrainConfig(precision="bf16" if bf16 else "fp32", **({"total_steps": steps} if steps else {}))
+    config = PretrainConfig(total_steps=steps, tokens_per_step=tokens_per_step, precision="bf16" if bf16 else "fp32")
     heldout = [line for path in sorted(corpus.glob("heldout/*.txt*")) for line in read_lines(path)][:600]
-    for row in run(corpus, out, config, heldout or None):
+    for row in run(corpus, out, config, heldout or None, [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
-    model = out / "model"
-    log = read_log(out)
-    poolings = sts_by_pooling(model, load_dataset("stsb", "dev", folder)) if folder else {}
-    write_card(model, config, log, tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license)
-    typer.echo(f"model: {model}")
+    poolings = sts_by_pooling(out / "model", load_dataset("stsb", "dev", folder)) if folder else {}
+    write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license)
+    typer.echo(f"model: {out / 'model'}")

@@ -382,13 +382,15 @@ class Packing:
             return query_key_value[0]
         sizes = [n * T for n, T in self.groups]
         parts = zip(self.groups, *(x.split(sizes) for x in query_key_value))
-        mix = _attend_by_maps if _fused_is_slow(query_key_value[0]) else SelfAttention.attend
-        return torch.cat([mix(attention, *(x.unflatten(0, shape) for x in qkv)).flatten(0, 1) for shape, *qkv in parts])
+        mix = lambda *qkv: _attend_by_maps(attention, *qkv) if _map_is_faster(attention, qkv[0]) else attention.attend(*qkv)
+        return torch.cat([mix(*(x.unflatten(0, shape) for x in qkv)).flatten(0, 1) for shape, *qkv in parts])
 
 
-def _fused_is_slow(query):
-    """On its way back in bfloat16 on a CPU, torch's fused attention takes two to six times as long as three plain operations."""
-    return query.dtype == torch.bfloat16 and query.device.type == "cpu" and query.requires_grad
+def _map_is_faster(attention, query):
+    """On its way back in bfloat16 on a CPU, torch's fused attention is slower than three plain operations (benchmarks/bench_attention.py)."""
+    own = getattr(attention.attend, "__func__", None) is SelfAttention.attend  # how a subclass attends is its affair
+    slow = query.dtype == torch.bfloat16 and query.device.type == "cpu" and query.requires_grad
+    return own and slow and attention.heads * query.shape[1] <= 4 * query.shape[2]  # H T numbers a token: at most the feed-forward's 4 D
 
 
 def _attend_by_maps(attention, query, key, value):

@@ -356,10 +356,10 @@ def default_heads(
     Raises ValueError for a task without a usual head.
     """
     usual = {
-        "sst": lambda: LinearHead(width, 5), "cfimdb": lambda: LinearHead(width, 2),
+        "sst": lambda: LinearHead(width, 5), **dict.fromkeys(("sentiment", "cfimdb"), lambda: LinearHead(width, 2)),
         **dict.fromkeys(("quora", "mrpc"), lambda: CosineHead("paraphrase", 10.0, -8.0)),
-        **dict.fromkeys(("stsb", "sts", "sickr"), lambda: LinearPlusCosine(width, "similarity")),
-        **dict.fromkeys(("snli", "mnli"), lambda: ConcatDiff(width, 3, "classes")),
+        **dict.fromkeys(("similarity", "stsb", "sts", "sickr"), lambda: LinearPlusCosine(width, "similarity")),
+        **dict.fromkeys(("inference", "snli", "mnli"), lambda: ConcatDiff(width, 3, "classes")),
         "qnli": lambda: ConcatDiff(width, 2, "classes"),
     }
     unknown = [task for task in tasks if task not in usual]

@@ -89,7 +89,7 @@ def muon(
     ours, rest = ([group for group in side if group["params"]] for side in sides)
     if not ours or not rest:
         raise ValueError(f"expected matrices for Muon and other weights for AdamW, got none for {'AdamW' if ours else 'Muon'}")
-    return Together(torch.optim.Muon(ours, lr=matrix_lr, weight_decay=weight_decay), AdamW(rest, lr=lr))
+    return Together(AdamW(rest, lr=lr), torch.optim.Muon(ours, lr=matrix_lr, weight_decay=weight_decay))
 
 
 def _chosen(group, belongs):

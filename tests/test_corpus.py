@@ -77,7 +77,7 @@ def test_heldout_text_is_never_read(tmp_path):
 @pytest.mark.parametrize("parent", ["heldout", "docs"])
 def test_names_above_the_corpus_mean_nothing(tmp_path, parent):
     folder = write(tmp_path / parent / "corpus", a_txt=["ab", "cd"], docs__b_txt=["ef", "gh"])
-    assert read(build_corpus(folder, Letters())) == ["<ab>", "<cd>", "<efgh>"]
+    assert read(build_corpus(folder, Letters(), short=126)) == ["<ab>", "<cd>", "<efgh>"]
 
 
 @pytest.mark.parametrize("make", [corpus_files, train_wordpiece, lambda f: build_corpus(f, Letters())])
@@ -160,7 +160,8 @@ def test_a_text_is_framed_also_after_saving(tmp_path):
 
 def test_sequences_by_hand(tmp_path):
     write(tmp_path, a_txt=["ab", "", "cde"], docs__b_txt=["f", "gh", "", "", "i", "j", "   "[:0]], z_txt_gz=["k"])
-    corpus = build_corpus(tmp_path, Letters())
+    corpus = build_corpus(tmp_path, Letters(), short=126)
+    assert read(build_corpus(tmp_path, Letters(), long_share=0)) == ["<ab>", "<cde>", "<f>", "<gh>", "<i>", "<j>", "<k>"]
     assert read(corpus) == ["<ab>", "<cde>", "<fgh>", "<ij>", "<k>"]
     assert corpus.lengths.tolist() == [4, 5, 5, 4, 3] and corpus.offsets.tolist() == [0, 4, 9, 14, 18, 21]
     assert corpus.ids.dtype == np.int32 and len(corpus.ids) == 21
@@ -177,12 +178,12 @@ def test_line_ends_and_byte_order_marks(tmp_path, ending, mark):
 
 def test_articles_never_mix_even_between_files(tmp_path):
     write(tmp_path, docs__a_txt=["a", "b"], docs__b_txt=["c", "", "d"])
-    assert read(build_corpus(tmp_path, Letters())) == ["<ab>", "<c>", "<d>"]
+    assert read(build_corpus(tmp_path, Letters(), short=126)) == ["<ab>", "<c>", "<d>"]
 
 
 def test_loose_sentences_are_cut_to_128_tokens_and_articles_to_512(tmp_path):
     write(tmp_path, a_txt=["a" * n for n in (125, 126, 127, 900)], docs__b_txt=["b" * 900, ""] * 60)
-    corpus = build_corpus(tmp_path, Letters())
+    corpus = build_corpus(tmp_path, Letters(), long_share=0.1)
     assert corpus.lengths[:4].tolist() == [127, 128, 128, 128]
     assert set(corpus.lengths[4:].tolist()) == {128, 512}  # the limit is drawn for each article
     starts, ends = corpus.ids[corpus.offsets[:-1]], corpus.ids[corpus.offsets[1:] - 1]
@@ -198,7 +199,7 @@ def test_seed_decides_what_may_grow_long(tmp_path):
 
 def test_real_tokenizer_loses_no_word(tmp_path):
     tokenizer = train_wordpiece(write(tmp_path, docs__a_txt=TEXT, b_txt=TEXT), 100)
-    corpus = build_corpus(tmp_path, tokenizer)
+    corpus = build_corpus(tmp_path, tokenizer, short=126)
     rows = corpus.sequences(range(len(corpus.lengths)))
     expected = [i for line in TEXT * 2 for i in tokenizer.encode(line, add_special_tokens=False).ids]
     assert sorted(i for row in rows for i in row[1:-1]) == sorted(expected)
@@ -250,12 +251,16 @@ def test_no_sentence_is_lost_doubled_or_moved():
         assert len(row) + after.count(after[0]) > 20
 
 
-def test_about_one_row_in_ten_grows_long():
+def test_about_one_row_in_a_hundred_grows_long():
     rows = list(pack_sentences([[7] * 9] * 200_000, random.Random(0)))
     lengths = [len(r) for r in rows[:-1]]
-    assert set(lengths) == {126, 504}
+    assert set(lengths) == {9, 504}
     share = lengths.count(504) / len(lengths)
-    assert abs(share - 0.1) < 4 * (0.09 / len(lengths)) ** 0.5
+    assert abs(share - 0.01) < 4 * (0.0099 / len(lengths)) ** 0.5
+
+
+def test_a_sentence_that_stays_alone_is_cut_at_126():
+    assert [len(r) for r in pack_sentences([[7] * 300, [8] * 5, [], [9] * 127], random.Random(0), long_share=0.0)] == [126, 5, 126]
 
 
 @pytest.mark.parametrize("sentences", [[], [[]], [[], [], []]])

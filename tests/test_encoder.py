@@ -672,7 +672,7 @@ def test_import_brings_nothing_heavy():
 def narrow_gradients(model, batch, monkeypatch, fused):
     """Gradients of a packed step in bfloat16, by the map or by torch's fused attention."""
     if fused:
-        monkeypatch.setattr(encoder, "_fused_is_slow", lambda query: False)
+        monkeypatch.setattr(encoder, "_map_is_faster", lambda *_: False)
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model(*batch, packed=True).last_hidden_state
     return torch.autograd.grad(hidden.float().square().mean(), [p for n, p in model.named_parameters() if "pooler" not in n])
@@ -689,14 +689,61 @@ def test_in_bfloat16_the_map_gives_the_gradients_of_the_fused_kernel(monkeypatch
         assert (one - other).norm() <= 4 * 2**-8 * other.norm() + 2**-8 * max(g.norm() for g in by_map) * one.numel() ** -0.5
 
 
-@pytest.mark.parametrize("dtype, train, expected", [(torch.bfloat16, True, True), (torch.bfloat16, False, False), (torch.float32, True, False)])
-def test_only_a_training_step_in_bfloat16_makes_the_map(monkeypatch, dtype, train, expected):
+def makes_the_map(monkeypatch, T, heads=1, dtype=torch.bfloat16, train=True):
+    """Does a packed pass over sentences of T tokens make an attention map? Widths are 16 a head."""
     made, maps = [], encoder.attention_maps
     monkeypatch.setattr(encoder, "attention_maps", lambda *args: (made.append(1), maps(*args))[1])
-    model, ids = BertModel(BertConfig(50, 32, 1, 4, 64, 0.0, 0.0, 40)), torch.ones(2, 5, dtype=torch.long)
+    model = BertModel(BertConfig(50, 16 * heads, 1, heads, 64, 0.0, 0.0, 512))
+    ids = torch.ones(2, T, dtype=torch.long)
     with torch.set_grad_enabled(train), torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
         model(ids, torch.ones_like(ids), packed=True)
-    assert bool(made) == expected
+    return bool(made)
+
+
+@pytest.mark.parametrize("dtype, train, expected", [(torch.bfloat16, True, True), (torch.bfloat16, False, False), (torch.float32, True, False)])
+def test_only_a_training_step_in_bfloat16_makes_the_map(monkeypatch, dtype, train, expected):
+    assert makes_the_map(monkeypatch, 5, dtype=dtype, train=train) == expected
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("T, expected", [(64, True), (65, False), (512, False)])
+def test_a_map_is_kept_while_a_token_s_part_is_no_larger_than_four_vectors(monkeypatch, heads, T, expected):
+    """Heads of 16: H T numbers a token against 4 * 16 H."""
+    assert makes_the_map(monkeypatch, T, heads) == expected
+
+
+def test_512_tokens_go_the_fused_way_and_both_ways_agree(monkeypatch):
+    """Value and gradient; each way rounds to eight bits, at a few places."""
+    torch.manual_seed(0)
+    attention, mask = SelfAttention(64, 4, dropout=0.0).train(), torch.ones(2, 512, dtype=torch.long)
+    qkv, weight = [torch.randn(1024, 64).bfloat16().requires_grad_() for _ in range(3)], torch.randn(1024, 64)
+
+    def value_and_gradients():
+        out = Packing(mask).attend(attention, *qkv)
+        return out, *torch.autograd.grad((out.float() * weight).sum(), qkv)
+
+    maps = encoder.attention_maps
+    monkeypatch.setattr(encoder, "attention_maps", lambda *args: pytest.fail("a map of 512 x 512 was made"))
+    fused = value_and_gradients()
+    monkeypatch.setattr(encoder, "attention_maps", maps)
+    monkeypatch.setattr(encoder, "_map_is_faster", lambda *_: True)
+    for one, other in zip(value_and_gradients(), fused):
+        assert (one - other).norm() <= 4 * torch.finfo(torch.bfloat16).eps * other.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_packed_pass_asks_a_subclass_for_its_own_attend(dtype):
+    """In bfloat16, too, where training otherwise goes by the map; and an attend that one module was given."""
+    class First(SelfAttention):
+        def attend(self, query, key, value, mask=None):
+            return value[:, :1].expand_as(value)  # every token reads the first
+
+    given = SelfAttention(16, 2).train()
+    given.attend = lambda query, key, value, mask=None: value[:, :1].expand_as(value)
+    value = torch.randn(5, 16).to(dtype).requires_grad_()
+    for attention in (First(16, 2).train(), given):
+        out = Packing(torch.tensor([[1, 1, 1], [1, 1, 0]])).attend(attention, value, value, value)
+        assert torch.equal(out, value[[0, 0, 2, 2, 2]])
 
 
 def test_the_map_of_a_training_step_has_dropout():

@@ -32,7 +32,7 @@ def moved(model, optimizer, seeds):
 
 def test_matrices_of_layers_and_head_are_muons_and_every_weight_has_one_owner():
     model = small()
-    ours, rest = (({n for g in part.param_groups for n in g["names"]}) for part in muon(model).parts)
+    rest, ours = (({n for g in part.param_groups for n in g["names"]}) for part in muon(model).parts)
     names = {name for name, p in model.named_parameters()}
     assert ours | rest == names and not ours & rest
     assert ours == {n for n in names if n.endswith((".weight",)) and "norm" not in n and "embedding" not in n}

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 
 import minbert.pretrain as module
 from minbert.card import tokens_seen, write_card
-from minbert.checkpoint import CHECKPOINT
+from minbert.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, train_wordpiece
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
@@ -332,7 +332,7 @@ TOY_IDS = {"[PAD]": PAD, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK}
 
 def test_batches_hold_the_sequences_of_the_stream():
     config = PretrainConfig(vocab_size=200, tokens_per_step=300, seed=3)
-    rows = budget_batches(TOY.lengths, 300, 3)
+    rows = budget_batches(TOY.lengths, 300, 3, stretch=480)  # 16 batches of 300 tokens, 10 tokens a sequence
     for batch, chosen in zip(islice(mlm_batches(TOY, TOY_IDS, config), 30), rows):
         real = [torch.where(y != -100, y, x)[m == 1].tolist()
                 for x, m, y in zip(batch.input_ids, batch.attention_mask, batch.labels)]
@@ -362,6 +362,14 @@ def test_masks_differ_between_steps_and_epochs_and_repeat_with_the_seed():
     assert_close(labels, again)
     other = next(mlm_batches(same, TOY_IDS, PretrainConfig(vocab_size=60, tokens_per_step=100, mask_rate=0.5, seed=1)))
     assert not torch.equal(other.labels, labels[0])
+
+
+def test_processes_that_work_ahead_make_the_same_batches_and_leave_the_random_state():
+    config, before = PretrainConfig(vocab_size=200, tokens_per_step=300), torch.get_rng_state()
+    alone, helped = (list(islice(mlm_batches(TOY, TOY_IDS, config, 3, workers), 7)) for workers in (0, 2))
+    assert_close([tuple(b) for b in helped], [tuple(b) for b in alone], rtol=0, atol=0)
+    assert all(isinstance(b, module.MlmBatch) for b in helped)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("start", [1, 12, 13, 14, 40])
@@ -580,6 +588,24 @@ def test_more_steps_before_the_fall_change_nothing_done(runs, text):
     run.close()
     list(pretrain(runs[0] / "corpus", bent, PretrainConfig(**plan)))
     assert log_of(straight) == log_of(bent) and same_model(straight, bent)
+
+
+def test_copies_kept_on_the_way_are_the_models_of_those_steps(runs):
+    folder = fresh(runs, "kept")
+    run = pretrain(runs[0] / "corpus", folder, TINY, keep=[10, 13, 30])
+    assert [next(run)["step"] for _ in range(2)] == [5, 10]
+    then = read_checkpoint(folder)["model"]
+    run.close()
+    model, head = load_mlm(folder / "step-10")
+    for part, name in ((model, "bert"), (head, "head")):
+        assert all(torch.equal(p, then[f"{name}.{n}"].half().float()) for n, p in part.state_dict().items())
+    assert len(load_tokenizer(folder / "step-10")) == 200 and model.config.hidden_dropout_prob == 0.1
+    assert not (folder / "step-30").exists()
+    list(pretrain(runs[0] / "corpus", folder, TINY, keep=[10, 13, 30]))
+    assert sorted(p.name for p in folder.glob("step-*")) == ["step-10", "step-13", "step-30"]
+    for name in ("model.safetensors", HEAD, "config.json"):
+        assert (folder / "step-30" / name).read_bytes() == (folder / "model" / name).read_bytes()
+        assert name == "config.json" or (folder / "step-13" / name).read_bytes() != (folder / "step-10" / name).read_bytes()
 
 
 def test_the_seed_changes_the_run(runs):
@@ -905,7 +931,7 @@ def test_card_says_what_it_is_told(runs, tmp_path):
     card = (folder / "README.md").read_text(encoding="utf-8")
     count = sum(p.numel() for p in BertModel.from_pretrained(folder).parameters())
     for words in ("Text: {curly} bräces kept.", "987,654,321 in 1,234,567 steps", "(fp32)", "cls 0.123, mean 0.500",
-                  "| 1,234,567 | 3.46 | 2.72 | 32.2% |", "`minbert pretrain CORPUS --out RUN", "rate 0.0005",
+                  "| 1,234,567 | 3.46 | 2.72 | 32.2% |", "`minbert pretrain CORPUS --out RUN", "rate 0.02 (Muon, matrices) and 0.0005 (AdamW, the rest)",
                   "77 steps of warm-up", "mask rate 20%", f"{count:,} parameters", "1 layers, 16 wide, 2 heads",
                   "200 lower-cased", "about 256"):
         assert words in re.sub(r"\n(?!\|)", " ", card), words

@@ -111,6 +111,36 @@ def test_embedded_tokenizer():
     assert encode_ids(loaded, texts) == [e.ids for e in rust.encode_batch(texts)]
 
 
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    """Pretend that the package lies elsewhere, with the pretrained model alone."""
+    (tmp_path / "assets/model").mkdir(parents=True)
+    monkeypatch.setattr("minbert.tokens.files", lambda name: tmp_path / {"minbert": ""}[name])
+    return tmp_path
+
+
+def test_a_package_carries_two_models(package):
+    (package / "assets/sentences").mkdir()
+    assert resolve_folder() == package / "assets/model"
+    assert resolve_folder("embedded-sentences") == resolve_folder(Path("embedded-sentences")) == package / "assets/sentences"
+
+
+def test_a_folder_of_that_name_is_reached_by_its_path(package, monkeypatch):
+    (package / "assets/sentences").mkdir()
+    (package / "embedded-sentences").mkdir()
+    monkeypatch.chdir(package)
+    assert resolve_folder("embedded-sentences") == package / "assets/sentences"
+    assert resolve_folder("./embedded-sentences").resolve() == package / "embedded-sentences"
+
+
+def test_a_package_without_the_second_model_says_so_and_asks_nobody(package, monkeypatch):
+    asked = fake_hub(monkeypatch, package, [])
+    with pytest.raises(ValueError, match=r"embedded-sentences.*assets.sentences.*without it"):
+        resolve_folder("embedded-sentences")
+    assert not asked
+    assert resolve_folder() == package / "assets/model"
+
+
 @pytest.mark.parametrize("keep", [[], ["config.json"], ["config.json", "tokenizer_config.json"]])
 def test_folder_without_tokenizer_is_refused(tmp_path, keep):
     folder = write_folder(tmp_path / "model", config=BERT, settings=UNCASED, lower=True)
