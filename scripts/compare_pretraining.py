@@ -160,7 +160,7 @@ def compare(name: str, seed: int, args: argparse.Namespace) -> str:
     recipe, tokenizer, device = RECIPES[name], load_tokenizer(None), choose_device().type
     seconds = json.loads((args.out / "seconds.json").read_text())[name]
     heldout = list(read_lines(args.corpus / "heldout" / "wikipedia-heldout.txt"))
-    total, texts = round(60 * args.minutes / seconds), corpora(args.corpus, args.out, tokenizer, {recipe.text})
+    total, texts = max(1, round(60 * args.minutes / seconds)), corpora(args.corpus, args.out, tokenizer, {recipe.text})
     run, curve, losses, begin = Run(recipe, texts[recipe.text], tokenizer, total, seed, device), [], [], time.monotonic()
     for record in islice(run.records, total):
         losses.append(record.loss)
