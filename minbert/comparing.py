@@ -60,6 +60,8 @@ def wrong_places(
 
 def _far(trial, expected, got, way):
     """None, or the place of the largest difference beyond the tolerance."""
+    if expected.dtype == got.dtype and torch.equal(expected, got):
+        return None, 0.0                # most of what is compared: one look instead of ten operations
     wrong = wrong_places(trial, expected, got, way)
     if not wrong.any():
         return None, 0.0

@@ -62,7 +62,7 @@ class Variant:
 
 
 BASE = Variant()
-LONG = replace(BASE, before=1200, symmetric=True)
+LONG = replace(BASE, before=800, symmetric=True)
 VARIANTS = {
     "base": BASE,
     "rate 2e-4": replace(BASE, lr=2e-4),
@@ -76,11 +76,11 @@ VARIANTS = {
     "views beside": replace(BASE, views=0.2),
     "neighbours beside": replace(BASE, neighbours=0.2),
     "both beside": replace(BASE, views=0.1, neighbours=0.2, symmetric=True),
-    "neighbours before": replace(BASE, before=1200),
+    "neighbours before": replace(BASE, before=800),
     "before, symmetric": LONG,
     "before, batch 512": replace(LONG, batch=512),
     "before, beside": replace(LONG, neighbours=0.2, views=0.1),
-    "before, beside, long": replace(LONG, neighbours=0.2, views=0.1, steps=840, before=2000),
+    "before, beside, long": replace(LONG, neighbours=0.2, views=0.1, steps=840, before=1600),
     "before, rate 2e-4": replace(LONG, lr=2e-4),
 }
 
@@ -443,6 +443,7 @@ def run(names: list[str], pretrained: Path, data: Path, out: Path, jobs: int) ->
     (out / "sources.json").write_text(json.dumps(sources))
     (out / "text.json").write_text(json.dumps(counts))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
+    names = sorted(names, key=lambda name: -VARIANTS[name].before - VARIANTS[name].steps)  # no long one alone at the end
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         waiting = {name: pool.submit(work, name, VARIANTS[name], pretrained, data, out) for name in names}
         for name, future in waiting.items():

@@ -60,6 +60,17 @@ def test_a_second_call_finds_what_one_call_cannot():
     assert not found.passed and "right at the first call" in found.message.lower() or "backward through the graph" in found.message, found.message
 
 
+def test_a_check_moves_no_generator_of_a_device(monkeypatch):
+    """`fork_rng(devices=[])` brings back the CPU's alone; where CUDA sleeps, torch.manual_seed queues a call, with its traceback, for ever."""
+    moved = []
+    for device in (torch.cuda, torch.mps, torch.xpu, torch.mtia):
+        for name in ("manual_seed", "manual_seed_all"):
+            monkeypatch.setattr(device, name, moved.append, raising=False)
+    before = torch.get_rng_state()
+    assert own("sentence.mean", exercise("sentence.mean").definition).passed
+    assert moved == [] and torch.equal(torch.get_rng_state(), before)
+
+
 def test_no_guess_where_the_learner_is_right_and_the_mistake_is_not():
     """A mistake that fails elsewhere too is another one."""
     for name in ("attention.maps", "sentence.mean"):
