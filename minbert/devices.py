@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'choose_device', 'new_accelerator', 'check_device', 'drawing_device', 'without_waiting', 'readable',
-           'derived', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_products', 'LossScale']
+           'derived', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels', 'LossScale']
 
 # %% ../nbs/00c_devices.ipynb #de849d0c
 from collections.abc import Callable, Iterator
@@ -171,19 +171,24 @@ def autocast(
 
 
 @contextmanager
-def fast_products(device: torch.device) -> Iterator[None]:
-    """Let a GPU round the factors of fp32 products to TF32 inside the block. On a CPU nothing changes."""
-    products = torch.backends.cuda.matmul
-    new = hasattr(products, "fp32_precision")
-    name, fast = ("fp32_precision", "tf32") if new else ("allow_tf32", True)
-    before = getattr(products, name)
-    if device.type == "cuda":
-        setattr(products, name, fast)
+def fast_kernels(device: torch.device) -> Iterator[None]:
+    """Inside the block a GPU rounds the factors of fp32 products to TF32, and plans no attention. On a CPU nothing changes.
+
+    cuDNN's attention is planned anew for every shape (18 ms a call on an H100), and batches of sentences keep changing theirs.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    cuda = torch.backends.cuda
+    name, fast = ("fp32_precision", "tf32") if hasattr(cuda.matmul, "fp32_precision") else ("allow_tf32", True)
+    before = getattr(cuda.matmul, name), cuda.cudnn_sdp_enabled()
+    setattr(cuda.matmul, name, fast)
+    cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        if device.type == "cuda":
-            setattr(products, name, before)
+        setattr(cuda.matmul, name, before[0])
+        cuda.enable_cudnn_sdp(before[1])
 
 # %% ../nbs/00c_devices.ipynb #2d2f8df8
 class LossScale:

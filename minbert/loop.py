@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .devices import LossScale, autocast, fast_products, half_type, send, without_waiting
+from .devices import LossScale, autocast, fast_kernels, half_type, send, without_waiting
 from .sentence import NotFinite
 
 # %% ../nbs/09c_loop.ipynb #06998191
@@ -164,7 +164,7 @@ def steps(
     for step, group in enumerate(_groups(batches, accumulate), start):
         lr = _set_rate(optimizer, 1.0 if schedule is None else schedule(step))
         try:
-            with without_waiting(), fast_products(device):
+            with without_waiting(), fast_kernels(device):
                 losses, norm = take(model, group, loss_fn, optimizer, backward, max_grad_norm, shared, precision)
         except ValueError as error:
             kind = NotFinite if isinstance(error, NotFinite) else ValueError

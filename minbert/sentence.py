@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from .devices import autocast, choose_device, fast_products, readable, send
+from .devices import autocast, choose_device, fast_kernels, readable, send
 from .encoder import BertModel
 from .files import check_fields, quoted, read_json, write_json
 from .saving import load_module, read_modules, replacing, save_module, write_modules
@@ -295,7 +295,7 @@ class SentenceEncoder(nn.Module):
         ids = encode_ids(self.tokenizer, texts, self.max_length)
         budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
         vectors, waiting = torch.empty(len(texts), self.width), []
-        with _evaluating(self), autocast(self.device, precision), fast_products(self.device):
+        with _evaluating(self), autocast(self.device, precision), fast_kernels(self.device):
             for positions, batch in token_batches(ids, budget, self.model.config.pad_token_id):
                 waiting.append((positions, self.embed(batch).float()))
                 bar.update(len(positions))

@@ -32,21 +32,29 @@ def test_no_other_module_chooses_a_device():
     assert guilty == []
 
 
-def test_products_are_rounded_to_tf32_on_a_gpu_and_for_the_length_of_a_step_only():
-    from minbert.devices import fast_products
+def test_products_are_rounded_to_tf32_and_no_attention_is_planned_on_a_gpu_and_for_the_length_of_a_step_only():
+    from minbert.devices import fast_kernels
 
     products = torch.backends.cuda.matmul
     read = lambda: products.fp32_precision if hasattr(products, "fp32_precision") else products.allow_tf32
     before = read()
+    for planned in (True, False):  # whatever the user had set
+        torch.backends.cuda.enable_cudnn_sdp(planned)
+        for device, inside in (("cpu", planned), ("cuda", False)):
+            with pytest.raises(KeyError), fast_kernels(torch.device(device)):
+                assert torch.backends.cuda.cudnn_sdp_enabled() == inside
+                raise KeyError
+            assert torch.backends.cuda.cudnn_sdp_enabled() == planned
+    torch.backends.cuda.enable_cudnn_sdp(True)
     for device, changed in (("cpu", False), ("cuda", True)):
-        with pytest.raises(KeyError), fast_products(torch.device(device)):
+        with pytest.raises(KeyError), fast_kernels(torch.device(device)):
             assert (read() != before) == changed
             raise KeyError
         assert read() == before
 
 
 def test_only_the_loop_and_the_encoder_round_products():
-    users = {path.name for path in (ROOT / "minbert").glob("*.py") if "fast_products(" in path.read_text(encoding="utf-8")}
+    users = {path.name for path in (ROOT / "minbert").glob("*.py") if "fast_kernels(" in path.read_text(encoding="utf-8")}
     assert users == {"devices.py", "loop.py", "sentence.py"}
 
 
