@@ -138,7 +138,7 @@ class PretrainConfig:
     total_steps: int = 4200
     tokens_per_step: int = 4096      # real tokens
     lr: float = 2e-3                 # AdamW's, for tables, norms and biases
-    matrix_lr: float = 0.02          # Muon's, for the matrices of layers and head, see chapter 10c; 0: AdamW moves them, too
+    matrix_lr: float = 0.01          # Muon's, for the matrices of layers and head, see chapter 10c; 0: AdamW moves them, too
     warmup_steps: int = 100
     decay_share: float = 0.4         # share of the run over which the rate falls to 0
     weight_decay: float = 0.01       # BERT, appendix A.2

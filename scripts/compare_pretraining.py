@@ -1,7 +1,7 @@
 """What pays at a desk: pretrain by several recipes, each for the same processor time, and compare what they guess.
 
     python scripts/compare_pretraining.py CORPUS --out FOLDER [--only NAME ...] [--minutes 20] [--seed N] [--jobs N]
-    python scripts/compare_pretraining.py CORPUS --out FOLDER --table
+    python scripts/compare_pretraining.py CORPUS --out FOLDER --table [--store FILE]
 
 A recipe differs from the base in one thing. Its number of steps follows from the seconds that its step costs on one
 processor thread, measured beside the base's in turn, so that another program on the machine cannot favour one
@@ -202,6 +202,13 @@ def table(out: Path) -> str:
     return rows
 
 
+def store(out: Path, file: Path) -> None:
+    """Put what chapter 11 shows of all results into one file: recipe, price, scores, and the way there."""
+    rows = [{"name": name, **{k: run[k] for k in ("seed", "seconds_a_step", "steps", "tokens", "accuracy", "heldout_loss")},
+             "curve": [[p["tokens"], round(p["accuracy"], 4)] for p in run["curve"]]} for name, runs in results(out).items() for run in runs]
+    file.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+
+
 def measure(args: argparse.Namespace) -> None:
     """Price every recipe's step, if that was not done in this folder."""
     torch.set_num_threads(1)
@@ -220,8 +227,11 @@ def main():
     parser.add_argument("--seed", type=int, nargs="+", default=[SEED])
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; more than one only on a GPU")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--store", type=Path, help="with --table: also write one file of all results, as the package carries it")
     args = parser.parse_args()
     if args.table:
+        if args.store:
+            store(args.out, args.store)
         return print(table(args.out))
     args.out.mkdir(parents=True, exist_ok=True)
     measure(args)

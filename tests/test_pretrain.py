@@ -931,7 +931,7 @@ def test_card_says_what_it_is_told(runs, tmp_path):
     card = (folder / "README.md").read_text(encoding="utf-8")
     count = sum(p.numel() for p in BertModel.from_pretrained(folder).parameters())
     for words in ("Text: {curly} bräces kept.", "987,654,321 in 1,234,567 steps", "(fp32)", "cls 0.123, mean 0.500",
-                  "| 1,234,567 | 3.46 | 2.72 | 32.2% |", "`minbert pretrain CORPUS --out RUN", "rate 0.02 (Muon, matrices) and 0.0005 (AdamW, the rest)",
+                  "| 1,234,567 | 3.46 | 2.72 | 32.2% |", "`minbert pretrain CORPUS --out RUN", "rate 0.01 (Muon, matrices) and 0.0005 (AdamW, the rest)",
                   "77 steps of warm-up", "mask rate 20%", f"{count:,} parameters", "1 layers, 16 wide, 2 heads",
                   "200 lower-cased", "about 256"):
         assert words in re.sub(r"\n(?!\|)", " ", card), words

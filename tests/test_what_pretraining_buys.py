@@ -1,0 +1,119 @@
+"""scripts/what_pretraining_buys.py holds encoders of different age against each other and against a bag of words."""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from minbert.data import load_dataset
+from minbert.encoder import BertConfig, BertModel
+from minbert.metrics import accuracy, pearson
+from minbert.sentence import SentenceEncoder
+from minbert.tokens import load_tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import what_pretraining_buys as script  # noqa: E402
+
+SEEDS = (1, 2)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """One narrow encoder and the folder of everything that was measured about it."""
+    folder, out = (tmp_path_factory.mktemp(name) for name in ("model", "out"))
+    torch.manual_seed(0)
+    tokenizer = load_tokenizer()
+    SentenceEncoder(BertModel(BertConfig(len(tokenizer), 32, 1, 2, 64)), tokenizer).save_pretrained(folder)
+    jobs = script.jobs_of({"3": str(folder)}, None, 40, SEEDS)
+    for job in jobs:
+        script.work(job, out)
+    return jobs, out
+
+
+def test_everything_is_measured_once(small, tmp_path):
+    jobs, out = small
+    assert len(jobs) == len(set(job.name for job in jobs)) == 2 * (3 + 3 + 1) + 3
+    assert script.unfinished(jobs, out) == [] and script.unfinished(jobs, tmp_path) == jobs
+    assert not list(out.glob("*.part"))
+
+
+def test_a_result_of_other_settings_is_refused(small):
+    jobs, out = small
+    with pytest.raises(ValueError, match="expected a result of"):
+        script.unfinished([script.Job(**{**vars(jobs[0]), "seeds": (1, 3)})], out)
+
+
+def test_answers_are_stored_for_every_row_of_dev_and_every_seed(small):
+    _, out = small
+    dev = script.split(script.Job("3", "", "tuned", "inference", None, 40, SEEDS), "dev")
+    for name, seeds in (("3-tuned", 2), ("3-probe", 1), ("0-probe", 2), ("bag-words", 1)):
+        stored = json.loads((out / f"{name}-inference.json").read_text())
+        assert stored["gold"] == dev.labels and np.shape(stored["answers"][name.split("-")[1]]) == (seeds, 40)
+    drawn = json.loads((out / "0-cosine-similarity.json").read_text())["answers"]["cosine"]
+    assert drawn[0] != drawn[1], "untrained weights are drawn once a seed"
+
+
+def test_the_summary_is_complete_and_its_differences_add_up(small, tmp_path):
+    rows = script.summary(small[1], 100)
+    found = {(r["task"], r["measure"], r["tokens"]): r for r in rows}
+    learned = [(t, m, n) for t in script.OPEN_TASKS for m in ("tuned", "probe") for n in (0, 3)]
+    cosine = [("similarity", m, n) for m in ("cosine", "whitened") for n in (0, 3)]
+    assert set(found) == {*learned, *cosine, *((t, "words", None) for t in script.OPEN_TASKS), ("similarity", "words by rank", None)}
+    for r in rows:
+        assert r["interval"][0] <= r["value"] <= r["interval"][1]
+    for task, measure, n in [*learned, *cosine]:
+        r, line = found[task, measure, n], "words by rank" if measure in ("cosine", "whitened") else "words"
+        assert r["over words"][0] == pytest.approx(r["value"] - found[task, line, None]["value"])
+        assert ("over untrained" in r) == (n > 0)
+        if n:
+            assert r["over untrained"][0] == pytest.approx(r["value"] - found[task, measure, 0]["value"])
+    assert len(script.table(rows).splitlines()) == len(rows) + 2
+    script.figure(rows, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_a_difference_is_taken_on_the_same_rows_and_seeds():
+    random = np.random.default_rng(0)
+    gold = random.integers(0, 2, 200)
+    answers = [np.where(random.random(200) < share, gold, 1 - gold) for share in (0.6, 0.9)]
+    value, scores = script.draws(answers, gold, accuracy, 300)
+    assert script.interval(scores, scores) == [0, 0]
+    other = script.draws([a ^ (np.arange(200) < 4) for a in answers], gold, accuracy, 300)[1]
+    low, high = script.interval(scores, other)
+    assert high - low < 0.06, "unpaired rows or seeds would leave a width of about .5"
+
+
+def test_seeds_widen_an_interval_and_so_do_rows():
+    gold = np.arange(100) % 2
+    assert script.interval(script.draws([gold, 1 - gold], gold, accuracy, 300)[1]) == [0, 1]
+    assert script.interval(script.draws([gold, gold], gold, accuracy, 300)[1]) == [1, 1]
+    half = np.where(np.arange(100) < 50, gold, 1 - gold)
+    low, high = script.interval(script.draws([half], gold, accuracy, 1000)[1])
+    assert 0.37 < low < 0.43 and 0.57 < high < 0.63  # .5 -+ 1.96 sqrt(.25 / 100)
+
+
+def test_equal_answers_have_no_correlation_and_do_not_stop_the_table():
+    value, scores = script.draws([[1.0] * 9], range(9), pearson, 10)
+    assert np.isnan(value) and np.isnan(script.interval(scores)).all()
+
+
+def test_the_choice_sees_two_parts_of_train_that_share_no_row():
+    train, seen = load_dataset("similarity").subset(range(50)), []
+
+    def answers(candidate, rest, held):
+        seen.append((rest.ids, held.ids))
+        return np.array(held.labels) + candidate * np.arange(len(held)) ** 2
+
+    assert script.choose((5.0, 0.0, -5.0), answers, train) == 0.0
+    for rest, held in seen:
+        assert len(held) == 10 and sorted(rest + held) == sorted(train.ids)
+
+
+@pytest.mark.parametrize("text", ["x=there", "0=there", "-2=there", "nan=there", "there"])
+def test_an_encoder_is_named_by_its_tokens(text):
+    with pytest.raises(Exception, match="expected MILLION_TOKENS=FOLDER"):
+        script.encoder_argument(text)
+    assert script.encoder_argument("10.0=a=b") == ("10", "a=b")
