@@ -18,7 +18,7 @@ test: $(READY)          ## in sync? every notebook, then every test but the long
 	$(PYTEST) -m "not long and not browser"
 
 test-all: test          ## and the long rest: whole workspaces, attacks, damaged files, the browser, other processors
-	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) --no-loadscope-reorder -m "long or browser"
+	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) -m "long or browser"
 	$(BIN)/python scripts/processors.py --short
 
 lab: $(READY)           ## JupyterLab at the map of chapters

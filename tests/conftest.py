@@ -52,15 +52,8 @@ def in_processes():
     return run
 
 
-LONGEST = ("test_words.py", "test_cuda_rules.py", "test_attacks.py")  # minutes each
-
-
 def pytest_collection_modifyitems(config, items):
-    """Begin with the longest files, so that no worker is alone with one at the end.
-
-    Leave the browser out where nobody named one; where one is named (.ci/run), its tests must pass.
-    """
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    """Leave the browser out where nobody named one; where one is named (.ci/run), its tests must pass."""
     if os.environ.get("MINBERT_BROWSER"):
         return
     browser = [item for item in items if item.get_closest_marker("browser")]
