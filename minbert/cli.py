@@ -377,8 +377,8 @@ def pretrain(
     out: Annotated[Path, typer.Option(help="The run's folder; an interrupted run goes on.")] = Path("runs/pretrain"),
     folder: Annotated[Path | None, typer.Option(
         "--data", help="Data folder for the STS-B line of the card; without it, not measured.")] = None,
-    steps: Annotated[int, typer.Option(help="Optimizer steps.", min=1)] = 4200,
-    tokens_per_step: Annotated[int, typer.Option(help="Real tokens in a step; a GPU likes 65536.", min=1)] = 4096,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps; without it, as in chapter 11.", min=1)] = None,
+    tokens_per_step: Annotated[int | None, typer.Option(help="Real tokens in a step; without it, as in chapter 11. A GPU likes 65536.", min=1)] = None,
     about: Annotated[str, typer.Option(help="A sentence about the text, for the card.")] = "",
     license: Annotated[str | None, typer.Option(help="Of the model, for the card, such as cc-by-sa-3.0.")] = None,
     bf16: Annotated[bool, typer.Option(help="Matrix products in bfloat16.")] = True,
@@ -389,8 +389,8 @@ def pretrain(
     from minbert.data import load_dataset, read_lines
     from minbert.pretrain import PretrainConfig, pretrain as run, sts_by_pooling
     from minbert.runs import read_log
-
-    config = PretrainConfig(total_steps=steps, tokens_per_step=tokens_per_step, precision="bf16" if bf16 else "fp32")
+    given = dict(total_steps=steps, tokens_per_step=tokens_per_step, precision="bf16" if bf16 else "fp32")
+    config = PretrainConfig(**{name: value for name, value in given.items() if value})
     heldout = [line for path in sorted(corpus.glob("heldout/*.txt*")) for line in read_lines(path)][:600]
     for row in run(corpus, out, config, heldout or None, [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))

@@ -10,7 +10,6 @@ __all__ = ['HEAD', 'WORKERS', 'special_positions', 'mask_tokens', 'MlmHead', 'ml
 # %% ../nbs/11_pretrain.ipynb #4f1b98fd
 import json
 import os
-import shutil
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -128,7 +127,7 @@ def mlm_loss(
 # %% ../nbs/11_pretrain.ipynb #5810f195
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Sizes and schedule of a pretraining run; the defaults are those of the comparison in this chapter."""
+    """Sizes and schedule of a pretraining run; the defaults follow the comparison in this chapter."""
 
     vocab_size: int = 8000           # pieces; two fifths of the weights at width 256
     hidden_size: int = 256           # D
@@ -195,7 +194,7 @@ def mlm_batches(
     start: int = 0,               # steps already done
     workers: int = 0,             # processes that prepare batches ahead; the batches are the same
 ) -> Iterator[MlmBatch]:
-    """Yield corrupted batches for ever, those of every other start the same."""
+    """Yield corrupted batches for ever; a step has the same one wherever the stream starts."""
     numbered = enumerate(step_indices(corpus.lengths, config, start), start)
     yield from torch.utils.data.DataLoader(MlmSteps(corpus, special_ids, config), batch_size=None, sampler=numbered,
                                            num_workers=workers, generator=torch.Generator())  # its own: the global one stays
@@ -307,7 +306,7 @@ def _go_on(folder, model, optimizer, config):
     return saved["step"], saved["extra"]["rows"], saved["extra"].get("losses", [])
 
 # %% ../nbs/11_pretrain.ipynb #dc5e3187
-WORKERS = 6  # processes that prepare batches for a GPU, which takes one every 30 ms
+WORKERS = 6  # processes that prepare batches for a GPU, at most: one takes as long to make as to learn from
 
 
 def pretrain(
@@ -315,7 +314,7 @@ def pretrain(
     folder: str | Path,            # gets vocabulary, checkpoints, log.jsonl and, at the end, model/
     config: PretrainConfig = PretrainConfig(),
     heldout: list[str] | None = None,  # sentences for masked_accuracy; None: not measured
-    keep: Container[int] = (),     # steps after which a copy of the model stays in step-N/
+    keep: Container[int] = (),     # steps after which a copy of the model stays in step-N/; those beyond the run are passed over
 ) -> Iterator[dict]:               # one row per `save_every` steps: step, loss, lr, accuracy, ...
     """Pretrain from random weights; call again with the same folder to go on where it stopped.
 
@@ -334,14 +333,14 @@ def _rows(corpus, folder, config, heldout, keep, request):
     start, rows, losses = _go_on(folder, model, optimizer, config)
     write_log(folder, rows, "w")  # the checkpoint remembers the log: no row twice, none lost
     special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
-    batches = mlm_batches(data, special_ids, config, start, 0 if device.type == "cpu" else WORKERS)
+    batches = mlm_batches(data, special_ids, config, start, 0 if device.type == "cpu" else min(WORKERS, os.cpu_count() or 1))
     loss_fn = lambda m, batch: mlm_loss(m["bert"], m["head"], *batch, packed=device.type == "cpu")
     for record in steps(model, islice(batches, config.total_steps - start), loss_fn, optimizer, schedule=config.rate,
                         max_grad_norm=1.0, precision=config.precision, start=start):
         losses.append(record.loss)
         done, last = record.step + 1, record.step + 1 == config.total_steps
         if done in keep:
-            shutil.copytree(folder / "model", folder / f"step-{done}", dirs_exist_ok=True)  # the vocabulary
+            tokenizer.save_pretrained(folder / f"step-{done}")
             save_mlm(model["bert"], model["head"], folder / f"step-{done}")
         if done % config.save_every == 0 or last:
             rows, losses = [*rows, _row(record, losses, model, heldout, tokenizer)], []

@@ -30,9 +30,8 @@ from minbert.data import read_lines
 from minbert.devices import choose_device
 from minbert.encoder import BertConfig, BertModel
 from minbert.loop import steps
-from minbert.muon import muon
-from minbert.optim import AdamW, parameter_groups, warmup_decay
-from minbert.pretrain import MlmBatch, MlmHead, mask_tokens, masked_accuracy, mlm_loss, special_positions
+from minbert.optim import warmup_decay
+from minbert.pretrain import MlmBatch, MlmHead, PretrainConfig, mask_tokens, masked_accuracy, mlm_loss, special_positions
 from minbert.tokens import load_tokenizer, pad_ids
 
 SEED = 11711
@@ -78,9 +77,7 @@ RECIPES = {
 
 def optimizer_of(model: nn.Module, recipe: Recipe):
     """AdamW for all, or Muon for the matrices and AdamW for the rest."""
-    if recipe.optimizer == "adamw":
-        return AdamW(parameter_groups(model, weight_decay=0.01), lr=recipe.lr)
-    return muon(model, recipe.matrix_lr, recipe.lr, weight_decay=0.01)
+    return PretrainConfig(lr=recipe.lr, matrix_lr=recipe.matrix_lr if recipe.optimizer == "muon" else 0).optimizer(model)
 
 
 def batches_of(corpus: Corpus, ids: dict[str, int], vocab_size: int, recipe: Recipe, total: int, seed: int) -> Iterator[MlmBatch]:

@@ -1,4 +1,5 @@
 """Run nbdev's test of every chapter, two at a time, the last ones first: they are the long ones, and none shall be alone at the end."""
+import faulthandler
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
+    faulthandler.dump_traceback_later(1200, exit=True)  # a chapter that hangs must not hold up the tests for ever
     os.chdir(ROOT / "nbs")
     chapters = sorted((path for path in Path.cwd().rglob("*.ipynb") if not path.name.startswith(("_", "."))), reverse=True)
     if not chapters:

@@ -600,6 +600,8 @@ def test_copies_kept_on_the_way_are_the_models_of_those_steps(runs):
     for part, name in ((model, "bert"), (head, "head")):
         assert all(torch.equal(p, then[f"{name}.{n}"].half().float()) for n, p in part.state_dict().items())
     assert len(load_tokenizer(folder / "step-10")) == 200 and model.config.hidden_dropout_prob == 0.1
+    words = [load_tokenizer(folder / name)("A small FILM, unseen.")["input_ids"] for name in ("model", "step-10")]
+    assert words[0] == words[1]
     assert not (folder / "step-30").exists()
     list(pretrain(runs[0] / "corpus", folder, TINY, keep=[10, 13, 30]))
     assert sorted(p.name for p in folder.glob("step-*")) == ["step-10", "step-13", "step-30"]
