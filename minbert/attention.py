@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MASK_VALUE', 'padding_bias', 'attention_maps', 'scaled_dot_product_attention', 'split_heads', 'merge_heads',
-           'SelfAttention']
+           'SelfAttention', 'set_dropout']
 
 # %% ../nbs/02_attention.ipynb #287dc860
 import math
@@ -166,3 +166,17 @@ class SelfAttention(nn.Module):
         query, key, _ = self.project(hidden_states)
         query, key = split_heads(query, self.heads), split_heads(key, self.heads)  # (B, H, T, K)
         return attention_maps(query, key, attention_mask)
+
+# %% ../nbs/02_attention.ipynb #d40b0e02
+def set_dropout(
+    module: nn.Module,  # changed in place
+    share: float,       # in [0, 1)
+) -> None:
+    """Set every dropout inside a module, on vectors and on attention maps. Raises ValueError for a share outside [0, 1)."""
+    if not 0 <= share < 1:
+        raise ValueError(f"expected a dropout in [0, 1), got {share}")
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = share
+        elif isinstance(part, SelfAttention):
+            part.dropout = share

@@ -36,7 +36,8 @@ library_name: minbert
 
 A BERT of {config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads,
 {config.vocab_size:,} lower-cased word pieces, {parameters:,} parameters, stored in half precision. Pretrained from
-random weights by masked-language modelling, without labels.
+random weights by masked-language modelling, without labels and without dropout. What is the same in all last hidden states
+was moved into the biases behind them; no guess changes by it.
 
 {corpus}
 

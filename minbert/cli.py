@@ -386,13 +386,14 @@ def pretrain(
 ) -> None:
     """Pretrain a small BERT from random weights and write model, log and card."""
     from minbert.card import tokens_seen, write_card
-    from minbert.data import load_dataset, read_lines
-    from minbert.pretrain import PretrainConfig, pretrain as run, sts_by_pooling
+    from minbert.corpus import heldout_sentences
+    from minbert.data import load_dataset
+    from minbert.pretrain import PretrainConfig, pretrain as run
     from minbert.runs import read_log
+    from minbert.sts import sts_by_pooling
     given = dict(total_steps=steps, tokens_per_step=tokens_per_step, precision="bf16" if bf16 else "fp32")
     config = PretrainConfig(**{name: value for name, value in given.items() if value})
-    heldout = [line for path in sorted(corpus.glob("heldout/*.txt*")) for line in read_lines(path)][:600]
-    for row in run(corpus, out, config, heldout or None, [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
+    for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
     poolings = sts_by_pooling(out / "model", load_dataset("stsb", "dev", folder)) if folder else {}
     write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license)

@@ -4,19 +4,23 @@
 
 # %% auto #0
 __all__ = ['STS_TASKS', 'aggregate_spearman', 'gold_labels', 'unique_sentences', 'load_sts', 'score_sts', 'evaluate_sts',
-           'sts_table', 'word_overlap']
+           'sts_table', 'word_overlap', 'sts_by_pooling']
 
 # %% ../nbs/08d_sts.ipynb #10f12bbf
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .data import Dataset, available, load_dataset
+from .devices import send
+from .encoder import BertModel
 from .metrics import as_vectors, spearman
-from .sentence import SentenceEncoder, check_finite, safe_cosine
+from .sentence import POOLINGS, SentenceEncoder, check_finite, pool, safe_cosine
+from .tokens import encode_ids, load_tokenizer, token_batches
 
 # %% ../nbs/08d_sts.ipynb #9fd148b4
 def aggregate_spearman(
@@ -171,3 +175,30 @@ def word_overlap(
         raise ValueError(f"expected pairs, got {len(first)} and {len(second)} sentences")
     bags = [[set(re.findall(r"\w+", s.lower())) for s in side] for side in (first, second)]
     return np.array([len(a & b) / max(len(a | b), 1) for a, b in zip(*bags)])
+
+# %% ../nbs/08d_sts.ipynb #53574f35
+@torch.no_grad()
+def sts_by_pooling(
+    name_or_folder: str | Path | BertModel | None,  # None: the embedded model
+    dataset: Dataset,                               # graded pairs
+    tokenizer=None,                                 # None: the one in the folder
+) -> dict[str, float]:                              # pooling -> Spearman of cosine and grade, in [-1, 1]
+    """Rank graded pairs by the cosine of their vectors, once for each pooling, in eval mode.
+
+    Raises ValueError if a bare model comes without its tokenizer.
+    """
+    model = name_or_folder
+    if isinstance(model, BertModel) and tokenizer is None:
+        raise ValueError("expected a tokenizer together with a BertModel, got None")
+    if not isinstance(model, BertModel):
+        model = BertModel.from_pretrained(name_or_folder)
+    ids = encode_ids(tokenizer or load_tokenizer(name_or_folder), [*dataset.sentences, *dataset.sentences2])
+    vectors = {how: torch.empty(len(ids), model.config.hidden_size) for how in POOLINGS}
+    training, device = model.training, model.pooler_dense.weight.device
+    for rows, batch in token_batches(ids, pad_id=model.config.pad_token_id):
+        batch = send(batch, device)
+        out = model.eval()(*batch, output_hidden_states=True)  # one pass serves all poolings
+        for how in POOLINGS:
+            vectors[how][rows] = pool(out.hidden_states, batch.attention_mask, how, out.pooler_output).cpu()
+    model.train(training)
+    return {how: spearman(safe_cosine(*v.chunk(2)), dataset.labels) for how, v in vectors.items()}

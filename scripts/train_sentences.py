@@ -25,9 +25,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy.stats import rankdata
-from torch import nn
 
-from minbert.attention import SelfAttention
+from minbert.attention import set_dropout
 from minbert.baselines import idf_overlap, idf_weights, words
 from minbert.calibration import Whiten
 from minbert.data import load_dataset, read_lines
@@ -148,15 +147,6 @@ def gather(data: Path) -> tuple[Sources, dict]:   # sources, and rows and what w
 
 # --- training
 
-def drop(model: nn.Module, share: float) -> None:
-    """Set every dropout of a model."""
-    for part in model.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = share
-        elif isinstance(part, SelfAttention):
-            part.dropout = share
-
-
 def supplies(sources: Sources, tokenizer, variant: Variant, names: list[str], stage: str) -> Iterator[dict]:
     """Draw a batch of each source a step."""
     seed = f"{variant.seed}/{stage}"
@@ -187,7 +177,7 @@ def stages(variant: Variant) -> Iterator[tuple[str, dict[str, float], int, float
 def train(encoder: SentenceEncoder, variant: Variant, sources: Sources, precision: str) -> dict[str, float]:
     """Train an encoder in place; give the last loss of every stage, a mean of twenty."""
     torch.manual_seed(variant.seed)
-    drop(encoder, variant.dropout)
+    set_dropout(encoder, variant.dropout)
     head = Projection(encoder.width).to(encoder.device) if variant.projection else None
     model, losses = ViewModel(encoder, head), {}
     for stage, weights, total, lr in stages(variant):

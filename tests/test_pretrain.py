@@ -20,14 +20,16 @@ from torch.testing import assert_close
 
 import minbert.pretrain as module
 from minbert.card import tokens_seen, write_card
+from minbert.center import mean_state
 from minbert.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, train_wordpiece
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
 from minbert.pretrain import (HEAD, MlmHead, PretrainConfig, load_mlm, masked_accuracy, mask_tokens, mlm_batches,
-                              mlm_loss, prepare, pretrain, save_mlm, special_positions, sts_by_pooling)
+                              mlm_loss, prepare, pretrain, save_mlm, special_positions)
 from minbert.sentence import POOLINGS
 from minbert.stopping import Stopped
+from minbert.sts import sts_by_pooling
 from minbert.tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -597,9 +599,13 @@ def test_copies_kept_on_the_way_are_the_models_of_those_steps(runs):
     then = read_checkpoint(folder)["model"]
     run.close()
     model, head = load_mlm(folder / "step-10")
+    moved = {f"bert_layers.{TINY.num_hidden_layers - 1}.out_layer_norm.bias", "pooler_dense.bias", "transform_dense.bias"}  # by `center`
     for part, name in ((model, "bert"), (head, "head")):
-        assert all(torch.equal(p, then[f"{name}.{n}"].half().float()) for n, p in part.state_dict().items())
-    assert len(load_tokenizer(folder / "step-10")) == 200 and model.config.hidden_dropout_prob == 0.1
+        same = {n: torch.equal(p, then[f"{name}.{n}"].half().float()) for n, p in part.state_dict().items()}
+        assert {n for n, is_same in same.items() if not is_same} == moved & set(same)
+    sequences = load_corpus(folder).sequences(range(min(2048, len(load_corpus(folder).lengths))))
+    assert mean_state(model, [pad_ids(sequences)]).abs().max() < 0.01  # half precision of numbers of about 1
+    assert len(load_tokenizer(folder / "step-10")) == 200 and model.config.hidden_dropout_prob == 0
     words = [load_tokenizer(folder / name)("A small FILM, unseen.")["input_ids"] for name in ("model", "step-10")]
     assert words[0] == words[1]
     assert not (folder / "step-30").exists()
@@ -757,7 +763,7 @@ def test_transformers_loads_the_result(runs):
     real = batch.attention_mask == 1
     assert_close(got.last_hidden_state[real], expected.last_hidden_state[real], atol=1e-5, rtol=1e-5)
     assert_close(got.pooler_output, expected.pooler_output, atol=1e-5, rtol=1e-5)
-    assert ours.config.hidden_dropout_prob == ours.config.attention_probs_dropout_prob == 0.1  # for fine-tuning
+    assert ours.config.hidden_dropout_prob == ours.config.attention_probs_dropout_prob == 0
 
 
 def test_load_mlm_gives_back_what_was_saved(runs, tmp_path):
@@ -998,7 +1004,7 @@ def test_embedded_card_and_log_agree():
     log = json.loads((folder / "pretraining.json").read_text(encoding="utf-8"))
     config, last = PretrainConfig(**log["config"]), log["rows"][-1]
     model = BertModel.from_pretrained()
-    assert config.bert(0.1) == model.config
+    assert config.bert() == model.config
     assert last["step"] == config.total_steps
     assert f"{log['tokens']:,} in {last['step']:,} steps" in card
     measured = [r for r in log["rows"] if "accuracy" in r]

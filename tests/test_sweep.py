@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 import minbert.sweep as module
+from minbert.attention import set_dropout
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import NotFinite, SentenceEncoder
-from minbert.sweep import GRIDS, grid, read_sweep, set_dropout, sweep, sweep_curve
+from minbert.sweep import GRIDS, grid, read_sweep, sweep, sweep_curve
 from minbert.tokens import load_tokenizer
 from minbert.train import Phase, TrainConfig
 
@@ -46,15 +47,14 @@ def test_dropout_reaches_every_place_and_only_those():
     places = lambda: {name: part.p for name, part in model.named_modules() if isinstance(part, nn.Dropout)}
     maps = lambda: [layer.self_attention.dropout for layer in model.encoder.model.bert_layers]
     before = places()
-    set_dropout(model)
-    assert places() == before and maps() == [0.1, 0.1]
-    set_dropout(model, heads=0.6)
+    assert maps() == [0.1, 0.1]
+    set_dropout(model.heads, 0.6)
     assert {name for name, p in places().items() if p != before[name]} == {"heads.sst.drop"} and places()["heads.sst.drop"] == 0.6
-    set_dropout(model, encoder=0.0)
+    set_dropout(model.encoder, 0.0)
     assert maps() == [0.0, 0.0] and {p for name, p in places().items() if name.startswith("encoder")} == {0.0}
-    for bad in ({"heads": 1.0}, {"encoder": -0.1}):
+    for bad in (1.0, -0.1, float("nan")):
         with pytest.raises(ValueError, match="dropout in"):
-            set_dropout(model, **bad)
+            set_dropout(model, bad)
 
 
 def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
@@ -65,7 +65,7 @@ def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
     (row,) = run(tmp_path / "sweep", grid(lr=(2e-3,), dropout=(0.5,)), TrainConfig(("sst",), steps=6, batch_size=4, eval_every=1), seeds=(7,))
     torch.manual_seed(7)
     model = build()
-    set_dropout(model, heads=0.5)
+    set_dropout(model.heads, 0.5)
     result = fit(model, TRAIN, DEV, TrainConfig(("sst",), steps=6, batch_size=4, lr=2e-3, seed=7, eval_every=1), tmp_path / "run")
     assert logs[0].log == result.log  # every loss and every score, to the bit: one seed on one machine is one run
     assert (row["sst"], row["mean"], row["trained"], row["note"]) == (result.best, result.best, 6, "")

@@ -112,9 +112,9 @@ def test_equal_sentences_and_ten_words_in_a_row_are_found(text, gone):
 def test_dropout_reaches_every_layer(pretrained):
     encoder = SentenceEncoder.from_pretrained(pretrained)
     ids = torch.tensor([[2, 50, 60, 70, 3]])
-    script.drop(encoder.train(), 0.0)
+    script.set_dropout(encoder.train(), 0.0)
     torch.testing.assert_close(encoder(ids, ids.sign()), encoder.eval()(ids, ids.sign()))
-    script.drop(encoder.train(), 0.5)
+    script.set_dropout(encoder.train(), 0.5)
     assert all(p.dropout == 0.5 for p in encoder.modules() if isinstance(p, script.SelfAttention))
     assert not torch.equal(encoder(ids, ids.sign()), encoder(ids, ids.sign()))
 
