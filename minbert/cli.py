@@ -366,8 +366,7 @@ def demo(
     (out / "table.txt").write_text(table + "\n", encoding="utf8")
     matplotlib.use("agg")
     demo_figure({"before": start, "after": best}, dev_sets["stsb"], out / "cosines.png")
-    typer.echo("\n" + table + "\n")
-    typer.echo(f"model:  {out / 'model'}\ntable:  {out / 'table.txt'}\nfigure: {out / 'cosines.png'}")
+    typer.echo(f"\n{table}\n\nmodel:  {out / 'model'}\ntable:  {out / 'table.txt'}\nfigure: {out / 'cosines.png'}")
 
 # %% ../nbs/21_cli.ipynb #7c87f92c
 @app.command()
@@ -391,8 +390,8 @@ def pretrain(
     from minbert.pretrain import PretrainConfig, pretrain as run
     from minbert.runs import read_log
     from minbert.sts import sts_by_pooling
-    given = dict(total_steps=steps, tokens_per_step=tokens_per_step, precision="bf16" if bf16 else "fp32")
-    config = PretrainConfig(**{name: value for name, value in given.items() if value})
+    sizes = {name: n for name, n in dict(total_steps=steps, tokens_per_step=tokens_per_step).items() if n}
+    config = PretrainConfig(precision="bf16" if bf16 else "fp32", **sizes)
     for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
     poolings = sts_by_pooling(out / "model", load_dataset("stsb", "dev", folder)) if folder else {}
