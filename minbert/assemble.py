@@ -61,7 +61,7 @@ from minbert.train import TrainConfig, fit, usual_rate
 
 room, result, (steps, seed, rows) = Path(sys.argv[1]), Path(sys.argv[2]), map(int, sys.argv[3:])
 assert Path(minbert.__file__).resolve().is_relative_to(room.resolve()), minbert.__file__
-tasks = ("sst", "quora", "stsb")
+tasks = ("sentiment", "inference", "similarity")
 train_sets, dev_sets = ({t: load_dataset(t, split) for t in tasks} for split in ("train", "dev"))
 dev_sets = {t: d.subset(range(min(rows, len(d)))) for t, d in dev_sets.items()}
 profile = cProfile.Profile()

@@ -201,7 +201,7 @@ def score_top(
     x: Tensor,                # (N, D) vectors to fit on
     u: Tensor,                # (M, D) vectors of graded pairs
     v: Tensor,                # (M, D)
-    grades: Iterable[float],  # M grades of a dev split
+    grades: Iterable[float],  # M grades, not those of the final score
     ks: Iterable[int] = range(1, 21),  # Li et al.
 ) -> dict[int, float]:        # k -> Spearman of cosine and grade
     """Rank graded pairs after removing 1, 2, ... directions."""

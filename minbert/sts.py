@@ -82,7 +82,7 @@ STS_TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
 
 def load_sts(
-    folder=None,             # data folder; None: the embedded sample, which has only stsb
+    folder=None,             # data folder; None: the embedded data, which have `similarity` and a grammar's `stsb`
     tasks=STS_TASKS,         # which sets
     split: str = "test",
 ) -> dict[str, Dataset]:     # in the order of `tasks`
@@ -99,7 +99,7 @@ def load_sts(
             missing[task] = str(error)
     if missing:
         why = "; ".join(f"{task} ({error})" for task, error in missing.items())
-        raise ValueError(f"expected {', '.join(tasks)} in {folder or 'the embedded sample'}, "
+        raise ValueError(f"expected {', '.join(tasks)} in {folder or 'the embedded data'}, "
                          f"got no {why}. Name the sets you have with tasks=.")
     return found
 
@@ -127,7 +127,7 @@ def score_sts(
 # %% ../nbs/08d_sts.ipynb #f9ac9a30
 def evaluate_sts(
     encoder: SentenceEncoder,  # anything with .encode(list of str) -> (N, D) float tensor
-    folder=None,               # data folder; None: the embedded sample
+    folder=None,               # data folder; None: the embedded data
     aggregate: str = "all",    # "all" | "mean" | "wmean"
     tasks=STS_TASKS,           # which sets
     split: str = "test",
@@ -146,8 +146,8 @@ def evaluate_sts(
 
 def sts_table(
     encoder: SentenceEncoder,
-    folder=None,               # data folder; None: the embedded sample
-    tasks: Sequence[str] | None = None,  # None: every similarity set of the folder that has the split
+    folder=None,               # data folder; None: the embedded data
+    tasks: Sequence[str] | None = None,  # None: every similarity set of the folder that has the split; of the package, the open captions
     split: str = "test",
     aggregate: str = "all",    # "all" | "mean" | "wmean"
 ) -> str:                      # one line a set, and their average
@@ -156,10 +156,11 @@ def sts_table(
     Raises ValueError if the folder has none of the sets.
     """
     there = available(folder)
-    tasks = tuple(tasks or [name for name in STS_TASKS if split in there.get(name, ())])
+    known = STS_TASKS if folder else ("similarity",)
+    tasks = tuple(tasks or [name for name in known if split in there.get(name, ())])
     if not tasks:
-        raise ValueError(f"expected a {split} split of {', '.join(STS_TASKS)} in {folder or 'the embedded sample'}, found none")
-    lines = [f"{name:8s} {score:.4f}" for name, score in evaluate_sts(encoder, folder, aggregate, tasks, split).items()]
+        raise ValueError(f"expected a {split} split of {', '.join(known)} in {folder or 'the embedded data'}, found none")
+    lines = [f"{name:10s} {score:.4f}" for name, score in evaluate_sts(encoder, folder, aggregate, tasks, split).items()]
     return "\n".join([*lines[:-1], f"{lines[-1]}  of {len(tasks)}"])
 
 # %% ../nbs/08d_sts.ipynb #bafe693a

@@ -149,10 +149,10 @@ def conflicts_cases(generator):
 
 
 def run_conflicts(conflict_summary, inputs):
-    pairs, records = [("quora", "sst"), ("quora", "stsb"), ("sst", "stsb")], []
+    pairs, records = [("inference", "sentiment"), ("inference", "similarity"), ("sentiment", "similarity")], []
     for row, gone in zip(inputs["cosines"].tolist(), inputs["missing"].tolist()):
-        absent = (None, "quora", "stsb")[gone]
-        tasks = tuple(t for t in ("sst", "quora", "stsb") if t != absent)
+        absent = (None, "inference", "similarity")[gone]
+        tasks = tuple(t for t in ("sentiment", "inference", "similarity") if t != absent)
         records.append(Surgery(tasks, (1.0,) * len(tasks), {p: c for p, c in zip(pairs, row) if absent not in p}, (1.0,) * len(tasks)))
     found = conflict_summary(iter(records))
     return {"pairs": len(found)} | {f"{name} of {' and '.join(pair)}": torch.tensor(float(getattr(found[pair], name)), dtype=torch.float64)

@@ -54,7 +54,7 @@ def test_only_what_passed_is_put_in(solved, tmp_path):
 def test_all_references_give_the_reference_scores(report):
     assert report.agrees and report.difference < 1e-4 and report.steps == 2
     assert report.parts == tuple(EXERCISES) and report.left == {}
-    assert set(report.metrics) == {"sst", "quora", "stsb"} and report.losses[0] == pytest.approx(report.losses[1], abs=1e-9)
+    assert set(report.metrics) == {"sentiment", "inference", "similarity"} and report.losses[0] == pytest.approx(report.losses[1], abs=1e-9)
 
 
 @pytest.mark.long
@@ -67,7 +67,7 @@ def test_the_training_calls_what_it_should(report):
 def test_the_report_can_be_read(report):
     text = str(report)
     assert f"{len(EXERCISES)} of {len(EXERCISES)} parts are yours" in text and "below 1e-04" in text and "references" in text
-    assert all(name in text for name in (*EXERCISES, "sst", "quora", "stsb"))
+    assert all(name in text for name in (*EXERCISES, "sentiment", "inference", "similarity"))
     other = report._replace(metrics={"sst": (0.5, 0.5002)}, left={"a.b": "failed"})
     assert not other.agrees and "another" in str(other) and "a.b" in str(other)
     assert report._replace(metrics={"sst": (0.5, 0.50009)}).agrees and isinstance(other, Assembled)

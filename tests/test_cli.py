@@ -1,15 +1,12 @@
 """The command line as people type it: output, exit status, what is written and what is not."""
-import copy
 import gzip
 import json
-import math
 import os
 import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,12 +14,13 @@ import torch
 from torch.testing import assert_close
 
 from minbert import cli, demo
+from minbert.baselines import BagOfWords
 from minbert.checkpoint import read_checkpoint
 from minbert.cli import main, repeat_option
 from minbert.encoder import BertConfig, BertModel
-from minbert.evaluate import evaluate_tasks
+from minbert.evaluate import evaluate_tasks, metric_of
 from minbert.heads import MultitaskBert
-from minbert.data import Dataset, load_dataset
+from minbert.data import load_dataset
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
 from minbert.train import usual_rate
@@ -89,7 +87,7 @@ def test_help_is_quick_and_names_every_command_and_default():
                                          check=True, env=env).stdout
     for command in ("demo", "data", "train", "sweep", "evaluate", "encode", "pretrain"):
         assert command in shown["--help"]
-    for option in ("--tasks", "--data", "--model", "--out", "--resume", "--schedule", "joint", "11711", "embedded"):
+    for option in ("--tasks", "--data", "--model", "--out", "--resume", "--schedule", "joint", "11711", "embedded", *cli.OPEN_TASKS, *TASKS):
         assert option in shown["train"]
     assert all(text.splitlines()[-1] == "False" for text in shown.values()), "help loads torch"
 
@@ -152,7 +150,7 @@ def test_data_lists_splits_labels_and_rows_left_out(capsys, tmp_path):
     out, _ = run(capsys, f"data --data {tmp_path} --rows")
     first, second = out.splitlines()
     assert first.split() == "quora train 5 rows, classes 3 / 2, 1 rows left out".split()
-    assert str(tmp_path / "quora-train.csv:7") in second
+    assert str(tmp_path / "quora-train.csv:7") in second and "grammar" not in out
     _, err = run(capsys, f"data sst --data {tmp_path}", 1)
     assert "sst" in err and "quora" in err and str(tmp_path) in err
 
@@ -165,6 +163,8 @@ def test_data_shows_the_named_sets_in_the_order_named(capsys):
     assert shown("data stsb sst") == [[name, split] for name in ("stsb", "sst") for split in splits]
     there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference") for split in splits]
     assert sorted(shown("data")) == sorted([*there, ["sentences", "train"]])
+    grammar = {row.split()[0] for row in run(capsys, "data")[0].splitlines() if "written by a grammar" in row}
+    assert grammar == {*TASKS, "sts"}
 
 
 def test_data_reports_a_broken_file_and_does_not_pass_over_it(capsys, tmp_path):
@@ -229,6 +229,15 @@ def test_options_reach_the_run(tiny, small_data, tmp_path, capsys, asked):
     assert model.encoder.pooling == "cls" and model.mode == "full" and list(model.heads) == ["sst", "quora"]
     assert (list(train_sets), len(dev_sets["sst"]), folder, resume, more) == (
         ["sst", "quora"], 25, tmp_path, False, {"progress": True})
+
+
+def test_without_tasks_the_open_ones_or_those_of_the_folder(tiny, small_data, tmp_path, capsys, asked):
+    for options in ("", f" --data {small_data}", " --tasks sst", f" --tasks sentiment sst --data {small_data}"):
+        run(capsys, f"train --model {tiny} --out {tmp_path}{options}", 1)
+    assert [call[0][3].tasks for call in asked] == [cli.OPEN_TASKS, TASKS, ("sst",), ("sentiment", "sst")]
+    assert [list(call[0][0].heads) for call in asked] == [list(call[0][3].tasks) for call in asked]
+    assert [len(data) for data in asked[0][0][1].values()] == [2372, 6884, 1000]
+    assert [len(data) for data in asked[3][0][1].values()] == [2372, 40]  # the package's, beside the folder's
 
 
 def test_the_rate_is_the_usual_one_unless_given(tiny, small_data, tmp_path, capsys, asked):
@@ -333,7 +342,7 @@ def test_evaluate_sts(capsys, tiny, small_data, tmp_path, monkeypatch):
                     (tmp_path, "all", ("stsb", "sickr"), "dev")]
     _, err = run(capsys, f"evaluate {tiny} --sts --data {year} --split test", 1)
     assert "expected a test split" in err and str(year) in err
-    assert "the embedded sample" in run(capsys, f"evaluate {tiny} --sts --split exam", 1)[1]
+    assert "the embedded data" in run(capsys, f"evaluate {tiny} --sts --split exam", 1)[1]
 
 
 def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, tmp_path):
@@ -373,48 +382,25 @@ def test_unknown_options_are_refused_by_the_parser(capsys):
 
 def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     """On a few rows; the whole demo's table is in the README, and test_repository.py reads it."""
-    import minbert.train as module
-
-    load, fit, start = cli.load_splits, module.fit, []
+    load, tune, start = cli.load_splits, demo.fine_tune, []
     monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
         task: data.subset(range(64)) for task, data in load(tasks, split, folder).items()})
-    monkeypatch.setattr(module, "fit", lambda model, *a, **k: start.append(copy.deepcopy(model)) or fit(model, *a, **k))
+    monkeypatch.setattr(demo, "fine_tune", lambda *a, **k: start.append(tune(*a, **k)) or start[0])
     monkeypatch.chdir(tmp_path)
     out, err = run(capsys, "demo --epochs 2 --out d")
-    assert all(word in out for word in ("baseline", "before", "after", "95 %")) and "4/4" in err
+    assert all(word in out for word in ("constant", "bag of words", "before", "after", "95 %")) and "4/4" in err
     for place in ("d/model", "d/table.txt", "d/cosines.png"):
         assert place in out and Path(place).exists()
     assert Path("d/table.txt").read_text().strip() in out
     rows = [line.split() for line in Path("d/table.txt").read_text().splitlines()[1:]]
-    assert [row[0] for row in rows] == list(TASKS)
-    dev = cli.load_splits(TASKS, "dev", None)
-    before, after = (evaluate_tasks(m.eval(), dev) for m in (start[0], MultitaskBert.from_pretrained("d/model")))
-    for row in rows:
-        scores = [f"{x:.3f}" for x in (after[row[0]].baseline, before[row[0]].value, after[row[0]].value)]
-        assert row[-6:-3] == scores
-
-
-def test_demo_figure_parts_the_pairs_by_their_grades(tmp_path, monkeypatch):
-    import minbert.figures as module
-
-    class Stub:
-        """Say in a sentence's vector what its text says."""
-        def encode(self, texts):
-            angle = torch.tensor([float(text) for text in texts])
-            return torch.stack([angle.cos(), angle.sin()], 1)
-
-    shown, draw = [], module.cosine_histogram
-    monkeypatch.setattr(module, "cosine_histogram", lambda groups, ax: shown.append(groups) or draw(groups, ax=ax))
-    models = {name: SimpleNamespace(encoder=Stub()) for name in ("before", "after")}
-    cosines = [0.0, 0.3, 0.5, 0.6, 0.7, 0.9]
-    pairs = Dataset("stsb", "dev", "similarity", ["0"] * 6, [str(math.acos(c)) for c in cosines], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
-    demo.demo_figure(models, pairs, tmp_path / "c.png")
-    assert len(shown) == 2 and (tmp_path / "c.png").stat().st_size > 1000
-    for groups in shown:
-        low, high = groups.values()
-        assert "lowest" in list(groups)[0] and "highest" in list(groups)[1]
-        np.testing.assert_allclose(low, cosines[:2], atol=1e-6)
-        np.testing.assert_allclose(high, cosines[4:], atol=1e-6)
+    assert [row[0] for row in rows] == list(cli.OPEN_TASKS)
+    train, dev = (cli.load_splits(cli.OPEN_TASKS, split, None) for split in ("train", "dev"))
+    before, after = (evaluate_tasks(m, dev) for m in (start[0][0], MultitaskBert.from_pretrained("d/model")))
+    for task, *_, bag, first, last, low, _, high, gain, _, _, _ in rows:
+        words = metric_of(dev[task])[1](BagOfWords().fit(train[task]).predict(dev[task]), dev[task].labels)
+        found = after[task]
+        assert [bag, first, last, low, high, gain] == [*(f"{x:.3f}" for x in (
+            words, before[task].value, found.value, found.low, found.high)), f"{found.value - words:+.3f}"]
 
 
 def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
