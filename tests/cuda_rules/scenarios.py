@@ -580,7 +580,8 @@ def evaluation():
 
 
 def pretraining():
-    from minbert.pretrain import (PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm, sts_by_pooling)
+    from minbert.pretrain import PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm
+    from minbert.sts import sts_by_pooling
     from minbert.card import tokens_seen, write_card
 
     text = "\n".join(sets(rows=60)["quora"].sentences + sets(rows=60)["sst"].sentences)
@@ -615,7 +616,7 @@ SMALLER = {  # notebook -> what stands in its cell, and what takes its place; ev
     "10a_sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
                   ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
     "14b_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
-    "15_negatives": [("2 * (len(positive) // 64), 64", "2, 8")],
+    "15_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
     "16_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
     "17_bertcf": [("steps=5000", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
     "17a_multitask": [("rows=32, steps=2000", "rows=4, steps=3"), ("pretrain=368", "pretrain=2"), ("(1, 2, 3)", "(1,)"),
