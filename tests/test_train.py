@@ -323,6 +323,23 @@ def test_resume_refuses_other_settings_other_data_and_broken_files(tmp_path):
     assert len(done(result)) == 4
 
 
+def test_rows_of_one_length_waste_less_and_the_run_remembers_them(tmp_path):
+    def padding(folder, **settings):
+        cells = []
+
+        def loss_fn(model, batch):
+            for piece in batch.values():
+                for side in filter(None, (piece.first, piece.second)):
+                    cells.append((side.attention_mask.numel(), int(side.attention_mask.sum())))
+            return train.multitask_loss(model, batch)
+        run(folder, small(steps=12, **settings), loss_fn=loss_fn)
+        return 1 - sum(real for _, real in cells) / sum(whole for whole, _ in cells)
+
+    assert padding(tmp_path / "alike", alike=16) < 0.7 * padding(tmp_path / "plain")
+    with pytest.raises(ValueError, match="alike=1, got one with 16"):  # None: a CPU has nothing to gain from it
+        run(tmp_path / "alike", small(steps=12), resume=True)
+
+
 def test_resume_of_a_finished_run_changes_nothing(tmp_path):
     model, first = run(tmp_path, small())
     log = (tmp_path / "log.jsonl").read_bytes()
