@@ -67,7 +67,7 @@ class TrainConfig:
     Raises ValueError for a setting out of range.
     """
 
-    tasks: tuple[str, ...] = ("sst", "quora", "stsb")
+    tasks: tuple[str, ...] = ("sentiment", "inference", "similarity")  # the open sets, which the package holds
     schedule: str = "joint"         # one of SCHEDULES
     epochs: int = 1                 # sequential: of each task
     steps: int | None = None        # optimizer steps (sequential: of each task); None: by epochs

@@ -498,7 +498,7 @@ def fitting():
     def run(folder, steps_, resume=False, stop=None, extras=False, **options):
         model = multitask("cpu")
         more = {"backward": PCGrad(model, seed=1), "loss_fn": regularized_loss(SmartPenalty(), BregmanProximal(teacher="ema"))} if extras else {}
-        config = TrainConfig(steps=steps_, batch_size=4, lr=1e-3, eval_every=2, save_every=1, **options)
+        config = TrainConfig(TASKS, steps=steps_, batch_size=4, lr=1e-3, eval_every=2, save_every=1, **options)
         if stop is not None:
             from minbert import train as module
             write = module._Run.write
@@ -556,7 +556,7 @@ def half_precision():
         assert math.isfinite(record.grad_norm)
     from minbert.devices import new_accelerator
     with tempfile.TemporaryDirectory() as place:
-        result = fit(multitask("cpu"), sets(), sets("dev", 6), TrainConfig(steps=2, batch_size=4), place + "/a",
+        result = fit(multitask("cpu"), sets(), sets("dev", 6), TrainConfig(TASKS, steps=2, batch_size=4), place + "/a",
                      accelerator=new_accelerator(mixed_precision="fp16"))
         assert len([line for line in result.log if "loss" in line]) == 2
 
