@@ -621,7 +621,7 @@ SMALLER = {  # notebook -> what stands in its cell, and what takes its place; ev
     "15_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
     "16_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
     "17_bertcf": [("steps=5000", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
-    "17a_multitask": [("rows=32, steps=2000", "rows=4, steps=3"), ("pretrain=368", "pretrain=2"), ("(1, 2, 3)", "(1,)"),
+    "17a_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
                       ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
                        "run('joint', seed), everything(seed)")],
 }
