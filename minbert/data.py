@@ -357,7 +357,7 @@ def task_batches(
     sampler: TaskSampler,              # over the same tasks and sizes
     max_length: int = 512,             # tokens; longer sentences are cut
 ) -> Iterator[dict[str, TaskBatch]]:   # one dict per step
-    """Tokenize every dataset once, then pad the rows of each step.
+    """Tokenize every dataset once, tell the sampler how long its rows are, then pad the rows of each step.
 
     Raises ValueError if the sampler was made for other tasks or sizes.
     """
@@ -367,6 +367,7 @@ def task_batches(
     ids = {task: [encode_ids(tokenizer, column, max_length) for column in (d.sentences, d.sentences2) if column]
            for task, d in datasets.items()}
     labels = {task: label_tensor(d) for task, d in datasets.items()}
+    sampler.token_counts = {task: sum(torch.tensor([len(row) for row in column]) for column in columns) for task, columns in ids.items()}
 
     def batch(task: str, rows: Tensor) -> TaskBatch:
         padded = [pad_ids([column[i] for i in rows.tolist()], tokenizer.pad_token_id or 0) for column in ids[task]]

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import SelfAttention, attention_maps, merge_heads, split_heads
-from .devices import readable, send
+from .devices import readable, send, shapes_only
 from .embedding import BertEmbedding
 from .files import quoted, read_json
 from .tensorfiles import check_numbers, load_tensors
@@ -309,7 +309,7 @@ def load_model(folder: str | Path) -> "BertModel":  # float32, on the CPU, in ev
     found = load_tensors(folder)
     try:
         _check_sizes(config, found)
-        with torch.device("meta"):  # shapes only: nothing is drawn, nothing allocated
+        with shapes_only():
             model = BertModel(config)
         state = _fit(found, model.state_dict())
         check_numbers({hugging_face_name(name): tensor for name, tensor in state.items()}, "the weights")

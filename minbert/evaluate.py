@@ -150,6 +150,7 @@ COLUMNS = {  # kind of dataset -> second word of the header, spelled as in the c
     "sentiment": "Predicted_Sentiment",
     "paraphrase": "Predicted_Is_Paraphrase",
     "similarity": "Predicted_Similiary",
+    "nli": "Predicted_Inference",  # not in the course
 }
 FILE_NAMES = {"quora": "para", "stsb": "sts"}  # task -> first word of the file name, if another
 
@@ -180,7 +181,7 @@ def _prediction_text(data: Dataset, predictions) -> str:
         raise ValueError(f"expected {len(data.ids)} predictions, got {len(values)}")
     if repeated := [i for i, count in Counter(data.ids).items() if count > 1]:
         raise ValueError(f"expected each id once in {data.name}, got {repeated[0]!r} again")
-    if data.kind == "sentiment":
+    if data.kind in ("sentiment", "nli"):
         values = as_classes(values, "predictions")  # the course writes 3, but 1.0 for paraphrases
     rows = "".join(f"{i} , {v} \n" for i, v in zip(data.ids, values.tolist()))
     return f"id \t {COLUMNS[data.kind]} \n{rows}"

@@ -347,9 +347,9 @@ def _checked_description(folder):
 
 # %% ../nbs/08_heads.ipynb #e4d32ade
 def default_heads(
-    width: int,                                         # D
-    tasks: tuple[str, ...] = ("sst", "quora", "stsb"),  # names of datasets
-) -> dict[str, Head]:                                   # task -> new head
+    width: int,                                                         # D
+    tasks: tuple[str, ...] = ("sentiment", "inference", "similarity"),  # names of datasets; these come with the package
+) -> dict[str, Head]:                                                   # task -> new head
     """Build the usual head for each task.
 
     Sentiment: linear. Paraphrase: 10 cos - 8. Similarity: linear plus cosine. NLI: ConcatDiff.

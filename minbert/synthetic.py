@@ -12,30 +12,41 @@ from pathlib import Path
 
 from .data import Dataset, read_table
 from .formats import Format, read_rows
-from .sample import TASKS, Dice, draw_rows
+from .sample import TASKS, Dice, draw_rows, sentiment_sentence
 
 # %% ../nbs/07e_synthetic.ipynb #19a58381
 def grammar_dataset(
-    like: Dataset,                  # whose task to imitate: sentiment in 5 classes, paraphrase, or similarity from 0 to 5
+    like: Dataset,                  # whose task to imitate: sentiment in 2 or 5 classes, paraphrase, or similarity from 0 to 5
     rows: int,                      # how many to make
     seed: int = 1,
     exclude: Iterable[Dataset] = (),  # sets that must share no sentence with the new one: dev, test
 ) -> Dataset:                       # split "train", every row marked "grammar of chapter 07b, seed ..."
     """Make labelled rows with the grammar of `minbert.sample`; sentiment is balanced over its classes.
 
+    With 2 classes the neutral sentences are left out, and how strong an opinion is does not count.
     Raises ValueError for a task that the grammar does not know, or less than one row.
     """
     stems = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
-    classes = 5 if like.kind == "sentiment" else 2
-    if like.kind not in stems or (like.classes and len(like.classes) != classes) or rows < 1:
-        raise ValueError(f"expected sentiment in 5 classes, paraphrase or similarity, and at least 1 row, "
+    classes = (2, 5) if like.kind == "sentiment" else (2,)
+    if like.kind not in stems or (like.classes and len(like.classes) not in classes) or rows < 1:
+        raise ValueError(f"expected sentiment in 2 or 5 classes, paraphrase or similarity, and at least 1 row, "
                          f"got {like.kind} in {len(like.classes or ())} classes and {rows}")
     taken = {text for data in exclude for text in _texts(data)}
     draw, _, balanced = TASKS[stems[like.kind]]
+    if like.kind == "sentiment" and len(like.classes) == 2:
+        draw, balanced = _for_or_against, 2
     made = draw_rows(draw, Dice(seed), rows, taken, balanced)
     columns = [list(column) for column in zip(*made)]
     return _machine(like, columns[:-1], columns[-1], [f"grammar-{seed}-{i}" for i in range(rows)],
                     f"grammar of chapter 07b, seed {seed}")
+
+
+def _for_or_against(dice):
+    """Draw a sentence with an opinion: 1 if it praises, 0 if it complains."""
+    text, opinion = sentiment_sentence(dice)
+    while opinion == 0:
+        text, opinion = sentiment_sentence(dice)
+    return text, int(opinion > 0)
 
 
 def _texts(data):

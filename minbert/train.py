@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class TrainConfig:
     Raises ValueError for a setting out of range.
     """
 
-    tasks: tuple[str, ...] = ("sst", "quora", "stsb")
+    tasks: tuple[str, ...] = ("sentiment", "inference", "similarity")  # the open sets, which the package holds
     schedule: str = "joint"         # one of SCHEDULES
     epochs: int = 1                 # sequential: of each task
     steps: int | None = None        # optimizer steps (sequential: of each task); None: by epochs
@@ -88,6 +88,7 @@ class TrainConfig:
     quora_fraction: float = 1.0     # share of Quora seen in an epoch, drawn again each time
     resample: str | None = None     # "up" or "truncate": make the tasks equally long
     accumulate: int = 1             # batches in a step
+    alike: int | None = None        # batches sorted by length together; None: 16 on a GPU, which computes padding, else 1
     phases: tuple[Phase, ...] = ()  # a plan of one's own, instead of `schedule`, `steps`, `mode`
 
     def __post_init__(self):
@@ -97,7 +98,7 @@ class TrainConfig:
                 raise ValueError(f"expected {name} in {known}, got {getattr(self, name)!r}")
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"expected different tasks, at least one, got {self.tasks}")
-        for name in ("epochs", "steps", "eval_every", "save_every", "accumulate"):
+        for name in ("epochs", "steps", "eval_every", "save_every", "accumulate", "alike"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"expected {name} of at least 1, got {getattr(self, name)}")
         if not (0 <= self.warmup <= 1 and 0 < self.quora_fraction <= 1):
@@ -204,12 +205,13 @@ class _Run:
         for dev in dev_sets.values():
             gold_labels(dev)
         _check_parts(config, parts)
-        self.model, self.config, self.folder = model, config, folder
+        self.model, self.folder = model, folder
         self.sources, self.dev_sets = sources, dev_sets
         self.parts = {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
         self.memories = {}  # what the checkpoint says about `parts`
         self.accelerator = accelerator or new_accelerator()
         self.model.to(check_device(self.accelerator.device))
+        self.config = replace(config, alike=config.alike or (16 if self.accelerator.device.type == "cuda" else 1))
         self.scale = LossScale() if half_type(self.accelerator.device, self._precision()) == torch.float16 else None
         if config.compile:
             _compile(self.model, self.accelerator.device)
@@ -278,7 +280,7 @@ class _Run:
         fractions = {"quora": config.quora_fraction} if "quora" in phase.tasks else None
         epoch = phase.steps and -(-phase.steps * config.accumulate // phase.epochs)
         sampler = TaskSampler(sizes, rows, phase.law, phase.epochs, epoch, config.seed,
-                              config.resample, fractions, world.process_index, world.num_processes)
+                              config.resample, fractions, world.process_index, world.num_processes, config.alike)
         return sampler, phase.steps or -(-len(sampler) // config.accumulate)
 
     def _prepare(self, phase):

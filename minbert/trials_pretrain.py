@@ -103,7 +103,7 @@ def loss_cases(generator):
     lone[1, 2] = labels[1, 2]
     return [Case("four chosen positions", base), Case("not packed", {**base, "packed": False}), Case("one chosen position", {**base, "labels": lone}),
             Case("one sentence", {k: x[:1] for k, x in base.items()}), Case("nothing chosen", {**base, "labels": torch.full_like(labels, -100)}),
-            Case("half precision", {**base, "half": True})]
+            Case("places given", {**base, "places": torch.tensor([1, 4, 8, 13])}), Case("half precision", {**base, "half": True})]
 
 
 class WordHead(torch.nn.Module):
@@ -139,67 +139,67 @@ def run_mlm_loss(grade, inputs):
 
 TRIALS["pretrain.loss"] = Trial(loss_cases, run_mlm_loss, hints=(
     "Which positions are graded? Only those need logits.",
-    "hidden[labels != -100] is (n, D). The head gets it together with the encoder's own word table. A mean over nothing is NaN: what has to come "
+    "hidden.flatten(0, 1)[places] is (n, D). The head gets it together with the encoder's own word table. A mean over nothing is NaN: what has to come "
     "back instead, and why not a new tensor?",
-    "logits = head(hidden[chosen], model.embedding.word_embedding.weight).float(); F.cross_entropy(logits, labels[chosen]), and 0.0 * "
+    "logits = head(hidden.flatten(0, 1)[places], model.embedding.word_embedding.weight).float(); F.cross_entropy(logits, labels.flatten()[places]), and 0.0 * "
     "hidden.sum() if nothing is chosen."))
 
 # %% ../nbs/19hb_trials_pretrain.ipynb #5a423bea
-_WRONG_GRADE = "return F.cross_entropy(logits, labels[chosen])"
+_WRONG_GRADE = "return F.cross_entropy(logits, labels.flatten()[places])"
 _WRONG_NONE = "return 0.0 * (hidden.float().sum() + logits.sum())"
-_WRONG_LOGITS = "logits = head(hidden[chosen], model.embedding.word_embedding.weight).float()  # (n, V)"
+_WRONG_LOGITS = "logits = head(hidden.flatten(0, 1)[places], model.embedding.word_embedding.weight).float()  # (n, V)"
 
 MISTAKES["pretrain.loss"] = [
     mistake("packed=packed", "packed=True", "The model is always asked for packed work. `packed` says whether; hand it on."),
     mistake(", packed=packed", "", "`packed` is not handed on, so the work on padding is always done."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(".float()", ".double()"), _WRONG_NONE, "return 0.0 * (hidden.double().sum() + logits.sum())", "The loss is float64. float32 was promised."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(".float()", ""), "In half precision the loss is computed in half, and two digits are left of it. Widen the logits first."),
-    mistake(_WRONG_GRADE, "prices, rows = F.cross_entropy(logits, labels[chosen], reduction=\"none\"), chosen.nonzero()[:, 0]\n"
+    mistake(_WRONG_GRADE, "prices, rows = F.cross_entropy(logits, labels.flatten()[places], reduction=\"none\"), places // labels.shape[1]\n"
             "    return torch.stack([prices[rows == i].mean() for i in rows.unique()]).mean()",
             "Each sentence has a mean of its own, and these are averaged. All chosen positions have one mean."),
-    mistake(_WRONG_GRADE, "loss = F.cross_entropy(logits, labels[chosen])\n    labels[~chosen] = 0\n    return loss", "The labels are changed. The caller still needs them."),
-    mistake(_WRONG_NONE, "return F.cross_entropy(logits, labels[chosen])",
+    mistake(_WRONG_GRADE, "loss = F.cross_entropy(logits, labels.flatten()[places])\n    labels[labels == -100] = 0\n    return loss", "The labels are changed. The caller still needs them."),
+    mistake(_WRONG_NONE, "return F.cross_entropy(logits, labels.flatten()[places])",
             "If nothing is chosen the mean over nothing is NaN, and one such batch ruins the weights."),
     mistake(_WRONG_NONE, "return torch.zeros(())", "If nothing is chosen a new tensor comes back, without a graph: backward() fails on it."),
-    mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels[chosen], reduction=\"sum\")",
+    mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places], reduction=\"sum\")",
             "The prices are added up; the mean over the chosen positions is wanted."),
-    mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels[chosen], reduction=\"sum\") / labels.numel()",
+    mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places], reduction=\"sum\") / labels.numel()",
             "The sum is divided by all positions; only the chosen ones have a price."),
-    mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels[chosen], reduction=\"sum\") / attention_mask.sum()",
+    mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places], reduction=\"sum\") / attention_mask.sum()",
             "The sum is divided by all real tokens; only the chosen ones have a price."),
-    mistake(_WRONG_GRADE, "return F.cross_entropy(logits, input_ids[chosen])",
+    mistake(_WRONG_GRADE, "return F.cross_entropy(logits, input_ids.flatten()[places])",
             "The corrupted ids are taken for the truth: the model learns to say what it sees."),
-    mistake("chosen = labels != -100", "chosen = (labels != -100) & (labels != input_ids)",
+    mistake("asked(labels)", "asked(labels.masked_fill(labels == input_ids, -100))",
             "Words that stayed as they were are not graded; they are chosen like the others."),
     mistake(_WRONG_NONE, "return torch.zeros((), requires_grad=True)",
             "If nothing is chosen, the 0 has a graph of its own that does not reach the weights."),
-    mistake("chosen = labels != -100", "chosen = labels > 0", "A label of 0 is a word as well; only -100 means that nothing is asked."),
+    mistake("asked(labels)", "(labels.flatten() > 0).nonzero().squeeze(1)", "A label of 0 is a word as well; only -100 means that nothing is asked."),
     mistake("model.embedding.word_embedding.weight)", "model.embedding.word_embedding.weight.detach())",
             "The word table is detached: it does not learn from being read."),
     mistake("model(input_ids, attention_mask, packed=packed)", "model(input_ids, torch.ones_like(attention_mask))",
             "The attention mask is not handed on, so words attend to padding."),
     mistake("hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state", "hidden = model.embedding(input_ids)",
             "The word vectors are graded without the encoder: no word sees its neighbours."),
-    mistake(_WRONG_GRADE, "return F.cross_entropy(logits.softmax(-1), labels[chosen])", "Softmax is applied twice: cross-entropy wants the logits."),
-    mistake(_WRONG_LOGITS, "logits = head(hidden[chosen].detach(), model.embedding.word_embedding.weight).float()",
+    mistake(_WRONG_GRADE, "return F.cross_entropy(logits.softmax(-1), labels.flatten()[places])", "Softmax is applied twice: cross-entropy wants the logits."),
+    mistake(_WRONG_LOGITS, "logits = head(hidden.flatten(0, 1)[places].detach(), model.embedding.word_embedding.weight).float()",
             "The hidden states are detached: the head learns, the encoder does not."),
 ]
 
 VARIANTS["pretrain.loss"] = [
     '''
-def mlm_loss(model, head, input_ids, attention_mask, labels, packed=True):
+def mlm_loss(model, head, input_ids, attention_mask, labels, packed=True, places=None):
     hidden = model(input_ids, attention_mask, False, None, packed)[0]
     logits = head(hidden, model.embedding.word_embedding.weight).float().flatten(0, 1)
     total = F.cross_entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
     return total / max((labels != -100).sum().item(), 1)
 ''',
     '''
-def mlm_loss(model, head, input_ids, attention_mask, labels, packed=True):
+def mlm_loss(model, head, input_ids, attention_mask, labels, packed=True, places=None):
     states = model(input_ids, attention_mask, packed=packed).last_hidden_state
-    rows, places = (labels >= 0).nonzero(as_tuple=True)
-    logs = head(states[rows, places], model.embedding.word_embedding.weight).float().log_softmax(-1)
+    rows, columns = (labels >= 0).nonzero(as_tuple=True)
+    logs = head(states[rows, columns], model.embedding.word_embedding.weight).float().log_softmax(-1)
     if len(rows) == 0:
         return states.float().sum() * 0
-    return -logs.gather(1, labels[rows, places][:, None]).mean()
+    return -logs.gather(1, labels[rows, columns][:, None]).mean()
 ''',
 ]

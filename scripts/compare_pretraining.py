@@ -31,7 +31,7 @@ from minbert.devices import choose_device
 from minbert.encoder import BertConfig, BertModel
 from minbert.loop import steps
 from minbert.optim import warmup_decay
-from minbert.pretrain import MlmBatch, MlmHead, PretrainConfig, mask_tokens, masked_accuracy, mlm_loss, special_positions
+from minbert.pretrain import MlmBatch, MlmHead, PretrainConfig, asked, mask_tokens, masked_accuracy, mlm_loss, special_positions
 from minbert.tokens import load_tokenizer, pad_ids
 
 SEED = 11711
@@ -93,7 +93,7 @@ def batches_of(corpus: Corpus, ids: dict[str, int], vocab_size: int, recipe: Rec
 
 def _corrupt(batch, special, mask_id, vocab_size, rate, generator):
     corrupted, labels = mask_tokens(batch.input_ids, special, mask_id, vocab_size, rate, generator)
-    return corrupted, batch.attention_mask, labels
+    return corrupted, batch.attention_mask, labels, asked(labels)
 
 
 def factor(recipe: Recipe, total: int):
@@ -114,7 +114,7 @@ class Run:
         self.model = nn.ModuleDict({"bert": BertModel(config), "head": MlmHead(config)}).to(device)
         ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
         self.records = steps(self.model, batches_of(corpus, ids, len(tokenizer), recipe, total, seed),
-                             lambda m, batch: mlm_loss(m["bert"], m["head"], *batch, packed=device == "cpu"), optimizer_of(self.model, recipe),
+                             lambda m, batch: mlm_loss(m["bert"], m["head"], *batch[:3], device == "cpu", batch.places), optimizer_of(self.model, recipe),
                              schedule=factor(recipe, total), max_grad_norm=1.0, precision="bf16")
 
 

@@ -18,8 +18,8 @@ from minbert.baselines import BagOfWords
 from minbert.checkpoint import read_checkpoint
 from minbert.cli import main, repeat_option
 from minbert.encoder import BertConfig, BertModel
-from minbert.evaluate import evaluate_tasks, metric_of
-from minbert.heads import MultitaskBert
+from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
+from minbert.heads import MultitaskBert, default_heads
 from minbert.data import load_dataset
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
@@ -320,6 +320,17 @@ def test_evaluate_writes_the_files_of_the_course(capsys, trained, small_data, tm
     dev = load_dataset("sst", "dev", small_data)
     assert [row.split(",")[0].strip() for row in rows[1:]] == dev.ids
     assert {int(row.split(",")[1]) for row in rows[1:]} <= set(range(5))
+
+
+def test_evaluate_writes_a_file_for_each_open_task(capsys, tiny, tmp_path):
+    encoder = SentenceEncoder.from_pretrained(tiny)
+    MultitaskBert(encoder, default_heads(encoder.width, cli.OPEN_TASKS)).save_pretrained(tmp_path / "model")
+    out, _ = run(capsys, f"evaluate {tmp_path / 'model'} --predictions {tmp_path / 'p'}")
+    for task in cli.OPEN_TASKS:
+        dev = load_dataset(task, "dev")
+        predictions = read_predictions(tmp_path / "p" / f"{task}-dev-output.csv", dev)
+        name, metric = metric_of(dev)
+        assert f"| {task} | {name} | {metric(predictions, dev.labels):.3f} |" in out  # the file holds what the table measured
 
 
 def test_evaluate_sts(capsys, tiny, small_data, tmp_path, monkeypatch):

@@ -127,8 +127,9 @@ def test_the_share_of_hidden_words_moves_in_a_straight_line(corpus, tmp_path, fi
     ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
     recipe, total = replace(TINY, mask_rate=first, last_mask_rate=last, tokens=1024), 4
     batches = script.batches_of(texts["single"], ids, len(tokenizer), recipe, total, 1)
-    for step, (given, mask, labels) in zip(range(total + 2), batches):
+    for step, (given, mask, labels, places) in zip(range(total + 2), batches):
         rate, words = first + (last - first) * min(1, step / total), int(mask.sum()) - 2 * len(mask)
+        assert len(places) == (labels != -100).sum() and (labels.flatten()[places] != -100).all()
         assert abs((labels != -100).sum() / words - rate) < 4.5 * (rate * (1 - rate) / words) ** 0.5
 
 

@@ -756,3 +756,13 @@ def test_the_map_of_a_training_step_has_dropout():
     assert abs(kept.float().mean() - 0.75) < 4.5 * (0.25 * 0.75 / out.numel()) ** 0.5
     assert_close(out[kept], torch.full_like(out[kept], 1 / 64 / 0.75), rtol=2**-7, atol=0)
     assert (encoder._attend_by_maps(attention.eval(), x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64)) != 0).all()
+
+
+def test_loading_and_encoding_do_not_load_torchs_compiler():
+    """It takes longer than reading the weights, and a shell command pays for it every time."""
+    code = ("import sys, torch\nfrom minbert.sentence import SentenceEncoder\nbefore = torch.get_rng_state()\n"
+            "SentenceEncoder.from_pretrained().encode(['A dog barks.'])\n"
+            "assert 'torch._dynamo' not in sys.modules, 'the compiler was loaded'\n"
+            "assert torch.equal(torch.get_rng_state(), before), 'weights were drawn'")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

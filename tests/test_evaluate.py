@@ -14,7 +14,7 @@ from minbert.data import Dataset, load_dataset
 from minbert.evaluate import (drop_linear, evaluate_tasks, metric_of, overall, read_predictions,
                               results_table, swap_symmetry, task_ablation, task_baseline,
                               worst_mistakes, write_predictions)
-from minbert.heads import LinearPlusCosine, MultitaskBert, PairLinear
+from minbert.heads import LinearPlusCosine, MultitaskBert, PairLinear, default_heads
 from minbert.metrics import accuracy, pearson
 from minbert.sentence import SentenceEncoder
 
@@ -24,6 +24,8 @@ QUORA = Dataset("quora", "dev", "paraphrase", ["p", "q", "r"], ["pp", "qq", "rr"
                 ("different", "duplicate"))
 STS = Dataset("stsb", "test", "similarity", ["a b", "a b", "a b"], ["a b", "a c", "c d"], [5.0, 2.5, 0.5],
               scale=(0, 5))
+INFERENCE = Dataset("inference", "dev", "nli", ["p", "q", "r"], ["pp", "qq", "rr"], [0, 2, 1], ["n1", "n2", "n3"],
+                    ("entailment", "neutral", "contradiction"))
 SETS = {"sst": SST, "quora": QUORA, "stsb": STS}
 
 
@@ -176,7 +178,10 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     (replace(SST, ids=["a", "b", "a", "c"]), [1, 2, 3, 4], "'a' again"),
     (SST, [1.0, 2.5, 3.0, 4.0], "whole numbers"),
     (SST, [1, 2, 3], "expected 4 predictions, got 3"),
-    (Dataset("sst", "dev", "nli", ["a"], ["b"], ids=["a"]), [1], "'nli'"),
+    (Dataset("sst", "dev", "text", ["a"], ids=["a"]), [1], "'text'"),
+    (replace(INFERENCE, ids=["n1", "n2", "n1"]), [0, 1, 2], "'n1' again"),
+    (INFERENCE, [0, 1.5, 2], "whole numbers"),
+    (INFERENCE, [0, 1], "expected 3 predictions, got 2"),
 ])
 def test_writing_refuses(tmp_path, data, answers, word):
     with pytest.raises(ValueError, match=word):
@@ -207,6 +212,48 @@ def test_reading_refuses(tmp_path, old, new, word):
     with pytest.raises(ValueError, match=word) as error:
         read_predictions(file, SST)
     assert str(file) in str(error.value)
+
+
+@pytest.mark.parametrize("old, new, word", [
+    ("Predicted_Inference", "Predicted_Sentiment", ":1: expected header"),
+    ("n2 , 2 \n", "", r"1 missing \['n2'\], 0 foreign"),
+    ("n2 , 2 \n", "n2 , 2 \nn2 , 2 \n", ":4: expected a new"),
+    ("n2 , 2", "n2 , 3", r":3: expected a class 0\.\.2, got '3'"),
+    ("n2 , 2", "n2 , neutral", r":3: expected a class 0\.\.2, got 'neutral'"),
+    ("n2 , 2", "n2 , 0.5", r":3: expected a class 0\.\.2, got '0.5'"),
+])
+def test_reading_inference_refuses(tmp_path, old, new, word):
+    [file] = write_predictions(Told(inference=[0, 2, 2]), {"inference": INFERENCE}, tmp_path)
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match=word) as error:
+        read_predictions(file, INFERENCE)
+    assert str(file) in str(error.value)
+
+
+def test_inference_is_written_in_whole_classes_and_read_back(tmp_path):
+    told = Told(inference=[0.0, 2.0, 2.0])  # a head may answer in floats
+    [file] = write_predictions(told, {"inference": INFERENCE}, tmp_path)
+    assert file.name == "inference-dev-output.csv"
+    assert file.read_bytes() == b"id \t Predicted_Inference \nn1 , 0 \nn2 , 2 \nn3 , 2 \n"
+    back = read_predictions(file, INFERENCE)
+    assert back.tolist() == [0, 2, 2]
+    assert accuracy(back, INFERENCE.labels) == evaluate_tasks(told, {"inference": INFERENCE}, 0)["inference"].value == 2 / 3
+
+
+def test_every_kind_with_a_metric_has_a_file():
+    assert set(evaluate.COLUMNS) == set(evaluate.METRICS)
+
+
+def test_files_of_the_open_tasks_give_the_scores_again(tmp_path, encoder):
+    tasks = ("sentiment", "inference", "similarity")
+    torch.manual_seed(0)
+    model = MultitaskBert(encoder, default_heads(encoder.width, tasks))
+    dev = {task: load_dataset(task, "dev").draw(40, torch.Generator().manual_seed(0)) for task in tasks}
+    scores = evaluate_tasks(model, dev, resamples=0)
+    for file, (task, data) in zip(write_predictions(model, dev, tmp_path), dev.items()):
+        assert metric_of(data)[1](read_predictions(file, data), data.labels) == pytest.approx(scores[task].value, abs=1e-12)
 
 
 def test_reading_refuses_odd_files(tmp_path):

@@ -215,7 +215,7 @@ def test_default_heads():
     level = torch.tensor([[0.8, 0.6]])  # cosine .8 with (1, 0): the fence between no and yes
     assert abs(made["quora"](torch.tensor([[1.0, 0.0]]), level).item()) < 1e-6
     assert made["quora"](level, level).item() == pytest.approx(2)
-    assert list(default_heads(16)) == ["sst", "quora", "stsb"]
+    assert list(default_heads(16)) == ["sentiment", "inference", "similarity"]
     with pytest.raises(ValueError, match="poetry"):
         default_heads(16, ("sst", "poetry"))
 

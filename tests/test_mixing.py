@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from minbert.mixing import LAWS, TaskSampler, draw_pass, seeded, task_shares
+from minbert.mixing import LAWS, TaskSampler, draw_pass, seeded, sort_stretches, task_shares
 
 COURSE = {"sst": 8544, "quora": 141498, "sts": 6040}
 SMALL = {"a": 23, "b": 9, "c": 5}
@@ -268,13 +268,69 @@ def test_a_state_survives_a_change_of_the_number_of_processes():
 
 @pytest.mark.parametrize("change", [
     dict(sizes={"a": 24, "b": 9, "c": 5}), dict(sizes={"a": 23, "b": 9}), dict(sizes={"c": 5, "b": 9, "a": 23}), dict(batch_sizes=5),
-    dict(law="sqrt"), dict(epochs=3), dict(steps=4), dict(seed=1), dict(resample="up"), dict(fractions={"a": 0.5})], ids=str)
+    dict(law="sqrt"), dict(epochs=3), dict(steps=4), dict(seed=1), dict(resample="up"), dict(fractions={"a": 0.5}), dict(alike=2)], ids=str)
 def test_the_state_of_another_sampler_is_refused(change):
     state = TaskSampler(SMALL, 4, "equal").state_dict()
     other = TaskSampler(**{"sizes": SMALL, "batch_sizes": 4, "law": "equal", **change})
     with pytest.raises(ValueError, match="state of another sampler; .*expected .*, got"):
         other.load_state_dict(json.loads(json.dumps(state)))
     assert (other.epoch, other.step) == (0, 0)
+
+
+# --- rows of one length
+
+def counted(sampler):
+    """A sampler that knows how long its rows are."""
+    sampler.token_counts = {task: torch.randint(2, 60, (n,), generator=seeded("counts", task)) for task, n in sampler.sizes.items()}
+    return sampler
+
+
+@pytest.mark.parametrize("n, batch, alike", [(100, 8, 4), (96, 8, 4), (7, 8, 4), (33, 4, 1), (64, 1, 5), (50, 7, 100)])
+def test_stretches_keep_rows_and_batches_hold_neighbours_of_one_stretch(n, batch, alike):
+    counts = torch.randint(2, 60, (2 * n,), generator=seeded("counts"))
+    pack = torch.randperm(2 * n, generator=seeded("pack"))[:n]
+    rows = sort_stretches(pack, counts, batch, alike, seeded("order"))
+    assert sorted(rows.tolist()) == sorted(pack.tolist())
+    expected = []
+    for start in range(0, n, alike * batch):
+        stretch = sorted(pack[start : start + alike * batch].tolist(), key=lambda row: int(counts[row]))
+        expected += [stretch[i : i + batch] for i in range(0, len(stretch), batch)]
+    dealt = [part.tolist() for part in rows.split(batch)]
+    assert sorted(map(tuple, dealt)) == sorted(map(tuple, expected))
+    assert len(dealt[-1]) == (n % batch or batch)
+
+
+def test_batches_of_stretches_come_in_chance_order():
+    counts = torch.arange(640)
+    rows = sort_stretches(torch.randperm(640, generator=seeded("pack")), counts, 8, 10, seeded("order"))
+    means = [part.float().mean().item() for part in rows.split(8)]
+    ranks = torch.tensor(means).argsort().argsort().double()
+    assert abs(torch.corrcoef(torch.stack([ranks, torch.arange(80.0, dtype=torch.float64)]))[0, 1]) < 4 / 80**0.5  # four deviations of no order
+    assert not torch.equal(rows, sort_stretches(torch.randperm(640, generator=seeded("pack")), counts, 8, 10, seeded("another order")))
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_sampler_of_alike_rows_deals_all_and_goes_on_where_it_stopped(law):
+    make = lambda: counted(TaskSampler(SMALL, {"a": 4, "b": 2, "c": 3}, law, epochs=2, alike=3))
+    whole, plain = run(make()), run(TaskSampler(SMALL, {"a": 4, "b": 2, "c": 3}, law, epochs=2))
+    assert [{task: len(rows) for task, rows in step.items()} for step in whole] == [{task: len(rows) for task, rows in step.items()} for step in plain]
+    for task, n in SMALL.items():
+        rows = rows_of(whole, task)
+        for start in range(0, len(rows) - n + 1, n):
+            assert sorted(rows[start : start + n]) == list(range(n))
+    for stop in (1, 4, len(whole) - 1):
+        first, second = make(), make()
+        for _, _ in zip(range(stop), first):
+            pass
+        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        assert run(second) == whole[stop:]
+
+
+def test_alike_rows_need_lengths():
+    with pytest.raises(ValueError, match=r"token_counts of \['a', 'b', 'c'\] for alike=2, got those of \[\]"):
+        next(iter(TaskSampler(SMALL, 4, alike=2)))
+    with pytest.raises(ValueError, match="alike of at least 1"):
+        TaskSampler(SMALL, 4, alike=0)
 
 
 # --- many processes

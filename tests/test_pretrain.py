@@ -294,6 +294,21 @@ def test_logits_are_made_for_chosen_positions_only():
     assert 0 < k < mask.sum() and seen == [((k, 24), (k, 61))]
 
 
+@pytest.mark.parametrize("lengths", SHAPES)
+def test_places_that_are_given_are_not_counted_again(lengths):
+    model, head, _ = small_pair()
+    ids, mask, labels = masked_batch(lengths, rate=0.4)
+    weights = [p for n, p in [*model.named_parameters(), *head.named_parameters()] if "pooler" not in n]
+    row_by_row = [r * labels.shape[1] + c for r, row in enumerate(labels.tolist()) for c, label in enumerate(row) if label != -100]
+    assert module.asked(labels).tolist() == row_by_row
+    runs = [mlm_loss(model, head, ids, mask, labels, places=places) for places in (None, torch.tensor(row_by_row, dtype=torch.int64))]
+    assert torch.equal(*runs)
+    for one, other in zip(*(torch.autograd.grad(loss, weights) for loss in runs)):
+        assert torch.equal(one, other)
+    first = torch.full_like(labels, -100).flatten().scatter(0, torch.tensor(row_by_row[:1]), labels.flatten()[row_by_row[:1]]).view_as(labels)
+    assert torch.equal(mlm_loss(model, head, ids, mask, labels, places=torch.tensor(row_by_row[:1])), mlm_loss(model, head, ids, mask, first))
+
+
 def test_the_loss_is_a_mean_over_chosen_positions():
     model, head, _ = small_pair()
     ids, mask, labels = masked_batch([9, 5])
@@ -348,6 +363,7 @@ def test_batches_never_ask_for_the_frame_and_use_the_rate():
                     np.arange(0, 20_001, 10))
     config = PretrainConfig(vocab_size=60, tokens_per_step=2000, mask_rate=0.3)
     batches = list(islice(mlm_batches(framed, TOY_IDS, config), 10))
+    assert all(torch.equal(b.places, module.asked(b.labels)) for b in batches)
     asked = torch.cat([b.labels.flatten() for b in batches])
     assert set(asked.tolist()) == {-100, 50}
     check_share(int((asked == 50).sum()), 16_000, 0.3)

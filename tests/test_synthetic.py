@@ -12,7 +12,7 @@ from minbert.synthetic import grammar_dataset, mix_datasets, read_labelled
 TASKS = ("sst", "quora", "stsb")
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", (*TASKS, "sentiment", "similarity"))
 def test_grammar_makes_rows_of_the_task(task):
     real = load_dataset(task, "train")
     made = grammar_dataset(real, 60, seed=5)
@@ -45,14 +45,25 @@ def test_grammar_leaves_out_what_it_is_told_to(task):
 def test_sentiment_is_balanced():
     made = grammar_dataset(load_dataset("sst"), 103)
     assert sorted(Counter(made.labels).values()) == [19, 21, 21, 21, 21]
+    assert sorted(Counter(grammar_dataset(load_dataset("sentiment"), 103).labels).values()) == [51, 52]
+
+
+def test_two_classes_are_the_sides_of_five():
+    """No neutral sentence is taken, and both degrees of praise are 1."""
+    five = grammar_dataset(load_dataset("sst"), 4000, seed=3)
+    degrees = dict(zip(five.sentences, five.labels))
+    two = grammar_dataset(load_dataset("sentiment"), 1500, seed=3)
+    met = [(degrees[text], label) for text, label in zip(two.sentences, two.labels) if text in degrees]
+    assert {degree for degree, _ in met} == {0, 1, 3, 4}
+    assert all(label == (degree > 2) for degree, label in met)
 
 
 @pytest.mark.parametrize("like, rows", [
     (Dataset("x", "train", "nli", ["a"], ["b"], [0], classes=("no", "yes")), 5),
-    (Dataset("x", "train", "sentiment", ["a"], labels=[0], classes=("no", "yes")), 5),
+    (Dataset("x", "train", "sentiment", ["a"], labels=[0], classes=("no", "so", "yes")), 5),
     (load_dataset("sst"), 0)])
 def test_grammar_refuses_what_it_cannot_make(like, rows):
-    with pytest.raises(ValueError, match="expected sentiment in 5 classes"):
+    with pytest.raises(ValueError, match="expected sentiment in 2 or 5 classes"):
         grammar_dataset(like, rows)
 
 

@@ -12,7 +12,8 @@ from torch.testing import assert_close
 
 import minbert.train as train
 from minbert.checkpoint import CHECKPOINT, read_checkpoint
-from minbert.data import load_dataset
+from minbert.cli import usual_tasks
+from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
 from minbert.optim import warmup_decay
@@ -53,7 +54,7 @@ TRAIN, DEV = rows("train", 30), rows("dev", 8)  # noqa: F821
 
 
 def small(**settings):
-    return TrainConfig(**{"steps": 4, "batch_size": 4, "lr": 1e-3, **settings})
+    return TrainConfig(**{"tasks": TASKS, "steps": 4, "batch_size": 4, "lr": 1e-3, **settings})
 
 
 def run(folder, config, model=None, **more):
@@ -157,7 +158,18 @@ def test_rates_of_the_two_modes_and_of_the_heads():
     assert TrainConfig().plan()[0].lr == 1e-5 and TrainConfig(mode="frozen").plan()[0].lr == 1e-3
     assert TrainConfig(lr=3e-4, head_lr=1e-2).plan()[0].head_lr == 1e-2
     assert [p.tasks for p in TrainConfig(schedule="sequential").plan()] == [
-        ("sst",), ("quora",), ("stsb",)]
+        ("sentiment",), ("inference",), ("similarity",)]
+
+
+def test_the_default_tasks_are_those_that_the_package_holds(tmp_path):
+    """A configuration, the usual heads and `minbert train` mean the same tasks, each with real rows in train and dev."""
+    tasks = TrainConfig().tasks
+    assert tasks == tuple(default_heads(16)) == usual_tasks(None, None) and set(tasks) <= set(OPEN)
+    encoder = small_model().encoder  # noqa: F821
+    sets = [{task: load_dataset(task, split).subset(range(4)) for task in tasks} for split in ("train", "dev")]
+    model = MultitaskBert(encoder, default_heads(encoder.width))
+    result = fit(model, *sets, folder=tmp_path)  # no configuration: the defaults
+    assert seen(result) == [tasks]
 
 
 def test_training_is_in_train_mode_and_evaluation_does_not_change_it(tmp_path):
@@ -311,6 +323,23 @@ def test_resume_refuses_other_settings_other_data_and_broken_files(tmp_path):
     assert len(done(result)) == 4
 
 
+def test_rows_of_one_length_waste_less_and_the_run_remembers_them(tmp_path):
+    def padding(folder, **settings):
+        cells = []
+
+        def loss_fn(model, batch):
+            for piece in batch.values():
+                for side in filter(None, (piece.first, piece.second)):
+                    cells.append((side.attention_mask.numel(), int(side.attention_mask.sum())))
+            return train.multitask_loss(model, batch)
+        run(folder, small(steps=12, **settings), loss_fn=loss_fn)
+        return 1 - sum(real for _, real in cells) / sum(whole for whole, _ in cells)
+
+    assert padding(tmp_path / "alike", alike=16) < 0.7 * padding(tmp_path / "plain")
+    with pytest.raises(ValueError, match="alike=1, got one with 16"):  # None: a CPU has nothing to gain from it
+        run(tmp_path / "alike", small(steps=12), resume=True)
+
+
 def test_resume_of_a_finished_run_changes_nothing(tmp_path):
     model, first = run(tmp_path, small())
     log = (tmp_path / "log.jsonl").read_bytes()
@@ -402,7 +431,7 @@ def sabotage(owner, name, nth, how):
     setattr(owners[owner], name, patched)
 
 def run(folder, schedule, resume=False):
-    config = TrainConfig(schedule=schedule, steps=3 if schedule == "sequential" else 8,
+    config = TrainConfig(TASKS, schedule, steps=3 if schedule == "sequential" else 8,
                          batch_size=4, lr=1e-2, eval_every=4, save_every=3)
     found = (folder / "checkpoint.safetensors").exists()  # else the kill came before the first one: a new start
     model = small_model(seed=7 if found else 0)  # a resume must not lean on the same start
@@ -497,7 +526,7 @@ def double_model(**settings):  # AdamW divides noise by noise where a gradient i
 
 for schedule, batch in (("joint", 5), ("round_robin", 3), ("sequential", 1)):
     # 23 rows in fives and threes: uneven shares, a batch of two at the end; ones: idle processes
-    config = TrainConfig(schedule=schedule, epochs=1, steps=4 if batch == 1 else None,
+    config = TrainConfig(TASKS, schedule, epochs=1, steps=4 if batch == 1 else None,
                          batch_size=batch, lr=1e-2, save_every=2, weight_decay=0.01)
     # another start on each process: the first one's weights count
     model = double_model(seed=accelerator.process_index)
@@ -553,7 +582,7 @@ def ask(losses):  # the last process alone hears a signal, in the middle of its 
         os.kill(os.getpid(), signal.SIGTERM)
     sum(losses.values()).backward()
 
-config = TrainConfig(steps=9, batch_size=3, lr=1e-2, save_every=3)
+config = TrainConfig(TASKS, steps=9, batch_size=3, lr=1e-2, save_every=3)
 straight, stopped = small_model(), small_model()
 fit(straight, few, tiny, config, root / "straight", accelerator=accelerator)
 for i in range(3):

@@ -19,7 +19,7 @@ from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
 from minbert.scenes import turn
-from minbert.widgets import AnisotropyExplorer, CosineExplorer, Explorer, grade_edges, pair_vectors
+from minbert.widgets import AnisotropyExplorer, CosineExplorer, Explorer, Remembered, grade_edges, other_captions, pair_vectors
 
 N, D = 60, 12
 WORDS = "a man cat plays guitar the sleeps eats red green onion sings".split()
@@ -53,6 +53,13 @@ def pairs():
     return Dataset("stsb", "dev", "similarity", first, second, list(rng.integers(0, 21, N) / 4), scale=(0, 5))
 
 
+@pytest.fixture(scope="module")
+def text(pairs):
+    """Sentences to fit on, none of those that are drawn."""
+    rng, read = np.random.default_rng(1), {*pairs.sentences, *pairs.sentences2}
+    return [text for text in (sentence(rng) for _ in range(90)) if text not in read]
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_open():
     plt.close("all")
@@ -77,7 +84,7 @@ MOVES = {"cosine": {"edges": (1.0, 3.0), "smoothing": 0.1, "first": "the cat sin
 
 def make(kind, pairs):
     encoders = {"a": Letters(), "b": Letters(shift=9.0)}
-    return CosineExplorer(encoders, pairs) if kind == "cosine" else AnisotropyExplorer(encoders, pairs)
+    return CosineExplorer(encoders, pairs) if kind == "cosine" else AnisotropyExplorer(encoders, pairs)  # fitted on other captions
 
 
 @pytest.mark.parametrize("kind", ["cosine", "space"])
@@ -176,13 +183,14 @@ def test_the_cosine_explorer_shows_the_numbers_of_scipy(pairs):
 
 @pytest.mark.parametrize("state", ["plain", "standardized", "whitened"])
 @pytest.mark.parametrize("k", [0, 1, 4])
-def test_the_anisotropy_explorer_shows_the_numbers_of_their_chapters(state, k, pairs):
-    explorer = AnisotropyExplorer(Letters(), pairs)
+def test_the_anisotropy_explorer_shows_the_numbers_of_their_chapters(state, k, pairs, text):
+    explorer = AnisotropyExplorer(Letters(), pairs, text=text)
     x, rows = pair_vectors(Letters(), pairs)
     x = x.double()
     if state != "plain":
-        x = {"standardized": Standardize, "whitened": Whiten}[state](D).double().fit(x[rows])(x)
-    V = np.linalg.svd(x[rows].numpy())[2][:k] if state != "whitened" else np.eye(D)[:k]  # whitened: no direction is longer
+        fitted = torch.from_numpy(Letters().encode(text)).double()
+        x = {"standardized": Standardize, "whitened": Whiten}[state](D).double().fit(fitted)(x)
+    V = np.linalg.svd(x[rows].numpy())[2][:k]
     left = torch.from_numpy(x.numpy() @ (np.eye(D) - V.T @ V))
     other = explorer.measure("vectors", state, 6)  # what is remembered must not get in the way
     assert other != explorer.measure("vectors", state, k)
@@ -193,6 +201,82 @@ def test_the_anisotropy_explorer_shows_the_numbers_of_their_chapters(state, k, p
     assert len(table) == (2 if (state, k) == ("plain", 0) else 3)
     if k:
         assert f"top {k} removed" in table[-1]
+
+
+def test_whitened_on_what_is_drawn_no_direction_is_longer(pairs):
+    explorer = AnisotropyExplorer(Letters(), pairs, text=list(dict.fromkeys(pairs.sentences + pairs.sentences2)))
+    x, rows = pair_vectors(Letters(), pairs)
+    x = Whiten(D).double().fit(x[rows].double())(x.double())
+    values, filled = explorer.clouds["vectors", "whitened"].values, np.linalg.matrix_rank(x[rows].numpy(), tol=0.1)
+    assert_close(values[:filled], torch.full((filled,), len(rows) ** 0.5).double(), rtol=1e-4, atol=0)
+    assert filled > 6 and values[filled:].max() < 0.1  # letters that no word has
+    for k in (0, 3):  # equal directions keep their order
+        assert explorer.measure("vectors", "whitened", k).spearman == pytest.approx(
+            spearman(safe_cosine(x[:N, k:], x[N:, k:]), pairs.labels), abs=1e-4)
+
+
+def test_nothing_is_fitted_on_what_is_drawn(pairs):
+    """Without `text`, the maps read captions of which none stands in the pairs: those of any pairs."""
+    captions = load_dataset("inference", "train").sentences
+    mixed = replace(pairs, sentences=captions[:N], sentences2=captions[N:2 * N])
+    for data in (pairs, mixed):
+        found, drawn = other_captions(data), {*data.sentences, *data.sentences2}
+        assert 500 < len(found) == len({*found}) and not {*found} & drawn
+        encoder = Letters()
+        explorer = AnisotropyExplorer(encoder, data)
+        assert sorted(encoder.seen) == sorted([*drawn, *found])  # each once
+        x, fitted = (torch.as_tensor(Letters().encode(side)).double() for side in (data.sentences + data.sentences2, found))
+        for state, kind in (("standardized", Standardize), ("whitened", Whiten)):
+            z = kind(D).double().fit(fitted)(x)
+            assert explorer.measure("vectors", state).spearman == pytest.approx(spearman(safe_cosine(z[:N], z[N:]), data.labels), abs=1e-4)
+    assert not {*other_captions(mixed, every=1)} & {*captions[:2 * N]}
+
+
+def test_text_may_be_vectors_and_differ_by_encoder(pairs, text):
+    u, v, t = (torch.from_numpy(Letters().encode(side)) for side in (pairs.sentences, pairs.sentences2, text))
+    expected = AnisotropyExplorer(Letters(), pairs, text=text).measure("vectors", "whitened")
+    for source, given in (((u, v), t), ((u, v), t.numpy()), ((u, v), t.tolist()), (Letters(), t), (Letters(), tuple(text))):
+        assert AnisotropyExplorer(source, pairs, text=given).measure("vectors", "whitened") == pytest.approx(expected, abs=1e-4)
+    both = AnisotropyExplorer({"a": (u, v), "b": Letters(shift=9.0)}, pairs, text={"a": t, "b": text[:40]})
+    assert both.measure("a", "whitened") == pytest.approx(expected, abs=1e-4) != both.measure("b", "whitened")
+    assert both.measure("b", "whitened") == AnisotropyExplorer(Letters(shift=9.0), pairs, text=text[:40]).measure("vectors", "whitened")
+    assert {state for _, state in AnisotropyExplorer({"a": (u, v), "b": Letters()}, pairs).clouds} == {"plain"}
+    assert AnisotropyExplorer((u, v), pairs).controls["state"].options == ("plain",)  # nothing to fit on, nothing fitted
+
+
+def test_a_text_of_another_form_is_refused(pairs, text):
+    u, v, t = (torch.from_numpy(Letters().encode(side)) for side in (pairs.sentences, pairs.sentences2, text))
+    for source, bad, message in [((u, v), text, "text of vectors, since vectors cannot read"), (Letters(), "a cat", "2 sentences or vectors as text of vectors, got 'a cat'"),
+                                 (Letters(), [], "at least 2 sentences"), (Letters(), ["a cat"], "at least 2 sentences"), (Letters(), 7, "at least 2"),
+                                 ((u, v), t[:, 1:], "width 12"), ((u, v), t * math.nan, "finite numbers in text of vectors"),
+                                 ((u, v), torch.ones(5, D), "differ"), (Letters(), {"a": text}, "a text for each of vectors, got a")]:
+        with pytest.raises(ValueError, match=message):
+            AnisotropyExplorer(source, pairs, text=bad)
+
+
+def test_what_is_remembered_is_not_read_again():
+    encoder = Letters()
+    memory = Remembered(encoder)
+    for asked in (["a cat", "a man", "a cat"], ["a man"], ["red", "a cat"]):
+        np.testing.assert_allclose(memory.encode(asked), Letters().encode(asked))
+    assert encoder.seen == ["a cat", "a man", "red"] == list(memory.known)
+    encoder.encode = lambda sentences: np.ones((1, D))
+    with pytest.raises(ValueError, match=r"expected 2 vectors of 2 sentences, got shape \(1, 12\)"):
+        memory.encode(["onion", "green", "red"])
+    assert list(memory.known) == ["a cat", "a man", "red"]  # a refusal leaves nothing behind
+
+
+def test_the_first_encoder_is_what_the_others_are_compared_with(pairs):
+    explorer = make("space", pairs)
+    rows = lambda **settings: [line.split("   ")[0] for line in explorer.figure(**settings).texts[0].get_text().split("\n")[1:]]
+    assert rows() == ["a, plain"] and rows(encoder="b") == ["a, plain", "b, plain"]
+    assert rows(state="whitened") == ["a, plain", "a, whitened"]
+    assert rows(encoder="b", state="whitened", k=2) == ["a, plain", "b, plain", "b, whitened, top 2 removed"]
+    decay = explorer.figure(encoder="b", state="whitened", k=2).axes[1]
+    assert [text.get_text() for text in decay.get_legend().get_texts()] == ["a, plain", "b, whitened, top 2 removed"]
+    for line, (name, state, k) in zip(decay.lines, (("a", "plain", 0), ("b", "whitened", 2))):
+        values = explorer.clouds[name, state].values[k:]
+        np.testing.assert_allclose(np.nan_to_num(line.get_ydata()), values / values[0], rtol=1e-4, atol=1e-9)
 
 
 def test_the_cloud_that_is_drawn_is_the_one_that_is_left(pairs):
@@ -263,10 +347,10 @@ class Flow(nn.Module):
 
 
 @pytest.mark.parametrize("tupled", [True, False])
-def test_a_flow_is_one_more_state(tupled, pairs):
+def test_a_flow_is_one_more_state(tupled, pairs, text):
     flow = Flow(tupled).train()
     u, v = (torch.from_numpy(Letters().encode(side)) / 5 for side in (pairs.sentences, pairs.sentences2))
-    explorer = AnisotropyExplorer((u, v), pairs, flow=flow)
+    explorer = AnisotropyExplorer((u, v), pairs, flow=flow, text=Letters().encode(text) / 5)
     assert flow.training and explorer.controls["state"].options == ("plain", "standardized", "whitened", "flow")
     z = [(side.double() * torch.linspace(1, 3, D).double()).sinh() for side in (u, v)]
     assert explorer.measure("vectors", "flow").spearman == pytest.approx(spearman(safe_cosine(*z), pairs.labels), abs=1e-4)
@@ -330,10 +414,8 @@ def test_bad_input_is_refused(pairs):
         CosineExplorer(dict.fromkeys("abcd", (u, v)), pairs)
     short = Letters()
     short.encode = lambda sentences: np.ones((2, D))
-    with pytest.raises(ValueError, match="pairs of vectors"):
+    with pytest.raises(ValueError, match=r"vectors of \d+ sentences, got shape \(2, 12\)"):
         CosineExplorer(short, pairs)
-    with pytest.raises(ValueError, match="differ"):
-        AnisotropyExplorer((torch.ones(N, D), torch.ones(N, D)), pairs)
 
 
 def test_equal_grades_are_shown_as_unknown(pairs, recwarn):
