@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from submissions import make_all  # noqa: E402
 
-from minbert.exercises import EXERCISES  # noqa: E402
+from minbert.course.exercises import EXERCISES  # noqa: E402
 
 
 def shared_memory(pids: list[str]) -> float:

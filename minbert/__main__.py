@@ -1,5 +1,5 @@
 """`python -m minbert` and `accelerate launch -m minbert` run the command line."""
-from minbert.cli import main
+from minbert.app.cli import main
 
 if __name__ == "__main__":
     main()

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .devices import drawing_device
+from .engine.devices import drawing_device
 from .sentence import check_finite
 
 # %% ../nbs/13a_bijections.ipynb #f619b33a

@@ -14,7 +14,7 @@ from pathlib import Path
 from .corpus import load_corpus
 from .encoder import BertModel
 from .pretrain import PretrainConfig, step_indices
-from .saving import replacing
+from .engine.saving import replacing
 
 # %% ../nbs/11a_card.ipynb #9306ae3a
 def tokens_seen(

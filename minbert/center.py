@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from .devices import send
+from .engine.devices import send
 from .encoder import BertModel
 from .tokens import TokenBatch
 

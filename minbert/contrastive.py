@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .devices import drawing_device, readable, send
+from .engine.devices import drawing_device, readable, send
 from .losses import check_labels
 from .sentence import safe_cosine, unit
 

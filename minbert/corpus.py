@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .checkpoint import replace_file
+from .engine.checkpoint import replace_file
 from .data import read_lines
-from .tensorfiles import read_checked, save_checked
+from .engine.tensorfiles import read_checked, save_checked
 
 # %% ../nbs/10b_corpus.ipynb #284a5b95
 def corpus_files(

@@ -16,11 +16,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .files import quoted
-from .formats import OPEN, SOURCES, STS_GOLD, STS_TEXT, YEARS, Format, Source
-from .formats import parse_label, read_lines, read_rows, write_rows
+from .engine.files import quoted
+from .engine.formats import OPEN, SOURCES, STS_GOLD, STS_TEXT, YEARS, Format, Source
+from .engine.formats import parse_label, read_lines, read_rows, write_rows
 from .mixing import TaskSampler
-from .saving import replacing
+from .engine.saving import replacing
 from .tokens import TokenBatch, encode_ids, pad_ids
 
 # %% ../nbs/07_data.ipynb #d98b13a8

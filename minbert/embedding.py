@@ -9,7 +9,7 @@ __all__ = ['check_ids', 'BertEmbedding']
 import torch
 from torch import Tensor, nn
 
-from .devices import readable
+from .engine.devices import readable
 
 # %% ../nbs/03_embedding.ipynb #23edbf6f
 def check_ids(

@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import SelfAttention, attention_maps, merge_heads, split_heads
-from .devices import readable, send, shapes_only
+from .engine.devices import readable, send, shapes_only
 from .embedding import BertEmbedding
-from .files import quoted, read_json
-from .tensorfiles import check_numbers, load_tensors
+from .engine.files import quoted, read_json
+from .engine.tensorfiles import check_numbers, load_tensors
 from .tokens import resolve_folder
 
 # %% ../nbs/04_encoder.ipynb #17e7ff9f

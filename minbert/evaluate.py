@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from .data import Dataset, load_dataset, read_lines
-from .files import quoted
+from .engine.files import quoted
 from .geometry import alignment, mean_cosine, uniformity
 from .heads import LinearPlusCosine, MultitaskBert
 from .metrics import (accuracy, as_classes, as_vector, as_vectors, auc, average_ranks,

@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .data import Dataset, TaskBatch
-from .devices import derived
+from .engine.devices import derived
 from .hinge import HingeCosine
 from .losses import Head, check_vectors
-from .files import check_fields, check_regular, inside, quoted, read_json, write_json
-from .saving import load_module, replacing, save_module
+from .engine.files import check_fields, check_regular, inside, quoted, read_json, write_json
+from .engine.saving import load_module, replacing, save_module
 from .sentence import SentenceEncoder, _evaluating, check_finite, safe_cosine
-from .tensorfiles import check_file, file_checksum
+from .engine.tensorfiles import check_file, file_checksum
 from .tokens import TokenBatch
 
 # %% ../nbs/08_heads.ipynb #9b9c8b34

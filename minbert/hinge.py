@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .devices import readable
+from .engine.devices import readable
 from .losses import Head, check_labels, check_vectors, wide
 from .sentence import safe_cosine
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .devices import LossScale, autocast, fast_kernels, half_type, send, without_waiting
+from .engine.devices import LossScale, autocast, fast_kernels, half_type, send, without_waiting
 from .sentence import NotFinite
 
 # %% ../nbs/09c_loop.ipynb #06998191

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .devices import derived, readable, send
+from .engine.devices import derived, readable, send
 
 # %% ../nbs/07c_losses.ipynb #6209b389
 def wide(

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .contrastive import _cosines
-from .devices import drawing_device, send
+from .engine.devices import drawing_device, send
 from .losses import wide
 from .mixing import seeded
 from .sentence import check_finite

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from .devices import readable
+from .engine.devices import readable
 
 # %% ../nbs/06_optim.ipynb #b223e08c
 def corrected_rate(

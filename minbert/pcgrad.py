@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .devices import drawing_device, send
+from .engine.devices import drawing_device, send
 from .loop import sum_losses
 from .sentence import NotFinite
 
@@ -315,7 +315,7 @@ def draw_conflicts(
 
     Raises ValueError if there are fewer records than the window is long.
     """
-    from minbert.figures import curves
+    from minbert.engine.figures import curves
 
     records = list(records)
     if not 1 <= window <= len(records):

@@ -23,18 +23,18 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .center import center, mean_state
-from .checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
+from .engine.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
 from .corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, save_corpus, train_wordpiece
-from .devices import choose_device, drawing_device, send
+from .engine.devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
-from .files import write_json
+from .engine.files import write_json
 from .loop import steps
 from .muon import Together, muon
 from .optim import AdamW, parameter_groups, warmup_decay
-from .runs import locked, recover, write_log
-from .saving import replacing
-from .stopping import Stopped, stop_requests
-from .tensorfiles import check_numbers, check_tensors, read_tensors
+from .engine.runs import locked, recover, write_log
+from .engine.saving import replacing
+from .engine.stopping import Stopped, stop_requests
+from .engine.tensorfiles import check_numbers, check_tensors, read_tensors
 from .tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
 
 # %% ../nbs/11_pretrain.ipynb #0b9413c6

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from .devices import autocast, choose_device, fast_kernels, readable, send
+from .engine.devices import autocast, choose_device, fast_kernels, readable, send
 from .encoder import BertModel
-from .files import check_fields, quoted, read_json, write_json
-from .saving import load_module, read_modules, replacing, save_module, write_modules
+from .engine.files import check_fields, quoted, read_json, write_json
+from .engine.saving import load_module, read_modules, replacing, save_module, write_modules
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches
 
 # %% ../nbs/05_sentence.ipynb #d0b903c9
@@ -341,7 +341,7 @@ class SentenceEncoder(nn.Module):
             extra = []
             if self.transform is not None:
                 known = isinstance(self.transform, UnitLength)
-                kind = "Normalize" if known else "minbert.saving.TransformModule"
+                kind = "Normalize" if known else "minbert.engine.saving.TransformModule"
                 save_module(self.transform, draft / "3_Transform")
                 extra = [(kind, "3_Transform")]
             write_modules(draft, self.model, self.pooling, POOLINGS[self.pooling],

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .data import TaskBatch
-from .devices import send
+from .engine.devices import send
 from .encoder import Packing
 from .heads import MultitaskBert, join_batches
 from .losses import wide

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .data import Dataset, available, load_dataset
-from .devices import send
+from .engine.devices import send
 from .encoder import BertModel
 from .metrics import as_vectors, spearman
 from .sentence import POOLINGS, SentenceEncoder, check_finite, pool, safe_cosine

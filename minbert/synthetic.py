@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .data import Dataset, read_table
-from .formats import Format, read_rows
+from .engine.formats import Format, read_rows
 from .sample import TASKS, Dice, draw_rows, sentiment_sentence
 
 # %% ../nbs/07e_synthetic.ipynb #19a58381

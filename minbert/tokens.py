@@ -16,8 +16,8 @@ from typing import Iterator, NamedTuple
 import torch
 from torch import Tensor
 
-from .files import check_regular, quoted, read_json
-from .longtext import first_ids, knows_stretches, text_groups
+from .engine.files import check_regular, quoted, read_json
+from .engine.longtext import first_ids, knows_stretches, text_groups
 
 # %% ../nbs/01_tokens.ipynb #3fa695ae
 def word_pieces(

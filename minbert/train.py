@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from minbert.checkpoint import (
+from minbert.engine.checkpoint import (
     CHECKPOINT,
     load_checkpoint,
     random_state,
@@ -27,15 +27,15 @@ from minbert.checkpoint import (
     save_checkpoint,
 )
 from .data import Dataset, task_batches
-from .devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
+from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
 from .evaluate import evaluate_tasks
-from .files import check_fields
+from .engine.files import check_fields
 from .heads import MultitaskBert, multitask_loss
 from .loop import Record, steps, sum_losses
 from .mixing import LAWS, TaskSampler
 from .optim import AdamW, parameter_groups, warmup_decay
-from .runs import locked, publish, read_log, recover, write_log
-from .stopping import Stopped, StopRequest, stop_requests
+from .engine.runs import locked, publish, read_log, recover, write_log
+from .engine.stopping import Stopped, StopRequest, stop_requests
 from .sts import gold_labels
 
 # %% ../nbs/10_train.ipynb #1a350520

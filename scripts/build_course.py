@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from minbert.editions import all_editions, facts, written
+from minbert.course.editions import all_editions, facts, written
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "minbert" / "assets" / "course"
@@ -14,7 +14,7 @@ def build() -> Iterator[tuple[str, str]]:
     """Make every file of the folder: name, text. The facts come first: the hints are looked up with them."""
     rows = ",\n ".join(json.dumps(fact) for fact in facts(ROOT / "nbs"))
     yield "exercises.json", f"[{rows}]\n"
-    from minbert.exercises import EXERCISES
+    from minbert.course.exercises import EXERCISES
 
     for name, notebook in all_editions(ROOT / "nbs", EXERCISES).items():
         yield f"nbs/{name}", written(notebook)

@@ -27,7 +27,7 @@ from torch import nn
 
 from minbert.corpus import Corpus, budget_batches, build_corpus, load_corpus, save_corpus
 from minbert.data import read_lines
-from minbert.devices import choose_device
+from minbert.engine.devices import choose_device
 from minbert.encoder import BertConfig, BertModel
 from minbert.loop import steps
 from minbert.optim import warmup_decay

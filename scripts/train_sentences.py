@@ -30,7 +30,7 @@ from minbert.attention import set_dropout
 from minbert.baselines import idf_overlap, idf_weights, words
 from minbert.calibration import Whiten
 from minbert.data import load_dataset, read_lines
-from minbert.devices import choose_device
+from minbert.engine.devices import choose_device
 from minbert.encoder import BertModel
 from minbert.negatives import multiple_negatives_loss, pair_batches
 from minbert.sentence import SentenceEncoder, safe_cosine

@@ -25,11 +25,11 @@ import torch
 
 from minbert.baselines import BagOfWords
 from minbert.calibration import Whiten
-from minbert.checkpoint import replace_file
+from minbert.engine.checkpoint import replace_file
 from minbert.data import Dataset, load_dataset, task_batches
 from minbert.encoder import BertModel
 from minbert.evaluate import METRICS
-from minbert.files import read_json, write_json
+from minbert.engine.files import read_json, write_json
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
 from minbert.loop import steps
 from minbert.metrics import spearman
@@ -37,7 +37,7 @@ from minbert.mixing import TaskSampler, seeded
 from minbert.optim import AdamW, parameter_groups, warmup_decay
 from minbert.sentence import SentenceEncoder, safe_cosine
 from minbert.sts import gold_labels
-from minbert.tensorfiles import file_checksum
+from minbert.engine.tensorfiles import file_checksum
 from minbert.tokens import resolve_folder
 
 SEED = 11711
@@ -277,7 +277,7 @@ def table(rows: list[dict]) -> str:
 
 def figure(rows: list[dict], file: str | Path) -> None:
     """Three panels, one an open task: score over tokens, with 0 on the axis, and intervals as bands."""
-    from minbert.figures import curves, panels, styles
+    from minbert.engine.figures import curves, panels, styles
 
     labels = {"tuned": "ours: fine-tuned", "probe": "frozen probe", "words": "baseline: bag of words"}
     axes = panels(3)

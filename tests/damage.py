@@ -17,15 +17,15 @@ from pathlib import Path
 
 import torch
 
-from minbert.checkpoint import load_checkpoint
+from minbert.engine.checkpoint import load_checkpoint
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.formats import SOURCES
+from minbert.engine.formats import SOURCES
 from minbert.heads import CosineHead, LinearHead, MultitaskBert
 from minbert.pretrain import PretrainConfig, load_mlm, pretrain
-from minbert.runs import read_log
+from minbert.engine.runs import read_log
 from minbert.sentence import SentenceEncoder, UnitLength
-from minbert.sweep import read_sweep
+from minbert.app.sweep import read_sweep
 from minbert.train import TrainConfig, fit
 
 SECONDS, MEMORY = 60, 3 * 2**30   # of one load; of the address space beyond what the start took

@@ -3,9 +3,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from minbert.editions import marks, read_notebook, written
-from minbert.exercises import EXERCISES
-from minbert.programs import replace
+from minbert.course.editions import marks, read_notebook, written
+from minbert.course.exercises import EXERCISES
+from minbert.course.programs import replace
 
 
 def solve(folder: Path, exercises: Iterable[str] | None = None, bodies: dict[str, str] | None = None) -> list[str]:

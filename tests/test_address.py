@@ -11,7 +11,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from minbert.workspace import where_minbert_is
+from minbert.course.workspace import where_minbert_is
 
 ROOT = Path(__file__).resolve().parent.parent
 THERE = "https://github.com/somebody/minbert"

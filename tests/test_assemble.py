@@ -4,12 +4,12 @@ import ast
 import pytest
 from solving import solve
 
-from minbert import assemble as module
-from minbert.assemble import Assembled, assemble, called_parts, modules_with, trained
-from minbert.exercises import EXERCISES, wrong_definition
-from minbert.grading import Report, Result, read_submission
-from minbert.programs import module_text, replace, source_of
-from minbert.workspace import new_workspace
+from minbert.course import assemble as module
+from minbert.course.assemble import Assembled, assemble, called_parts, modules_with, trained
+from minbert.course.exercises import EXERCISES, wrong_definition
+from minbert.course.grading import Report, Result, read_submission
+from minbert.course.programs import module_text, replace, source_of
+from minbert.course.workspace import new_workspace
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ from textwrap import indent
 import pytest
 from submissions import ATTACKS, SECOND, attack, make
 
-from minbert import sandbox
-from minbert.batch import batch
-from minbert.exercises import exercise
-from minbert.grading import grade
-from minbert.programs import module_text, replace
-from minbert.sandbox import Desk, Limits
+from minbert.course import sandbox
+from minbert.course.batch import batch
+from minbert.course.exercises import exercise
+from minbert.course.grading import grade
+from minbert.course.programs import module_text, replace
+from minbert.course.sandbox import Desk, Limits
 
 VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
 SHORT = Limits(wall=2.0, cpu=2)

@@ -8,10 +8,10 @@ from solving import borrow_all, solve
 from submissions import make
 from test_workspace import run
 
-from minbert.exercises import EXERCISES, borrow, exercise, in_chapter
-from minbert.grading import grade
-from minbert.programs import replace
-from minbert.workspace import new_workspace
+from minbert.course.exercises import EXERCISES, borrow, exercise, in_chapter
+from minbert.course.grading import grade
+from minbert.course.programs import replace
+from minbert.course.workspace import new_workspace
 
 BIAS, PROJECT, SPLIT = exercise("attention.bias"), exercise("attention.project"), exercise("attention.split")
 
@@ -19,7 +19,7 @@ BIAS, PROJECT, SPLIT = exercise("attention.bias"), exercise("attention.project")
 TRICKS = {
     "left": (None, ["from minbert.course import borrow; padding_bias = borrow('attention.bias')"], "borrowed"),
     "inside": ("def padding_bias(attention_mask, key):\n    from minbert.course import borrow\n    return borrow('attention.bias')(attention_mask, key)\n", [], "failed"),
-    "from exercises": ("def padding_bias(attention_mask, key):\n    from minbert.exercises import borrow\n    return borrow('attention.bias')(attention_mask, key)\n", [], "failed"),
+    "from exercises": ("def padding_bias(attention_mask, key):\n    from minbert.course.exercises import borrow\n    return borrow('attention.bias')(attention_mask, key)\n", [], "failed"),
     "by a helper": ("def padding_bias(attention_mask, key):\n    return helper(attention_mask, key)\n", ["from minbert.course import borrow\nhelper = borrow('attention.bias')"], "failed"),
     "under another exercise": ("def padding_bias(attention_mask, key):\n    return helper(attention_mask, key)\n",
                                ["from minbert.course import borrow\nhelper = borrow('attention.maps').__globals__['padding_bias']"], "failed"),

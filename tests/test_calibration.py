@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from minbert.calibration import Calibration, NullTop, Standardize, StandardizeNullTop, Whiten, score_top
 from minbert.metrics import spearman
-from minbert.saving import load_module, save_module
+from minbert.engine.saving import load_module, save_module
 from minbert.sentence import SentenceEncoder, safe_cosine
 
 KINDS = {"standardize": lambda d: Standardize(d), "null": lambda d: NullTop(d, 2), "raw": lambda d: NullTop(d, 1, center=False),

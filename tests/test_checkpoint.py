@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.checkpoint import (
+from minbert.engine.checkpoint import (
     CHECKPOINT,
     load_checkpoint,
     random_state,
@@ -24,7 +24,7 @@ from minbert.checkpoint import (
 )
 from minbert.mixing import TaskSampler
 from minbert.optim import AdamW, parameter_groups
-from minbert.tensorfiles import check_file
+from minbert.engine.tensorfiles import check_file
 
 
 class Tied(nn.Module):
@@ -274,7 +274,7 @@ def test_random_state_through_json():
 KILLED_WHILE_WRITING = """
 import os, signal, sys
 import torch
-from minbert.checkpoint import replace_file, save_checkpoint
+from minbert.engine.checkpoint import replace_file, save_checkpoint
 save_checkpoint(sys.argv[1], torch.nn.Linear(9, 9), step=1)
 import safetensors.torch as st
 whole = st.save_file

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from minbert import cli, demo
+from minbert.app import cli
+from minbert.app import demo
 from minbert.baselines import BagOfWords
-from minbert.checkpoint import read_checkpoint
-from minbert.cli import main, repeat_option
+from minbert.engine.checkpoint import read_checkpoint
+from minbert.app.cli import main, repeat_option
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
 from minbert.heads import MultitaskBert, default_heads
@@ -24,9 +25,9 @@ from minbert.data import load_dataset
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
 from minbert.train import usual_rate
-from minbert.vectorfile import encode_file
+from minbert.engine.vectorfile import encode_file
 
-SAMPLE = Path(cli.__file__).parent / "assets" / "sample"
+SAMPLE = Path(cli.__file__).parent.parent / "assets" / "sample"
 TASKS = ("sst", "quora", "stsb")
 
 
@@ -77,7 +78,7 @@ def test_many_words_after_tasks(typed, parsed):
 
 
 def test_help_is_quick_and_names_every_command_and_default():
-    code = ("import sys; from minbert.cli import main\n"
+    code = ("import sys; from minbert.app.cli import main\n"
             "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
             "print('torch' in sys.modules)")
     shown = {}
@@ -275,7 +276,7 @@ def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, t
     """A real process is killed with SIGKILL after its fourth step, then started again with --resume."""
     words = (f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path} "
              "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2").split()
-    fuse = ("import os, signal, sys, minbert.train as t\nfrom minbert.cli import main\nwrite = t._Run.write\n"
+    fuse = ("import os, signal, sys, minbert.train as t\nfrom minbert.app.cli import main\nwrite = t._Run.write\n"
             "def cut(self, entries):\n    write(self, entries)\n"
             "    if entries[0]['step'] == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
             "t._Run.write = cut\nmain(sys.argv[1:])")
@@ -425,7 +426,7 @@ def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
         ["4", "1"], ["4", "2"], ["8", "1"], ["8", "2"]]
     assert out.count("batch_size") == 4 and (tmp_path / "s" / "curve.png").stat().st_size > 1000
     (tmp_path / "s" / "sweep.csv").write_text("\n".join(lines[:4]) + "\n")
-    import minbert.sweep as module
+    import minbert.app.sweep as module
 
     runs, one = [], module._run_one
     monkeypatch.setattr(module, "_run_one", lambda *a: runs.append(a[4:6]) or one(*a))

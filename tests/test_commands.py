@@ -10,12 +10,12 @@ import pytest
 from submissions import attack, make
 from typer.testing import CliRunner
 
-from minbert import grading
-from minbert.cli import app
-from minbert.exercises import EXERCISES, exercise
-from minbert.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
-from minbert.reports import INTEGRATED, gradescope, index, page, scores
-from minbert.workspace import new_workspace, workspace_of
+from minbert.course import grading
+from minbert.app.cli import app
+from minbert.course.exercises import EXERCISES, exercise
+from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
+from minbert.course.reports import INTEGRATED, gradescope, index, page, scores
+from minbert.course.workspace import new_workspace, workspace_of
 
 TASK = exercise("attention.bias")
 

@@ -14,17 +14,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from minbert.checkpoint import CHECKPOINT, read_checkpoint, save_checkpoint
-from minbert.cli import main
+from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint, save_checkpoint
+from minbert.app.cli import main
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import LinearHead, MultitaskBert
-from minbert.messages import plain_sentence
-from minbert.runs import locked
+from minbert.app.messages import plain_sentence
+from minbert.engine.runs import locked
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import encode_ids, load_tokenizer
 from minbert.train import TrainConfig, fit
-from minbert.vectorfile import encode_file, write_vectors
+from minbert.engine.vectorfile import encode_file, write_vectors
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -199,7 +199,7 @@ def test_one_flipped_bit_of_a_task_model_is_noticed_in_any_file(tmp_path, encode
 def test_json_is_read_in_one_way():
     """`json.loads` of a file elsewhere would bring back what this file refuses; the sandbox of the course talks in lines of its own."""
     own = {"files", "assemble", "batch", "exercises", "extraction", "sandbox", "worker", "workspace"}
-    guilty = {p.stem for p in (ROOT / "minbert").glob("*.py") if re.search(r"json\.loads?\((?!json\.dumps)", p.read_text(encoding="utf-8"))}
+    guilty = {p.stem for p in (ROOT / "minbert").rglob("*.py") if re.search(r"json\.loads?\((?!json\.dumps)", p.read_text(encoding="utf-8"))}
     assert guilty <= own
 
 
@@ -252,7 +252,7 @@ def test_errors_of_the_disk_are_one_line(tmp_path, encoder, capsys, monkeypatch,
 
 
 def test_two_runs_in_one_folder_are_kept_apart(tmp_path, encoder):
-    code = "import sys, time; from minbert.runs import locked\nwith locked(sys.argv[1]): print('mine', flush=True); time.sleep(100)"
+    code = "import sys, time; from minbert.engine.runs import locked\nwith locked(sys.argv[1]): print('mine', flush=True); time.sleep(100)"
     other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     other.stdout.readline()
     data = {"sst": load_dataset("sst", "dev").subset(range(8))}
@@ -272,7 +272,7 @@ def test_two_runs_in_one_folder_are_kept_apart(tmp_path, encoder):
 
 RUN = """
 import sys, torch
-from minbert.cli import main
+from minbert.app.cli import main
 torch.set_num_threads(1)
 main(["train", "--tasks", "sst", "--data", sys.argv[1], "--model", sys.argv[2], "--out", sys.argv[3], "--epochs", "4", "--batch-size", "2", "--eval-every", "1000", *sys.argv[4:]])
 """

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from minbert.data import (HUB, Dataset, TaskBatch, available, download, label_tensor, load_dataset, read_sentences,
                           read_table, task_batches)
-from minbert.formats import SOURCES, YEARS, Format
+from minbert.engine.formats import SOURCES, YEARS, Format
 from minbert.mixing import TaskSampler
 from minbert.tokens import encode_ids, load_tokenizer
 

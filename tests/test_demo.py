@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from minbert import demo
+from minbert.app import demo
 from minbert.baselines import BagOfWords
 from minbert.data import Dataset, load_dataset
-from minbert.demo import Comparison, compare, demo_table, fine_tune, middle_row, outer_thirds, pair_cosines
+from minbert.app.demo import Comparison, compare, demo_table, fine_tune, middle_row, outer_thirds, pair_cosines
 from minbert.heads import MultitaskBert
 from minbert.metrics import Interval, accuracy, paired_bootstrap, pearson
 
@@ -107,7 +107,7 @@ def test_the_outer_thirds_and_the_row_in_their_middle():
 
 
 def test_the_figure_parts_the_pairs_by_their_grades_and_writes_two_out(tmp_path, monkeypatch):
-    import minbert.figures as figures
+    import minbert.engine.figures as figures
 
     shown, panels, draw, opened = [], figures.panels, figures.cosine_histogram, []
     monkeypatch.setattr(figures, "cosine_histogram", lambda groups, **k: shown.append(groups) or draw(groups, **k))

@@ -12,7 +12,7 @@ def test_a_mac_trains_on_its_cpu(monkeypatch):
     """A Mac's GPU lacks float64 and a random state that can be replayed; it is not taken, wherever a device is chosen."""
     from accelerate.state import AcceleratorState
 
-    from minbert.devices import check_device, choose_device, new_accelerator
+    from minbert.engine.devices import check_device, choose_device, new_accelerator
     from minbert.sentence import SentenceEncoder
 
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
@@ -27,13 +27,13 @@ def test_a_mac_trains_on_its_cpu(monkeypatch):
 
 
 def test_no_other_module_chooses_a_device():
-    guilty = [path.name for path in (ROOT / "minbert").glob("*.py")
+    guilty = [path.name for path in (ROOT / "minbert").rglob("*.py")
               if path.name != "devices.py" and re.search(r"cuda\.is_available|mps\.is_available|\bAccelerator\(", path.read_text(encoding="utf-8"))]
     assert guilty == []
 
 
 def test_products_are_rounded_to_tf32_and_no_attention_is_planned_on_a_gpu_and_for_the_length_of_a_step_only():
-    from minbert.devices import fast_kernels
+    from minbert.engine.devices import fast_kernels
 
     products = torch.backends.cuda.matmul
     read = lambda: products.fp32_precision if hasattr(products, "fp32_precision") else products.allow_tf32
@@ -54,13 +54,13 @@ def test_products_are_rounded_to_tf32_and_no_attention_is_planned_on_a_gpu_and_f
 
 
 def test_only_the_loop_and_the_encoder_round_products():
-    users = {path.name for path in (ROOT / "minbert").glob("*.py") if "fast_kernels(" in path.read_text(encoding="utf-8")}
+    users = {path.name for path in (ROOT / "minbert").rglob("*.py") if "fast_kernels(" in path.read_text(encoding="utf-8")}
     assert users == {"devices.py", "loop.py", "sentence.py"}
 
 
 def test_a_batch_arrives_as_it_was_sent():
     """Every dtype and shape, whatever stands before it in the one copy; the originals are what a check reads."""
-    from minbert.devices import _one_copy, send
+    from minbert.engine.devices import _one_copy, send
 
     generator = torch.Generator().manual_seed(0)
     kinds = (torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64)
@@ -73,7 +73,7 @@ def test_a_batch_arrives_as_it_was_sent():
 
 
 def test_a_silent_block_ends_even_after_an_error():
-    from minbert.devices import readable, without_waiting
+    from minbert.engine.devices import readable, without_waiting
 
     away = torch.empty(2, device="meta")
     with pytest.raises(KeyError), without_waiting(), without_waiting():

@@ -11,10 +11,10 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from minbert.editions import (chapter_box, directives, help_text, leaks, learners_edition, marks, marks_of, minutes_of, plain, read_notebook,
+from minbert.course.editions import (chapter_box, directives, help_text, leaks, learners_edition, marks, marks_of, minutes_of, plain, read_notebook,
                               split_checks, stubbed, written)
-from minbert.exercises import EXERCISES, check
-from minbert.programs import PACKAGE, find, is_stub, load, module_text, replace, source_of, stub
+from minbert.course.exercises import EXERCISES, check
+from minbert.course.programs import PACKAGE, find, is_stub, load, module_text, replace, source_of, stub
 
 EDITIONS = sorted((PACKAGE / "assets" / "course" / "nbs").glob("*.ipynb"))
 CHAPTERS = {file.name: file for file in (PACKAGE.parent / "nbs").glob("*.ipynb")}

@@ -5,12 +5,12 @@ import re
 import pytest
 import torch
 
-from minbert.exercises import (EXERCISES, CheckFailed, borrow, build, check, expected_outcomes, reference, right_definition, shortfalls, strength, strength_table,
+from minbert.course.exercises import (EXERCISES, CheckFailed, borrow, build, check, expected_outcomes, reference, right_definition, shortfalls, strength, strength_table,
                                verdict, wrong_definition)
-from minbert.programs import guards, module_text, pieces
-from minbert.sandbox import without_answers
-from minbert.trials_refusals import REFUSALS, refuses, with_refusals
-from minbert.worker import pack, unpack
+from minbert.course.programs import guards, module_text, pieces
+from minbert.course.sandbox import without_answers
+from minbert.trials.refusals import REFUSALS, refuses, with_refusals
+from minbert.course.worker import pack, unpack
 
 SUBJECTS = {"attention", "layer", "embedding", "adamw", "infonce", "spans and mirror", "margin", "flow", "smart", "proximal", "ranking", "pcgrad"}
 SEED = 20261122  # one that nobody practises with; `minbert course strength` tries three
@@ -94,7 +94,7 @@ def test_cases_follow_the_seed():
 @pytest.mark.parametrize("module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()}))
 def test_a_room_gets_trials_without_answers(module):
     """What the sandbox sees of a chapter of trials still runs, and holds no mistake and no variant."""
-    text = without_answers(module_text(module))
+    text = without_answers(module_text(f"trials.{module}"))
     names = {n for piece in pieces(text) for n in piece.names}
     assert not {n for n in names if n.lower().startswith("_wrong")} and "TRIALS" in names
     own = {}

@@ -8,12 +8,12 @@ import pytest
 from nbformat.v4 import new_code_cell, new_output
 from submissions import make
 
-from minbert.exercises import exercise
-from minbert.extraction import LARGEST_CELL, LARGEST_CODE, answer, plain_python, read_cells, read_notebook
-from minbert.grading import Report, Result, find_submissions, grade, plan, read_submission
-from minbert.programs import guards
-from minbert.reports import csv_table, safe_name, write_gradescope, write_pages, write_whole
-from minbert.sandbox import Limits
+from minbert.course.exercises import exercise
+from minbert.course.extraction import LARGEST_CELL, LARGEST_CODE, answer, plain_python, read_cells, read_notebook
+from minbert.course.grading import Report, Result, find_submissions, grade, plan, read_submission
+from minbert.course.programs import guards
+from minbert.course.reports import csv_table, safe_name, write_gradescope, write_pages, write_whole
+from minbert.course.sandbox import Limits
 
 TASK = exercise("attention.bias")
 CHAPTER = f"{TASK.notebook}.ipynb"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
 
-from minbert.figures import (EXTRA, LINES, PALETTE, as_array, cloud, cosine_histogram, curves, heatmap, histogram,
+from minbert.engine.figures import (EXTRA, LINES, PALETTE, as_array, cloud, cosine_histogram, curves, heatmap, histogram,
                              panel, panels, spectrum, styles)
 
 
@@ -128,7 +128,7 @@ def test_settings_of_the_caller_stay():
 
 
 def test_import_loads_neither_matplotlib_nor_torch():
-    code = ("import sys, minbert.figures;"
+    code = ("import sys, minbert.engine.figures;"
             "assert not {'matplotlib', 'torch', 'seaborn'} & set(sys.modules), 'heavy import'")
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -15,7 +15,7 @@ from minbert.flow import COUPLINGS, MIXINGS, Flow, bertcf_loss, flow_groups, tra
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.loop import Record
 from minbert.optim import AdamW
-from minbert.saving import load_module, save_module
+from minbert.engine.saving import load_module, save_module
 from minbert.sentence import SentenceEncoder, safe_cosine
 from minbert.tokens import tokenize
 

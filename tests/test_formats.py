@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minbert.formats import DIALECTS, Format, parse_label, read_lines, read_rows, write_rows
+from minbert.engine.formats import DIALECTS, Format, parse_label, read_lines, read_rows, write_rows
 
 MARK = b"\xef\xbb\xbf"
 SCORES = Format(("score", "first", "second"), ("first", "second"), "score", scale=(0, 5))

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from submissions import KINDS, make, make_all
 
-from minbert.batch import Ledger
-from minbert.exercises import EXERCISES, exercise, in_chapter
-from minbert.grading import find_submissions, grade, plan, read_submission
-from minbert.reports import csv_table, gradescope, page, write_gradescope, write_pages
-from minbert.sandbox import Limits
+from minbert.course.batch import Ledger
+from minbert.course.exercises import EXERCISES, exercise, in_chapter
+from minbert.course.grading import find_submissions, grade, plan, read_submission
+from minbert.course.reports import csv_table, gradescope, page, write_gradescope, write_pages
+from minbert.course.sandbox import Limits
 
 VICTIM = exercise("attention.scores")
 SHORT = Limits(wall=2.0, cpu=2)

@@ -5,11 +5,13 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from minbert import extraction, grading, programs
-from minbert.exercises import EXERCISES, exercise
-from minbert.extraction import LARGEST_CODE, MOST_CELLS, answer, read_cells, read_notebook, single
-from minbert.grading import Submission, plan
-from minbert.programs import Piece, needed, pieces
+from minbert.course import extraction
+from minbert.course import grading
+from minbert.course import programs
+from minbert.course.exercises import EXERCISES, exercise
+from minbert.course.extraction import LARGEST_CODE, MOST_CELLS, answer, read_cells, read_notebook, single
+from minbert.course.grading import Submission, plan
+from minbert.course.programs import Piece, needed, pieces
 
 TASK = exercise("attention.bias")
 HEAD = "def padding_bias(attention_mask, key):\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from test_browser import opened, run_all
 
-from minbert.exercises import EXERCISES, wrong_definition
-from minbert.workspace import new_workspace
+from minbert.course.exercises import EXERCISES, wrong_definition
+from minbert.course.workspace import new_workspace
 
 pytestmark = pytest.mark.browser
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.checkpoint import load_checkpoint, save_checkpoint
+from minbert.engine.checkpoint import load_checkpoint, save_checkpoint
 from minbert.encoder import BertConfig, BertModel
 from minbert.loop import steps
 from minbert.muon import Together, muon

@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 from torchjd import aggregation
 
-from minbert.checkpoint import _attach, _detach
+from minbert.engine.checkpoint import _attach, _detach
 from minbert.data import load_dataset, task_batches
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import MultitaskBert, default_heads, multitask_loss

@@ -21,14 +21,14 @@ from torch.testing import assert_close
 import minbert.pretrain as module
 from minbert.card import tokens_seen, write_card
 from minbert.center import mean_state
-from minbert.checkpoint import CHECKPOINT, read_checkpoint
+from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, train_wordpiece
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
 from minbert.pretrain import (HEAD, MlmHead, PretrainConfig, load_mlm, masked_accuracy, mask_tokens, mlm_batches,
                               mlm_loss, prepare, pretrain, save_mlm, special_positions)
 from minbert.sentence import POOLINGS
-from minbert.stopping import Stopped
+from minbert.engine.stopping import Stopped
 from minbert.sts import sts_by_pooling
 from minbert.tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
 

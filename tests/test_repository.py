@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import resolve_name
 from pathlib import Path
 
 import nbformat
@@ -11,8 +12,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
-MODULES = sorted(p for p in (ROOT / "minbert").glob("*.py") if not p.name.startswith("_"))
-CHAPTER = re.compile(r"^#\|\s*default_exp\s+(\w+)", re.M)
+PACKAGE = ROOT / "minbert"
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if not p.name.startswith("_") and "assets" not in p.parts)
+CHAPTER = re.compile(r"^#\|\s*default_exp\s+([\w.]+)", re.M)
+FLOORS = {"engine": 0, "": 1, "course": 2, "explore": 2, "trials": 3, "app": 4}   # "" is the book; each may import what is below it
+
+
+def name_of(path: Path) -> str:
+    """Such as "attention" or "engine.files"."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def floor_of(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def cells(path: Path, kind: str = "code") -> list:
@@ -29,30 +41,43 @@ def chapter_of(path: Path) -> str | None:
 ORDER = [name for name in map(chapter_of, NOTEBOOKS) if name]
 
 
-def imported_chapters(path: Path) -> set[str]:
+KNOWN = set(map(name_of, MODULES))
+
+
+def imported(path: Path) -> set[str]:
     """Modules of this package that a module imports, at any depth of the file."""
-    found = set()
+    found, here = set(), f"minbert.{name_of(path)}".rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
-            whole = node.module or ""
-            if node.level == 1 or whole.startswith("minbert"):
-                name = whole.removeprefix("minbert").strip(".").split(".")[0]
-                found |= {name} if name else {alias.name for alias in node.names}
-    return found & set(ORDER)
+            whole = resolve_name("." * node.level + (node.module or ""), here)
+            found |= {whole, *(f"{whole}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name.removeprefix("minbert.") for name in found} & KNOWN
 
 
-def test_every_module_has_one_notebook():
+def test_every_module_has_one_notebook_but_the_tables():
     assert len(ORDER) == len(set(ORDER)), "two notebooks export the same module"
-    assert {p.stem for p in MODULES} - {"__main__"} == set(ORDER)
+    assert {name for name in KNOWN if floor_of(name) != "trials"} == set(ORDER)
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if p.stem in ORDER], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_arrows_point_down(path):
+    """A floor stands on those below it; beside it, only its own. Tables of exercises are found by their folder and imported by nobody."""
+    mine = floor_of(name_of(path))
+    for name in imported(path):
+        theirs = floor_of(name)
+        assert mine == theirs or FLOORS[theirs] < FLOORS[mine] and theirs != "trials", f"{name_of(path)} imports {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if name_of(p) in ORDER], ids=name_of)
 def test_a_chapter_imports_only_earlier_ones(path):
-    later = {n for n in imported_chapters(path) if ORDER.index(n) >= ORDER.index(path.stem)}
-    assert not later, f"{path.name} imports {later}, which come later in the book"
+    name = name_of(path)
+    later = {n for n in imported(path) & set(ORDER) if ORDER.index(n) >= ORDER.index(name)}
+    assert not later, f"{name} imports {later}, which come later in the book"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [p for p in MODULES if floor_of(name_of(p)) != "trials"], ids=name_of)   # tables are as long as they are
 def test_modules_stay_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 400
 
@@ -63,18 +88,19 @@ def fresh_export(tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("copy")
     names = ["nbs", "settings.ini", "pyproject.toml", "setup.py", "README.md"]
     subprocess.run(["cp", "-r", *(str(ROOT / n) for n in names), str(copy)], check=True)
-    (copy / "minbert").mkdir()
-    (copy / "minbert" / "__init__.py").write_bytes((ROOT / "minbert" / "__init__.py").read_bytes())
+    for file in {*PACKAGE.rglob("__init__.py"), *PACKAGE.glob("trials/*.py")}:   # the index lists plain modules, too
+        (there := copy / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(file.read_bytes())
     command = Path(sys.executable).parent / "nbdev_export"
     subprocess.run([str(command)], cwd=copy, check=True, capture_output=True, timeout=300)
     return copy / "minbert"
 
 
 def test_modules_match_their_notebooks(fresh_export):
-    fresh = {p.name: p.read_text(encoding="utf-8") for p in fresh_export.glob("*.py")}
-    assert set(ORDER) <= {Path(n).stem for n in fresh}, "the export made fewer modules than there are chapters"
+    fresh = {p.relative_to(fresh_export).as_posix(): p.read_text(encoding="utf-8") for p in fresh_export.rglob("*.py")}
+    assert {name.replace(".", "/") + ".py" for name in ORDER} <= set(fresh), "the export made fewer modules than there are chapters"
     for name, text in fresh.items():
-        committed = ROOT / "minbert" / name
+        committed = PACKAGE / name
         assert committed.is_file(), f"{name} was never exported: run `make export`"
         assert committed.read_text(encoding="utf-8") == text, f"{name} is stale: run `make export`"
 
@@ -158,5 +184,5 @@ def test_importing_the_encoder_costs_torch_and_nothing_more():
     code = "import sys, minbert.encoder; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     heavy = {"transformers", "matplotlib", "datasets", "scipy", "sklearn", "accelerate", "ipywidgets", "seaborn",
-             "minbert.figures", "pandas", "typer"}
+             "minbert.engine.figures", "pandas", "typer"}
     assert not heavy & set(run.stdout.split())

@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-import minbert.saving
+import minbert.engine.saving
 from minbert.attention import SelfAttention
 from minbert.encoder import BertConfig, BertModel
-from minbert.saving import load_module, read_json, read_modules, replacing, save_module, write_json, write_modules
+from minbert.engine.saving import load_module, read_json, read_modules, replacing, save_module, write_json, write_modules
 
 
 def files(folder):
@@ -71,11 +71,11 @@ def test_tensors_that_share_or_stride_are_saved(tmp_path):
     assert torch.equal(load_module(tmp_path).value.weight, attention.value.weight)
 
 
-@pytest.mark.parametrize("path", ["os.system", "torch.nn.modules.linear.Linear", "minbert.saving.os", "minbert.saving.nn", "minbert.saving.nn.Linear",
-                                  "minbert.saving.replacing", "minbert..Linear", "minbert.saving", "saving.TransformModule", "", "minbert.no.Thing",
-                                  "minbert_evil.Thing", "minbert.saving.BertModel", "__main__.X"])
+@pytest.mark.parametrize("path", ["os.system", "torch.nn.modules.linear.Linear", "minbert.engine.saving.os", "minbert.engine.saving.nn", "minbert.engine.saving.nn.Linear",
+                                  "minbert.engine.saving.replacing", "minbert..Linear", "minbert.engine.saving", "saving.TransformModule", "", "minbert.no.Thing",
+                                  "minbert_evil.Thing", "minbert.engine.saving.BertModel", "__main__.X"])
 def test_only_classes_that_minbert_defines_are_built(tmp_path, path, monkeypatch):
-    monkeypatch.setattr(minbert.saving, "BertModel", BertModel, raising=False)  # imported there is not defined there
+    monkeypatch.setattr(minbert.engine.saving, "BertModel", BertModel, raising=False)  # imported there is not defined there
     write_json(tmp_path / "config.json", {"class": path, "init_kwargs": {}})
     with pytest.raises(ValueError, match="defined in minbert"):
         load_module(tmp_path)

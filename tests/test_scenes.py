@@ -13,7 +13,7 @@ from minbert.calibration import NullTop, Whiten
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
-from minbert.scenes import Shape, cosine_share, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
+from minbert.explore.scenes import Shape, cosine_share, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
 
 
 @pytest.fixture(autouse=True)

@@ -9,15 +9,15 @@ import sys
 import pytest
 from submissions import attack, make
 
-from minbert import saving
-from minbert.batch import Ledger, batch
-from minbert.exercises import exercise
-from minbert.programs import module_text
-from minbert.sandbox import Desk, Limits, Reply, Run
-from minbert.saving import clear_leftovers, held_folder
-from minbert.update import update_workspace
-from minbert.worker import _taken
-from minbert.workspace import BASE, new_workspace
+from minbert.engine import saving
+from minbert.course.batch import Ledger, batch
+from minbert.course.exercises import exercise
+from minbert.course.programs import module_text
+from minbert.course.sandbox import Desk, Limits, Reply, Run
+from minbert.engine.saving import clear_leftovers, held_folder
+from minbert.course.update import update_workspace
+from minbert.course.worker import _taken
+from minbert.course.workspace import BASE, new_workspace
 
 FIRST, SECOND = exercise("attention.split"), exercise("attention.merge")
 RIGHT = {task.name: {f"{task.name} {i}": module_text("attention") for i in range(2)} for task in (FIRST, SECOND)}
@@ -94,8 +94,8 @@ def test_bytes_are_counted_where_they_lie(tmp_path):
 
 SMALL = """
 import sys
-from minbert.grading import grade
-from minbert.sandbox import Limits
+from minbert.course.grading import grade
+from minbert.course.sandbox import Limits
 reports, _ = grade([sys.argv[1]], seed=5, limits=Limits(wall=4, cpu=4), only=["attention.split", "attention.merge"], jobs=1)
 for r in reports:
     print(r.name, *(result.status for result in r.results.values()))
@@ -119,7 +119,7 @@ def test_on_a_small_disk_the_batch_goes_on(tmp_path):
 
 
 def test_leftovers_of_the_killed_are_swept_and_of_the_living_not(tmp_path):
-    code = f"import os, sys\nfrom minbert.saving import held_folder\nwith held_folder({str(tmp_path)!r}, 'x-') as f:\n    (f / 'file').touch()\n    print(f, flush=True)\n    sys.stdin.read()"
+    code = f"import os, sys\nfrom minbert.engine.saving import held_folder\nwith held_folder({str(tmp_path)!r}, 'x-') as f:\n    (f / 'file').touch()\n    print(f, flush=True)\n    sys.stdin.read()"
     held = [subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     dead, living = (p.stdout.readline().strip() for p in held)
     held[0].kill()
@@ -138,7 +138,7 @@ def test_leftovers_of_the_killed_are_swept_and_of_the_living_not(tmp_path):
 def test_a_killed_update_leaves_nothing_behind(tmp_path):
     """Killed while it writes its drafts; the next update, and the next course, begin clean."""
     mine = new_workspace(tmp_path / "my-bert")
-    killed = (f"import os, signal\nfrom minbert import saving, update\nfrom minbert.workspace import packaged_editions\n"
+    killed = (f"import os, signal\nfrom minbert.course import update\nfrom minbert.engine import saving\nfrom minbert.course.workspace import packaged_editions\n"
               f"saving._usual_mode = lambda f: os.kill(os.getpid(), signal.SIGKILL)\n"
               f"new = {{n: t.replace('# ', '# New ', 1) for n, t in packaged_editions().items()}}\n"
               f"update.update_workspace({str(mine)!r}, new)")

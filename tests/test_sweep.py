@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-import minbert.sweep as module
+import minbert.app.sweep as module
 from minbert.attention import set_dropout
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import NotFinite, SentenceEncoder
-from minbert.sweep import GRIDS, grid, read_sweep, sweep, sweep_curve
+from minbert.app.sweep import GRIDS, grid, read_sweep, sweep, sweep_curve
 from minbert.tokens import load_tokenizer
 from minbert.train import Phase, TrainConfig
 

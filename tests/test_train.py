@@ -11,15 +11,15 @@ import torch
 from torch.testing import assert_close
 
 import minbert.train as train
-from minbert.checkpoint import CHECKPOINT, read_checkpoint
-from minbert.cli import usual_tasks
+from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
+from minbert.app.cli import usual_tasks
 from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
 from minbert.optim import warmup_decay
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
-from minbert.runs import publish, read_log, recover
+from minbert.engine.runs import publish, read_log, recover
 from minbert.train import Phase, TrainConfig, fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pearson is undefined", "ignore:.*one class")
@@ -567,9 +567,9 @@ TOGETHER = MODEL + """
 import json, os, signal, sys
 from pathlib import Path
 from accelerate import Accelerator
-from minbert.checkpoint import read_checkpoint
-from minbert.runs import read_log
-from minbert.stopping import Stopped
+from minbert.engine.checkpoint import read_checkpoint
+from minbert.engine.runs import read_log
+from minbert.engine.stopping import Stopped
 from minbert.train import TrainConfig, fit
 torch.set_num_threads(1)
 accelerator = Accelerator(cpu=True)

@@ -2,9 +2,9 @@
 import pytest
 import torch
 
-from minbert.comparing import compare
-from minbert.exercises import EXERCISES, build, cases, exercise, expected_outcomes, mistaken, reference, right_definition, verdict, wrong_definition
-from minbert.trials import REFUSAL
+from minbert.course.comparing import compare
+from minbert.course.exercises import EXERCISES, build, cases, exercise, expected_outcomes, mistaken, reference, right_definition, verdict, wrong_definition
+from minbert.course.trials import REFUSAL
 
 
 def own(name: str, text: str, seed: int = 20261122):

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 from solving import solve
 
-from minbert import update
-from minbert.editions import learners_edition, marks, read_notebook, written
-from minbert.exercises import EXERCISES
-from minbert.merging import definition_in, merged_lines
-from minbert.programs import source_of
-from minbert.update import HIDDEN, merged_notebook, partners, update_workspace
-from minbert.workspace import BASE, new_workspace, packaged_editions
+from minbert.course import update
+from minbert.course.editions import learners_edition, marks, read_notebook, written
+from minbert.course.exercises import EXERCISES
+from minbert.course.merging import definition_in, merged_lines
+from minbert.course.programs import source_of
+from minbert.course.update import HIDDEN, merged_notebook, partners, update_workspace
+from minbert.course.workspace import BASE, new_workspace, packaged_editions
 
 EXAMPLES = int(os.environ.get("MINBERT_EXAMPLES", "60"))
 

@@ -18,8 +18,8 @@ from minbert.data import Dataset, load_dataset
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
-from minbert.scenes import turn
-from minbert.widgets import AnisotropyExplorer, CosineExplorer, Explorer, Remembered, grade_edges, other_captions, pair_vectors
+from minbert.explore.scenes import turn
+from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer, Explorer, Remembered, grade_edges, other_captions, pair_vectors
 
 N, D = 60, 12
 WORDS = "a man cat plays guitar the sleeps eats red green onion sings".split()

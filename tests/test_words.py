@@ -9,9 +9,9 @@ import pytest
 from solving import borrow_all, solve
 
 import minbert
-from minbert.exercises import EXERCISES, right_definition
-from minbert.grading import grade
-from minbert.workspace import new_workspace
+from minbert.course.exercises import EXERCISES, right_definition
+from minbert.course.grading import grade
+from minbert.course.workspace import new_workspace
 
 pytestmark = pytest.mark.long
 CHAPTERS = "|".join(dict.fromkeys(task.notebook for task in EXERCISES.values()))

@@ -10,9 +10,9 @@ import pytest
 from solving import solve
 
 import minbert
-from minbert import workspace
-from minbert.exercises import EXERCISES, wrong_definition
-from minbert.workspace import BASE, new_workspace, package_name, packaged_editions, workspace_files, workspace_state
+from minbert.course import workspace
+from minbert.course.exercises import EXERCISES, wrong_definition
+from minbert.course.workspace import BASE, new_workspace, package_name, packaged_editions, workspace_files, workspace_state
 
 ROOT = Path(minbert.__file__).parent.parent
 ENV = {k: v for k, v in os.environ.items() if k not in ("IN_TEST", "MINBERT_DATA")}
@@ -133,7 +133,7 @@ def test_nothing_stays_after_an_error(tmp_path, monkeypatch, after, existed):
             raise OSError("No space left on device")
         real(*args)
 
-    monkeypatch.setattr("minbert.saving.os.replace", full_disk)
+    monkeypatch.setattr("minbert.engine.saving.os.replace", full_disk)
     with pytest.raises(OSError, match="No space"):
         new_workspace(tmp_path / "my-bert")
     assert list(tmp_path.rglob("*")) == ([tmp_path / "my-bert"] if existed else [])

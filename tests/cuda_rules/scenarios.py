@@ -443,7 +443,7 @@ def batches_of_all_kinds():
     """A batch may check itself when it is made, and hold one tensor twice; what cannot go in one copy goes alone."""
     from dataclasses import dataclass
 
-    from minbert.devices import send
+    from minbert.engine.devices import send
 
     @dataclass
     class Careful:
@@ -488,7 +488,7 @@ def bad_batches():
 
 
 def fitting():
-    from minbert.checkpoint import read_checkpoint
+    from minbert.engine.checkpoint import read_checkpoint
     from minbert.pcgrad import PCGrad
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
     from minbert.train import Phase, TrainConfig, fit
@@ -534,7 +534,7 @@ def fitting():
 
 def half_precision():
     """A GPU that imitates bfloat16 gets float16 and scaled losses; launched precisions are honoured or refused."""
-    from minbert.devices import half_type
+    from minbert.engine.devices import half_type
     from minbert.heads import multitask_loss
     from minbert.loop import steps
     from minbert.optim import AdamW
@@ -554,7 +554,7 @@ def half_precision():
     large = lambda m, b: {k: v * 100 for k, v in loss_fn(m, b).items()}  # overflows at 2^16, not at a smaller factor
     for record in steps(model.train(), batches(3), large, AdamW(model.parameters(), lr=1e-3), precision="fp16"):
         assert math.isfinite(record.grad_norm)
-    from minbert.devices import new_accelerator
+    from minbert.engine.devices import new_accelerator
     with tempfile.TemporaryDirectory() as place:
         result = fit(multitask("cpu"), sets(), sets("dev", 6), TrainConfig(TASKS, steps=2, batch_size=4), place + "/a",
                      accelerator=new_accelerator(mixed_precision="fp16"))

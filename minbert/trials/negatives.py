@@ -1,0 +1,336 @@
+"""How the losses of chapter 15 are checked: which choices each anchor has, and which mistakes people make about them."""
+
+
+import warnings
+
+import torch
+
+from minbert.course.trials import Case, Trial, fixed, mistake, with_gradients
+
+
+# A loss that asks rows in place of columns still falls, and at the end the model is a bit worse. Who would notice? A table of scores in which rows
+# and columns say different things. So none of the scores
+# here is symmetric, the numbers of rows differ from the widths, and the gradients of both sides are compared as well.
+
+TRIALS, MISTAKES, VARIANTS = {}, {}, {}
+
+
+def lopsided(u, v):
+    """Score pairs (N, D), (N, D) -> (N,), and not the same from either side."""
+    return 0.5 * (u * v).sum(-1) + u[:, 0] - 2 * v[:, 1] + torch.tanh(u[:, 2] * v[:, 0])
+
+
+# ---- negatives.scores
+#
+# Four rows by six, so that a transposed table has another shape. A zero vector, whose cosine is 0. A head that is not symmetric and notes how many
+# pairs it is given at once. Half precision, and autocast, for a head with a product in it too: the numbers may not be rounded to bfloat16.
+
+def scores_cases(generator):
+    a, b = fixed(generator, 4, 5), 3 * fixed(generator, 6, 5)
+    none = a.clone()
+    none[2] = 0
+    small = {"a": a.float(), "b": b.float()}
+    return [Case("cosine", {"a": a, "b": b}), Case("cosine, one vector of zeros", {"a": none, "b": b, "values": True}), Case("dot", {"a": a, "b": b,
+        "score": "dot"}),
+            Case("a head", {"a": a, "b": b, "score": "head"}), Case("a head, at most 13 pairs at a time", {"a": a, "b": b, "score": "head",
+                "chunk": 13}),
+            Case("a head, five rows by four, at most 8 pairs at a time", {"a": torch.cat([a, a[:1] + 1]), "b": b[:4], "score": "head", "chunk": 8}),
+            Case("a head, fewer pairs at a time than partners", {"a": a, "b": b, "score": "head", "chunk": 2}),
+            Case("cosine, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "values": True}),
+            Case("a head, one partner", {"a": a, "b": b[:1], "score": "head", "chunk": 2}), Case("one row", {"a": a[:1], "b": b}),
+            Case("dot, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "dot"}),
+            *(Case(f"{score}, under autocast", {**small, "score": score, "autocast": True}) for score in ("cosine", "dot", "head")),
+            Case("a head, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "head", "values": True})]
+
+
+def run_scores(score_matrix, inputs):
+    most, score, autocast = [0], inputs.pop("score", "cosine"), inputs.pop("autocast", False)
+    values = inputs.pop("values", autocast)                          # the gradient at a vector of zeros is anybody's
+
+    def head(u, v):
+        most[0] = max(most[0], len(u))
+        return lopsided(u, v) + ((u @ torch.linspace(-1, 1, u.shape[1] ** 2, dtype=u.dtype).view(u.shape[1], -1)) * v).sum(-1)
+
+    inputs["score"] = head if score == "head" else score
+    with torch.autocast("cpu", enabled=autocast):
+        found = with_gradients(score_matrix, inputs, *(() if values else ("a", "b")))
+    return found | {"pairs at a time are few enough": torch.tensor(most[0] <= max(inputs.get("chunk", 4096), len(inputs["b"])))}
+
+
+TRIALS["negatives.scores"] = Trial(scores_cases, run_scores, subject="ranking", hints=(
+    "Three ways, three branches. Which shape has the result, and who belongs to its rows?",
+    "`_cosines` and `_head_scores` are there; `wide` widens half precision, and `torch.autocast(device, enabled=False)` keeps products from being "
+    "rounded.",
+    "cosine: _cosines(a, b). Else widen both; dot: a @ b.T; a head: _head_scores(score, a, b, rows) with max(1, chunk // len(b)) rows at a time."))
+
+
+_WRONG_DOT = "a @ b.T if score == \"dot\" else _head_scores(score, a, b, max(1, chunk // len(b)))"
+
+MISTAKES["negatives.scores"] = [
+    mistake("return _cosines(a, b)", "return wide(a) @ wide(b).T", "The vectors are not scaled to length 1, so the cosine is a dot product."),
+    mistake("return _cosines(a, b)", "return _cosines(a, b / b.norm(dim=0))",
+        "The columns of the matrix are scaled, not its rows: a vector is a row."),
+    mistake("return _cosines(a, b)", "return F.normalize(wide(a), dim=-1) @ wide(b).T", "Only one side is scaled to length 1."),
+    mistake("return _cosines(a, b)", "return (wide(a) / wide(a).norm(dim=-1, keepdim=True)) @ (wide(b) / wide(b).norm(dim=-1, keepdim=True)).T",
+        "A vector of zeros is divided by its length, 0. Its cosine should be 0."),
+    mistake("return _cosines(a, b)", "return 1 - _cosines(a, b)",
+        "This is a distance: the best partner gets the smallest number. A score is larger the better."),
+    mistake(_WRONG_DOT, _WRONG_DOT.replace("(score, a, b,", "(lambda u, v: score(v, u), a, b,"),
+        "The head gets anchor and partner in the wrong order."),
+    mistake(_WRONG_DOT, "a @ b.T if score == \"dot\" else score(a.repeat(len(b), 1), b.repeat_interleave(len(a), 0)).view(len(a), len(b))",
+        "The pairs are laid out column by column and read row by row, so the scores of a head land in the wrong cells."),
+    mistake(_WRONG_DOT, "a @ b.T if score == \"dot\" else torch.cat([_head_scores(score, a[: len(a) // max(1, chunk // len(b)) * max(1, chunk // len(b))], b, max(1, chunk // len(b))), "
+        "a.new_zeros(len(a) % max(1, chunk // len(b)), len(b))])", "The rows that do not fill a chunk are never scored."),
+    mistake("return _cosines(a, b)", "return (F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).T)", "The cosine is computed in half precision when the vectors come so, and rounded under autocast; it should be widened to single."),
+    mistake("max(1, chunk // len(b))", "len(a)", "`chunk` is not used: the head gets all pairs at once."),
+    mistake("max(1, chunk // len(b))", "chunk", "`chunk` counts pairs, and here it is taken for a number of rows."),
+    mistake("a, b = wide(a), wide(b)\n", "a, b = a, b\n", "Half precision is not widened, so the scores are rounded to three digits."),
+    mistake("    with torch.autocast(a.device.type, enabled=False):\n        return a @ b.T if", "    with torch.autocast(a.device.type, enabled=score != \"dot\" and torch.is_autocast_enabled(a.device.type)):\n        return a @ b.T if",
+        "The head is called under autocast: its products are rounded to bfloat16."),
+    mistake("a, b = wide(a), wide(b)\n", "a, b = (wide(a), wide(b)) if score == \"dot\" else (a, b)\n", "Half precision is not widened for a head."),
+    mistake("enabled=False", "enabled=torch.is_autocast_enabled(a.device.type)", "Under autocast the product is rounded to bfloat16."),
+    mistake(_WRONG_DOT, _WRONG_DOT.replace("a @ b.T", "(a @ b.T) / a.shape[-1] ** 0.5"),
+        "The dot product is divided by √D, as in attention. Here it is taken as it is."),
+]
+
+VARIANTS["negatives.scores"] = [
+    '''
+def score_matrix(a, b, score="cosine", chunk=4096):
+    a, b = a.to(torch.promote_types(a.dtype, torch.float32)), b.to(torch.promote_types(b.dtype, torch.float32))
+    with torch.autocast(a.device.type, enabled=False):
+        if score == "dot":
+            return torch.einsum("nd,md->nm", a, b)
+        if score == "cosine":
+            return F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
+        return torch.cat([_head_scores(score, row, b, 1) for row in a[:, None]])
+''', '''
+def score_matrix(a, b, score="cosine", chunk=4096):
+    a, b = wide(a), wide(b)
+    if score == "cosine":
+        return torch.stack([torch.stack([F.cosine_similarity(x, y, dim=0) for y in b]) for x in a])
+    if score == "dot":
+        return (a[:, None] * b[None]).sum(-1)
+    with torch.autocast(a.device.type, enabled=False):
+        columns = [torch.cat([score(part, y.expand(len(part), -1)) for part in a.split(chunk)]) for y in b]
+    if columns[0].shape != (len(a),):
+        raise ValueError("expected one number a pair")
+    return torch.stack(columns, dim=1)
+''',
+]
+
+
+# ---- negatives.duplicates
+#
+# Groups of one, two and three among six rows, numbers of groups that are no positions, all rows in one group, none. The gradient is taken behind a
+# softmax, since minus infinity may be written in several ways.
+
+def duplicates_cases(generator):
+    S = 2 * fixed(generator, 6, 6)
+    groups = {"groups of three, two and one": [7, -2, 7, 4, -2, 7], "neighbours": [0, 0, 1, 2, 3, 3], "all different": [5, 4, 3, 2, 1, 0],
+        "all in one group": [3] * 6}
+    return [Case(label, {"scores": S, "groups": torch.tensor(g)}) for label, g in groups.items()] + [
+        Case("equal scores", {"scores": S.sign(), "groups": torch.tensor(groups["groups of three, two and one"])}),
+        Case("no groups", {"scores": S, "groups": None}), Case("one row", {"scores": S[:1, :1], "groups": torch.tensor([2])}),
+        Case("single precision", {"scores": S.float(), "groups": torch.tensor(groups["neighbours"])})]
+
+
+def run_duplicates(hide_duplicates, inputs):
+    shares = with_gradients(lambda scores, groups: hide_duplicates(scores, groups).softmax(1), inputs, "scores")
+    scores = hide_duplicates(**inputs)
+    return {"hidden cells": scores.isneginf(), "scores, 0 where hidden": scores.masked_fill(scores.isneginf(), 0),
+        "gradient behind a softmax": shares["gradient of scores"]}
+
+
+TRIALS["negatives.duplicates"] = Trial(duplicates_cases, run_duplicates, subject="ranking", hints=(
+    "Which cells are wrongly called wrong? Those whose row and column belong to one group, but for one cell in each row.",
+    "`groups[:, None] == groups` is true where row and column share a group. The diagonal is the right answer and has to stay.",
+    "same = (groups[:, None] == groups) & ~torch.eye(m, dtype=bool); then `masked_fill` with -torch.inf, which makes a new tensor."))
+
+
+MISTAKES["negatives.duplicates"] = [
+    mistake("same & ~own", "same", "The diagonal is hidden as well: the right answer is gone."),
+    mistake("same & ~own", "~same", "The groups are turned round: strangers are hidden and twins stay."),
+    mistake("same & ~own", "same.triu(1)", "Only cells right of the diagonal are hidden; twins are twins of each other, on both sides."),
+    mistake("same & ~own", "(same & ~own).any(0)", "Whoever has a twin is hidden from every anchor, not only from that of the twin."),
+    mistake("-torch.inf", "0.0", "A twin gets a score of 0, and exp 0 is 1: it still counts as a wrong answer."),
+    mistake("own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)", "own = scores == scores.diagonal()[:, None]",
+        "The right answer is found by its score; another cell may have the same one."),
+    mistake("scores.masked_fill(", "scores.masked_fill_(", "The table that came in is overwritten."),
+    mistake("if groups is None:\n        return scores",
+        "if groups is None:\n        return scores.masked_fill(torch.ones_like(scores).tril(-1).bool(), -torch.inf)",
+        "Without groups nothing is a twin, and nothing may be hidden."),
+    mistake("groups[:, None] == groups", "torch.nn.functional.pad(groups[1:] == groups[:-1], (0, 1)).diag().roll(1, 1)",
+        "Twins are looked for among neighbours only; they can stand anywhere in the batch."),
+]
+
+VARIANTS["negatives.duplicates"] = [
+    '''
+def hide_duplicates(scores, groups=None):
+    if groups is None:
+        return scores
+    bias = torch.zeros_like(scores)
+    bias[torch.eq(groups.unsqueeze(1), groups.unsqueeze(0))] = float("-inf")
+    bias.fill_diagonal_(0)
+    return scores + bias
+''', '''
+def hide_duplicates(scores, groups=None):
+    hidden = scores.clone()
+    for i in range(len(scores)):
+        for j in range(len(scores)):
+            if groups is not None and i != j and groups[i] == groups[j]:
+                hidden[i, j] = -math.inf
+    return hidden
+''', '''
+def hide_duplicates(scores, groups=None):
+    numbers = torch.arange(len(scores)) if groups is None else groups
+    strangers = (numbers[:, None] - numbers[None, :]) != 0
+    return torch.where(strangers | torch.eye(len(scores), dtype=torch.bool), scores, -torch.inf)
+''',
+]
+
+
+# ---- negatives.loss
+#
+# Every switch alone and together: scale, groups, dot product, a head that is not symmetric, both directions, hard negatives. Vectors of all lengths,
+# so that who forgets to normalise shows; a row of zeros; one pair, alone and with a hard negative; one group,
+# where nothing is wrong and the loss is 0.
+
+def loss_cases(generator):
+    a, p, h = fixed(generator, 3, 5, 4) * (0.3 + 3 * torch.rand(3, 5, 1, generator=generator, dtype=torch.float64))
+    p = a / a.norm(dim=1, keepdim=True) + 0.3 * p
+    none, groups = a.clone(), torch.tensor([3, 0, 3, 8, 0])
+    none[1] = 0
+    wide, q = fixed(generator, 2, 6, 768)
+    q = torch.cat([wide[:3] + 0.2 * q[:3], -wide[3:4], q[4:]])           # three sure answers, one surely wrong, two that nobody knows
+    wide[5] = 1e-3 * wide[5]
+    ways = {"as it is": {}, "scale 3": {"scale": 3.0}, "groups": {"groups": groups}, "all in one group": {"groups": torch.zeros(5)},
+        "dot": {"score": "dot", "scale": 1.0},
+            "a head": {"score": "head", "scale": 0.5}, "symmetric": {"symmetric": True, "scale": 4.0}, "hard": {"hard": h, "scale": 5.0},
+            "hard, dot": {"hard": h, "scale": 0.3, "score": "dot"}, "hard, a head, symmetric, groups": {"hard": h, "scale": 0.7, "score": "head",
+            "symmetric": True, "groups": groups},
+            "hard, groups": {"hard": h, "scale": 2.0, "groups": groups}}
+    cases = [Case(label, {"anchors": a, "positives": p, **way}) for label, way in ways.items()]
+    return cases + [Case("a vector of zeros", {"anchors": none, "positives": p, "values": True}), Case("one pair", {"anchors": a[:1],
+        "positives": p[:1]}),
+                    Case("dot, 768 columns", {"anchors": wide, "positives": q, "score": "dot", "scale": 1.0}),
+                    Case("dot, 768 columns, both directions, groups", {"anchors": wide, "positives": q, "score": "dot", "scale": 3.0, "symmetric": True, "groups": torch.tensor([0, 1, 1, 2, 3, 0])}),
+                    Case("half precision", {"anchors": a.bfloat16(), "positives": p.bfloat16(), "hard": h.bfloat16(), "symmetric": True, "values": True}),
+                    Case("one pair, hard", {"anchors": a[:1], "positives": p[:1], "hard": h[:1], "scale": 2.0}),
+                    Case("single precision", {"anchors": a.float(), "positives": p.float(), "groups": groups})]
+
+
+def run_loss(loss, inputs):
+    score = inputs.pop("score", "cosine")
+    names = () if inputs.pop("values", False) else ("anchors", "positives", *(["hard"] if "hard" in inputs else []))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")                              # of one pair
+        found = with_gradients(lambda **kw: loss(**kw, score=lopsided if score == "head" else score), inputs, *names)
+    return {"loss": found.pop("output")} | found
+
+
+TRIALS["negatives.loss"] = Trial(loss_cases, run_loss, subject="ranking", hints=(
+    "It is classification: each row of the table is an anchor, and its own column is the class. Which columns does the table have with hard "
+    "negatives?",
+    "scale times `score_matrix`, then `hide_duplicates`, then the hard negatives as more columns; cross entropy with the labels 0 to m - 1.",
+    "logits = hide_duplicates(scale * score_matrix(anchors, positives, score), groups); torch.cat with scale * score_matrix(anchors, hard, score) "
+    "along dim 1; for the other direction logits.T, without `hard`."))
+
+
+_WRONG_LOGITS = "hide_duplicates(scale * score_matrix(anchors, positives, score), groups)"
+_WRONG_PRICE = "F.cross_entropy(torch.cat([logits, *wrong], dim=1), own)"
+_WRONG_HARD = "scale * score_matrix(anchors, hard, score)"
+
+MISTAKES["negatives.loss"] = [
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("scale *", "1 / scale *"), _WRONG_HARD, "1 / " + _WRONG_HARD,
+        "The scores are divided by the scale. It is one over the temperature, so it multiplies."),
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("scale * ", ""), _WRONG_HARD, _WRONG_HARD.replace("scale * ", ""),
+        "The scale is not used: a cosine between -1 and 1 can never outweigh the rest of the batch."),
+    mistake(_WRONG_HARD, _WRONG_HARD.replace("scale * ", ""),
+        "The scores of the hard negatives are not scaled, so next to the others they hardly count."),
+    mistake(_WRONG_PRICE, "F.cross_entropy(torch.cat([logits.T, *wrong], dim=1), own)",
+        "Columns are asked in place of rows: the positives look for their anchors, not the anchors for their positives."),
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("positives, score", "positives, \"dot\" if score == \"cosine\" else score"),
+        _WRONG_HARD, _WRONG_HARD.replace("hard, score", "hard, \"dot\" if score == \"cosine\" else score"),
+                "The vectors are not scaled to length 1: this is a dot product and no cosine."),
+    mistake(_WRONG_PRICE, _WRONG_PRICE.replace("own)", "own, reduction=\"sum\")"),
+        "The prices are added up. The loss is their mean, so that it does not grow with the batch."),
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(", groups)", ", None)"),
+        "The groups are not used, so a right answer that belongs to another row is called wrong."),
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS + ".fill_diagonal_(-torch.inf) if groups is not None else scale * score_matrix(anchors, positives, score)",
+        "With groups the diagonal is hidden as well, and with it the right answer."),
+    mistake("logits = " + _WRONG_LOGITS,
+        "logits = scale * score_matrix(anchors, positives, score)\n    if groups is not None:\n        logits = torch.where(hide_duplicates(logits, "
+        "groups) == -torch.inf, 0.0, logits)",
+        "A twin gets a score of 0, and exp 0 is 1: it still counts as a wrong answer."),
+    mistake(_WRONG_PRICE, "F.cross_entropy(torch.cat([logits, *wrong], dim=0), own)",
+        "The hard negatives are put below the table, as anchors. They are more choices for the same anchors, more columns."),
+    mistake("[] if hard is None else [" + _WRONG_HARD + "]", "[]", "The hard negatives are not used."),
+    mistake(_WRONG_HARD, _WRONG_HARD + ".diagonal()[:, None]",
+        "Each anchor gets only its own hard negative. They are wrong for every anchor, and all of them are choices."),
+    mistake(_WRONG_HARD, "hide_duplicates(" + _WRONG_HARD + ", groups)", "The groups hide hard negatives too. They say nothing about those."),
+    mistake(_WRONG_HARD, _WRONG_HARD.replace("anchors", "positives"),
+        "The hard negatives are compared with the positives; the anchor is who chooses."),
+    mistake("/ 2 if symmetric else loss", "if symmetric else loss", "Both directions are added; the loss is their mean."),
+    mistake("(loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss", "loss", "`symmetric` is not used."),
+    mistake("(loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss", "F.cross_entropy(logits.T, own) if symmetric else loss",
+        "Symmetric means both directions, not the other one."),
+    mistake("F.cross_entropy(logits.T, own)", "F.cross_entropy(torch.cat([logits.T, *wrong], dim=1), own)",
+        "The hard negatives stand in the other direction too, where a positive looks for its anchor. They are sentences that are wrong for "
+        "anchors."),
+    mistake(_WRONG_PRICE, _WRONG_PRICE.replace("own)", "torch.zeros_like(own))"),
+        "Every row has column 0 as its right answer. Row i belongs to column i."),
+    mistake("loss = " + _WRONG_PRICE,
+        "table = torch.cat([logits, *wrong], dim=1)\n    others = table.masked_fill(torch.eye(*table.shape, dtype=torch.bool), -torch.inf)\n    loss "
+        "= (others.logsumexp(1) - logits.diagonal()).mean()",
+        "The right answer is missing in the sum below the fraction, so the loss falls below 0 without end."),
+    mistake(_WRONG_PRICE, "-(torch.cat([logits, *wrong], dim=1).exp().diagonal() / torch.cat([logits, *wrong], dim=1).exp().sum(1)).log().mean()",
+        "Exponentials are taken of the logits as they are; dot products of wide vectors overflow, and the loss becomes NaN."),
+    mistake(_WRONG_PRICE, "-torch.cat([logits, *wrong], dim=1).softmax(1).diagonal().log().mean()",
+        "The logarithm is taken of the finished softmax. Where the right answer is far below, its share is rounded to 0 and the loss becomes infinite."),
+    mistake(_WRONG_PRICE, "-(torch.cat([logits, *wrong], dim=1).softmax(1).diagonal() + 1e-12).log().mean()",
+        "A small number is added to the shares before the logarithm: where the right answer is far below, the loss is too small and hardly anything pulls."),
+    mistake("    loss = " + _WRONG_PRICE, "    logits = torch.where(logits.isinf(), logits, logits.clamp(-50, 50))\n    loss = " + _WRONG_PRICE, "The logits are cut off: beyond that no score counts, and nothing pulls."),
+    mistake(_WRONG_HARD, _WRONG_HARD.replace("hard, score", "hard.detach(), score"), "The hard negatives are detached, so nothing pushes them away."),
+    mistake(_WRONG_PRICE, "-" + _WRONG_PRICE, "The sign is wrong: minimizing this pushes the pairs apart."),
+    mistake(_WRONG_PRICE, "(1 - torch.cat([logits, *wrong], dim=1).softmax(1).diagonal()).mean()",
+        "The logarithm is missing: this is one minus the probability."),
+]
+
+VARIANTS["negatives.loss"] = [
+    '''
+def multiple_negatives_loss(anchors, positives, scale=20.0, groups=None, *, score="cosine", symmetric=False, hard=None):
+    S = scale * score_matrix(anchors, positives, score)
+    if groups is not None:
+        twins = torch.eq(groups[:, None], groups[None, :]).fill_diagonal_(False)
+        S = S.masked_fill(twins, float("-inf"))
+    columns = S if hard is None else torch.hstack([S, scale * score_matrix(anchors, hard, score)])
+    forth = torch.logsumexp(columns, dim=1) - torch.diagonal(S)
+    if not symmetric:
+        return forth.mean()
+    back = torch.logsumexp(S, dim=0) - torch.diagonal(S)
+    return 0.5 * (forth.mean() + back.mean())
+''', '''
+def multiple_negatives_loss(anchors, positives, scale=20.0, groups=None, *, score="cosine", symmetric=False, hard=None):
+    m = len(anchors)
+    choices = positives if hard is None else torch.cat([positives, hard])
+    table = score_matrix(anchors, choices, score) * scale
+    total = 0.0
+    for i in range(m):
+        rivals = [j for j in range(len(choices)) if j == i or j >= m or groups is None or groups[i] != groups[j]]
+        total = total - table[i, rivals].log_softmax(0)[rivals.index(i)] / m
+    if symmetric:
+        total = total / 2
+        for j in range(m):
+            rivals = [i for i in range(m) if i == j or groups is None or groups[i] != groups[j]]
+            total = total - table[rivals, j].log_softmax(0)[rivals.index(j)] / m / 2
+    return total
+''',
+]
+
+
+# ---- How strong are they?
+
+# ---- Next
+#
+# - Make `lopsided` symmetric. Which mistakes slip through?
+# - Give all vectors length 1. Which one does?

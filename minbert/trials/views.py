@@ -1,0 +1,206 @@
+"""How the exercises of chapter 12b are checked: an encoder that counts its calls, and a loss that tells its arguments apart."""
+
+
+import types
+
+import torch
+from torch import nn
+
+from minbert.tokens import TokenBatch
+from minbert.course.trials import Case, Trial, fixed, mistake
+from minbert.views import ViewBatch
+
+
+# A model of views hands rows on and cuts them. How can a check see what was cut where? By giving it an encoder of which everything is known.
+
+TRIALS, MISTAKES, VARIANTS = {}, {}, {}
+
+
+# ---- views.forward
+#
+# The encoder is a small stand-in that mixes places with a mask, and counts how often it is called. Three sentences in one, two and three views, with
+# a layer in between or without: no two sizes agree. One model is in eval mode, where the same must come out.
+
+class _Encoder(nn.Module):
+    """Two numbers a token, the mean over real tokens; counts its calls and their rows."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.table = nn.Parameter(torch.sin(torch.arange(90.0 * width, dtype=torch.float64)).view(90, width))
+        self.calls = []
+
+    def forward(self, input_ids, attention_mask):
+        self.calls.append(len(input_ids))
+        mask = attention_mask[..., None].double()
+        return (self.table[input_ids] * mask).sum(1) / mask.sum(1)
+
+
+def _batch(ids, mask, rows):
+    return ViewBatch(TokenBatch(ids, mask), torch.arange(rows) % max(rows - 1, 1))
+
+
+def views_cases(generator):
+    ids = torch.randint(90, (9, 5), generator=generator)
+    mask = (torch.arange(5) < torch.randint(2, 6, (9, 1), generator=generator)).long()
+    layer = fixed(generator, 4, 3)
+    return [Case("three sentences, two views", {"ids": ids[:6], "mask": mask[:6], "rows": 3}),
+            Case("three views, a layer behind", {"ids": ids, "mask": mask, "rows": 3, "layer": layer}),
+            Case("one view, a layer behind", {"ids": ids[:5], "mask": mask[:5], "rows": 5, "layer": layer}),
+            Case("two views, two sentences at a time", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "chunk": 2, "layer": layer}),
+            Case("two views, a layer behind, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "layer": layer, "eval": True}),
+            Case("two views, two sentences at a time, eval mode", {"ids": ids[:6], "mask": mask[:6], "rows": 3, "chunk": 2, "eval": True})]
+
+
+def run_views(kind, inputs):
+    layer = None
+    if "layer" in inputs:
+        layer = nn.Linear(4, 3, bias=False).double()
+        layer.weight.data.copy_(inputs["layer"].T)
+    model = kind(_Encoder(), layer, inputs.get("chunk")).train("eval" not in inputs)
+    views = model(_batch(inputs["ids"], inputs["mask"], inputs["rows"]))
+    calls = model.encoder.calls[:]
+    sum((k + 1) * view.sin().sum() for k, view in enumerate(views)).backward()
+    return {"number of views": len(views), **{f"view {k + 1}": view for k, view in enumerate(views)}, "rows of each call of the encoder": torch.tensor(calls),
+            "gradient of the encoder": model.encoder.table.grad, **({"gradient of the layer": layer.weight.grad} if layer is not None else {})}
+
+
+TRIALS["views.forward"] = Trial(views_cases, run_views, hints=(
+    "Three steps: encode all rows, apply the layer if there is one, cut.",
+    "`self._encode` takes ids and mask, which is what `batch.tokens` unpacks to. The rows of one view stand together.",
+    "vectors.chunk(batch.views) cuts (V B, E) into V matrices of B rows."))
+
+MISTAKES["views.forward"] = [
+    mistake("return vectors.chunk(batch.views)", "return tuple(vectors[k::batch.views] for k in range(batch.views))",
+            "Every V-th row is taken for a view, as if the views of a sentence stood side by side; they stand one below the other."),
+    mistake("return vectors.chunk(batch.views)", "return tuple(vectors.view(-1, batch.views, vectors.shape[1]).unbind(1))[::-1]",
+            "The rows are cut into sentences of V views each, in the wrong order."),
+    mistake("return vectors.chunk(batch.views)", "return vectors.split(batch.views)", "The rows are cut into pieces of V rows, not into V pieces."),
+    mistake("    if self.projection is not None:\n        vectors = self.projection(vectors)\n", "", "The layer between vectors and loss is not applied."),
+    mistake("if self.projection is not None:", "if self.projection is not None and self.training:", "The layer is left out in eval mode; it is applied whenever there is one."),
+    mistake("vectors = self._encode(*batch.tokens)", "vectors = self.encoder(*batch.tokens)", "The chunks are not used: all rows are in memory at once."),
+    mistake("return vectors.chunk(batch.views)", "first, *rest = vectors.chunk(batch.views)\n    return first, *(view.detach() for view in rest)",
+            "All views but the first are detached, so they teach nothing."),
+    mistake("vectors = self._encode(*batch.tokens)", "vectors = self._encode(*batch.tokens).detach()", "The vectors are detached, so the encoder learns nothing."),
+    mistake("vectors = self._encode(*batch.tokens)", "vectors = self._encode(batch.tokens.input_ids, torch.ones_like(batch.tokens.attention_mask))",
+            "The attention mask is not used: padding is read like words."),
+    mistake("vectors = self._encode(*batch.tokens)", "parts = zip(*(x.chunk(batch.views) for x in batch.tokens))\n    vectors = torch.cat([self._encode(*part) for part in parts])",
+            "Each view is encoded by itself, one forward a view where one would do."),
+    mistake("vectors = self._encode(*batch.tokens)", "vectors = self._encode(*batch.tokens) if self.training else self.encoder(*batch.tokens)",
+            "The chunks are used in train mode only; in eval mode all rows are in memory at once."),
+    mistake("return vectors.chunk(batch.views)", "return vectors.chunk(2)", "The rows are always cut in two, however many views there are."),
+]
+
+VARIANTS["views.forward"] = [
+    '''
+def forward(self, batch):
+    vectors = self._encode(batch.tokens.input_ids, batch.tokens.attention_mask)
+    layer = self.projection or (lambda x: x)
+    return tuple(torch.split(layer(vectors), len(batch.groups)))
+''',
+    '''
+def forward(self, batch):
+    ids, mask = batch.tokens
+    vectors = self._encode(ids, mask)
+    vectors = vectors if self.projection is None else self.projection(vectors)
+    return tuple(vectors.reshape(batch.views, len(batch.groups), -1))
+''',
+]
+
+
+# ---- views.loss
+#
+# The loss is a stand-in that tells its arguments apart: each view has a weight of its own, and groups count by their numbers. A second process is
+# played by an object that hands every tensor back twice, as two processes with equal rows would.
+
+class _Processes:
+    """Two processes that hold the same rows."""
+
+    num_processes, process_index = 2, 1
+
+    def gather(self, x):
+        return torch.cat([x, x + 100 if x.is_floating_point() else x])
+
+
+def view_loss_cases(generator):
+    vectors, groups = fixed(generator, 3, 4, 3), torch.tensor([2, 0, 2, 5])
+    return [Case("two views", {"vectors": vectors[:2], "groups": groups}),
+            Case("three views", {"vectors": vectors, "groups": groups}),
+            Case("doubles count as wrong answers", {"vectors": vectors, "groups": groups, "exclude_duplicates": False}),
+            Case("two processes", {"vectors": vectors, "groups": groups, "processes": 2})]
+
+
+def run_view_loss(make, inputs):
+    heard = []
+
+    def loss(a, b, groups=None, **more):
+        heard.append((a, b, groups, more))
+        total = (a * torch.arange(a.numel()).view(a.shape)).sum() + 2 * (b.square() * torch.arange(b.numel()).view(b.shape)).sum()
+        return total + 3 * more["hard"].exp().sum() if "hard" in more else total
+
+    made = make(loss, **({"exclude_duplicates": inputs["exclude_duplicates"]} if "exclude_duplicates" in inputs else {}),
+                accelerator=_Processes() if "processes" in inputs else None)
+    vectors = inputs["vectors"].clone().requires_grad_()
+    batch = types.SimpleNamespace(groups=inputs["groups"], views=len(vectors), tokens=None, labels=None)
+    calls = []
+
+    def model(given):
+        calls.append(given)
+        return tuple(vectors) if given is batch else None
+
+    value = made(model, batch)
+    a, b, groups, more = heard[-1]
+    return {"loss": value, "gradient": torch.autograd.grad(value, vectors)[0], "times the loss was asked": len(heard), "times the model was asked": len(calls),
+            "groups": torch.tensor([-1]) if groups is None else groups, "rows": torch.tensor([len(a), len(b), len(more.get("hard", ()))]),
+            "other arguments": len(set(more) - {"hard"})}
+
+
+TRIALS["views.loss"] = Trial(view_loss_cases, run_view_loss, hints=(
+    "Write a function inside the function: it takes a model and a batch, and it knows `loss` from outside.",
+    "model(batch) gives the views; views[0] and views[1] go in by place, views[2], if there, as `hard=`, the groups as `groups=`.",
+    "views, groups = _everyone(model(batch), batch.groups, accelerator); loss(*views[:2], hard=..., groups=groups or None); and return the inner function."))
+
+MISTAKES["views.loss"] = [
+    mistake("groups=groups if exclude_duplicates else None", "groups=groups", "`exclude_duplicates` is not used: doubles are always excused."),
+    mistake("groups=groups if exclude_duplicates else None", "groups=None if exclude_duplicates else groups", "`exclude_duplicates` is read the wrong way round."),
+    mistake("groups=groups if exclude_duplicates else None", "groups=None", "The groups are not passed on, so doubles are punished for being alike."),
+    mistake("**hard, groups", "groups", "The third view, the hard negatives, is not passed on."),
+    mistake("return loss(*views[:2], **hard", "return loss(*views[1::-1], **hard", "The first two views are exchanged."),
+    mistake("{\"hard\": views[2]}", "{\"hard\": views[1]}", "The second view is passed as the hard negatives."),
+    mistake("_everyone(model(batch), batch.groups, accelerator)", "(model(batch), batch.groups)", "The other processes are not asked: wrong answers come from one's own rows only."),
+    mistake("_everyone(model(batch), batch.groups, accelerator)", "(_everyone(model(batch), batch.groups, accelerator)[0], batch.groups)",
+            "The vectors of all processes are collected, but not their groups."),
+    mistake("_everyone(model(batch), batch.groups, accelerator)", "_everyone([v.detach() for v in model(batch)], batch.groups, accelerator)\n        views = [v.requires_grad_() for v in views]",
+            "The views are detached, so the model learns nothing."),
+    mistake("hard = {\"hard\": views[2]} if len(views) > 2 else {}", "hard = {\"hard\": model(batch)[2]} if len(views) > 2 else {}",
+            "The model is asked twice for one batch: with dropout the hard negatives belong to another pass, and the work is double."),
+    mistake("hard = {\"hard\": views[2]} if len(views) > 2 else {}", "hard = {\"hard\": views[-1]}", "The last view is passed as hard negatives even if there are only two."),
+]
+
+VARIANTS["views.loss"] = [
+    '''
+def view_loss(loss=simcse_loss, exclude_duplicates=True, accelerator=None):
+    def of_batch(model, batch):
+        (a, b, *rest), groups = _everyone(model(batch), batch.groups, accelerator)
+        more = {"groups": groups} if exclude_duplicates else {"groups": None}
+        if rest:
+            more["hard"] = rest[0]
+        return loss(a, b, **more)
+    return of_batch
+''',
+    '''
+def view_loss(loss=simcse_loss, exclude_duplicates=True, accelerator=None):
+    class Loss:
+        def __call__(self, model, batch):
+            views, groups = model(batch), batch.groups
+            if accelerator is not None and accelerator.num_processes > 1:
+                views, groups = gather_views(views, accelerator), accelerator.gather(groups)
+            groups = groups if exclude_duplicates else None
+            if len(views) == 3:
+                return loss(views[0], views[1], hard=views[2], groups=groups)
+            return loss(views[0], views[1], groups=groups)
+    return Loss()
+''',
+]
+
+
+# ---- How strong?
