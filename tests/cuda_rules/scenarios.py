@@ -675,7 +675,7 @@ def gpu_cell(notebook, place):
     file = Path(__file__).resolve().parents[2] / "nbs" / f"{notebook}.ipynb"
     sources = ["".join(c["source"]) for c in json.loads(file.read_text("utf8"))["cells"] if c["cell_type"] == "code"]
     at = next(i for i, source in enumerate(sources) if "#| gpu" in source)
-    cell, exported = sources[at], next((re.search(r"default_exp (\w+)", s)[1] for s in sources if "default_exp" in s), None)
+    cell, exported = sources[at], next((re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None)
     for old, new in SMALLER[notebook]:
         assert old in cell, f"{notebook}: {old!r} no longer stands in the gpu cell"
         cell = cell.replace(old, new)
