@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .engine.devices import drawing_device
-from .sentence import check_finite
+from .engine.finite import check_finite
 
 # %% ../nbs/13a_bijections.ipynb #f619b33a
 def check_rows(

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from .engine.checkpoint import replace_file
-from .data import read_lines
+from .engine.formats import read_lines
 from .engine.tensorfiles import read_checked, save_checked
 
 # %% ../nbs/10b_corpus.ipynb #284a5b95

@@ -20,7 +20,7 @@ from .contrastive import mirror_loss
 from .loop import Record
 from .loop import steps as train_steps
 from .optim import AdamW, parameter_groups
-from .sentence import check_finite
+from .engine.finite import check_finite
 
 # %% ../nbs/13b_flow.ipynb #e4c39b83
 _all_ = ["Standardize", "NullTop", "Whiten", "ActNorm", "Permutation", "InvertibleLinear",

@@ -19,7 +19,8 @@ from .hinge import HingeCosine
 from .losses import Head, check_vectors
 from .engine.files import check_fields, check_regular, inside, quoted, read_json, write_json
 from .engine.saving import load_module, replacing, save_module
-from .sentence import SentenceEncoder, _evaluating, check_finite, safe_cosine
+from .engine.finite import check_finite
+from .sentence import SentenceEncoder, _evaluating, safe_cosine
 from .engine.tensorfiles import check_file, file_checksum
 from .tokens import TokenBatch
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .engine.devices import LossScale, autocast, fast_kernels, half_type, send, without_waiting
-from .sentence import NotFinite
+from .engine.finite import NotFinite
 
 # %% ../nbs/09c_loop.ipynb #06998191
 class Record(NamedTuple):

@@ -22,7 +22,7 @@ from .contrastive import _cosines
 from .engine.devices import drawing_device, send
 from .losses import wide
 from .mixing import seeded
-from .sentence import check_finite
+from .engine.finite import check_finite
 from .tokens import encode_ids, pad_ids
 from .views import ViewBatch
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .engine.devices import drawing_device, send
 from .loop import sum_losses
-from .sentence import NotFinite
+from .engine.finite import NotFinite
 
 # %% ../nbs/16_pcgrad.ipynb #8b4ac0e8
 _FLOOR = 1e-30  # a gradient whose squared length is below this counts as zero

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .data import TaskBatch
 from .losses import wide
-from .sentence import check_finite
+from .engine.finite import check_finite
 from .smoothness import Clean, output_distance, replay
 
 # %% ../nbs/14a_proximal.ipynb #adfc13d4

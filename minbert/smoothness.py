@@ -21,7 +21,8 @@ from .data import TaskBatch
 from .heads import CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear
 from .hinge import HingeCosine
 from .losses import GOALS, Head, wide
-from .sentence import _evaluating, check_finite, unit
+from .engine.finite import check_finite
+from .sentence import _evaluating, unit
 
 # %% ../nbs/14_smoothness.ipynb #cb1f4821
 def symmetric_kl(

@@ -19,7 +19,8 @@ from .data import Dataset, available, load_dataset
 from .engine.devices import send
 from .encoder import BertModel
 from .metrics import as_vectors, spearman
-from .sentence import POOLINGS, SentenceEncoder, check_finite, pool, safe_cosine
+from .engine.finite import check_finite
+from .sentence import POOLINGS, SentenceEncoder, pool, safe_cosine
 from .tokens import encode_ids, load_tokenizer, token_batches
 
 # %% ../nbs/08d_sts.ipynb #9fd148b4

@@ -24,7 +24,7 @@ from ..data import Dataset
 from ..engine.files import quoted, read_json
 from ..engine.formats import read_rows
 from ..heads import MultitaskBert
-from ..sentence import NotFinite
+from ..engine.finite import NotFinite
 from ..train import TrainConfig, fit
 
 # %% ../../nbs/10a_sweep.ipynb #a3cb9e84

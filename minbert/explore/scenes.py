@@ -16,7 +16,8 @@ from torch import Tensor
 from ..engine.figures import PALETTE, as_array, cloud, panel, panels, spectrum, styles
 from ..geometry import gram, mean_cosine, uniformity
 from ..metrics import as_vectors, spearman
-from ..sentence import check_finite, safe_cosine
+from ..engine.finite import check_finite
+from ..sentence import safe_cosine
 
 # %% ../../nbs/19a_scenes.ipynb #91653c0b
 def grade_bands(

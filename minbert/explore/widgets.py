@@ -19,7 +19,8 @@ from ..calibration import Standardize, Whiten
 from ..data import Dataset, load_dataset
 from ..engine.figures import as_array, panels
 from ..metrics import as_vectors
-from ..sentence import check_finite, safe_cosine
+from ..engine.finite import check_finite
+from ..sentence import safe_cosine
 from ..sts import gold_labels
 from .scenes import Shape, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
 
