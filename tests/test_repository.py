@@ -84,11 +84,6 @@ def test_a_chapter_imports_only_earlier_ones(path):
     assert not later, f"{name} imports {later}, which come later in the book"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if floor_of(name_of(p)) != "trials"], ids=name_of)   # tables are as long as they are
-def test_modules_stay_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 400
-
-
 @pytest.fixture(scope="module")
 def fresh_export(tmp_path_factory) -> Path:
     """Export every notebook of a copy of the repository."""
