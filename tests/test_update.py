@@ -74,7 +74,7 @@ class Help:
 
 
 EDITION = learners_edition(MADE, {n: Help(n) for n in ("circles.double", "circles.half", "circles.area")})
-REAL = nbformat.reads(packaged_editions()["02_attention.ipynb"], as_version=4)
+REAL = nbformat.reads(packaged_editions()["1_bert/02_attention.ipynb"], as_version=4)
 TODO = "raise NotImplementedError"
 
 
@@ -456,21 +456,21 @@ def test_nothing_new_changes_nothing(mine):
 
 
 def test_a_workspace_is_brought_up_to_date_once(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
     notebook.cells.insert(5, new_code_cell("river = 'bank'"))
     file.write_text(written(notebook), encoding="utf-8")
     old = file.read_bytes()
     (mine / "nbs" / "diary.ipynb").write_text(written(new_notebook(cells=[new_markdown_cell("Dear diary", id="d")])))
-    (mine / "nbs" / "03_embedding.ipynb").unlink()
+    (mine / "nbs" / "1_bert/03_embedding.ipynb").unlink()
     start = time.perf_counter()
     report = update_workspace(mine, newer(n02_=BANK, n04_=("encoder", "Encoder")))
     assert time.perf_counter() - start < 10
-    assert set(report.changed) == {"02_attention.ipynb", "03_embedding.ipynb", "04_encoder.ipynb"} and not report.left and not report.conflicts
+    assert set(report.changed) == {"1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb", "1_bert/04_encoder.ipynb"} and not report.left and not report.conflicts
     text = file.read_text(encoding="utf-8")
     assert BANK[1] in text and "river = 'bank'" in text
-    assert (report.backup / "02_attention.ipynb").read_bytes() == old
-    assert (mine / BASE / "02_attention.ipynb").read_text(encoding="utf-8") == newer(n02_=BANK)["02_attention.ipynb"]
+    assert (report.backup / "1_bert/02_attention.ipynb").read_bytes() == old
+    assert (mine / BASE / "1_bert/02_attention.ipynb").read_text(encoding="utf-8") == newer(n02_=BANK)["1_bert/02_attention.ipynb"]
     once = snapshot(mine)
     again = update_workspace(mine, newer(n02_=BANK, n04_=("encoder", "Encoder")))
     assert again.changed == () and snapshot(mine) == once
@@ -478,34 +478,34 @@ def test_a_workspace_is_brought_up_to_date_once(mine):
 
 
 def test_what_cannot_be_read_is_named_and_left_alone(mine):
-    for name, text in (("02_attention.ipynb", "<<<<<<< HEAD\n{}"), ("03_embedding.ipynb", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}')):
+    for name, text in (("1_bert/02_attention.ipynb", "<<<<<<< HEAD\n{}"), ("1_bert/03_embedding.ipynb", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}')):
         (mine / "nbs" / name).write_text(text)
-    damaged = [(mine / "nbs" / n).read_bytes() for n in ("02_attention.ipynb", "03_embedding.ipynb")]
+    damaged = [(mine / "nbs" / n).read_bytes() for n in ("1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb")]
     report = update_workspace(mine, newer(n02_=BANK, n03_=("embedding", "Embedding"), n04_=("encoder", "Encoder")))
-    assert report.changed == ("04_encoder.ipynb",) and len(report.left) == 2
-    assert "02_attention.ipynb" in report.left[0] and "03_embedding.ipynb" in report.left[1]
-    assert [(mine / "nbs" / n).read_bytes() for n in ("02_attention.ipynb", "03_embedding.ipynb")] == damaged
-    assert BANK[0] in (mine / BASE / "02_attention.ipynb").read_text(encoding="utf-8")   # mended later, it can still be updated
+    assert report.changed == ("1_bert/04_encoder.ipynb",) and len(report.left) == 2
+    assert "1_bert/02_attention.ipynb" in report.left[0] and "1_bert/03_embedding.ipynb" in report.left[1]
+    assert [(mine / "nbs" / n).read_bytes() for n in ("1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb")] == damaged
+    assert BANK[0] in (mine / BASE / "1_bert/02_attention.ipynb").read_text(encoding="utf-8")   # mended later, it can still be updated
 
 
 def test_a_lost_or_damaged_base_loses_nothing(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
     notebook.cells[7].source += "\n# my own line"
     file.write_text(written(notebook), encoding="utf-8")
-    (mine / BASE / "02_attention.ipynb").write_text("{")
+    (mine / BASE / "1_bert/02_attention.ipynb").write_text("{")
     report = update_workspace(mine, newer(n02_=BANK))
-    assert report.changed == ("02_attention.ipynb",) and report.conflicts
+    assert report.changed == ("1_bert/02_attention.ipynb",) and report.conflicts
     assert "# my own line" in file.read_text(encoding="utf-8") and BANK[1] in file.read_text(encoding="utf-8")
     assert update_workspace(mine, newer(n02_=BANK)).changed == ()
 
 
 def test_a_chapter_that_is_dropped_stays_and_a_new_one_arrives(mine):
     editions = packaged_editions()
-    editions["02z_news.ipynb"] = editions.pop("17a_multitask.ipynb")
+    editions["1_bert/02z_news.ipynb"] = editions.pop("5_results/37_multitask.ipynb")
     report = update_workspace(mine, editions)
-    assert report.changed == ("02z_news.ipynb",) and "17a_multitask.ipynb" in report.left[0]
-    assert (mine / "nbs" / "17a_multitask.ipynb").is_file() and (mine / "nbs" / "02z_news.ipynb").is_file()
+    assert report.changed == ("1_bert/02z_news.ipynb",) and "5_results/37_multitask.ipynb" in report.left[0]
+    assert (mine / "nbs" / "5_results/37_multitask.ipynb").is_file() and (mine / "nbs" / "1_bert/02z_news.ipynb").is_file()
     assert update_workspace(mine, editions).left == ()
 
 
@@ -520,15 +520,15 @@ def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):
         update_workspace(mine, newer(n02_=BANK))
     monkeypatch.undo()
     assert snapshot(mine) == before
-    assert update_workspace(mine, newer(n02_=BANK)).changed == ("02_attention.ipynb",)
+    assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
 
 
 def test_an_invalid_cell_is_named_and_the_notebook_left_alone(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     text = file.read_text(encoding="utf-8").replace('"outputs": []', '"outputs": [{"output_type": "nonsense"}]', 1)
     file.write_text(text, encoding="utf-8")
     report = update_workspace(mine, newer(n02_=BANK))
-    assert report.changed == () and "02_attention.ipynb" in report.left[0] and file.read_text(encoding="utf-8") == text
+    assert report.changed == () and "1_bert/02_attention.ipynb" in report.left[0] and file.read_text(encoding="utf-8") == text
 
 
 def test_the_real_exercises_survive_a_release_that_rewords_them(mine):
@@ -603,17 +603,17 @@ def test_a_cell_that_moved_without_its_id_is_known_by_its_text_or_its_exercise()
 
 
 def test_a_deleted_cell_stays_away_until_its_chapter_changes(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
     gone = notebook.cells.pop(9)
     file.write_text(written(notebook), encoding="utf-8")
     assert update_workspace(mine).changed == ()
-    assert update_workspace(mine, newer(n02_=BANK)).changed == ("02_attention.ipynb",)
+    assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
     assert gone.id in [c.id for c in read_notebook(file).cells]
 
 
 def test_a_notebook_of_an_older_format_is_updated(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
     notebook.nbformat_minor = 2
     for c in notebook.cells:
@@ -623,7 +623,7 @@ def test_a_notebook_of_an_older_format_is_updated(mine):
     file.write_text(written(notebook), encoding="utf-8")
     report = update_workspace(mine, newer(n02_=BANK))
     after = read_notebook(file)
-    assert report.changed == ("02_attention.ipynb",) and not report.left and not report.conflicts and after.nbformat_minor >= 5
+    assert report.changed == ("1_bert/02_attention.ipynb",) and not report.left and not report.conflicts and after.nbformat_minor >= 5
     assert after.cells[-1].source == "mine alone" and all(c.id for c in after.cells)
 
 
