@@ -1,8 +1,11 @@
 """An update loses nothing: random edits of a learner against random changes of a release."""
 import ast
 import copy
+import json
 import os
 import re
+import shutil
+import tarfile
 import time
 from pathlib import Path
 
@@ -16,8 +19,9 @@ from solving import solve
 from minbert.course import update
 from minbert.course.editions import learners_edition, marks, read_notebook, written
 from minbert.course.exercises import EXERCISES
+from minbert.course.grading import grade
 from minbert.course.merging import definition_in, merged_lines
-from minbert.course.programs import source_of
+from minbert.course.programs import is_stub, replace, source_of
 from minbert.course.update import HIDDEN, merged_notebook, partners, update_workspace
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
 
@@ -439,7 +443,7 @@ def newer(**texts):
     """Make a release in which the notebooks named so say something else: (old, new)."""
     editions = packaged_editions()
     for name, (old, new) in texts.items():
-        name = next(n for n in editions if n.startswith(name.lstrip("n")))
+        name = next(n for n in editions if n.partition("/")[2].startswith(name.lstrip("n")))
         assert old in editions[name]
         editions[name] = editions[name].replace(old, new)
     return editions
@@ -483,7 +487,7 @@ def test_what_cannot_be_read_is_named_and_left_alone(mine):
     damaged = [(mine / "nbs" / n).read_bytes() for n in ("1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb")]
     report = update_workspace(mine, newer(n02_=BANK, n03_=("embedding", "Embedding"), n04_=("encoder", "Encoder")))
     assert report.changed == ("1_bert/04_encoder.ipynb",) and len(report.left) == 2
-    assert "1_bert/02_attention.ipynb" in report.left[0] and "1_bert/03_embedding.ipynb" in report.left[1]
+    assert "02_attention.ipynb" in report.left[0] and "03_embedding.ipynb" in report.left[1]
     assert [(mine / "nbs" / n).read_bytes() for n in ("1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb")] == damaged
     assert BANK[0] in (mine / BASE / "1_bert/02_attention.ipynb").read_text(encoding="utf-8")   # mended later, it can still be updated
 
@@ -500,13 +504,99 @@ def test_a_lost_or_damaged_base_loses_nothing(mine):
     assert update_workspace(mine, newer(n02_=BANK)).changed == ()
 
 
-def test_a_chapter_that_is_dropped_stays_and_a_new_one_arrives(mine):
+@pytest.mark.parametrize("touched", [True, False])
+def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_arrives(mine, touched):
     editions = packaged_editions()
     editions["1_bert/02z_news.ipynb"] = editions.pop("5_results/37_multitask.ipynb")
+    file = mine / "nbs" / "5_results/37_multitask.ipynb"
+    notebook = read_notebook(file)
+    notebook.cells[0].source += "\n\nMy thoughts" * touched
+    notebook.cells[-1].metadata["tags"] = ["seen"]                # no writing
+    file.write_text(written(notebook), encoding="utf-8")
+    old = file.read_bytes()
     report = update_workspace(mine, editions)
-    assert report.changed == ("1_bert/02z_news.ipynb",) and "5_results/37_multitask.ipynb" in report.left[0]
-    assert (mine / "nbs" / "5_results/37_multitask.ipynb").is_file() and (mine / "nbs" / "1_bert/02z_news.ipynb").is_file()
+    assert report.changed == ("1_bert/02z_news.ipynb",) and (mine / "nbs" / "1_bert/02z_news.ipynb").is_file()
+    assert file.is_file() == touched and any("5_results/37_multitask.ipynb" in why for why in report.left) == touched
+    assert touched or (report.backup / "5_results/37_multitask.ipynb").read_bytes() == old
     assert update_workspace(mine, editions).left == ()
+
+
+FIRST = Path(__file__).parent / "first_edition.tar.xz"   # the chapters that learners got then, in one folder, and the facts of their exercises
+
+
+@pytest.fixture
+def first_edition(mine):
+    """A workspace as the first edition handed it out."""
+    for place in (mine / "nbs", mine / BASE):
+        shutil.rmtree(place)
+        with tarfile.open(FIRST) as tar:
+            tar.extractall(place, filter="data")
+        (place / "exercises.json").rename(mine.parent / "first.json")
+    return mine
+
+
+def answers_of(folder: Path, facts: dict[str, str]) -> dict[str, str]:
+    """The definition of each exercise that stands in its notebook: name -> text."""
+    found = {}
+    for notebook in sorted(set(facts.values())):
+        file = folder / "nbs" / f"{notebook}.ipynb"
+        for cell in (c for c in read_notebook(file).cells if c.cell_type == "code" and file.is_file()):
+            found |= {mark.name: source_of(cell.source, mark.target) for mark in marks(cell.source)}
+    return found
+
+
+def test_a_workspace_of_the_first_edition_moves_into_the_new_house(first_edition):
+    """Every second exercise is solved and some cells are the learner's own: all of it is found again, in the chapter's new place."""
+    mine = first_edition
+    first = json.loads((mine.parent / "first.json").read_text(encoding="utf-8"))
+    theirs = {fact["name"]: fact["notebook"] for fact in first if fact["name"] in EXERCISES}
+    solved = sorted(theirs)[::2]
+    assert len(solved) > 40
+    for notebook in sorted(set(theirs.values())):
+        file = mine / "nbs" / f"{notebook}.ipynb"
+        made = read_notebook(file)
+        for cell in (c for c in made.cells if c.cell_type == "code"):
+            for mark in (m for m in marks(cell.source) if m.name in solved):
+                cell.source = replace(cell.source, mark.target, EXERCISES[mark.name].definition)
+        imports = next(c for c in made.cells if c.source.startswith("#| hide") and "from minbert.figures" in c.source) if notebook == "16_pcgrad" else None
+        if imports:
+            imports.source += "\nimport string   # my own"
+        made.cells.insert(3, new_markdown_cell(f"A note on {notebook}", id="note"))
+        file.write_text(written(made), encoding="utf-8")
+    (mine / "nbs" / "diary.ipynb").write_text(written(new_notebook(cells=[new_markdown_cell("Dear diary", id="d")])), encoding="utf-8")
+    report = update_workspace(mine)
+    places = {name: task.notebook for name, task in EXERCISES.items()}
+    found = answers_of(mine, places)
+    assert [name for name in solved if found[name] != EXERCISES[name].definition] == []
+    assert [name for name in set(EXERCISES) - set(solved) if not is_stub(found[name])] == []
+    for name, notebook in theirs.items():
+        cells = read_notebook(mine / "nbs" / f"{places[name]}.ipynb").cells
+        assert [c.source for c in cells].count(f"A note on {notebook}") == 1
+    pcgrad = "\n".join(c.source for c in read_notebook(mine / "nbs" / f"{places['pcgrad.project']}.ipynb").cells)
+    assert "import string   # my own" in pcgrad and "minbert.figures" not in pcgrad and "from minbert.engine.figures" in pcgrad
+    left = {file.relative_to(mine / "nbs").as_posix() for file in (mine / "nbs").rglob("*.ipynb")}
+    assert left == {*packaged_editions(), "diary.ipynb"} and not report.left
+    assert {name for name, result in grade([mine], seed=5, only=solved[:6])[0][0].results.items() if result.status == "passed"} == set(solved[:6])
+    once = snapshot(mine)
+    assert update_workspace(mine).changed == () and snapshot(mine) == once
+
+
+def test_a_move_that_was_cut_short_goes_on(first_edition, monkeypatch):
+    real, moved = os.replace, []
+
+    def few(*args):
+        if len(moved) == 7:
+            raise OSError("the power went")
+        moved.append(args)
+        real(*args)
+
+    monkeypatch.setattr(update.os, "replace", few)
+    with pytest.raises(OSError, match="the power went"):
+        update_workspace(first_edition)
+    monkeypatch.undo()
+    update_workspace(first_edition)
+    left = {file.relative_to(first_edition / "nbs").as_posix() for file in (first_edition / "nbs").rglob("*.ipynb")}
+    assert left == set(packaged_editions())
 
 
 def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):

@@ -66,7 +66,8 @@ def find_submissions(
 def _is_part(path: Path) -> bool:
     """Tell whether a file or folder looks like a part of one person's work."""
     chapter = path.suffix == ".ipynb" and path.stem in _chapters()
-    return chapter or path.name == "settings.ini" or (path.name == "nbs" and any(path.rglob("*.ipynb")))
+    folder = path.name == "nbs" or path.name in {PurePath(task.notebook).parts[0] for task in EXERCISES.values()}
+    return chapter or path.name == "settings.ini" or (folder and any(path.rglob("*.ipynb")))
 
 
 def read_submission(
@@ -116,8 +117,9 @@ def own_work(
 def _notebook_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path] if path.suffix == ".ipynb" else []
-    for pattern in ("nbs/**/*.ipynb", "*.ipynb", "*/*.ipynb", "*/*/*.ipynb"):
-        if files := sorted(f for f in path.glob(pattern) if ".ipynb_checkpoints" not in f.parts):
+    for place in ("nbs/", "", "*/", "*/*/"):   # all of one depth, and those in the parts of the book beside them
+        found = (file for part in ("", "[1-9]_*/") for file in path.glob(f"{place}{part}*.ipynb"))
+        if files := sorted(f for f in found if not any(name.startswith(".") for name in f.relative_to(path).parts)):
             return files[:200]
     return []
 
