@@ -24,7 +24,7 @@ def new(
     from minbert.course.workspace import new_workspace
 
     new_workspace(folder, package)
-    typer.echo(f"made: {folder}\nnext: cd {folder}; pip install -e .; jupyter lab nbs/1_bert/02_attention.ipynb")
+    typer.echo(f"made: {folder}\nnext: cd {folder}; pip install -e .; jupyter lab nbs/1_bert/01_tokens.ipynb")
 
 
 @course.command()

@@ -267,7 +267,7 @@ class Updated(NamedTuple):
     before: str                       # release of the chapters
     after: str
     changed: tuple[str, ...] = ()     # notebooks written
-    conflicts: tuple[str, ...] = ()   # "02_attention.ipynb: 1 conflict"
+    conflicts: tuple[str, ...] = ()   # "1_bert/02_attention.ipynb (1 new)"
     left: tuple[str, ...] = ()        # notebooks left alone, and why
     backup: Path | None = None        # folder with the notebooks as they were; None if nothing changed
 
