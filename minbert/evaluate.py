@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['METRICS', 'COLUMNS', 'FILE_NAMES', 'Mistake', 'worst_mistakes', 'TaskResult', 'metric_of', 'task_baseline',
-           'evaluate_tasks', 'overall', 'results_table', 'write_predictions', 'read_predictions', 'swap_symmetry',
-           'Dropped', 'drop_linear', 'task_ablation', 'accuracy', 'alignment', 'auc', 'average_ranks',
+           'evaluate_tasks', 'overall', 'results_table', 'write_predictions', 'Predicted', 'read_predictions',
+           'swap_symmetry', 'Dropped', 'drop_linear', 'task_ablation', 'accuracy', 'alignment', 'auc', 'average_ranks',
            'confusion_matrix', 'constant_baselines', 'evaluate_sts', 'majority_baseline', 'mean_cosine',
            'paired_bootstrap', 'pearson', 'spearman', 'uniformity', 'word_overlap']
 
@@ -173,6 +173,21 @@ def write_predictions(
     Path(folder).mkdir(parents=True, exist_ok=True)
     _write_all(texts)
     return list(texts)
+
+
+class Predicted:
+    """Predict every dataset once; it stands in the place of the model, so that table and files read the same predictions."""
+
+    def __init__(
+        self,
+        model: MultitaskBert,           # anything with .predict(task, dataset)
+        datasets: dict[str, Dataset],   # task -> dataset
+    ):
+        self.predictions = {task: model.predict(task, data) for task, data in datasets.items()}
+
+    def predict(self, task: str, dataset: Dataset) -> torch.Tensor:
+        """Give what was predicted for a task."""
+        return self.predictions[task]
 
 
 def _prediction_text(data: Dataset, predictions) -> str:

@@ -159,16 +159,17 @@ def load_splits(
 def check_tasks(
     tasks: Sequence[str],
     folder: Path | None,
-) -> None:
+) -> Sequence[str]:   # the same tasks
     """Raise ValueError, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
     from minbert.data import OPEN, available
 
     there = [name for name, splits in available(folder).items() if {"train", "dev"} <= set(splits)]
-    tasks = [task for task in tasks if task not in OPEN]  # the package has them
-    missing, found = (" ".join(task for task in tasks if (task in there) == known) for known in (False, True))
+    asked = [task for task in tasks if task not in OPEN]  # the package has them
+    missing, found = (" ".join(task for task in asked if (task in there) == known) for known in (False, True))
     if missing and there:
         raise ValueError(f"expected train and dev files of {missing} in {folder or 'the embedded data'}, found only those of "
                          f"{', '.join(there)}" + (f": --tasks {found} trains on what is there" if found else ""))
+    return tasks
 
 
 def report(
@@ -238,8 +239,7 @@ def train(
 
     if (out / "model").exists() and not (resume or overwrite):
         raise ValueError(f"expected an empty folder, got a run in {out}: --resume goes on, --overwrite starts anew")
-    tasks = usual_tasks(tasks, folder)
-    check_tasks(tasks, folder)
+    tasks = check_tasks(usual_tasks(tasks, folder), folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     torch.manual_seed(seed)
     encoder = SentenceEncoder.from_pretrained(named(model), pooling)
@@ -274,7 +274,7 @@ def evaluate(
     aggregate: Annotated[str, typer.Option(help="all (SBERT), mean or wmean (BERT-flow).")] = "all",
 ) -> None:
     """Print the scores of a trained model beside its baselines, or write its predictions."""
-    from minbert.evaluate import evaluate_tasks, results_table, write_predictions
+    from minbert.evaluate import Predicted, evaluate_tasks, results_table, write_predictions
     from minbert.heads import MultitaskBert
     from minbert.sentence import SentenceEncoder
     from minbert.sts import sts_table
@@ -282,16 +282,16 @@ def evaluate(
     if sts:
         typer.echo(sts_table(SentenceEncoder.from_pretrained(named(model)), folder, tasks, split or "test", aggregate))
         return
-    split = split or "dev"
     whole = MultitaskBert.from_pretrained(model)
-    datasets = load_splits(list(whole.heads), split, folder)
+    datasets = load_splits(list(whole.heads), split := split or "dev", folder)
     labelled = {task: d for task, d in datasets.items() if d.labels is not None}
     if not (predictions or labelled):
         raise ValueError(f"{split}: expected labels, or --predictions FOLDER for a split without any")
-    for path in write_predictions(whole, datasets, predictions) if predictions else ():
+    predicted = Predicted(whole, datasets)  # once, for the files and for the table
+    for path in write_predictions(predicted, datasets, predictions) if predictions else ():
         typer.echo(f"written: {path}")
     if labelled:
-        typer.echo(results_table(evaluate_tasks(whole, labelled)))
+        typer.echo(results_table(evaluate_tasks(predicted, labelled)))
 
 # %% ../../nbs/app/cli.ipynb #36314c02
 @app.command()
@@ -310,29 +310,29 @@ def sweep(
     bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
 ) -> None:
     """Train once for each value of one setting, write one row a run, and draw the curve."""
-    import matplotlib
     import torch
     from matplotlib import pyplot
 
+    from minbert.encoder import BertConfig
     from minbert.heads import MultitaskBert, default_heads
     from minbert.sentence import SentenceEncoder
+    from minbert.tokens import resolve_folder
     from minbert.app.sweep import GRIDS, grid, sweep as run, sweep_curve
     from minbert.train import TrainConfig, usual_rate
 
     if not (values := values or GRIDS.get(setting)):
         raise ValueError(f"expected --values for {setting!r}: only {', '.join(GRIDS)} have a grid")
-    matplotlib.use("agg")
-    whole = setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate")
-    tasks = usual_tasks(tasks, folder)
-    check_tasks(tasks, folder)
+    pyplot.switch_backend("agg")
+    tasks = check_tasks(usual_tasks(tasks, folder), folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     dev_sets = {task: data.draw(dev_rows, torch.Generator().manual_seed(11711)) for task, data in dev_sets.items()}
-    width = SentenceEncoder.from_pretrained(named(model)).width
-    build = lambda: MultitaskBert(SentenceEncoder.from_pretrained(named(model)), default_heads(width, tasks))
+    build = lambda: MultitaskBert(encoder := SentenceEncoder.from_pretrained(named(model)), default_heads(encoder.width, tasks))
+    width = BertConfig.from_json(resolve_folder(named(model)) / "config.json").hidden_size  # without loading any weights
     config = TrainConfig(tasks, schedule, steps=steps, batch_size=batch_size, lr=usual_rate(width),
                          precision="bf16" if bf16 else "fp32")
+    number = int if setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate") else float
     rows = []
-    for row in run(build, train_sets, dev_sets, grid(**{setting: map(int, values) if whole else values}), config, seeds, out, True,
+    for row in run(build, train_sets, dev_sets, grid(**{setting: map(number, values)}), config, seeds, out, True,
                    {"model": model, "data": str(folder)}):
         rows.append(row)
         typer.echo(f"{setting} {row[setting]:g}  seed {row['seed']}  " + "  ".join(f"{name} {row[name]:.3f}" for name in (*tasks, "mean")) + f"  {row['note']}")
