@@ -41,6 +41,13 @@ def run(capsys, line: str, status: int = 0) -> tuple[str, str]:
     return out, err
 
 
+def loads_of(cls, monkeypatch) -> list:
+    """Note each call of `cls.from_pretrained`."""
+    loads, load = [], cls.from_pretrained
+    monkeypatch.setattr(cls, "from_pretrained", lambda *a, **k: loads.append(a) or load(*a, **k))
+    return loads
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> Path:
     """A folder with a tiny random encoder and the embedded tokenizer."""
@@ -323,10 +330,13 @@ def test_evaluate_writes_the_files_of_the_course(capsys, trained, small_data, tm
     assert {int(row.split(",")[1]) for row in rows[1:]} <= set(range(5))
 
 
-def test_evaluate_writes_a_file_for_each_open_task(capsys, tiny, tmp_path):
+def test_evaluate_writes_a_file_for_each_open_task(capsys, tiny, tmp_path, monkeypatch):
+    asked, predict = [], MultitaskBert.predict
+    monkeypatch.setattr(MultitaskBert, "predict", lambda self, task, data: asked.append(task) or predict(self, task, data))
     encoder = SentenceEncoder.from_pretrained(tiny)
     MultitaskBert(encoder, default_heads(encoder.width, cli.OPEN_TASKS)).save_pretrained(tmp_path / "model")
     out, _ = run(capsys, f"evaluate {tmp_path / 'model'} --predictions {tmp_path / 'p'}")
+    assert asked == list(cli.OPEN_TASKS)                      # each set once, for the files and for the table
     for task in cli.OPEN_TASKS:
         dev = load_dataset(task, "dev")
         predictions = read_predictions(tmp_path / "p" / f"{task}-dev-output.csv", dev)
@@ -430,7 +440,11 @@ def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
 
     runs, one = [], module._run_one
     monkeypatch.setattr(module, "_run_one", lambda *a: runs.append(a[4:6]) or one(*a))
+    loads = loads_of(SentenceEncoder, monkeypatch)
     again, _ = run(capsys, typed)
+    assert len(loads) == 1                                    # the model of the run that was missing, and none beside it
+    run(capsys, typed)
+    assert len(loads) == 1                                    # nothing to do, nothing loaded
     assert runs == [({"batch_size": 8}, 2)] and [line.split(",")[:4] for line in (tmp_path / "s" / "sweep.csv").read_text().splitlines()] == [
         line.split(",")[:4] for line in lines]
     assert "expected --values for 'warmup'" in run(capsys, f"sweep warmup --out {tmp_path / 't'}", 1)[1]

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import minbert.evaluate as evaluate
 from minbert.data import Dataset, load_dataset
-from minbert.evaluate import (drop_linear, evaluate_tasks, metric_of, overall, read_predictions,
+from minbert.evaluate import (Predicted, drop_linear, evaluate_tasks, metric_of, overall, read_predictions,
                               results_table, swap_symmetry, task_ablation, task_baseline,
                               worst_mistakes, write_predictions)
 from minbert.heads import LinearPlusCosine, MultitaskBert, PairLinear, default_heads
@@ -375,3 +375,18 @@ def test_task_ablation_refuses(tasks):
 def test_task_ablation_wants_every_score():
     with pytest.raises(ValueError, match=r"none for \['b'\]"):
         task_ablation(lambda tasks: {"a": 1.0}, ["a", "b"])
+
+
+def test_predicted_asks_the_model_once_and_answers_as_it_did():
+    class Model:
+        asked = []
+
+        def predict(self, task, data):
+            self.asked.append(task)
+            return torch.arange(len(data)) % 2
+
+    datasets = {"a": load_dataset("sentiment", "dev").subset(range(6)), "b": load_dataset("sentiment", "dev").subset(range(3))}
+    told = Predicted(Model(), datasets)
+    for task in ("a", "b", "a"):
+        torch.testing.assert_close(told.predict(task, datasets[task]), torch.arange(len(datasets[task])) % 2)
+    assert Model.asked == ["a", "b"]

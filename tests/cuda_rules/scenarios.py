@@ -587,7 +587,7 @@ def evaluation():
 def pretraining():
     from minbert.pretrain import PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm
     from minbert.sts import sts_by_pooling
-    from minbert.card import tokens_seen, write_card
+    from minbert.app.card import tokens_seen, write_card
 
     text = "\n".join(sets(rows=60)["quora"].sentences + sets(rows=60)["sst"].sentences)
     with tempfile.TemporaryDirectory() as place:
@@ -617,22 +617,22 @@ def pretraining():
 # the cells of the chapters that want a GPU, at a small size
 
 SMALLER = {  # notebook -> what stands in its cell, and what takes its place; every entry must be found
-    "10_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)')],
-    "10a_sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
+    "22_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)')],
+    "sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
                   ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
-    "14b_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
-    "15_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
-    "16_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
-    "17_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
-    "17a_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
+    "32_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
+    "33_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
+    "34_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
+    "36_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
+    "37_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
                       ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
                        "run('joint', seed), everything(seed)")],
 }
 
 BEFORE = {   # the same for the plain cells that it builds on: they make its names, and their own numbers are the chapter's business
-    "10_train": [('some("train", 800), some("dev", 100)', 'some("train", 40), some("dev", 10)'), ("steps=20, batch_size=8", "steps=2, batch_size=4")],
-    "14b_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
-    "15_negatives": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
+    "22_train": [('some("train", 800), some("dev", 100)', 'some("train", 40), some("dev", 10)'), ("steps=20, batch_size=8", "steps=2, batch_size=4")],
+    "32_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
+    "33_negatives": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
 }
 
 
@@ -680,7 +680,7 @@ def gpu_cell(notebook, place):
     import shutil
     from importlib.resources import files
 
-    file = Path(__file__).resolve().parents[2] / "nbs" / f"{notebook}.ipynb"
+    file = next((Path(__file__).resolve().parents[2] / "nbs").rglob(f"{notebook}.ipynb"))
     sources = ["".join(c["source"]) for c in json.loads(file.read_text("utf8"))["cells"] if c["cell_type"] == "code"]
     at = next(i for i, source in enumerate(sources) if "#| gpu" in source)
     cell, exported = sources[at], next((re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None)
