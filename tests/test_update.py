@@ -22,11 +22,7 @@ from minbert.course.editions import learners_edition, marks, read_notebook, writ
 from minbert.course.exercises import EXERCISES
 from minbert.course.grading import grade
 from minbert.course.merging import definition_in, merged_lines
-<<<<<<< HEAD
-from minbert.course.programs import parse, source_of
-=======
-from minbert.course.programs import is_stub, replace, source_of
->>>>>>> main
+from minbert.course.programs import is_stub, parse, replace, source_of
 from minbert.course.update import HIDDEN, merged_notebook, partners, update_workspace
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
 
