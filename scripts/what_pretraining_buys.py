@@ -11,12 +11,14 @@ ones; dev chooses nothing. Leaves FOLDER/ENCODER-MEASURE-TASK.json with the answ
 is there is not done again. Intervals are over rows and seeds together.
 """
 import argparse
+import copy
 import json
 import math
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -81,9 +83,15 @@ def split(job: Job, part: str, name: str | None = None) -> Dataset:
     return data.draw(min(most, job.rows or most), seeded(SEED, "rows", data.name, part))
 
 
+@lru_cache(maxsize=1)
+def stored(folder: str) -> SentenceEncoder:
+    """Load an encoder, once for all rates, penalties and seeds. Nobody may change it."""
+    return SentenceEncoder.from_pretrained(folder or None, pooling="mean")
+
+
 def encoder_of(job: Job, seed: int) -> SentenceEncoder:
-    """Load the encoder, or keep only its sizes and draw its weights."""
-    encoder = SentenceEncoder.from_pretrained(job.folder or None, pooling="mean")
+    """Copy the encoder, or keep only its sizes and draw its weights; the tokenizer is shared."""
+    encoder = copy.deepcopy(stored(job.folder), {id(stored(job.folder).tokenizer): stored(job.folder).tokenizer})
     if job.encoder == "0":
         torch.manual_seed(seed)
         encoder.model = BertModel(encoder.model.config).to(encoder.device)

@@ -406,7 +406,7 @@ def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     """On a few rows; the whole demo's table is in the README, and test_repository.py reads it."""
     load, tune, start = cli.load_splits, demo.fine_tune, []
     monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
-        task: data.subset(range(64)) for task, data in load(tasks, split, folder).items()})
+        task: data.subset(range(40)) for task, data in load(tasks, split, folder).items()})
     monkeypatch.setattr(demo, "fine_tune", lambda *a, **k: start.append(tune(*a, **k)) or start[0])
     monkeypatch.chdir(tmp_path)
     out, err = run(capsys, "demo --epochs 2 --out d")

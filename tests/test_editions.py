@@ -3,6 +3,7 @@ import ast
 import re
 import sys
 from configparser import ConfigParser
+from functools import lru_cache
 from importlib.metadata import packages_distributions
 from types import SimpleNamespace
 
@@ -52,6 +53,9 @@ def test_nothing_but_the_answers_is_gone(file):
             assert theirs[cell.id] == expected
 
 
+distributions = lru_cache(packages_distributions)   # reads the metadata of everything that is installed
+
+
 def imported(cell):
     """Name the packages that a cell imports, its own modules aside."""
     nodes = list(ast.walk(ast.parse(TransformerManager().transform_cell(cell.source))))
@@ -67,7 +71,7 @@ def test_in_colab_a_chapter_needs_only_what_its_first_cell_installs(file):
     [extra] = re.findall(r"%pip install -q (?:\"git\+\S+\"|minbert-\*\.whl)(.*)", cells[0].source)
     same = lambda name: re.split(r"[<>=]", name)[0].lower().replace("_", "-")
     there = {same(name) for name in (settings["DEFAULT"]["requirements"] + extra).split()} | {"ipython"}   # Colab is IPython
-    provided = packages_distributions()
+    provided = distributions()
     missing = {name for cell in cells[1:] for name in imported(cell) if not there & {same(d) for d in provided.get(name, [name])}}
     assert not missing
 

@@ -27,9 +27,15 @@ def small(tmp_path_factory):
     torch.manual_seed(0)
     tokenizer = load_tokenizer()
     SentenceEncoder(BertModel(BertConfig(len(tokenizer), 32, 1, 2, 64)), tokenizer).save_pretrained(folder)
-    jobs = script.jobs_of({"3": str(folder)}, None, 40, SEEDS)
-    for job in jobs:
-        script.work(job, out)
+    jobs, loaded = script.jobs_of({"3": str(folder)}, None, 40, SEEDS), []
+    with pytest.MonkeyPatch.context() as patch:
+        load = SentenceEncoder.from_pretrained
+        patch.setattr(SentenceEncoder, "from_pretrained", lambda *which, **more: loaded.append(which) or load(*which, **more))
+        for job in jobs:
+            script.work(job, out)
+    assert loaded == [(str(folder),)], "an encoder is loaded once, for all rates, penalties and seeds"
+    before = load(folder, device="cpu").model.state_dict()
+    assert all(torch.equal(x, before[name]) for name, x in script.stored(str(folder)).model.state_dict().items()), "what one job learns, no other starts from"
     return jobs, out
 
 

@@ -304,7 +304,7 @@ def test_colours_mean_what_they_say(pairs):
         seen = 0
         for scatter in flat.collections:
             points, label = scatter.get_offsets(), scatter.get_label()
-            members = [row for row in words if any(np.allclose(y[row, :2], p, atol=1e-6) for p in points)]
+            members = [row for row in words if np.isclose(np.asarray(points), y[row, :2], atol=1e-6).all(1).any()]
             values = [value(row) for row in members]
             seen += len(points)
             if label.startswith("grade ≥"):
