@@ -28,13 +28,25 @@ def solve(folder: Path, exercises: Iterable[str] | None = None, bodies: dict[str
     return done
 
 
-def borrow_all(folder: Path) -> int:
-    """Take the first sign off every line that borrows an exercise, as a learner who skips them all; give how many."""
-    count = 0
+def borrow_all(folder: Path, exercises: Iterable[str] | None = None) -> int:
+    """Take the first sign off every line that borrows an exercise, as a learner who skips them; None: all. Give how many."""
+    count, targets = 0, "|".join(re.escape(f'borrow("{name}")') for name in (EXERCISES if exercises is None else exercises))
     for file in sorted((Path(folder) / "nbs").rglob("[!.]*.ipynb")):
         notebook = read_notebook(file)
         for cell in (c for c in notebook.cells if c.id.startswith("check-")):
-            cell.source, found = re.subn(r"^# (?=from minbert\.course import borrow;)", "", cell.source, flags=re.M)
+            cell.source, found = re.subn(rf"^# (?=from minbert\.course import borrow;.*(?:{targets}))", "", cell.source, flags=re.M)
             count += found
         file.write_text(written(notebook), encoding="utf-8")
     return count
+
+
+def cut(folder: Path) -> int:
+    """End every chapter that has exercises behind its last check; give how many cells are gone."""
+    gone = 0
+    for file in sorted((Path(folder) / "nbs").rglob("[!.]*.ipynb")):
+        notebook = read_notebook(file)
+        if checks := [i for i, cell in enumerate(notebook.cells) if cell.id.startswith("check-")]:
+            gone += len(notebook.cells) - checks[-1] - 1
+            notebook.cells = notebook.cells[: checks[-1] + 1]
+            file.write_text(written(notebook), encoding="utf-8")
+    return gone
