@@ -7,6 +7,7 @@ import re
 import shutil
 import tarfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import nbformat
@@ -21,7 +22,7 @@ from minbert.course.editions import learners_edition, marks, read_notebook, writ
 from minbert.course.exercises import EXERCISES
 from minbert.course.grading import grade
 from minbert.course.merging import definition_in, merged_lines
-from minbert.course.programs import is_stub, replace, source_of
+from minbert.course.programs import is_stub, parse, replace, source_of
 from minbert.course.update import HIDDEN, merged_notebook, partners, update_workspace
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
 
@@ -637,6 +638,17 @@ def test_the_real_exercises_survive_a_release_that_rewords_them(mine):
         now = source_of(source, task.target)
         assert "NotImplementedError" not in now and ("New words." in now or "\"\"\"" not in now)
         assert now.replace("New words. ", "") == task.definition
+
+
+def test_a_text_is_parsed_once_however_many_exercises_ask(monkeypatch):
+    mine, theirs = copy.deepcopy(REAL), copy.deepcopy(REAL)
+    for c in (c for c in theirs.cells if c.cell_type == "code" and marks(c.source)):
+        c.source = c.source.replace('"""', '"""New words. ', 1)
+    parse.cache_clear()
+    asked, whole = Counter(), ast.parse
+    monkeypatch.setattr(ast, "parse", lambda text, *more, **options: asked.update([text]) or whole(text, *more, **options))
+    merged_notebook(REAL, mine, theirs)
+    assert len(asked) > 20 and asked.most_common(1)[0][1] == 1
 
 
 # ---------------------------------------------------------------- corners

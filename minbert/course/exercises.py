@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FACTS', 'EXERCISES', 'Exercise', 'exercise', 'in_chapter', 'wrong_definition', 'right_definition', 'build',
-           'reference', 'cases', 'expected_outcomes', 'Mistaken', 'mistaken', 'borrow', 'is_borrowed', 'verdict',
-           'CheckFailed', 'check', 'Strength', 'strength', 'shortfalls', 'strength_table']
+           'reference', 'cases', 'expected_outcomes', 'expected_facts', 'Mistaken', 'mistaken', 'borrow', 'is_borrowed',
+           'verdict', 'CheckFailed', 'check', 'Strength', 'strength', 'shortfalls', 'strength_table']
 
 # %% ../../nbs/course/exercises.ipynb #8e42f382
 import json
@@ -132,11 +132,18 @@ def expected_outcomes(name: str, seed: int) -> list[Outcome]:
     return task.perform(reference(task), seed)
 
 
+@lru_cache(maxsize=512)
+def expected_facts(name: str, seed: int) -> list[Outcome]:
+    """Take the statistics of the reference, once for each seed, however many answers are held against them."""
+    task = exercise(name)
+    return [task.taken(outcome, seed, i) for i, outcome in enumerate(expected_outcomes(name, seed))]
+
+
 class Mistaken:
     """A known mistake at work, run case by case and only as far as somebody asks."""
 
     def __init__(self, task: Exercise, mistake: Mistake, seed: int):
-        self.task, self.mistake, self.seed, self.outcomes, self.made = task, mistake, seed, {}, None
+        self.task, self.mistake, self.seed, self.outcomes, self.facts, self.made = task, mistake, seed, {}, {}, None
 
     def __call__(self, i: int) -> Outcome:
         """Give what the wrong program makes of case `i`."""
@@ -144,6 +151,12 @@ class Mistaken:
             self.made = self.made or build(self.task, wrong_definition(self.task, self.mistake))
             self.outcomes[i] = self.task.attempt(self.made, self.seed, i)
         return self.outcomes[i]
+
+    def taken(self, i: int) -> Outcome:
+        """Give its statistics in case `i`, which every answer that fails asks for."""
+        if i not in self.facts:
+            self.facts[i] = self.task.taken(self(i), self.seed, i)
+        return self.facts[i]
 
 
 @lru_cache(maxsize=512)
@@ -183,15 +196,15 @@ def verdict(
     """Judge outcomes, wherever they were made."""
     task, expected = exercise(name), expected_outcomes(name, seed)
     own = [i for i, o in enumerate(expected) if o.way != REFUSAL]    # cases of the trial itself
-    theirs = lambda outcomes: [task.taken(outcomes[i], seed, i) for i in own if i < len(outcomes)]
+    theirs = [task.taken(outcomes[i], seed, i) for i in own if i < len(outcomes)]
 
-    errors = {o.error for o in theirs(outcomes)}
+    errors = {o.error for o in theirs}
     if errors and all(e and e.startswith(f"NotImplementedError: exercise {name}") for e in errors):
         return Verdict(False, f"{name}: not written yet. {task.trial.hints[0]}")
     if len(outcomes) != len(expected):
         return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
-    known = [(m.mistake.says, lambda i, m=m: task.taken(m(own[i]), seed, own[i])) for m in mistaken(name, seed)]
-    found = judge(name, task.trial, theirs(expected), theirs(outcomes), known, [cases(name, seed)[i] for i in own])
+    facts, known = expected_facts(name, seed), [(m.mistake.says, lambda i, m=m: m.taken(own[i])) for m in mistaken(name, seed)]
+    found = judge(name, task.trial, [facts[i] for i in own], theirs, known, [cases(name, seed)[i] for i in own])
     if not found.passed:
         return found
     refusals = [(a, b) for a, b in zip(expected, outcomes) if a.way == REFUSAL]

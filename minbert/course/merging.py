@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from .editions import marks
-from .programs import find, is_stub, span
+from .programs import find, is_stub, parse, span
 
 # %% ../../nbs/course/merging.ipynb #b65eca65
 def _changes(base: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]]:
@@ -77,7 +77,7 @@ def definition_in(
     target: str,    # "function" or "Class.method"
 ) -> Definition | None:
     """Take a definition apart; of several with the same name, the last."""
-    node = find(ast.parse(source), target)
+    node = find(parse(source), target)
     if node is None:
         return None
     lines, (first, last) = source.split("\n"), span(node)
@@ -127,7 +127,7 @@ def _taken_apart(source: str | None, targets: Sequence[str]) -> tuple[list[str],
     """Cut the definitions out of a cell; the lines that are left say where each was."""
     if source is None:
         return [], {}
-    tree, lines = ast.parse(source), source.split("\n")
+    tree, lines = parse(source), source.split("\n")
     spans = {target: span(node) for target in targets if (node := find(tree, target))}
     for target, (first, last) in sorted(spans.items(), key=lambda item: -item[1][0]):
         lines[first - 1 : last] = [_place(target)]
@@ -141,7 +141,7 @@ def _given(lines: Sequence[str]) -> list[str]:
 def is_python(source: str) -> bool:
     """Tell whether a cell can be read as Python; IPython's own commands cannot."""
     try:
-        ast.parse(source)
+        parse(source)
     except (SyntaxError, ValueError):   # ValueError: a null byte
         return False
     return True

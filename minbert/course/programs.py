@@ -304,7 +304,7 @@ def pieces(
     text: str,   # a module
 ) -> list[Piece]:  # statements that define or change a name; anything else is left out
     """Split a module into what it defines. Raises SyntaxError for text that is not Python."""
-    lines, found, body = text.split("\n"), [], ast.parse(text).body
+    lines, found, body = text.split("\n"), [], parse(text).body
     taken = Counter(line for node in body for line in set(span(node)))
     for node in body:
         first, last = span(node)

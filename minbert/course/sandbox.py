@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load
 
 from .exercises import Exercise
-from .programs import PACKAGE, module_text, replace, source_of, stub
+from .programs import PACKAGE, module_text, parse, replace, source_of, stub
 from .trials import Outcome, drawn
 from .walls import landlock_version
 from .worker import unpack, write_tree
@@ -55,7 +55,7 @@ def without_answers(
 ) -> str:
     """Take mistakes, variants and what only serves them out of a module."""
     lines, dropped = text.split("\n"), set()
-    for node in ast.parse(text).body:
+    for node in parse(text).body:
         names = _names(node)
         if names and all(n in ("MISTAKES", "VARIANTS") or n.lower().startswith("_wrong") for n in names):
             dropped |= set(range(node.lineno, node.end_lineno + 1))

@@ -1,13 +1,16 @@
-"""What must work on a GPU: one function for each corner of the package, run by test_cuda_rules.py in a process of its own.
+"""What must work on a GPU: one function for each corner of the package, run by test_cuda_rules.py, each in a process of its own.
 
-`python scenarios.py NAME` plays the GPU and prints what the scenario returns as JSON; CUDA_RULES_GUARD names the library.
+`echo NAME | python scenarios.py FOLDER` plays the GPU and prints how that ended; CUDA_RULES_GUARD names the library.
 """
 import json
 import math
 import os
+import signal
 import sys
 import tempfile
+import traceback
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -675,7 +678,6 @@ def gpu_cell(notebook, place):
     import gzip
     import re
     import shutil
-    from importlib import import_module
     from importlib.resources import files
 
     file = next((Path(__file__).resolve().parents[2] / "nbs").rglob(f"{notebook}.ipynb"))
@@ -719,7 +721,40 @@ def main(name):
         return SCENARIOS[name]()
 
 
+HEAVY = ("accelerate", "matplotlib.pyplot", "torch._dynamo", "transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert")
+
+
+def serve(folder):
+    """Play each scenario that a line of standard input names in a fork of a process that has loaded the libraries, and never the package.
+
+    Answers with a line of JSON: how the fork ended, what the scenario returned, and the end of what it wrote to standard error.
+    """
+    for name in HEAVY:
+        import_module(name)
+    for line in sys.stdin:
+        out, err = folder / "out", folder / "err"
+        child = os.fork()
+        if not child:
+            _alone(line.strip(), out, err)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said = out.read_text(encoding="utf-8").splitlines()
+        print(json.dumps([status, json.loads(said[-1]) if not status else None, err.read_text(encoding="utf-8")[-3000:]]), flush=True)
+
+
+def _alone(name, out, err):
+    """End this process with the scenario: 0, and its result in `out`, or 1, and why in `err`."""
+    for number, file in ((0, os.devnull), (1, out), (2, err)):
+        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+    signal.alarm(1800)
+    try:
+        print(json.dumps(main(name)), flush=True)
+        os._exit(0)   # torch's threads for the pretended device do not end in order, and may abort a process that has done its work
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(main(sys.argv[1])), flush=True)
-    os._exit(0)   # torch's threads for the pretended device do not end in order, and may abort a process that has done its work
+    serve(Path(sys.argv[1]))
