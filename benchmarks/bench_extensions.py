@@ -5,7 +5,7 @@ python benchmarks/bench_extensions.py --data FOLDER --model FOLDER --only penalt
 
 penalties: 32 graded pairs; smoothness on tokens, on sentence vectors, sampled on the head; proximal steps with four teachers.
 surgery:   32 rows of three tasks, a forward each; their sum, PCGrad, GradVac.
-ranking:   32 question pairs; the margin loss that chapter 12 puts on the same vectors, multiple negatives with duplicates masked.
+ranking:   32 question pairs; the margin loss that chapter 25 puts on the same vectors, multiple negatives with duplicates masked.
 A step is forward, backward, clipping and AdamW. Batches are cut into tokens before; each round takes another one.
 """
 import copy

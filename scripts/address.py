@@ -62,7 +62,7 @@ def table_row(line: str, address: str) -> str:
     kept = re.match(r"\|(?:[^|]*\|){3}", line)[0]
     if not colab(address, ""):
         return kept
-    chapters = re.findall(r"\]\((\w+\.ipynb)\)", kept)
+    chapters = re.findall(r"\]\(([\w/]+\.ipynb)\)", kept)
     last = "---|" if set(kept) <= set("|-") else " run it |" if "chapter |" in kept else f" {colab(address, chapters[0])} |" if len(chapters) == 1 else " |"
     return kept + last
 
@@ -96,10 +96,10 @@ def written(file: Path, address: str, version: str) -> str:
 def main() -> int:
     address, version = settings()
     stale = []
-    for file in sorted((ROOT / "nbs").glob("*.ipynb")):
+    for file in sorted((ROOT / "nbs").rglob("[!.]*.ipynb")):
         text = written(file, address, version)
         if file.read_text(encoding="utf-8") != text:
-            stale.append(file.name)
+            stale.append(file.relative_to(ROOT / "nbs").as_posix())
             if "--check" not in sys.argv:
                 file.write_text(text, encoding="utf-8")
     if "--check" not in sys.argv:

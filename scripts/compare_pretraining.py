@@ -200,7 +200,7 @@ def table(out: Path) -> str:
 
 
 def store(out: Path, file: Path) -> None:
-    """Put what chapter 11 shows of all results into one file: recipe, price, scores, and the way there."""
+    """Put what chapter 10 shows of all results into one file: recipe, price, scores, and the way there."""
     rows = [{"name": name, **{k: run[k] for k in ("seed", "seconds_a_step", "steps", "tokens", "accuracy", "heldout_loss")},
              "curve": [[p["tokens"], round(p["accuracy"], 4)] for p in run["curve"]]} for name, runs in results(out).items() for run in runs]
     file.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")

@@ -30,17 +30,17 @@ SETTINGS = {f"{name}, {threads} thread{'s' * (threads > 1)}": {"OMP_NUM_THREADS"
                                          ("oneDNN avx2", 2, {"ONEDNN_MAX_CPU_ISA": "AVX2"}))
             for threads in range(1, most + 1)}
 SHORT = ("ATen default, 2 threads", "ATen avx2, 1 thread")
-CORE = [f"tests/test_{name}.py" for name in ("attention", "loop", "negatives", "optim", "views")] + ["nbs/15_negatives.ipynb"]
+CORE = [f"tests/test_{name}.py" for name in ("attention", "loop", "negatives", "optim", "views")] + ["nbs/4_training/33_negatives.ipynb"]
 COMPARES = re.compile(r"assert_close|allclose|isclose|approx\(|assert [^\n]* [<>] ")
 # About commands, files, pages and graders: what these compare does not depend on the processor.
 COMMANDS = re.compile(r"tests/test_(address|assemble|attacks|browser|cli|commands|damage|editions|exercises|fairness|grading|learner|processors|repository|space|update|workspace)"
-                      r"|nbs/(19[c-y]|20_|21_|index)")
+                      r"|nbs/(course|app/c|app/messages|index)")
 
 
 def numeric() -> list[str]:
     """Give the test files in which numbers are compared, and all chapters."""
     tests = [path for path in sorted(ROOT.glob("tests/test_*.py")) if COMPARES.search(path.read_text())]
-    names = [path.relative_to(ROOT).as_posix() for path in [*tests, *sorted(ROOT.glob("nbs/*.ipynb"))]]
+    names = [path.relative_to(ROOT).as_posix() for path in [*tests, *sorted(ROOT.glob("nbs/**/[!.]*.ipynb"))]]
     return [name for name in names if not COMMANDS.match(name)]
 
 

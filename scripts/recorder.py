@@ -1,6 +1,6 @@
 """Run test files and chapters, and record how much of its tolerance every comparison uses.
 
-    python scripts/recorder.py FOLDER tests/test_optim.py nbs/06_optim.ipynb
+    python scripts/recorder.py FOLDER tests/test_optim.py nbs/1_bert/05_optim.ipynb
 
 writes FOLDER/tests_test_optim.py.json and so on: whether the file passed, and for each line that compares
 - closely (assert_close, assert_allclose, isclose, approx): the largest share |a - b| / (atol + rtol |b|);

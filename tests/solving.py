@@ -31,7 +31,7 @@ def solve(folder: Path, exercises: Iterable[str] | None = None, bodies: dict[str
 def borrow_all(folder: Path) -> int:
     """Take the first sign off every line that borrows an exercise, as a learner who skips them all; give how many."""
     count = 0
-    for file in sorted((Path(folder) / "nbs").glob("*.ipynb")):
+    for file in sorted((Path(folder) / "nbs").rglob("[!.]*.ipynb")):
         notebook = read_notebook(file)
         for cell in (c for c in notebook.cells if c.id.startswith("check-")):
             cell.source, found = re.subn(r"^# (?=from minbert\.course import borrow;)", "", cell.source, flags=re.M)

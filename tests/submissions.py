@@ -151,7 +151,9 @@ def make(
             fill(notebook, task.target, choices[task.name])
         if extra:
             notebook.cells.insert(0, new_code_cell(extra))
-        nbformat.write(notebook, folder / "nbs" / f"{stem}.ipynb")
+        file = folder / "nbs" / f"{stem}.ipynb"
+        file.parent.mkdir(exist_ok=True)
+        nbformat.write(notebook, file)
 
 
 def right(task, dice: random.Random) -> str:

@@ -16,7 +16,7 @@ from minbert.course.workspace import where_minbert_is
 ROOT = Path(__file__).resolve().parent.parent
 THERE = "https://github.com/somebody/minbert"
 TEXTS = {".py", ".ipynb", ".md", ".ini", ".toml"}
-CELL = nbformat.read(ROOT / "nbs" / "02_attention.ipynb", as_version=4).cells[1].source
+CELL = nbformat.read(ROOT / "nbs" / "1_bert/02_attention.ipynb", as_version=4).cells[1].source
 
 
 def written_address() -> str:
@@ -48,7 +48,8 @@ def set_address(copy: Path, address: str) -> subprocess.CompletedProcess:
 
 
 def texts(copy: Path) -> dict[str, str]:
-    return {file.name: file.read_text(encoding="utf-8") for file in (copy / "nbs").glob("*.ipynb")}
+    nbs = copy / "nbs"
+    return {file.relative_to(nbs).as_posix(): file.read_text(encoding="utf-8") for file in nbs.rglob("*.ipynb")}
 
 
 def test_the_address_comes_and_goes(copy):
@@ -56,7 +57,7 @@ def test_the_address_comes_and_goes(copy):
     before = texts(copy)
     assert set_address(copy, THERE).returncode == 0
     there = texts(copy)
-    chapters = [name for name in there if name[0].isdigit()]
+    chapters = [name for name in there if "/" in name]
     assert len(chapters) > 60
     for name in chapters:
         first = next(c for c in nbformat.reads(there[name], as_version=4).cells if c.cell_type == "code")
@@ -64,7 +65,7 @@ def test_the_address_comes_and_goes(copy):
         assert before[name] != there[name]
     index = there["index.ipynb"]
     assert f"minbert[dev] @ git+{THERE}" in index and "no public address" not in index
-    linked = re.findall(r"\[Colab\]\(https://colab.research.google.com/github/somebody/minbert/blob/main/nbs/(\w+\.ipynb)\)", index)
+    linked = re.findall(r"\[Colab\]\(https://colab.research.google.com/github/somebody/minbert/blob/main/nbs/([\w/]+\.ipynb)\)", index)
     assert set(linked) <= set(chapters) and len(linked) > 50
     assert set_address(copy, "").returncode == 0
     assert texts(copy) == before

@@ -2,6 +2,7 @@
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 from textwrap import indent
 
 import pytest
@@ -82,7 +83,7 @@ def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):
 def test_a_notebook_may_lie_beside_the_graders_own_folders(tmp_path, monkeypatch):
     """What is hidden may hold what is needed: the folder of a notebook that is handed in is also where temporary files go."""
     make(tmp_path / "one", {NEIGHBOUR.name: NEIGHBOUR.definition})
-    notebook = (tmp_path / "one" / "nbs" / f"{NEIGHBOUR.notebook}.ipynb").rename(tmp_path / f"{NEIGHBOUR.notebook}.ipynb")
+    notebook = (tmp_path / "one" / "nbs" / f"{NEIGHBOUR.notebook}.ipynb").rename(tmp_path / f"{Path(NEIGHBOUR.notebook).name}.ipynb")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report = grade([notebook], seed=5, limits=SHORT, only=[NEIGHBOUR.name], jobs=1)[0][0]
     assert report.points == NEIGHBOUR.points

@@ -1,4 +1,4 @@
-"""Chapter 13a: norm, permutation, matrix and coupling against normflows, autograd and their definitions."""
+"""Chapter 27: norm, permutation, matrix and coupling against normflows, autograd and their definitions."""
 import math
 import warnings
 

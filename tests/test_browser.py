@@ -1,4 +1,4 @@
-"""Chapter 19b in a real JupyterLab with a real browser: every control is moved, and every picture has to follow.
+"""Notebook `explore/widgets` in a real JupyterLab with a real browser: every control is moved, and every picture has to follow.
 
 Run by MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_browser.py (.ci/run sets it); MINBERT_SHOTS names a
 folder for screenshots.
@@ -166,7 +166,7 @@ def run_all(page) -> list[str]:
 def page(tmp_path_factory):
     """The widgets chapter, run from top to bottom in a browser, without an error in a cell or on the page."""
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copy(ROOT / "nbs" / "19b_widgets.ipynb", folder / "widgets.ipynb")
+    shutil.copy(ROOT / "nbs/explore/widgets.ipynb", folder / "widgets.ipynb")
     with opened(folder, "widgets.ipynb") as page:
         assert run_all(page) == []
         yield page

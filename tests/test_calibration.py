@@ -1,4 +1,4 @@
-"""Chapter 13, first half: calibrations against numpy, scikit-learn and their definitions."""
+"""Chapter 24, first half: calibrations against numpy, scikit-learn and their definitions."""
 import math
 
 import numpy as np

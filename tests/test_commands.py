@@ -65,7 +65,8 @@ def test_outside_a_workspace_is_one_sentence(tmp_path, asked, monkeypatch, comma
 def test_chapters_without_a_workspace_are_work_too(tmp_path):
     make(tmp_path / "one", {TASK.name: TASK.definition})
     assert own_work(tmp_path / "one") == (tmp_path / "one", list(EXERCISES))
-    assert own_work(tmp_path / "one" / "nbs")[0] == tmp_path / "one" / "nbs"
+    for place in (tmp_path / "one" / "nbs", (tmp_path / "one" / "nbs" / TASK.notebook).parent):
+        assert own_work(place)[0] == place
 
 
 def test_seeds_are_drawn_anew_and_kept_by_an_interrupted_batch(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Chapter 12, losses: against loops and sentence-transformers, in values and gradients."""
+"""Chapter 25, losses: against loops and sentence-transformers, in values and gradients."""
 import math
 
 import pytest

@@ -29,14 +29,26 @@ def guard(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def play(guard):
-    """Run a scenario in a process of its own (the device is registered for good), and give what it returns."""
+def server(guard, tmp_path_factory):
+    """A process that has loaded the libraries and forks for each scenario: the device is registered for good, and nothing a scenario does stays."""
+    settings = {"CUDA_RULES_GUARD": str(guard), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, str(RULES / "scenarios.py"), str(tmp_path_factory.mktemp("played"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          env={k: v for k, v in os.environ.items() if k != "ACCELERATE_USE_CPU"} | settings) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def play(server):
+    """Run a scenario in a process of its own, and give what it returns."""
     def run(name):
-        settings = {"CUDA_RULES_GUARD": str(guard), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run([sys.executable, str(RULES / "scenarios.py"), name], capture_output=True, text=True, timeout=1800,
-                              env={k: v for k, v in os.environ.items() if k != "ACCELERATE_USE_CPU"} | settings)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout.splitlines()[-1])
+        print(name, file=server.stdin, flush=True)
+        answer = server.stdout.readline()
+        assert answer, f"the server of the scenarios ended with {server.wait()}"
+        status, result, errors = json.loads(answer)
+        assert status == 0, f"{name} ended with {status}: {errors}"
+        return result
 
     return run
 
@@ -95,7 +107,7 @@ def test_a_step_of_pretraining_waits_twice_and_sends_one_copy(play):
     assert play("count_pretraining") == ONE_COPY
 
 
-FLAGGED = sorted(p.stem for p in (ROOT / "nbs").glob("*.ipynb") if re.search(r'"#\| gpu', p.read_text(encoding="utf-8")))
+FLAGGED = sorted(p.stem for p in (ROOT / "nbs").rglob("[!.]*.ipynb") if re.search(r'"#\| gpu', p.read_text(encoding="utf-8")))
 
 
 def test_every_gpu_cell_is_played():

@@ -16,8 +16,8 @@ from minbert.course.editions import (chapter_box, directives, help_text, leaks, 
 from minbert.course.exercises import EXERCISES, check
 from minbert.course.programs import PACKAGE, find, is_stub, load, module_text, replace, source_of, stub
 
-EDITIONS = sorted((PACKAGE / "assets" / "course" / "nbs").glob("*.ipynb"))
-CHAPTERS = {file.name: file for file in (PACKAGE.parent / "nbs").glob("*.ipynb")}
+EDITIONS = sorted((PACKAGE / "assets" / "course" / "nbs").rglob("*.ipynb"))
+CHAPTERS = PACKAGE.parent / "nbs"
 MODULES = sorted({e.module for e in EXERCISES.values()})
 
 
@@ -26,8 +26,8 @@ def given(name, hints=("Look.",)):
 
 
 def test_the_chapters_of_the_book_are_there():
-    names = [file.name for file in EDITIONS]
-    assert names[0] == "00_figures.ipynb" and names[-1] == "17a_multitask.ipynb" and len(names) >= 40
+    names = [f"{file.parent.name}/{file.name}" for file in EDITIONS]
+    assert names[0] == "1_bert/01_tokens.ipynb" and names[-1] == "5_results/37_multitask.ipynb" and len(names) >= 30
     assert {f"{e.notebook}.ipynb" for e in EXERCISES.values()} <= set(names)
 
 
@@ -43,7 +43,7 @@ def test_an_edition_is_valid_and_shows_no_output(file):
 
 @pytest.mark.parametrize("file", EDITIONS, ids=lambda f: f.stem)
 def test_nothing_but_the_answers_is_gone(file):
-    complete, learners = read_notebook(CHAPTERS[file.name]), read_notebook(file)
+    complete, learners = read_notebook(CHAPTERS / file.parent.name / file.name), read_notebook(file)
     theirs = {cell.id: cell.source for cell in learners.cells}
     for cell in complete.cells:
         kept = split_checks(cell.source, {m.name for m in marks_of(complete)})[0] if cell.cell_type == "code" else cell.source
@@ -94,14 +94,14 @@ def test_an_exercise_is_a_stub_with_its_check_and_its_help_below(name):
 def test_no_mistake_is_listed_before_it_is_made(file):
     """A check names it; the chapter would take the search away."""
     text = "\n".join(cell.source for cell in read_notebook(file).cells)
-    says = [m.says for task in EXERCISES.values() if f"{task.notebook}.ipynb" == file.name for m in task.mistakes]
+    says = [m.says for task in EXERCISES.values() if task.notebook.endswith(f"/{file.stem}") for m in task.mistakes]
     assert [sentence for sentence in says if plain(sentence) in text or sentence in text] == []
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_no_line_of_the_answer_is_left_in_the_cell_and_the_answer_fits_back_in(name):
     task = EXERCISES[name]
-    cells = read_notebook(CHAPTERS[f"{task.notebook}.ipynb"]).cells
+    cells = read_notebook(CHAPTERS / f"{task.notebook}.ipynb").cells
     [complete] = [c.source for c in cells if c.cell_type == "code" and name in [m.name for m in marks(c.source)]]
     assert [line for line in leaks(complete) if "check_" not in line] == []   # looking at the input is no answer
     back = stubbed(complete)

@@ -5,10 +5,13 @@ import re
 import pytest
 import torch
 
-from minbert.course.exercises import (EXERCISES, CheckFailed, borrow, build, check, expected_outcomes, reference, right_definition, shortfalls, strength, strength_table,
+from minbert.course import exercises
+from minbert.course.exercises import (EXERCISES, CheckFailed, Mistaken, borrow, build, check, expected_outcomes, mistaken, reference, right_definition, shortfalls, strength, strength_table,
                                verdict, wrong_definition)
 from minbert.course.programs import guards, module_text, pieces
 from minbert.course.sandbox import without_answers
+from minbert.course.trials import repeated
+from minbert.course.workspace import packaged_editions
 from minbert.trials.refusals import REFUSALS, refuses, with_refusals
 from minbert.course.worker import pack, unpack
 
@@ -42,6 +45,19 @@ def test_the_table_falls_short_nowhere():
     assert len(rows) >= 40
 
 
+def test_what_answers_are_held_against_is_run_once(monkeypatch, name="contrastive.spans"):
+    """The second wrong answer costs the statistics of its own cases; those of the reference and of the known mistakes are there."""
+    task, taken = EXERCISES[name], []
+    others = [task.perform(build(task, wrong_definition(task, m)), 7) for m in task.mistakes[:2]]
+    alone = [verdict(name, answer, 7) for answer in others]
+    monkeypatch.setattr(exercises, "repeated", lambda *arguments, **more: taken.append(arguments[3]) or repeated(*arguments, **more))
+    monkeypatch.setattr(Mistaken, "__call__", lambda *_: pytest.fail("ran again"))
+    for answer, before in zip(others, alone):
+        taken.clear()
+        assert verdict(name, answer, 7) == before and not before.passed
+        assert taken and len(taken) <= len(answer) and all(any(one is own for own in answer) for one in taken)
+
+
 def test_shortfalls_are_found():
     row = strength(EXERCISES["attention.scores"], (11711,))
     for changed, owed in ((row._replace(mistakes=2, rejected=2, named=2), "mistakes, of 3"), (row._replace(variants=1, accepted=1), "variants, of 2"),
@@ -53,9 +69,10 @@ def test_shortfalls_are_found():
 
 
 def test_every_chapter_has_exercises():
-    """All that teach a method of their own: 10 is the loop of 09c with settings."""
-    chapters = {task.notebook[:2] for task in EXERCISES.values()}
-    assert chapters == {f"{n:02d}" for n in range(1, 17)} - {"10"}
+    """All that teach a method of their own: the others read data, score, or put together what earlier ones made."""
+    without = {"corpus", "muon", "center", "data", "baselines", "sts", "evaluate", "train", "lexical", "synthetic", "bertcf", "multitask"}
+    book = {name.removesuffix(".ipynb") for name in packaged_editions()}
+    assert {task.notebook for task in EXERCISES.values()} == {name for name in book if name.partition("_")[2].partition("_")[2] not in without}
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -65,7 +82,8 @@ def test_feedback_never_holds_the_solution(name):
     body = [line.split("#")[0].strip() for line in task.definition.split('"""')[-1].split("\n")]
     secrets = [line for line in body if len(line) > 30 and not line.startswith(("raise", "if ", "for ", '"', "f\"", "return"))]
     said = [*(m.says for m in task.mistakes), *(o.label for o in expected_outcomes(name, SEED))]
-    messages = [verdict(name, task.perform(build(task, wrong_definition(task, m)), SEED), SEED).message for m in task.mistakes[:2]]
+    everywhere = range(len(expected_outcomes(name, SEED)))
+    messages = [verdict(name, list(map(m, everywhere)), SEED).message for m in mistaken(name, SEED)[:2]]
     assert not [(secret, text) for secret in secrets for text in [*said, *messages] if secret in text]
     assert len(task.trial.hints) == 3 and len(set(task.trial.hints)) == 3
 

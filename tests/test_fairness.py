@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -17,6 +18,7 @@ from minbert.course.sandbox import Limits
 
 TASK = exercise("attention.bias")
 CHAPTER = f"{TASK.notebook}.ipynb"
+PART = Path(CHAPTER).parts[0]
 HEAD = "def padding_bias(attention_mask, key):\n" + "\n".join(guards(TASK.definition)) + "\n"
 FULL = HEAD + "    return ((1 - attention_mask.to(key)) * -1e4)[:, None, None, :]\n"
 
@@ -87,7 +89,7 @@ def hand_in(folder, before=(), change=None, definition=FULL):
     if change:
         notebook.cells[place].source = change(notebook.cells[place].source)
     notebook.cells[place:place] = [new_code_cell(s) for s in before]
-    for other in (folder / "nbs").iterdir():
+    for other in (folder / "nbs").rglob("*.ipynb"):
         other.unlink()
     nbformat.write(notebook, file)
     return file
@@ -141,24 +143,24 @@ def test_too_much_code_is_refused_and_pictures_are_not(tmp_path):
     assert found.status == "broken" and "characters of code" in found.reason
 
 
-@pytest.mark.parametrize("link", ["nbs", "a", f"nbs/{CHAPTER}"])
+@pytest.mark.parametrize("link", ["nbs", "a", f"nbs/{PART}", f"nbs/{CHAPTER}"])
 def test_nobody_hands_in_through_a_link(tmp_path, link):
     file = hand_in(tmp_path / "ada")
     place = tmp_path / "eve" / link
     place.parent.mkdir(parents=True)
-    place.symlink_to({"nbs": file.parent, "a": file.parent.parent}.get(link, file))
+    place.symlink_to({"nbs": file.parent.parent, "a": file.parent.parent.parent, f"nbs/{PART}": file.parent}.get(link, file))
     read = read_submission("eve", tmp_path / "eve")
     assert not read.notebooks and all("symbolic link" in why for why in read.problems.values())
     assert read.problems and plan(read, TASK).status == "broken"
 
 
-@pytest.mark.parametrize("stray", ["nbs", "settings.ini", CHAPTER])
+@pytest.mark.parametrize("stray", ["nbs", PART, "settings.ini", Path(CHAPTER).name])
 def test_one_stray_entry_hides_nobody(tmp_path, stray):
     for name in ("ada", "bob"):
         hand_in(tmp_path / "class" / name)
     shutil.copy(tmp_path / "class" / "ada" / "nbs" / CHAPTER, tmp_path / "class" / "cy.ipynb")
-    if stray == "nbs":
-        shutil.copytree(tmp_path / "class" / "ada" / "nbs", tmp_path / "class" / "nbs")
+    if stray in ("nbs", PART):
+        shutil.copytree(tmp_path / "class" / "ada" / ("nbs" if stray == "nbs" else f"nbs/{PART}"), tmp_path / "class" / stray)
     else:
         (tmp_path / "class" / stray).write_text("{}")
     wanted = {"ada", "bob", "cy.ipynb"} | ({stray} - {"settings.ini"})

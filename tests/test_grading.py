@@ -80,7 +80,7 @@ def test_the_same_answers_again_cost_nothing(tmp_path):
 def test_submissions_are_found_in_every_form(tmp_path):
     make(tmp_path / "class" / "ada", {})
     (tmp_path / "class" / "bob").mkdir()
-    (tmp_path / "class" / "bob" / "02_attention.ipynb").write_bytes((tmp_path / "class" / "ada" / "nbs" / "02_attention.ipynb").read_bytes())
+    (tmp_path / "class" / "bob" / "02_attention.ipynb").write_bytes((tmp_path / "class" / "ada" / "nbs" / "1_bert" / "02_attention.ipynb").read_bytes())
     (tmp_path / "class" / "cy.ipynb").write_text("no notebook")
     (tmp_path / "class" / "dan").symlink_to("/etc")
     (tmp_path / "class" / "eve.txt").write_text("I could not")
@@ -98,9 +98,9 @@ def test_submissions_are_found_in_every_form(tmp_path):
 
 def test_a_renamed_notebook_is_known_by_its_module(tmp_path):
     make(tmp_path / "ada", {VICTIM.name: VICTIM.definition})
-    files = list((tmp_path / "ada" / "nbs").iterdir())
+    files = list((tmp_path / "ada" / "nbs").rglob("*.ipynb"))
     for file in files:
-        file.rename(file.with_name("copy of " + file.name)) if file.stem == VICTIM.notebook else file.unlink()
+        file.rename(file.with_name("copy of " + file.name)) if VICTIM.notebook.endswith(file.stem) else file.unlink()
     assert plan(read_submission("ada", tmp_path / "ada"), VICTIM).status == "written"
 
 
@@ -150,7 +150,7 @@ def test_text_to_the_left_of_a_method_stops_nobody(tmp_path):
     careless = ('def forward(self, hidden_states, attention_mask=None):\n    """A text\nto the left."""\n'
                 '    return self.attend(*self.project(hidden_states), attention_mask)\n')
     make(tmp_path / "class" / "one", {task.name: careless})
-    notebook = tmp_path / "class" / "one" / "nbs" / "02_attention.ipynb"
+    notebook = tmp_path / "class" / "one" / "nbs" / "1_bert" / "02_attention.ipynb"
     text = notebook.read_text(encoding="utf-8")
     assert "    to the left." in text
     notebook.write_text(text.replace("    to the left.", "to the left."), encoding="utf-8")

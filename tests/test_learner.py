@@ -19,7 +19,7 @@ def test_a_learner_reads_the_check_and_writes_the_answer(tmp_path_factory, tmp_p
     """A new workspace: the first cell that needs an answer says so. With a mistake in it the check names the mistake; solved, it passes."""
     folder = new_workspace(tmp_path_factory.mktemp("learner") / "my-bert")
     tasks = [e for e in EXERCISES.values() if e.module == "attention"]
-    with opened(folder, "nbs/02_attention.ipynb") as page:
+    with opened(folder, "nbs/1_bert/02_attention.ipynb") as page:
         write = """([stub, text]) => { const cell = window.jupyterapp.shell.currentWidget.content.widgets.find(c => c.model.sharedModel.source.includes(stub));
                     cell.model.sharedModel.setSource(cell.model.sharedModel.source.replace(stub, text)); }"""
         body = lambda definition: definition.split('"""')[-1].strip("\n").strip()

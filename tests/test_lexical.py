@@ -1,4 +1,4 @@
-"""Chapter 08e: frequency bands and edit distance, against brute force and rapidfuzz."""
+"""Chapter 23: frequency bands and edit distance, against brute force and rapidfuzz."""
 import math
 import random
 

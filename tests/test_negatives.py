@@ -1,4 +1,4 @@
-"""Chapter 15: the loss against loops and sentence-transformers, clusters against a slow closure, batches and odds by counting."""
+"""Chapter 33: the loss against loops and sentence-transformers, clusters against a slow closure, batches and odds by counting."""
 import math
 from collections import Counter
 from functools import partial

@@ -1,4 +1,4 @@
-"""Chapter 06: AdamW against closed forms, a naive loop and torch.optim; schedules and groups by their definitions."""
+"""Chapter 05: AdamW against closed forms, a naive loop and torch.optim; schedules and groups by their definitions."""
 import copy
 import io
 import math

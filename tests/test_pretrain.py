@@ -19,7 +19,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import minbert.pretrain as module
-from minbert.card import tokens_seen, write_card
+from minbert.app.card import tokens_seen, write_card
 from minbert.center import mean_state
 from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, train_wordpiece
@@ -421,7 +421,7 @@ TINY = PretrainConfig(**CONFIG)
 
 @pytest.fixture(scope="module")
 def text():
-    """300 sentences of the grammar of chapter 07b."""
+    """300 sentences of the grammar of minbert.engine.sample."""
     return load_dataset("sst").sentences[:300]
 
 

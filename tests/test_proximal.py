@@ -1,4 +1,4 @@
-"""Chapter 14a: which weights the teacher has at each step, what it costs the gradient, and what a resumed run needs."""
+"""Chapter 31: which weights the teacher has at each step, what it costs the gradient, and what a resumed run needs."""
 import copy
 import io
 import math

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOKS = sorted((ROOT / "nbs").glob("*.ipynb"))
+NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
 PACKAGE = ROOT / "minbert"
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if not p.name.startswith("_") and "assets" not in p.parts)
 CHAPTER = re.compile(r"^#\|\s*default_exp\s+([\w.]+)", re.M)
@@ -44,9 +45,11 @@ def chapter_of(path: Path) -> str | None:
 ORDER = [name for name in map(chapter_of, NOTEBOOKS) if name]
 
 
+BOOK = [name for name in ORDER if not floor_of(name)]
 KNOWN = set(map(name_of, MODULES))
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Modules of this package that a module imports, at any depth of the file."""
     found, here = set(), f"minbert.{name_of(path)}".rpartition(".")[0]
@@ -59,9 +62,10 @@ def imported(path: Path) -> set[str]:
     return {name.removeprefix("minbert.") for name in found} & KNOWN
 
 
-def test_every_module_has_one_notebook_but_the_tables():
+def test_every_module_of_the_book_has_one_notebook():
+    """On the other floors a notebook exists where its prose is worth reading."""
     assert len(ORDER) == len(set(ORDER)), "two notebooks export the same module"
-    assert {name for name in KNOWN - OLD_PATHS if floor_of(name) != "trials"} == set(ORDER)
+    assert {name for name in KNOWN - OLD_PATHS if floor_of(name) == ""} <= set(ORDER) <= KNOWN
     for name in OLD_PATHS:
         body = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")).body
         assert [type(node) for node in body] == [ast.Expr, ast.ImportFrom, ast.Assign], f"{name}: expected an import and nothing else"
@@ -76,16 +80,20 @@ def test_arrows_point_down(path):
         assert mine == theirs or FLOORS[theirs] < FLOORS[mine] and theirs != "trials", f"{name_of(path)} imports {name}"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if name_of(p) in ORDER], ids=name_of)
+@pytest.mark.parametrize("path", [p for p in MODULES if not floor_of(name_of(p)) and name_of(p) in ORDER], ids=name_of)
 def test_a_chapter_imports_only_earlier_ones(path):
     name = name_of(path)
-    later = {n for n in imported(path) & set(ORDER) if ORDER.index(n) >= ORDER.index(name)}
+    later = {n for n in imported(path) & set(BOOK) if BOOK.index(n) >= BOOK.index(name)}
     assert not later, f"{name} imports {later}, which come later in the book"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if floor_of(name_of(p)) != "trials"], ids=name_of)   # tables are as long as they are
-def test_modules_stay_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 400
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_module_imports_itself_by_way_of_others(path):
+    seen, ahead = set(), imported(path)
+    while ahead:
+        seen |= ahead
+        ahead = {n for name in ahead for n in imported(PACKAGE / (name.replace(".", "/") + ".py"))} - seen
+    assert name_of(path) not in seen
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +102,7 @@ def fresh_export(tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("copy")
     names = ["nbs", "settings.ini", "pyproject.toml", "setup.py", "README.md"]
     subprocess.run(["cp", "-r", *(str(ROOT / n) for n in names), str(copy)], check=True)
-    for file in {*PACKAGE.rglob("__init__.py"), *PACKAGE.glob("trials/*.py"), *(PACKAGE / f"{name}.py" for name in OLD_PATHS)}:   # the index lists plain modules, too
+    for file in {*PACKAGE.rglob("__init__.py"), *(path for path in MODULES if name_of(path) not in ORDER)}:   # the index lists plain modules, too
         (there := copy / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         there.write_bytes(file.read_bytes())
     command = Path(sys.executable).parent / "nbdev_export"
@@ -113,7 +121,15 @@ def test_modules_match_their_notebooks(fresh_export):
 
 def test_every_notebook_is_on_the_map():
     text = (ROOT / "nbs/index.ipynb").read_text(encoding="utf-8")
-    assert [p.name for p in NOTEBOOKS if f"({p.name})" not in text and p.stem != "index"] == []
+    names = [p.relative_to(ROOT / "nbs").as_posix() for p in NOTEBOOKS if p.stem != "index"]
+    assert [name for name in names if f"({name})" not in text] == []
+
+
+def test_reading_order_is_file_order():
+    """The book has parts, and its chapters numbers without a gap."""
+    chapters = [p.relative_to(ROOT / "nbs").as_posix() for p in NOTEBOOKS if p.parent.name[0].isdigit()]
+    assert [int(name.partition("/")[2][:2]) for name in chapters] == list(range(1, len(chapters) + 1))
+    assert sorted({name[0] for name in chapters}) == ["1", "2", "3", "4", "5"]
 
 
 def test_readme_matches_the_index():
@@ -133,6 +149,17 @@ def test_readme_links_exist():
     links = re.findall(r"\]\((?!https?://|#)([^)#]+)", text)
     assert len(links) > 10
     assert not [link for link in links if not (ROOT / link).exists()]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_what_a_text_points_to_is_there(path):
+    """Links between notebooks, and numbers of chapters."""
+    book = {f"{n:02d}" for n in range(1, sum(p.parent.name[0].isdigit() for p in NOTEBOOKS) + 1)}
+    for cell in cells(path, "markdown"):
+        links = re.findall(r"\]\((?!https?:|#|attachment:)([^)\s#]+)", cell.source)
+        assert not [link for link in links if not (path.parent / link).exists()], cell.id
+        lists = re.findall(r"\b[Cc]hapters? (\d\d\w*(?:(?:,? (?:and|to|or) |, )\d\d\w*\b)*)", cell.source)
+        assert set(re.findall(r"\d\d\w*", " ".join(lists))) <= book, cell.id
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

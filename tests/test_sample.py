@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minbert import sample
 from minbert.data import load_dataset
-from minbert.sample import (ADJECTIVES, FAMILY, FRAMES, Dice, Event, ask, change, draw_event, generate_sample, graded_pair, opinion,
+from minbert.engine import sample
+from minbert.engine.sample import (ADJECTIVES, FAMILY, FRAMES, Dice, Event, ask, change, draw_event, generate_sample, graded_pair, opinion,
                             question_pair, sentiment_sentence, sign, similarity, tell)
 
 STORED = Path(str(resources.files("minbert") / "assets" / "sample"))

@@ -1,4 +1,4 @@
-"""Chapter 04b: files that cannot run code, saves that are whole or absent, folders in sentence-transformers' layout."""
+"""Notebook `engine/saving`: files that cannot run code, saves that are whole or absent, folders in sentence-transformers' layout."""
 import json
 import os
 

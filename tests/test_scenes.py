@@ -1,4 +1,4 @@
-"""Chapter 19a, scenes: bands, blurred histograms and turned clouds against scipy, numpy and the chapters they come from."""
+"""Notebook `explore/scenes`, scenes: bands, blurred histograms and turned clouds against scipy, numpy and the chapters they come from."""
 import math
 
 import matplotlib.pyplot as plt

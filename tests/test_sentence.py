@@ -1,4 +1,4 @@
-"""Chapter 05: poolings, the safe cosine and the encoder, against loops, torch, transformers and sentence-transformers."""
+"""Chapter 11: poolings, the safe cosine and the encoder, against loops, torch, transformers and sentence-transformers."""
 import json
 import shutil
 

@@ -1,4 +1,4 @@
-"""Chapter 14b: three searches for the worst small change, on words and on sentence vectors."""
+"""Chapter 32: three searches for the worst small change, on words and on sentence vectors."""
 import copy
 import math
 

@@ -17,7 +17,7 @@ def test_grammar_makes_rows_of_the_task(task):
     real = load_dataset(task, "train")
     made = grammar_dataset(real, 60, seed=5)
     assert len(made) == 60 and made.split == "train" and (made.kind, made.classes, made.scale) == (real.kind, real.classes, real.scale)
-    assert set(made.sources) == {"grammar of chapter 07b, seed 5"} and len(set(made.ids)) == 60
+    assert set(made.sources) == {"grammar of minbert.engine.sample, seed 5"} and len(set(made.ids)) == 60
     assert (made.sentences2 is None) == (real.sentences2 is None)
     assert {type(label) for label in made.labels} <= {type(label) for label in real.labels} | {int, float}
     low, high = (0, len(real.classes) - 1) if real.classes else real.scale
@@ -79,7 +79,7 @@ def test_no_measurement_takes_a_machines_labels():
     made = grammar_dataset(real, 50)
     for data in (made, mix_datasets(real, made), made.subset([0])):
         for measure in (gold_labels, lambda d: evaluate_tasks(Guess(), {"stsb": d}, resamples=0), lambda d: worst_mistakes(d, d.labels)):
-            with pytest.raises(ValueError, match="labels made by people.*grammar of chapter 07b, seed 1"):
+            with pytest.raises(ValueError, match="labels made by people.*grammar of minbert.engine.sample, seed 1"):
                 measure(data)
     assert gold_labels(mix_datasets(real, made).subset(range(len(real)))) == real.labels
 

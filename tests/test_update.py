@@ -1,9 +1,13 @@
 """An update loses nothing: random edits of a learner against random changes of a release."""
 import ast
 import copy
+import json
 import os
 import re
+import shutil
+import tarfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import nbformat
@@ -16,8 +20,9 @@ from solving import solve
 from minbert.course import update
 from minbert.course.editions import learners_edition, marks, read_notebook, written
 from minbert.course.exercises import EXERCISES
+from minbert.course.grading import grade
 from minbert.course.merging import definition_in, merged_lines
-from minbert.course.programs import source_of
+from minbert.course.programs import is_stub, parse, replace, source_of
 from minbert.course.update import HIDDEN, merged_notebook, partners, update_workspace
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
 
@@ -74,7 +79,7 @@ class Help:
 
 
 EDITION = learners_edition(MADE, {n: Help(n) for n in ("circles.double", "circles.half", "circles.area")})
-REAL = nbformat.reads(packaged_editions()["02_attention.ipynb"], as_version=4)
+REAL = nbformat.reads(packaged_editions()["1_bert/02_attention.ipynb"], as_version=4)
 TODO = "raise NotImplementedError"
 
 
@@ -439,7 +444,7 @@ def newer(**texts):
     """Make a release in which the notebooks named so say something else: (old, new)."""
     editions = packaged_editions()
     for name, (old, new) in texts.items():
-        name = next(n for n in editions if n.startswith(name.lstrip("n")))
+        name = next(n for n in editions if n.partition("/")[2].startswith(name.lstrip("n")))
         assert old in editions[name]
         editions[name] = editions[name].replace(old, new)
     return editions
@@ -456,21 +461,21 @@ def test_nothing_new_changes_nothing(mine):
 
 
 def test_a_workspace_is_brought_up_to_date_once(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
     notebook.cells.insert(5, new_code_cell("river = 'bank'"))
     file.write_text(written(notebook), encoding="utf-8")
     old = file.read_bytes()
     (mine / "nbs" / "diary.ipynb").write_text(written(new_notebook(cells=[new_markdown_cell("Dear diary", id="d")])))
-    (mine / "nbs" / "03_embedding.ipynb").unlink()
+    (mine / "nbs" / "1_bert/03_embedding.ipynb").unlink()
     start = time.perf_counter()
     report = update_workspace(mine, newer(n02_=BANK, n04_=("encoder", "Encoder")))
     assert time.perf_counter() - start < 10
-    assert set(report.changed) == {"02_attention.ipynb", "03_embedding.ipynb", "04_encoder.ipynb"} and not report.left and not report.conflicts
+    assert set(report.changed) == {"1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb", "1_bert/04_encoder.ipynb"} and not report.left and not report.conflicts
     text = file.read_text(encoding="utf-8")
     assert BANK[1] in text and "river = 'bank'" in text
-    assert (report.backup / "02_attention.ipynb").read_bytes() == old
-    assert (mine / BASE / "02_attention.ipynb").read_text(encoding="utf-8") == newer(n02_=BANK)["02_attention.ipynb"]
+    assert (report.backup / "1_bert/02_attention.ipynb").read_bytes() == old
+    assert (mine / BASE / "1_bert/02_attention.ipynb").read_text(encoding="utf-8") == newer(n02_=BANK)["1_bert/02_attention.ipynb"]
     once = snapshot(mine)
     again = update_workspace(mine, newer(n02_=BANK, n04_=("encoder", "Encoder")))
     assert again.changed == () and snapshot(mine) == once
@@ -478,35 +483,121 @@ def test_a_workspace_is_brought_up_to_date_once(mine):
 
 
 def test_what_cannot_be_read_is_named_and_left_alone(mine):
-    for name, text in (("02_attention.ipynb", "<<<<<<< HEAD\n{}"), ("03_embedding.ipynb", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}')):
+    for name, text in (("1_bert/02_attention.ipynb", "<<<<<<< HEAD\n{}"), ("1_bert/03_embedding.ipynb", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}')):
         (mine / "nbs" / name).write_text(text)
-    damaged = [(mine / "nbs" / n).read_bytes() for n in ("02_attention.ipynb", "03_embedding.ipynb")]
+    damaged = [(mine / "nbs" / n).read_bytes() for n in ("1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb")]
     report = update_workspace(mine, newer(n02_=BANK, n03_=("embedding", "Embedding"), n04_=("encoder", "Encoder")))
-    assert report.changed == ("04_encoder.ipynb",) and len(report.left) == 2
+    assert report.changed == ("1_bert/04_encoder.ipynb",) and len(report.left) == 2
     assert "02_attention.ipynb" in report.left[0] and "03_embedding.ipynb" in report.left[1]
-    assert [(mine / "nbs" / n).read_bytes() for n in ("02_attention.ipynb", "03_embedding.ipynb")] == damaged
-    assert BANK[0] in (mine / BASE / "02_attention.ipynb").read_text(encoding="utf-8")   # mended later, it can still be updated
+    assert [(mine / "nbs" / n).read_bytes() for n in ("1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb")] == damaged
+    assert BANK[0] in (mine / BASE / "1_bert/02_attention.ipynb").read_text(encoding="utf-8")   # mended later, it can still be updated
 
 
 def test_a_lost_or_damaged_base_loses_nothing(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
     notebook.cells[7].source += "\n# my own line"
     file.write_text(written(notebook), encoding="utf-8")
-    (mine / BASE / "02_attention.ipynb").write_text("{")
+    (mine / BASE / "1_bert/02_attention.ipynb").write_text("{")
     report = update_workspace(mine, newer(n02_=BANK))
-    assert report.changed == ("02_attention.ipynb",) and report.conflicts
+    assert report.changed == ("1_bert/02_attention.ipynb",) and report.conflicts
     assert "# my own line" in file.read_text(encoding="utf-8") and BANK[1] in file.read_text(encoding="utf-8")
     assert update_workspace(mine, newer(n02_=BANK)).changed == ()
 
 
-def test_a_chapter_that_is_dropped_stays_and_a_new_one_arrives(mine):
+@pytest.mark.parametrize("touched", [True, False])
+def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_arrives(mine, touched):
     editions = packaged_editions()
-    editions["02z_news.ipynb"] = editions.pop("17a_multitask.ipynb")
+    editions["1_bert/02z_news.ipynb"] = editions.pop("5_results/37_multitask.ipynb")
+    file = mine / "nbs" / "5_results/37_multitask.ipynb"
+    notebook = read_notebook(file)
+    notebook.cells[0].source += "\n\nMy thoughts" * touched
+    notebook.cells[-1].metadata["tags"] = ["seen"]                # no writing
+    file.write_text(written(notebook), encoding="utf-8")
+    old = file.read_bytes()
     report = update_workspace(mine, editions)
-    assert report.changed == ("02z_news.ipynb",) and "17a_multitask.ipynb" in report.left[0]
-    assert (mine / "nbs" / "17a_multitask.ipynb").is_file() and (mine / "nbs" / "02z_news.ipynb").is_file()
+    assert report.changed == ("1_bert/02z_news.ipynb",) and (mine / "nbs" / "1_bert/02z_news.ipynb").is_file()
+    assert file.is_file() == touched and any("5_results/37_multitask.ipynb" in why for why in report.left) == touched
+    assert touched or (report.backup / "5_results/37_multitask.ipynb").read_bytes() == old
     assert update_workspace(mine, editions).left == ()
+
+
+FIRST = Path(__file__).parent / "first_edition.tar.xz"   # the chapters that learners got then, in one folder, and the facts of their exercises
+
+
+@pytest.fixture
+def first_edition(mine):
+    """A workspace as the first edition handed it out."""
+    for place in (mine / "nbs", mine / BASE):
+        shutil.rmtree(place)
+        with tarfile.open(FIRST) as tar:
+            tar.extractall(place, filter="data")
+        (place / "exercises.json").rename(mine.parent / "first.json")
+    return mine
+
+
+def answers_of(folder: Path, facts: dict[str, str]) -> dict[str, str]:
+    """The definition of each exercise that stands in its notebook: name -> text."""
+    found = {}
+    for notebook in sorted(set(facts.values())):
+        file = folder / "nbs" / f"{notebook}.ipynb"
+        for cell in (c for c in read_notebook(file).cells if c.cell_type == "code" and file.is_file()):
+            found |= {mark.name: source_of(cell.source, mark.target) for mark in marks(cell.source)}
+    return found
+
+
+def test_a_workspace_of_the_first_edition_moves_into_the_new_house(first_edition):
+    """Every second exercise is solved and some cells are the learner's own: all of it is found again, in the chapter's new place."""
+    mine = first_edition
+    first = json.loads((mine.parent / "first.json").read_text(encoding="utf-8"))
+    theirs = {fact["name"]: fact["notebook"] for fact in first if fact["name"] in EXERCISES}
+    solved = sorted(theirs)[::2]
+    assert len(solved) > 40
+    for notebook in sorted(set(theirs.values())):
+        file = mine / "nbs" / f"{notebook}.ipynb"
+        made = read_notebook(file)
+        for cell in (c for c in made.cells if c.cell_type == "code"):
+            for mark in (m for m in marks(cell.source) if m.name in solved):
+                cell.source = replace(cell.source, mark.target, EXERCISES[mark.name].definition)
+        imports = next(c for c in made.cells if c.source.startswith("#| hide") and "from minbert.figures" in c.source) if notebook == "16_pcgrad" else None
+        if imports:
+            imports.source += "\nimport string   # my own"
+        made.cells.insert(3, new_markdown_cell(f"A note on {notebook}", id="note"))
+        file.write_text(written(made), encoding="utf-8")
+    (mine / "nbs" / "diary.ipynb").write_text(written(new_notebook(cells=[new_markdown_cell("Dear diary", id="d")])), encoding="utf-8")
+    report = update_workspace(mine)
+    places = {name: task.notebook for name, task in EXERCISES.items()}
+    found = answers_of(mine, places)
+    assert [name for name in solved if found[name] != EXERCISES[name].definition] == []
+    assert [name for name in set(EXERCISES) - set(solved) if not is_stub(found[name])] == []
+    for name, notebook in theirs.items():
+        cells = read_notebook(mine / "nbs" / f"{places[name]}.ipynb").cells
+        assert [c.source for c in cells].count(f"A note on {notebook}") == 1
+    pcgrad = "\n".join(c.source for c in read_notebook(mine / "nbs" / f"{places['pcgrad.project']}.ipynb").cells)
+    assert "import string   # my own" in pcgrad and "minbert.figures" not in pcgrad and "from minbert.engine.figures" in pcgrad
+    left = {file.relative_to(mine / "nbs").as_posix() for file in (mine / "nbs").rglob("*.ipynb")}
+    assert left == {*packaged_editions(), "diary.ipynb"} and not report.left
+    assert {name for name, result in grade([mine], seed=5, only=solved[:6])[0][0].results.items() if result.status == "passed"} == set(solved[:6])
+    once = snapshot(mine)
+    assert update_workspace(mine).changed == () and snapshot(mine) == once
+
+
+def test_a_move_that_was_cut_short_goes_on(first_edition, monkeypatch):
+    real, moved = os.replace, []
+
+    def few(*args):
+        if len(moved) == 7:
+            raise OSError("the power went")
+        moved.append(args)
+        real(*args)
+
+    monkeypatch.setattr(update.os, "replace", few)
+    with pytest.raises(OSError, match="the power went"):
+        update_workspace(first_edition)
+    monkeypatch.undo()
+    update_workspace(first_edition)
+    left = {file.relative_to(first_edition / "nbs").as_posix() for file in (first_edition / "nbs").rglob("*.ipynb")}
+    assert left == set(packaged_editions())
 
 
 def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):
@@ -520,15 +611,15 @@ def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):
         update_workspace(mine, newer(n02_=BANK))
     monkeypatch.undo()
     assert snapshot(mine) == before
-    assert update_workspace(mine, newer(n02_=BANK)).changed == ("02_attention.ipynb",)
+    assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
 
 
 def test_an_invalid_cell_is_named_and_the_notebook_left_alone(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     text = file.read_text(encoding="utf-8").replace('"outputs": []', '"outputs": [{"output_type": "nonsense"}]', 1)
     file.write_text(text, encoding="utf-8")
     report = update_workspace(mine, newer(n02_=BANK))
-    assert report.changed == () and "02_attention.ipynb" in report.left[0] and file.read_text(encoding="utf-8") == text
+    assert report.changed == () and "1_bert/02_attention.ipynb" in report.left[0] and file.read_text(encoding="utf-8") == text
 
 
 def test_the_real_exercises_survive_a_release_that_rewords_them(mine):
@@ -547,6 +638,17 @@ def test_the_real_exercises_survive_a_release_that_rewords_them(mine):
         now = source_of(source, task.target)
         assert "NotImplementedError" not in now and ("New words." in now or "\"\"\"" not in now)
         assert now.replace("New words. ", "") == task.definition
+
+
+def test_a_text_is_parsed_once_however_many_exercises_ask(monkeypatch):
+    mine, theirs = copy.deepcopy(REAL), copy.deepcopy(REAL)
+    for c in (c for c in theirs.cells if c.cell_type == "code" and marks(c.source)):
+        c.source = c.source.replace('"""', '"""New words. ', 1)
+    parse.cache_clear()
+    asked, whole = Counter(), ast.parse
+    monkeypatch.setattr(ast, "parse", lambda text, *more, **options: asked.update([text]) or whole(text, *more, **options))
+    merged_notebook(REAL, mine, theirs)
+    assert len(asked) > 20 and asked.most_common(1)[0][1] == 1
 
 
 # ---------------------------------------------------------------- corners
@@ -603,17 +705,17 @@ def test_a_cell_that_moved_without_its_id_is_known_by_its_text_or_its_exercise()
 
 
 def test_a_deleted_cell_stays_away_until_its_chapter_changes(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
     gone = notebook.cells.pop(9)
     file.write_text(written(notebook), encoding="utf-8")
     assert update_workspace(mine).changed == ()
-    assert update_workspace(mine, newer(n02_=BANK)).changed == ("02_attention.ipynb",)
+    assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
     assert gone.id in [c.id for c in read_notebook(file).cells]
 
 
 def test_a_notebook_of_an_older_format_is_updated(mine):
-    file = mine / "nbs" / "02_attention.ipynb"
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
     notebook.nbformat_minor = 2
     for c in notebook.cells:
@@ -623,7 +725,7 @@ def test_a_notebook_of_an_older_format_is_updated(mine):
     file.write_text(written(notebook), encoding="utf-8")
     report = update_workspace(mine, newer(n02_=BANK))
     after = read_notebook(file)
-    assert report.changed == ("02_attention.ipynb",) and not report.left and not report.conflicts and after.nbformat_minor >= 5
+    assert report.changed == ("1_bert/02_attention.ipynb",) and not report.left and not report.conflicts and after.nbformat_minor >= 5
     assert after.cells[-1].source == "mine alone" and all(c.id for c in after.cells)
 
 

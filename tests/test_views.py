@@ -1,4 +1,4 @@
-"""Chapter 12b: views, chunks, processes and the training around them."""
+"""Chapter 26: views, chunks, processes and the training around them."""
 import copy
 import math
 from functools import partial
@@ -317,7 +317,7 @@ def test_training_finds_partners(tokenizer):
 
 
 def test_training_is_steps_with_adamw(tokenizer):
-    """The wrapper against the loop of chapter 09c, written out."""
+    """The wrapper against the loop of chapter 06, written out."""
     from minbert.optim import AdamW, parameter_groups
 
     ours, by_hand = (ViewModel(encoder(tokenizer, 0.0)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Chapter 19b, explorers without a browser: what a control changes, which numbers are shown, what is refused."""
+"""Notebook `explore/widgets`, explorers without a browser: what a control changes, which numbers are shown, what is refused."""
 import base64
 import io
 import math

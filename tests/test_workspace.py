@@ -76,7 +76,7 @@ def test_every_file_is_there_and_says_what_it_should(mine):
     assert settings["tst_flags"] == "slow gpu" and settings["update_pyproject"] == "False"
     assert "[project]" not in (mine / "pyproject.toml").read_text()
     text = (mine / "README.md").read_text()
-    for word in ("jupyter lab", "nbdev_export", "nbdev_test --file_re attention", "Success.", "minbert course status", "nbs/02_attention.ipynb"):
+    for word in ("jupyter lab", "nbdev_export", "nbdev_test --file_re attention", "Success.", "minbert course status", "nbs/1_bert/02_attention.ipynb"):
         assert word in text, word
     assert "{" not in text and text.count("](nbs/") == len(packaged_editions())
     assert f"{len(EXERCISES)} exercise" in text and f"{sum(e.points for e in EXERCISES.values())} point" in text

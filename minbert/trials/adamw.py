@@ -1,4 +1,4 @@
-"""How the largest exercise of chapter 06, the step of AdamW, is checked: ten runs, and the mistakes that they tell apart."""
+"""How the largest exercise of chapter 05, the step of AdamW, is checked: ten runs, and the mistakes that they tell apart."""
 
 
 import copy

@@ -1,4 +1,4 @@
-"""How the exercises of chapter 13a are checked: every log |det| against all derivatives, every way back against the way there."""
+"""How the exercises of chapter 27 are checked: every log |det| against all derivatives, every way back against the way there."""
 
 
 import torch

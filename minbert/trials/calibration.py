@@ -1,4 +1,4 @@
-"""How the exercises of chapter 13 are checked: matrices from a covariance, up to a sign that nobody can choose."""
+"""How the exercises of chapter 24 are checked: matrices from a covariance, up to a sign that nobody can choose."""
 
 
 import torch

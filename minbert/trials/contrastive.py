@@ -1,4 +1,4 @@
-"""How the two losses of chapter 12 that look at pairs and at batches are checked, and which mistakes people make."""
+"""How the two losses of chapter 25 that look at pairs and at batches are checked, and which mistakes people make."""
 
 
 import torch

@@ -1,4 +1,4 @@
-"""How the exercises of chapter 13a in which one half of the columns moves the other are checked."""
+"""How the exercises of chapter 27 in which one half of the columns moves the other are checked."""
 
 
 import torch

@@ -1,4 +1,4 @@
-"""How the heads of chapters 07d and 08 are checked: what the cases are for, and which mistakes people make."""
+"""How the heads of chapters 15 and 16 are checked: what the cases are for, and which mistakes people make."""
 
 
 from unittest.mock import patch

@@ -1,4 +1,4 @@
-"""How the exercises of chapter 09c are checked: what the cases are for, and which mistakes people make."""
+"""How the exercises of chapter 06 are checked: what the cases are for, and which mistakes people make."""
 
 
 import math

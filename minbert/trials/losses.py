@@ -1,4 +1,4 @@
-"""How the exercises of chapters 07c and 07d are checked: what the cases are for, and which mistakes people make."""
+"""How the exercises of chapters 14 and 15 are checked: what the cases are for, and which mistakes people make."""
 
 
 import torch

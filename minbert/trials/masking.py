@@ -1,4 +1,4 @@
-"""How the first exercises of chapter 11 are checked: which words may be hidden, and what becomes of those that are."""
+"""How the first exercises of chapter 10 are checked: which words may be hidden, and what becomes of those that are."""
 
 
 import torch

@@ -1,4 +1,4 @@
-"""How the exercises of chapter 13a that mix columns by a matrix are checked: two triangles, a determinant, a way back."""
+"""How the exercises of chapter 27 that mix columns by a matrix are checked: two triangles, a determinant, a way back."""
 
 
 import math

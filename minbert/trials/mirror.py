@@ -1,4 +1,4 @@
-"""How the loss of chapter 12 in which both views answer is checked, and which mistakes people make."""
+"""How the loss of chapter 25 in which both views answer is checked, and which mistakes people make."""
 
 
 import torch

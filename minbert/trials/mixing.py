@@ -1,4 +1,4 @@
-"""How the exercises of chapter 06b are checked: what the cases are for, and which mistakes people make."""
+"""How the exercises of chapter 12 are checked: what the cases are for, and which mistakes people make."""
 
 
 import torch

@@ -1,4 +1,4 @@
-"""How the first exercises of chapter 06 are checked: the corrected rate and one step of AdamW."""
+"""How the first exercises of chapter 05 are checked: the corrected rate and one step of AdamW."""
 
 
 import math

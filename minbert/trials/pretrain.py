@@ -1,4 +1,4 @@
-"""How the last exercises of chapter 11 are checked: the head that names words, and its loss."""
+"""How the last exercises of chapter 10 are checked: the head that names words, and its loss."""
 
 
 import inspect

@@ -1,4 +1,4 @@
-"""How the exercises of chapter 14a are checked: a model of a few weights walks a path that is given, and the teacher has to be where it should be at every step."""
+"""How the exercises of chapter 31 are checked: a model of a few weights walks a path that is given, and the teacher has to be where it should be at every step."""
 
 
 import torch

@@ -1,4 +1,4 @@
-"""How the last exercises of chapter 06 are checked: the rate of every step, and which weights decay."""
+"""How the last exercises of chapter 05 are checked: the rate of every step, and which weights decay."""
 
 
 import torch

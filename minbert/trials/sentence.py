@@ -1,4 +1,4 @@
-"""How the exercises of chapter 05 are checked: averages that ignore padding, and a cosine that is safe at zero."""
+"""How the exercises of chapter 11 are checked: averages that ignore padding, and a cosine that is safe at zero."""
 
 
 import math

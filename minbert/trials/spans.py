@@ -1,4 +1,4 @@
-"""How the checks of chapter 12 deal with dice: how long a run of hidden words is, and where it lies."""
+"""How the checks of chapter 25 deal with dice: how long a run of hidden words is, and where it lies."""
 
 
 import torch

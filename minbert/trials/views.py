@@ -1,4 +1,4 @@
-"""How the exercises of chapter 12b are checked: an encoder that counts its calls, and a loss that tells its arguments apart."""
+"""How the exercises of chapter 26 are checked: an encoder that counts its calls, and a loss that tells its arguments apart."""
 
 
 import types

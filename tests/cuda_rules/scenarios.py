@@ -1,13 +1,16 @@
-"""What must work on a GPU: one function for each corner of the package, run by test_cuda_rules.py in a process of its own.
+"""What must work on a GPU: one function for each corner of the package, run by test_cuda_rules.py, each in a process of its own.
 
-`python scenarios.py NAME` plays the GPU and prints what the scenario returns as JSON; CUDA_RULES_GUARD names the library.
+`echo NAME | python scenarios.py FOLDER` plays the GPU and prints how that ended; CUDA_RULES_GUARD names the library.
 """
 import json
 import math
 import os
+import signal
 import sys
 import tempfile
+import traceback
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -500,21 +503,21 @@ def fitting():
         more = {"backward": PCGrad(model, seed=1), "loss_fn": regularized_loss(SmartPenalty(), BregmanProximal(teacher="ema"))} if extras else {}
         config = TrainConfig(TASKS, steps=steps_, batch_size=4, lr=1e-3, eval_every=2, save_every=1, **options)
         if stop is not None:
-            from minbert import train as module
-            write = module._Run.write
+            from minbert.engine import runs as module
+            write = module.RunFolder.write
 
             def halting(self, entries):
                 write(self, entries)
                 if entries[0]["step"] == stop:
                     raise KeyboardInterrupt
-            module._Run.write = halting
+            module.RunFolder.write = halting
         try:
             result = fit(model, train, dev, config, folder, resume, **more)
         except KeyboardInterrupt:
             return None
         finally:
             if stop is not None:
-                module._Run.write = write
+                module.RunFolder.write = write
         assert next(model.parameters()).device == CUDA
         return [p.detach().cpu() for p in model.parameters()], result
 
@@ -584,7 +587,7 @@ def evaluation():
 def pretraining():
     from minbert.pretrain import PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm
     from minbert.sts import sts_by_pooling
-    from minbert.card import tokens_seen, write_card
+    from minbert.app.card import tokens_seen, write_card
 
     text = "\n".join(sets(rows=60)["quora"].sentences + sets(rows=60)["sst"].sentences)
     with tempfile.TemporaryDirectory() as place:
@@ -614,22 +617,22 @@ def pretraining():
 # the cells of the chapters that want a GPU, at a small size
 
 SMALLER = {  # notebook -> what stands in its cell, and what takes its place; every entry must be found
-    "10_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)')],
-    "10a_sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
+    "22_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)')],
+    "sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
                   ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
-    "14b_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
-    "15_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
-    "16_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
-    "17_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
-    "17a_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
+    "32_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
+    "33_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
+    "34_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
+    "36_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
+    "37_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
                       ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
                        "run('joint', seed), everything(seed)")],
 }
 
 BEFORE = {   # the same for the plain cells that it builds on: they make its names, and their own numbers are the chapter's business
-    "10_train": [('some("train", 800), some("dev", 100)', 'some("train", 40), some("dev", 10)'), ("steps=20, batch_size=8", "steps=2, batch_size=4")],
-    "14b_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
-    "15_negatives": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
+    "22_train": [('some("train", 800), some("dev", 100)', 'some("train", 40), some("dev", 10)'), ("steps=20, batch_size=8", "steps=2, batch_size=4")],
+    "32_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
+    "33_negatives": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
 }
 
 
@@ -675,10 +678,9 @@ def gpu_cell(notebook, place):
     import gzip
     import re
     import shutil
-    from importlib import import_module
     from importlib.resources import files
 
-    file = Path(__file__).resolve().parents[2] / "nbs" / f"{notebook}.ipynb"
+    file = next((Path(__file__).resolve().parents[2] / "nbs").rglob(f"{notebook}.ipynb"))
     sources = ["".join(c["source"]) for c in json.loads(file.read_text("utf8"))["cells"] if c["cell_type"] == "code"]
     at = next(i for i, source in enumerate(sources) if "#| gpu" in source)
     cell, exported = sources[at], next((re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None)
@@ -719,7 +721,40 @@ def main(name):
         return SCENARIOS[name]()
 
 
+HEAVY = ("accelerate", "matplotlib.pyplot", "torch._dynamo", "transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert")
+
+
+def serve(folder):
+    """Play each scenario that a line of standard input names in a fork of a process that has loaded the libraries, and never the package.
+
+    Answers with a line of JSON: how the fork ended, what the scenario returned, and the end of what it wrote to standard error.
+    """
+    for name in HEAVY:
+        import_module(name)
+    for line in sys.stdin:
+        out, err = folder / "out", folder / "err"
+        child = os.fork()
+        if not child:
+            _alone(line.strip(), out, err)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said = out.read_text(encoding="utf-8").splitlines()
+        print(json.dumps([status, json.loads(said[-1]) if not status else None, err.read_text(encoding="utf-8")[-3000:]]), flush=True)
+
+
+def _alone(name, out, err):
+    """End this process with the scenario: 0, and its result in `out`, or 1, and why in `err`."""
+    for number, file in ((0, os.devnull), (1, out), (2, err)):
+        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+    signal.alarm(1800)
+    try:
+        print(json.dumps(main(name)), flush=True)
+        os._exit(0)   # torch's threads for the pretended device do not end in order, and may abort a process that has done its work
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(main(sys.argv[1])), flush=True)
-    os._exit(0)   # torch's threads for the pretended device do not end in order, and may abort a process that has done its work
+    serve(Path(sys.argv[1]))
