@@ -283,13 +283,13 @@ def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, t
     """A real process is killed with SIGKILL after its fourth step, then started again with --resume."""
     words = (f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path} "
              "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2").split()
-    fuse = ("import os, signal, sys, minbert.train as t\nfrom minbert.app.cli import main\nwrite = t._Run.write\n"
+    fuse = ("import os, signal, sys, minbert.train as t\nfrom minbert.app.cli import main\nwrite = t.RunFolder.write\n"
             "def cut(self, entries):\n    write(self, entries)\n"
             "    if entries[0]['step'] == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
-            "t._Run.write = cut\nmain(sys.argv[1:])")
+            "t.RunFolder.write = cut\nmain(sys.argv[1:])")
     killed = subprocess.run([sys.executable, "-c", fuse, *words], capture_output=True)
     assert killed.returncode == -9 and not (tmp_path / "dev.md").exists()
-    count = fuse.split("    if entries")[0] + "    print(entries[0]['step'], flush=True)\nt._Run.write = cut\nmain(sys.argv[1:])"
+    count = fuse.split("    if entries")[0] + "    print(entries[0]['step'], flush=True)\nt.RunFolder.write = cut\nmain(sys.argv[1:])"
     resumed = subprocess.run([sys.executable, "-c", count, *words, "--resume"], check=True, capture_output=True, text=True)
     steps_done = [line for line in resumed.stdout.splitlines() if line.isdigit()]
     assert steps_done == ["4", "5", "6", "7", "7"]  # the last one is the evaluation: nothing was done twice

@@ -152,6 +152,17 @@ def test_readme_links_exist():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_what_a_text_points_to_is_there(path):
+    """Links between notebooks, and numbers of chapters."""
+    book = {f"{n:02d}" for n in range(1, sum(p.parent.name[0].isdigit() for p in NOTEBOOKS) + 1)}
+    for cell in cells(path, "markdown"):
+        links = re.findall(r"\]\((?!https?:|#|attachment:)([^)\s#]+)", cell.source)
+        assert not [link for link in links if not (path.parent / link).exists()], cell.id
+        lists = re.findall(r"\b[Cc]hapters? (\d\d\w*(?:(?:,? (?:and|to|or) |, )\d\d\w*\b)*)", cell.source)
+        assert set(re.findall(r"\d\d\w*", " ".join(lists))) <= book, cell.id
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebooks_are_valid_and_clean(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)

@@ -406,6 +406,7 @@ def test_a_resume_brings_the_best_model_back_at_once(tmp_path):
 KILL = MODEL + """
 import hashlib, json, os, pathlib, shutil, signal, sys, time, traceback
 import safetensors.torch
+import minbert.engine.runs as runs
 import minbert.train as train
 from minbert.optim import AdamW
 from minbert.train import TrainConfig, fit
@@ -413,7 +414,7 @@ from minbert.train import TrainConfig, fit
 torch.set_num_threads(1)
 few, tiny = rows("train", 30), rows("dev", 6)
 root = pathlib.Path(sys.argv[1])
-owners = {"os": os, "optimizer": AdamW, "safetensors": safetensors.torch, "train": train}
+owners = {"os": os, "optimizer": AdamW, "safetensors": safetensors.torch, "train": train, "runs": runs}
 
 def sabotage(owner, name, nth, how):
     original, calls = getattr(owners[owner], name), iter(range(10**6))
@@ -481,9 +482,9 @@ POINTS = [
     *(("joint", ("safetensors", "save_file", nth, "half")) for nth in (0, 1, 2)),
     *(("joint", ("os", "replace", nth, "before")) for nth in (0, 1, 2)),
     ("sequential", ("train", "evaluate_tasks", 1, "after")),
-    ("sequential", ("train", "save_checkpoint", 1, "after")),
-    ("joint", ("train", "write_log", 4, "half log")),
-    ("joint", ("train", "publish", 0, "after")),
+    ("sequential", ("runs", "save_checkpoint", 1, "after")),
+    ("joint", ("runs", "write_log", 4, "half log")),
+    ("joint", ("runs", "publish", 0, "after")),
     ("joint", ("optimizer", "step", 4, "before"), ("optimizer", "step", 3, "before"),
      ("safetensors", "save_file", 0, "half")),
 ]

@@ -503,21 +503,21 @@ def fitting():
         more = {"backward": PCGrad(model, seed=1), "loss_fn": regularized_loss(SmartPenalty(), BregmanProximal(teacher="ema"))} if extras else {}
         config = TrainConfig(TASKS, steps=steps_, batch_size=4, lr=1e-3, eval_every=2, save_every=1, **options)
         if stop is not None:
-            from minbert import train as module
-            write = module._Run.write
+            from minbert.engine import runs as module
+            write = module.RunFolder.write
 
             def halting(self, entries):
                 write(self, entries)
                 if entries[0]["step"] == stop:
                     raise KeyboardInterrupt
-            module._Run.write = halting
+            module.RunFolder.write = halting
         try:
             result = fit(model, train, dev, config, folder, resume, **more)
         except KeyboardInterrupt:
             return None
         finally:
             if stop is not None:
-                module._Run.write = write
+                module.RunFolder.write = write
         assert next(model.parameters()).device == CUDA
         return [p.detach().cpu() for p in model.parameters()], result
 

@@ -1,0 +1,75 @@
+"""How a chapter is paced: lines a code cell, words between them, outputs, minutes.
+
+    python scripts/pacing.py              # a row a chapter, and the book as a whole
+    python scripts/pacing.py nbs/1_bert   # one part
+
+Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that is not blank; cells of an
+exported module count like others. Minutes are an estimate of what a first careful reading costs: words at READING a minute, lines
+of code at LINES a minute, and what the exercises of the chapter say for themselves.
+"""
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import nbformat
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+READING, LINES = 130, 12     # words of technical prose, and lines of code, that a careful reader takes in a minute
+LONGEST, HOURS = 45, 90      # lines of a cell, minutes of a chapter: what a reader can hold
+HIDDEN = re.compile(r"^#\|\s*(hide|default_exp|eval:\s*false)", re.M)
+EXERCISE = re.compile(r"^#\|\s*exercise\s.*?\bminutes=(\d+)", re.M)
+
+
+class Pace(NamedTuple):
+    """One chapter, or several."""
+
+    name: str
+    lines: list[int]     # of each visible code cell
+    shown: int           # visible code cells with an output
+    words: int           # of prose
+    exercises: int       # minutes that the exercises ask for
+
+    @property
+    def minutes(self) -> float:
+        """What reading and exercises take."""
+        return self.words / READING + sum(self.lines) / LINES + self.exercises
+
+    def __str__(self) -> str:
+        cells = max(1, len(self.lines))
+        middle, ninth = median(self.lines or [0]), np.quantile(self.lines or [0], 0.9)
+        return (f"{self.name:32}{cells:6}{middle:8.0f}{ninth:8.0f}{max(self.lines or [0]):8}{self.words / cells:8.0f}{self.shown / cells:8.0%}{self.minutes:9.0f}")
+
+
+def pace(file: Path) -> Pace:
+    """Measure one notebook."""
+    cells = nbformat.read(file, as_version=4).cells
+    seen = [cell for cell in cells if cell.cell_type == "code" and cell.source.strip() and not HIDDEN.search(cell.source)]
+    lines = [sum(bool(line.strip()) for line in cell.source.split("\n")) for cell in seen]
+    words = sum(len(re.findall(r"\w[\w'-]*", cell.source)) for cell in cells if cell.cell_type == "markdown")
+    minutes = sum(int(found) for cell in cells if cell.cell_type == "code" for found in EXERCISE.findall(cell.source))
+    return Pace(file.stem, lines, sum(bool(cell.get("outputs")) for cell in seen), words, minutes)
+
+
+def together(paces: list[Pace]) -> Pace:
+    """Add chapters up."""
+    return Pace("all", [n for p in paces for n in p.lines], *(sum(column) for column in zip(*[(p.shown, p.words, p.exercises) for p in paces])))
+
+
+def main() -> None:
+    places = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "nbs").glob("[1-9]_*"))
+    files = [file for place in places for file in (sorted(place.glob("*.ipynb")) if place.is_dir() else [place])]
+    paces = [pace(file) for file in files]
+    print(f"{'chapter':32}{'cells':>6}{'median':>8}{'ninth':>8}{'longest':>8}{'words':>8}{'output':>8}{'minutes':>9}")
+    print(*paces, together(paces), sep="\n")
+    long = [f"{p.name} ({n} lines)" for p in paces for n in p.lines if n > LONGEST]
+    print(f"cells above {LONGEST} lines: {len(long)}{': ' if long else ''}{', '.join(long)}")
+    print(f"chapters above {HOURS} minutes: {', '.join(p.name for p in paces if p.minutes > HOURS) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
