@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .engine.devices import readable
+from .engine.optimizer import Optimizer
 
 # %% ../nbs/1_bert/05_optim.ipynb #b223e08c
 def corrected_rate(
@@ -72,7 +73,7 @@ def portable_step(
         torch._foreach_mul_(params, 1 - lr * weight_decay)
 
 # %% ../nbs/1_bert/05_optim.ipynb #59532ebd
-class AdamW(torch.optim.Optimizer):
+class AdamW(Optimizer):
     """Adam with decoupled weight decay, in the efficient form of the CS224N course.
 
     m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2

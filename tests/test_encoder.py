@@ -758,11 +758,14 @@ def test_the_map_of_a_training_step_has_dropout():
     assert (encoder._attend_by_maps(attention.eval(), x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64)) != 0).all()
 
 
-def test_loading_and_encoding_do_not_load_torchs_compiler():
+def test_loading_encoding_and_training_do_not_load_torchs_compiler(tmp_path):
     """It takes longer than reading the weights, and a shell command pays for it every time."""
-    code = ("import sys, torch\nfrom minbert.sentence import SentenceEncoder\nbefore = torch.get_rng_state()\n"
-            "SentenceEncoder.from_pretrained().encode(['A dog barks.'])\n"
-            "assert 'torch._dynamo' not in sys.modules, 'the compiler was loaded'\n"
-            "assert torch.equal(torch.get_rng_state(), before), 'weights were drawn'")
+    code = ("import sys, torch\nfrom minbert.data import load_dataset\nfrom minbert.heads import MultitaskBert, default_heads\n"
+            "from minbert.sentence import SentenceEncoder\nfrom minbert.train import TrainConfig, fit\nbefore = torch.get_rng_state()\n"
+            "encoder = SentenceEncoder.from_pretrained(device='cpu')\nencoder.encode(['A dog barks.'])\n"
+            "assert torch.equal(torch.get_rng_state(), before), 'weights were drawn'\n"
+            "few = {'sentiment': load_dataset('sentiment', 'dev').subset(range(4))}\n"
+            f"fit(MultitaskBert(encoder, default_heads(256, ['sentiment'])), few, few, TrainConfig(('sentiment',), steps=1, batch_size=2), {str(tmp_path / 'run')!r})\n"
+            "assert 'torch._dynamo' not in sys.modules, 'the compiler was loaded'\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -205,6 +205,13 @@ def test_the_demo_beats_its_baselines():
     assert sum(float(row[-1]) > 0 for row in rows) >= 2
 
 
+def test_no_merge_was_left_half_done():
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
+    marker = re.compile("^(?:" + "<" * 7 + "|" + ">" * 7 + ") ", re.M)
+    texts = {".py", ".ipynb", ".md", ".ini", ".toml", ".json", ".txt"}
+    assert not [name for name in names if Path(name).suffix in texts and marker.search((ROOT / name).read_text(encoding="utf-8", errors="replace"))]
+
+
 def test_nothing_speaks_of_one_machine():
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
     pattern = re.compile("/" + "work/|/" + "root/|/home/" + r"\w+")
