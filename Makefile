@@ -21,13 +21,15 @@ test-all: test          ## and the long rest: whole workspaces, attacks, damaged
 	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) -m "long or browser"
 	$(BIN)/python scripts/processors.py --short
 
-lab: $(READY)           ## JupyterLab at the map of chapters
-	$(BIN)/jupyter lab nbs/index.ipynb
+lab: $(READY)           ## JupyterLab at the map of chapters, the list of files folded at the first start
+	mkdir -p $(VENV)/lab && cp -n scripts/lab.jupyterlab-workspace $(VENV)/lab/default-37a8.jupyterlab-workspace || true
+	$(BIN)/jupyter lab --ServerApp.root_dir=nbs --LabApp.workspaces_dir=$(VENV)/lab --LabApp.default_url=/lab/tree/index.ipynb
 
 export: $(READY)        ## notebooks -> minbert/, the learner's edition and README.md
 	$(BIN)/python scripts/address.py
 	$(BIN)/nbdev_export
 	$(BIN)/python scripts/build_course.py
+	$(BIN)/python scripts/build_map.py
 	$(BIN)/python scripts/build_readme.py
 
 wheel: $(READY)         ## one file that pip installs anywhere: dist/minbert-*.whl

@@ -132,8 +132,9 @@ def test_reading_order_is_file_order():
     assert sorted({name[0] for name in chapters}) == ["1", "2", "3", "4", "5"]
 
 
-def test_readme_matches_the_index():
-    check = [sys.executable, str(ROOT / "scripts" / "build_readme.py"), "--check"]
+@pytest.mark.parametrize("script", ["build_readme.py", "build_map.py"])
+def test_readme_and_map_match_the_notebooks(script):
+    check = [sys.executable, str(ROOT / "scripts" / script), "--check"]
     run = subprocess.run(check, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
 
