@@ -1,0 +1,75 @@
+"""What the text says, the screen shows: a number in the prose of a chapter stands in an output or a line of code of the same chapter.
+
+Numbers from elsewhere are listed here with their source, so that nobody writes one down without having seen it.
+"""
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = sorted((ROOT / "nbs").glob("[1-9]_*/*.ipynb"))
+FORMULA = re.compile(r"`[^`]*`|\$\$.*?\$\$|\$[^$]*\$", re.S)
+SAID = re.compile(r"(?<![\w.,/-])(\d?\.\d{2,3})(?![\w.])")     # two or three digits behind the point, as results have them
+SHOWN = re.compile(r"(?<![\w.])\d*\.\d+(?:e-?\d+)?")
+
+PAPER, PICTURE = "a paper, named beside it", "read off the picture beside it"
+SUM = "difference, product or interval of numbers shown"
+ELSEWHERE = {   # chapter -> number -> where it comes from
+    "05_optim": {"0.002": SUM},
+    "10_pretrain": {".002": "a rate of the recipe, see PretrainConfig"},
+    "16_heads": {".325": SUM, ".88": SUM, ".95": SUM},
+    "17_metrics": {".375": PAPER, ".631": PAPER, ".625": PAPER, ".006": SUM, "3.231": "an example", "2.25": SUM},
+    "21_evaluate": {".830": PAPER, ".375": PAPER},
+    "22_train": {".06": SUM},
+    "23_lexical": {".95": PAPER, "1.45": PAPER, ".77": PAPER, "1.30": PAPER, ".505": PAPER},
+    "24_calibration": {".015": SUM, ".505": PAPER, ".280": PAPER},
+    "25_contrastive": {".48": PICTURE, ".37": PICTURE, ".32": PICTURE, ".22": PICTURE, ".71": "an example", ".27": "an example"},
+    "27_bijections": {"0.159": SUM, ".881": "sigmoid of 2"},
+    "28_flow": {"1.386": SUM, ".07": SUM, ".881": "sigmoid of 2", ".505": PAPER, ".001": "a rate, in code of another chapter", "3.43": "log 31", ".760": PAPER},
+    "29_joint": {"1.41": SUM, ".13": SUM, "3.43": "log 31"},
+    "31_proximal": {"2.13": "a release of torch"},
+    "34_pcgrad": {".04": SUM},
+    "36_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".07": SUM, ".013": PAPER, ".020": PAPER},
+    "37_multitask": {".503": PAPER, ".511": PAPER, ".692": PAPER, ".026": SUM},
+}
+
+
+def said(notebook) -> set[str]:
+    """The numbers of the prose, as they are written."""
+    return {number for cell in notebook.cells if cell.cell_type == "markdown" for number in SAID.findall(FORMULA.sub(" ", cell.source))}
+
+
+def shown(notebook) -> list[float]:
+    """The numbers of code and text outputs."""
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    for output in (o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs):
+        texts += [output.get("text", ""), *(str(value) for kind, value in output.get("data", {}).items() if kind.startswith("text"))]
+    return [float(number) for text in texts for number in SHOWN.findall(text)]
+
+
+def missing(notebook) -> set[str]:
+    """Numbers of the prose that no number shown rounds to."""
+    numbers = shown(notebook)
+    digits = lambda number: len(number.partition(".")[2])
+    return {n for n in said(notebook) if not any(abs(x - float(n)) <= 0.51 * 10 ** -digits(n) for x in numbers)}
+
+
+@pytest.mark.parametrize("file", CHAPTERS, ids=lambda f: f.stem)
+def test_each_number_of_the_prose_is_on_the_screen(file):
+    notebook = nbformat.read(file, as_version=4)
+    unknown = missing(notebook) - set(ELSEWHERE.get(file.stem, {}))
+    assert not unknown, f"in the prose of {file.name}, in no output, and without a source in {Path(__file__).name}: {sorted(unknown)}"
+
+
+def test_no_source_outlives_its_number():
+    stems = {file.stem: file for file in CHAPTERS}
+    assert set(ELSEWHERE) <= set(stems)
+    for stem, numbers in ELSEWHERE.items():
+        assert set(numbers) <= missing(nbformat.read(stems[stem], as_version=4)), stem
+
+
+def test_a_number_from_nowhere_is_found():
+    cells = [nbformat.v4.new_markdown_cell("The model scores .731 of .75, and `.999` or $.888$ is code."), nbformat.v4.new_code_cell("x", outputs=[nbformat.v4.new_output("stream", text="score 0.7312\n")])]
+    assert missing(nbformat.v4.new_notebook(cells=cells)) == {".75"}
