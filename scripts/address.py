@@ -96,7 +96,7 @@ def written(file: Path, address: str, version: str) -> str:
 def main() -> int:
     address, version = settings()
     stale = []
-    for file in sorted((ROOT / "nbs").rglob("[!.]*.ipynb")):
+    for file in sorted(path for path in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts):
         text = written(file, address, version)
         if file.read_text(encoding="utf-8") != text:
             stale.append(file.relative_to(ROOT / "nbs").as_posix())

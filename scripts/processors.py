@@ -40,7 +40,7 @@ COMMANDS = re.compile(r"tests/test_(address|assemble|attacks|browser|cli|command
 def numeric() -> list[str]:
     """Give the test files in which numbers are compared, and all chapters."""
     tests = [path for path in sorted(ROOT.glob("tests/test_*.py")) if COMPARES.search(path.read_text())]
-    names = [path.relative_to(ROOT).as_posix() for path in [*tests, *sorted(ROOT.glob("nbs/**/[!.]*.ipynb"))]]
+    names = [path.relative_to(ROOT).as_posix() for path in [*tests, *sorted(path for path in ROOT.glob("nbs/**/*.ipynb") if ".ipynb_checkpoints" not in path.parts)]]
     return [name for name in names if not COMMANDS.match(name)]
 
 

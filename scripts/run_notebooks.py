@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> int:
     faulthandler.dump_traceback_later(1200, exit=True)  # a chapter that hangs must not hold up the tests for ever
     os.chdir(ROOT / "nbs")
-    chapters = sorted((path for path in Path.cwd().rglob("*.ipynb") if not path.name.startswith(("_", "."))), reverse=True)
+    chapters = sorted((path for path in Path.cwd().rglob("*.ipynb") if not any(part.startswith(("_", ".")) for part in path.relative_to(Path.cwd()).parts)), reverse=True)
     if not chapters:
         raise SystemExit(f"expected chapters in {Path.cwd()}, found none")
     passed, seconds = zip(*parallel(test_nb, chapters, skip_flags=get_config().tst_flags.split(), basepath=ROOT, n_workers=2, pause=0.01))

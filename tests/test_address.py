@@ -49,7 +49,7 @@ def set_address(copy: Path, address: str) -> subprocess.CompletedProcess:
 
 def texts(copy: Path) -> dict[str, str]:
     nbs = copy / "nbs"
-    return {file.relative_to(nbs).as_posix(): file.read_text(encoding="utf-8") for file in nbs.rglob("*.ipynb")}
+    return {file.relative_to(nbs).as_posix(): file.read_text(encoding="utf-8") for file in nbs.rglob("*.ipynb") if ".ipynb_checkpoints" not in file.parts}
 
 
 def test_the_address_comes_and_goes(copy):

@@ -107,7 +107,7 @@ def test_a_step_of_pretraining_waits_twice_and_sends_one_copy(play):
     assert play("count_pretraining") == ONE_COPY
 
 
-FLAGGED = sorted(p.stem for p in (ROOT / "nbs").rglob("[!.]*.ipynb") if re.search(r'"#\| gpu', p.read_text(encoding="utf-8")))
+FLAGGED = sorted(p.stem for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts and re.search(r'"#\| gpu', p.read_text(encoding="utf-8")))
 
 
 def test_every_gpu_cell_is_played():
