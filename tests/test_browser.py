@@ -197,25 +197,3 @@ def test_every_control_of_the_anisotropy_explorer(page, shots):
     move(explorer, shots, "space_state", lambda: explorer.press("state", "ArrowRight", 2))
     move(explorer, shots, "space_colours", lambda: explorer.choose("colours show", "grade"))
     assert page.problems == []
-
-
-def test_the_lab_opens_on_the_map_with_the_list_of_files_folded(tmp_path):
-    """As `make lab` starts it: with our workspace, which a reader's own layout replaces later."""
-    from playwright.sync_api import sync_playwright
-
-    shutil.copy(ROOT / "nbs" / "index.ipynb", tmp_path)
-    shutil.copytree(ROOT / "nbs" / "images", tmp_path / "images")
-    (tmp_path / ".own" / "workspaces").mkdir(parents=True)
-    shutil.copy(ROOT / "scripts" / "lab.jupyterlab-workspace", tmp_path / ".own" / "workspaces" / "default-37a8.jupyterlab-workspace")
-    with lab(tmp_path) as base, sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=os.environ.get("MINBERT_BROWSER", "/usr/bin/chromium"), args=FLAGS)
-        page = browser.new_page(viewport={"width": 1250, "height": 950})
-        page.set_default_timeout(PATIENCE * 1000)
-        page.goto(f"{base}/lab/tree/index.ipynb")
-        page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'")
-        picture = page.locator(".jp-Notebook img").first
-        picture.wait_for()
-        assert picture.bounding_box()["y"] < 600 and picture.evaluate("img => img.complete && img.naturalWidth > 0")   # on the first screen
-        assert page.evaluate("() => window.jupyterapp.shell.leftCollapsed")
-        page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
-        browser.close()

@@ -4,10 +4,11 @@ Run by MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_learner.py
 existing folder for screenshots.
 """
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from test_browser import opened, run_all
+from test_browser import FLAGS, PATIENCE, ROOT, lab, opened, run_all
 
 from minbert.course.exercises import EXERCISES, wrong_definition
 from minbert.course.workspace import new_workspace
@@ -36,3 +37,25 @@ def test_a_learner_reads_the_check_and_writes_the_answer(tmp_path_factory, tmp_p
         page.screenshot(path=Path(os.environ.get("MINBERT_SHOTS") or tmp_path) / "learner_mistake.png")
         assert tasks[2].mistakes[0].says in message, message
         assert page.problems == []
+
+
+def test_the_lab_opens_on_the_map_with_the_list_of_files_folded(tmp_path):
+    """As `make lab` starts it: with our workspace, which a reader's own layout replaces later."""
+    from playwright.sync_api import sync_playwright
+
+    shutil.copy(ROOT / "nbs" / "index.ipynb", tmp_path)
+    shutil.copytree(ROOT / "nbs" / "images", tmp_path / "images")
+    (tmp_path / ".own" / "workspaces").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "lab.jupyterlab-workspace", tmp_path / ".own" / "workspaces" / "default-37a8.jupyterlab-workspace")
+    with lab(tmp_path) as base, sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=os.environ.get("MINBERT_BROWSER", "/usr/bin/chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1250, "height": 950})
+        page.set_default_timeout(PATIENCE * 1000)
+        page.goto(f"{base}/lab/tree/index.ipynb")
+        page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'")
+        picture = page.locator(".jp-Notebook img").first
+        picture.wait_for()
+        assert picture.bounding_box()["y"] < 600 and picture.evaluate("img => img.complete && img.naturalWidth > 0")   # on the first screen
+        assert page.evaluate("() => window.jupyterapp.shell.leftCollapsed")
+        page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        browser.close()
