@@ -20,11 +20,13 @@ from minbert.loop import steps, sum_losses
 from minbert.mixing import TaskSampler
 from minbert.negatives import multiple_negatives_loss
 from minbert.optim import AdamW, parameter_groups
-from minbert.pcgrad import GradVac, PCGrad
+from minbert.conflicts import GradVac
+from minbert.pcgrad import PCGrad
 from minbert.proximal import BregmanProximal
 from minbert.sentence import SentenceEncoder
 from minbert.smart import SmartPenalty
-from minbert.smoothness import SmoothnessPenalty, regularized_loss
+from minbert.regularized import regularized_loss
+from minbert.smoothness import SmoothnessPenalty
 from minbert.views import ViewModel, view_batches, view_loss
 
 ROWS = 32

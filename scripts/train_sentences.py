@@ -32,7 +32,8 @@ from minbert.calibration import Whiten
 from minbert.data import load_dataset, read_lines
 from minbert.engine.devices import choose_device
 from minbert.encoder import BertModel
-from minbert.negatives import multiple_negatives_loss, pair_batches
+from minbert.batches import pair_batches
+from minbert.negatives import multiple_negatives_loss
 from minbert.sentence import SentenceEncoder, safe_cosine
 from minbert.sts import STS_TASKS, load_sts, unique_sentences, word_overlap
 from minbert.tokens import load_tokenizer

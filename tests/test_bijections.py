@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.bijections import (ActNorm, AdditiveCoupling, AffineCoupling, Bijection, CouplingNet, InvertibleLinear,
-                                Permutation, check_rows)
+from minbert.bijections import ActNorm, Bijection, InvertibleLinear, Permutation, check_rows
+from minbert.couplings import AdditiveCoupling, AffineCoupling, CouplingNet
 
 KINDS = {"norm": lambda d, g: ActNorm(d), "reverse": lambda d, g: Permutation(d), "swap": lambda d, g: Permutation(d, "swap"),
          "random": lambda d, g: Permutation(d, "random", g), "dense": lambda d, g: InvertibleLinear(d, "dense", g),

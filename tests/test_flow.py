@@ -1,4 +1,4 @@
-"""Chapter 28: the flow against autograd, Standardize, Gaussians, and the libraries that read its folder."""
+"""Chapter 29: the flow against autograd, Standardize, Gaussians, and the libraries that read its folder."""
 import itertools
 import math
 import warnings

@@ -20,7 +20,7 @@ from minbert.course.sandbox import Limits
 
 VICTIM = exercise("attention.scores")
 SHORT = Limits(wall=2.0, cpu=2)
-GRADED = in_chapter("30_smoothness")
+GRADED = in_chapter("32_smoothness")
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def classroom(tmp_path_factory):
 def test_scores_are_what_was_deserved(classroom, tmp_path):
     """Killed in the middle and started again, the table is the one that a batch in one go writes."""
     folder, deserved = classroom
-    command = [sys.executable, "-m", "minbert", "grade", str(folder), "--seed", "77", "--seconds", "4", "--chapter", "30_smoothness", "--csv"]
+    command = [sys.executable, "-m", "minbert", "grade", str(folder), "--seed", "77", "--seconds", "4", "--chapter", "32_smoothness", "--csv"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     first = subprocess.Popen([*command, str(tmp_path / "a.csv")], env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     ledger = tmp_path / "a.csv.work" / "results.jsonl"

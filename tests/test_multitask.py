@@ -6,11 +6,13 @@ from torch.testing import assert_close
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import MultitaskBert, default_heads
-from minbert.pcgrad import GradVac, PCGrad
+from minbert.conflicts import GradVac
+from minbert.pcgrad import PCGrad
 from minbert.proximal import BregmanProximal
 from minbert.sentence import SentenceEncoder
 from minbert.smart import SmartPenalty
-from minbert.smoothness import SmoothnessPenalty, regularized_loss
+from minbert.regularized import regularized_loss
+from minbert.smoothness import SmoothnessPenalty
 from minbert.tokens import load_tokenizer
 from minbert.train import TrainConfig, fit
 

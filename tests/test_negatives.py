@@ -1,4 +1,4 @@
-"""Chapter 33: the loss against loops and sentence-transformers, clusters against a slow closure, batches and odds by counting."""
+"""Chapter 35: the loss against loops and sentence-transformers, clusters against a slow closure, batches and odds by counting."""
 import math
 from collections import Counter
 from functools import partial
@@ -14,15 +14,8 @@ from torch.testing import assert_close
 from minbert.contrastive import simcse_loss
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import ConcatDiff, CosineHead, PairLinear
-from minbert.negatives import (
-    clash_probability,
-    clusters,
-    collision_rate,
-    multiple_negatives_loss,
-    no_duplicate_batches,
-    pair_batches,
-    score_matrix,
-)
+from minbert.batches import clash_probability, clusters, collision_rate, no_duplicate_batches, pair_batches
+from minbert.negatives import multiple_negatives_loss, score_matrix
 from minbert.sentence import SentenceEncoder, safe_cosine
 from minbert.tokens import load_tokenizer
 from minbert.views import ViewModel, train_views, view_batches, view_loss

@@ -17,16 +17,8 @@ from minbert.heads import MultitaskBert, default_heads, multitask_loss
 from minbert.loop import compute_losses, steps, sum_losses
 from minbert.mixing import TaskSampler
 from minbert.optim import AdamW
-from minbert.pcgrad import (
-    GradVac,
-    PCGrad,
-    Surgery,
-    conflict_summary,
-    draw_conflicts,
-    project_conflicting,
-    project_weights,
-    vaccine_weights,
-)
+from minbert.conflicts import GradVac, conflict_summary, draw_conflicts, vaccine_weights
+from minbert.pcgrad import PCGrad, Surgery, project_conflicting, project_weights
 from minbert.sentence import NotFinite, SentenceEncoder
 from minbert.tokens import load_tokenizer
 
@@ -812,7 +804,8 @@ from accelerate import Accelerator
 from torch import nn
 from minbert.loop import steps
 from minbert.mixing import TaskSampler
-from minbert.pcgrad import GradVac, PCGrad
+from minbert.conflicts import GradVac
+from minbert.pcgrad import PCGrad
 torch.set_num_threads(1)
 accelerator = Accelerator(cpu=True)
 rank, world = accelerator.process_index, accelerator.num_processes

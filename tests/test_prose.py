@@ -27,12 +27,12 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "24_calibration": {".015": SUM, ".505": PAPER, ".280": PAPER},
     "25_contrastive": {".48": PICTURE, ".37": PICTURE, ".32": PICTURE, ".22": PICTURE, ".71": "an example", ".27": "an example"},
     "27_bijections": {"0.159": SUM, ".881": "sigmoid of 2"},
-    "28_flow": {"1.386": SUM, ".07": SUM, ".881": "sigmoid of 2", ".505": PAPER, ".001": "a rate, in code of another chapter", "3.43": "log 31", ".760": PAPER},
-    "29_joint": {"1.41": SUM, ".13": SUM, "3.43": "log 31"},
-    "31_proximal": {"2.13": "a release of torch"},
-    "34_pcgrad": {".04": SUM},
-    "36_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".07": SUM, ".013": PAPER, ".020": PAPER},
-    "37_multitask": {".503": PAPER, ".511": PAPER, ".692": PAPER, ".026": SUM},
+    "29_flow": {"1.386": SUM, ".07": SUM, ".881": "sigmoid of 2", ".505": PAPER, ".001": "a rate, in code of another chapter", "3.43": "log 31", ".760": PAPER},
+    "30_joint": {"1.41": SUM, ".13": SUM, "3.43": "log 31"},
+    "33_proximal": {"2.13": "a release of torch"},
+    "37_pcgrad": {".04": SUM},
+    "40_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".07": SUM, ".013": PAPER, ".020": PAPER},
+    "41_multitask": {".503": PAPER, ".511": PAPER, ".692": PAPER, ".026": SUM},
 }
 
 

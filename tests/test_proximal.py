@@ -1,4 +1,4 @@
-"""Chapter 31: which weights the teacher has at each step, what it costs the gradient, and what a resumed run needs."""
+"""Chapter 33: which weights the teacher has at each step, what it costs the gradient, and what a resumed run needs."""
 import copy
 import io
 import math
@@ -16,7 +16,7 @@ from minbert.loop import steps
 from minbert.optim import AdamW
 from minbert.proximal import TEACHERS, BregmanProximal
 from minbert.sentence import SentenceEncoder
-from minbert.smoothness import clean_pass, output_distance, regularized_loss
+from minbert.regularized import clean_pass, output_distance, regularized_loss
 from minbert.tokens import TokenBatch, load_tokenizer
 from minbert.train import Phase, TrainConfig, fit
 
@@ -646,7 +646,7 @@ from minbert.optim import AdamW
 from minbert.proximal import BregmanProximal
 from minbert.sentence import SentenceEncoder
 from minbert.smart import SmartPenalty
-from minbert.smoothness import regularized_loss
+from minbert.regularized import regularized_loss
 from minbert.tokens import TokenBatch
 
 torch.set_num_threads(1)

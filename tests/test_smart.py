@@ -1,4 +1,4 @@
-"""Chapter 32: three searches for the worst small change, on words and on sentence vectors."""
+"""Chapter 34: three searches for the worst small change, on words and on sentence vectors."""
 import copy
 import math
 
@@ -16,7 +16,8 @@ from minbert.losses import GOALS
 from minbert.optim import AdamW
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.smart import Attack, SmartPenalty, frozen, smart_loss, token_input
-from minbert.smoothness import clean_pass, linear_maximum, output_distance, regularized_loss, replay, symmetric_kl
+from minbert.regularized import clean_pass, output_distance, regularized_loss, replay, symmetric_kl
+from minbert.smoothness import linear_maximum
 from minbert.tokens import TokenBatch
 
 INF = math.inf

@@ -1,4 +1,4 @@
-"""Chapter 30: the distance between answers, penalties beside a loss, and how far a head's answer can be moved."""
+"""Chapter 32: the distance between answers, penalties beside a loss, and how far a head's answer can be moved."""
 import copy
 import math
 from functools import partial
@@ -22,9 +22,10 @@ from minbert.loop import compute_losses, steps
 from minbert.losses import GOALS
 from minbert.optim import AdamW
 from minbert.sentence import SentenceEncoder
-from minbert.smoothness import (Clean, SmoothnessPenalty, _outputs_at, ball_points, clean_pass, dice_state,
-                                into_ball, linear_maximum, output_distance, regularized_loss, replay,
-                                sampled_smoothness, steepest, symmetric_kl, worst_shifts)
+from minbert.regularized import Clean, clean_pass, dice_state, output_distance, regularized_loss, replay, symmetric_kl
+from minbert.smoothness import (
+    SmoothnessPenalty, _outputs_at, ball_points, into_ball, linear_maximum, sampled_smoothness,
+    steepest, worst_shifts)
 from minbert.tokens import TokenBatch
 
 INF = math.inf

@@ -191,9 +191,10 @@ def extensions(
     penalties: list[str],    # smart, proximal
     seed: int,
 ) -> dict:                   # arguments of minbert.train.fit
-    """Build what part 4 adds to a run: smoothness as in chapter 37, the rest with its defaults."""
+    """Build what part 4 adds to a run: smoothness as in chapter 41, the rest with its defaults."""
     from minbert.engine.devices import new_accelerator
-    from minbert.pcgrad import GradVac, PCGrad
+    from minbert.conflicts import GradVac
+    from minbert.pcgrad import PCGrad
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
 
     kinds = {"pcgrad": PCGrad, "gradvac": GradVac}
@@ -224,7 +225,7 @@ def train(
     eval_every: Annotated[int | None, typer.Option(help="Steps; without it, after each epoch.")] = None,
     save_every: Annotated[int | None, typer.Option(help="Steps; without it, at each evaluation.")] = None,
     surgery: Annotated[str | None, typer.Option(help="pcgrad or gradvac: what to do where tasks conflict, in joint steps.")] = None,
-    penalties: Annotated[list[str], typer.Option("--penalties", help="smart, proximal; for what they do see chapters 32 and 31.")] = (),
+    penalties: Annotated[list[str], typer.Option("--penalties", help="smart, proximal; for what they do see chapters 34 and 33.")] = (),
     bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
     compile: Annotated[bool, typer.Option("--compile", help="torch.compile the encoder; GPU only.")] = False,
     seed: Annotated[int, typer.Option(help="The course's default.")] = 11711,
@@ -233,7 +234,7 @@ def train(
     import torch
 
     from minbert.heads import MultitaskBert, default_heads
-    from minbert.pcgrad import conflict_summary
+    from minbert.conflicts import conflict_summary
     from minbert.sentence import SentenceEncoder
     from minbert.train import TrainConfig, fit, usual_rate
 

@@ -1,4 +1,4 @@
-"""How the exercise of chapter 31 that moves the teacher's weights is checked."""
+"""How the exercise of chapter 33 that moves the teacher's weights is checked."""
 
 
 import torch

@@ -1,4 +1,4 @@
-"""How the exercises of chapters 28 and 29 are checked: a likelihood that must add up, and gradients that must stop where they should."""
+"""How the exercises of chapters 29 and 30 are checked: a likelihood that must add up, and gradients that must stop where they should."""
 
 
 import torch

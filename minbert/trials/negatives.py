@@ -1,4 +1,4 @@
-"""How the losses of chapter 33 are checked: which choices each anchor has, and which mistakes people make about them."""
+"""How the losses of chapter 35 are checked: which choices each anchor has, and which mistakes people make about them."""
 
 
 import warnings

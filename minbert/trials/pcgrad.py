@@ -1,4 +1,4 @@
-"""How the exercises of chapter 34 are checked: which numbers a random order leaves alone, and which mistakes people make."""
+"""How the exercises of chapter 37 are checked: which numbers a random order leaves alone, and which mistakes people make."""
 
 
 import torch

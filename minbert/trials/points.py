@@ -1,4 +1,4 @@
-"""How the exercise of chapter 30 that draws points is checked: shapes by their averages."""
+"""How the exercise of chapter 32 that draws points is checked: shapes by their averages."""
 
 
 import math

@@ -1,4 +1,4 @@
-"""How the exercises of chapter 31 are checked: a model of a few weights walks a path that is given, and the teacher has to be where it should be at every step."""
+"""How the exercises of chapter 33 are checked: a model of a few weights walks a path that is given, and the teacher has to be where it should be at every step."""
 
 
 import torch
@@ -7,7 +7,7 @@ from torch import nn
 from minbert.heads import LinearHead, PairLinear
 from minbert.losses import wide
 from minbert.mixing import seeded
-from minbert.smoothness import Clean, dice_state
+from minbert.regularized import Clean, dice_state
 from minbert.course.trials import Case, Trial, fill, fixed, mistake
 
 

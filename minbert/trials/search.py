@@ -1,4 +1,4 @@
-"""How the second half of chapter 30 is checked: maxima that everybody who searches rightly has to find."""
+"""How the second half of chapter 32 is checked: maxima that everybody who searches rightly has to find."""
 
 
 import math

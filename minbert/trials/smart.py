@@ -1,4 +1,4 @@
-"""How the exercises of chapter 32 are checked: steps in three ways and two norms, sentences of different lengths, and a search whose dice are given."""
+"""How the exercises of chapter 34 are checked: steps in three ways and two norms, sentences of different lengths, and a search whose dice are given."""
 
 
 import math

@@ -1,4 +1,4 @@
-"""How the other two exercises of chapter 34 are checked: gradients that are turned to a usual cosine, and statistics of a training run that was made up."""
+"""How the other two exercises of chapter 37 are checked: gradients that are turned to a usual cosine, and statistics of a training run that was made up."""
 
 
 import torch

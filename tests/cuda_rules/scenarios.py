@@ -143,7 +143,8 @@ def count_penalties():
 
 def count_surgery():
     from minbert.heads import multitask_loss
-    from minbert.pcgrad import GradVac, PCGrad
+    from minbert.conflicts import GradVac
+    from minbert.pcgrad import PCGrad
 
     found = {}
     for kind in (PCGrad, GradVac):
@@ -246,7 +247,8 @@ def losses():
 def heads():
     from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, PairLinear
     from minbert.hinge import HingeCosine
-    from minbert.smoothness import linear_maximum, output_distance, sampled_smoothness
+    from minbert.regularized import output_distance
+    from minbert.smoothness import linear_maximum, sampled_smoothness
 
     yes, grades, classes = torch.tensor([0, 1, 1, 0]), torch.tensor([0.0, 2, 4, 5]), torch.tensor([0, 1, 2, 0])
     kinds = [(LinearHead(16, 3), classes), (PairLinear(16), yes), (PairLinear(16, "similarity"), grades), (PairLinear(16, "paraphrase_mse"), yes),
@@ -271,8 +273,9 @@ def heads():
 def generators():
     from minbert.contrastive import span_lengths, span_mask
     from minbert.flow import MIXINGS, Flow
-    from minbert.negatives import no_duplicate_batches
-    from minbert.pcgrad import project_conflicting, project_weights, vaccine_weights
+    from minbert.batches import no_duplicate_batches
+    from minbert.conflicts import vaccine_weights
+    from minbert.pcgrad import project_conflicting, project_weights
     from minbert.pretrain import mask_tokens, special_positions
     from minbert.smoothness import ball_points
     from minbert.tokens import tokenize
@@ -327,7 +330,8 @@ def surgery():
     from minbert.heads import multitask_loss
     from minbert.loop import steps
     from minbert.optim import AdamW
-    from minbert.pcgrad import GradVac, PCGrad, conflict_summary
+    from minbert.conflicts import GradVac, conflict_summary
+    from minbert.pcgrad import PCGrad
 
     for kind in (PCGrad, GradVac):
         model = multitask("cpu")
@@ -377,7 +381,8 @@ def contrastive():
     from functools import partial
 
     from minbert.contrastive import mirror_loss, span_mask
-    from minbert.negatives import multiple_negatives_loss, pair_batches
+    from minbert.batches import pair_batches
+    from minbert.negatives import multiple_negatives_loss
     from minbert.views import Projection, ViewModel, keep_best, train_views, view_loss
 
     hide = partial(span_mask, mask_id=tokenizer().mask_token_id)
@@ -620,19 +625,19 @@ SMALLER = {  # notebook -> what stands in its cell, and what takes its place; ev
     "22_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)')],
     "sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
                   ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
-    "32_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
-    "33_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
-    "34_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
-    "36_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
-    "37_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
+    "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
+    "35_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
+    "37_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
+    "40_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
+    "41_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
                       ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
                        "run('joint', seed), everything(seed)")],
 }
 
 BEFORE = {   # the same for the plain cells that it builds on: they make its names, and their own numbers are the chapter's business
     "22_train": [('some("train", 800), some("dev", 40)', 'some("train", 40), some("dev", 10)'), ("steps=20, batch_size=8", "steps=2, batch_size=4")],
-    "32_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
-    "33_negatives": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
+    "34_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
+    "35_negatives": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
 }
 
 
