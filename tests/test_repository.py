@@ -227,3 +227,15 @@ def test_importing_the_encoder_costs_torch_and_nothing_more():
     heavy = {"transformers", "matplotlib", "datasets", "scipy", "sklearn", "accelerate", "ipywidgets", "seaborn",
              "minbert.engine.figures", "pandas", "typer"}
     assert not heavy & set(run.stdout.split())
+
+
+def test_pictures_have_a_palette():
+    """The learner's edition carries them: `python scripts/pictures.py` makes them a third as large."""
+    import base64
+
+    large = []
+    for file in NOTEBOOKS:
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+            pictures = [base64.b64decode("".join(o["data"]["image/png"])) for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
+            large += [f"{file.name} {cell['id']}" for picture in pictures if picture[25] != 3]   # the kind of colours, in a PNG's head: 3 is a palette
+    assert large == []
