@@ -5,7 +5,7 @@
 
 Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that is not blank; cells of an
 exported module count like others. Minutes are an estimate of what a first careful reading costs: words at READING a minute, lines
-of code at LINES a minute, and what the exercises of the chapter say for themselves.
+of code at LINES a minute (minbert.course.editions), and what the exercises say that are not optional.
 """
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import NamedTuple
 import nbformat
 import numpy as np
 
+from minbert.course.editions import LINES, READING, marks_of
+
 ROOT = Path(__file__).resolve().parent.parent
-READING, LINES = 130, 12     # words of technical prose, and lines of code, that a careful reader takes in a minute
 LONGEST, HOURS = 45, 90      # lines of a cell, minutes of a chapter: what a reader can hold
 HIDDEN = re.compile(r"^#\|\s*(hide|default_exp|eval:\s*false)", re.M)
-EXERCISE = re.compile(r"^#\|\s*exercise\s.*?\bminutes=(\d+)", re.M)
 
 
 class Pace(NamedTuple):
@@ -47,12 +47,13 @@ class Pace(NamedTuple):
 
 def pace(file: Path) -> Pace:
     """Measure one notebook."""
-    cells = nbformat.read(file, as_version=4).cells
+    notebook = nbformat.read(file, as_version=4)
+    cells = notebook.cells
     seen = [cell for cell in cells if cell.cell_type == "code" and cell.source.strip() and not HIDDEN.search(cell.source)]
     lines = [sum(bool(line.strip()) for line in cell.source.split("\n")) for cell in seen]
     words = sum(len(re.findall(r"\w[\w'-]*", cell.source)) for cell in cells if cell.cell_type == "markdown")
-    minutes = sum(int(found) for cell in cells if cell.cell_type == "code" for found in EXERCISE.findall(cell.source))
-    return Pace(file.stem, lines, sum(bool(cell.get("outputs")) for cell in seen), words, minutes)
+    exercises = sum(mark.minutes for mark in marks_of(notebook) if not mark.optional)
+    return Pace(file.stem, lines, sum(bool(cell.get("outputs")) for cell in seen), words, exercises)
 
 
 def together(paces: list[Pace]) -> Pace:

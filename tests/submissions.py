@@ -161,7 +161,7 @@ def right(task, dice: random.Random) -> str:
 
 
 def wrong(task, dice: random.Random) -> str:
-    return wrong_definition(task, dice.choice(task.mistakes))
+    return wrong_definition(task, dice.choice([m for m in task.mistakes if m != task.planted]))
 
 
 def perfect(folder: Path, dice: random.Random) -> dict[str, str]:

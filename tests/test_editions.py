@@ -13,17 +13,19 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from minbert.course.editions import (chapter_box, directives, help_text, leaks, learners_edition, marks, marks_of, minutes_of, plain, read_notebook,
-                              split_checks, stubbed, written)
-from minbert.course.exercises import EXERCISES, check
-from minbert.course.programs import PACKAGE, find, is_stub, load, module_text, replace, source_of, stub
+                              split_checks, stubbed, unguessed, written)
+from minbert.course.exercises import EXERCISES, STILL_THERE, build, check, verdict
+from minbert.course.guessing import guessed
+from minbert.course.programs import FIND, PACKAGE, find, is_stub, load, module_text, replace, same_program, source_of, stub
 
 EDITIONS = sorted((PACKAGE / "assets" / "course" / "nbs").rglob("*.ipynb"))
 CHAPTERS = PACKAGE.parent / "nbs"
+PLANTED = {name: task.planted.changes for name, task in EXERCISES.items() if task.planted}
 MODULES = sorted({e.module for e in EXERCISES.values()})
 
 
 def given(name, hints=("Look.",)):
-    return SimpleNamespace(name=name, trial=SimpleNamespace(hints=hints))
+    return SimpleNamespace(name=name, planted=None, trial=SimpleNamespace(hints=hints))
 
 
 def test_the_chapters_of_the_book_are_there():
@@ -33,12 +35,16 @@ def test_the_chapters_of_the_book_are_there():
 
 
 @pytest.mark.parametrize("file", EDITIONS, ids=lambda f: f.stem)
-def test_an_edition_is_valid_and_shows_no_output(file):
+def test_an_edition_is_valid_and_its_outputs_tell_of_no_check_and_no_guess(file):
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
     ids = [cell.id for cell in notebook.cells]
     assert len(set(ids)) == len(ids)
-    assert not [c.id for c in notebook.cells if c.cell_type == "code" and (c.outputs or c.execution_count)]
+    code = [c for c in notebook.cells if c.cell_type == "code"]
+    assert not [c.id for c in code if c.execution_count or c.outputs and ("guessed(" in c.source or "check(" in c.source or marks(c.source))]
+    assert not re.search(r"\w+\.\w+: passed", "".join("".join(o.get("text", "")) for c in code for o in c.outputs))
+    pictures = lambda made: sum("image/png" in o.get("data", {}) for c in made.cells if c.cell_type == "code" for o in c.outputs)
+    assert pictures(notebook) == pictures(read_notebook(CHAPTERS / file.parent.name / file.name))
     assert notebook.cells[0].source.startswith("# ") and notebook.cells[1].id == "chapter-box" and "**About" in notebook.cells[1].source
 
 
@@ -49,7 +55,7 @@ def test_nothing_but_the_answers_is_gone(file):
     for cell in complete.cells:
         kept = split_checks(cell.source, {m.name for m in marks_of(complete)})[0] if cell.cell_type == "code" else cell.source
         if kept.strip():
-            expected = stubbed(kept) if cell.cell_type == "code" else kept
+            expected = unguessed(stubbed(kept, PLANTED)) if cell.cell_type == "code" else kept
             assert theirs[cell.id] == expected
 
 
@@ -82,7 +88,10 @@ def test_an_exercise_is_a_stub_with_its_check_and_its_help_below(name):
     cells = read_notebook(PACKAGE / "assets" / "course" / "nbs" / f"{task.notebook}.ipynb").cells
     [i] = [i for i, c in enumerate(cells) if c.cell_type == "code" and name in [m.name for m in marks(c.source)]]
     definition = source_of(cells[i].source, task.target)
-    assert is_stub(definition) and f"exercise {name}" in definition
+    if task.planted:
+        assert FIND in definition and same_program(definition, task.given) and not same_program(definition, task.definition)
+    else:
+        assert is_stub(definition) and f"exercise {name}" in definition
     assert ast.get_docstring(ast.parse(definition).body[0]) == ast.get_docstring(ast.parse(task.definition).body[0])
     below = {c.id: c.source for c in cells[i + 1 :]}
     between = [c.id for c in cells[i + 1 : [c.id for c in cells].index(f"check-{name.replace('.', '-')}")]]
@@ -221,12 +230,15 @@ def test_magics_and_checks_that_are_no_statements_stay():
 
 def test_the_box_counts_words_and_minutes():
     words = new_markdown_cell("word " * 1000)
-    assert minutes_of(new_notebook(cells=[words])) == 5
+    assert minutes_of(new_notebook(cells=[words])) == 10
     more = [new_markdown_cell("word " * 3000)]
-    assert minutes_of(new_notebook(cells=more + [new_code_cell(TWO)])) == 25
+    assert minutes_of(new_notebook(cells=more + [new_code_cell(TWO)])) == 35   # 3000 / 130, 12 lines, 10 minutes of exercises
+    longer = TWO.replace("minutes=5", "minutes=60", 1)
+    assert minutes_of(new_notebook(cells=[new_code_cell(longer)])) - minutes_of(new_notebook(cells=[new_code_cell(longer.replace("target=f", "target=f optional"))])) == 60
+    assert minutes_of(new_notebook(cells=[new_code_cell("#| hide\n" + 600 * "x\n")])) == 5
     assert minutes_of(new_notebook(cells=[])) == 5
     box = chapter_box(new_notebook(cells=[new_code_cell(TWO)]))
-    assert "2 exercises, 3 points" in box and "| `a.g` | `C.g` | 2 | 5 |" in box
+    assert "2 exercises, 3 points" in box and "| `a.g` | write `C.g` | 2 | 5 |" in box
     assert "No exercise" in chapter_box(new_notebook(cells=[words]))
 
 
@@ -245,3 +257,57 @@ def test_a_file_that_is_no_notebook_says_its_name(tmp_path):
         (tmp_path / f"{i}.ipynb").write_text(text)
         with pytest.raises(ValueError, match=f"{i}.ipynb"):
             read_notebook(tmp_path / f"{i}.ipynb")
+
+
+# ---- predict, then run; find the mistake
+
+
+GUESS = "#| predict a.width\nrows = 3\nguess = rows * 4   # reference"
+
+
+def test_a_guess_is_taken_out_and_what_follows_shows_no_output():
+    shown = new_code_cell("guessed(guess, 12)", outputs=[nbformat.v4.new_output("stream", text="you guessed 12, it is 12: right\n")])
+    made = learners_edition(new_notebook(cells=[new_markdown_cell("# A\n\n> B."), new_code_cell(GUESS), shown]), {})
+    assert made.cells[2].source == "#| predict a.width\nrows = 3\nguess = None   # your guess, before you run the next cell"
+    assert made.cells[3].source == "guessed(guess, 12)" and made.cells[3].outputs == []
+    assert unguessed("guess = 4") == "guess = 4"
+
+
+def guesses():
+    """Every cell `#| predict` of the book with the next one that uses it: (chapter, name, cell)."""
+    for file in sorted(CHAPTERS.glob("[1-5]_*/*.ipynb")):
+        cells = [c for c in read_notebook(file).cells if c.cell_type == "code"]
+        for i, cell in enumerate(cells):
+            for name in (rest for kind, rest in directives(cell.source) if kind == "predict"):
+                yield file.stem, name, next((c for c in cells[i + 1 :] if "guessed(" in c.source), None)
+
+
+def test_there_are_ten_guesses_and_the_answers_are_right():
+    found = list(guesses())
+    assert len({name for _, name, _ in found}) == len(found) >= 10
+    wrong = [name for _, name, cell in found if cell is None or ": right" not in "".join("".join(o.get("text", "")) for o in cell.outputs)]
+    assert wrong == []
+
+
+def test_there_are_ten_mistakes_to_find_and_the_chapter_says_so():
+    assert len(PLANTED) >= 10
+    for name in PLANTED:
+        text = "\n".join(c.source for c in read_notebook(CHAPTERS / f"{EXERCISES[name].notebook}.ipynb").cells if c.cell_type == "markdown")
+        assert f"**Find the mistake** (`{name}`)" in text, name
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_runs_and_is_refused_without_its_name(name):
+    task = EXERCISES[name]
+    outcomes = task.perform(build(task, task.given), 11711)
+    assert not [o.error for o in outcomes if o.error and o.error.startswith(("NotImplementedError", "SyntaxError", "NameError"))]
+    found = verdict(name, outcomes)
+    assert not found.passed and task.planted.says not in found.message and STILL_THERE in found.message
+
+
+def test_guesses_of_all_kinds(capsys):
+    cases = [((None, 0.25), "no guess yet; it is 0.25"), ((0.2, 0.25), "you guessed 0.2, it is 0.25: surprised?"), ((0.2, 0.25, 0.1), "you guessed 0.2, it is 0.25: right"),
+             (("Paris", " paris"), "right"), (([1, 2], [1, 2]), "right"), (([1, 2], [1, 2, 3]), "surprised"), ((True, False), "surprised"), ((float("nan"), 1.0, 9.0), "surprised"), (("a", 3), "surprised")]
+    for given_, said in cases:
+        guessed(*given_)
+        assert said in capsys.readouterr().out

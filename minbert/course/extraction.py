@@ -19,7 +19,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from .exercises import EXERCISES, Exercise
-from .programs import DEFINITIONS, Piece, find, is_stub, module_text, needed, parse, pieces, replace_all, source_of, stub
+from .programs import DEFINITIONS, Piece, find, is_stub, module_text, needed, parse, pieces, replace_all, same_program, source_of, stub
 
 # %% ../../nbs/course/extraction.ipynb #8bb50977
 LARGEST = 20 * 2**20    # bytes; the largest chapter with all its pictures has under 1
@@ -154,12 +154,14 @@ def _heads(cell: str) -> frozenset[str]:
 
 def answer(
     notebook: Notebook,
-    target: str,    # "function" or "Class.method"
+    target: str,       # "function" or "Class.method"
+    given: str = "",   # the wrong program that was handed out, if a mistake is to be found
 ) -> Answer:
-    """Find the last definition of a target that is not a stub; exported ones go first."""
+    """Find the last definition of a target that is neither a stub nor what was handed out; exported ones go first."""
     head, _, method = target.partition(".")
     found = [cell for cell in notebook.cells if head in _heads(cell) and find(parse(cell), target)]
-    written = [cell for cell in found if not is_stub(source_of(cell, target))]
+    unchanged = lambda text: is_stub(text) or given and same_program(text, given)
+    written = [cell for cell in found if not unchanged(source_of(cell, target))]
     if not found:
         for source, error in notebook.broken:
             if re.search(rf"^[ \t]*(def|class)[ \t]+{head}\b", normalize("NFKC", source), re.M):
@@ -271,7 +273,7 @@ def integrated(
     """Put all answers of a chapter together; what is not written is a stub."""
     base = module_text(module)
     tasks = [e for e in EXERCISES.values() if e.module == module]
-    found = {e.target: answer(notebook, e.target) for e in tasks}
+    found = {e.target: answer(notebook, e.target, e.given) for e in tasks}
     own = {t: a for t, a in found.items() if a.status == "written" and t not in without}
     stubs = {e.target: stub(source_of(base, e.target), f"exercise {e.name}") for e in tasks if e.target not in own}
     return around(notebook, module, own, stubs) if own else replace_all(base, stubs)

@@ -148,7 +148,7 @@ def plan(
         why = submission.problems.get(task.module) or submission.problems.get("")
         return Plan("broken", why) if why else Plan("not attempted", f"no chapter {task.notebook}")
     try:
-        found = answer(notebook, task.target)
+        found = answer(notebook, task.target, task.given)
         if found.status in ("stub", "missing") and borrows(notebook, task.name):
             return Plan("borrowed", "the reference was borrowed: no points")
         if found.status != "written":

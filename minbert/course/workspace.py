@@ -132,7 +132,7 @@ They need minbert with its tools for developers: {install}. Jupyter alone is eno
 
 ## How to work
 
-A function whose body says `raise NotImplementedError("exercise ...")` is yours to write. Run its cell, then the check below it. A check prints which case failed, the numbers it expected and
+A function whose body says `raise NotImplementedError("exercise ...")` is yours to write; where a body says that one thing in it is wrong, find it. A line `guess = None` waits for your guess. Run its cell, then the check below it. A check prints which case failed, the numbers it expected and
 got, and, if it knows the mistake, what you did wrong. Below it are hints, folded away, from a nudge to nearly the answer.
 
 The lines below "given" only refuse wrong input. They are not part of the task: leave them where they are, and write below them.
