@@ -17,7 +17,7 @@ from torch import Tensor
 from .metrics import undefined
 from .sentence import safe_cosine
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #73c4144c
+# %% ../nbs/2_tasks/18_geometry.ipynb #36185343
 def _check_cloud(x: Tensor) -> Tensor:
     if x.ndim != 2 or not torch.isfinite(x).all():
         raise ValueError(f"expected finite vectors (N, D), got shape {tuple(x.shape)}"
@@ -50,7 +50,7 @@ def mean_cosine(
     total = sum(F.normalize(chunk.double(), dim=1, eps=0).sum(0) for chunk in x.split(8192))
     return ((total @ total - len(x)) / (len(x) * (len(x) - 1))).item()
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #d08ba90e
+# %% ../nbs/2_tasks/18_geometry.ipynb #481ef37c
 def alignment(
     u: Tensor,   # (N, D) float
     v: Tensor,   # (N, D) float, row i means the same as row i of `u`
@@ -70,7 +70,7 @@ def alignment(
         return undefined("alignment", "0 pairs")
     return (2 - 2 * safe_cosine(u, v).mean()).item()
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #4eec4ec0
+# %% ../nbs/2_tasks/18_geometry.ipynb #7e25ee03
 def _log_sum(rows: Tensor, rest: Tensor, t: float) -> Tensor:
     exponent = (rows @ rest.T).clamp_(max=1).sub_(1).mul_(2 * t)   # (b, M) = -t |u_i - u_j|^2
     b = len(rows)                                                  # `rest` begins with `rows`
@@ -125,7 +125,7 @@ def uniformity_labelled(
     exponent = -t * (2 - 2 * safe_cosine(u, v))  # (N,)
     return (exponent.logsumexp(0) - math.log(len(u))).item()
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #ccdaf75d
+# %% ../nbs/2_tasks/18_geometry.ipynb #391f22e2
 def gram(
     x: Tensor,            # (N, D) float
     center: bool = True,  # subtract the mean row first
@@ -157,7 +157,7 @@ def singular_spectrum(
         return torch.full_like(values, math.nan)
     return values / values[0]
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #0b577e10
+# %% ../nbs/2_tasks/18_geometry.ipynb #c85ec158
 def effective_rank(
     x: Tensor,            # (N, D) float
     center: bool = True,
@@ -189,7 +189,7 @@ def isoscore(
     ratio = covariance.trace() ** 2 / covariance.square().sum()  # sums of eigenvalues need no eigenvalues
     return ((ratio - 1) / (D - 1)).item()
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #329373a0
+# %% ../nbs/2_tasks/18_geometry.ipynb #5037c807
 def partition_isotropy(
     x: Tensor,            # (N, D) float, with its own lengths
     chunk: int = 4096,    # rows at a time
