@@ -17,7 +17,7 @@ from torch import Tensor
 from .metrics import undefined
 from .sentence import safe_cosine
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #221b3898
+# %% ../nbs/2_tasks/18_geometry.ipynb #36185343
 def _check_cloud(x: Tensor) -> Tensor:
     if x.ndim != 2 or not torch.isfinite(x).all():
         raise ValueError(f"expected finite vectors (N, D), got shape {tuple(x.shape)}"
@@ -33,13 +33,12 @@ def _without_zeros(x: Tensor) -> Tensor:
                   stacklevel=3)
     return x.detach()[kept]
 
-
+# %% ../nbs/2_tasks/18_geometry.ipynb #221b3898
 def mean_cosine(
     x: Tensor,   # (N, D) float, one vector per row
 ) -> float:      # in [-1, 1]; NaN with a warning if fewer than 2 vectors are not zero
     """Average the cosine over all pairs of different rows, in O(N D).
 
-    (|sum_i u_i|^2 - N) / (N (N - 1)),   u_i = x_i / |x_i|
     Paper: Ethayarajh (2019), section 3.
     Differs: all pairs instead of a sample of 1,000. Zero rows are dropped, with a warning.
     Raises ValueError if `x` is not (N, D) or holds NaN.
@@ -51,14 +50,13 @@ def mean_cosine(
     total = sum(F.normalize(chunk.double(), dim=1, eps=0).sum(0) for chunk in x.split(8192))
     return ((total @ total - len(x)) / (len(x) * (len(x) - 1))).item()
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #ed9139b8
+# %% ../nbs/2_tasks/18_geometry.ipynb #481ef37c
 def alignment(
     u: Tensor,   # (N, D) float
     v: Tensor,   # (N, D) float, row i means the same as row i of `u`
 ) -> float:      # in [0, 4], smaller is better; NaN with a warning for no pairs
     """Average the squared distance of positive pairs on the unit sphere.
 
-    mean_i |u_i/|u_i| - v_i/|v_i||^2 = mean_i (2 - 2 cos(u_i, v_i))
     Paper: Wang and Isola (2020), section 4.1.1, alpha = 2.
     Differs: a pair with a zero vector has cosine 0, as everywhere in this book.
     Raises ValueError for different shapes or NaN.
@@ -72,7 +70,16 @@ def alignment(
         return undefined("alignment", "0 pairs")
     return (2 - 2 * safe_cosine(u, v).mean()).item()
 
+# %% ../nbs/2_tasks/18_geometry.ipynb #7e25ee03
+def _log_sum(rows: Tensor, rest: Tensor, t: float) -> Tensor:
+    exponent = (rows @ rest.T).clamp_(max=1).sub_(1).mul_(2 * t)   # (b, M) = -t |u_i - u_j|^2
+    b = len(rows)                                                  # `rest` begins with `rows`
+    seen = torch.ones(b, b, dtype=torch.bool, device=rows.device).tril()
+    exponent[:, :b].masked_fill_(seen, -math.inf)                  # itself, and each pair once
+    peak = exponent.max()
+    return exponent.sub_(peak).exp_().sum(dtype=torch.float64).log() + peak
 
+# %% ../nbs/2_tasks/18_geometry.ipynb #ed9139b8
 def uniformity(
     x: Tensor,           # (N, D) float
     t: float = 2.0,      # sharpness; Wang and Isola's default
@@ -96,15 +103,6 @@ def uniformity(
     sums = [_log_sum(u[i : i + chunk], u[i:], t) for i in range(0, len(u) - 1, chunk)]
     return (torch.stack(sums).logsumexp(0) - math.log(len(u) * (len(u) - 1) / 2)).item()
 
-
-def _log_sum(rows: Tensor, rest: Tensor, t: float) -> Tensor:
-    exponent = (rows @ rest.T).clamp_(max=1).sub_(1).mul_(2 * t)   # (b, M) = -t |u_i - u_j|^2
-    b = len(rows)                                                  # `rest` begins with `rows`
-    seen = torch.ones(b, b, dtype=torch.bool, device=rows.device).tril()
-    exponent[:, :b].masked_fill_(seen, -math.inf)                  # itself, and each pair once
-    peak = exponent.max()
-    return exponent.sub_(peak).exp_().sum(dtype=torch.float64).log() + peak
-
 # %% ../nbs/2_tasks/18_geometry.ipynb #5aa85683
 def uniformity_labelled(
     u: Tensor,        # (N, D) float
@@ -127,7 +125,7 @@ def uniformity_labelled(
     exponent = -t * (2 - 2 * safe_cosine(u, v))  # (N,)
     return (exponent.logsumexp(0) - math.log(len(u))).item()
 
-# %% ../nbs/2_tasks/18_geometry.ipynb #c41e3a33
+# %% ../nbs/2_tasks/18_geometry.ipynb #391f22e2
 def gram(
     x: Tensor,            # (N, D) float
     center: bool = True,  # subtract the mean row first
@@ -142,7 +140,7 @@ def gram(
         total.addmm_(part.T, part)
     return total
 
-
+# %% ../nbs/2_tasks/18_geometry.ipynb #c41e3a33
 def singular_spectrum(
     x: Tensor,            # (N, D) float
     center: bool = True,  # False: keep the axis of the cone
@@ -159,7 +157,7 @@ def singular_spectrum(
         return torch.full_like(values, math.nan)
     return values / values[0]
 
-
+# %% ../nbs/2_tasks/18_geometry.ipynb #c85ec158
 def effective_rank(
     x: Tensor,            # (N, D) float
     center: bool = True,
@@ -179,9 +177,8 @@ def isoscore(
 ) -> float:      # in [0, 1]; NaN with a warning if D < 2 or all rows are alike
     """Measure how evenly the variance uses the axes: 1 for a round cloud, 0 for a line.
 
-    (PR - 1) / (D - 1),   PR = (sum_i lambda_i)^2 / sum_i lambda_i^2,   lambda eigenvalues of the covariance
     Paper: Rudman et al. (2022).
-    Differs: their seven steps come down to this formula.
+    Differs: their seven steps come down to one formula.
     Raises ValueError if `x` is not (N, D) or holds NaN.
     """
     x = _check_cloud(x)
@@ -192,7 +189,7 @@ def isoscore(
     ratio = covariance.trace() ** 2 / covariance.square().sum()  # sums of eigenvalues need no eigenvalues
     return ((ratio - 1) / (D - 1)).item()
 
-
+# %% ../nbs/2_tasks/18_geometry.ipynb #5037c807
 def partition_isotropy(
     x: Tensor,            # (N, D) float, with its own lengths
     chunk: int = 4096,    # rows at a time
