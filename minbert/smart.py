@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .data import TaskBatch
 from .engine.devices import send
-from .encoder import Packing
+from .engine.packing import Packing
 from .heads import MultitaskBert, join_batches
 from .losses import wide
 from .proximal import BregmanProximal, _compiled

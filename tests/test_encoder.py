@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -720,7 +721,7 @@ def test_512_tokens_go_the_fused_way_and_both_ways_agree(monkeypatch):
     qkv, weight = [torch.randn(1024, 64).bfloat16().requires_grad_() for _ in range(3)], torch.randn(1024, 64)
 
     def value_and_gradients():
-        out = Packing(mask).attend(attention, *qkv)
+        out = Packing(mask).inside(partial(encoder._attend, attention), *qkv)
         return out, *torch.autograd.grad((out.float() * weight).sum(), qkv)
 
     maps = encoder.attention_maps
@@ -743,7 +744,7 @@ def test_a_packed_pass_asks_a_subclass_for_its_own_attend(dtype):
     given.attend = lambda query, key, value, mask=None: value[:, :1].expand_as(value)
     value = torch.randn(5, 16).to(dtype).requires_grad_()
     for attention in (First(16, 2).train(), given):
-        out = Packing(torch.tensor([[1, 1, 1], [1, 1, 0]])).attend(attention, value, value, value)
+        out = Packing(torch.tensor([[1, 1, 1], [1, 1, 0]])).inside(partial(encoder._attend, attention), value, value, value)
         assert torch.equal(out, value[[0, 0, 2, 2, 2]])
 
 

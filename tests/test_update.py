@@ -75,7 +75,7 @@ class Help:
     """Help for any exercise."""
 
     def __init__(self, name):
-        self.name, self.trial, self.mistakes, self.hints = name, self, (), ("Look.",)
+        self.name, self.trial, self.mistakes, self.hints, self.planted = name, self, (), ("Look.",), None
 
 
 EDITION = learners_edition(MADE, {n: Help(n) for n in ("circles.double", "circles.half", "circles.area")})

@@ -1,10 +1,13 @@
 """How the exercises of chapter 04 are checked: add and norm, the layer, and the pooler."""
 
 
+from functools import partial
+
 import torch
 
-from minbert.encoder import BertConfig, Packing
+from minbert.encoder import BertConfig, mix_tokens
 from minbert.course.trials import Case, Trial, fill, fixed, mistake, probed
+from minbert.engine.packing import Packing, Padded
 from minbert.trials.attention import masked, through
 
 
@@ -134,11 +137,9 @@ def run_layer(Layer, inputs):
     layer = fill(Layer(BertConfig(**SIZES))).to(h.dtype).train(inputs["training"])
 
     def real_tokens(hidden_states):
-        if inputs["packed"]:
-            packing = Packing(mask)
-            return layer(packing.pack(hidden_states), mask, packing)
-        out = layer(hidden_states, mask)
-        return out if mask is None else out[mask.bool()]
+        layout = Packing(mask) if inputs["packed"] else Padded(mask)
+        out = layer(layout.pack(hidden_states), partial(mix_tokens, layout=layout))
+        return out if mask is None or inputs["packed"] else out[mask.bool()]
 
     with probed():
         return through(layer, real_tokens, {"hidden_states": h}, "hidden_states")
@@ -146,7 +147,7 @@ def run_layer(Layer, inputs):
 
 TRIALS["encoder.layer"] = Trial(layer_cases, run_layer, subject="layer", hints=(
     "Two sublayers, each with an `add_norm` around it. What goes into the second?",
-    "`self._mix(hidden_states, attention_mask, packing)` is attention. The feed-forward net widens h₁ with `interm_dense` and bends it with F.gelu; "
+    "`mix(self.self_attention, hidden_states)` is attention. The feed-forward net widens h₁ with `interm_dense` and bends it with F.gelu; "
     "the narrowing is the map that `add_norm` gets.",
     "h = self.add_norm(hidden_states, mixed, self.attention_dense, self.attention_layer_norm); then the same with h, F.gelu(self.interm_dense(h)), "
     "and the other map and norm."))
@@ -170,18 +171,19 @@ MISTAKES["encoder.layer"] = [
     mistake("self.attention_layer_norm)", "self.out_layer_norm)", "Both halves use the norm of the second."),
     mistake(_WRONG_FIRST, _WRONG_FIRST.replace("attention_layer", "out_layer"), _WRONG_OUT, _WRONG_OUT.replace("out_layer", "attention_layer"),
             "The two norms have changed places."),
-    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, None, packing)", "The mask is not passed on: pads are read like words."),
-    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, None if packing is not None else attention_mask, None)",
-            "`packing` is not passed on, so in a flat list all sentences read one another."),
-    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, attention_mask if len(hidden_states) > 1 else None, packing)",
-            "A single sentence is taken for one without padding."),
-    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, attention_mask if packing is not None or attention_mask is None or not attention_mask[0].all() else None, packing)",
-            "If the first sentence is full, the mask of the others is not used."),
-    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, attention_mask if packing is not None or attention_mask is None or not attention_mask[:, -1].all() else None, packing)",
-            "If the last column holds real tokens, the mask is not used."),
-    mistake("(hidden_states, attention_mask, packing)", "(hidden_states, attention_mask if packing is not None or attention_mask is None else attention_mask[:1].expand_as(attention_mask), packing)",
-            "The mask of the first sentence is used for all."),
-    mistake("    mixed = self._mix(hidden_states, attention_mask, packing)", "    with torch.no_grad():\n        mixed = self._mix(hidden_states, attention_mask, packing)",
+    mistake("mix(self.self_attention, hidden_states)", "self.self_attention(hidden_states)",
+            "`mix` is not used: pads are read like words, and in a flat list of tokens there is no telling where a sentence ends."),
+    mistake("mix(self.self_attention, hidden_states)", "self.self_attention.project(hidden_states)[2]",
+            "Nothing is mixed: each token keeps its own value."),
+    mistake("mix(self.self_attention, hidden_states)", "mix(self.self_attention, mix(self.self_attention, hidden_states))",
+            "Words are mixed twice."),
+    mistake("mix(self.self_attention, hidden_states)", "mix(self.self_attention, hidden_states) + hidden_states",
+            "What came in is added before the output map as well. Each half has one sum."),
+    mistake("mix(self.self_attention, hidden_states)", "self.dropout(mix(self.self_attention, hidden_states))",
+            "Dropout falls on what attention gave, before its output map as well."),
+    mistake("mix(self.self_attention, hidden_states)", "mix(self.self_attention, self.dropout(hidden_states))",
+            "Dropout falls on what attention reads. It belongs behind the output map."),
+    mistake("    mixed = mix(self.self_attention, hidden_states)", "    with torch.no_grad():\n        mixed = mix(self.self_attention, hidden_states)",
             "Nothing is recorded during attention, so its maps never learn."),
     mistake("F.gelu(self.interm_dense(h))", "F.silu(self.interm_dense(h))", "The feed-forward net bends with SiLU. BERT has the GELU."),
     mistake("F.gelu(self.interm_dense(h))", "(w := self.interm_dense(h)) * torch.sigmoid(1.702 * w)",
@@ -200,7 +202,7 @@ MISTAKES["encoder.layer"] = [
             "What came in is not added to what attention made."),
     mistake(_WRONG_OUT, "return self.out_layer_norm(self.dropout(self.out_dense(inner)))",
             "The result of the first half is not added to what the feed-forward net made."),
-    mistake("self._mix(hidden_states,", "self._mix(self.attention_layer_norm(hidden_states),", _WRONG_FIRST,
+    mistake("mix(self.self_attention, hidden_states)", "mix(self.self_attention, self.attention_layer_norm(hidden_states))", _WRONG_FIRST,
             "h = hidden_states + self.dropout(self.attention_dense(mixed))",
             "F.gelu(self.interm_dense(h))", "F.gelu(self.interm_dense(self.out_layer_norm(h)))", _WRONG_OUT,
             "return h + self.dropout(self.out_dense(inner))",
@@ -211,20 +213,16 @@ MISTAKES["encoder.layer"] = [
 
 VARIANTS["encoder.layer"] = [
     '''
-def forward(self, hidden_states, attention_mask=None, packing=None):
-    q, k, v = self.self_attention.project(hidden_states)
-    if packing is None:
-        mixed = self.self_attention.attend(q, k, v, attention_mask)
-    else:
-        mixed = packing.attend(self.self_attention, q, k, v)
+def forward(self, hidden_states, mix):
+    mixed = mix(self.self_attention, hidden_states)
     h = self.attention_layer_norm(self.dropout(self.attention_dense(mixed)) + hidden_states)
     bent = F.gelu(self.interm_dense(h))
     return self.out_layer_norm(h + self.dropout(self.out_dense(bent)))
 ''',
     '''
-def forward(self, hidden_states, attention_mask=None, packing=None):
+def forward(self, hidden_states, mix=SelfAttention.forward):
     x = hidden_states
-    x = self.add_norm(before=x, made=self._mix(x, attention_mask, packing), dense=self.attention_dense, norm=self.attention_layer_norm)
+    x = self.add_norm(before=x, made=mix(self.self_attention, x), dense=self.attention_dense, norm=self.attention_layer_norm)
     wide = x @ self.interm_dense.weight.T + self.interm_dense.bias
     return self.add_norm(x, wide * 0.5 * (1 + torch.erf(wide * 2 ** -0.5)), self.out_dense, norm=self.out_layer_norm)
 ''',
