@@ -635,7 +635,6 @@ SMALLER = {  # notebook -> what stands in its cell, and what takes its place; ev
 }
 
 BEFORE = {   # the same for the plain cells that it builds on: they make its names, and their own numbers are the chapter's business
-    "22_train": [('some("train", 800), some("dev", 40)', 'some("train", 40), some("dev", 10)'), ("steps=20, batch_size=8", "steps=2, batch_size=4")],
     "34_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
     "36_batches": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
 }
