@@ -17,14 +17,14 @@ from scipy import sparse
 
 from .data import Dataset
 
-# %% ../nbs/2_tasks/19_baselines.ipynb #5ffee0c5
+# %% ../nbs/2_tasks/19_baselines.ipynb #a3c43828
 def words(
     text: str,
 ) -> list[str]:  # in lower case, without punctuation
     """Cut a sentence into words."""
     return re.findall(r"\w+", text.lower())
 
-
+# %% ../nbs/2_tasks/19_baselines.ipynb #5ffee0c5
 def idf_weights(
     sentences: Iterable[str],  # N of them, of the training set
 ) -> dict[str, float]:         # word -> weight, at least 1; "": that of a word nobody has seen
@@ -38,7 +38,7 @@ def idf_weights(
     counts = Counter(word for sentence in held for word in sentence)
     return {word: 1 + np.log((1 + len(held)) / (1 + count)) for word, count in (counts | {"": 0}).items()}
 
-
+# %% ../nbs/2_tasks/19_baselines.ipynb #e8178332
 def idf_overlap(
     first: Iterable[str],       # N sentences
     second: Iterable[str],      # N sentences
@@ -51,6 +51,18 @@ def idf_overlap(
     pairs = zip(map(set, map(words, first)), map(set, map(words, second)), strict=True)
     total = lambda found: math.fsum(weights.get(word, weights[""]) for word in found)  # sets have no order, rounding has
     return np.array([total(a & b) / max(total(a | b), 1e-9) for a, b in pairs])
+
+# %% ../nbs/2_tasks/19_baselines.ipynb #ab730efd
+def _columns(single, second, weights, dataset):
+    """(N, columns): what the linear model sees."""
+    if dataset.sentences2 is None:
+        return single.transform(dataset.sentences)
+    overlap = idf_overlap(dataset.sentences, dataset.sentences2, weights)[:, None]
+    if dataset.classes is None:
+        return overlap
+    one, two = single.transform(dataset.sentences), single.transform(dataset.sentences2)
+    shared, new = two.multiply(one), two - two.multiply(one > 0)
+    return sparse.hstack([second.transform(dataset.sentences2), new, shared, 5 * overlap]).tocsr()
 
 # %% ../nbs/2_tasks/19_baselines.ipynb #c5bf2b2a
 class BagOfWords:
@@ -76,7 +88,7 @@ class BagOfWords:
         self.second = bag(ngram_range=(1, 2)).fit(train.sentences2 or train.sentences)
         self.range = min(train.labels), max(train.labels)
         self.model = LogisticRegression(max_iter=3000) if train.classes else LinearRegression()
-        self.model.fit(self._columns(train), train.labels)
+        self.model.fit(_columns(self.single, self.second, self.weights, train), train.labels)
         return self
 
     def predict(
@@ -84,15 +96,4 @@ class BagOfWords:
         dataset: Dataset,  # of the same kind; labels are not looked at
     ) -> np.ndarray:       # (N,) classes, or grades inside the range of the training set
         """Answer for every row."""
-        return np.clip(self.model.predict(self._columns(dataset)), *self.range)
-
-    def _columns(self, dataset):
-        """(N, columns): what the linear model sees."""
-        if dataset.sentences2 is None:
-            return self.single.transform(dataset.sentences)
-        overlap = idf_overlap(dataset.sentences, dataset.sentences2, self.weights)[:, None]
-        if dataset.classes is None:
-            return overlap
-        one, two = self.single.transform(dataset.sentences), self.single.transform(dataset.sentences2)
-        shared, new = two.multiply(one), two - two.multiply(one > 0)
-        return sparse.hstack([self.second.transform(dataset.sentences2), new, shared, 5 * overlap]).tocsr()
+        return np.clip(self.model.predict(_columns(self.single, self.second, self.weights, dataset)), *self.range)

@@ -28,7 +28,7 @@ class Record(NamedTuple):
     lr: float                 # rate of the first parameter group in this step
     grad_norm: float          # length of the whole gradient, before clipping
 
-
+# %% ../nbs/1_bert/06_loop.ipynb #009d1983
 def sum_losses(
     losses: dict[str, Tensor],  # task -> (), with graph
 ) -> None:
@@ -103,6 +103,25 @@ def average_gradients(
     for p, flag, part in zip(parameters, used.tolist(), parts):
         p.grad = part.view_as(p) if flag else None
 
+# %% ../nbs/1_bert/06_loop.ipynb #626c3383
+def _finite_values(losses, accelerator):
+    """Read the losses as numbers, averaged over processes; raise if one is not finite."""
+    values = torch.stack([loss.detach() for loss in losses.values()])
+    if accelerator is not None:
+        values = accelerator.reduce(values, reduction="mean")
+    values = dict(zip(losses, values.tolist()))
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise NotFinite(f"expected a finite loss for task {name!r}, got {value}")
+    return values
+
+
+def _named_parameters(model, optimizer):
+    """Name what the optimizer moves; a parameter outside the model by its position."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    moved = [p for group in optimizer.param_groups for p in group["params"]]
+    return {names.get(id(p), f"parameter {i}"): p for i, p in enumerate(moved)}
+
 # %% ../nbs/1_bert/06_loop.ipynb #9d05c457
 def one_step(
     model: nn.Module,
@@ -133,6 +152,45 @@ def one_step(
     norm = clip_gradients(parameters, max_grad_norm)
     optimizer.step()
     return total, norm
+
+# %% ../nbs/1_bert/06_loop.ipynb #96fd849c
+def _groups(batches, size):
+    """Cut the stream into lists of `size`; the last may be shorter. Never read ahead."""
+    if size < 1:
+        raise ValueError(f"expected to accumulate at least 1 batch, got {size}")
+    supply = iter(batches)
+    while group := list(islice(supply, size)):
+        yield group
+
+
+def _set_rate(optimizer, factor):
+    """Set every group's rate to `factor` times the rate it was made with; return the first."""
+    for group in optimizer.param_groups:
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+    return optimizer.param_groups[0]["lr"]
+
+# %% ../nbs/1_bert/06_loop.ipynb #28e195e5
+@torch.no_grad()
+def _copy_weights(parameters, accelerator):
+    """Give every process the weights of the first."""
+    from accelerate.utils import broadcast
+
+    for p in parameters:
+        p.copy_(broadcast(p.detach().clone()))
+
+
+def _scaled_step(scale, model, batches, loss_fn, optimizer, backward, *rest):
+    """Take one step with scaled losses; again with smaller ones if a gradient overflows."""
+    parameters = list(_named_parameters(model, optimizer).values())
+    while True:
+        try:
+            done = one_step(model, batches, loss_fn, optimizer, scale.around(backward, parameters), *rest)
+        except NotFinite:
+            if not scale.overflowed():
+                raise
+        else:
+            scale.passed()
+            return done
 
 # %% ../nbs/1_bert/06_loop.ipynb #94f2b44b
 def steps(
@@ -170,61 +228,3 @@ def steps(
             kind = NotFinite if isinstance(error, NotFinite) else ValueError
             raise kind(f"step {step}: {error}") from error
         yield Record(step, sum(losses.values()), losses, lr, norm)
-
-# %% ../nbs/1_bert/06_loop.ipynb #28e195e5
-def _scaled_step(scale, model, batches, loss_fn, optimizer, backward, *rest):
-    """Take one step with scaled losses; again with smaller ones if a gradient overflows."""
-    parameters = list(_named_parameters(model, optimizer).values())
-    while True:
-        try:
-            done = one_step(model, batches, loss_fn, optimizer, scale.around(backward, parameters), *rest)
-        except NotFinite:
-            if not scale.overflowed():
-                raise
-        else:
-            scale.passed()
-            return done
-
-
-def _named_parameters(model, optimizer):
-    """Name what the optimizer moves; a parameter outside the model by its position."""
-    names = {id(p): name for name, p in model.named_parameters()}
-    moved = [p for group in optimizer.param_groups for p in group["params"]]
-    return {names.get(id(p), f"parameter {i}"): p for i, p in enumerate(moved)}
-
-
-def _groups(batches, size):
-    """Cut the stream into lists of `size`; the last may be shorter. Never read ahead."""
-    if size < 1:
-        raise ValueError(f"expected to accumulate at least 1 batch, got {size}")
-    supply = iter(batches)
-    while group := list(islice(supply, size)):
-        yield group
-
-
-def _set_rate(optimizer, factor):
-    """Set every group's rate to `factor` times the rate it was made with; return the first."""
-    for group in optimizer.param_groups:
-        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
-    return optimizer.param_groups[0]["lr"]
-
-
-def _finite_values(losses, accelerator):
-    """Read the losses as numbers, averaged over processes; raise if one is not finite."""
-    values = torch.stack([loss.detach() for loss in losses.values()])
-    if accelerator is not None:
-        values = accelerator.reduce(values, reduction="mean")
-    values = dict(zip(losses, values.tolist()))
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise NotFinite(f"expected a finite loss for task {name!r}, got {value}")
-    return values
-
-
-@torch.no_grad()
-def _copy_weights(parameters, accelerator):
-    """Give every process the weights of the first."""
-    from accelerate.utils import broadcast
-
-    for p in parameters:
-        p.copy_(broadcast(p.detach().clone()))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LAWS', 'task_shares', 'seeded', 'draw_pass', 'sort_stretches', 'Dealer', 'pass_lengths', 'epoch_steps', 'task_order',
-           'Resumable', 'TaskSampler']
+           'Resumable', 'share_of', 'TaskSampler']
 
 # %% ../nbs/2_tasks/12_mixing.ipynb #53599cf4
 import hashlib
@@ -137,7 +137,7 @@ def epoch_steps(
     longest = max(batches.values())
     return {"joint": longest, "round_robin": len(batches) * longest}.get(law, sum(batches.values()))
 
-
+# %% ../nbs/2_tasks/12_mixing.ipynb #130c1879
 def task_order(
     lengths: Mapping[str, int],   # rows of a pass over each task
     law: str,                     # one of LAWS
@@ -158,7 +158,17 @@ def task_order(
 
 # %% ../nbs/2_tasks/12_mixing.ipynb #1e4b82d4
 class Resumable:
-    """A sampler's position as a few plain numbers."""
+    """Where a run of steps stands: its position as a few plain numbers."""
+
+    def __len__(self) -> int:
+        """Count the steps of the whole run."""
+        return self.epochs * self.steps_per_epoch
+
+    def _advance(self):
+        """Count one step more; behind the last one an epoch begins."""
+        self.step += 1
+        if self.step == self.steps_per_epoch:
+            self.epoch, self.step = self.epoch + 1, 0
 
     def _identity(self) -> dict:
         """List what must agree for a position to mean the same thing, the order of the tasks too; processes may differ."""
@@ -181,9 +191,24 @@ class Resumable:
         for task, hand in self.dealers.items():
             hand.passes, hand.offset = position["passes"][task], position["offsets"][task]
 
+# %% ../nbs/2_tasks/12_mixing.ipynb #a2e4fef8
+def _per_task(sizes, given, default):
+    """Give every task its number; one number stands for all."""
+    given = given if isinstance(given, Mapping) else dict.fromkeys(sizes, given)
+    return {task: given.get(task, default) for task in sizes}
 
+
+def _hand_lengths(sampler):
+    """Give each dealer the lengths of its rows."""
+    if sampler.alike > 1 and not set(sampler.sizes) <= set(sampler.token_counts):
+        raise ValueError(f"expected token_counts of {list(sampler.sizes)} for alike={sampler.alike}, got those of {list(sampler.token_counts)}")
+    for task, dealer in sampler.dealers.items():
+        dealer.token_counts = sampler.token_counts.get(task)
+
+# %% ../nbs/2_tasks/12_mixing.ipynb #1fa0a317
 def _check_plan(sampler, fractions, steps):
     """Refuse a sampler that could not deal."""
+    task_shares(sampler.sizes, sampler.law)   # refuses an unknown law and an empty task
     if min(sampler.batch_sizes.values()) < 1 or sampler.epochs < 1 or sampler.alike < 1:
         raise ValueError(f"expected batch sizes, epochs and alike of at least 1, got {sampler.batch_sizes}, {sampler.epochs}, {sampler.alike}")
     if steps is not None and steps < 1:
@@ -194,6 +219,16 @@ def _check_plan(sampler, fractions, steps):
         raise ValueError(f'expected resample None, "up" or "truncate", got {sampler.resample!r}')
     if not 0 <= sampler.rank < sampler.world:
         raise ValueError(f"expected 0 <= rank < world, got {sampler.rank} and {sampler.world}")
+
+# %% ../nbs/2_tasks/12_mixing.ipynb #a80ef81d
+def share_of(
+    rows: Tensor,               # (n,) int64, one batch
+    rank: int,                  # number of this process
+    world: int,                 # number of processes
+) -> tuple[Tensor, float]:      # the rows of this process, and the weight of their mean
+    """Keep every `world`-th row. A process left without any gets one row with weight 0."""
+    mine = rows[rank::world]
+    return (mine, world * len(mine) / len(rows)) if len(mine) else (rows[:1], 0.0)
 
 # %% ../nbs/2_tasks/12_mixing.ipynb #390d48a7
 class TaskSampler(Resumable):
@@ -212,11 +247,8 @@ class TaskSampler(Resumable):
         world: int = 1,                        # number of processes
         alike: int = 1,                        # batches sorted by length together, by `token_counts`
     ):
-        task_shares(sizes, law)                # refuses an unknown law and an empty task
-        batch_sizes = batch_sizes if isinstance(batch_sizes, Mapping) else dict.fromkeys(sizes, batch_sizes)
         self.sizes, self.law, self.epochs, self.seed = dict(sizes), law, epochs, seed
-        self.batch_sizes = {task: batch_sizes.get(task, 0) for task in sizes}
-        self.fractions = {task: (fractions or {}).get(task, 1.0) for task in sizes}
+        self.batch_sizes, self.fractions = _per_task(sizes, batch_sizes, 0), _per_task(sizes, fractions or {}, 1.0)
         self.rank, self.world, self.resample, self.alike = rank, world, resample, alike
         _check_plan(self, fractions or {}, steps)
         self.lengths = pass_lengths(sizes, fractions, resample)
@@ -226,27 +258,13 @@ class TaskSampler(Resumable):
         self.weights: dict[str, float] = {}    # of the step yielded last
         self.token_counts: dict[str, Tensor] = {}  # of every row, for `alike`: whoever reads the text puts them here
 
-    def __len__(self) -> int:
-        """Count the steps of the whole run."""
-        return self.epochs * self.steps_per_epoch
-
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         """Yield the remaining steps, each a dict from task to (rows,) int64 indices."""
-        if self.alike > 1 and not set(self.sizes) <= set(self.token_counts):
-            raise ValueError(f"expected token_counts of {list(self.sizes)} for alike={self.alike}, got those of {list(self.token_counts)}")
-        for task, dealer in self.dealers.items():
-            dealer.token_counts = self.token_counts.get(task)
+        _hand_lengths(self)
         while self.epoch < self.epochs:
             order = task_order(self.lengths, self.law, self.steps_per_epoch, self.epoch, self.epochs, self.seed)
             for tasks in order[self.step:]:
-                self.step += 1
-                if self.step == self.steps_per_epoch:
-                    self.epoch, self.step = self.epoch + 1, 0
-                self.weights = {}
-                yield {task: self._share(task, self.dealers[task].deal()) for task in tasks}
-
-    def _share(self, task: str, rows: Tensor) -> Tensor:
-        """Keep the rows of this process. A process left without any gets one row with weight 0."""
-        mine = rows[self.rank :: self.world]
-        self.weights[task] = self.world * len(mine) / len(rows)
-        return mine if len(mine) else rows[:1]
+                self._advance()
+                parts = {task: share_of(self.dealers[task].deal(), self.rank, self.world) for task in tasks}
+                self.weights = {task: weight for task, (_, weight) in parts.items()}
+                yield {task: rows for task, (rows, _) in parts.items()}

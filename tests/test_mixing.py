@@ -385,7 +385,7 @@ def test_one_process_has_weight_one():
     (dict(steps=-3, law="joint"), "steps"), (dict(fractions={"quora": 0.5}), r"of \['a'\], got \{'quora': 0.5\}"),
     (dict(fractions={"a": 0}), r"\(0, 1\]"), (dict(fractions={"a": 1.5}), r"\(0, 1\]"), (dict(fractions={"a": float("nan")}), r"\(0, 1\]"),
     (dict(resample="down"), 'None, "up" or "truncate", got \'down\''), (dict(rank=2, world=2), "rank < world, got 2 and 2"),
-    (dict(rank=-1), "rank < world"), (dict(world=0), "rank < world")], ids=str)
+    (dict(alike=0), "epochs and alike"), (dict(rank=-1), "rank < world"), (dict(world=0), "rank < world")], ids=str)
 def test_the_sampler_refuses(kwargs, message):
     with pytest.raises(ValueError, match=message):
         TaskSampler(**{"sizes": {"a": 5}, **kwargs})

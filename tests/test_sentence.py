@@ -461,7 +461,7 @@ def test_a_failed_save_leaves_the_old_folder(tokenizer, tmp_path, monkeypatch):
     def out_of_space(*args, **kwargs):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(minbert.sentence, "write_json", out_of_space)
+    monkeypatch.setattr("minbert.engine.sentencefolders.write_json", out_of_space)
     with pytest.raises(OSError, match="no space"):
         broken.save_pretrained(tmp_path)
     monkeypatch.undo()

@@ -214,7 +214,7 @@ def mlm_supply(count, rows=6):
 # rules: what must run, and what must be refused with a sentence
 
 def losses():
-    from minbert import contrastive, hinge, negatives
+    from minbert import batches, contrastive, hinge, negatives
     from minbert import losses as prices
 
     logits, grades = cloud(6, 5).requires_grad_(), cloud(6, 1)[:, 0].requires_grad_()
@@ -236,7 +236,7 @@ def losses():
                      negatives.multiple_negatives_loss(u, v, groups=groups, score="dot", scale=1.0),
                      negatives.multiple_negatives_loss(u, v, groups=groups, score=lambda a, b: (a * b).sum(1))):
             on_gpu(loss).backward()
-        negatives.collision_rate(groups), negatives.clash_probability(groups, 2), negatives.no_duplicate_batches(groups, 2)
+        batches.collision_rate(groups), batches.clash_probability(groups, 2), batches.no_duplicate_batches(groups, 2)
     for call in (prices.predicted_class, ):
         on_gpu(call(logits))
     on_gpu(prices.predicted_yes(grades)), on_gpu(prices.predicted_grade(grades))
@@ -626,8 +626,8 @@ SMALLER = {  # notebook -> what stands in its cell, and what takes its place; ev
     "sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
                   ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
     "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
-    "35_negatives": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
-    "37_pcgrad": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
+    "36_batches": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
+    "38_conflicts": [("steps=100", "steps=2"), ("control(32, 24", "control(4, 2")],
     "40_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
     "41_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
                       ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
@@ -636,7 +636,7 @@ SMALLER = {  # notebook -> what stands in its cell, and what takes its place; ev
 
 BEFORE = {   # the same for the plain cells that it builds on: they make its names, and their own numbers are the chapter's business
     "34_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
-    "35_negatives": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
+    "36_batches": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
 }
 
 

@@ -1,0 +1,47 @@
+"""Text by the window: a supply that may be longer than the memory, checked as it comes, with a bar."""
+import ctypes
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+
+from .files import quoted
+
+
+def check_sentences(sentences: Iterable[str], start: int = 0) -> list[str]:
+    """Give a list of str; `start` counts the sentences before this window. Raises ValueError naming the first item that is no valid text."""
+    if isinstance(sentences, (str, bytes)):
+        raise ValueError(f"expected a list of str, got one {type(sentences).__name__}")
+    sentences = list(sentences)
+    for i, text in enumerate(sentences):
+        if not isinstance(text, str):
+            raise ValueError(f"expected str for sentence {start + i}, got {type(text).__name__}")
+        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+            raise ValueError(f"expected valid Unicode for sentence {start + i}, got {quoted(text)}")
+    return sentences
+
+
+def return_memory() -> None:
+    """Hand freed memory back to the system.
+
+    glibc keeps it, in holes that the batches of the next window do not fit into: after 80,000 sentences they were
+    once larger than everything that was in use. Other C libraries have no such call, and no such need.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # no such function; no such library; Windows
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def windows(sentences: Iterable[str], window: int, progress: bool) -> Iterator[tuple[list[str], object]]:
+    """Yield up to `window` checked sentences at a time, with the bar that counts them."""
+    from tqdm.auto import tqdm
+
+    if isinstance(sentences, (str, bytes)):
+        check_sentences(sentences)  # its letters are no sentences
+    total = len(sentences) if hasattr(sentences, "__len__") else None
+    with tqdm(total=total, unit="sentence", disable=not progress) as bar:
+        supply, start = iter(sentences), 0
+        while texts := list(islice(supply, window)):
+            check_sentences(texts, start)
+            if start:
+                return_memory()
+            yield texts, bar
+            start += len(texts)
