@@ -93,7 +93,7 @@ class TrainConfig:
         """Spell out the schedule."""
         return tuple(self.phases) or _spelled_out(self)
 
-# %% ../nbs/2_tasks/22_train.ipynb #6c467d76
+# %% ../nbs/2_tasks/22_train.ipynb #dc0a41df
 def _spelled_out(config: TrainConfig) -> tuple[Phase, ...]:
     lr = {"full": 1e-5, "frozen": 1e-3}[config.mode] if config.lr is None else config.lr
     rest = (config.epochs, config.steps, config.mode, lr, config.head_lr)
@@ -101,7 +101,7 @@ def _spelled_out(config: TrainConfig) -> tuple[Phase, ...]:
         return tuple(Phase((task,), "joint", *rest) for task in config.tasks)
     return (Phase(tuple(config.tasks), config.schedule, *rest),)
 
-# %% ../nbs/2_tasks/22_train.ipynb #76c08a47
+# %% ../nbs/2_tasks/22_train.ipynb #414c346d
 def usual_rate(
     width: int,   # D of the encoder
 ) -> float:       # learning rate for fine-tuning the whole model
@@ -130,7 +130,7 @@ def phase_sampler(
     sampler = TaskSampler(sizes, rows, phase.law, phase.epochs, epoch, config.seed, config.resample, fractions, process, processes, config.alike or 1)
     return sampler, phase.steps or -(-len(sampler) // config.accumulate)
 
-# %% ../nbs/2_tasks/22_train.ipynb #2876fdcf
+# %% ../nbs/2_tasks/22_train.ipynb #ca346b61
 class Stage(NamedTuple):
     """A phase that is ready to run."""
 
@@ -185,7 +185,7 @@ class Position:
     best: float | None = None       # highest mean of the dev scores
     best_step: int | None = None    # step after which it was measured
 
-# %% ../nbs/2_tasks/22_train.ipynb #6a4159e0
+# %% ../nbs/2_tasks/22_train.ipynb #5af02911
 @dataclass(frozen=True)
 class FitResult:
     """What a run left behind."""
@@ -205,7 +205,7 @@ class Parts(NamedTuple):
     files: RunFolder
     at: Position
 
-# %% ../nbs/2_tasks/22_train.ipynb #a9cf604b
+# %% ../nbs/2_tasks/22_train.ipynb #b265ecd7
 def _keep_record(run, stage, record):
     """Log a step; score, keep and save where it is time."""
     done = record.step + 1
@@ -248,7 +248,7 @@ def _stages(run, sources):
         yield stage, at.first if step is None else step
         at.first = stage.end
 
-# %% ../nbs/2_tasks/22_train.ipynb #ba5363b5
+# %% ../nbs/2_tasks/22_train.ipynb #9057f437
 def _stop_if_asked(run, stage, request, done):
     """Save and stop if a signal came, on any process, and steps are left."""
     world, number = run.files.world, request.number or 0
@@ -286,7 +286,7 @@ def _check(config, sources, dev_sets, loss_fn, backward):
         raise ValueError(f"expected {type(backward).__name__}(..., accelerator=...) with several processes, got None: "
                          "each would operate on its own part of the batch")
 
-# %% ../nbs/2_tasks/22_train.ipynb #b56a243a
+# %% ../nbs/2_tasks/22_train.ipynb #e4fbbc64
 def _compile(model, device):
     """Hand the encoder to torch.compile, once for all batch shapes; its names stay the same."""
     if device.type == "cpu":
