@@ -72,7 +72,7 @@ class Calibration(nn.Module):
         """Find the matrix. Each subclass does it in its own way."""
         raise NotImplementedError
 
-
+# %% ../nbs/3_vectors/24_calibration.ipynb #5693043c
 def inverse_spreads(
     covariance: Tensor,  # (D, D) float64; its diagonal holds the variances of the columns
     mean: Tensor,        # (D,) float64

@@ -64,7 +64,7 @@ def simcse_loss(
         logits = torch.cat([logits, _cosines(a, hard) / temperature], dim=1)            # (B, 2B)
     return F.cross_entropy(logits, torch.arange(len(a), device=a.device))
 
-
+# %% ../nbs/3_vectors/25_contrastive.ipynb #abd838d8
 def _cosines(a, b):
     """Compare all with all, (B, B) in float32 or wider; under autocast too, where a product would be rounded to bfloat16."""
     with torch.autocast(a.device.type, enabled=False):

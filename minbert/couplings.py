@@ -50,7 +50,7 @@ class CouplingNet(nn.Module):
             norm._fit(x @ weight)
             x = F.relu((x @ weight + norm.shift) * (3 * norm.logs).exp())
 
-
+# %% ../nbs/3_vectors/28_couplings.ipynb #c0f91e91
 class AdditiveCoupling(Bijection):
     """Shift half of the columns by a function of the other half. log |det| = 0.
 

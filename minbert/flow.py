@@ -191,7 +191,7 @@ def flow_groups(
     """
     return parameter_groups(flow, weight_decay, decays=lambda name, p: ".net." in f".{name}" and p.ndim >= 2)
 
-
+# %% ../nbs/3_vectors/29_flow.ipynb #ede0366a
 def train_flow(
     flow: Flow,                           # initialized or not
     vectors: Tensor,                      # (N, D) float, sentence vectors, computed once

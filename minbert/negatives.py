@@ -71,7 +71,7 @@ def hide_duplicates(
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     return scores.masked_fill(same & ~own, -torch.inf)
 
-
+# %% ../nbs/4_training/35_negatives.ipynb #bf3a9908
 def multiple_negatives_loss(
     anchors: Tensor,                # (m, D) float
     positives: Tensor,              # (m, D) float, row i means the same as row i of `anchors`
@@ -98,7 +98,7 @@ def multiple_negatives_loss(
     loss = F.cross_entropy(torch.cat([logits, *wrong], dim=1), own)
     return (loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss
 
-
+# %% ../nbs/4_training/35_negatives.ipynb #ff27ba9a
 def _check_pairs(anchors, positives, scale, hard, groups):
     named = {"anchors": anchors, "positives": positives} | ({} if hard is None else {"hard": hard})
     if anchors.ndim != 2 or not len(anchors) or any(x.shape != anchors.shape for x in named.values()):

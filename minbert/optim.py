@@ -13,8 +13,17 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from .engine.devices import readable
-from .engine.optimizer import Optimizer
+from .engine.optimizer import Optimizer, check_gradients as _check_gradients, check_group as _check_group
+
+# %% ../nbs/1_bert/05_optim.ipynb #bbe1221f
+def _fused_step(params, grads, means, squares, t, lr, betas, eps, weight_decay, decay_first):
+    """Walk memory once: torch's kernel, told the eps, rate and decay that make it ours."""
+    keep = 1.0 if decay_first else 1 - lr * weight_decay
+    eps = eps / math.sqrt(1 - betas[1] ** t)
+    step = torch.full((), float(t), device=params[0].device)
+    torch._fused_adamw_(params, grads, means, squares, [], [step] * len(params),
+                        lr=lr * keep, beta1=betas[0], beta2=betas[1], eps=eps,
+                        weight_decay=weight_decay / keep, amsgrad=False, maximize=False)
 
 # %% ../nbs/1_bert/05_optim.ipynb #b223e08c
 def corrected_rate(
@@ -30,16 +39,6 @@ def corrected_rate(
     return lr * math.sqrt(1 - betas[1] ** t) / (1 - betas[0] ** t)
 
 # %% ../nbs/1_bert/05_optim.ipynb #0c5eed42
-def _fused_step(params, grads, means, squares, t, lr, betas, eps, weight_decay, decay_first):
-    """Walk memory once: torch's kernel, told the eps, rate and decay that make it ours."""
-    keep = 1.0 if decay_first else 1 - lr * weight_decay
-    eps = eps / math.sqrt(1 - betas[1] ** t)
-    step = torch.full((), float(t), device=params[0].device)
-    torch._fused_adamw_(params, grads, means, squares, [], [step] * len(params),
-                        lr=lr * keep, beta1=betas[0], beta2=betas[1], eps=eps,
-                        weight_decay=weight_decay / keep, amsgrad=False, maximize=False)
-
-
 def portable_step(
     params: list[Tensor],        # weights, changed in place
     grads: list[Tensor],         # their gradients, only read
@@ -72,57 +71,9 @@ def portable_step(
     if not decay_first and weight_decay:
         torch._foreach_mul_(params, 1 - lr * weight_decay)
 
-# %% ../nbs/1_bert/05_optim.ipynb #59532ebd
-class AdamW(Optimizer):
-    """Adam with decoupled weight decay, in the efficient form of the CS224N course.
-
-    m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
-    p = p - lr sqrt(1-b2^t)/(1-b1^t) m/(sqrt(v)+eps);  then  p = p - lr wd p
-    Paper: Kingma & Ba (2015), end of section 2; Loshchilov & Hutter (2019), algorithm 2.
-    Differs: torch adds eps to the corrected root and decays first; its eps is 1e-8.
-    Raises ValueError for settings out of range, sparse or non-finite gradients.
-    """
-
-    def __init__(
-        self,
-        params: Iterable,             # tensors, or groups as `parameter_groups` gives them
-        lr: float = 1e-3,             # length of a step, course default
-        betas: tuple[float, float] = (0.9, 0.999),  # memory of m and v, Adam paper
-        eps: float = 1e-6,            # BERT release
-        weight_decay: float = 0.0,    # share of p lost in a step, times lr
-        correct_bias: bool = True,    # False with decay_first: BERT's original optimizer
-        decay_first: bool = False,    # shrink before the step, as torch and BERT do
-        fused: bool = True,           # False: never use torch's fused kernel
-    ):
-        defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
-                        correct_bias=correct_bias, decay_first=decay_first, fused=fused)
-        super().__init__(params, defaults)
-        for group in self.param_groups:
-            _check_group(group)
-
-    @torch.no_grad()
-    def step(
-        self,
-        closure: Callable | None = None,  # computes the loss again; rarely needed
-    ):
-        """Move every weight that has a gradient, by the rules of its group; return the closure's loss, or None.
-
-        A weight whose gradient is None stays as it is: no decay, no state, and its t does not advance.
-        Raises ValueError for a sparse or non-finite gradient (`_check_gradients` does), before any weight or state has changed.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        _check_gradients(self.param_groups)
-        for group in self.param_groups:
-            options = {k: group[k] for k in ("lr", "betas", "eps", "weight_decay", "decay_first")}
-            for (t, _, _, fused), params in self._buckets(group).items():
-                means = [self.state[p]["exp_avg"] for p in params]
-                squares = [self.state[p]["exp_avg_sq"] for p in params]
-                step = _fused_step if fused else portable_step
-                step(params, [p.grad for p in params], means, squares, t, **options)
-        return loss
+# %% ../nbs/1_bert/05_optim.ipynb #bba2a032
+class _Buckets(Optimizer):
+    """What AdamW remembers of each weight, and which weights one call can move."""
 
     def _buckets(self, group):
         """Sort the weights that move into lists that one call can serve; advance their counts."""
@@ -141,43 +92,54 @@ class AdamW(Optimizer):
             buckets[t, p.device, p.dtype, fused].append(p)
         return buckets
 
-# %% ../nbs/1_bert/05_optim.ipynb #0941a5d8
-def _check_group(group):
-    """Raise ValueError for settings that cannot be meant."""
-    for name in ("lr", "eps", "weight_decay"):
-        if not 0 <= group[name] < math.inf:
-            raise ValueError(f"expected {name} >= 0, got {group[name]}")
-    if not all(0 <= beta < 1 for beta in group["betas"]):
-        raise ValueError(f"expected betas in [0, 1), got {group['betas']}")
+# %% ../nbs/1_bert/05_optim.ipynb #59532ebd
+class AdamW(_Buckets):
+    """Adam with decoupled weight decay, in the efficient form of the CS224N course.
 
+    Paper: Kingma & Ba (2015), end of section 2; Loshchilov & Hutter (2019), algorithm 2.
+    Differs: torch adds eps to the corrected root and decays first; its eps is 1e-8.
+    Raises ValueError for settings out of range.
+    """
 
-def _check_gradients(groups):
-    """Raise ValueError for a sparse or non-finite gradient, naming group and parameter."""
-    where = [(i, j, p.grad) for i, group in enumerate(groups)
-             for j, p in enumerate(group["params"]) if p.grad is not None]
-    for i, j, grad in where:
-        if grad.is_sparse:
-            place = _place(groups, i, j)
-            raise ValueError(f"expected dense gradients, got a sparse one at {place}")
-    if not where:
-        return
-    if readable(where[0][2]) is None:  # in a training step on a GPU the loop has looked
-        return
-    norms = torch._foreach_norm([grad for _, _, grad in where])
-    norms = torch.stack([n.to(norms[0].device, torch.float32) for n in norms])
-    if torch.isfinite(norms).all():
-        return
-    for i, j, grad in where:  # a norm may overflow where no number does: look again
-        if not torch.isfinite(grad).all():
-            value = grad[~torch.isfinite(grad)][0].item()
-            raise ValueError(f"expected finite gradients, got {value} at {_place(groups, i, j)}")
+    def __init__(
+        self,
+        params: Iterable,             # tensors, or groups as `parameter_groups` gives them
+        lr: float = 1e-3,             # length of a step, course default
+        betas: tuple[float, float] = (0.9, 0.999),  # memory of m and v, Adam paper
+        eps: float = 1e-6,            # BERT release
+        weight_decay: float = 0.0,    # share of p lost in a step, times lr
+        correct_bias: bool = True,    # False with decay_first: BERT's original optimizer
+        decay_first: bool = False,    # shrink before the step, as torch and BERT do
+        fused: bool = True,           # False: never use torch's fused kernel
+    ):
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                      correct_bias=correct_bias, decay_first=decay_first, fused=fused))
+        for group in self.param_groups:
+            _check_group(group)
 
+    @torch.no_grad()
+    def step(
+        self,
+        closure: Callable | None = None,  # computes the loss again; rarely needed
+    ):
+        """Move every weight that has a gradient, by the rules of its group; return the closure's loss, or None.
 
-def _place(groups, i, j):
-    """Say where a parameter is, by name if the group knows names."""
-    group = groups[i]
-    name = group["names"][j] + ", " if "names" in group else ""
-    return f"{name}parameter {j} of group {i}, shape {tuple(group['params'][j].shape)}"
+        A weight whose gradient is None stays as it is, and its t does not advance.
+        Raises ValueError for a sparse or non-finite gradient (`_check_gradients` does), before any weight or state has changed.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        _check_gradients(self.param_groups)
+        for group in self.param_groups:
+            options = {k: group[k] for k in ("lr", "betas", "eps", "weight_decay", "decay_first")}
+            for (t, _, _, fused), params in self._buckets(group).items():
+                means = [self.state[p]["exp_avg"] for p in params]
+                squares = [self.state[p]["exp_avg_sq"] for p in params]
+                step = _fused_step if fused else portable_step
+                step(params, [p.grad for p in params], means, squares, t, **options)
+        return loss
 
 # %% ../nbs/1_bert/05_optim.ipynb #05781f20
 def warmup_decay(
@@ -188,7 +150,6 @@ def warmup_decay(
 ) -> float:                          # factor of the peak rate, in [0, 1]
     """Give the share of the peak learning rate at a step: up, flat, down, all straight lines.
 
-    f = min(1, (step+1)/warmup, (total-step)/decay), never below 0; a count of 0 leaves its line out
     Differs: the first step of transformers' schedule has rate 0 and is lost.
     Raises ValueError for negative counts.
     """

@@ -36,7 +36,7 @@ def move_weights(
         else:
             torch._foreach_lerp_(teacher, weights, share)
 
-
+# %% ../nbs/4_training/33_proximal.ipynb #227d1382
 class _Twin:
     """A frozen copy of a model in eval mode, made once, which can wear one of several sets of weights.
 

@@ -87,7 +87,7 @@ class Attack:
             return moved.clamp(-self.epsilon, self.epsilon)
         return moved * (self.epsilon / sentence_norms(moved, self.p, rows).clamp(min=self.epsilon))
 
-
+# %% ../nbs/4_training/34_smart.ipynb #81b81a69
 def sentence_norms(
     x: Tensor,     # (..., D)
     p: float,      # 2 or math.inf
@@ -124,7 +124,7 @@ def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
         for w in moving:
             w.requires_grad_(True)
 
-
+# %% ../nbs/4_training/34_smart.ipynb #c054a17a
 def smart_loss(
     embeds: Tensor,                # (..., D) float with graph: (B, D) sentences, (N, D) or (B, T, D) tokens
     fn: Callable,                  # changed embeds -> outputs (B,) or (B, C); repeat the dropout of `clean` in it

@@ -108,7 +108,7 @@ def worst_shifts(head: Head, vectors: tuple[Tensor, ...], shifts: tuple[Tensor, 
     best = torch.cat(found, 1).argmax(1)  # (B,)
     return tuple(d[best] for d in shifts)
 
-
+# %% ../nbs/4_training/32_smoothness.ipynb #9f042ac9
 def steepest(gradient: Tensor, p: float) -> Tensor:  # (..., D), p 2 or math.inf -> (..., D)
     """Point where a function rises fastest for a step of p-norm 1: g / |g|, or the signs of g; 0 for g = 0."""
     if p == math.inf:
@@ -125,7 +125,7 @@ def into_ball(shifts: Tensor, radius: float, p: float) -> Tensor:  # (..., D), p
     length = torch.linalg.vector_norm(shifts, dim=-1, keepdim=True)
     return shifts * (radius / length.clamp(min=radius))
 
-
+# %% ../nbs/4_training/32_smoothness.ipynb #29f310b0
 @torch.no_grad()
 def _ascend(head, vectors, shifts, distance, radius, p, steps):
     """Climb from `shifts` (B, D) by projected gradient steps of 4 radii; keep the best of each row."""

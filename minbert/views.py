@@ -77,7 +77,7 @@ def view_batches(
             y = None if labels is None else torch.tensor([labels[i] for i in rows])
             yield _make_batch([[column[i] for i in rows] for column in ids], tokenizer, corrupt, noise)._replace(labels=y)
 
-
+# %% ../nbs/3_vectors/26_views.ipynb #8f3746a9
 def _draw(ids, batch_size, pool, generator):
     """Cut a random order of rows into full batches; with `pool`, rows of a batch are about equally long."""
     batches = torch.randperm(len(ids), generator=generator)[:len(ids) // batch_size * batch_size].split(batch_size)

@@ -512,3 +512,24 @@ def test_the_contrast_holds_views_together():
         list(minbert.flow.train_steps(flow, pairs, loss, AdamW(flow_groups(flow), lr=1e-3), max_grad_norm=1.0))
         after[weight] = sum(mirror_loss(flow(a)[0], flow(b)[0]).item() for a, b, _ in pairs) / 60, flow.nll(u).mean().item()
     assert after[1.0][0] < 0.8 * after[0.0][0] and after[1.0][1] > after[0.0][1]  # better together, a little less Gaussian
+
+
+@pytest.mark.long
+def test_the_matrices_of_lu_start_better_from_a_shuffle_than_from_a_rotation():
+    """At width 768 the two triangles of a rotation undo each other's large numbers, and the first steps of training disturb that."""
+    g = torch.Generator().manual_seed(0)
+    cloud = torch.randn(600, 768, generator=g) @ torch.randn(768, 768, generator=g) / 28 + torch.randn(768, generator=g)
+
+    def rotate(part):
+        P, L, U = torch.linalg.lu(torch.linalg.qr(torch.randn(768, 768, generator=g)).Q)
+        part.order.copy_(P.argmax(0)), part.sign.copy_(U.diagonal().sign())
+        part.triangles.copy_(L.tril(-1) + U.triu(1)), part.log_s.copy_(U.diagonal().abs().log())
+
+    losses = {}
+    for start in ("shuffle", "rotation"):
+        flow = Flow(768, mixing="lu", generator=torch.Generator().manual_seed(0))
+        if start == "rotation":
+            with torch.no_grad():
+                [rotate(block[k]) for block in flow.blocks for k in (1, 4, 7)]
+        losses[start] = [record.loss for record in train_flow(flow, cloud, steps=10)]
+    assert losses["shuffle"][-1] < losses["shuffle"][0] and losses["rotation"][-1] > 2 * losses["rotation"][0]
