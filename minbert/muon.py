@@ -13,8 +13,26 @@ from torch import Tensor, nn
 
 from .optim import AdamW, parameter_groups
 
+# %% ../nbs/1_bert/08_muon.ipynb #b2823bc0
+class _Dealt:
+    """Give a state that was saved for several optimizers back to them."""
+
+    def load_state_dict(
+        self,
+        saved: dict,  # {"state": {position: ...}, "param_groups": [...]}, positions and groups counted over all
+    ) -> None:
+        """Give each its share of a state that was saved for all."""
+        groups, first = list(saved["param_groups"]), 0
+        for part in self.parts:
+            own, groups = groups[:len(part.param_groups)], groups[len(part.param_groups):]
+            last = first + sum(len(group["params"]) for group in own)
+            state = {i - first: kept for i, kept in saved["state"].items() if first <= i < last}
+            own = [{**group, "params": [i - first for i in group["params"]]} for group in own]
+            part.load_state_dict({"state": state, "param_groups": own})
+            first = last
+
 # %% ../nbs/1_bert/08_muon.ipynb #0b8d4458
-class Together:
+class Together(_Dealt):
     """Optimizers that each move weights of their own, used as one: by `minbert.loop.steps`, and in a checkpoint."""
 
     def __init__(
@@ -50,20 +68,6 @@ class Together:
         for part in self.parts:
             part.step()
         return loss
-
-    def load_state_dict(
-        self,
-        saved: dict,  # {"state": {position: ...}, "param_groups": [...]}, positions and groups counted over all
-    ) -> None:
-        """Give each its share of a state that was saved for all."""
-        groups, first = list(saved["param_groups"]), 0
-        for part in self.parts:
-            own, groups = groups[:len(part.param_groups)], groups[len(part.param_groups):]
-            last = first + sum(len(group["params"]) for group in own)
-            state = {i - first: kept for i, kept in saved["state"].items() if first <= i < last}
-            own = [{**group, "params": [i - first for i in group["params"]]} for group in own]
-            part.load_state_dict({"state": state, "param_groups": own})
-            first = last
 
 # %% ../nbs/1_bert/08_muon.ipynb #3aabce35
 def _is_layer_matrix(name, parameter):

@@ -7,6 +7,24 @@ from torch import Tensor
 from .devices import readable, send
 
 
+def check_batch(
+    input_ids: Tensor,  # what should be (B, T)
+    attention_mask: Tensor | None,  # what should be of the same shape
+    longest: int,  # positions there are
+    allow_empty: bool = False,  # accept rows of padding only
+) -> Tensor:  # (B, T) the mask, all ones if None
+    """Give the mask. Raises ValueError for bad shapes, long sentences, and rows without a real token."""
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.to(input_ids.dtype)
+    if input_ids.ndim != 2 or mask.shape != input_ids.shape:
+        raise ValueError(f"expected ids and mask of one shape (B, T), got {tuple(input_ids.shape)} and {tuple(mask.shape)}")
+    if input_ids.shape[1] > longest:
+        raise ValueError(f"expected at most {longest} tokens, got {input_ids.shape[1]}")
+    empty = [] if (seen := readable(mask)) is None else (seen.sum(1) == 0).nonzero().flatten().tolist()
+    if empty and not allow_empty:
+        raise ValueError(f"expected a real token in each row, got only padding in rows {empty}")
+    return mask
+
+
 class Padded:
     """Leave a padded batch as it is; what looks across tokens gets the mask."""
 
