@@ -301,6 +301,25 @@ def test_it_learns():
 
 # ---------------------------------------------------------------- schedule and groups
 
+@pytest.mark.parametrize("total, warmup", [(20, 5), (7, 1), (9, 8)])
+def test_the_schedule_is_transformers_one_step_earlier_on_the_way_up(total, warmup):
+    """Theirs gives the first step the rate 0; on the way down both are equal."""
+    from transformers import get_linear_schedule_with_warmup
+
+    def rates(make):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+        scheduler, seen = make(optimizer), []
+        for _ in range(total):
+            seen.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return seen
+
+    ours = rates(lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda i: warmup_decay(i, total, warmup)))
+    theirs = rates(lambda o: get_linear_schedule_with_warmup(o, warmup, total))
+    assert theirs[0] == 0 and ours[:warmup] == pytest.approx(theirs[1:warmup + 1]) and ours[warmup:] == pytest.approx(theirs[warmup:])
+
+
 def test_warmup_decay():
     assert [warmup_decay(i, 10, 2, 4) for i in range(11)] == [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
     assert [warmup_decay(i, 4) for i in range(6)] == [1, 0.75, 0.5, 0.25, 0, 0]
