@@ -213,7 +213,7 @@ MISTAKES["encoder.layer"] = [
 
 VARIANTS["encoder.layer"] = [
     '''
-def forward(self, hidden_states, mix):
+def forward(self, hidden_states, mix=SelfAttention.__call__):
     mixed = mix(self.self_attention, hidden_states)
     h = self.attention_layer_norm(self.dropout(self.attention_dense(mixed)) + hidden_states)
     bent = F.gelu(self.interm_dense(h))
