@@ -6,7 +6,7 @@
 __all__ = ['METRICS', 'COLUMNS', 'FILE_NAMES', 'Mistake', 'worst_mistakes', 'metric_of', 'task_baseline', 'TaskResult', 'overall',
            'results_table', 'evaluate_tasks', 'write_predictions', 'Predicted', 'read_predictions', 'swap_symmetry',
            'Dropped', 'drop_linear', 'task_ablation', 'accuracy', 'alignment', 'auc', 'average_ranks',
-           'confusion_matrix', 'constant_baselines', 'evaluate_sts', 'majority_baseline', 'mean_cosine',
+           'confusion_matrix', 'constant_baselines', 'evaluate_sts', 'isoscore', 'majority_baseline', 'mean_cosine',
            'paired_bootstrap', 'pearson', 'spearman', 'uniformity', 'word_overlap']
 
 # %% ../nbs/2_tasks/21_evaluate.ipynb #ab54736e
@@ -23,8 +23,8 @@ import torch
 
 from .data import Dataset, load_dataset, read_lines
 from .engine.files import quoted
-from .engine.whole import write_all
-from .geometry import alignment, mean_cosine, uniformity
+from .engine.saving import replacing
+from .geometry import alignment, isoscore, mean_cosine, uniformity
 from .heads import LinearPlusCosine, MultitaskBert
 from .metrics import (accuracy, as_classes, as_vector, as_vectors, auc, average_ranks,
                              confusion_matrix, constant_baselines, majority_baseline,
@@ -33,7 +33,7 @@ from .sts import evaluate_sts, gold_labels, word_overlap
 
 # %% ../nbs/2_tasks/21_evaluate.ipynb #1c95fab7
 _all_ = ["accuracy", "alignment", "auc", "average_ranks", "confusion_matrix", "constant_baselines",
-         "evaluate_sts", "majority_baseline", "mean_cosine", "paired_bootstrap", "pearson", "spearman",
+         "evaluate_sts", "isoscore", "majority_baseline", "mean_cosine", "paired_bootstrap", "pearson", "spearman",
          "uniformity", "word_overlap"]
 
 # %% ../nbs/2_tasks/21_evaluate.ipynb #913d7b64
@@ -180,11 +180,11 @@ def write_predictions(
     for task, data in datasets.items():
         if data.kind not in COLUMNS:
             raise ValueError(f"expected a kind of {', '.join(COLUMNS)} for {task}, got {data.kind!r}")
-        file = Path(folder) / f"{FILE_NAMES.get(task, task)}-{data.split}-output.csv"
-        texts[file] = _prediction_text(data, model.predict(task, data))
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    write_all(texts)
-    return list(texts)
+        texts[f"{FILE_NAMES.get(task, task)}-{data.split}-output.csv"] = _prediction_text(data, model.predict(task, data))
+    with replacing(folder) as draft:
+        for name, text in texts.items():
+            (draft / name).write_text(text, encoding="utf-8", newline="\n")
+    return [Path(folder) / name for name in texts]
 
 # %% ../nbs/2_tasks/21_evaluate.ipynb #0a732b5e
 class Predicted:

@@ -109,15 +109,15 @@ def clean_pass(model: MultitaskBert, task: str, part: TaskBatch) -> Clean:  # la
 class RegularizedLoss:
     """Add penalties to the losses of `multitask_loss`: a `loss_fn` for `loop.steps`.
 
-    L_t = batch weight * (weight_t * mean price of task t + sum of the penalties of task t)
+    L_t = batch weight * (weight_t * mean loss of task t + sum of the penalties of task t)
     A penalty with `begin(model)` is told when a step begins. After a call, `last` holds for each
-    task the mean price and every penalty, unweighted by task or batch.
+    task the mean loss and every penalty, unweighted by task or batch.
     """
 
     def __init__(
         self,
         *penalties: Callable,                     # (model, task, part, clean) -> (), times its own weight
-        weights: dict[str, float] | None = None,  # factor of each price; a missing task counts 1
+        weights: dict[str, float] | None = None,  # factor of each loss; a missing task counts 1
     ):
         self.penalties, self.weights = penalties, weights or {}
         self.last: dict[str, tuple[Tensor, ...]] = {}

@@ -1,4 +1,4 @@
-"""Chapter 35: the loss against loops and sentence-transformers, clusters against a slow closure, batches and odds by counting."""
+"""Chapters 35 and 36: the loss against loops and sentence-transformers, clusters against a slow closure, batches and odds by counting."""
 import math
 from collections import Counter
 from functools import partial

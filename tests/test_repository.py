@@ -240,3 +240,17 @@ def test_pictures_have_a_palette():
             pictures = [base64.b64decode("".join(o["data"]["image/png"])) for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
             large += [f"{file.name} {cell['id']}" for picture in pictures if picture[25] != 3]   # the kind of colours, in a PNG's head: 3 is a palette
     assert large == []
+
+
+PROMISED = {   # what scripts outside call, and where they import it from: names do not leave
+    "tokens": "load_tokenizer", "attention": "scaled_dot_product_attention", "encoder": "BertConfig BertModel", "sentence": "pool SentenceEncoder", "optim": "AdamW",
+    "data": "load_dataset", "evaluate": "evaluate_sts mean_cosine alignment uniformity isoscore", "loop": "steps", "train": "steps", "pretrain": "mask_tokens",
+    "contrastive": "contrastive_loss simcse_loss span_mask mirror_loss", "flow": "Flow", "smart": "symmetric_kl", "negatives": "multiple_negatives_loss",
+    "pcgrad": "project_conflicting", "course": "check"}
+
+
+@pytest.mark.parametrize("module", PROMISED)
+def test_what_others_import_stays_where_it_was(module):
+    from importlib import import_module
+
+    assert [name for name in PROMISED[module].split() if not hasattr(import_module(f"minbert.{module}"), name)] == []

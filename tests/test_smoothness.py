@@ -1,4 +1,4 @@
-"""Chapter 32: the distance between answers, penalties beside a loss, and how far a head's answer can be moved."""
+"""Chapters 31 and 32: the distance between answers, penalties beside a loss, and how far a head's answer can be moved."""
 import copy
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""How the other half of chapter 35 is checked: clusters, the chance of a clash, and a dealer who may shuffle as he likes but not cheat."""
+"""How the other half of chapter 36 is checked: clusters, the chance of a clash, and a dealer who may shuffle as he likes but not cheat."""
 
 
 import math

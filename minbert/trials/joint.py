@@ -1,4 +1,4 @@
-"""How the exercises of chapter 30, and the joint loss of 13b, are checked: which part feels which loss."""
+"""How the exercises of chapter 30, and the joint loss of chapter 29, are checked: which part feels which loss."""
 
 
 import math

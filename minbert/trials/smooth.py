@@ -1,4 +1,4 @@
-"""How the exercises of chapter 32 are checked: distances with their gradients, points on balls by their averages, and searches where there is only one right answer."""
+"""How the exercises of chapters 31 and 32 are checked: distances with their gradients, points on balls by their averages, and searches where there is only one right answer."""
 
 
 import math

@@ -1,4 +1,4 @@
-"""How the other two exercises of chapter 37 are checked: gradients that are turned to a usual cosine, and statistics of a training run that was made up."""
+"""How the exercises of chapter 38 are checked: gradients that are turned to a usual cosine, and statistics of a training run that was made up."""
 
 
 import torch
