@@ -376,6 +376,34 @@ def test_a_renamed_exercise_keeps_its_answer():
     assert not conflicts(result) and "#| exercise circles.twice" in cell(result, "pair") and "return two * x" in cell(result, "pair")
 
 
+PARTS = copy.deepcopy(EDITION)   # a release cuts the class in two, and one function gets a cell of its own
+for _cell in PARTS.cells:
+    if _cell.id == "circle":
+        _cell.source = _cell.source.replace("target=Circle.area", "target=Round.area").replace("class Circle:", "class Round:")
+PARTS.cells.append(new_code_cell("#| export\nclass Circle(Round):\n    pass", id="rest"))
+
+
+def test_an_answer_goes_along_when_its_method_moves_to_another_class():
+    result = merged_notebook(EDITION, SOLVED, PARTS)
+    assert not conflicts(result)
+    assert source_of(cell(result, "circle"), "Round.area").rstrip().endswith("return 3 * self.radius ** 2") and "class Circle:" not in cell(result, "circle")
+    assert bare(merged_notebook(PARTS, result, PARTS)) == bare(result) == bare(merged_notebook(EDITION, result, PARTS))
+    untouched = merged_notebook(EDITION, EDITION, PARTS)
+    assert bare(untouched) == bare(PARTS)
+
+
+def test_an_answer_goes_along_when_one_of_two_exercises_gets_its_own_cell_and_another_docstring():
+    theirs, half = copy.deepcopy(EDITION), source_of(cell(EDITION, "pair"), "half")
+    for c in theirs.cells:
+        if c.id == "pair":
+            c.source = c.source.replace("#| exercise circles.half points=1 minutes=5 target=half\n", "").replace(half, "").rstrip() + "\n"
+    theirs.cells.append(new_code_cell("#| export\n#| exercise circles.half points=1 minutes=5 target=half\n" + half.replace("Halve.", "Cut in two."), id="half"))
+    mine = changed(SOLVED, ("pair", "raise NotImplementedError('exercise circles.half')", "return x * .5"))
+    result = merged_notebook(EDITION, mine, theirs)
+    assert not conflicts(result)
+    assert "return x * .5" in cell(result, "half") and "Cut in two." in cell(result, "half") and "def half" not in cell(result, "pair") and "return two * x" in cell(result, "pair")
+
+
 def test_an_exercise_that_is_gone_leaves_a_conflict():
     theirs = copy.deepcopy(EDITION)
     theirs.cells = [c for c in theirs.cells if "circle" not in c.id]

@@ -8,7 +8,7 @@ __all__ = ['merged_lines', 'Definition', 'signature_of', 'definition_in', 'merge
 
 # %% ../../nbs/course/merging.ipynb #f21dc459
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -123,15 +123,15 @@ def _place(target: str) -> str:
     return f"\0{target}"    # no line of Python looks like this
 
 
-def _taken_apart(source: str | None, targets: Sequence[str]) -> tuple[list[str], dict[str, Definition]]:
-    """Cut the definitions out of a cell; the lines that are left say where each was."""
+def _taken_apart(source: str | None, now: Mapping[str, str]) -> tuple[list[str], dict[str, Definition]]:
+    """Cut definitions out of a cell, each under the name it has now; the lines that are left say where each was."""
     if source is None:
         return [], {}
     tree, lines = parse(source), source.split("\n")
-    spans = {target: span(node) for target in targets if (node := find(tree, target))}
+    spans = {target: span(node) for target in now if (node := find(tree, target))}
     for target, (first, last) in sorted(spans.items(), key=lambda item: -item[1][0]):
-        lines[first - 1 : last] = [_place(target)]
-    return lines, {target: definition_in(source, target) for target in spans}
+        lines[first - 1 : last] = [_place(now[target])]
+    return lines, {now[target]: definition_in(source, target) for target in spans}
 
 
 def _given(lines: Sequence[str]) -> list[str]:
@@ -152,12 +152,16 @@ def merged_cell(
     mine: str,
     theirs: str,                       # with marks
     answers: dict[str, Definition],    # target -> what I last wrote, here or in another cell
+    moved: Mapping[str, str] = {},     # target as handed out -> target now, of what has another name or stands in another cell now
+    given: Mapping[str, Definition] = {},   # target -> what was handed out, in another cell
 ) -> Merged:
     """Put my answers and my additions into a cell of the new edition."""
     targets = [mark.target for mark in marks(theirs)]
     if not all(map(is_python, (mine, theirs, base or ""))):
         return Merged(theirs, (("Your cell could not be read as Python, and the release changed it.", mine),))
-    (old, were), (lines, here), (new, now) = (_taken_apart(source, targets) for source in (base, mine, theirs))
+    stay = {target: target for target in targets}
+    (old, were), (lines, here), (new, now) = (_taken_apart(source, names) for source, names in ((base, {**stay, **moved}), (mine, {**stay, **moved}), (theirs, stay)))
+    were = {**given, **were}
     frame, leftovers = merged_lines(old, lines, new) if base is not None else None, []
     if frame is None or any(frame.count(_place(target)) != 1 for target in targets):
         frame = new

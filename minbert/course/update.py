@@ -12,13 +12,13 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import minbert
-from .editions import marks, marks_of, read_notebook, written
+from .editions import Mark, marks, marks_of, read_notebook, written
 from .merging import Definition, definition_in, is_python, merged_cell
 from .programs import PACKAGE
 from ..engine.saving import clear_leftovers, replacing
@@ -113,6 +113,8 @@ def merged_cells(
     mine: Any | None,                  # the learner's; None if it is gone
     theirs: Any,                       # of the new edition
     answers: dict[str, Definition],    # target -> what the learner wrote, anywhere in the notebook
+    moved: Mapping[str, str] = {},     # target as handed out -> target now
+    given: Mapping[str, Definition] = {},   # target -> what was handed out
 ) -> list:                             # the cell for the new notebook, and conflicts
     """Bring one given cell up to date."""
     both_code = theirs.cell_type == "code" and (mine is None or mine.cell_type == "code")
@@ -121,26 +123,41 @@ def merged_cells(
     if both_code and _exercises(theirs):
         old = base.source if base is not None and base.cell_type == "code" else None
         start = mine or copy.deepcopy(base if old is not None else theirs)
-        merged = merged_cell(old, start.source, theirs.source, answers)
+        merged = merged_cell(old, start.source, theirs.source, answers, moved, given)
         return [_updated(theirs, start, merged.source, "code"), *(c for why, what in merged.leftovers for c in conflict(why, what))]
     if mine is None or (base is not None and _same(base, mine)):
         return [theirs]
     return [theirs, *conflict("You and the release changed this cell.", mine.source, mine.cell_type)]
 
 # %% ../../nbs/course/update.ipynb #0c943154
-def _answers(mine: list, base: list, targets: list[str]) -> dict[str, Definition]:
-    """Find the last definition of each target that a learner wrote; what was handed out is not theirs."""
-    def definitions(cells: list, target: str) -> list[Definition]:
-        name = target.rpartition(".")[2]
-        readable = [c.source for c in cells if c.cell_type == "code" and name in c.source and is_python(c.source)]
-        return [d for source in readable if (d := definition_in(source, target)) and d.written]
+def _definitions(cells: list, target: str) -> list[Definition]:
+    """Find all definitions of a target that somebody wrote."""
+    name = target.rpartition(".")[2]
+    readable = [c.source for c in cells if c.cell_type == "code" and name in c.source and is_python(c.source)]
+    return [d for source in readable if (d := definition_in(source, target)) and d.written]
 
-    found = {}
-    for target in targets:
-        given = {d.lines for d in definitions(base, target)}
-        if own := [d for d in definitions(mine, target) if d.lines not in given]:
-            found[target] = own[-1]
+
+def _moved(base: list, new: list[Mark]) -> dict[str, str]:   # target as handed out -> target now
+    """An exercise keeps its name when its function gets another one, or moves to another class."""
+    now = {mark.name: mark.target for mark in new}
+    return {mark.target: now[mark.name] for cell in base if _exercises(cell) for mark in marks(cell.source) if mark.name in now}
+
+
+def _answers(mine: list, base: list, new: list[Mark]) -> dict[str, Definition]:
+    """Find the last definition of each exercise that a learner wrote, under its target now; what was handed out is not theirs."""
+    found, before = {}, {now: target for target, now in _moved(base, new).items()}
+    for target in (mark.target for mark in new):
+        for name in dict.fromkeys((before.get(target, target), target)):   # as it was handed out; and as it is, should an update have been cut short
+            given = {d.lines for d in _definitions(base, name)}
+            if own := [d for d in _definitions(mine, name) if d.lines not in given]:
+                found[target] = own[-1]
     return found
+
+
+def _handed_out(base: list, moved: Mapping[str, str]) -> dict[str, Definition]:
+    """Find what was handed out for each exercise, under its target now."""
+    readable = [cell.source for cell in base if _exercises(cell) and is_python(cell.source)]
+    return {now: d for source in readable for target, now in moved.items() if (d := definition_in(source, target))}
 
 
 def _arrived(mine: list, new: list, of: dict[int, int], back: dict[int, int]) -> dict[int, int]:
@@ -196,12 +213,13 @@ def merged_notebook(
     arrived = _arrived(ours, new, of, back)
     forth = {j: i for i, j in back.items()}                                   # of base -> of new
     holder = {forth[j]: ours[k] for k, j in of.items() if j in forth} | {i: ours[k] for k, i in arrived.items()}
-    answers = elsewhere | _answers(ours, old, [mark.target for mark in marks_of(theirs)])
+    moved = _moved(old, marks_of(theirs))
+    answers, handed_out = elsewhere | _answers(ours, old, marks_of(theirs)), _handed_out(old, moved)
     own = _own_cells(ours, old if known else new, of, forth, arrived)
     cells, given, shown = own.get(-1, []), [], {(c.get("id"), c.source) for c in ours}
     for i, cell in enumerate(new):
         j = back.get(i)
-        first, *others = merged_cells(old[j] if known and j is not None else None, holder.get(i), cell, answers)
+        first, *others = merged_cells(old[j] if known and j is not None else None, holder.get(i), cell, answers, moved, handed_out)
         given.append(first)
         cells += [first, *(c for c in others if (c.id, c.source) not in shown), *own.get(i, [])]
     made = copy.deepcopy(mine)
@@ -292,14 +310,14 @@ def _from_elsewhere(nbs: Path, base: Path, name: str, edition: str, homes: dict[
     """Find answers to exercises of an edition that were handed out in another chapter."""
     import nbformat
 
-    wanted = {}   # file -> targets
+    wanted = {}   # file -> marks
     for mark in marks_of(nbformat.reads(edition, as_version=4)):
         if homes.get(mark.name, name) != name:
-            wanted.setdefault(homes[mark.name], []).append(mark.target)
+            wanted.setdefault(homes[mark.name], []).append(mark)
     found = {}
-    for file, targets in wanted.items():
+    for file, new in wanted.items():
         mine, old = _carried(_readable(nbs / file)), _carried(_readable(base / file))
-        found |= _answers(mine.cells if mine else [], old.cells if old else [], targets)
+        found |= _answers(mine.cells if mine else [], old.cells if old else [], new)
     return found
 
 
