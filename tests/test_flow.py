@@ -97,7 +97,7 @@ def test_levels_leave_the_finished_columns_alone():
     assert not torch.equal(kept, x[:, :5])
 
 
-@pytest.mark.parametrize("width, levels, message", [(1, 1, "level 1 of 1, got 1"), (4, 3, "level 3 of 3, got 1"), (0, 1, "at least 1, got 0"),
+@pytest.mark.parametrize("width, levels, message", [(1, 1, "level 1 of 1, got 1"), (4, 3, "level 3 of 3, got 1"), (0, 1, "level 1 of 1, got 0"),
                                                     (9, 5, "level 5 of 5, got 1")])
 def test_a_level_needs_two_columns(width, levels, message):
     with pytest.raises(ValueError, match=message):

@@ -310,5 +310,7 @@ def alone(
         return _rebind(implementation, table)
     same = [o.partition(".")[2] for o in others if o.startswith(head + ".") and o != target]
     swapped = {name: vars(getattr(reference, head))[name] for name in same}
+    bases = {kind.__name__ for kind in implementation.__mro__[1:]}
+    inherited = {name: vars(getattr(reference, kind))[name] for kind, _, name in (o.partition(".") for o in others) if kind in bases and name not in vars(implementation)}
     own = {name: _rebind(value, table) for name, value in vars(implementation).items() if isinstance(value, types.FunctionType)}
-    return type(implementation.__name__, (implementation,), own | swapped)
+    return type(implementation.__name__, (implementation,), inherited | own | swapped)

@@ -5,6 +5,7 @@ import torch
 from torch.autograd.functional import jacobian
 
 from minbert.course.trials import Case, Trial, autocast, fill, fixed, mistake, probe
+from minbert.flow import flow_rows
 from minbert.trials.bijections import gradients
 
 
@@ -16,7 +17,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 def started(kind, width, seed=0, **settings):
     """Build a flow with random weights in double precision, as if it had started from data."""
-    flow = fill(kind(width, hidden=3, generator=torch.Generator().manual_seed(seed), **settings), seed)
+    flow = fill(kind(flow_rows(width, hidden=3, generator=torch.Generator().manual_seed(seed), **settings)), seed)
     for name, flag in flow.named_buffers():
         if name.endswith("initialized"):
             flag.fill_(True)
@@ -42,7 +43,7 @@ def through_cases(generator):
 def run_through(kind, inputs):
     settings, u = {name: value for name, value in inputs.items() if name not in ("u", "start")}, inputs["u"]
     if "start" in inputs:
-        flow = kind(u.shape[1], hidden=3, generator=torch.Generator().manual_seed(0), **settings).double().eval()
+        flow = kind(flow_rows(u.shape[1], hidden=3, generator=torch.Generator().manual_seed(0), **settings)).double().eval()
         with torch.no_grad():
             z, log_det = flow.through(u, start=True)
         return {"latent vectors": z, "log |det|": log_det, "norms that have started": torch.stack([flag for name, flag in flow.named_buffers() if name.endswith("initialized")]),

@@ -225,6 +225,13 @@ def _started(part):
     return part.eval()
 
 
+def _flow(kind):
+    """A flow of width 3, or another chain with the same parts, that has seen no data."""
+    from minbert.flow import flow_rows
+
+    return kind(flow_rows(3, depth=1))
+
+
 _FOUR = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
 _FRESH = "a fresh one, before `initialize`"
 REFUSALS["bijections.norm"] = (_R(_FRESH, lambda kind: kind(3).eval()(_TWO)), _R("vectors of another width", lambda kind: _started(kind(3))(_TWO[:, :1])))
@@ -232,13 +239,13 @@ REFUSALS["bijections.unnorm"] = (_R(_FRESH, lambda kind: kind(3).eval().inverse(
 REFUSALS["bijections.unshuffle"] = (_R("vectors of another width", lambda kind: kind(3).inverse(_FOUR)),)
 REFUSALS["bijections.linear"] = REFUSALS["bijections.shift"] = REFUSALS["bijections.affine"] = (_R("vectors of another width", lambda kind: kind(3)(_FOUR)),)
 REFUSALS["bijections.solve"] = REFUSALS["bijections.unshift"] = REFUSALS["bijections.unaffine"] = (_R("vectors of another width", lambda kind: kind(3).inverse(_FOUR)),)
-REFUSALS["flow.inverse"] = (_R(_FRESH, lambda kind: kind(3, depth=1).eval().inverse(_TWO)), _R("vectors of another width", lambda kind: _started(kind(3, depth=1)).inverse(_FOUR)))
+REFUSALS["flow.inverse"] = (_R(_FRESH, lambda kind: _flow(kind).eval().inverse(_TWO)), _R("vectors of another width", lambda kind: _started(_flow(kind)).inverse(_FOUR)))
 REFUSALS["flow.sample"] = (
-    _R(_FRESH, lambda kind: kind(3, depth=1).eval().sample(2)), _R("-1 vectors", lambda kind: _started(kind(3, depth=1)).sample(-1)),
-    _R("a temperature of -1", lambda kind: _started(kind(3, depth=1)).sample(2, temperature=-1.0)), _R("NaN as a temperature", lambda kind: _started(kind(3, depth=1)).sample(2, temperature=math.nan)))
+    _R(_FRESH, lambda kind: _flow(kind).eval().sample(2)), _R("-1 vectors", lambda kind: _started(_flow(kind)).sample(-1)),
+    _R("a temperature of -1", lambda kind: _started(_flow(kind)).sample(2, temperature=-1.0)), _R("NaN as a temperature", lambda kind: _started(_flow(kind)).sample(2, temperature=math.nan)))
 REFUSALS["flow.nll"] = (
-    _R(_FRESH, lambda kind: kind(3, depth=1).eval().nll(_TWO)), _R("an unknown unit", lambda kind: _started(kind(3, depth=1)).nll(_TWO, "bit")),
-    _R("vectors of another width", lambda kind: _started(kind(3, depth=1)).nll(_FOUR)), _R("NaN in a vector", lambda kind: _started(kind(3, depth=1)).nll(_TWO * math.nan)))
+    _R(_FRESH, lambda kind: _flow(kind).eval().nll(_TWO)), _R("an unknown unit", lambda kind: _started(_flow(kind)).nll(_TWO, "bit")),
+    _R("vectors of another width", lambda kind: _started(_flow(kind)).nll(_FOUR)), _R("NaN in a vector", lambda kind: _started(_flow(kind)).nll(_TWO * math.nan)))
 
 
 def _stand_in(width: int = 3):
