@@ -360,7 +360,7 @@ def sweep(folder: Path) -> None:
             subprocess.run([*command, str(folder)], stderr=subprocess.DEVNULL)
 
 
-ONE_AT_A_TIME = threading.RLock()  # trials use torch's global dice, and put a probe in the place of dropout
+ONE_AT_A_TIME = threading.RLock()  # trials use torch's global random state, and put a probe in the place of dropout
 
 
 def cases_of(task: Exercise, seed: int) -> list[tuple]:

@@ -271,18 +271,18 @@ def deal_cases(generator):
 
 
 def run_deal(deal, inputs):
-    dice, groups, m = lambda seed: torch.Generator().manual_seed(seed), inputs["groups"], inputs["batch_size"]
+    seeded, groups, m = lambda seed: torch.Generator().manual_seed(seed), inputs["groups"], inputs["batch_size"]
     if "deals" in inputs:
-        one = dice(0)
+        one = seeded(0)
         return _averages(lambda: deal(groups, m, one), inputs["deals"], len(groups))
     torch.default_generator.manual_seed(1)
-    batches, left = deal(groups, m, dice(3))
+    batches, left = deal(groups, m, seeded(3))
     torch.default_generator.manual_seed(2)
-    again, _ = deal(groups, m, dice(3))
-    goes_on, many = dice(3), len(groups) > 100                         # of a few rows two deals may agree by chance
+    again, _ = deal(groups, m, seeded(3))
+    goes_on, many = seeded(3), len(groups) > 100                         # of a few rows two deals may agree by chance
     repeated = sum(len(row) - len(row.unique()) for row in groups[batches])
     return {"shape of the batches": torch.tensor(batches.shape), "batches in each of six deals": torch.tensor([len(deal(groups, m,
-        dice(seed))[0]) for seed in range(6)]), "rows left out": len(left), "all rows, sorted": torch.cat([batches.flatten(), left]).sort().values,
+        seeded(seed))[0]) for seed in range(6)]), "rows left out": len(left), "all rows, sorted": torch.cat([batches.flatten(), left]).sort().values,
             "rows of a group that is in the batch already": repeated, "the same with the same seed": torch.equal(batches, again),
                 "int64": batches.dtype == torch.int64, "a generator goes on": not many or not torch.equal(*(deal(groups, m, goes_on)[0] for _ in range(2))),
                 "without a generator, another deal each time": not many or not torch.equal(*(deal(groups, m)[0] for _ in range(2)))}
@@ -337,7 +337,7 @@ MISTAKES["negatives.deal"] = [
     mistake("    order, rank = _by_group", "    generator = generator.clone_state() if generator else None\n    order, rank = _by_group",
         "The generator is copied and stays where it was, so two epochs get the same batches."),
     mistake("    order, rank = _by_group", "    generator = generator or torch.Generator()\n    order, rank = _by_group",
-        "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+        "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own random state."),
     mistake("    kept = order", "    n = max(1, n - 1)\n    kept = order", "There is one batch fewer than possible."),
     mistake("_by_group(groups, generator)", "_by_group(groups, None)", "The generator is not used: a resumed run gets other batches."),
     mistake("return batches, torch.cat", "return batches.T, torch.cat", "Rows and columns of the result are swapped: a row should be a batch."),

@@ -54,7 +54,7 @@ def run_margin(loss, inputs):
 
 
 TRIALS["contrastive.margin"] = Trial(margin_cases, run_margin, subject="margin", hints=(
-    "Two prices for each pair: one if it means the same, one if it does not. The label, 0 or 1, chooses.",
+    "Two costs for each pair: one if it means the same, one if it does not. The label, 0 or 1, chooses.",
     "d = 1 - safe_cosine(u, v) is a distance: 0 for alike, 2 for opposite. A different pair pays only while d is below the margin: clamp before you square.",
     "y * d² + (1 - y) * (margin - d, but not below 0)², then the mean over the batch, then half of it."))
 
@@ -68,9 +68,9 @@ MISTAKES["contrastive.margin"] = [
     mistake("(margin - distance).clamp_min(0).square()", "(margin - distance).square()",
             "Different pairs beyond the margin pay too (nothing is cut off at 0 before squaring), so they are pulled back to it."),
     mistake("(margin - distance).clamp_min(0).square()", "(margin - distance).clamp_min(0)",
-            "The price of different pairs is not squared."),
-    mistake("y * distance.square()", "y * distance", "The price of same pairs is the distance, not its square."),
-    mistake("price.mean() / 2", "price.sum() / 2", "The prices are added up over the batch, not averaged: a larger batch takes larger steps."),
+            "The cost of different pairs is not squared."),
+    mistake("y * distance.square()", "y * distance", "The cost of same pairs is the distance, not its square."),
+    mistake("price.mean() / 2", "price.sum() / 2", "The costs are added up over the batch, not averaged: a larger batch takes larger steps."),
     mistake("price.mean() / 2", "price.mean()", "The factor ½ is missing."),
     mistake("(margin - distance).clamp_min(0)", "(safe_cosine(u, v) - margin).clamp_min(0)",
             "The margin is laid on the cosine, not on the distance: pairs are left alone below a cosine of m instead of 1 - m."),
@@ -85,7 +85,7 @@ MISTAKES["contrastive.margin"] = [
     mistake("safe_cosine(u, v)", "safe_cosine(u, v).to(u.dtype)", "The loss is computed in half precision when the vectors come so; it should be widened to single."),
     mistake(_WRONG_DISTANCE, "distance = 1 - F.cosine_similarity(u, v, dim=-1)",
             "Half precision is not widened, and a vector of zeros is divided by 1e-8, so that its gradient has length 10⁸."),
-    mistake("(margin - distance).clamp_min(0)", "(margin - distance.detach()).clamp_min(0)", "The distance is detached in the second price, so different pairs are never pushed apart."),
+    mistake("(margin - distance).clamp_min(0)", "(margin - distance.detach()).clamp_min(0)", "The distance is detached in the second cost, so different pairs are never pushed apart."),
     mistake(_WRONG_DISTANCE, "distance = (u - v).norm(dim=-1)",
             "The distance is the Euclidean one between the vectors as they are, so their lengths count."),
     mistake(_WRONG_DISTANCE, "distance = (unit(u) - unit(v)).norm(dim=-1)",
@@ -95,11 +95,11 @@ MISTAKES["contrastive.margin"] = [
     mistake("price.mean() / 2", "(y * price).sum() / y.sum().clamp_min(1) / 2 + ((1 - y) * price).sum() / (1 - y).sum().clamp_min(1) / 2",
             "Same and different pairs are averaged separately, so the mean does not run over the batch."),
     mistake(_WRONG_PRICE, "price = y * distance.square() + (margin - distance).clamp_min(0).square()",
-            "The second price is charged to every pair, not only to different ones."),
+            "The second cost is charged to every pair, not only to different ones."),
     mistake("y * distance.square() + (1 - y)", "distance.square() + (1 - y)",
-            "The first price is charged to every pair, not only to same ones."),
+            "The first cost is charged to every pair, not only to same ones."),
     mistake(_WRONG_PRICE, _WRONG_PRICE.replace("y * distance.square()", "y * distance.square() / 2"), "price.mean() / 2", "price.mean()",
-            "The factor ½ stands before the first price only."),
+            "The factor ½ stands before the first cost only."),
     mistake(_WRONG_DISTANCE, "distance = 1 - (u * v).sum(-1) / (u.norm(dim=-1) * v.norm(dim=-1))",
             "A zero vector is divided by its length: the loss becomes NaN."),
     mistake(_WRONG_DISTANCE, "distance = (1 - safe_cosine(u, v)) / 2", "The distance is halved, so it ends at 1 where 2 was meant."),

@@ -205,21 +205,21 @@ def sample_cases(generator):
 def run_sample(kind, inputs):
     settings = {"temperature": inputs["temperature"]} if "temperature" in inputs else {}
     flow = started(kind, 5, 4, depth=1, levels=inputs.get("levels", 1), coupling="affine")
-    dice = lambda plus=0: torch.Generator().manual_seed(inputs["seed"] + plus)
+    seeded = lambda plus=0: torch.Generator().manual_seed(inputs["seed"] + plus)
     before = torch.get_rng_state()
-    u = flow.sample(4000, generator=dice(), **settings)
+    u = flow.sample(4000, generator=seeded(), **settings)
     untouched = torch.equal(before, torch.get_rng_state())
     z, spread = flow.through(u.double())[0], settings.get("temperature", 1.0) or 1e-3
-    few, more, other = (flow.sample(3, dice(plus), **settings) for plus in (0, 0, 1))
-    goes_on, z = dice(), z / spread
+    few, more, other = (flow.sample(3, seeded(plus), **settings) for plus in (0, 0, 1))
+    goes_on, z = seeded(), z / spread
     twice = [flow.sample(3, goes_on, **settings) for _ in range(2)]
     return {"shape": torch.tensor(u.shape), "without graph": not u.requires_grad, "in the dtype of the weights": u.dtype == torch.float64, "means of the latent vectors": z.mean(0), "their covariance": z.T @ z / len(z),
             "share of them within one spread": (z.abs() < 1).double().mean(0),
             "tails like a Gaussian's": bool(abs(z.pow(4).mean() - 3) < 0.5), "rows that know nothing of each other": bool((z[:2000] * z[2000:]).mean().abs() < 0.1),
-            "the dice go on": inputs.get("temperature") == 0 or not torch.equal(*twice),
-            "the same dice, the same samples": torch.equal(few, more), "other dice, other samples": inputs.get("temperature") == 0 or not torch.equal(few, other),
-            "torch's own dice are left alone": untouched,
-            "without a generator, other samples each time": inputs.get("temperature") == 0 or not torch.equal(*(flow.sample(2, **settings) for _ in range(2))), "none": torch.tensor(flow.sample(0, dice()).shape)}
+            "the random state goes on": inputs.get("temperature") == 0 or not torch.equal(*twice),
+            "the same seed, the same samples": torch.equal(few, more), "another seed, other samples": inputs.get("temperature") == 0 or not torch.equal(few, other),
+            "torch's own random state is left alone": untouched,
+            "without a generator, other samples each time": inputs.get("temperature") == 0 or not torch.equal(*(flow.sample(2, **settings) for _ in range(2))), "none": torch.tensor(flow.sample(0, seeded()).shape)}
 
 
 TRIALS["flow.sample"] = Trial(sample_cases, run_sample, replay=True, atol=0.16, hints=(
@@ -232,7 +232,7 @@ MISTAKES["flow.sample"] = [
     mistake("temperature * z", "temperature**2 * z", "The temperature is squared; it is the spread itself."),
     mistake("@torch.no_grad()\ndef", "def", "The samples keep a graph through the whole flow; they should come without."),
     mistake("generator=generator, device=device", "generator=generator or torch.Generator(), device=device",
-            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own random state."),
     mistake("temperature * z", "temperature**0.5 * z", "The root of the temperature is the spread; it should be the temperature itself."),
     mistake("temperature * z", "z / max(temperature, 1e-3)", "The latent vectors are divided by the temperature."),
     mistake("return self.inverse(temperature * z.to(like.device))", "return self.through(temperature * z.to(like.device))[0]", "The samples are sent from data to latent instead of back."),
@@ -241,11 +241,11 @@ MISTAKES["flow.sample"] = [
             "The latent vectors are uniform between 0 and 1, not Gaussian."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn(n, self.width, device=device, dtype=like.dtype)",
             "The generator is not used, so samples cannot be repeated."),
-    mistake("generator=generator, device=device", "generator=torch.Generator().manual_seed(0), device=device", "The dice are thrown from a fixed seed, so the same samples come every time."),
+    mistake("generator=generator, device=device", "generator=torch.Generator().manual_seed(0), device=device", "The numbers are drawn from a fixed seed, so the same samples come every time."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "(torch.rand(n, self.width, generator=generator, device=device, dtype=like.dtype) - 0.5) * 12**0.5",
             "The latent vectors are uniform, with the spread of a Gaussian and without its tails."),
     mistake("generator=generator, device=device", "generator=None if generator is None else torch.Generator().manual_seed(generator.initial_seed()), device=device",
-            "The dice are copied and start again, so a generator gives the same samples at every call."),
+            "The random state is copied and starts again, so a generator gives the same samples at every call."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn(n, 1, generator=generator, device=device, dtype=like.dtype).expand(n, self.width)",
             "One number is drawn for a whole vector, so all of its columns are the same."),
 ]

@@ -84,7 +84,7 @@ MISTAKES["heads.linear"] = [
     mistake(_WRONG_LINEAR, "self.linear(u)", "There is no dropout."),
     mistake(_WRONG_LINEAR, "self.linear(F.dropout(u, self.dropout))",
             "Dropout is on in eval mode too, so the same sentence gets another answer every time."),
-    mistake(_WRONG_LINEAR, "self.linear(self.drop(u)).softmax(-1)", "Softmax is applied; the price does that itself and wants logits."),
+    mistake(_WRONG_LINEAR, "self.linear(self.drop(u)).softmax(-1)", "Softmax is applied; the cost does that itself and wants logits."),
     mistake(_WRONG_LINEAR, "self.drop(u) @ self.linear.weight.T", "The bias is missing."),
     mistake(_WRONG_LINEAR, "self.linear(self.drop(u.detach()))", "The vector is detached, so the encoder learns nothing from this task."),
     mistake(_WRONG_LINEAR, "self.linear(self.drop(u)).squeeze(0)", "A batch of one loses its axis."),
@@ -123,7 +123,7 @@ MISTAKES["heads.pair"] = [
     mistake(_WRONG_PAIR, "self.linear(F.dropout(torch.cat([u, v], -1), self.dropout))[:, 0]", "Dropout is on in eval mode too."),
     mistake(_WRONG_PAIR, "self.linear(torch.cat([self.drop(u), v], -1))[:, 0]", "Dropout acts on the first sentence alone."),
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([u, v], -1)))[:, 0].sigmoid()",
-            "Sigmoid is applied; the price does that itself and wants the logit."),
+            "Sigmoid is applied; the cost does that itself and wants the logit."),
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.stack([u, v], -1).flatten(1)))[:, 0]",
             "The numbers of u and v alternate, where v should follow u."),
 ]
@@ -237,7 +237,7 @@ MISTAKES["heads.cosine"] = [
     mistake(_WRONG_COSINE, "self.scale.item() * safe_cosine(u, v) + self.bias.item()",
             "Scale and shift leave the graph as plain numbers, so they never learn."),
     mistake(_WRONG_COSINE, "(self.scale * safe_cosine(u, v) + self.bias).sigmoid()",
-            "Sigmoid is applied; the price does that itself and wants the logit."),
+            "Sigmoid is applied; the cost does that itself and wants the logit."),
     mistake(_WRONG_COSINE, "self.scale * safe_cosine(u, v).clamp(min=0) + self.bias",
             "Negative cosines are cut off, and opposite sentences get no gradient."),
 ]

@@ -9,7 +9,7 @@ from minbert.course.trials import Case, Trial, fixed, halves, mistake, with_grad
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A wrong loss still falls. What does it fall *to*? All checks on this page compare the price and the pull, that is the gradient, since two prices may
+# A wrong loss still falls. What does it fall *to*? All checks on this page compare the cost and its gradient, since two costs may
 # agree where their slopes do not.
 #
 # ---- losses.classes
@@ -28,7 +28,7 @@ def classes_cases(generator):
 
 
 def run_loss(loss, inputs):
-    """Price and pull; in half precision the price alone."""
+    """Cost and gradient; in half precision the cost alone."""
     first = next(iter(inputs))
     if inputs[first].dtype in (torch.bfloat16, torch.float16):
         return {"output": loss(**inputs).double()}
@@ -36,7 +36,7 @@ def run_loss(loss, inputs):
 
 
 TRIALS["losses.classes"] = Trial(classes_cases, run_loss, hints=(
-    "Which number of each row of log-probabilities is the price? One number a row, then the mean.",
+    "Which number of each row of log-probabilities is the cost? One number a row, then the mean.",
     "Never take exp of a logit and then log of the result: log_softmax and F.cross_entropy do both at once, without overflow. They want whole "
     "labels, int64.",
     "labels = check_labels(...).long(); then F.cross_entropy(wide(logits), labels), which takes the logits as they are and averages over the rows."))
@@ -60,11 +60,11 @@ MISTAKES["losses.classes"] = [
     mistake(_WRONG_CE, "F.cross_entropy(wide(logits).softmax(-1), whole.long())",
             "Softmax is applied twice: cross-entropy wants the logits themselves."),
     mistake(_WRONG_CE, "F.nll_loss(wide(logits), whole.long())", "The logits are taken for log-probabilities; no softmax is applied at all."),
-    mistake(_WRONG_CE, "F.nll_loss(wide(logits).softmax(-1), whole.long())", "The price is minus the probability; its logarithm is missing."),
+    mistake(_WRONG_CE, "F.nll_loss(wide(logits).softmax(-1), whole.long())", "The cost is minus the probability; its logarithm is missing."),
     mistake(_WRONG_CE, "F.cross_entropy(wide(logits), whole.long(), reduction=\"sum\")",
-            "The prices are added up; the mean is wanted, or the step grows with the batch."),
+            "The costs are added up; the mean is wanted, or the step grows with the batch."),
     mistake(_WRONG_CE, "F.cross_entropy(wide(logits), whole.long(), reduction=\"sum\") / logits.numel()",
-            "The sum is divided by B times C, where B rows have a price each."),
+            "The sum is divided by B times C, where B rows have a cost each."),
     mistake(_WRONG_CE, "-(wide(logits).exp() / wide(logits).exp().sum(-1, keepdim=True)).log()[range(len(whole)), whole.long()].mean()",
             "The exponentials are taken before the logarithm, so large logits overflow."),
     mistake(_WRONG_CE, "F.cross_entropy(wide(logits), whole.long(), label_smoothing=0.1)",
@@ -126,11 +126,11 @@ MISTAKES["losses.paraphrase"] = [
     mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits), 1 - y)", "The labels are inverted: a yes is charged as a no."),
     mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits).sigmoid(), y)",
             "Sigmoid is applied twice: the loss takes the logit itself."),
-    mistake(_WRONG_BCE, "F.mse_loss(wide(logits).sigmoid(), y)", "This is the squared price, which gives up on pairs that are surely wrong."),
+    mistake(_WRONG_BCE, "F.mse_loss(wide(logits).sigmoid(), y)", "This is the squared cost, which gives up on pairs that are surely wrong."),
     mistake(_WRONG_BCE, "-(y * wide(logits).sigmoid().log() + (1 - y) * (1 - wide(logits).sigmoid()).log()).mean()",
             "The sigmoid is taken before the logarithm, so a sure mistake costs infinity and its gradient is NaN."),
     mistake(_WRONG_BCE, "-(y * F.logsigmoid(wide(logits))).mean()", "Only the yeses are charged. Saying yes to everything would be free."),
-    mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits), y, reduction=\"sum\")", "The prices are added up; the mean is wanted."),
+    mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits), y, reduction=\"sum\")", "The costs are added up; the mean is wanted."),
     mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(wide(logits), y.round())",
             "Labels between 0 and 1 are rounded; they count in part for a yes, in part for a no."),
     mistake(_WRONG_BCE, "F.softplus(wide(logits) * (1 - 2 * y)).mean()",
@@ -183,7 +183,7 @@ MISTAKES["losses.similarity"] = [
             "The mean distance is detached, so a constant error is never unlearned."),
     mistake(_WRONG_MSE, "F.l1_loss(wide(scores), labels)", "The distance is not squared."),
     mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels).sqrt()",
-            "The root of the mean comes back; the price is the mean itself."),
+            "The root of the mean comes back; the cost is the mean itself."),
     mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels, reduction=\"sum\")",
             "The squares are added up; the mean is wanted."),
     mistake(_WRONG_MSE, "F.mse_loss(wide(scores).clamp(0, 5), labels)",
@@ -272,7 +272,7 @@ def hinge_cases(generator):
 
 
 TRIALS["hinge.paraphrase"] = Trial(hinge_cases, run_loss, hints=(
-    "Two prices, one for each kind of pair. Which of them uses the cut cosine: with the paper's hinge, with the open one?",
+    "Two costs, one for each kind of pair. Which of them uses the cut cosine: with the paper's hinge, with the open one?",
     "cut = scores.clamp(min=floor). Negatives always pay cut - floor. Only what the positives pay depends on `hinge`.",
     "torch.where(positive, 1 - rising, cut - floor).mean(), where rising is cut for \"paper\" and the scores themselves for \"open_positive\"; "
     "positive = signed_labels(labels) > 0."))
@@ -304,12 +304,12 @@ MISTAKES["hinge.paraphrase"] = [
             "Negatives pay their whole cosine; they should pay what is above the floor."),
     mistake(_WRONG_PRICE, "torch.where(positive, 1 - rising[hinge], rising[hinge] - floor).mean()",
             "The open hinge opens the negatives too, so they are pushed below the floor."),
-    mistake(_WRONG_PRICE, "torch.where(positive, 1 - rising[hinge], cut - floor).sum()", "The prices are added up; the mean is wanted."),
+    mistake(_WRONG_PRICE, "torch.where(positive, 1 - rising[hinge], cut - floor).sum()", "The costs are added up; the mean is wanted."),
     mistake(_WRONG_PRICE, "(1 - rising[hinge])[positive].sum() / len(scores) + (cut - floor)[~positive].mean().nan_to_num()",
             "The negatives are averaged among themselves; there is one mean, over all pairs."),
     mistake("scores.clamp(min=floor)", "scores.clamp(min=0.7)", "The floor is always 0.7, whatever was asked for."),
     mistake(_WRONG_PRICE, "torch.where(positive, (1 - rising[hinge]) / (1 - floor), (cut - floor) / (1 - floor)).mean()",
-            "The prices are stretched to [0, 1]; the report leaves them as they are."),
+            "The costs are stretched to [0, 1]; the report leaves them as they are."),
     mistake("positive = signed_labels(labels).to(scores.device) > 0",
             "positive = signed_labels(labels).to(scores.device) * 0 + labels.to(scores.device) != 0",
             "Labels of -1 count as positive: turn 0/1 and -1/+1 into one alphabet first."),
@@ -325,11 +325,11 @@ def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
 ''',
     '''
 def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
-    prices = []
+    costs = []
     for c, label in zip(wide(scores), signed_labels(labels).tolist()):
         y = torch.maximum(c, torch.full_like(c, floor))
-        prices.append((1 - (c if hinge == "open_positive" else y)) if label > 0 else y - floor)
-    return torch.stack(prices).sum() / len(prices)
+        costs.append((1 - (c if hinge == "open_positive" else y)) if label > 0 else y - floor)
+    return torch.stack(costs).sum() / len(costs)
 ''',
 ]
 
@@ -349,7 +349,7 @@ def stretched_cases(generator):
 
 
 TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
-    "Where on [h, 1] do the grades 0 and 5 go? The price compares there, not on the scale of the grades.",
+    "Where on [h, 1] do the grades 0 and 5 go? The cost compares there, not on the scale of the grades.",
     "target = floor + (1 - floor) * grade / 5. The open hinge leaves the cosine uncut only where that target lies above the floor.",
     "cut = scores.clamp(min=floor); y = cut for \"paper\", torch.where(target > floor, scores, cut) for \"open_positive\"; F.mse_loss(y, target)."))
 
@@ -375,7 +375,7 @@ MISTAKES["hinge.grades"] = [
     mistake("cut if hinge == \"paper\" else", "scores if hinge == \"paper\" else", "As printed, all cosines are cut at the floor; here none is."),
     mistake("F.mse_loss(y, target)", "F.mse_loss(y, target, reduction=\"sum\")", "The squares are added up; the mean is wanted."),
     mistake("F.mse_loss(y, target)", "25 * F.mse_loss((y - floor) / (1 - floor), (target - floor) / (1 - floor))",
-            "The price is measured on the scale of the grades; the report measures it on [h, 1]."),
+            "The cost is measured on the scale of the grades; the report measures it on [h, 1]."),
     mistake("F.mse_loss(y, target)", "F.l1_loss(y, target)", "The distance is not squared."),
 ]
 

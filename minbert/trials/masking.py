@@ -81,7 +81,7 @@ def special_positions(input_ids, attention_mask, special_ids):
 
 # ---- pretrain.mask
 #
-# Nobody has to roll the dice in our order. Compared are facts that hold for any dice (what may change, what the labels say), and shares over forty
+# Nobody has to draw in our order. Compared are facts that hold for any draw (what may change, what the labels say), and shares over forty
 # thousand positions at a rate of one half, where chance moves them by less than half a percent; the check allows two and a half.
 # Other facts of chance are turned into truth values with a wide margin: the coins of different rows, and of different places, are independent.
 #
@@ -114,8 +114,8 @@ def run_mask(hide, inputs):
     """Hide words, and count. Shares of few positions are left out."""
     ids, special, mask_id = inputs["input_ids"], inputs["special_mask"].bool(), inputs["mask_id"]
     options = {k: inputs[k] for k in ("rate", "lowest_random") if inputs.get(k) is not None}
-    dice = lambda more=0: torch.Generator().manual_seed(inputs["seed"] + more)
-    draw = lambda: hide(ids, inputs["special_mask"], mask_id, inputs["vocab_size"], generator=dice(), **options)
+    seeded = lambda more=0: torch.Generator().manual_seed(inputs["seed"] + more)
+    draw = lambda: hide(ids, inputs["special_mask"], mask_id, inputs["vocab_size"], generator=seeded(), **options)
     before = torch.random.get_rng_state()
     known = [i for i in (0, mask_id) if (ids == i).any()]
     (corrupted, labels), again = draw(), draw()
@@ -125,11 +125,11 @@ def run_mask(hide, inputs):
     facts = {"labels that are neither -100 nor the true id": (chosen & (labels != ids)).sum(),
              "special positions that were chosen": (special & chosen).sum(), "positions changed but not asked for": (changed & ~chosen).sum(),
              "equal generators give unequal masks": torch.tensor(not all(map(torch.equal, (corrupted, labels), again))),
-             "torch's global dice were used": global_dice}
+             "torch's global random state was used": global_dice}
     if "more" in inputs:
         hide_by = lambda generator: hide(ids[:50], special[:50], mask_id, inputs["vocab_size"], generator=generator, **options)[1]   # few: all are handed over
         facts |= {"without a generator the same words are hidden again": torch.equal(hide_by(None), hide_by(None)),
-                  "other generators choose as many": len({int((hide_by(dice(n)) != -100).sum()) for n in range(4)}) == 1}
+                  "other generators choose as many": len({int((hide_by(seeded(n)) != -100).sum()) for n in range(4)}) == 1}
     share = lambda x: x.double().mean()
     facts |= {f"share of chosen words {i}": share(chosen[(ids == i) & ~special]) for i in known}
     if inputs["vocab_size"] == 6:    # so few words that a random one is often the true one, or [MASK]
@@ -224,7 +224,7 @@ MISTAKES["pretrain.mask"] = [
             "One coin decides what happens to all chosen words of a sentence; each should have its own."),
     mistake("< rate\n", "< 0.15\n", "The rate is always 0.15, whatever was asked for."),
     mistake("chosen = torch.rand(shape, generator=generator, device=device) < rate", "chosen = torch.rand(shape, device=device) < rate",
-            "torch's global dice choose, so equal generators give different masks."),
+            "torch's global random state chooses, so equal generators give different masks."),
     mistake("corrupted = input_ids.masked_fill(", "truth = input_ids.clone()\n    corrupted = input_ids.masked_fill_(", _WRONG_LABELS,
             "return corrupted, truth.masked_fill(~chosen, -100)",
             "The ids that came in are overwritten; whoever holds them loses the sentence."),

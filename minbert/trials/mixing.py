@@ -9,7 +9,7 @@ from minbert.course.trials import Case, Trial, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# How do you check a shuffle? Not by its order: two right programs roll their dice in different ways. By what every shuffle has in common: what
+# How do you check a shuffle? Not by its order: two right programs draw in different ways. By what every shuffle has in common: what
 # occurs, how often, and that nothing but the generator decides.
 #
 # ---- mixing.shares
@@ -86,7 +86,7 @@ def task_shares(sizes, law="proportional", epoch=0, epochs=1):
 
 # ---- mixing.pass
 #
-# Nothing here depends on the order of the dice. Compared are counts (how many different rows, how often each), whether each round is an order of the
+# Nothing here depends on the order of the draws. Compared are counts (how many different rows, how often each), whether each round is an order of the
 # same rows, and whether another round has another order. Sixty generators show that the kept rows are drawn by chance.
 
 def pass_cases(generator):
@@ -119,7 +119,7 @@ def run_pass(draw, inputs):
             "the rows come in rising order": torch.tensor(kept > 5 and bool((rows[:kept].diff() > 0).all())),
             "rows that nobody ever got, with many generators": (many.sum(0) == 0).sum(),
             "equal generators give equal rows": torch.tensor(torch.equal(rows, again)),
-            "torch's global dice were used": torch.tensor(global_dice)}
+            "torch's global random state was used": torch.tensor(global_dice)}
 
 
 TRIALS["mixing.pass"] = Trial(pass_cases, run_pass, replay=True, hints=(
@@ -144,7 +144,7 @@ MISTAKES["mixing.pass"] = [
     mistake(_WRONG_NEXT, "rounds.append(kept[torch.randint(len(kept), (len(kept),), generator=generator)])", "The later rounds are drawn with replacement: rows come back before all were seen."),
     mistake("torch.cat(rounds)[:length]", "torch.cat(rounds)", "The last round is dealt to its end: more rows come back than were asked for."),
     mistake("while len(kept) * len(rounds) < length:\n        " + _WRONG_NEXT, "pass", "There is one round only, so a long pass gets too few rows."),
-    mistake("torch.randperm(n, generator=generator)", "torch.randperm(n)", "torch's global dice decide which rows are kept, so equal generators give different rows."),
+    mistake("torch.randperm(n, generator=generator)", "torch.randperm(n)", "torch's global random state decides which rows are kept, so equal generators give different rows."),
 ]
 
 VARIANTS["mixing.pass"] = [

@@ -253,7 +253,7 @@ MISTAKES["negatives.loss"] = [
         _WRONG_HARD, _WRONG_HARD.replace("hard, score", "hard, \"dot\" if score == \"cosine\" else score"),
                 "The vectors are not scaled to length 1: this is a dot product and no cosine."),
     mistake(_WRONG_PRICE, _WRONG_PRICE.replace("own)", "own, reduction=\"sum\")"),
-        "The prices are added up. The loss is their mean, so that it does not grow with the batch."),
+        "The costs are added up. The loss is their mean, so that it does not grow with the batch."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(", groups)", ", None)"),
         "The groups are not used, so a right answer that belongs to another row is called wrong."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS + ".fill_diagonal_(-torch.inf) if groups is not None else scale * score_matrix(anchors, positives, score)",

@@ -6,7 +6,7 @@ import torch
 from minbert.course.trials import Case, Trial, fixed, mistake, probe
 
 
-# How do you check a function that rolls dice? Surgery on three gradients visits the others in a random order, and the order changes the result. Two
+# How do you check a function that draws at random? Surgery on three gradients visits the others in a random order, and the order changes the result. Two
 # right programs may draw their orders in
 # different ways. But the *set* of results over all orders is the same for both. So a run asks often enough to see them all, and compares what it has
 # seen.
@@ -24,7 +24,7 @@ def distinct(call, times):
 
 
 def repeats(call):
-    """Largest difference between two calls whose generators are alike and torch's own dice are not: 0 if only the generator counts."""
+    """Largest difference between two calls whose generators are alike and torch's own random state is not: 0 if only the generator counts."""
     def once(seed, other):
         torch.default_generator.manual_seed(100 * seed + other)
         return call(torch.Generator().manual_seed(seed))
@@ -37,8 +37,8 @@ def asked(call, inputs):
     way, times = inputs.pop("ask", "once"), inputs.pop("times", 0)
     if way == "once":
         return call(None)
-    dice = torch.Generator().manual_seed(7)
-    return distinct(lambda: call(dice), times) if way == "all orders" else repeats(call)
+    rng = torch.Generator().manual_seed(7)
+    return distinct(lambda: call(rng), times) if way == "all orders" else repeats(call)
 
 
 def with_cosines(generator, cosines, lengths, width):
@@ -47,7 +47,7 @@ def with_cosines(generator, cosines, lengths, width):
     return torch.tensor(lengths, dtype=torch.float64)[:, None] * (torch.linalg.cholesky(torch.tensor(cosines, dtype=torch.float64)) @ frame.T)
 
 
-QUARREL = [[1, -0.45, -0.6], [-0.45, 1, -0.3], [-0.6, -0.3, 1]]     # each against each
+CONFLICT = [[1, -0.45, -0.6], [-0.45, 1, -0.3], [-0.6, -0.3, 1]]     # each against each
 PATIENCE = [[1, -0.87, -0.83], [-0.87, 1, 0.45], [-0.83, 0.45, 1]]  # after two cuts the first works against its own original
 ALONE = [[1, -0.6, -0.5, -0.45], [-0.6, 1, 0.35, 0.35], [-0.5, 0.35, 1, 0.35], [-0.45, 0.35, 0.35, 1]]   # one against all: six orders, six results
 MIXED = [[1, -0.3, 0.6], [-0.3, 1, 0.5], [0.6, 0.5, 1]]             # only two of them conflict, before and after: no order counts
@@ -65,7 +65,7 @@ def _gradients(generator):
     """Gradients, and how to ask about them."""
     pair = lambda cosine, a, b: with_cosines(generator, [[1, cosine], [cosine, 1]], [a, b], 5)
     three = lambda cosines, lengths: with_cosines(generator, cosines, lengths, 7)
-    quarrel, g = three(QUARREL, [1.0, 2.0, 0.6]), fixed(generator, 1, 5)
+    conflict, g = three(CONFLICT, [1.0, 2.0, 0.6]), fixed(generator, 1, 5)
     holes = torch.zeros(5, 5, dtype=torch.float64)
     holes[[1, 3]] = pair(-0.6, 2.0, 0.7)
     return [("two in conflict", pair(-0.6, 2.0, 0.7), {}), ("two that agree", pair(0.4, 1.0, 3.0), {}), ("two opposite", torch.cat([g, -2.5 * g]),
@@ -73,8 +73,8 @@ def _gradients(generator):
             ("small gradients", 1e-7 * pair(-0.5, 1.0, 2.0), {}), ("one task", fixed(generator, 1, 4), {}), ("a gradient of zeros", torch.cat([g,
                 0 * g]), {}),
             ("a gradient of length 1e-17", pair(-0.8, 1.5, 1e-17), {}), ("two in conflict among zeros: all results, over the orders", holes, {**ORDERS, "times": 20}), ("three, two in conflict", three(MIXED, [0.7, 1.0, 1.8]), {}),
-            ("three, each against each: all results, over the orders", quarrel, ORDERS),
-            ("three, each against each: difference between two runs with one seed", quarrel, TWICE),
+            ("three, each against each: all results, over the orders", conflict, ORDERS),
+            ("three, each against each: difference between two runs with one seed", conflict, TWICE),
             ("three, one turns against itself: all results, over the orders", three(PATIENCE, [1.5, 0.8, 1.0]), ORDERS),
             ("four, one against all: all results, over the orders", three(ALONE, [1.0, 1.3, 0.7, 0.9]), {**ORDERS, "times": 75})]
 
@@ -86,8 +86,8 @@ def weights_cases(generator):
 def run_weights(project_weights, inputs):
     gram, graphs = inputs["gram"].requires_grad_(), []
 
-    def call(dice):
-        weights = project_weights(gram, dice)
+    def call(rng):
+        weights = project_weights(gram, rng)
         graphs.append(weights.requires_grad)
         return weights.detach()
 
@@ -195,8 +195,8 @@ def _off(step, grads):
 def run_project(project_conflicting, inputs):
     reduction, grads, graphs = inputs.get("reduction", "sum"), inputs["grads"].requires_grad_(), []
 
-    def call(dice):
-        step = project_conflicting(grads, dice, reduction)
+    def call(rng):
+        step = project_conflicting(grads, rng, reduction)
         graphs.append(step.requires_grad)
         return step.detach()
 

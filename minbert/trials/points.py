@@ -30,12 +30,12 @@ def points_cases(generator):
 
 def run_points(ball_points, inputs):
     seed, r, p = inputs.pop("seed"), inputs["radius"], inputs["p"]
-    dice = lambda: torch.Generator().manual_seed(seed)
-    x = ball_points(20000, **inputs, generator=dice(), dtype=torch.float64) / r
-    few = ball_points(3, **inputs, generator=dice())
+    seeded = lambda: torch.Generator().manual_seed(seed)
+    x = ball_points(20000, **inputs, generator=seeded(), dtype=torch.float64) / r
+    few = ball_points(3, **inputs, generator=seeded())
     torch.default_generator.manual_seed(2)
-    goes_on = dice()
-    norm, again = torch.linalg.vector_norm(x, p, -1), ball_points(3, **inputs, generator=dice())
+    goes_on = seeded()
+    norm, again = torch.linalg.vector_norm(x, p, -1), ball_points(3, **inputs, generator=seeded())
     exact = {"every norm is the radius": (norm - 1).abs().max() < 1e-6} if inputs["where"] == "surface" else {"no norm is above the radius": norm.max() < 1 + 1e-6}
     return exact | {"shape of 3 points": torch.tensor(few.shape), "dtypes as asked for": few.dtype == torch.float32 and x.dtype == torch.float64,
         "the same seed gives the same points": torch.equal(few, again),
@@ -79,7 +79,7 @@ MISTAKES["smoothness.points"] = [
     mistake("    " + _WRONG_DRAW, "    generator = generator.clone_state() if generator else None\n    " + _WRONG_DRAW,
         "The generator is copied and stays where it was, so two calls with it draw the same points."),
     mistake("    " + _WRONG_DRAW, "    generator = generator or torch.Generator()\n    " + _WRONG_DRAW,
-        "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+        "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own random state."),
     mistake("torch.rand(n, 1, generator=generator, ", "torch.rand(n, 1, ", "The generator is used for the directions and not for the shares of the radius."),
     mistake(" ** (1 / width)", " ** 0.5", "The exponent is 1/2, which is right in the plane only; it is 1/D."),
     mistake(_WRONG_DRAW, _WRONG_DRAW.replace("generator)", "None)"), "The generator is not used, so a resumed run sees other points."),

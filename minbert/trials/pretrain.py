@@ -73,7 +73,7 @@ MISTAKES["pretrain.head"] = [
     mistake("F.linear(h, word_vectors, self.bias)", "F.linear(h, word_vectors.detach(), self.bias)",
             "The word vectors are detached: the table does not learn from being read."),
     mistake("F.linear(h, word_vectors, self.bias)", "F.linear(h, word_vectors, self.bias).softmax(-1)",
-            "Softmax is applied; the price does that itself and wants logits."),
+            "Softmax is applied; the cost does that itself and wants logits."),
 ]
 
 VARIANTS["pretrain.head"] = [
@@ -161,19 +161,19 @@ MISTAKES["pretrain.loss"] = [
     mistake(", packed=packed", "", "`packed` is not handed on, so the work on padding is always done."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(".float()", ".double()"), _WRONG_NONE, "return 0.0 * (hidden.double().sum() + logits.sum())", "The loss is float64. float32 was promised."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(".float()", ""), "In half precision the loss is computed in half, and two digits are left of it. Widen the logits first."),
-    mistake(_WRONG_GRADE, "prices, rows = F.cross_entropy(logits, labels.flatten()[places], reduction=\"none\"), places // labels.shape[1]\n"
-            "    return torch.stack([prices[rows == i].mean() for i in rows.unique()]).mean()",
+    mistake(_WRONG_GRADE, "costs, rows = F.cross_entropy(logits, labels.flatten()[places], reduction=\"none\"), places // labels.shape[1]\n"
+            "    return torch.stack([costs[rows == i].mean() for i in rows.unique()]).mean()",
             "Each sentence has a mean of its own, and these are averaged. All chosen positions have one mean."),
     mistake(_WRONG_GRADE, "loss = F.cross_entropy(logits, labels.flatten()[places])\n    labels[labels == -100] = 0\n    return loss", "The labels are changed. The caller still needs them."),
     mistake(_WRONG_NONE, "return F.cross_entropy(logits, labels.flatten()[places])",
             "If nothing is chosen the mean over nothing is NaN, and one such batch ruins the weights."),
     mistake(_WRONG_NONE, "return torch.zeros(())", "If nothing is chosen a new tensor comes back, without a graph: backward() fails on it."),
     mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places], reduction=\"sum\")",
-            "The prices are added up; the mean over the chosen positions is wanted."),
+            "The costs are added up; the mean over the chosen positions is wanted."),
     mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places], reduction=\"sum\") / labels.numel()",
-            "The sum is divided by all positions; only the chosen ones have a price."),
+            "The sum is divided by all positions; only the chosen ones have a cost."),
     mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places], reduction=\"sum\") / attention_mask.sum()",
-            "The sum is divided by all real tokens; only the chosen ones have a price."),
+            "The sum is divided by all real tokens; only the chosen ones have a cost."),
     mistake(_WRONG_GRADE, "return F.cross_entropy(logits, input_ids.flatten()[places])",
             "The corrupted ids are taken for the truth: the model learns to say what it sees."),
     mistake("asked(labels)", "asked(labels.masked_fill(labels == input_ids, -100))",

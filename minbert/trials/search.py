@@ -9,7 +9,7 @@ from minbert.course.trials import Case, Trial, fixed, mistake, probed
 from minbert.trials.smooth import made_head
 
 
-# Two searches that throw other dice find other points. When must they find the same answer? On a line, where the ball is two points; among points
+# Two searches that draw otherwise find other points. When must they find the same answer? On a line, where the ball is two points; among points
 # that are given; and where a formula knows the maximum.
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -17,7 +17,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 # ---- smoothness.worst
 #
-# Given points, so no dice: one linear head, one that sees two vectors, one with a cosine. More points than rows and more rows than a chunk, so that
+# Given points, so nothing is drawn: one linear head, one that sees two vectors, one with a cosine. More points than rows and more rows than a chunk, so that
 # an index has to survive being cut into chunks; a last chunk that is shorter than the others, and holds some of the worst.
 
 def worst_cases(generator):
@@ -181,7 +181,7 @@ def run_sampled(sampled_smoothness, inputs):
         again = sampled_smoothness(head, leaves, **inputs, generator=torch.Generator().manual_seed(6))
     learned = [w for w in head.parameters() if w.requires_grad]
     slopes = torch.autograd.grad(again, [*leaves, *learned], allow_unused=True, materialize_grads=True) if again.requires_grad else []
-    return {"penalty": loss, "penalty, other dice": again, "parts in train mode afterwards": modes, "weights that learn": [w.requires_grad for w in head.parameters()]} | {f"gradient {i}": g for i,
+    return {"penalty": loss, "penalty, another seed": again, "parts in train mode afterwards": modes, "weights that learn": [w.requires_grad for w in head.parameters()]} | {f"gradient {i}": g for i,
         g in enumerate(slopes)}
 
 

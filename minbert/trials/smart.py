@@ -1,4 +1,4 @@
-"""How the exercises of chapter 34 are checked: steps in three ways and two norms, sentences of different lengths, and a search whose dice are given."""
+"""How the exercises of chapter 34 are checked: steps in three ways and two norms, sentences of different lengths, and a search whose random state is given."""
 
 
 import math
@@ -340,7 +340,7 @@ MISTAKES["smart.loss"] = [
         "All weights learn after the search; one may have been frozen before. (And after a skip none does.)"),
     mistake("SmartStats(start, delta, False)", "SmartStats(start, embeds + delta - embeds.detach(), False)", "The change in the stats carries a graph, so whoever keeps the stats keeps the whole model's activations."),
     mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.noise, generator or torch.Generator()) if",
-        "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+        "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own random state."),
     mistake("if not gradient.isfinite().all():\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)", "gradient = gradient.nan_to_num(0, 0, 0)",
         "What is not finite in the gradient is set to 0 and the rest is followed. The penalty should be left out, and the stats should say so."),
     mistake("_noise(embeds, attack.noise, generator) if", "_noise(embeds, attack.noise, None) if",

@@ -11,7 +11,7 @@ from minbert.course.trials import Case, Trial, fill, fixed, mistake, with_gradie
 
 
 # A search at random finds another worst point every time. How can its answer be compared? In one dimension a ball is two points, +r and -r.
-# Sixty-four draws hit both, so everybody who searches rightly finds the same maximum, whatever dice he throws.
+# Sixty-four draws hit both, so everybody who searches rightly finds the same maximum, whatever he draws.
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

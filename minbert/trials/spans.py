@@ -1,4 +1,4 @@
-"""How the checks of chapter 25 deal with dice: how long a run of hidden words is, and where it lies."""
+"""How the checks of chapter 25 deal with chance: how long a run of hidden words is, and where it lies."""
 
 
 import torch
@@ -6,7 +6,7 @@ import torch
 from minbert.course.trials import Case, Trial, mistake
 
 
-# How does one check a function that rolls dice? Not by its dice: somebody may roll them in another order and be right. By what must hold for every
+# How does one check a function that draws at random? Not by its draws: somebody may draw in another order and be right. By what must hold for every
 # roll, and by how often each thing happens
 # in thousands of rolls.
 
@@ -18,7 +18,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 # Twenty thousand draws a case (a hundred thousand where four in ten runs are too long: to give those any length moves a share by .045 only): a share
 # of .25 is then right to within .003, and the tolerance is .03. That is far beyond chance, and every mistake below moves some share by more. A second
 # set of outputs is exact: lengths stay in [1, cap], the same generator
-# gives the same lengths, another one others, torch's own dice are left alone, and a generator goes on from call to call. Without a generator two
+# gives the same lengths, another one others, torch's own random state is left alone, and a generator goes on from call to call. Without a generator two
 # calls differ. Neighbours agree as often as chance has it.
 
 def lengths_cases(generator):
@@ -36,11 +36,11 @@ def lengths_cases(generator):
 def run_lengths(draw, inputs):
     settings = {name: value for name, value in inputs.items() if name not in ("seed", "n")}
     n = inputs.get("n", 20_000)
-    dice = lambda plus: torch.Generator().manual_seed(inputs["seed"] + plus)
+    seeded = lambda plus: torch.Generator().manual_seed(inputs["seed"] + plus)
     before = torch.get_rng_state()
-    many = draw(n, generator=dice(0), **settings)
+    many = draw(n, generator=seeded(0), **settings)
     untouched = torch.equal(before, torch.get_rng_state())
-    again, other, goes_on = draw(60, generator=dice(0), **settings), draw(60, generator=dice(1), **settings), dice(0)
+    again, other, goes_on = draw(60, generator=seeded(0), **settings), draw(60, generator=seeded(1), **settings), seeded(0)
     cap = settings.get("cap", 5)
     return {"shape": torch.tensor(many.shape), "int64": many.dtype == torch.int64, "shortest is 1 or more": many.min() >= 1,
             "longest is cap or less": many.max() <= cap,
@@ -48,9 +48,9 @@ def run_lengths(draw, inputs):
             "shares in the first half": torch.bincount(many[: n // 2].long().clamp(0, cap + 2), minlength=cap + 3) / (n // 2),
             "share of neighbours that agree": (many[1:] == many[:-1]).double().mean(),
             "share of lengths that agree with the one half a draw later": (many[: n // 2] == many[n // 2 :]).double().mean(),
-            "the same dice, the same lengths": torch.equal(again, draw(60, generator=dice(0), **settings)),
-            "other dice, other lengths": not torch.equal(again, other),
-            "a generator goes on": not torch.equal(draw(60, generator=goes_on, **settings), draw(60, generator=goes_on, **settings)), "torch's own dice are left alone": untouched,
+            "the same seed, the same lengths": torch.equal(again, draw(60, generator=seeded(0), **settings)),
+            "another seed, other lengths": not torch.equal(again, other),
+            "a generator goes on": not torch.equal(draw(60, generator=goes_on, **settings), draw(60, generator=goes_on, **settings)), "torch's own random state is left alone": untouched,
             "without a generator, other lengths each time": not torch.equal(draw(60, **settings), draw(60, **settings)),
             "none asked for": torch.tensor(draw(0, **settings).shape)}
 
@@ -78,9 +78,9 @@ MISTAKES["contrastive.lengths"] = [
     mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(1, generator=generator, dtype=torch.float64).expand(n)",
             "One length is drawn for all."),
     mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)",
-            "The dice are thrown from a fixed seed, so the same lengths come every time."),
+            "The numbers are drawn from a fixed seed, so the same lengths come every time."),
     mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(n, generator=generator or torch.Generator(), dtype=torch.float64)",
-            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own random state."),
     mistake("torch.rand(n, generator=generator, device=device, dtype=torch.float64)", "torch.rand(n, generator=generator.clone_state() if generator else None, dtype=torch.float64)",
             "The generator is copied and stays where it was, so two calls with it draw the same lengths."),
     mistake("return lengths.clamp(1, cap)", "return lengths.clamp(1, cap).int()", "The lengths are 32 bits wide; int64 was promised."),
@@ -161,27 +161,27 @@ def run_spans(hide, inputs):
     patterns = len(inputs["words"]) if inputs["words"].ndim == 2 else 1
     ids, special = (inputs[name].view(patterns, -1).repeat(inputs.get("rows", 2000) // patterns, 1) for name in ("words", "special"))
     before = ids.clone(), special.clone(), torch.get_rng_state()
-    dice = lambda: torch.Generator().manual_seed(inputs["seed"])
-    out = hide(ids, special, 4, generator=dice(), **settings)
+    seeded = lambda: torch.Generator().manual_seed(inputs["seed"])
+    out = hide(ids, special, 4, generator=seeded(), **settings)
     if out.shape != ids.shape or out.is_floating_point():
         return {"shape": torch.tensor(out.shape), "whole numbers": not out.is_floating_point()}
     kept = torch.equal(ids, before[0]) and torch.equal(special, before[1])
-    again = hide(ids[:99], special[:99], 4, generator=dice(), **settings)
+    again = hide(ids[:99], special[:99], 4, generator=seeded(), **settings)
     facts, count = {}, _shorter if settings.get("single_mask") else _longer
     for k in range(patterns):
         found = count(out[k::patterns], ids[k], special[k].bool(), settings.get("pad_id", 0))
         facts |= {f"{name}, sentence {k + 1}" if patterns > 1 else name: value for name, value in found.items()}
-    word, goes_on = ids[0, 1].item(), dice()                                                # the same ids, but for one word
+    word, goes_on = ids[0, 1].item(), seeded()                                                # the same ids, but for one word
     for number, label in ((4, "[MASK]"), (settings.get("pad_id", 0), "padding")):
-        twin = hide(torch.where(ids == word, number, ids)[:99], special[:99], 4, generator=dice(), **settings)
+        twin = hide(torch.where(ids == word, number, ids)[:99], special[:99], 4, generator=seeded(), **settings)
         facts[f"a word with the number of {label} is a word"] = torch.equal(twin, torch.where(again == word, number, again))
     facts["a generator goes on"] = not torch.equal(*(hide(ids[:99], special[:99], 4, generator=goes_on, **settings) for _ in range(2)))
     facts["share of rows that are like the next"] = (out[::2] == out[1::2]).all(1).double().mean()
-    alone, other = (hide(ids[:99], special[:99], 4, **settings) for _ in range(2))           # dice of torch itself
+    alone, other = (hide(ids[:99], special[:99], 4, **settings) for _ in range(2))           # torch's own random state
     if "rows" in inputs and patterns == 1:
         facts["each place is hidden as often"] = ((out == 4).double().mean(0)[~special[0].bool()] - 1 / 6).abs().max() < 0.025
     return {"shape": torch.tensor(out.shape), "int64": out.dtype == torch.int64, "inputs are left alone": kept, "a new tensor": out.data_ptr() != ids.data_ptr(), **facts,
-            "the same dice, the same masks": torch.equal(again, hide(ids[:99], special[:99], 4, generator=dice(), **settings)),
+            "the same seed, the same masks": torch.equal(again, hide(ids[:99], special[:99], 4, generator=seeded(), **settings)),
             "without a generator": torch.tensor(alone.shape), "without a generator, other masks each time": not torch.equal(alone, other), "rows are hidden apart": (out != out[0]).any()}
 
 
@@ -242,7 +242,7 @@ MISTAKES["contrastive.spans"] = [
             "Places are counted from the start of the row, [CLS] included, and not among the words: the run begins too early and loses what falls on a forbidden place."),
     mistake("(rank < (start + length)[:, None])", "(rank <= (start + length)[:, None])", "A run is one word too long."),
     mistake("(rank >= start[:, None])", "(rank > start[:, None])", "The first word of a run is not hidden."),
-    mistake(_WRONG_HIDDEN, "dice = torch.rand(content.shape, generator=generator).masked_fill(~content, 2)\n    hidden = content & (dice.argsort(1).argsort(1) < length[:, None])",
+    mistake(_WRONG_HIDDEN, "seeded = torch.rand(content.shape, generator=generator).masked_fill(~content, 2)\n    hidden = content & (seeded.argsort(1).argsort(1) < length[:, None])",
             "As many words as the run has are hidden, but scattered over the sentence and not in a row."),
     mistake("masked = input_ids.masked_fill(", "masked = input_ids.masked_fill_(", "The ids that came in are overwritten."),
     mistake("if not single_mask:", "if True:", "`single_mask` is not used: each hidden token gets a [MASK] of its own."),
@@ -265,7 +265,7 @@ MISTAKES["contrastive.spans"] = [
     mistake("content = ~special_mask", "generator = generator.clone_state() if generator else None\n    content = ~special_mask",
             "The generator is copied and stays where it was, so two calls with it hide the same words."),
     mistake("content = ~special_mask", "generator = torch.Generator() if generator is None else generator\n    content = ~special_mask",
-            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own dice."),
+            "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own random state."),
     mistake("masked = input_ids.masked_fill(hidden.to(input_ids.device), mask_id)", "masked = input_ids.masked_fill(hidden.to(input_ids.device), mask_id).int()",
             "The ids come back 32 bits wide; int64 was promised."),
     mistake("    if cap == 0:\n        return input_ids.clone()\n", "    cap = max(cap, 1)\n", "A cap of 0 hides one word; it should hide nothing."),

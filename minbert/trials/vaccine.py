@@ -5,7 +5,7 @@ import torch
 
 from minbert.pcgrad import Surgery
 from minbert.course.trials import Case, Trial, fixed, mistake
-from minbert.trials.pcgrad import ALONE, ORDERS, QUARREL, TWICE, asked, with_cosines
+from minbert.trials.pcgrad import ALONE, ORDERS, CONFLICT, TWICE, asked, with_cosines
 
 
 # What does a wrong formula look like at f = r? Like the right one: nothing is to be done there. So the cases keep away from it, on both sides.
@@ -30,7 +30,7 @@ def vaccine_cases(generator):
     rules = {"": {}, ", beta .3": {"beta": 0.3}, ", violations": {"beta": 0.3, "update": "violations"}}
     cases = [Case(label + rule, {"gram": g @ g.T, "targets": r, **more}) for label, (g, r) in two.items() for rule, more in rules.items()
              if rule or label == "below its target"]
-    g, r = with_cosines(generator, QUARREL, [1.0, 0.5, 2.0], 6), 0.2 + 0.3 * torch.rand(3, 3, generator=generator, dtype=torch.float64)
+    g, r = with_cosines(generator, CONFLICT, [1.0, 0.5, 2.0], 6), 0.2 + 0.3 * torch.rand(3, 3, generator=generator, dtype=torch.float64)
     four = with_cosines(generator, ALONE, [1.0, 1.3, 0.7, 0.9], 7)
     holes = torch.zeros(5, 5, dtype=torch.float64)
     holes[[1, 3]] = pair(0.1)
@@ -45,8 +45,8 @@ def run_vaccine(vaccine_weights, inputs):
     dtypes, graphs = set(), []
     inputs["gram"].requires_grad_()
 
-    def call(dice):
-        weights, targets = vaccine_weights(**{name: x for name, x in inputs.items() if name not in ("ask", "times")}, generator=dice)
+    def call(rng):
+        weights, targets = vaccine_weights(**{name: x for name, x in inputs.items() if name not in ("ask", "times")}, generator=rng)
         dtypes.add(targets.dtype)
         graphs.append(weights.requires_grad or targets.requires_grad)
         return torch.cat([weights, targets[~torch.eye(len(targets), dtype=torch.bool)]]).detach()
