@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MASK_VALUE', 'padding_bias', 'attention_maps', 'scaled_dot_product_attention', 'split_heads', 'merge_heads',
-           'SelfAttention', 'set_dropout']
+           'Projections', 'SelfAttention', 'set_dropout']
 
 # %% ../nbs/1_bert/02_attention.ipynb #287dc860
 import math
@@ -97,13 +97,11 @@ def merge_heads(
     """Undo `split_heads`."""
     return x.transpose(-3, -2).flatten(-2)
 
-# %% ../nbs/1_bert/02_attention.ipynb #6c8a0947
-class SelfAttention(nn.Module):
-    """Let every token read its sentence through H heads.
+# %% ../nbs/1_bert/02_attention.ipynb #228da567
+class Projections(nn.Module):
+    """Make what each token asks, offers and tells: three linear maps of its vector.
 
-    h -> merge(softmax(Q K^T / sqrt(K) + bias) V), with Q, K, V linear in h, cut into heads
     Paper: Vaswani et al. (2017), section 3.2.2.
-    Differs: the output projection W^O belongs to the layer, as in the BERT release.
     Raises ValueError if the heads do not divide the width or dropout is outside [0, 1).
     """
 
@@ -136,6 +134,15 @@ class SelfAttention(nn.Module):
         weight = torch.cat([part.weight for part in parts])  # (3D, D)
         bias = torch.cat([part.bias for part in parts])      # (3D,)
         return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)
+
+# %% ../nbs/1_bert/02_attention.ipynb #6c8a0947
+class SelfAttention(Projections):
+    """Let every token read its sentence through H heads.
+
+    h -> merge(softmax(Q K^T / sqrt(K) + bias) V), with Q, K, V linear in h, cut into heads
+    Paper: Vaswani et al. (2017), section 3.2.2.
+    Differs: the output projection W^O belongs to the layer, as in the BERT release.
+    """
 
     def attend(
         self,
