@@ -27,7 +27,6 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "24_calibration": {".015": SUM, ".505": PAPER, ".280": PAPER},
     "25_contrastive": {".48": PICTURE, ".37": PICTURE, ".32": PICTURE, ".22": PICTURE, ".71": "an example", ".27": "an example"},
     "27_bijections": {"0.159": SUM},
-    "28_couplings": {".881": "sigmoid of 2"},
     "29_flow": {"1.386": SUM, ".06": SUM, ".505": PAPER, "3.43": "log 31"},
     "30_joint": {"1.41": SUM, ".13": SUM, "3.43": "log 31"},
     "33_proximal": {"2.13": "a release of torch"},
