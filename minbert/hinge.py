@@ -101,6 +101,15 @@ def hinge_height(
     """
     return ((wide(scores) - floor) / (1 - floor)).clamp(0, 1)
 
+# %% ../nbs/2_tasks/15_hinge.ipynb #8fb72db6
+def _check_hinge(goal, hinge, floor):
+    """Raise ValueError for a goal, a hinge or a floor that there is not."""
+    if goal not in ("paraphrase", "similarity") or hinge not in ("paper", "open_positive"):
+        raise ValueError("expected goal 'paraphrase' or 'similarity' and hinge 'paper' or "
+                         f"'open_positive', got {goal!r} and {hinge!r}")
+    if not -1 <= floor < 1:
+        raise ValueError(f"expected a floor in [-1, 1), got {floor}")
+
 # %% ../nbs/2_tasks/15_hinge.ipynb #b1869514
 class HingeCosine(Head):
     """Give the cosine of two projected vectors, cut from below: y = max(cos(Pu, Pv), h).
@@ -119,11 +128,7 @@ class HingeCosine(Head):
     ):
         super().__init__(goal)
         self.floor = {"paraphrase": 0.7}.get(goal, 0.0) if floor is None else floor
-        if goal not in ("paraphrase", "similarity") or hinge not in ("paper", "open_positive"):
-            raise ValueError("expected goal 'paraphrase' or 'similarity' and hinge 'paper' or "
-                             f"'open_positive', got {goal!r} and {hinge!r}")
-        if not -1 <= self.floor < 1:
-            raise ValueError(f"expected a floor in [-1, 1), got {self.floor}")
+        _check_hinge(goal, hinge, self.floor)
         self.width, self.hinge, self.project = width, hinge, project
         self.linear = nn.Linear(width, project, bias=False)
         self.last_dead = None  # () share of dead pairs in the last loss, for the log
@@ -145,15 +150,11 @@ class HingeCosine(Head):
     ) -> Tensor:          # () float32 or wider
         """Charge for the outputs and note the dead fraction."""
         rule = hinge_paraphrase_loss if self.goal == "paraphrase" else hinge_similarity_loss
-        loss = rule(outputs, labels, self.floor, self.hinge)
-        dead = dead_fraction(outputs, labels, self.floor)
+        loss, dead = rule(outputs, labels, self.floor, self.hinge), dead_fraction(outputs, labels, self.floor)
         self.last_dead = dead if self.hinge == "paper" else 0 * dead
         return loss
 
-    def predict(
-        self,
-        outputs: Tensor,  # (B,) from `forward`
-    ) -> Tensor:          # (B,) int64 0 or 1, or grades in [0, 5]
+    def predict(self, outputs: Tensor) -> Tensor:  # (B,) from `forward` -> (B,) int64 0 or 1, or grades in [0, 5]
         """Answer yes in the upper half of [h, 1], or stretch [h, 1] to [0, 5]."""
         height = hinge_height(outputs, self.floor)
         return (height >= 0.5).long() if self.goal == "paraphrase" else 5 * height

@@ -14,8 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .engine.devices import drawing_device, send
+from .engine.devices import drawing_device
+from .engine.drawing import SavesGenerator
 from .engine.finite import NotFinite
+from .engine.taskrows import TaskRows
 from .loop import sum_losses
 
 # %% ../nbs/4_training/37_pcgrad.ipynb #8b4ac0e8
@@ -50,6 +52,25 @@ def project_weights(
         total += w
     return total
 
+# %% ../nbs/4_training/37_pcgrad.ipynb #082285b3
+def _check_reduction(reduction):
+    if reduction not in ("sum", "mean"):
+        raise ValueError(f"expected reduction 'sum' or 'mean', got {reduction!r}")
+
+
+def _gram(pieces):
+    """Add up the inner products over pieces (T, p) of the gradients, in float32 or wider."""
+    wide = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in pieces)
+    return sum((x @ x.T for x in wide), torch.tensor(0.0))
+
+
+def _check_lengths(gram, tasks):
+    """Raise NotFinite naming the first task whose gradient is not finite: NaN < 0 is false, so it would pass."""
+    for task, square in zip(tasks, gram.diagonal().tolist()):
+        if not math.isfinite(square):
+            raise NotFinite(f"expected a finite gradient of task {task!r}, got squared length {square} "
+                            "(float32 holds squares of lengths up to 1.8e19)")
+
 # %% ../nbs/4_training/37_pcgrad.ipynb #bb2e1e03
 def project_conflicting(
     grads: Tensor,                              # (T, P) float, one gradient a task
@@ -73,25 +94,6 @@ def project_conflicting(
     weights = project_weights(gram, generator) / (len(grads) if reduction == "mean" else 1)
     return (weights.to(gram) @ grads.to(gram.dtype)).to(grads.dtype)
 
-
-def _check_reduction(reduction):
-    if reduction not in ("sum", "mean"):
-        raise ValueError(f"expected reduction 'sum' or 'mean', got {reduction!r}")
-
-
-def _gram(pieces):
-    """Add up the inner products over pieces (T, p) of the gradients, in float32 or wider."""
-    wide = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in pieces)
-    return sum((x @ x.T for x in wide), torch.tensor(0.0))
-
-
-def _check_lengths(gram, tasks):
-    """Raise NotFinite naming the first task whose gradient is not finite: NaN < 0 is false, so it would pass."""
-    for task, square in zip(tasks, gram.diagonal().tolist()):
-        if not math.isfinite(square):
-            raise NotFinite(f"expected a finite gradient of task {task!r}, got squared length {square} "
-                            "(float32 holds squares of lengths up to 1.8e19)")
-
 # %% ../nbs/4_training/37_pcgrad.ipynb #80b1429e
 class Surgery(NamedTuple):
     """What one call of PCGrad or GradVac saw and did, on the weights that two tasks or more share."""
@@ -109,11 +111,10 @@ def _surgery(tasks, gram, weights):
     return Surgery(tuple(tasks), tuple(lengths.tolist()), pairs, tuple(weights.tolist()))
 
 # %% ../nbs/4_training/37_pcgrad.ipynb #1f5b7bad
-class PCGrad:
+class PCGrad(SavesGenerator):
     """Turn one loss a task into a gradient without conflict; a `backward` for `minbert.loop.steps`.
 
-    One backward a task, each into a row of one flat buffer; one (T, T) matrix; one linear combination. Weights that
-    one task alone uses get its plain gradient; weights that none uses keep `.grad` as it was. A gradient that
+    One backward a task, each into a row of one flat buffer; one (T, T) matrix; one linear combination. A gradient that
     is already there (accumulation) is added. One task alone is plain training, bit for bit.
     Paper: Yu et al. (2020). Differs: whether a task uses a weight is asked of autograd, not of the values.
     With many processes each task's gradient is averaged first, and all draw the same orders.
@@ -128,11 +129,9 @@ class PCGrad:
         accelerator=None,            # accelerate.Accelerator, to share the work among processes
     ):
         _check_reduction(reduction)
-        found = parameters.parameters() if isinstance(parameters, nn.Module) else parameters
-        self.parameters, self.reduction, self.accelerator = list(dict.fromkeys(found)), reduction, accelerator
+        self.rows, self.reduction, self.accelerator = TaskRows(parameters, accelerator), reduction, accelerator
         self.generator = torch.Generator().manual_seed(seed)
         self.records: list[Surgery] = []           # one a call with two tasks or more
-        self._buffer = torch.empty(0)
 
     def weigh(self, gram: Tensor, tasks: tuple[str, ...]) -> Tensor:  # (T, T) float64 -> (T,) float64
         """Choose the step, as a mixture of the gradients."""
@@ -148,131 +147,10 @@ class PCGrad:
         """
         if len(losses) == 1:
             return sum_losses(losses)
-        if not any(loss.requires_grad for loss in losses.values()):
-            raise ValueError(f"expected a loss with a graph, got none among {list(losses)}")
-        params = [p for p in self.parameters if p.requires_grad]
-        earlier = [None if p.grad is None else p.grad.clone() for p in params]  # may lie in the buffer
-        rows = self._rows(len(losses), params)         # (T, P)
-        used = _backward_rows(losses, params, rows)    # parameter -> tasks
-        if self.accelerator is not None and self.accelerator.num_processes > 1:
-            used = _average_rows(rows, used, self.accelerator)
-        self._operate(rows, _shared_spans(params, used), tuple(losses))
-        _hand_out(params, rows, used, earlier)
-
-    def _rows(self, tasks, params):
-        """Give T rows as long as all parameters together; keep the memory from call to call."""
-        kinds = {(p.dtype, p.device) for p in params}
-        if len(kinds) != 1:
-            raise ValueError(f"expected parameters of one dtype on one device, got {sorted(map(str, kinds))}")
-        size = sum(p.numel() for p in params)
-        if self._buffer.numel() < tasks * size or (self._buffer.dtype, self._buffer.device) not in kinds:
-            self._buffer = torch.empty(tasks * size, dtype=params[0].dtype, device=params[0].device)
-        return self._buffer[: tasks * size].view(tasks, size)
-
-    @torch.no_grad()
-    def _operate(self, rows, spans, tasks):
-        """Put the mixture of the shared parts into row 0."""
-        gram = _gram(_blocks(rows, spans)).cpu().double().expand(len(tasks), len(tasks))
-        _check_lengths(gram, tasks)
-        weights = self.weigh(gram, tasks) / (len(tasks) if self.reduction == "mean" else 1)
-        self.records.append(_surgery(tasks, gram, weights))
-        weights = send(weights.to(rows.dtype), rows.device)
-        for block in _blocks(rows, spans):
-            block[0] = weights @ block
-
-    def state_dict(self) -> dict:  # a tree of tensors, numbers and strings
-        """Return the kind and what the next orders depend on; not `records`, which cover this process alone."""
-        return {"kind": type(self).__name__, "generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict) -> None:  # from `state_dict`
-        """Go on where `state_dict` stood; raise ValueError for the state of another kind."""
-        if state.get("kind") != type(self).__name__:
-            raise ValueError(f"expected a state of {type(self).__name__}, got one of {state.get('kind')}")
-        self.generator.set_state(state["generator"])
-
-# %% ../nbs/4_training/37_pcgrad.ipynb #46f534d1
-def _places(params):
-    """Give each parameter its place [start, stop) in a row."""
-    start = 0
-    for p in params:
-        yield start, start + p.numel()
-        start += p.numel()
-
-
-def _backward_rows(losses, params, rows):
-    """Run one backward a task, each gradient into its row at once; return for each parameter the tasks that use it."""
-    places, used, task = dict(zip(params, _places(params))), {p: set() for p in params}, 0
-
-    def move(p):
-        row = rows[task, slice(*places[p])].view_as(p)
-        (row.add_ if task in used[p] else row.copy_)(p.grad)  # in pieces if a part is checkpointed
-        used[p].add(task)
-        p.grad = None
-
-    for p in params:
-        p.grad = None
-    keep = _share_graph(losses.values())
-    hooks = [p.register_post_accumulate_grad_hook(move) for p in params]
-    try:
-        for task, loss in enumerate(losses.values()):
-            if loss.requires_grad:
-                loss.backward(retain_graph=keep and task < len(losses) - 1)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for p, tasks in used.items():
-        for task in set(range(len(rows))) - tasks:
-            rows[task, slice(*places[p])] = 0
-    return used
-
-
-def _share_graph(losses):
-    """Tell whether a node is reached from two losses; a graph kept for nothing would hold on to its activations."""
-    seen = set()
-    for loss in losses:
-        mine, todo = set(), [loss.grad_fn]
-        while todo:
-            node = todo.pop()
-            if node is not None and node.next_functions and node not in mine:  # a parameter's node has no next
-                mine.add(node)
-                todo += [parent for parent, _ in node.next_functions]
-        if seen & mine:
-            return True
-        seen |= mine
-    return False
-
-# %% ../nbs/4_training/37_pcgrad.ipynb #4669de51
-def _shared_spans(params, used):
-    """Find the stretches [start, stop) of a row that two tasks or more use, neighbours merged."""
-    spans = []
-    for p, (start, stop) in zip(params, _places(params)):
-        if len(used[p]) < 2:
-            continue
-        if spans and spans[-1][1] == start:
-            start, _ = spans.pop()
-        spans.append((start, stop))
-    return spans
-
-
-def _blocks(rows, spans):
-    """Cut the stretches into pieces that fit a cache; a GPU wants few and large ones."""
-    for start, stop in spans:
-        yield from rows[:, start:stop].split(1 << (16 if rows.device.type == "cpu" else 24), dim=1)
-
-
-def _hand_out(params, rows, used, earlier):
-    """Let each `.grad` be a view of the row that holds it; add what was there before."""
-    for p, (start, stop), before in zip(params, _places(params), earlier):
-        p.grad = before
-        if used[p]:
-            row = rows[min(used[p]) if len(used[p]) == 1 else 0, start:stop].view_as(p)
-            p.grad = row if before is None else row.add_(before)
-
-
-def _average_rows(rows, used, accelerator):
-    """Average every row over the processes; a weight that a task uses on one counts as used on all."""
-    flags = torch.tensor([[float(task in tasks) for tasks in used.values()] for task in range(len(rows))])
-    for row in rows:  # one at a time: the message is copied
-        row.copy_(accelerator.reduce(row, reduction="mean"))
-    flags = accelerator.reduce(flags.to(rows.device), reduction="mean")
-    return {p: set(column.nonzero()[:, 0].tolist()) for p, column in zip(used, flags.T)}
+        self.rows.fill(losses)
+        gram = _gram(self.rows.shared()).cpu().double().expand(len(losses), len(losses))
+        _check_lengths(gram, losses)
+        weights = self.weigh(gram, tuple(losses)) / (len(losses) if self.reduction == "mean" else 1)
+        self.records.append(_surgery(tuple(losses), gram, weights))
+        self.rows.mix(weights)
+        self.rows.hand_out()

@@ -394,7 +394,7 @@ def test_one_task_is_plain_training_bit_for_bit():
         sum_losses(other.losses(*batch(), "b"))
         assert_same(grads_of(model), grads_of(other), rtol=0, atol=0)
         assert torch.equal(backward.generator.get_state(), state)
-        assert backward.records == [] and backward._buffer.numel() == 0  # there was nothing to weigh
+        assert backward.records == [] and backward.rows.buffer.numel() == 0  # there was nothing to weigh
 
 
 def test_without_conflict_it_is_the_sum():
@@ -459,7 +459,7 @@ def test_gradients_are_views_of_one_buffer():
     backward(model.losses(*batch(1)))
     assert {p.grad.untyped_storage().data_ptr() for p in used} == homes  # the same memory again
     sizes = sum(p.numel() for p in model.parameters())
-    assert backward._buffer.numel() == 3 * sizes
+    assert backward.rows.buffer.numel() == 3 * sizes
 
 
 def test_a_task_that_is_not_finite_is_named():
