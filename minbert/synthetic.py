@@ -14,7 +14,30 @@ from .data import Dataset, read_table
 from .engine.formats import Format, read_rows
 from .engine.sample import TASKS, Dice, draw_rows, sentiment_sentence
 
+# %% ../nbs/5_results/39_synthetic.ipynb #f7e172d8
+def _for_or_against(dice):
+    """Draw a sentence with an opinion: 1 if it praises, 0 if it complains."""
+    text, opinion = sentiment_sentence(dice)
+    while opinion == 0:
+        text, opinion = sentiment_sentence(dice)
+    return text, int(opinion > 0)
+
+# %% ../nbs/5_results/39_synthetic.ipynb #7aff5612
+def _texts(data):
+    """List every sentence of a set."""
+    return [text for column in (data.sentences, data.sentences2) for text in column or ()]
+
+
+def _machine(like, texts, labels, ids, source):
+    """Build the training set of a machine's rows, of the same kind as `like`."""
+    first, second = (texts + [None])[:2]
+    return Dataset(like.name, "train", like.kind, first, second, labels, ids, like.classes, like.scale,
+                   sources=[source] * len(first))
+
 # %% ../nbs/5_results/39_synthetic.ipynb #19a58381
+_STEMS = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}   # kind -> what the grammar calls it
+
+
 def grammar_dataset(
     like: Dataset,                  # whose task to imitate: sentiment in 2 or 5 classes, paraphrase, or similarity from 0 to 5
     rows: int,                      # how many to make
@@ -26,39 +49,38 @@ def grammar_dataset(
     With 2 classes the neutral sentences are left out, and how strong an opinion is does not count.
     Raises ValueError for a task that the grammar does not know, or less than one row.
     """
-    stems = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}
     classes = (2, 5) if like.kind == "sentiment" else (2,)
-    if like.kind not in stems or (like.classes and len(like.classes) not in classes) or rows < 1:
+    if like.kind not in _STEMS or (like.classes and len(like.classes) not in classes) or rows < 1:
         raise ValueError(f"expected sentiment in 2 or 5 classes, paraphrase or similarity, and at least 1 row, "
                          f"got {like.kind} in {len(like.classes or ())} classes and {rows}")
-    taken = {text for data in exclude for text in _texts(data)}
-    draw, _, balanced = TASKS[stems[like.kind]]
+    draw, _, balanced = TASKS[_STEMS[like.kind]]
     if like.kind == "sentiment" and len(like.classes) == 2:
         draw, balanced = _for_or_against, 2
-    made = draw_rows(draw, Dice(seed), rows, taken, balanced)
-    columns = [list(column) for column in zip(*made)]
+    taken = {text for data in exclude for text in _texts(data)}
+    columns = [list(column) for column in zip(*draw_rows(draw, Dice(seed), rows, taken, balanced))]
     return _machine(like, columns[:-1], columns[-1], [f"grammar-{seed}-{i}" for i in range(rows)],
                     f"grammar of minbert.engine.sample, seed {seed}")
 
+# %% ../nbs/5_results/39_synthetic.ipynb #88805c60
+def _form(path, like, text, label):
+    """Say how the table at `path` is cut, from its header, its ending and the task."""
+    dialect = "tab" if ".tsv" in Path(path).suffixes else "comma"
+    names = tuple(name.strip() for name in read_rows(path, dialect)[0][1])
+    if not {*text, label} <= {*names}:
+        raise ValueError(f"{path}:1: expected columns {[*text, label]}, got {list(names)}")
+    return Format(names, text, label, dialect=dialect, classes=like.classes, scale=like.scale)
 
-def _for_or_against(dice):
-    """Draw a sentence with an opinion: 1 if it praises, 0 if it complains."""
-    text, opinion = sentiment_sentence(dice)
-    while opinion == 0:
-        text, opinion = sentiment_sentence(dice)
-    return text, int(opinion > 0)
+# %% ../nbs/5_results/39_synthetic.ipynb #716a214f
+def _plain(text):
+    """A text without what a copy may change: case and blanks."""
+    return " ".join(text.casefold().split())
 
 
-def _texts(data):
-    """List every sentence of a set."""
-    return [text for column in (data.sentences, data.sentences2) for text in column or ()]
-
-
-def _machine(like, texts, labels, ids, source):
-    """Build the training set of a machine's rows, of the same kind as `like`."""
-    first, second = (texts + [None])[:2]
-    return Dataset(like.name, "train", like.kind, first, second, labels, ids, like.classes, like.scale,
-                   sources=[source] * len(first))
+def _found(data, exclude):
+    """For each row, whether one of its sentences occurs in an excluded set."""
+    taken = {_plain(text) for other in exclude for text in _texts(other)}
+    rows = zip(*filter(None, (data.sentences, data.sentences2)))
+    return [any(_plain(text) in taken for text in row) for row in rows]
 
 # %% ../nbs/5_results/39_synthetic.ipynb #411de46c
 def read_labelled(
@@ -77,19 +99,12 @@ def read_labelled(
     text = text or (("sentence1", "sentence2") if pair else ("sentence",))
     if not source.strip() or len(text) != 1 + pair:
         raise ValueError(f"expected a source and {1 + pair} text columns, got {source!r} and {text}")
-    dialect = "tab" if ".tsv" in Path(path).suffixes else "comma"
-    names = tuple(name.strip() for name in read_rows(path, dialect)[0][1])
-    missing = [name for name in (*text, label) if name not in names]
-    if missing:
-        raise ValueError(f"{path}:1: expected columns {[*text, label]}, got {list(names)}")
-    form = Format(names, text, label, dialect=dialect, classes=like.classes, scale=like.scale)
-    data = read_table(path, form, like.kind, like.name)
-    plain = lambda text: " ".join(text.casefold().split())
-    taken = {plain(text) for other in exclude for text in _texts(other)}
-    seen = [any(plain(text) in taken for text in row) for row in zip(*filter(None, (data.sentences, data.sentences2)))]
-    kept = data.subset(i for i, found in enumerate(seen) if not found)
-    skipped = data.skipped + [(f"{path}:{line}", "occurs in an excluded set") for line, found in zip(data.ids, seen) if found]
-    made = _machine(like, [kept.sentences, kept.sentences2][:1 + pair], kept.labels, [f"{Path(path).name}:{line}" for line in kept.ids], source)
+    data = read_table(path, _form(path, like, text, label), like.kind, like.name)
+    found = _found(data, exclude)
+    kept = data.subset(i for i, out in enumerate(found) if not out)
+    skipped = data.skipped + [(f"{path}:{line}", "occurs in an excluded set") for line, out in zip(data.ids, found) if out]
+    made = _machine(like, [kept.sentences, kept.sentences2][:1 + pair], kept.labels,
+                    [f"{Path(path).name}:{line}" for line in kept.ids], source)
     return replace(made, skipped=skipped)
 
 # %% ../nbs/5_results/39_synthetic.ipynb #85375167
