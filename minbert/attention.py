@@ -97,7 +97,7 @@ def merge_heads(
     """Undo `split_heads`."""
     return x.transpose(-3, -2).flatten(-2)
 
-# %% ../nbs/1_bert/02_attention.ipynb #228da567
+# %% ../nbs/1_bert/02_attention.ipynb #dfe68e77
 class Projections(nn.Module):
     """Make what each token asks, offers and tells: three linear maps of its vector.
 

@@ -311,6 +311,28 @@ def _go_on(folder, model, optimizer, config):
         raise ValueError(f"{folder}: expected a run of at most {config.total_steps} steps, got one that has done {saved['step']}")
     return saved["step"], saved["extra"]["rows"], saved["extra"].get("losses", [])
 
+# %% ../nbs/1_bert/10_pretrain.ipynb #ead312d4
+def _fresh(config):
+    """Draw an encoder and its head."""
+    torch.manual_seed(config.seed)
+    return nn.ModuleDict({"bert": BertModel(config.bert()), "head": MlmHead(config.bert())})
+
+
+def _save_centered(model, data, pad_id, folder):
+    """Save a copy without the mean of its hidden states, see chapter 09; the run goes on with its own."""
+    bert, head = copy.deepcopy(model).values()
+    shown = np.array_split(np.arange(min(2048, len(data.lengths))), 64)
+    center(bert, head, mean_state(bert, (pad_ids(data.sequences(rows), pad_id) for rows in shown if len(rows))))
+    save_mlm(bert, head, folder)
+
+
+def _row(record, losses, model, heldout, tokenizer):
+    """One line of the log: the mean loss since the last one, and what the model guesses now."""
+    row = {"step": record.step + 1, "loss": sum(losses) / len(losses), "lr": record.lr}
+    if heldout:
+        row["accuracy"], row["heldout_loss"] = masked_accuracy(*model.values(), heldout, tokenizer)
+    return row
+
 # %% ../nbs/1_bert/10_pretrain.ipynb #dc5e3187
 WORKERS = 6  # processes that prepare batches for a GPU, at most: one takes as long to make as to learn from
 
@@ -359,25 +381,3 @@ def _rows(corpus, folder, config, heldout, keep, request):
         if stop:
             raise Stopped(done, request.number)
     _save_centered(model, data, special_ids["[PAD]"], folder / "model")
-
-
-def _fresh(config):
-    """Draw an encoder and its head."""
-    torch.manual_seed(config.seed)
-    return nn.ModuleDict({"bert": BertModel(config.bert()), "head": MlmHead(config.bert())})
-
-
-def _save_centered(model, data, pad_id, folder):
-    """Save a copy without the mean of its hidden states, see chapter 09; the run goes on with its own."""
-    bert, head = copy.deepcopy(model).values()
-    shown = np.array_split(np.arange(min(2048, len(data.lengths))), 64)
-    center(bert, head, mean_state(bert, (pad_ids(data.sequences(rows), pad_id) for rows in shown if len(rows))))
-    save_mlm(bert, head, folder)
-
-
-def _row(record, losses, model, heldout, tokenizer):
-    """One line of the log: the mean loss since the last one, and what the model guesses now."""
-    row = {"step": record.step + 1, "loss": sum(losses) / len(losses), "lr": record.lr}
-    if heldout:
-        row["accuracy"], row["heldout_loss"] = masked_accuracy(*model.values(), heldout, tokenizer)
-    return row

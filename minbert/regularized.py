@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .data import TaskBatch
 from .engine.finite import check_finite
+from .engine.parts import SavesParts
 from .heads import MultitaskBert
 from .hinge import HingeCosine
 from .losses import GOALS, Head, wide
@@ -106,7 +107,7 @@ def clean_pass(model: MultitaskBert, task: str, part: TaskBatch) -> Clean:  # la
     return Clean(vectors, model.score(task, *vectors), dice, between)
 
 # %% ../nbs/4_training/31_regularized.ipynb #69c48e93
-class RegularizedLoss:
+class RegularizedLoss(SavesParts):
     """Add penalties to the losses of `multitask_loss`: a `loss_fn` for `loop.steps`.
 
     L_t = batch weight * (weight_t * mean loss of task t + sum of the penalties of task t)
@@ -144,18 +145,6 @@ class RegularizedLoss:
                  for penalty in self.penalties]
         self.last[task] = tuple(x.detach() for x in (loss, *extra))
         return sum((x * part.weight for x in extra), loss * part.weight * self.weights.get(task, 1.0))
-
-    def state_dict(self) -> dict:  # position of a penalty -> its state
-        """Collect the state of the penalties that have one, for a checkpoint."""
-        return {str(i): p.state_dict() for i, p in enumerate(self.penalties) if hasattr(p, "state_dict")}
-
-    def load_state_dict(self, state: dict) -> None:  # of `state_dict`, with the same penalties
-        """Give the penalties their state back; ValueError unless it fits the penalties at hand."""
-        wanted = {str(i): p for i, p in enumerate(self.penalties) if hasattr(p, "load_state_dict")}
-        if set(wanted) != set(state):
-            raise ValueError(f"expected the state of penalties {sorted(wanted)}, got {sorted(state)}")
-        for i, penalty in wanted.items():
-            penalty.load_state_dict(state[i])
 
 
 regularized_loss = RegularizedLoss  # reads like multitask_loss where it is used

@@ -224,6 +224,12 @@ def test_cosine_histogram_bins_and_shares(bins):
     assert to_hex(outlines(ax)[0].get_edgecolor()) == PALETTE["untrained"]
 
 
+@pytest.mark.parametrize("values, expected", [([0.3, 0.7], (0.25, 0.75)), ([-0.01, 1.0], (-0.25, 1.0)), ([0.5, 0.5], (0.5, 0.75)), ([-1.0, 0.1], (-1.0, 0.25))])
+def test_cosine_histogram_shows_what_is_occupied(values, expected):
+    assert cosine_histogram({"ours": values}).get_xlim() == expected
+    assert cosine_histogram({"ours": values}, limits=(-1, 1)).get_xlim() == (-1, 1)
+
+
 def test_cosine_histogram_rounding_is_not_an_error():
     ax = cosine_histogram({"ours": [1 + 1e-6, -1 - 1e-6]}, bins=2)
     assert outlines(ax)[0].get_data().values.tolist() == [50, 50]

@@ -1,7 +1,7 @@
 """Saving what the next random draws depend on."""
 from __future__ import annotations
 
-__all__ = ["SavesGenerator"]
+__all__ = ["SavesGenerator", "SavesSkips"]
 
 
 class SavesGenerator:
@@ -16,3 +16,16 @@ class SavesGenerator:
         if state.get("kind") != type(self).__name__:
             raise ValueError(f"expected a state of {type(self).__name__}, got one of {state.get('kind')}")
         self.generator.set_state(state["generator"])
+
+
+class SavesSkips:
+    """Saving for what draws from `self.generator` and counts in `self.skipped` the batches it left out."""
+
+    def state_dict(self) -> dict:  # a tensor and a number
+        """Return what the next draws depend on, and the count of skipped batches."""
+        return {"generator": self.generator.get_state(), "skipped": self.skipped}
+
+    def load_state_dict(self, state: dict) -> None:  # from `state_dict`
+        """Go on drawing and counting where another run stopped."""
+        self.generator.set_state(state["generator"])
+        self.skipped = state["skipped"]

@@ -187,9 +187,11 @@ def cosine_histogram(
     ax=None,          # Axes or None
     bins: int = 50,   # bins over [-1, 1]
     title: str | None = None,
+    limits: tuple[float, float] | None = None,  # of the axis; None: the quarters of [-1, 1] that are occupied
 ):                    # Axes; one outline per label, heights in percent of the group
-    """Draw the distribution of cosines between pairs, always over [-1, 1].
+    """Draw the distribution of cosines between pairs, in bins over [-1, 1].
 
+    Give `limits` where panels stand side by side: what is compared shares an axis.
     Raises ValueError if a cosine lies outside [-1, 1] by more than rounding (1e-4).
     """
     rounded = {}
@@ -197,7 +199,9 @@ def cosine_histogram(
         x = as_array(x, 1, repr(label))
         rounded[label] = np.where(np.abs(x) <= 1 + 1e-4, x.clip(-1, 1), x)
     ax = histogram(rounded, "cosine", ax, bins, (-1, 1), title, thing="pairs")
-    ax.set_xticks([-1, -0.5, 0, 0.5, 1])
+    everything = np.concatenate(list(rounded.values()))
+    low, high = limits or (np.floor(4 * everything.min()) / 4, np.ceil(4 * everything.max()) / 4)
+    ax.set_xlim(low, max(high, low + 0.25))
     return ax
 
 # %% ../../nbs/engine/figures.ipynb #f0a0055c
