@@ -92,7 +92,7 @@ def edit_distance(
     """Count the insertions, deletions and replacements that turn `a` into `b`.
 
     d(i, j) = min(d(i-1, j) + 1, d(i, j-1) + 1, d(i-1, j-1) + [a_i != b_j])
-    Paper: Levenshtein (1966); used in Li et al. (2020), section 4.4, here on characters.
+    Paper: Levenshtein (1966); used in Li et al. (2020), section 4.4, on words as the gold row of their table 6 tells.
     """
     before = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
