@@ -182,13 +182,33 @@ def borrows(
     return any(getattr(c.func, "attr", getattr(c.func, "id", "")) == "borrow" and getattr(c.args[0], "value", None) == name for c in calls)
 
 # %% ../../nbs/course/extraction.ipynb #cd8abcd5
+def _bases(model: str, name: str) -> list[str]:
+    """Name the classes of a module on which one of its classes stands directly."""
+    return [base.id for base in find(parse(model), name).bases if isinstance(base, ast.Name) and find(parse(model), base.id)]
+
+
+def _on_our_bases(holder: str, model: str) -> str:
+    """Let a learner's class stand on the model class's bases, if it starts as they do: an older edition had it all in one class."""
+    mine = parse(holder).body[0]
+    missing = [base for base in _bases(model, mine.name) if base not in {ast.unparse(b) for b in mine.bases}]
+    if not missing or find(parse(holder), f"{mine.name}.__init__"):
+        return holder
+    head = ", ".join([*missing, *map(ast.unparse, (*mine.bases, *mine.keywords))])
+    return re.sub(rf"^class {mine.name}\b[^:]*:", f"class {mine.name}({head}):", holder, count=1, flags=re.M)
+
+
 def _complete(holder: str, model: str, methods: dict[str, str]) -> str:
-    """Give a learner's class the methods listed, and those of the model class that it lacks."""
-    name = parse(holder).body[0].name
-    for node in find(parse(model), name).body:
-        title = getattr(node, "name", None)
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and title not in methods and not find(parse(holder), f"{name}.{title}"):
-            methods = methods | {title: source_of(model, f"{name}.{title}")}
+    """Give a learner's class the methods listed, and those of the model class, and of its bases, that it lacks."""
+    holder = _on_our_bases(holder, model)
+    mine = parse(holder).body[0]
+    name, todo, stands = mine.name, [mine.name], {ast.unparse(base) for base in mine.bases}
+    while todo:
+        model_name = todo.pop(0)
+        todo += [base for base in _bases(model, model_name) if base not in stands]
+        for node in find(parse(model), model_name).body:
+            title = getattr(node, "name", None)
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and title not in methods and not find(parse(holder), f"{name}.{title}"):
+                methods = methods | {title: source_of(model, f"{model_name}.{title}")}
     there = {title: d for title, d in methods.items() if find(parse(holder), f"{name}.{title}")}
     new = [indent(d.strip("\n"), "    ") for title, d in methods.items() if title not in there]
     return "\n\n".join([replace_all(holder, {f"{name}.{title}": d for title, d in there.items()}).rstrip("\n"), *new]) + "\n"
