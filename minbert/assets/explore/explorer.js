@@ -11,7 +11,8 @@ const element = (name, attributes = {}, ...children) => {
   return made;
 };
 
-let made = 0; // rows so far on this page: ids must differ
+const page = Math.random().toString(36).slice(2, 8); // each explorer loads this script anew, and ids must differ
+let made = 0;
 
 const digits = (step) => Math.max(0, Math.min(4, Math.ceil(-Math.log10(step) - 1e-9)));
 
@@ -58,7 +59,7 @@ const KINDS = {
 };
 
 const row = (control, change) => {
-  const id = `mb-${++made}`;
+  const id = `mb-${page}-${++made}`;
   const part = KINDS[control.kind](control, change, id);
   const name = part.focus ? element("label", { for: id }, control.label) : element("span", { class: "mb-name" }, control.label);
   const box = element("div", { class: "mb-row" + (part.wide ? " mb-wide" : ""), "data-name": control.name }, name, ...part.nodes);
@@ -158,7 +159,8 @@ function hovering(state) {
 
 function render({ model, el }) {
   const spec = model.get("spec");
-  const root = element("div", { class: "mb-explorer", role: "group", "aria-label": spec.title, "data-number": "0" });
+  const root = element("div", { class: "mb-explorer", role: "group", "aria-label": spec.title, "data-number": "0", "data-lm-suppress-shortcuts": "true" });
+  root.addEventListener("keydown", (event) => event.stopPropagation()); // in a notebook an arrow key would fold the chapter instead
   const image = element("img", { alt: spec.title });
   const stage = element("div", { class: "mb-stage" }, image);
   const words = element("p", { class: "mb-text", "aria-live": "polite" });
