@@ -216,7 +216,8 @@ def _draw_body(ax, groups, first):
     ax.set(**{f"{axis}lim": (m - half, m + half) for axis, m in zip("xyz", middle)})
     ax.tick_params(labelsize=7, pad=0)
     ax.locator_params(nbins=5)
-    ax.set_box_aspect(None, zoom=0.86)  # else the third label runs into the next panel
+    ax.set_box_aspect(None, zoom=0.8)  # else the third label runs into the next panel
+    ax.zaxis.labelpad = -3
 
 
 def draw_anisotropy(
