@@ -131,7 +131,8 @@ class Explorer:
     """A picture with controls; a move of a control draws the picture again.
 
     A subclass defines `_controls()` (-> list of Control) and `_draw(**settings)` (-> Axes or Figure). It may define `_describe(**settings)`
-    (-> str, read out beside the picture) and `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over).
+    (-> str, read out beside the picture), `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over) and
+    `_idle(**settings)` (-> names of the controls that change nothing now, which the page hides).
     As last line of a cell it shows itself, with ipywidgets 7.6 or newer.
     """
 
@@ -182,6 +183,9 @@ class Explorer:
     def _spots(self, **settings):
         return []
 
+    def _idle(self, **settings):
+        return []
+
     def png(self, narrow=False, ratio=1.0, **settings) -> bytes:
         """Draw the picture as a PNG file, lightly compressed, since a move should not wait for that."""
         return _written(self.figure(narrow, **settings), ratio)
@@ -191,7 +195,7 @@ class Explorer:
         values: dict,         # of the controls, as a page sends them
         narrow: bool = False,
         ratio: float = 1.0,   # pixels of the screen to a point
-    ) -> tuple[dict, bytes]:  # {"places", "text", "spots"} or {"error"}, and the picture
+    ) -> tuple[dict, bytes]:  # {"places", "text", "spots", "idle"} or {"error"}, and the picture
         """Answer one move. A value that is refused is answered with the reason; the picture before stays."""
         try:
             figure = self.figure(narrow, **values)
@@ -199,7 +203,7 @@ class Explorer:
         except ValueError as error:
             return {"error": str(error)}, b""
         picture = _written(figure, ratio)   # drawn, so its panels are where they will be
-        return {"places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings)}, picture
+        return {"places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings), "idle": self._idle(**settings)}, picture
 
     @property
     def spec(self) -> dict:   # JSON

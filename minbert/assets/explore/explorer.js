@@ -199,6 +199,7 @@ function render({ model, el }) {
       image.alt = `${spec.title}. ${content.text}`;
       Object.assign(state, { places: content.places, spots: content.spots || [] });
       for (const control of spec.controls) if (control.kind === "point") rows[control.name].show(state.values[control.name]);
+      for (const [name, made] of Object.entries(rows)) made.box.classList.toggle("mb-idle", (content.idle || []).includes(name));
     }
     root.dataset.number = content.number;
     root.dataset.width = root.clientWidth;
