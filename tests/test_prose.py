@@ -20,7 +20,7 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "01_tokens": {".037": SUM},
     "05_optim": {"0.002": SUM},
     "10_pretrain": {".002": "a rate of the recipe, see PretrainConfig", ".02": "a rate of the recipe"},
-    "16_heads": {".325": SUM, ".88": SUM, ".95": SUM},
+    "16_heads": {".88": SUM, ".95": SUM},
     "17_metrics": {".375": PAPER, ".631": PAPER, ".625": PAPER, ".006": SUM, "3.231": "an example", "2.25": SUM},
     "21_evaluate": {".830": PAPER, ".375": PAPER},
     "23_lexical": {".95": PAPER, "1.45": PAPER, ".77": PAPER, "1.30": PAPER, ".505": PAPER, ".246": PAPER,
@@ -33,7 +33,7 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "33_proximal": {"2.13": "a release of torch"},
     "38_conflicts": {".04": SUM},
     "40_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".07": SUM, ".013": PAPER, ".020": PAPER},
-    "41_multitask": {".503": PAPER, ".511": PAPER, ".067": SUM},
+    "41_multitask": {".067": SUM},
 }
 
 
