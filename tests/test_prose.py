@@ -26,7 +26,7 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "23_lexical": {".95": PAPER, "1.45": PAPER, ".77": PAPER, "1.30": PAPER, ".505": PAPER, ".246": PAPER,
                    ".245": "Spearman on STS-B dev, which is not in the package", ".203": "Spearman on STS-B dev, which is not in the package"},
     "24_calibration": {".015": SUM, ".505": PAPER, ".280": PAPER},
-    "25_contrastive": {".48": PICTURE, ".37": PICTURE, ".32": PICTURE, ".22": PICTURE, ".71": "an example", ".27": "an example"},
+    "25_contrastive": {".37": PICTURE, ".22": PICTURE, ".27": "an example"},
     "27_bijections": {"0.159": SUM},
     "29_flow": {"1.386": SUM, ".06": SUM, ".505": PAPER, "3.43": "log 31"},
     "30_joint": {"1.41": SUM, ".13": SUM, "3.43": "log 31"},
