@@ -84,6 +84,8 @@ def chapter_instead(app: Sphinx, env, node: addnodes.pending_xref, inner: nodes.
 
 def reachable_by_keyboard(app: Sphinx, page: str, template: str, context: dict, doctree) -> None:
     """Let the keyboard scroll what may be wider than the screen."""
+    if "furo_navigation_tree" in context:
+        context["furo_navigation_tree"] = context["furo_navigation_tree"].replace('role="heading"', 'role="heading" aria-level="2"')
     if "body" in context:
         body = context["body"].replace("<pre>", '<pre tabindex="0">')
         context["body"] = re.sub(r'(<div class="table-wrapper[^"]*")>', r'\1 tabindex="0" role="group" aria-label="table">', body)

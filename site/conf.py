@@ -19,6 +19,7 @@ exclude_patterns = []
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]
 
 nb_execution_mode = "off"   # pages show the outputs that the notebooks hold
+nb_ipywidgets_js = {}   # widgets need a kernel; their scripts would come from another host
 nb_render_markdown_format = "myst"
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "fieldlist", "attrs_block"]
 myst_heading_anchors = 4
