@@ -56,7 +56,21 @@ def collision_rate(
     size = groups.unique(return_counts=True)[1].double()
     return ((size * (size - 1)).sum() / (len(groups) * (len(groups) - 1))).item()
 
+# %% ../nbs/4_training/36_batches.ipynb #3fd6796f
+def _log_choose(n, k):
+    """ln of n over k, in float64."""
+    n = torch.tensor(n, dtype=torch.float64)
+    return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
+
+def _log_product(p, q):
+    """Multiply two polynomials given by logarithms of their coefficients; drop what exceeds the degree of `p`."""
+    shifted = torch.full((len(q), len(p)), -torch.inf, dtype=torch.float64)
+    for j in range(len(q)):
+        shifted[j, j:] = p[:len(p) - j] + q[j]
+    return shifted.logsumexp(0)
+
+# %% ../nbs/4_training/36_batches.ipynb #16b7a2d4
 def clash_probability(
     groups: Tensor,   # (N,) int
     batch_size: int,  # m rows, drawn without replacement
@@ -79,19 +93,17 @@ def clash_probability(
         ways = _log_product(ways, _log_choose(c, k) + k * math.log(s))
     return -math.expm1(min(0.0, (ways[m] - _log_choose(n, torch.tensor(float(m), dtype=torch.float64))).item()))
 
-
-def _log_choose(n, k):
-    """ln of n over k, in float64."""
-    n = torch.tensor(n, dtype=torch.float64)
-    return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-
-
-def _log_product(p, q):
-    """Multiply two polynomials given by logarithms of their coefficients; drop what exceeds the degree of `p`."""
-    shifted = torch.full((len(q), len(p)), -torch.inf, dtype=torch.float64)
-    for j in range(len(q)):
-        shifted[j, j:] = p[:len(p) - j] + q[j]
-    return shifted.logsumexp(0)
+# %% ../nbs/4_training/36_batches.ipynb #4cc093d7
+def _by_group(groups, generator):
+    """Sort rows by group, groups and their rows in random order; also number the rows of each group from 0."""
+    _, which, size = groups.cpu().unique(return_inverse=True, return_counts=True)
+    device = drawing_device(generator)
+    shuffled = torch.randperm(len(groups), generator=generator, device=device).cpu()
+    place = torch.randperm(len(size), generator=generator, device=device).cpu()  # of each group in the deck
+    order = shuffled[place[which[shuffled]].argsort(stable=True)]
+    size = size[place.argsort()]                                        # in the order of the deck
+    start = (size.cumsum(0) - size).repeat_interleave(size)             # where the group of each row begins
+    return order, torch.arange(len(order)) - start
 
 # %% ../nbs/4_training/36_batches.ipynb #919ef8dc
 def no_duplicate_batches(
@@ -123,17 +135,15 @@ def _check_batch(groups, batch_size):
     if not 1 <= batch_size <= len(groups.unique()):
         raise ValueError(f"expected at least 1 row a batch, and as many groups, got {batch_size} and {len(groups.unique())} groups")
 
-
-def _by_group(groups, generator):
-    """Sort rows by group, groups and their rows in random order; also number the rows of each group from 0."""
-    _, which, size = groups.cpu().unique(return_inverse=True, return_counts=True)
-    device = drawing_device(generator)
-    shuffled = torch.randperm(len(groups), generator=generator, device=device).cpu()
-    place = torch.randperm(len(size), generator=generator, device=device).cpu()  # of each group in the deck
-    order = shuffled[place[which[shuffled]].argsort(stable=True)]
-    size = size[place.argsort()]                                        # in the order of the deck
-    start = (size.cumsum(0) - size).repeat_interleave(size)             # where the group of each row begins
-    return order, torch.arange(len(order)) - start
+# %% ../nbs/4_training/36_batches.ipynb #311ebfc8
+def _epoch(groups, batch_size, unique, generator):
+    """Give the rows of all batches of an epoch, (n, m)."""
+    if unique:
+        return no_duplicate_batches(groups, batch_size, generator)[0]
+    n = len(groups) // batch_size
+    if n < 1:
+        raise ValueError(f"expected at least {batch_size} rows, got {len(groups)}")
+    return torch.randperm(len(groups), generator=generator)[:n * batch_size].view(n, batch_size)
 
 # %% ../nbs/4_training/36_batches.ipynb #fc4e4adc
 def pair_batches(
@@ -154,10 +164,7 @@ def pair_batches(
     Every row occurs at most once an epoch; a batch is a function of the seed and its number.
     Raises ValueError for columns that do not fit, too few groups, or a batch that cannot be shared.
     """
-    lengths = [len(column) for column in columns] + ([] if groups is None else [len(groups)])
-    if len(columns) not in (2, 3) or len(set(lengths)) != 1 or batch_size % num_processes or not 0 <= process_index < num_processes:
-        raise ValueError(f"expected 2 or 3 columns of one length, and a batch to share among {num_processes} processes, "
-                         f"got lengths {lengths}, batches of {batch_size} and process {process_index}")
+    _check_columns(columns, groups, batch_size, process_index, num_processes)
     groups = clusters(*columns[:2]) if groups is None else groups
     ids = [encode_ids(tokenizer, column, max_length) for column in columns]
     for epoch in count() if epochs is None else range(epochs):
@@ -169,11 +176,9 @@ def pair_batches(
         start = max(0, start - len(dealt))
 
 
-def _epoch(groups, batch_size, unique, generator):
-    """Give the rows of all batches of an epoch, (n, m)."""
-    if unique:
-        return no_duplicate_batches(groups, batch_size, generator)[0]
-    n = len(groups) // batch_size
-    if n < 1:
-        raise ValueError(f"expected at least {batch_size} rows, got {len(groups)}")
-    return torch.randperm(len(groups), generator=generator)[:n * batch_size].view(n, batch_size)
+def _check_columns(columns, groups, batch_size, process_index, num_processes):
+    """Raise ValueError unless all columns, and the groups, are of one length, and a batch can be shared."""
+    lengths = [len(column) for column in columns] + ([] if groups is None else [len(groups)])
+    if len(columns) not in (2, 3) or len(set(lengths)) != 1 or batch_size % num_processes or not 0 <= process_index < num_processes:
+        raise ValueError(f"expected 2 or 3 columns of one length, and a batch to share among {num_processes} processes, "
+                         f"got lengths {lengths}, batches of {batch_size} and process {process_index}")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LinearHead', 'PairLinear', 'ConcatDiff', 'CosineHead', 'LinearPlusCosine', 'join_batches', 'SharedEncoder',
-           'MultitaskBert', 'save_heads', 'load_heads', 'default_heads', 'multitask_loss']
+           'MultitaskBert', 'default_heads', 'multitask_loss', 'save_heads', 'load_heads']
 
 # %% ../nbs/2_tasks/16_heads.ipynb #b29d22ad
 from pathlib import Path
@@ -23,8 +23,17 @@ from .engine.finite import check_finite
 from .sentence import SentenceEncoder, _evaluating, safe_cosine
 from .tokens import TokenBatch
 
+# %% ../nbs/2_tasks/16_heads.ipynb #a7e60056
+class _DropLinear(Head):
+    """Hold dropout and one linear map behind it."""
+
+    def __init__(self, goal: str, inputs: int, outputs: int, dropout: float):
+        super().__init__(goal)
+        self.dropout = dropout
+        self.drop, self.linear = nn.Dropout(dropout), nn.Linear(inputs, outputs)
+
 # %% ../nbs/2_tasks/16_heads.ipynb #9b9c8b34
-class LinearHead(Head):
+class LinearHead(_DropLinear):
     """Score C classes with one linear map of the sentence vector: W drop(u) + c."""
 
     pair = False
@@ -35,12 +44,10 @@ class LinearHead(Head):
         classes: int = 5,      # C; the five grades of SST
         dropout: float = 0.3,  # course value
     ):
-        super().__init__("classes")
         if classes < 2:
             raise ValueError(f"expected at least 2 classes, got {classes}: one class has nothing to learn")
-        self.width, self.classes, self.dropout = width, classes, dropout
-        self.drop = nn.Dropout(dropout)
-        self.linear = nn.Linear(width, classes)
+        super().__init__("classes", width, classes, dropout)
+        self.width, self.classes = width, classes
 
     def forward(self, u: Tensor) -> Tensor:  # (B, D) -> (B, C) logits
         """Give one logit a class."""
@@ -48,7 +55,7 @@ class LinearHead(Head):
         return self.linear(self.drop(u))
 
 # %% ../nbs/2_tasks/16_heads.ipynb #96d25690
-class PairLinear(Head):
+class PairLinear(_DropLinear):
     """Give one number from both vectors laid end to end: w.drop([u; v]) + c."""
 
     def __init__(
@@ -57,10 +64,8 @@ class PairLinear(Head):
         goal: str = "paraphrase",  # or "paraphrase_mse", "similarity"
         dropout: float = 0.1,      # BERT release
     ):
-        super().__init__(goal)
-        self.width, self.dropout = width, dropout
-        self.drop = nn.Dropout(dropout)
-        self.linear = nn.Linear(2 * width, 1)
+        super().__init__(goal, 2 * width, 1, dropout)
+        self.width = width
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:  # (B, D), (B, D) -> (B,) logits or grades
         """Give one number a pair; the order of the sentences counts."""
@@ -68,7 +73,7 @@ class PairLinear(Head):
         return self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]  # (B, 2D) -> (B, 1) -> (B,)
 
 # %% ../nbs/2_tasks/16_heads.ipynb #9d28159a
-class ConcatDiff(Head):
+class ConcatDiff(_DropLinear):
     """Score a pair from both vectors and their difference: W drop([u; v; |u-v|]) + c.
 
     Paper: Reimers and Gurevych (2019), section 3, classification objective.
@@ -82,13 +87,10 @@ class ConcatDiff(Head):
         goal: str = "paraphrase",  # "classes" if `classes` >= 2
         dropout: float = 0.0,      # none in the paper
     ):
-        super().__init__(goal)
         if (goal == "classes") != (classes > 1) or classes < 1:
-            raise ValueError(f"expected goal 'classes' with 2 or more classes, another with 1, "
-                             f"got {goal!r} and {classes}")
-        self.width, self.classes, self.dropout = width, classes, dropout
-        self.drop = nn.Dropout(dropout)
-        self.linear = nn.Linear(3 * width, classes)
+            raise ValueError(f"expected goal 'classes' with 2 or more classes, another with 1, got {goal!r} and {classes}")
+        super().__init__(goal, 3 * width, classes, dropout)
+        self.width, self.classes = width, classes
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:  # (B, D), (B, D) -> (B,) for one class, else (B, C)
         """Give one number a pair, or one logit a class."""
@@ -126,10 +128,9 @@ class CosineHead(Head):
         return self.scale * safe_cosine(u, v) + self.bias
 
 # %% ../nbs/2_tasks/16_heads.ipynb #6072ff6a
-class LinearPlusCosine(Head):
-    """Add a linear map of both vectors and a fixed multiple of their cosine.
+class LinearPlusCosine(_DropLinear):
+    """Add a linear map of both vectors and a fixed multiple of their cosine: w.drop([u; v]) + c + k cos(u, v).
 
-    w.drop([u; v]) + c + k cos(u, v)
     Paper: Wu and Zhao (CS224N report), section 3.2.1; k = 5 because grades reach 5.
     """
 
@@ -140,12 +141,9 @@ class LinearPlusCosine(Head):
         cosine_weight: float | None = None,  # k; None: 5 for "similarity", else 1
         dropout: float = 0.1,                # BERT release
     ):
-        super().__init__(goal)
+        super().__init__(goal, 2 * width, 1, dropout)
         default = 5.0 if goal == "similarity" else 1.0
-        self.cosine_weight = default if cosine_weight is None else float(cosine_weight)
-        self.width, self.dropout = width, dropout
-        self.drop = nn.Dropout(dropout)
-        self.linear = nn.Linear(2 * width, 1)
+        self.width, self.cosine_weight = width, default if cosine_weight is None else float(cosine_weight)
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:  # (B, D), (B, D) -> (B,) logits or grades
         """Give one number a pair."""
@@ -177,16 +175,10 @@ def _check_heads(heads):
             raise ValueError(f"expected a Head for task {task!r}, got {type(head).__name__}")
 
 # %% ../nbs/2_tasks/16_heads.ipynb #cb410504
-class SharedEncoder(nn.Module):
-    """One sentence encoder that several task heads share: tokens in, what a head's loss wants out."""
+class _EncoderAndHeads(nn.Module):
+    """Hold one sentence encoder and a head for each task. Arguments: see `SharedEncoder`."""
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,      # text -> (B, D)
-        heads: dict[str, Head],        # task -> head
-        mode: str = "full",            # "frozen": the encoder gets no gradient
-        head_input: str = "flow",      # "encoder": leave out the encoder's transform
-    ):
+    def __init__(self, encoder: SentenceEncoder, heads: dict[str, Head], mode: str = "full", head_input: str = "flow"):
         super().__init__()
         _check_heads(heads)
         if head_input not in ("flow", "encoder"):
@@ -201,25 +193,29 @@ class SharedEncoder(nn.Module):
         self.mode = mode
         self.encoder.requires_grad_(mode == "full")
 
+# %% ../nbs/2_tasks/16_heads.ipynb #05753939
+class SharedEncoder(_EncoderAndHeads):
+    """One sentence encoder that several task heads share: tokens in, vectors for the heads out.
+
+    Arguments: `encoder`, text -> (B, D); `heads`, task -> head; `mode`, "full", or "frozen": the encoder
+    gets no gradient; `head_input`, "flow", or "encoder": leave out the encoder's transform.
+    """
+
     def source(self) -> SentenceEncoder:
         """Give the encoder as the heads see it: with its transform, or a view without."""
         e = self.encoder
         return e if e.transform is None or self.head_input == "flow" else SentenceEncoder(e.model, e.tokenizer, e.pooling, None, e.max_length)
 
-    def vectors(
-        self,
-        first: TokenBatch,                 # (B, T1)
-        second: TokenBatch | None = None,  # (B, T2) of a pair
-    ) -> tuple[Tensor, ...]:               # (B, D) each, one or two of them
+    def vectors(self, first: TokenBatch, second: TokenBatch | None = None) -> tuple[Tensor, ...]:  # (B, T1), (B, T2) -> (B, D) each, one or two of them
         """Encode a batch, both sentences of a pair in one call; no graph in frozen mode."""
         batch = first if second is None else join_batches(first, second, self.encoder.model.config.pad_token_id)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.mode == "full"):
             x = self.source().embed(batch)  # (B, D) or (2B, D)
         return x.split(len(first.input_ids))
 
-# %% ../nbs/2_tasks/16_heads.ipynb #c7d1a3fe
-class MultitaskBert(SharedEncoder):
-    """Put several task heads on one sentence encoder. Arguments: see `SharedEncoder`."""
+# %% ../nbs/2_tasks/16_heads.ipynb #69cce043
+class _TaskScores(SharedEncoder):
+    """Score batches with the head of a task."""
 
     def head(self, task: str, pair: bool | None = None) -> Head:  # `pair`: whether two sentences are at hand; None: do not check
         """Find the head of a task; ValueError if there is none, or it wants another input."""
@@ -242,6 +238,22 @@ class MultitaskBert(SharedEncoder):
         self.head(task, second is not None)
         return self.score(task, *self.vectors(first, second))
 
+# %% ../nbs/2_tasks/16_heads.ipynb #b8c19bf0
+def _score_text(model, task, data, progress):
+    """Score a dataset: encode its distinct sentences, then look the vectors up."""
+    columns = [c for c in (data.sentences, data.sentences2) if c is not None]
+    model.head(task, len(columns) == 2)
+    place = {text: i for i, text in enumerate(dict.fromkeys(t for c in columns for t in c))}
+    if not place:
+        raise ValueError(f"expected at least one sentence in {data.name}, got none")
+    x = model.source().encode(list(place), progress)  # (distinct, D)
+    rows = torch.tensor([[place[text] for text in c] for c in columns])  # (1 or 2, N)
+    return torch.cat([model.score(task, *(x[i].to(model.encoder.device) for i in part)) for part in rows.split(4096, dim=1)])
+
+# %% ../nbs/2_tasks/16_heads.ipynb #c7d1a3fe
+class MultitaskBert(_TaskScores):
+    """Put several task heads on one sentence encoder. Arguments: see `SharedEncoder`."""
+
     @torch.no_grad()
     def predict(self, task: str, data: Dataset | TaskBatch, raw: bool = False, progress: bool = False) -> Tensor:  # (N,) on the CPU, in order
         """Answer in eval mode: classes, 0 or 1, or grades in [0, 5]; with `raw` what the head gives. Labels are not looked at.
@@ -260,50 +272,6 @@ class MultitaskBert(SharedEncoder):
     def from_pretrained(cls, folder: str | Path, device: str | torch.device | None = None) -> "MultitaskBert":  # in eval mode
         """Load encoder and heads again: see `load_heads`. A device of None: as `choose_device` says."""
         return load_heads(cls, folder, device)
-
-# %% ../nbs/2_tasks/16_heads.ipynb #b8c19bf0
-def _score_text(model, task, data, progress):
-    """Score a dataset: encode its distinct sentences, then look the vectors up."""
-    columns = [c for c in (data.sentences, data.sentences2) if c is not None]
-    model.head(task, len(columns) == 2)
-    place = {text: i for i, text in enumerate(dict.fromkeys(t for c in columns for t in c))}
-    if not place:
-        raise ValueError(f"expected at least one sentence in {data.name}, got none")
-    x = model.source().encode(list(place), progress)  # (distinct, D)
-    rows = torch.tensor([[place[text] for text in c] for c in columns])  # (1 or 2, N)
-    return torch.cat([model.score(task, *(x[i].to(model.encoder.device) for i in part)) for part in rows.split(4096, dim=1)])
-
-# %% ../nbs/2_tasks/16_heads.ipynb #03c9856d
-def save_heads(
-    model: MultitaskBert,
-    folder: str | Path,  # made if missing; other files in it are left alone
-) -> None:
-    """Write encoder and heads; the folder also loads as a SentenceTransformer.
-
-    Files are moved into place when all are written. Their checksums go along, so that a
-    folder mixed from two saves is noticed. Raises ValueError for a head from outside minbert.
-    """
-    with replacing(folder) as draft:
-        model.encoder.save_pretrained(draft)
-        for task, head in model.heads.items():
-            save_module(head, draft / "heads" / task)
-        write_description(draft, list(model.heads), mode=model.mode, head_input=model.head_input)
-
-
-def load_heads(
-    kind: type,                                # `MultitaskBert`, or a class of yours below it
-    folder: str | Path,                        # written by `save_heads`
-    device: str | torch.device | None = None,  # None: as `choose_device` says
-) -> MultitaskBert:                            # in eval mode
-    """Load encoder and heads; nothing in the folder is run. Raises ValueError that names the file or tensor that is missing, cut short or different."""
-    folder = Path(folder)
-    saved = checked_description(folder)
-    heads = {task: load_module(folder / "heads" / task) for task in saved["tasks"]}
-    encoder = SentenceEncoder.from_pretrained(folder, device=device)
-    try:
-        return kind(encoder, heads, saved["mode"], saved["head_input"]).to(encoder.device).eval()
-    except ValueError as error:
-        raise ValueError(f"{folder / DESCRIPTION}: {error}") from error
 
 # %% ../nbs/2_tasks/16_heads.ipynb #e4d32ade
 def default_heads(
@@ -335,17 +303,47 @@ def multitask_loss(
 ) -> dict[str, Tensor]:                        # task -> () float32 or wider, with its graph
     """Compute the loss of each task in a step, times its weight.
 
-    L_t = weight_t * batch weight * mean over the batch of the price of task t
+    L_t = weight_t * batch weight * mean over the batch of the cost of task t
     Raises ValueError for a weight without a head, missing labels, or a loss that is not finite.
     """
-    owner = getattr(model, "module", model)  # a wrapper for many processes
-    weights = weights or {}
+    owner, weights, losses = getattr(model, "module", model), weights or {}, {}  # "module": a wrapper for many processes
     for task in weights:
         owner.head(task)
-    losses = {}
     for task, part in batch.items():
         if part.labels is None:
             raise ValueError(f"expected labels for task {task!r}, got none: a test split?")
         loss = owner.head(task).loss(model(task, part.first, part.second), part.labels)
         losses[task] = check_finite(loss, f"loss of {task}") * part.weight * weights.get(task, 1.0)
     return losses
+
+# %% ../nbs/2_tasks/16_heads.ipynb #45d39549
+def save_heads(
+    model: MultitaskBert,
+    folder: str | Path,  # made if missing; other files in it are left alone
+) -> None:
+    """Write encoder and heads; the folder also loads as a SentenceTransformer.
+
+    Files are moved into place when all are written. Their checksums go along, so that a
+    folder mixed from two saves is noticed. Raises ValueError for a head from outside minbert.
+    """
+    with replacing(folder) as draft:
+        model.encoder.save_pretrained(draft)
+        for task, head in model.heads.items():
+            save_module(head, draft / "heads" / task)
+        write_description(draft, list(model.heads), mode=model.mode, head_input=model.head_input)
+
+# %% ../nbs/2_tasks/16_heads.ipynb #03c9856d
+def load_heads(
+    kind: type,                                # `MultitaskBert`, or a class of yours below it
+    folder: str | Path,                        # written by `save_heads`
+    device: str | torch.device | None = None,  # None: as `choose_device` says
+) -> MultitaskBert:                            # in eval mode
+    """Load encoder and heads; nothing in the folder is run. Raises ValueError that names the file or tensor that is missing, cut short or different."""
+    folder = Path(folder)
+    saved = checked_description(folder)
+    heads = {task: load_module(folder / "heads" / task) for task in saved["tasks"]}
+    encoder = SentenceEncoder.from_pretrained(folder, device=device)
+    try:
+        return kind(encoder, heads, saved["mode"], saved["head_input"]).to(encoder.device).eval()
+    except ValueError as error:
+        raise ValueError(f"{folder / DESCRIPTION}: {error}") from error

@@ -21,6 +21,19 @@ from .engine.devices import send
 from .engine.finite import check_finite
 from .losses import wide
 
+# %% ../nbs/4_training/35_negatives.ipynb #066c9207
+def _head_scores(head, a, b, rows):
+    """Call a head for all pairs, `rows` rows of `a` at a time; with a gradient, forget and compute again."""
+    def block(part):
+        out = head(part.repeat_interleave(len(b), 0), b.repeat(len(part), 1))     # (rows m,)
+        if out.shape != (len(part) * len(b),):
+            raise ValueError(f"score: expected one number a pair, {(len(part) * len(b),)}, got {tuple(out.shape)}")
+        return out.view(len(part), len(b))
+
+    parts = a.split(rows)
+    run = partial(checkpoint, block, use_reentrant=False) if len(parts) > 1 and torch.is_grad_enabled() else block
+    return torch.cat([run(part) for part in parts])
+
 # %% ../nbs/4_training/35_negatives.ipynb #cb1358d4
 def score_matrix(
     a: Tensor,                          # (n, D) float
@@ -39,19 +52,6 @@ def score_matrix(
     a, b = wide(a), wide(b)
     with torch.autocast(a.device.type, enabled=False):
         return a @ b.T if score == "dot" else _head_scores(score, a, b, max(1, chunk // len(b)))
-
-
-def _head_scores(head, a, b, rows):
-    """Call a head for all pairs, `rows` rows of `a` at a time; with a gradient, forget and compute again."""
-    def block(part):
-        out = head(part.repeat_interleave(len(b), 0), b.repeat(len(part), 1))     # (rows m,)
-        if out.shape != (len(part) * len(b),):
-            raise ValueError(f"score: expected one number a pair, {(len(part) * len(b),)}, got {tuple(out.shape)}")
-        return out.view(len(part), len(b))
-
-    parts = a.split(rows)
-    run = partial(checkpoint, block, use_reentrant=False) if len(parts) > 1 and torch.is_grad_enabled() else block
-    return torch.cat([run(part) for part in parts])
 
 # %% ../nbs/4_training/35_negatives.ipynb #dfc1f669
 def hide_duplicates(

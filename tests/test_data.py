@@ -1,6 +1,7 @@
 """Every dataset in every layout, read from small files written here; what is refused or skipped; download; batches."""
 import gzip
 import json
+import os
 import re
 from importlib import resources
 from itertools import combinations
@@ -283,6 +284,26 @@ def test_a_row_of_no_known_split_and_a_split_without_rows_are_refused(tmp_path):
     put(tmp_path, "open/sentiment.tsv", "".join(line for line in OPEN_ONE.splitlines(True) if not line.startswith("dev")))
     with pytest.raises(ValueError, match=rf"{file}: expected at least one row of dev, got none"):
         load_dataset("sentiment", "dev", tmp_path)
+
+
+# --- the larger sets, where somebody has them
+
+ROWS = {  # rows of a data folder that holds back a fifth of STS-B test, SICK-R test and Quora dev: (train, dev, test)
+    "sst": (8544, 1101, 2210), "cfimdb": (1707, 245, 488), "quora": (31376, 16169, None), "sts": (6040, 863, 1725),
+    "stsb": (5749, 1500, 1103), "stsb-cased": (5749, 1500, 1103), "sickr": (4500, 500, 3942), "mrpc": (4076, None, 1725),
+    "sst5": (8544, 1101, 2210), "qnli": (None, 5463, None), "snli": (None, 9842, 9824), "mnli": (9881, 9815, None),
+    "triplets": (27552, None, None), "duplicates": (67754, None, None), "sts12": (None, None, 3108),
+    "sts13": (None, None, 1500), "sts14": (None, None, 3750), "sts15": (None, None, 3000), "sts16": (None, None, 1186)}
+GAPS = {("quora", "dev"): 2, ("sts15", "test"): 5500, ("sts16", "test"): 7997}
+
+
+@pytest.mark.skipif("MINBERT_DATA" not in os.environ, reason="MINBERT_DATA names no data folder")
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_the_larger_sets(name):
+    for split, rows in zip(("train", "dev", "test"), ROWS[name]):
+        if rows is not None:
+            got = load_dataset(name, split, os.environ["MINBERT_DATA"])
+            assert (len(got), len(got.skipped)) == (rows, GAPS.get((name, split), 0))
 
 
 # --- refused

@@ -17,7 +17,7 @@ import site_chapters
 import site_check
 import site_tables
 
-PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide", "grades/bob"]
+PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide"]
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DIALECTS', 'TEXT_LIMIT', 'SST', 'NLI', 'STS_TEXT', 'STS_GOLD', 'SOURCES', 'OPEN', 'YEARS', 'Format', 'read_lines',
-           'read_rows', 'parse_label', 'write_rows', 'Source']
+           'read_rows', 'locate_columns', 'parse_label', 'write_rows', 'Source']
 
 # %% ../../nbs/engine/formats.ipynb #e6309529
 import csv
@@ -121,6 +121,22 @@ def _quoted_rows(path, lines, delimiter):
     except csv.Error as error:
         raise ValueError(f"{path}:{start}: expected matching CSV quotes, got: {error}") from None
     return [(n, cells) for n, cells in rows if any(cell.strip() for cell in cells)]
+
+# %% ../../nbs/engine/formats.ipynb #04f65284
+def locate_columns(
+    path: Path,          # for the message
+    names: list[str],    # of the header, from left to right
+    form: Format,
+) -> dict[str, int]:     # name -> position, of the columns that have a role in `form`
+    """Find the columns of a table. Raises ValueError if a needed one is missing, or any comes twice."""
+    optional = "test-student" in path.name
+    wanted = [*form.text, *([form.label] if form.label and not optional else []), *([form.split] if form.split else [])]
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise ValueError(f"{path}:1: expected each column once, got {quoted(twice[0])} again")
+    if not {*wanted} <= {*names}:
+        hint = ": separated by commas?" if len(names) == 1 and "," in names[0] and form.dialect != "comma" else ""
+        raise ValueError(f"{path}:1: expected columns {wanted} in the {form.dialect} dialect, got {quoted(names)}{hint}")
+    return {name: i for i, name in enumerate(names) if name in (*form.text, form.label, form.id, form.split)}
 
 # %% ../../nbs/engine/formats.ipynb #306a42eb
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")  # float() takes 1_0 and other digits, too
