@@ -39,8 +39,28 @@ def _moments(x, width):
         raise ValueError(f"expected vectors that differ, got {len(x)} equal ones")
     return covariance, mean
 
+# %% ../nbs/3_vectors/24_calibration.ipynb #7a34fe92
+class _AffineMap(nn.Module):
+    """Apply z = (u - mean) matrix."""
+
+    arguments = ("width",)  # what builds an empty copy
+
+    def __init__(self, width: int, out: int | None = None):  # D; K, numbers kept, None: D
+        super().__init__()
+        self.width, self.out_features = width, out or width
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("matrix", torch.eye(width)[:, :self.out_features])
+
+    def init_kwargs(self) -> dict:  # argument -> value
+        """Give the arguments that build an empty copy."""
+        return {name: getattr(self, name) for name in self.arguments}
+
+    def forward(self, vectors: Tensor) -> Tensor:  # (N, D) float -> (N, K), same dtype
+        """Apply the map."""
+        return (vectors - self.mean.to(vectors)) @ self.matrix.to(vectors)
+
 # %% ../nbs/3_vectors/24_calibration.ipynb #08612af0
-class Calibration(nn.Module):
+class Calibration(_AffineMap):
     """Correct sentence vectors by an affine map that is fitted once: z = (u - mean) matrix.
 
     A subclass says what the matrix is. An unfitted one changes nothing. As `transform` of a SentenceEncoder it is
@@ -49,31 +69,7 @@ class Calibration(nn.Module):
 
     center = True  # whether the mean is subtracted
 
-    def __init__(
-        self,
-        width: int,              # D
-        out: int | None = None,  # K, numbers kept; None: D
-    ):
-        super().__init__()
-        self.width, self.out_features = width, out or width
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("matrix", torch.eye(width)[:, :self.out_features])
-
-    def init_kwargs(self) -> dict:  # argument -> value
-        """Give the arguments that build an empty copy."""
-        return {"width": self.width}
-
-    def forward(
-        self,
-        vectors: Tensor,  # (N, D) float
-    ) -> Tensor:          # (N, K) float, same dtype
-        """Apply the map."""
-        return (vectors - self.mean.to(vectors)) @ self.matrix.to(vectors)
-
-    def fit(
-        self,
-        x: Tensor,        # (N, D) float, vectors of text like that to come; no labels
-    ) -> "Calibration":   # self
+    def fit(self, x: Tensor) -> "Calibration":  # (N, D) float, vectors of text like that to come; no labels -> self
         """Measure mean and matrix on a set of vectors, in double precision.
 
         Raises ValueError for fewer than 2 rows, another width, NaN, or rows that are all alike.
@@ -83,11 +79,7 @@ class Calibration(nn.Module):
         self.mean.copy_(mean if self.center else torch.zeros_like(mean))
         return self
 
-    def solve(
-        self,
-        covariance: Tensor,  # (D, D) float64
-        mean: Tensor,        # (D,) float64
-    ) -> Tensor:             # (D, K) float64
+    def solve(self, covariance: Tensor, mean: Tensor) -> Tensor:  # (D, D), (D,) float64 -> (D, K) float64
         """Find the matrix. Each subclass does it in its own way."""
         raise NotImplementedError
 
@@ -112,6 +104,8 @@ class NullTop(Calibration):
     Raises ValueError for k outside [0, D].
     """
 
+    arguments = ("width", "k", "center")
+
     def __init__(
         self,
         width: int,           # D
@@ -123,15 +117,7 @@ class NullTop(Calibration):
             raise ValueError(f"expected k in [0, {width}], got {k}")
         self.k, self.center = k, center
 
-    def init_kwargs(self) -> dict:
-        """Give the arguments that build an empty copy."""
-        return {"width": self.width, "k": self.k, "center": self.center}
-
-    def solve(
-        self,
-        covariance: Tensor,  # (D, D) float64
-        mean: Tensor,        # (D,) float64
-    ) -> Tensor:             # (D, D) float64
+    def solve(self, covariance: Tensor, mean: Tensor) -> Tensor:  # (D, D), (D,) float64 -> (D, D) float64
         """Give I - V V^T, V the `k` longest directions: of the covariance, without `center` of the mean of u u^T."""
         raw = covariance if self.center else covariance + mean.outer(mean)
         top = torch.linalg.eigh(raw).eigenvectors.flip(1)[:, :self.k]  # (D, k)
@@ -146,6 +132,8 @@ class Whiten(Calibration):
     Raises ValueError for k outside [1, D] or a floor outside (0, 1].
     """
 
+    arguments = ("width", "k", "floor")
+
     def __init__(
         self,
         width: int,            # D
@@ -155,17 +143,9 @@ class Whiten(Calibration):
         if not (1 <= (width if k is None else k) <= width and 0 < floor <= 1):
             raise ValueError(f"expected k in [1, {width}] and floor in (0, 1], got {k} and {floor}")
         super().__init__(width, k)
-        self.floor = floor
+        self.k, self.floor = self.out_features, floor
 
-    def init_kwargs(self) -> dict:
-        """Give the arguments that build an empty copy."""
-        return {"width": self.width, "k": self.out_features, "floor": self.floor}
-
-    def solve(
-        self,
-        covariance: Tensor,  # (D, D) float64
-        mean: Tensor,        # (D,) float64, not needed here
-    ) -> Tensor:             # (D, K) float64
+    def solve(self, covariance: Tensor, mean: Tensor) -> Tensor:  # (D, D), (D,) float64 -> (D, K) float64; needs no mean
         """Give V diag(max(lambda, floor lambda_1))^(-1/2), longest direction first."""
         values, directions = torch.linalg.eigh(covariance)
         values = values.clamp_min(self.floor * values[-1])
@@ -178,24 +158,14 @@ class StandardizeNullTop(Calibration):
     Paper: Li et al. (2020), section 4.3, the baseline SN+NATSV.
     """
 
-    def __init__(
-        self,
-        width: int,   # D
-        k: int = 1,   # directions to remove
-    ):
+    arguments = ("width", "k")
+
+    def __init__(self, width: int, k: int = 1):  # D; directions to remove
         super().__init__(width)
         self.k = k
         NullTop(width, k)  # refuses a bad k
 
-    def init_kwargs(self) -> dict:
-        """Give the arguments that build an empty copy."""
-        return {"width": self.width, "k": self.k}
-
-    def solve(
-        self,
-        covariance: Tensor,  # (D, D) float64
-        mean: Tensor,        # (D,) float64
-    ) -> Tensor:             # (D, D) float64
+    def solve(self, covariance: Tensor, mean: Tensor) -> Tensor:  # (D, D), (D,) float64 -> (D, D) float64
         """Give the product of both matrices: S (I - V V^T), S of `Standardize`, V of what S makes of the covariance."""
         scale = inverse_spreads(covariance, mean).diag()
         top = torch.linalg.eigh(scale @ covariance @ scale).eigenvectors.flip(1)[:, :self.k]

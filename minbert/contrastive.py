@@ -17,6 +17,17 @@ from .engine.devices import drawing_device, readable, send
 from .losses import check_labels
 from .sentence import safe_cosine, unit
 
+# %% ../nbs/3_vectors/25_contrastive.ipynb #e8b57395
+def _check_pairs(u, v, labels, margin):
+    """Give the labels as fractions, or raise ValueError for pairs that cannot be compared."""
+    if u.shape != v.shape or not 0 < margin <= 2:
+        raise ValueError(f"expected equal shapes and a margin in (0, 2], got {tuple(u.shape)}, {tuple(v.shape)} and {margin}")
+    y = check_labels(u[..., 0], labels, 0, 1)
+    seen = readable(y)
+    if seen is not None and not ((seen == 0) | (seen == 1)).all():
+        raise ValueError(f"expected labels 0 and 1, got {sorted(set(labels.tolist()))[:5]}")
+    return y
+
 # %% ../nbs/3_vectors/25_contrastive.ipynb #4867d1dd
 def contrastive_loss(
     u: Tensor,             # (B, D) float
@@ -31,15 +42,10 @@ def contrastive_loss(
     A zero vector has distance 1 and no gradient: that is what `safe_cosine` is for.
     Raises ValueError for other labels, unequal shapes, or a margin outside (0, 2].
     """
-    if u.shape != v.shape or not 0 < margin <= 2:
-        raise ValueError(f"expected equal shapes and a margin in (0, 2], got {tuple(u.shape)}, {tuple(v.shape)} and {margin}")
-    y = check_labels(u[..., 0], labels, 0, 1)
-    seen = readable(y)
-    if seen is not None and not ((seen == 0) | (seen == 1)).all():
-        raise ValueError(f"expected labels 0 and 1, got {sorted(set(labels.tolist()))[:5]}")
+    y = _check_pairs(u, v, labels, margin)
     distance = 1 - safe_cosine(u, v)  # (B,)
-    price = y * distance.square() + (1 - y) * (margin - distance).clamp_min(0).square()
-    return price.mean() / 2
+    cost = y * distance.square() + (1 - y) * (margin - distance).clamp_min(0).square()
+    return cost.mean() / 2
 
 # %% ../nbs/3_vectors/25_contrastive.ipynb #08bda889
 def simcse_loss(
@@ -79,7 +85,7 @@ def _twins(a, groups):
     same = groups[:, None] == groups
     return same & ~torch.eye(len(a), dtype=torch.bool, device=a.device)
 
-
+# %% ../nbs/3_vectors/25_contrastive.ipynb #a96a54ca
 def _check_views(a, b, temperature, hard=None, groups=None):
     """Raise ValueError for views that cannot be compared, and warn of those that teach nothing."""
     if a.ndim != 2 or a.shape != b.shape or (hard is not None and hard.shape != a.shape) or not len(a):

@@ -161,7 +161,7 @@ def _step(width, mixing, coupling, hidden, generator):
     mix = InvertibleLinear if mixing in ("dense", "lu") else Permutation
     return [ActNorm(width), mix(width, mixing, generator), COUPLINGS[coupling](width, hidden, generator)]
 
-
+# %% ../nbs/3_vectors/29_flow.ipynb #ecd88035
 def flow_rows(
     width: int,                  # D
     depth: int = 3,

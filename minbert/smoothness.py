@@ -56,29 +56,7 @@ def _bell(y, p, generator):
     sign = torch.randint(0, 2, y.shape, generator=generator, device=y.device) * 2 - 1
     return (size * sign).to(y.dtype)
 
-# %% ../nbs/4_training/32_smoothness.ipynb #b0001c8f
-_SHORTCUTS = (LinearHead, PairLinear, CosineHead, LinearPlusCosine, HingeCosine)
-
-
-def _outputs_at(head, vectors, shifts):
-    """Outputs of a head at every vector (B, D) plus every shift (n, D): (B, n) or (B, n, C).
-
-    What is linear in the shift is computed once for all rows; no (B, n, D) tensor is made, except for other heads.
-    """
-    if type(head) in (LinearHead, PairLinear):
-        return head(*vectors)[:, None] + _straight(head, shifts)
-    if type(head) is CosineHead:
-        return head.scale * _cosines_at(*vectors, *shifts) + head.bias
-    if type(head) is LinearPlusCosine:
-        line = head.linear(torch.cat(vectors, -1)) + _straight(head, shifts)  # (B, 1) + (n,)
-        return line + head.cosine_weight * _cosines_at(*vectors, *shifts)
-    if type(head) is HingeCosine:
-        cosine = _cosines_at(*(head.linear(x) for x in (*vectors, *shifts)))
-        return cosine.clamp(min=head.floor) if head.hinge == "paper" else cosine
-    moved = [(x[:, None] + d).flatten(0, 1) for x, d in zip(vectors, shifts)]  # (B n, D)
-    return head(*moved).unflatten(0, (len(vectors[0]), len(shifts[0])))
-
-
+# %% ../nbs/4_training/32_smoothness.ipynb #4a824bf5
 def _straight(head, shifts):
     """W d of a linear layer, without its bias: (n, C), or (n,) for one output."""
     moved = sum(d @ w.T for d, w in zip(shifts, head.linear.weight.chunk(len(shifts), 1)))
@@ -91,6 +69,25 @@ def _cosines_at(u, v, du, dv):
     square = lambda x, dx: x.square().sum(-1, keepdim=True) + 2 * x @ dx.T + dx.square().sum(-1)
     dot = (u * v).sum(-1, keepdim=True) + u @ dv.T + v @ du.T + (du * dv).sum(-1)
     return dot / (square(u, du) * square(v, dv)).clamp(min=1e-32).sqrt()
+
+# %% ../nbs/4_training/32_smoothness.ipynb #b0001c8f
+_SHORTCUTS = (LinearHead, PairLinear, CosineHead, LinearPlusCosine, HingeCosine)
+
+
+def _outputs_at(head, vectors, shifts):
+    """Outputs of a head at every vector (B, D) plus every shift (n, D): (B, n) or (B, n, C); copies only for heads without a shortcut."""
+    if type(head) in (LinearHead, PairLinear):
+        return head(*vectors)[:, None] + _straight(head, shifts)
+    if type(head) is CosineHead:
+        return head.scale * _cosines_at(*vectors, *shifts) + head.bias
+    if type(head) is LinearPlusCosine:
+        line = head.linear(torch.cat(vectors, -1)) + _straight(head, shifts)  # (B, 1) + (n,)
+        return line + head.cosine_weight * _cosines_at(*vectors, *shifts)
+    if type(head) is HingeCosine:
+        cosine = _cosines_at(*(head.linear(x) for x in (*vectors, *shifts)))
+        return cosine.clamp(min=head.floor) if head.hinge == "paper" else cosine
+    moved = [(x[:, None] + d).flatten(0, 1) for x, d in zip(vectors, shifts)]  # (B n, D)
+    return head(*moved).unflatten(0, (len(vectors[0]), len(shifts[0])))
 
 # %% ../nbs/4_training/32_smoothness.ipynb #b19adaa0
 @torch.no_grad()
@@ -205,8 +202,29 @@ def linear_maximum(
     A = torch.diag_embed(root) - root.square()[:, :, None] * root[:, None]
     return radius ** 2 * torch.linalg.eigvalsh(A.mT @ (W @ W.T) @ A)[:, -1]
 
+# %% ../nbs/4_training/32_smoothness.ipynb #4deb011e
+class _OwnRandomState:
+    """Draw from a generator of one's own, and keep its state."""
+
+    def __init__(self, seed: int):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Give the random state."""
+        return {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:  # of `state_dict`
+        """Go on drawing where another run stopped."""
+        self.generator.set_state(state["generator"])
+
+
+def _generator_on(generator, device):
+    """Give a generator on `device`, seeded by a CPU one, whose state alone a checkpoint has to keep."""
+    seed = lambda: torch.randint(2**62, (), generator=generator).item()
+    return generator if device.type == "cpu" else torch.Generator(device).manual_seed(seed())
+
 # %% ../nbs/4_training/32_smoothness.ipynb #82f7c78c
-class SmoothnessPenalty:
+class SmoothnessPenalty(_OwnRandomState):
     """Sampled smoothness of a task's head, as a penalty for `regularized_loss`.
 
     Paper: Foley-Cox and Wendt (CS224N report), section 5: radius 1e-5 and 1e-4, 100 and 1000 points, weight .1 to 10.
@@ -228,29 +246,14 @@ class SmoothnessPenalty:
             raise ValueError(f"expected a weight of at least 0, got {weight}")
         _check_search(search, p, points, steps)
         ball_points(0, 1, radius, p, where)  # no point, but its checks
+        super().__init__(seed)
         self.weight, self.radius, self.points, self.p = weight, radius, points, p
         self.where, self.search, self.steps = where, search, steps
-        self.generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, model: MultitaskBert, task: str, part: TaskBatch, clean: Clean) -> Tensor:  # ()
         """Charge the task's head at the vectors of the clean pass."""
         head, device = model.head(task), clean.vectors[0].device
-        dtype = next(head.parameters()).dtype
+        dtype, generator = next(head.parameters()).dtype, _generator_on(self.generator, device)
         with torch.autocast(device.type, enabled=False):
             return self.weight * sampled_smoothness(
-                head, tuple(x.to(dtype) for x in clean.vectors), self.radius, self.points, self.p, self.where,
-                self.search, self.steps, _generator_on(self.generator, device))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Give the state of the dice."""
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:  # of `state_dict`
-        """Go on drawing where another run stopped."""
-        self.generator.set_state(state["generator"])
-
-
-def _generator_on(generator, device):
-    """Give a generator on `device`, seeded by a CPU one, whose state alone a checkpoint has to keep."""
-    seed = lambda: torch.randint(2**62, (), generator=generator).item()
-    return generator if device.type == "cpu" else torch.Generator(device).manual_seed(seed())
+                head, tuple(x.to(dtype) for x in clean.vectors), self.radius, self.points, self.p, self.where, self.search, self.steps, generator)

@@ -41,6 +41,50 @@ class ViewBatch(NamedTuple):
         labels = None if self.labels is None else self.labels.to(device)
         return ViewBatch(self.tokens.to(device), self.groups.to(device), labels)
 
+# %% ../nbs/3_vectors/26_views.ipynb #c9d5e755
+def _corrupted(ids, mask, tokenizer, corrupt, generator):
+    """Give ids and mask of a changed view; padding that `corrupt` leaves at the end of a row is no token."""
+    special = special_positions(ids, mask, tokenizer.all_special_ids)
+    changed = corrupt(ids, special, generator=generator)
+    if changed.shape != special.shape:
+        raise ValueError(f"corrupt: expected ids of shape {tuple(special.shape)}, got {tuple(changed.shape)}")
+    real = (changed != tokenizer.pad_token_id).flip(1).cumsum(1).flip(1) > 0  # a token is still to come
+    return changed, mask & real
+
+# %% ../nbs/3_vectors/26_views.ipynb #885ed0d5
+def _make_batch(columns, tokenizer, corrupt, generator):
+    """Pad all views to one width, and change the second if asked to."""
+    groups = torch.tensor([hash(tuple(row)) for row in columns[0]])  # the same on every process
+    views = columns * 2 if len(columns) == 1 else columns
+    ids, mask = pad_ids([row for view in views for row in view], tokenizer.pad_token_id)
+    if corrupt is not None:
+        second = slice(len(groups), 2 * len(groups))
+        ids[second], mask[second] = _corrupted(ids[second], mask[second], tokenizer, corrupt, generator)
+    return ViewBatch(TokenBatch(ids, mask), groups)
+
+# %% ../nbs/3_vectors/26_views.ipynb #8f3746a9
+def _draw(ids, batch_size, pool, generator):
+    """Cut a random order of rows into full batches; with `pool`, rows of a batch are about equally long."""
+    batches = torch.randperm(len(ids), generator=generator)[:len(ids) // batch_size * batch_size].split(batch_size)
+    if pool is None:
+        return batches
+    near = []
+    for start in range(0, len(batches), pool):
+        rows = sorted(torch.cat(batches[start:start + pool]).tolist(), key=lambda i: len(ids[i]))
+        near += torch.tensor(rows).split(batch_size)
+    return [near[i] for i in torch.randperm(len(near), generator=generator).tolist()]
+
+# %% ../nbs/3_vectors/26_views.ipynb #c03dfd6c
+def _check_columns(columns, labels, batch_size, pool, process_index, num_processes):
+    """Raise ValueError for columns that cannot be cut into batches."""
+    if not 1 <= len(columns) <= 3 or (pool is not None and pool < 1) or not 0 <= process_index < num_processes:
+        raise ValueError(f"expected 1 to 3 columns, a pool of at least 1, and a process in [0, {num_processes}), "
+                         f"got {len(columns)}, {pool} and {process_index}")
+    lengths = [len(column) for column in (*columns, *([] if labels is None else [labels]))]
+    if len(set(lengths)) != 1 or not 1 < batch_size <= lengths[0] or batch_size % num_processes:
+        raise ValueError(f"expected columns of one length with at least {batch_size} rows, and 2 rows or more a batch, "
+                         f"a multiple of {num_processes}, got {lengths}")
+
 # %% ../nbs/3_vectors/26_views.ipynb #2d6765b1
 def view_batches(
     columns: Sequence[list[str]],  # 1: each sentence and itself again; 2: pairs; 3: pairs with hard negatives
@@ -61,13 +105,7 @@ def view_batches(
     Raises ValueError for columns of unequal length or more than three, fewer rows than a batch holds, a pool below 1, or
     a process that does not exist.
     """
-    if not 1 <= len(columns) <= 3 or (pool is not None and pool < 1) or not 0 <= process_index < num_processes:
-        raise ValueError(f"expected 1 to 3 columns, a pool of at least 1, and a process in [0, {num_processes}), "
-                         f"got {len(columns)}, {pool} and {process_index}")
-    lengths = [len(column) for column in (*columns, *([] if labels is None else [labels]))]
-    if len(set(lengths)) != 1 or not 1 < batch_size <= lengths[0] or batch_size % num_processes:
-        raise ValueError(f"expected columns of one length with at least {batch_size} rows, and 2 rows or more a batch, "
-                         f"a multiple of {num_processes}, got {lengths}")
+    _check_columns(columns, labels, batch_size, pool, process_index, num_processes)
     ids = [encode_ids(tokenizer, column, max_length) for column in columns]
     order = torch.Generator().manual_seed(seed)                              # the same on every process
     noise = torch.Generator().manual_seed(seed + 1_000_003 * (process_index + 1))  # another on each
@@ -77,34 +115,27 @@ def view_batches(
             y = None if labels is None else torch.tensor([labels[i] for i in rows])
             yield _make_batch([[column[i] for i in rows] for column in ids], tokenizer, corrupt, noise)._replace(labels=y)
 
-# %% ../nbs/3_vectors/26_views.ipynb #8f3746a9
-def _draw(ids, batch_size, pool, generator):
-    """Cut a random order of rows into full batches; with `pool`, rows of a batch are about equally long."""
-    batches = torch.randperm(len(ids), generator=generator)[:len(ids) // batch_size * batch_size].split(batch_size)
-    if pool is None:
-        return batches
-    near = []
-    for start in range(0, len(batches), pool):
-        rows = sorted(torch.cat(batches[start:start + pool]).tolist(), key=lambda i: len(ids[i]))
-        near += torch.tensor(rows).split(batch_size)
-    return [near[i] for i in torch.randperm(len(near), generator=generator).tolist()]
+# %% ../nbs/3_vectors/26_views.ipynb #3b44ea6a
+class _ChunkedEncoder(nn.Module):
+    """An encoder of which a batch keeps all, or the vectors only."""
 
+    def __init__(
+        self,
+        encoder: SentenceEncoder,
+        projection: nn.Module | None = None,  # (N, D) -> (N, E), between vectors and loss; not saved with the encoder
+        chunk: int | None = None,             # sentences kept in memory at a time; None: all
+    ):
+        super().__init__()
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"expected a chunk of at least 1 sentence, got {chunk}")
+        self.encoder, self.projection, self.chunk = encoder, projection, chunk
 
-def _make_batch(columns, tokenizer, corrupt, generator):
-    """Pad all views to one width, and change the second if asked to."""
-    groups = torch.tensor([hash(tuple(row)) for row in columns[0]])  # the same on every process
-    views = columns * 2 if len(columns) == 1 else columns
-    ids, mask = pad_ids([row for view in views for row in view], tokenizer.pad_token_id)
-    if corrupt is not None:
-        second = slice(len(groups), 2 * len(groups))
-        special = special_positions(ids[second], mask[second], tokenizer.all_special_ids)
-        changed = corrupt(ids[second], special, generator=generator)
-        if changed.shape != special.shape:
-            raise ValueError(f"corrupt: expected ids of shape {tuple(special.shape)}, got {tuple(changed.shape)}")
-        ids[second] = changed
-        real = (changed != tokenizer.pad_token_id).flip(1).cumsum(1).flip(1) > 0  # a token is still to come
-        mask[second] &= real                                                      # a view may have become shorter
-    return ViewBatch(TokenBatch(ids, mask), groups)
+    def _encode(self, ids, mask):
+        """Encode; with `chunk`, forget all but the vectors, and compute the rest again when gradients are asked for."""
+        if self.chunk is None:
+            return self.encoder(ids, mask)
+        parts = zip(ids.split(self.chunk), mask.split(self.chunk))
+        return torch.cat([checkpoint(self.encoder, *part, use_reentrant=False) for part in parts])
 
 # %% ../nbs/3_vectors/26_views.ipynb #66bd9bc0
 class Projection(nn.Sequential):
@@ -123,19 +154,8 @@ class Projection(nn.Sequential):
         super().__init__(dense, nn.Tanh())
 
 # %% ../nbs/3_vectors/26_views.ipynb #5cb700b3
-class ViewModel(nn.Module):
+class ViewModel(_ChunkedEncoder):
     """Encode all views of a batch in one forward."""
-
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        projection: nn.Module | None = None,  # (N, D) -> (N, E), between vectors and loss; not saved with the encoder
-        chunk: int | None = None,             # sentences kept in memory at a time; None: all
-    ):
-        super().__init__()
-        if chunk is not None and chunk < 1:
-            raise ValueError(f"expected a chunk of at least 1 sentence, got {chunk}")
-        self.encoder, self.projection, self.chunk = encoder, projection, chunk
 
     def forward(
         self,
@@ -147,19 +167,12 @@ class ViewModel(nn.Module):
             vectors = self.projection(vectors)
         return vectors.chunk(batch.views)
 
-    def _encode(self, ids, mask):
-        """Encode; with `chunk`, forget all but the vectors, and compute the rest again when gradients are asked for."""
-        if self.chunk is None:
-            return self.encoder(ids, mask)
-        parts = zip(ids.split(self.chunk), mask.split(self.chunk))
-        return torch.cat([checkpoint(self.encoder, *part, use_reentrant=False) for part in parts])
-
 # %% ../nbs/3_vectors/26_views.ipynb #6e122dd5
 class _Gather(torch.autograd.Function):
     """Collect rows from all processes; the gradient of our own rows comes back.
 
-    Every process computes the same loss of the same rows, so the gradients of the others, which would have to be added,
-    equal ours: we multiply instead of sending them.
+    Every process computes the same loss of the same rows, and the loop takes the mean of their gradients where the sum is
+    meant: so we multiply by the number of processes.
     """
 
     @staticmethod
@@ -171,7 +184,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx, gradient):
         return gradient.chunk(ctx.world)[ctx.place] * ctx.world, None
 
-
+# %% ../nbs/3_vectors/26_views.ipynb #531e0896
 def gather_views(
     views: Sequence[Tensor],  # V of (B, E), as many rows on every process
     accelerator,              # accelerate.Accelerator
@@ -185,6 +198,13 @@ def gather_views(
     if len(set(sizes)) > 1:
         raise ValueError(f"expected as many rows on every process, got {sizes}")
     return tuple(_Gather.apply(view.contiguous(), accelerator) for view in views)
+
+# %% ../nbs/3_vectors/26_views.ipynb #7a850eb6
+def _everyone(views, groups, accelerator):
+    """Collect vectors and groups of all processes; alone, nothing changes."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return views, groups
+    return gather_views(views, accelerator), accelerator.gather(groups)
 
 # %% ../nbs/3_vectors/26_views.ipynb #21242943
 def view_loss(
@@ -202,13 +222,6 @@ def view_loss(
         return loss(*views[:2], **hard, groups=groups if exclude_duplicates else None)
 
     return loss_fn
-
-
-def _everyone(views, groups, accelerator):
-    """Collect vectors and groups of all processes; alone, nothing changes."""
-    if accelerator is None or accelerator.num_processes == 1:
-        return views, groups
-    return gather_views(views, accelerator), accelerator.gather(groups)
 
 # %% ../nbs/3_vectors/26_views.ipynb #3875443b
 def train_views(
@@ -244,6 +257,27 @@ def train_views(
     if done < total_steps:
         raise ValueError(f"expected {total_steps} batches, got {done}: the rate is planned for all of them")
 
+# %% ../nbs/3_vectors/26_views.ipynb #099c085e
+class _Best:
+    """The weights with the highest score so far."""
+
+    def __init__(self, model, score):
+        self.model, self.score, self.value, self.weights = model, score, -math.inf, None
+
+    def measure(self, step):
+        """Score the model, and copy its weights if it was never better."""
+        value = self.score()
+        if math.isnan(value):
+            raise ValueError(f"expected a score after step {step}, got {value}")
+        if value > self.value:
+            self.value, self.weights = value, copy.deepcopy(self.model.state_dict())
+        return value
+
+    def restore(self):
+        """Give the model its best weights back, if it was ever measured."""
+        if self.weights is not None:
+            self.model.load_state_dict(self.weights)
+
 # %% ../nbs/3_vectors/26_views.ipynb #478278f5
 def keep_best(
     records: Iterable[Record],      # of a training that goes on while we take them
@@ -261,21 +295,10 @@ def keep_best(
     """
     if every < 1:
         raise ValueError(f"expected at least 1 step between two scores, got {every}")
-    best, weights, record, value = -math.inf, None, None, None
-
-    def measure():
-        nonlocal best, weights
-        value = score()
-        if math.isnan(value):
-            raise ValueError(f"expected a score after step {record.step}, got {value}")
-        if value > best:
-            best, weights = value, copy.deepcopy(model.state_dict())
-        return value
-
+    best, record, value = _Best(model, score), None, None
     for record in records:
-        value = measure() if (record.step + 1) % every == 0 else None
+        value = best.measure(record.step) if (record.step + 1) % every == 0 else None
         yield record, value
     if record is not None and value is None:
-        yield record, measure()
-    if weights is not None:
-        model.load_state_dict(weights)
+        yield record, best.measure(record.step)
+    best.restore()

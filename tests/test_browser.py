@@ -72,10 +72,14 @@ def lab(folder: Path):
 class Shown:
     """One explorer on the page: its controls and its picture."""
 
-    def __init__(self, page, number: int):
+    def __init__(self, page, name: str):
         self.page = page
-        self.box = page.locator(".jp-OutputArea-output > .widget-vbox, .jp-OutputArea-output .widget-vbox").nth(number)
-        self.image = self.box.locator("img")
+        self.box = page.locator(f".jp-OutputArea-output .mb-explorer[aria-label='{name}']").first
+        self.image = self.box.locator(".mb-stage img")
+
+    def ready(self):
+        """Wait for the first picture."""
+        self.box.locator("xpath=self::*[@data-number!='0']").wait_for()
 
     def picture(self) -> str:
         """Fingerprint of the picture, from its bytes."""
@@ -84,37 +88,56 @@ class Shown:
         return hashlib.sha1(bytes(data)).hexdigest()
 
     def settled(self, before: str) -> str:
-        """Wait for another picture than `before`, and then until it stays the same for a second."""
+        """Wait for another picture than `before`, and then until it stays the same for half a second."""
         end, last, since = time.time() + PATIENCE, before, time.time()
         while time.time() < end:
             now = self.picture()
             if now != last:
                 last, since = now, time.time()
-            if last != before and time.time() - since > 1:
+            if last != before and time.time() - since > 0.5:
                 return last
             if last == before and time.time() - since > 20:
                 break
-            time.sleep(0.1)
+            time.sleep(0.05)
         return last
 
-    def row(self, label: str):
-        """The row of one control."""
-        return self.box.locator(".widget-inline-hbox", has=self.page.locator(".widget-label", has_text=label)).first
+    def named(self, label: str):
+        """The control that a screen reader calls so."""
+        return self.box.get_by_label(label, exact=True)
 
-    def press(self, label: str, key: str, times: int = 1, handle: int = 0):
-        knob = self.row(label).locator(".noUi-handle, .ui-slider-handle").nth(handle)
+    def press(self, label: str, key: str, times: int = 1):
+        knob = self.named(label)
         knob.scroll_into_view_if_needed()
         knob.focus()
         for _ in range(times):
             self.page.keyboard.press(key)
 
     def type(self, label: str, text: str):
-        line = self.row(label).locator("input")
-        line.fill(text)
-        line.press("Enter")
+        self.named(label).fill(text)
 
     def choose(self, label: str, option: str):
-        self.row(label).locator("select").select_option(label=option)
+        self.named(label).select_option(label=option)
+
+    def drag(self, label: str, right: int, down: int):
+        """Take a handle and pull it some pixels."""
+        knob = self.named(label)
+        knob.scroll_into_view_if_needed()
+        box = knob.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        self.page.mouse.move(x, y)
+        self.page.mouse.down()
+        for part in (0.3, 0.6, 1):
+            self.page.mouse.move(x + part * right, y + part * down)
+        self.page.mouse.up()
+
+    def click(self, across: float, down: float):
+        """Click the picture at a share of its width and height."""
+        self.image.scroll_into_view_if_needed()
+        box = self.image.bounding_box()
+        self.page.mouse.click(box["x"] + across * box["width"], box["y"] + down * box["height"])
+
+    def text(self) -> str:
+        return self.box.locator(".mb-text").inner_text()
 
 
 def move(explorer: Shown, shots: Path, name: str, action) -> None:
@@ -173,27 +196,30 @@ def page(tmp_path_factory):
 
 
 def test_every_control_of_the_cosine_explorer(page, shots):
-    explorer = Shown(page, 0)
-    explorer.image.wait_for()
-    assert explorer.box.locator(".widget-inline-hbox").count() == 4
-    assert page.locator(".widget-vbox").count() == 2, "each explorer is shown once"
-    move(explorer, shots, "cosine_low_edge", lambda: explorer.press("band edges", "ArrowRight", 2))
-    move(explorer, shots, "cosine_high_edge", lambda: explorer.press("band edges", "ArrowLeft", 2, handle=1))
+    explorer = Shown(page, "Cosines by grade")
+    explorer.ready()
+    assert explorer.box.locator(".mb-row").count() == 4
+    assert page.locator(".mb-explorer").count() == 2, "each explorer is shown once"
+    move(explorer, shots, "cosine_low_edge", lambda: explorer.press("band edges, low", "ArrowRight", 2))
+    move(explorer, shots, "cosine_high_edge", lambda: explorer.press("band edges, high", "ArrowLeft", 2))
     move(explorer, shots, "cosine_smoothing", lambda: explorer.press("smoothing", "ArrowRight", 3))
-    explorer.type("first sentence", "A man is playing a guitar.")
-    move(explorer, shots, "cosine_two_sentences", lambda: explorer.type("second sentence", "Somebody plays an instrument."))
-    move(explorer, shots, "cosine_first_again", lambda: explorer.type("first sentence", "A cat sleeps."))
+    move(explorer, shots, "cosine_one_sentence", lambda: explorer.type("first sentence", "A cat sleeps."))
+    move(explorer, shots, "cosine_two_sentences", lambda: explorer.type("second sentence", "The cat is asleep."))
+    move(explorer, shots, "cosine_clicked", lambda: explorer.click(0.3, 0.5))
+    assert "The ringed pair, grade" in explorer.text()
+    move(explorer, shots, "cosine_arrows", lambda: (explorer.box.locator(".mb-stage").focus(), [page.keyboard.press("ArrowRight") for _ in range(4)]))
     assert page.problems == []
 
 
 def test_every_control_of_the_anisotropy_explorer(page, shots):
-    explorer = Shown(page, 1)
-    explorer.image.wait_for()
-    assert explorer.box.locator(".widget-inline-hbox").count() == 6
+    explorer = Shown(page, "The cloud of sentence vectors")
+    explorer.ready()
+    assert explorer.box.locator(".mb-row").count() == 6
     move(explorer, shots, "space_encoder", lambda: explorer.choose("encoder", "untrained"))
     move(explorer, shots, "space_k", lambda: explorer.press("remove top k", "ArrowRight", 3))
-    move(explorer, shots, "space_azimuth", lambda: explorer.press("azimuth", "ArrowRight", 4))
-    move(explorer, shots, "space_elevation", lambda: explorer.press("elevation", "ArrowLeft", 2))
-    move(explorer, shots, "space_state", lambda: explorer.press("state", "ArrowRight", 2))
+    move(explorer, shots, "space_azimuth", lambda: explorer.press("azimuth [°]", "ArrowRight", 4))
+    move(explorer, shots, "space_elevation", lambda: explorer.press("elevation [°]", "ArrowLeft", 2))
+    move(explorer, shots, "space_state", lambda: explorer.choose("state", "whitened"))
     move(explorer, shots, "space_colours", lambda: explorer.choose("colours show", "grade"))
+    assert "untrained, whitened, top 3 removed: Spearman" in explorer.text()
     assert page.problems == []

@@ -13,7 +13,8 @@ from minbert.calibration import NullTop, Whiten
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
-from minbert.explore.scenes import Shape, cosine_share, draw_anisotropy, draw_cosine_bands, grade_bands, measure, turn
+from minbert.engine.figures import compact
+from minbert.explore.scenes import Shape, cosine_share, draw_anisotropy, draw_cosine_bands, grade_bands, measure, occupied, shape_table, turn
 
 
 @pytest.fixture(autouse=True)
@@ -80,28 +81,45 @@ def test_the_numbers_in_the_legend_are_those_of_scipy():
     grades = rng.integers(0, 6, 200).astype(float)
     cosine = (0.1 * grades + rng.normal(0, 0.2, 200)).clip(-1, 1)
     ax = draw_cosine_bands(torch.tensor(cosine), grades, (2, 4), 0.05, mark=0.25, title="mine")
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    for text, mask in zip(texts, (grades >= 4, grades < 2, (grades >= 2) & (grades < 4))):
+    texts, bands = [text.get_text() for text in ax.texts], (grades < 2, (grades >= 2) & (grades < 4), grades >= 4)
+    for text, mask in zip(texts, bands):
         assert text.endswith(f": {mask.sum()} pairs, mean {cosine[mask].mean():.2f}, ρ {spearmanr(cosine[mask], grades[mask])[0]:.2f}")
-    assert texts[3] == f"your pair: 0.25, above {100 * (cosine < 0.25).mean():.0f} % of all"
+    assert texts[3].strip() == f"your pair: 0.25, above {100 * (cosine < 0.25).mean():.0f} % of all"
     assert ax.get_title() == f"mine: Spearman {spearmanr(cosine, grades)[0]:.3f}, mean cosine {cosine.mean():.2f}"
     assert [*ax.lines[-1].get_xdata()] == [0.25, 0.25]
-    for line, mask in zip(ax.lines, (grades >= 4, grades < 2, (grades >= 2) & (grades < 4))):
-        np.testing.assert_allclose(line.get_ydata(), cosine_share(cosine[mask], 0.05)[0])
+    shares = [cosine_share(cosine[mask], 0.05)[0] for mask in bands]
+    for row, (line, share) in enumerate(zip(ax.lines, shares)):   # ridges on one scale
+        np.testing.assert_allclose(line.get_ydata() - row, 0.62 * share / max(map(max, shares)), atol=1e-12)
+    dots = ax.collections[-1].get_offsets()
+    np.testing.assert_allclose(dots[:, 0], cosine)
+    for row, mask in enumerate(bands):
+        assert ((row - 0.27 < dots[mask, 1]) & (dots[mask, 1] < row - 0.05)).all()
+    zero, top = ax.get_yticks()[:2]
+    assert zero == 0 and float(ax.get_yticklabels()[1].get_text()) == pytest.approx(top / 0.62 * max(map(max, shares)))
     assert len(draw_cosine_bands(cosine, grades).lines) == 3  # nothing marked
 
 
 def test_bars_are_drawn_from_edge_to_edge():
     ax = draw_cosine_bands([0.5, 0.5, -0.99], [5, 5, 0])
-    x, y = ax.lines[0].get_data()
-    assert x[0] == -1 and x[-1] == 1 and y.max() == 100
-    np.testing.assert_allclose(x[np.flatnonzero(y)], [0.48, 0.52], atol=1e-9)
+    x, y = ax.lines[2].get_data()
+    assert x[0] == -1 and x[-1] == 1 and y.max() == pytest.approx(2.62)
+    np.testing.assert_allclose(x[np.flatnonzero(y > 2)], [0.48, 0.52], atol=1e-9)
+
+
+def test_the_axis_shows_what_is_occupied_and_a_pair_can_be_ringed():
+    assert draw_cosine_bands([0.3, 0.5, 0.6], [5, 3, 0]).get_xlim() == (0.25, 0.625)
+    assert draw_cosine_bands([0.3, 0.5, 0.6], [5, 3, 0], mark=-0.2).get_xlim() == (-0.25, 0.625)
+    assert draw_cosine_bands([0.3, 0.5, 0.6], [5, 3, 0], limits=(0, 1)).get_xlim() == (0, 1)
+    assert occupied([1.0, -1.0]) == (-1, 1) and occupied([0.5]) == (0.375, 0.625)
+    ax = draw_cosine_bands([0.3, 0.5, 0.6], [5, 3, 0], chosen=1)
+    dots, ring = (part.get_offsets() for part in ax.collections[-2:])
+    np.testing.assert_allclose(ring, dots[1:2])
 
 
 def test_a_band_that_is_empty_or_constant_is_drawn_without_a_warning(recwarn):
     ax = draw_cosine_bands([0.1, 0.2, 0.3], [5, 5, 0], (0, 5), 0.05)
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts == ["grade ≥ 5: 2 pairs, mean 0.15, ρ –", "grade < 0: 0 pairs", "0 to 5: 1 pairs, mean 0.30, ρ –"]
+    texts = [text.get_text() for text in ax.texts]
+    assert texts == ["grade < 0: 0 pairs", "0 to 5: 1 pairs, mean 0.30, ρ –", "grade ≥ 5: 2 pairs, mean 0.15, ρ –"]
     assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
 
 
@@ -200,7 +218,9 @@ def test_the_picture_of_a_cloud_shows_what_it_was_given():
     assert spans == pytest.approx([spans[0]] * 3)  # one scale
     assert [text.get_text() for text in decay.get_legend().get_texts()] == list(shapes)
     np.testing.assert_allclose(decay.lines[0].get_ydata(), [1, 0.5, 0.25])
-    lines = figure.texts[0].get_text().split("\n")
-    assert lines[0].split() == ["Spearman", "mean", "cosine", "uniformity", "IsoScore"]
-    assert lines[1].split()[-4:] == ["0.123", "0.000", "-3.200", "0.500"] and lines[2].split()[-4:] == ["0.700", "0.200", "-1.000", "0.900"]
-    assert len({len(line) for line in lines}) == 1  # columns stand under each other
+    assert [ax.get_title() for ax in (flat, body, decay)] == ["mean cosine 0.20, uniformity -1.00", "IsoScore 0.900", "Spearman 0.700"]
+    assert shape_table(shapes).split("\n") == ["before: Spearman 0.123, mean cosine 0.000, uniformity -3.200, IsoScore 0.500",
+                                               "now, top 3 removed: Spearman 0.700, mean cosine 0.200, uniformity -1.000, IsoScore 0.900"]
+    with compact(narrow=True):
+        flat, decay, body = draw_anisotropy(points, {"before": [4.0, 2, 1]}, {}).axes
+    assert flat.get_position().y0 > body.get_position().y0 > decay.get_position().y0   # on a phone one above the other

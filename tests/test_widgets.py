@@ -18,6 +18,7 @@ from minbert.data import Dataset, load_dataset
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
+from minbert.explore.base import choice, pick, point, slider, span, switch, text as line
 from minbert.explore.scenes import turn
 from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer, Explorer, Remembered, grade_edges, other_captions, pair_vectors
 
@@ -68,17 +69,17 @@ def nothing_left_open():
 
 
 def shown(explorer):
-    return matplotlib.image.imread(io.BytesIO(explorer.view.children[1].value))
+    return matplotlib.image.imread(io.BytesIO(explorer.png(**explorer.settings)))
 
 
 def differs(explorer, name, value):
     before = shown(explorer)
-    explorer.controls[name].value = value
+    explorer.set(**{name: value})
     after = shown(explorer)
     return before.shape == after.shape and np.abs(before - after).max() > 0.1
 
 
-MOVES = {"cosine": {"edges": (1.0, 3.0), "smoothing": 0.1, "first": "the cat sings", "second": "a man"},
+MOVES = {"cosine": {"edges": (1.0, 3.0), "smoothing": 0.1, "first": "the cat sings", "second": "a man", "pair": (0, 0.9, 1.9)},
          "space": {"encoder": "b", "state": "whitened", "k": 2, "azimuth": 30, "elevation": -20, "colour": "grade"}}
 
 
@@ -93,44 +94,80 @@ def test_every_control_changes_the_picture_and_back(kind, pairs):
     assert set(explorer.controls) == set(MOVES[kind]) == set(explorer.defaults)
     assert explorer.settings == explorer.defaults
     if kind == "cosine":
-        explorer.controls["second"].value, MOVES[kind]["second"] = "an onion", "a man"
+        explorer.set(second="an onion")
     start = shown(explorer)
     was = explorer.settings
     for name, value in MOVES[kind].items():
         assert differs(explorer, name, value), name
         assert explorer.settings[name] == value
-    for name, value in was.items():
-        explorer.controls[name].value = value
+    explorer.set(**was)
     assert (shown(explorer) == start).all()
 
 
 @pytest.mark.parametrize("kind", ["cosine", "space"])
 def test_the_picture_with_controls_is_the_picture_without(kind, pairs):
     explorer = make(kind, pairs)
-    for name, value in MOVES[kind].items():
-        explorer.controls[name].value = value
-    assert explorer.view.children[1].value == explorer.png(**MOVES[kind])
+    content, picture = explorer.answer(MOVES[kind])
+    assert picture == explorer.png(**MOVES[kind]) and content["text"] == explorer.describe(**MOVES[kind])
     again = make(kind, pairs)
     assert again.png() == explorer.png() != explorer.png(**MOVES[kind])  # the same to the byte, from fresh arrays
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["cosine", "space"])
-def test_fifty_moves_leave_no_figure_and_one_picture(kind, pairs):
+def test_fifty_moves_leave_no_figure_and_nothing_in_the_state(kind, pairs):
     explorer = make(kind, pairs)
-    image, name = explorer.view.children[1], {"cosine": "smoothing", "space": "azimuth"}[kind]
+    name = {"cosine": "smoothing", "space": "azimuth"}[kind]
     for step in range(1, 26):  # of each explorer
-        explorer.controls[name].value = step / 125 if kind == "cosine" else step
+        explorer.answer({name: step / 125 if kind == "cosine" else step})
         assert plt.get_fignums() == []
-    assert explorer.view.children[1] is image and len(explorer.view.children) == 2
+    state = {key: value for key, value in explorer.view.get_state().items() if key not in ("_esm", "_css")}
+    assert len(repr(state)) < 6000   # names and values, no picture
+
+
+def asked(explorer, **message):
+    """Send what a page would send; give what it would hear."""
+    heard = []
+    explorer.view.send = lambda content, buffers=None: heard.append((content, buffers))
+    explorer.view._handle_custom_msg(message, [])
+    return heard
+
+
+def test_a_page_asks_and_gets_the_picture(pairs):
+    explorer = make("space", pairs)
+    (content, (picture,)), = asked(explorer, number=7, values={**explorer.defaults, "k": 2}, narrow=False, ratio=1)
+    assert content["number"] == 7 and picture == explorer.png(k=2) and explorer.settings["k"] == 2
+    assert [set(place) for place in content["places"]] == [{"box", "x", "y"}] * 2   # two flat panels; the body is not flat
+    (content, (picture,)), = asked(explorer, number=8, values={**explorer.defaults, "k": 99})
+    assert "k in [0, 9]" in content["error"] and picture == b"" and explorer.settings["k"] == 2   # the picture before stays
+    sizes = [matplotlib.image.imread(io.BytesIO(explorer.answer({}, narrow, ratio)[1])).shape for narrow, ratio in ((False, 1), (True, 1), (False, 2), (False, 9))]
+    assert sizes[1][0] > sizes[1][1] and sizes[0][1] > sizes[0][0] and sizes[2][0] == sizes[3][0] == 2 * sizes[0][0]
+
+
+def test_a_clicked_dot_is_its_pair(pairs):
+    explorer = make("cosine", pairs)
+    ax = explorer.figure().axes[1]
+    dots = np.asarray(ax.collections[-1].get_offsets())
+    for row in (0, 5, N - 1):
+        x, y = dots[row]
+        assert explorer.nearest((1, x, y), explorer.defaults["edges"]) == row
+        told = explorer.describe(pair=(1, x, y))
+        assert all(part in told for part in (pairs.sentences[row], pairs.sentences2[row], f"grade {pairs.labels[row]:g}", f"b {x:.2f}"))
+
+
+def test_untrained_stands_beside_every_other(pairs):
+    explorer = AnisotropyExplorer({"a": Letters(), "b": Letters(shift=3.0), "untrained": Letters(shift=9.0)}, pairs)
+    names = [row.split(":")[0] for row in explorer.describe(encoder="b", state="whitened", k=1).split("\n")]
+    assert names == ["a, plain", "b, plain", "untrained, whitened, top 1 removed", "b, whitened, top 1 removed"]
+    assert f"Spearman {explorer.measure('untrained', 'whitened', 1).spearman:.3f}" in explorer.describe(encoder="b", state="whitened", k=1).split("\n")[2]
 
 
 def test_a_refused_setting_leaves_no_figure(pairs):
     cosines, space = make("cosine", pairs), make("space", pairs)
-    for explorer, bad, message in [(cosines, {"edges": (4, 2)}, "low <= high"), (cosines, {"smoothing": -1}, ">= 0"),
+    for explorer, bad, message in [(cosines, {"edges": (4, 2)}, "low <= high"), (cosines, {"smoothing": -1}, r"smoothing in \[0, 0.2\]"),
                                    (cosines, {"colour": "grade"}, "settings among edges"), (space, {"k": 10}, r"k in \[0, 9\]"),
-                                   (space, {"k": -1}, r"k in \[0, 9\]"), (space, {"state": "flow"}, "a whitened"),
-                                   (space, {"encoder": "c"}, "a plain"), (space, {"colour": "red"}, "length, grade")]:
+                                   (space, {"k": -1}, r"k in \[0, 9\]"), (space, {"state": "flow"}, "plain, standardized, whitened"),
+                                   (space, {"encoder": "c"}, "among a, b"), (space, {"colour": "red"}, "length, grade")]:
         with pytest.raises(ValueError, match=message):
             explorer.figure(**bad)
 
@@ -142,7 +179,7 @@ def test_it_shows_itself_with_and_without_a_kernel(kind, pairs):
     assert bundle["application/vnd.jupyter.widget-view+json"] == {"version_major": 2, "version_minor": 0,
                                                                   "model_id": explorer.view.model_id}
     assert base64.b64decode(bundle["image/png"]) == explorer.png()
-    assert "Widget" not in bundle["text/plain"] and "(children" not in bundle["text/plain"]
+    assert bundle["text/plain"] == f"{explorer.title}: {explorer.describe()}"
     assert explorer._repr_mimebundle_() == bundle  # shown twice: two views of one thing
 
 
@@ -151,15 +188,12 @@ def test_each_sentence_is_read_once_and_a_move_reads_nothing(pairs):
     explorer = CosineExplorer({"a": encoder}, pairs)
     assert sorted(encoder.seen) == sorted(set(pairs.sentences + pairs.sentences2))
     encoder.seen.clear()
-    explorer.view
-    explorer.controls["smoothing"].value = 0.1
-    explorer.controls["first"].value = "a man"
+    explorer.png(smoothing=0.1, first="a man", second="")
     assert encoder.seen == []  # the second line is still empty
-    explorer.controls["second"].value = "the cat"
+    explorer.png(first="a man", second="the cat")
     assert encoder.seen == ["a man", "the cat"]
-    explorer.controls["smoothing"].value, explorer.controls["edges"].value = 0.2, (1, 2)
+    explorer.png(first="a man", second="the cat", smoothing=0.2, edges=(1, 2))
     assert encoder.seen == ["a man", "the cat"]
-    explorer.controls["second"].value = "   "
     assert explorer.cosine("a man", "   ") == {"a": None} and encoder.seen == ["a man", "the cat"]
 
 
@@ -174,9 +208,9 @@ def test_the_cosine_explorer_shows_the_numbers_of_scipy(pairs):
         mark = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
         np.testing.assert_allclose(explorer.cosines[name], cosine, rtol=1e-5)
         assert ax.get_title() == f"{name}: Spearman {spearmanr(cosine, grades)[0]:.3f}, mean cosine {cosine.mean():.2f}"
-        texts = [text.get_text() for text in ax.get_legend().get_texts()]
+        texts = [text.get_text().strip() for text in ax.texts]
         high = grades >= 3
-        assert texts[0] == f"grade ≥ 3: {high.sum()} pairs, mean {cosine[high].mean():.2f}, ρ {spearmanr(cosine[high], grades[high])[0]:.2f}"
+        assert texts[2] == f"grade ≥ 3: {high.sum()} pairs, mean {cosine[high].mean():.2f}, ρ {spearmanr(cosine[high], grades[high])[0]:.2f}"
         assert texts[3] == f"your pair: {mark:.2f}, above {100 * (cosine < mark).mean():.0f} % of all"
         np.testing.assert_allclose(ax.lines[-1].get_xdata(), mark, rtol=1e-5)
 
@@ -196,9 +230,9 @@ def test_the_anisotropy_explorer_shows_the_numbers_of_their_chapters(state, k, p
     assert other != explorer.measure("vectors", state, k)
     expected = [spearman(safe_cosine(left[:N], left[N:]), pairs.labels), mean_cosine(left[rows]), uniformity(left[rows]), isoscore(left[rows])]
     np.testing.assert_allclose(explorer.measure("vectors", state, k), expected, rtol=1e-3, atol=1e-4)
-    table = explorer.figure(state=state, k=k).texts[0].get_text().split("\n")
-    assert table[-1].split()[-4:] == [f"{round(number, 3) + 0:.3f}" for number in explorer.measure("vectors", state, k)]
-    assert len(table) == (2 if (state, k) == ("plain", 0) else 3)
+    table = explorer.describe(state=state, k=k).split("\n")
+    assert [part.split()[-1] for part in table[-1].split(", ")[-4:]] == [f"{round(number, 3) + 0:.3f}" for number in explorer.measure("vectors", state, k)]
+    assert len(table) == (1 if (state, k) == ("plain", 0) else 2)
     if k:
         assert f"top {k} removed" in table[-1]
 
@@ -241,7 +275,7 @@ def test_text_may_be_vectors_and_differ_by_encoder(pairs, text):
     assert both.measure("a", "whitened") == pytest.approx(expected, abs=1e-4) != both.measure("b", "whitened")
     assert both.measure("b", "whitened") == AnisotropyExplorer(Letters(shift=9.0), pairs, text=text[:40]).measure("vectors", "whitened")
     assert {state for _, state in AnisotropyExplorer({"a": (u, v), "b": Letters()}, pairs).clouds} == {"plain"}
-    assert AnisotropyExplorer((u, v), pairs).controls["state"].options == ("plain",)  # nothing to fit on, nothing fitted
+    assert AnisotropyExplorer((u, v), pairs).controls["state"].bounds["choices"] == ["plain"]  # nothing to fit on, nothing fitted
 
 
 def test_a_text_of_another_form_is_refused(pairs, text):
@@ -268,7 +302,7 @@ def test_what_is_remembered_is_not_read_again():
 
 def test_the_first_encoder_is_what_the_others_are_compared_with(pairs):
     explorer = make("space", pairs)
-    rows = lambda **settings: [line.split("   ")[0] for line in explorer.figure(**settings).texts[0].get_text().split("\n")[1:]]
+    rows = lambda **settings: [row.split(":")[0] for row in explorer.describe(**settings).split("\n")]
     assert rows() == ["a, plain"] and rows(encoder="b") == ["a, plain", "b, plain"]
     assert rows(state="whitened") == ["a, plain", "a, whitened"]
     assert rows(encoder="b", state="whitened", k=2) == ["a, plain", "b, plain", "b, whitened, top 2 removed"]
@@ -329,10 +363,9 @@ def test_given_vectors_are_as_good_as_an_encoder(pairs):
         assert_close(x, torch.cat([u, v]))
         assert_close(rows, pair_vectors(Letters(), pairs)[1])
     by_vectors, by_encoder = CosineExplorer({"a": (u, v)}, pairs), CosineExplorer({"a": Letters()}, pairs)
-    assert list(by_vectors.controls) == ["edges", "smoothing"] and by_vectors.png() == by_encoder.png()
-    assert list(CosineExplorer({"a": (u, v), "b": Letters()}, pairs).controls) == ["edges", "smoothing"]
+    assert list(by_vectors.controls) == ["edges", "smoothing", "pair"] and by_vectors.png() == by_encoder.png(first="")
+    assert list(CosineExplorer({"a": (u, v), "b": Letters()}, pairs).controls) == ["edges", "smoothing", "pair"]
     assert AnisotropyExplorer((u, v), pairs).png() == AnisotropyExplorer(Letters(), pairs).png()
-    assert "encoder" not in AnisotropyExplorer((u, v), pairs).controls
 
 
 class Flow(nn.Module):
@@ -351,7 +384,7 @@ def test_a_flow_is_one_more_state(tupled, pairs, text):
     flow = Flow(tupled).train()
     u, v = (torch.from_numpy(Letters().encode(side)) / 5 for side in (pairs.sentences, pairs.sentences2))
     explorer = AnisotropyExplorer((u, v), pairs, flow=flow, text=Letters().encode(text) / 5)
-    assert flow.training and explorer.controls["state"].options == ("plain", "standardized", "whitened", "flow")
+    assert flow.training and explorer.controls["state"].bounds["choices"] == ["plain", "standardized", "whitened", "flow"]
     z = [(side.double() * torch.linspace(1, 3, D).double()).sinh() for side in (u, v)]
     assert explorer.measure("vectors", "flow").spearman == pytest.approx(spearman(safe_cosine(*z), pairs.labels), abs=1e-4)
     assert differs(explorer, "state", "flow")
@@ -366,7 +399,7 @@ def test_a_flow_is_one_more_state(tupled, pairs, text):
 
 def test_how_many_directions_can_go(pairs):
     assert AnisotropyExplorer(Letters(30), pairs).top == 20 and AnisotropyExplorer(Letters(), pairs).top == D - 3
-    assert AnisotropyExplorer(Letters(), pairs, top=4).controls["k"].max == 4
+    assert AnisotropyExplorer(Letters(), pairs, top=4).controls["k"].bounds["high"] == 4
     few = AnisotropyExplorer(Letters(30), pairs.subset([1, 2, 3]))
     assert few.top == 3
     few.figure(k=3)
@@ -393,7 +426,7 @@ def test_edges_follow_the_scale(pairs):
     low, high = min(bare.labels), max(bare.labels)
     assert grade_edges(bare) == pytest.approx((low, low + 0.4 * (high - low), low + 0.8 * (high - low), high))
     slider = CosineExplorer(Letters(), bare).controls["edges"]
-    assert (slider.min, slider.max) == (low, high)
+    assert (slider.bounds["low"], slider.bounds["high"]) == (low, high)
 
 
 def test_bad_input_is_refused(pairs):
@@ -421,7 +454,7 @@ def test_bad_input_is_refused(pairs):
 def test_equal_grades_are_shown_as_unknown(pairs, recwarn):
     flat = replace(pairs, labels=[3.0] * N)
     for explorer in (CosineExplorer(Letters(), flat), AnisotropyExplorer(Letters(), flat)):
-        assert "nan" in (explorer.figure().axes[0].get_title() or explorer.figure().texts[0].get_text())
+        assert any("nan" in ax.get_title() for ax in explorer.figure().axes)
     assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
 
 
@@ -437,7 +470,8 @@ def test_the_embedded_sample_and_the_embedded_model():
 
 def test_axes_are_a_picture_too_and_vectors_cannot_read(pairs):
     class Line(Explorer):
-        defaults = {"x": 1.0}
+        def _controls(self):
+            return [slider("x", 1.0, 0, 2, 0.1)]
 
         def _draw(self, x):
             return plt.subplots()[1]
@@ -452,10 +486,8 @@ def test_axes_are_a_picture_too_and_vectors_cannot_read(pairs):
 
 def test_an_explorer_of_ones_own():
     class Dot(Explorer):
-        defaults = {"x": 0.0}
-
-        def _widgets(self, ipywidgets):
-            return {"x": ipywidgets.FloatSlider(value=0.0, min=-1, max=1)}
+        def _controls(self):
+            return [slider("x", 0.0, -1, 1, 0.1)]
 
         def _draw(self, x):
             figure, ax = plt.subplots()
@@ -464,3 +496,16 @@ def test_an_explorer_of_ones_own():
             return figure
 
     assert differs(Dot(), "x", 0.5)
+
+
+def test_each_kind_of_control_refuses_what_it_cannot_be_moved_to():
+    made = [slider("k", 1, 0, 5, 1), slider("t", 0.5, 0, 1, 0.1), span("edges", (1, 2), 0, 5, 0.5), choice("state", "plain", ["plain", "flow"]),
+            line("first", "a cat"), switch("on"), point("query", (0, 0), low=(-2, -1), high=(2, 1)), pick("pair")]
+    controls = {control.name: control for control in made}
+    for name, good, kept in [("k", 3.0, 3), ("t", 1, 1), ("edges", [0, 5], (0, 5)), ("state", "flow", "flow"), ("first", "x" * 900, "x" * 500), ("on", True, True),
+                             ("query", [2, -1], (2.0, -1.0)), ("pair", [0, 1, 2], (0, 1.0, 2.0)), ("pair", None, None)]:
+        assert controls[name].checked(good) == kept and isinstance(controls[name].checked(good), type(kept))
+    for name, bad, message in [("k", 6, r"k in \[0, 5\]"), ("k", "2", "k in"), ("k", True, "k in"), ("k", math.nan, "k in"), ("edges", [3, 1], "low <= high"), ("edges", [0, 9], "edges in"),
+                               ("state", "white", "among plain, flow"), ("first", 3, "line of text"), ("on", 1, "True or False"), ("query", [3, 0], "between"), ("pair", [0, 1], "panel, x, y")]:
+        with pytest.raises(ValueError, match=message):
+            controls[name].checked(bad)

@@ -59,7 +59,7 @@ TRIALS["contrastive.margin"] = Trial(margin_cases, run_margin, subject="margin",
     "y * d² + (1 - y) * (margin - d, but not below 0)², then the mean over the batch, then half of it."))
 
 
-_WRONG_PRICE = "price = y * distance.square() + (1 - y) * (margin - distance).clamp_min(0).square()"
+_WRONG_COST = "cost = y * distance.square() + (1 - y) * (margin - distance).clamp_min(0).square()"
 _WRONG_DISTANCE = "distance = 1 - safe_cosine(u, v)"
 MISTAKES["contrastive.margin"] = [
     mistake("y * distance.square() + (1 - y) * (margin", "(1 - y) * distance.square() + y * (margin",
@@ -70,8 +70,8 @@ MISTAKES["contrastive.margin"] = [
     mistake("(margin - distance).clamp_min(0).square()", "(margin - distance).clamp_min(0)",
             "The cost of different pairs is not squared."),
     mistake("y * distance.square()", "y * distance", "The cost of same pairs is the distance, not its square."),
-    mistake("price.mean() / 2", "price.sum() / 2", "The costs are added up over the batch, not averaged: a larger batch takes larger steps."),
-    mistake("price.mean() / 2", "price.mean()", "The factor ½ is missing."),
+    mistake("cost.mean() / 2", "cost.sum() / 2", "The costs are added up over the batch, not averaged: a larger batch takes larger steps."),
+    mistake("cost.mean() / 2", "cost.mean()", "The factor ½ is missing."),
     mistake("(margin - distance).clamp_min(0)", "(safe_cosine(u, v) - margin).clamp_min(0)",
             "The margin is laid on the cosine, not on the distance: pairs are left alone below a cosine of m instead of 1 - m."),
     mistake("y * distance.square()", "y * (distance - margin).clamp_min(0).square()",
@@ -92,13 +92,13 @@ MISTAKES["contrastive.margin"] = [
             "The distance is the Euclidean one between unit vectors, the square root of 2 (1 - cos)."),
     mistake(_WRONG_DISTANCE, "distance = 1 - (u * v).sum(-1)", "The vectors are not scaled to length 1 before the dot product."),
     mistake("(margin - distance)", "(0.5 - distance)", "The margin is written into the code as 0.5 instead of taken from the argument."),
-    mistake("price.mean() / 2", "(y * price).sum() / y.sum().clamp_min(1) / 2 + ((1 - y) * price).sum() / (1 - y).sum().clamp_min(1) / 2",
+    mistake("cost.mean() / 2", "(y * cost).sum() / y.sum().clamp_min(1) / 2 + ((1 - y) * cost).sum() / (1 - y).sum().clamp_min(1) / 2",
             "Same and different pairs are averaged separately, so the mean does not run over the batch."),
-    mistake(_WRONG_PRICE, "price = y * distance.square() + (margin - distance).clamp_min(0).square()",
+    mistake(_WRONG_COST, "cost = y * distance.square() + (margin - distance).clamp_min(0).square()",
             "The second cost is charged to every pair, not only to different ones."),
     mistake("y * distance.square() + (1 - y)", "distance.square() + (1 - y)",
             "The first cost is charged to every pair, not only to same ones."),
-    mistake(_WRONG_PRICE, _WRONG_PRICE.replace("y * distance.square()", "y * distance.square() / 2"), "price.mean() / 2", "price.mean()",
+    mistake(_WRONG_COST, _WRONG_COST.replace("y * distance.square()", "y * distance.square() / 2"), "cost.mean() / 2", "cost.mean()",
             "The factor ½ stands before the first cost only."),
     mistake(_WRONG_DISTANCE, "distance = 1 - (u * v).sum(-1) / (u.norm(dim=-1) * v.norm(dim=-1))",
             "A zero vector is divided by its length: the loss becomes NaN."),

@@ -1,0 +1,256 @@
+// Controls above a picture. The page asks for a picture with each move and shows the newest answer.
+// `model` is a widget's (get, set, save_changes, send, on); without a kernel, `offline` below gives one that answers from frames.
+
+const element = (name, attributes = {}, ...children) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key in made && typeof value === "boolean") made[key] = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+};
+
+const page = Math.random().toString(36).slice(2, 8); // each explorer loads this script anew, and ids must differ
+let made = 0;
+
+const digits = (step) => Math.max(0, Math.min(4, Math.ceil(-Math.log10(step) - 1e-9)));
+
+// Each kind of control: (control, change) -> { nodes, show(value), wide }
+const KINDS = {
+  slider(control, change, id) {
+    const { low, high, step } = control.bounds;
+    const input = element("input", { type: "range", min: low, max: high, step, id });
+    const shown = element("output", { for: id });
+    input.addEventListener("input", () => { show(+input.value); change(+input.value); });
+    const show = (value) => { input.value = value; shown.textContent = value.toFixed(digits(step)); };
+    return { nodes: [input, shown], show, focus: id };
+  },
+  span(control, change, id) {
+    const { low, high, step } = control.bounds;
+    const ends = ["low", "high"].map((end) => element("input", { type: "range", min: low, max: high, step, "aria-label": `${control.label}, ${end}`, id: `${id}-${end}` }));
+    const shown = element("output");
+    const read = () => ends.map((input) => +input.value);
+    ends.forEach((input, place) => input.addEventListener("input", () => {
+      const value = read();
+      if (value[0] > value[1]) value[place] = value[1 - place];
+      show(value);
+      change(value);
+    }));
+    const show = (value) => { ends.forEach((input, place) => { input.value = value[place]; }); shown.textContent = value.map((part) => part.toFixed(digits(step))).join(" – "); };
+    return { nodes: [element("span", { class: "mb-two", role: "group", "aria-label": control.label }, ...ends), shown], show };
+  },
+  choice(control, change, id) {
+    const input = element("select", { id }, ...control.bounds.choices.map((name) => element("option", { value: name }, name)));
+    input.addEventListener("change", () => change(input.value));
+    return { nodes: [input], show: (value) => { input.value = value; }, focus: id };
+  },
+  text(control, change, id) {
+    const input = element("input", { type: "text", id, autocomplete: "off", spellcheck: "false" });
+    let waiting;
+    input.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => change(input.value), 150); });
+    return { nodes: [input], show: (value) => { if (document.activeElement !== input) input.value = value; }, focus: id, wide: true };
+  },
+  switch(control, change, id) {
+    const input = element("input", { type: "checkbox", id });
+    input.addEventListener("change", () => change(input.checked));
+    return { nodes: [input], show: (value) => { input.checked = value; }, focus: id };
+  },
+};
+
+const row = (control, change) => {
+  const id = `mb-${page}-${++made}`;
+  const part = KINDS[control.kind](control, change, id);
+  const name = part.focus ? element("label", { for: id }, control.label) : element("span", { class: "mb-name" }, control.label);
+  const box = element("div", { class: "mb-row" + (part.wide ? " mb-wide" : ""), "data-name": control.name }, name, ...part.nodes);
+  if (control.help) {
+    box.append(element("span", { class: "mb-help", role: "tooltip", id: `${id}-help` }, control.help));
+    for (const node of box.querySelectorAll("input, select")) node.setAttribute("aria-describedby", `${id}-help`);
+  }
+  return { box, show: part.show };
+};
+
+// Places on the picture and coordinates of a panel.
+const inside = (place, share, turn) => {
+  const [left, bottom, width, height] = place.box;
+  const at = [(share[0] - left) / width, (1 - share[1] - bottom) / height];
+  return turn(at);
+};
+const toData = (place, share) => inside(place, share, ([a, b]) => [place.x[0] + a * (place.x[1] - place.x[0]), place.y[0] + b * (place.y[1] - place.y[0])]);
+const toShare = (place, [x, y]) => {
+  const [left, bottom, width, height] = place.box;
+  return [left + width * (x - place.x[0]) / (place.x[1] - place.x[0]), 1 - bottom - height * (y - place.y[0]) / (place.y[1] - place.y[0])];
+};
+const panelAt = (places, share) => places.findIndex((place) => inside(place, share, ([a, b]) => a >= 0 && a <= 1 && b >= 0 && b <= 1));
+const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+
+function handle(control, state, change) {
+  const knob = element("div", { class: "mb-handle", role: "slider", tabindex: "0", "aria-label": control.label, title: control.help || control.label });
+  const { panel, low, high, step } = control.bounds;
+  const move = ([x, y]) => {
+    const value = [clamp(x, low[0], high[0]), clamp(y, low[1], high[1])];
+    show(value);
+    change(value);
+  };
+  const show = (value) => {
+    const place = state.places[panel];
+    knob.setAttribute("aria-valuenow", value[0].toFixed(2));
+    knob.setAttribute("aria-valuemin", low[0]);
+    knob.setAttribute("aria-valuemax", high[0]);
+    knob.setAttribute("aria-valuetext", `x ${value[0].toFixed(2)}, y ${value[1].toFixed(2)}`);
+    knob.hidden = !place;
+    if (!place) return;
+    const [x, y] = toShare(place, value);
+    knob.style.left = `${100 * x}%`;
+    knob.style.top = `${100 * y}%`;
+  };
+  knob.addEventListener("pointerdown", (event) => { knob.setPointerCapture(event.pointerId); knob.classList.add("mb-held"); event.preventDefault(); knob.focus(); });
+  knob.addEventListener("pointermove", (event) => { if (knob.classList.contains("mb-held")) move(toData(state.places[panel], state.share(event))); });
+  for (const end of ["pointerup", "pointercancel"]) knob.addEventListener(end, () => knob.classList.remove("mb-held"));
+  knob.addEventListener("keydown", (event) => {
+    const arrow = ARROWS[event.key];
+    if (!arrow) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const value = state.values[control.name];
+    move([value[0] + arrow[0] * step, value[1] + arrow[1] * step]);
+  });
+  return { box: knob, show };
+}
+
+function picking(control, state, change) {
+  state.stage.tabIndex = 0;
+  state.stage.setAttribute("aria-label", control.label);
+  state.stage.setAttribute("role", "application");
+  state.image.style.cursor = "crosshair";
+  const at = (share) => {
+    const panel = panelAt(state.places, share);
+    if (panel >= 0) change([panel, ...toData(state.places[panel], share)]);
+  };
+  state.image.addEventListener("click", (event) => at(state.share(event)));
+  state.stage.addEventListener("keydown", (event) => {
+    const arrow = ARROWS[event.key];
+    if (!arrow || event.target !== state.stage || !state.places.length) return;
+    event.preventDefault();
+    const now = state.values[control.name] || [control.bounds.panel, ...toData(state.places[control.bounds.panel], toShare(state.places[control.bounds.panel], middle(state.places[control.bounds.panel])))];
+    const place = state.places[now[0]];
+    const next = [0, 1].map((axis) => { const [low, high] = axis ? place.y : place.x; return now[axis + 1] + arrow[axis] * (high - low) / 40; });
+    change([now[0], ...next]);
+  });
+}
+const middle = (place) => [(place.x[0] + place.x[1]) / 2, (place.y[0] + place.y[1]) / 2];
+
+function hovering(state) {
+  const tip = element("div", { class: "mb-tip", "aria-hidden": "true" });
+  state.stage.append(tip);
+  state.stage.addEventListener("pointermove", (event) => {
+    const share = state.share(event), panel = panelAt(state.places, share);
+    const [x, y] = panel < 0 ? [NaN, NaN] : toData(state.places[panel], share);
+    const spot = (state.spots || []).find(([where, left, right, bottom, top]) => where === panel && x >= left && x < right && y >= bottom && y < top);
+    tip.style.display = spot ? "block" : "none";
+    if (!spot) return;
+    tip.textContent = spot[5];
+    tip.style.left = `${clamp(100 * share[0] + 2, 0, 70)}%`;
+    tip.style.top = `${100 * share[1] + 3}%`;
+  });
+  state.stage.addEventListener("pointerleave", () => { tip.style.display = "none"; });
+}
+
+function render({ model, el }) {
+  const spec = model.get("spec");
+  const root = element("div", { class: "mb-explorer", role: "group", "aria-label": spec.title, "data-number": "0", "data-lm-suppress-shortcuts": "true" });
+  root.addEventListener("keydown", (event) => event.stopPropagation()); // in a notebook an arrow key would fold the chapter instead
+  const image = element("img", { alt: spec.title });
+  const stage = element("div", { class: "mb-stage" }, image);
+  const words = element("p", { class: "mb-text", "aria-live": "polite" });
+  const state = { values: { ...model.get("values") }, places: [], spots: [], image, stage, share: (event) => { const box = image.getBoundingClientRect(); return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]; } };
+
+  // One question at a time: while an answer is awaited, only the last move is kept.
+  let asked = 0, waiting = false, again = false, address = null;
+  const ask = () => {
+    if (waiting) { again = true; return; }
+    waiting = true;
+    asked += 1;
+    model.send({ number: asked, values: state.values, narrow: root.clientWidth > 0 && root.clientWidth < 560, ratio: window.devicePixelRatio || 1 });
+  };
+  const change = (name) => (value) => { state.values = { ...state.values, [name]: value }; ask(); };
+  const rows = {};
+  const controls = element("div", { class: "mb-controls" });
+  for (const control of spec.controls) {
+    if (control.kind === "pick") { picking(control, state, change(control.name)); continue; }
+    const made = control.kind === "point" ? handle(control, state, change(control.name)) : row(control, change(control.name));
+    rows[control.name] = made;
+    (control.kind === "point" ? stage : controls).append(made.box);
+  }
+  hovering(state);
+  root.append(controls, stage, words);
+  el.append(root);
+
+  const show = () => { for (const [name, made] of Object.entries(rows)) made.show(state.values[name]); };
+  const answered = (content, buffers) => {
+    waiting = false;
+    words.classList.toggle("mb-refused", Boolean(content.error));
+    words.textContent = content.error || content.text;
+    if (!content.error) {
+      if (address) URL.revokeObjectURL(address);
+      address = content.source ? null : URL.createObjectURL(new Blob([buffers[0]], { type: "image/png" }));
+      image.src = content.source || address;
+      image.alt = `${spec.title}. ${content.text}`;
+      Object.assign(state, { places: content.places, spots: content.spots || [] });
+      for (const control of spec.controls) if (control.kind === "point") rows[control.name].show(state.values[control.name]);
+    }
+    root.dataset.number = content.number;
+    root.dataset.width = root.clientWidth;
+    if (again) { again = false; ask(); }
+  };
+  const heard = (content, buffers) => { if (content && content.number === asked) answered(content, buffers || []); };
+  model.on("msg:custom", heard);
+  const moved = () => {
+    const values = model.get("values");
+    if (JSON.stringify(values) === JSON.stringify(state.values) || waiting) return;
+    state.values = { ...values };
+    show();
+    ask();
+  };
+  model.on("change:values", moved);
+  show();
+  ask();
+  // A page that becomes narrow (a phone turned round) wants its panels one above the other.
+  let was = null;
+  const watch = new ResizeObserver(() => {
+    const now = root.clientWidth > 0 && root.clientWidth < 560;
+    if (root.clientWidth && was !== null && now !== was) ask();
+    if (root.clientWidth) was = now;
+  });
+  watch.observe(root);
+  return () => { watch.disconnect(); model.off("msg:custom", heard); model.off("change:values", moved); if (address) URL.revokeObjectURL(address); };
+}
+
+// A page without a kernel: `told` is { spec, values, frames: [{ values, source, places, text, spots }], narrow: [...] }.
+// A move is answered by the frame whose values lie nearest.
+export function offline(told, el) {
+  let listener = () => {};
+  const distance = (control, a, b) => {
+    if (typeof a === "number") return Math.abs(a - b) / (control.bounds.high - control.bounds.low || 1);
+    if (Array.isArray(a) && Array.isArray(b)) return a.reduce((sum, part, place) => sum + Math.abs(part - b[place]), 0);
+    return a === b ? 0 : 10;
+  };
+  const nearest = (frames, values) => frames.reduce((best, frame) => {
+    const far = told.spec.controls.reduce((sum, control) => sum + (control.name in frame.values ? distance(control, values[control.name], frame.values[control.name]) : 0), 0);
+    return !best || far < best.far ? { frame, far } : best;
+  }, null).frame;
+  const model = {
+    get: (name) => told[name],
+    on: (name, listen) => { if (name === "msg:custom") listener = listen; },
+    off: () => {},
+    send: (question) => {
+      const frames = question.narrow && told.narrow && told.narrow.length ? told.narrow : told.frames;
+      const { values, ...content } = nearest(frames, question.values);
+      setTimeout(() => listener({ number: question.number, ...content }, []), 0);
+    },
+  };
+  return render({ model, el });
+}
+
+export default { render };

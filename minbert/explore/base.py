@@ -1,0 +1,261 @@
+"""What all explorers share: a picture, the controls that change it, and a page that asks for the next one.
+
+An explorer is a drawing function with named settings. In a notebook the controls are drawn by `assets/explore/explorer.js`
+(anywidget, so ipywidgets 7.6 and newer, Colab and VS Code); the kernel answers each move with a picture. On a page without a kernel the
+same script takes its answers from frames drawn beforehand. What travels is a message, never the widget's state: a saved notebook holds no picture twice.
+"""
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib.resources import files
+
+from minbert.engine.figures import compact
+
+__all__ = ["Control", "Explorer", "choice", "pick", "places", "point", "slider", "span", "switch", "text"]
+
+
+@dataclass(frozen=True)
+class Control:
+    """One setting that a hand can change."""
+
+    name: str            # of the setting
+    kind: str            # "slider", "span", "choice", "text", "switch", "point" or "pick"
+    label: str           # what a screen reader says
+    default: object      # a number, (low, high), a string, a bool, (x, y), or (panel, x, y) or None
+    help: str            # one sentence: which quantity this is, its unit, what to watch
+    bounds: dict = field(default_factory=dict)  # what the kind needs: low, high, step; choices; panel
+
+    def checked(self, value):   # what JSON or a caller gave -> a value of the right kind
+        """Refuse what this control could not have been moved to. Raises ValueError that names the setting."""
+        return _CHECKS[self.kind](self, value)
+
+
+def slider(name, default, low, high, step, *, label=None, help=""):
+    """A number between low and high."""
+    return Control(name, "slider", label or name, default, help, {"low": low, "high": high, "step": step})
+
+
+def span(name, default, low, high, step, *, label=None, help=""):
+    """Two numbers in order."""
+    return Control(name, "span", label or name, tuple(default), help, {"low": low, "high": high, "step": step})
+
+
+def choice(name, default, choices, *, label=None, help=""):
+    """One of a few strings."""
+    return Control(name, "choice", label or name, default, help, {"choices": [*choices]})
+
+
+def text(name, default, *, label=None, help=""):
+    """A line that somebody types."""
+    return Control(name, "text", label or name, default, help)
+
+
+def switch(name, default=False, *, label=None, help=""):
+    """On or off."""
+    return Control(name, "switch", label or name, default, help)
+
+
+def point(name, default, *, panel=0, low=(-1, -1), high=(1, 1), step=0.05, label=None, help=""):
+    """A handle on the picture, dragged in the coordinates of one panel."""
+    return Control(name, "point", label or name, tuple(default), help, {"panel": panel, "low": low, "high": high, "step": step})
+
+
+def pick(name, *, panel=0, label=None, help=""):
+    """A place on the picture that somebody clicks: (panel, x, y), or None."""
+    return Control(name, "pick", label or name, None, help, {"panel": panel})
+
+
+def _number(control, value):
+    low, high = control.bounds["low"], control.bounds["high"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise ValueError(f"expected {control.name} in [{low:g}, {high:g}], got {value!r}")
+    whole = all(isinstance(part, int) for part in (low, high, control.bounds["step"]))
+    return int(value) if whole and value == int(value) else value
+
+
+def _span(control, value):
+    low, high = (_number(control, part) for part in value)
+    if not low <= high:
+        raise ValueError(f"expected {control.name} (low, high) with low <= high, got {low} and {high}")
+    return low, high
+
+
+def _choice(control, value):
+    if value not in control.bounds["choices"]:
+        raise ValueError(f"expected {control.name} among {', '.join(control.bounds['choices'])}, got {value!r}")
+    return value
+
+
+def _text(control, value):
+    if not isinstance(value, str):
+        raise ValueError(f"expected a line of text as {control.name}, got {type(value).__name__}")
+    return value[:500]
+
+
+def _switch(control, value):
+    if not isinstance(value, bool):
+        raise ValueError(f"expected True or False as {control.name}, got {value!r}")
+    return value
+
+
+def _point(control, value):
+    bounds = zip(value, control.bounds["low"], control.bounds["high"])
+    if len(value) != 2 or not all(low <= part <= high for part, low, high in bounds):
+        raise ValueError(f"expected {control.name} between {control.bounds['low']} and {control.bounds['high']}, got {value!r}")
+    return tuple(float(part) for part in value)
+
+
+def _pick(control, value):
+    if value is None:
+        return None
+    if len(value) != 3:
+        raise ValueError(f"expected {control.name} as (panel, x, y), got {value!r}")
+    return int(value[0]), float(value[1]), float(value[2])
+
+
+_CHECKS = {"slider": _number, "span": _span, "choice": _choice, "text": _text, "switch": _switch, "point": _point, "pick": _pick}
+
+
+def places(figure) -> list[dict]:   # a dict a panel: left, bottom, width, height in shares of the picture, x and y limits
+    """Say where the panels of a drawn figure are, so that a page can turn a place on the picture into coordinates."""
+    return [{"box": [float(part) for part in axes.get_position().bounds],
+             "x": [float(part) for part in axes.get_xlim()], "y": [float(part) for part in axes.get_ylim()]}
+            for axes in figure.axes if axes.get_label() != "<colorbar>" and hasattr(axes, "get_xlim") and axes.name == "rectilinear"]
+
+
+class Explorer:
+    """A picture with controls; a move of a control draws the picture again.
+
+    A subclass defines `_controls()` (-> list of Control) and `_draw(**settings)` (-> Axes or Figure). It may define `_describe(**settings)`
+    (-> str, read out beside the picture) and `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over).
+    As last line of a cell it shows itself, with ipywidgets 7.6 or newer.
+    """
+
+    title = "Explorer"
+
+    @cached_property
+    def controls(self) -> dict[str, Control]:   # name -> control
+        """The controls, in the order in which they stand above the picture."""
+        return {control.name: control for control in self._controls()}
+
+    @property
+    def defaults(self) -> dict:   # name -> value
+        """Where the controls stand at first."""
+        return {name: control.default for name, control in self.controls.items()}
+
+    def _checked(self, settings):
+        if unknown := settings.keys() - self.controls.keys():
+            raise ValueError(f"expected settings among {', '.join(self.controls)}, got {', '.join(sorted(unknown))}")
+        return self.defaults | {name: self.controls[name].checked(value) for name, value in settings.items()}
+
+    def figure(
+        self,
+        narrow=False,  # for a phone: panels one above the other
+        **settings,    # any of `defaults`, to change it
+    ):                 # matplotlib Figure, closed: it is shown once and never kept
+        """Draw the picture without controls.
+
+        Raises ValueError for a setting that does not exist, or a value out of range.
+        """
+        import matplotlib.pyplot as plt
+
+        settings, before = self._checked(settings), plt.get_fignums()
+        try:
+            with compact(narrow):
+                drawn = self._draw(**settings)
+            return drawn if hasattr(drawn, "savefig") else drawn.figure
+        finally:  # also after an error
+            for number in set(plt.get_fignums()) - set(before):
+                plt.close(number)
+
+    def describe(self, **settings) -> str:
+        """Say in words what the picture shows: its alternative text, and the line under it."""
+        return self._describe(**self._checked(settings))
+
+    def _describe(self, **settings):
+        return ", ".join(f"{self.controls[name].label} {value}" for name, value in settings.items() if value not in (None, ""))
+
+    def _spots(self, **settings):
+        return []
+
+    def png(self, narrow=False, ratio=1.0, **settings) -> bytes:
+        """Draw the picture as a PNG file, lightly compressed, since a move should not wait for that."""
+        return _written(self.figure(narrow, **settings), ratio)
+
+    def answer(
+        self,
+        values: dict,         # of the controls, as a page sends them
+        narrow: bool = False,
+        ratio: float = 1.0,   # pixels of the screen to a point
+    ) -> tuple[dict, bytes]:  # {"places", "text", "spots"} or {"error"}, and the picture
+        """Answer one move. A value that is refused is answered with the reason; the picture before stays."""
+        try:
+            figure = self.figure(narrow, **values)
+            settings = self._checked(values)
+        except ValueError as error:
+            return {"error": str(error)}, b""
+        picture = _written(figure, ratio)   # drawn, so its panels are where they will be
+        return {"places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings)}, picture
+
+    @property
+    def spec(self) -> dict:   # JSON
+        """All that a page needs to draw the controls."""
+        return {"title": self.title, "controls": [asdict(control) for control in self.controls.values()]}
+
+    @cached_property
+    def view(self):   # anywidget.AnyWidget
+        """Put the controls above the picture, in a page that has a kernel."""
+        return _widget(self)
+
+    @property
+    def settings(self) -> dict:   # name -> value
+        """Say where the controls stand."""
+        return self._checked(dict(self.view.values))
+
+    def set(self, **settings) -> None:
+        """Move controls from the program. Raises ValueError as `figure` does."""
+        self._checked(settings)
+        self.view.values = {**self.view.values, **settings}
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        """Show the controls; where there are none (a page without a kernel), the picture and what it shows."""
+        live = {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id}
+        settings = self.settings
+        return {"application/vnd.jupyter.widget-view+json": live, "image/png": base64.b64encode(self.png(**settings)).decode(),
+                "text/plain": f"{self.title}: {self._describe(**settings)}"}
+
+
+def _written(figure, ratio):
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100 * min(max(float(ratio), 1.0), 2.0), pil_kwargs={"compress_level": 1})
+    return file.getvalue()
+
+
+def asset(name: str) -> str:
+    """Read the script or the style of the controls."""
+    return (files("minbert")/"assets"/"explore"/name).read_text(encoding="utf-8")
+
+
+def _widget(explorer):
+    import anywidget
+    import traitlets
+
+    class View(anywidget.AnyWidget):
+        _esm, _css = asset("explorer.js"), asset("explorer.css")
+        spec, values = traitlets.Dict().tag(sync=True), traitlets.Dict().tag(sync=True)
+
+    view, drawing = View(spec=explorer.spec, values=explorer.defaults), threading.Lock()
+
+    def answer(_, message, buffers):
+        with drawing:
+            content, picture = explorer.answer(message["values"], message.get("narrow", False), message.get("ratio", 1))
+        if "error" not in content:
+            view.values = message["values"]
+        view.send({"number": message["number"], **content}, [picture])
+
+    view.on_msg(answer)
+    return view
