@@ -7,7 +7,7 @@ BROWSER ?= $(or $(MINBERT_BROWSER),$(shell command -v chromium || command -v chr
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests --ignore tests/test_repository.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all lab export wheel publish-check clean
+.PHONY: demo test test-all lab export wheel site publish-check clean
 
 demo: $(READY)          ## fine-tune three tasks on the open data in the package and print a table
 	$(BIN)/minbert demo
@@ -35,6 +35,9 @@ export: $(READY)        ## notebooks -> minbert/, the learner's edition and READ
 wheel: $(READY)         ## one file that pip installs anywhere: dist/minbert-*.whl
 	rm -rf build   # a stale copy of a module that is gone would get into the wheel
 	$(BIN)/python -m build --wheel --outdir dist .
+
+site: $(READY)          ## the website, from notebooks, package and stored results: build/site/html; no network, every link checked
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/build_site.py
 
 publish-check: $(READY) ## what is still to do before the repository can be read at ADDRESS
 	$(BIN)/python scripts/publish_check.py "$(ADDRESS)"

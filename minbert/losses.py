@@ -15,12 +15,22 @@ from torch import Tensor, nn
 
 from .engine.devices import derived, readable, send
 
-# %% ../nbs/2_tasks/14_losses.ipynb #6209b389
+# %% ../nbs/2_tasks/14_losses.ipynb #012a852a
 def wide(
     x: Tensor,  # any shape, float
 ) -> Tensor:    # the same in float32, or float64 if it was
     """Widen half precision, so that sums over a batch keep their digits."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+# %% ../nbs/2_tasks/14_losses.ipynb #6209b389
+def _check_shapes(outputs: Tensor, labels: Tensor | None, axes: int) -> None:
+    """Raise ValueError unless every row of `outputs` has one label, and there is a row."""
+    if outputs.ndim != axes or labels is None or labels.shape != outputs.shape[:1]:
+        got = None if labels is None else tuple(labels.shape)
+        raise ValueError(f"expected outputs of {axes} axes and labels of shape (B,) for the same B > 0, "
+                         f"got {tuple(outputs.shape)} and {got}")
+    if len(labels) == 0:
+        raise ValueError("expected at least one row, got an empty batch")
 
 
 def check_labels(
@@ -34,12 +44,7 @@ def check_labels(
 
     Raises ValueError that says what is wrong: a shape, an empty batch, a value out of range, NaN.
     """
-    if outputs.ndim != axes or labels is None or labels.shape != outputs.shape[:1]:
-        got = None if labels is None else tuple(labels.shape)
-        raise ValueError(f"expected outputs of {axes} axes and labels of shape (B,) for the same B > 0, "
-                         f"got {tuple(outputs.shape)} and {got}")
-    if len(labels) == 0:
-        raise ValueError("expected at least one row, got an empty batch")
+    _check_shapes(outputs, labels, axes)
     labels = derived(lambda y: y.to(wide(outputs).dtype), send(labels, outputs.device))
     if (seen := readable(labels)) is None:
         return labels
@@ -86,7 +91,7 @@ def paraphrase_mse_loss(
     """Charge the squared distance between probability and label.
 
     L = 1/B sum_i (s(z) - y)^2,   s = sigmoid
-    Differs: Dao, Mehta and Tian (CS224N report) tried it and kept the log price.
+    Differs: Dao, Mehta and Tian (CS224N report) tried it and kept the log cost.
     Raises ValueError for labels outside [0, 1] or of another length.
     """
     y = check_labels(logits, labels, 0, 1)
@@ -169,7 +174,7 @@ class Head(nn.Module):
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
-
+# %% ../nbs/2_tasks/14_losses.ipynb #4d96a7f2
 def check_vectors(
     u: Tensor,                # (B, D)
     v: Tensor | None = None,  # (B, D), the partners

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .center import center, mean_state
-from .engine.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
+from .engine.checkpoint import CHECKPOINT, save_checkpoint
 from .corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, save_corpus, train_wordpiece
 from .engine.devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
@@ -31,6 +31,7 @@ from .engine.files import write_json
 from .loop import steps
 from .muon import Together, muon
 from .optim import AdamW, parameter_groups, warmup_decay
+from .engine.resume import go_on
 from .engine.runs import locked, recover, write_log
 from .engine.saving import replacing
 from .engine.stopping import Stopped, stop_requests
@@ -193,7 +194,7 @@ class MlmSteps(torch.utils.data.Dataset):
                                         self.config.vocab_size, self.config.mask_rate, generator)
         return MlmBatch(corrupted, batch.attention_mask, labels, asked(labels))
 
-
+# %% ../nbs/1_bert/10_pretrain.ipynb #c73c97f6
 def mlm_batches(
     corpus: Corpus,
     special_ids: dict[str, int],  # ids of [PAD], [CLS], [SEP] and [MASK]
@@ -257,7 +258,7 @@ def save_mlm(
         half = {name: x.detach().to("cpu", torch.float16).contiguous() for name, x in head.state_dict().items()}
         save_file(half, str(draft / HEAD), metadata={"format": "pt"})
 
-
+# %% ../nbs/1_bert/10_pretrain.ipynb #73eb11d5
 def load_mlm(
     name_or_folder: str | Path | None = None,  # None: the embedded model
 ) -> tuple[BertModel, MlmHead]:                # both in float32 and eval mode
@@ -273,6 +274,15 @@ def load_mlm(
     head = MlmHead(model.config).half()  # as it was saved
     head.load_state_dict(check_numbers(check_tensors(file, read_tensors(file), head.state_dict()), file))
     return model, head.float().eval()
+
+# %% ../nbs/1_bert/10_pretrain.ipynb #ba5ac1c3
+def _learn_words(corpus, model, config):
+    """Write a vocabulary, only once: the next training breaks ties otherwise, and would give old weights new words."""
+    words = train_wordpiece(corpus, config.vocab_size)
+    with replacing(model) as draft:  # moves its files in the order of their names
+        words.save_model(str(draft))
+        words.save(str(draft / "tokenizer.json"))
+        write_json(draft / "tokenizer_config.json", dict(tokenizer_class="BertTokenizer", do_lower_case=True, model_max_length=512))
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #f00914e3
 def prepare(
@@ -291,25 +301,6 @@ def prepare(
     if not os.path.lexists(cache):
         save_corpus(build_corpus(corpus, tokenizer.backend_tokenizer, config.seed), folder)
     return tokenizer, load_corpus(folder)
-
-
-def _learn_words(corpus, model, config):
-    """Write a vocabulary, only once: the next training breaks ties otherwise, and would give old weights new words."""
-    words = train_wordpiece(corpus, config.vocab_size)
-    with replacing(model) as draft:  # moves its files in the order of their names
-        words.save_model(str(draft))
-        words.save(str(draft / "tokenizer.json"))
-        write_json(draft / "tokenizer_config.json", dict(tokenizer_class="BertTokenizer", do_lower_case=True, model_max_length=512))
-
-# %% ../nbs/1_bert/10_pretrain.ipynb #2e0c26b9
-def _go_on(folder, model, optimizer, config):
-    """Load the checkpoint in `folder`, if there is one: steps done, rows of the log, losses that wait for the next row."""
-    if not (Path(folder) / CHECKPOINT).exists():
-        return 0, [], []
-    saved = load_checkpoint(folder, model, optimizer)
-    if saved["step"] > config.total_steps:
-        raise ValueError(f"{folder}: expected a run of at most {config.total_steps} steps, got one that has done {saved['step']}")
-    return saved["step"], saved["extra"]["rows"], saved["extra"].get("losses", [])
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #ead312d4
 def _fresh(config):
@@ -353,12 +344,12 @@ def pretrain(
         recover(folder)  # refuses what is no file of a run
         yield from _rows(corpus, Path(folder), config, heldout, keep, request)
 
-
+# %% ../nbs/1_bert/10_pretrain.ipynb #082bbd3d
 def _rows(corpus, folder, config, heldout, keep, request):
     tokenizer, data = prepare(corpus, folder, config)
     device, model = choose_device(), _fresh(config)
     model, optimizer = model.to(device), config.optimizer(model)
-    start, rows, losses = _go_on(folder, model, optimizer, config)
+    start, rows, losses = go_on(folder, model, optimizer, config.total_steps)
     write_log(folder, rows, "w")  # the checkpoint remembers the log: no row twice, none lost
     special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
     batches = mlm_batches(data, special_ids, config, start, 0 if device.type == "cpu" else min(WORKERS, os.cpu_count() or 1))

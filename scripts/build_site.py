@@ -1,0 +1,99 @@
+"""Build the website: assemble its pages from notebooks, package, stored results and site/, let Sphinx write them, and check them.
+
+    python scripts/build_site.py [FOLDER]     # build/site; its html/ is the site
+
+Nothing is downloaded and no notebook is run; one made-up class is graded, for the instructors' page.
+"""
+import shutil
+import subprocess
+import sys
+import time
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "site"))
+
+import nbformat
+from build_map import FLOW, PARTS
+from site_api import api_pages
+from site_chapters import BEHIND, Chapter, about_pages, chapters, notebook_pages, part_says, part_title, shown
+from site_check import main as check
+from site_class import instructors_page
+from site_tables import curve, glossary_page, handout_page, results_page, template
+
+
+def flow() -> str:
+    """Draw what flows from text to loss, with the chapter that makes each step."""
+    pages = {chapter.page.partition("_")[2].partition("_")[2]: chapter.page for chapter in chapters() if chapter.page[0].isdigit()}
+    step = lambda name: f'<a href="{pages[name]}.html">{escape(name)}</a>' if name in pages else escape(name)
+    return "".join(f"<li><b>{escape(thing)}</b>" + (f'<span class="made">{step(name)}</span>' if name else "") + "</li>" for thing, name in FLOW)
+
+
+def band(part: str) -> str:
+    """Draw one part: its name, and a box for each chapter."""
+    boxes = "".join(f'<li><a href="{c.page}.html" title="{escape(c.question)}">{escape(c.name)}</a></li>' for c in chapters() if c.page.startswith(part + "/"))
+    return f'<section class="band"><h2><a href="{part}/index.html">{escape(part_title(part))}</a></h2><p>{escape(part_says(part))}</p><ol>{boxes}</ol></section>'
+
+
+def map_picture() -> str:
+    """Draw the map of chapters so that it fits every screen, and every box leads to its chapter."""
+    return f'```{{raw}} html\n<div class="map"><ol class="flow" aria-label="What flows">{flow()}</ol>{"".join(map(band, PARTS))}</div>\n```'
+
+
+def index_page() -> str:
+    """Write the first page."""
+    entries = lambda names: "\n".join(f"{name}/index" for name in names)
+    return template("index", map=map_picture(), parts=entries(PARTS), behind=entries(BEHIND))
+
+
+def guide_page() -> str:
+    """Make the page for those who run it from the map of chapters, which is the README, too."""
+    notebook = nbformat.read(ROOT / "nbs" / "index.ipynb", as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.source = cell.source.replace("#| echo: false", "#| hide").replace("#| slow\n", "")
+    made = shown(Chapter("index", "Getting started", "", notebook))
+    made.cells[0].source = "# Getting started"
+    for cell in made.cells:
+        if "hide-cell" in cell.metadata.get("tags", []):
+            cell.metadata = cell.metadata | {"tags": ["remove-input"]}
+        cell.source = cell.source.replace("![Map of the book: what flows, and the chapters of the five parts](images/map.svg)", "[The map](index.md) shows all chapters.")
+    return nbformat.writes(made)
+
+
+def pages(folder: Path) -> dict[str, str]:   # path below the sources -> text
+    """Write every page."""
+    hand = {"index.md": index_page(), "guide.ipynb": guide_page(), "explorers.md": template("explorers"), "results.md": results_page(), "glossary.md": glossary_page(),
+            "cs224n.md": handout_page(), "instructors.md": instructors_page(folder / "class")}
+    return hand | notebook_pages() | about_pages() | api_pages()
+
+
+def assemble(folder: Path) -> None:
+    """Put all sources below `folder`/source."""
+    for name, text in pages(folder).items():
+        (place := folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    curve(folder / "source")
+
+
+def build(folder: Path) -> int:   # exit status
+    """Let Sphinx write the site; a warning is an error."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-c", ROOT / "site", folder / "source", folder / "html"]
+    status = subprocess.run(command).returncode
+    shutil.copytree(folder / "class" / "grades", folder / "html" / "grades", dirs_exist_ok=True)
+    return status
+
+
+def main(place: str = "build/site") -> int:
+    folder, start = (ROOT / place).resolve(), time.time()
+    shutil.rmtree(folder, ignore_errors=True)
+    assemble(folder)
+    middle = time.time()
+    status = build(folder) or check(folder / "html")
+    print(f"{middle - start:.0f} s to assemble, {time.time() - middle:.0f} s to write and check: {folder / 'html' / 'index.html'}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

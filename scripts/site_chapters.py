@@ -1,0 +1,234 @@
+"""Pages of notebooks: each cell as a reader of the site wants it, and beside the title what a chapter costs and builds on."""
+import ast
+import posixpath
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+import yaml
+from build_map import PARTS
+from nbformat.v4 import new_markdown_cell
+from pacing import pace
+
+from minbert.course.editions import directives, marks_of
+from minbert.engine import figures
+
+ROOT = Path(__file__).resolve().parent.parent
+NBS = ROOT / "nbs"
+BEHIND = ["engine", "explore", "course", "app"]   # folders beside the parts of the book
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
+ROW = re.compile(r"^\| *(\d*) *\| *\[\w+\]\(([\w/]+)\.ipynb\) *\| *(.*?) *\|", re.M)
+
+
+class Chapter(NamedTuple):
+    """One notebook of the book or behind it."""
+
+    page: str        # such as "1_bert/02_attention"
+    title: str       # its first heading
+    question: str    # from the map of chapters
+    notebook: nbformat.NotebookNode
+
+    @property
+    def name(self) -> str:
+        """Such as "02 attention"."""
+        return self.page.rpartition("/")[2].replace("_", " ", 1)
+
+    @property
+    def module(self) -> str:
+        """What it exports, such as "attention", or nothing."""
+        return next((rest for cell in self.notebook.cells for name, rest in directives(cell.source) if name == "default_exp"), "")
+
+
+@cache
+def index_cells() -> list[str]:
+    """Read the texts of the map of chapters."""
+    return [cell.source for cell in nbformat.read(NBS / "index.ipynb", as_version=4).cells if cell.cell_type == "markdown"]
+
+
+@cache
+def chapters() -> list[Chapter]:
+    """Read all notebooks in the order of the map."""
+    rows = ROW.findall("\n".join(index_cells()))
+    return [read(page, question) for _, page, question in rows]
+
+
+def read(page: str, question: str) -> Chapter:
+    """Read one notebook."""
+    notebook = nbformat.read(NBS / f"{page}.ipynb", as_version=4)
+    title = re.match(r"# (.*)", notebook.cells[0].source)[1]
+    return Chapter(page, title, question, notebook)
+
+
+def book() -> list[Chapter]:
+    """Give the numbered chapters."""
+    return [chapter for chapter in chapters() if chapter.page[0].isdigit()]
+
+
+def imported(chapter: Chapter) -> list[Chapter]:
+    """Find the chapters whose modules the cells of a chapter import."""
+    code = "\n".join(re.sub(r"^\s*[%!].*", "", cell.source, flags=re.M) for cell in chapter.notebook.cells
+                     if cell.cell_type == "code" and "google.colab" not in cell.source)
+    names = {node.module.removeprefix("minbert.") for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom) and node.module}
+    return [other for other in book() if other.module in names - {""} and other.page < chapter.page]
+
+
+@cache
+def known_papers() -> list[dict]:
+    """Read which papers there are: how chapters cite them, title and place."""
+    return yaml.safe_load((ROOT / "site" / "papers.yml").read_text(encoding="utf-8"))
+
+
+def pattern(paper: dict) -> str:
+    """Find a paper as "Kingma & Ba (2015)", "Kingma and Ba, 2015" or "(Kingma and Ba 2015, section 2)"."""
+    who, _, year = paper["cited"].rstrip(")").partition(" (")
+    return paper.get("find") or rf"{re.escape(who)},? \(?{year}\b"
+
+
+def papers(chapter: Chapter) -> list[str]:
+    """Name the papers that a chapter cites."""
+    text = "\n".join(cell.source for cell in chapter.notebook.cells).replace(" & ", " and ")
+    return [f"{paper['cited']}, *{paper['title']}*" for paper in known_papers() if re.search(pattern(paper), text)]
+
+
+def link(chapter: Chapter, start: str) -> str:
+    """Link to a chapter from the page `start`."""
+    return f"[{chapter.name}]({posixpath.relpath(chapter.page, posixpath.dirname(start) or '.')}.ipynb)"
+
+
+def glance(chapter: Chapter) -> str:
+    """Write what stands below the title of a chapter: time, what comes before, papers, exercises, its module."""
+    tasks = [mark for mark in marks_of(chapter.notebook) if not mark.optional]
+    before, read = imported(chapter), papers(chapter)
+    rows = [("Question", chapter.question), ("Time", f"about {round(pace(NBS / f'{chapter.page}.ipynb').minutes)} minutes, reading and exercises"),
+            ("Builds on", ", ".join(link(other, chapter.page) for other in before) or "no other chapter"), ("Papers", "; ".join(read))]
+    if tasks:
+        rows.append(("Exercises", f"{len(tasks)}, {sum(mark.points for mark in tasks)} points"))
+    if chapter.module:
+        rows.append(("Exports", f"[minbert.{chapter.module}]({posixpath.relpath('api', posixpath.dirname(chapter.page))}/{chapter.module}.md)"))
+    lines = "\n".join(f":{name}: {text}" for name, text in rows if text)
+    return f":::{{container}} glance\n\n{lines}\n:::"
+
+
+def described(source: str, section: str) -> str:
+    """Say in words what a cell's figure shows: the labels given to our figure functions, and the section it stands in."""
+    try:
+        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in figures.__all__]
+    except SyntaxError:
+        calls = []
+    words = [arg.value for call in calls for arg in [*call.args, *(k.value for k in call.keywords)] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    labels = ", ".join(dict.fromkeys(word for word in words if len(word) > 2 and word not in ("log", "linear", "both")))
+    return f"Figure of the section {section}" + (f": {labels}" if labels else "")
+
+
+def code_cell(cell, section: str, module: str):   # the cell, or None where it is not for readers
+    """Turn nbdev's directives into what myst-nb knows: folded cells, and classes for the style sheet."""
+    marks = directives(cell.source)
+    names, source = [name for name, _ in marks], re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M).strip("\n")
+    if not source.strip() or "google.colab" in source:
+        return None
+    cell.source, tags, told = source, [], {}
+    if "hide" in names:
+        tags, told = ["hide-cell"], {"code_prompt_show": "Show the imports and helpers", "code_prompt_hide": "Hide the imports and helpers"}
+    if "exercise" in names:
+        task = dict(marks)["exercise"].split()[0]
+        tags, told = ["hide-input"], {"code_prompt_show": f"Show an answer to {task}", "code_prompt_hide": f"Hide the answer to {task}"}
+    if {"export", "exporti"} & {*names}:
+        tags.append("exported")
+    cell.metadata = {"tags": tags, "mystnb": told | {"image": {"alt": described(source, section)}}}
+    return cell
+
+
+def framed(output) -> None:
+    """Put an output that is a whole HTML page into a frame of its own."""
+    page = output.get("data", {}).get("text/html", "")
+    if page.startswith("<!doctype"):
+        inside = page.replace("&", "&amp;").replace('"', "&quot;")
+        output.data = {"text/html": f'<iframe class="whole-page" title="A page that this cell wrote" srcdoc="{inside}"></iframe>'}
+
+
+def page_of(target: str, start: str) -> str:
+    """Turn a link between files of the repository into one between pages; what is no page keeps only its name."""
+    place = posixpath.normpath(posixpath.join("nbs", posixpath.dirname(start), target))
+    if place == "nbs/index.ipynb":
+        place = "nbs/guide.ipynb"
+    elif place.endswith(".md") and (ROOT / place).is_file():
+        place = "nbs/" + about(place)
+    return posixpath.relpath(place, posixpath.join("nbs", posixpath.dirname(start)))
+
+
+def about(place: str) -> str:
+    """Name the page made of a text of the repository, such as minbert/assets/model/README.md."""
+    return "about/" + place.replace("/", "-").lower()
+
+
+def relinked(source: str, start: str) -> str:
+    """Rewrite the links of a text; anchors are in lower case on the site."""
+    def one(found: re.Match) -> str:
+        target, anchor = found[1], (found[2] or "").lower()
+        return f"]({page_of(target, start) if target else ''}{anchor})"
+
+    return LINK.sub(one, source)
+
+
+def shown(chapter: Chapter) -> nbformat.NotebookNode:
+    """Make the notebook that the site shows."""
+    kept, section = [], chapter.title
+    for cell in nbformat.from_dict(chapter.notebook).cells:
+        if cell.cell_type == "markdown":
+            section = (re.findall(r"^#+ (.*)", cell.source, re.M) or [section])[-1]
+            cell.source = relinked(cell.source, chapter.page)
+        elif (cell := code_cell(cell, section, chapter.module)) is not None:
+            for output in cell.outputs:
+                framed(output)
+        if cell is not None:
+            kept.append(cell)
+    if chapter.page[0].isdigit():
+        kept.insert(1, new_markdown_cell(glance(chapter)))
+    return nbformat.v4.new_notebook(cells=kept, metadata=chapter.notebook.metadata)
+
+
+def part_page(part: str) -> str:
+    """Write the page of a part: its chapters, their questions, their minutes."""
+    here = [chapter for chapter in chapters() if chapter.page.startswith(part + "/")]
+    rows = [f"| {link(chapter, part + '/index')} | {chapter.question} |" + (f" {pace(NBS / f'{chapter.page}.ipynb').minutes:.0f} |" if part in PARTS else "") for chapter in here]
+    head = ["| chapter | question | minutes |", "|---|---|---|"] if part in PARTS else ["| notebook | question |", "|---|---|"]
+    listed = "\n".join(chapter.page.rpartition("/")[2] for chapter in here)
+    return f"# {part_title(part)}\n\n{part_says(part)}\n\n" + "\n".join(head + rows) + f"\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+
+
+def part_title(part: str) -> str:
+    """Name a part as the map does."""
+    return re.sub(r"^(\d)  ", r"\1. ", PARTS[part][0]) if part in PARTS else part.capitalize()
+
+
+def part_says(part: str) -> str:
+    """Say what a part does, in the words of the map of chapters."""
+    word = part_title(part).partition(". ")[0] if part in PARTS else part
+    found = re.search(rf"\| \*\*{word}(?:\. [^*]*)?\*\*: (.*?) *\|", "\n".join(index_cells()))
+    return found[1][0].upper() + found[1][1:] + "."
+
+
+def notebook_pages() -> dict[str, str]:   # path below the sources -> text
+    """Write all notebooks and the pages of their parts."""
+    pages = {f"{chapter.page}.ipynb": nbformat.writes(shown(chapter)) for chapter in chapters()}
+    return pages | {f"{part}/index.md": part_page(part) for part in [*PARTS, *BEHIND]}
+
+
+def about_pages() -> dict[str, str]:
+    """Copy the texts of the repository that notebooks link to."""
+    places = {posixpath.normpath(posixpath.join("nbs", posixpath.dirname(page), target)) for page, text in texts() for target, _ in LINK.findall(text) if target.endswith(".md")}
+    return {about(place): "---\norphan: true\n---\n\n" + plain_links((ROOT / place).read_text(encoding="utf-8")) for place in sorted(places)}
+
+
+def plain_links(text: str) -> str:
+    """Keep the words of links that lead to files, and leave out front matter."""
+    words = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", text)
+    return re.sub(r"\A---\n.*?\n---\n", "", words, flags=re.S)
+
+
+def texts() -> list[tuple[str, str]]:
+    """Give every text of every notebook with the page that it stands on."""
+    found = [("index", text) for text in index_cells()]
+    return found + [(chapter.page, cell.source) for chapter in chapters() for cell in chapter.notebook.cells if cell.cell_type == "markdown"]

@@ -1,0 +1,112 @@
+"""Pages made of stored data: results, the glossary, and the way from CS224N's handout to this book."""
+import json
+from importlib import import_module
+from pathlib import Path
+
+import compare_pretraining
+import what_pretraining_buys
+import yaml
+from book import anchor
+from site_chapters import ROOT, Chapter, book, link
+
+SITE = ROOT / "site"
+
+
+def template(name: str, **parts: str) -> str:
+    """Read a hand-written page and put what is made into its places, which look like <!-- name -->."""
+    text = (SITE / "pages" / f"{name}.md").read_text(encoding="utf-8")
+    for key, value in parts.items():
+        text = text.replace(f"<!-- {key} -->", value)
+    return text
+
+
+def chapter(number: str) -> Chapter:
+    """Find a chapter by its number, such as "02"."""
+    return next(found for found in book() if found.name.startswith(number))
+
+
+def bought(task: str) -> str:
+    """Write what pretraining buys for one task, from results/what-pretraining-buys/summary.json."""
+    rows = json.loads((ROOT / "results" / "what-pretraining-buys" / "summary.json").read_text(encoding="utf-8"))
+    lines = what_pretraining_buys.table([row for row in rows if row["task"] == task]).split("\n")
+    return "\n".join("|" + line.split("|", 2)[2] for line in lines)   # the task stands in the heading
+
+
+def curve(folder: Path) -> None:
+    """Draw what pretraining buys."""
+    rows = json.loads((ROOT / "results" / "what-pretraining-buys" / "summary.json").read_text(encoding="utf-8"))
+    what_pretraining_buys.figure(rows, folder / "what-pretraining-buys.png")
+
+
+def log() -> str:
+    """Write ten lines of the log of the long run."""
+    lines = [json.loads(line) for line in (ROOT / "results" / "pretraining" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [f"| {r['step']:,} | {r['loss']:.3f} | {r['heldout_loss']:.3f} | {r['accuracy']:.1%} |" for r in lines]
+    return "\n".join(["| step | training loss [nats] | held-out loss [nats] | held-out words guessed |", "|---|---|---|---|", *rows])
+
+
+def benchmark(file: Path) -> str:
+    """Write one stored benchmark: what was run where, and its table."""
+    run = json.loads(file.read_text(encoding="utf-8"))
+    columns = run["columns"]
+    head = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+    rows = [f"| {name} | " + " | ".join(f"{value:,.4g}" for value in values) + " |" for name, values in run["rows"].items()]
+    return f"### {run['name']}\n\n{run['says']}\n\n`{run['command']}`, {run['machine']}, median of {run['rounds']} rounds.\n\n" + "\n".join(head + rows) + "\n"
+
+
+def benchmarks() -> str:
+    """Write all stored benchmarks."""
+    return "\n".join(benchmark(file) for file in sorted((ROOT / "results" / "benchmarks").glob("*.json"))) or "No run is stored yet.\n"
+
+
+def results_page() -> str:
+    """Write the page of results."""
+    return template("results", sentiment=bought("sentiment"), inference=bought("inference"), similarity=bought("similarity"),
+                    recipes=compare_pretraining.table(ROOT / "results" / "pretraining" / "recipes"), log=log(), benchmarks=benchmarks())
+
+
+def glossary() -> list[dict]:
+    """Read the terms."""
+    return yaml.safe_load((SITE / "glossary.yml").read_text(encoding="utf-8"))
+
+
+def first_use(entry: dict) -> str:
+    """Link to the place where a chapter first uses a term; the site's extension knows the places."""
+    home = chapter(entry["chapter"])
+    return f"{{ref}}`{home.name} <{home.page}:{anchor(entry['term'])}>`"
+
+
+def glossary_page() -> str:
+    """Write the glossary, each term with its way to the chapter."""
+    entries = sorted(glossary(), key=lambda entry: entry["term"].lower())
+    lines = "\n".join(f"{entry['term']}\n  {entry['says']} Chapter {first_use(entry)}.\n" for entry in entries)
+    return template("glossary", terms=f"```{{glossary}}\n{lines}```")
+
+
+def ours(place: str) -> object:
+    """Find what "attention.SelfAttention.forward" names. Raises AttributeError or ImportError where there is nothing."""
+    parts = place.split(".")
+    size = 2 if parts[0] in ("engine", "course", "app") else 1
+    found = import_module("minbert." + ".".join(parts[:size]))
+    for part in parts[size:]:
+        found = getattr(found, part)
+    return found
+
+
+def handout() -> list[dict]:
+    """Read which function of CS224N's project is which of ours."""
+    return yaml.safe_load((SITE / "cs224n.yml").read_text(encoding="utf-8"))
+
+
+def handout_row(row: dict) -> str:
+    """Write one line: theirs, ours, the chapter, and what differs."""
+    places = ", ".join(f"{{py:obj}}`{place} <minbert.{place}>`" for place in row.get("ours", []))
+    home = link(chapter(row["chapter"]), "cs224n") if row.get("chapter") else ""
+    return f"| `{row['theirs']}` | {places or 'not needed'} | {home} | {row.get('note', '')} |"
+
+
+def handout_page() -> str:
+    """Write the page for those who come from CS224N's handout, file by file."""
+    parts = [f"### {file['file']}\n\n{file['says']}\n\n| there | here | chapter | what differs |\n|---|---|---|---|\n" + "\n".join(map(handout_row, file["rows"]))
+             for file in handout()]
+    return template("cs224n", files="\n\n".join(parts))

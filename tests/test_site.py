@@ -1,0 +1,140 @@
+"""The website: what its data files name exists, its checker finds what is dead, and a browser finds no barrier in it.
+
+The tests marked browser build the site, unless build/site/html is there already; MINBERT_SHOTS names a folder for screenshots.
+"""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HTML = ROOT / "build" / "site" / "html"
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "site")]
+import site_chapters
+import site_check
+import site_tables
+
+PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide"]
+LOOKS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
+
+
+def test_every_function_of_ours_that_the_handout_page_names_exists():
+    places = [place for file in site_tables.handout() for row in file["rows"] for place in row.get("ours", [])]
+    assert len(places) > 50
+    for place in places:
+        assert callable(site_tables.ours(place)), place
+
+
+def test_the_handout_page_names_the_parts_that_one_has_to_write():
+    theirs = " ".join(row["theirs"] for file in site_tables.handout() for row in file["rows"])
+    for name in ("BertSelfAttention.attention", "BertLayer.add_norm", "BertLayer.forward", "BertModel.embed", "BertModel.encode", "AdamW.step",
+                 "BertSentimentClassifier", "MultitaskBERT.predict_sentiment", "MultitaskBERT.predict_paraphrase", "MultitaskBERT.predict_similarity"):
+        assert name in theirs
+
+
+def test_glossary_terms_are_said_once_and_have_a_chapter():
+    entries = site_tables.glossary()
+    names = [name.lower() for entry in entries for name in (entry["term"], *entry.get("also", []))]
+    assert len(names) == len(set(names)) and len(entries) > 50
+    for entry in entries:
+        assert site_tables.chapter(entry["chapter"]) and entry["says"].endswith(".")
+
+
+def test_papers_are_cited_somewhere():
+    cited = {paper for chapter in site_chapters.book() for paper in site_chapters.papers(chapter)}
+    assert len(cited) == len(site_chapters.known_papers())
+
+
+def test_prerequisites_come_before():
+    for chapter in site_chapters.book():
+        assert all(other.page < chapter.page for other in site_chapters.imported(chapter))
+
+
+def test_the_checker_finds_dead_links_foreign_scripts_and_heavy_pages(tmp_path, monkeypatch):
+    (tmp_path / "a.html").write_text('<a href="b.html#here">x</a><a href="b.html#gone">x</a><a href="c.html">x</a><script src="https://example.org/x.js"></script><img src="big.png">')
+    (tmp_path / "b.html").write_text('<p id="here"></p>')
+    (tmp_path / "big.png").write_bytes(bytes(2000))
+    monkeypatch.setattr(site_check, "HEAVY", 1000)
+    found = list(site_check.findings(tmp_path))
+    assert len(found) == 4 and ["gone" in f for f in found].count(True) == 1
+    assert any("c.html is not there" in f for f in found) and any("example.org" in f for f in found) and any("bytes" in f for f in found)
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    if not (HTML / "index.html").is_file():
+        subprocess.run([sys.executable, ROOT / "scripts" / "build_site.py"], check=True, cwd=ROOT, timeout=600)
+    return HTML
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        started = p.chromium.launch(executable_path=os.environ["MINBERT_BROWSER"], args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        yield started
+        started.close()
+
+
+def axe_script() -> str:
+    import axe_core_python
+
+    return next(Path(axe_core_python.__file__).parent.rglob("axe*.js")).read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("look", LOOKS, ids=lambda look: f"{look[0]}-{look[1]}")
+@pytest.mark.parametrize("name", PAGES)
+def test_no_barrier(site, browser, name, look):
+    """axe-core finds nothing serious, nothing sticks out to the right, no request leaves the disk."""
+    scheme, width = look
+    page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((site / f"{name}.html").as_uri())
+    if folder := os.environ.get("MINBERT_SHOTS"):
+        page.screenshot(path=Path(folder) / f"{name.replace('/', '-')}-{scheme}-{width}.png", full_page=False)
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    page.evaluate(axe_script())
+    found = page.evaluate("axe.run(document, {iframes: false})")["violations"]
+    page.close()
+    serious = [(v["id"], len(v["nodes"]), v["nodes"][0]["html"][:200], v["nodes"][0].get("failureSummary", "")[:300]) for v in found if v["impact"] in ("serious", "critical")]
+    assert not serious
+    assert wide <= 1
+    assert not [url for url in asked if not url.startswith(("file:", "data:", "about:"))]
+
+
+@pytest.mark.browser
+def test_search_works_from_disk(site, browser):
+    page = browser.new_page()
+    page.goto((site / "search.html").as_uri() + "?q=whitening")
+    page.wait_for_selector("#search-results li a", timeout=20000)
+    assert "24_calibration" in " ".join(a.get_attribute("href") for a in page.query_selector_all("#search-results li a"))
+    page.close()
+
+
+@pytest.mark.browser
+def test_first_paint_is_quick(site, browser):
+    times = []
+    for name in PAGES:
+        page = browser.new_page()
+        page.goto((site / f"{name}.html").as_uri())
+        paint = page.wait_for_function("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+        times.append(paint.json_value())
+        page.close()
+    print({name: round(t) for name, t in zip(PAGES, times)})
+    assert sorted(times)[len(times) // 2] < 1000   # [ms]; the median, for a machine may be busy
+
+
+@pytest.mark.browser
+def test_every_chapter_has_its_page_and_terms_lead_both_ways(site):
+    for chapter in site_chapters.chapters():
+        assert (site / f"{chapter.page}.html").is_file()
+    glossary = (site / "glossary.html").read_text(encoding="utf-8")
+    there = re.findall(r'href="([1-5]_\w+/\w+\.html)#first-', glossary)
+    assert len(there) > 0.8 * len(site_tables.glossary())
+    assert 'glossary.html#term-attention-map' in (site / "1_bert" / "02_attention.html").read_text(encoding="utf-8")
