@@ -11,6 +11,13 @@ RECORDS = [Surgery(("a", "b", "c"), (1.0, 2.0, 0.5), {("a", "b"): 0.1 - 0.02 * i
 MOVES = {"arrows": {"tasks": "three", "target": 0.8, "first": (1.0, -1.0), "second": (-2.0, 2.0)}, "two valleys": {"target": 0.8, "adam": True, "start": (2.5, -1.0)}, "a real run": {"step": 4}}
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_open():
+    plt.close("all")   # what others left
+    yield
+    assert plt.get_fignums() == []
+
+
 @pytest.mark.parametrize("view", MOVES)
 def test_every_control_that_counts_changes_the_picture_and_the_others_do_not(view):
     explorer = ConflictExplorer(RECORDS)
@@ -22,7 +29,6 @@ def test_every_control_that_counts_changes_the_picture_and_the_others_do_not(vie
     for name in set(explorer.answer({"view": view})[0]["idle"]):
         other = {"tasks": "three", "target": 0.8, "first": (1.0, -1.0), "second": (-2.0, 2.0), "third": (1.0, 1.0), "adam": True, "start": (2.5, -1.0), "step": 4}[name]
         assert explorer.png(view=view, **{name: other}) == start, name
-    assert plt.get_fignums() == []
 
 
 def test_the_steps_are_those_of_the_chapters():
