@@ -1,6 +1,6 @@
 """What did pretraining buy? Encoders after more and more tokens, on tasks with true labels, beside a bag of words.
 
-    python scripts/what_pretraining_buys.py 2=RUN/step-500 10=RUN/step-2500 1000=RUN/model --out FOLDER [--data DATA] [--jobs 14]
+    python scripts/what_pretraining_buys.py 2=RUN/step-500 10=RUN/step-2500 1000=RUN/model --out FOLDER [--data DATA] [--tasks sst quora] [--jobs 14]
     python scripts/what_pretraining_buys.py --out FOLDER --table [--figure FILE.png]
 
 Each encoder is MILLION_TOKENS=FOLDER; 0, untrained, is added: the sizes of the last, fresh weights from every seed. Each is
@@ -198,9 +198,10 @@ def metric_of(measure: str, kind: str) -> tuple[str, Callable]:
     return ("Spearman", spearman) if measure in ("cosine", "whitened") else METRICS[kind]
 
 
-def jobs_of(encoders: dict[str, str], data: str | None, rows: int | None, seeds: tuple[int, ...]) -> list[Job]:
-    """All that has to be done, the longest first."""
+def jobs_of(encoders: dict[str, str], data: str | None, rows: int | None, seeds: tuple[int, ...], chosen: tuple[str, ...] = ()) -> list[Job]:
+    """All that has to be done, the longest first; of the chosen tasks alone, if any are."""
     tasks = {task: None for task in OPEN_TASKS} | ({task: data for task in LARGE_TASKS} if data else {})
+    tasks = {task: home for task, home in tasks.items() if not chosen or task in chosen}
     known = {"0": list(encoders.values())[-1], **encoders}
     learn = [Job(name, folder, measure, task, home, rows, seeds)
              for measure in ("tuned", "probe") for task, home in sorted(tasks.items()) for name, folder in known.items()]
@@ -322,6 +323,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("encoders", nargs="*", type=encoder_argument, metavar="MILLION_TOKENS=FOLDER")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", help="folder with sst, quora and stsb")
+    parser.add_argument("--tasks", nargs="+", default=[], choices=[*OPEN_TASKS, *LARGE_TASKS], help="only these; the large ones need --data")
     parser.add_argument("--seed", type=int, nargs="+", default=[SEED, SEED + 1, SEED + 2])
     parser.add_argument("--rows", type=int, help="most rows of a split, for a trial")
     parser.add_argument("--jobs", type=int, default=1, help="processes; more than one on a GPU or many cores")
@@ -330,7 +332,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if args.encoders:
         args.out.mkdir(parents=True, exist_ok=True)
-        jobs = unfinished(jobs_of(dict(args.encoders), args.data, args.rows, tuple(args.seed)), args.out)
+        jobs = unfinished(jobs_of(dict(args.encoders), args.data, args.rows, tuple(args.seed), tuple(args.tasks)), args.out)
         with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:  # a process each: a GPU's cannot be forked
             for future in as_completed([pool.submit(work, job, args.out) for job in jobs]):
                 print(future.result(), flush=True)
