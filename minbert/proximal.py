@@ -152,9 +152,9 @@ class BregmanProximal(PastTeacher):
         twin, frozen = self._twin.model, self._twin.model.mode == "frozen"
         narrow = torch.autocast(clean.outputs.device.type, self.dtype) if self.dtype else nullcontext()
         if self.dropout == "off":
-            dice = nullcontext()
+            drawn = nullcontext()
         else:
             self._twin.follow()
-            dice = replay(clean.head_dice if frozen else clean.dice)
-        with torch.no_grad(), narrow, dice:
+            drawn = replay(clean.head_random_state if frozen else clean.random_state)
+        with torch.no_grad(), narrow, drawn:
             return twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)

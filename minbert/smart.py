@@ -220,7 +220,7 @@ def _open_tokens(model, task, part, clean):
     embeds, rows, encode = token_input(model, part)
 
     def fn(x):
-        with replay(clean.dice):
+        with replay(clean.random_state):
             return model.score(task, *encode(x))
 
     return embeds, rows, fn, list(model.parameters())
@@ -230,7 +230,7 @@ def _open_vectors(model, task, part, clean):
     head = model.head(task)
 
     def fn(x):
-        with replay(clean.head_dice):
+        with replay(clean.head_random_state):
             return model.score(task, *x.split(len(part)))
 
     return torch.cat(clean.vectors).to(next(head.parameters()).dtype), None, fn, list(head.parameters())

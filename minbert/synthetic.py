@@ -12,14 +12,14 @@ from pathlib import Path
 
 from .data import Dataset, read_table
 from .engine.formats import Format, read_rows
-from .engine.sample import TASKS, Dice, draw_rows, sentiment_sentence
+from .engine.sample import TASKS, Draws, draw_rows, sentiment_sentence
 
 # %% ../nbs/5_results/39_synthetic.ipynb #f7e172d8
-def _for_or_against(dice):
+def _for_or_against(draws):
     """Draw a sentence with an opinion: 1 if it praises, 0 if it complains."""
-    text, opinion = sentiment_sentence(dice)
+    text, opinion = sentiment_sentence(draws)
     while opinion == 0:
-        text, opinion = sentiment_sentence(dice)
+        text, opinion = sentiment_sentence(draws)
     return text, int(opinion > 0)
 
 # %% ../nbs/5_results/39_synthetic.ipynb #7aff5612
@@ -57,7 +57,7 @@ def grammar_dataset(
     if like.kind == "sentiment" and len(like.classes) == 2:
         draw, balanced = _for_or_against, 2
     taken = {text for data in exclude for text in _texts(data)}
-    columns = [list(column) for column in zip(*draw_rows(draw, Dice(seed), rows, taken, balanced))]
+    columns = [list(column) for column in zip(*draw_rows(draw, Draws(seed), rows, taken, balanced))]
     return _machine(like, columns[:-1], columns[-1], [f"grammar-{seed}-{i}" for i in range(rows)],
                     f"grammar of minbert.engine.sample, seed {seed}")
 

@@ -1,4 +1,9 @@
-"""Run nbdev's test of every chapter, two at a time, the last ones first: they are the long ones, and none shall be alone at the end."""
+"""Run nbdev's test of every chapter, two at a time, the last ones first: they are the long ones, and none shall be alone at the end.
+
+    python scripts/run_notebooks.py                # all
+    python scripts/run_notebooks.py 31 proximal    # those whose file name holds one of these words
+"""
+import argparse
 import faulthandler
 import os
 import sys
@@ -15,11 +20,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("words", nargs="*", help="only chapters whose file name holds one of these")
+    words = parser.parse_args().words
     faulthandler.dump_traceback_later(1200, exit=True)  # a chapter that hangs must not hold up the tests for ever
     os.chdir(ROOT / "nbs")
     chapters = sorted((path for path in Path.cwd().rglob("*.ipynb") if not any(part.startswith(("_", ".")) for part in path.relative_to(Path.cwd()).parts)), reverse=True)
+    chapters = [path for path in chapters if not words or any(word in path.name for word in words)]
     if not chapters:
-        raise SystemExit(f"expected chapters in {Path.cwd()}, found none")
+        raise SystemExit(f"expected chapters in {Path.cwd()}{' named ' + ' or '.join(words) if words else ''}, found none")
     passed, seconds = zip(*parallel(test_nb, chapters, skip_flags=get_config().tst_flags.split(), basepath=ROOT, n_workers=2, pause=0.01))
     for path, time in sorted(zip(chapters, seconds), key=lambda pair: -pair[1]):
         print(f"{path.name}: {time:.0f} s")

@@ -42,13 +42,13 @@ def test_paper_form_is_the_printed_formula(B):
     c = (2 * torch.rand(B, generator=torch.Generator().manual_seed(B), dtype=torch.float64) - 1).requires_grad_()
     labels = torch.randint(2, (B,), generator=torch.Generator().manual_seed(1))
     y = c.clamp(min=0.7)
-    prices = [(1 - a) if label else (a - 0.7) for a, label in zip(y, labels)]
-    expected = sum(prices) / B
+    costs = [(1 - a) if label else (a - 0.7) for a, label in zip(y, labels)]
+    expected = sum(costs) / B
     ours = hinge_paraphrase_loss(c, labels)
     assert_close(ours, expected)
     slope, = torch.autograd.grad(ours, c)
     assert_close(slope, torch.where(c > 0.7, torch.where(labels == 1, -1.0, 1.0).double(), 0.0) / B)
-    cut = c.detach().clamp(min=0.7)  # a head cuts first: the same price
+    cut = c.detach().clamp(min=0.7)  # a head cuts first: the same cost
     assert_close(hinge_paraphrase_loss(cut, labels), ours.detach())
 
 

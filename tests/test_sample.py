@@ -12,7 +12,7 @@ import pytest
 
 from minbert.data import load_dataset
 from minbert.engine import sample
-from minbert.engine.sample import (ADJECTIVES, FAMILY, FRAMES, Dice, Event, ask, change, draw_event, generate_sample, graded_pair, opinion,
+from minbert.engine.sample import (ADJECTIVES, FAMILY, FRAMES, Draws, Event, ask, change, draw_event, generate_sample, graded_pair, opinion,
                             question_pair, sentiment_sentence, sign, similarity, tell)
 
 STORED = Path(str(resources.files("minbert") / "assets" / "sample"))
@@ -133,10 +133,10 @@ def test_sentiment_by_hand():
 
 
 def test_opinions_have_the_sign_asked_for_and_the_strength_of_their_words():
-    dice, seen = Dice(1), Counter()
+    draws, seen = Draws(1), Counter()
     for i in range(4000):
         want = (-1, 1)[i % 2]
-        phrase, s = opinion(dice, want)
+        phrase, s = opinion(draws, want)
         assert strengths(phrase) == [s] and sign(s) == want
         seen[phrase.rsplit(" ", 1)[0] if " " in phrase else ""] += 1
         seen[s] += 1
@@ -195,15 +195,15 @@ def test_questions_cover_every_frame_both_ways(sets, meanings):
 
 
 def test_question_pairs_of_another_seed_follow_the_definition_too(meanings):
-    dice = Dice(99)
+    draws = Draws(99)
     for _ in range(2000):
-        a, b, y = question_pair(dice)
+        a, b, y = question_pair(draws)
         assert (meanings[plain(a)] == meanings[plain(b)]) == y
 
 
 def test_synonyms_change_the_words_and_not_the_meaning():
-    dice = Dice(5)
-    texts = {ask(dice, "where do I begin to buy a {0}, and is it hard?", ("boat",)) for _ in range(200)}
+    draws = Draws(5)
+    texts = {ask(draws, "where do I begin to buy a {0}, and is it hard?", ("boat",)) for _ in range(200)}
     assert len(texts) == 8 and {plain(t) for t in texts} == {"where do i begin to buy a boat and is it difficult"}
     assert all(t.startswith("Where do I ") and t.endswith("?") and " boat, " in t for t in texts)
 
@@ -252,21 +252,21 @@ def test_every_similarity_follows_from_the_two_sentences(sets, split):
 
 
 def test_an_event_is_told_in_many_ways_that_mean_it():
-    dice = Dice(2)
+    draws = Draws(2)
     for _ in range(300):
-        event = draw_event(dice)
+        event = draw_event(draws)
         assert event.agent != event.patient
-        assert all(understand(tell(dice, event)) == event for _ in range(3))
-    texts = {tell(dice, Event("dog/hound", "chasing chased/pursuing pursued", "cat", "in the street/on the road", "at night")) for _ in range(300)}
+        assert all(understand(tell(draws, event)) == event for _ in range(3))
+    texts = {tell(draws, Event("dog/hound", "chasing chased/pursuing pursued", "cat", "in the street/on the road", "at night")) for _ in range(300)}
     assert len(texts) == 2 * 2 * 2 * 2 * 2  # dog, chase, street: two names each; active or passive; time first or last
 
 
 def test_similarity_is_symmetric_bounded_and_5_for_the_same_event_only():
-    dice = Dice(4)
+    draws = Draws(4)
     values = []
     for _ in range(2000):
-        a = draw_event(dice)
-        b = change(dice, a) if dice.chance(0.7) else draw_event(dice)
+        a = draw_event(draws)
+        b = change(draws, a) if draws.chance(0.7) else draw_event(draws)
         values.append(similarity(a, b))
         assert values[-1] == similarity(b, a) == pytest.approx(score(a, b)) and 0 <= values[-1] <= 5
         assert (values[-1] == 5) == (a == b) and similarity(a, a) == 5
@@ -283,10 +283,10 @@ def test_similarity_by_hand():
 
 
 def test_a_change_touches_one_role_and_every_kind_occurs():
-    dice, kinds = Dice(6), Counter()
+    draws, kinds = Draws(6), Counter()
     for _ in range(3000):
-        a = draw_event(dice)
-        b = change(dice, a)
+        a = draw_event(draws)
+        b = change(draws, a)
         differing = tuple(name for name in Event._fields if getattr(a, name) != getattr(b, name))
         assert len(differing) <= 1 or (differing == ("agent", "patient") and (b.agent, b.patient) == (a.patient, a.agent))
         assert FAMILY[b.agent] in sample.LIVING and b.agent != b.patient
@@ -298,21 +298,21 @@ def test_a_change_touches_one_role_and_every_kind_occurs():
 # --- chance
 
 def test_dice_are_fair_and_the_same_everywhere():
-    dice, plain_random = Dice(11711), random.Random(11711)
-    assert [dice.random() for _ in range(5)] == [plain_random.random() for _ in range(5)]
-    dice, n = Dice(1), 12000
-    picked = Counter(dice.pick("abcd") for _ in range(n))
+    draws, plain_random = Draws(11711), random.Random(11711)
+    assert [draws.random() for _ in range(5)] == [plain_random.random() for _ in range(5)]
+    draws, n = Draws(1), 12000
+    picked = Counter(draws.pick("abcd") for _ in range(n))
     assert sum((picked[x] - n / 4) ** 2 / (n / 4) for x in "abcd") < 25 and len(picked) == 4
-    two = Counter(dice.two("abcd") for _ in range(n))
+    two = Counter(draws.two("abcd") for _ in range(n))
     assert len(two) == 12 and all(a != b for a, b in two) and sum((k - n / 12) ** 2 / (n / 12) for k in two.values()) < 45
-    assert abs(sum(dice.chance(0.3) for _ in range(n)) / n - 0.3) < 0.02
+    assert abs(sum(draws.chance(0.3) for _ in range(n)) / n - 0.3) < 0.02
 
 
 @pytest.mark.parametrize("draw", [sentiment_sentence, question_pair, graded_pair])
 def test_rows_depend_on_the_seed_alone(draw):
-    one, two = ([draw(dice) for _ in range(50)] for dice in (Dice(8), Dice(8)))
+    one, two = ([draw(draws) for _ in range(50)] for draws in (Draws(8), Draws(8)))
     random.seed(0)
-    assert one == two != [draw(Dice(9)) for _ in range(50)]
+    assert one == two != [draw(Draws(9)) for _ in range(50)]
 
 
 # --- words alone

@@ -22,7 +22,7 @@ from minbert.loop import compute_losses, steps
 from minbert.losses import GOALS
 from minbert.optim import AdamW
 from minbert.sentence import SentenceEncoder
-from minbert.regularized import Clean, clean_pass, dice_state, output_distance, regularized_loss, replay, symmetric_kl
+from minbert.regularized import Clean, clean_pass, random_state, output_distance, regularized_loss, replay, symmetric_kl
 from minbert.smoothness import (
     SmoothnessPenalty, _outputs_at, ball_points, into_ball, linear_maximum, sampled_smoothness,
     steepest, worst_shifts)
@@ -167,10 +167,10 @@ def test_replay_repeats_the_dropout_and_leaves_no_trace(pooling):
         clean = clean_pass(model, task, part)
         after = torch.get_rng_state()
         assert len(clean.vectors) == 1 + (task != "sst")
-        with replay(clean.dice):
+        with replay(clean.random_state):
             again = clean_pass(model, task, part)
             torch.rand(7)
-        with replay(clean.head_dice):
+        with replay(clean.head_random_state):
             assert torch.equal(model.score(task, *clean.vectors), clean.outputs)
         assert torch.equal(torch.get_rng_state(), after)
         assert torch.equal(again.outputs, clean.outputs)
@@ -178,7 +178,7 @@ def test_replay_repeats_the_dropout_and_leaves_no_trace(pooling):
 
 
 def test_replay_restores_the_dice_after_an_error():
-    state = dice_state(torch.device("cpu"))
+    state = random_state(torch.device("cpu"))
     torch.rand(3)
     now = torch.get_rng_state()
     with pytest.raises(KeyError):
@@ -551,7 +551,7 @@ def test_bad_penalties_are_refused_at_once(kw, message):
 
 
 def test_a_clean_pass_must_know_all_its_dice():
-    with pytest.raises(TypeError, match="head_dice"):
+    with pytest.raises(TypeError, match="head_random_state"):
         Clean((torch.zeros(1, 2),), torch.zeros(1), {})
 
 

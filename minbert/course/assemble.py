@@ -182,7 +182,7 @@ class Assembled(NamedTuple):
         rest = [f"  {name:<28}{why}" for name, why in self.left.items()]
         verdict = (f"Your model is the reference's: the largest difference of a score is {self.difference:.1e}, below {TOLERANCE:.0e}." if self.agrees else
                    f"Your model is another: the largest difference of a score is {self.difference:.1e}, expected below {TOLERANCE:.0e}. "
-                   "Either a part does something else than its check has seen, or it rolls its dice in another order.")
+                   "Either a part does something else than its check has seen, or it draws its random numbers in another order.")
         return "\n".join([f"{len(self.parts)} of {len(self.parts) + len(self.left)} parts are yours:", *own,
                           *(["the reference stands for:", *rest] if rest else []), "",
                           f"{self.steps} steps{'':<{max(1, 6 - len(str(self.steps)))}}{'your parts':>16}{'references':>16}{'difference':>14}", *rows, "", verdict])

@@ -52,8 +52,8 @@ def stand_in(
             raise ValueError(f"{name}: no result")
         held = list(leaves((args, kwargs)))
         given = [x for x in held if isinstance(x, Tensor)]
-        dice = [torch.default_generator, *(x for x in held if isinstance(x, torch.Generator))]
-        for g, moved in zip(dice, tape[f"{name} moved"].tolist()):
+        generators = [torch.default_generator, *(x for x in held if isinstance(x, torch.Generator))]
+        for g, moved in zip(generators, tape[f"{name} moved"].tolist()):
             if moved:
                 torch.rand(1, generator=g)
         for k, x in enumerate(given):

@@ -108,9 +108,9 @@ class Witness:
 
     def call(self, function: Callable, args: tuple, kwargs: dict):
         """Call, and note. What fails leaves no line."""
-        models, dice = _modules((args, kwargs)), [x for x in leaves((args, kwargs)) if isinstance(x, torch.Generator)]
+        models, generators = _modules((args, kwargs)), [x for x in leaves((args, kwargs)) if isinstance(x, torch.Generator)]
         look = lambda: ([m.training for top in models for m in top.modules()], [p.requires_grad for m in models for p in m.parameters()])
-        rolls = lambda: [g.get_state() for g in (torch.default_generator, *dice)]
+        rolls = lambda: [g.get_state() for g in (torch.default_generator, *generators)]
         before, thrown, heard = look(), rolls(), []
 
         def hear(seed, sets=torch.manual_seed):

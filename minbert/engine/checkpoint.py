@@ -191,10 +191,10 @@ def load_checkpoint(
     model: nn.Module,    # gets the weights
     optimizer=None,      # gets its averages and counters, unless None
     sampler=None,        # anything with load_state_dict(), or None
-    process: int = 0,    # whose dice to take
+    process: int = 0,    # whose random state to take
     processes: int = 1,  # how many share the run; must be as many as when it was saved
 ) -> dict:               # {"step": int, "extra": tree}
-    """Bring back a run: weights, optimizer, reader and dice. Everything is checked first.
+    """Bring back a run: weights, optimizer, reader and random state. Everything is checked first.
 
     Raises ValueError naming file and tensor; then nothing has been changed.
     """

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ADJECTIVES', 'THINGS', 'DAYS', 'WHO', 'PATTERNS', 'SYNONYMS', 'CITIES', 'UNITS', 'PEOPLE', 'JOBS', 'GOODS', 'CAUSES',
            'ROUTINES', 'CHOICES', 'HABITS', 'CHANGES', 'VERBS', 'FRAMES', 'NOUNS', 'FAMILY', 'LIVING', 'ACTIONS',
-           'WHERE', 'WHEN', 'SIZES', 'TASKS', 'Dice', 'sign', 'opinion', 'sentiment_sentence', 'Frame', 'ask',
+           'WHERE', 'WHEN', 'SIZES', 'TASKS', 'Draws', 'sign', 'opinion', 'sentiment_sentence', 'Frame', 'ask',
            'question_pair', 'Event', 'similarity', 'draw_event', 'tell', 'change', 'graded_pair', 'draw_rows',
            'generate_sample']
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 # %% ../../nbs/engine/sample.ipynb #9a946585
-class Dice:
+class Draws:
     """Draw from lists with `random.random()` alone, which is the same in every version of Python."""
     def __init__(self,
         seed: int,
@@ -50,18 +50,18 @@ def sign(x: int) -> int:
     return (x > 0) - (x < 0)
 
 def opinion(
-    dice: Dice,
+    draws: Draws,
     want: int,              # sign of the opinion, -1 or 1
 ) -> tuple[str, int]:       # a phrase such as "not very good", and its strength from -2 to 2
     """Draw an adjective phrase; the words before the adjective change its strength."""
-    before, change = dice.pick((
+    before, change = draws.pick((
         (("",), lambda s: s), (("",), lambda s: s), (("very ", "really ", "extremely ", "truly "), lambda s: 2 * sign(s)),
         (("rather ", "fairly ", "somewhat "), sign), (("nothing short of ",), lambda s: 2 * sign(s)),
         (("not ", "hardly ", "by no means ", "not very "), lambda s: -sign(s)), (("not ", "not exactly "), lambda s: -sign(s)),
         (("anything but ", "far from ", "the opposite of "), lambda s: -2 * sign(s))))
-    strong = before == ("nothing short of ",) or (before == ("",) and dice.chance(0.5))
+    strong = before == ("nothing short of ",) or (before == ("",) and draws.chance(0.5))
     s = want * sign(change(1)) * (2 if strong else 1)
-    return dice.pick(before) + dice.pick(ADJECTIVES[s]), change(s)
+    return draws.pick(before) + draws.pick(ADJECTIVES[s]), change(s)
 
 # %% ../../nbs/engine/sample.ipynb #a0e6ce04
 THINGS = {  # what is judged -> its parts
@@ -101,14 +101,14 @@ PATTERNS: tuple[tuple[tuple[str, ...], Callable[[int, int], int]], ...] = (
 )
 
 def sentiment_sentence(
-    dice: Dice,
+    draws: Draws,
 ) -> tuple[str, int]:    # a sentence and its strength, -2 to 2
     """Draw a pattern of PATTERNS and fill it."""
-    ways, value = dice.pick(PATTERNS)
-    want, thing = dice.pick((-1, 1)), dice.pick(list(THINGS))
-    (p, q), (a, x), (b, y) = dice.two(THINGS[thing]), opinion(dice, want), opinion(dice, -want)
-    c, e = dice.pick(ADJECTIVES[want * dice.pick((1, 2))]), dice.pick(ADJECTIVES[-want])
-    text = dice.pick(ways).format(t=thing, p=p, q=q, a=a, b=b, c=c, e=e, w=dice.pick(WHO), d=dice.pick(DAYS))
+    ways, value = draws.pick(PATTERNS)
+    want, thing = draws.pick((-1, 1)), draws.pick(list(THINGS))
+    (p, q), (a, x), (b, y) = draws.two(THINGS[thing]), opinion(draws, want), opinion(draws, -want)
+    c, e = draws.pick(ADJECTIVES[want * draws.pick((1, 2))]), draws.pick(ADJECTIVES[-want])
+    text = draws.pick(ways).format(t=thing, p=p, q=q, a=a, b=b, c=c, e=e, w=draws.pick(WHO), d=draws.pick(DAYS))
     return text, value(x, y)
 
 # %% ../../nbs/engine/sample.ipynb #77fdd927
@@ -135,16 +135,16 @@ VERBS = [("sue", "sued"), ("trust", "trusted"), ("report", "reported"), ("blame"
 class Frame(NamedTuple):
     """Hold ways to ask one thing; {0}, {1}, ... are its slots."""
     ways: tuple[str, ...]                      # all mean the same
-    slots: Callable[[Dice], tuple]             # draw the slots
+    slots: Callable[[Draws], tuple]             # draw the slots
     twist: Callable[[tuple], tuple] | None = None  # other slots, nearly the same words, another meaning
     symmetric: bool = False                    # slots 0 and 1 may change places without changing the meaning
 
 def _swap(s: tuple) -> tuple:
     return (s[1], s[0], *s[2:])
 
-def _direction(dice: Dice) -> tuple:
-    there, back, thing = dice.pick(CHANGES)
-    return (there, back, thing) if dice.chance(0.5) else (back, there, thing)
+def _direction(draws: Draws) -> tuple:
+    there, back, thing = draws.pick(CHANGES)
+    return (there, back, thing) if draws.chance(0.5) else (back, there, thing)
 
 FRAMES = (
     Frame(("How do I convert {0} to {1}?", "How do I express {0} in {1}?", "How can {0} be turned into {1}?",
@@ -179,34 +179,34 @@ FRAMES = (
 
 # %% ../../nbs/engine/sample.ipynb #434b235d
 def ask(
-    dice: Dice,
+    draws: Draws,
     way: str,
     slots: tuple,
 ) -> str:
     """Fill the slots and exchange words for synonyms now and then."""
     words = [(word.rstrip("?.,"), word) for word in way.format(*slots).split(" ")]
-    text = " ".join(dice.pick(SYNONYMS.get(bare, (bare,))) + word[len(bare):] for bare, word in words)
+    text = " ".join(draws.pick(SYNONYMS.get(bare, (bare,))) + word[len(bare):] for bare, word in words)
     return text[0].upper() + text[1:]
 
 def question_pair(
-    dice: Dice,
+    draws: Draws,
 ) -> tuple[str, str, int]:    # two questions, and 1 if they ask the same
     """Ask a frame twice: with the same slots (1); with slots exchanged or one replaced, or ask another frame (0)."""
-    kind = dice.pick(("same", "same", "same", "same", "twist", "twist", "twist", "slot", "slot", "other"))
-    twisted = kind == "twist" or (kind == "same" and dice.chance(0.5))
-    frame = dice.pick([f for f in FRAMES if f.twist or not twisted])
-    slots, (way, way2) = frame.slots(dice), dice.two(frame.ways)
+    kind = draws.pick(("same", "same", "same", "same", "twist", "twist", "twist", "slot", "slot", "other"))
+    twisted = kind == "twist" or (kind == "same" and draws.chance(0.5))
+    frame = draws.pick([f for f in FRAMES if f.twist or not twisted])
+    slots, (way, way2) = frame.slots(draws), draws.two(frame.ways)
     second = slots
-    if kind == "same" and frame.symmetric and dice.chance(0.7):
-        second, way2 = _swap(slots), dice.pick((way, way2))
+    if kind == "same" and frame.symmetric and draws.chance(0.7):
+        second, way2 = _swap(slots), draws.pick((way, way2))
     elif kind == "twist":
-        second, way2 = frame.twist(slots), dice.pick((way, way2, way2))
+        second, way2 = frame.twist(slots), draws.pick((way, way2, way2))
     elif kind == "other":
-        frame = dice.pick([f for f in FRAMES if f is not frame])
-        second, way2 = frame.slots(dice), dice.pick(frame.ways)
+        frame = draws.pick([f for f in FRAMES if f is not frame])
+        second, way2 = frame.slots(draws), draws.pick(frame.ways)
     while kind == "slot" and set(second) == set(slots):
-        second = frame.slots(dice)
-    return ask(dice, way, slots), ask(dice, way2, second), int(kind == "same")
+        second = frame.slots(draws)
+    return ask(draws, way, slots), ask(draws, way2, second), int(kind == "same")
 
 # %% ../../nbs/engine/sample.ipynb #8cb397c4
 NOUNS = {  # family -> nouns; "a/b" are two names of one thing
@@ -259,70 +259,70 @@ def similarity(
     return core + 0.5 * (detail(a.where, b.where) + detail(a.when, b.when)) * (core > 0)
 
 # %% ../../nbs/engine/sample.ipynb #90aea596
-def draw_event(dice: Dice) -> Event:
+def draw_event(draws: Draws) -> Event:
     """Draw an event. Six in ten have a place, three in ten a time, one in ten is denied."""
-    families = dice.pick((LIVING,) * 4 + tuple(ACTIONS)[1:])
+    families = draws.pick((LIVING,) * 4 + tuple(ACTIONS)[1:])
     agents = [n for n, family in FAMILY.items() if family in (LIVING if families == LIVING else LIVING[:2])]
-    agent, action = dice.pick(agents), dice.pick(ACTIONS[families].split("|"))
-    patient = dice.pick([n for n, family in FAMILY.items() if family in families and n != agent])
-    where, when = (dice.pick(x) if dice.chance(p) else "" for x, p in ((WHERE, 0.6), (WHEN, 0.3)))
-    return Event(agent, action, patient, where, when, dice.chance(0.1))
+    agent, action = draws.pick(agents), draws.pick(ACTIONS[families].split("|"))
+    patient = draws.pick([n for n, family in FAMILY.items() if family in families and n != agent])
+    where, when = (draws.pick(x) if draws.chance(p) else "" for x, p in ((WHERE, 0.6), (WHEN, 0.3)))
+    return Event(agent, action, patient, where, when, draws.chance(0.1))
 
 def tell(
-    dice: Dice,
+    draws: Draws,
     event: Event,
 ) -> str:       # an English sentence
     """Say an event in one of its wordings: active or passive, time first or last, synonyms drawn."""
-    name = lambda role: dice.pick(role.split("/"))
+    name = lambda role: draws.pick(role.split("/"))
     agent, patient = ((("an " if x[0] in "aeiou" else "a ") + x) for x in (name(event.agent), name(event.patient)))
     doing, done = name(event.action).replace("-", "_").split(" ")
     no = "not " if event.denied else ""
-    core = f"{agent} is {no}{doing} {patient}" if dice.chance(0.6) else f"{patient} is {no}being {done} by {agent}"
+    core = f"{agent} is {no}{doing} {patient}" if draws.chance(0.6) else f"{patient} is {no}being {done} by {agent}"
     parts = [core.replace("_", " "), name(event.where), name(event.when)]
-    parts = [parts[2], *parts[:2]] if dice.chance(0.5) else parts
+    parts = [parts[2], *parts[:2]] if draws.chance(0.5) else parts
     text = " ".join(part for part in parts if part)
     return text[0].upper() + text[1:] + "."
 
 # %% ../../nbs/engine/sample.ipynb #40b0337c
 def change(
-    dice: Dice,
+    draws: Draws,
     e: Event,
 ) -> Event:     # an event that differs in one role, or not at all
     """Swap the roles, deny, move or drop place or time, or exchange agent, patient or action."""
-    kind = dice.pick(("swap", "swap", "denied", "where", "when", "agent", "agent", "patient", "action", "action"))
+    kind = draws.pick(("swap", "swap", "denied", "where", "when", "agent", "agent", "patient", "action", "action"))
     if kind == "swap":
         return e._replace(agent=e.patient, patient=e.agent) if FAMILY[e.patient] in LIVING else e
     if kind == "denied":
         return e._replace(denied=not e.denied)
     if kind in ("where", "when"):
-        return e._replace(**{kind: getattr(draw_event(dice), kind)})
+        return e._replace(**{kind: getattr(draw_event(draws), kind)})
     families = next(f for f in ACTIONS if FAMILY[e.patient] in f)
     fits = {"agent": [n for n in FAMILY if FAMILY[n] in LIVING[:2] and n != e.patient],
             "patient": [n for n in FAMILY if FAMILY[n] == FAMILY[e.patient] and n != e.agent],
             "action": ACTIONS[families].split("|")}
-    return e._replace(**{kind: dice.pick(fits[kind])})
+    return e._replace(**{kind: draws.pick(fits[kind])})
 
 def graded_pair(
-    dice: Dice,
+    draws: Draws,
 ) -> tuple[str, str, float]:   # two sentences and their similarity, 0 to 5
     """Tell an event and one up to five changes away, or (one in eight) another event."""
-    a = b = draw_event(dice)
-    for _ in range(dice.pick((0, 1, 1, 1, 2, 2, 3, 3, 4, 5))):
-        b = change(dice, b)
-    b = draw_event(dice) if dice.chance(0.12) else b
-    return tell(dice, a), tell(dice, b), round(similarity(a, b), 2)
+    a = b = draw_event(draws)
+    for _ in range(draws.pick((0, 1, 1, 1, 2, 2, 3, 3, 4, 5))):
+        b = change(draws, b)
+    b = draw_event(draws) if draws.chance(0.12) else b
+    return tell(draws, a), tell(draws, b), round(similarity(a, b), 2)
 
 # %% ../../nbs/engine/sample.ipynb #30d06fd6
 SIZES = {"test": 200, "dev": 400, "train": 2400}  # rows of each task in each split
 TASKS = {  # file stem -> (draw a row, name of the label, number of classes to balance or 0)
-    "ids-sst": (lambda dice: (lambda text, s: (text, s + 2))(*sentiment_sentence(dice)), "sentiment", 5),
+    "ids-sst": (lambda draws: (lambda text, s: (text, s + 2))(*sentiment_sentence(draws)), "sentiment", 5),
     "quora": (question_pair, "is_duplicate", 0),
     "sts": (graded_pair, "similarity", 0),
 }
 
 def draw_rows(
-    draw: Callable,     # of TASKS: dice -> a row
-    dice: Dice,
+    draw: Callable,     # of TASKS: draws -> a row
+    draws: Draws,
     n: int,             # how many
     taken: set[str],    # sentences that must not occur
     classes: int,       # to balance; 0: as they come
@@ -330,7 +330,7 @@ def draw_rows(
     """Draw different rows with no sentence of `taken`."""
     rows, seen, room = [], set(), dict.fromkeys(range(classes), -(-n // (classes or 1)))
     while len(rows) < n:
-        *texts, label = row = draw(dice)
+        *texts, label = row = draw(draws)
         key = tuple(sorted(texts))
         if key in seen or len(set(texts)) < len(texts) or taken & set(texts) or room.get(label, 1) == 0:
             continue
@@ -353,9 +353,9 @@ def generate_sample(
     """Make sentiment sentences, question pairs and graded pairs, in three splits that share no sentence."""
     out = {}
     for number, (stem, (draw, label, classes)) in enumerate(TASKS.items()):
-        dice, taken = Dice(seed + number), set()
+        draws, taken = Draws(seed + number), set()
         for split, n in SIZES.items():
-            rows = draw_rows(draw, dice, n, taken, classes)
+            rows = draw_rows(draw, draws, n, taken, classes)
             taken |= {text for row in rows for text in row[:-1]}
             out[f"{stem}-{split}.csv"] = _file_text(rows, f"{stem}-{split}", label)
     return out

@@ -7,7 +7,7 @@ from torch import nn
 from minbert.heads import LinearHead, PairLinear
 from minbert.losses import wide
 from minbert.mixing import seeded
-from minbert.regularized import Clean, dice_state
+from minbert.regularized import Clean, random_state
 from minbert.course.trials import Case, Trial, fill, fixed, mistake
 
 
@@ -41,11 +41,11 @@ class Toy(nn.Module):
         return self.score(task, *self.vectors(first, second))
 
     def clean(self, task, *inputs):
-        """Run the plain pass, and note the dice."""
-        dice = dice_state(torch.device("cpu"))
+        """Run the plain pass, and note the random state."""
+        before = random_state(torch.device("cpu"))
         vectors = self.vectors(*inputs)
-        between = dice_state(torch.device("cpu"))
-        return Clean(vectors, self.score(task, *vectors), dice, between)
+        between = random_state(torch.device("cpu"))
+        return Clean(vectors, self.score(task, *vectors), before, between)
 
 
 class Part:
@@ -169,7 +169,7 @@ def _renew(self):
 # ---- proximal.answers and proximal.charge
 #
 # A model with dropout in train mode. The teacher's answers without dropout, with the model's own draws, for a pair, for a frozen encoder, whose
-# vectors are given (once with a graph, which must end there), and in bfloat16. Neither the model's mode nor the dice may change. For the charge,
+# vectors are given (once with a graph, which must end there), and in bfloat16. Neither the model's mode nor the random state may change. For the charge,
 # classes and grades, a weight, and the gradient.
 
 def answers_cases(generator):
@@ -205,20 +205,20 @@ def _started(make, inputs):
 
 def run_answers(make, inputs):
     penalty, model, part, clean = _started(make, inputs)
-    dice = torch.get_rng_state()
+    state = torch.get_rng_state()
     target = penalty._answers("task", part, clean)
     learner = torch.ones(target.shape[-1], dtype=target.dtype, requires_grad=True)
     (target * learner).sum().backward()                                  # as a loss behind the answers would
-    return {"answers": wide(target), "the answers have a graph": target.requires_grad, "gradient behind the answers": wide(learner.grad), "the dice have moved": not torch.equal(dice,
+    return {"answers": wide(target), "the answers have a graph": target.requires_grad, "gradient behind the answers": wide(learner.grad), "the random state has moved": not torch.equal(state,
         torch.get_rng_state()), "the model trains": all(m.training for m in model.modules()),
             "answers the second time": wide(penalty._answers("task", part, clean))}
 
 
 TRIALS["proximal.answers"] = Trial(answers_cases, run_answers, subject="proximal", hints=(
-    "Who answers, in which mode, with which dice? The twin is in eval mode until it is told to `follow`.",
-    "`replay` repeats the draws of the plain pass: all of them from `clean.dice`, or those behind the encoder from `clean.head_dice`. A frozen "
+    "Who answers, in which mode, with which random state? The twin is in eval mode until it is told to `follow`.",
+    "`replay` repeats the draws of the plain pass: all of them from `clean.random_state`, or those behind the encoder from `clean.head_random_state`. A frozen "
     "encoder's vectors are in `clean`.",
-    "Under no_grad, the autocast (if there is a dtype) and the dice (if dropout is \"same\", after follow()): twin.score(task, *clean.vectors) if "
+    "Under no_grad, the autocast (if there is a dtype) and the random state (if dropout is \"same\", after follow()): twin.score(task, *clean.vectors) if "
     "frozen, else twin(task, part.first, part.second)."))
 
 
@@ -227,19 +227,19 @@ MISTAKES["proximal.answers"] = [
         "    twin, frozen = self._twin.source, self._twin.model.mode == \"frozen\"", "The model is asked, not the teacher."),
     mistake("        self._twin.follow()\n", "        self._twin.model.train()\n", "The teacher is put into train mode; it should be in the mode of the model, which may rest."),
     mistake("        self._twin.follow()\n", "", "With \"same\" the teacher has to be in the model's mode; it is in eval mode and drops nothing."),
-    mistake("        dice = nullcontext()", "        self._twin.follow()\n        dice = nullcontext()",
-        "The teacher is put into the model's mode and throws dice of its own. \"off\" is without dropout."),
-    mistake("        dice = replay(clean.head_dice if frozen else clean.dice)", "        dice = nullcontext()",
-        "The teacher drops other numbers than the model, and the dice of training move on."),
-    mistake("clean.head_dice if frozen else clean.dice", "clean.dice",
+    mistake("        drawn = nullcontext()", "        self._twin.follow()\n        drawn = nullcontext()",
+        "The teacher is put into the model's mode and draws noise of its own. \"off\" is without dropout."),
+    mistake("        drawn = replay(clean.head_random_state if frozen else clean.random_state)", "        drawn = nullcontext()",
+        "The teacher drops other numbers than the model, and training's own draws move on."),
+    mistake("clean.head_random_state if frozen else clean.random_state", "clean.random_state",
         "A frozen encoder is not run again, so only the draws behind it are to be repeated."),
-    mistake("clean.head_dice if frozen else clean.dice", "clean.head_dice",
+    mistake("clean.head_random_state if frozen else clean.random_state", "clean.head_random_state",
         "The draws begin at the head. The teacher starts at the words, so they begin there."),
     mistake("twin.score(task, *clean.vectors) if frozen else twin(", "twin(", "A frozen encoder is run again, for vectors that are there already."),
     mistake("twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)", "twin.score(task, *clean.vectors)",
         "The teacher's head gets the model's vectors. Only for a frozen encoder they are the teacher's too."),
-    mistake("with torch.no_grad(), narrow, dice:", "with narrow, dice:", "The teacher answers with a graph, if its input has one. The answers are constants."),
-    mistake("with torch.no_grad(), narrow, dice:", "with torch.inference_mode(), narrow, dice:",
+    mistake("with torch.no_grad(), narrow, drawn:", "with narrow, drawn:", "The teacher answers with a graph, if its input has one. The answers are constants."),
+    mistake("with torch.no_grad(), narrow, drawn:", "with torch.inference_mode(), narrow, drawn:",
         "The answers come from inference mode. No loss can be made of such tensors."),
     mistake("    twin, frozen = self._twin.model,", "    self._twin.source.eval()\n    twin, frozen = self._twin.model,", "The model itself is left in eval mode: from here on it trains without dropout."),
     mistake("torch.autocast(clean.outputs.device.type, self.dtype) if self.dtype else nullcontext()", "nullcontext()", "`dtype` is not used."),
@@ -254,7 +254,7 @@ def _answers(self, task, part, clean):
     with torch.autocast(clean.outputs.device.type, dtype=torch.bfloat16, enabled=self.dtype is not None):
         if self.dropout == "same":
             self._twin.follow()
-            with replay(clean.head_dice if twin.mode == "frozen" else clean.dice):
+            with replay(clean.head_random_state if twin.mode == "frozen" else clean.random_state):
                 return ask()
         return ask()
 ''', '''
@@ -265,7 +265,7 @@ def _answers(self, task, part, clean):
     else:
         model.eval()
     frozen = model.mode == "frozen"
-    begin = (clean.head_dice if frozen else clean.dice) if same else dict(cpu=torch.get_rng_state())
+    begin = (clean.head_random_state if frozen else clean.random_state) if same else dict(cpu=torch.get_rng_state())
     with replay(begin), torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
         vectors = [x.detach() for x in clean.vectors] if frozen else model.vectors(*(x for x in (part.first, part.second) if x is not None))
         return model.score(task, *vectors).detach()
@@ -350,4 +350,4 @@ def __call__(self, model, task, part, clean):
 # ---- Next
 #
 # - Let all steps of the path be equally long. Which mistakes of `proximal.renew` become one?
-# - Leave out the dice in `run_answers`. Who gets away?
+# - Leave out the random state in `run_answers`. Who gets away?

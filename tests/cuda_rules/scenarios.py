@@ -215,18 +215,18 @@ def mlm_supply(count, rows=6):
 
 def losses():
     from minbert import batches, contrastive, hinge, negatives
-    from minbert import losses as prices
+    from minbert import losses
 
     logits, grades = cloud(6, 5).requires_grad_(), cloud(6, 1)[:, 0].requires_grad_()
     for place in (CUDA, "cpu"):  # labels may lie on either side
         classes, yes, score = (torch.tensor(x).to(place) for x in ([0, 1, 2, 3, 4, 0], [0, 1, 1, 0, 1, 0], [0.0, 1, 2.5, 5, 4, 3]))
-        for loss in (prices.classes_loss(logits, classes), prices.paraphrase_loss(grades, yes), prices.paraphrase_mse_loss(grades, yes),
-                     prices.similarity_loss(grades, score), hinge.hinge_paraphrase_loss(grades, yes), hinge.hinge_similarity_loss(grades, score),
+        for loss in (losses.classes_loss(logits, classes), losses.paraphrase_loss(grades, yes), losses.paraphrase_mse_loss(grades, yes),
+                     losses.similarity_loss(grades, score), hinge.hinge_paraphrase_loss(grades, yes), hinge.hinge_similarity_loss(grades, score),
                      contrastive.contrastive_loss(cloud(6).requires_grad_(), cloud(6).flip(0), yes)):
             on_gpu(loss).backward()
         on_gpu(hinge.dead_fraction(grades, yes))
-        refuses(lambda: prices.classes_loss(logits, classes + 1), "labels in [0, 4]", "5")
-        refuses(lambda: prices.classes_loss(logits, classes / 2), "whole classes", "0.5")
+        refuses(lambda: losses.classes_loss(logits, classes + 1), "labels in [0, 4]", "5")
+        refuses(lambda: losses.classes_loss(logits, classes / 2), "whole classes", "0.5")
         refuses(lambda: hinge.signed_labels(classes), "expected labels of 0 and 1")
         refuses(lambda: contrastive.contrastive_loss(cloud(6), cloud(6).flip(0), yes / 2), "labels 0 and 1")
         groups = torch.tensor([0, 0, 1, 2, 2, 3]).to(place)
@@ -237,9 +237,9 @@ def losses():
                      negatives.multiple_negatives_loss(u, v, groups=groups, score=lambda a, b: (a * b).sum(1))):
             on_gpu(loss).backward()
         batches.collision_rate(groups), batches.clash_probability(groups, 2), batches.no_duplicate_batches(groups, 2)
-    for call in (prices.predicted_class, ):
+    for call in (losses.predicted_class, ):
         on_gpu(call(logits))
-    on_gpu(prices.predicted_yes(grades)), on_gpu(prices.predicted_grade(grades))
+    on_gpu(losses.predicted_yes(grades)), on_gpu(losses.predicted_grade(grades))
     refuses(lambda: contrastive.simcse_loss(cloud(4), cloud(4).flip(0), groups=torch.zeros(3)), "expected groups of shape (4,)")
     refuses(lambda: negatives.multiple_negatives_loss(cloud(4) / 0, cloud(4)), "finite numbers in anchors")
 
