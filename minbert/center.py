@@ -36,7 +36,7 @@ def mean_state(
 @torch.no_grad()
 def center(
     model: BertModel,
-    head: nn.Module,  # with `transform_dense`, as MlmHead of the next chapter has it
+    head: nn.Module,  # reads the hidden states with its linear layer `transform_dense`
     mean: Tensor,     # (D,) float
 ) -> None:
     """Take a constant out of the last hidden states, and give it to the biases of the two layers that read them.

@@ -196,6 +196,22 @@ def _step(loss):
 REFUSALS["loop.clip"] = (_R("NaN in a gradient", _clip(math.nan)), _R("infinity in a gradient", _clip(math.inf)))
 REFUSALS["loop.step"] = (
     _R("a loss of NaN", _step(lambda w: w * math.nan)), _R("a finite loss whose gradient is infinite", _step(lambda w: (w - w.detach()).sqrt())))
+
+
+def _center(mean):
+    """Take a mean out of an encoder of width 3."""
+    def call(f):
+        from minbert.encoder import BertConfig, BertModel
+
+        head = torch.nn.Module()
+        head.transform_dense = torch.nn.Linear(3, 3)
+        f(BertModel(BertConfig(5, 3, 1, 1, 4)), head, mean)
+    return call
+
+
+REFUSALS["center.move"] = (
+    _R("a mean of two numbers for a width of three", _center(torch.ones(2))), _R("a mean of one number", _center(torch.ones(1))), _R("a row of numbers, (1, D)", _center(torch.ones(1, 3))),
+    _R("NaN in the mean", _center(_TWO[0] * math.nan)), _R("infinity in the mean", _center(_TWO[0] * math.inf)))
 _SPECIAL = torch.zeros(2, 3).bool()
 REFUSALS["pretrain.mask"] = (
     _R("one special mask for two sentences", lambda f: f(_IDS, _SPECIAL[:1], 9, 20)), _R("a rate of 1.5", lambda f: f(_IDS, _SPECIAL, 9, 20, 1.5)),
