@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from minbert.engine.figures import compact
 
-__all__ = ["Control", "Explorer", "choice", "pick", "places", "point", "slider", "span", "switch", "text"]
+__all__ = ["Control", "Explorer", "choice", "pick", "places", "point", "slider", "span", "switch", "text", "words"]
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Control:
     """One setting that a hand can change."""
 
     name: str            # of the setting
-    kind: str            # "slider", "span", "choice", "text", "switch", "point" or "pick"
+    kind: str            # "slider", "span", "choice", "text", "switch", "words", "point" or "pick"
     label: str           # what a screen reader says
-    default: object      # a number, (low, high), a string, a bool, (x, y), or (panel, x, y) or None
+    default: object      # a number, (low, high), a string, a bool, places of words, (x, y), or (panel, x, y) or None
     help: str            # one sentence: which quantity this is, its unit, what to watch
     bounds: dict = field(default_factory=dict)  # what the kind needs: low, high, step; choices; panel
 
@@ -57,6 +57,11 @@ def text(name, default, *, label=None, help=""):
 def switch(name, default=False, *, label=None, help=""):
     """On or off."""
     return Control(name, "switch", label or name, default, help)
+
+
+def words(name, default=(), *, label=None, help=""):
+    """Which words of a line are pressed, by their places; the words themselves come with each answer, see `Explorer._words`."""
+    return Control(name, "words", label or name, tuple(default), help, {"most": 64})
 
 
 def point(name, default, *, panel=0, low=(-1, -1), high=(1, 1), step=0.05, label=None, help=""):
@@ -102,6 +107,13 @@ def _switch(control, value):
     return value
 
 
+def _words(control, value):
+    most = control.bounds["most"]
+    if isinstance(value, str) or not all(isinstance(place, int) and not isinstance(place, bool) and 0 <= place < most for place in value):
+        raise ValueError(f"expected places of words in [0, {most}) as {control.name}, got {value!r}")
+    return tuple(sorted(set(value)))
+
+
 def _point(control, value):
     bounds = zip(value, control.bounds["low"], control.bounds["high"])
     if len(value) != 2 or not all(low <= part <= high for part, low, high in bounds):
@@ -117,7 +129,7 @@ def _pick(control, value):
     return int(value[0]), float(value[1]), float(value[2])
 
 
-_CHECKS = {"slider": _number, "span": _span, "choice": _choice, "text": _text, "switch": _switch, "point": _point, "pick": _pick}
+_CHECKS = {"slider": _number, "span": _span, "choice": _choice, "text": _text, "switch": _switch, "words": _words, "point": _point, "pick": _pick}
 
 
 def places(figure) -> list[dict]:   # a dict a panel: left, bottom, width, height in shares of the picture, x and y limits
@@ -131,7 +143,7 @@ class Explorer:
     """A picture with controls; a move of a control draws the picture again.
 
     A subclass defines `_controls()` (-> list of Control) and `_draw(**settings)` (-> Axes or Figure). It may define `_describe(**settings)`
-    (-> str, read out beside the picture), `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over) and
+    (-> str, read out beside the picture), `_words(**settings)` (-> names of such controls: the words to press), `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over) and
     `_idle(**settings)` (-> names of the controls that change nothing now, which the page hides).
     As last line of a cell it shows itself, with ipywidgets 7.6 or newer.
     """
@@ -186,6 +198,9 @@ class Explorer:
     def _idle(self, **settings):
         return []
 
+    def _words(self, **settings):
+        return {}
+
     def png(self, narrow=False, ratio=1.0, **settings) -> bytes:
         """Draw the picture as a PNG file, lightly compressed, since a move should not wait for that."""
         return _written(self.figure(narrow, **settings), ratio)
@@ -195,7 +210,7 @@ class Explorer:
         values: dict,         # of the controls, as a page sends them
         narrow: bool = False,
         ratio: float = 1.0,   # pixels of the screen to a point
-    ) -> tuple[dict, bytes]:  # {"places", "text", "spots", "idle"} or {"error"}, and the picture
+    ) -> tuple[dict, bytes]:  # {"places", "text", "spots", "idle", "words"} or {"error"}, and the picture
         """Answer one move. A value that is refused is answered with the reason; the picture before stays."""
         try:
             figure = self.figure(narrow, **values)
@@ -203,7 +218,8 @@ class Explorer:
         except ValueError as error:
             return {"error": str(error)}, b""
         picture = _written(figure, ratio)   # drawn, so its panels are where they will be
-        return {"places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings), "idle": self._idle(**settings)}, picture
+        return {"places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings), "idle": self._idle(**settings),
+                "words": self._words(**settings)}, picture
 
     @property
     def spec(self) -> dict:   # JSON

@@ -56,6 +56,28 @@ const KINDS = {
     input.addEventListener("change", () => change(input.checked));
     return { nodes: [input], show: (value) => { input.checked = value; }, focus: id };
   },
+  words(control, change, id) { // a button a word; which words there are comes with each answer
+    const group = element("span", { class: "mb-words", role: "group", "aria-label": control.label, "aria-describedby": `${id}-help` });
+    let pressed = [], offered = [];
+    const show = (value) => {
+      pressed = [...value];
+      [...group.children].forEach((button, place) => button.setAttribute("aria-pressed", String(pressed.includes(place))));
+    };
+    const offer = (words) => {
+      if (JSON.stringify(words) === JSON.stringify(offered)) return;
+      offered = words;
+      group.replaceChildren(...words.map((word, place) => {
+        const button = element("button", { type: "button" }, word);
+        button.addEventListener("click", () => {
+          show(pressed.includes(place) ? pressed.filter((other) => other !== place) : [...pressed, place].sort((a, b) => a - b));
+          change(pressed);
+        });
+        return button;
+      }));
+      show(pressed);
+    };
+    return { nodes: [group], show, offer, wide: true };
+  },
 };
 
 const row = (control, change) => {
@@ -67,7 +89,7 @@ const row = (control, change) => {
     box.append(element("span", { class: "mb-help", role: "tooltip", id: `${id}-help` }, control.help));
     for (const node of box.querySelectorAll("input, select")) node.setAttribute("aria-describedby", `${id}-help`);
   }
-  return { box, show: part.show };
+  return { box, show: part.show, offer: part.offer };
 };
 
 // Places on the picture and coordinates of a panel.
@@ -200,6 +222,7 @@ function render({ model, el }) {
       Object.assign(state, { places: content.places, spots: content.spots || [] });
       for (const control of spec.controls) if (control.kind === "point") rows[control.name].show(state.values[control.name]);
       for (const [name, made] of Object.entries(rows)) made.box.classList.toggle("mb-idle", (content.idle || []).includes(name));
+      for (const [name, words] of Object.entries(content.words || {})) rows[name].offer(words);
     }
     root.dataset.number = content.number;
     root.dataset.width = root.clientWidth;
@@ -234,6 +257,7 @@ export function offline(told, el) {
   let listener = () => {};
   const distance = (control, a, b) => {
     if (typeof a === "number") return Math.abs(a - b) / (control.bounds.high - control.bounds.low || 1);
+    if (control.kind === "words") return a.filter((place) => !b.includes(place)).length + b.filter((place) => !a.includes(place)).length;
     if (Array.isArray(a) && Array.isArray(b)) return a.reduce((sum, part, place) => sum + Math.abs(part - b[place]), 0);
     return a === b ? 0 : 10;
   };
