@@ -20,6 +20,7 @@ from site_api import api_pages
 from site_chapters import BEHIND, Chapter, about_pages, chapters, notebook_pages, part_says, part_title, shown
 from site_check import main as check
 from site_class import instructors_page
+from site_explorers import explorer_pages, gallery, places, write_explorers
 from site_tables import curve, glossary_page, handout_page, results_page, template
 
 
@@ -64,9 +65,9 @@ def guide_page() -> str:
 
 def pages(folder: Path) -> dict[str, str]:   # path below the sources -> text
     """Write every page."""
-    hand = {"index.md": index_page(), "guide.ipynb": guide_page(), "explorers.md": template("explorers"), "results.md": results_page(), "glossary.md": glossary_page(),
+    hand = {"index.md": index_page(), "guide.ipynb": guide_page(), "explorers.md": template("explorers", table=gallery(), pages="\n".join(page.removesuffix(".md") for page in explorer_pages())), "results.md": results_page(), "glossary.md": glossary_page(),
             "cs224n.md": handout_page(), "instructors.md": instructors_page(folder / "class")}
-    return hand | notebook_pages() | about_pages() | api_pages()
+    return hand | notebook_pages(places()) | explorer_pages() | about_pages() | api_pages()
 
 
 def assemble(folder: Path) -> None:
@@ -81,6 +82,7 @@ def build(folder: Path) -> int:   # exit status
     """Let Sphinx write the site; a warning is an error."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-c", ROOT / "site", folder / "source", folder / "html"]
     status = subprocess.run(command).returncode
+    write_explorers(folder / "html")
     shutil.copytree(folder / "class" / "grades", folder / "html" / "grades", dirs_exist_ok=True)
     return status
 

@@ -172,8 +172,8 @@ def relinked(source: str, start: str) -> str:
     return LINK.sub(one, source)
 
 
-def shown(chapter: Chapter) -> nbformat.NotebookNode:
-    """Make the notebook that the site shows."""
+def shown(chapter: Chapter, places: dict[str, str] | None = None) -> nbformat.NotebookNode:
+    """Make the notebook that the site shows; `places` holds HTML for cells, by id, that have no output."""
     kept, section = [], chapter.title
     for cell in nbformat.from_dict(chapter.notebook).cells:
         if cell.cell_type == "markdown":
@@ -182,6 +182,8 @@ def shown(chapter: Chapter) -> nbformat.NotebookNode:
         elif (cell := code_cell(cell, section, chapter.module)) is not None:
             for output in cell.outputs:
                 framed(output)
+            if found := (places or {}).get(cell.get("id")):
+                cell.outputs = [nbformat.v4.new_output("display_data", data={"text/html": found})]
         if cell is not None:
             kept.append(cell)
     if chapter.page[0].isdigit():
@@ -210,9 +212,9 @@ def part_says(part: str) -> str:
     return found[1][0].upper() + found[1][1:] + "."
 
 
-def notebook_pages() -> dict[str, str]:   # path below the sources -> text
-    """Write all notebooks and the pages of their parts."""
-    pages = {f"{chapter.page}.ipynb": nbformat.writes(shown(chapter)) for chapter in chapters()}
+def notebook_pages(places: dict[str, dict[str, str]]) -> dict[str, str]:   # path below the sources -> text
+    """Write all notebooks and the pages of their parts; `places` holds HTML for cells, by page and id."""
+    pages = {f"{chapter.page}.ipynb": nbformat.writes(shown(chapter, places.get(chapter.page))) for chapter in chapters()}
     return pages | {f"{part}/index.md": part_page(part) for part in [*PARTS, *BEHIND]}
 
 

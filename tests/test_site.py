@@ -15,9 +15,10 @@ HTML = ROOT / "build" / "site" / "html"
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "site")]
 import site_chapters
 import site_check
+import site_explorers
 import site_tables
 
-PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide"]
+PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide", "explorers", "explorers/conflict"]
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
 
 
@@ -61,6 +62,19 @@ def test_the_checker_finds_dead_links_foreign_scripts_and_heavy_pages(tmp_path, 
     found = list(site_check.findings(tmp_path))
     assert len(found) == 4 and ["gone" in f for f in found].count(True) == 1
     assert any("c.html is not there" in f for f in found) and any("example.org" in f for f in found) and any("bytes" in f for f in found)
+
+
+def test_explorers_of_a_missing_module_are_left_out(monkeypatch):
+    monkeypatch.setattr(site_explorers, "EXPLORERS", [*site_explorers.EXPLORERS, site_explorers.Shown("gone", "explore.gone.GoneExplorer", "Nothing.")])
+    site_explorers.explorers.cache_clear()
+    names = [shown.name for shown in site_explorers.explorers()]
+    site_explorers.explorers.cache_clear()
+    assert names[:4] == ["cosine", "anisotropy", "flow", "conflict"] and "gone" not in names
+
+
+def test_explorers_are_found_in_their_chapters():
+    found = {(page, html.partition('data-explorer="')[2].partition('"')[0]) for page, cells in site_explorers.places().items() for html in cells.values()}
+    assert found >= {("explore/widgets", "cosine"), ("explore/widgets", "anisotropy"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict")}
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +152,86 @@ def test_every_chapter_has_its_page_and_terms_lead_both_ways(site):
     there = re.findall(r'href="([1-5]_\w+/\w+\.html)#first-', glossary)
     assert len(there) > 0.8 * len(site_tables.glossary())
     assert 'glossary.html#term-attention-map' in (site / "1_bert" / "02_attention.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def opened(site, browser):
+    """Open a page; afterwards it had no error, and asked no host."""
+    page, problems, asked = browser.new_page(viewport={"width": 1280, "height": 900}), [], []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+
+    def go(name: str):
+        page.goto((site / f"{name}.html").as_uri())
+        page.locator(".mb-explorer:not([data-number='0'])").first.wait_for()
+        return page
+
+    yield go
+    page.close()
+    assert not problems
+    assert not [url for url in asked if not url.startswith(("file:", "data:", "about:", "blob:"))]
+
+
+def moved(page, label: str, action) -> str:
+    """Do something to a control, wait for another picture; give the words below it."""
+    knob = page.get_by_label(label, exact=True).first
+    box = page.locator(".mb-explorer").filter(has=page.get_by_label(label, exact=True)).first
+    image, words = box.locator(".mb-stage img").element_handle(), box.locator(".mb-text")
+    before = image.get_attribute("src")
+    action(knob)
+    page.wait_for_function("([image, before]) => image.src !== before", arg=[image, before])
+    page.wait_for_timeout(100)   # several moves in a row
+    return words.inner_text()
+
+
+@pytest.mark.browser
+def test_cosines_and_clouds_move_without_a_kernel(opened):
+    page = opened("explore/widgets")
+    assert "0.851" in page.evaluate("decodeURIComponent(document.querySelector('.mb-explorer[aria-label=\"Cosines by grade\"] img').src)")   # Spearman after training
+    assert "before, whitened" in moved(page, "at the left", lambda knob: knob.select_option("before, whitened"))
+    assert "three bands" in moved(page, "two more sentences", lambda knob: knob.select_option("none"))
+    assert "edges 2.25 and 4" in moved(page, "band edges, low", lambda knob: knob.press("ArrowRight"))
+    moved(page, "smoothing", lambda knob: knob.fill("0"))
+    page.locator(".mb-explorer").first.locator(".mb-stage img").click(position={"x": 300, "y": 250})
+    page.locator(".mb-text", has_text="The ringed pair, grade").wait_for()
+    assert "before, plain, top 5 removed: Spearman 0.719" in moved(page, "remove top k", lambda knob: knob.fill("5"))   # as the text of the page says
+    assert "before, whitened, top 5 removed" in moved(page, "state", lambda knob: knob.select_option("whitened"))
+    for label, value in (("azimuth [°]", "40"), ("elevation [°]", "-30")):
+        moved(page, label, lambda knob: knob.fill(value))
+    moved(page, "colours show", lambda knob: knob.select_option("grade"))
+    assert "after, whitened, top 5 removed" in moved(page, "encoder", lambda knob: knob.select_option("after"))
+
+
+@pytest.mark.browser
+def test_gradients_on_the_page_are_those_of_the_package(opened):
+    """The page computes what the Python explorer says, to the last printed digit."""
+    from minbert.explore.conflict import ConflictExplorer
+
+    page, explorer = opened("4_training/37_pcgrad"), ConflictExplorer()
+    moved(page, "second gradient", lambda knob: [knob.press("ArrowDown") for _ in range(5)])
+    assert "three" not in moved(page, "tasks", lambda knob: knob.select_option("three"))
+    settings = [{}, {"first": (2.0, 0.4), "second": (-1.6, 0.9)}, {"tasks": "three", "target": 0.8}, {"tasks": "three", "third": (-2.9, 0.1), "first": (0.2, 2.2), "target": 0.0},
+                {"first": (1.0, 1.0), "second": (-1.0, -1.0)}, {"tasks": "three", "first": (0.0, 0.0)}, {"view": "two valleys"}, {"view": "two valleys", "adam": True, "target": 0.6},
+                {"view": "two valleys", "start": (2.5, -1.0), "target": 0.0}]
+    for chosen in settings:
+        there = page.evaluate("values => minbertTold.conflict.draw({...minbertTold.conflict.values, ...values}, false)", chosen)
+        content, _ = explorer.answer(chosen)
+        assert there["text"].replace("-0.00", "0.00") == content["text"].replace("-0.00", "0.00")
+        assert sorted(there["idle"]) == content["idle"]
+
+
+@pytest.mark.browser
+def test_drawn_frames_follow_the_controls(opened):
+    page = opened("3_vectors/29_flow")
+    assert "rings, flow after 600 steps" in moved(page, "data", lambda knob: knob.select_option("rings"))
+    assert "after 0 steps" in moved(page, "training [steps]", lambda knob: knob.fill("0"))
+    assert "4 of 8 blocks" in moved(page, "blocks", lambda knob: knob.fill("4"))
+
+
+@pytest.mark.browser
+def test_every_explorer_has_its_page_and_a_line_in_the_table(site):
+    table = (site / "explorers.html").read_text(encoding="utf-8")
+    for shown in site_explorers.explorers():
+        assert f"minbert.{shown.place}" in table
+        assert not site_explorers.movable(shown) or f'href="explorers/{shown.name}.html"' in table
+    assert 'href="explorers.html"' in (site / "index.html").read_text(encoding="utf-8")

@@ -252,7 +252,7 @@ function render({ model, el }) {
 }
 
 // A page without a kernel: `told` is { spec, values, frames: [{ values, source, places, text, spots }], narrow: [...] }.
-// A move is answered by the frame whose values lie nearest.
+// A move is answered by the frame whose values lie nearest; or by `told.draw(values, narrow)`, which gives one frame.
 export function offline(told, el) {
   let listener = () => {};
   const distance = (control, a, b) => {
@@ -270,6 +270,10 @@ export function offline(told, el) {
     on: (name, listen) => { if (name === "msg:custom") listener = listen; },
     off: () => {},
     send: (question) => {
+      if (told.draw) {
+        setTimeout(() => listener({ number: question.number, ...told.draw(question.values, question.narrow) }, []), 0);
+        return;
+      }
       const frames = question.narrow && told.narrow && told.narrow.length ? told.narrow : told.frames;
       const { values, ...content } = nearest(frames, question.values);
       setTimeout(() => listener({ number: question.number, ...content }, []), 0);

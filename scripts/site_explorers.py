@@ -1,0 +1,252 @@
+"""Explorers on a site without a kernel: the numbers or pictures that they are drawn from, their places in the chapters, and one page of all.
+
+An explorer gets a place of its own where a chapter has a cell `name = ItsClass(…)` and below it one that only says `name`. To add one, add a
+line to `EXPLORERS`; a module that is not there is left out. Without `data` or `grid` the site shows its picture, and a kernel moves it.
+"""
+import base64
+import io
+import json
+import posixpath
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from site_chapters import Chapter, chapters, link
+
+from minbert.course.editions import directives
+from minbert.explore.base import Control, Explorer, asset, choice, pick, slider, span
+
+SENTENCES = [("A man is playing a guitar.", "Somebody plays an instrument."), ("A man is playing a guitar.", "A woman is slicing an onion."),
+             ("A man is playing a guitar.", "A man is not playing a guitar."), ("A dog runs on the beach.", "A puppy is running along the shore."),
+             ("A dog runs on the beach.", "A cat runs on the beach.")]
+TOP = 20   # directions that can be removed
+COLOURS = 48   # of a frame
+
+
+class Shown(NamedTuple):
+    """One explorer of the package."""
+
+    name: str                      # of its file on the site
+    place: str                     # module and class below minbert
+    says: str                      # what a hand can find out with it
+    more: str = ""                 # what only a kernel can do
+    data: Callable[[], tuple[list[Control], dict]] | None = None  # its controls on the site, and {"data": what site/static/drawings.js draws from}
+    grid: dict | None = None       # name of a control -> values: one picture is drawn for each combination
+
+    @property
+    def kind(self) -> type[Explorer]:
+        """The class."""
+        module, _, name = self.place.rpartition(".")
+        return getattr(import_module("minbert." + module), name)
+
+
+@cache
+def models() -> tuple:   # name -> encoder, graded pairs
+    """Load the models of notebook explore/widgets, with their control, and its pairs."""
+    import torch
+
+    from minbert.data import load_dataset
+    from minbert.encoder import BertModel
+    from minbert.explore.widgets import Remembered
+    from minbert.sentence import SentenceEncoder
+
+    before, after = SentenceEncoder.from_pretrained(device="cpu"), SentenceEncoder.from_pretrained("embedded-sentences", device="cpu")
+    torch.manual_seed(0)
+    untrained = SentenceEncoder(BertModel(before.model.config), before.tokenizer)
+    return {"before": Remembered(before), "after": Remembered(after), "untrained": Remembered(untrained)}, load_dataset("similarity", "dev")
+
+
+def short(values, digits: int) -> list:   # numbers with so many decimals
+    """Round what goes into a file."""
+    return [round(float(value), digits) for value in values]
+
+
+def cosine_data() -> tuple[list[Control], dict]:
+    """Compare all models, each with all corrections, by the cosines of the graded pairs and of a few more."""
+    from minbert.explore.widgets import _states, other_captions
+    from minbert.sentence import safe_cosine
+
+    encoders, pairs = models()
+    text, typed = other_captions(pairs), [" / ".join(both) for both in SENTENCES]
+    first, second = pairs.sentences + [a for a, _ in SENTENCES], pairs.sentences2 + [b for _, b in SENTENCES]
+    cosines = {f"{name}, {state}": short(safe_cosine(*z.split(len(first))), 4) for name, encoder in encoders.items()
+               for state, z in _states(encoder.encode(first + second), encoder.encode(text), None).items()}
+    names, count = list(cosines), len(pairs)
+    controls = [choice("left", "before, plain", names, label="at the left", help="Which model, and what was done to its vectors; whatever was fitted was fitted on other captions."),
+                choice("right", "after, plain", names, label="at the right", help="The same for the other picture."),
+                span("edges", (2, 4), 0, 5, 0.25, label="band edges", help="Grades from the right edge up are the high band, below the left edge the low one."),
+                slider("smoothing", 0.03, 0, 0.2, 0.01, help="Standard deviation of the bell curve in place of each cosine; at 0 the bars of a histogram."),
+                choice("sentences", typed[0], [*typed, "none"], label="two more sentences", help="Compared with each other under each model: the vertical line."),
+                pick("pair", label="Click a dot to read its pair, or move with the arrow keys")]
+    extra = {words: {name: values[count + place] for name, values in cosines.items()} for place, words in enumerate(typed)}
+    shown = {name: values[:count] for name, values in cosines.items()}
+    return controls, {"data": {"first": pairs.sentences, "second": pairs.sentences2, "grades": short(pairs.labels, 4), "typed": extra, "cosines": shown}}
+
+
+def anisotropy_data() -> tuple[list[Control], dict]:
+    """Store each cloud in its longest directions, a byte a number, with the four numbers for each count of directions removed."""
+    from minbert.explore.widgets import AnisotropyExplorer
+
+    space = AnisotropyExplorer(*models(), top=TOP)
+    clouds = {f"{name}, {state}": stored_cloud(turned, space.sample) | {"shapes": [short(space.measure(name, state, k), 4) for k in range(TOP + 1)]}
+              for (name, state), turned in space.clouds.items()}
+    groups = {colour: {"names": list(masks), "codes": "".join(str([mask[row] for mask in masks.values()].index(True)) for row in range(len(space.sample)))}
+              for colour, masks in space._colours.items()}
+    return list(space.controls.values()), {"data": {"encoders": space.controls["encoder"].bounds["choices"], "clouds": clouds, "groups": groups}}
+
+
+def stored_cloud(turned, sample) -> dict:   # JSON
+    """Write the points of a cloud with a byte for each coordinate."""
+    y = turned.y[sample, :TOP + 3].double()
+    low, step = y.amin(0), (y.amax(0) - y.amin(0)) / 255
+    coded = ((y - low) / step).round().byte().T.contiguous().numpy().tobytes()
+    return {"low": short(low, 5), "step": short(step, 7), "points": base64.b64encode(coded).decode(), "values": [float(f"{value:.4g}") for value in turned.values]}
+
+
+def conflict_data() -> tuple[list[Control], dict]:
+    """Give the shapes of the valleys, and the orders in which the tasks are taken; all else the page computes."""
+    from minbert.explore import conflict
+    from minbert.pcgrad import _orders
+
+    orders = {tasks: [others for _, others in _orders(tasks, conflict._seeded())] for tasks in (2, 3)}
+    return list(conflict.ConflictExplorer().controls.values()), {"data": {"valleys": conflict.VALLEYS, "reach": conflict.REACH, "steps": 60, "rate": 0.08, "orders": orders}}
+
+
+EXPLORERS = [
+    Shown("cosine", "explore.widgets.CosineExplorer", "Which cosines do pairs of low, middle and high grade get, before and after training, and after a correction?", "Sentences and models of your own need a kernel.", data=cosine_data),
+    Shown("anisotropy", "explore.widgets.AnisotropyExplorer", "Which shape has the cloud of sentence vectors, and what changes when its longest directions are removed?", "Models and corrections of your own need a kernel.", data=anisotropy_data),
+    Shown("flow", "explore.flow.FlowExplorer", "How does a flow bend the plane, block by block, while it learns?", "All steps and blocks, the sentences, and the star to drag need a kernel.",
+          grid={"data": ["banana", "rings"], "training": [0, 300, 600], "direction": ["forward", "back"], "blocks": [0, 4, 8]}),
+    Shown("conflict", "explore.conflict.ConflictExplorer", "Which step do the sum, PCGrad, GradVac and the shortest mixture make of gradients that disagree?", "The view of a real run needs a kernel.", data=conflict_data),
+    Shown("attention", "explore.attention.AttentionExplorer", "Which words does each head of each layer look at?"),
+    Shown("maskedword", "explore.maskedword.MaskedWordExplorer", "Which words does the model guess at a hidden place?"),
+    Shown("temperature", "explore.temperature.TemperatureExplorer", "What does the temperature do to the loss, and to the pull on each negative?"),
+    Shown("smoothness", "explore.smoothness.SmoothnessExplorer", "How far does a prediction move when its input moves a little?"),
+]
+
+
+def there(shown: Shown) -> bool:
+    """Tell whether the package has the module of an explorer."""
+    return find_spec("minbert." + shown.place.rpartition(".")[0]) is not None
+
+
+@cache
+def explorers() -> list[Shown]:
+    """List the explorers whose modules exist."""
+    return [shown for shown in EXPLORERS if there(shown)]
+
+
+def is_shown(cell, variable: str) -> bool:
+    """Tell whether a cell only shows an explorer, for those who have a kernel."""
+    return cell.cell_type == "code" and "eval" in dict(directives(cell.source)) and re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M).strip() == variable
+
+
+@cache
+def _places(page: str) -> dict[str, Shown]:   # id of a cell -> the explorer that it shows
+    notebook = next(chapter for chapter in chapters() if chapter.page == page).notebook
+    classes, found, made = {shown.place.rpartition(".")[2]: shown for shown in explorers()}, {}, {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            made |= {name: classes[kind] for name, kind in re.findall(r"^(\w+) = (\w+Explorer)\(", cell.source, re.M) if kind in classes}
+            found |= {cell.id: shown for name, shown in made.items() if is_shown(cell, name)}
+    return found
+
+
+def places() -> dict[str, dict[str, str]]:   # page -> id of a cell -> HTML
+    """Write the place of each explorer in each notebook."""
+    return {chapter.page: {cell: fragment(shown, chapter.page, f"explorer-{shown.name}") for cell, shown in _places(chapter.page).items()} for chapter in chapters()}
+
+
+def movable(shown: Shown) -> bool:
+    """Tell whether an explorer moves without a kernel."""
+    return bool(shown.data or shown.grid)
+
+
+def fragment(shown: Shown, page: str, anchor: str) -> str:   # HTML
+    """Write the place of an explorer on a page, with the scripts that fill it."""
+    if not movable(shown):
+        return f'<div id="{anchor}"></div>'
+    up = posixpath.relpath(".", posixpath.dirname(page) or ".")
+    scripts = "".join(f'<script defer src="{up}/{file}"></script>' for file in ("explorers/explorer.js", "_static/drawings.js", f"explorers/{shown.name}.js"))
+    return (f'<link rel="stylesheet" href="{up}/explorers/explorer.css"><div class="movable" id="{anchor}" data-explorer="{shown.name}"></div><p class="more">{shown.more}</p>'
+            f'<noscript><p>With scripts switched on, this picture follows your hand.</p></noscript>{scripts}')
+
+
+def on_site(shown: Shown) -> dict:   # JSON: spec, values, data or frames
+    """Gather all that a page needs to move an explorer."""
+    controls, rest = shown.data() if shown.data else framed(shown.kind(), shown.grid)
+    values = {control.name: control.default for control in controls}
+    return {"spec": {"title": shown.kind.title, "controls": [asdict(control) for control in controls]}, "values": values} | rest
+
+
+def framed(explorer: Explorer, grid: dict) -> tuple[list[Control], dict]:
+    """Draw a picture for each combination of values; a control whose values are not evenly spaced becomes a choice."""
+    controls = [stepped(explorer.controls[name], values) for name, values in grid.items()]
+    frames = []
+    for values in product(*grid.values()):
+        content, picture = explorer.answer(dict(zip(grid, values)), narrow=True)
+        told = {control.name: str(value) if control.kind == "choice" else value for control, value in zip(controls, values)}
+        frames.append({"values": told, "source": "data:image/webp;base64," + base64.b64encode(small(picture)).decode(), **content, "idle": []})
+    return controls, {"frames": frames}
+
+
+def stepped(control: Control, values: list) -> Control:
+    """Let a control take only values that were drawn."""
+    default = min(values, key=lambda value: abs(value - control.default)) if control.kind == "slider" else control.default
+    gaps = {b - a for a, b in zip(values, values[1:])} if control.kind == "slider" else set()
+    if len(gaps) == 1:
+        return slider(control.name, default, values[0], values[-1], *gaps, label=control.label, help=control.help)
+    return choice(control.name, str(default), [str(value) for value in values], label=control.label, help=control.help)
+
+
+def small(picture: bytes) -> bytes:   # PNG -> WebP
+    """Write a picture with few colours."""
+    from PIL import Image
+
+    made, image = io.BytesIO(), Image.open(io.BytesIO(picture)).convert("RGB")
+    image.quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB").save(made, "WEBP", lossless=True, quality=100, method=4)
+    return made.getvalue()
+
+
+def write_explorers(html: Path) -> None:
+    """Write script, style and one file for each explorer; scripts are no modules, which browsers refuse to load from a disk."""
+    folder = html / "explorers"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = asset("explorer.js").replace("export function offline", "function offline").replace("export default { render };", "window.minbertOffline = offline;")
+    (folder / "explorer.js").write_text(f"(() => {{\n{script}}})();\n", encoding="utf-8")
+    (folder / "explorer.css").write_text(asset("explorer.css"), encoding="utf-8")
+    for shown in filter(movable, explorers()):
+        told = json.dumps(on_site(shown), ensure_ascii=False, separators=(",", ":"))
+        (folder / f"{shown.name}.js").write_text(f'minbertShow("{shown.name}", {told});\n', encoding="utf-8")
+
+
+def homes(shown: Shown) -> list[Chapter]:
+    """Find the notebooks that show an explorer."""
+    return [chapter for chapter in chapters() if shown in _places(chapter.page).values()]
+
+
+def gallery() -> str:
+    """Write the table of all explorers."""
+    rows = []
+    for shown in explorers():
+        where = ", ".join(f'<a href="{chapter.page}.html#explorer-{shown.name}">{chapter.name}</a>' for chapter in homes(shown)) or "not in a chapter yet"
+        way = f"[move it](explorers/{shown.name}.md)" if movable(shown) else "in JupyterLab"
+        rows.append(f"| **{shown.kind.title}** | {shown.says} | {way} | {where} | {{py:obj}}`~minbert.{shown.place}` |")
+    return "\n".join(["| explorer | question | here | chapter | in the package |", "|---|---|---|---|---|", *rows])
+
+
+def explorer_pages() -> dict[str, str]:   # path below the sources -> text
+    """Write a page for each explorer that moves without a kernel."""
+    pages = {}
+    for shown in filter(movable, explorers()):
+        page = f"explorers/{shown.name}"
+        where = ", ".join(link(chapter, page) for chapter in homes(shown))
+        body = fragment(shown, page, f"explorer-{shown.name}")
+        pages[f"{page}.md"] = f"# {shown.kind.title}\n\n{shown.says}\n\n```{{raw}} html\n{body}\n```\n\n" + (f"What to move, and what to watch, stands in {where}.\n" if where else "")
+    return pages
