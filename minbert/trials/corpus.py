@@ -1,0 +1,115 @@
+"""How the exercise of chapter 07 is checked: an order that is cut into batches of equal work."""
+
+
+import numpy as np
+import torch
+
+from minbert.course.trials import Case, Trial, mistake
+
+
+TRIALS, MISTAKES, VARIANTS = {}, {}, {}
+
+
+# Cuts that are off by one sequence give batches that look right. Which orders show it?
+#
+# ---- corpus.cut
+#
+# Totals that meet the budget exactly, in the middle and at the very end; a rest; a sequence longer than the budget; an order that names only some
+# sequences; none; a budget that nothing reaches. Compared are the indices, how many stand in each batch, and their tokens.
+
+def cut_cases(generator):
+    n = lambda low, high, size: torch.randint(low, high, (size,), generator=generator)
+    order = lambda size, of=None: torch.randperm(of or size, generator=generator)[:size]
+    plain, long = n(3, 40, 60), n(3, 9, 20)
+    long[torch.randperm(20, generator=generator)[:4]] = 50
+    case = lambda label, order, lengths, budget: Case(label, {"order": order, "lengths": lengths, "budget": budget})
+    return [case("sixty sequences, a budget of 100", order(60), plain, 100), case("some of sixty sequences", order(25, 60), plain, 90),
+            case("totals that meet the budget exactly", order(12), torch.full((12,), 5), 15), case("a rest of two", order(14), torch.full((14,), 5), 20),
+            case("sequences longer than the budget", order(20), long, 30), case("every sequence a batch", order(9), n(7, 12, 9), 7),
+            case("one batch that takes all", order(8), torch.full((8,), 4), 32), case("a budget that is not reached", order(5), n(1, 4, 5), 99),
+            case("an empty order", order(0, 5), n(1, 4, 5), 3), case("a budget of one token", order(6), n(1, 5, 6), 1)]
+
+
+def run_cut(cut, inputs):
+    order, lengths = inputs["order"].numpy(), inputs["lengths"].numpy()
+    batches = [torch.from_numpy(np.array(batch, dtype=np.int64)) for batch in cut(order, lengths, inputs["budget"])]
+    if any(batch.ndim != 1 for batch in batches):
+        return {"batches of one axis": torch.tensor(False)}
+    if any(len(batch) and not 0 <= int(batch.min()) <= int(batch.max()) < len(lengths) for batch in batches):
+        return {"indices of sequences that do not exist": torch.tensor(True)}
+    return {"sequences in each batch": torch.tensor([len(batch) for batch in batches], dtype=torch.int64),
+            "tokens in each batch": torch.tensor([int(lengths[batch.numpy()].sum()) for batch in batches], dtype=torch.int64),
+            "indices": torch.cat([torch.zeros(0, dtype=torch.int64), *batches])}
+
+
+TRIALS["corpus.cut"] = Trial(cut_cases, run_cut, hints=(
+    "How many tokens has a batch when it closes, and from where does the next one count?",
+    "Take the lengths in the given order. With a running total: the batch closes at the first sequence whose total is at least that of the last cut "
+    "plus the budget.",
+    "A loop will do: add the index to the batch and its length to the total; once the total is at least the budget, keep the batch and begin a new one "
+    "from nothing. What is open at the end is dropped."))
+
+
+_WRONG_ENDS = "np.cumsum(lengths[order])"
+_WRONG_LAST = "(last := np.searchsorted(ends, before + budget) + 1) <= len(order)"
+_WRONG_KEEP = "batches.append(order[first:last])"
+_WRONG_NEXT = "first, before = last, ends[last - 1]"
+
+MISTAKES["corpus.cut"] = [
+    mistake(_WRONG_ENDS, "np.cumsum(lengths[:len(order)])", "The lengths are read from the front of the table. They belong to the sequences that `order` names."),
+    mistake(_WRONG_NEXT, "first, before = last, before + budget",
+            "What a batch has beyond the budget is taken off the next one, so later batches fall short. Each counts from its own first sequence."),
+    mistake(_WRONG_LAST, "(last := np.searchsorted(ends, before + budget, side=\"right\") + 1) <= len(order)",
+            "A batch that holds exactly the budget is not closed. It has reached it."),
+    mistake(_WRONG_LAST, "(last := max(first + 1, np.searchsorted(ends, before + budget, side=\"right\"))) <= len(order)",
+            "A batch closes before it would go beyond the budget, so most of them hold less. The sequence that reaches the budget still belongs to it."),
+    mistake(_WRONG_NEXT, _WRONG_NEXT + "\n    batches += [order[first:]] if first < len(order) else []",
+            "What is left at the end is given out as a batch, though it does not reach the budget."),
+    mistake(_WRONG_KEEP, "batches.append(np.arange(first, last))", "The batches hold positions in `order`. What is wanted is the indices that stand there."),
+    mistake(_WRONG_KEEP, "batches.append(order[first:last - 1])", "The sequence that reaches the budget is lost: it is in no batch."),
+    mistake(_WRONG_KEEP, "batches.append(order[first:last + 1])", "The first sequence of the next batch is in this one, too."),
+    mistake(_WRONG_KEEP, "batches.append(np.sort(order[first:last]))", "The indices of a batch are sorted; their order was given."),
+    mistake("<= len(order)", "< len(order)", "A batch that closes with the very last sequence is dropped. It is full."),
+    mistake(_WRONG_LAST, "(last := first + budget) <= len(order)", "A batch closes after so many sequences. The budget counts tokens."),
+    mistake(_WRONG_LAST, "(last := next((k for k in range(first + 1, len(order) + 1) if (k - first) * lengths[order[first:k]].max() >= budget), len(order) + 1)) <= len(order)",
+            "A batch is measured with its padding, longest sequence times number. Here only real tokens count."),
+    mistake(_WRONG_NEXT, "first, before = last - 1, ends[last - 1]", "The last sequence of a batch begins the next one as well."),
+    mistake(_WRONG_KEEP, "batches.append(order[first:last][::-1])", "The indices of a batch stand in reverse."),
+    mistake("return batches", "return batches[:1]", "Only the first batch comes back."),
+]
+
+VARIANTS["corpus.cut"] = [
+    '''
+def cut_batches(order, lengths, budget):
+    batches, batch, total = [], [], 0
+    for i in order:
+        batch.append(i)
+        total += lengths[i]
+        if total >= budget:
+            batches.append(np.array(batch))
+            batch, total = [], 0
+    return batches
+''',
+    '''
+def cut_batches(order, lengths, budget):
+    cuts, total = [0], 0
+    for place, length in enumerate(lengths[order].tolist(), 1):
+        total += length
+        if total >= budget:
+            cuts.append(place)
+            total = 0
+    return [order[a:b] for a, b in zip(cuts, cuts[1:])]
+''',
+    '''
+def cut_batches(order, lengths, budget):
+    found, rest = [], order
+    while lengths[rest].sum() >= budget:
+        size = int((np.cumsum(lengths[rest]) < budget).sum()) + 1
+        found.append(rest[:size])
+        rest = rest[size:]
+    return found
+''',
+]
+
+
+# ---- How strong are they?

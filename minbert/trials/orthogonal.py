@@ -1,0 +1,93 @@
+"""How the exercise of chapter 08 is checked: a polynomial that is applied to the stretches of a matrix."""
+
+
+import torch
+
+from minbert.course.trials import Case, Trial, fixed, mistake
+
+
+TRIALS, MISTAKES, VARIANTS = {}, {}, {}
+
+
+# A cube taken number by number has the right shape, and so has a matrix that was never scaled. Which matrices show it?
+#
+# ---- muon.orthogonalize
+#
+# Wide, tall and square matrices, one row, one column, one direction only, large numbers, zeros. None, one and three times in place of five.
+
+def orthogonal_cases(generator):
+    m = lambda *shape: fixed(generator, *shape)
+    case = lambda label, matrix, **more: Case(label, {"matrix": matrix, **more})
+    return [case("wider than tall", m(4, 6)), case("taller than wide", m(7, 3)), case("square", m(5, 5)), case("one row", m(1, 6)), case("one column", m(6, 1)),
+            case("one direction only", m(4, 1) @ m(1, 5)), case("large numbers", 1e4 * m(3, 5)), case("small numbers", 1e-3 * m(3, 5)), case("zeros", torch.zeros(3, 4, dtype=torch.float64)),
+            case("three times", m(4, 6), times=3), case("once, taller than wide", m(6, 4), times=1), case("no time", m(3, 4), times=0),
+            case("single precision", m(4, 6).float())]
+
+
+def run_orthogonal(orthogonalize, inputs):
+    return {"output": orthogonalize(**inputs)}
+
+
+TRIALS["muon.orthogonalize"] = Trial(orthogonal_cases, run_orthogonal, hints=(
+    "Which product of X and its transpose has the same directions and cubed stretches? And which the fifth powers?",
+    "X Xᵀ X has the cubes, and X Xᵀ X Xᵀ X the fifth powers. First make sure that no stretch is above 1: the root of the sum of all squares is at least the "
+    "longest stretch.",
+    "x = matrix / its norm, a norm of 0 aside. Then `times` over, with s = x @ x.T: the new x is 3.4445 x - 4.775 s @ x + 2.0315 s @ s @ x. Transposing a tall "
+    "matrix before and after saves work and changes nothing."))
+
+
+_WRONG_UNIT = "x = x / x.norm().clamp_min(1e-7)"
+_WRONG_STEP = "x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x"
+
+MISTAKES["muon.orthogonalize"] = [
+    mistake(_WRONG_UNIT, "pass", "The matrix is not divided by its length, so stretches above 1 run away."),
+    mistake(_WRONG_UNIT, "x = x / torch.linalg.matrix_norm(x, 2).clamp_min(1e-7)", "The matrix is divided by its longest stretch. That has to be found by taking it apart; divide by the root of the sum of all squares."),
+    mistake(_WRONG_UNIT, "x = x / x.abs().max().clamp_min(1e-7)", "The matrix is divided by its largest number. Its stretches can still be above 1."),
+    mistake(_WRONG_UNIT, "x = x / x.norm(dim=1, keepdim=True).clamp_min(1e-7)", "Each row is divided by its own length, which changes the directions. The matrix has one length."),
+    mistake(_WRONG_UNIT, "x = x / x.square().sum().clamp_min(1e-7)", "The matrix is divided by the square of its length: the root is missing."),
+    mistake(_WRONG_UNIT, "x = x / x.norm()", "A matrix of zeros is divided by 0 and becomes NaN. It should stay zero."),
+    mistake(_WRONG_STEP, "x = 3.4445 * x - 4.7750 * x ** 3 + 2.0315 * x ** 5",
+            "The powers are taken number by number. Stretches have powers in products of the matrix with its transpose."),
+    mistake(_WRONG_STEP, "x = 3.4445 * x + (4.7750 * square + 2.0315 * square @ square) @ x", "The cube is added, where it has to be subtracted."),
+    mistake(_WRONG_STEP, "x = 3.4445 * x + (-4.7750 * square + 2.0315 * square) @ x", "The last term has cubes as well; the fifth power needs X Xᵀ twice."),
+    mistake(_WRONG_STEP, "x = 3.4445 * x + (-4.7750 * square + 2.0315 * square ** 2) @ x", "X Xᵀ is squared number by number, where it has to be multiplied with itself."),
+    mistake(_WRONG_STEP, "x = x + (-4.7750 * square + 2.0315 * square @ square) @ x", "The first factor, 3.4445, is missing: small stretches do not grow."),
+    mistake(_WRONG_STEP, "x = 3.4445 * x + (2.0315 * square - 4.7750 * square @ square) @ x", "The factors of cube and fifth power are exchanged."),
+    mistake(_WRONG_STEP, _WRONG_STEP + "\n        x = x / x.norm().clamp_min(1e-7)", "The matrix is scaled again each time. Once, before the first, is enough."),
+    mistake("range(times)", "range(5)", "`times` is not used."),
+    mistake("range(times)", "range(times + 1)", "The polynomial is applied once too often."),
+    mistake("return x.T if tall else x", "return x", "A tall matrix comes back lying on its side."),
+    mistake("return x.T if tall else x", "x = x * max(1.0, len(matrix) / matrix.shape[1]) ** 0.5\n    return x.T if tall else x",
+            "The result is stretched by √(A / B). That belongs to the rate of torch's Muon, and comes later."),
+]
+
+VARIANTS["muon.orthogonalize"] = [
+    '''
+def orthogonalize(matrix, times=5):
+    x = matrix / (matrix.square().sum().sqrt() + 1e-12)
+    for _ in range(times):
+        cube = x @ x.mT @ x
+        x = 3.4445 * x - 4.775 * cube + 2.0315 * x @ x.mT @ cube
+    return x
+''',
+    '''
+def orthogonalize(matrix, times=5):
+    length = torch.linalg.matrix_norm(matrix)
+    x = matrix / length if length > 0 else matrix.clone()
+    for _ in range(times):
+        inner = x.T @ x
+        x = x @ (3.4445 * torch.eye(len(inner), dtype=x.dtype) - 4.775 * inner + 2.0315 * inner @ inner)
+    return x
+''',
+    '''
+def orthogonalize(matrix, times=5):
+    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+    s = s / s.norm().clamp_min(1e-7)
+    for _ in range(times):
+        s = s * (3.4445 - 4.775 * s**2 + 2.0315 * s**4)
+    return u @ torch.diag(s) @ v
+''',
+]
+
+
+# ---- How strong are they?
