@@ -14,7 +14,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .engine.drawing import SavesTargets
 from .pcgrad import _FLOOR, PCGrad, Surgery, _orders
+
+# %% ../nbs/4_training/38_conflicts.ipynb #be68f784
+def _cosines(records):
+    """Line up the cosines of each pair over all records; NaN where there is none."""
+    records = list(records)
+    pairs = sorted({pair for record in records for pair in record.cosines})
+    return {pair: torch.tensor([record.cosines.get(pair, math.nan) for record in records], dtype=torch.float64)
+            for pair in pairs}
 
 # %% ../nbs/4_training/38_conflicts.ipynb #fa8276d4
 class PairConflict(NamedTuple):
@@ -34,15 +43,7 @@ def conflict_summary(
     return {pair: PairConflict(len(c), (c < 0).double().mean().item(), c.mean().item(), c[c < 0].mean().item())
             for pair, c in found.items()}
 
-
-def _cosines(records):
-    """Line up the cosines of each pair over all records; NaN where there is none."""
-    records = list(records)
-    pairs = sorted({pair for record in records for pair in record.cosines})
-    return {pair: torch.tensor([record.cosines.get(pair, math.nan) for record in records], dtype=torch.float64)
-            for pair in pairs}
-
-
+# %% ../nbs/4_training/38_conflicts.ipynb #1f5b99cf
 def draw_conflicts(
     records: Iterable[Surgery],   # `PCGrad.records`, or a part of it
     window: int = 10,             # calls in a mean
@@ -96,7 +97,7 @@ def vaccine_weights(
     return total, targets
 
 # %% ../nbs/4_training/38_conflicts.ipynb #ba4dde9c
-class GradVac(PCGrad):
+class GradVac(SavesTargets, PCGrad):
     """Ask for the cosine that two tasks usually have, not only for one that is not negative.
 
     Paper: Wang et al. (2020). Everything else is as in PCGrad.
@@ -125,12 +126,3 @@ class GradVac(PCGrad):
         for a, row in zip(tasks, new.tolist()):
             self.targets[a].update({b: target for b, target in zip(tasks, row) if b != a})
         return weights
-
-    def state_dict(self) -> dict:  # a tree of tensors, numbers and strings
-        """Return what the next orders and targets depend on."""
-        return super().state_dict() | {"targets": {task: dict(row) for task, row in self.targets.items()}}
-
-    def load_state_dict(self, state: dict) -> None:  # from `state_dict`
-        """Go on where `state_dict` stood."""
-        super().load_state_dict(state)
-        self.targets = defaultdict(dict, {task: dict(row) for task, row in state["targets"].items()})

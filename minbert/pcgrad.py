@@ -53,15 +53,15 @@ def project_weights(
     return total
 
 # %% ../nbs/4_training/37_pcgrad.ipynb #082285b3
-def _check_reduction(reduction):
-    if reduction not in ("sum", "mean"):
-        raise ValueError(f"expected reduction 'sum' or 'mean', got {reduction!r}")
-
-
 def _gram(pieces):
     """Add up the inner products over pieces (T, p) of the gradients, in float32 or wider."""
     wide = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in pieces)
     return sum((x @ x.T for x in wide), torch.tensor(0.0))
+
+# %% ../nbs/4_training/37_pcgrad.ipynb #59d4deba
+def _check_reduction(reduction):
+    if reduction not in ("sum", "mean"):
+        raise ValueError(f"expected reduction 'sum' or 'mean', got {reduction!r}")
 
 
 def _check_lengths(gram, tasks):
@@ -114,8 +114,7 @@ def _surgery(tasks, gram, weights):
 class PCGrad(SavesGenerator):
     """Turn one loss a task into a gradient without conflict; a `backward` for `minbert.loop.steps`.
 
-    One backward a task, each into a row of one flat buffer; one (T, T) matrix; one linear combination. A gradient that
-    is already there (accumulation) is added. One task alone is plain training, bit for bit.
+    A gradient that is already there (accumulation) is added. One task alone is plain training, bit for bit.
     Paper: Yu et al. (2020). Differs: whether a task uses a weight is asked of autograd, not of the values.
     With many processes each task's gradient is averaged first, and all draw the same orders.
     `.grad` is a view of the buffer: the next call writes over it. A resume begins with no `records`.

@@ -81,3 +81,11 @@ def test_what_is_said_is_what_is_drawn():
         with pytest.raises(ValueError, match=message):
             explorer.figure(**bad)
     assert "step" not in ConflictExplorer().controls and ConflictExplorer().controls["view"].bounds["choices"] == ["arrows", "two valleys"]
+
+
+def test_a_real_run_shows_a_line_for_each_pair_whatever_the_order_of_the_tasks():
+    records = [Surgery(("c", "a", "b"), (1.0, 1.0, 1.0), {("a", "b"): 0.1 * i, ("a", "c"): 0.3, ("b", "c"): -0.2}, (1.0, 1.0, 1.0)) for i in range(4)]
+    figure = ConflictExplorer(records).figure(view="a real run")
+    lines = {line.get_label(): line.get_ydata() for ax in figure.axes for line in ax.lines if " and " in line.get_label()}
+    assert sorted(lines) == ["a and b", "a and c", "b and c"] and all(np.isfinite(y).all() for y in lines.values())
+    plt.close("all")

@@ -1,7 +1,9 @@
 """Saving what the next random draws depend on."""
 from __future__ import annotations
 
-__all__ = ["SavesGenerator", "SavesSkips"]
+from collections import defaultdict
+
+__all__ = ["SavesGenerator", "SavesSkips", "SavesTargets"]
 
 
 class SavesGenerator:
@@ -29,3 +31,16 @@ class SavesSkips:
         """Go on drawing and counting where another run stopped."""
         self.generator.set_state(state["generator"])
         self.skipped = state["skipped"]
+
+
+class SavesTargets(SavesGenerator):
+    """Saving for what draws from `self.generator` and keeps `self.targets`, task -> other task -> number."""
+
+    def state_dict(self) -> dict:  # a tree of tensors, numbers and strings
+        """Return what the next draws and targets depend on."""
+        return super().state_dict() | {"targets": {task: dict(row) for task, row in self.targets.items()}}
+
+    def load_state_dict(self, state: dict) -> None:  # from `state_dict`
+        """Go on where `state_dict` stood."""
+        super().load_state_dict(state)
+        self.targets = defaultdict(dict, {task: dict(row) for task, row in state["targets"].items()})

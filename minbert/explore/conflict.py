@@ -167,7 +167,7 @@ class ConflictExplorer(Explorer):
         left, right = panels(2, (10.5, 4.6))
         heatmap(_gram(record), record.tasks, record.tasks, left, "task", "task", f"step {step + 1} of {len(self.records)}: cosines of gradients", "", (-1, 1), ".2f")
         panel("step", "cosine", "the whole run", right)
-        for (pair, (colour, line)) in zip(combinations(record.tasks, 2), EXTRA):
+        for (pair, (colour, line)) in zip(combinations(sorted(record.tasks), 2), EXTRA):   # a record names its pairs in this order
             right.plot([r.cosines.get(pair, np.nan) for r in self.records], color=colour, linestyle=line, label=" and ".join(pair))
         right.axhline(0, color="#777777", linewidth=1)
         right.axvline(step, color="#777777", linewidth=1, linestyle=":")
