@@ -224,8 +224,8 @@ class MatrixWeights(Bijection):
 
     dense: `weight`, which starts as a rotation;   lu: W = P L U, which starts as the permutation P
     Paper: Kingma and Dhariwal (2018), section 3.2.
-    Differs: they start the triangles from a rotation, too. Those of a wide one are so badly conditioned that the first
-    steps of training make the loss explode.
+    Differs: they start the triangles from a rotation, too. Those of a wide one are badly conditioned: at a rate
+    of .01 the first step makes the loss explode.
     Raises ValueError for an unknown form.
     """
 
