@@ -19,7 +19,7 @@ SUM = "difference, product or interval of numbers shown"
 ELSEWHERE = {   # chapter -> number -> where it comes from
     "01_tokens": {".037": SUM},
     "05_optim": {"0.002": SUM},
-    "10_pretrain": {".002": "a rate of the recipe, see PretrainConfig", ".02": "a rate of the recipe"},
+    "10_pretrain": {".002": "a rate of the recipe, see PretrainConfig"},
     "16_heads": {".88": SUM, ".95": SUM},
     "17_metrics": {".375": PAPER, ".631": PAPER, ".625": PAPER, ".006": SUM, "3.231": "an example", "2.25": SUM},
     "21_evaluate": {".830": PAPER, ".375": PAPER},
