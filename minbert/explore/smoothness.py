@@ -318,7 +318,7 @@ class SmoothnessExplorer(Explorer):
             ax.set_xticks(range(4), SEARCHES, fontsize=8)
             if ax is middle and not narrow:
                 ax.set_yticks([])   # the words stand at the left already, and each takes time to draw
-            ax.figure.colorbar(ax.images[0], ax=ax, ticks=[limits[0], sum(limits) / 2, limits[1]], fraction=0.12, pad=0.02, aspect=28, extend="max" if ax is left else "neither", format="%.2g")
+            ax.figure.colorbar(ax.images[0], ax=ax, ticks=[0, 1, 2, 3] if ax is left else limits, fraction=0.12, pad=0.02, aspect=28, extend="max" if ax is left else "neither", format="%.2g")
         panel("search", "move [nats]", "move of the answer, all words changed", right).grid(axis="x", visible=False)
         colours = [PALETTE["untrained"], PALETTE["baseline"], PALETTE["ours"], EXTRA[1][0]]
         right.bar(range(4), np.maximum(found.together, 1e-7), color=colours, hatch=["", "//", "..", "xx"], edgecolor="white", linewidth=0)
