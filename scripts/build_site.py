@@ -76,6 +76,7 @@ def assemble(folder: Path) -> None:
         (place := folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     curve(folder / "source")
+    shutil.copytree(ROOT / "nbs" / "images", folder / "source" / "images", ignore=shutil.ignore_patterns("*.svg", "index-*"))
 
 
 def build(folder: Path) -> int:   # exit status

@@ -197,7 +197,8 @@ def part_page(part: str) -> str:
     rows = [f"| {link(chapter, part + '/index')} | {chapter.question} |" + (f" {pace(NBS / f'{chapter.page}.ipynb').minutes:.0f} |" if part in PARTS else "") for chapter in here]
     head = ["| chapter | question | minutes |", "|---|---|---|"] if part in PARTS else ["| notebook | question |", "|---|---|"]
     listed = "\n".join(chapter.page.rpartition("/")[2] for chapter in here)
-    return f"# {part_title(part)}\n\n{part_says(part)}\n\n" + "\n".join(head + rows) + f"\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+    more = "\n\nAll explorers, and where they stand, are on [a page of their own](../explorers.md)." if part == "explore" else ""
+    return f"# {part_title(part)}\n\n{part_says(part)}\n\n" + "\n".join(head + rows) + f"{more}\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
 
 
 def part_title(part: str) -> str:

@@ -64,6 +64,15 @@ def test_the_checker_finds_dead_links_foreign_scripts_and_heavy_pages(tmp_path, 
     assert any("c.html is not there" in f for f in found) and any("example.org" in f for f in found) and any("bytes" in f for f in found)
 
 
+def test_the_animation_is_light_and_comes_to_rest():
+    from PIL import Image
+
+    file = ROOT / "nbs" / "images" / "cosines.gif"
+    picture = Image.open(file)
+    assert file.stat().st_size < 400_000 and picture.n_frames > 5 and 0 < picture.info["loop"] < 10
+    assert "images/cosines.gif" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_explorers_of_a_missing_module_are_left_out(monkeypatch):
     monkeypatch.setattr(site_explorers, "EXPLORERS", [*site_explorers.EXPLORERS, site_explorers.Shown("gone", "explore.gone.GoneExplorer", "Nothing.")])
     site_explorers.explorers.cache_clear()
