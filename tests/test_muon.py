@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from minbert.engine.checkpoint import load_checkpoint, save_checkpoint
 from minbert.encoder import BertConfig, BertModel
 from minbert.loop import steps
-from minbert.muon import Together, muon
+from minbert.muon import Together, muon, orthogonalize
 from minbert.optim import AdamW, parameter_groups
 from minbert.pretrain import MlmHead
 
@@ -113,3 +113,18 @@ def loss_of(weights):
     model = small()
     model.load_state_dict(weights)
     return loss(model, 0).item()
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (5, 5), (1, 7), (7, 1)])
+@pytest.mark.parametrize("times", [0, 1, 5])
+def test_stretches_go_through_the_polynomial_and_directions_stay(shape, times):
+    matrix = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+    s = s / matrix.square().sum().sqrt()
+    for _ in range(times):
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    assert_close(orthogonalize(matrix, times), u @ torch.diag(s) @ v)
+
+
+def test_zeros_stay_zeros():
+    assert_close(orthogonalize(torch.zeros(3, 2)), torch.zeros(3, 2))
