@@ -44,7 +44,7 @@ class _Twin(TwinWeights):
         """Move one of the sets by `share` of the way to the model's weights, in place."""
         move_weights(self.sets[number], self.learned, share)
 
-
+# %% ../nbs/4_training/33_proximal.ipynb #d88b0a8f
 def _check_settings(weight, teacher, lag, beta, late_beta, every, dtype, dropout):
     """Raise ValueError for settings that mean nothing."""
     if teacher not in TEACHERS or not isinstance(lag, int) or lag < 0 or not 0 <= weight < math.inf:
@@ -55,15 +55,8 @@ def _check_settings(weight, teacher, lag, beta, late_beta, every, dtype, dropout
     if dtype not in (None, torch.bfloat16) or dropout not in ("off", "same"):
         raise ValueError(f"expected dtype None or torch.bfloat16, and dropout 'off' or 'same', got {dtype} and {dropout!r}")
 
-
-def _compiled(model):
-    """Tell whether a part of the model has been handed to torch.compile."""
-    return any(part._compiled_call_impl is not None for part in model.modules())
-
-# %% ../nbs/4_training/33_proximal.ipynb #4dfc24f0
-class Teacher(SavesTwin):
-    """A twin of the model that is renewed when a step has been taken; the settings are those of `BregmanProximal`."""
-
+# %% ../nbs/4_training/33_proximal.ipynb #f6468467
+class _Settings(SavesTwin):
     def __init__(
         self,
         weight: float = 1.0,            # mu; SMART
@@ -80,6 +73,15 @@ class Teacher(SavesTwin):
         self.weight, self.teacher, self.every, self.dtype, self.dropout = weight, teacher, every, dtype, dropout
         self.lag = {"step": lag}.get(teacher, 0)
         self.beta, self.late_beta, self.switch = beta, late_beta, switch
+
+# %% ../nbs/4_training/33_proximal.ipynb #4dfc24f0
+def _compiled(model):
+    """Tell whether a part of the model has been handed to torch.compile."""
+    return any(part._compiled_call_impl is not None for part in model.modules())
+
+
+class Teacher(_Settings):
+    """A twin of the model that is renewed when a step has been taken; the settings are those of `BregmanProximal`."""
 
     def begin(
         self,
