@@ -1,0 +1,48 @@
+"""Rows of all processes in one tensor, with a gradient for one's own; it knows nothing of what the rows are."""
+from __future__ import annotations
+
+__all__ = ["everyone", "gather_views"]
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class _Gather(torch.autograd.Function):
+    """Collect rows from all processes; the gradient of our own rows comes back.
+
+    Every process computes the same loss of the same rows, and the loop takes the mean of their gradients where the sum is
+    meant: so we multiply by the number of processes.
+    """
+
+    @staticmethod
+    def forward(ctx, rows, accelerator):
+        ctx.place, ctx.world = accelerator.process_index, accelerator.num_processes
+        return accelerator.gather(rows)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.chunk(ctx.world)[ctx.place] * ctx.world, None
+
+
+def gather_views(
+    views: Sequence[Tensor],  # V of (B, E), as many rows on every process
+    accelerator,              # accelerate.Accelerator
+) -> tuple[Tensor, ...]:      # V of (P B, E), in the same order on every process
+    """Collect the vectors of all processes, so that each sentence has P B - 1 wrong partners.
+
+    A loss of them, averaged over processes, has the gradient of the whole batch.
+    Raises ValueError if the processes hold unequal numbers of rows.
+    """
+    sizes = accelerator.gather(torch.tensor([len(views[0])], device=views[0].device)).tolist()
+    if len(set(sizes)) > 1:
+        raise ValueError(f"expected as many rows on every process, got {sizes}")
+    return tuple(_Gather.apply(view.contiguous(), accelerator) for view in views)
+
+
+def everyone(views, groups, accelerator):
+    """Collect vectors and groups of all processes; alone, nothing changes."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return views, groups
+    return gather_views(views, accelerator), accelerator.gather(groups)
