@@ -19,7 +19,7 @@ __all__ = ["AttentionExplorer", "KEYS", "Reading", "hand_shares", "read_sentence
 KEYS = {"river": (2.5, 0.2), "money": (0.2, 1.6), "bank": (1.0, 1.0)}   # of the chapter; there they are queries and values as well
 MARKERS = "os^"             # a shape a key
 LOW, HIGH = -1.0, 3.0       # of the plane, in both directions
-LONGEST = 24                # pieces of a sentence that are read: more names do not fit beside a map
+LONGEST = 20                # pieces of a sentence that are read: more names do not fit beside a map
 
 
 def hand_shares(
@@ -167,15 +167,16 @@ class AttentionExplorer(Explorer):
     def _sentence(self, sentence, hide, factor, mask, layer=1, head=1, **_):
         reading, moved = self.reading(sentence, hide, factor, mask), self.moved(sentence, hide, factor, mask)
         left, right = panels(2, (11.5, 4.9))
-        pieces = [f"({piece})" if place in hide else piece for place, piece in enumerate(reading.pieces)]
+        wide = left.get_gridspec().ncols == 2
+        left.get_gridspec().update(left=0.95 / left.figure.get_figwidth(), bottom=1.0 / 4.9 if wide else 0.09, wspace=0.25, hspace=0.55)   # room for the names of pieces
+        pieces = [piece if len(piece) < 9 else piece[:7] + "…" for piece in reading.pieces]
+        pieces = [f"({piece})" if place in hide else piece for place, piece in enumerate(pieces)]
         heatmap(reading.maps[layer - 1, head - 1], pieces, pieces, left, "piece that answers", "piece that asks", f"layer {layer}, head {head}: shares", "", (0, 1))
         panel("1 − cosine to the vector before", "piece", "how far the last vectors moved", right)
         colours = [PALETTE["untrained"] if place in hide else PALETTE["ours"] for place in range(len(pieces))]
         for place, bar in enumerate(right.barh(range(len(pieces)), moved, color=colours)):
             bar.set_hatch("//" * (place in hide))
         right.set_yticks(range(len(pieces)), pieces, fontsize=8)
-        if left.get_position().y0 == right.get_position().y0:   # side by side: room for the names of pieces
-            left.figure.subplots_adjust(bottom=0.2)
         right.set(ylim=(len(pieces) - 0.5, -0.5), xlim=(0, max(0.1, 1.1 * moved.max())))
         return left.figure
 
