@@ -4,11 +4,12 @@ import re
 from copy import deepcopy
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 
 from minbert.data import TaskBatch
-from minbert.explore.smoothness import LONGEST, SEARCHES, WIDTHS, SmoothnessExplorer, attack_words, best_point, climb, slice_basis
+from minbert.explore.smoothness import LONGEST, SEARCHES, WIDTHS, SmoothnessExplorer, _unit_points, attack_words, best_point, climb, slice_basis
 from minbert.heads import LinearHead, MultitaskBert, PairLinear
 from minbert.regularized import output_distance, symmetric_kl
 from minbert.sentence import SentenceEncoder
@@ -141,6 +142,22 @@ def test_what_is_said_is_what_was_found(explorer):
     assert len(spots) == 8 * len(found.tokens) and spots[0][5].startswith("[CLS], noise: size 1")
 
 
+def test_what_is_drawn_is_what_was_found(explorer):
+    left, middle, right, *_ = explorer.figure(view="words").axes
+    found = explorer.words("plain", TEXT, 1, 0.01)
+    np.testing.assert_allclose(left.images[0].get_array(), found.lengths)
+    np.testing.assert_allclose(middle.images[0].get_array(), found.alone)
+    np.testing.assert_allclose([bar.get_height() for bar in right.patches], found.together)
+    left, right = explorer.figure(width=64).axes
+    shares = [100 * explorer.share("plain", TEXT, 0.25, width)[0] for width in WIDTHS]
+    np.testing.assert_allclose(right.lines[0].get_xydata(), np.stack([WIDTHS, shares], 1))
+    lines = {line.get_label(): line.get_xydata() for line in left.lines}
+    assert len(lines["1,000 random points"]) == 1000 and np.linalg.norm(lines["1,000 random points"], axis=1).max() < 0.25 + 1e-6
+    np.testing.assert_allclose(lines["the best of them"][0], explorer.share("plain", TEXT, 0.25, 64)[1][:2])
+    middle_answer = left.images[0].get_array()[29:31, 29:31]
+    assert (middle_answer == explorer.heads["plain"](explorer.vector(TEXT)[None]).argmax().item()).all()   # the sentence stands in its own region
+
+
 def test_every_control_has_a_name_and_words(explorer):
     assert all(control.label and control.help for control in explorer.controls.values())
     assert len(str(explorer.spec)) + len(str(explorer.defaults)) < 10_000   # what a notebook keeps
@@ -160,6 +177,10 @@ def test_own_encoder_and_heads():
     own = SmoothnessExplorer(Bag(), head, classes=("good", "bad", "so so"), sentence="An apple.")
     assert own.controls["view"].bounds["choices"] == ["slice"] and "steps" not in own.controls and own.controls["head"].bounds["choices"] == ["yours"]
     assert head.training and all(torch.equal(before[k], v) for k, v in head.state_dict().items())
+    share, place = own.share("yours", "An apple.", 0.5, 10)   # three classes: two directions count, and the slice need not hold both
+    f, x, rows, points = own.heads["yours"], own.vector("An apple."), own.basis("yours", "An apple."), 0.5 * _unit_points(10, 2)
+    moves = symmetric_kl(f(x + points @ rows[:10]), f(x[None]).expand(1000, 3)).detach()
+    assert torch.equal(place, points[moves.argmax()]) and share == pytest.approx((moves.max() / own.worst("yours", "An apple.", 0.5).moves.max()).item(), rel=1e-3)
     assert own.png() != own.png(width=700) and re.search("yours: (good|bad|so so) with", own.describe(width=700))
     wide, narrow = own.figure(), own.figure(narrow=True)
     assert wide.get_figwidth() > wide.get_figheight() and narrow.get_figheight() > narrow.get_figwidth()

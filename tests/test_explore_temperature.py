@@ -3,6 +3,7 @@ import math
 import re
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 
@@ -103,6 +104,20 @@ def test_what_is_said_is_what_was_computed(explorer):
     assert "0% goes to repeats" in explorer.describe(leave_out=True)
     assert "own partner" in explorer.describe(cell=[2, 3.0, 5.0]) and "Caption 6 " in explorer.describe(cell=[2, 3.0, 5.0])   # a bar
     assert "Caption 12 " in explorer.describe(cell=[0, 99.0, 99.0])
+
+
+def test_what_is_drawn_is_what_was_computed(explorer):
+    left, middle, right, *_ = explorer.figure(temperature=0.1).axes
+    found, twins = explorer.push(2, 0.1, False), explorer.twins(2)
+    np.testing.assert_allclose(left.images[0].get_array(), found.cosines)
+    np.testing.assert_allclose(middle.images[0].get_array(), found.shares)
+    strangers, repeats = ([bar.get_width() for bar in bars] for bars in right.containers)
+    np.testing.assert_allclose(repeats, (found.shares * twins).sum(1) / 0.1)
+    np.testing.assert_allclose(np.add(strangers, repeats), (1 - found.shares.diagonal()) / 0.1)
+    lengths = torch.stack([explorer._encoder.encode([explorer.first[i]])[0] for i in explorer.rows(2)]).double().norm(dim=1)
+    np.testing.assert_allclose(right.collections[0].get_offsets()[:, 0], 12 * found.anchors.norm(dim=1) * lengths)
+    crosses = {tuple(map(int, place)) for collection in left.collections for place in collection.get_offsets()} - {(i, i) for i in range(12)}
+    assert crosses == {(j, i) for i, j in twins.nonzero().tolist()}
 
 
 def test_every_control_has_a_name_and_words(explorer):
