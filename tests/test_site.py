@@ -18,7 +18,8 @@ import site_check
 import site_explorers
 import site_tables
 
-PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide", "explorers", "explorers/conflict"]
+PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide", "explorers", "explorers/conflict",
+         "explore/widgets", "grades/index", "grades/bob", "genindex", "search"]
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
 
 

@@ -45,13 +45,13 @@ def csv_table(reports: list[Report]) -> str:
     return lines.getvalue()
 
 # %% ../../nbs/course/reports.ipynb #2416a694
-_STYLE = """:root{color-scheme:light dark;--line:#ddd;--soft:#f6f6f6;--dim:#555;--good:#226622;--bad:#aa2222;--link:#0b57d0}
-@media(prefers-color-scheme:dark){:root{--line:#444;--soft:#262626;--dim:#aaa;--good:#7fc97f;--bad:#ff8a80;--link:#8ab4f8}}
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}a{color:var(--link)}
+_STYLE = """:root{color-scheme:light dark;--line:#ddd;--soft:#f6f6f6;--dim:#555;--good:#226622;--bad:#aa2222;--link:#0b57d0;--page:#fff;--ink:#111}
+@media(prefers-color-scheme:dark){:root{--line:#444;--soft:#262626;--dim:#aaa;--good:#7fc97f;--bad:#ff8a80;--link:#8ab4f8;--page:#161616;--ink:#eee}}
+body{background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}a{color:var(--link)}
 table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top}
 pre{white-space:pre-wrap;background:var(--soft);padding:.6rem;margin:.3rem 0;font-size:13px}.passed{color:var(--good)}.failed,.broken{color:var(--bad)}
 .maps{display:flex;gap:2rem;flex-wrap:wrap}figure{margin:.5rem 0;max-width:100%}svg{max-width:100%;height:auto}figcaption,small,.dim{font-size:13px;color:var(--dim)}
-.wide{overflow-x:auto}.wide td,.wide th{white-space:nowrap}.wide td:first-child{white-space:normal;min-width:6rem}.sum td{font-weight:600}
+.wide{overflow-x:auto}.wide td,.wide th{white-space:nowrap}.wide td:first-child{white-space:normal;min-width:6rem}.sum td{font-weight:600}.results td:not(:last-child),.results th{white-space:nowrap}
 @media(max-width:40rem){.results tr:first-child{display:none}.results tr{display:block;border-bottom:1px solid var(--line);padding:.5rem 0}
 .results td{border:0;padding:0 .8rem 0 0;display:inline-block}.results td:first-child{font-weight:600}.results td:last-child{display:block;padding:0}}"""
 
