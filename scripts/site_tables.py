@@ -26,8 +26,9 @@ def chapter(number: str) -> Chapter:
 
 
 def bought(task: str) -> str:
-    """Write what pretraining buys for one task, from results/what-pretraining-buys/summary.json."""
-    rows = json.loads((ROOT / "results" / "what-pretraining-buys" / "summary.json").read_text(encoding="utf-8"))
+    """Write what pretraining buys for one task, from the summaries in results/what-pretraining-buys."""
+    files = ("summary.json", "larger.json")
+    rows = [row for name in files for row in json.loads((ROOT / "results" / "what-pretraining-buys" / name).read_text(encoding="utf-8"))]
     lines = what_pretraining_buys.table([row for row in rows if row["task"] == task]).split("\n")
     return "\n".join("|" + line.split("|", 2)[2] for line in lines)   # the task stands in the heading
 
@@ -61,7 +62,7 @@ def benchmarks() -> str:
 
 def results_page() -> str:
     """Write the page of results."""
-    return template("results", sentiment=bought("sentiment"), inference=bought("inference"), similarity=bought("similarity"),
+    return template("results", **{task: bought(task) for task in ("sentiment", "inference", "similarity", "sst", "stsb")},
                     recipes=compare_pretraining.table(ROOT / "results" / "pretraining" / "recipes"), log=log(), benchmarks=benchmarks())
 
 
