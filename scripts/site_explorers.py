@@ -9,7 +9,7 @@ import json
 import posixpath
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from site_chapters import Chapter, chapters, link
 
 from minbert.course.editions import directives
-from minbert.explore.base import Control, Explorer, asset, choice, pick, slider, span
+from minbert.explore.base import Control, Explorer, asset, choice, pick, point, slider, span
 
 SENTENCES = [("A man is playing a guitar.", "Somebody plays an instrument."), ("A man is playing a guitar.", "A woman is slicing an onion."),
              ("A man is playing a guitar.", "A man is not playing a guitar."), ("A dog runs on the beach.", "A puppy is running along the shore."),
@@ -37,7 +37,7 @@ class Shown(NamedTuple):
     says: str                      # what a hand can find out with it
     more: str = ""                 # what only a kernel can do
     data: Callable[[], tuple[list[Control], dict]] | None = None  # its controls on the site, and {"data": what site/static/drawings.js draws from}
-    grid: dict | None = None       # name of a control -> values: one picture is drawn for each combination
+    grid: dict | Callable[[Explorer], list[dict]] | None = None   # name of a control -> values: one picture is drawn for each combination; several such grids, which have controls of their own
 
     @property
     def kind(self) -> type[Explorer]:
@@ -118,16 +118,44 @@ def conflict_data() -> tuple[list[Control], dict]:
     return list(conflict.ConflictExplorer().controls.values()), {"data": {"valleys": conflict.VALLEYS, "reach": conflict.REACH, "steps": 60, "rate": 0.08, "orders": orders}}
 
 
+def attention_grid(explorer: Explorer) -> list[dict]:
+    """Move the query and the factor, or hide a word and move the mask; then look at every head of the model, or hide a piece."""
+    hand, sentence = {"view": ["by hand"]}, {"view": ["a sentence"]}
+    config, pieces = explorer.model.config, explorer.pieces(explorer.sentence)
+    return [hand | {"hide": [()], "factor": [0, 1, 2], "query": [(x, y) for x in range(4) for y in range(4)]},
+            hand | {"hide": [(place,) for place in range(3)], "mask": [0, 1, 2, 3, 4]},
+            sentence | {"hide": [()], "layer": [*range(1, config.num_hidden_layers + 1)], "head": [*range(1, config.num_attention_heads + 1)]},
+            sentence | {"hide": [(place,) for place, piece in enumerate(pieces) if piece.isalpha()]}]
+
+
+def maskedword_grid(explorer: Explorer) -> list[dict]:
+    """Hide each word of a few sentences."""
+    lines = [explorer.sentence, "She opened the door and walked in.", "He was born in the north of the country and died in 1901."]
+    return [{"sentence": [line], "hide": [(), *((place,) for place in range(len(explorer.words_of(line))))]} for line in lines]
+
+
+def temperature_grid(explorer: Explorer) -> list[dict]:
+    """Move the temperature with and without repeats, for two batches; then draw all temperatures at once."""
+    both = {"batch": [1, 2], "leave_out": [False, True]}
+    return [{"view": ["one temperature"], "temperature": [0.01, 0.02, 0.05, 0.1, 0.3, 1.0]} | both, {"view": ["all temperatures"]} | both]
+
+
+def smoothness_grid(explorer: Explorer) -> list[dict]:
+    """Move width and radius of the slice, and the steps of the search for words, under both heads."""
+    return [{"view": ["slice"], "head": [*explorer.heads], "width": [2, 4, 16, 64, 256, 768], "radius": [0.25, 0.5, 0.75]},
+            {"view": ["words"], "head": [*explorer.heads], "steps": [0, 1, 2, 3, 4]}]
+
+
 EXPLORERS = [
     Shown("cosine", "explore.widgets.CosineExplorer", "Which cosines do pairs of low, middle and high grade get, before and after training, and after a correction?", "Sentences and models of your own need a kernel.", data=cosine_data),
     Shown("anisotropy", "explore.widgets.AnisotropyExplorer", "Which shape has the cloud of sentence vectors, and what changes when its longest directions are removed?", "Models and corrections of your own need a kernel.", data=anisotropy_data),
     Shown("flow", "explore.flow.FlowExplorer", "How does a flow bend the plane, block by block, while it learns?", "All steps and blocks, the sentences, and the star to drag need a kernel.",
           grid={"data": ["banana", "rings"], "training": [0, 300, 600], "direction": ["forward", "back"], "blocks": [0, 4, 8]}),
     Shown("conflict", "explore.conflict.ConflictExplorer", "Which step do the sum, PCGrad, GradVac and the shortest mixture make of gradients that disagree?", "The view of a real run needs a kernel.", data=conflict_data),
-    Shown("attention", "explore.attention.AttentionExplorer", "Which words does each head of each layer look at?"),
-    Shown("maskedword", "explore.maskedword.MaskedWordExplorer", "Which words does the model guess at a hidden place?"),
-    Shown("temperature", "explore.temperature.TemperatureExplorer", "What does the temperature do to the loss, and to the pull on each negative?"),
-    Shown("smoothness", "explore.smoothness.SmoothnessExplorer", "How far does a prediction move when its input moves a little?"),
+    Shown("attention", "explore.attention.AttentionExplorer", "Which words does each head of each layer look at?", "Sentences and models of your own, the key to drag, and several hidden words need a kernel.", grid=attention_grid),
+    Shown("maskedword", "explore.maskedword.MaskedWordExplorer", "Which words does the model guess at a hidden place?", "Sentences of your own, and several hidden words at once, need a kernel.", grid=maskedword_grid),
+    Shown("temperature", "explore.temperature.TemperatureExplorer", "What does the temperature do to the loss, and to the pull on each negative?", "More batches, all temperatures between, and a click on a cell need a kernel.", grid=temperature_grid),
+    Shown("smoothness", "explore.smoothness.SmoothnessExplorer", "How far does a prediction move when its input moves a little?", "Sentences and heads of your own, other draws and steps need a kernel.", grid=smoothness_grid),
 ]
 
 
@@ -185,24 +213,41 @@ def on_site(shown: Shown) -> dict:   # JSON: spec, values, data or frames
     return {"spec": {"title": shown.kind.title, "controls": [asdict(control) for control in controls]}, "values": values} | rest
 
 
-def framed(explorer: Explorer, grid: dict) -> tuple[list[Control], dict]:
-    """Draw a picture for each combination of values; a control whose values are not evenly spaced becomes a choice."""
-    controls = [stepped(explorer.controls[name], values) for name, values in grid.items()]
+def framed(explorer: Explorer, grid: dict | Callable[[Explorer], list[dict]]) -> tuple[list[Control], dict]:
+    """Draw a picture for each combination of values; a control whose values are not evenly spaced becomes a choice, and one of another grid is hidden."""
+    grids = grid(explorer) if callable(grid) else [grid]
+    values = {name: list(dict.fromkeys(value for grid in grids for value in grid.get(name, ()))) for name in explorer.controls}
+    controls = [stepped(control, values[name]) for name, control in explorer.controls.items() if values[name]]
     frames = []
-    for values in product(*grid.values()):
-        content, picture = explorer.answer(dict(zip(grid, values)), narrow=True)
-        told = {control.name: str(value) if control.kind == "choice" else value for control, value in zip(controls, values)}
-        frames.append({"values": told, "source": "data:image/webp;base64," + base64.b64encode(small(picture)).decode(), **content, "idle": []})
+    for grid in grids:
+        idle = [control.name for control in controls if control.name not in grid]
+        for chosen in (dict(zip(grid, combination)) for combination in product(*grid.values())):
+            content, picture = explorer.answer(chosen, narrow=True)
+            told = {control.name: written(chosen[control.name]) if control.kind == "choice" else chosen[control.name] for control in controls if control.name in grid}
+            frames.append({"values": told, "source": "data:image/webp;base64," + base64.b64encode(small(picture)).decode(), **content, "idle": idle})
     return controls, {"frames": frames}
+
+
+def written(value) -> str:
+    """Write a value as one of a few."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def stepped(control: Control, values: list) -> Control:
     """Let a control take only values that were drawn."""
+    about = {"label": control.label, "help": control.help}
+    if control.kind == "switch":
+        return control
+    if control.kind == "words":   # one at a time, or there would be too many to draw
+        return replace(control, bounds=control.bounds | {"one": True})
+    if control.kind == "point":
+        xs = sorted({x for x, _ in values})
+        return point(control.name, control.default, panel=control.bounds["panel"], low=min(values), high=max(values), step=xs[1] - xs[0], **about)
     default = min(values, key=lambda value: abs(value - control.default)) if control.kind == "slider" else control.default
     gaps = {b - a for a, b in zip(values, values[1:])} if control.kind == "slider" else set()
     if len(gaps) == 1:
-        return slider(control.name, default, values[0], values[-1], *gaps, label=control.label, help=control.help)
-    return choice(control.name, str(default), [str(value) for value in values], label=control.label, help=control.help)
+        return slider(control.name, default, values[0], values[-1], *gaps, **about)
+    return choice(control.name, written(default), [written(value) for value in values], **about)
 
 
 def small(picture: bytes) -> bytes:   # PNG -> WebP

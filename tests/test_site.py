@@ -18,7 +18,7 @@ import site_check
 import site_explorers
 import site_tables
 
-PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide", "explorers", "explorers/conflict",
+PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide", "explorers", "explorers/conflict", "explorers/attention", "explorers/maskedword", "explorers/temperature", "explorers/smoothness",
          "explore/widgets", "grades/index", "grades/bob", "genindex", "search"]
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
 
@@ -79,12 +79,46 @@ def test_explorers_of_a_missing_module_are_left_out(monkeypatch):
     site_explorers.explorers.cache_clear()
     names = [shown.name for shown in site_explorers.explorers()]
     site_explorers.explorers.cache_clear()
-    assert names[:4] == ["cosine", "anisotropy", "flow", "conflict"] and "gone" not in names
+    assert names == ["cosine", "anisotropy", "flow", "conflict", "attention", "maskedword", "temperature", "smoothness"]
+    assert all(map(site_explorers.movable, site_explorers.explorers()))
 
 
 def test_explorers_are_found_in_their_chapters():
     found = {(page, html.partition('data-explorer="')[2].partition('"')[0]) for page, cells in site_explorers.places().items() for html in cells.values()}
-    assert found >= {("explore/widgets", "cosine"), ("explore/widgets", "anisotropy"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict")}
+    assert found >= {("explore/widgets", "cosine"), ("explore/widgets", "anisotropy"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict"),
+                     ("1_bert/02_attention", "attention"), ("1_bert/10_pretrain", "maskedword"), ("4_training/35_negatives", "temperature"),
+                     ("4_training/32_smoothness", "smoothness"), ("4_training/34_smart", "smoothness")}
+
+
+class Several(site_explorers.Explorer):
+    """A control of each kind that can be drawn beforehand."""
+
+    def _controls(self):
+        from minbert.explore.base import choice, point, slider, switch, text, words
+
+        return [choice("view", "near", ["near", "far", "never"]), slider("fine", 0.05, 0.01, 1.0, 0.01), slider("even", 3, 0, 9, 1), switch("on"), text("line", "one"),
+                words("hide", (1,)), point("at", (1.0, 1.0), low=(-1, -1), high=(3, 3), step=0.1)]
+
+    def _draw(self, **settings):
+        from minbert.engine.figures import panel
+
+        return panel("x", "y", str(settings), size=(2, 2))
+
+
+def test_frames_are_drawn_for_each_combination_and_controls_take_only_their_values():
+    grids = [{"view": ["near"], "fine": [0.01, 0.05, 1.0], "at": [(0, 0), (0, 2), (2, 0), (2, 2)]}, {"view": ["far"], "even": [0, 2, 4], "on": [False, True], "line": ["one", "two"], "hide": [(), (1,)]}]
+    controls, rest = site_explorers.framed(Several(), lambda explorer: grids)
+    made = {control.name: control for control in controls}
+    assert {name: control.kind for name, control in made.items()} == {"view": "choice", "fine": "choice", "even": "slider", "on": "switch", "line": "choice", "hide": "words", "at": "point"}
+    assert made["view"].bounds["choices"] == ["near", "far"] and made["fine"].bounds["choices"] == ["0.01", "0.05", "1"] and made["fine"].default == "0.05"
+    assert made["even"].bounds == {"low": 0, "high": 4, "step": 2} and made["even"].default in (2, 4) and made["hide"].bounds["one"]
+    assert made["at"].bounds == {"panel": 0, "low": (0, 0), "high": (2, 2), "step": 2}
+    near, far = ([frame for frame in rest["frames"] if frame["values"]["view"] == view] for view in ("near", "far"))
+    assert (len(near), len(far)) == (3 * 4, 3 * 2 * 2 * 2)
+    assert {tuple(frame["idle"]) for frame in near} == {("even", "on", "line", "hide")} and {tuple(frame["idle"]) for frame in far} == {("fine", "at")}
+    assert all(set(frame["values"]) == made.keys() - set(frame["idle"]) for frame in near + far)
+    assert {frame["values"]["fine"] for frame in near} == {"0.01", "0.05", "1"}
+    assert len({frame["source"] for frame in near}) == len(near)
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +270,77 @@ def test_drawn_frames_follow_the_controls(opened):
     assert "rings, flow after 600 steps" in moved(page, "data", lambda knob: knob.select_option("rings"))
     assert "after 0 steps" in moved(page, "training [steps]", lambda knob: knob.fill("0"))
     assert "4 of 8 blocks" in moved(page, "blocks", lambda knob: knob.fill("4"))
+
+
+MOVES = [   # page, [(label, what to do, what the words then say)]
+    ("1_bert/02_attention", [("query", "ArrowRight", "The query (2.0, 1.0) gives"), ("factor of the scores", "0", "bank 0.33"), ("money", None, "money 0.00 (hidden)"),
+                             ("mask: log10 of −constant", "0", "Scores"), ("river", None, "river 0.18 (hidden)"), ("river", None, "The query (2.0, 1.0) gives"),
+                             ("view", "a sentence", "Layer 1, head 1"), ("layer", "3", "Layer 3, head 1"), ("head", "2", "Layer 3, head 2"), ("rose", None, "Hidden: rose.")]),
+    ("1_bert/10_pretrain", [("river", None, "Hidden: “river”"), ("sea", None, "Hidden: “sea”"), ("sea", None, "No word is hidden"),
+                            ("sentence", "She opened the door and walked in.", "No word is hidden"), ("door", None, "Hidden: “door”")]),
+    ("4_training/35_negatives", [("temperature", "0.01", "Temperature 0.01, 12 pairs"), ("leave repeats out", " ", "left out:"), ("batch", "1", "Temperature 0.01, 12 pairs"),
+                                 ("view", "all temperatures", "12 pairs")]),
+    ("4_training/32_smoothness", [("width", "768", "In 768 dimensions"), ("radius", "0.5", "The worst step of length 0.5"), ("head", "penalty, weight 0.1", "head penalty, weight 0.1"),
+                                  ("view", "words", "K = 1"), ("steps K", "3", "K = 3")]),
+    ("4_training/34_smart", [("view", "words", "K = 1"), ("head", "penalty, weight 0.1", "K = 1")]),
+    ("explorers/attention", [("view", "a sentence", "Layer 1, head 1")])]
+
+
+def pulled(value: str | None):
+    """Give the action that sets a control, whatever its kind."""
+    def action(knob):
+        kind = knob.evaluate("knob => knob.type || knob.localName")
+        if value is None or kind == "checkbox":
+            knob.click()
+        elif kind == "select-one":
+            knob.select_option(value)
+        elif kind == "range":
+            knob.fill(value)
+        else:
+            knob.press(value)
+    return action
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name, moves", MOVES, ids=[name for name, _ in MOVES])
+def test_stored_pictures_follow_every_control(opened, name, moves):
+    page = opened(name)
+    for label, value, says in moves:
+        assert says in moved(page, label, pulled(value)), label
+
+
+@pytest.mark.browser
+def test_controls_go_to_what_the_stored_picture_shows(opened):
+    page = opened("1_bert/02_attention")
+    knob = page.get_by_label("query", exact=True)
+    box = knob.bounding_box()
+    page.mouse.move(box["x"] + 13, box["y"] + 13)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 45, box["y"] - 20, steps=4)
+    page.mouse.up()
+    page.wait_for_function("/^Scores.*The query .[023]/.test(document.querySelector('.mb-text').textContent)")
+    at = [part.split()[-1] for part in knob.get_attribute("aria-valuetext").split(",")]
+    assert all(float(part).is_integer() for part in at)
+    assert f"The query ({float(at[0]):.1f}, {float(at[1]):.1f}) gives" in page.locator(".mb-text").inner_text()
+
+
+@pytest.mark.browser
+def test_stored_pictures_are_light(site):
+    for shown in site_explorers.explorers():
+        assert (site / "explorers" / f"{shown.name}.js").stat().st_size < 1_200_000, shown.name
+
+
+@pytest.mark.browser
+def test_an_explanation_covers_no_control_on_a_phone(opened):
+    page = opened("explorers/smoothness")
+    page.set_viewport_size({"width": 390, "height": 900})
+    rows = page.locator(".mb-row:not(.mb-idle)")
+    controls = "[...document.querySelectorAll('.mb-row:not(.mb-idle)')].map(row => row.getBoundingClientRect().bottom)"
+    for place in range(rows.count()):
+        rows.nth(place).locator("input, select").first.focus()
+        box = rows.nth(place).locator(".mb-help").bounding_box()
+        assert box and box["y"] >= max(page.evaluate(controls)) - 1
+        assert box["y"] + box["height"] <= page.locator(".mb-stage").bounding_box()["y"]
 
 
 @pytest.mark.browser

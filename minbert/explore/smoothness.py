@@ -256,9 +256,9 @@ class SmoothnessExplorer(Explorer):
 
     def words(self, head: str, sentence: str, steps: int, size: float) -> Words:
         """Change the words of a sentence."""
-        return self._once(self._words, head, sentence, steps, size)
+        return self._once(self._changed, head, sentence, steps, size)
 
-    def _words(self, head, sentence, steps, size):
+    def _changed(self, head, sentence, steps, size):
         return attack_words(self._models[head], "task", sentence, steps, size)
 
     def _controls(self):

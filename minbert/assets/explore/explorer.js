@@ -56,7 +56,7 @@ const KINDS = {
     input.addEventListener("change", () => change(input.checked));
     return { nodes: [input], show: (value) => { input.checked = value; }, focus: id };
   },
-  words(control, change, id) { // a button a word; which words there are comes with each answer
+  words(control, change, id) { // a button a word; which words there are comes with each answer. `one`: at most one is pressed
     const group = element("span", { class: "mb-words", role: "group", "aria-label": control.label, "aria-describedby": `${id}-help` });
     let pressed = [], offered = [];
     const show = (value) => {
@@ -69,7 +69,8 @@ const KINDS = {
       group.replaceChildren(...words.map((word, place) => {
         const button = element("button", { type: "button" }, word);
         button.addEventListener("click", () => {
-          show(pressed.includes(place) ? pressed.filter((other) => other !== place) : [...pressed, place].sort((a, b) => a - b));
+          const others = control.bounds.one ? [] : pressed.filter((other) => other !== place);
+          show(pressed.includes(place) ? others : [...others, place].sort((a, b) => a - b));
           change(pressed);
         });
         return button;
@@ -220,6 +221,7 @@ function render({ model, el }) {
       image.src = content.source || address;
       image.alt = `${spec.title}. ${content.text}`;
       Object.assign(state, { places: content.places, spots: content.spots || [] });
+      if (content.values && !again) { state.values = { ...state.values, ...content.values }; show(); } // drawn beforehand: the controls go to what the picture shows
       for (const control of spec.controls) if (control.kind === "point") rows[control.name].show(state.values[control.name]);
       for (const [name, made] of Object.entries(rows)) made.box.classList.toggle("mb-idle", (content.idle || []).includes(name));
       for (const [name, words] of Object.entries(content.words || {})) rows[name].offer(words);
@@ -275,8 +277,7 @@ export function offline(told, el) {
         return;
       }
       const frames = question.narrow && told.narrow && told.narrow.length ? told.narrow : told.frames;
-      const { values, ...content } = nearest(frames, question.values);
-      setTimeout(() => listener({ number: question.number, ...content }, []), 0);
+      setTimeout(() => listener({ number: question.number, ...nearest(frames, question.values) }, []), 0);
     },
   };
   return render({ model, el });
