@@ -281,9 +281,9 @@ def gallery() -> str:
     rows = []
     for shown in explorers():
         where = ", ".join(f'<a href="{chapter.page}.html#explorer-{shown.name}">{chapter.name}</a>' for chapter in homes(shown)) or "not in a chapter yet"
-        way = f"[move it](explorers/{shown.name}.md)" if movable(shown) else "in JupyterLab"
-        rows.append(f"| **{shown.kind.title}** | {shown.says} | {way} | {where} | {{py:obj}}`~minbert.{shown.place}` |")
-    return "\n".join(["| explorer | question | here | chapter | in the package |", "|---|---|---|---|---|", *rows])
+        name = f"**[{shown.kind.title}](explorers/{shown.name}.md)**" if movable(shown) else f"**{shown.kind.title}** (in JupyterLab)"
+        rows.append(f"| {name} | {shown.says} | {where} | {{py:obj}}`~minbert.{shown.place}` |")
+    return "\n".join(["| explorer | question | chapter | in the package |", "|---|---|---|---|", *rows])
 
 
 def explorer_pages() -> dict[str, str]:   # path below the sources -> text

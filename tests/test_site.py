@@ -102,7 +102,9 @@ class Several(site_explorers.Explorer):
     def _draw(self, **settings):
         from minbert.engine.figures import panel
 
-        return panel("x", "y", str(settings), size=(2, 2))
+        ax = panel("x", "y", size=(3, 3))
+        ax.text(0, 0, str(settings).replace(", ", "\n"), fontsize=7, va="bottom")
+        return ax
 
 
 def test_frames_are_drawn_for_each_combination_and_controls_take_only_their_values():
@@ -218,8 +220,9 @@ def opened(site, browser):
 
 def moved(page, label: str, action) -> str:
     """Do something to a control, wait for another picture; give the words below it."""
-    knob = page.get_by_label(label, exact=True).first
-    box = page.locator(".mb-explorer").filter(has=page.get_by_label(label, exact=True)).first
+    named = page.locator(".mb-explorer").get_by_label(label, exact=True).or_(page.locator(".mb-words").get_by_role("button", name=label, exact=True))
+    knob = named.first
+    box = knob.locator("xpath=ancestor::*[contains(concat(' ', @class, ' '), ' mb-explorer ')]")
     image, words = box.locator(".mb-stage img").element_handle(), box.locator(".mb-text")
     before = image.get_attribute("src")
     action(knob)
@@ -274,7 +277,7 @@ def test_drawn_frames_follow_the_controls(opened):
 
 MOVES = [   # page, [(label, what to do, what the words then say)]
     ("1_bert/02_attention", [("query", "ArrowRight", "The query (2.0, 1.0) gives"), ("factor of the scores", "0", "bank 0.33"), ("money", None, "money 0.00 (hidden)"),
-                             ("mask: log10 of −constant", "0", "Scores"), ("river", None, "river 0.18 (hidden)"), ("river", None, "The query (2.0, 1.0) gives"),
+                             ("mask: log10 of −constant", "0", "Scores"), ("river", None, "river 0.24 (hidden)"), ("river", None, "The query (2.0, 1.0) gives"),
                              ("view", "a sentence", "Layer 1, head 1"), ("layer", "3", "Layer 3, head 1"), ("head", "2", "Layer 3, head 2"), ("rose", None, "Hidden: rose.")]),
     ("1_bert/10_pretrain", [("river", None, "Hidden: “river”"), ("sea", None, "Hidden: “sea”"), ("sea", None, "No word is hidden"),
                             ("sentence", "She opened the door and walked in.", "No word is hidden"), ("door", None, "Hidden: “door”")]),
@@ -313,15 +316,42 @@ def test_stored_pictures_follow_every_control(opened, name, moves):
 def test_controls_go_to_what_the_stored_picture_shows(opened):
     page = opened("1_bert/02_attention")
     knob = page.get_by_label("query", exact=True)
+    knob.scroll_into_view_if_needed()
     box = knob.bounding_box()
     page.mouse.move(box["x"] + 13, box["y"] + 13)
     page.mouse.down()
-    page.mouse.move(box["x"] + 45, box["y"] - 20, steps=4)
+    page.mouse.move(box["x"] + 93, box["y"] - 67, steps=4)
     page.mouse.up()
     page.wait_for_function("/^Scores.*The query .[023]/.test(document.querySelector('.mb-text').textContent)")
     at = [part.split()[-1] for part in knob.get_attribute("aria-valuetext").split(",")]
     assert all(float(part).is_integer() for part in at)
     assert f"The query ({float(at[0]):.1f}, {float(at[1]):.1f}) gives" in page.locator(".mb-text").inner_text()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", [shown.name for shown in site_explorers.EXPLORERS])
+def test_a_contact_sheet_of_each_explorer(site, browser, tmp_path, name):
+    """One picture with three widths, light and dark, to look at; nothing is wider than the page."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    shots = []
+    for scheme in ("light", "dark"):
+        for width in (1280, 800, 390):
+            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
+            page.goto((site / "explorers" / f"{name}.html").as_uri())
+            box = page.locator(".mb-explorer:not([data-number='0'])").first
+            box.locator("input, select").first.focus()   # its explanation opens
+            page.wait_for_timeout(200)
+            shots.append(Image.open(BytesIO(box.screenshot())).convert("RGB"))
+            assert box.evaluate("box => box.scrollWidth <= box.clientWidth + 1")
+            page.close()
+    across, down = [max(shot.width for shot in shots[place::3]) + 10 for place in range(3)], max(shot.height for shot in shots) + 10
+    sheet = Image.new("RGB", (sum(across), 2 * down), "#777777")
+    for place, shot in enumerate(shots):
+        sheet.paste(shot, (sum(across[:place % 3]), place // 3 * down))
+    sheet.save(Path(os.environ.get("MINBERT_SHOTS") or tmp_path) / f"sheet-{name}.png")
 
 
 @pytest.mark.browser
