@@ -339,7 +339,7 @@ def test_a_contact_sheet_of_each_explorer(site, browser, tmp_path, name):
     shots = []
     for scheme in ("light", "dark"):
         for width in (1280, 800, 390):
-            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
+            page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 2400})   # so high that nothing lies over it
             page.goto((site / "explorers" / f"{name}.html").as_uri())
             box = page.locator(".mb-explorer:not([data-number='0'])").first
             box.locator("input, select").first.focus()   # its explanation opens

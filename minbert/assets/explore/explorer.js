@@ -14,7 +14,8 @@ const element = (name, attributes = {}, ...children) => {
 const page = Math.random().toString(36).slice(2, 8); // each explorer loads this script anew, and ids must differ
 let made = 0;
 
-const digits = (step) => Math.max(0, Math.min(4, Math.ceil(-Math.log10(step) - 1e-9)));
+const whole = (x) => Math.abs(x - Math.round(x)) < 1e-6;
+const digits = (step) => [0, 1, 2, 3].find((count) => whole(step * 10 ** count)) ?? 4; // 0.25 has two
 
 // Each kind of control: (control, change) -> { nodes, show(value), wide }
 const KINDS = {
