@@ -8,7 +8,7 @@ import random
 import torch
 import torch.nn.functional as F
 import transformers
-from common import interleave, parser, question_pairs, table
+from common import interleave, parser, question_pairs, shape, store, table
 from sentence_transformers import SentenceTransformer
 
 from minbert.sentence import SentenceEncoder
@@ -57,7 +57,10 @@ def main():
         print(f"cosine with sentence-transformers fp32, minbert {precision}: min {cosine.min():.6f}, mean {cosine.mean():.6f}")
     tokens = sum(len(ids) for ids in ours.tokenizer(few)["input_ids"]) / len(few)
     print(f"{part * args.repeats} questions, {part} a round, mean {tokens:.1f} tokens")
-    table(interleave(variants, args.repeats), base, part, "sentences")
+    spent = interleave(variants, args.repeats)
+    table(spent, base, part, "sentences")
+    if args.store:
+        store(args.store, "bench_encode", f"Encoding: {part * args.repeats:,} questions of {tokens:.1f} tokens, {shape(ours.model.config)}", spent, base, part, "sentences")
 
 
 if __name__ == "__main__":

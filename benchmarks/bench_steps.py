@@ -9,7 +9,7 @@ import random
 import torch
 import torch.nn.functional as F
 import transformers
-from common import interleave, parser, question_pairs, table
+from common import interleave, parser, question_pairs, shape, store, table
 
 from minbert.encoder import BertModel
 from minbert.tokens import load_tokenizer, pad_ids
@@ -85,7 +85,10 @@ def main():
         for step in variants.values():  # warm up on the last batch
             step(args.repeats)
         print(f"\n{title}")
-        table(interleave(variants, args.repeats), base, size, "examples")
+        spent = interleave(variants, args.repeats)
+        table(spent, base, size, "examples")
+        if args.store:
+            store(args.store, f"bench_steps-{title.split(',')[0].lower()}", f"Training step, {title}: forward, backward and AdamW, {shape(ours.config)}", spent, base, size, "examples")
 
 
 if __name__ == "__main__":

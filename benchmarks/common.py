@@ -1,5 +1,7 @@
 """What the benchmark scripts share: real sentences, and ratios of medians from interleaved runs."""
 import argparse
+import json
+import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -16,6 +18,7 @@ def parser(text: str) -> argparse.ArgumentParser:
     made.add_argument("--threads", type=int, default=1)
     made.add_argument("--precision", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     made.add_argument("--repeats", type=int, default=5, help="rounds; each runs every variant once")
+    made.add_argument("--store", type=Path, help="folder for the results as JSON, such as results/benchmarks, for the site")
     return made
 
 
@@ -41,13 +44,42 @@ def interleave(
     return spent
 
 
+def ratios(spent: dict, base: str, work: int) -> dict[str, list[float]]:  # name -> work a second, ratio of wall time, of processor time
+    """Give the median speed of each variant, and the median over rounds of its ratio to `base`."""
+    median = lambda name, k: statistics.median(b / t for b, t in zip(spent[base][k], spent[name][k]))
+    return {name: [work / statistics.median(times[0]), median(name, 0), median(name, 1)] for name, times in spent.items()}
+
+
 def table(spent: dict, base: str, work: int, unit: str) -> None:
     """Print the median speed of each variant and its ratio to `base`."""
     print(f"{torch.get_num_threads()} thread(s), torch {torch.__version__}, {len(spent[base][0])} interleaved rounds")
     print(f"{'':34}{unit + '/s':>14}{'ratio, wall':>14}{'ratio, cpu':>14}")
-    for name, times in spent.items():
-        wall, cpu = (statistics.median(b / t for b, t in zip(spent[base][k], times[k])) for k in (0, 1))
-        print(f"{name:34}{work / statistics.median(times[0]):14.1f}{wall:14.2f}{cpu:14.2f}")
+    for name, (speed, wall, cpu) in ratios(spent, base, work).items():
+        print(f"{name:34}{speed:14.1f}{wall:14.2f}{cpu:14.2f}")
+
+
+def processor() -> str:
+    """Name the processor, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def shape(config) -> str:
+    """Say how large an encoder is."""
+    return f"{config.num_hidden_layers} layers of {config.hidden_size}"
+
+
+def store(folder: Path, name: str, says: str, spent: dict, base: str, work: int, unit: str) -> None:
+    """Write what `table` prints as FOLDER/NAME.json, with the machine; paths of the command stay out."""
+    script = name.split("-")[0]
+    run = {"name": says.partition(":")[0], "says": says, "command": f"python benchmarks/{script}.py --model MODEL --data DATA",
+           "machine": f"{processor()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}", "rounds": len(spent[base][0]),
+           "columns": [f"{unit}/s", "ratio, wall", "ratio, processor"], "rows": ratios(spent, base, work)}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
 
 
 def cost(spent: dict, base: str) -> None:
