@@ -305,7 +305,7 @@ def pulled(value: str | None):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name, moves", MOVES, ids=[name for name, _ in MOVES])
+@pytest.mark.parametrize("name, moves", MOVES)
 def test_stored_pictures_follow_every_control(opened, name, moves):
     page = opened(name)
     for label, value, says in moves:
