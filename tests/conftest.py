@@ -24,6 +24,16 @@ def given() -> nn.Module:
 
 
 @pytest.fixture
+def nothing_left_open():
+    """A picture that a test draws is closed by whoever drew it; what other tests left open does not count."""
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+    yield
+    assert plt.get_fignums() == []
+
+
+@pytest.fixture
 def in_processes():
     """Give a function that runs a script alone and, at the same time, in two processes that talk over gloo.
 

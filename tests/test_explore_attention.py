@@ -1,7 +1,6 @@
 """`explore/attention`: the shares drawn are those of the chapter and of the model, and each control does what it says."""
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -11,16 +10,11 @@ from minbert.attention import MASK_VALUE, attention_maps
 from minbert.encoder import BertConfig, BertModel
 from minbert.explore.attention import KEYS, LONGEST, AttentionExplorer, hand_shares, read_sentence
 
+pytestmark = pytest.mark.usefixtures("nothing_left_open")
+
 MOVES = {"by hand": {"hide": (1,), "factor": 3.0, "mask": 0.5, "query": (0.0, 2.0), "key": (-0.5, 0.5)},
          "a sentence": {"sentence": "The bank raised its rates.", "hide": (2,), "layer": 2, "head": 3, "factor": 0.5, "mask": 0.5}}
 OTHERS = {name: value for moves in MOVES.values() for name, value in moves.items()}
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_open():
-    plt.close("all")
-    yield
-    assert plt.get_fignums() == []
 
 
 @pytest.fixture(scope="module")

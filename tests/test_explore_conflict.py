@@ -7,15 +7,10 @@ import torch
 from minbert.explore.conflict import RULES, VALLEYS, ConflictExplorer, descend, mixtures, shortest_weights, valley
 from minbert.pcgrad import Surgery, project_conflicting
 
+pytestmark = pytest.mark.usefixtures("nothing_left_open")
+
 RECORDS = [Surgery(("a", "b", "c"), (1.0, 2.0, 0.5), {("a", "b"): 0.1 - 0.02 * i, ("a", "c"): 0.3, ("b", "c"): -0.2}, (1.0, 1.0, 1.0)) for i in range(9)]
 MOVES = {"arrows": {"tasks": "three", "target": 0.8, "first": (1.0, -1.0), "second": (-2.0, 2.0)}, "two valleys": {"target": 0.8, "adam": True, "start": (2.5, -1.0)}, "a real run": {"step": 4}}
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_open():
-    plt.close("all")   # what others left
-    yield
-    assert plt.get_fignums() == []
 
 
 @pytest.mark.parametrize("view", MOVES)

@@ -2,7 +2,6 @@
 import math
 import re
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -11,12 +10,7 @@ from scipy.stats import multivariate_normal
 from minbert.explore.flow import DEPTH, STEPS, FlowExplorer, back_blocks, banana, blocks_of, forward_blocks, gaussian_bits, rings
 from minbert.flow import Flow
 
-
-@pytest.fixture(autouse=True)
-def nothing_left_open():
-    plt.close("all")
-    yield
-    assert plt.get_fignums() == []
+pytestmark = pytest.mark.usefixtures("nothing_left_open")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """`explore/maskedword`: the guesses are those of the models, the gaps those that were pressed."""
 import shutil
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -10,14 +9,9 @@ from minbert.explore.maskedword import UNTRAINED, MaskedWordExplorer, found_copi
 from minbert.pretrain import MlmHead, load_mlm, save_mlm
 from minbert.tokens import load_tokenizer, resolve_folder
 
+pytestmark = pytest.mark.usefixtures("nothing_left_open")
+
 RIVER = "The river flows into the sea near the old harbour."
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_open():
-    plt.close("all")
-    yield
-    assert plt.get_fignums() == []
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ import math
 import re
 from copy import deepcopy
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -17,16 +16,11 @@ from minbert.smart import Attack, smart_loss, token_input
 from minbert.smoothness import _ascend, ball_points, linear_maximum
 from minbert.tokens import tokenize
 
+pytestmark = pytest.mark.usefixtures("nothing_left_open")
+
 MOVES = {"slice": {"head": "penalty, weight 0.1", "sentence": "Good transmit audio.", "width": 256, "radius": 0.5, "stride": 4.0, "draw": 5},
          "words": {"head": "penalty, weight 0.1", "sentence": "Good transmit audio.", "steps": 3, "size": 0.03}}
 TEXT = "Won't ever go here again."
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_open():
-    plt.close("all")   # what others left
-    yield
-    assert plt.get_fignums() == []
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 import math
 import re
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -11,14 +10,9 @@ from minbert.data import load_dataset
 from minbert.explore.temperature import TemperatureExplorer, deal, entailed_pairs, push
 from minbert.negatives import multiple_negatives_loss
 
+pytestmark = pytest.mark.usefixtures("nothing_left_open")
+
 MOVES = {"temperature": 0.3, "batch": 4, "leave_out": True, "cell": [0, 1.0, 2.0]}
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_open():
-    plt.close("all")   # what others left
-    yield
-    assert plt.get_fignums() == []
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,18 @@ def test_everything_is_measured_once(small, tmp_path):
     assert not list(out.glob("*.part"))
 
 
+def test_single_tasks_can_be_asked_for():
+    names = lambda *chosen, data=None: [job.name for job in script.jobs_of({"3": ""}, data, None, SEEDS, chosen)]
+    assert names("sentiment") == ["0-tuned-sentiment", "3-tuned-sentiment", "0-probe-sentiment", "3-probe-sentiment", "bag-words-sentiment"]
+    assert {name.split("-")[2] for name in names("stsb", "similarity", data="folder")} == {"stsb", "similarity"}
+    assert {job.data for job in script.jobs_of({"3": ""}, "folder", None, SEEDS, ("stsb", "similarity")) if job.task == "similarity"} == {None}
+
+
+@pytest.mark.parametrize("stored, shown", [("summary", "what-pretraining-buys"), ("larger", "what-pretraining-buys-larger")])
+def test_the_chapter_shows_what_is_stored(stored, shown):
+    assert (ROOT / f"results/what-pretraining-buys/{stored}.json").read_bytes() == (ROOT / f"minbert/assets/results/{shown}.json").read_bytes()
+
+
 def test_a_result_of_other_settings_is_refused(small):
     jobs, out = small
     with pytest.raises(ValueError, match="expected a result of"):

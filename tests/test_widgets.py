@@ -22,6 +22,8 @@ from minbert.explore.base import choice, pick, point, slider, span, switch, text
 from minbert.explore.scenes import turn
 from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer, Explorer, Remembered, grade_edges, other_captions, pair_vectors
 
+pytestmark = pytest.mark.usefixtures("nothing_left_open")
+
 N, D = 60, 12
 WORDS = "a man cat plays guitar the sleeps eats red green onion sings".split()
 
@@ -59,13 +61,6 @@ def text(pairs):
     """Sentences to fit on, none of those that are drawn."""
     rng, read = np.random.default_rng(1), {*pairs.sentences, *pairs.sentences2}
     return [text for text in (sentence(rng) for _ in range(90)) if text not in read]
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_open():
-    plt.close("all")
-    yield
-    assert plt.get_fignums() == []
 
 
 def shown(explorer):

@@ -14,7 +14,7 @@ class Best:
         self.model, self.score, self.value, self.weights = model, score, -math.inf, None
 
     def measure(self, step):
-        """Score the model, and copy its weights if it was never better."""
+        """Score the model, and copy its weights if it was never better. Raises ValueError for a score that is NaN."""
         value = self.score()
         if math.isnan(value):
             raise ValueError(f"expected a score after step {step}, got {value}")
