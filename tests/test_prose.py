@@ -3,6 +3,7 @@
 Numbers from elsewhere are listed here with their source, so that nobody writes one down without having seen it.
 """
 import re
+from collections import Counter
 from pathlib import Path
 
 import nbformat
@@ -60,6 +61,23 @@ def test_each_number_of_the_prose_is_on_the_screen(file):
     notebook = nbformat.read(file, as_version=4)
     unknown = missing(notebook) - set(ELSEWHERE.get(file.stem, {}))
     assert not unknown, f"in the prose of {file.name}, in no output, and without a source in {Path(__file__).name}: {sorted(unknown)}"
+
+
+def twice(notebook) -> list[str]:
+    """Headings and paragraphs that stand in it more than once."""
+    parts = [part.strip() for cell in notebook.cells if cell.cell_type == "markdown" for part in re.split(r"\n\s*\n", cell.source)]
+    return sorted(part for part, times in Counter(parts).items() if times > 1 and (part.startswith("#") or len(part) > 60))
+
+
+@pytest.mark.parametrize("file", CHAPTERS, ids=lambda f: f.stem)
+def test_nothing_is_said_twice(file):
+    assert twice(nbformat.read(file, as_version=4)) == []
+
+
+def test_what_is_said_twice_is_found():
+    cell = nbformat.v4.new_markdown_cell
+    long = "A sentence that is long enough to be told from a word, such as this one is."
+    assert twice(nbformat.v4.new_notebook(cells=[cell(f"## A\n\n{long}"), cell(f"Between.\n\n## A\n\n{long}"), cell("Between.")])) == ["## A", long]
 
 
 def test_no_source_outlives_its_number():
