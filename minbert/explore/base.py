@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from minbert.engine.figures import compact
 
-__all__ = ["Control", "Explorer", "choice", "pick", "places", "point", "slider", "span", "switch", "text", "words"]
+__all__ = ["Control", "Explorer", "choice", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
 
 
 @dataclass(frozen=True)
@@ -279,3 +279,11 @@ def _widget(explorer):
 
     view.on_msg(answer)
     return view
+
+
+def plain_ticks(axis, places, names=None) -> None:
+    """Name a few places of a logarithmic axis: powers of ten are slow to typeset, and a move should not wait for that."""
+    from matplotlib.ticker import NullLocator
+
+    axis.set_minor_locator(NullLocator())
+    axis.set_ticks(places, names or [f"{place:g}" for place in places])

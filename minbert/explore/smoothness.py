@@ -21,8 +21,7 @@ from ..sentence import SentenceEncoder, unit
 from ..smart import Attack, smart_loss, token_input
 from ..smoothness import ball_points, into_ball, sampled_smoothness, steepest, worst_shifts
 from ..tokens import TokenBatch, tokenize
-from .base import Explorer, choice, slider, text
-from .temperature import plain_ticks
+from .base import Explorer, choice, plain_ticks, slider, text
 from .widgets import Remembered
 
 __all__ = ["SmoothnessExplorer", "Climb", "Words", "slice_basis", "climb", "best_point", "attack_words"]

@@ -14,7 +14,7 @@ from ..engine.figures import PALETTE, curves, heatmap, panel, panels
 from ..engine.finite import check_finite
 from ..negatives import hide_duplicates, score_matrix
 from ..sentence import SentenceEncoder, unit
-from .base import Explorer, choice, pick, slider, switch
+from .base import Explorer, choice, pick, plain_ticks, slider, switch
 from .widgets import Remembered
 
 __all__ = ["TemperatureExplorer", "Push", "push", "entailed_pairs", "deal"]
@@ -255,14 +255,6 @@ def _mark(ax, twins, chosen):
 def _every(size):
     """Number some rows, not all: a tick costs milliseconds."""
     return 1 if size < 7 else 2 if size < 13 else 3
-
-
-def plain_ticks(axis, places, names=None) -> None:
-    """Name a few places of a logarithmic axis: powers of ten are slow to typeset, and a move should not wait for that."""
-    from matplotlib.ticker import NullLocator
-
-    axis.set_minor_locator(NullLocator())
-    axis.set_ticks(places, names or [f"{place:g}" for place in places])
 
 
 def _nice(value):   # -> a round number above it
