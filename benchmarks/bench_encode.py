@@ -39,13 +39,13 @@ def main():
     part = len(unique) // args.repeats
     parts = [unique[k * part:(k + 1) * part] for k in range(args.repeats)]
 
-    theirs = SentenceTransformer(args.model, device="cpu")
+    theirs = SentenceTransformer(args.model, device="cpu", model_kwargs={"dtype": torch.float32})   # a file in half precision would stay so
     ours = SentenceEncoder.from_pretrained(args.model, device="cpu")
     base = "SentenceTransformer.encode fp32"
     variants = {base: lambda k: theirs.encode(parts[k], convert_to_tensor=True)}
     if args.plain:
         tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
-        plain = transformers.AutoModel.from_pretrained(args.model).eval()
+        plain = transformers.AutoModel.from_pretrained(args.model, dtype=torch.float32).eval()
         variants["transformers, file order, fp32"] = lambda k: padded_in_file_order(plain, tokenizer, parts[k])
     for precision in args.precision:
         variants[f"minbert {precision}"] = lambda k, p=precision: ours.encode(parts[k], precision=p)

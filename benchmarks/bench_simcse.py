@@ -36,7 +36,7 @@ def theirs(folder, sentences, precision):
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    body = Transformer(folder, max_seq_length=64)
+    body = Transformer(folder, max_seq_length=64, model_kwargs={"dtype": torch.float32})   # a file in half precision would stay so
     model = SentenceTransformer(modules=[body, Pooling(body.get_embedding_dimension(), "mean")], device="cpu").train()
     loss = MultipleNegativesRankingLoss(model, scale=20.0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)

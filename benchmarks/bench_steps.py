@@ -74,7 +74,8 @@ def main():
         "SimCSE, 64 sentences twice": (64, simcse, lambda rows: (cut([a for a, _ in rows]),) * 2),
     }
     base = "transformers, padded, fp32"
-    theirs, ours = (load(args.model).train() for load in (transformers.BertModel.from_pretrained, BertModel.from_pretrained))
+    theirs = transformers.BertModel.from_pretrained(args.model, dtype=torch.float32).train()   # a file in half precision would stay so
+    ours = BertModel.from_pretrained(args.model).train()
     kits = {"transformers, padded": (theirs, apart), "minbert, packed": (ours, together)}
     kits = {name: (model, torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True), forward)
             for name, (model, forward) in kits.items()}
