@@ -1,14 +1,18 @@
 """Sentences per second: minbert against sentence-transformers and transformers, in one process.
 
 python benchmarks/bench_encode.py --model FOLDER --data FOLDER --threads 1
+python benchmarks/bench_encode.py --model FOLDER --data FOLDER --threads 1 --peers
 Each round encodes another part of the sentences with every variant. Ratios are medians over rounds.
 """
+import os
 import random
+import tempfile
 
 import torch
 import torch.nn.functional as F
 import transformers
 from common import interleave, parser, question_pairs, shape, store, table
+from peers import peers
 from sentence_transformers import SentenceTransformer
 
 from minbert.sentence import SentenceEncoder
@@ -26,13 +30,17 @@ def padded_in_file_order(model, tokenizer, sentences, size=32):
     return torch.cat(vectors)
 
 
-def main():
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--sentences", type=int, default=10_000)
-    options.add_argument("--plain", action="store_true", help="also time transformers, padded in file order")
-    args = options.parse_args()
-    torch.set_num_threads(args.threads)
+def compare(variants, base):
+    """Print how far the vectors of each variant are from those of `base`, and warm everything up."""
+    exact = F.normalize(variants[base](), dim=-1)
+    print(f"{'cosine with ' + base:40}{'mean':>10}{'lowest':>10}")
+    for name, encode in variants.items():
+        cosine = (F.normalize(encode().float(), dim=-1) * exact).sum(-1)
+        print(f"{name:40}{cosine.mean():10.6f}{cosine.min():10.6f}")
 
+
+def run(args, exported):
+    """Time every variant on the same parts of the questions. exported: an empty folder for the models of peers."""
     unique = list(dict.fromkeys(q for pair in question_pairs(args.data) for q in pair))
     random.Random(11711).shuffle(unique)
     unique = unique[:args.sentences]
@@ -42,25 +50,35 @@ def main():
     theirs = SentenceTransformer(args.model, device="cpu", model_kwargs={"dtype": torch.float32})   # a file in half precision would stay so
     ours = SentenceEncoder.from_pretrained(args.model, device="cpu")
     base = "SentenceTransformer.encode fp32"
-    variants = {base: lambda k: theirs.encode(parts[k], convert_to_tensor=True)}
+    rivals = {base: theirs, **(peers(theirs, exported, args.threads) if args.peers else {})}
+    variants = {name: lambda texts, model=model: model.encode(texts, convert_to_tensor=True) for name, model in rivals.items()}
     if args.plain:
         tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
         plain = transformers.AutoModel.from_pretrained(args.model, dtype=torch.float32).eval()
-        variants["transformers, file order, fp32"] = lambda k: padded_in_file_order(plain, tokenizer, parts[k])
+        variants["transformers, file order, fp32"] = lambda texts: padded_in_file_order(plain, tokenizer, texts)
     for precision in args.precision:
-        variants[f"minbert {precision}"] = lambda k, p=precision: ours.encode(parts[k], precision=p)
+        variants[f"minbert {precision}"] = lambda texts, p=precision: ours.encode(texts, precision=p)
 
-    few = parts[0][:500]  # warm up, and compare the vectors
-    exact = F.normalize(theirs.encode(few, convert_to_tensor=True).float(), dim=-1)
-    for precision in args.precision:
-        cosine = (F.normalize(ours.encode(few, precision=precision), dim=-1) * exact).sum(-1)
-        print(f"cosine with sentence-transformers fp32, minbert {precision}: min {cosine.min():.6f}, mean {cosine.mean():.6f}")
+    few = parts[0][:500]
+    compare({name: lambda encode=encode: encode(few) for name, encode in variants.items()}, base)
     tokens = sum(len(ids) for ids in ours.tokenizer(few)["input_ids"]) / len(few)
     print(f"{part * args.repeats} questions, {part} a round, mean {tokens:.1f} tokens")
-    spent = interleave(variants, args.repeats)
+    spent = interleave({name: lambda k, encode=encode: encode(parts[k]) for name, encode in variants.items()}, args.repeats)
     table(spent, base, part, "sentences")
     if args.store:
         store(args.store, "bench_encode", f"Encoding: {part * args.repeats:,} questions of {tokens:.1f} tokens, {shape(ours.model.config)}", spent, base, part, "sentences")
+
+
+def main():
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads that no option counts
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--sentences", type=int, default=10_000)
+    options.add_argument("--plain", action="store_true", help="also time transformers, padded in file order")
+    options.add_argument("--peers", action="store_true", help="also time what else a user could pick: bf16, ONNX, OpenVINO (see peers.py)")
+    args = options.parse_args()
+    torch.set_num_threads(args.threads)
+    with tempfile.TemporaryDirectory() as exported:
+        run(args, exported)
 
 
 if __name__ == "__main__":
