@@ -191,12 +191,13 @@ class PooledBert(nn.Module):
 def encode_window(
     encoder: PooledBert,
     ids: list,                  # token ids of each sentence
-    batch_tokens: int = 8192,   # padded tokens a batch
-    precision: str = "fp32",    # "bf16" or, on some CPUs, "int8"
+    batch_tokens: int | None = None,   # padded tokens a batch; None: 8192, on a CPU 2048, which its cache and its allocator like
+    precision: str = "fp32",    # or "bf16"
     bar=None,                   # to be moved on, or None
 ) -> Tensor:                    # (n, D) float32 on the CPU, in the order of `ids`
     """Encode as many sentences as fit into memory: sorted by length, in eval mode, and put back in order."""
-    budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
+    usual = 2048 if encoder.device.type == "cpu" else 8192
+    budget = max(batch_tokens or usual, *map(len, ids))  # the longest may need a batch of its own
     vectors, waiting = torch.empty(len(ids), encoder.width), []
     with _evaluating(encoder), laid_out(encoder.model, precision, sum(map(len, ids))), fast_kernels(encoder.device):
         for positions, batch in token_batches(ids, budget, encoder.model.config.pad_token_id):
@@ -219,8 +220,8 @@ class TextEncoder(PooledBert):
         self,
         sentences: list[str],       # N sentences, in any order and length
         progress: bool = False,     # draw a bar
-        batch_tokens: int = 8192,   # padded tokens a batch
-        precision: str = "fp32",    # "bf16": matrix products in bfloat16; "int8" in bytes, on a CPU with VNNI
+        batch_tokens: int | None = None,   # padded tokens a batch; None: as `encode_window` says
+        precision: str = "fp32",    # or "bf16": matrix products in bfloat16
         window: int = 4096,         # sentences cut into tokens and sorted at a time
     ) -> Tensor:                    # (N, D) float32 on the CPU, row i for sentence i
         """Encode text without gradient, in eval mode. Raises ValueError for an item that is no string, with its index, or an unknown precision."""
@@ -231,7 +232,7 @@ class TextEncoder(PooledBert):
             done += len(chunk)
         return vectors
 
-    def encode_stream(self, sentences: Iterable[str], progress: bool = False, batch_tokens: int = 8192, precision: str = "fp32",
+    def encode_stream(self, sentences: Iterable[str], progress: bool = False, batch_tokens: int | None = None, precision: str = "fp32",
                       window: int = 4096) -> Iterator[Tensor]:  # (n, D) float32 on the CPU, n <= window, in order
         """Encode an endless supply of text, one window at a time; as `encode` does."""
         for texts, bar in windows(sentences, window, progress):
