@@ -191,13 +191,14 @@ class PooledBert(nn.Module):
 def encode_window(
     encoder: PooledBert,
     ids: list,                  # token ids of each sentence
-    batch_tokens: int | None = None,   # padded tokens a batch; None: 8192, on a CPU 2048, which its cache and its allocator like
+    batch_tokens: int | None = None,   # padded tokens a batch; None: 8192, on a CPU 2048, which fit its cache
     precision: str = "fp32",    # or "bf16"
     bar=None,                   # to be moved on, or None
 ) -> Tensor:                    # (n, D) float32 on the CPU, in the order of `ids`
     """Encode as many sentences as fit into memory: sorted by length, in eval mode, and put back in order."""
-    usual = 2048 if encoder.device.type == "cpu" else 8192
-    budget = max(batch_tokens or usual, *map(len, ids))  # the longest may need a batch of its own
+    if batch_tokens is None:
+        batch_tokens = 2048 if encoder.device.type == "cpu" else 8192
+    budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
     vectors, waiting = torch.empty(len(ids), encoder.width), []
     with _evaluating(encoder), laid_out(encoder.model, precision, sum(map(len, ids))), fast_kernels(encoder.device):
         for positions, batch in token_batches(ids, budget, encoder.model.config.pad_token_id):
