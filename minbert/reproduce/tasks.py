@@ -1,0 +1,55 @@
+"""Stages and questions that recipes share once labels teach: heads, phases, dev sets."""
+from __future__ import annotations
+
+__all__ = ["TASKS", "KEYS", "heads_from", "fine_tune", "phase", "answered"]
+
+import tempfile
+from collections.abc import Callable
+
+import torch
+
+from ..heads import MultitaskBert
+from ..loop import sum_losses
+from ..sentence import SentenceEncoder
+from ..train import Phase, TrainConfig, fit
+from .run import Answers, Run
+
+TASKS = ("sst", "quora", "sts")   # the three of the course
+METRIC = {"sst": "accuracy", "quora": "accuracy", "sts": "pearson", "cfimdb": "accuracy"}
+
+
+def heads_from(run: Run, encoder: SentenceEncoder, make: Callable, head_input: str = "flow") -> MultitaskBert:
+    """Put fresh heads on an encoder; `make(width)` gives them, drawn from the run's seed."""
+    torch.manual_seed(run.seed)
+    return MultitaskBert(encoder, make(encoder.width), head_input=head_input).to(encoder.device)
+
+
+def phase(run: Run, *tasks: str, mode: str = "full", law: str = "joint", epochs: int = 10, lr: float | None = None, steps: int | None = None) -> Phase:
+    """A stretch of training at the run's scale: its steps where it has some, else the paper's epochs."""
+    s = run.scale
+    usual = (s.task_steps if mode == "full" else s.head_steps) if steps is None else steps
+    return Phase(tasks, law, epochs if usual is None else 1, usual, mode, lr or (s.lr if mode == "full" else s.head_lr))
+
+
+def fine_tune(run: Run, model: MultitaskBert, *phases: Phase, rows: int | dict[str, int] | None = None, weights: dict[str, float] | None = None,
+              weight_decay: float = 0.0, watch: tuple[str, ...] = (), loss_fn: Callable | None = None, backward: Callable = sum_losses,
+              sources: dict | None = None, best: bool = True, **settings) -> MultitaskBert:
+    """Train through phases and give the model that was best on the dev sets of `watch` (none: of the tasks trained), or the last one."""
+    tasks = tuple(dict.fromkeys(task for p in phases for task in p.tasks))
+    train, dev = ({t: run.dataset(t, split) for t in names} for names, split in ((tasks, "train"), (tuple(dict.fromkeys((*watch, *tasks))), "dev")))
+    config = TrainConfig(tasks, batch_size=rows or run.scale.batch, loss_weights=weights, weight_decay=weight_decay, precision=run.scale.precision,
+                         seed=run.seed, phases=phases, **settings)
+    with tempfile.TemporaryDirectory(prefix="minbert-") as folder:
+        result = fit(model, train, dev, config, folder, loss_fn=loss_fn, backward=backward, sources=sources)
+        for line in result.log:
+            if "dev" in line or line["step"] % 10 == 0:
+                run.curve.append({"stage": "tasks", **{k: line[k] for k in ("step", "loss", "dev") if k in line}})
+        return MultitaskBert.from_pretrained(result.folder / "model") if best else model.eval()
+
+
+KEYS = {"sst": "SST dev acc", "quora": "Quora dev acc", "sts": "STS dev pearson"}
+
+
+def answered(run: Run, model: MultitaskBert, keys: dict[str, str] = KEYS, split: str = "dev") -> dict[str, Answers]:
+    """Ask the dev sets: task -> name of the measurement."""
+    return {key: Answers(run.part(task, split), METRIC[task], model.predict(task, run.dataset(task, split)).tolist()) for task, key in keys.items()}
