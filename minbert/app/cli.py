@@ -20,11 +20,13 @@ import typer
 from .. import __version__
 from .commands import course, grade
 from .messages import Commands
+from .reproduction import reproduce
 
 # %% ../../nbs/app/cli.ipynb #e3da5254
 app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(course, name="course")
 app.command()(grade)
+app.command()(reproduce)
 
 EMBEDDED = "embedded"  # the word for the model inside the package
 OPEN_TASKS, COURSE_TASKS = ("sentiment", "inference", "similarity"), ("sst", "quora", "stsb")  # without and with a data folder

@@ -1,0 +1,106 @@
+"""`minbert reproduce`: list the recipes, run them, and set what came out beside what was printed."""
+from __future__ import annotations
+
+__all__ = ["reproduce", "listing", "run_recipes"]
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def listing(recipes: list, out: Path, scale) -> str:
+    """One line a recipe: its name, how many seeds are stored, where its figures stand, what it needs."""
+    from minbert.reproduce.store import result_file
+
+    lines = []
+    for recipe in recipes:
+        done = sum(result_file(out, recipe, seed).exists() for seed in scale.seeds)
+        places = ", ".join(dict.fromkeys(f"{c.table} {c.row}" for c in recipe.cells)) or "no published row"
+        lines.append(f"{recipe.name:36} {done} of {len(scale.seeds)}  {places}")
+    return "\n".join(lines)
+
+
+def _one(name: str, scale, seed: int, data: str | None, out: Path, threads: int) -> str:
+    """Run one recipe in a process of its own."""
+    import torch
+
+    from minbert.reproduce import RECIPES, Run, perform
+
+    torch.set_num_threads(threads)
+    result = perform(RECIPES[name], Run(scale, seed, data, out))
+    return f"{name}, seed {seed}: {result['processor_seconds']:,.0f} s of processor"
+
+
+def _first_wins(todo: list) -> tuple[list, list]:
+    """Split jobs into those that may run now and those that wait: recipes of a paper share stages, and a stage is trained by one process."""
+    now, held, busy = [], [], set()
+    for recipe, seed in todo:
+        key = recipe.paper, seed
+        (held if key in busy else now).append((recipe, seed))
+        busy.add(key)
+    return now, held
+
+
+def run_recipes(recipes: list, scale, data: str | None, out: Path, jobs: int = 1, threads: int = 1) -> Iterator[tuple[str, str]]:
+    """Run what is unfinished; yield ("done" or "failed", one line) as it happens. A failure stops nothing else."""
+    from minbert.reproduce import unfinished
+
+    todo, running = unfinished(recipes, scale, data, out), {}
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:   # a process each: a GPU's cannot be forked
+        while todo or running:
+            busy = {key for key in running.values()}
+            for recipe, seed in _first_wins(todo)[0]:
+                if (recipe.paper, seed) not in busy and len(running) < jobs:
+                    running[pool.submit(_one, recipe.name, scale, seed, data, out, threads)] = (recipe.paper, seed)
+                    todo.remove((recipe, seed))
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                del running[future]
+                yield _outcome(future)
+
+
+def _outcome(future: Future) -> tuple[str, str]:
+    try:
+        return "done", future.result()
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {error}"
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Recipes, such as hu/mirror or 'li/*'; none: all. The word report: what came out beside what was printed.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the recipes and run nothing.")] = False,
+    scale: Annotated[str, typer.Option(help="micro (a desk, the embedded model), small, or paper.")] = "micro",
+    data: Annotated[Path | None, typer.Option("--data", help="Folder of data sets.")] = None,
+    out: Annotated[Path, typer.Option(help="Where results and shared stages are kept.")] = Path("reproduced"),
+    seeds: Annotated[int | None, typer.Option(help="How many; without it, those of the scale.")] = None,
+    base: Annotated[str | None, typer.Option(help="Another encoder in the place of the scale's: folder or hub name.")] = None,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", help="Processes at once.")] = 1,
+    threads: Annotated[int, typer.Option(help="Of each process.")] = 1,
+) -> None:
+    """Run published rows as recipes; what is stored is not run again."""
+    from minbert.reproduce import SCALES, chosen, make_report, markdown
+
+    if scale not in SCALES:
+        raise ValueError(f"expected a scale among {', '.join(SCALES)}, got {scale!r}")
+    size = SCALES[scale]
+    size = replace(size, base=base or size.base, seeds=size.seeds[:seeds] if seeds else size.seeds)
+    folder = out / scale
+    if names == ["report"]:
+        typer.echo(markdown(make_report(folder, data and str(data))))
+        return
+    recipes = chosen(names or [], scale)
+    if show:
+        typer.echo(listing(recipes, folder, size))
+        return
+    failed = 0
+    for state, line in run_recipes(recipes, size, data and str(data), folder, jobs, threads):
+        failed += state == "failed"
+        typer.echo(line, err=state == "failed")
+    if failed:
+        typer.echo(f"{failed} of the recipes failed; the others are stored in {folder}", err=True)
+        sys.exit(1)
