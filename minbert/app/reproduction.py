@@ -37,14 +37,9 @@ def _one(name: str, scale, seed: int, data: str | None, out: Path, threads: int)
     return f"{name}, seed {seed}: {result['processor_seconds']:,.0f} s of processor"
 
 
-def _first_wins(todo: list) -> tuple[list, list]:
-    """Split jobs into those that may run now and those that wait: recipes of a paper share stages, and a stage is trained by one process."""
-    now, held, busy = [], [], set()
-    for recipe, seed in todo:
-        key = recipe.paper, seed
-        (held if key in busy else now).append((recipe, seed))
-        busy.add(key)
-    return now, held
+def _next(todo: list, busy: set) -> tuple | None:
+    """Find a job that shares no stage with a running one: recipes of a paper do, where the seed is the same."""
+    return next(((recipe, seed) for recipe, seed in todo if (recipe.paper, seed) not in busy), None)
 
 
 def run_recipes(recipes: list, scale, data: str | None, out: Path, jobs: int = 1, threads: int = 1) -> Iterator[tuple[str, str]]:
@@ -54,11 +49,9 @@ def run_recipes(recipes: list, scale, data: str | None, out: Path, jobs: int = 1
     todo, running = unfinished(recipes, scale, data, out), {}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:   # a process each: a GPU's cannot be forked
         while todo or running:
-            busy = {key for key in running.values()}
-            for recipe, seed in _first_wins(todo)[0]:
-                if (recipe.paper, seed) not in busy and len(running) < jobs:
-                    running[pool.submit(_one, recipe.name, scale, seed, data, out, threads)] = (recipe.paper, seed)
-                    todo.remove((recipe, seed))
+            while len(running) < jobs and (job := _next(todo, {*running.values()})):
+                todo.remove(job)
+                running[pool.submit(_one, job[0].name, scale, job[1], data, out, threads)] = (job[0].paper, job[1])
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 del running[future]
                 yield _outcome(future)
@@ -81,9 +74,11 @@ def reproduce(
     base: Annotated[str | None, typer.Option(help="Another encoder in the place of the scale's: folder or hub name.")] = None,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="Processes at once.")] = 1,
     threads: Annotated[int, typer.Option(help="Of each process.")] = 1,
+    store: Annotated[Path | None, typer.Option(help="With report: also write it here as JSON.")] = None,
 ) -> None:
     """Run published rows as recipes; what is stored is not run again."""
-    from minbert.reproduce import SCALES, chosen, make_report, markdown
+    from minbert.engine.files import write_json
+    from minbert.reproduce import SCALES, as_json, chosen, make_report, markdown
 
     if scale not in SCALES:
         raise ValueError(f"expected a scale among {', '.join(SCALES)}, got {scale!r}")
@@ -91,7 +86,10 @@ def reproduce(
     size = replace(size, base=base or size.base, seeds=size.seeds[:seeds] if seeds else size.seeds)
     folder = out / scale
     if names == ["report"]:
-        typer.echo(markdown(make_report(folder, data and str(data))))
+        found = make_report(folder, data and str(data))
+        typer.echo(markdown(found))
+        if store:
+            write_json(store, as_json(found, scale))
         return
     recipes = chosen(names or [], scale)
     if show:

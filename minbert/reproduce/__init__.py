@@ -3,12 +3,12 @@ from importlib import import_module
 
 from .published import PAPERS, published
 from .recipe import CLAIMS, NOT_RUN, RECIPES, chosen
-from .report import make_report, markdown
+from .report import as_json, make_report, markdown
 from .run import Answers, Run
 from .scale import SCALES, Scale
 from .store import perform, result_file, stored, unfinished
 
-__all__ = ["PAPERS", "published", "CLAIMS", "NOT_RUN", "RECIPES", "chosen", "make_report", "markdown", "Answers", "Run", "SCALES", "Scale",
+__all__ = ["PAPERS", "published", "CLAIMS", "NOT_RUN", "RECIPES", "chosen", "as_json", "make_report", "markdown", "Answers", "Run", "SCALES", "Scale",
            "perform", "result_file", "stored", "unfinished"]
 
 MODULES = ("hu",)   # one a paper; each registers its recipes

@@ -48,7 +48,7 @@ def supervised(run: Run, encoder: SentenceEncoder) -> dict:
     """All layers, three weighted losses a step, the best mean on dev."""
     model = heads_from(run, encoder, heads)
     tuned = fine_tune(run, model, phase(run, *SUP, steps=run.scale.tune_steps), rows=run.scale.rows, weights={"sst": 5.0, "quora": 20.0, "sts": 1.0},
-                      weight_decay=0.01, eval_every=max(1, run.scale.tune_steps // 5))
+                      weight_decay=0.01, eval_every=max(1, run.scale.tune_steps // 2))
     return answered(run, tuned, SUP)
 
 

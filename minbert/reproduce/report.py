@@ -1,7 +1,7 @@
 """What came out, beside what was printed: a table a paper, and a verdict a sentence."""
 from __future__ import annotations
 
-__all__ = ["Report", "make_report", "markdown"]
+__all__ = ["Report", "make_report", "as_json", "markdown"]
 
 import math
 import warnings
@@ -128,6 +128,20 @@ def make_report(out: str | Path, data: str | None, resamples: int = 1000) -> Rep
     costs = {name: {"processor seconds": float(np.mean([r["processor_seconds"] for r in rs])), "GPU MB": rs[0]["gpu_mb"], "hardware": rs[0]["versions"]["hardware"]}
              for name, rs in scores.results.items()}
     return Report(lines, [_judge(claim, scores) for claim in CLAIMS], costs)
+
+
+def _three(i: Interval | None) -> list | None:
+    return i and [None if math.isnan(x) else round(x, 4) for x in i]
+
+
+def as_json(report: Report, scale: str) -> dict:
+    """The report as plain values: what the site and chapter 42 show."""
+    cells = [{"paper": x.paper, "table": x.table, "row": x.row, "metric": x.metric, "recipe": x.recipe, "printed": _three(x.printed),
+              "measured": _three(x.measured), "seeds": x.seeds, "differs": x.differs} for x in report.lines]
+    claims = [{"paper": RECIPES[j.claim.better].paper, "text": j.claim.text, "better": j.claim.better, "worse": j.claim.worse, "measured": j.claim.measured,
+               "printed": None if j.printed is None else round(j.printed, 4), "gain": _three(j.gain), "seeds": j.seeds, "verdict": j.verdict} for j in report.judged]
+    return {"scale": scale, "cells": cells, "claims": claims, "costs": report.costs,
+            "not run": [{"paper": p, "table": t, "row": r, "why": why} for (p, t, r), why in NOT_RUN.items()]}
 
 
 def _text(i: Interval | None) -> str:

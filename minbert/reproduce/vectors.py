@@ -51,7 +51,7 @@ def contrast(run: Run, encoder: SentenceEncoder, loss: Callable, cap: int = 0, s
     batches = view_batches([sentences or wiki(run)], encoder.tokenizer, s.view_batch, hide, max_length=32, seed=run.seed)
     model = ViewModel(encoder)
     records = train_views(model, batches, view_loss(loss), s.view_steps, s.view_lr, precision=s.precision)
-    run.log((r for r, _ in keep_best(records, model, lambda: on_dev(encoder, dev), max(1, s.view_steps // 5))), "contrast")
+    run.log((r for r, _ in keep_best(records, model, lambda: on_dev(encoder, dev), max(1, s.view_steps // 3))), "contrast")
     return encoder.eval()
 
 
@@ -76,7 +76,7 @@ def joint_flow(run: Run, encoder: SentenceEncoder, frozen: bool = True, weight: 
     hide = partial(span_mask, mask_id=encoder.tokenizer.mask_token_id, cap=cap) if cap else None
     batches = view_batches([sentences], encoder.tokenizer, s.view_batch, hide, max_length=32, seed=run.seed)
     records = train_views(model, batches, joint_loss(weight), s.view_steps, s.flow_lr or 3e-4, precision=s.precision, decays=joint_decays)
-    run.log((r for r, _ in keep_best(records, model, lambda: on_dev(model.sentence_encoder(), dev), max(1, s.view_steps // 5))), "joint flow")
+    run.log((r for r, _ in keep_best(records, model, lambda: on_dev(model.sentence_encoder(), dev), max(1, s.view_steps // 3))), "joint flow")
     return model.sentence_encoder().eval()
 
 
