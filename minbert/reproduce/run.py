@@ -1,13 +1,14 @@
 """One recipe at one scale with one seed: what it may use, and where its stages and its result are kept."""
 from __future__ import annotations
 
-__all__ = ["Answers", "Run", "labelled"]
+__all__ = ["Answers", "Work", "Run", "labelled"]
 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -30,6 +31,16 @@ class Answers:
     values: list           # N numbers
 
 
+class Work(NamedTuple):
+    """What a stage computes."""
+
+    stage: str
+    steps: int
+    rows: int        # sentences a step
+    tokens: int      # of a sentence, about
+    backward: bool   # False: the encoder is frozen
+
+
 @cache
 def labelled(name: str, data: str | None) -> Dataset:  # of "sst/dev" or "quora/dev/2000"
     """Read a split, or the fixed draw from it that every run gets."""
@@ -47,12 +58,22 @@ class Run:
     data: str | None       # folder of data sets
     out: Path              # results, and below "stages" the models that recipes share
     curve: list[dict] = field(default_factory=list)   # what was logged on the way
+    watch: Callable | None = None    # (stage, step, loss): who looks on while a stage is trained
+    counted: list[Work] | None = None   # a list: training is counted, not done (`cost`)
 
     def log(self, records: Iterable, stage: str, every: int = 10) -> None:
         """Run a training to its end, and keep every tenth loss."""
         for record in records:
+            if self.watch:
+                self.watch(stage, record.step, record.loss)
             if record.step % every == 0:
                 self.curve.append({"stage": stage, "step": record.step, "loss": round(float(record.loss), 5)})
+
+    def counts(self, stage: str, steps: int, rows: int, tokens: int, backward: bool = True) -> bool:
+        """Where work is only counted, note that of a stage, and say that there is nothing to do."""
+        if self.counted is not None:
+            self.counted.append(Work(stage, steps, rows, tokens, backward))
+        return self.counted is not None
 
     def base(self, pooling: str = "mean", large: bool = False) -> SentenceEncoder:
         """Load the pretrained encoder afresh, and set the seed."""
@@ -86,8 +107,10 @@ class Run:
     def _stage(self, name, make, load):
         folder = self.out / "stages" / f"{name.replace('/', '-')}-{self.seed}"
         note = folder / "stage.json"   # written last: a folder without it is a torso
+        if self.counted is not None:
+            return make()
         if not note.exists():
-            made, before = None, len(self.curve)
+            before = len(self.curve)
             made = make()
             made.save_pretrained(folder)
             replace_file(note, lambda part: part.write_text(json.dumps({"curve": self.curve[before:]}) + "\n"))

@@ -5,16 +5,20 @@ __all__ = ["TASKS", "KEYS", "heads_from", "fine_tune", "phase", "answered"]
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
 
 import torch
 
-from ..heads import MultitaskBert
+from ..heads import MultitaskBert, multitask_loss
 from ..loop import sum_losses
 from ..sentence import SentenceEncoder
-from ..train import Phase, TrainConfig, fit
+from ..train import Phase, TrainConfig, fit, phase_sampler
 from .run import Answers, Run
 
 TASKS = ("sst", "quora", "sts")   # the three of the course
+TOKENS = 20   # of a sentence of these sets, about
 METRIC = {"sst": "accuracy", "quora": "accuracy", "sts": "pearson", "cfimdb": "accuracy"}
 
 
@@ -39,12 +43,38 @@ def fine_tune(run: Run, model: MultitaskBert, *phases: Phase, rows: int | dict[s
     train, dev = ({t: run.dataset(t, split) for t in names} for names, split in ((tasks, "train"), (tuple(dict.fromkeys((*watch, *tasks))), "dev")))
     config = TrainConfig(tasks, batch_size=rows or run.scale.batch, loss_weights=weights, weight_decay=weight_decay, precision=run.scale.precision,
                          seed=run.seed, phases=phases, **settings)
+    if run.counted is not None:
+        return _count(run, model, train, config)
+    if run.watch:
+        loss_fn, config = _watched(run, loss_fn or partial(multitask_loss, weights=weights)), replace(config, loss_weights=None)
     with tempfile.TemporaryDirectory(prefix="minbert-") as folder:
-        result = fit(model, train, dev, config, folder, loss_fn=loss_fn, backward=backward, sources=sources)
+        result = fit(model, train, dev, config, folder, progress=bool(run.watch), loss_fn=loss_fn, backward=backward, sources=sources)
         for line in result.log:
             if "dev" in line or line["step"] % 10 == 0:
                 run.curve.append({"stage": "tasks", **{k: line[k] for k in ("step", "loss", "dev") if k in line}})
         return MultitaskBert.from_pretrained(result.folder / "model") if best else model.eval()
+
+
+def _count(run, model, train, config):
+    """Note the work of every phase."""
+    for p in config.phases:
+        steps = phase_sampler(p, train, config)[1]
+        rows = {t: config.batch_size.get(t, 32) if isinstance(config.batch_size, dict) else config.batch_size for t in p.tasks}
+        sides = {t: 1 if train[t].sentences2 is None else 2 for t in p.tasks}
+        share = 1 if p.law == "joint" else 1 / len(p.tasks)
+        run.counts(" ".join(p.tasks), steps, round(share * sum(rows[t] * sides[t] for t in p.tasks)), TOKENS if "cfimdb" not in p.tasks else 200, p.mode == "full")
+    return model.eval()
+
+
+def _watched(run, loss_fn):
+    """Let somebody look at the losses of a step; nobody waits for the device before they are drawn."""
+    steps = count()
+
+    def watched(model, batch):
+        losses = loss_fn(model, batch)
+        run.watch("tasks", next(steps), sum(x.detach() for x in losses.values()))
+        return losses
+    return watched
 
 
 KEYS = {"sst": "SST dev acc", "quora": "Quora dev acc", "sts": "STS dev pearson"}
@@ -52,4 +82,6 @@ KEYS = {"sst": "SST dev acc", "quora": "Quora dev acc", "sts": "STS dev pearson"
 
 def answered(run: Run, model: MultitaskBert, keys: dict[str, str] = KEYS, split: str = "dev") -> dict[str, Answers]:
     """Ask the dev sets: task -> name of the measurement."""
+    if run.counted is not None:
+        return {}
     return {key: Answers(run.part(task, split), METRIC[task], model.predict(task, run.dataset(task, split)).tolist()) for task, key in keys.items()}
