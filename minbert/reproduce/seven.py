@@ -61,15 +61,15 @@ class Through:
         return moved[0] if isinstance(moved, tuple) else moved   # a flow gives (vectors, log_det)
 
 
-_KEPT: dict[tuple, Cached] = {}   # the last one: recipes with one encoder stand together, and the text of seven sets is long
+_KEPT: dict[tuple, Cached] = {}   # the last four: recipes come back to an encoder, and the text of seven sets is long
 
 
 def keep(run: Run, name: str, encoder: SentenceEncoder) -> Cached:
-    """Give an encoder the vectors that it made in the recipe before, if that was the same encoder of the same run."""
+    """Give an encoder the vectors that it made in an earlier recipe, if that was the same encoder of the same run."""
     key = (str(run.out), run.data, run.scale.name, run.seed, name)
-    if key not in _KEPT:
-        _KEPT.clear()
-        _KEPT[key] = Cached(encoder)
+    _KEPT[key] = _KEPT.pop(key, None) or Cached(encoder)   # the last used stands last
+    while len(_KEPT) > 4:
+        del _KEPT[next(iter(_KEPT))]
     return _KEPT[key]
 
 
