@@ -3,6 +3,7 @@ from __future__ import annotations
 
 __all__ = ["TASKS", "KEYS", "heads_from", "fine_tune", "phase", "answered"]
 
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,9 +50,7 @@ def fine_tune(run: Run, model: MultitaskBert, *phases: Phase, rows: int | dict[s
         loss_fn, config = _watched(run, loss_fn or partial(multitask_loss, weights=weights)), replace(config, loss_weights=None)
     with tempfile.TemporaryDirectory(prefix="minbert-") as folder:
         result = fit(model, train, dev, config, folder, progress=bool(run.watch), loss_fn=loss_fn, backward=backward, sources=sources)
-        for line in result.log:
-            if "dev" in line or line["step"] % 10 == 0:
-                run.curve.append({"stage": "tasks", **{k: line[k] for k in ("step", "loss", "dev") if k in line}})
+        run.curve += [_point(line) for line in result.log if "dev" in line or line["step"] % 10 == 0]
         return MultitaskBert.from_pretrained(result.folder / "model") if best else model.eval()
 
 
@@ -75,6 +74,13 @@ def _watched(run, loss_fn):
         run.watch("tasks", next(steps), sum(x.detach() for x in losses.values()))
         return losses
     return watched
+
+
+def _point(line: dict) -> dict:
+    """A line of the log as a point of the curve; answers that were all equal have no correlation, and JSON has no NaN."""
+    kept = {k: line[k] for k in ("step", "loss") if k in line}
+    dev = {task: None if math.isnan(score) else score for task, score in line.get("dev", {}).items()}
+    return {"stage": "tasks", **kept, **({"dev": dev} if dev else {})}
 
 
 KEYS = {"sst": "SST dev acc", "quora": "Quora dev acc", "sts": "STS dev pearson"}
