@@ -1,7 +1,7 @@
 """A result is a small JSON file; what is there is not done again, and what was done otherwise is refused."""
 from __future__ import annotations
 
-__all__ = ["result_file", "settings_of", "perform", "unfinished", "stored", "versions"]
+__all__ = ["result_file", "settings_of", "missing_data", "perform", "unfinished", "stored", "versions"]
 
 import json
 import platform
@@ -45,7 +45,7 @@ def result_file(out: Path, recipe: Recipe, seed: int) -> Path:
     return out / f"{recipe.name.replace('/', '-')}-{seed}.json"
 
 
-def _missing(recipe: Recipe, data: str | None) -> str:
+def missing_data(recipe: Recipe, data: str | None) -> str:
     """Say in one line which of its files a recipe lacks; nothing if all are there."""
     for need in recipe.needs:
         try:
@@ -57,7 +57,7 @@ def _missing(recipe: Recipe, data: str | None) -> str:
 
 def perform(recipe: Recipe, run: Run) -> dict:
     """Run a recipe and put its file in place when it is whole. Raises ValueError in one line if data are missing."""
-    if missing := _missing(recipe, run.data):
+    if missing := missing_data(recipe, run.data):
         raise ValueError(missing)
     run.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)
