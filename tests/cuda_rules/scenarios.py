@@ -621,14 +621,17 @@ def pretraining():
 
 # the cells of the chapters that want a GPU, at a small size
 
+REAL = ('data=os.environ.get("MINBERT_DATA")', 'out=__import__("tempfile").mkdtemp(), scale=toy()')   # the row of a paper, three steps a stage, on the samples in the package
+
 SMALLER = {  # notebook -> what stands in its cell, and what takes its place; every entry must be found
-    "22_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)')],
+    "22_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)'), REAL],
     "sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
                   ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
+    "26_views": [REAL], "30_joint": [REAL], "33_proximal": [REAL], "39_synthetic": [REAL],
     "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
-    "36_batches": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
-    "38_conflicts": [("batches(larger, 100)", "batches(larger, 2)"), ("control(larger, 32, 24", "control(larger, 4, 2")],
-    "40_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
+    "36_batches": [("2 * (len(triplets[0]) // 64), 64", "2, 8"), REAL],
+    "38_conflicts": [("batches(larger, 100)", "batches(larger, 2)"), ("control(larger, 32, 24", "control(larger, 4, 2"), REAL],
+    "40_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)"), REAL],
     "41_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
                       ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
                        "run('joint', seed), everything(seed)")],
@@ -686,27 +689,46 @@ def gpu_cell(notebook, place):
 
     file = next((Path(__file__).resolve().parents[2] / "nbs").rglob(f"{notebook}.ipynb"))
     sources = ["".join(c["source"]) for c in json.loads(file.read_text("utf8"))["cells"] if c["cell_type"] == "code"]
-    at = next(i for i, source in enumerate(sources) if "#| gpu" in source)
-    cell, exported = sources[at], next((re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None)
-    for old, new in SMALLER[notebook]:
-        assert old in cell, f"{notebook}: {old!r} no longer stands in the gpu cell"
-        cell = cell.replace(old, new)
+    exported = next((re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None)
+    wanted = [i for i, source in enumerate(sources) if "#| gpu" in source]
+    for old, _ in SMALLER[notebook]:
+        assert any(old in sources[i] for i in wanted), f"{notebook}: {old!r} no longer stands in a gpu cell"
     encoder("cpu").save_pretrained(place / "tiny")
     shutil.copytree(str(files("minbert") / "assets" / "sample"), place / "data")
     (place / "data" / "corpus").mkdir()
     text = "\n".join(sets(rows=40)["quora"].sentences)
     (place / "data" / "corpus" / "wikipedia-sentences-00.txt.gz").write_bytes(gzip.compress(text.encode()))
     os.environ |= {"MINBERT_RUNS": str(place / "runs"), "MPLBACKEND": "agg"}
-    names = {"__name__": "__main__", "display": lambda *_: None} | (vars(import_module(f"minbert.{exported}")) if exported else {})
+    for at in wanted:
+        play_cell(notebook, sources, at, exported, place)
+
+
+def play_cell(notebook, sources, at, exported, place):
+    """Run one cell at a small size, after the plain cells whose names it uses."""
+    import re
+
+    cell = sources[at]
+    for old, new in SMALLER[notebook]:
+        cell = cell.replace(old, new)
+    names = {"__name__": "__main__", "display": lambda *_: None, "toy": toy} | (vars(import_module(f"minbert.{exported}")) if exported else {})
     plain = [s for s in sources[:at] if not re.search(r"#\|\s*(slow|gpu|export|eval|default_exp)", s)]
     before = _cells_before(plain, cell, set(names))
-    for old, new in BEFORE.get(notebook, ()):
+    for old, new in BEFORE.get(notebook, ()) if "reproduce_here" not in cell else ():
         assert any(old in source for source in before), f"{notebook}: {old!r} no longer stands before the gpu cell"
         before = [source.replace(old, new) for source in before]
     for source in before:
         exec(compile(source, notebook, "exec"), names)
     names["DATA"] = place / "data"
     exec(compile(cell.replace('"bert-base-uncased"', repr(str(place / "tiny"))), notebook, "exec"), names)
+
+
+def toy():
+    """A recipe's scale of three steps a stage; the weights are the embedded ones."""
+    from dataclasses import replace
+
+    from minbert.reproduce import SCALES
+    return replace(SCALES["micro"], view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
+                   task_steps=3, head_steps=3, most_train=40, most_dev=30, precision="fp32")
 
 
 SCENARIOS = {f.__name__: f for f in (
