@@ -11,6 +11,6 @@ from .store import perform, result_file, stored, unfinished
 __all__ = ["PAPERS", "published", "CLAIMS", "NOT_RUN", "RECIPES", "chosen", "as_json", "make_report", "markdown", "Answers", "Run", "SCALES", "Scale",
            "perform", "result_file", "stored", "unfinished"]
 
-MODULES = ("hu", "li", "controls", "course", "dao", "foley")   # one a paper, and the controls; each registers its recipes
+MODULES = ("hu", "li", "controls", "course", "wu_zhao", "dao", "foley")   # one a paper, and the controls; each registers its recipes
 for _module in MODULES:
     import_module(f".{_module}", __name__)

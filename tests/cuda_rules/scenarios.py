@@ -628,7 +628,7 @@ SMALLER = {  # notebook -> what stands in its cell, and what takes its place; ev
     "sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
                   ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
     "26_views": [REAL], "30_joint": [REAL], "33_proximal": [REAL], "39_synthetic": [REAL],
-    "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
+    "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5"), REAL],
     "36_batches": [("2 * (len(triplets[0]) // 64), 64", "2, 8"), REAL],
     "38_conflicts": [("batches(larger, 100)", "batches(larger, 2)"), ("control(larger, 32, 24", "control(larger, 4, 2"), REAL],
     "40_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)"), REAL],
