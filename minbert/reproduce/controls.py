@@ -70,14 +70,14 @@ def sif(run: Run, task: str) -> Through:
     return Through(rare, NullTop(encoder.width, 1, center=False).fit(rare.encode(text)))
 
 
-def _vectors_of(name: str, pooling: str, look: Callable, settings: dict, differs: str = "", needs: tuple[str, ...] = ()):
-    recipe(f"control/{name}", needs=(*NEEDS, *needs), settings=settings, differs=joined(*filter(None, (differs, LESS))))(
+def _vectors_of(name: str, pooling: str, look: Callable, settings: dict, *differs: str, needs: tuple[str, ...] = NEEDS):
+    recipe(f"control/{name}", needs=needs, settings=settings, differs=joined(*differs, LESS))(
         lambda run: seven(run, by_cosine(look(run, vectors(run, pooling=pooling)))))
 
 
 BERT_LAST_TWO = BERT | {"pooling": "mean of the last two layers (Li et al., section 4.1)"}
 _vectors_of("whiten-target", LAST2AVG, target(Whiten), BERT_2 | SEEN)
-_vectors_of("whiten-nli", LAST2AVG, whiten_nli, BERT_2 | {"text": "sentences of the NLI sets, no labels"}, SMALL, MNLI[:1])
+_vectors_of("whiten-nli", LAST2AVG, whiten_nli, BERT_2 | {"text": "sentences of the NLI sets, no labels"}, SMALL, needs=(*NEEDS, MNLI[0]))
 _vectors_of("sn-target", LAST2AVG, target(Standardize), BERT_2 | SEEN)
 _vectors_of("sn-natsv-6-target", LAST2AVG, target(StandardizeNullTop, 6), BERT_2 | SEEN | {"k": "6, as table 5 of Li et al. chose on STS-B dev"})
 _vectors_of("last-two", LAST_TWO, plain, BERT_LAST_TWO)
@@ -86,8 +86,8 @@ _vectors_of("last-two-sn", LAST_TWO, target(Standardize), BERT_LAST_TWO | SEEN)
 _vectors_of("mean-whitened", MEAN, target(Whiten), BERT | SEEN)
 
 UNTRAINED = BERT_2 | {"weights": "drawn anew, normal, deviation .02"}
-for _name, _look, _settings, _differs in (("untrained", plain, {}, ""), ("untrained-whitened", target(Whiten), SEEN, ""), ("untrained-flow", flow_target, TARGET, f"{DENSE}; ")):
-    recipe(f"control/{_name}", needs=NEEDS, settings=UNTRAINED | _settings, differs=_differs + LESS)(
+for _name, _look, _settings, _differs in (("untrained", plain, {}, ()), ("untrained-whitened", target(Whiten), SEEN, ()), ("untrained-flow", flow_target, TARGET, (DENSE,))):
+    recipe(f"control/{_name}", needs=NEEDS, settings=UNTRAINED | _settings, differs=joined(*_differs, LESS))(
         lambda run, look=_look: seven(run, by_cosine(look(run, untrained(run)))))
 
 

@@ -32,7 +32,7 @@ NLI = {**FLOW, "text": "sentences of SNLI and MNLI, no labels (section 4.1)",
        "epochs": ".15, rate 2e-5 (appendix B); a scale with a rate and steps of its own takes these: .15 of little text is a few dozen steps"}
 SIAMESE = {"NLI": "u, v, |u - v| and three classes, mean pooling, 1 epoch, rate 2e-5, batch 16 (appendix B), 10 % of the steps on the way up, decay .01 "
                   "(Reimers and Gurevych, 2019)"}
-DENSE = "the nets of the couplings are three dense layers: the vector has one position, and a CNN over it is dense"
+DENSE = "the nets of the couplings are three dense layers without a residual connection: a vector has one position"
 LESS = "test rows are those of the data folder, which may be fewer than the published ones"
 SMALL = "where the train split of SNLI is missing, open captions stand for it; a sample may stand for MNLI"
 

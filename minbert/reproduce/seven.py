@@ -82,17 +82,11 @@ def text_of(run: Run, task: str) -> list[str]:
     return [s for split in available(run.data).get(task, ()) for s in _both(labelled(f"{task}/{split}", run.data))]
 
 
-def nli_sets(data: str | None) -> list[Dataset]:  # at least one
-    """Read the train splits of SNLI and MNLI; where SNLI's is missing, the open captions. A sample of MNLI may stand for the whole."""
-    found = []
-    for names in (("snli", "inference"), ("mnli",)):
-        for name in names:
-            try:
-                found.append(load_dataset(name, "train", data))
-                break
-            except ValueError:
-                continue
-    return found
+def nli_sets(data: str | None) -> list[Dataset]:  # one or two
+    """Read the train splits of SNLI and MNLI that are there; captions of the package stand for SNLI's, a sample may stand for MNLI's."""
+    there = [name for name, splits in available(data).items() if "train" in splits]
+    names = ("snli" if "snli" in there else "inference", *(["mnli"] if "mnli" in there else []))
+    return [load_dataset(name, "train", data) for name in names]
 
 
 def nli_text(run: Run, share: float) -> list[str]:

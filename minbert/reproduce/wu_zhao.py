@@ -146,17 +146,20 @@ def final_test(run: Run) -> dict:
     return on_test(run, final(run))
 
 
+PAIRS = (("quora", "Quora"), ("sts", "STS"))
+
+
 @recipe("wu-zhao/swap", row("S5", "swap sentences", Quora_accuracy_drop="swap Quora drop"), needs=NEEDS, settings=FINAL, differs=ORDER)
 def swap(run: Run) -> dict:
     model = final(run)
-    return {f"swap {name} drop": swap_symmetry(model, task, run.dataset(task, "dev")) for task, name in (("quora", "Quora"), ("sts", "STS"))}
+    return {f"swap {name} drop": swap_symmetry(model, task, run.dataset(task, "dev")) for task, name in PAIRS}
 
 
 @recipe("wu-zhao/drop-linear", row("S5", "drop linear, keep bias", Quora_accuracy_drop="linear Quora drop", STS_pearson_drop="linear STS drop"), needs=NEEDS,
         settings=FINAL, differs=ORDER)
 def drop(run: Run) -> dict:
     model = final(run)
-    return {f"linear {name} drop": -drop_linear(model, task, run.dataset(task, "dev")).change for task, name in (("quora", "Quora"), ("sts", "STS"))}
+    return {f"linear {name} drop": -drop_linear(model, task, run.dataset(task, "dev")).change for task, name in PAIRS}
 
 
 EXAMPLES = {  # row of table 2 -> dev set, and words that no other row of it has together
@@ -186,3 +189,171 @@ def examples(run: Run) -> dict:
     found, model = {name: example(task, words, run.data) for name, (task, *words) in EXAMPLES.items()}, final(run)
     return {f"{name} {what}": value for name, data in found.items()
             for what, value in (("gold", data.labels[0]), ("prediction", told(model, EXAMPLES[name][0], data)))}
+
+
+# Controls: what the report does not ask of its regularizer.
+
+def _control(name: str, make, **settings: str) -> None:
+    recipe(f"control/wu-zhao-{name}", needs=NEEDS, settings=TUNE | settings, differs="a control: the report has no such row")(make)
+
+
+def only(run: Run, model: MultitaskBert, *tasks: str) -> dict:
+    """Ask the dev sets of some tasks."""
+    return answered(run, model, {task: KEYS[task] for task in tasks})
+
+
+TUNED = ("sst", "sts")   # the report gives SMART the smallest gain on one, and the largest on the other
+CHARGED = {               # kind -> what is special about it
+    "plain": {"regularizer": "none"},
+    "smart": SMART,
+    "printed": SMART | {"order": "as printed: the cost is taken before the change is rescaled"},
+    "noise": SMART | {"eta": "0: a change of the same size, at random"},
+    "adversary": {"lambda": "5", "change": "of sentence vectors: three steps in a ball of max-norm .05 (ours: a sixth of the spread of a coordinate)"},
+    "decay": {"weight decay": ".1"},
+}
+
+
+def _regularizer(task: str, kind: str) -> None:
+    _control(f"{kind}-{task}", lambda run: only(run, trained(run, (f"{task}+{kind}",)), task), **CHARGED[kind])
+
+
+for _task in TUNED:
+    for _kind in ("printed", "noise", "adversary", "decay"):
+        _regularizer(_task, _kind)
+
+
+def pair_heads(run: Run, make) -> dict:
+    """Fine-tune each pair task with another head (section 3.2.1)."""
+    tuned = {task: learn(run, heads_from(run, run.base("pooler"), lambda width: {task: make(width, goal)}), task)
+             for task, goal in (("quora", "paraphrase"), ("sts", "similarity"))}
+    return {key: value for task, model in tuned.items() for key, value in only(run, model, task).items()}
+
+
+_control("head-linear", lambda run: pair_heads(run, PairLinear), **{"head": "linear alone"})
+_control("head-cosine", lambda run: pair_heads(run, lambda width, goal: CosineHead(goal)), **{"head": "cosine with a trained factor and shift"})
+_control("final-without-smart", lambda run: scored(run, with_heads(run, trained(run, ("contrast", *ALL)), ("sst", "quora"))), **HADSELL,
+         order=FINAL["order"], why="the report's last row has two more heads trained than the row without SMART that it is compared with")
+
+
+def opened(model: MultitaskBert, task: str, part: TaskBatch, level: str):
+    """Give what an attack changes, the sentence of each vector (None: its place), and the way on to the answers."""
+    if level == "words":
+        words = token_input(model, part)
+        return words.embeds.detach(), words.rows, lambda x: model.score(task, *words.encode(x))
+    vectors = torch.cat(clean_pass(model, task, part).vectors).detach()
+    return vectors, None, lambda x: model.score(task, *x.split(len(part)))
+
+
+def attacked(model: MultitaskBert, task: str, part: TaskBatch, level: str, radius: float, steps: int, generator: torch.Generator) -> torch.Tensor:  # (B,) bool
+    """Tell which answers another point of the ball gives: a drawn one, and then so many projected steps (Jiang et al., algorithm 1)."""
+    x, rows, fn = opened(model, task, part, level)
+    start = ball_points(len(x), x.shape[1], radius, math.inf, "volume", generator).to(x.device)
+    head, clean = model.head(task), fn(x).detach()
+    _, found = smart_loss(x, fn, clean, output_distance(head), Attack("paper", steps, radius), rows, weights=list(model.parameters()), start=start)
+    with torch.no_grad():
+        return (head.predict(fn(x + found.delta)) - head.predict(clean)).abs() > 0.5   # another class, or half a grade
+
+
+RADII = {"vectors": 0.05, "words": 0.01}   # of balls of the max-norm
+ROUNDS = {"noise": 0, "search": 5}
+
+
+def parts(run: Run, model: MultitaskBert, task: str, most: int = 512, size: int = 64) -> list[TaskBatch]:
+    """Cut a fixed draw of a dev set into batches."""
+    data, tokenizer = run.dataset(task, "dev"), model.encoder.tokenizer
+    data = data.draw(most, seeded("attack", task))
+    columns = [encode_ids(tokenizer, column) for column in (data.sentences, data.sentences2) if column]
+    return [TaskBatch(task, *(pad_ids(ids[i:i + size], tokenizer.pad_token_id) for ids in columns)) for i in range(0, len(data), size)]
+
+
+def flips(model: MultitaskBert, task: str, batches: list[TaskBatch]) -> dict[str, float]:
+    """Share of the answers that change, by what is changed and how the change is found."""
+    found = {}
+    for level, radius in RADII.items():
+        for how, steps in ROUNDS.items():
+            generator = seeded("attack", task, level)   # the same draws for every model and search
+            moved = torch.cat([attacked(model, task, part, level, radius, steps, generator) for part in batches])
+            found[f"{level} {how}"] = moved.double().mean().item()
+    return found
+
+
+def roughness(model: MultitaskBert, task: str, batches: list[TaskBatch], radius: float = 0.5) -> float:
+    """Sampled smoothness of the head at the vectors of a dev set: the largest move among 1,000 random points at this distance."""
+    with torch.no_grad():
+        found = [model.vectors(part.first, part.second) for part in batches]
+    vectors = tuple(torch.cat(column) for column in zip(*found))
+    generator = torch.Generator(vectors[0].device).manual_seed(0)
+    return sampled_smoothness(model.head(task), vectors, radius, generator=generator).item()
+
+
+def shaken(run: Run, task: str) -> dict[str, float]:
+    """Attack the models of a task, one a regularizer."""
+    measured = {}
+    for kind in KINDS:
+        model = trained(run, (task if kind == "plain" else f"{task}+{kind}",)).eval()
+        batches = parts(run, model, task)
+        measured |= {f"flips {kind} {name}": value for name, value in flips(model, task, batches).items()}
+        measured[f"roughness {kind}"] = roughness(model, task, batches)
+    return measured
+
+
+def few(run: Run, task: str, kind: str) -> dict:
+    """Train on 1,000 rows for ten epochs, and ask the model of the last step: dev, and the rows that it was trained on."""
+    rows = run.dataset(task, "train").draw(1000, seeded("few", task))
+    plan = Phase((task,), epochs=10, lr=run.scale.lr, source="few")
+    model = fine_tune(run, trained(run, ()), plan, sources={"few": {task: rows}}, best=False, **KINDS[kind](run))
+    train = metric_of(rows)[1](model.predict(task, rows), rows.labels)
+    return only(run, model, task) | {f"train {task}": train}
+
+
+def _overfit(task: str, kind: str) -> None:
+    _control(f"few-{kind}-{task}", lambda run: few(run, task, kind), **CHARGED[kind], rows="1,000", checkpoint="the last")
+
+
+def _attack(task: str) -> None:
+    _control(f"attack-{task}", lambda run: shaken(run, task), radius="max-norm .05 around sentence vectors, .01 around word vectors (ours)",
+             search="five projected steps from a point drawn in the ball, which alone is the noise", flip="another class, or more than half a grade", rows="512 of dev")
+
+
+for _task in TUNED:
+    _attack(_task)
+    for _kind in KINDS:
+        if _kind != "printed":
+            _overfit(_task, _kind)
+
+
+# What the report says, and what the controls ask.
+
+SST, QUORA, STS = (KEYS[task] for task in ALL)
+NAMES = {"sst": "SST", "quora": "Quora", "sts": "STS"}
+GAINS = (  # a sentence, the better row, the worse row, what is measured
+    ("Fine-tuning on SST lifts SST", "sst", "baseline", SST),
+    ("Fine-tuning on SST lifts Quora", "sst", "baseline", QUORA),
+    ("Fine-tuning on SST lifts STS", "sst", "baseline", STS),
+    ("Fine-tuning on Quora lifts Quora", "quora", "baseline", QUORA),
+    ("Fine-tuning on Quora lifts STS", "quora", "baseline", STS),
+    ("Fine-tuning on Quora lifts SST", "quora", "baseline", SST),
+    ("Fine-tuning on STS lifts STS", "sts", "baseline", STS),
+    ("Fine-tuning on STS lifts SST", "sts", "baseline", SST),
+    ("Fine-tuning on STS lifts Quora", "sts", "baseline", QUORA),
+    ("Contrast on Quora beats fine-tuning on Quora", "contrast", "quora", QUORA),
+    ("Contrast on Quora helps STS more than fine-tuning on Quora", "contrast", "quora", STS),
+    ("Contrast before the three tasks helps", "contrast-all", "all", AVERAGE),
+    ("SMART helps SST", "sst-smart", "sst", SST),
+    ("SMART helps Quora", "quora-smart", "quora", QUORA),
+    ("SMART helps STS", "sts-smart", "sts", STS),
+    ("SMART on SST helps the average", "sst-smart", "sst", AVERAGE),
+    ("SMART on Quora helps the average", "quora-smart", "quora", AVERAGE),
+    ("SMART on STS helps the average", "sts-smart", "sts", AVERAGE),
+    ("All techniques together are best", "final", "contrast-all", AVERAGE),
+)
+for _text, _better, _worse, _key in GAINS:
+    claim(_text, f"wu-zhao/{_better}", f"wu-zhao/{_worse}", _key)
+claim("SMART helps the last model, the same heads trained", "wu-zhao/final", "control/wu-zhao-final-without-smart", AVERAGE)
+for _task in TUNED:
+    claim(f"SMART helps {NAMES[_task]} more than noise of its size", f"wu-zhao/{_task}-smart", f"control/wu-zhao-noise-{_task}", KEYS[_task])
+    claim(f"SMART helps {NAMES[_task]} more than weight decay", f"wu-zhao/{_task}-smart", f"control/wu-zhao-decay-{_task}", KEYS[_task])
+    claim(f"SMART keeps {NAMES[_task]} from overfitting 1,000 rows", f"control/wu-zhao-few-smart-{_task}", f"control/wu-zhao-few-plain-{_task}", KEYS[_task])
+for _task in ("quora", "sts"):
+    claim(f"Adding the cosine to the linear layer helps {NAMES[_task]}", f"wu-zhao/{_task}", "control/wu-zhao-head-linear", KEYS[_task])
+    claim(f"Adding the linear layer to the cosine helps {NAMES[_task]}", f"wu-zhao/{_task}", "control/wu-zhao-head-cosine", KEYS[_task])
