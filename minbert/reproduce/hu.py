@@ -4,14 +4,15 @@ from __future__ import annotations
 import torch
 
 from ..geometry import alignment, uniformity
-from ..heads import LinearHead
+from ..heads import LinearHead, MultitaskBert
 from ..hinge import HingeCosine
 from ..contrastive import mirror_loss
 from ..sentence import SentenceEncoder
-from .recipe import claim, not_run, recipe, row
+from .recipe import cell, claim, not_run, recipe, row
 from .run import Run
-from .tasks import answered, fine_tune, heads_from, phase
-from .vectors import behind, contrast, fit_flow, graded, joint_flow, wiki
+from .tasks import answered, example, fine_tune, heads_from, phase
+from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
+from .vectors import behind, contrast, cosines, fit_flow, graded, joint_flow, wiki
 
 UNSUP, SUP = "unsup STS dev spearman", {"sst": "SST-5 dev acc", "quora": "QQP dev acc", "sts": "STS dev pearson"}
 NEEDS = ("sst/train", "sst/dev", "quora/train", "quora/dev", "sts/train", "sts/dev")
@@ -44,43 +45,45 @@ def heads(width: int) -> dict:
             "sts": HingeCosine(width, "similarity", hinge="open_positive")}
 
 
-def supervised(run: Run, encoder: SentenceEncoder) -> dict:
+def tuned(run: Run, encoder: SentenceEncoder, name: str) -> MultitaskBert:
     """All layers, three weighted losses a step, the best mean on dev."""
-    model = heads_from(run, encoder, heads)
-    tuned = fine_tune(run, model, phase(run, *SUP, steps=run.scale.tune_steps), rows=run.scale.rows, weights={"sst": 5.0, "quora": 20.0, "sts": 1.0},
+    return run.model(f"hu/tuned-{name}", lambda: _tune(run, heads_from(run, encoder, heads)))
+
+
+def _tune(run: Run, model: MultitaskBert) -> MultitaskBert:
+    return fine_tune(run, model, phase(run, *SUP, steps=run.scale.tune_steps), rows=run.scale.rows, weights={"sst": 5.0, "quora": 20.0, "sts": 1.0},
                       weight_decay=0.01, eval_every=max(1, run.scale.tune_steps // 2))
-    return answered(run, tuned, SUP)
 
 
-def both(run: Run, encoder: SentenceEncoder) -> dict:
+def both(run: Run, encoder: SentenceEncoder, name: str) -> dict:
     """Ask the encoder as it is, then fine-tune it."""
-    return graded(run, encoder) | supervised(run, encoder)
+    return graded(run, encoder) | answered(run, tuned(run, encoder, name), SUP)
 
 
 @recipe("hu/minbert", row("T1", "MinBERT"), needs=NEEDS, settings={"pooling": "mean", **TUNE}, differs=OPEN_HINGE)
 def minbert(run: Run) -> dict:
-    return both(run, run.base())
+    return both(run, run.base(), "minbert")
 
 
 @recipe("hu/simcse", row("T1", "MinBERT-SimCSE"), row("S6.1a", "MinBERT-SimCSE"), needs=NEEDS, settings={**CONTRAST, "span": "none", **TUNE}, differs=OPEN_HINGE)
 def simcse(run: Run) -> dict:
-    return both(run, mirrored(run, 0))
+    return both(run, mirrored(run, 0), "simcse")
 
 
 @recipe("hu/mirror", row("T1", "MinBERT-Mirror"), row("S6.1a", "MinBERT-Mirror"), needs=NEEDS, settings={**CONTRAST, **TUNE}, differs=OPEN_HINGE)
 def mirror(run: Run) -> dict:
-    return both(run, mirrored(run))
+    return both(run, mirrored(run), "mirror")
 
 
 @recipe("hu/flow", row("T1", "MinBERT-flow"), needs=NEEDS, settings={**FLOW, **TUNE}, differs=OPEN_HINGE)
 def flow(run: Run) -> dict:
-    return both(run, flowed(run, run.base(), "hu/flow"))
+    return both(run, flowed(run, run.base(), "hu/flow"), "flow")
 
 
 @recipe("hu/bert-cf", row("T1", "BERT-CF"), row("S6.1a", "MinBERT-Mirror-joint (BERT-CF)"), row("S6.1b", "BERT-CF"), needs=NEEDS,
         settings={**CONTRAST, **FLOW, "weight of the contrast": ".3", **TUNE}, differs=OPEN_HINGE)
 def bertcf(run: Run) -> dict:
-    return both(run, joined(run))
+    return both(run, joined(run), "bertcf")
 
 
 @recipe("hu/simcse-joint", row("S6.1a", "MinBERT-SimCSE-joint"), needs=("sts/dev",), settings={**CONTRAST, "span": "none", **FLOW})
@@ -122,11 +125,36 @@ def _spread_of(name: str):
 for _name in TABLE_7:
     _spread_of(_name)
 
-EXAMPLES = "one sentence or pair of the paper as an example: no row of a data set, and one sentence tells nothing"
-not_run("hu", "T2", "BERT-CF", why="the labels of the course's test sets are not public")
-for _table, *_rows in (("T3", "T3 couch/television pair", "T3 girl/woman cupcake pair", "T3 libya jail pair"), ("T4", "CFE treaty pair", "libya jail pair"),
-                       ("T5", "see description pair", "fake names pair"), ("T6", "breath of fresh air", "unindicted", "italian for beginners")):
-    not_run("hu", _table, *_rows, why=EXAMPLES)
+@recipe("hu/test", cell("T2", "BERT-CF", "SST-5 test acc", "SST test acc"), cell("T2", "BERT-CF", "STS test pearson", "STS test pearson"), needs=(*NEEDS, *TEST_NEEDS),
+        settings={**CONTRAST, **FLOW, **TUNE}, differs=f"{OPEN_HINGE}; {TEST_DIFFERS}")
+def test(run: Run) -> dict:
+    return on_test(run, tuned(run, joined(run), "bertcf"))
+
+
+not_run("hu", "T2", "BERT-CF", why="of the three, Quora: the labels of the course's test set are not public")
+COSINES = {  # row of table 3 -> words that no other pair of STS dev has together
+    "T3 couch/television pair": ("sitting on a couch", "watching tv"), "T3 girl/woman cupcake pair": ("girl", "woman", "cupcake"), "T3 libya jail pair": ("libya", "jail")}
+TOLD = {  # row of tables 4 to 6 -> table, dev set, words
+    "CFE treaty pair": ("T4", "sts", "antonov", "treaty"), "libya jail pair": ("T4", "sts", "libya", "jail"), "see description pair": ("T5", "quora", "answer to this question", "(see description)"),
+    "fake names pair": ("T5", "quora", "fake names"), "breath of fresh air": ("T6", "sst", "breath of fresh air", "allow it in"), "unindicted": ("T6", "sst", "unindicted"),
+    "italian for beginners": ("T6", "sst", "italian for beginners", "wham-bam")}
+
+
+@recipe("hu/example-cosines", *(row("T3", name, **{"MinBERT_cos": f"{name} before", "BERT-CF_cos": f"{name} after", "gold": f"{name} gold"}) for name in COSINES),
+        needs=NEEDS, settings={**CONTRAST, **FLOW})
+def example_cosines(run: Run) -> dict:
+    found, encoders = {name: example("sts", words, run.data) for name, words in COSINES.items()}, {"before": run.base(), "after": joined(run)}
+    return {f"{name} {when}": cosines(encoder, data)[0] for when, encoder in encoders.items() for name, data in found.items()} | {
+        f"{name} gold": data.labels[0] for name, data in found.items()}
+
+
+@recipe("hu/example-answers", *(row(table, name, gold=f"{name} gold", prediction=f"{name} prediction") for name, (table, *_) in TOLD.items()), needs=NEEDS,
+        settings={**CONTRAST, **FLOW, **TUNE}, differs=OPEN_HINGE)
+def example_answers(run: Run) -> dict:
+    model = tuned(run, joined(run), "bertcf")
+    found = {name: (task, example(task, words, run.data)) for name, (_, task, *words) in TOLD.items()}
+    return {f"{name} prediction": model.predict(task, data).item() for name, (task, data) in found.items()} | {f"{name} gold": d.labels[0] for name, (_, d) in found.items()}
+
 
 for _text, _better, _worse, _key in (
         ("Contrast lifts the cosine", "hu/mirror", "hu/minbert", UNSUP),

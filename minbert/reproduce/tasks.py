@@ -1,7 +1,7 @@
 """Stages and questions that recipes share once labels teach: heads, phases, dev sets."""
 from __future__ import annotations
 
-__all__ = ["TASKS", "KEYS", "heads_from", "fine_tune", "phase", "answered"]
+__all__ = ["TASKS", "KEYS", "heads_from", "fine_tune", "phase", "answered", "example"]
 
 import math
 import tempfile
@@ -12,11 +12,12 @@ from itertools import count
 
 import torch
 
+from ..data import Dataset
 from ..heads import MultitaskBert, multitask_loss
 from ..loop import sum_losses
 from ..sentence import SentenceEncoder
 from ..train import Phase, TrainConfig, fit, phase_sampler
-from .run import Answers, Run
+from .run import Answers, Run, labelled
 
 TASKS = ("sst", "quora", "sts")   # the three of the course
 TOKENS = 20   # of a sentence of these sets, about
@@ -91,3 +92,13 @@ def answered(run: Run, model: MultitaskBert, keys: dict[str, str] = KEYS, split:
     if run.counted is not None:
         return {}
     return {key: Answers(run.part(task, split), METRIC[task], model.predict(task, run.dataset(task, split)).tolist()) for task, key in keys.items()}
+
+
+def example(task: str, words: tuple[str, ...], data: str | None) -> Dataset:  # one row
+    """Find a row of a whole dev set by some words. Raises ValueError unless there is one."""
+    dev = labelled(f"{task}/dev", data)
+    texts = [" ".join(t).lower() for t in zip(dev.sentences, dev.sentences2 or dev.sentences)]
+    rows = [i for i, text in enumerate(texts) if all(word in text for word in words)]
+    if len(rows) != 1:
+        raise ValueError(f"{task}/dev: expected one row with the words {', '.join(words)}, got {len(rows)}")
+    return dev.subset(rows)

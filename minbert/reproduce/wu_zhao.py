@@ -19,7 +19,7 @@ from ..tokens import encode_ids, pad_ids
 from ..train import Phase
 from .recipe import cell, claim, recipe, row
 from .run import Run, labelled
-from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase
+from .tasks import answered, example, fine_tune, heads_from, phase, KEYS, TASKS
 from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
 
 NEEDS = tuple(f"{task}/{split}" for task in TASKS for split in ("train", "dev"))
@@ -167,16 +167,6 @@ EXAMPLES = {  # row of table 2 -> dev set, and words that no other row of it has
     "Quora Success": ("quora", "ceramic", "armor"), "Quora Failure": ("quora", "pronunciation", "roll"),
     "STS Success": ("sts", "small black dog", "is in the grass"), "STS Failure": ("sts", "slowly", "seems to work"),
 }
-
-
-def example(task: str, words: tuple[str, ...], data: str | None) -> Dataset:  # one row
-    """Find a row of a whole dev set by some words. Raises ValueError unless there is one."""
-    dev = labelled(f"{task}/dev", data)
-    texts = [" ".join(t).lower() for t in zip(dev.sentences, dev.sentences2 or dev.sentences)]
-    rows = [i for i, text in enumerate(texts) if all(word in text for word in words)]
-    if len(rows) != 1:
-        raise ValueError(f"{task}/dev: expected one row with the words {', '.join(words)}, got {len(rows)}")
-    return dev.subset(rows)
 
 
 def told(model: MultitaskBert, task: str, data: Dataset) -> float:
