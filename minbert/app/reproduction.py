@@ -86,10 +86,10 @@ def reproduce(
     size = replace(size, base=base or size.base, seeds=size.seeds[:seeds] if seeds else size.seeds)
     folder = out / scale
     if names == ["report"]:
-        found = make_report(folder, data and str(data))
-        typer.echo(markdown(found))
+        record = as_json(make_report(folder, data and str(data)), scale)
+        typer.echo(markdown(record))
         if store:
-            write_json(store, as_json(found, scale))
+            write_json(store, record)
         return
     recipes = chosen(names or [], scale)
     if show:

@@ -144,20 +144,35 @@ def as_json(report: Report, scale: str) -> dict:
             "not run": [{"paper": p, "table": t, "row": r, "why": why} for (p, t, r), why in NOT_RUN.items()]}
 
 
-def _text(i: Interval | None) -> str:
-    if i is None:
+def _text(three: list | None) -> str:
+    if three is None:
         return "not run"
-    return f"{i.value:.3f}" + ("" if math.isnan(i.low) else f" ({i.low:.3f} to {i.high:.3f})")
+    value, low, high = three
+    return f"{value:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
 
 
-def markdown(report: Report) -> str:
-    """The report as tables."""
-    out = []
-    for paper, title in PAPERS.items():
-        out += [f"## {title}", "", "| table | row | metric | printed (rows alone) | measured (rows and seeds) | seeds |", "|---|---|---|---|---|---|"]
-        out += [f"| {x.table} | {x.row} | {x.metric} | {_text(x.printed)} | {_text(x.measured)} | {x.seeds or ''} |" for x in report.lines if x.paper == paper]
-        out += ["", "| sentence | printed gain | measured gain | seeds | verdict |", "|---|---|---|---|---|"]
-        out += [f"| {j.claim.text} | {'' if j.printed is None else f'{j.printed:+.3f}'} | {_text(j.gain)} | {j.seeds or ''} | {j.verdict} |"
-                for j in report.judged if RECIPES[j.claim.better].paper == paper]
-        out += ["", *(f"- not run: {table}, {row}: {why}" for (p, table, row), why in NOT_RUN.items() if p == paper), ""]
-    return "\n".join(out)
+def _cell_line(c: dict) -> str:
+    return f"| {c['table']} | {c['row']} | {c['metric']} | {_text(c['printed'])} | {_text(c['measured'])} | {c['seeds'] or ''} | {c['differs']} |"
+
+
+def _claim_line(c: dict) -> str:
+    printed = "" if c["printed"] is None else f"{c['printed']:+.3f}"
+    return f"| {c['text']} | `{c['better']}` over `{c['worse']}`, {c['measured']} | {printed} | {_text(c['gain'])} | {c['seeds'] or ''} | {c['verdict']} |"
+
+
+def _section(title: str, key: str, record: dict) -> list[str]:
+    """One paper, or the controls: cells, sentences, and what was not run."""
+    cells, claims, left = ([x for x in record[name] if x["paper"] == key] for name in ("cells", "claims", "not run"))
+    out = [f"## {title}", ""]
+    if cells:
+        out += ["| table | row | metric | printed (rows alone) | measured (rows and seeds) | seeds | differs from the paper in |", "|---|---|---|---|---|---|---|", *map(_cell_line, cells), ""]
+    if claims:
+        out += ["| sentence | rows and measurement | printed gain | measured gain | seeds | verdict |", "|---|---|---|---|---|---|", *map(_claim_line, claims), ""]
+    return out + [f"- Not run: {x['table']}, {x['row']}: {x['why']}." for x in left] + [""] * bool(left)
+
+
+def markdown(
+    record: dict,   # from `as_json`
+) -> str:
+    """The report as tables, a section a paper."""
+    return "\n".join(line for key, title in (PAPERS | {"control": "Controls: rows that no paper has"}).items() for line in _section(title, key, record))
