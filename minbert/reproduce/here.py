@@ -1,15 +1,15 @@
 """One recipe on the GPU of this machine, from a notebook's cell: say what is missing or what it will cost, train in sight, set the score beside the printed one."""
 from __future__ import annotations
 
-__all__ = ["reproduce_here", "lacking", "for_card", "Watcher"]
+__all__ = ["reproduce_here", "lacking", "Watcher"]
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ..claims import SCORES
+from ..engine.devices import half_type
 from ..engine.figures import curves
 from ..tokens import resolve_folder
 from .cost import SHAPES, SPEED, cost_of, work_of
@@ -18,7 +18,7 @@ from .recipe import RECIPES, Recipe
 from .report import _gold, _printed
 from .run import Run, labelled
 from .scale import SCALES, Scale
-from .store import missing_data, perform
+from .store import hardware, missing_data, perform
 
 
 def lacking(recipe: Recipe, scale: Scale, data: str | None) -> str:
@@ -32,11 +32,6 @@ def lacking(recipe: Recipe, scale: Scale, data: str | None) -> str:
     except (ValueError, OSError) as error:
         return f"Weights are missing: {error}."
     return ""
-
-
-def for_card(scale: Scale) -> Scale:
-    """Choose the precision that the card is built for: bfloat16 from compute capability 8 on (A100, H100), else float16 with scaled losses (T4)."""
-    return replace(scale, precision="bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16")
 
 
 def in_notebook() -> bool:
@@ -112,9 +107,14 @@ def reproduce_here(
     if reason := lacking(recipe, size, data):
         print(reason)
         return None
-    size, works = for_card(size), work_of(recipe, size, data)
+    try:
+        works = work_of(recipe, size, data)
+    except ValueError as error:   # text that a stage reads, or a row that an example wants
+        print(f"Data are missing: {error}.")
+        return None
     cost = cost_of(works, SHAPES.get(size.base, SHAPES["bert-base-uncased"]))
-    print(f"{name} on {torch.cuda.get_device_name()} in {size.precision}: about {cost.minutes:.0f} minutes at {SPEED:.0e} operations a second, {cost.memory:.1f} GB")
+    held = {torch.bfloat16: "bfloat16", torch.float16: "float16, losses scaled"}.get(half_type(torch.device("cuda"), size.precision), "float32")
+    print(f"{name} on {hardware()} in {held}: about {cost.minutes:.0f} minutes at {SPEED:.0e} operations a second, {cost.memory:.1f} GB")
     print("\n".join(f"   {key}: {value}" for key, value in recipe.settings.items()))
     watcher = Watcher(sum(w.steps for w in works if w.steps > 1))
     result = perform(recipe, Run(size, seed, data, Path(out) / size.name, watch=watcher))

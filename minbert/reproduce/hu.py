@@ -106,7 +106,7 @@ def spread(run: Run, encoder: SentenceEncoder) -> dict[str, float]:
     data = run.dataset("quora", "train")
     data = data.draw(min(len(data), 4 * (run.scale.most_dev or len(data))), torch.Generator().manual_seed(0))
     if run.counts("questions", 1, 2 * len(data), 16, backward=False):
-        return {}
+        return {"alignment": 0.0, "uniformity": 0.0}
     u, v = encoder.encode([*data.sentences, *data.sentences2]).chunk(2)
     same = torch.tensor(data.labels) == 1
     texts = list(dict.fromkeys([*data.sentences, *data.sentences2]))

@@ -1,7 +1,7 @@
 """A result is a small JSON file; what is there is not done again, and what was done otherwise is refused."""
 from __future__ import annotations
 
-__all__ = ["result_file", "settings_of", "missing_data", "perform", "unfinished", "stored", "versions"]
+__all__ = ["result_file", "settings_of", "hardware", "missing_data", "perform", "unfinished", "stored", "versions"]
 
 import json
 import platform
@@ -25,10 +25,14 @@ from .scale import Scale
 DIGITS = 4   # of an answer
 
 
+def hardware() -> str:
+    """Name the card, or the kind of processor and the threads in use."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()}, {torch.get_num_threads()} thread(s)"
+
+
 def versions() -> dict[str, str]:
     """List what computed a result."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()}, {torch.get_num_threads()} thread(s)"
-    return {"minbert": __version__, "torch": torch.__version__, "transformers": version("transformers"), "python": platform.python_version(), "hardware": device}
+    return {"minbert": __version__, "torch": torch.__version__, "transformers": version("transformers"), "python": platform.python_version(), "hardware": hardware()}
 
 
 def settings_of(scale: Scale, recipe: Recipe) -> dict:

@@ -222,6 +222,7 @@ def gpu(native_bf16: bool = True):
     changes = [(torch.cuda, "_lazy_init", lambda: None), (torch.cuda, "is_available", lambda: True), (torch.cuda, "is_initialized", lambda: True),
                (torch.cuda, "device_count", lambda: 1), (torch.cuda, "current_device", lambda: 0), (torch.cuda, "set_device", lambda d: None),
                (torch.cuda, "synchronize", lambda *a: None), (torch.cuda, "_is_in_bad_fork", lambda: False),
+               (torch.cuda, "get_device_name", lambda d=None: "a played GPU"), (torch.cuda, "max_memory_allocated", lambda d=None: 0),
                (torch.cuda, "get_rng_state", lambda d=None: torch.get_rng_state()), (torch.cuda, "set_rng_state", lambda s, d=None: None),
                (torch.cuda, "get_rng_state_all", lambda: [state()]), (torch.cuda, "set_rng_state_all", lambda s: None),
                (torch.cuda, "manual_seed", lambda s: None), (torch.cuda, "manual_seed_all", lambda s: None),
