@@ -163,9 +163,9 @@ def drop(run: Run) -> dict:
 
 
 EXAMPLES = {  # row of table 2 -> dev set, and words that no other row of it has together
-    "SST Success": ("sst", "deep", "meaningful film"), "SST Failure": ("sst", "glorious failure", "solaris"),
+    "SST Success": ("sst", "deep", "meaningful"), "SST Failure": ("sst", "glorious", "solaris"),
     "Quora Success": ("quora", "ceramic", "armor"), "Quora Failure": ("quora", "pronunciation", "roll"),
-    "STS Success": ("sts", "small black dog", "is in the grass"), "STS Failure": ("sts", "slowly", "seems to work"),
+    "STS Success": ("sts", "small", "black dog", "grass"), "STS Failure": ("sts", "slowly", "seems"),
 }
 
 
