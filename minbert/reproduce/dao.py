@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..conflicts import GradVac
+from ..conflicts import GradVac, conflict_summary
 from ..contrastive import simcse_loss
 from ..data import Dataset, TaskBatch, task_batches
 from ..evaluate import metric_of
@@ -281,7 +281,13 @@ ROUND = "the paper says round robin and writes the sum of the losses: the sum, w
         cell("T2", "Semantic Textual Similarity (CS)", "multitask round robin", STS), cell("T2", "Overall", "multitask round robin", OVERALL), needs=ALL,
         settings={**JOINT, "gradients": "PCGrad, summed (section 3.2)", "figure 6": "the losses of the training are kept with the result"}, differs=f"{ROUND}; {COSINE}")
 def multitask(run: Run) -> dict:
-    return with_overall(run, together(run, PCGrad)) | loss_ends(run)
+    made = []
+    def surgery(model: MultitaskBert) -> PCGrad:
+        made.append(PCGrad(model))
+        return made[0]
+    model = together(run, surgery)
+    return with_overall(run, model) | loss_ends(run) | {
+        f"share of steps in conflict, {a} and {b}": pair.share for (a, b), pair in conflict_summary(made[0].records).items()}
 
 
 def _quora_share(name: str, share: float):
