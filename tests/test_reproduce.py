@@ -173,7 +173,7 @@ def test_the_command_lists_runs_and_reports(tmp_path, monkeypatch):
 def test_a_failure_stops_nothing_else(tmp_path):
     """The sets that these want are not in the package; each fails in a process of its own, and the outcome says why."""
     small = replace(TOY, seeds=(1,))
-    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/words"], "micro"), small, None, tmp_path, jobs=2))
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), small, None, tmp_path, jobs=2))
     assert [state for state, _ in outcomes] == ["failed", "failed"] and all("expected one of these files" in line for _, line in outcomes)
     assert not list(tmp_path.glob("*.json"))
 
