@@ -105,6 +105,8 @@ def rank(run: Run, epochs: int, unique: bool) -> SentenceEncoder:
     data, encoder, size = run.dataset("quora", "train"), base(run), 64 if printed(run) else run.scale.view_batch
     same = data.subset(i for i, label in enumerate(data.labels) if label == 1)
     count = epochs * (len(same) // size if printed(run) else run.scale.view_steps // 2)
+    if run.counts("ranking", count, 2 * size, 16):
+        return encoder
     batches = pair_batches([same.sentences, same.sentences2], encoder.tokenizer, size, seed=run.seed, unique=unique)
     loss = view_loss(multiple_negatives_loss, exclude_duplicates=unique)
     run.log(train_views(ViewModel(encoder), batches, loss, count, rate(run), precision=run.scale.precision), "ranking")
