@@ -13,9 +13,11 @@ from minbert.claims import VERDICTS, Interval
 from minbert.metrics import accuracy
 from minbert.reproduce import (CLAIMS, NOT_RUN, PAPERS, RECIPES, SCALES, Answers, Run, as_json, chosen, make_report, markdown, perform, published,
                                result_file, stored, unfinished)
+from minbert.reproduce import here
 from minbert.reproduce import recipe as recipes
 from minbert.reproduce import report as reports
-from minbert.reproduce.run import labelled
+from minbert.reproduce.cost import LAUNCH, SHAPES, SPEED, cost_of, work_of
+from minbert.reproduce.run import Work, labelled
 
 TOY = replace(SCALES["micro"], seeds=(1, 2), view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
               task_steps=3, head_steps=3, most_train=40, most_dev=30)
@@ -183,3 +185,39 @@ def test_jobs_that_share_stages_wait_for_one_another():
     todo = [(a, 1), (b, 1), (b, 2)]
     assert reproduction._next(todo, set()) == (a, 1) and reproduction._next(todo, {("hu", 1)}) == (b, 2)
     assert reproduction._next(todo, {("hu", 1), ("hu", 2)}) is None
+
+
+def test_work_is_counted_without_training():
+    """Steps as the scale has them, and each operation once: 3 times a forward pass where gradients flow."""
+    works = work_of(RECIPES["hu/minbert"], replace(TOY, tune_steps=1000), None)
+    tuning = next(w for w in works if w.steps == 1000)
+    assert tuning.rows == 2 + 2 * 2 + 2 * 2 and tuning.backward
+    config = SHAPES["bert-base-uncased"]
+    large = Work("x", 10, 10_000, 100, True)
+    by_hand = 10 * 10_000 * 100 * 12 * (24 * 768**2 + 4 * 100 * 768) * 3 / SPEED / 60
+    assert cost_of([large], config).minutes == pytest.approx(by_hand)
+    assert cost_of([large._replace(backward=False)], config).minutes == pytest.approx(by_hand / 3)
+    assert cost_of([Work("x", 10, 1, 1, True)], config).minutes == pytest.approx(10 * 12 * LAUNCH / 60)
+    assert cost_of([], config).memory == pytest.approx(16 * (12 * 12 * 768**2 + 30522 * 768) / 1e9)
+
+
+def test_a_cell_says_what_is_missing(capsys):
+    assert torch.cuda.is_available() or here.reproduce_here("hu/mirror") is None
+    assert torch.cuda.is_available() or "minbert reproduce hu/mirror --scale paper" in capsys.readouterr().out
+
+
+def test_a_cell_tells_costs_trains_in_sight_and_compares(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(here, "lacking", lambda *_: "")
+    monkeypatch.setattr(here, "half_type", lambda *_: None)
+    result = here.reproduce_here("hu/mirror", out=tmp_path, scale=replace(TOY, seeds=(1,), precision="fp32"))
+    said = capsys.readouterr().out
+    assert "GB" in said and "temperature: .04" in said and "0.736   0.703 to 0.766" in said
+    assert result_file(tmp_path / "micro", RECIPES["hu/mirror"], 1).is_file() and {p["stage"] for p in result["curve"]} == {"contrast", "tasks"}
+
+
+def test_a_watcher_draws_means(monkeypatch):
+    watcher = here.Watcher(20, every=5)
+    for step in range(12):
+        watcher("x", step, torch.tensor(float(step)))
+    assert watcher.points == [2.0, 7.0] and watcher.bar.n == 12
+    watcher.bar.close()

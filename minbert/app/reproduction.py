@@ -14,15 +14,26 @@ from typing import Annotated
 import typer
 
 
-def listing(recipes: list, out: Path, scale) -> str:
-    """One line a recipe: its name, how many seeds are stored, where its figures stand, what it needs."""
-    from minbert.reproduce.store import result_file
+def _price(recipe, scale, data: str | None) -> str:
+    """Minutes and memory of one seed on a GPU, or what keeps them from being worked out."""
+    from minbert.reproduce.cost import SHAPES, cost_of, work_of
+
+    try:
+        minutes, memory = cost_of(work_of(recipe, scale, data), SHAPES.get(scale.base, SHAPES["bert-base-uncased"]))
+    except ValueError as error:
+        return f"  cost unknown: {error}"
+    return f"  {minutes:,.0f} GPU minutes, {memory:.0f} GB a seed"
+
+
+def listing(recipes: list, out: Path, scale, data: str | None = None, cost: bool = False) -> str:
+    """One line a recipe: its name, how many seeds are stored, where its figures stand, and on request what it costs."""
+    from minbert.reproduce import result_file
 
     lines = []
     for recipe in recipes:
         done = sum(result_file(out, recipe, seed).exists() for seed in scale.seeds)
         places = ", ".join(dict.fromkeys(f"{c.table} {c.row}" for c in recipe.cells)) or "no published row"
-        lines.append(f"{recipe.name:36} {done} of {len(scale.seeds)}  {places}")
+        lines.append(f"{recipe.name:36} {done} of {len(scale.seeds)}  {places}{_price(recipe, scale, data) if cost else ''}")
     return "\n".join(lines)
 
 
@@ -67,6 +78,7 @@ def _outcome(future: Future) -> tuple[str, str]:
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Recipes, such as hu/mirror or 'li/*'; none: all. The word report: what came out beside what was printed.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the recipes and run nothing.")] = False,
+    cost: Annotated[bool, typer.Option("--cost", help="With --list: minutes and memory on a GPU, from the number of steps; takes seconds a recipe.")] = False,
     scale: Annotated[str, typer.Option(help="micro (a desk, the embedded model), small, or paper.")] = "micro",
     data: Annotated[Path | None, typer.Option("--data", help="Folder of data sets.")] = None,
     out: Annotated[Path, typer.Option(help="Where results and shared stages are kept.")] = Path("reproduced"),
@@ -93,7 +105,7 @@ def reproduce(
         return
     recipes = chosen(names or [], scale)
     if show:
-        typer.echo(listing(recipes, folder, size))
+        typer.echo(listing(recipes, folder, size, data and str(data), cost))
         return
     failed = 0
     for state, line in run_recipes(recipes, size, data and str(data), folder, jobs, threads):

@@ -1,7 +1,7 @@
 """What a recipe costs on a GPU, worked out before anything is trained."""
 from __future__ import annotations
 
-__all__ = ["Cost", "work_of", "cost_of", "layer_flops", "SPEED", "SHAPES"]
+__all__ = ["Cost", "work_of", "cost_of", "layer_flops", "LAUNCH", "SPEED", "SHAPES"]
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from .run import Run, Work
 from .scale import Scale
 
 SPEED = 125e12   # operations a second: 40 % of what an A100 promises in bfloat16 (312e12)
+LAUNCH = 0.002   # s a layer and step, forward and backward: a card that is asked for little waits for the program
 SHAPES = {"bert-base-uncased": BertConfig(), "bert-large-uncased": BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
           "nreimers/MiniLM-L6-H384-uncased": BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536)}
 
@@ -38,13 +39,14 @@ def work_of(recipe: Recipe, scale: Scale, data: str | None) -> list[Work]:
 
 
 def cost_of(works: list[Work], config: BertConfig) -> Cost:
-    """Add up operations, and find the largest step.
+    """Add up the seconds of all steps, none shorter than its launches, and find the largest step.
 
     Memory: 16 bytes a weight (weight, gradient, two moments), and T B D (34 + 5 H T / D) bytes a layer of what waits for the backward
     pass in half precision (Korthikanti et al., 2022, equation 1).
     """
     D, L, H = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
-    operations = sum(w.steps * w.rows * w.tokens * layer_flops(D, w.tokens) * L * (3 if w.backward else 1) for w in works)
+    passes = lambda w: 3 if w.backward else 1   # a backward pass costs two forward ones
+    seconds = sum(w.steps * L * max(w.rows * w.tokens * layer_flops(D, w.tokens) * passes(w) / SPEED, LAUNCH * passes(w) / 3) for w in works)
     weights = 12 * L * D * D + config.vocab_size * D
     kept = max((w.rows * w.tokens * D * L * (34 + 5 * H * w.tokens / D) for w in works if w.backward), default=0.0)
-    return Cost(operations / SPEED / 60, (16 * weights + kept) / 1e9)
+    return Cost(seconds / 60, (16 * weights + kept) / 1e9)

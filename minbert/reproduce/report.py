@@ -21,7 +21,7 @@ from .store import stored
 MEASURED_ON = {   # measurement -> metric and rows of the set that the papers used
     **dict.fromkeys(("SST dev acc", "SST-5 dev acc"), ("accuracy", 1101)), **dict.fromkeys(("QQP dev acc", "Quora dev acc"), ("accuracy", 20212)),
     "STS dev pearson": ("pearson", 863), "unsup STS dev spearman": ("spearman", 863), "STS-B": ("spearman", 1379), "SICK-R": ("spearman", 4927),
-    "STS-12": ("wmean", 3108), "STS-13": ("wmean", 1500), "STS-14": ("wmean", 3750), "STS-15": ("wmean", 3000), "STS-16": ("wmean", 1186)}
+    "STS-12": ("wmean", 3108), "STS-13": ("wmean", 1500), "STS-14": ("wmean", 3750), "STS-15": ("wmean", 3000), "STS-16": ("wmean", 1186), "AUC": ("auc", 5463)}
 
 
 class Line(NamedTuple):
