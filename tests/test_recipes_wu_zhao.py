@@ -41,13 +41,17 @@ def test_claims_name_recipes_that_exist():
     assert mine and all(name in RECIPES for c in mine for name in (c.better, c.worse))
 
 
-def test_a_row_trains_its_heads_and_averages_three_scores(toy):
-    result = perform(RECIPES["wu-zhao/baseline"], toy)["measured"]
-    assert {*result} == {*wu_zhao.KEYS.values(), "average"} and len(result["SST dev acc"]["answers"]) == 40
-    grades = wu_zhao.labelled(result["STS dev pearson"]["dataset"], None).labels
-    parts = [wu_zhao.accuracy(a["answers"], wu_zhao.labelled(a["dataset"], None).labels) for a in list(result.values())[:2]]
-    parts.append(wu_zhao.pearson(result["STS dev pearson"]["answers"], grades))
-    assert math.isclose(result["average"]["value"], sum(parts) / 3, abs_tol=1e-3)   # answers are stored with four digits
+def test_a_row_averages_its_three_scores(toy, sst):
+    found = wu_zhao.scored(toy, sst[0])
+    assert {*found} == {*wu_zhao.KEYS.values(), "average"} and len(found["SST dev acc"].values) == 40
+    scores = [metric(found[key].values, wu_zhao.labelled(found[key].dataset, None).labels)
+              for key, metric in zip(wu_zhao.KEYS.values(), (wu_zhao.accuracy, wu_zhao.accuracy, wu_zhao.pearson))]
+    assert math.isclose(found["average"], sum(scores) / 3, rel_tol=1e-12)
+
+
+def test_a_control_runs_from_end_to_end(toy):
+    result = perform(RECIPES["control/wu-zhao-noise-sts"], toy)
+    assert result["measured"]["STS dev pearson"]["dataset"] == "sts/dev/40" and result["curve"]
 
 
 def test_plans_share_their_first_part_and_heads_leave_the_encoder_alone(toy):
