@@ -154,6 +154,9 @@ def test_a_number_has_the_luck_of_its_seeds(shelf, tmp_path):
     for seed in TOY.seeds:
         perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
     assert make_report(tmp_path, None, 500).lines[0].measured == pytest.approx(Interval(4.5, 4.0, 5.0))
+    result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2).unlink()
+    alone = make_report(tmp_path, None, 50).lines[0].measured   # of one seed nothing is known, and a claim about it cannot be told
+    assert alone.value == 4.0 and np.isnan(alone.low) and as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["measured"] == [4.0, None, None]
 
 
 def test_not_run_is_said(shelf, tmp_path):

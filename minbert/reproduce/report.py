@@ -65,14 +65,14 @@ def _gold(data: Dataset, metric: str) -> np.ndarray:
     return np.stack([labels, groups], 1)
 
 
-def score(results: list[dict], key: str, data: str | None, resamples: int = 1000) -> Scored | None:
+def score(results: list[dict], key: str, data: str | None, resamples: int) -> Scored | None:
     """Score a measurement of a recipe over its seeds; None if it was not taken."""
     taken = [r["measured"][key] for r in results if key in r["measured"]]
     if not taken:
         return None
-    if "value" in taken[0]:   # one number a seed: only seeds can be drawn
+    if "value" in taken[0]:   # one number a seed: only seeds can be drawn, and of one seed nothing is known
         values = np.array([t["value"] for t in taken])
-        return Scored(float(values.mean()), np.repeat(values[None], resamples, 0))
+        return Scored(float(values.mean()), np.repeat(values[None] if len(values) > 1 else [[math.nan]], resamples, 0))
     gold = _gold(labelled(taken[0]["dataset"], data), taken[0]["metric"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)   # equal answers to all rows: no correlation, NaN
@@ -121,7 +121,7 @@ def _judge(claim: Claim, scores: Scores) -> Judged:
     return Judged(claim, printed, gain, min(better.draws.shape[1], worse.draws.shape[1]), verdict(gain, printed))
 
 
-def make_report(out: str | Path, data: str | None, resamples: int = 1000) -> Report:
+def make_report(out: str | Path, data: str | None, resamples: int = 400) -> Report:
     """Score everything in a folder of results against the labels in a data folder."""
     scores = Scores(stored(Path(out)), data, resamples)
     lines = [_line(recipe, cell, scores) for recipe in RECIPES.values() for cell in recipe.cells]
