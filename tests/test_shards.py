@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -131,6 +132,21 @@ def test_what_another_finished_meanwhile_is_not_written_again(text, tmp_path):
     slow, fast = (encode_shards(Spelling(), text_files([text]), tmp_path / "v", part_size=7, rank=i, world=2) for i in (0, 1))
     order = [next(slow).part, *(done.part for done in fast), *(done.part for done in slow)]
     assert order == [0, 1, 3, 5, 7, 9, 2, 4, 6, 8]
+
+
+def test_what_was_finished_between_look_and_lock_is_not_written_again(text, tmp_path, monkeypatch):
+    encode(text, tmp_path / "v")
+    part = Shards(tmp_path / "v").file(4).rename(tmp_path / "away")
+
+    @contextmanager
+    def late(file, wanted):
+        with held(file, wanted) as sure:
+            if Path(file).name == "part-00004.lock":
+                part.rename(tmp_path / "v" / "part-00004.safetensors")
+            yield sure
+
+    monkeypatch.setattr(shards, "held", late)
+    assert encode(text, tmp_path / "v") == []
 
 
 def test_without_locks_each_writes_its_share_alone(text, tmp_path, monkeypatch):
