@@ -7,6 +7,7 @@ __all__ = ['PRECISIONS', 'choose_device', 'new_accelerator', 'check_device', 'sh
            'readable', 'derived', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels', 'LossScale']
 
 # %% ../../nbs/engine/devices.ipynb #de849d0c
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
@@ -16,9 +17,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 # %% ../../nbs/engine/devices.ipynb #723d2597
-def choose_device() -> torch.device:  # the first CUDA GPU if there is one, else the CPU; never a Mac's GPU
-    """Choose where models run when nobody says otherwise."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def choose_device() -> torch.device:  # a CUDA GPU if there is one, else the CPU; never a Mac's GPU
+    """Choose where models run when nobody says otherwise: on the first GPU, or where `accelerate launch` started several processes, each on one of its own."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    place = os.environ.get("LOCAL_RANK", "")  # of this process, among those of this machine
+    return torch.device("cuda", int(place) % torch.cuda.device_count()) if place.isdecimal() else torch.device("cuda")
 
 
 def new_accelerator(
