@@ -58,7 +58,7 @@ def test_the_simulation_refuses_and_counts(play):
     assert play("rules") == {"wait": 7, "copy": 1, "blocking copy": 1}
 
 
-@pytest.mark.parametrize("name", ["losses", "generators", "surgery", "batches_of_all_kinds", "bad_batches", "broken_search"])
+@pytest.mark.parametrize("name", ["losses", "generators", "surgery", "batches_of_all_kinds", "one_ahead", "bad_batches", "broken_search"])
 def test_runs_by_the_rules(play, name):
     assert play(name) is None
 

@@ -475,6 +475,26 @@ def batches_of_all_kinds():
     assert on_gpu(there["a"].ids).cpu().tolist() == [0, 1, 2] and on_gpu(there["c"]).requires_grad
 
 
+def one_ahead():
+    """A thread sends the next batch; the loop has nothing left to send, and what is checked is checked on the originals."""
+    from minbert.engine.ahead import Ahead
+    from minbert.heads import multitask_loss
+    from minbert.loop import steps
+    from minbert.optim import AdamW
+
+    plain, ahead = multitask(dropout=0.0), multitask(dropout=0.0)
+    losses = lambda model, supply: torch.manual_seed(2) and [r.losses for r in steps(model.train(), supply, multitask_loss, AdamW(model.parameters(), lr=1e-3))]
+    assert losses(plain, batches(4)) == losses(ahead, Ahead(CUDA).over(batches(4)))
+    assert all(torch.equal(a.detach().cpu(), b.detach().cpu()) for a, b in zip(plain.parameters(), ahead.parameters()))
+    counted()
+    sent = list(Ahead(CUDA).over(batches(3)))
+    assert counted() == {"copy": 3}
+    on_gpu(sent[0]["sst"].labels), on_gpu(sent[2]["quora"].second.input_ids)
+    losses(ahead, iter(sent))
+    found = counted()
+    assert found["wait"] == 3 and "copy" not in found and "blocking copy" not in found, found
+
+
 def bad_batches():
     """In a step ids and labels are refused while they are on the CPU, without a wait; NaN is refused before a weight moves."""
     from dataclasses import replace
@@ -836,7 +856,7 @@ def gpu_cell(notebook, place):
 
 
 SCENARIOS = {f.__name__: f for f in (
-    rules, losses, heads, generators, penalties, surgery, flow, contrastive, calibration, encoding, batches_of_all_kinds, bad_batches, broken_search,
+    rules, losses, heads, generators, penalties, surgery, flow, contrastive, calibration, encoding, batches_of_all_kinds, one_ahead, bad_batches, broken_search,
     attention_masks, one_call_attention, fitting, evaluation, pretraining,
     count_joint, count_accumulated, count_penalties, count_surgery, count_views, count_flow, count_pretraining)}
 
