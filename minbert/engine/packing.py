@@ -30,7 +30,7 @@ def padding_share(attention_mask: Tensor | None) -> float | None:  # (B, T) 1 = 
 
     A GPU has faster attention for batches without a mask. On a CPU a mask costs next to nothing.
     """
-    if attention_mask is None or attention_mask.device.type == "cpu":
+    if attention_mask is None or attention_mask.device.type == "cpu" or torch.compiler.is_compiling():
         return None
     with without_waiting():
         seen = readable(attention_mask)
