@@ -131,6 +131,9 @@ class _Event:
 class _Stream:
     """Another queue; here there is no time in which it could run."""
 
+    def __init__(self, device=None):
+        pass
+
     def wait_event(self, event):
         pass
 
@@ -273,7 +276,7 @@ def gpu(native_bf16: bool = True):
     state = lambda: torch.zeros(16, dtype=torch.uint8)
     changes = [(torch.cuda, "_lazy_init", lambda: None), (torch.cuda, "is_available", lambda: True), (torch.cuda, "is_initialized", lambda: True),
                (torch.cuda, "device_count", lambda: 1), (torch.cuda, "current_device", lambda: 0), (torch.cuda, "set_device", lambda d: None),
-               (torch.cuda, "synchronize", lambda *a: None), (torch.cuda, "Event", _Event), (torch.cuda, "Stream", lambda *a, **k: _Stream()),
+               (torch.cuda, "synchronize", lambda *a: None), (torch.cuda, "Event", _Event), (torch.cuda, "Stream", _Stream),
                (torch.cuda, "current_stream", lambda *a: _Stream()), (torch.cuda, "stream", lambda s: contextlib.nullcontext()),
                (torch.cuda, "get_device_capability", lambda d=None: (8, 0) if native_bf16 else (7, 5)), (Simulated, "record_stream", lambda self, s: None),
                (threading.Thread, "run", _run_with_rules), (torch.cuda, "_is_in_bad_fork", lambda: False),
