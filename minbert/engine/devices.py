@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'choose_device', 'new_accelerator', 'check_device', 'shapes_only', 'drawing_device', 'without_waiting',
-           'readable', 'derived', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels', 'LossScale']
+           'readable', 'derived', 'Arriving', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels',
+           'LossScale']
 
 # %% ../../nbs/engine/devices.ipynb #de849d0c
 import os
@@ -105,6 +106,26 @@ def derived(
     if all(x is not None for x in originals):
         result._original = f(*originals)
     return result
+
+# %% ../../nbs/engine/devices.ipynb #5e1d3ac3
+class Arriving:
+    """A few numbers on their way to the CPU; nobody waits for them before they are read."""
+
+    def __init__(
+        self,
+        x: Tensor,   # small, on any device, without graph
+    ):
+        self.numbers, self.there = x, None
+        if x.device.type == "cuda":
+            self.numbers = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+            self.there = torch.cuda.Event()
+            self.there.record()
+
+    def read(self) -> Tensor:  # on the CPU if it came from there or from a GPU
+        """Give the numbers; wait only if they are not there yet."""
+        if self.there is not None:
+            self.there.synchronize()
+        return self.numbers
 
 # %% ../../nbs/engine/devices.ipynb #f843df79
 _ALIGNMENT = 16  # bytes; a view of another dtype must begin at a multiple of its size
