@@ -364,16 +364,44 @@ def test_stored_pictures_are_light(site):
 
 
 @pytest.mark.browser
-def test_an_explanation_covers_no_control_on_a_phone(opened):
-    page = opened("explorers/smoothness")
-    page.set_viewport_size({"width": 390, "height": 900})
+@pytest.mark.parametrize("name", ["explorers/smoothness", "explorers/anisotropy", "explorers/attention"])
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_an_explanation_covers_no_control(opened, name, width):
+    page = opened(name)
+    page.set_viewport_size({"width": width, "height": 900})
     rows = page.locator(".mb-row:not(.mb-idle)")
     controls = "[...document.querySelectorAll('.mb-row:not(.mb-idle)')].map(row => row.getBoundingClientRect().bottom)"
     for place in range(rows.count()):
-        rows.nth(place).locator("input, select").first.focus()
+        rows.nth(place).locator("input, select, button").first.focus()
         box = rows.nth(place).locator(".mb-help").bounding_box()
         assert box and box["y"] >= max(page.evaluate(controls)) - 1
         assert box["y"] + box["height"] <= page.locator(".mb-stage").bounding_box()["y"]
+
+
+@pytest.mark.browser
+def test_stored_pictures_grow_where_there_is_room(opened):
+    """Wider than they were drawn, but not higher than the screen; on a phone no wider than the page."""
+    page = opened("explorers/smoothness")
+    image = page.locator(".mb-stage img").first
+    page.wait_for_function("document.querySelector('.mb-stored img').naturalWidth > 0")
+    drawn, box = image.evaluate("image => image.naturalWidth"), image.bounding_box()
+    assert 1.2 * drawn < box["width"] <= 600 and box["height"] <= 900
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.wait_for_timeout(200)
+    assert image.bounding_box()["width"] <= 390
+
+
+@pytest.mark.browser
+def test_groups_of_the_cloud_have_shapes_of_their_own(opened):
+    """Without colours, the dots of the three groups are drawn differently, and the legend shows them so."""
+    page = opened("explorers/anisotropy")
+    source = page.evaluate("decodeURIComponent(document.querySelector('.mb-stage img').src)")
+    shapes = set()
+    for colour in ("#2a9d6f", "#8e5bb5", "#49b3c9"):
+        drawn = [re.sub(r"[-\d.]+", "", mark) for mark in re.findall(rf'<path [^>]*stroke="{colour}"[^>]* d="M[-\d.]+ [-\d.]+([^M"]*)', source)]
+        assert len(drawn) == 3 and len({*drawn}) == 1, drawn   # flat, as a body, in the legend
+        shapes.add(drawn[0])
+    assert len(shapes) == 3, shapes
 
 
 @pytest.mark.browser

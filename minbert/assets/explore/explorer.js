@@ -191,6 +191,7 @@ function render({ model, el }) {
   root.addEventListener("keydown", (event) => event.stopPropagation()); // in a notebook an arrow key would fold the chapter instead
   const image = element("img", { alt: spec.title });
   const stage = element("div", { class: "mb-stage" }, image);
+  image.addEventListener("load", () => stage.style.setProperty("--shape", image.naturalWidth / image.naturalHeight));
   const words = element("p", { class: "mb-text", "aria-live": "polite" });
   const state = { values: { ...model.get("values") }, places: [], spots: [], image, stage, share: (event) => { const box = image.getBoundingClientRect(); return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]; } };
 
@@ -224,6 +225,7 @@ function render({ model, el }) {
       if (address) URL.revokeObjectURL(address);
       address = content.source ? null : URL.createObjectURL(new Blob([buffers[0]], { type: "image/png" }));
       image.src = content.source || address;
+      stage.classList.toggle("mb-stored", (content.source || "").startsWith("data:image/webp"));
       image.alt = `${spec.title}. ${content.text}`;
       Object.assign(state, { places: content.places, spots: content.spots || [] });
       if (content.values && !again) { state.values = { ...state.values, ...content.values }; show(); } // drawn beforehand: the controls go to what the picture shows
