@@ -5,6 +5,7 @@ folder for screenshots.
 """
 import contextlib
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -170,6 +171,18 @@ def move(explorer: Shown, shots: Path, name: str, action) -> None:
     explorer.box.scroll_into_view_if_needed()
     explorer.page.screenshot(path=shots / f"{name}.png")
     assert after != before, f"{name}: the picture did not change"
+
+
+def contact_sheet(shots: list[bytes], columns: int, file: Path) -> None:
+    """Paste screenshots into one picture to look at, row by row."""
+    from PIL import Image
+
+    pictures = [Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots]
+    across, down = [max(picture.width for picture in pictures[place::columns]) + 10 for place in range(columns)], max(picture.height for picture in pictures) + 10
+    sheet = Image.new("RGB", (sum(across), -(-len(pictures) // columns) * down), "#777777")
+    for place, picture in enumerate(pictures):
+        sheet.paste(picture, (sum(across[:place % columns]), place // columns * down))
+    sheet.save(file)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from test_browser import LAB, OPTIONS, Frontend, Shown, move, opened, run_all, shots  # noqa: F401
+from test_browser import LAB, OPTIONS, Frontend, Shown, contact_sheet, move, opened, run_all, shots  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -136,3 +136,23 @@ def test_every_control(page, shots, title):  # noqa: F811
             move(explorer, shots, f"{name}_{view}_{control}", action)
         print(page.name, title, view, sorted(done))
     assert page.locator(".mb-refused").count() == 0 and page.problems == []
+
+
+@pytest.mark.parametrize("title", MAKES)
+def test_a_contact_sheet_of_each_explorer(page, shots, title):  # noqa: F811
+    """One picture with three widths, light and dark, to look at; nothing is wider than its page. After the moves above, so not as it first stood."""
+    if page.name != "JupyterLab 4":   # the others have no command for their theme; what they show is in the screenshots of the moves
+        return
+    explorer, seen = Shown(page, title), []
+    for theme in ("Light", "Dark"):
+        page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", f"JupyterLab {theme}")
+        page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=str(theme == "Light").lower())
+        for width in (1280, 800, 390):
+            page.set_viewport_size({"width": width, "height": 1600})   # so high that all of it is drawn
+            page.wait_for_function("box => (box.dataset.width < 560) === (box.clientWidth < 560)", arg=explorer.box.element_handle())
+            explorer.box.locator("input, select, button").first.focus()   # its explanation opens
+            page.wait_for_timeout(300)
+            seen.append(explorer.box.screenshot())
+            assert explorer.box.evaluate("box => box.scrollWidth <= box.clientWidth + 1"), f"{width}: wider than the page"
+    contact_sheet(seen, 3, shots / f"{re.sub(r'[^A-Za-z]+', '_', title)}_sheet.png")
+    assert page.problems == []

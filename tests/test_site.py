@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_browser import contact_sheet
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "build" / "site" / "html"
@@ -335,10 +336,6 @@ def test_controls_go_to_what_the_stored_picture_shows(opened):
 @pytest.mark.parametrize("name", [shown.name for shown in site_explorers.EXPLORERS])
 def test_a_contact_sheet_of_each_explorer(site, browser, tmp_path, name):
     """One picture with three widths, light and dark, to look at; nothing is wider than the page."""
-    from io import BytesIO
-
-    from PIL import Image
-
     shots = []
     for scheme in ("light", "dark"):
         for width in (1280, 800, 390):
@@ -347,14 +344,10 @@ def test_a_contact_sheet_of_each_explorer(site, browser, tmp_path, name):
             box = page.locator(".mb-explorer:not([data-number='0'])").first
             box.locator("input, select").first.focus()   # its explanation opens
             page.wait_for_timeout(200)
-            shots.append(Image.open(BytesIO(box.screenshot())).convert("RGB"))
+            shots.append(box.screenshot())
             assert box.evaluate("box => box.scrollWidth <= box.clientWidth + 1")
             page.close()
-    across, down = [max(shot.width for shot in shots[place::3]) + 10 for place in range(3)], max(shot.height for shot in shots) + 10
-    sheet = Image.new("RGB", (sum(across), 2 * down), "#777777")
-    for place, shot in enumerate(shots):
-        sheet.paste(shot, (sum(across[:place % 3]), place // 3 * down))
-    sheet.save(Path(os.environ.get("MINBERT_SHOTS") or tmp_path) / f"sheet-{name}.png")
+    contact_sheet(shots, 3, Path(os.environ.get("MINBERT_SHOTS") or tmp_path) / f"sheet-{name}.png")
 
 
 @pytest.mark.browser
