@@ -73,11 +73,15 @@ def shape(config) -> str:
 
 
 def store(folder: Path, name: str, says: str, spent: dict, base: str, work: int, unit: str) -> None:
-    """Write what `table` prints as FOLDER/NAME.json, with the machine; paths of the command stay out."""
-    script = name.split("-")[0]
-    run = {"name": says.partition(":")[0], "says": says, "command": f"python benchmarks/{script}.py --model MODEL --data DATA",
-           "machine": f"{processor()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}", "rounds": len(spent[base][0]),
-           "columns": [f"{unit}/s", "ratio, wall", "ratio, processor"], "rows": ratios(spent, base, work)}
+    """Write what `table` prints as FOLDER/NAME.json."""
+    command = f"python benchmarks/{name.split('-')[0]}.py --model MODEL --data DATA"   # paths stay out
+    keep(folder, name, says, command, len(spent[base][0]), [f"{unit}/s", "ratio, wall", "ratio, processor"], ratios(spent, base, work))
+
+
+def keep(folder: Path, name: str, says: str, command: str, rounds: int, columns: list[str], rows: dict, **more) -> None:
+    """Write a table as FOLDER/NAME.json, with the machine."""
+    run = {"name": says.partition(":")[0], "says": says, "command": command,
+           "machine": f"{processor()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}", "rounds": rounds, "columns": columns, "rows": rows} | more
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
 

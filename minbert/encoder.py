@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BertConfig', 'BertLayer', 'mix_tokens', 'draw_weights', 'BertOutput', 'BertModel', 'rename', 'hugging_face_name',
-           'minbert_name', 'load_model', 'save_model']
+           'minbert_name', 'load_model', 'save_model', 'packing_pays']
 
 # %% ../nbs/1_bert/04_encoder.ipynb #835c5f7b
 import json
@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from .attention import SelfAttention, attention_maps, merge_heads, split_heads
 from .embedding import BertEmbedding
 from .engine.devices import shapes_only
-from .engine.packing import Packing, Padded, check_batch
+from .engine import varlen
+from .engine.packing import Packing, Padded, check_batch, padding_share
 from .engine.pretrained import check_settings, check_sizes, fitted, read_settings, write_model
 from .engine.tensorfiles import load_tensors
 from .tokens import resolve_folder
@@ -117,7 +118,8 @@ def mix_tokens(
     layout: Padded | Packing,  # knows which tokens are of one sentence
 ) -> Tensor:  # shape of `hidden_states`
     """Let the tokens of each sentence read one another, however the batch is laid out."""
-    return layout.inside(partial(_attend, attention), *attention.project(hidden_states))
+    query, key, value = attention.project(hidden_states)
+    return layout.inside(partial(_attend, attention), query, key, value, whole=_all_at_once(attention, query))
 
 # %% ../nbs/1_bert/04_encoder.ipynb #b6678ef2
 def _attend(attention, query, key, value, mask):
@@ -129,9 +131,25 @@ def _attend(attention, query, key, value, mask):
 
 def _map_is_faster(attention, query):
     """On its way back in bfloat16 on a CPU, torch's fused attention is slower than three plain operations (benchmarks/bench_attention.py)."""
-    own = getattr(attention.attend, "__func__", None) is SelfAttention.attend  # how a subclass attends is its affair
     slow = query.dtype == torch.bfloat16 and query.device.type == "cpu" and query.requires_grad
-    return own and slow and attention.heads * query.shape[1] <= 4 * query.shape[2]  # H T numbers a token: at most the feed-forward's 4 D
+    return _plain(attention) and slow and attention.heads * query.shape[1] <= 4 * query.shape[2]  # H T numbers a token: at most the feed-forward's 4 D
+
+
+def _plain(attention):
+    """Tell whether attention is the one of chapter 02: how a subclass attends is its affair."""
+    return getattr(attention.attend, "__func__", None) is SelfAttention.attend
+
+
+def _all_at_once(attention, query):
+    """Give what attends in all sentences by one call, where that can be had; else None."""
+    return partial(varlen.attend, heads=attention.heads) if _has_kernel(attention, query.device, query.dtype) else None
+
+
+def _has_kernel(attention, device, dtype):
+    """Tell whether a GPU has one call for all sentences; it knows no dropout."""
+    drops = attention.training and attention.dropout > 0
+    width = attention.query.out_features // attention.heads
+    return device.type == "cuda" and not drops and _plain(attention) and varlen.serves(device, dtype, width)
 
 
 def _attend_by_maps(attention, query, key, value):
@@ -286,3 +304,16 @@ def save_model(
     """Write config.json and model.safetensors so that `transformers.AutoModel` loads them."""
     tensors = {hugging_face_name(name): x.detach().to("cpu", dtype).contiguous() for name, x in model.state_dict().items()}
     write_model(folder, tensors, model.config.to_json())
+
+# %% ../nbs/1_bert/04_encoder.ipynb #9c2a8685
+def packing_pays(
+    model: "BertModel",
+    attention_mask: Tensor,  # (B, T) 1 = real
+) -> bool:
+    """Tell whether the packed forward is the one to take: on a CPU always; on a GPU where one call attends in all sentences and a quarter is padding."""
+    device = attention_mask.device
+    if device.type == "cpu" or model._compiled_call_impl is not None:  # torch.compile would make a program for each set of lengths
+        return device.type == "cpu"
+    attention, share = model.bert_layers[0].self_attention, padding_share(attention_mask)
+    dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else attention.query.weight.dtype
+    return share is not None and share >= 0.25 and _has_kernel(attention, device, dtype)

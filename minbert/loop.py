@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .engine.devices import LossScale, autocast, fast_kernels, half_type, send, without_waiting
+from .engine.devices import Arriving, LossScale, autocast, fast_kernels, half_type, send, without_waiting
 from .engine.finite import NotFinite
 
 # %% ../nbs/1_bert/06_loop.ipynb #06998191
@@ -104,16 +104,24 @@ def average_gradients(
         p.grad = part.view_as(p) if flag else None
 
 # %% ../nbs/1_bert/06_loop.ipynb #626c3383
-def _finite_values(losses, accelerator):
-    """Read the losses as numbers, averaged over processes; raise if one is not finite."""
+def _stacked(losses, accelerator):
+    """Put the losses beside one another, averaged over processes: (tasks,)."""
     values = torch.stack([loss.detach() for loss in losses.values()])
-    if accelerator is not None:
-        values = accelerator.reduce(values, reduction="mean")
-    values = dict(zip(losses, values.tolist()))
+    return values if accelerator is None else accelerator.reduce(values, reduction="mean")
+
+
+def _named_values(names, values):
+    """Give each number its task; raise if one is not finite."""
+    values = dict(zip(names, values.tolist()))
     for name, value in values.items():
         if not math.isfinite(value):
             raise NotFinite(f"expected a finite loss for task {name!r}, got {value}")
     return values
+
+
+def _finite_values(losses, accelerator):
+    """Read the losses as numbers, averaged over processes; raise if one is not finite."""
+    return _named_values(losses, _stacked(losses, accelerator))
 
 
 def _named_parameters(model, optimizer):
@@ -179,12 +187,41 @@ def _copy_weights(parameters, accelerator):
         p.copy_(broadcast(p.detach().clone()))
 
 
-def _scaled_step(scale, model, batches, loss_fn, optimizer, backward, *rest):
+def _patient_step(model, batches, loss_fn, optimizer, backward, max_grad_norm, accelerator, precision):
+    """Take the step that `one_step` takes, and wait for the length of the gradient alone."""
+    parameters, seen = _named_parameters(model, optimizer), []
+    optimizer.zero_grad(set_to_none=True)
+    try:
+        for batch in batches:
+            losses = compute_losses(model, batch, loss_fn, precision)
+            seen.append((list(losses), Arriving(_stacked(losses, accelerator))))
+            backward({name: loss / len(batches) for name, loss in losses.items()})
+        if accelerator is not None:
+            average_gradients(parameters.values(), accelerator)
+        norm = clip_gradients(parameters, max_grad_norm)
+    except NotFinite:
+        _mean_values(seen)  # a loss that is not finite says more than the gradient that it spoils
+        raise
+    total = _mean_values(seen)
+    optimizer.step()
+    return total, norm
+
+
+def _mean_values(seen):
+    """Add up the losses of the batches of a step, each divided by their number."""
+    total = {}
+    for names, values in seen:
+        for name, value in _named_values(names, values.read()).items():
+            total[name] = total.get(name, 0.0) + value / len(seen)
+    return total
+
+
+def _scaled_step(scale, take, model, batches, loss_fn, optimizer, backward, *rest):
     """Take one step with scaled losses; again with smaller ones if a gradient overflows."""
     parameters = list(_named_parameters(model, optimizer).values())
     while True:
         try:
-            done = one_step(model, batches, loss_fn, optimizer, scale.around(backward, parameters), *rest)
+            done = take(model, batches, loss_fn, optimizer, scale.around(backward, parameters), *rest)
         except NotFinite:
             if not scale.overflowed():
                 raise
@@ -209,14 +246,16 @@ def steps(
 ) -> Iterator[Record]:
     """Train, one optimizer step a record; stop when the batches end or the caller does.
 
-    Nothing runs until the first record is asked for. Processes start from the weights of the first. On a GPU only the
-    losses and the length of the gradient are read in a step; other checks read what stayed on the CPU.
+    Nothing runs until the first record is asked for. Processes start from the weights of the first. On a GPU a step
+    waits once, for losses and length of the gradient together; other checks read what stayed on the CPU.
     Raises NotFinite, a ValueError, naming step and task for a loss, step and parameter for a gradient, that is
     not finite; the weights are then as they were before the step.
     """
     shared = accelerator if accelerator is not None and accelerator.num_processes > 1 else None
     device = _device(model)
-    take = one_step if half_type(device, precision) != torch.float16 else partial(_scaled_step, scale or LossScale())
+    take = one_step if device.type == "cpu" else _patient_step
+    if half_type(device, precision) == torch.float16:
+        take = partial(_scaled_step, scale or LossScale(), take)
     if shared:
         _copy_weights(_named_parameters(model, optimizer).values(), shared)
     for step, group in enumerate(_groups(batches, accumulate), start):

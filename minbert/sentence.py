@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from .encoder import BertModel
+from .encoder import BertModel, packing_pays
 from .engine.devices import choose_device, fast_kernels, send
 from .engine.finite import NotFinite, check_finite
 from .engine.modes import evaluating as _evaluating
@@ -147,8 +147,8 @@ def sentence_vectors(
     pooling: str = "mean",      # a key of `POOLINGS`
     allow_empty: bool = False,  # give zeros for a row without tokens instead of raising
 ) -> Tensor:                    # (B, D) float, differentiable
-    """Run the model and pool what it gives. Packed on a CPU, padded elsewhere; the same numbers."""
-    packed = input_ids.device.type == "cpu" and pooling != "mean_padded"
+    """Run the model and pool what it gives. Packed where that pays, padded elsewhere; the same numbers."""
+    packed = pooling != "mean_padded" and packing_pays(model, attention_mask)
     out = model(input_ids, attention_mask, packed=packed, allow_empty=allow_empty,
                 output_hidden_states=len(POOLINGS[pooling]) > 1)
     states = out.hidden_states or (out.last_hidden_state,)

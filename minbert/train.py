@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .data import Dataset, task_batches
+from .engine.ahead import Ahead
 from .engine.checkpoint import load_checkpoint, save_checkpoint
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
 from .engine.runs import RunFolder, opened, read_log
@@ -139,6 +140,7 @@ class Stage(NamedTuple):
     optimizer: AdamW
     first: int   # number of its first step
     end: int     # of the step behind its last
+    ahead: Ahead # reads the batches; stands for the sampler in a checkpoint
 
     def evaluates(self, done: int, every: int | None) -> bool:
         """Tell whether dev is scored after so many steps: every so many, or at the end of each epoch, and always at the end of the phase."""
@@ -151,7 +153,7 @@ def begin_phase(model: MultitaskBert, phase: Phase, sets: dict[str, Dataset], co
     model.set_mode(phase.mode)
     optimizer = AdamW(parameter_groups(model, config.weight_decay, phase.lr, phase.head_lr), lr=phase.lr)
     sampler, length = phase_sampler(phase, sets, config, world.process_index, world.num_processes)
-    return Stage(phase, sampler, optimizer, first, first + length)
+    return Stage(phase, sampler, optimizer, first, first + length, Ahead(model.encoder.device, sampler))
 
 # %% ../nbs/2_tasks/22_train.ipynb #5e92b7a4
 def phase_records(
@@ -170,7 +172,7 @@ def phase_records(
     warmup, floor = round(config.warmup * length), None if config.decay else 0
     schedule = lambda s: warmup_decay(s - stage.first, length, warmup, floor)
     batches = task_batches({task: sets[task] for task in stage.phase.tasks}, model.encoder.tokenizer, stage.sampler)
-    batches = islice(batches, (stage.end - step) * config.accumulate)
+    batches = stage.ahead.over(islice(batches, (stage.end - step) * config.accumulate))
     model.train()
     yield from steps(model, batches, loss_fn, stage.optimizer, backward, schedule, config.max_grad_norm, world,
                      _precision(config, world), step, config.accumulate, scale)
@@ -234,7 +236,7 @@ def _saves(run, stage, done):
 
 
 def _save(run, stage, done):
-    run.files.save(done, run.model, stage.optimizer, stage.sampler, asdict(run.at))
+    run.files.save(done, run.model, stage.optimizer, stage.ahead, asdict(run.at))
 
 
 def _stages(run, sources):
@@ -242,7 +244,7 @@ def _stages(run, sources):
     at, files = run.at, run.files
     for at.phase, phase in list(enumerate(run.config.plan()))[at.phase:]:
         stage = begin_phase(run.model, phase, sources[phase.source], run.config, at.first, files.world)
-        step = files.load(run.model, stage.optimizer, stage.sampler)
+        step = files.load(run.model, stage.optimizer, stage.ahead)
         if step is None and at.first == 0:
             _save(run, stage, 0)
         yield stage, at.first if step is None else step

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .contrastive import simcse_loss
+from .engine.ahead import Ahead
 from .engine.best import Best
 from .engine.gathering import everyone as _everyone
 from .engine.gathering import gather_views
@@ -175,6 +176,7 @@ def train_views(
     optimizer = AdamW(parameter_groups(model, weight_decay, lr, **which), lr=lr)
     schedule = lambda step: warmup_decay(step, total_steps, round(warmup * total_steps))
     few = (batch for _, batch in zip(range(total_steps), batches))
+    few = Ahead(next(model.parameters()).device).over(few)
     model.train()
     for record in steps(model, few, loss_fn, optimizer, schedule=schedule, max_grad_norm=1.0,
                         accelerator=accelerator, precision=precision):

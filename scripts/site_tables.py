@@ -1,5 +1,6 @@
 """Pages made of stored data: results, the glossary, and the way from CS224N's handout to this book."""
 import json
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import compare_pretraining
 import what_pretraining_buys
 import yaml
 from book import anchor
+from minbert.reproduce import markdown
 from site_chapters import ROOT, Chapter, book, link
 
 SITE = ROOT / "site"
@@ -64,6 +66,13 @@ def results_page() -> str:
     """Write the page of results."""
     return template("results", **{task: bought(task) for task in ("sentiment", "inference", "similarity", "sst", "stsb")},
                     recipes=compare_pretraining.table(ROOT / "results" / "pretraining" / "recipes"), log=log(), benchmarks=benchmarks())
+
+
+def record_page() -> str:
+    """Write what the papers printed beside what our recipes gave, from the record that chapter 42 reads."""
+    record = json.loads((ROOT / "minbert" / "assets" / "results" / "recipes-micro.json").read_text(encoding="utf-8"))
+    counts = Counter(c["verdict"] for c in record["claims"])
+    return template("record", tables=markdown(record), verdicts="\n".join(f"- {number} of {len(record['claims'])} sentences: {name}" for name, number in counts.most_common()))
 
 
 def glossary() -> list[dict]:

@@ -5,6 +5,7 @@ folder for screenshots.
 """
 import contextlib
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,9 +33,33 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
+class Frontend(NamedTuple):
+    """A program that shows notebooks, and what a page says about it."""
+
+    program: str         # python -m this
+    options: list[str]
+    address: str         # of a notebook, below the server's own
+    ready: str           # JavaScript -> true when the kernel is idle
+    run: str             # JavaScript that runs cells until one fails -> the errors shown
+    end: str             # JavaScript that ends the kernel
+
+
+OPTIONS = ["--no-browser", "--ip=127.0.0.1", "--allow-root"]
+LAB = Frontend(
+    "jupyterlab", [*OPTIONS, "--IdentityProvider.token=", "--ServerApp.password=", "--ServerApp.root_dir=.", "--expose-app-in-browser",
+                   "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"],
+    "lab/workspaces/t/tree/{}?reset", "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'",
+    """async () => { const app = window.jupyterapp;
+        await app.commands.execute('notebook:run-all-cells');
+        const cells = app.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code');
+        const outs = cells.flatMap(c => c.model.outputs.toJSON());
+        return outs.filter(o => o.output_type === 'error').map(o => o.ename + ': ' + o.evalue); }""",
+    "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+
+
 @contextlib.contextmanager
-def lab(folder: Path):
-    """Serve `folder` with JupyterLab: settings, workspaces and kernels' files all in a place of their own."""
+def lab(folder: Path, frontend: Frontend = LAB, python: str = sys.executable):
+    """Serve `folder`: settings, workspaces and kernels' files all in a place of their own."""
     own, port = folder / ".own", free_port()
     quiet = own / "settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
     quiet.parent.mkdir(parents=True)
@@ -42,12 +68,9 @@ def lab(folder: Path):
               "IPYTHONDIR": "ipython", "JUPYTER_RUNTIME_DIR": "runtime"}
     env = {k: v for k, v in os.environ.items() if k not in ("IN_TEST", "MPLBACKEND", "MINBERT_DATA")}  # the embedded sample
     env |= {k: str(own / v) for k, v in places.items()} | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    log = own / "lab.log"
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}", "--ip=127.0.0.1", "--allow-root",
-               "--IdentityProvider.token=", "--ServerApp.password=", f"--ServerApp.root_dir={folder}", "--expose-app-in-browser",
-               "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    log = own / "server.log"
     with log.open("w") as out:
-        server = subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT)
+        server = subprocess.Popen([python, "-m", frontend.program, *frontend.options, f"--port={port}"], cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT)
     try:
         base = f"http://127.0.0.1:{port}"
         for _ in range(10 * PATIENCE):
@@ -74,7 +97,7 @@ class Shown:
 
     def __init__(self, page, name: str):
         self.page = page
-        self.box = page.locator(f".jp-OutputArea-output .mb-explorer[aria-label='{name}']").first
+        self.box = page.locator(f":is(.jp-OutputArea-output, .output_area) .mb-explorer[aria-label='{name}']").first
         self.image = self.box.locator(".mb-stage img")
 
     def ready(self):
@@ -150,6 +173,18 @@ def move(explorer: Shown, shots: Path, name: str, action) -> None:
     assert after != before, f"{name}: the picture did not change"
 
 
+def contact_sheet(shots: list[bytes], columns: int, file: Path) -> None:
+    """Paste screenshots into one picture to look at, row by row."""
+    from PIL import Image
+
+    pictures = [Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots]
+    across, down = [max(picture.width for picture in pictures[place::columns]) + 10 for place in range(columns)], max(picture.height for picture in pictures) + 10
+    sheet = Image.new("RGB", (sum(across), -(-len(pictures) // columns) * down), "#777777")
+    for place, picture in enumerate(pictures):
+        sheet.paste(picture, (sum(across[:place % columns]), place // columns * down))
+    sheet.save(file)
+
+
 @pytest.fixture(scope="module")
 def shots(tmp_path_factory) -> Path:
     folder = Path(os.environ.get("MINBERT_SHOTS") or tmp_path_factory.mktemp("shots"))
@@ -158,31 +193,27 @@ def shots(tmp_path_factory) -> Path:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, notebook: str):
-    """A notebook of `folder`, open in JupyterLab, with an idle kernel."""
+def opened(folder: Path, notebook: str, frontend: Frontend = LAB, python: str = sys.executable):
+    """A notebook of `folder`, open in a browser, with an idle kernel."""
     from playwright.sync_api import sync_playwright
 
-    with lab(folder) as base, sync_playwright() as p:
+    with lab(folder, frontend, python) as base, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=os.environ.get("MINBERT_BROWSER", "/usr/bin/chromium"), args=FLAGS)
         page = browser.new_page(viewport={"width": 1250, "height": 950})
         page.set_default_timeout(PATIENCE * 1000)
         page.problems = []
         page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.goto(f"{base}/lab/workspaces/t/tree/{notebook}?reset")
-        page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'")
-        page.evaluate("""() => { const app = window.jupyterapp; if (!app.shell.leftCollapsed) app.shell.collapseLeft(); }""")
+        page.goto(f"{base}/{frontend.address.format(notebook)}")
+        page.wait_for_function(frontend.ready)
+        page.evaluate("() => { const shell = window.jupyterapp?.shell; if (shell && !shell.leftCollapsed) shell.collapseLeft(); }")
         yield page
-        page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        page.evaluate(frontend.end)
         browser.close()
 
 
-def run_all(page) -> list[str]:
+def run_all(page, frontend: Frontend = LAB) -> list[str]:
     """Run every cell until one fails; give the errors shown."""
-    return page.evaluate("""async () => { const app = window.jupyterapp;
-        await app.commands.execute('notebook:run-all-cells');
-        const cells = app.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code');
-        const outs = cells.flatMap(c => c.model.outputs.toJSON());
-        return outs.filter(o => o.output_type === 'error').map(o => o.ename + ': ' + o.evalue); }""")
+    return page.evaluate(frontend.run)
 
 
 @pytest.fixture(scope="module")

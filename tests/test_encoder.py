@@ -771,3 +771,32 @@ def test_loading_encoding_and_training_do_not_load_torchs_compiler(tmp_path):
             "assert 'torch._dynamo' not in sys.modules, 'the compiler was loaded'\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("precision", [None, torch.bfloat16])
+@pytest.mark.parametrize("part", ["layer", "model"])
+def test_compiles_into_one_graph_that_serves_all_shapes(part, precision):
+    """A look at a value would split the graph; a number taken for a constant would make a new one for each batch. Backward included."""
+    import torch._dynamo.testing
+
+    torch._dynamo.reset()
+    counter, model = torch._dynamo.testing.CompileCounter(), BertModel(BertConfig(60, 16, 2, 2, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)).train()
+    module = model.bert_layers[0] if part == "layer" else model
+    compiled = torch.compile(module, backend=counter, fullgraph=True, dynamic=True)
+    generator = torch.Generator().manual_seed(0)
+    for rows, width in ((2, 5), (3, 5), (4, 9), (7, 30)):
+        if part == "layer":
+            inputs = (torch.randn(rows, width, 16, generator=generator),)
+            run = lambda f: f(*inputs)
+        else:
+            inputs = torch.randint(1, 60, (rows, width), generator=generator), (torch.arange(width) < torch.arange(1, rows + 1)[:, None] + 1).long()
+            run = lambda f: f(*inputs).last_hidden_state
+        found = []
+        for f in (compiled, module):
+            module.zero_grad()
+            with torch.autocast("cpu", precision or torch.bfloat16, enabled=precision is not None):
+                out = run(f)
+            out.float().square().mean().backward()
+            found.append((out.detach(), [p.grad.clone() for p in module.parameters() if p.grad is not None]))
+        assert_close(*found)
+    assert counter.frame_count == 1, f"{counter.frame_count} graphs for four shapes"

@@ -108,6 +108,10 @@ def test_the_words_are_those_of_smart(explorer):
     assert found.together[2] > 100 * found.together[0] > 0 and found.together[3] > found.together[2]
     assert found.cosines[1] > 0.999 > 0.5 > found.cosines[2]                       # chapter 34: public code makes noise longer
     assert len(attack_words(model, "task", "word " * 50, 1, size).tokens) == LONGEST
+    first = attack_words(model, "task", TEXT, 1, size)
+    assert torch.equal(attack_words(model, "task", TEXT, 2, size, first).deltas, found.deltas) and not torch.equal(first.deltas, found.deltas)
+    with pytest.raises(ValueError, match="at least the 2 steps"):
+        attack_words(model, "task", TEXT, 1, size, found)
     assert all(p.requires_grad for p in model.parameters()) and all(p.grad is None for p in model.parameters())
 
 
@@ -162,6 +166,14 @@ class Bag:
 
     def encode(self, sentences):
         return torch.tensor([[text.lower().count(c) / 3 for c in "abcdefghijklmnop"] for text in sentences])
+
+
+def test_a_head_is_trained_when_it_is_first_chosen(explorer):
+    new = SmoothnessExplorer()
+    new.answer({})
+    assert [*new.heads._things] == ["plain"] and [*new.heads] == ["plain", "penalty, weight 0.1"] == new.controls["head"].bounds["choices"]
+    assert "penalty" in new.describe(head="penalty, weight 0.1") and new.heads["penalty, weight 0.1"] is new.heads["penalty, weight 0.1"]
+    torch.testing.assert_close(new.heads["penalty, weight 0.1"].linear.weight, explorer.heads["penalty, weight 0.1"].linear.weight)
 
 
 def test_own_encoder_and_heads():

@@ -134,6 +134,21 @@ def test_own_encoder_pairs_and_groups():
     assert re.search(r"loss ([\d.]+)", own.describe())[1] == f"{multiple_negatives_loss(u.double(), v.double(), 20.0).item():.3f}"
 
 
+def test_a_click_counts_where_there_are_cells(explorer):
+    assert explorer.answer({})[0]["idle"] == [] and explorer.answer({"view": "all temperatures"})[0]["idle"] == ["cell"]
+
+
+def test_the_strip_of_colours_has_the_colours_of_the_cells(explorer):
+    """The value that stands beside a place of the strip is the value whose colour the strip has there."""
+    for ax, (low, high) in zip(explorer.figure().axes, ((-1, 1), (0, 1))):
+        cells, strip = ax.images
+        assert strip.get_clim() == cells.get_clim() == (low, high) and strip.cmap is cells.cmap and strip.origin == "lower"
+        np.testing.assert_allclose(strip.get_array()[:, 0], np.linspace(low, high, 100), atol=1e-9)
+        numbers = {text.get_text(): text.get_position()[1] for text in ax.texts}
+        assert len(numbers) == 3 and all(low + (high - low) * at == pytest.approx(float(name)) for name, at in numbers.items())
+        assert ax.get_xlim() == (-0.5, 11.5) and ax.get_ylim() == (11.5, -0.5)
+
+
 def test_what_is_refused(explorer):
     pairs = [("a", "b")] * 6
     for arguments in ({"pairs": pairs[:2]}, {"pairs": []}, {"pairs": pairs, "size": 2}, {"pairs": pairs, "size": 6, "groups": [0]}, {"pairs": load_dataset("sentiment", "dev")}):

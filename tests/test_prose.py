@@ -33,6 +33,7 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "33_proximal": {"2.13": "a release of torch"},
     "40_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".07": SUM, ".013": PAPER, ".020": PAPER},
     "41_multitask": {".067": SUM},
+    "42_claims": {".827": PAPER},
 }
 
 

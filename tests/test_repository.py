@@ -17,7 +17,7 @@ NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpo
 PACKAGE = ROOT / "minbert"
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if not p.name.startswith("_") and "assets" not in p.parts)
 CHAPTER = re.compile(r"^#\|\s*default_exp\s+([\w.]+)", re.M)
-FLOORS = {"engine": 0, "": 1, "course": 2, "explore": 2, "trials": 3, "app": 4}   # "" is the book; each may import what is below it
+FLOORS = {"engine": 0, "": 1, "course": 2, "explore": 2, "reproduce": 2, "trials": 3, "app": 4}   # "" is the book; each may import what is below it
 
 
 OLD_PATHS = {"saving"}   # stand where saved folders look for them, and hold an import alone

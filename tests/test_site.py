@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_browser import contact_sheet
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "build" / "site" / "html"
@@ -335,10 +336,6 @@ def test_controls_go_to_what_the_stored_picture_shows(opened):
 @pytest.mark.parametrize("name", [shown.name for shown in site_explorers.EXPLORERS])
 def test_a_contact_sheet_of_each_explorer(site, browser, tmp_path, name):
     """One picture with three widths, light and dark, to look at; nothing is wider than the page."""
-    from io import BytesIO
-
-    from PIL import Image
-
     shots = []
     for scheme in ("light", "dark"):
         for width in (1280, 800, 390):
@@ -347,14 +344,10 @@ def test_a_contact_sheet_of_each_explorer(site, browser, tmp_path, name):
             box = page.locator(".mb-explorer:not([data-number='0'])").first
             box.locator("input, select").first.focus()   # its explanation opens
             page.wait_for_timeout(200)
-            shots.append(Image.open(BytesIO(box.screenshot())).convert("RGB"))
+            shots.append(box.screenshot())
             assert box.evaluate("box => box.scrollWidth <= box.clientWidth + 1")
             page.close()
-    across, down = [max(shot.width for shot in shots[place::3]) + 10 for place in range(3)], max(shot.height for shot in shots) + 10
-    sheet = Image.new("RGB", (sum(across), 2 * down), "#777777")
-    for place, shot in enumerate(shots):
-        sheet.paste(shot, (sum(across[:place % 3]), place // 3 * down))
-    sheet.save(Path(os.environ.get("MINBERT_SHOTS") or tmp_path) / f"sheet-{name}.png")
+    contact_sheet(shots, 3, Path(os.environ.get("MINBERT_SHOTS") or tmp_path) / f"sheet-{name}.png")
 
 
 @pytest.mark.browser
@@ -364,16 +357,44 @@ def test_stored_pictures_are_light(site):
 
 
 @pytest.mark.browser
-def test_an_explanation_covers_no_control_on_a_phone(opened):
-    page = opened("explorers/smoothness")
-    page.set_viewport_size({"width": 390, "height": 900})
+@pytest.mark.parametrize("name", ["explorers/smoothness", "explorers/anisotropy", "explorers/attention"])
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_an_explanation_covers_no_control(opened, name, width):
+    page = opened(name)
+    page.set_viewport_size({"width": width, "height": 900})
     rows = page.locator(".mb-row:not(.mb-idle)")
     controls = "[...document.querySelectorAll('.mb-row:not(.mb-idle)')].map(row => row.getBoundingClientRect().bottom)"
     for place in range(rows.count()):
-        rows.nth(place).locator("input, select").first.focus()
+        rows.nth(place).locator("input, select, button").first.focus()
         box = rows.nth(place).locator(".mb-help").bounding_box()
         assert box and box["y"] >= max(page.evaluate(controls)) - 1
         assert box["y"] + box["height"] <= page.locator(".mb-stage").bounding_box()["y"]
+
+
+@pytest.mark.browser
+def test_stored_pictures_grow_where_there_is_room(opened):
+    """Wider than they were drawn, but not higher than the screen; on a phone no wider than the page."""
+    page = opened("explorers/smoothness")
+    image = page.locator(".mb-stage img").first
+    page.wait_for_function("document.querySelector('.mb-stored img').naturalWidth > 0")
+    drawn, box = image.evaluate("image => image.naturalWidth"), image.bounding_box()
+    assert 1.2 * drawn < box["width"] <= 600 and box["height"] <= 900
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.wait_for_timeout(200)
+    assert image.bounding_box()["width"] <= 390
+
+
+@pytest.mark.browser
+def test_groups_of_the_cloud_have_shapes_of_their_own(opened):
+    """Without colours, the dots of the three groups are drawn differently, and the legend shows them so."""
+    page = opened("explorers/anisotropy")
+    source = page.evaluate("decodeURIComponent(document.querySelector('.mb-stage img').src)")
+    shapes = set()
+    for colour in ("#2a9d6f", "#8e5bb5", "#49b3c9"):
+        drawn = [re.sub(r"[-\d.]+", "", mark) for mark in re.findall(rf'<path [^>]*stroke="{colour}"[^>]* d="M[-\d.]+ [-\d.]+([^M"]*)', source)]
+        assert len(drawn) == 3 and len({*drawn}) == 1, drawn   # flat, as a body, in the legend
+        shapes.add(drawn[0])
+    assert len(shapes) == 3, shapes
 
 
 @pytest.mark.browser

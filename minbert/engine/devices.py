@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'choose_device', 'new_accelerator', 'check_device', 'shapes_only', 'drawing_device', 'without_waiting',
-           'readable', 'derived', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels', 'LossScale']
+           'readable', 'derived', 'Arriving', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels',
+           'LossScale']
 
 # %% ../../nbs/engine/devices.ipynb #de849d0c
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
@@ -16,9 +18,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 # %% ../../nbs/engine/devices.ipynb #723d2597
-def choose_device() -> torch.device:  # the first CUDA GPU if there is one, else the CPU; never a Mac's GPU
-    """Choose where models run when nobody says otherwise."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def choose_device() -> torch.device:  # a CUDA GPU if there is one, else the CPU; never a Mac's GPU
+    """Choose where models run when nobody says otherwise: on the first GPU, or where `accelerate launch` started several processes, each on one of its own."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    place = os.environ.get("LOCAL_RANK", "")  # of this process, among those of this machine
+    return torch.device("cuda", int(place) % torch.cuda.device_count()) if place.isdecimal() else torch.device("cuda")
 
 
 def new_accelerator(
@@ -101,6 +106,26 @@ def derived(
     if all(x is not None for x in originals):
         result._original = f(*originals)
     return result
+
+# %% ../../nbs/engine/devices.ipynb #5e1d3ac3
+class Arriving:
+    """A few numbers on their way to the CPU; nobody waits for them before they are read."""
+
+    def __init__(
+        self,
+        x: Tensor,   # small, on any device, without graph
+    ):
+        self.numbers, self.there = x, None
+        if x.device.type == "cuda":
+            self.numbers = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+            self.there = torch.cuda.Event()
+            self.there.record()
+
+    def read(self) -> Tensor:  # on the CPU if it came from there or from a GPU
+        """Give the numbers; wait only if they are not there yet."""
+        if self.there is not None:
+            self.there.synchronize()
+        return self.numbers
 
 # %% ../../nbs/engine/devices.ipynb #f843df79
 _ALIGNMENT = 16  # bytes; a view of another dtype must begin at a multiple of its size

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DIALECTS', 'TEXT_LIMIT', 'SST', 'NLI', 'STS_TEXT', 'STS_GOLD', 'SOURCES', 'OPEN', 'YEARS', 'Format', 'read_lines',
-           'read_rows', 'locate_columns', 'parse_label', 'write_rows', 'Source']
+           'cut_lines', 'read_rows', 'locate_columns', 'parse_label', 'write_rows', 'Source']
 
 # %% ../../nbs/engine/formats.ipynb #e6309529
 import csv
@@ -63,16 +63,25 @@ def read_lines(
     """
     path = Path(path)
     data = read_whole(path, TEXT_LIMIT)
-    data = _unpacked(path, data) if path.suffix == ".gz" else data
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        bad, line = error.object[error.start], error.object[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}:{line}: expected UTF-8 text, got the byte 0x{bad:02x}") from None
-    if not text.strip():
+    lines = cut_lines(_unpacked(path, data) if path.suffix == ".gz" else data, path)
+    if not any(line.strip() for line in lines):
         raise ValueError(f"{path}: expected text, got an empty file")
+    return lines
+
+
+def cut_lines(
+    data: bytes,            # whole lines of a file; the last one may lack its end
+    path: str | Path,       # for the message
+    first: int = 1,         # number of the first of them
+) -> list[str]:             # lines without their ends
+    """Cut bytes into lines. Raises ValueError as `read_lines` does where a line is to blame."""
+    try:
+        text = data.decode("utf-8-sig" if first == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        bad, line = error.object[error.start], error.object[: error.start].count(b"\n") + first
+        raise ValueError(f"{path}:{line}: expected UTF-8 text, got the byte 0x{bad:02x}") from None
     if odd := re.search(r"\0|\r(?!\n|\Z)", text):
-        line, name = text.count("\n", 0, odd.start()) + 1, {"\0": "a NUL", "\r": "a carriage return inside a line"}[odd[0]]
+        line, name = text.count("\n", 0, odd.start()) + first, {"\0": "a NUL", "\r": "a carriage return inside a line"}[odd[0]]
         raise ValueError(f"{path}:{line}: expected lines of text that end in LF or CRLF, got {name}")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .devices import readable, send
+from .devices import readable, send, without_waiting
 
 
 def check_batch(
@@ -25,13 +25,25 @@ def check_batch(
     return mask
 
 
+def padding_share(attention_mask: Tensor | None) -> float | None:  # (B, T) 1 = real token
+    """Give the share of padding in a batch on a GPU, if that can be had without waiting; None: nobody knows, or it does not matter.
+
+    A GPU has faster attention for batches without a mask. On a CPU a mask costs next to nothing.
+    """
+    if attention_mask is None or attention_mask.device.type == "cpu" or torch.compiler.is_compiling():
+        return None
+    with without_waiting():
+        seen = readable(attention_mask)
+    return None if seen is None or not seen.numel() else 1 - seen.count_nonzero().item() / seen.numel()
+
+
 class Padded:
-    """Leave a padded batch as it is; what looks across tokens gets the mask."""
+    """Leave a padded batch as it is; what looks across tokens gets the mask, or None if all tokens are real."""
 
     positions = None  # column t is place t
 
     def __init__(self, attention_mask: Tensor | None):  # (B, T) 1 = real; None: all real
-        self.mask = attention_mask
+        self.mask = None if padding_share(attention_mask) == 0 else attention_mask
 
     def pack(self, padded: Tensor) -> Tensor:  # (B, T, ...)
         return padded
@@ -39,7 +51,7 @@ class Padded:
     def unpack(self, laid: Tensor) -> Tensor:  # (B, T, ...)
         return laid
 
-    def inside(self, function: Callable, *laid: Tensor) -> Tensor:
+    def inside(self, function: Callable, *laid: Tensor, whole: Callable | None = None) -> Tensor:
         """Apply `function(*tensors, mask)` to the whole batch."""
         return function(*laid, self.mask)
 
@@ -56,8 +68,9 @@ class Packing:
         order = lengths.argsort(stable=True)
         rows, places = mask[order].nonzero(as_tuple=True)  # (N,), (N,)
         cells = order[rows] * self.shape[1] + places  # (N,) in the flattened batch
-        self.positions, self.cells = send((places, cells), attention_mask.device)
         sizes, counts = lengths[order].unique_consecutive(return_counts=True)
+        starts = torch.cat([lengths.new_zeros(1), lengths[order][lengths[order] > 0].cumsum(0)]).int()
+        self.positions, self.cells, self.starts = send((places, cells, starts), attention_mask.device)
         self.groups = [(n, T) for n, T in zip(counts.tolist(), sizes.tolist()) if T]
 
     def pack(self, padded: Tensor) -> Tensor:
@@ -69,10 +82,15 @@ class Packing:
         cells = laid.new_zeros(self.shape.numel(), laid.shape[-1])
         return cells.index_copy(0, self.cells, laid).unflatten(0, self.shape)
 
-    def inside(self, function: Callable, *laid: Tensor) -> Tensor:
-        """Apply `function(*tensors, None)` to n sentences of length T at a time: tensors (N, D) -> (n, T, D) each -> (N, D)."""
+    def inside(self, function: Callable, *laid: Tensor, whole: Callable | None = None) -> Tensor:
+        """Apply `function(*tensors, None)` to n sentences of length T at a time: tensors (N, D) -> (n, T, D) each -> (N, D).
+
+        Or `whole(*tensors, starts, longest)`, if there is one, to all of them at once: sentence i lies in [starts[i], starts[i + 1]).
+        """
         if not self.groups:
             return laid[0]
+        if whole is not None:
+            return whole(*laid, self.starts, self.groups[-1][1])
         sizes = [n * T for n, T in self.groups]
         parts = zip(self.groups, *(x.split(sizes) for x in laid))
         return torch.cat([function(*(x.unflatten(0, shape) for x in tensors), None).flatten(0, 1) for shape, *tensors in parts])

@@ -11,17 +11,13 @@ import math
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from .checkpoint import CHECKPOINT, load_checkpoint, random_state, read_checkpoint, replace_file, save_checkpoint
 from .files import check_fields, check_regular, parse_json, read_whole
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from .locks import held
 
 # %% ../../nbs/engine/runs.ipynb #42d7c8ac
 def read_log(
@@ -101,35 +97,8 @@ def locked(
     Raises ValueError if another process has it.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
-    file = Path(folder) / ".lock"
-    handle = _lock(file)
-    try:
+    with held(Path(folder) / ".lock", f"{folder}: expected no other run in this folder"):
         yield
-    finally:
-        if handle is not None:
-            file.unlink(missing_ok=True)  # while it is ours
-            os.close(handle)
-
-
-def _lock(file):
-    """Open and lock a file; None where there are no locks."""
-    while fcntl is not None:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(handle, 20).decode("ascii", "replace")
-            os.close(handle)
-            raise ValueError(f"{file.parent}: expected no other run in this folder, but process {owner or 'unknown'} is at work there") from None
-        except OSError:  # some network disks
-            os.close(handle)
-            return None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(file)):
-                os.truncate(handle, 0)
-                os.write(handle, str(os.getpid()).encode("ascii"))
-                return handle
-        os.close(handle)  # the owner before us took the file away after we had opened it: once more
 
 # %% ../../nbs/engine/runs.ipynb #c2f8d6e1
 class RunFolder:

@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from minbert.engine.figures import compact
 
-__all__ = ["Control", "Explorer", "choice", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
+__all__ = ["Control", "Explorer", "choice", "colour_scale", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Explorer:
 
     A subclass defines `_controls()` (-> list of Control) and `_draw(**settings)` (-> Axes or Figure). It may define `_describe(**settings)`
     (-> str, read out beside the picture), `_words(**settings)` (-> names of such controls: the words to press), `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over) and
-    `_idle(**settings)` (-> names of the controls that change nothing now, which the page hides).
+    `_idle(**settings)` (-> names of the controls that change nothing now: the page hides them, and takes no click).
     As last line of a cell it shows itself, with ipywidgets 7.6 or newer.
     """
 
@@ -279,6 +279,18 @@ def _widget(explorer):
 
     view.on_msg(answer)
     return view
+
+
+def colour_scale(image, ticks, names=None) -> None:
+    """Show what the colours of a picture mean: a strip at its right with a few numbers. A colour bar would be a panel of its own, which takes .02 s to make."""
+    ax, (low, high) = image.axes, image.get_clim()
+    box, limits = ax.get_position(), ax.axis()
+    ax.set_position([box.x0, box.y0, 0.9 * box.width, box.height])
+    ax.imshow([[low + (high - low) * part / 99] for part in range(100)], cmap=image.cmap, vmin=low, vmax=high, origin="lower", aspect="auto", clip_on=False,
+              extent=(1.03, 1.06, 0, 1), transform=ax.transAxes)
+    ax.axis(limits)   # the strip lies outside
+    for tick, name in zip(ticks, names or [f"{tick:.2g}" for tick in ticks]):
+        ax.text(1.075, (tick - low) / (high - low), name, transform=ax.transAxes, fontsize=8, va="center")
 
 
 def plain_ticks(axis, places, names=None) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..engine.figures import EXTRA, PALETTE, as_array, cloud, panel, panels, spectrum, styles
+from ..engine.figures import EXTRA, PALETTE, as_array, panel, panels, spectrum, styles
 from ..geometry import gram, mean_cosine, uniformity
 from ..metrics import as_vectors, spearman
 from ..engine.finite import check_finite
@@ -205,11 +205,20 @@ def measure(
                  ((ratio - 1) / (cloud.y.shape[1] - 1)).item())
 
 # %% ../../nbs/explore/scenes.ipynb #077e0d31
+_SHAPES = ("o", True), ("x", True), ("^", False), ("s", True), ("D", False)   # marker, filled: apart in grey, where squares and disks of this size are not
+
+
+def _scatter(ax, groups, size, **more):
+    """Draw each group in its colour and its shape."""
+    for (label, points), style, (marker, filled) in zip(groups.items(), styles(groups), cycle(_SHAPES)):
+        colours = {"color": style["color"]} if filled else {"facecolors": "none", "edgecolors": style["color"]}
+        ax.scatter(*points.T, s=size, marker=marker, alpha=0.75, linewidths=0 if filled and marker != "x" else 0.9, label=label, **colours, **more)
+
+
 def _draw_body(ax, groups, first):
     """Scatter points in space, with one scale along all three axes."""
     panel(f"direction {first}", f"direction {first + 1}", ax=ax).set_zlabel(f"direction {first + 2}")
-    for points, style, marker in zip(groups.values(), styles(groups), cycle("osD^v")):
-        ax.scatter(*points.T, s=8, marker=marker, alpha=0.6, linewidths=0, depthshade=False, color=style["color"])
+    _scatter(ax, groups, 8, depthshade=False)
     everything = np.concatenate([*groups.values(), np.zeros((1, 3))])
     low, high = everything.min(0), everything.max(0)
     middle, half = (low + high) / 2, (high - low).max() / 2
@@ -230,7 +239,7 @@ def draw_anisotropy(
 ):                            # matplotlib Figure
     """Draw a cloud flat and as a body, and its spectrum; the titles hold the numbers of the last shape.
 
-    Raises ValueError for points that are not (n, 3), or what `cloud` and `spectrum` refuse.
+    Raises ValueError for points that are not (n, 3), or what `spectrum` refuses.
     """
     groups = {label: as_array(points, 2, repr(label)) for label, points in groups.items()}
     if bad := [f"{x.shape} for {label!r}" for label, x in groups.items() if x.shape[1] != 3]:
@@ -239,7 +248,8 @@ def draw_anisotropy(
     place = beside.get_subplotspec()
     beside.remove()
     body = flat.figure.add_subplot(place, projection="3d", elev=elevation, azim=azimuth)
-    cloud({label: x[:, :2] for label, x in groups.items()}, ax=flat, xlabel=f"direction {first}", ylabel=f"direction {first + 1}")
+    _scatter(panel(f"direction {first}", f"direction {first + 1}", ax=flat), {label: x[:, :2] for label, x in groups.items()}, 18)
+    flat.set_aspect("equal", adjustable="datalim")   # else a stretched cloud would look round
     flat.legend(frameon=False, fontsize=8, handletextpad=0)
     _draw_body(body, groups, first)
     for ax, origin in ((flat, (0, 0)), (body, (0, 0, 0))):

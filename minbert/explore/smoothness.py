@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Callable
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..sentence import SentenceEncoder, unit
 from ..smart import Attack, smart_loss, token_input
 from ..smoothness import ball_points, into_ball, sampled_smoothness, steepest, worst_shifts
 from ..tokens import TokenBatch, tokenize
-from .base import Explorer, choice, plain_ticks, slider, text
+from .base import Explorer, choice, colour_scale, plain_ticks, slider, text
 from .widgets import Remembered
 
 __all__ = ["SmoothnessExplorer", "Climb", "Words", "slice_basis", "climb", "best_point", "attack_words"]
@@ -112,6 +113,8 @@ def best_point(
 class Words:
     """What four changes of one size do to the words of a sentence."""
 
+    steps: int           # K
+    deltas: Tensor       # (4, T, D) the changes
     tokens: list[str]    # T
     lengths: np.ndarray  # (T, 4) squared length of a word's change, in shares of an even distribution: their mean is 1
     alone: np.ndarray    # (T, 4) move of the answer [nats] if only this word is changed
@@ -125,13 +128,16 @@ def attack_words(
     sentence: str,
     steps: int = 1,        # K
     size: float = 0.01,    # largest coordinate of a word's change
+    before: Words | None = None,   # what fewer steps of the same size found, to go on from; None: from the noise
 ) -> Words:
     """Search with `smart_loss` of chapter 34 round the words of a sentence, and try each word's change alone.
 
     "noise": a random corner of the box |d| <= size. "rescale": public code, scaled to that size. "paper, ∞": the corner, nearly, that algorithm 1 of
     Jiang et al. (2020) finds. "paper, 2": the same with the 2-norm of that corner for the sentence, shared out as the gradient wants.
-    Raises ValueError for an empty sentence.
+    Raises ValueError for an empty sentence, or for fewer steps than `before` has.
     """
+    if before and before.steps > steps:
+        raise ValueError(f"expected at least the {before.steps} steps that were taken before, got {steps}")
     if not sentence.strip():
         raise ValueError("expected a sentence, got an empty line")
     batch = tokenize(model.encoder.tokenizer, [sentence], LONGEST)
@@ -143,11 +149,13 @@ def attack_words(
         clean = fn(embeds)
     noise = torch.randn(embeds.shape, generator=torch.Generator().manual_seed(0))
     whole = size * math.sqrt(embeds.numel())   # 2-norm of a corner
-    attacks = {"rescale": (Attack("rescale", steps, size=size), 1e-5 * noise), "paper, ∞": (Attack("paper", steps, epsilon=size), size * noise),
-               "paper, 2": (Attack("paper", steps, epsilon=whole, p=2), size * noise)}
-    found = {name: smart_loss(embeds, fn, clean, distance, attack, start=start, rows=opened.rows, weights=model.parameters())[1].delta.detach()
-             for name, (attack, start) in attacks.items()}
-    deltas = torch.stack([size * noise.sign() if name == "noise" else found[name] for name in SEARCHES])   # (4, T, D)
+    left = steps - (before.steps if before else 0)
+    attacks = [Attack("rescale", left, size=size), Attack("paper", left, epsilon=size), Attack("paper", left, epsilon=whole, p=2)]
+    starts = before.deltas[1:] if before else noise * torch.tensor([1e-5, size, size])[:, None, None]
+    with torch.no_grad():   # the searches make their own graphs
+        found = [smart_loss(embeds, fn, clean, distance, attack, start=start, rows=opened.rows, weights=model.parameters())[1].delta
+                 for attack, start in zip(attacks, starts)]
+    deltas = torch.stack([size * noise.sign(), *found])   # (4, T, D), as in SEARCHES
     copies = TokenBatch(*(part.expand(4 * (T + 1), -1) for part in batch))
     alone = torch.eye(T).bool()[None, :, :, None] * deltas[:, None]       # (4, T, T, D): copy t changes word t
     changed = embeds + torch.cat([alone, deltas[:, None]], 1).flatten(0, 1)   # (4 (T + 1), T, D)
@@ -155,10 +163,11 @@ def attack_words(
         outputs = model.score(task, *token_input(model, TaskBatch(task, copies)).encode(changed.flatten(0, 1)))
         moves = distance(outputs, clean.expand_as(outputs)).unflatten(0, (4, T + 1))
     squares = deltas.square().sum(-1)
-    return Words(model.encoder.tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist()), (T * squares / squares.sum(1, keepdim=True)).T.numpy(),
+    return Words(steps, deltas, model.encoder.tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist()), (T * squares / squares.sum(1, keepdim=True)).T.numpy(),
                  moves[:, :-1].T.numpy(), moves[:, -1].tolist(), torch.cosine_similarity(deltas.double(), noise.double(), dim=-1).mean(1).tolist())
 
 
+@torch.enable_grad()   # whoever asks may not want gradients
 def _train(x, y, classes, weight=0.0, epochs=40):
     """Train a linear head on vectors, with or without the penalty of chapter 32."""
     torch.manual_seed(0)
@@ -174,11 +183,29 @@ def _train(x, y, classes, weight=0.0, epochs=40):
     return head.eval()
 
 
+class _Made(Mapping):
+    """Things by name, each made when it is first asked for."""
+
+    def __init__(self, makes):   # name -> function
+        self._makes, self._things = dict(makes), {}
+
+    def __getitem__(self, name):
+        if name not in self._things:
+            self._things[name] = self._makes[name]()
+        return self._things[name]
+
+    def __iter__(self):
+        return iter(self._makes)
+
+    def __len__(self):
+        return len(self._makes)
+
+
 class SmoothnessExplorer(Explorer):
     """See which small steps move an answer: random ones and climbed ones in a space of any width, and changed words.
 
-    Views: a slice through a sentence's vector; with an encoder of this package, the words. Without heads two are trained on reviews, for some seconds,
-    the second with the penalty of chapter 32. Raises ValueError for heads that are not of one sentence and of classes, or of another width.
+    Views: a slice through a sentence's vector; with an encoder of this package, the words. Without heads two are trained on reviews, the second,
+    with the penalty of chapter 32, when it is first chosen. Raises ValueError for heads that are not of one sentence and of classes, or of another width.
     """
 
     title = "Small steps that move an answer"
@@ -196,9 +223,10 @@ class SmoothnessExplorer(Explorer):
         self._others = self._encoder.encode(reviews.sentences)   # where the second direction of a slice may lead
         if heads is None:
             y, classes = torch.tensor(reviews.labels), classes or reviews.classes
-            heads = {"plain": _train(self._others, y, len(classes)), "penalty, weight 0.1": _train(self._others, y, len(classes), 0.1)}
-        self.heads = {name: deepcopy(head).cpu().float().eval() for name, head in (heads if isinstance(heads, dict) else {"yours": heads}).items()}
-        for name, head in self.heads.items():
+            self.heads = _Made({name: partial(_train, self._others, y, len(classes), weight) for name, weight in (("plain", 0.0), ("penalty, weight 0.1", 0.1))})
+        else:
+            self.heads = {name: deepcopy(head).cpu().float().eval() for name, head in (heads if isinstance(heads, dict) else {"yours": heads}).items()}
+        for name, head in self.heads.items() if heads is not None else ():
             if getattr(head, "goal", None) != "classes" or head.pair or getattr(head, "width", self._others.shape[1]) != self._others.shape[1]:
                 raise ValueError(f"expected a head of classes for single vectors of width {self._others.shape[1]} as {name}, got {type(head).__name__}")
         with torch.no_grad():
@@ -206,7 +234,10 @@ class SmoothnessExplorer(Explorer):
         self.classes = [str(name) for name in classes or range(count)]
         if len(self.classes) != count:
             raise ValueError(f"expected {count} names of classes, got {len(self.classes)}")
-        self._models = {name: MultitaskBert(deepcopy(encoder).cpu(), {"task": head}).eval() for name, head in self.heads.items()} if isinstance(encoder, SentenceEncoder) else {}
+        self._models = {}
+        if isinstance(encoder, SentenceEncoder):   # of its own: whether its weights have gradients is changed
+            own = deepcopy(encoder).cpu()
+            self._models = _Made({name: lambda name=name: MultitaskBert(own, {"task": self.heads[name]}).eval() for name in self.heads})
         self._known = {}
 
     def _once(self, make, *key):
@@ -258,11 +289,12 @@ class SmoothnessExplorer(Explorer):
         return self._once(self._changed, head, sentence, steps, size)
 
     def _changed(self, head, sentence, steps, size):
-        return attack_words(self._models[head], "task", sentence, steps, size)
+        before = self._known.get(("_changed", head, sentence, steps - 1, size))   # one step more is quick
+        return attack_words(self._models[head], "task", sentence, steps, size, before)
 
     def _controls(self):
         made = [choice("view", "slice", ["slice"] + ["words"] * bool(self._models), help="A slice through the vector of the sentence, or its words."),
-                choice("head", next(iter(self.heads)), self.heads, help="Whose answer is moved; the penalty charged for the worst step while the head was trained."),
+                choice("head", next(iter(self.heads)), self.heads, help="Whose answer is moved. The penalty charged for the worst step while the head was trained, which happens when it is first chosen and takes a second or two."),
                 text("sentence", self.sentence, help=f"The centre of the ball, or the words that are changed (the first {LONGEST} tokens)."),
                 slider("width", 16, 2, 768, 1, help="Dimensions of the space in which random points are drawn; the slice is its first two. Numbers beyond the vector's own reach no answer."),
                 slider("radius", 0.25, 0.05, 1.0, 0.05, help="Radius of the ball, in the unit of the sentence vectors (their length is about 2)."),
@@ -317,7 +349,7 @@ class SmoothnessExplorer(Explorer):
             ax.set_xticks(range(4), SEARCHES, fontsize=8)
             if ax is middle and not narrow:
                 ax.set_yticks([])   # the words stand at the left already, and each takes time to draw
-            ax.figure.colorbar(ax.images[0], ax=ax, ticks=[0, 1, 2, 3] if ax is left else limits, fraction=0.12, pad=0.02, aspect=28, extend="max" if ax is left else "neither", format="%.2g")
+            colour_scale(ax.images[0], *(([0, 1, 2, 3], ["0", "1", "2", "≥ 3"]) if ax is left else (limits,)))
         panel("search", "move [nats]", "move of the answer, all words changed", right).grid(axis="x", visible=False)
         colours = [PALETTE["untrained"], PALETTE["baseline"], PALETTE["ours"], EXTRA[1][0]]
         right.bar(range(4), np.maximum(found.together, 1e-7), color=colours, hatch=["", "//", "..", "xx"], edgecolor="white", linewidth=0)

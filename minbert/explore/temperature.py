@@ -14,7 +14,7 @@ from ..engine.figures import PALETTE, curves, heatmap, panel, panels
 from ..engine.finite import check_finite
 from ..negatives import hide_duplicates, score_matrix
 from ..sentence import SentenceEncoder, unit
-from .base import Explorer, choice, pick, plain_ticks, slider, switch
+from .base import Explorer, choice, colour_scale, pick, plain_ticks, slider, switch
 from .widgets import Remembered
 
 __all__ = ["TemperatureExplorer", "Push", "push", "entailed_pairs", "deal"]
@@ -119,8 +119,8 @@ class TemperatureExplorer(Explorer):
         """Compute a batch; each is computed once."""
         if (key := (batch, temperature, leave_out)) not in self._pushed:
             rows = self.rows(batch)
-            u, v = (check_finite(self._encoder.encode([texts[i] for i in rows]), name) for texts, name in ((self.first, "captions"), (self.second, "partners")))
-            self._pushed[key] = push(u, v, temperature, self.groups[rows] if leave_out else None)
+            u, v = self._encoder.encode([texts[i] for texts in (self.first, self.second) for i in rows]).split(self.size)
+            self._pushed[key] = push(check_finite(u, "captions"), check_finite(v, "partners"), temperature, self.groups[rows] if leave_out else None)
         return self._pushed[key]
 
     def twins(self, batch: int) -> Tensor:   # (m, m) bool
@@ -135,6 +135,9 @@ class TemperatureExplorer(Explorer):
                 switch("leave_out", label="leave repeats out", help="Take pairs that repeat a sentence out of each other's wrong answers."),
                 pick("cell", label="Click a cell to read its caption and partner, or move with the arrow keys")]
 
+    def _idle(self, view, **_):
+        return ["cell"] if view == "all temperatures" else []
+
     def _cell(self, cell):   # -> (row, column) or None
         if cell is None:
             return None
@@ -148,9 +151,10 @@ class TemperatureExplorer(Explorer):
         left, middle, right = panels(3, (13.5, 4.6))
         heatmap(found.cosines, None, None, left, "partner", "caption", "cosine (□ own partner, × repeat)", "", (-1, 1))
         heatmap(found.shares, None, None, middle, "partner", "caption", f"share: softmax at temperature {temperature:g}", "", (0, 1))
+        beside = left.get_subplotspec().get_gridspec().ncols > 1
         for ax, ticks in ((left, (-1, 0, 1)), (middle, (0, 0.5, 1))):
-            ax.figure.colorbar(ax.images[0], ax=ax, ticks=ticks, fraction=0.12, pad=0.02, aspect=28)
-            _mark(ax, twins, chosen)
+            _mark(ax, twins, chosen, numbered=ax is left or not beside)   # a number takes time, and the left ones serve both
+            colour_scale(ax.images[0], ticks)
         self._bars(right, found, twins, temperature, batch, chosen)
         return left.figure
 
@@ -194,8 +198,8 @@ class TemperatureExplorer(Explorer):
         if view == "all temperatures":
             return []
         found = self.push(batch, temperature, leave_out)
-        return [(place, j - 0.5, j + 0.5, i - 0.5, i + 0.5, f"{i + 1} with {j + 1}: {name} {values[i, j]:.2f}")
-                for place, (name, values) in enumerate((("cosine", found.cosines), ("share", found.shares))) for i in range(self.size) for j in range(self.size)]
+        return [(place, j - 0.5, j + 0.5, i - 0.5, i + 0.5, f"{i + 1} with {j + 1}: {name} {values[i][j]:.2f}")
+                for place, (name, values) in enumerate((("cosine", found.cosines.tolist()), ("share", found.shares.tolist()))) for i in range(self.size) for j in range(self.size)]
 
     def _describe(self, view, temperature, batch, leave_out, cell):
         found, twins, rows = self.push(batch, temperature, leave_out), self.twins(batch), self.rows(batch)
@@ -238,7 +242,7 @@ def _to_hardest(found, twins):
 _SHARES = {"repeats": _to_repeats, "the nearest other": _to_hardest}
 
 
-def _mark(ax, twins, chosen):
+def _mark(ax, twins, chosen, numbered):
     """Frame the right answers, cross out the repeats, ring what somebody chose; each on a white edge, for dark cells."""
     own, (ys, xs), side = range(len(twins)), twins.nonzero().T.numpy(), 58 * 12 / len(twins)
     for colour, wider in (("white", 1.6), (PALETTE["paper"], 0)):
@@ -247,8 +251,8 @@ def _mark(ax, twins, chosen):
     if chosen:
         ax.scatter(chosen[1], chosen[0], s=4 * side, marker="o", facecolors="none", edgecolors=PALETTE["ours"], linewidths=2.5)
     places = range(0, len(twins), _every(len(twins)))
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(places, [str(i + 1) for i in places], fontsize=8)
+    for axis, shown in ((ax.xaxis, True), (ax.yaxis, numbered)):
+        axis.set_ticks(places if shown else [], [str(i + 1) for i in places] if shown else [], fontsize=8)
     ax.set(xlim=(-0.5, len(twins) - 0.5), ylim=(len(twins) - 0.5, -0.5))
 
 

@@ -15,6 +15,15 @@
     return found;
   };
 
+  // Shapes of dots, from the middle on: a short line with a round or square end, or strokes. Groups stay apart without their colours.
+  const MARKS = {
+    round: () => "h.01",
+    square: () => "h.01",
+    cross: (size) => `m${-size / 2} ${-size / 2}l${size} ${size}m${-size} 0l${size} ${-size}`,
+    triangle: (size) => `m0 ${-0.65 * size}l${0.6 * size} ${size}h${-1.2 * size}z`,
+  };
+  const drawn = (shape, size, colour) => `fill="none" stroke="${colour}" ` + (MARKS[shape].length ? 'stroke-width="1.1"' : `stroke-width="${size}" stroke-linecap="${shape}"`);
+
   class Sheet {
     constructor(narrow, count) {
       [this.columns, this.width] = narrow ? [1, 360] : [count, 760];
@@ -58,9 +67,8 @@
         line(points, colour, { dash = "", width: thick = 1.6, fill = "none", opacity = 1 } = {}) {
           put(`<path ${clip} d="M${points.map((pair) => show(at(pair))).join("L")}" fill="${fill}" fill-opacity="${opacity}" stroke="${colour}" stroke-width="${thick}" stroke-dasharray="${dash}"/>`);
         },
-        dots(points, colour, size, opacity = 1, shape = "round") { // one path: a short line with a round or square end
-          const cap = shape === "round" ? "round" : "square";
-          put(`<path ${clip} d="${points.map((pair) => `M${show(at(pair))}h.01`).join("")}" stroke="${colour}" stroke-width="${size}" stroke-linecap="${cap}" stroke-opacity="${opacity}"/>`);
+        dots(points, colour, size, opacity = 1, shape = "round") { // all in one path
+          put(`<path ${clip} ${drawn(shape, size, colour)} d="${points.map((pair) => `M${show(at(pair))}${MARKS[shape](size)}`).join("")}" stroke-opacity="${opacity}"/>`);
         },
         ring(pair, colour) { const [px, py] = at(pair); put(`<circle cx="${px}" cy="${py}" r="6" fill="none" stroke="${colour}" stroke-width="2"/>`); },
         cross(pair) { const [px, py] = at(pair); put(`<path d="M${px - 6} ${py}h12M${px} ${py - 6}v12" stroke="#222" stroke-width="2"/>`); },
@@ -77,9 +85,9 @@
           const [px, py] = at(pair);
           put(`<text x="${px}" y="${py}" text-anchor="${anchor}" font-size="${size}" fill="${colour}"${plate ? ' stroke="white" stroke-width="3" paint-order="stroke"' : ""}>${safe(words)}</text>`);
         },
-        legend(name, colour, dash = "", right = true) {
-          const py = top + 12 + 14 * labels++, px = right ? left + width - 8 : left + 8;
-          put(`<path d="M${right ? px - 20 : px} ${py - 3}h20" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}"/>`
+        legend(name, colour, dash = "", right = true, shape = "") { // beside a line, or beside a dot of some shape
+          const py = top + 12 + 14 * labels++, px = right ? left + width - 8 : left + 8, start = right ? px - 20 : px;
+          put((shape ? `<path ${drawn(shape, 6, colour)} d="M${start + 10} ${py - 3}${MARKS[shape](6)}"/>` : `<path d="M${start} ${py - 3}h20" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}"/>`)
             + `<text x="${right ? px - 25 : px + 25}" y="${py}" text-anchor="${right ? "end" : "start"}" font-size="10" stroke="white" stroke-width="3" paint-order="stroke">${safe(name)}</text>`);
         },
       };
@@ -174,7 +182,7 @@
   }
 
   // ---- the cloud
-  const GROUPS = ["#2a9d6f", "#8e5bb5", "#49b3c9"];
+  const GROUPS = [["#2a9d6f", "round"], ["#8e5bb5", "cross"], ["#49b3c9", "triangle"]];
 
   function anisotropy(data, { encoder, state, k, azimuth, elevation, colour }, narrow) {
     const named = ([who, how, left]) => `${who}, ${how}${left ? `, top ${left} removed` : ""}`;
@@ -189,9 +197,9 @@
     const [, meanCosine, uniformity, isoscore] = shape(now), sheet = new Sheet(narrow, 3);
 
     const flat = sheet.panel({ x: around(range(a)), y: around(range(b)), equal: true, xlabel: `direction ${k + 1}`, ylabel: `direction ${k + 2}`, title: `mean cosine ${fixed(meanCosine, 2)}, uniformity ${fixed(uniformity, 2)}` });
-    members.forEach((group, number) => flat.dots(group.map((place) => [a[place], b[place]]), GROUPS[number], 3.6, 0.65, number === 1 ? "square" : "round"));
+    members.forEach((group, number) => flat.dots(group.map((place) => [a[place], b[place]]), GROUPS[number][0], 4, 0.75, GROUPS[number][1]));
     flat.cross([0, 0]);
-    names.forEach((name, number) => flat.legend(name, GROUPS[number]));
+    names.forEach((name, number) => flat.legend(name, GROUPS[number][0], "", true, GROUPS[number][1]));
 
     const bounds = [a, b, c].map(range), half = Math.max(...bounds.map(([low, high]) => high - low)) / 2;
     const [az, el] = [azimuth, elevation].map((angle) => angle * Math.PI / 180);
@@ -209,7 +217,7 @@
         if (start === 0) body.text(seen(ends[1]), `direction ${k + 1 + Math.log2(bit)}`, { anchor: "middle", size: 9, plate: true });
       }
     }
-    members.forEach((group, number) => body.dots(group.map((place) => seen([a[place], b[place], c[place]])), GROUPS[number], 3, 0.6, number === 1 ? "square" : "round"));
+    members.forEach((group, number) => body.dots(group.map((place) => seen([a[place], b[place], c[place]])), GROUPS[number][0], 3.2, 0.75, GROUPS[number][1]));
     body.cross(seen([0, 0, 0]));
 
     const size = cloud.values.length, decay = sheet.panel({ x: [0, size + 1], y: [1e-3, 1.5], log: true, yticks: [[1, "1"], [0.1, "0.1"], [0.01, "0.01"], [0.001, "0.001"]], xlabel: "rank of the direction", ylabel: "singular value / largest", title: `Spearman ${fixed(shape(now)[0], 3)}` });
@@ -275,7 +283,7 @@
     }),
     shortest: (gram) => shortest(gram).map((weight) => gram.length * weight),
   };
-  const INKS = { sum: ["#1f5fa8", "6 3"], PCGrad: ["#e8730c", ""], GradVac: ["#8e5bb5", "7 3 2 3"], shortest: ["#2a9d6f", "2 2"] };
+  const INKS = { sum: ["#1f5fa8", "6 3", "round"], PCGrad: ["#e8730c", "", "square"], GradVac: ["#8e5bb5", "7 3 2 3", "cross"], shortest: ["#2a9d6f", "2 2", "triangle"] };
   const cosines = (grads, step) => grads.map((grad) => { const length = Math.hypot(...grad) * Math.hypot(...step); return length > 1e-9 ? dot(grad, step) / length : 0; });
 
   const valley = (place, [centre, angle, along, across]) => { // -> [height, gradient]
@@ -310,11 +318,11 @@
     const right = sheet.panel({ x: [-0.5, grads.length - 0.5], y: [-1.05, 1.05], xlabel: "task", ylabel: "cosine of step and gradient", title: "below 0 the step makes the task worse", xticks: grads.map((_, place) => [place, `g${place + 1}`]) });
     right.line([[-0.5, 0], [grads.length - 0.5, 0]], GREY, { width: 1.2 });
     Object.entries(made).forEach(([name, step], number) => {
-      const [colour, dash] = INKS[name];
+      const [colour, dash, form] = INKS[name];
       left.line([[0, 0], step], colour, { dash, width: 2 });
-      left.dots([step], colour, 8, 1, number % 2 ? "square" : "round");
+      left.dots([step], colour, 8, 1, form);
       left.legend(name, colour, dash, false);
-      right.dots(cosines(grads, step).map((value, place) => [place + 0.15 * (number - 1.5), value]), colour, 9, 1, number % 2 ? "square" : "round");
+      right.dots(cosines(grads, step).map((value, place) => [place + 0.15 * (number - 1.5), value]), colour, 9, 1, form);
     });
     const pairs = grads.flatMap((_, i) => grads.slice(i + 1).map((_, j) => [i, i + 1 + j]));
     const between = pairs.map(([i, j]) => `g${i + 1} and g${j + 1} ${fixed(cosines([grads[i]], grads[j])[0], 2)}`).join(", ");
@@ -332,9 +340,9 @@
     const y = [Math.min(...all) / 1.2, Math.max(...all) * 1.2], powers = [-3, -2, -1, 0, 1, 2].flatMap((power) => [1, 2, 5].map((part) => part * 10 ** power));
     const right = sheet.panel({ x: [0, data.steps], y, log: true, xlabel: "step", ylabel: "sum of both losses", yticks: powers.filter((part) => part >= y[0] && part <= y[1]).map((part) => [part, general(part)]) });
     paths.forEach(([name, path], number) => {
-      const [colour, dash] = INKS[name];
+      const [colour, dash, form] = INKS[name];
       left.line(path, colour, { dash });
-      left.dots(path.filter((_, place) => place % 6 === 0), colour, 4, 1, number % 2 ? "square" : "round");
+      left.dots(path.filter((_, place) => place % 6 === 0), colour, 4, 1, form);
       right.line(losses[number].map((loss, place) => [place, loss]), colour, { dash, width: 2 });
       right.legend(name, colour, dash);
     });

@@ -126,18 +126,24 @@ def count_joint():
     return {precision: costs(multitask(), batches(4), multitask_loss, precision=precision) for precision in ("fp32", "bf16", "fp16")}
 
 
-def count_smart():
-    from minbert.smart import SmartPenalty, regularized_loss
+def count_accumulated():
+    from minbert.heads import multitask_loss
+    from minbert.loop import steps
+    from minbert.optim import AdamW
 
-    return costs(multitask(), batches(4), regularized_loss(SmartPenalty(seed=1)))
+    model, found = multitask().train(), []
+    for _ in steps(model, batches(9), multitask_loss, AdamW(model.parameters(), lr=1e-3), max_grad_norm=1.0, accumulate=3):
+        found.append(counted())
+    return found[-1]
 
 
 def count_penalties():
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
     from minbert.smoothness import SmoothnessPenalty
 
-    kinds = {"smart on vectors": SmartPenalty(level="vectors"), "sampled": SmoothnessPenalty(points=20),
-             "pgd": SmoothnessPenalty(search="pgd", steps=2), "proximal": BregmanProximal(teacher="ema")}
+    kinds = {"smart": SmartPenalty(seed=1), "smart, two steps": SmartPenalty(steps=2), "smart on vectors": SmartPenalty(level="vectors"),
+             "sampled": SmoothnessPenalty(points=20), "pgd": SmoothnessPenalty(search="pgd", steps=2),
+             **{f"proximal, {teacher}": BregmanProximal(teacher=teacher) for teacher in ("step", "ema")}}
     return {name: costs(multitask(), batches(4), regularized_loss(penalty)) for name, penalty in kinds.items()}
 
 
@@ -469,13 +475,34 @@ def batches_of_all_kinds():
     assert on_gpu(there["a"].ids).cpu().tolist() == [0, 1, 2] and on_gpu(there["c"]).requires_grad
 
 
+def one_ahead():
+    """A thread sends the next batch; the loop has nothing left to send, and what is checked is checked on the originals."""
+    from minbert.engine.ahead import Ahead
+    from minbert.heads import multitask_loss
+    from minbert.loop import steps
+    from minbert.optim import AdamW
+
+    plain, ahead = multitask(dropout=0.0), multitask(dropout=0.0)
+    losses = lambda model, supply: torch.manual_seed(2) and [r.losses for r in steps(model.train(), supply, multitask_loss, AdamW(model.parameters(), lr=1e-3))]
+    assert losses(plain, batches(4)) == losses(ahead, Ahead(CUDA).over(batches(4)))
+    assert all(torch.equal(a.detach().cpu(), b.detach().cpu()) for a, b in zip(plain.parameters(), ahead.parameters()))
+    counted()
+    sent = list(Ahead(CUDA).over(batches(3)))
+    assert counted() == {"copy": 3}
+    on_gpu(sent[0]["sst"].labels), on_gpu(sent[2]["quora"].second.input_ids)
+    losses(ahead, iter(sent))
+    found = counted()
+    assert found["wait"] == 3 and "copy" not in found and "blocking copy" not in found, found
+
+
 def bad_batches():
     """In a step ids and labels are refused while they are on the CPU, without a wait; NaN is refused before a weight moves."""
     from dataclasses import replace
 
     from minbert.heads import multitask_loss
-    from minbert.loop import steps
+    from minbert.loop import steps, sum_losses
     from minbert.optim import AdamW
+    from minbert.pcgrad import PCGrad
 
     good = next(iter(batches(1)))
     spoil = lambda task, **change: {**good, task: replace(good[task], **change)}
@@ -491,8 +518,127 @@ def bad_batches():
     model = multitask()
     before = [p.detach().cpu().clone() for p in model.parameters()]
     broken = lambda m, b: {k: v * (math.nan if k == "quora" else 1) for k, v in multitask_loss(m, b).items()}
-    refuses(lambda: list(steps(model, [good], broken, AdamW(model.parameters()))), "finite loss for task 'quora'")
+    endless = lambda m, b: {k: v + (math.inf if k == "quora" else 0) for k, v in multitask_loss(m, b).items()}  # its gradient is finite
+    for loss_fn in (broken, endless):
+        for backward in (sum_losses, PCGrad(model)):
+            refuses(lambda: list(steps(model, [good], loss_fn, AdamW(model.parameters()), backward)), "step 0", "finite loss for task 'quora'")
     assert all(torch.equal(a, b.detach().cpu()) for a, b in zip(before, model.parameters()))
+    steep = lambda m, b: {k: v + (0 * m.heads[k].linear.weight).abs().sqrt().sum() for k, v in multitask_loss(m, b).items()}
+    refuses(lambda: list(steps(model, [{"sst": good["sst"]}], steep, AdamW(model.parameters()))), "step 0", "first in heads.sst.linear.weight")
+    assert all(torch.equal(a, b.detach().cpu()) for a, b in zip(before, model.parameters()))
+
+
+def broken_search():
+    """A gradient of a search that is not finite moves nothing: the noise stays, whether one may look or not."""
+    from minbert.engine.devices import without_waiting
+    from minbert.smart import Attack, smart_loss, symmetric_kl
+
+    x = cloud(4, 6).requires_grad_()
+    steep = lambda x: (x - x.detach()).abs().sqrt()[:, :3]  # infinite slope at 0
+    clean = steep(x)
+    loss, stats = smart_loss(x, steep, clean, symmetric_kl, Attack("paper"), start=torch.zeros_like(x))
+    assert stats.skipped and loss.item() == 0
+    counted()
+    with without_waiting():
+        loss, stats = smart_loss(x, steep, clean, symmetric_kl, Attack("paper"), start=torch.zeros_like(x))
+    assert "wait" not in counted()
+    assert loss.item() == 0 and not stats.delta.cpu().any()
+
+
+def attention_masks():
+    """What attention is given: no mask where nothing is padded, on the way in and in training."""
+    import torch.nn.functional as F
+
+    from minbert.heads import multitask_loss
+    from minbert.loop import steps
+    from minbert.optim import AdamW
+
+    real, seen = F.scaled_dot_product_attention, []
+    F.scaled_dot_product_attention = lambda *a, attn_mask=None, **k: seen.append(attn_mask is None) or real(*a, attn_mask=attn_mask, **k)
+
+    def noted(call):
+        call(), seen.insert(0, len(set(seen)))
+        found = seen[1] if seen[0] == 1 else "both"
+        seen.clear()
+        return found
+
+    model, whole = multitask(tasks=("sst",)), encoder()
+    ids = torch.randint(5, 90, (3, 7), generator=torch.Generator().manual_seed(1))
+    full = torch.ones_like(ids)
+    part = full.index_fill(1, torch.tensor([6]), 0)
+    from minbert.data import TaskBatch
+    from minbert.tokens import TokenBatch
+    train = lambda mask: list(steps(model.train(), [{"sst": TaskBatch("sst", TokenBatch(ids, mask), None, torch.tensor([0, 1, 2]), 1.0)}], multitask_loss,
+                                    AdamW(model.parameters(), lr=1e-3), precision="bf16"))
+    found = {"step, full": noted(lambda: train(full)), "step, padded": noted(lambda: train(part)),
+             "embed, full": noted(lambda: whole.embed(TokenBatch(ids, full))), "embed, padded": noted(lambda: whole.embed(TokenBatch(ids, part))),
+             "ids on the gpu": noted(lambda: whole.model(ids.to(CUDA), full.to(CUDA)))}
+    F.scaled_dot_product_attention = real
+    return found
+
+
+def one_call_attention():
+    """torch's variable-length kernel, played by plain attention: who gets it, and that values and gradients stay."""
+    import torch.nn.attention.varlen as library
+    import torch.nn.functional as F
+
+    from minbert.encoder import packing_pays
+    from minbert.engine import varlen
+    from minbert.tokens import TokenBatch
+
+    calls = []
+
+    def played(q, k, v, starts, ends, longest, longest_):
+        assert q.dtype in (torch.bfloat16, torch.float16) and q.dim() == 3 and starts.dtype == torch.int32 and starts is ends
+        borders = starts.inner.tolist()
+        assert borders[0] == 0 and borders[-1] == len(q) and longest == longest_ == max(b - a for a, b in zip(borders, borders[1:]))
+        calls.append(borders)
+        sizes = [b - a for a, b in zip(borders, borders[1:])]
+        parts = zip(*(x.split(sizes) for x in (q, k, v)))
+        return torch.cat([F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in part))[0].transpose(0, 1) for part in parts])
+
+    ids = torch.randint(5, 90, (4, 12), generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(12) < torch.tensor([[3], [12], [0], [5]])).long()
+    batch = TokenBatch(ids, mask)
+
+    def run(model, dtype=torch.bfloat16, use=True):
+        varlen._agrees.cache_clear(), calls.clear()
+        library.varlen_attn = played if use else broken
+        model.zero_grad()
+        counted()
+        with torch.autocast("cuda", dtype, enabled=dtype is not None):
+            vectors = model(*send(batch, CUDA), allow_empty=True)
+        vectors.float().square().sum().backward()
+        return vectors.detach().cpu(), {n: p.grad.cpu() for n, p in model.named_parameters() if p.grad is not None}, len(calls)
+
+    def broken(*args):
+        raise RuntimeError("no kernel image is available")
+
+    from minbert.engine.devices import send
+
+    still = lambda: encoder(dropout=0.0).train()
+    with_kernel, slopes, used = run(still())
+    padded, slopes_padded, none = run(still(), use=False)
+    assert used == 1 + 1 and none == 0, (used, none)  # the trial, and a layer
+    assert torch.allclose(with_kernel, padded, atol=3e-2) and padded.abs().max() > 0.3
+    for name, slope in slopes.items():
+        assert torch.allclose(slope, slopes_padded[name], atol=3e-2 * max(1.0, slope.abs().max().item())), name
+    found = {"fp32": run(still(), None)[2], "training with dropout": run(encoder().train())[2], "eval with dropout": run(encoder().eval())[2]}
+    library.varlen_attn = lambda *a: 1.1 * played(*a)
+    varlen._agrees.cache_clear()
+    found["a kernel that is off by a tenth"] = varlen.serves(CUDA, torch.bfloat16, 8)
+    library.varlen_attn = played
+    with torch.autocast("cuda", torch.bfloat16):
+        sent = send(batch, CUDA)
+        varlen._agrees.cache_clear()
+        model = still()
+        found["much padding"] = packing_pays(model.model, sent.attention_mask)
+        found["little padding"] = packing_pays(model.model, send(torch.ones_like(ids).index_fill(1, torch.tensor([11]), 0), CUDA))
+        model.model.compile(backend="eager")
+        found["compiled"] = packing_pays(model.model, sent.attention_mask)
+    return found
+
+
 
 
 def fitting():
@@ -621,14 +767,17 @@ def pretraining():
 
 # the cells of the chapters that want a GPU, at a small size
 
+REAL = ('data=os.environ.get("MINBERT_DATA")', 'out=__import__("tempfile").mkdtemp(), scale=toy()')   # the row of a paper, three steps a stage, on the samples in the package
+
 SMALLER = {  # notebook -> what stands in its cell, and what takes its place; every entry must be found
-    "22_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)')],
+    "22_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)'), REAL],
     "sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
                   ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
-    "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5")],
-    "36_batches": [("2 * (len(triplets[0]) // 64), 64", "2, 8")],
-    "38_conflicts": [("batches(larger, 100)", "batches(larger, 2)"), ("control(larger, 32, 24", "control(larger, 4, 2")],
-    "40_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)")],
+    "26_views": [REAL], "30_joint": [REAL], "33_proximal": [REAL], "39_synthetic": [REAL],
+    "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5"), REAL],
+    "36_batches": [("2 * (len(triplets[0]) // 64), 64", "2, 8"), REAL],
+    "38_conflicts": [("batches(larger, 100)", "batches(larger, 2)"), ("control(larger, 32, 24", "control(larger, 4, 2"), REAL],
+    "40_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)"), REAL],
     "41_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
                       ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
                        "run('joint', seed), everything(seed)")],
@@ -686,21 +835,31 @@ def gpu_cell(notebook, place):
 
     file = next((Path(__file__).resolve().parents[2] / "nbs").rglob(f"{notebook}.ipynb"))
     sources = ["".join(c["source"]) for c in json.loads(file.read_text("utf8"))["cells"] if c["cell_type"] == "code"]
-    at = next(i for i, source in enumerate(sources) if "#| gpu" in source)
-    cell, exported = sources[at], next((re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None)
-    for old, new in SMALLER[notebook]:
-        assert old in cell, f"{notebook}: {old!r} no longer stands in the gpu cell"
-        cell = cell.replace(old, new)
+    exported = next((re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None)
+    wanted = [i for i, source in enumerate(sources) if "#| gpu" in source]
+    for old, _ in SMALLER[notebook]:
+        assert any(old in sources[i] for i in wanted), f"{notebook}: {old!r} no longer stands in a gpu cell"
     encoder("cpu").save_pretrained(place / "tiny")
     shutil.copytree(str(files("minbert") / "assets" / "sample"), place / "data")
     (place / "data" / "corpus").mkdir()
     text = "\n".join(sets(rows=40)["quora"].sentences)
     (place / "data" / "corpus" / "wikipedia-sentences-00.txt.gz").write_bytes(gzip.compress(text.encode()))
     os.environ |= {"MINBERT_RUNS": str(place / "runs"), "MPLBACKEND": "agg"}
-    names = {"__name__": "__main__", "display": lambda *_: None} | (vars(import_module(f"minbert.{exported}")) if exported else {})
+    for at in wanted:
+        play_cell(notebook, sources, at, exported, place)
+
+
+def play_cell(notebook, sources, at, exported, place):
+    """Run one cell at a small size, after the plain cells whose names it uses."""
+    import re
+
+    cell = sources[at]
+    for old, new in SMALLER[notebook]:
+        cell = cell.replace(old, new)
+    names = {"__name__": "__main__", "display": lambda *_: None, "toy": toy} | (vars(import_module(f"minbert.{exported}")) if exported else {})
     plain = [s for s in sources[:at] if not re.search(r"#\|\s*(slow|gpu|export|eval|default_exp)", s)]
     before = _cells_before(plain, cell, set(names))
-    for old, new in BEFORE.get(notebook, ()):
+    for old, new in BEFORE.get(notebook, ()) if "reproduce_here" not in cell else ():
         assert any(old in source for source in before), f"{notebook}: {old!r} no longer stands before the gpu cell"
         before = [source.replace(old, new) for source in before]
     for source in before:
@@ -709,9 +868,19 @@ def gpu_cell(notebook, place):
     exec(compile(cell.replace('"bert-base-uncased"', repr(str(place / "tiny"))), notebook, "exec"), names)
 
 
+def toy():
+    """A recipe's scale of three steps a stage; the weights are the embedded ones."""
+    from dataclasses import replace
+
+    from minbert.reproduce import SCALES
+    return replace(SCALES["micro"], view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
+                   task_steps=3, head_steps=3, most_train=40, most_dev=30, precision="fp32")
+
+
 SCENARIOS = {f.__name__: f for f in (
-    rules, losses, heads, generators, penalties, surgery, flow, contrastive, calibration, encoding, batches_of_all_kinds, bad_batches, fitting, evaluation, pretraining,
-    count_joint, count_smart, count_penalties, count_surgery, count_views, count_flow, count_pretraining)}
+    rules, losses, heads, generators, penalties, surgery, flow, contrastive, calibration, encoding, batches_of_all_kinds, one_ahead, bad_batches, broken_search,
+    attention_masks, one_call_attention, fitting, evaluation, pretraining,
+    count_joint, count_accumulated, count_penalties, count_surgery, count_views, count_flow, count_pretraining)}
 
 
 def main(name):

@@ -2,7 +2,8 @@
 
 Rules: operands on one device (a number without axes may come from the CPU); a generator draws on its own device only; a CPU tensor
 cannot be indexed by one on the GPU; no NumPy. Noted as "wait": reading a value, a shape that depends on values, a copy back. Noted as
-"copy" or "blocking copy": what goes to the GPU, from pinned memory without waiting or not. It shows no speed and no memory.
+"copy" or "blocking copy": what goes to the GPU, from pinned memory without waiting or not. Operations are counted, too: each is at least
+one kernel. It shows no speed and no memory.
 """
 import collections
 import contextlib
@@ -10,6 +11,7 @@ import ctypes
 import importlib.util
 import os
 import sys
+import threading
 from pathlib import Path
 
 def _install(library: str) -> None:
@@ -34,7 +36,9 @@ CUDA = torch.device("cuda", 0)
 _CUDA_SEED = 1 << 61  # a bit in the seed tells a generator of the GPU
 _Generator = torch.Generator
 EVENTS = []  # (kind, operation, where)
+LAUNCHED = collections.Counter()  # operation -> how often it was put into the queue
 _pinned = set()  # addresses
+_late = []  # (tensor on the CPU, numbers): copies back that nobody has waited for yet
 
 
 class DeviceError(RuntimeError):
@@ -79,6 +83,8 @@ class Simulated(torch.Tensor):
 _MIXED = {"copy_", "_to_copy", "_foreach_copy_", "lift_fresh", "set_"}
 _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 _STRICT = {"cat", "stack", "equal", "mm", "bmm", "addmm"}  # not even a number may come from the CPU
+_FREE = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "detach", "detach_", "alias", "lift_fresh", "set_", "_local_scalar_dense",
+         "_unsafe_view", "record_stream", "resize_"}  # they compute nothing; views compute nothing, either
 _WAITING = {"_local_scalar_dense", "nonzero", "unique_consecutive", "_unique2", "unique_dim", "masked_select", "equal", "is_nonzero",
             "_linalg_eigh", "_linalg_slogdet", "linalg_solve_ex", "linalg_lu_factor_ex", "repeat_interleave", "bincount"}
 
@@ -96,6 +102,43 @@ def _where():
 
 def _note(kind, operation):
     EVENTS.append((kind, operation, _where()))
+    if kind == "wait":  # for all that is in the queue
+        while _late:
+            there, numbers = _late.pop()
+            there.copy_(numbers)
+
+
+def _copy_late(there, x):
+    """Queue a copy back into pinned memory; until somebody waits, NaN stands there."""
+    _note("copy back", "copy_")
+    if there.is_floating_point():
+        there.fill_(float("nan"))
+    _late.append((there, x.inner.clone()))
+    return there
+
+
+class _Event:
+    """A mark in the queue."""
+
+    def record(self, stream=None):
+        self.waiting = list(_late)
+
+    def synchronize(self):
+        if any(mine is other for mine in self.waiting for other in _late):
+            _note("wait", "event")
+
+
+class _Stream:
+    """Another queue; here there is no time in which it could run."""
+
+    def __init__(self, device=None):
+        pass
+
+    def wait_event(self, event):
+        pass
+
+    def record_event(self):
+        return _Event()
 
 
 def _is_cuda(device):
@@ -154,7 +197,11 @@ def _run(func, args, kwargs):
     _check_generators(func, [x for x in flat if isinstance(x, _Generator)], on_cuda)
     if there and name in _WAITING:
         _note("wait", name)
+    if name == "copy_" and there and not isinstance(args[0], Simulated) and args[0].untyped_storage().data_ptr() in _pinned and (*args, kwargs.get("non_blocking", False))[2]:
+        return _copy_late(args[0], args[1])
     _note_copies(name, args, kwargs, there, to_cuda, to_cpu)
+    if on_cuda and not func.is_view and name not in _FREE:
+        LAUNCHED[name] += 1
     return _compute(func, name, flat, spec, tensors, on_cuda and name != "_local_scalar_dense", to_cpu)
 
 
@@ -182,6 +229,14 @@ def _compute(func, name, flat, spec, tensors, on_cuda, to_cpu):
 class _Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return _run(func, args, kwargs or {})
+
+
+_plain_run = threading.Thread.run
+
+
+def _run_with_rules(thread):
+    with _Mode():
+        _plain_run(thread)
 
 
 class _AnyGenerator(_Generator):
@@ -221,7 +276,11 @@ def gpu(native_bf16: bool = True):
     state = lambda: torch.zeros(16, dtype=torch.uint8)
     changes = [(torch.cuda, "_lazy_init", lambda: None), (torch.cuda, "is_available", lambda: True), (torch.cuda, "is_initialized", lambda: True),
                (torch.cuda, "device_count", lambda: 1), (torch.cuda, "current_device", lambda: 0), (torch.cuda, "set_device", lambda d: None),
-               (torch.cuda, "synchronize", lambda *a: None), (torch.cuda, "_is_in_bad_fork", lambda: False),
+               (torch.cuda, "get_device_name", lambda d=None: "a played GPU"), (torch.cuda, "max_memory_allocated", lambda d=None: 0),
+               (torch.cuda, "synchronize", lambda *a: None), (torch.cuda, "Event", _Event), (torch.cuda, "Stream", _Stream),
+               (torch.cuda, "current_stream", lambda *a: _Stream()), (torch.cuda, "stream", lambda s: contextlib.nullcontext()),
+               (torch.cuda, "get_device_capability", lambda d=None: (8, 0) if native_bf16 else (7, 5)), (Simulated, "record_stream", lambda self, s: None),
+               (threading.Thread, "run", _run_with_rules), (torch.cuda, "_is_in_bad_fork", lambda: False),
                (torch.cuda, "get_rng_state", lambda d=None: torch.get_rng_state()), (torch.cuda, "set_rng_state", lambda s, d=None: None),
                (torch.cuda, "get_rng_state_all", lambda: [state()]), (torch.cuda, "set_rng_state_all", lambda s: None),
                (torch.cuda, "manual_seed", lambda s: None), (torch.cuda, "manual_seed_all", lambda s: None),
@@ -239,6 +298,13 @@ def gpu(native_bf16: bool = True):
         torch.__future__.set_swap_module_params_on_conversion(False)
         for change in before:
             setattr(*change)
+
+
+def launched() -> int:
+    """Count the operations put into the queue so far, and forget them. A list of tensors that one call works on counts once."""
+    found = LAUNCHED.total()
+    LAUNCHED.clear()
+    return found
 
 
 def counted() -> dict[str, int]:

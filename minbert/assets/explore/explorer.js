@@ -144,24 +144,28 @@ function handle(control, state, change) {
 }
 
 function picking(control, state, change) {
-  state.stage.tabIndex = 0;
   state.stage.setAttribute("aria-label", control.label);
-  state.stage.setAttribute("role", "application");
-  state.image.style.cursor = "crosshair";
+  const rest = (idle) => { // while a click changes nothing
+    state.stage.tabIndex = idle ? -1 : 0;
+    state.stage.setAttribute("role", idle ? "group" : "application");
+    state.image.style.cursor = idle ? "" : "crosshair";
+    state.resting = idle;
+  };
   const at = (share) => {
     const panel = panelAt(state.places, share);
-    if (panel >= 0) change([panel, ...toData(state.places[panel], share)]);
+    if (panel >= 0 && !state.resting) change([panel, ...toData(state.places[panel], share)]);
   };
   state.image.addEventListener("click", (event) => at(state.share(event)));
   state.stage.addEventListener("keydown", (event) => {
     const arrow = ARROWS[event.key];
-    if (!arrow || event.target !== state.stage || !state.places.length) return;
+    if (!arrow || event.target !== state.stage || state.resting || !state.places.length) return;
     event.preventDefault();
     const now = state.values[control.name] || [control.bounds.panel, ...toData(state.places[control.bounds.panel], toShare(state.places[control.bounds.panel], middle(state.places[control.bounds.panel])))];
     const place = state.places[now[0]];
     const next = [0, 1].map((axis) => { const [low, high] = axis ? place.y : place.x; return now[axis + 1] + arrow[axis] * (high - low) / 40; });
     change([now[0], ...next]);
   });
+  return { box: state.stage, show: () => {}, rest };
 }
 const middle = (place) => [(place.x[0] + place.x[1]) / 2, (place.y[0] + place.y[1]) / 2];
 
@@ -187,6 +191,7 @@ function render({ model, el }) {
   root.addEventListener("keydown", (event) => event.stopPropagation()); // in a notebook an arrow key would fold the chapter instead
   const image = element("img", { alt: spec.title });
   const stage = element("div", { class: "mb-stage" }, image);
+  image.addEventListener("load", () => stage.style.setProperty("--shape", image.naturalWidth / image.naturalHeight));
   const words = element("p", { class: "mb-text", "aria-live": "polite" });
   const state = { values: { ...model.get("values") }, places: [], spots: [], image, stage, share: (event) => { const box = image.getBoundingClientRect(); return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]; } };
 
@@ -202,7 +207,7 @@ function render({ model, el }) {
   const rows = {};
   const controls = element("div", { class: "mb-controls" });
   for (const control of spec.controls) {
-    if (control.kind === "pick") { picking(control, state, change(control.name)); continue; }
+    if (control.kind === "pick") { rows[control.name] = picking(control, state, change(control.name)); continue; }
     const made = control.kind === "point" ? handle(control, state, change(control.name)) : row(control, change(control.name));
     rows[control.name] = made;
     (control.kind === "point" ? stage : controls).append(made.box);
@@ -220,11 +225,16 @@ function render({ model, el }) {
       if (address) URL.revokeObjectURL(address);
       address = content.source ? null : URL.createObjectURL(new Blob([buffers[0]], { type: "image/png" }));
       image.src = content.source || address;
+      stage.classList.toggle("mb-stored", (content.source || "").startsWith("data:image/webp"));
       image.alt = `${spec.title}. ${content.text}`;
       Object.assign(state, { places: content.places, spots: content.spots || [] });
       if (content.values && !again) { state.values = { ...state.values, ...content.values }; show(); } // drawn beforehand: the controls go to what the picture shows
       for (const control of spec.controls) if (control.kind === "point") rows[control.name].show(state.values[control.name]);
-      for (const [name, made] of Object.entries(rows)) made.box.classList.toggle("mb-idle", (content.idle || []).includes(name));
+      for (const [name, made] of Object.entries(rows)) {
+        const idle = (content.idle || []).includes(name);
+        if (made.rest) made.rest(idle);
+        else made.box.classList.toggle("mb-idle", idle);
+      }
       for (const [name, words] of Object.entries(content.words || {})) rows[name].offer(words);
     }
     root.dataset.number = content.number;

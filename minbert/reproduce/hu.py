@@ -1,0 +1,169 @@
+"""BERT-CF, the report of Hu: tables 1 to 7 and section 6.1."""
+from __future__ import annotations
+
+import torch
+
+from ..geometry import alignment, uniformity
+from ..heads import LinearHead, MultitaskBert
+from ..hinge import HingeCosine
+from ..contrastive import mirror_loss
+from ..sentence import SentenceEncoder
+from .recipe import cell, claim, not_run, recipe, row
+from .run import Run
+from .tasks import answered, example, fine_tune, heads_from, phase
+from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
+from .vectors import behind, contrast, cosines, fit_flow, graded, joint_flow, wiki
+
+UNSUP, SUP = "unsup STS dev spearman", {"sst": "SST-5 dev acc", "quora": "QQP dev acc", "sts": "STS dev pearson"}
+NEEDS = ("sst/train", "sst/dev", "quora/train", "quora/dev", "sts/train", "sts/dev")
+CONTRAST = {"batch": "16", "rate": "1e-4", "span": "geometric .3, at most 5 tokens", "steps": "10,000", "checkpoint": "best on STS dev (section 5.3)",
+            "temperature": ".04: the report has none; Mirror-BERT's"}
+FLOW = {"blocks": "3 levels of 3, as the port that the report names", "batch": "16", "rate": "3e-4", "steps": "10,000 (section 5.3)"}
+TUNE = {"rows": "32 SST, 96 Quora, 32 STS", "rate": "1e-5", "weights": "5, 20, 1", "hinges": ".7, 0", "steps": "5,000", "decay": ".01 (section 5.3)"}
+OPEN_HINGE = "pairs below the hinge keep their gradient (as printed they have none)"
+
+
+def mirrored(run: Run, cap: int = 5) -> SentenceEncoder:
+    """Stage 1: two views, the second with a hidden span; without one it is what the report calls SimCSE."""
+    return run.encoder(f"hu/mirror-{cap}", lambda: contrast(run, run.base(), mirror_loss, cap))
+
+
+def flowed(run: Run, encoder: SentenceEncoder, name: str) -> SentenceEncoder:
+    """Likelihood alone, the encoder frozen."""
+    s = run.scale
+    return run.encoder(name, lambda: behind(encoder, fit_flow(run, encoder, wiki(run), lr=3e-4, steps=s.flow_steps)))
+
+
+def joined(run: Run, cap: int = 5) -> SentenceEncoder:
+    """Stage 2 of BERT-CF: likelihood and .3 of the contrast move the flow alone."""
+    return run.encoder(f"hu/joint-{cap}", lambda: joint_flow(run, mirrored(run, cap), cap=cap))
+
+
+def heads(width: int) -> dict:
+    """The heads of section 4.3, with the hinge that lets pairs below it rise."""
+    return {"sst": LinearHead(width, 5, dropout=0.3), "quora": HingeCosine(width, "paraphrase", hinge="open_positive"),
+            "sts": HingeCosine(width, "similarity", hinge="open_positive")}
+
+
+def tuned(run: Run, encoder: SentenceEncoder, name: str) -> MultitaskBert:
+    """All layers, three weighted losses a step, the best mean on dev."""
+    return run.model(f"hu/tuned-{name}", lambda: _tune(run, heads_from(run, encoder, heads)))
+
+
+def _tune(run: Run, model: MultitaskBert) -> MultitaskBert:
+    return fine_tune(run, model, phase(run, *SUP, steps=run.scale.tune_steps), rows=run.scale.rows, weights={"sst": 5.0, "quora": 20.0, "sts": 1.0},
+                      weight_decay=0.01, eval_every=max(1, run.scale.tune_steps // 2))
+
+
+def both(run: Run, encoder: SentenceEncoder, name: str) -> dict:
+    """Ask the encoder as it is, then fine-tune it."""
+    return graded(run, encoder) | answered(run, tuned(run, encoder, name), SUP)
+
+
+@recipe("hu/minbert", row("T1", "MinBERT"), needs=NEEDS, settings={"pooling": "mean", **TUNE}, differs=OPEN_HINGE)
+def minbert(run: Run) -> dict:
+    return both(run, run.base(), "minbert")
+
+
+@recipe("hu/simcse", row("T1", "MinBERT-SimCSE"), row("S6.1a", "MinBERT-SimCSE"), needs=NEEDS, settings={**CONTRAST, "span": "none", **TUNE}, differs=OPEN_HINGE)
+def simcse(run: Run) -> dict:
+    return both(run, mirrored(run, 0), "simcse")
+
+
+@recipe("hu/mirror", row("T1", "MinBERT-Mirror"), row("S6.1a", "MinBERT-Mirror"), needs=NEEDS, settings={**CONTRAST, **TUNE}, differs=OPEN_HINGE)
+def mirror(run: Run) -> dict:
+    return both(run, mirrored(run), "mirror")
+
+
+@recipe("hu/flow", row("T1", "MinBERT-flow"), needs=NEEDS, settings={**FLOW, **TUNE}, differs=OPEN_HINGE)
+def flow(run: Run) -> dict:
+    return both(run, flowed(run, run.base(), "hu/flow"), "flow")
+
+
+@recipe("hu/bert-cf", row("T1", "BERT-CF"), row("S6.1a", "MinBERT-Mirror-joint (BERT-CF)"), row("S6.1b", "BERT-CF"), needs=NEEDS,
+        settings={**CONTRAST, **FLOW, "weight of the contrast": ".3", **TUNE}, differs=OPEN_HINGE)
+def bertcf(run: Run) -> dict:
+    return both(run, joined(run), "bertcf")
+
+
+@recipe("hu/simcse-joint", row("S6.1a", "MinBERT-SimCSE-joint"), needs=("sts/dev",), settings={**CONTRAST, "span": "none", **FLOW})
+def simcse_joint(run: Run) -> dict:
+    return graded(run, joined(run, 0))
+
+
+@recipe("hu/joint", row("S6.1b", "MinBERT-joint"), needs=("sts/dev",), settings={**CONTRAST, **FLOW}, differs="the contrast moves the encoder, the likelihood does not")
+def joint(run: Run) -> dict:
+    return graded(run, run.encoder("hu/joint-alone", lambda: joint_flow(run, run.base(), frozen=False)))
+
+
+@recipe("hu/mirror-flow", row("S6.1b", "MinBERT-Mirror-flow"), needs=("sts/dev",), settings={**CONTRAST, **FLOW})
+def mirror_flow(run: Run) -> dict:
+    return graded(run, flowed(run, mirrored(run), "hu/mirror-flow"))
+
+
+def spread(run: Run, encoder: SentenceEncoder) -> dict[str, float]:
+    """Alignment of duplicates and uniformity of questions, on the unit sphere, of Quora's train set (table 7)."""
+    data = run.dataset("quora", "train")
+    data = data.draw(min(len(data), 4 * (run.scale.most_dev or len(data))), torch.Generator().manual_seed(0))
+    if run.counts("questions", 1, 2 * len(data), 16, backward=False):
+        return {"alignment": 0.0, "uniformity": 0.0}
+    u, v = encoder.encode([*data.sentences, *data.sentences2]).chunk(2)
+    same = torch.tensor(data.labels) == 1
+    texts = list(dict.fromkeys([*data.sentences, *data.sentences2]))
+    return {"alignment": alignment(u[same], v[same]), "uniformity": uniformity(encoder.encode(texts))}
+
+
+TABLE_7 = {"MinBERT": lambda run: run.base(), "MinBERT-SimCSE": lambda run: mirrored(run, 0), "MinBERT-Mirror": mirrored,
+           "MinBERT-flow": lambda run: flowed(run, run.base(), "hu/flow"), "BERT-CF": joined}
+
+
+def _spread_of(name: str):
+    recipe(f"hu/spread-{name.removeprefix('MinBERT-').lower()}", row("T7", name), needs=("quora/train", "sts/dev"), settings={"vectors": "of length 1", "pairs": "Quora train"},
+           differs="at scales below the paper's on a draw of the pairs")(lambda run: spread(run, TABLE_7[name](run)))
+
+
+for _name in TABLE_7:
+    _spread_of(_name)
+
+@recipe("hu/test", cell("T2", "BERT-CF", "SST-5 test acc", "SST test acc"), cell("T2", "BERT-CF", "STS test pearson", "STS test pearson"), needs=(*NEEDS, *TEST_NEEDS),
+        settings={**CONTRAST, **FLOW, **TUNE}, differs=f"{OPEN_HINGE}; {TEST_DIFFERS}")
+def test(run: Run) -> dict:
+    return on_test(run, tuned(run, joined(run), "bertcf"))
+
+
+not_run("hu", "T2", "BERT-CF", why="of the three, Quora: the labels of the course's test set are not public")
+COSINES = {  # row of table 3 -> words that no other pair of STS dev has together
+    "T3 couch/television pair": ("sitting on a couch", "watching tv"), "T3 girl/woman cupcake pair": ("girl", "woman", "cupcake"), "T3 libya jail pair": ("libya", "jail")}
+TOLD = {  # row of tables 4 to 6 -> table, dev set, words
+    "CFE treaty pair": ("T4", "sts", "antonov", "treaty"), "libya jail pair": ("T4", "sts", "libya", "jail"), "see description pair": ("T5", "quora", "answer to this question", "(see description)"),
+    "fake names pair": ("T5", "quora", "fake names"), "breath of fresh air": ("T6", "sst", "breath of fresh air", "allow it in"), "unindicted": ("T6", "sst", "unindicted"),
+    "italian for beginners": ("T6", "sst", "italian for beginners", "wham-bam")}
+
+
+@recipe("hu/example-cosines", *(row("T3", name, **{"MinBERT_cos": f"{name} before", "BERT-CF_cos": f"{name} after", "gold": f"{name} gold"}) for name in COSINES),
+        needs=NEEDS, settings={**CONTRAST, **FLOW})
+def example_cosines(run: Run) -> dict:
+    found, encoders = {name: example("sts", words, run.data) for name, words in COSINES.items()}, {"before": run.base(), "after": joined(run)}
+    return {f"{name} {when}": cosines(encoder, data)[0] for when, encoder in encoders.items() for name, data in found.items()} | {
+        f"{name} gold": data.labels[0] for name, data in found.items()}
+
+
+@recipe("hu/example-answers", *(row(table, name, gold=f"{name} gold", prediction=f"{name} prediction") for name, (table, *_) in TOLD.items()), needs=NEEDS,
+        settings={**CONTRAST, **FLOW, **TUNE}, differs=OPEN_HINGE)
+def example_answers(run: Run) -> dict:
+    model = tuned(run, joined(run), "bertcf")
+    found = {name: (task, example(task, words, run.data)) for name, (_, task, *words) in TOLD.items()}
+    return {f"{name} prediction": model.predict(task, data).item() for name, (task, data) in found.items()} | {f"{name} gold": d.labels[0] for name, (_, d) in found.items()}
+
+
+for _text, _better, _worse, _key in (
+        ("Contrast lifts the cosine", "hu/mirror", "hu/minbert", UNSUP),
+        ("A hidden span helps the contrast", "hu/mirror", "hu/simcse", UNSUP),
+        ("The flow alone helps", "hu/flow", "hu/minbert", UNSUP),
+        ("Contrast and likelihood together beat the contrast", "hu/bert-cf", "hu/mirror", UNSUP),
+        ("Two stages beat one", "hu/bert-cf", "hu/joint", UNSUP),
+        ("Regularized likelihood beats plain likelihood", "hu/bert-cf", "hu/mirror-flow", UNSUP),
+        ("BERT-CF helps sentiment", "hu/bert-cf", "hu/minbert", SUP["sst"]),
+        ("BERT-CF helps paraphrase", "hu/bert-cf", "hu/minbert", SUP["quora"]),
+        ("BERT-CF helps similarity", "hu/bert-cf", "hu/minbert", SUP["sts"])):
+    claim(_text, _better, _worse, _key)

@@ -1,0 +1,109 @@
+"""A row of a table as something that can be run."""
+from __future__ import annotations
+
+__all__ = ["Cell", "Recipe", "Claim", "RECIPES", "CLAIMS", "NOT_RUN", "recipe", "claim", "not_run", "row", "cell", "cells_of", "chosen"]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from .published import PAPERS, Published, published
+
+
+class Cell(NamedTuple):
+    """A place in a paper's table, and which of a recipe's measurements belongs there."""
+
+    table: str
+    row: str
+    metric: str
+    measured: str   # key of the measurement
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to get the figures of a row, and how that differs from the paper."""
+
+    name: str                     # "hu/mirror": paper and row
+    make: Callable                # (Run) -> {name: Answers or float}
+    cells: tuple[Cell, ...]       # none: a control, or a row that the paper lacks
+    needs: tuple[str, ...]        # "sst/dev": files without which nothing starts
+    settings: dict[str, str]      # hyper-parameter -> value and its source
+    differs: str                  # from the paper, whatever the scale
+    scales: tuple[str, ...]       # at which it can be run
+
+    @property
+    def paper(self) -> str:
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper that two rows can test: `better` is above `worse` in `measured`."""
+
+    text: str
+    better: str     # name of a recipe
+    worse: str
+    measured: str
+    published: float | None = None   # the gain in print; None: two cells give it, or the paper has none
+
+
+RECIPES: dict[str, Recipe] = {}
+CLAIMS: list[Claim] = []
+NOT_RUN: dict[tuple[str, str, str], str] = {}   # (paper, table, row) -> why nothing can be run
+
+
+def row(table: str, name: str, **measured: str) -> tuple[tuple[str, str, str | None, dict], ...]:
+    """Name a whole row: every metric is measured under its own name, or under the one given for it (spaces as underscores)."""
+    return ((table, name, None, {key.replace("_", " "): value for key, value in measured.items()}),)
+
+
+def cell(table: str, name: str, metric: str, measured: str) -> tuple[tuple[str, str, str | None, dict], ...]:
+    """Name one cell, and the measurement that belongs there."""
+    return ((table, name, metric, {metric: measured}),)
+
+
+def cells_of(paper: str, places: tuple) -> tuple[Cell, ...]:
+    """Look places up among the published figures. Raises ValueError for one that was never printed."""
+    found = []
+    for table, name, metric, renamed in places:
+        here = [p for p in published().values() if p[:3] == (paper, table, name) and metric in (None, p.metric)]
+        if not here:
+            raise ValueError(f"expected a published row of {paper}, got {table} {name!r} {metric or ''}")
+        found += [Cell(table, name, p.metric, renamed.get(p.metric, p.metric)) for p in here]
+    return tuple(found)
+
+
+def recipe(name: str, *places: tuple, needs: tuple[str, ...], settings: dict[str, str], differs: str = "",
+           scales: tuple[str, ...] = ("micro", "small", "paper")) -> Callable:
+    """Register a function (Run) -> measurements as the way to some cells. Raises ValueError for a name twice, or cells that were never printed."""
+    if name in RECIPES or name.partition("/")[0] not in (*PAPERS, "control"):
+        raise ValueError(f"expected a new name that begins with {', '.join(PAPERS)} or control, got {name!r}")
+
+    def register(make: Callable) -> Callable:
+        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, settings, differs, scales)
+        return make
+    return register
+
+
+def claim(text: str, better: str, worse: str, measured: str, published: float | None = None) -> None:
+    """Register a sentence to be tested."""
+    CLAIMS.append(Claim(text, better, worse, measured, published))
+
+
+def not_run(paper: str, table: str, *rows: str, why: str) -> None:
+    """Say of published rows why there is no recipe. Raises ValueError for one that was never printed."""
+    for name in rows:
+        cells_of(paper, row(table, name))
+        NOT_RUN[paper, table, name] = why
+
+
+def chosen(
+    patterns: list[str],   # names, or with * and ?; none: all
+    scale: str,
+) -> list[Recipe]:         # in the order of the papers
+    """Choose recipes. Raises ValueError for a pattern that fits none."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in RECIPES):
+            raise ValueError(f"expected a recipe, got {pattern!r}; `minbert reproduce --list` has the names")
+    return [r for r in RECIPES.values() if scale in r.scales and (not patterns or any(fnmatchcase(r.name, p) for p in patterns))]

@@ -1,0 +1,178 @@
+"""What came out, beside what was printed: a table a paper, and a verdict a sentence."""
+from __future__ import annotations
+
+__all__ = ["Report", "make_report", "as_json", "markdown"]
+
+import math
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..claims import SCORES, Interval, Scored, draw_scores, interval, printed_interval, verdict
+from ..data import Dataset
+from .published import PAPERS, published
+from .recipe import CLAIMS, NOT_RUN, RECIPES, Claim, Recipe
+from .run import labelled
+from .store import stored
+
+MEASURED_ON = {   # measurement -> metric and rows of the set that the papers used
+    **dict.fromkeys(("SST dev acc", "SST-5 dev acc"), ("accuracy", 1101)), **dict.fromkeys(("QQP dev acc", "Quora dev acc"), ("accuracy", 20212)),
+    "STS dev pearson": ("pearson", 863), "unsup STS dev spearman": ("spearman", 863), "STS-B": ("spearman", 1379), "SICK-R": ("spearman", 4927),
+    "STS-12": ("wmean", 3108), "STS-13": ("wmean", 1500), "STS-14": ("wmean", 3750), "STS-15": ("wmean", 3000), "STS-16": ("wmean", 1186), "AUC": ("auc", 5463)}
+
+
+class Line(NamedTuple):
+    """One cell of a paper's table."""
+
+    paper: str
+    table: str
+    row: str
+    metric: str
+    recipe: str
+    printed: Interval           # NaN at the ends where the number of rows is not known
+    measured: Interval | None   # None: not run
+    seeds: int
+    differs: str
+
+
+class Judged(NamedTuple):
+    """A sentence of a paper, and what our rows say."""
+
+    claim: Claim
+    printed: float | None
+    gain: Interval | None       # None: one of the rows is missing
+    seeds: int
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is stored, as numbers."""
+
+    lines: list[Line]
+    judged: list[Judged]
+    costs: dict[str, dict]      # recipe -> seconds of processor, GPU memory, hardware; means over seeds
+
+
+def _gold(data: Dataset, metric: str) -> np.ndarray:
+    labels = np.array(data.labels, float)
+    if metric != "wmean":
+        return labels
+    groups = np.unique(data.subsets or [data.name] * len(data), return_inverse=True)[1]
+    return np.stack([labels, groups], 1)
+
+
+def score(results: list[dict], key: str, data: str | None, resamples: int) -> Scored | None:
+    """Score a measurement of a recipe over its seeds; None if it was not taken."""
+    taken = [r["measured"][key] for r in results if key in r["measured"]]
+    if not taken:
+        return None
+    if "value" in taken[0]:   # one number a seed: only seeds can be drawn, and of one seed nothing is known
+        values = np.array([t["value"] for t in taken])
+        return Scored(float(values.mean()), np.repeat(values[None] if len(values) > 1 else [[math.nan]], resamples, 0))
+    gold = _gold(labelled(taken[0]["dataset"], data), taken[0]["metric"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)   # equal answers to all rows: no correlation, NaN
+        return draw_scores([t["answers"] for t in taken], gold, SCORES[taken[0]["metric"]], resamples)
+
+
+class Scores:
+    """Scores of what is stored, each computed once."""
+
+    def __init__(self, results: dict[str, list[dict]], data: str | None, resamples: int):
+        self.results, self.data, self.resamples, self.known = results, data, resamples, {}
+
+    def __call__(self, recipe: str, key: str) -> Scored | None:
+        if (recipe, key) not in self.known:
+            self.known[recipe, key] = score(self.results.get(recipe, []), key, self.data, self.resamples)
+        return self.known[recipe, key]
+
+
+def _printed(value: float, measured: str) -> Interval:
+    """The interval that the printed figure has from the rows of its own set, where these are known."""
+    metric, rows = MEASURED_ON.get(measured, (None, None))
+    return printed_interval(value, rows, metric) if metric else Interval(value, math.nan, math.nan)
+
+
+def _line(recipe: Recipe, cell, scores: Scores) -> Line:
+    found, results = scores(recipe.name, cell.measured), scores.results.get(recipe.name, [])
+    value = published()[recipe.paper, *cell[:3]].value
+    return Line(recipe.paper, *cell[:3], recipe.name, _printed(value, cell.measured), found and interval(found), len(results), recipe.differs)
+
+
+def printed_gain(claim: Claim) -> float | None:
+    """Look up the gain in print: two cells of one table and metric."""
+    if claim.published is not None:
+        return claim.published
+    places = [{(c.table, c.metric): published()[RECIPES[name].paper, *c[:3]].value for c in RECIPES[name].cells if c.measured == claim.measured}
+              for name in (claim.better, claim.worse)]
+    shared = [place for place in places[0] if place in places[1]]
+    return places[0][shared[0]] - places[1][shared[0]] if shared else None
+
+
+def _judge(claim: Claim, scores: Scores) -> Judged:
+    better, worse, printed = scores(claim.better, claim.measured), scores(claim.worse, claim.measured), printed_gain(claim)
+    if better is None or worse is None:
+        return Judged(claim, printed, None, 0, "not run")
+    gain = interval(better, worse)
+    return Judged(claim, printed, gain, min(better.draws.shape[1], worse.draws.shape[1]), verdict(gain, printed))
+
+
+def make_report(out: str | Path, data: str | None, resamples: int = 400) -> Report:
+    """Score everything in a folder of results against the labels in a data folder."""
+    scores = Scores(stored(Path(out)), data, resamples)
+    lines = [_line(recipe, cell, scores) for recipe in RECIPES.values() for cell in recipe.cells]
+    costs = {name: {"processor seconds": float(np.mean([r["processor_seconds"] for r in rs])), "GPU MB": rs[0]["gpu_mb"], "hardware": rs[0]["versions"]["hardware"]}
+             for name, rs in scores.results.items()}
+    return Report(lines, [_judge(claim, scores) for claim in CLAIMS], costs)
+
+
+def _three(i: Interval | None) -> list | None:
+    return i and [None if math.isnan(x) else round(x, 4) for x in i]
+
+
+def as_json(report: Report, scale: str) -> dict:
+    """The report as plain values: what the site and chapter 42 show."""
+    cells = [{"paper": x.paper, "table": x.table, "row": x.row, "metric": x.metric, "recipe": x.recipe, "printed": _three(x.printed),
+              "measured": _three(x.measured), "seeds": x.seeds, "differs": x.differs} for x in report.lines]
+    claims = [{"paper": RECIPES[j.claim.better].paper, "text": j.claim.text, "better": j.claim.better, "worse": j.claim.worse, "measured": j.claim.measured,
+               "printed": None if j.printed is None else round(j.printed, 4), "gain": _three(j.gain), "seeds": j.seeds, "verdict": j.verdict} for j in report.judged]
+    return {"scale": scale, "cells": cells, "claims": claims, "costs": report.costs,
+            "not run": [{"paper": p, "table": t, "row": r, "why": why} for (p, t, r), why in NOT_RUN.items()]}
+
+
+def _text(three: list | None) -> str:
+    if three is None:
+        return "not run"
+    value, low, high = three
+    return f"{value:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
+
+
+def _cell_line(c: dict) -> str:
+    return f"| {c['table']} | {c['row']} | {c['metric']} | {_text(c['printed'])} | {_text(c['measured'])} | {c['seeds'] or ''} | {c['differs']} |"
+
+
+def _claim_line(c: dict) -> str:
+    printed = "" if c["printed"] is None else f"{c['printed']:+.3f}"
+    return f"| {c['text']} | `{c['better']}` over `{c['worse']}`, {c['measured']} | {printed} | {_text(c['gain'])} | {c['seeds'] or ''} | {c['verdict']} |"
+
+
+def _section(title: str, key: str, record: dict) -> list[str]:
+    """One paper, or the controls: cells, sentences, and what was not run."""
+    cells, claims, left = ([x for x in record[name] if x["paper"] == key] for name in ("cells", "claims", "not run"))
+    out = [f"## {title}", ""]
+    if cells:
+        out += ["| table | row | metric | printed (rows alone) | measured (rows and seeds) | seeds | differs from the paper in |", "|---|---|---|---|---|---|---|", *map(_cell_line, cells), ""]
+    if claims:
+        out += ["| sentence | rows and measurement | printed gain | measured gain | seeds | verdict |", "|---|---|---|---|---|---|", *map(_claim_line, claims), ""]
+    return out + [f"- Not run: {x['table']}, {x['row']}: {x['why']}." for x in left] + [""] * bool(left)
+
+
+def markdown(
+    record: dict,   # from `as_json`
+) -> str:
+    """The report as tables, a section a paper."""
+    return "\n".join(line for key, title in (PAPERS | {"control": "Controls: rows that no paper has"}).items() for line in _section(title, key, record))

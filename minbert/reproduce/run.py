@@ -1,0 +1,120 @@
+"""One recipe at one scale with one seed: what it may use, and where its stages and its result are kept."""
+from __future__ import annotations
+
+__all__ = ["Answers", "Work", "Run", "labelled"]
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ..attention import set_dropout
+from ..data import Dataset, load_dataset
+from ..engine.checkpoint import replace_file
+from ..engine.files import read_json
+from ..heads import MultitaskBert
+from ..mixing import seeded
+from ..sentence import SentenceEncoder
+from .scale import Scale
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model said to every row of a labelled set; the labels stay where they are."""
+
+    dataset: str           # "sst/dev", or "quora/dev/2000": a fixed draw
+    metric: str            # a key of `report.METRICS`
+    values: list           # N numbers
+
+
+class Work(NamedTuple):
+    """What a stage computes."""
+
+    stage: str
+    steps: int
+    rows: int        # sentences a step
+    tokens: int      # of a sentence, about
+    backward: bool   # False: the encoder is frozen
+
+
+@cache
+def labelled(name: str, data: str | None) -> Dataset:  # of "sst/dev" or "quora/dev/2000"
+    """Read a split, or the fixed draw from it that every run gets."""
+    task, split, *most = name.split("/")
+    whole = load_dataset(task, split, data)
+    return whole.draw(int(most[0]), seeded("rows", task, split)) if most else whole
+
+
+@dataclass
+class Run:
+    """What a recipe works with."""
+
+    scale: Scale
+    seed: int
+    data: str | None       # folder of data sets
+    out: Path              # results, and below "stages" the models that recipes share
+    curve: list[dict] = field(default_factory=list)   # what was logged on the way
+    watch: Callable | None = None    # (stage, step, loss): who looks on while a stage is trained
+    counted: list[Work] | None = None   # a list: training is counted, not done (`cost`)
+
+    def log(self, records: Iterable, stage: str, every: int = 10) -> None:
+        """Run a training to its end, and keep every tenth loss."""
+        for record in records:
+            if self.watch:
+                self.watch(stage, record.step, record.loss)
+            if record.step % every == 0:
+                self.curve.append({"stage": stage, "step": record.step, "loss": round(float(record.loss), 5)})
+
+    def counts(self, stage: str, steps: int, rows: int, tokens: int, backward: bool = True) -> bool:
+        """Where work is only counted, note that of a stage, and say that there is nothing to do."""
+        if self.counted is not None:
+            self.counted.append(Work(stage, steps, rows, tokens, backward))
+        return self.counted is not None
+
+    def base(self, pooling: str = "mean", large: bool = False) -> SentenceEncoder:
+        """Load the pretrained encoder afresh, and set the seed."""
+        torch.manual_seed(self.seed)
+        return SentenceEncoder.from_pretrained(self.scale.large if large else self.scale.base, pooling=pooling)
+
+    def noisy(self, encoder: SentenceEncoder, dropout: float | None = None) -> SentenceEncoder:
+        """Give an encoder the dropout of contrastive training: that of the scale, or another."""
+        dropout = self.scale.view_dropout if dropout is None else dropout
+        if dropout is not None:
+            set_dropout(encoder, dropout)
+        return encoder
+
+    def part(self, task: str, split: str) -> str:
+        """Name the rows of a split that this scale uses."""
+        most = self.scale.most_train if split == "train" else self.scale.most_dev
+        return f"{task}/{split}" if most is None or most >= len(labelled(f"{task}/{split}", self.data)) else f"{task}/{split}/{most}"
+
+    def dataset(self, task: str, split: str) -> Dataset:
+        """Read these rows, under the name of their task."""
+        return labelled(self.part(task, split), self.data)
+
+    def encoder(self, name: str, make: Callable[[], SentenceEncoder]) -> SentenceEncoder:
+        """Train an encoder once for all recipes that begin with it."""
+        return self._stage(name, make, lambda folder: SentenceEncoder.from_pretrained(folder))
+
+    def model(self, name: str, make: Callable[[], MultitaskBert]) -> MultitaskBert:
+        """Train a model with heads once for all recipes that begin with it."""
+        return self._stage(name, make, lambda folder: MultitaskBert.from_pretrained(folder))
+
+    def _stage(self, name, make, load):
+        folder = self.out / "stages" / f"{name.replace('/', '-')}-{self.seed}"
+        note = folder / "stage.json"   # written last: a folder without it is a torso
+        if self.counted is not None:
+            return make()
+        if not note.exists():
+            before = len(self.curve)
+            made = make()
+            made.save_pretrained(folder)
+            replace_file(note, lambda part: part.write_text(json.dumps({"curve": self.curve[before:]}) + "\n"))
+        else:
+            self.curve += read_json(note)["curve"]
+        torch.manual_seed(self.seed)
+        return load(folder)

@@ -1,0 +1,45 @@
+"""How large: the same recipes on a desk, on a small card, and as printed."""
+from __future__ import annotations
+
+__all__ = ["Scale", "SCALES"]
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes and rates that a scale sets; a recipe sets the rest. Where a paper names a value, "paper" has it."""
+
+    name: str
+    base: str | None                 # encoder that the paper calls BERT-base; None: the embedded one
+    large: str | None                # BERT-large; None: there is no second size
+    seeds: tuple[int, ...]
+    view_batch: int                  # sentences a step of contrastive training
+    view_steps: int
+    view_lr: float
+    view_dropout: float | None       # None: the model's own
+    flow_batch: int
+    flow_steps: int | None           # None: as many epochs as the recipe says
+    flow_lr: float | None            # None: as the recipe says
+    rows: dict[str, int] = field(default_factory=dict)   # rows of a task in a joint step
+    tune_steps: int = 0              # of joint fine-tuning
+    batch: int = 32                  # rows of a step of one task
+    task_steps: int | None = None    # steps on one task; None: the paper's epochs
+    lr: float = 1e-5                 # of the whole model
+    head_lr: float = 1e-3            # of heads on a frozen encoder
+    head_steps: int | None = None
+    most_train: int | None = None    # rows of a train set, a fixed draw
+    most_dev: int | None = None      # rows of a dev or test set
+    most_text: int = 1_000_000       # sentences without labels
+    precision: str = "fp32"
+
+
+_HU = {"sst": 32, "quora": 96, "sts": 32}   # Hu, section 5.3
+SCALES = {scale.name: scale for scale in (
+    Scale("micro", None, None, (1, 2, 3), 64, 60, 5e-5, 0.01, 64, 300, 1e-3, {"sst": 8, "quora": 24, "sts": 8}, 160, 16, 150, 5e-4, 1e-3, 150,
+          12_800, 2_000, 20_000, "bf16"),
+    Scale("small", "nreimers/MiniLM-L6-H384-uncased", None, (1, 2, 3), 64, 1_000, 1e-4, 0.1, 64, 2_000, 1e-3, _HU, 2_000, 32, 1_000, 1e-4, 1e-3, 1_000,
+          None, None, 200_000, "bf16"),
+    Scale("paper", "bert-base-uncased", "bert-large-uncased", (1, 2, 3, 4, 5), 16, 10_000, 1e-4, 0.1, 16, 10_000, None, _HU, 5_000, 32, None, 1e-5, 1e-3, None,
+          precision="bf16"),
+)}

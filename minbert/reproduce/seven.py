@@ -1,0 +1,142 @@
+"""Seven public sets of graded pairs that nothing is trained on, and the text that a correction of the vectors may see."""
+from __future__ import annotations
+
+__all__ = ["SETS", "DEV", "NEEDS", "Cached", "Through", "keep", "text_of", "nli_text", "on_target", "on_nli", "ranks", "by_cosine", "seven"]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..baselines import words
+from ..data import Dataset, available, load_dataset
+from ..metrics import average_ranks
+from ..mixing import seeded
+from ..sentence import SentenceEncoder
+from ..sts import aggregate_spearman
+from .run import Answers, Run, labelled
+from .vectors import cosines
+
+SETS = {"STS-B": "stsb", "SICK-R": "sickr", **{f"STS-{year}": f"sts{year}" for year in range(12, 17)}}   # name in the tables -> data set
+DEV = "unsup STS dev spearman"   # on the course's dev set
+NEEDS = (*(f"{task}/{split}" for task in ("stsb", "sickr") for split in ("train", "dev", "test")), *(f"sts{year}/test" for year in range(12, 17)),
+         "sts/train", "sts/dev")
+
+
+class Encoder(Protocol):
+    """Anything that gives one vector a sentence."""
+
+    def encode(self, sentences: list[str]) -> Tensor: ...
+
+
+class Cached:
+    """An encoder that remembers: each different sentence is encoded once, however many sets hold it."""
+
+    def __init__(self, encoder: SentenceEncoder):
+        self.encoder, self.width = encoder, encoder.width
+        self.row, self.table = {}, torch.empty(0, encoder.width)
+
+    def encode(self, sentences: list[str]) -> Tensor:  # (N, D) float32 on the CPU
+        """Encode what is new, and look all of them up."""
+        if new := [s for s in dict.fromkeys(sentences) if s not in self.row]:
+            self.row |= {s: len(self.row) + i for i, s in enumerate(new)}
+            self.table = torch.cat([self.table, self.encoder.encode(new)])
+        return self.table[[self.row[s] for s in sentences]]
+
+
+@dataclass(frozen=True)
+class Through:
+    """An encoder, and a map behind it: a calibration or a flow."""
+
+    encoder: Encoder
+    transform: nn.Module
+
+    @torch.no_grad()
+    def encode(self, sentences: list[str]) -> Tensor:  # (N, K) float32
+        """Encode, and move the vectors."""
+        moved = self.transform(self.encoder.encode(sentences))
+        return moved[0] if isinstance(moved, tuple) else moved   # a flow gives (vectors, log_det)
+
+
+_KEPT: dict[tuple, Cached] = {}   # the last four: recipes come back to an encoder, and the text of seven sets is long
+
+
+def keep(run: Run, name: str, encoder: SentenceEncoder) -> Cached:
+    """Give an encoder the vectors that it made in an earlier recipe, if that was the same encoder of the same run."""
+    key = (str(run.out), run.data, run.scale.name, run.seed, name)
+    _KEPT[key] = _KEPT.pop(key, None) or Cached(encoder)   # the last used stands last
+    while len(_KEPT) > 4:
+        del _KEPT[next(iter(_KEPT))]
+    return _KEPT[key]
+
+
+def _both(data: Dataset) -> list[str]:
+    return [*data.sentences, *(data.sentences2 or ())]
+
+
+def text_of(run: Run, task: str) -> list[str]:
+    """List the sentences of a set, all splits that are there, as often as they stand there; no label is read."""
+    return [s for split in available(run.data).get(task, ()) for s in _both(labelled(f"{task}/{split}", run.data))]
+
+
+def nli_sets(data: str | None) -> list[Dataset]:  # one or two
+    """Read the train splits of SNLI and MNLI that are there; captions of the package stand for SNLI's, a sample may stand for MNLI's."""
+    there = [name for name, splits in available(data).items() if "train" in splits]
+    names = ("snli" if "snli" in there else "inference", *(["mnli"] if "mnli" in there else []))
+    return [load_dataset(name, "train", data) for name in names]
+
+
+def nli_text(run: Run, share: float) -> list[str]:
+    """Draw that share of the sentences of SNLI and MNLI, labels unseen; at most as many as the scale allows."""
+    text = [s for data in nli_sets(run.data) for s in _both(data)]
+    order = torch.randperm(len(text), generator=seeded("nli text")).tolist()
+    return [text[i] for i in order[:min(run.scale.most_text, max(2, round(share * len(text))))]]
+
+
+def on_target(run: Run, vectors: Encoder, fit: Callable[[list[str]], nn.Module]) -> Callable[[str], Encoder]:
+    """Fit a map for each set on the sentences of that set."""
+    return lambda task: Through(vectors, fit(text_of(run, task)))
+
+
+def on_nli(run: Run, vectors: Encoder, fit: Callable[[list[str]], nn.Module], share: float = 1.0) -> Callable[[str], Encoder]:
+    """Fit one map for all sets on sentences of the NLI sets."""
+    through = Through(vectors, fit(nli_text(run, share)))
+    return lambda task: through
+
+
+def ranks(values) -> list[float]:
+    """Keep the order alone: all scores here are of order, and cosines near 1 would be equal once their digits are cut."""
+    return average_ranks(values).tolist()
+
+
+def by_cosine(look: Callable[[str], Encoder]) -> Callable[[str, Dataset], list[float]]:
+    """Answer with cosines; `look(task)` gives the encoder for that set."""
+    return lambda task, data: cosines(look(task), data)
+
+
+def _pairs(data: Dataset) -> list[frozenset]:
+    return [frozenset((" ".join(words(a)), " ".join(words(b)))) for a, b in zip(data.sentences, data.sentences2)]
+
+
+def _wmean(data: Dataset, values) -> float:
+    return aggregate_spearman(values, data.labels, data.subsets or [data.name] * len(data), "wmean")
+
+
+def unseen(run: Run, task: str, values: list[float]) -> float:
+    """Score the pairs of a year that are not in the dev set of STS-B, on which hyper-parameters were chosen."""
+    data, chosen_on = labelled(f"{task}/test", run.data), set(_pairs(labelled("stsb/dev", run.data)))
+    rest = [i for i, pair in enumerate(_pairs(data)) if pair not in chosen_on]
+    return _wmean(data.subset(rest), np.asarray(values)[rest])
+
+
+def seven(run: Run, answer: Callable[[str, Dataset], list[float]]) -> dict[str, Answers | float]:
+    """Answer to all pairs of all test sets, and to the course's dev set; "average" is the plain mean of the seven, as in the paper's text."""
+    sets = {key: labelled(f"{task}/test", run.data) for key, task in SETS.items()}
+    values = {key: ranks(answer(SETS[key], data)) for key, data in sets.items()}
+    found = {key: Answers(f"{SETS[key]}/test", "wmean" if sets[key].subsets else "spearman", v) for key, v in values.items()}
+    found |= {f"{key} less STS-B dev": unseen(run, SETS[key], v) for key, v in values.items() if sets[key].subsets}
+    dev = Answers(run.part("sts", "dev"), "spearman", ranks(answer("sts", run.dataset("sts", "dev"))))
+    return found | {DEV: dev, "average": float(np.mean([_wmean(sets[key], v) for key, v in values.items()]))}

@@ -1,0 +1,104 @@
+"""A result is a small JSON file; what is there is not done again, and what was done otherwise is refused."""
+from __future__ import annotations
+
+__all__ = ["result_file", "settings_of", "hardware", "missing_data", "perform", "unfinished", "stored", "versions"]
+
+import json
+import platform
+import time
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from .. import __version__
+from ..data import load_dataset
+from ..engine.checkpoint import replace_file
+from ..engine.files import read_json
+from ..engine.tensorfiles import file_checksum
+from ..tokens import resolve_folder
+from .recipe import Recipe
+from .run import Answers, Run
+from .scale import Scale
+
+DIGITS = 4   # of an answer
+
+
+def hardware() -> str:
+    """Name the card, or the kind of processor and the threads in use."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()}, {torch.get_num_threads()} thread(s)"
+
+
+def versions() -> dict[str, str]:
+    """List what computed a result."""
+    return {"minbert": __version__, "torch": torch.__version__, "transformers": version("transformers"), "python": platform.python_version(), "hardware": hardware()}
+
+
+def settings_of(scale: Scale, recipe: Recipe) -> dict:
+    """What two results must agree in to stand in one table: scale, base model, and the words of the recipe."""
+    try:
+        base = file_checksum(resolve_folder(scale.base) / "model.safetensors")
+    except ValueError:   # a name of the hub that is not on this machine yet
+        base = scale.base
+    return {"scale": {k: v for k, v in asdict(scale).items() if k != "seeds"}, "base": base, "recipe": recipe.settings, "differs": recipe.differs}
+
+
+def result_file(out: Path, recipe: Recipe, seed: int) -> Path:
+    """Say where a result lies."""
+    return out / f"{recipe.name.replace('/', '-')}-{seed}.json"
+
+
+def missing_data(recipe: Recipe, data: str | None) -> str:
+    """Say in one line which of its files a recipe lacks; nothing if all are there."""
+    for need in recipe.needs:
+        try:
+            load_dataset(*need.split("/"), data)
+        except ValueError as error:
+            return f"{recipe.name}: {error}"
+    return ""
+
+
+def perform(recipe: Recipe, run: Run) -> dict:
+    """Run a recipe and put its file in place when it is whole. Raises ValueError in one line if data are missing."""
+    if missing := missing_data(recipe, run.data):
+        raise ValueError(missing)
+    run.out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(run.seed)
+    start, spent = time.perf_counter(), time.process_time()
+    measured = recipe.make(run)
+    memory = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+    result = {"recipe": recipe.name, "seed": run.seed, "settings": settings_of(run.scale, recipe), "versions": versions(),
+              "seconds": round(time.perf_counter() - start, 1), "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
+              "measured": {key: _plain(value) for key, value in measured.items()}, "curve": run.curve}
+    replace_file(result_file(run.out, recipe, run.seed), lambda part: part.write_text(json.dumps(result, allow_nan=False) + "\n"))
+    return result
+
+
+def _plain(value):
+    if isinstance(value, Answers):
+        return {"dataset": value.dataset, "metric": value.metric, "answers": [round(float(x), DIGITS) for x in value.values]}
+    return {"value": float(value)}
+
+
+def unfinished(recipes: list[Recipe], scale: Scale, data: str | None, out: Path) -> list[tuple[Recipe, int]]:
+    """List recipe and seed of what is not stored, seed by seed. Raises ValueError naming the file of a result with other settings."""
+    todo = []
+    for seed in scale.seeds:
+        for recipe in recipes:
+            file = result_file(out, recipe, seed)
+            if not file.exists():
+                todo.append((recipe, seed))
+            elif (there := read_json(file)["settings"]) != (mine := settings_of(scale, recipe)):
+                other = next(k for k in mine if there.get(k) != mine[k])
+                raise ValueError(f"{file}: expected a result with {other} {mine[other]}, got {there.get(other)}: use another folder, or remove the file")
+    return todo
+
+
+def stored(out: Path) -> dict[str, list[dict]]:  # recipe -> its results, in the order of their seeds
+    """Read every result of a folder."""
+    found: dict[str, list[dict]] = {}
+    for file in sorted(out.glob("*-*.json")):
+        result = read_json(file)
+        found.setdefault(result["recipe"], []).append(result)
+    return {name: sorted(results, key=lambda r: r["seed"]) for name, results in found.items()}

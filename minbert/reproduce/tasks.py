@@ -1,0 +1,104 @@
+"""Stages and questions that recipes share once labels teach: heads, phases, dev sets."""
+from __future__ import annotations
+
+__all__ = ["TASKS", "KEYS", "heads_from", "fine_tune", "phase", "answered", "example"]
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+import torch
+
+from ..data import Dataset
+from ..heads import MultitaskBert, multitask_loss
+from ..loop import sum_losses
+from ..sentence import SentenceEncoder
+from ..train import Phase, TrainConfig, fit, phase_sampler
+from .run import Answers, Run, labelled
+
+TASKS = ("sst", "quora", "sts")   # the three of the course
+TOKENS = 20   # of a sentence of these sets, about
+METRIC = {"sst": "accuracy", "quora": "accuracy", "sts": "pearson", "cfimdb": "accuracy"}
+
+
+def heads_from(run: Run, encoder: SentenceEncoder, make: Callable, head_input: str = "flow") -> MultitaskBert:
+    """Put fresh heads on an encoder; `make(width)` gives them, drawn from the run's seed."""
+    torch.manual_seed(run.seed)
+    return MultitaskBert(encoder, make(encoder.width), head_input=head_input).to(encoder.device)
+
+
+def phase(run: Run, *tasks: str, mode: str = "full", law: str = "joint", epochs: int = 10, lr: float | None = None, steps: int | None = None) -> Phase:
+    """A stretch of training at the run's scale: its steps where it has some, else the paper's epochs."""
+    s = run.scale
+    usual = (s.task_steps if mode == "full" else s.head_steps) if steps is None else steps
+    return Phase(tasks, law, epochs if usual is None else 1, usual, mode, lr or (s.lr if mode == "full" else s.head_lr))
+
+
+def fine_tune(run: Run, model: MultitaskBert, *phases: Phase, rows: int | dict[str, int] | None = None, weights: dict[str, float] | None = None,
+              weight_decay: float = 0.0, watch: tuple[str, ...] = (), loss_fn: Callable | None = None, backward: Callable = sum_losses,
+              sources: dict | None = None, best: bool = True, **settings) -> MultitaskBert:
+    """Train through phases and give the model that was best on the dev sets of `watch` (none: of the tasks trained), or the last one."""
+    tasks = tuple(dict.fromkeys(task for p in phases for task in p.tasks))
+    train, dev = ({t: run.dataset(t, split) for t in names} for names, split in ((tasks, "train"), (tuple(dict.fromkeys((*watch, *tasks))), "dev")))
+    config = TrainConfig(tasks, batch_size=rows or run.scale.batch, loss_weights=weights, weight_decay=weight_decay, precision=run.scale.precision,
+                         seed=run.seed, phases=phases, **settings)
+    if run.counted is not None:
+        return _count(run, model, train, config)
+    if run.watch:
+        loss_fn, config = _watched(run, loss_fn or partial(multitask_loss, weights=weights)), replace(config, loss_weights=None)
+    with tempfile.TemporaryDirectory(prefix="minbert-") as folder:
+        result = fit(model, train, dev, config, folder, progress=bool(run.watch), loss_fn=loss_fn, backward=backward, sources=sources)
+        run.curve += [_point(line) for line in result.log if "dev" in line or line["step"] % 10 == 0]
+        return MultitaskBert.from_pretrained(result.folder / "model") if best else model.eval()
+
+
+def _count(run, model, train, config):
+    """Note the work of every phase."""
+    for p in config.phases:
+        steps = phase_sampler(p, train, config)[1]
+        rows = {t: config.batch_size.get(t, 32) if isinstance(config.batch_size, dict) else config.batch_size for t in p.tasks}
+        sides = {t: 1 if train[t].sentences2 is None else 2 for t in p.tasks}
+        share = 1 if p.law == "joint" else 1 / len(p.tasks)
+        run.curve.append({"stage": "tasks", "step": 0, "loss": 0.0, "dev": dict.fromkeys(p.tasks, 0.0)})
+        run.counts(" ".join(p.tasks), steps, round(share * sum(rows[t] * sides[t] for t in p.tasks)), TOKENS if "cfimdb" not in p.tasks else 200, p.mode == "full")
+    return model.eval()
+
+
+def _watched(run, loss_fn):
+    """Let somebody look at the losses of a step; nobody waits for the device before they are drawn."""
+    steps = count()
+
+    def watched(model, batch):
+        losses = loss_fn(model, batch)
+        run.watch("tasks", next(steps), sum(x.detach() for x in losses.values()))
+        return losses
+    return watched
+
+
+def _point(line: dict) -> dict:
+    """A line of the log as a point of the curve; answers that were all equal have no correlation, and JSON has no NaN."""
+    kept = {k: line[k] for k in ("step", "loss") if k in line}
+    dev = {task: None if math.isnan(score) else score for task, score in line.get("dev", {}).items()}
+    return {"stage": "tasks", **kept, **({"dev": dev} if dev else {})}
+
+
+KEYS = {"sst": "SST dev acc", "quora": "Quora dev acc", "sts": "STS dev pearson"}
+
+
+def answered(run: Run, model: MultitaskBert, keys: dict[str, str] = KEYS, split: str = "dev") -> dict[str, Answers]:
+    """Ask the dev sets: task -> name of the measurement. Where work is only counted, the labels stand in."""
+    say = lambda task, data: data.labels if run.counted is not None else model.predict(task, data).tolist()
+    return {key: Answers(run.part(task, split), METRIC[task], say(task, run.dataset(task, split))) for task, key in keys.items()}
+
+
+def example(task: str, words: tuple[str, ...], data: str | None) -> Dataset:  # one row
+    """Find a row of a whole dev set by some words. Raises ValueError unless there is one."""
+    dev = labelled(f"{task}/dev", data)
+    texts = [" ".join(t).lower() for t in zip(dev.sentences, dev.sentences2 or dev.sentences)]
+    rows = [i for i, text in enumerate(texts) if all(word in text for word in words)]
+    if len(rows) != 1:
+        raise ValueError(f"{task}/dev: expected one row with the words {', '.join(words)}, got {len(rows)}")
+    return dev.subset(rows)

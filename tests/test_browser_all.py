@@ -1,0 +1,158 @@
+"""All explorers in JupyterLab 4, and in JupyterLab 3 and Notebook 6 with the widgets of Colab: each control is moved, and the picture has to follow.
+
+What moves is read from the page, so a new control is moved too. The old programs are installed into a folder that is thrown away (half a minute, with an index of
+packages at hand). Run by MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_browser_all.py; MINBERT_SHOTS names a folder for screenshots and contact sheets.
+"""
+import re
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import version
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from test_browser import LAB, OPTIONS, Frontend, Shown, contact_sheet, move, opened, run_all, shots  # noqa: F401
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+OLD = ["jupyterlab==3.6.8", "notebook==6.5.7", "ipywidgets==7.7.1", "jupyterlab-widgets<2"]
+NOTEBOOK = Frontend(
+    "notebook", [*OPTIONS, "--NotebookApp.token=", "--NotebookApp.password="],
+    "notebooks/{}", "() => { const book = window.Jupyter?.notebook; return book?.kernel?.is_connected() && !book.kernel_busy && book._fully_loaded; }",
+    """async () => { const book = window.Jupyter.notebook, cells = book.get_cells().filter(c => c.cell_type === 'code');
+        book.execute_all_cells();
+        while (cells.some(c => !(c.input_prompt_number > 0)) || book.kernel_busy) await new Promise(done => setTimeout(done, 100));
+        return cells.flatMap(c => c.output_area.outputs).filter(o => o.output_type === 'error').map(o => o.ename + ': ' + o.evalue); }""",
+    "() => new Promise(done => window.Jupyter.notebook.kernel.kill(done, done))")
+FRONTENDS = {"JupyterLab 4": (LAB, False), "JupyterLab 3": (LAB, True), "Notebook 6": (NOTEBOOK, True)}
+MAKES = {   # title -> what makes it
+    "Cosines by grade": "CosineExplorer({'before': before, 'after': after}, pairs)",
+    "The cloud of sentence vectors": "AnisotropyExplorer({'before': before, 'after': after}, pairs)",
+    "What a token reads": "AttentionExplorer()",
+    "Guesses of a hidden word": "MaskedWordExplorer({'untrained': 'untrained', 'embedded': None})",
+    "A flow bends the plane": "FlowExplorer()",
+    "Gradients in conflict": "ConflictExplorer()",
+    "The temperature of a batch": "TemperatureExplorer()",
+    "Small steps that move an answer": "SmoothnessExplorer()"}
+FIRST = """from minbert.data import load_dataset
+from minbert.sentence import SentenceEncoder
+from minbert.explore.attention import AttentionExplorer
+from minbert.explore.conflict import ConflictExplorer
+from minbert.explore.flow import FlowExplorer
+from minbert.explore.maskedword import MaskedWordExplorer
+from minbert.explore.smoothness import SmoothnessExplorer
+from minbert.explore.temperature import TemperatureExplorer
+from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer
+pairs = load_dataset("similarity", "dev")
+before, after = SentenceEncoder.from_pretrained(device="cpu"), SentenceEncoder.from_pretrained("embedded-sentences", device="cpu")
+import ipywidgets
+print(ipywidgets.__version__)"""
+
+
+@pytest.fixture(scope="module")
+def old_python(tmp_path_factory) -> str:
+    """Python of an environment with old programs; all else is that of this environment."""
+    folder = tmp_path_factory.mktemp("old")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = str(folder / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "-q", *OLD, f"anywidget=={version('anywidget')}"], check=True)
+    place = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True, capture_output=True, text=True).stdout.strip()
+    (Path(place) / "all_else.pth").write_text(sysconfig.get_path("purelib") + "\n")   # comes last: what is old hides what is new
+    return python
+
+
+@pytest.fixture(scope="module", params=FRONTENDS)
+def page(request, tmp_path_factory):
+    """A notebook with all explorers, run from top to bottom; afterwards neither page nor kernel had an error."""
+    frontend, old = FRONTENDS[request.param]
+    python = request.getfixturevalue("old_python") if old else sys.executable
+    folder = tmp_path_factory.mktemp("all")
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(new_notebook(cells=[new_code_cell(source) for source in (FIRST, *MAKES.values())], metadata={"kernelspec": spec}), folder / "all.ipynb")
+    with opened(folder, "all.ipynb", frontend, python) as page:
+        page.name = request.param
+        assert run_all(page, frontend) == []
+        first = page.locator(":is(.jp-OutputArea-output, .output_area)").first.inner_text()
+        assert first.strip() == ("7.7.1" if old else version("ipywidgets"))
+        yield page
+        assert page.problems == []
+
+
+def actions(explorer: Shown, done: set):
+    """Give (name, label, action) of each control that shows and was not moved yet; which ones show may change with each move."""
+    while True:
+        rows = {row.get_attribute("data-name"): row for row in explorer.box.locator(".mb-row:not(.mb-idle)").all()}
+        left = [name for name in rows if name not in done and name != "view"]
+        if not left:
+            break
+        done.add(left[0])
+        yield left[0], lambda row=rows[left[0]]: moved(explorer.page, row)
+    for knob in explorer.box.locator(".mb-handle:visible").all():
+        name = knob.get_attribute("aria-label")
+        if name not in done:
+            done.add(name)
+            yield name, lambda: explorer.drag(name, -40, 25)
+    if explorer.box.locator(".mb-stage[role=application]").count() and "pick" not in done:
+        done.add("pick")
+        yield "pick", lambda: explorer.click(0.15, 0.5)
+
+
+def moved(page, row):
+    """Move a control by hand, whatever its kind: to an end, to the next choice, to other words."""
+    row.scroll_into_view_if_needed()
+    if row.locator(".mb-words").count():
+        return row.locator("button[aria-pressed=false]").nth(1).click()
+    knob = row.locator("input, select").first
+    kind = knob.evaluate("knob => knob.type")
+    if kind == "range":
+        low = knob.evaluate("knob => knob.value === knob.min")
+        knob.focus()
+        page.keyboard.press("End" if low else "Home")
+    elif kind == "select-one":
+        knob.select_option(index=knob.evaluate("knob => (knob.selectedIndex + 1) % knob.options.length"))
+    elif kind == "checkbox":
+        knob.click()
+    else:   # letters that mean something to a notebook: a new cell, delete a cell
+        words = ["A mad dog adds mud to the bed and a cat nods at it.", "Add a bad cab to the tab and nod at the dad in it."]
+        text = words[knob.input_value() == words[0]]
+        knob.click()
+        page.keyboard.press("Control+A")
+        page.keyboard.type(text)
+
+
+@pytest.mark.parametrize("title", MAKES)
+def test_every_control(page, shots, title):  # noqa: F811
+    explorer = Shown(page, title)
+    explorer.ready()
+    name = re.sub(r"\W+", "_", f"{page.name} {title}")
+    views = explorer.box.locator("[data-name=view] option").all_inner_texts() or [None]
+    for view in views:
+        if view != views[0]:
+            move(explorer, shots, f"{name}_{view}", lambda: explorer.choose("view", view))
+        done = set()
+        for control, action in actions(explorer, done):
+            move(explorer, shots, f"{name}_{view}_{control}", action)
+        print(page.name, title, view, sorted(done))
+    assert page.locator(".mb-refused").count() == 0 and page.problems == []
+
+
+@pytest.mark.parametrize("title", MAKES)
+def test_a_contact_sheet_of_each_explorer(page, shots, title):  # noqa: F811
+    """One picture with three widths, light and dark, to look at; nothing is wider than its page. After the moves above, so not as it first stood."""
+    if page.name != "JupyterLab 4":   # the others have no command for their theme; what they show is in the screenshots of the moves
+        return
+    explorer, seen = Shown(page, title), []
+    for theme in ("Light", "Dark"):
+        page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", f"JupyterLab {theme}")
+        page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=str(theme == "Light").lower())
+        for width in (1280, 800, 390):
+            page.set_viewport_size({"width": width, "height": 1600})   # so high that all of it is drawn
+            page.wait_for_function("box => (box.dataset.width < 560) === (box.clientWidth < 560)", arg=explorer.box.element_handle())
+            explorer.box.locator("input, select, button").first.focus()   # its explanation opens
+            page.wait_for_timeout(300)
+            seen.append(explorer.box.screenshot())
+            assert explorer.box.evaluate("box => box.scrollWidth <= box.clientWidth + 1"), f"{width}: wider than the page"
+    contact_sheet(seen, 3, shots / f"{re.sub(r'[^A-Za-z]+', '_', title)}_sheet.png")
+    assert page.problems == []

@@ -1,0 +1,189 @@
+"""Li et al. (2020) and the controls: every printed figure has a recipe, and what a recipe stores is what the sets say."""
+from dataclasses import replace
+
+import pytest
+import torch
+
+from minbert.data import load_dataset
+from minbert.metrics import spearman
+from minbert.reproduce import controls, li, seven
+from minbert.reproduce.published import published
+from minbert.reproduce.recipe import CLAIMS, NOT_RUN, RECIPES
+from minbert.reproduce.run import Run, labelled
+from minbert.reproduce.scale import SCALES
+from minbert.reproduce.store import perform
+from minbert.sentence import SentenceEncoder
+from minbert.sts import aggregate_spearman, evaluate_sts
+from minbert.tokens import encode_ids
+
+YEARS = {"STS12": ("one", "two"), "STS13": ("one",), "STS14": ("one",), "STS15": ("one",), "STS16": ("one",)}
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_pairs(folder, rows):
+    """Write pairs of the grammar as STS-B, SICK-R, the course's STS and five years; STS12 also holds the dev pairs of STS-B."""
+    deal, parts = iter(rows), {}
+    for split, sick in (("train", "train"), ("dev", "trial"), ("test", "test_annotated")):
+        parts[split], other, course = ([next(deal) for _ in range(10)] for _ in range(3))
+        write(folder / f"senteval/STS/STSBenchmark/sts-{split}.csv", *(f"g\tf\t1\t{i}\t{y}\t{a}\t{b}" for i, (a, b, y) in enumerate(parts[split])))
+        write(folder / f"senteval/SICK/SICK_{sick}.txt", "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment",
+              *(f"{i}\t{a}\t{b}\t{1 + y * .8}\tNEUTRAL" for i, (a, b, y) in enumerate(other)))
+        write(folder / f"cs224n/sts-{split}.csv", "\tid\tsentence1\tsentence2\tsimilarity", *(f"{i}\t{split}{i}\t{a}\t{b}\t{y}" for i, (a, b, y) in enumerate(course)))
+    for year, subsets in YEARS.items():
+        for name in subsets:
+            pairs = [next(deal) for _ in range(9)] + (parts["dev"] if name == "two" else [])
+            write(folder / f"senteval/STS/{year}-en-test/STS.input.{name}.txt", *(f"{b}\t{a}" for a, b, _ in pairs))
+            write(folder / f"senteval/STS/{year}-en-test/STS.gs.{name}.txt", *(str(y) for *_, y in pairs))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A data folder of a few rows a set."""
+    home = tmp_path_factory.mktemp("data")
+    sample = load_dataset("stsb", "train")
+    rows = list(dict.fromkeys((a, b) for a, b in zip(sample.sentences, sample.sentences2)))
+    write_pairs(home, [(a, b, (7 * i) % 11 / 2.2) for i, (a, b) in enumerate(rows)])
+    captions = load_dataset("inference", "dev")
+    table = ["gold_label\tsentence1\tsentence2", *(f"{captions.classes[y]}\t{a}\t{b}" for a, b, y in zip(captions.sentences[:9], captions.sentences2, captions.labels))]
+    for split in ("train-sample", "dev-matched"):
+        write(home / f"nli/mnli-{split}.tsv", *table)
+    write(home / "nli/qnli-dev.tsv", "index\tquestion\tsentence\tlabel",
+          *(f"{i}\t{a}\t{b}\t{'not_' * (i % 2)}entailment" for i, (a, b) in enumerate(rows[:8])))
+    write(home / li.COUNTS, "the 90", "girl 50", "zzzz 20", "blue 9")
+    return str(home)
+
+
+@pytest.fixture
+def run(folder, tmp_path):
+    toy = replace(SCALES["micro"], flow_steps=3, task_steps=2, most_train=24, most_dev=8, most_text=40, precision="fp32", seeds=(1, 2))
+    return Run(toy, 1, folder, tmp_path)
+
+
+def test_every_printed_figure_has_a_recipe_or_a_reason():
+    run_at = {cell[:3] for r in RECIPES.values() if r.paper == "li" for cell in r.cells}
+    printed = [p for p in published().values() if p.paper == "li"]
+    assert len(printed) > 200
+    assert [p for p in printed if (p[1:4] in run_at) == ((p.paper, p.table, p.row) in NOT_RUN)] == []
+    assert {name for c in CLAIMS for name in (c.better, c.worse) if name.startswith(("li/", "control/"))} <= {*RECIPES}
+
+
+def test_plain_bert_is_what_the_book_measures(run):
+    stored = perform(RECIPES["li/base"], run)["measured"]
+    encoder = SentenceEncoder.from_pretrained(None)
+    expected = evaluate_sts(encoder, run.data, "wmean")
+    for key, task in seven.SETS.items():
+        data = labelled(stored[key]["dataset"], run.data)
+        assert stored[key]["metric"] == ("wmean" if data.subsets else "spearman")
+        got = aggregate_spearman(stored[key]["answers"], data.labels, data.subsets or [0] * len(data), "wmean")
+        assert got == pytest.approx(expected[task], abs=1e-9)
+    assert stored["average"]["value"] == pytest.approx(expected["average"], abs=1e-9)
+    assert stored[seven.DEV]["dataset"] == "sts/dev/8"
+
+
+def test_pairs_of_the_dev_set_are_left_out_in_either_order(run):
+    data, dev = labelled("sts12/test", run.data), labelled("stsb/dev", run.data)
+    known = {frozenset(pair) for pair in zip(dev.sentences, dev.sentences2)}
+    wrong = [-y if frozenset(pair) in known else y for *pair, y in zip(data.sentences, data.sentences2, data.labels)]
+    assert sum(w < 0 for w in wrong) >= 8
+    assert seven.unseen(run, "sts12", wrong) == pytest.approx(1)
+    assert aggregate_spearman(wrong, data.labels, data.subsets, "wmean") < 1
+
+
+def test_a_correction_reads_the_text_of_its_own_set_once(run):
+    read = []
+    spy = type("Spy", (), {"width": 2, "encode": lambda self, s: read.extend(s) or torch.randn(len(s), 2)})()
+    cached, fitted = seven.Cached(spy), []
+    look = seven.on_target(run, cached, lambda text: fitted.append(text) or torch.nn.Identity())
+    look("stsb").encode(labelled("stsb/test", run.data).sentences)
+    parts = [load_dataset("stsb", split, run.data) for split in ("train", "dev", "test")]
+    assert fitted == [[s for d in parts for s in (*d.sentences, *d.sentences2)]]
+    cached.encode(fitted[0])
+    assert len(read) == len(set(read)) == len(set(fitted[0]))
+
+
+def test_a_flow_follows_its_row(run, monkeypatch):
+    asked = []
+    fit = li.fit_flow
+    monkeypatch.setattr(li, "fit_flow", lambda r, e, text, **k: asked.append((len(text), r.scale.flow_batch, k)) or fit(r, e, text, **k))
+    monkeypatch.setattr(seven, "nli_sets", lambda data: [labelled("mnli/train", data)])
+    look = li.flow_target(run, li.vectors(run))
+    for task in ("stsb", "sickr", "sts12"):
+        look(task)
+    assert [size for size, *_ in asked] == [60, 60, 56]   # both sides of each pair, each set by itself
+    assert all(batch == 64 and k == {"levels": 2, "lr": 1e-3} for _, batch, k in asked)
+    printed = replace(run, scale=replace(run.scale, flow_lr=None, most_text=10**6))
+    asked.clear()
+    li.flow_nli(printed, li.vectors(printed))
+    assert asked == [(round(0.15 * 18), 64, {"levels": 2, "lr": 2e-5, "steps": None})]
+
+
+def test_answers_of_question_pairs_are_higher_for_entailment(run):
+    stored = perform(RECIPES["li/base-qnli-last2avg"], run)["measured"]["AUC"]
+    encoder = li.vectors(run, nli=True)
+    cosines = li.cosines(encoder, labelled("qnli/dev", run.data))
+    assert labelled("qnli/dev", run.data).classes[0] == "entailment"
+    assert spearman(stored["answers"], cosines) == pytest.approx(-1)
+
+
+def test_seeds_give_a_mean_and_a_median(run, monkeypatch):
+    def moved(run, encoder):
+        torch.nn.init.normal_(encoder.model.bert_layers[-1].attention_layer_norm.weight)
+        return encoder
+
+    monkeypatch.setattr(li, "siamese", moved)
+    found = li.over_seeds(run, li.LAST2AVG, li.plain)   # no second size at this scale: the base model stands for it
+    test, scores = labelled("stsb/test", run.data), []
+    for seed in (1, 2):
+        encoder = SentenceEncoder.from_pretrained(run.out / "stages" / f"li-nli-large-{seed}", pooling="first_last_avg")
+        scores.append(spearman(li.cosines(encoder, test), test.labels))
+    assert found["mean"] == pytest.approx(sum(scores) / 2) == found["median"]
+    assert found["sd"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
+
+
+def test_removed_directions_are_counted_and_chosen_on_dev(run):
+    found = li.calibrated(run, li.NullTop, 10)
+    x = li.vectors(run, pooling="mean").encode(seven.text_of(run, "stsb"))
+    moved, test = li.NullTop(256, 10).fit(x), labelled("stsb/test", run.data)
+    by_hand = li.cosines(seven.Through(li.vectors(run, pooling="mean"), moved), test)
+    assert spearman(found["STS-B"].values, by_hand) == pytest.approx(1)
+    assert found["k chosen on dev"] in range(1, 21)
+
+
+def test_edit_distance_falls_with_a_similarity_made_of_it(run):
+    dev = labelled("stsb/dev", run.data)
+    similarity = [-li.edit_distance(a.split(), b.split()) for a, b in zip(dev.sentences, dev.sentences2)]
+    found = li.edits(run, similarity)
+    assert found["vs edit distance"] == pytest.approx(-1)
+    places = [value for key, value in found.items() if key.startswith("mean place")]
+    assert places == sorted(places, reverse=True) and len(places) > 1
+
+
+def test_words_of_a_band_are_the_listed_ones(run):
+    found = li.crowding(run, (0, 100))
+    encoder = SentenceEncoder.from_pretrained(None)
+    ids = [encoder.tokenizer.get_vocab()[word] for word in ("the", "girl", "blue")]
+    assert found["words"] == 3
+    assert found["Mean l2-norm"] == pytest.approx(encoder.model.embedding.word_embedding.weight[ids].norm(dim=1).mean().item())
+    with pytest.raises(ValueError, match="wordfreq"):
+        li.crowding(replace(run, data=None), (0, 100))
+
+
+def test_rare_words_weigh_more():
+    encoder = SentenceEncoder.from_pretrained(None)
+    rare = controls.RareWords(encoder, ["the girl", "the the"], a=0.5)
+    the, girl = (encode_ids(encoder.tokenizer, [word])[0][1] for word in ("the", "girl"))
+    table = encoder.model.embedding.word_embedding.weight.detach()
+    expected = (0.5 / (0.5 + 0.75) * table[the] + 0.5 / (0.5 + 0.25) * table[girl]) / 2
+    torch.testing.assert_close(rare.encode(["", "the girl"]), torch.stack([torch.zeros_like(expected), expected]), rtol=1e-5, atol=1e-6)
+
+
+def test_controls_answer_to_the_same_keys(run):
+    words = perform(RECIPES["control/shared-words"], run)["measured"]
+    vectors = perform(RECIPES["control/untrained-whitened"], run)["measured"]
+    assert {*words} == {*vectors} == {*seven.SETS, *(f"STS-{y} less STS-B dev" for y in range(12, 17)), seven.DEV, "average"}
+    again = SentenceEncoder.from_pretrained(None)
+    assert not torch.equal(controls.untrained(run).encode(["a girl"]), again.encode(["a girl"]))

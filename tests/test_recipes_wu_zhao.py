@@ -1,0 +1,111 @@
+"""Recipes of Wu and Zhao, and what of the course's test sets has labels."""
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from minbert.contrastive import contrastive_loss
+from minbert.data import load_dataset
+from minbert.reproduce import testsets, wu_zhao
+from minbert.reproduce.published import published
+from minbert.reproduce.recipe import CLAIMS, RECIPES
+from minbert.reproduce.run import Answers, Run
+from minbert.reproduce.scale import SCALES
+from minbert.reproduce.store import perform
+
+TOY = replace(SCALES["micro"], most_dev=40, most_train=64, task_steps=2, head_steps=2, batch=8)
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return Run(TOY, 1, None, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def sst():
+    """A model with untrained heads, and two batches of SST's dev set."""
+    run = Run(TOY, 1, None, None)
+    model = wu_zhao.trained(run, ()).eval()
+    return model, wu_zhao.parts(run, model, "sst", most=24, size=16)
+
+
+def test_every_cell_of_the_report_has_a_recipe():
+    cells = {(c.table, c.row, c.metric) for r in RECIPES.values() if r.paper == "wu-zhao" for c in r.cells}
+    printed = {p[1:] for p in published() if p[0] == "wu-zhao"}
+    assert printed - cells == {("T1", "Final result on test set", "Quora dev acc"), ("T1", "Final result on test set", "average")}   # no labels
+
+
+def test_claims_name_recipes_that_exist():
+    mine = [c for c in CLAIMS if "wu-zhao" in c.better + c.worse]
+    assert mine and all(name in RECIPES for c in mine for name in (c.better, c.worse))
+
+
+def test_a_row_averages_its_three_scores(toy, sst):
+    found = wu_zhao.scored(toy, sst[0])
+    assert {*found} == {*wu_zhao.KEYS.values(), "average"} and len(found["SST dev acc"].values) == 40
+    scores = [metric(found[key].values, wu_zhao.labelled(found[key].dataset, None).labels)
+              for key, metric in zip(wu_zhao.KEYS.values(), (wu_zhao.accuracy, wu_zhao.accuracy, wu_zhao.pearson))]
+    assert math.isclose(found["average"], sum(scores) / 3, rel_tol=1e-12)
+
+
+def test_a_control_runs_from_end_to_end(toy):
+    result = perform(RECIPES["control/wu-zhao-noise-sts"], toy)
+    assert result["measured"]["STS dev pearson"]["dataset"] == "sts/dev/40" and result["curve"]
+
+
+def test_plans_share_their_first_part_and_heads_leave_the_encoder_alone(toy):
+    model = wu_zhao.trained(toy, ("contrast", "sts+smart"))
+    assert {f.name for f in (toy.out / "stages").iterdir()} == {"wu-contrast-1", "wu-contrast-sts+smart-1"}
+    fresh, old = wu_zhao.trained(toy, ()), wu_zhao.trained(toy, ("contrast",))
+    same = lambda a, b: all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
+    assert not same(fresh.encoder, old.encoder) and not same(old.encoder, model.encoder)
+    assert same(fresh.heads, old.heads)          # the contrast asks the vectors, not the heads
+    before, head = [p.clone() for p in model.encoder.parameters()], model.heads["sst"].linear.weight.clone()
+    after = wu_zhao.with_heads(toy, model, ("sst",))
+    assert all(torch.equal(p, q) for p, q in zip(before, after.encoder.parameters())) and not torch.equal(head, after.heads["sst"].linear.weight)
+
+
+def test_contrast_is_hadsells(sst):
+    model, _ = sst
+    part = replace(wu_zhao.parts(Run(TOY, 1, None, None), model, "quora", most=8)[0], labels=torch.tensor([1, 0] * 4), weight=0.5)
+    found = wu_zhao.hadsell(model, {"quora": part})["quora"]
+    torch.testing.assert_close(found, contrastive_loss(*model.vectors(part.first, part.second), part.labels) / 2)
+
+
+def test_noise_differs_from_smart_in_the_gradient_alone(toy):
+    smart, noise = (wu_zhao.KINDS[kind](toy)["loss_fn"].penalties[0] for kind in ("smart", "noise"))
+    assert noise.attack == replace(smart.attack, step_size=0.0) and (smart.weight, smart.level) == (noise.weight, noise.level) == (5.0, "vectors")
+    assert (smart.attack.variant, smart.attack.steps, smart.attack.step_size, smart.attack.epsilon, smart.attack.noise) == ("rescale", 1, 1e-3, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("level", ["vectors", "words"])
+def test_attacks_stay_in_their_ball_and_a_search_beats_noise(sst, level):
+    model, batches = sst
+    share = lambda radius, steps: torch.cat([wu_zhao.attacked(model, "sst", part, level, radius, steps, torch.Generator().manual_seed(0)) for part in batches])
+    assert not share(1e-7, 3).any()
+    wide = 0.3 if level == "vectors" else 0.1
+    assert share(wide, 5).sum() > share(wide, 0).sum()
+
+
+def test_an_example_is_one_row(toy):
+    dev = load_dataset("sst", "dev")
+    words = tuple(dev.sentences[3].lower().split())
+    assert wu_zhao.example("sst", (" ".join(words),), None).ids == [dev.ids[3]]
+    with pytest.raises(ValueError, match="expected one row with the words glorious, solaris, got 0"):
+        wu_zhao.example("sst", wu_zhao.EXAMPLES["SST Failure"][1:], None)
+
+
+def test_grades_of_test_pairs_come_from_the_benchmark_without_what_was_trained_on():
+    pairs, grades = testsets.course_test_pairs(None)
+    test, key = load_dataset("sts", "test"), lambda data: set(zip(data.sentences, data.sentences2))
+    own = dict(zip(test.ids, test.labels))
+    assert grades == [own[i] for i in pairs.ids] and 0 < len(pairs) <= len(test)
+    assert not key(pairs) & (key(load_dataset("sts", "train")) | key(load_dataset("sts", "dev")))
+
+
+def test_answers_on_test_have_the_names_that_a_paper_gives_them(toy, sst, monkeypatch):
+    monkeypatch.setattr(Run, "dataset", lambda run, task, split: load_dataset("sst", "dev").subset(range(5)))
+    monkeypatch.setattr(Run, "part", lambda run, task, split: f"{task}/{split}/5")
+    found = testsets.on_test(toy, sst[0], "SST-5 test acc")
+    assert isinstance(found["SST-5 test acc"], Answers) and found["SST-5 test acc"].dataset == "sst5/test/5" and -1 <= found["STS test pearson"] <= 1

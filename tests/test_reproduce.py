@@ -1,0 +1,226 @@
+"""The machinery of recipes: what is stored is whole, found again, and never mixed with results of other settings."""
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from minbert.app import reproduction
+from minbert.app.cli import app
+from minbert.claims import VERDICTS, Interval
+from minbert.metrics import accuracy
+from minbert.reproduce import (CLAIMS, NOT_RUN, PAPERS, RECIPES, SCALES, Answers, Run, as_json, chosen, make_report, markdown, perform, published,
+                               result_file, stored, unfinished)
+from minbert.reproduce import here
+from minbert.reproduce import recipe as recipes
+from minbert.reproduce import report as reports
+from minbert.reproduce.cost import LAUNCH, SHAPES, SPEED, cost_of, work_of
+from minbert.reproduce.run import Work, labelled
+
+TOY = replace(SCALES["micro"], seeds=(1, 2), view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
+              task_steps=3, head_steps=3, most_train=40, most_dev=30)
+
+
+@pytest.fixture
+def shelf(monkeypatch):
+    """An empty shelf of recipes."""
+    for name in ("RECIPES", "NOT_RUN"):
+        monkeypatch.setattr(recipes, name, {})
+    monkeypatch.setattr(recipes, "CLAIMS", [])
+    monkeypatch.setattr(reports, "RECIPES", recipes.RECIPES)
+    monkeypatch.setattr(reports, "CLAIMS", recipes.CLAIMS)
+    monkeypatch.setattr(reports, "NOT_RUN", recipes.NOT_RUN)
+    return recipes
+
+
+def put(shelf, name="hu/minbert", right=1.0, **options):
+    """Register a recipe whose answers to SST are right with some probability."""
+    def make(run):
+        gold = torch.tensor(run.dataset("sst", "dev").labels)
+        wrong = (torch.rand(len(gold), generator=torch.Generator().manual_seed(run.seed)) > right).long()
+        return {"SST-5 dev acc": Answers(run.part("sst", "dev"), "accuracy", ((gold + wrong) % 5).tolist()), "length": 3.0 + run.seed}
+    options = {"needs": ("sst/dev",), "settings": {"rate": "1e-5 (section 5.3)"}} | options
+    return shelf.recipe(name, shelf.cell("T1", {"hu/minbert": "MinBERT", "hu/bert-cf": "BERT-CF"}[name], "SST-5 dev acc", "SST-5 dev acc"), **options)(make)
+
+
+def test_every_published_row_has_a_recipe_or_a_reason():
+    there = {(r.paper, *c[:3]) for r in RECIPES.values() for c in r.cells}
+    left = [key for key in published() if key not in there and key[:3] not in NOT_RUN]
+    assert not left, left
+
+
+def test_claims_name_measurements_of_two_recipes():
+    for c in CLAIMS:
+        assert {c.better, c.worse} <= set(RECIPES) and c.better != c.worse, c
+
+
+def test_papers_and_figures():
+    assert {key[0] for key in published()} == set(PAPERS) and len(published()) == 412
+    assert published()["hu", "T1", "BERT-CF", "unsup STS dev spearman"].value == 0.760
+    assert published()["li", "T5", "+ SN", "Spearman"].value == 0.5546
+
+
+@pytest.mark.parametrize("options, message", (
+    ({"name": "hu/minbert"}, "expected a new name"), ({"name": "nobody/row"}, "begins with hu"), ({"places": ("T9", "MinBERT")}, "expected a published row of hu, got T9 'MinBERT'")))
+def test_a_recipe_must_be_new_and_its_cells_printed(shelf, options, message):
+    put(shelf)
+    with pytest.raises(ValueError, match=message):
+        shelf.recipe(options.get("name", "hu/other"), shelf.row(*options.get("places", ("T1", "MinBERT"))), needs=(), settings={})(lambda run: {})
+
+
+def test_what_is_stored_is_not_run_again_and_other_settings_are_refused(shelf, tmp_path):
+    put(shelf)
+    recipe = shelf.RECIPES["hu/minbert"]
+    assert [seed for _, seed in unfinished([recipe], TOY, None, tmp_path)] == [1, 2]
+    perform(recipe, Run(TOY, 1, None, tmp_path))
+    assert [seed for _, seed in unfinished([recipe], TOY, None, tmp_path)] == [2]
+    result = json.loads(result_file(tmp_path, recipe, 1).read_text())
+    assert {"recipe", "seed", "settings", "versions", "seconds", "processor_seconds", "measured", "curve"} <= set(result)
+    assert "labels" not in json.dumps(result) and len(result["measured"]["SST-5 dev acc"]["answers"]) == 30
+    with pytest.raises(ValueError, match=r"hu-minbert-1\.json: expected a result with scale .*, got .*: use another folder"):
+        unfinished([recipe], replace(TOY, lr=1.0), None, tmp_path)
+    shelf.RECIPES["hu/minbert"] = replace(recipe, settings={"rate": "2e-5"})
+    with pytest.raises(ValueError, match="expected a result with recipe .*2e-5.*1e-5"):
+        unfinished([shelf.RECIPES["hu/minbert"]], TOY, None, tmp_path)
+
+
+def test_a_recipe_that_fails_or_lacks_data_leaves_nothing(shelf, tmp_path):
+    shelf.recipe("hu/broken", needs=(), settings={})(lambda run: {"x": float("nan")})
+    with pytest.raises(ValueError):
+        perform(shelf.RECIPES["hu/broken"], Run(TOY, 1, None, tmp_path))
+    put(shelf, needs=("sickr/test",))
+    with pytest.raises(ValueError, match="hu/minbert: sickr test: expected one of these files"):
+        perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_stage_is_trained_once_and_gives_the_same_weights(tmp_path):
+    made = []
+
+    def make():
+        made.append(1)
+        run.curve.append({"stage": "x", "step": 0, "loss": 1.0})
+        return run.base()
+
+    run = Run(TOY, 1, None, tmp_path)
+    first, second = run.encoder("a/b", make), run.encoder("a/b", make)
+    other = Run(TOY, 2, None, tmp_path)
+    other.encoder("a/b", make)
+    assert len(made) == 2 and len(run.curve) == 3   # the second seed trains its own; the log of a stage comes back with it
+    assert all(torch.equal(p, q) for p, q in zip(first.state_dict().values(), second.state_dict().values()))
+
+
+def test_a_stage_that_was_cut_off_is_trained_again(tmp_path):
+    run = Run(TOY, 1, None, tmp_path)
+    run.encoder("a", run.base)
+    (tmp_path / "stages" / "a-1" / "stage.json").unlink()
+    made = []
+    run.encoder("a", lambda: made.append(1) or run.base())
+    assert made
+
+
+def test_draws_are_the_same_for_every_run(tmp_path):
+    one, two = Run(TOY, 1, None, tmp_path), Run(TOY, 2, None, tmp_path)
+    assert one.part("sst", "dev") == "sst/dev/30" and one.dataset("sst", "dev").ids == two.dataset("sst", "dev").ids
+    assert one.dataset("sst", "dev").ids != labelled("sst/dev", None).ids[:30]
+    assert replace(one, scale=replace(TOY, most_dev=10**6)).part("sst", "dev") == "sst/dev"
+
+
+def test_a_report_scores_answers_and_judges_claims(shelf, tmp_path):
+    put(shelf, right=.6), put(shelf, "hu/bert-cf", right=.95)
+    shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
+    shelf.claim("it harms", "hu/minbert", "hu/bert-cf", "SST-5 dev acc")
+    for recipe in shelf.RECIPES.values():
+        for seed in TOY.seeds:
+            perform(recipe, Run(TOY, seed, None, tmp_path))
+    report = make_report(tmp_path, None, 200)
+    gold = labelled("sst/dev/30", None).labels
+    by_hand = np.mean([accuracy(r["measured"]["SST-5 dev acc"]["answers"], gold) for r in stored(tmp_path)["hu/minbert"]])
+    line = next(x for x in report.lines if x.recipe == "hu/minbert")
+    assert line.measured.value == pytest.approx(by_hand) and line.measured.low < by_hand < line.measured.high and line.seeds == 2
+    assert line.printed.value == .512 and line.printed.low == pytest.approx(.4825, abs=.001)
+    helps, harms = report.judged
+    assert helps.verdict == VERDICTS[0] and helps.printed == pytest.approx(.525 - .512) and harms.verdict == VERDICTS[1]
+    plain = json.loads(json.dumps(as_json(report, "micro"), allow_nan=False))
+    assert "| it helps | `hu/bert-cf` over `hu/minbert`, SST-5 dev acc | +0.013 |" in markdown(plain)
+    assert plain["claims"][0]["gain"][1] > 0 and plain["cells"][0]["seeds"] == 2
+
+
+def test_a_number_has_the_luck_of_its_seeds(shelf, tmp_path):
+    put(shelf)
+    shelf.RECIPES["hu/minbert"] = replace(shelf.RECIPES["hu/minbert"], cells=(recipes.Cell("T1", "MinBERT", "SST-5 dev acc", "length"),))
+    for seed in TOY.seeds:
+        perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
+    assert make_report(tmp_path, None, 500).lines[0].measured == pytest.approx(Interval(4.5, 4.0, 5.0))
+    result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2).unlink()
+    alone = make_report(tmp_path, None, 50).lines[0].measured   # of one seed nothing is known, and a claim about it cannot be told
+    assert alone.value == 4.0 and np.isnan(alone.low) and as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["measured"] == [4.0, None, None]
+
+
+def test_not_run_is_said(shelf, tmp_path):
+    put(shelf)
+    shelf.claim("alone", "hu/minbert", "hu/minbert", "nothing")
+    report = make_report(tmp_path, None)
+    assert report.lines[0].measured is None and report.judged[0].verdict == "not run" and "not run" in markdown(as_json(report, "micro"))
+
+
+def test_the_command_lists_runs_and_reports(tmp_path, monkeypatch):
+    said = CliRunner().invoke(app, ["reproduce", "--list", "--out", str(tmp_path)])
+    assert said.exit_code == 0 and "hu/minbert" in said.output and "0 of 3" in said.output
+    said = CliRunner().invoke(app, ["reproduce", "hu/nothing", "--out", str(tmp_path)])
+    assert "expected a recipe, got 'hu/nothing'" in said.output + str(said.exception)
+    said = CliRunner().invoke(app, ["reproduce", "report", "--out", str(tmp_path), "--store", str(tmp_path / "r.json")])
+    assert said.exit_code == 0 and "BERT-CF" in said.output and json.loads((tmp_path / "r.json").read_text())["scale"] == "micro"
+
+
+def test_a_failure_stops_nothing_else(tmp_path):
+    """The sets that these want are not in the package; each fails in a process of its own, and the outcome says why."""
+    small = replace(TOY, seeds=(1,))
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), small, None, tmp_path, jobs=2))
+    assert [state for state, _ in outcomes] == ["failed", "failed"] and all("expected one of these files" in line for _, line in outcomes)
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_jobs_that_share_stages_wait_for_one_another():
+    a, b = RECIPES["hu/mirror"], RECIPES["hu/joint"]
+    todo = [(a, 1), (b, 1), (b, 2)]
+    assert reproduction._next(todo, set()) == (a, 1) and reproduction._next(todo, {("hu", 1)}) == (b, 2)
+    assert reproduction._next(todo, {("hu", 1), ("hu", 2)}) is None
+
+
+def test_work_is_counted_without_training():
+    """Steps as the scale has them, and each operation once: 3 times a forward pass where gradients flow."""
+    works = work_of(RECIPES["hu/minbert"], replace(TOY, tune_steps=1000), None)
+    tuning = next(w for w in works if w.steps == 1000)
+    assert tuning.rows == 2 + 2 * 2 + 2 * 2 and tuning.backward
+    config = SHAPES["bert-base-uncased"]
+    large = Work("x", 10, 10_000, 100, True)
+    by_hand = 10 * 10_000 * 100 * 12 * (24 * 768**2 + 4 * 100 * 768) * 3 / SPEED / 60
+    assert cost_of([large], config).minutes == pytest.approx(by_hand)
+    assert cost_of([large._replace(backward=False)], config).minutes == pytest.approx(by_hand / 3)
+    assert cost_of([Work("x", 10, 1, 1, True)], config).minutes == pytest.approx(10 * 12 * LAUNCH / 60)
+    assert cost_of([], config).memory == pytest.approx(16 * (12 * 12 * 768**2 + 30522 * 768) / 1e9)
+
+
+def test_a_cell_says_what_is_missing(capsys):
+    assert torch.cuda.is_available() or here.reproduce_here("hu/mirror") is None
+    assert torch.cuda.is_available() or "minbert reproduce hu/mirror --scale paper" in capsys.readouterr().out
+
+
+def test_a_cell_tells_costs_trains_in_sight_and_compares(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(here, "lacking", lambda *_: "")
+    monkeypatch.setattr(here, "half_type", lambda *_: None)
+    result = here.reproduce_here("hu/mirror", out=tmp_path, scale=replace(TOY, seeds=(1,), precision="fp32"))
+    said = capsys.readouterr().out
+    assert "GB" in said and "temperature: .04" in said and "0.736   0.703 to 0.766" in said
+    assert result_file(tmp_path / "micro", RECIPES["hu/mirror"], 1).is_file() and {p["stage"] for p in result["curve"]} == {"contrast", "tasks"}
+
+
+def test_a_watcher_draws_means(monkeypatch):
+    watcher = here.Watcher(20, every=5)
+    for step in range(12):
+        watcher("x", step, torch.tensor(float(step)))
+    assert watcher.points == [2.0, 7.0] and watcher.bar.n == 12
+    watcher.bar.close()
