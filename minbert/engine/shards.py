@@ -137,7 +137,7 @@ def encoder_settings(
     """Say what the vectors depend on besides the text: checksums of weights and tokenizer, and settings."""
     if dtype not in DTYPES:
         raise ValueError(f"expected dtype {', '.join(DTYPES)}, got {dtype!r}")
-    tokenizer = json.loads(encoder.tokenizer.backend_tokenizer.to_str())
+    tokenizer = parse_json(encoder.tokenizer.backend_tokenizer.to_str(), "tokenizer")
     state = {"truncation": None, "padding": None}   # of the last call, not of the tokenizer
     return {"model": tensor_checksum({name: x.cpu() for name, x in encoder.state_dict().items()}),
             "tokenizer": hashlib.sha256(json.dumps(tokenizer | state, sort_keys=True).encode()).hexdigest(),

@@ -239,8 +239,10 @@ def draw_anisotropy(
 ):                            # matplotlib Figure
     """Draw a cloud flat and as a body, and its spectrum; the titles hold the numbers of the last shape.
 
-    Raises ValueError for points that are not (n, 3), or what `spectrum` refuses.
+    Raises ValueError for points that are not (n, 3), for none at all, or what `spectrum` refuses.
     """
+    if not groups:
+        raise ValueError("expected at least one label, got none")
     groups = {label: as_array(points, 2, repr(label)) for label, points in groups.items()}
     if bad := [f"{x.shape} for {label!r}" for label, x in groups.items() if x.shape[1] != 3]:
         raise ValueError(f"expected (n, 3) points, got shape {bad[0]}")
