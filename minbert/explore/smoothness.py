@@ -180,6 +180,7 @@ def _train(x, y, classes, weight=0.0, epochs=40):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    head.zero_grad()
     return head.eval()
 
 
