@@ -148,6 +148,18 @@ def test_a_report_scores_answers_and_judges_claims(shelf, tmp_path):
     assert plain["claims"][0]["gain"][1] > 0 and plain["cells"][0]["seeds"] == 2
 
 
+def test_rows_that_learned_nothing_tell_nothing(shelf, tmp_path):
+    """Both give one answer to everything: the difference is surely 0, and below any printed gain, and yet no verdict."""
+    put(shelf), put(shelf, "hu/bert-cf")
+    for name, recipe in list(shelf.RECIPES.items()):
+        shelf.RECIPES[name] = replace(recipe, make=lambda run: {"SST-5 dev acc": Answers(run.part("sst", "dev"), "accuracy", [1] * 30)})
+        perform(shelf.RECIPES[name], Run(TOY, 1, None, tmp_path))
+    shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
+    (judged,) = make_report(tmp_path, None, 100).judged
+    assert judged.verdict == VERDICTS[2] and not judged.learned
+    assert "neither row learned" in markdown(as_json(make_report(tmp_path, None, 100), "micro"))
+
+
 def test_a_number_has_the_luck_of_its_seeds(shelf, tmp_path):
     put(shelf)
     shelf.RECIPES["hu/minbert"] = replace(shelf.RECIPES["hu/minbert"], cells=(recipes.Cell("T1", "MinBERT", "SST-5 dev acc", "length"),))

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..claims import SCORES, Interval, Scored, draw_scores, interval, printed_interval, verdict
+from ..claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval, printed_interval, verdict
 from ..data import Dataset
+from ..metrics import majority_baseline
 from .published import PAPERS, published
 from .recipe import CLAIMS, NOT_RUN, RECIPES, Claim, Recipe
 from .run import labelled
@@ -46,6 +47,7 @@ class Judged(NamedTuple):
     gain: Interval | None       # None: one of the rows is missing
     seeds: int
     verdict: str
+    learned: bool = True        # False: neither row is above the best constant answer, and nothing can be told
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,15 @@ def score(results: list[dict], key: str, data: str | None, resamples: int) -> Sc
         return draw_scores([t["answers"] for t in taken], gold, SCORES[taken[0]["metric"]], resamples)
 
 
+def constant(taken: dict, data: str | None) -> float:
+    """What the best constant answer scores: the share of the commonest class, one half of an area, no correlation; minus infinity for a plain number."""
+    if "value" in taken:
+        return -math.inf
+    if taken["metric"] != "accuracy":
+        return 0.5 if taken["metric"] == "auc" else 0.0
+    return majority_baseline(labelled(taken["dataset"], data).labels)[1]
+
+
 class Scores:
     """Scores of what is stored, each computed once."""
 
@@ -89,6 +100,11 @@ class Scores:
         if (recipe, key) not in self.known:
             self.known[recipe, key] = score(self.results.get(recipe, []), key, self.data, self.resamples)
         return self.known[recipe, key]
+
+    def learned(self, recipe: str, key: str) -> bool:
+        """Tell whether a row is above the best constant answer, by its interval."""
+        taken = next(r["measured"][key] for r in self.results[recipe] if key in r["measured"])
+        return not interval(self(recipe, key)).low <= constant(taken, self.data)
 
 
 def _printed(value: float, measured: str) -> Interval:
@@ -117,8 +133,9 @@ def _judge(claim: Claim, scores: Scores) -> Judged:
     better, worse, printed = scores(claim.better, claim.measured), scores(claim.worse, claim.measured), printed_gain(claim)
     if better is None or worse is None:
         return Judged(claim, printed, None, 0, "not run")
-    gain = interval(better, worse)
-    return Judged(claim, printed, gain, min(better.draws.shape[1], worse.draws.shape[1]), verdict(gain, printed))
+    gain, seeds = interval(better, worse), min(better.draws.shape[1], worse.draws.shape[1])
+    asked = [name for name in (claim.better, claim.worse) if scores.learned(name, claim.measured)]
+    return Judged(claim, printed, gain, seeds, verdict(gain, printed) if asked else VERDICTS[2], bool(asked))
 
 
 def make_report(out: str | Path, data: str | None, resamples: int = 400) -> Report:
@@ -139,7 +156,7 @@ def as_json(report: Report, scale: str) -> dict:
     cells = [{"paper": x.paper, "table": x.table, "row": x.row, "metric": x.metric, "recipe": x.recipe, "printed": _three(x.printed),
               "measured": _three(x.measured), "seeds": x.seeds, "differs": x.differs} for x in report.lines]
     claims = [{"paper": RECIPES[j.claim.better].paper, "text": j.claim.text, "better": j.claim.better, "worse": j.claim.worse, "measured": j.claim.measured,
-               "printed": None if j.printed is None else round(j.printed, 4), "gain": _three(j.gain), "seeds": j.seeds, "verdict": j.verdict} for j in report.judged]
+               "printed": None if j.printed is None else round(j.printed, 4), "gain": _three(j.gain), "seeds": j.seeds, "verdict": j.verdict, "learned": j.learned} for j in report.judged]
     return {"scale": scale, "cells": cells, "claims": claims, "costs": report.costs,
             "not run": [{"paper": p, "table": t, "row": r, "why": why} for (p, t, r), why in NOT_RUN.items()]}
 
@@ -157,7 +174,7 @@ def _cell_line(c: dict) -> str:
 
 def _claim_line(c: dict) -> str:
     printed = "" if c["printed"] is None else f"{c['printed']:+.3f}"
-    return f"| {c['text']} | `{c['better']}` over `{c['worse']}`, {c['measured']} | {printed} | {_text(c['gain'])} | {c['seeds'] or ''} | {c['verdict']} |"
+    return f"| {c['text']} | `{c['better']}` over `{c['worse']}`, {c['measured']} | {printed} | {_text(c['gain'])} | {c['seeds'] or ''} | {c['verdict']}{'' if c['learned'] else ': neither row learned'} |"
 
 
 def _section(title: str, key: str, record: dict) -> list[str]:
