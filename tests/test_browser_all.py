@@ -152,7 +152,8 @@ def test_a_contact_sheet_of_each_explorer(page, shots, title):  # noqa: F811
             page.wait_for_function("box => (box.dataset.width < 560) === (box.clientWidth < 560)", arg=explorer.box.element_handle())
             explorer.box.locator("input, select, button").first.focus()   # its explanation opens
             page.wait_for_timeout(300)
+            wide = explorer.box.evaluate("box => box.scrollWidth <= box.clientWidth + 1 ? [] : [...box.querySelectorAll('*')].filter(x => x.scrollWidth > x.clientWidth + 1).map(x => `${x.tagName}.${x.className}: ${x.scrollWidth} in ${x.clientWidth}`)")
+            assert wide == [], f"{width}: wider than the page: {wide}"
             seen.append(explorer.box.screenshot())
-            assert explorer.box.evaluate("box => box.scrollWidth <= box.clientWidth + 1"), f"{width}: wider than the page"
     contact_sheet(seen, 3, shots / f"{re.sub(r'[^A-Za-z]+', '_', title)}_sheet.png")
     assert page.problems == []
