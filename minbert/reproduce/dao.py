@@ -15,6 +15,7 @@ from torch import Tensor
 from ..conflicts import GradVac, conflict_summary
 from ..contrastive import simcse_loss
 from ..data import Dataset, TaskBatch, task_batches
+from ..engine.devices import choose_device
 from ..evaluate import metric_of
 from ..heads import ConcatDiff, CosineHead, LinearHead, MultitaskBert, PairLinear, multitask_loss
 from ..losses import Head
@@ -355,7 +356,7 @@ def examples(run: Run) -> dict:
 
 def clock() -> float:
     """Seconds: of the processor, which others cannot take; with a GPU, of the wall."""
-    return time.perf_counter() if torch.cuda.is_available() else time.process_time()
+    return time.perf_counter() if choose_device().type == "cuda" else time.process_time()
 
 
 def step_seconds(run: Run, tasks: tuple[str, ...], mode: str = "full", backward: Callable = lambda model: sum_losses, count: int = 12) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..claims import SCORES
-from ..engine.devices import half_type
+from ..engine.devices import choose_device, half_type
 from ..engine.figures import curves
 from ..tokens import resolve_folder
 from .cost import SHAPES, SPEED, cost_of, work_of
@@ -23,7 +23,7 @@ from .store import hardware, missing_data, perform
 
 def lacking(recipe: Recipe, scale: Scale, data: str | None) -> str:
     """Say in one sentence what keeps a recipe from running here; nothing if all is there."""
-    if not torch.cuda.is_available():
+    if choose_device().type != "cuda":
         return f"No GPU here: `minbert reproduce {recipe.name} --scale {scale.name} --data FOLDER` does the same on a machine that has one."
     if missing := missing_data(recipe, data):
         return f"Data are missing: {missing}."

@@ -15,6 +15,7 @@ import torch
 from .. import __version__
 from ..data import load_dataset
 from ..engine.checkpoint import replace_file
+from ..engine.devices import choose_device
 from ..engine.files import read_json
 from ..engine.tensorfiles import file_checksum
 from ..tokens import resolve_folder
@@ -27,7 +28,7 @@ DIGITS = 4   # of an answer
 
 def hardware() -> str:
     """Name the card, or the kind of processor and the threads in use."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()}, {torch.get_num_threads()} thread(s)"
+    return torch.cuda.get_device_name() if choose_device().type == "cuda" else f"{platform.machine()}, {torch.get_num_threads()} thread(s)"
 
 
 def versions() -> dict[str, str]:
@@ -67,7 +68,7 @@ def perform(recipe: Recipe, run: Run) -> dict:
     torch.manual_seed(run.seed)
     start, spent = time.perf_counter(), time.process_time()
     measured = recipe.make(run)
-    memory = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else None
+    memory = torch.cuda.max_memory_allocated() / 2**20 if choose_device().type == "cuda" else None
     result = {"recipe": recipe.name, "seed": run.seed, "settings": settings_of(run.scale, recipe), "versions": versions(),
               "seconds": round(time.perf_counter() - start, 1), "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
               "measured": {key: _plain(value) for key, value in measured.items()}, "curve": run.curve}
