@@ -9,7 +9,7 @@ import minbert
 from fastcore.docments import docments
 from site_chapters import chapters
 
-FLOORS = {"": "The book", "engine": "Engine", "explore": "Explorers", "course": "Course", "app": "Command line"}
+FLOORS = {"": "The book", "engine": "Engine", "explore": "Explorers", "reproduce": "Published tables", "course": "Course", "app": "Command line"}
 
 
 def modules() -> list[ModuleType]:
