@@ -1,6 +1,7 @@
 """The machinery of recipes: what is stored is whole, found again, and never mixed with results of other settings."""
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,3 +237,42 @@ def test_a_watcher_draws_means(monkeypatch):
         watcher("x", step, torch.tensor(float(step)))
     assert watcher.points == [2.0, 7.0] and watcher.bar.n == 12
     watcher.bar.close()
+
+
+def test_seeds_are_compared_with_themselves(shelf, tmp_path):
+    """Two recipes of which one lacks a seed: the difference is over those that both have, seed 2 of the one never beside seed 3 of the other."""
+    shelf.recipe("hu/minbert", needs=(), settings={})(lambda run: {"x": float(run.seed)})
+    shelf.recipe("hu/bert-cf", needs=(), settings={})(lambda run: {"x": float(run.seed) + 1})
+    shelf.claim("more", "hu/bert-cf", "hu/minbert", "x")
+    for name, seeds in (("hu/minbert", (1, 3, 4)), ("hu/bert-cf", (1, 2, 4))):
+        for seed in seeds:
+            perform(shelf.RECIPES[name], Run(TOY, seed, None, tmp_path))
+    (judged,) = make_report(tmp_path, None, 200).judged
+    assert judged.gain == pytest.approx(Interval(1.0, 1.0, 1.0)) and judged.seeds == 2
+
+
+def test_answers_to_other_rows_are_not_compared(shelf, tmp_path):
+    put(shelf), put(shelf, "hu/bert-cf")
+    shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
+    perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
+    perform(shelf.RECIPES["hu/bert-cf"], Run(replace(TOY, most_dev=20), 1, None, tmp_path))
+    with pytest.raises(ValueError, match="hu/bert-cf and hu/minbert, SST-5 dev acc: expected answers to the same rows, got sst/dev/20 and sst/dev/30"):
+        make_report(tmp_path, None, 50)
+
+
+def test_a_stage_of_other_settings_is_refused(tmp_path):
+    Run(TOY, 1, None, tmp_path).encoder("a", Run(TOY, 1, None, tmp_path).base)
+    with pytest.raises(ValueError, match=r"stages.a-1: expected a stage with .*, got .*: use another folder"):
+        Run(replace(TOY, lr=1.0), 1, None, tmp_path).encoder("a", lambda: 1 / 0)
+
+
+def test_the_record_is_that_of_the_stored_runs():
+    """What chapter 42 and the site show has a file for each recipe and seed, and leaves none out."""
+    root = Path(__file__).resolve().parent.parent
+    record = json.loads((root / "minbert" / "assets" / "results" / "recipes-micro.json").read_text(encoding="utf-8"))
+    kept = stored(root / "results" / "recipes" / "micro")
+    assert {c["recipe"]: c["seeds"] for c in record["cells"]} == {c["recipe"]: len(kept.get(c["recipe"], [])) for c in record["cells"]}
+    assert set(record["costs"]) == set(kept) <= set(RECIPES)
+    for name, results in kept.items():
+        assert all({k: r["settings"][k] for k in ("recipe", "differs")} == {"recipe": RECIPES[name].settings, "differs": RECIPES[name].differs} for r in results), name
+    assert {(c["better"], c["worse"], c["measured"]) for c in record["claims"]} == {(c.better, c.worse, c.measured) for c in CLAIMS}

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 __all__ = ["reproduce", "listing", "run_recipes"]
 
-import sys
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
@@ -113,4 +112,4 @@ def reproduce(
         typer.echo(line, err=state == "failed")
     if failed:
         typer.echo(f"{failed} of the recipes failed; the others are stored in {folder}", err=True)
-        sys.exit(1)
+        raise typer.Exit(1)

@@ -66,9 +66,16 @@ def laid_out(
     device = next(model.parameters()).device
     dtype = half_type(device, precision) or torch.float32
     weights = [w for w in model.parameters() if w.dtype == torch.float32]
-    pays = device.type == "cpu" and tokens >= FEW and torch.backends.mkldnn.is_available() and not _compiled(model)
+    pays = device.type == "cpu" and tokens >= FEW and _served(dtype) and not _compiled(model)
     with autocast(device, precision), _Products(weights, dtype) if pays else nullcontext():
         yield
+
+
+def _served(dtype):
+    """Tell whether oneDNN takes the place of another library, and has products in that precision on this processor."""
+    if not (torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()):   # without MKL, torch asks oneDNN by itself
+        return False
+    return dtype == torch.float32 or dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _compiled(model):

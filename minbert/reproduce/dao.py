@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -28,7 +27,7 @@ from ..train import steps, sum_losses
 from .published import published
 from .recipe import cell, claim, recipe, row
 from .run import Answers, Run, labelled
-from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase
+from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase, pooled_base
 
 PAPER, OVERALL = "dao-mehta-tian", "overall"
 SST, QUORA, STS = (KEYS[task] for task in TASKS)
@@ -51,7 +50,7 @@ COSINE = "the paper gives its cosines no scale: 10 cos - 8 for paraphrase, 5 cos
 
 def start(run: Run, dropout: float | None = None) -> SentenceEncoder:
     """Load BERT with dropout in its layers: that of the scale, or another."""
-    return run.noisy(run.base("pooler" if run.scale.name == "paper" else "mean"), dropout)
+    return run.noisy(pooled_base(run), dropout)
 
 
 def rows(run: Run) -> int:

@@ -27,7 +27,7 @@ from ..train import Phase
 from ..views import ViewModel, train_views, view_loss
 from .recipe import cell, claim, recipe, row
 from .run import Answers, Run
-from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase
+from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase, pooled_base
 from .vectors import graded
 
 ME = "foley-cox-wendt"
@@ -52,11 +52,6 @@ def printed(run: Run) -> bool:
 def rate(run: Run) -> float:
     """The rate that the sweep of section 5.3.1 chose for BERT-base; for a smaller encoder that of the scale."""
     return 7e-5 if printed(run) else run.scale.lr
-
-
-def base(run: Run) -> SentenceEncoder:
-    """Load the encoder; the small ones have no trained pooler."""
-    return run.base("pooler" if printed(run) else "mean")
 
 
 def heads(width: int, dropout: float = 0.3) -> dict:
@@ -102,7 +97,7 @@ def asked(run: Run, model: MultitaskBert) -> dict:
 
 def rank(run: Run, epochs: int, unique: bool) -> SentenceEncoder:
     """Train the encoder alone to find the other question of a pair."""
-    data, encoder, size = run.dataset("quora", "train"), base(run), 64 if printed(run) else run.scale.view_batch
+    data, encoder, size = run.dataset("quora", "train"), pooled_base(run), 64 if printed(run) else run.scale.view_batch
     same = data.subset(i for i, label in enumerate(data.labels) if label == 1)
     count = epochs * (len(same) // size if printed(run) else run.scale.view_steps // 2)
     if run.counts("ranking", count, 2 * size, 16):
@@ -115,7 +110,7 @@ def rank(run: Run, epochs: int, unique: bool) -> SentenceEncoder:
 
 def ranked(run: Run, epochs: int = 2, unique: bool = False) -> SentenceEncoder:
     """The ranked encoder; none of the rows of a batch means the same with `unique`."""
-    return run.encoder(f"{ME}/rank-{epochs}{'-unique' * unique}", lambda: rank(run, epochs, unique)) if epochs else base(run)
+    return run.encoder(f"{ME}/rank-{epochs}{'-unique' * unique}", lambda: rank(run, epochs, unique)) if epochs else pooled_base(run)
 
 
 def final(run: Run) -> MultitaskBert:
@@ -125,7 +120,7 @@ def final(run: Run) -> MultitaskBert:
 
 def plain(run: Run) -> MultitaskBert:
     """The same without ranking: what sections 5.3.1 to 5.3.3 and 5.3.6 compare with."""
-    return run.model(f"{ME}/plain", lambda: tuned(run, base(run)))
+    return run.model(f"{ME}/plain", lambda: tuned(run, pooled_base(run)))
 
 
 @recipe(f"{ME}/baseline", row("S7", "baseline", SST_acc="SST dev acc", paraphrase_acc="Quora dev acc", STS_pearson="STS dev pearson"), needs=NEEDS,
@@ -133,7 +128,7 @@ def plain(run: Run) -> MultitaskBert:
                   "sampling": "all three equally often: not printed for the baseline", **{k: JOINT[k] for k in ("heads", "pooling", "rows of a step", "gradient")}},
         differs=f"asked on dev: the paper does not say on which rows; {SMALLER}")
 def baseline(run: Run) -> dict:
-    model, s = heads_from(run, base(run), heads), run.scale
+    model, s = heads_from(run, pooled_base(run), heads), run.scale
     count = joint_steps(run) if printed(run) else 3 * s.head_steps
     heads_only = phase(run, *TASKS, mode="frozen", law="equal", steps=count)
     return asked(run, fine_tune(run, model, heads_only, rows=64 if printed(run) else None, eval_every=max(1, count // 5), warmup=0.0, decay=False))
@@ -148,7 +143,7 @@ def final_model(run: Run) -> dict:
 
 @recipe(f"{ME}/plain", needs=NEEDS, settings={**JOINT, "epochs of ranking": "0 (section 5.3.4, the row that the two epochs are compared with)"}, differs=SMALLER)
 def no_ranking(run: Run) -> dict:
-    return graded(run, base(run)) | asked(run, plain(run))
+    return graded(run, pooled_base(run)) | asked(run, plain(run))
 
 
 def _ranked_row(name: str, epochs: int, unique: bool, settings: dict, differs: str = SMALLER) -> None:
@@ -166,7 +161,7 @@ _ranked_row("rank-unique", 2, True, {"duplicates": "none in a batch: ours, to te
 # Sections 5.1 and 5.3.1 to 5.3.3: one thing changed at a time, without ranking
 
 def _swept(name: str, settings: dict[str, str], **change) -> None:
-    recipe(f"{ME}/{name}", needs=NEEDS, settings={**JOINT, **settings}, differs=SMALLER)(lambda run: asked(run, tuned(run, base(run), **change)))
+    recipe(f"{ME}/{name}", needs=NEEDS, settings={**JOINT, **settings}, differs=SMALLER)(lambda run: asked(run, tuned(run, pooled_base(run), **change)))
 
 
 for _lr in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
@@ -182,7 +177,7 @@ _swept("proportional", {"sampling": "all sets shuffled together: the first attem
 
 def penalized(run: Run, *penalties) -> MultitaskBert:
     """Train as the plain row, with penalties."""
-    return tuned(run, base(run), loss_fn=regularized_loss(*penalties))
+    return tuned(run, pooled_base(run), loss_fn=regularized_loss(*penalties))
 
 
 def moved(run: Run, model: MultitaskBert, points: int, radius: float) -> float:
@@ -252,7 +247,7 @@ class CopyEachStep:
 
 def step_seconds(run: Run, losses: dict, rounds: int = 12) -> dict[str, float]:
     """Median seconds of processor of a step with each loss, the same batches in turn."""
-    model, spent = heads_from(run, base(run), heads).train(), {name: [] for name in losses}
+    model, spent = heads_from(run, pooled_base(run), heads).train(), {name: [] for name in losses}
     sets, optimizer = {task: run.dataset(task, "train") for task in TASKS}, AdamW(model.parameters(), lr=1e-6)
     sampler = TaskSampler({task: len(data) for task, data in sets.items()}, 64 if printed(run) else run.scale.batch, "joint", 1, rounds, run.seed)
     for batch in task_batches(sets, model.encoder.tokenizer, sampler):
@@ -312,7 +307,7 @@ def _synthetic(name: str, source: str, epochs: int, *places: tuple) -> None:
         settings={**MACHINE, "order": "5 epochs of sentiment alone, the first part of figure 4", **JOINT}, differs=f"{STAND_IN}; {SMALLER}")
 def synthetic_only(run: Run) -> dict:
     alone = first_five(run, "machine")
-    model = fine_tune(run, heads_from(run, base(run), heads), alone, rows=64 if printed(run) else None, warmup=0.0, decay=False,
+    model = fine_tune(run, heads_from(run, pooled_base(run), heads), alone, rows=64 if printed(run) else None, warmup=0.0, decay=False,
                       eval_every=max(1, (alone.steps or 780) // 5), sources=sources(run))
     return answered(run, model, {"sst": KEYS["sst"]})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from .published import PAPERS, Published, published
+from .published import PAPERS, published
 
 
 class Cell(NamedTuple):

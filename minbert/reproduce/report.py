@@ -67,11 +67,8 @@ def _gold(data: Dataset, metric: str) -> np.ndarray:
     return np.stack([labels, groups], 1)
 
 
-def score(results: list[dict], key: str, data: str | None, resamples: int) -> Scored | None:
-    """Score a measurement of a recipe over its seeds; None if it was not taken."""
-    taken = [r["measured"][key] for r in results if key in r["measured"]]
-    if not taken:
-        return None
+def score(taken: list[dict], data: str | None, resamples: int) -> Scored:  # one measurement a seed
+    """Score a measurement of a recipe over its seeds."""
     if "value" in taken[0]:   # one number a seed: only seeds can be drawn, and of one seed nothing is known
         values = np.array([t["value"] for t in taken])
         return Scored(float(values.mean()), np.repeat(values[None] if len(values) > 1 else [[math.nan]], resamples, 0))
@@ -96,14 +93,30 @@ class Scores:
     def __init__(self, results: dict[str, list[dict]], data: str | None, resamples: int):
         self.results, self.data, self.resamples, self.known = results, data, resamples, {}
 
-    def __call__(self, recipe: str, key: str) -> Scored | None:
-        if (recipe, key) not in self.known:
-            self.known[recipe, key] = score(self.results.get(recipe, []), key, self.data, self.resamples)
-        return self.known[recipe, key]
+    def taken(self, recipe: str, key: str) -> dict[int, dict]:
+        """Give what a recipe measured under a name, seed by seed."""
+        return {r["seed"]: r["measured"][key] for r in self.results.get(recipe, []) if key in r["measured"]}
+
+    def __call__(self, recipe: str, key: str, seeds: tuple[int, ...] | None = None) -> Scored | None:
+        """Score a measurement over some seeds, or all; None if it was not taken."""
+        taken = self.taken(recipe, key)
+        chosen = tuple(seed for seed in taken if seeds is None or seed in seeds)
+        if (recipe, key, chosen) not in self.known:
+            self.known[recipe, key, chosen] = score([taken[seed] for seed in chosen], self.data, self.resamples) if chosen else None
+        return self.known[recipe, key, chosen]
+
+    def both(self, one: str, other: str, key: str) -> tuple[Scored, Scored] | None:
+        """Score two recipes over the seeds that both have; None if there is none. Raises ValueError if they answered different rows."""
+        first, second = self.taken(one, key), self.taken(other, key)
+        sets = {t.get("dataset") for t in (*first.values(), *second.values())}
+        if len(sets) > 1:
+            raise ValueError(f"{one} and {other}, {key}: expected answers to the same rows, got {' and '.join(map(str, sorted(sets, key=str)))}")
+        shared = tuple(sorted({*first} & {*second}))
+        return (self(one, key, shared), self(other, key, shared)) if shared else None
 
     def learned(self, recipe: str, key: str) -> bool:
         """Tell whether a row is above the best constant answer, by its interval."""
-        taken = next(r["measured"][key] for r in self.results[recipe] if key in r["measured"])
+        taken = next(iter(self.taken(recipe, key).values()))
         return not interval(self(recipe, key)).low <= constant(taken, self.data)
 
 
@@ -130,10 +143,10 @@ def printed_gain(claim: Claim) -> float | None:
 
 
 def _judge(claim: Claim, scores: Scores) -> Judged:
-    better, worse, printed = scores(claim.better, claim.measured), scores(claim.worse, claim.measured), printed_gain(claim)
-    if better is None or worse is None:
+    found, printed = scores.both(claim.better, claim.worse, claim.measured), printed_gain(claim)
+    if found is None:
         return Judged(claim, printed, None, 0, "not run")
-    gain, seeds = interval(better, worse), min(better.draws.shape[1], worse.draws.shape[1])
+    gain, seeds = interval(*found), found[0].draws.shape[1]
     asked = [name for name in (claim.better, claim.worse) if scores.learned(name, claim.measured)]
     return Judged(claim, printed, gain, seeds, verdict(gain, printed) if asked else VERDICTS[2], bool(asked))
 

@@ -19,7 +19,7 @@ from ..engine.files import read_json
 from ..heads import MultitaskBert
 from ..mixing import seeded
 from ..sentence import SentenceEncoder
-from .scale import Scale
+from .scale import Scale, agreed
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,15 @@ class Run:
         note = folder / "stage.json"   # written last: a folder without it is a torso
         if self.counted is not None:
             return make()
+        mine = agreed(self.scale)
         if not note.exists():
             before = len(self.curve)
             made = make()
             made.save_pretrained(folder)
-            replace_file(note, lambda part: part.write_text(json.dumps({"curve": self.curve[before:]}) + "\n"))
+            replace_file(note, lambda part: part.write_text(json.dumps({"settings": mine, "curve": self.curve[before:]}) + "\n"))
+        elif (there := read_json(note)).get("settings") != mine:
+            raise ValueError(f"{folder}: expected a stage with {mine}, got {there.get('settings')}: use another folder, or remove this one")
         else:
-            self.curve += read_json(note)["curve"]
+            self.curve += there["curve"]
         torch.manual_seed(self.seed)
         return load(folder)

@@ -1,9 +1,12 @@
 """How large: the same recipes on a desk, on a small card, and as printed."""
 from __future__ import annotations
 
-__all__ = ["Scale", "SCALES"]
+__all__ = ["Scale", "SCALES", "agreed"]
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+
+from ..engine.tensorfiles import file_checksum
+from ..tokens import resolve_folder
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,12 @@ SCALES = {scale.name: scale for scale in (
     Scale("paper", "bert-base-uncased", "bert-large-uncased", (1, 2, 3, 4, 5), 16, 10_000, 1e-4, 0.1, 16, 10_000, None, _HU, 5_000, 32, None, 1e-5, 1e-3, None,
           precision="bf16"),
 )}
+
+
+def agreed(scale: Scale) -> dict:
+    """What two results, or a stage and a result, must agree in to stand in one table: the scale without its seeds, and the base model."""
+    try:
+        base = file_checksum(resolve_folder(scale.base) / "model.safetensors")
+    except ValueError:   # a name of the hub that is not on this machine yet
+        base = scale.base
+    return {"scale": {k: v for k, v in asdict(scale).items() if k != "seeds"}, "base": base}

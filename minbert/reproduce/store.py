@@ -6,7 +6,6 @@ __all__ = ["result_file", "settings_of", "hardware", "missing_data", "perform", 
 import json
 import platform
 import time
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,11 +16,9 @@ from ..data import load_dataset
 from ..engine.checkpoint import replace_file
 from ..engine.devices import choose_device
 from ..engine.files import read_json
-from ..engine.tensorfiles import file_checksum
-from ..tokens import resolve_folder
 from .recipe import Recipe
 from .run import Answers, Run
-from .scale import Scale
+from .scale import Scale, agreed
 
 DIGITS = 4   # of an answer
 
@@ -38,11 +35,7 @@ def versions() -> dict[str, str]:
 
 def settings_of(scale: Scale, recipe: Recipe) -> dict:
     """What two results must agree in to stand in one table: scale, base model, and the words of the recipe."""
-    try:
-        base = file_checksum(resolve_folder(scale.base) / "model.safetensors")
-    except ValueError:   # a name of the hub that is not on this machine yet
-        base = scale.base
-    return {"scale": {k: v for k, v in asdict(scale).items() if k != "seeds"}, "base": base, "recipe": recipe.settings, "differs": recipe.differs}
+    return agreed(scale) | {"recipe": recipe.settings, "differs": recipe.differs}
 
 
 def result_file(out: Path, recipe: Recipe, seed: int) -> Path:

@@ -1,7 +1,7 @@
 """Stages and questions that recipes share once labels teach: heads, phases, dev sets."""
 from __future__ import annotations
 
-__all__ = ["TASKS", "KEYS", "heads_from", "fine_tune", "phase", "answered", "example"]
+__all__ = ["TASKS", "KEYS", "pooled_base", "heads_from", "fine_tune", "phase", "answered", "example"]
 
 import math
 import tempfile
@@ -22,6 +22,11 @@ from .run import Answers, Run, labelled
 TASKS = ("sst", "quora", "sts")   # the three of the course
 TOKENS = 20   # of a sentence of these sets, about
 METRIC = {"sst": "accuracy", "quora": "accuracy", "sts": "pearson", "cfimdb": "accuracy"}
+
+
+def pooled_base(run: Run) -> SentenceEncoder:
+    """Load the encoder for papers that read the pooler. Below the paper's scale it gives the mean: the small encoders have no trained pooler."""
+    return run.base("pooler" if run.scale.name == "paper" else "mean")
 
 
 def heads_from(run: Run, encoder: SentenceEncoder, make: Callable, head_input: str = "flow") -> MultitaskBert:

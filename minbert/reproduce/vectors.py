@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ..contrastive import span_mask
-from ..data import Dataset, load_dataset, read_sentences
+from ..data import Dataset, load_dataset
 from ..flow import Flow, train_flow
 from ..joint import joint_decays, joint_loss, start_joint
 from ..metrics import spearman

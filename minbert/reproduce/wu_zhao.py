@@ -19,12 +19,12 @@ from ..tokens import encode_ids, pad_ids
 from ..train import Phase
 from .recipe import cell, claim, not_run, recipe, row
 from .run import Run, labelled
-from .tasks import answered, example, fine_tune, heads_from, phase, KEYS, TASKS
+from .tasks import answered, example, fine_tune, heads_from, phase, pooled_base, KEYS, TASKS
 from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
 
 NEEDS = tuple(f"{task}/{split}" for task in TASKS for split in ("train", "dev"))
 AVERAGE = "average"
-TUNE = {"vector": "the pooler's, of [CLS] (section 3.1)", "head": "linear; for pairs linear and 1 or 5 cosine (section 3.2.1)",
+TUNE = {"vector": "the pooler's, of [CLS] (section 3.1); below the paper's scale the mean: the small encoders have no trained pooler", "head": "linear; for pairs linear and 1 or 5 cosine (section 3.2.1)",
         "dropout of heads": ".3 SST, .1 pairs: the report has none; the course's and BERT's", "batch": "32", "rate": "1e-5, heads on a frozen encoder 1e-3",
         "epochs": "10, the best on the task's own dev set (section 4.3)", "rate over time": "up for a tenth, then down to 0: the report has none; BERT's"}
 HADSELL = {"margin": ".5 (section 3.2.2)", "checkpoint of the contrast": "the last: the report names none"}
@@ -76,7 +76,7 @@ def stretch(run: Run, model: MultitaskBert, word: str) -> MultitaskBert:
 def trained(run: Run, plan: tuple[str, ...]) -> MultitaskBert:
     """Train the encoder through a plan, one set after the other; plans that begin alike share their first part."""
     if not plan:
-        return heads_from(run, run.base("pooler"), heads)
+        return heads_from(run, pooled_base(run), heads)
 
     def make() -> MultitaskBert:
         model = trained(run, plan[:1] if len(plan) > 1 else ())
@@ -214,7 +214,7 @@ for _task in TUNED:
 
 def pair_heads(run: Run, make) -> dict:
     """Fine-tune each pair task with another head (section 3.2.1)."""
-    tuned = {task: learn(run, heads_from(run, run.base("pooler"), lambda width: {task: make(width, goal)}), task)
+    tuned = {task: learn(run, heads_from(run, pooled_base(run), lambda width: {task: make(width, goal)}), task)
              for task, goal in (("quora", "paraphrase"), ("sts", "similarity"))}
     return {key: value for task, model in tuned.items() for key, value in only(run, model, task).items()}
 
