@@ -69,7 +69,7 @@ def results_page() -> str:
 
 
 def record_page() -> str:
-    """Write what the papers printed beside what our recipes gave, from the record that chapter 42 reads."""
+    """Write what the papers printed beside what our recipes gave, from the record that chapter 40 reads."""
     record = json.loads((ROOT / "minbert" / "assets" / "results" / "recipes-micro.json").read_text(encoding="utf-8"))
     counts = Counter(c["verdict"] for c in record["claims"])
     return template("record", tables=markdown(record), verdicts="\n".join(f"- {number} of {len(record['claims'])} sentences: {name}" for name, number in counts.most_common()))

@@ -267,7 +267,7 @@ def test_a_stage_of_other_settings_is_refused(tmp_path):
 
 
 def test_the_record_is_that_of_the_stored_runs():
-    """What chapter 42 and the site show has a file for each recipe and seed, and leaves none out."""
+    """What chapter 40 and the site show has a file for each recipe and seed, and leaves none out."""
     root = Path(__file__).resolve().parent.parent
     record = json.loads((root / "minbert" / "assets" / "results" / "recipes-micro.json").read_text(encoding="utf-8"))
     kept = stored(root / "results" / "recipes" / "micro")

@@ -536,8 +536,8 @@ def test_a_lost_or_damaged_base_loses_nothing(mine):
 @pytest.mark.parametrize("touched", [True, False])
 def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_arrives(mine, touched):
     editions = packaged_editions()
-    editions["1_bert/02z_news.ipynb"] = editions.pop("5_results/41_multitask.ipynb")
-    file = mine / "nbs" / "5_results/41_multitask.ipynb"
+    editions["1_bert/02z_news.ipynb"] = editions.pop("5_results/42_multitask.ipynb")
+    file = mine / "nbs" / "5_results/42_multitask.ipynb"
     notebook = read_notebook(file)
     notebook.cells[0].source += "\n\nMy thoughts" * touched
     notebook.cells[-1].metadata["tags"] = ["seen"]                # no writing
@@ -545,8 +545,8 @@ def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_a
     old = file.read_bytes()
     report = update_workspace(mine, editions)
     assert report.changed == ("1_bert/02z_news.ipynb",) and (mine / "nbs" / "1_bert/02z_news.ipynb").is_file()
-    assert file.is_file() == touched and any("5_results/41_multitask.ipynb" in why for why in report.left) == touched
-    assert touched or (report.backup / "5_results/41_multitask.ipynb").read_bytes() == old
+    assert file.is_file() == touched and any("5_results/42_multitask.ipynb" in why for why in report.left) == touched
+    assert touched or (report.backup / "5_results/42_multitask.ipynb").read_bytes() == old
     assert update_workspace(mine, editions).left == ()
 
 

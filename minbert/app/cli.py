@@ -225,7 +225,7 @@ def extensions(
     penalties: list[str],    # smart, proximal
     seed: int,
 ) -> dict:                   # arguments of minbert.train.fit
-    """Build what part 4 adds to a run: smoothness as in chapter 41, the rest with its defaults."""
+    """Build what part 4 adds to a run: smoothness as in chapter 42, the rest with its defaults."""
     from minbert.engine.devices import new_accelerator
     from minbert.conflicts import GradVac
     from minbert.pcgrad import PCGrad

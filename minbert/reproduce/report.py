@@ -165,7 +165,7 @@ def _three(i: Interval | None) -> list | None:
 
 
 def as_json(report: Report, scale: str) -> dict:
-    """The report as plain values: what the site and chapter 42 show."""
+    """The report as plain values: what the site and chapter 40 show."""
     cells = [{"paper": x.paper, "table": x.table, "row": x.row, "metric": x.metric, "recipe": x.recipe, "printed": _three(x.printed),
               "measured": _three(x.measured), "seeds": x.seeds, "differs": x.differs} for x in report.lines]
     claims = [{"paper": RECIPES[j.claim.better].paper, "text": j.claim.text, "better": j.claim.better, "worse": j.claim.worse, "measured": j.claim.measured,

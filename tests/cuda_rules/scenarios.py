@@ -777,8 +777,8 @@ SMALLER = {  # notebook -> what stands in its cell, and what takes its place; ev
     "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5"), REAL],
     "36_batches": [("2 * (len(triplets[0]) // 64), 64", "2, 8"), REAL],
     "38_conflicts": [("batches(larger, 100)", "batches(larger, 2)"), ("control(larger, 32, 24", "control(larger, 4, 2"), REAL],
-    "40_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)"), REAL],
-    "41_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
+    "41_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)"), REAL],
+    "42_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
                       ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
                        "run('joint', seed), everything(seed)")],
 }
