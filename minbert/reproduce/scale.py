@@ -39,7 +39,7 @@ class Scale:
 
 _HU = {"sst": 32, "quora": 96, "sts": 32}   # Hu, section 5.3
 SCALES = {scale.name: scale for scale in (
-    Scale("micro", None, None, (1, 2, 3), 64, 60, 5e-5, 0.01, 64, 300, 1e-3, {"sst": 8, "quora": 24, "sts": 8}, 160, 16, 150, 5e-4, 1e-3, 150,
+    Scale("micro", None, None, (1, 2, 3), 64, 60, 5e-5, 0.01, 64, 300, 1e-3, {"sst": 8, "quora": 24, "sts": 8}, 240, 16, 300, 5e-4, 1e-2, 150,
           12_800, 2_000, 20_000, "bf16"),
     Scale("small", "nreimers/MiniLM-L6-H384-uncased", None, (1, 2, 3), 64, 1_000, 1e-4, 0.1, 64, 2_000, 1e-3, _HU, 2_000, 32, 1_000, 1e-4, 1e-3, 1_000,
           None, None, 200_000, "bf16"),
