@@ -68,11 +68,22 @@ def results_page() -> str:
                     recipes=compare_pretraining.table(ROOT / "results" / "pretraining" / "recipes"), log=log(), benchmarks=benchmarks())
 
 
+def gain(better: str, worse: str, measured: str, record: dict) -> str:
+    """Write what a sentence of the record came to: gain, interval, printed gain, seeds and verdict. Raises ValueError for one that has not been run."""
+    found = [c for c in record["claims"] if (c["better"], c["worse"], c["measured"]) == (better, worse, measured) and c["gain"]]
+    if not found:
+        raise ValueError(f"site/pages/record.md: expected a sentence of the record whose rows have run, got {better} over {worse} in {measured}")
+    (value, low, high), printed, seeds = found[0]["gain"], found[0]["printed"], found[0]["seeds"]
+    ends = "" if low is None else f" ({low:+.3f} to {high:+.3f})"
+    return f"{value:+.3f}{ends}{'' if printed is None else f', printed {printed:+.3f}'}, {seeds} seed{'s' * (seeds > 1)}: {found[0]['verdict']}"
+
+
 def record_page() -> str:
     """Write what the papers printed beside what our recipes gave, from the record that chapter 40 reads."""
     record = json.loads((ROOT / "minbert" / "assets" / "results" / "recipes-micro.json").read_text(encoding="utf-8"))
     counts = Counter(c["verdict"] for c in record["claims"])
-    return template("record", tables=markdown(record), verdicts="\n".join(f"- {number} of {len(record['claims'])} sentences: {name}" for name, number in counts.most_common()))
+    page = template("record", tables=markdown(record), verdicts="\n".join(f"- {number} of {len(record['claims'])} sentences: {name}" for name, number in counts.most_common()))
+    return re.sub(r"<!-- gain (\S+) over (\S+) in (.+?) -->", lambda m: gain(*m.groups(), record), page)
 
 
 def glossary() -> list[dict]:
