@@ -1,5 +1,6 @@
 """Pages made of stored data: results, the glossary, and the way from CS224N's handout to this book."""
 import json
+import re
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
