@@ -8,7 +8,7 @@ fine-tuned on one task at a time, probed while frozen, and asked for the cosine 
 learn from train and answer dev. One of two rates (for probes one of three penalties) is chosen for each encoder and task
 on a fifth of TRAIN, held out and given back afterwards, because untrained weights may want another rate than pretrained
 ones; dev chooses nothing. Leaves FOLDER/ENCODER-MEASURE-TASK.json with the answer to every row of dev from every seed; what
-is there is not done again. Intervals are over rows and seeds together.
+is there is not done again. Intervals are those of chapter 40, over rows and seeds together.
 """
 import argparse
 import copy
@@ -27,6 +27,7 @@ import torch
 
 from minbert.baselines import BagOfWords
 from minbert.calibration import Whiten
+from minbert.claims import Scored, draw_scores, interval
 from minbert.engine.checkpoint import replace_file
 from minbert.data import Dataset, load_dataset, task_batches
 from minbert.encoder import BertModel
@@ -224,25 +225,11 @@ def unfinished(jobs: list[Job], out: Path) -> list[Job]:
 
 # ---- the answers as numbers
 
-def draws(answers: list, gold: list, metric: Callable, resamples: int) -> tuple[float, np.ndarray]:
-    """Mean score over seeds, and the (resamples, seeds) scores on drawn rows: the same rows for all that answer the same dev."""
-    x, y, random = np.array(answers, float), np.array(gold, float), np.random.default_rng(SEED)
+def score(answers: list, gold: list, metric: Callable, resamples: int) -> Scored:   # answers (S, N), gold (N,)
+    """Score every seed on drawn rows; equal answers to all rows have no correlation, NaN, and stop nothing."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # equal answers to all rows: NaN, no correlation
-        value = float(np.mean([metric(seed, y) for seed in x]))
-        drawn = (random.integers(len(y), size=len(y)) for _ in range(resamples))
-        return value, np.array([[metric(seed[rows], y[rows]) for seed in x] for rows in drawn])
-
-
-def interval(scores: np.ndarray, other: np.ndarray | None = None) -> list[float]:
-    """Middle 95 % of the mean score over drawn seeds, or of the difference of two on the same rows and, where both have them, seeds."""
-    random = np.random.default_rng(SEED + 1)
-    pick = random.integers(scores.shape[1], size=(len(scores), scores.shape[1]))
-    means = np.take_along_axis(scores, pick, 1).mean(1)
-    if other is not None:
-        same = other.shape[1] == scores.shape[1]
-        means = means - np.take_along_axis(other, pick if same else random.integers(other.shape[1], size=(len(other), other.shape[1])), 1).mean(1)
-    return np.nanquantile(means, [0.025, 0.975]).tolist() if not np.isnan(means).all() else [math.nan, math.nan]
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return draw_scores(answers, gold, metric, resamples)
 
 
 def summary(
@@ -258,16 +245,16 @@ def summary(
     scored = {}
     for (task, measure, encoder), (stored, answers) in found.items():
         name, metric = metric_of(measure, stored["kind"])
-        scored[task, measure, encoder] = name, *draws(answers, stored["gold"], metric, resamples)
+        scored[task, measure, encoder] = name, score(answers, stored["gold"], metric, resamples)
         if measure == "words" and stored["kind"] == "similarity":  # cosines are held against ranks of the bag
-            scored[task, "words by rank", ""] = "Spearman", *draws(answers, stored["gold"], spearman, resamples)
-    for (task, measure, encoder), (name, value, scores) in scored.items():
-        row = {"task": task, "measure": measure, "tokens": float(encoder) if encoder else None, "metric": name, "seeds": scores.shape[1],
-               "chosen": found.get((task, measure, encoder), ({},))[0].get("chosen"), "value": value, "interval": interval(scores)}
+            scored[task, "words by rank", ""] = "Spearman", score(answers, stored["gold"], spearman, resamples)
+    for (task, measure, encoder), (name, scores) in scored.items():
+        row = {"task": task, "measure": measure, "tokens": float(encoder) if encoder else None, "metric": name, "seeds": scores.draws.shape[1],
+               "chosen": found.get((task, measure, encoder), ({},))[0].get("chosen"), "value": scores.value, "interval": list(interval(scores)[1:])}
         words = scored.get((task, "words by rank" if name == "Spearman" else "words", ""))
         for label, rival in (("untrained", scored.get((task, measure, "0"))), ("words", words)):
             if encoder and rival is not None and not (label == "untrained" and encoder == "0"):
-                row[f"over {label}"] = [value - rival[1], *interval(scores, rival[2])]
+                row[f"over {label}"] = list(interval(scores, rival[1]))
         rows.append(row)
     order = [*MEASURES, "words by rank"]
     return sorted(rows, key=lambda r: ([*OPEN_TASKS, *LARGE_TASKS].index(r["task"]), order.index(r["measure"]), r["tokens"] or 0))

@@ -31,8 +31,7 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "29_flow": {"1.386": SUM, ".505": PAPER, "3.43": "log 31"},
     "30_joint": {".11": SUM, "3.43": "log 31"},
     "33_proximal": {"2.13": "a release of torch"},
-    "41_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".07": SUM, ".013": PAPER, ".020": PAPER},
-    "42_multitask": {".067": SUM},
+    "41_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".013": PAPER},
     "40_claims": {".827": PAPER},
 }
 

@@ -9,7 +9,7 @@ import torch
 
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.metrics import accuracy, pearson
+from minbert.metrics import pearson
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
 
@@ -93,29 +93,20 @@ def test_the_summary_is_complete_and_its_differences_add_up(small, tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
-def test_a_difference_is_taken_on_the_same_rows_and_seeds():
-    random = np.random.default_rng(0)
-    gold = random.integers(0, 2, 200)
-    answers = [np.where(random.random(200) < share, gold, 1 - gold) for share in (0.6, 0.9)]
-    value, scores = script.draws(answers, gold, accuracy, 300)
-    assert script.interval(scores, scores) == [0, 0]
-    other = script.draws([a ^ (np.arange(200) < 4) for a in answers], gold, accuracy, 300)[1]
-    low, high = script.interval(scores, other)
-    assert high - low < 0.06, "unpaired rows or seeds would leave a width of about .5"
-
-
-def test_seeds_widen_an_interval_and_so_do_rows():
-    gold = np.arange(100) % 2
-    assert script.interval(script.draws([gold, 1 - gold], gold, accuracy, 300)[1]) == [0, 1]
-    assert script.interval(script.draws([gold, gold], gold, accuracy, 300)[1]) == [1, 1]
-    half = np.where(np.arange(100) < 50, gold, 1 - gold)
-    low, high = script.interval(script.draws([half], gold, accuracy, 1000)[1])
-    assert 0.37 < low < 0.43 and 0.57 < high < 0.63  # .5 -+ 1.96 sqrt(.25 / 100)
+def test_the_stored_summary_follows_from_the_stored_answers(tmp_path):
+    folder = ROOT / "results/what-pretraining-buys"
+    for file in folder.glob("*-*-similarity.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    stored = [row for row in json.loads((folder / "summary.json").read_text()) if row["task"] == "similarity"]
+    for row, old in zip(script.summary(tmp_path), stored, strict=True):
+        assert row.keys() == old.keys()
+        for name, value in old.items():
+            assert row[name] == (pytest.approx(value) if isinstance(value, (float, list)) else value), (row["measure"], row["tokens"], name)
 
 
 def test_equal_answers_have_no_correlation_and_do_not_stop_the_table():
-    value, scores = script.draws([[1.0] * 9], range(9), pearson, 10)
-    assert np.isnan(value) and np.isnan(script.interval(scores)).all()
+    scores = script.score([[1.0] * 9], range(9), pearson, 10)
+    assert np.isnan(scores.value) and np.isnan(script.interval(scores)).all()
 
 
 def test_the_choice_sees_two_parts_of_train_that_share_no_row():
