@@ -15,7 +15,9 @@ from importlib.resources import files
 
 from minbert.engine.figures import compact
 
-__all__ = ["Control", "Explorer", "choice", "colour_scale", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
+__all__ = ["BESIDE", "Control", "Explorer", "choice", "colour_scale", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
+
+BESIDE = 17   # points from the end of an arrow to its name: outside the handle, which is 26 pixels wide, where the picture is shown at .55 of its size or more
 
 
 @dataclass(frozen=True)
