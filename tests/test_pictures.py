@@ -41,10 +41,10 @@ def words_on(figure) -> list:   # of (words, box in pixels); without panels in s
 
 
 def collisions(figure) -> list[str]:
-    """Name words that leave the picture or cover other words, by more than a pixel or two."""
+    """Name words that leave the picture or cover other words, by more than a pixel."""
     words, width, height = words_on(figure), figure.bbox.width, figure.bbox.height
     left = [name for name, box in words if box.x0 < -1 or box.y0 < -1 or box.x1 > width + 1 or box.y1 > height + 1]
-    covered = [f"{a} / {b}" for (a, x), (b, y) in combinations(words, 2) if min(x.x1, y.x1) - max(x.x0, y.x0) > 1 and min(x.y1, y.y1) - max(x.y0, y.y0) > 2]
+    covered = [f"{a} / {b}" for (a, x), (b, y) in combinations(words, 2) if min(x.x1, y.x1) - max(x.x0, y.x0) > 1 and min(x.y1, y.y1) - max(x.y0, y.y0) > 1]
     return left + covered
 
 
