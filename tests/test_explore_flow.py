@@ -1,6 +1,7 @@
 """`explore/flow`: what a control changes, which numbers are told, what is refused."""
 import math
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ def number(pattern, told):
 def test_each_control_changes_the_picture_and_back(explorer, name, value):
     before, after, again = explorer.png(), explorer.png(**{name: value}), explorer.png()
     assert before == again != after and explorer.describe() != explorer.describe(**{name: value})
+
+
+def test_the_way_back_overflows_nowhere(explorer):
+    """Far from the data the flow undone stretches by more than a float holds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        content, picture = explorer.answer({"direction": "back"})
+    assert "error" not in content and picture
 
 
 def test_forward_and_back_meet_and_log_det_is_that_of_the_jacobian(trained):

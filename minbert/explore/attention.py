@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..engine.figures import EXTRA, PALETTE, heatmap, panel, panels
 from ..tokens import load_tokenizer
-from .base import Explorer, choice, point, slider, text, words
+from .base import BESIDE, Explorer, choice, point, slider, text, words
 
 __all__ = ["AttentionExplorer", "KEYS", "Reading", "hand_shares", "read_sentence"]
 
@@ -149,7 +149,8 @@ class AttentionExplorer(Explorer):
         left.annotate("", query, (0, 0), arrowprops={"arrowstyle": "->", "color": PALETTE["paper"], "linewidth": 2})
         for name, place, gone, marker, (colour, _) in zip(KEYS, keys, hidden, MARKERS, EXTRA):
             left.plot(*place, marker, color=colour, markersize=11, fillstyle="none" if gone else "full", markeredgewidth=2)
-            left.annotate(f"({name})" if gone else name, place, (9, 9), textcoords="offset points", fontsize=9)
+            low = place[1] < HIGH - 0.6   # room above
+            left.annotate(f"({name})" if gone else name, place, (0, BESIDE if low else -BESIDE), textcoords="offset points", fontsize=9, ha="center", va="bottom" if low else "top")
         left.plot(*(shares @ keys), "*", color=PALETTE["ours"], markersize=15, markeredgecolor="white", linestyle="none", zorder=5, label="mean of the keys, by shares")
         left.legend(frameon=False, fontsize=8, loc="lower right")
         left.axhline(0, color="#777777", linewidth=0.8)
@@ -168,7 +169,7 @@ class AttentionExplorer(Explorer):
         reading, moved = self.reading(sentence, hide, factor, mask), self.moved(sentence, hide, factor, mask)
         left, right = panels(2, (11.5, 4.9))
         wide = left.get_gridspec().ncols == 2
-        left.get_gridspec().update(left=0.95 / left.figure.get_figwidth(), bottom=1.0 / 4.9 if wide else 0.09, wspace=0.25, hspace=0.55)   # room for the names of pieces
+        left.get_gridspec().update(left=0.95 / left.figure.get_figwidth(), right=1 - 0.22 / left.figure.get_figwidth(), bottom=1.0 / 4.9 if wide else 0.09, wspace=0.25, hspace=0.55)   # room for the names of pieces
         pieces = [piece if len(piece) < 9 else piece[:7] + "…" for piece in reading.pieces]
         pieces = [f"({piece})" if place in hide else piece for place, piece in enumerate(pieces)]
         heatmap(reading.maps[layer - 1, head - 1], pieces, pieces, left, "piece that answers", "piece that asks", f"layer {layer}, head {head}: shares", "", (0, 1))

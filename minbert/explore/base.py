@@ -15,7 +15,9 @@ from importlib.resources import files
 
 from minbert.engine.figures import compact
 
-__all__ = ["Control", "Explorer", "choice", "colour_scale", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
+__all__ = ["BESIDE", "Control", "Explorer", "choice", "colour_scale", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
+
+BESIDE = 17   # points from the end of an arrow to its name: outside the handle, which is 26 pixels wide, where the picture is shown at .55 of its size or more
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def places(figure) -> list[dict]:   # a dict a panel: left, bottom, width, heigh
     """Say where the panels of a drawn figure are, so that a page can turn a place on the picture into coordinates."""
     return [{"box": [float(part) for part in axes.get_position().bounds],
              "x": [float(part) for part in axes.get_xlim()], "y": [float(part) for part in axes.get_ylim()]}
-            for axes in figure.axes if axes.get_label() != "<colorbar>" and hasattr(axes, "get_xlim") and axes.name == "rectilinear"]
+            for axes in figure.axes if hasattr(axes, "get_xlim") and axes.name == "rectilinear"]
 
 
 class Explorer:
@@ -286,7 +288,7 @@ def colour_scale(image, ticks, names=None) -> None:
     ax, (low, high) = image.axes, image.get_clim()
     box, limits = ax.get_position(), ax.axis()
     ax.set_position([box.x0, box.y0, 0.9 * box.width, box.height])
-    ax.imshow([[low + (high - low) * part / 99] for part in range(100)], cmap=image.cmap, vmin=low, vmax=high, origin="lower", aspect="auto", clip_on=False,
+    ax.imshow([[low + (high - low) * part / 99] for part in range(100)], cmap=image.cmap, alpha=image.get_alpha(), vmin=low, vmax=high, origin="lower", aspect="auto", clip_on=False,
               extent=(1.03, 1.06, 0, 1), transform=ax.transAxes)
     ax.axis(limits)   # the strip lies outside
     for tick, name in zip(ticks, names or [f"{tick:.2g}" for tick in ticks]):

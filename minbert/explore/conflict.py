@@ -9,7 +9,7 @@ import torch
 
 from minbert.conflicts import vaccine_weights
 from minbert.engine.figures import EXTRA, PALETTE, heatmap, panel, panels
-from minbert.explore.base import Explorer, choice, point, slider, switch
+from minbert.explore.base import BESIDE, Explorer, choice, point, slider, switch
 from minbert.pcgrad import Surgery, project_weights
 
 STEPS = {"sum": (PALETTE["baseline"], "--", "o"), "PCGrad": (PALETTE["ours"], "-", "s"), "GradVac": (EXTRA[1][0], "-.", "^"), "shortest": (EXTRA[0][0], ":", "D")}
@@ -126,7 +126,8 @@ class ConflictExplorer(Explorer):
         panel("first weight", "second weight", "gradients (grey) and the steps made of them", left)
         for name, grad in zip("123", grads):
             left.annotate("", grad, (0, 0), arrowprops={"arrowstyle": "->", "color": "#777777", "linewidth": 2.5})
-            left.text(*(grad * 1.1), f"g{name}", fontsize=10, color="#555555")
+            away = (BESIDE + 9) * grad / max(np.abs(grad).max(), 1e-9)   # [points], on a square: half of the handles are squares
+            left.annotate(f"g{name}", grad, away, textcoords="offset points", fontsize=10, color="#555555", ha="center", va="center")
         for name, step in steps.items():
             colour, line, marker = STEPS[name]
             left.plot(*np.stack([np.zeros(2), step]).T, color=colour, linestyle=line, linewidth=2, marker=marker, markevery=[1], label=name)

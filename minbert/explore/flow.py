@@ -14,7 +14,7 @@ from ..engine.figures import EXTRA, PALETTE, panel, panels
 from ..engine.finite import check_finite
 from ..flow import Flow, train_flow
 from ..sentence import SentenceEncoder
-from .base import Explorer, choice, point, slider
+from .base import Explorer, choice, colour_scale, point, slider
 
 __all__ = ["FlowExplorer", "Lesson", "banana", "rings", "sentence_plane", "gaussian_bits", "blocks_of", "forward_blocks", "back_blocks"]
 
@@ -191,7 +191,8 @@ class FlowExplorer(Explorer):
         lesson, flow, way, start, path, end = self._moved(data, training, direction, blocks, point)
         first, second, third = panels(3, (13.5, 4.3))
         forward = direction == "forward"
-        names = [("data", f"after {blocks} of {self.depth} blocks"), ("Gaussian draws", f"after {blocks} of {self.depth} blocks undone")][not forward]
+        names = [("data; colour: log|det| [nats]", f"after {blocks} of {self.depth} blocks"),
+                 ("Gaussian draws; colour: log|det| [nats]", f"after {blocks} of {self.depth} blocks undone")][not forward]
         for ax, name in zip((first, second), names):
             panel("first number", "second number", name, ax=ax).grid(False)
             ax.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH))
@@ -223,8 +224,9 @@ def _colour(ax, way, flow, blocks, side=40):
     line = torch.linspace(-REACH, REACH, side)
     ys, xs = torch.meshgrid(line, line, indexing="ij")
     values = way(flow, torch.stack([xs, ys], -1).flatten(0, 1), blocks)[1].reshape(side, side).numpy()
+    values = values.clip(-4, 4)   # far from the data the way back leads to numbers that overflow
     image = ax.imshow(values, origin="lower", extent=(-REACH, REACH, -REACH, REACH), cmap="RdBu_r", vmin=-4, vmax=4, alpha=0.65, aspect="auto")
-    ax.figure.colorbar(image, ax=ax, label="log|det| [nats]", extend="both")
+    colour_scale(image, (-4, -2, 0, 2, 4), ["≤−4", "−2", "0", "2", "≥4"])
 
 
 def _grid(first, second, way, flow, blocks, lines=17, fine=49):

@@ -119,8 +119,8 @@ def draw_cosine_bands(
     if mark is not None:
         ax.axvline(mark, color=PALETTE["paper"], linewidth=1.5, linestyle="-.")
         right = mark > (limits[0] + limits[1]) / 2
-        ax.text(mark, 2.98, f" your pair: {mark:.2f}, above {100 * (cosine < mark).mean():.0f} % of all ", fontsize=8, ha="right" if right else "left", va="top")
-    ax.set(xlim=limits, ylim=(-0.34, 3.02))
+        ax.text(mark, 3.24, f" your pair: {mark:.2f}, above {100 * (cosine < mark).mean():.0f} % of all ", fontsize=8, ha="right" if right else "left", va="top")
+    ax.set(xlim=limits, ylim=(-0.34, 3.02 if mark is None else 3.28))   # a line more for the words about the mark
     return ax
 
 
@@ -224,8 +224,9 @@ def _draw_body(ax, groups, first):
     middle, half = (low + high) / 2, (high - low).max() / 2
     ax.set(**{f"{axis}lim": (m - half, m + half) for axis, m in zip("xyz", middle)})
     ax.tick_params(labelsize=7, pad=0)
-    ax.locator_params(nbins=5)
-    ax.set_box_aspect(None, zoom=0.8)  # else the third label runs into the next panel
+    ax.locator_params(nbins=3)
+    alone = ax.get_subplotspec().get_gridspec().ncols == 1   # else the third label would run into the next panel
+    ax.set_box_aspect(None, zoom=1.1 if alone else 0.8)
     ax.zaxis.labelpad = -3
 
 
@@ -252,7 +253,7 @@ def draw_anisotropy(
     body = flat.figure.add_subplot(place, projection="3d", elev=elevation, azim=azimuth)
     _scatter(panel(f"direction {first}", f"direction {first + 1}", ax=flat), {label: x[:, :2] for label, x in groups.items()}, 18)
     flat.set_aspect("equal", adjustable="datalim")   # else a stretched cloud would look round
-    flat.legend(frameon=False, fontsize=8, handletextpad=0)
+    flat.legend(fontsize=8, handletextpad=0, framealpha=0.8, edgecolor="none")
     _draw_body(body, groups, first)
     for ax, origin in ((flat, (0, 0)), (body, (0, 0, 0))):
         ax.plot(*([place] for place in origin), "+", color=PALETTE["paper"], markersize=12, markeredgewidth=2)
