@@ -75,7 +75,7 @@ def gain(better: str, worse: str, measured: str, record: dict) -> str:
     if not found:
         raise ValueError(f"site/pages/record.md: expected a sentence of the record whose rows have run, got {better} over {worse} in {measured}")
     (value, low, high), printed, seeds = found[0]["gain"], found[0]["printed"], found[0]["seeds"]
-    ends = "" if low is None else f" ({low:+.3f} to {high:+.3f})"
+    ends = "" if low is None else f" [{low:+.3f}, {high:+.3f}]"
     return f"{value:+.3f}{ends}{'' if printed is None else f', printed {printed:+.3f}'}, {seeds} seed{'s' * (seeds > 1)}: {found[0]['verdict']}"
 
 

@@ -46,6 +46,23 @@ def test_glossary_terms_are_said_once_and_have_a_chapter():
         assert site_tables.chapter(entry["chapter"]) and entry["says"].endswith(".")
 
 
+def test_a_sentence_of_the_record_brings_its_own_figures():
+    one = {"better": "a/x", "worse": "a/y", "measured": "acc", "printed": 0.2, "gain": [0.05, 0.01, 0.1], "seeds": 3, "verdict": "holds"}
+    lone = one | {"worse": "a/z", "printed": None, "gain": [-0.05, None, None], "seeds": 1}
+    record = {"claims": [one, lone, one | {"worse": "a/w", "gain": None}]}
+    assert site_tables.gain("a/x", "a/y", "acc", record) == "+0.050 [+0.010, +0.100], printed +0.200, 3 seeds: holds"
+    assert site_tables.gain("a/x", "a/z", "acc", record) == "-0.050, 1 seed: holds"
+    for worse, measured in (("a/w", "acc"), ("a/y", "f1"), ("a/v", "acc")):   # not run, another measurement, no such sentence
+        with pytest.raises(ValueError, match=f"got a/x over {worse} in {measured}"):
+            site_tables.gain("a/x", worse, measured, record)
+
+
+def test_every_sentence_on_the_page_of_the_record_was_run():
+    asked = re.findall(r"<!-- gain .+? -->", (ROOT / "site" / "pages" / "record.md").read_text(encoding="utf-8"))
+    page = site_tables.record_page()
+    assert len(asked) > 10 and "<!--" not in page and all(f"**{name}" in page for name in ("Hu", "Li", "Wu", "Dao", "Foley"))
+
+
 def test_papers_are_cited_somewhere():
     cited = {paper for chapter in site_chapters.book() for paper in site_chapters.papers(chapter)}
     assert len(cited) == len(site_chapters.known_papers())
