@@ -309,12 +309,18 @@
   };
   const height = (data, place) => data.valleys.reduce((sum, shape) => sum + valley(place, shape)[0], 0);
 
+  // Beyond the handle at the end of an arrow, on the side where the panel has room.
+  function outside(grad, reach) {
+    const longest = Math.max(...grad.map(Math.abs), 1e-9), room = 0.17 * reach;
+    return grad.map((part) => part * (1 + (longest + room < reach ? room : -1.6 * room) / longest));
+  }
+
   function arrows(data, { tasks, target, first, second, third }, narrow) {
     const grads = [first, second, third].slice(0, tasks === "two" ? 2 : 3), gram = gramOf(grads);
     const made = Object.fromEntries(Object.entries(RULES).map(([name, rule]) => [name, mix(rule(gram, target, data.orders), grads)]));
     const reach = Math.max(data.reach, 1.05 * Math.max(...[...grads, ...Object.values(made)].flat().map(Math.abs))), sheet = new Sheet(narrow, 2);
     const left = sheet.panel({ x: [-reach, reach], y: [-reach, reach], equal: true, xlabel: "first weight", ylabel: "second weight", title: "gradients (grey) and the steps made of them" });
-    grads.forEach((grad, place) => { left.arrow([0, 0], grad, GREY); left.text(grad.map((part) => 1.12 * part), `g${place + 1}`, { anchor: "middle" }); });
+    grads.forEach((grad, place) => { left.arrow([0, 0], grad, GREY); left.text(outside(grad, reach), `g${place + 1}`, { anchor: "middle" }); });
     const right = sheet.panel({ x: [-0.5, grads.length - 0.5], y: [-1.05, 1.05], xlabel: "task", ylabel: "cosine of step and gradient", title: "below 0 the step makes the task worse", xticks: grads.map((_, place) => [place, `g${place + 1}`]) });
     right.line([[-0.5, 0], [grads.length - 0.5, 0]], GREY, { width: 1.2 });
     Object.entries(made).forEach(([name, step], number) => {
