@@ -20,8 +20,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 OLD = ["jupyterlab==3.6.8", "notebook==6.5.7", "ipywidgets==7.7.1", "jupyterlab-widgets<2"]
 NOTEBOOK = Frontend(
     "notebook", [*OPTIONS, "--NotebookApp.token=", "--NotebookApp.password="],
-    "notebooks/{}", "() => { const book = window.Jupyter?.notebook; return book?.kernel?.is_connected() && !book.kernel_busy && book._fully_loaded; }",
+    "notebooks/{}", "() => { const book = window.Jupyter?.notebook; return book?.kernel?.info_reply?.status === 'ok' && !book.kernel_busy && book._fully_loaded && 'jupyter.widget' in book.kernel.comm_manager.targets; }",
+    # its widgets ask an old kernel for a list that only newer ones have, are refused, and ask again: what runs before both answers came is shown by none
     """async () => { const book = window.Jupyter.notebook, cells = book.get_cells().filter(c => c.cell_type === 'code');
+        const asked = () => new Promise(done => book.kernel.comm_info('jupyter.widget', done));
+        for (let time = 0; time < 3; time++) await asked();
         book.execute_all_cells();
         while (cells.some(c => !(c.input_prompt_number > 0)) || book.kernel_busy) await new Promise(done => setTimeout(done, 100));
         return cells.flatMap(c => c.output_area.outputs).filter(o => o.output_type === 'error').map(o => o.ename + ': ' + o.evalue); }""",
