@@ -15,6 +15,7 @@ from common import interleave, parser, question_pairs, shape, store, table
 from peers import peers
 from sentence_transformers import SentenceTransformer
 
+from minbert.engine.integers import exact_integers
 from minbert.sentence import SentenceEncoder
 
 
@@ -71,7 +72,7 @@ def run(args, exported):
 
 def main():
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads that no option counts
-    options = parser(__doc__.splitlines()[0])
+    options = parser(__doc__.splitlines()[0], ("fp32", "bf16", *["int8"] * exact_integers()))
     options.add_argument("--sentences", type=int, default=10_000)
     options.add_argument("--plain", action="store_true", help="also time transformers, padded in file order")
     options.add_argument("--peers", action="store_true", help="also time what else a user could pick: bf16, ONNX, OpenVINO (see peers.py)")

@@ -192,7 +192,7 @@ def encode_window(
     encoder: PooledBert,
     ids: list,                  # token ids of each sentence
     batch_tokens: int | None = None,   # padded tokens a batch; None: 8192, on a CPU 2048, which fit its cache
-    precision: str = "fp32",    # or "bf16"
+    precision: str = "fp32",    # as `laid_out` says
     bar=None,                   # to be moved on, or None
 ) -> Tensor:                    # (n, D) float32 on the CPU, in the order of `ids`
     """Encode as many sentences as fit into memory: sorted by length, in eval mode, and put back in order."""
@@ -222,10 +222,10 @@ class TextEncoder(PooledBert):
         sentences: list[str],       # N sentences, in any order and length
         progress: bool = False,     # draw a bar
         batch_tokens: int | None = None,   # padded tokens a batch; None: as `encode_window` says
-        precision: str = "fp32",    # or "bf16": matrix products in bfloat16
+        precision: str = "fp32",    # or "bf16": matrix products in bfloat16; or "int8", on a CPU: in 8-bit integers
         window: int = 4096,         # sentences cut into tokens and sorted at a time
     ) -> Tensor:                    # (N, D) float32 on the CPU, row i for sentence i
-        """Encode text without gradient, in eval mode. Raises ValueError for an item that is no string, with its index, or an unknown precision."""
+        """Encode text without gradient, in eval mode. Raises ValueError for an item that is no string, with its index, or a precision that is unknown or not to be had here."""
         sentences = check_sentences(sentences)
         vectors, done = torch.empty(len(sentences), self.width), 0
         for chunk in self.encode_stream(sentences, progress, batch_tokens, precision, window):

@@ -17,6 +17,7 @@ from minbert.app import cli
 from minbert.app import demo
 from minbert.baselines import BagOfWords
 from minbert.engine.checkpoint import read_checkpoint
+from minbert.engine.integers import exact_integers
 from minbert.app.cli import main, repeat_option
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
@@ -116,6 +117,22 @@ def test_encode_gives_row_n_to_line_n(capsys, tmp_path, tiny):
     expected = SentenceEncoder.from_pretrained(tiny).encode([line.strip() for line in lines])
     assert_close(torch.from_numpy(vectors), expected, rtol=0, atol=1e-6)
     assert os.listdir(tmp_path / "sub") == ["v.npy"]
+
+
+def test_encode_in_integers(capsys, tmp_path, tiny):
+    """Enough tokens that laying out pays; both precisions at once are none. Where integers are not to be had, the error says so."""
+    lines, out = [f"Line {k} of these." for k in range(200)], tmp_path / "v.npy"
+    (tmp_path / "s.txt").write_text("\n".join(lines))
+    words = f"encode {tiny} {tmp_path / 's.txt'} --out {out} --int8"
+    assert "expected --bf16 or --int8, got both" in run(capsys, f"{words} --bf16", 1)[1]
+    said = run(capsys, words, 0 if exact_integers() else 1)[1]
+    if not exact_integers():
+        assert "VNNI" in said and not out.exists()
+        return
+    encoder = SentenceEncoder.from_pretrained(tiny)
+    found = torch.from_numpy(np.load(out))
+    assert_close(found, encoder.encode(lines, precision="int8"), rtol=0, atol=1e-6)
+    assert (found - encoder.encode(lines)).abs().max() > 1e-5
 
 
 def test_encode_pooling_and_bf16(capsys, tmp_path, tiny):

@@ -641,7 +641,7 @@ def test_the_seed_changes_the_run(runs):
 def test_bfloat16_stays_near(runs):
     half = PretrainConfig(**{**CONFIG, "precision": "bf16", "total_steps": 10})
     rows = list(pretrain(runs[0] / "corpus", fresh(runs, "bf16"), half))
-    assert rows[0]["loss"] != runs[1][0]["loss"]
+    assert [r["loss"] for r in rows] != [r["loss"] for r in runs[1][:2]]   # one alone may agree to the last digit by chance
     assert [r["loss"] for r in rows] == pytest.approx([r["loss"] for r in runs[1][:2]], abs=0.1)
 
 

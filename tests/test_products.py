@@ -4,7 +4,9 @@ import torch
 from torch.testing import assert_close
 
 import minbert.engine.products as products
-from minbert.engine.products import laid_out
+from minbert.engine.devices import shapes_only
+from minbert.engine.integers import exact_integers
+from minbert.engine.products import _Products, laid_out
 from minbert.sentence import SentenceEncoder
 
 TEXTS = [f"word {'and word ' * (k % 7)}{k}" for k in range(120)]  # of eight lengths, above FEW tokens in all
@@ -20,9 +22,9 @@ def made(monkeypatch):
     """The dtypes of all weights that were laid out."""
     dtypes, packed = [], products._Packed
 
-    def note(weight, dtype):
+    def note(dtype, *given):
         dtypes.append(dtype)
-        return packed(weight, dtype)
+        return packed(dtype, *given)
 
     monkeypatch.setattr(products, "_Packed", note)
     return dtypes
@@ -32,11 +34,12 @@ def made(monkeypatch):
 def test_vectors_are_those_of_the_plain_way(encoder, made, monkeypatch, precision, dtype, tolerance):
     """The products are the same up to the rounding of their type: about 2^-23 or 2^-8 a map, of numbers near 1, through four layers."""
     ours = encoder.encode(TEXTS, precision=precision)
-    layers = encoder.model.config.num_hidden_layers
-    assert made == [dtype] * (4 * layers + 1)  # queries, keys and values as one, three more a layer, the pooler
+    maps = 4 * encoder.model.config.num_hidden_layers + 1  # queries, keys and values as one, three more a layer, the pooler
+    laid = [dtype] * (maps if products._served(dtype) else 0)  # a processor may lack products in bfloat16
+    assert made == laid
     monkeypatch.setattr(products, "FEW", 10**9)
     plain = encoder.encode(TEXTS, precision=precision)
-    assert len(made) == 4 * layers + 1
+    assert made == laid
     assert_close(ours, plain, rtol=0, atol=tolerance)
 
 
@@ -77,5 +80,41 @@ def test_other_weights_and_joins_are_left_alone(encoder, made):
 
 
 def test_an_unknown_precision_is_refused(encoder):
-    with pytest.raises(ValueError, match="expected precision 'fp32', 'bf16' or 'fp16', got 'int4'"):
+    with pytest.raises(ValueError, match="expected precision 'fp32', 'bf16', 'fp16' or 'int8', got 'int4'"):
         encoder.encode(TEXTS, precision="int4")
+
+
+def test_integers_turn_the_vectors_little_or_are_refused(encoder):
+    """Mean of the embedded encoder's cosines: .99 as measured. A processor that cannot add them without overflow says so."""
+    if not exact_integers():
+        with pytest.raises(ValueError, match="precision 'int8': expected a CPU whose instructions add 8-bit products .VNNI., got one without"):
+            encoder.encode(TEXTS, precision="int8")
+        return
+    exact, whole = encoder.encode(TEXTS), encoder.encode(TEXTS, precision="int8")
+    cosines = torch.cosine_similarity(exact, whole)
+    assert 0.98 < cosines.mean() and 0.95 < cosines.min() and not torch.equal(exact, whole)
+    assert torch.equal(encoder.encode(TEXTS[:3], precision="int8"), encoder.encode(TEXTS[:3])), "few tokens stay in float32"
+
+
+def test_integers_are_not_for_a_gpu():
+    with shapes_only():
+        model = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="precision 'int8': expected a CPU.*got meta"), laid_out(model, "int8", 10**6):
+        pass
+
+
+def test_a_product_learns_which_norm_its_input_comes_from():
+    """The form is made for the norm that x came out of, and another one for the same weight behind something else."""
+    norm, one, other = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    made, x = [], torch.randn(3, 4)
+
+    def form(weight, bias, given):
+        made.append((weight, given))
+        return lambda x: torch.zeros(len(x), 4)
+
+    with torch.no_grad(), _Products([*one.parameters(), *other.parameters()], form):
+        for _ in range(2):
+            y = norm(x)
+            one(y), other(y), one(y + 1)
+    assert [weight is layer.weight for (weight, _), layer in zip(made, (one, other, one), strict=True)] == [True] * 3
+    assert [given and (given[0] is norm.weight, given[1] is norm.bias) for _, given in made] == [(True, True), (True, True), None]

@@ -131,7 +131,7 @@ def read_shards(folder: str | Path, verify: bool = True) -> Iterator[Tensor]:
 
 def encoder_settings(
     encoder,          # sentence.TextEncoder
-    precision: str,   # one of devices.PRECISIONS
+    precision: str,   # of the matrix products, as `products.laid_out` has it
     dtype: str,       # a key of DTYPES
 ) -> dict:            # name -> number or text
     """Say what the vectors depend on besides the text: checksums of weights and tokenizer, and settings."""
