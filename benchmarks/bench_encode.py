@@ -32,12 +32,15 @@ def padded_in_file_order(model, tokenizer, sentences, size=32):
 
 
 def compare(variants, base):
-    """Print how far the vectors of each variant are from those of `base`, and warm everything up."""
+    """Print how far the vectors of each variant are from those of `base`, and warm everything up -> the same as columns."""
+    columns = {"cosine, mean": {}, "cosine, lowest": {}}
     exact = F.normalize(variants[base](), dim=-1)
     print(f"{'cosine with ' + base:40}{'mean':>10}{'lowest':>10}")
     for name, encode in variants.items():
         cosine = (F.normalize(encode().float(), dim=-1) * exact).sum(-1)
+        columns["cosine, mean"][name], columns["cosine, lowest"][name] = cosine.mean().item(), cosine.min().item()
         print(f"{name:40}{cosine.mean():10.6f}{cosine.min():10.6f}")
+    return columns
 
 
 def run(args, exported):
@@ -61,13 +64,15 @@ def run(args, exported):
         variants[f"minbert {precision}"] = lambda texts, p=precision: ours.encode(texts, precision=p)
 
     few = parts[0][:500]
-    compare({name: lambda encode=encode: encode(few) for name, encode in variants.items()}, base)
+    near = compare({name: lambda encode=encode: encode(few) for name, encode in variants.items()}, base)
     tokens = sum(len(ids) for ids in ours.tokenizer(few)["input_ids"]) / len(few)
     print(f"{part * args.repeats} questions, {part} a round, mean {tokens:.1f} tokens")
     spent = interleave({name: lambda k, encode=encode: encode(parts[k]) for name, encode in variants.items()}, args.repeats)
     table(spent, base, part, "sentences")
     if args.store:
-        store(args.store, "bench_encode", f"Encoding: {part * args.repeats:,} questions of {tokens:.1f} tokens, {shape(ours.model.config)}", spent, base, part, "sentences")
+        name, options = ("bench_encode-peers", " --peers") if args.peers else ("bench_encode", "")
+        says = f"Encoding{' beside what else a user could pick' * args.peers}: {part * args.repeats:,} questions of {tokens:.1f} tokens, {shape(ours.model.config)}"
+        store(args.store, name, says, spent, base, part, "sentences", options, near)
 
 
 def main():

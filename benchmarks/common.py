@@ -72,10 +72,11 @@ def shape(config) -> str:
     return f"{config.num_hidden_layers} layers of {config.hidden_size}"
 
 
-def store(folder: Path, name: str, says: str, spent: dict, base: str, work: int, unit: str) -> None:
-    """Write what `table` prints as FOLDER/NAME.json."""
-    command = f"python benchmarks/{name.split('-')[0]}.py --model MODEL --data DATA"   # paths stay out
-    keep(folder, name, says, command, len(spent[base][0]), [f"{unit}/s", "ratio, wall", "ratio, processor"], ratios(spent, base, work))
+def store(folder: Path, name: str, says: str, spent: dict, base: str, work: int, unit: str, options: str = "", beside: dict[str, dict[str, float]] | None = None) -> None:
+    """Write what `table` prints as FOLDER/NAME.json. beside: further columns, column -> variant -> number."""
+    command = f"python benchmarks/{name.split('-')[0]}.py --model MODEL --data DATA{options}"   # paths stay out
+    rows = {variant: numbers + [column[variant] for column in (beside or {}).values()] for variant, numbers in ratios(spent, base, work).items()}
+    keep(folder, name, says, command, len(spent[base][0]), [f"{unit}/s", "ratio, wall", "ratio, processor", *(beside or {})], rows)
 
 
 def keep(folder: Path, name: str, says: str, command: str, rounds: int, columns: list[str], rows: dict, **more) -> None:

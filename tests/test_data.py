@@ -100,7 +100,7 @@ EXPECTED = {  # the splits that exist, written down once more so that a forgotte
     "mrpc": {"train", "dev", "test"}, "qnli": {"train", "dev"}, "mnli": {"train", "dev"}, "triplets": {"train"}, "duplicates": {"train"}}
 MARK = b"\xef\xbb\xbf"
 SAVED = {"plain": lambda b: b, "CRLF": lambda b: b.replace(b"\n", b"\r\n"), "mark": lambda b: MARK + b,
-         "not ended": lambda b: b[:-1], "gz": gzip.compress, "gz CRLF mark": lambda b: gzip.compress(MARK + b.replace(b"\n", b"\r\n"))}
+         "not ended": lambda b: b[:-1], "gz": lambda b: gzip.compress(b, mtime=0), "gz CRLF mark": lambda b: gzip.compress(MARK + b.replace(b"\n", b"\r\n"), mtime=0)}
 
 
 def put(folder: Path, path: str, content: str | bytes) -> Path:
@@ -222,7 +222,7 @@ def test_blank_lines_and_blanks_around_cells_do_not_count(tmp_path):
 @pytest.mark.parametrize("packed", [False, True])
 def test_plain_sentences(tmp_path, packed):
     text = "\n One. \r\n\nTwo.\tand a half\n"
-    path = put(tmp_path, "corpus/docs.txt" + ".gz" * packed, gzip.compress(text.encode()) if packed else text)
+    path = put(tmp_path, "corpus/docs.txt" + ".gz" * packed, gzip.compress(text.encode(), mtime=0) if packed else text)
     got = load_dataset("corpus/" + path.name, "dev", tmp_path)
     assert (got.name, got.split, got.kind) == ("corpus/" + path.name, "dev", "text")
     assert (got.sentences, got.ids) == (["One.", "Two.\tand a half"], ["2", "4"])
@@ -343,7 +343,7 @@ BAD = {
     "only gaps": ("quora", "quora-dev.csv", QUORA + "0\ta\tb\tc\t\n1\ta\t\tc\t1\n", r"csv: expected at least one row, got none \(2 skipped\)"),
     "not UTF-8": ("sst", "ids-sst-dev.csv", (ONE + "0\ta\tFine\t1\n1\tb\t").encode() + b"Caf\xe9\t1\n", r"csv:3: expected UTF-8 text, got the byte 0xe9"),
     "open quote": ("sst", "ids-sst-dev.csv", ONE + '0\ta\tFine\t1\n1\tb\t"Fine\t1\n2\tc\tBad\t0\n', r"csv:3: expected matching CSV quotes"),
-    "cut gzip": ("sst", "ids-sst-dev.csv.gz", gzip.compress(SENTIMENT.format(1, 2).encode() * 20)[:-12], r"csv\.gz: expected a readable file"),
+    "cut gzip": ("sst", "ids-sst-dev.csv.gz", gzip.compress(SENTIMENT.format(1, 2).encode() * 20, mtime=0)[:-12], r"csv\.gz: expected a readable file"),
     "not a gzip": ("sst", "ids-sst-dev.csv.gz", SENTIMENT.format(1, 2), r"csv\.gz: expected a readable file"),
 }
 
