@@ -99,4 +99,5 @@ def test_what_is_not_finite_stays_so_and_zeros_are_fine():
         x[2, 3] = odd
         assert product(x).isnan().all()
     assert torch.equal(product(torch.zeros(2, 16)), bias.expand(2, 8))
+    assert torch.equal(IntegerProduct(weight, None)(torch.ones(2, 16)), IntegerProduct(weight, torch.zeros(8))(torch.ones(2, 16)))
     assert torch.equal(IntegerProduct(torch.zeros(8, 16), bias)(torch.ones(2, 16)), bias.expand(2, 8))

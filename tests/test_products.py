@@ -104,17 +104,18 @@ def test_integers_are_not_for_a_gpu():
 
 
 def test_a_product_learns_which_norm_its_input_comes_from():
-    """The form is made for the norm that x came out of, and another one for the same weight behind something else."""
-    norm, one, other = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    """The form is made for the norm that x came out of, and one more for the same weight behind anything else, a norm without gain or of another model too."""
+    norm, bare, strange = torch.nn.LayerNorm(4), torch.nn.LayerNorm(4, elementwise_affine=False), torch.nn.LayerNorm(4)
+    one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
     made, x = [], torch.randn(3, 4)
 
     def form(weight, bias, given):
         made.append((weight, given))
         return lambda x: torch.zeros(len(x), 4)
 
-    with torch.no_grad(), _Products([*one.parameters(), *other.parameters()], form):
+    with torch.no_grad(), _Products([*norm.parameters(), *one.parameters(), *other.parameters()], form):
         for _ in range(2):
             y = norm(x)
-            one(y), other(y), one(y + 1)
+            one(y), other(y), one(y + 1), one(bare(x)), one(strange(x))
     assert [weight is layer.weight for (weight, _), layer in zip(made, (one, other, one), strict=True)] == [True] * 3
     assert [given and (given[0] is norm.weight, given[1] is norm.bias) for _, given in made] == [(True, True), (True, True), None]

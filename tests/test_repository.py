@@ -217,8 +217,9 @@ def test_no_merge_was_left_half_done():
 @pytest.mark.parametrize("path", sorted(ROOT.glob("tests/*.py")), ids=lambda path: path.name)
 def test_packed_bytes_hold_no_clock(path):
     """They name tests, and two workers that collect in different seconds would not agree on the names."""
-    packed = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute) and ast.unparse(node) == "gzip.compress"]
-    called = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call) and ast.unparse(node.func) == "gzip.compress"]
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    packed = [node for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node) == "gzip.compress"]
+    called = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "gzip.compress"]
     assert len(packed) == len(called) and all("mtime" in {word.arg for word in node.keywords} for node in called), "expected gzip.compress(..., mtime=0)"
 
 

@@ -113,8 +113,8 @@ def encode(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz; with --part-size several, or folders of .txt and .txt.gz.")],
     out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n. With --part-size a folder.")] = VECTORS,
     pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean.")] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Faster; cosine with fp32 .9996 to .99999 on average, by model.")] = False,
-    int8: Annotated[bool, typer.Option("--int8", help="Faster still, on a CPU with VNNI; cosine with fp32 .990 to .9997 on average, by model.")] = False,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Faster; the vectors turn a little (benchmarks/bench_encode.py prints how much).")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Faster still, on a CPU with VNNI; the vectors turn more.")] = False,
     part_size: Annotated[int | None, typer.Option("--part-size", min=1, help="Sentences a part, such as 100000: for text larger than memory and for many processes; the same command goes on where it was stopped.")] = None,
     dtype: Annotated[str, typer.Option(help="Of the parts: float32, float16 or bfloat16.")] = "float16",
 ) -> None:

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers, for weights that stay: a third of the time of float32. They know nothing of what they make up."""
+"""Products of 8-bit integers, for weights that stay. They know nothing of what they make up."""
 from __future__ import annotations
 
 __all__ = ["IntegerProduct", "exact_integers"]
@@ -57,10 +57,10 @@ class IntegerProduct:
     def __init__(
         self,
         weight: Tensor,          # (M, K) float32, left alone
-        bias: Tensor,            # (M,) float32
+        bias: Tensor | None,     # (M,) float32
         norm: tuple[Tensor, Tensor] | None = None,  # gain and shift (K,) of the layer norm that x comes from
     ):
-        self.undo = None
+        self.undo, bias = None, weight.new_zeros(len(weight)) if bias is None else bias
         if norm is not None and wins_a_bit(weight, *norm):
             gain, shift = norm
             self.undo, weight, bias = (-shift / gain, 1 / gain), weight * gain, bias + F.linear(shift, weight)

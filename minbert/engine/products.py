@@ -38,7 +38,7 @@ class _Products(TorchFunctionMode):
     def __init__(self, weights: Iterable[nn.Parameter], form: Callable):
         super().__init__()
         self.known, self.form = {id(w): w for w in weights}, form  # kept, so that no other tensor gets the same id
-        self.joined, self.forms, self.normed = {}, {}, (None, None)
+        self.joined, self.forms, self.normed = {}, {}, (None, ())
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is F.linear and len(args) == 3 and id(args[1]) in self.known:
@@ -48,11 +48,12 @@ class _Products(TorchFunctionMode):
         result = function(*args, **(kwargs or {}))
         if function is F.layer_norm:
             given = dict(zip(("input", "normalized_shape", "weight", "bias", "eps"), args)) | (kwargs or {})
-            self.normed = result, (given["weight"], given["bias"])
+            self.normed = result, (given.get("weight"), given.get("bias"))
         return result
 
     def _multiply(self, x, weight, bias):
-        norm = self.normed[1] if x is self.normed[0] else None
+        result, norm = self.normed
+        norm = norm if x is result and all(id(part) in self.known for part in norm) else None
         names = id(weight), norm and id(norm[0])
         if names not in self.forms:
             self.forms[names] = self.form(weight, bias, norm)
