@@ -111,13 +111,13 @@ class Shown:
         return hashlib.sha1(bytes(data)).hexdigest()
 
     def settled(self, before: str) -> str:
-        """Wait for another picture than `before`, and then until it stays the same for half a second."""
+        """Wait for another picture than `before`, and then until all work behind it is done and it stays the same for half a second."""
         end, last, since = time.time() + PATIENCE, before, time.time()
         while time.time() < end:
             now = self.picture()
             if now != last:
                 last, since = now, time.time()
-            if last != before and time.time() - since > 0.5:
+            if last != before and time.time() - since > 0.5 and self.box.get_attribute("data-ready") == "true":
                 return last
             if last == before and time.time() - since > 20:
                 break

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from minbert.explore.flow import DEPTH, STEPS, FlowExplorer, back_blocks, banana, blocks_of, forward_blocks, gaussian_bits, rings
+from minbert.explore.flow import DEPTH, EVERY, STEPS, FlowExplorer, back_blocks, banana, blocks_of, forward_blocks, gaussian_bits, rings
 from minbert.flow import Flow
 
 pytestmark = pytest.mark.usefixtures("nothing_left_open")
@@ -83,6 +83,27 @@ def test_the_star_is_told_where_the_flow_sends_it(explorer, trained):
     told = explorer.describe(point=(0.5, -1.0))
     assert f"comes to ({x:.2f}, {y:.2f})" in told and f"log|det| {log_det:.2f} nats" in told
     assert "comes to (0.50, -1.00), log|det| 0.00" in explorer.describe(point=(0.5, -1.0), blocks=0).replace("-0.00", "0.00")
+
+
+def test_a_flow_learns_before_ones_eyes(explorer):
+    seen, whole = FlowExplorer(), explorer
+    content, first = seen.answer({"data": "rings"}, rounds=0)
+    assert not content["ready"] and "after 0 steps, still learning, forward" in content["text"]
+    content, second = seen.answer({"data": "rings"}, rounds=2)
+    assert not content["ready"] and f"after {2 * EVERY} steps, still learning, forward" in content["text"] and first != second
+    assert number(r"the flow needs ([\d.]+)", content["text"]) == pytest.approx(seen.lesson("rings").bits[2], abs=6e-4)
+    assert seen.answer({"data": "rings", "training": EVERY}, rounds=0)[0]["ready"]      # `lesson` has done the rest
+    assert seen.lesson("rings").bits == whole.lesson("rings").bits and len(whole.lesson("rings").bits) == STEPS // EVERY + 1
+    assert seen.png(data="rings") == whole.png(data="rings") and "learning" not in seen.describe(data="rings")
+
+
+def test_a_look_at_the_flow_does_not_disturb_its_training(explorer):
+    looked, told = FlowExplorer(), []
+    for training in (0, STEPS, EVERY, 0):
+        told.append(number(r"the flow needs ([\d.]+)", looked.answer({"training": training}, rounds=1)[0]["text"]))
+    bits = explorer.lesson("banana").bits
+    assert told == [pytest.approx(bits[place], abs=6e-4) for place in (0, 2, 1, 0)] and len({round(x, 2) for x in bits[:5]}) > 2
+    assert looked._lessons["banana"].bits == bits[:5]
 
 
 def test_own_points_and_an_own_flow():

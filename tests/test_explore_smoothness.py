@@ -168,12 +168,17 @@ class Bag:
         return torch.tensor([[text.lower().count(c) / 3 for c in "abcdefghijklmnop"] for text in sentences])
 
 
-def test_a_head_is_trained_when_it_is_first_chosen(explorer):
+def test_two_heads_are_trained_and_nobodys_draws_are_disturbed(explorer):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
     new = SmoothnessExplorer()
-    new.answer({})
-    assert [*new.heads._things] == ["plain"] and [*new.heads] == ["plain", "penalty, weight 0.1"] == new.controls["head"].bounds["choices"]
-    assert "penalty" in new.describe(head="penalty, weight 0.1") and new.heads["penalty, weight 0.1"] is new.heads["penalty, weight 0.1"]
-    torch.testing.assert_close(new.heads["penalty, weight 0.1"].linear.weight, explorer.heads["penalty, weight 0.1"].linear.weight)
+    assert torch.equal(torch.rand(3), expected)
+    assert [*new.heads] == ["plain", "penalty, weight 0.1"] == new.controls["head"].bounds["choices"]
+    assert "penalty" in new.describe(head="penalty, weight 0.1")
+    for name, head in new.heads.items():
+        torch.testing.assert_close(head.linear.weight, explorer.heads[name].linear.weight)
+    assert not torch.allclose(new.heads["plain"].linear.weight, new.heads["penalty, weight 0.1"].linear.weight, atol=0.01)
 
 
 def test_own_encoder_and_heads():
@@ -205,3 +210,14 @@ def test_what_is_refused(explorer):
             SmoothnessExplorer(Bag(), heads, classes)
     for bad in ({"width": 1}, {"width": 769}, {"sentence": "  "}, {"view": "words", "sentence": ""}, {"head": "none"}, {"radius": 0.0}):
         assert "expected" in explorer.answer(bad)[0]["error"], bad
+
+
+def test_a_search_of_many_steps_is_shown_step_by_step():
+    seen, told = SmoothnessExplorer(), []
+    for rounds in (0, 1, 1, 1):
+        content, _ = seen.answer({"view": "words", "steps": 3, "size": 0.02}, rounds=rounds)
+        told.append((re.search(r"K = (.*): the answer", content["text"])[1], content["ready"]))
+    assert told == [("1 of 3, still searching", False), ("2 of 3, still searching", False), ("3", True), ("3", True)]
+    assert seen.answer({"view": "words", "steps": 0, "size": 0.03}, rounds=0)[0]["ready"] and seen.answer({"steps": 3}, rounds=0)[0]["ready"]
+    again = SmoothnessExplorer()
+    assert seen.describe(view="words", steps=3, size=0.02) == again.describe(view="words", steps=3, size=0.02)

@@ -1,7 +1,9 @@
 """Notebook `explore/widgets`, explorers without a browser: what a control changes, which numbers are shown, what is refused."""
 import base64
+import gc
 import io
 import math
+import weakref
 from dataclasses import replace
 
 import matplotlib.image
@@ -15,6 +17,7 @@ from torch.testing import assert_close
 
 from minbert.calibration import Standardize, Whiten
 from minbert.data import Dataset, load_dataset
+from minbert.engine.figures import panel
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
@@ -126,6 +129,54 @@ def asked(explorer, **message):
     explorer.view.send = lambda content, buffers=None: heard.append((content, buffers))
     explorer.view._handle_custom_msg(message, [])
     return heard
+
+
+def test_long_work_goes_by_rounds_and_a_page_asks_for_them():
+    class Slow(Explorer):
+        done = 0
+
+        def _controls(self):
+            return [slider("x", 1, 0, 5, 1)]
+
+        def _prepare(self, rounds, x):
+            self.done = 3 if rounds is None else min(3, self.done + rounds)
+            return self.done == 3
+
+        def _draw(self, x):
+            return panel("x", "y", f"{self.done} of 3")
+
+        def _describe(self, x):
+            return f"{self.done} of 3"
+
+    slow = Slow()
+    told = [asked(slow, number=n, values={"x": 2}, rounds=rounds)[0][0] for n, rounds in enumerate((0, 1, 1, 0, 1))]
+    assert [(content["text"], content["ready"]) for content in told] == [("0 of 3", False), ("1 of 3", False), ("2 of 3", False), ("2 of 3", False), ("3 of 3", True)]
+    assert Slow().describe() == "3 of 3" and Slow().answer({})[0]["ready"]   # who does not ask for rounds gets all of it
+    assert Slow().png() == slow.png() != Slow().answer({}, rounds=0)[1]
+
+
+def test_an_answer_waits_for_no_collection_and_leaves_all_as_it_was(pairs, monkeypatch):
+    explorer, threads, seen, born = make("space", pairs), torch.get_num_threads(), [], []
+    draw = type(explorer)._draw
+
+    def watched(self, **settings):
+        seen.append((gc.isenabled(), torch.get_num_threads()))
+        drawn = draw(self, **settings)
+        born.append(weakref.ref(getattr(drawn, "figure", drawn)))
+        return drawn
+
+    monkeypatch.setattr(type(explorer), "_draw", watched)
+    for collects in (True, False):
+        (gc.enable if collects else gc.disable)()
+        try:
+            torch.set_num_threads(2)
+            asked(explorer, number=1, values={"k": 3})
+            assert gc.isenabled() == collects and torch.get_num_threads() == 2
+        finally:
+            gc.enable()
+            torch.set_num_threads(threads)
+    assert seen == [(False, 1)] * 2
+    assert born[0]() is None   # swept, though figures are circles
 
 
 def test_a_page_asks_and_gets_the_picture(pairs):

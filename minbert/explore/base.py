@@ -7,15 +7,17 @@ same script takes its answers from frames drawn beforehand. What travels is a me
 from __future__ import annotations
 
 import base64
+import gc
 import io
 import threading
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.resources import files
 
 from minbert.engine.figures import compact
 
-__all__ = ["BESIDE", "Control", "Explorer", "choice", "colour_scale", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
+__all__ = ["BESIDE", "Control", "Explorer", "choice", "colour_scale", "name_cells", "pick", "places", "plain_ticks", "point", "slider", "span", "switch", "text", "words"]
 
 BESIDE = 17   # points from the end of an arrow to its name: outside the handle, which is 26 pixels wide, where the picture is shown at .55 of its size or more
 
@@ -145,8 +147,9 @@ class Explorer:
     """A picture with controls; a move of a control draws the picture again.
 
     A subclass defines `_controls()` (-> list of Control) and `_draw(**settings)` (-> Axes or Figure). It may define `_describe(**settings)`
-    (-> str, read out beside the picture), `_words(**settings)` (-> names of such controls: the words to press), `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over) and
-    `_idle(**settings)` (-> names of the controls that change nothing now: the page hides them, and takes no click).
+    (-> str, read out beside the picture), `_words(**settings)` (-> names of such controls: the words to press), `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over),
+    `_idle(**settings)` (-> names of the controls that change nothing now: the page hides them, and takes no click) and
+    `_prepare(rounds, **settings)` (-> bool), for what takes long: pictures are drawn of what there is, until all is there.
     As last line of a cell it shows itself, with ipywidgets 7.6 or newer.
     """
 
@@ -176,9 +179,14 @@ class Explorer:
 
         Raises ValueError for a setting that does not exist, or a value out of range.
         """
+        settings = self._checked(settings)
+        self._prepare(None, **settings)
+        return self._figure(narrow, settings)
+
+    def _figure(self, narrow, settings):
         import matplotlib.pyplot as plt
 
-        settings, before = self._checked(settings), plt.get_fignums()
+        before = plt.get_fignums()
         try:
             with compact(narrow):
                 drawn = self._draw(**settings)
@@ -189,7 +197,13 @@ class Explorer:
 
     def describe(self, **settings) -> str:
         """Say in words what the picture shows: its alternative text, and the line under it."""
-        return self._describe(**self._checked(settings))
+        settings = self._checked(settings)
+        self._prepare(None, **settings)
+        return self._describe(**settings)
+
+    def _prepare(self, rounds, **settings):   # -> whether all is there
+        """Do so many short rounds of the long work behind a picture; None: all of it."""
+        return True
 
     def _describe(self, **settings):
         return ", ".join(f"{self.controls[name].label} {value}" for name, value in settings.items() if value not in (None, ""))
@@ -212,15 +226,20 @@ class Explorer:
         values: dict,         # of the controls, as a page sends them
         narrow: bool = False,
         ratio: float = 1.0,   # pixels of the screen to a point
-    ) -> tuple[dict, bytes]:  # {"places", "text", "spots", "idle", "words"} or {"error"}, and the picture
-        """Answer one move. A value that is refused is answered with the reason; the picture before stays."""
+        rounds: int | None = None,   # of long work that may be done first; None: all of it
+    ) -> tuple[dict, bytes]:  # {"places", "text", "spots", "idle", "words", "ready"} or {"error"}, and the picture
+        """Answer one move. A value that is refused is answered with the reason; the picture before stays.
+
+        Where the answer is not "ready", its picture is one of unfinished work: ask again with a round or more.
+        """
         try:
-            figure = self.figure(narrow, **values)
             settings = self._checked(values)
+            ready = self._prepare(rounds, **settings)
+            figure = self._figure(narrow, settings)
         except ValueError as error:
             return {"error": str(error)}, b""
         picture = _written(figure, ratio)   # drawn, so its panels are where they will be
-        return {"places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings), "idle": self._idle(**settings),
+        return {"ready": ready, "places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings), "idle": self._idle(**settings),
                 "words": self._words(**settings)}, picture
 
     @property
@@ -252,14 +271,38 @@ class Explorer:
 
 
 def _written(figure, ratio):
+    from matplotlib import rc_context
+
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=100 * min(max(float(ratio), 1.0), 2.0), pil_kwargs={"compress_level": 1})
+    with rc_context({"text.hinting": "no_hinting"}):   # to fit letters to the pixels takes a fifth of the time
+        figure.savefig(file, format="png", dpi=100 * min(max(float(ratio), 1.0), 2.0), pil_kwargs={"compress_level": 1})
     return file.getvalue()
 
 
 def asset(name: str) -> str:
     """Read the script or the style of the controls."""
     return (files("minbert")/"assets"/"explore"/name).read_text(encoding="utf-8")
+
+
+@contextmanager
+def _at_once():
+    """Answer a hand without detours.
+
+    One thread: products of this size wait longer for a second, where a page draws on the other core, than it helps. And Python collects what a picture
+    leaves behind when it is sent, and only that: a walk through all that torch and a notebook hold takes .3 s.
+    """
+    import torch
+
+    collects, threads = gc.isenabled(), torch.get_num_threads()
+    gc.disable()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        if collects:
+            gc.enable()
+            gc.collect(1)   # the young: figures are circles, and would grow old
 
 
 def _widget(explorer):
@@ -273,11 +316,11 @@ def _widget(explorer):
     view, drawing = View(spec=explorer.spec, values=explorer.defaults), threading.Lock()
 
     def answer(_, message, buffers):
-        with drawing:
-            content, picture = explorer.answer(message["values"], message.get("narrow", False), message.get("ratio", 1))
+        with drawing, _at_once():
+            content, picture = explorer.answer(message["values"], message.get("narrow", False), message.get("ratio", 1), message.get("rounds", 0))
+            view.send({"number": message["number"], **content}, [picture])
         if "error" not in content:
             view.values = message["values"]
-        view.send({"number": message["number"], **content}, [picture])
 
     view.on_msg(answer)
     return view
@@ -301,3 +344,17 @@ def plain_ticks(axis, places, names=None) -> None:
 
     axis.set_minor_locator(NullLocator())
     axis.set_ticks(places, names or [f"{place:g}" for place in places])
+
+
+def name_cells(ax, columns=(), rows=()) -> None:
+    """Write a name under each column and beside each row, 0, 1, …: a word takes a third of the time of a tick with its marks and label."""
+    if columns:
+        ax.set_xticks([])
+        ax.xaxis.labelpad = 16   # points: room for the names
+    if rows:
+        ax.set_yticks([])
+        ax.set_ylabel("")   # names say what stands there, and need the room
+    for place, name in enumerate(columns):
+        ax.text(place, -0.02, name, transform=ax.get_xaxis_transform(), ha="center", va="top", fontsize=8)
+    for place, name in enumerate(rows):
+        ax.text(-0.02, place, name if len(name) < 11 else name[:9] + "…", transform=ax.get_yaxis_transform(), ha="right", va="center", fontsize=8)

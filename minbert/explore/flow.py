@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import torch
@@ -88,19 +90,42 @@ def back_blocks(flow: Flow, z: Tensor, count: int) -> tuple[list[Tensor], Tensor
 
 @dataclass
 class Lesson:
-    """A cloud, a flow, and what the flow was on the way."""
+    """A cloud, a flow that learns it, and what the flow was on the way."""
 
     train: Tensor          # (N, 2)
     test: Tensor           # (M, 2), held out
     flow: Flow
-    snapshots: list[dict]  # state dicts, one every `EVERY` steps
-    bits: list[float]      # held-out, of each snapshot
+    training: Iterator     # a step of the optimizer for each item
+    left: int              # rounds of `EVERY` steps
     gaussian: float        # held-out, bits per dimension
+    snapshots: list[dict] = field(default_factory=list)  # state dicts, one every `EVERY` steps
+    bits: list[float] = field(default_factory=list)      # held-out, of each snapshot
 
-    def at(self, training: int) -> Flow:
-        """Put the flow back to where it was after so many steps."""
-        self.flow.load_state_dict(self.snapshots[min(training // EVERY, len(self.snapshots) - 1)])
-        return self.flow
+    def __post_init__(self):
+        self._shown = deepcopy(self.flow)
+        self._keep()
+
+    @torch.no_grad()
+    def _keep(self):
+        self.snapshots.append(deepcopy(self.flow.state_dict()))
+        self._shown.load_state_dict(self.snapshots[-1])
+        self.bits.append(self._shown.eval().nll(self.test).mean().item())
+
+    @torch.enable_grad()   # whoever asks may not want gradients
+    def go_on(self) -> None:
+        """Train for the next round."""
+        self.left -= 1
+        list(islice(self.training, EVERY))
+        self._keep()
+
+    def reached(self, training: int) -> int:
+        """Say which snapshot shows the flow after so many steps: the last one if it has not come so far."""
+        return min(training // EVERY, len(self.snapshots) - 1)
+
+    def at(self, training: int) -> Flow:   # in eval mode; the next call changes it
+        """Show the flow as it was after so many steps."""
+        self._shown.load_state_dict(self.snapshots[self.reached(training)])
+        return self._shown
 
 
 def _scaled(points):
@@ -113,33 +138,17 @@ def _lesson(points, flow=None):
         points = _scaled(points)
     held = torch.randperm(len(points), generator=torch.Generator().manual_seed(1)) % 4 == 0
     train, test = points[~held], points[held]
-    given, flow = flow is not None, flow or Flow(2, DEPTH, mixing="lu", coupling="affine", generator=torch.Generator().manual_seed(0))
-    snapshots, bits = [], []
-
-    def keep():
-        flow.eval()
-        snapshots.append(deepcopy(flow.state_dict()))
-        with torch.no_grad():
-            bits.append(flow.nll(test).mean().item())
-        flow.train(not given)
-
-    if not given:
-        flow.initialize(train)
-        keep()
-        for number, _ in enumerate(train_flow(flow, train, lr=3e-3, batch_size=256, steps=STEPS), 1):
-            if number % EVERY == 0:
-                keep()
-    else:
-        keep()
-    flow.eval()
-    return Lesson(train, test, flow, snapshots, bits, gaussian_bits(train, test))
+    if flow is not None:   # it has learned already
+        return Lesson(train, test, flow, iter(()), 0, gaussian_bits(train, test))
+    flow = Flow(2, DEPTH, mixing="lu", coupling="affine", generator=torch.Generator().manual_seed(0)).initialize(train)
+    return Lesson(train, test, flow, train_flow(flow, train, lr=3e-3, batch_size=256, steps=STEPS), STEPS // EVERY, gaussian_bits(train, test))
 
 
 class FlowExplorer(Explorer):
     """Watch a flow bend a plane: forward, back, block by block, after any number of training steps.
 
     Controls: the data, training step, direction, blocks, and a point to drag. The flow of a data set is trained when the set is first
-    chosen, for some seconds, and remembered. Own points are moved to mean 0 and mean square 1, unless a flow comes with them.
+    chosen, for some seconds, before one's eyes, and remembered. Own points are moved to mean 0 and mean square 1, unless a flow comes with them.
     Raises ValueError for points that are not (N, 2) with N >= 40, NaN, and a flow of another width or one that has not started from data.
     """
 
@@ -151,27 +160,36 @@ class FlowExplorer(Explorer):
         flow: Flow | None = None, # a trained Flow(2) for them; else one is trained
         encoder=None,             # for the real sentences; None: the model in the package
     ):
-        self._sources = {"banana": banana, "rings": rings, "sentences": lambda: sentence_plane(encoder=encoder)}
+        self._sources = {"banana": banana(), "rings": rings()}
         if points is not None:
             points = check_finite(torch.as_tensor(points).detach().cpu().float(), "points")
             if points.ndim != 2 or points.shape[1] != 2 or len(points) < 40:
                 raise ValueError(f"expected points (N, 2) with N >= 40, got shape {tuple(points.shape)}")
-            self._sources = {"yours": lambda: points} | ({} if flow else self._sources)
+            self._sources = {"yours": points} | ({} if flow else self._sources)
         if flow is not None:
             if points is None or flow.width != 2 or not flow.initialized:
                 raise ValueError(f"expected points and a flow of width 2 that has started from data, got width {flow.width}")
             flow = deepcopy(flow).cpu().float().eval()
+        else:
+            self._sources["sentences"] = sentence_plane(encoder=encoder)
         self._given, self._lessons = flow, {}
         self.depth = len(blocks_of(flow)) if flow else DEPTH
 
     def lesson(self, data: str) -> Lesson:
         """Train the flow of a data set, once."""
-        if data not in self._lessons:
-            self._lessons[data] = _lesson(self._sources[data](), self._given)
+        self._prepare(None, data)
         return self._lessons[data]
 
+    def _prepare(self, rounds, data, **_):
+        if data not in self._lessons:
+            self._lessons[data] = _lesson(self._sources[data], self._given)
+        lesson = self._lessons[data]
+        for _ in range(lesson.left if rounds is None else min(rounds, lesson.left)):
+            lesson.go_on()
+        return lesson.left == 0
+
     def _controls(self):
-        made = [choice("data", next(iter(self._sources)), self._sources, help="The cloud that the flow learns; choosing one for the first time trains its flow for some seconds.")]
+        made = [choice("data", next(iter(self._sources)), self._sources, help="The cloud that the flow learns; the flow of one that is new learns for some seconds, and the picture follows.")]
         if self._given is None:
             made.append(slider("training", STEPS, 0, STEPS, EVERY, label="training [steps]", help="Optimizer steps so far; the curve at the right falls below the Gaussian's line."))
         return made + [
@@ -181,7 +199,7 @@ class FlowExplorer(Explorer):
 
     def _moved(self, data, training, direction, blocks, point):
         """Compute all that is drawn and told."""
-        lesson = self.lesson(data)
+        lesson = self._lessons[data]
         flow, way = lesson.at(training), forward_blocks if direction == "forward" else back_blocks
         start = lesson.test if direction == "forward" else torch.randn(len(lesson.test), 2, generator=torch.Generator().manual_seed(2))
         places, _ = way(flow, torch.cat([torch.tensor([point]), start]), blocks)
@@ -206,14 +224,14 @@ class FlowExplorer(Explorer):
         second.plot(*np.array(path).T, ".-", color=PALETTE["paper"], linewidth=1, markersize=4, zorder=4)
         second.plot(*path[-1], "*", color=PALETTE["paper"], markersize=14, markeredgecolor="white", zorder=5)
         second.legend(frameon=True, fontsize=8, loc="upper right", markerscale=1.6)
-        _likelihood(third, lesson, training)
+        _likelihood(third, lesson, lesson.reached(training))
         return first.figure
 
     def _describe(self, data, direction, blocks, point, training=STEPS):
         lesson, flow, way, _, path, _ = self._moved(data, training, direction, blocks, point)
         log_det = way(flow, torch.tensor([point]), blocks)[1].item()
-        bits, done = lesson.bits[min(training // EVERY, len(lesson.bits) - 1)], "done" if direction == "forward" else "undone"
-        state = f"after {training} steps" if self._given is None else "given"
+        reached, done = lesson.reached(training), "done" if direction == "forward" else "undone"
+        bits, state = lesson.bits[reached], "given" if self._given else f"after {reached * EVERY} steps" + ", still learning" * (lesson.left > 0)
         return (f"{data}, flow {state}, {direction}, {blocks} of {self.depth} blocks {done}. The star ({point[0]:.2f}, {point[1]:.2f}) comes to "
                 f"({path[-1][0]:.2f}, {path[-1][1]:.2f}), log|det| {log_det:.2f} nats. Held-out points: the flow needs {bits:.3f} bits per dimension, "
                 f"a Gaussian {lesson.gaussian:.3f}.")
@@ -241,13 +259,13 @@ def _grid(first, second, way, flow, blocks, lines=17, fine=49):
         ax.add_collection(LineCollection(x.numpy(), colors=PALETTE["untrained"], linewidths=0.7, zorder=2), autolim=False)
 
 
-def _likelihood(ax, lesson, training):
+def _likelihood(ax, lesson, place):
     panel("training [steps]", "−log p [bits / dimension]", "held-out points", ax=ax)
     steps = np.arange(len(lesson.bits)) * EVERY
     ax.plot(steps, lesson.bits, color=PALETTE["ours"], marker="o" if len(steps) == 1 else None, label="ours: flow")
     ax.axhline(lesson.gaussian, color=PALETTE["baseline"], linestyle="--", label="baseline: Gaussian")
-    place = min(training // EVERY, len(steps) - 1)
     ax.plot(steps[place], lesson.bits[place], "o", color=PALETTE["ours"], markersize=8)
     low, high = min(*lesson.bits, lesson.gaussian), max(*lesson.bits, lesson.gaussian)
+    ax.set_xlim(-0.05 * steps[-1], 1.05 * max(steps[-1], EVERY * (len(steps) - 1 + lesson.left), 1))
     ax.set_ylim(low - 0.08 * (high - low + 0.1), high + 0.35 * (high - low + 0.1))
     ax.legend(frameon=False, fontsize=8, loc="upper right")

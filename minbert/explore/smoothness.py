@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Callable
 
 import numpy as np
@@ -22,12 +21,12 @@ from ..sentence import SentenceEncoder, unit
 from ..smart import Attack, smart_loss, token_input
 from ..smoothness import ball_points, into_ball, sampled_smoothness, steepest, worst_shifts
 from ..tokens import TokenBatch, tokenize
-from .base import Explorer, choice, colour_scale, plain_ticks, slider, text
+from .base import Explorer, choice, colour_scale, name_cells, plain_ticks, slider, text
 from .widgets import Remembered
 
 __all__ = ["SmoothnessExplorer", "Climb", "Words", "slice_basis", "climb", "best_point", "attack_words"]
 
-POINTS, STEPS, LONGEST = 1000, 10, 16          # random points, steps of the ascent, tokens of a sentence in the view of words
+POINTS, STEPS, LONGEST = 1000, 10, 10          # random points, steps of the ascent, tokens of a sentence in the view of words
 WIDTHS = [2, 4, 8, 16, 32, 64, 128, 256, 768]  # of the curve
 SEARCHES = ["noise", "rescale", "paper, ∞", "paper, 2"]
 
@@ -170,8 +169,9 @@ def attack_words(
 @torch.enable_grad()   # whoever asks may not want gradients
 def _train(x, y, classes, weight=0.0, epochs=40):
     """Train a linear head on vectors, with or without the penalty of chapter 32."""
-    torch.manual_seed(0)
-    head, g = LinearHead(x.shape[1], classes, dropout=0.0), torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=[]):   # whoever looks keeps his own draws
+        torch.manual_seed(0)
+        head, g = LinearHead(x.shape[1], classes, dropout=0.0), torch.Generator().manual_seed(0)
     optimizer = AdamW(head.parameters(), lr=1e-2)
     for rows in (r for _ in range(epochs) for r in torch.randperm(len(x), generator=g).split(100)):
         loss = head.loss(head(x[rows]), y[rows])
@@ -184,29 +184,11 @@ def _train(x, y, classes, weight=0.0, epochs=40):
     return head.eval()
 
 
-class _Made(Mapping):
-    """Things by name, each made when it is first asked for."""
-
-    def __init__(self, makes):   # name -> function
-        self._makes, self._things = dict(makes), {}
-
-    def __getitem__(self, name):
-        if name not in self._things:
-            self._things[name] = self._makes[name]()
-        return self._things[name]
-
-    def __iter__(self):
-        return iter(self._makes)
-
-    def __len__(self):
-        return len(self._makes)
-
-
 class SmoothnessExplorer(Explorer):
     """See which small steps move an answer: random ones and climbed ones in a space of any width, and changed words.
 
-    Views: a slice through a sentence's vector; with an encoder of this package, the words. Without heads two are trained on reviews, the second,
-    with the penalty of chapter 32, when it is first chosen. Raises ValueError for heads that are not of one sentence and of classes, or of another width.
+    Views: a slice through a sentence's vector; with an encoder of this package, the words. Without heads two are trained on reviews, the second
+    with the penalty of chapter 32. Raises ValueError for heads that are not of one sentence and of classes, or of another width.
     """
 
     title = "Small steps that move an answer"
@@ -224,7 +206,7 @@ class SmoothnessExplorer(Explorer):
         self._others = self._encoder.encode(reviews.sentences)   # where the second direction of a slice may lead
         if heads is None:
             y, classes = torch.tensor(reviews.labels), classes or reviews.classes
-            self.heads = _Made({name: partial(_train, self._others, y, len(classes), weight) for name, weight in (("plain", 0.0), ("penalty, weight 0.1", 0.1))})
+            self.heads = {name: _train(self._others, y, len(classes), weight) for name, weight in (("plain", 0.0), ("penalty, weight 0.1", 0.1))}
         else:
             self.heads = {name: deepcopy(head).cpu().float().eval() for name, head in (heads if isinstance(heads, dict) else {"yours": heads}).items()}
         for name, head in self.heads.items() if heads is not None else ():
@@ -238,8 +220,10 @@ class SmoothnessExplorer(Explorer):
         self._models = {}
         if isinstance(encoder, SentenceEncoder):   # of its own: whether its weights have gradients is changed
             own = deepcopy(encoder).cpu()
-            self._models = _Made({name: lambda name=name: MultitaskBert(own, {"task": self.heads[name]}).eval() for name in self.heads})
+            self._models = {name: MultitaskBert(own, {"task": head}).eval() for name, head in self.heads.items()}
         self._known = {}
+        if self._models and sentence.strip():
+            self.words(next(iter(self.heads)), sentence, 1, 0.01)   # now: the first search takes thrice as long as those after it
 
     def _once(self, make, *key):
         """Compute what was asked for once, and remember a few hundred answers."""
@@ -290,12 +274,23 @@ class SmoothnessExplorer(Explorer):
         return self._once(self._changed, head, sentence, steps, size)
 
     def _changed(self, head, sentence, steps, size):
-        before = self._known.get(("_changed", head, sentence, steps - 1, size))   # one step more is quick
-        return attack_words(self._models[head], "task", sentence, steps, size, before)
+        return attack_words(self._models[head], "task", sentence, steps, size, self._searched(head, sentence, steps - 1, size))   # one step more is quick
+
+    def _searched(self, head, sentence, steps, size):   # -> Words or None
+        """Look up the search that has come farthest, up to so many steps."""
+        known = (self._known.get(("_changed", head, sentence, k, size)) for k in range(steps, -1, -1))
+        return next((found for found in known if found), None)
+
+    def _prepare(self, rounds, view, head, sentence, steps=1, size=0.01, **_):   # a round is a step of the search
+        if view == "slice":
+            return True
+        found = self._searched(head, sentence, steps, size)
+        taken = steps if rounds is None else min(steps, found.steps + rounds if found else max(rounds, 1))
+        return self.words(head, sentence, taken, size).steps == steps
 
     def _controls(self):
         made = [choice("view", "slice", ["slice"] + ["words"] * bool(self._models), help="A slice through the vector of the sentence, or its words."),
-                choice("head", next(iter(self.heads)), self.heads, help="Whose answer is moved. The penalty charged for the worst step while the head was trained, which happens when it is first chosen and takes a second or two."),
+                choice("head", next(iter(self.heads)), self.heads, help="Whose answer is moved. The penalty charged for the worst step while the head was trained."),
                 text("sentence", self.sentence, help=f"The centre of the ball, or the words that are changed (the first {LONGEST} tokens)."),
                 slider("width", 16, 2, 768, 1, help="Dimensions of the space in which random points are drawn; the slice is its first two. Numbers beyond the vector's own reach no answer."),
                 slider("radius", 0.25, 0.05, 1.0, 0.05, help="Radius of the ball, in the unit of the sentence vectors (their length is about 2)."),
@@ -342,27 +337,27 @@ class SmoothnessExplorer(Explorer):
         return left.figure
 
     def _heat(self, head, sentence, steps, size, **_):
-        found = self.words(head, sentence, steps, size)
+        found = self._searched(head, sentence, steps, size)
         left, middle, right = panels(3, (13.5, 5.0))
         narrow = left.get_subplotspec().get_gridspec().ncols == 1
-        for ax, values, title, limits in ((left, found.lengths, "size of a word's change (1 = even)", (0, 3)), (middle, found.alone, "move, this word alone [nats]", (0, max(found.alone.max(), 1e-9)))):
-            heatmap(values, found.tokens if ax is left or narrow else None, None, ax, "search", "word", title, "", limits)
-            ax.set_xticks(range(4), SEARCHES, fontsize=8)
+        for ax, values, title, limits in ((left, found.lengths, "size of a change (1 = even)", (0, 3)), (middle, found.alone, "move, one word [nats]", (0, max(found.alone.max(), 1e-9)))):
+            heatmap(values, None, None, ax, "search", "word", title, "", limits)
+            name_cells(ax, SEARCHES, found.tokens if ax is left or narrow else ())
             if ax is middle and not narrow:
                 ax.set_yticks([])   # the words stand at the left already, and each takes time to draw
             colour_scale(ax.images[0], *(([0, 1, 2, 3], ["0", "1", "2", "≥ 3"]) if ax is left else (limits,)))
-        panel("search", "move [nats]", "move of the answer, all words changed", right).grid(axis="x", visible=False)
+        panel("search", "move [nats]", "move, all words", right).grid(axis="x", visible=False)
         colours = [PALETTE["untrained"], PALETTE["baseline"], PALETTE["ours"], EXTRA[1][0]]
         right.bar(range(4), np.maximum(found.together, 1e-7), color=colours, hatch=["", "//", "..", "xx"], edgecolor="white", linewidth=0)
-        right.set_xticks(range(4), SEARCHES, fontsize=8)
+        name_cells(right, SEARCHES)
         right.set(yscale="log", ylim=(1e-7, 100))
-        plain_ticks(right.yaxis, [1e-6, 1e-4, 0.01, 1, 100], ["1e-6", "1e-4", ".01", "1", "100"])
+        plain_ticks(right.yaxis, [1e-6, 0.001, 1], ["1e-6", ".001", "1"])
         return left.figure
 
     def _spots(self, view, head, sentence, steps=1, size=0.01, **_):
         if view == "slice":
             return []
-        found = self.words(head, sentence, steps, size)
+        found = self._searched(head, sentence, steps, size)
         return [(place, j - 0.5, j + 0.5, i - 0.5, i + 0.5, f"{token}, {search}: {name} {values[i, j]:.2g}{unit_}")
                 for place, (name, values, unit_) in enumerate((("size", found.lengths, ""), ("alone", found.alone, " nats")))
                 for i, token in enumerate(found.tokens) for j, search in enumerate(SEARCHES)]
@@ -373,9 +368,9 @@ class SmoothnessExplorer(Explorer):
         top = says.argmax().item()
         told = f"“{sentence}”, head {head}: {self.classes[top]} with {says[top]:.2f}. "
         if view == "words":
-            found = self.words(head, sentence, steps, size)
+            found = self._searched(head, sentence, steps, size)
             moved = ", ".join(f"{search} {move:.2g}" for search, move in zip(SEARCHES, found.together))
-            return told + (f"All words changed by {size:g} a coordinate, K = {steps}: the answer moves by {moved} nats. Alone, the word that moves it most: "
+            return told + (f"All words changed by {size:g} a coordinate, K = {found.steps}{f' of {steps}, still searching' * (found.steps < steps)}: the answer moves by {moved} nats. Alone, the word that moves it most: "
                            + ", ".join(f"{search} “{found.tokens[i]}”" for search, i in zip(SEARCHES, found.alone.argmax(0))) + ".")
         worst, (share, _) = self.worst(head, sentence, radius), self.share(head, sentence, radius, width, draw)
         path = self._path(head, sentence, width, radius, stride, draw)

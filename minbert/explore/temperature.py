@@ -19,7 +19,7 @@ from .widgets import Remembered
 
 __all__ = ["TemperatureExplorer", "Push", "push", "entailed_pairs", "deal"]
 
-BATCHES, TEMPERATURES = 20, np.geomspace(0.01, 1, 41)   # batches to choose from; of the curves
+BATCHES, TEMPERATURES = 20, np.geomspace(0.01, 1, 25)   # batches to choose from; of the curves
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ class TemperatureExplorer(Explorer):
             raise ValueError(f"expected groups of shape {(len(self.first),)}, got {tuple(self.groups.shape)}")
         self.groups = self.groups.unique(return_inverse=True)[1]
         self._encoder, self.size, self._pushed = Remembered(encoder or SentenceEncoder.from_pretrained(device="cpu")), size, {}
+        self._encoder.encode([texts[i] for batch in range(1, BATCHES + 1) for i in self.rows(batch) for texts in (self.first, self.second)])   # now, so that no move waits
 
     def rows(self, batch: int) -> list[int]:
         """Say which pairs a batch holds."""

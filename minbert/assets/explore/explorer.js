@@ -48,8 +48,7 @@ const KINDS = {
   },
   text(control, change, id) {
     const input = element("input", { type: "text", id, autocomplete: "off", spellcheck: "false" });
-    let waiting;
-    input.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => change(input.value), 150); });
+    input.addEventListener("input", () => change(input.value));
     return { nodes: [input], show: (value) => { if (document.activeElement !== input) input.value = value; }, focus: id, wide: true };
   },
   switch(control, change, id) {
@@ -191,17 +190,21 @@ function render({ model, el }) {
   root.addEventListener("keydown", (event) => event.stopPropagation()); // in a notebook an arrow key would fold the chapter instead
   const image = element("img", { alt: spec.title });
   const stage = element("div", { class: "mb-stage" }, image);
-  image.addEventListener("load", () => stage.style.setProperty("--shape", image.naturalWidth / image.naturalHeight));
   const words = element("p", { class: "mb-text", "aria-live": "polite" });
   const state = { values: { ...model.get("values") }, places: [], spots: [], image, stage, share: (event) => { const box = image.getBoundingClientRect(); return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]; } };
 
   // One question at a time: while an answer is awaited, only the last move is kept.
-  let asked = 0, waiting = false, again = false, address = null;
-  const ask = () => {
+  // Where the work behind a picture takes long, the answer is not ready: the page asks on, each time for a round of that work.
+  // A picture that would be shown at less than three fifths of its size has letters too small to read: its panels go one above the other.
+  let wide = 0, was = null; // pixels of the page that the picture takes with its panels in a row; how the last one was asked for
+  const narrow = () => root.clientWidth > 0 && root.clientWidth < Math.max(560, 0.6 * wide);
+  const turned = () => { if (root.clientWidth && was !== null && narrow() !== was) { ask(); return true; } return false; };
+  let asked = 0, waiting = false, again = false, ready = true, address = null;
+  const ask = (rounds = 0) => {
     if (waiting) { again = true; return; }
     waiting = true;
     asked += 1;
-    model.send({ number: asked, values: state.values, narrow: root.clientWidth > 0 && root.clientWidth < 560, ratio: window.devicePixelRatio || 1 });
+    model.send({ number: asked, rounds, values: state.values, narrow: was = narrow(), ratio: window.devicePixelRatio || 1 });
   };
   const change = (name) => (value) => { state.values = { ...state.values, [name]: value }; ask(); };
   const rows = {};
@@ -219,6 +222,7 @@ function render({ model, el }) {
   const show = () => { for (const [name, made] of Object.entries(rows)) made.show(state.values[name]); };
   const answered = (content, buffers) => {
     waiting = false;
+    ready = content.ready !== false;
     words.classList.toggle("mb-refused", Boolean(content.error));
     words.textContent = content.error || content.text;
     if (!content.error) {
@@ -238,8 +242,10 @@ function render({ model, el }) {
       for (const [name, words] of Object.entries(content.words || {})) rows[name].offer(words);
     }
     root.dataset.number = content.number;
+    root.dataset.ready = ready;
     root.dataset.width = root.clientWidth;
     if (again) { again = false; ask(); }
+    else if (!ready && root.clientWidth) ask(1); // a page that shows it no more asks no more
   };
   const heard = (content, buffers) => { if (content && content.number === asked) answered(content, buffers || []); };
   model.on("msg:custom", heard);
@@ -253,13 +259,11 @@ function render({ model, el }) {
   model.on("change:values", moved);
   show();
   ask();
-  // A page that becomes narrow (a phone turned round) wants its panels one above the other.
-  let was = null;
-  const watch = new ResizeObserver(() => {
-    const now = root.clientWidth > 0 && root.clientWidth < 560;
-    if (root.clientWidth && was !== null && now !== was) ask();
-    if (root.clientWidth) was = now;
+  image.addEventListener("load", () => {
+    stage.style.setProperty("--shape", image.naturalWidth / image.naturalHeight);
+    if (was === false && address) { wide = image.naturalWidth / Math.min(2, Math.max(1, window.devicePixelRatio || 1)); turned(); }
   });
+  const watch = new ResizeObserver(() => { if (!turned() && root.clientWidth && !ready && !waiting) ask(1); }); // a phone turned round
   watch.observe(root);
   return () => { watch.disconnect(); model.off("msg:custom", heard); model.off("change:values", moved); if (address) URL.revokeObjectURL(address); };
 }
