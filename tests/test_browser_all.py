@@ -152,7 +152,8 @@ def test_a_contact_sheet_of_each_explorer(page, shots, title):  # noqa: F811
         page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=str(theme == "Light").lower())
         for width in (1280, 800, 390):
             page.set_viewport_size({"width": width, "height": 1600})   # so high that all of it is drawn
-            page.wait_for_function("box => (box.dataset.width < 560) === (box.clientWidth < 560)", arg=explorer.box.element_handle())
+            page.wait_for_function("""box => { const image = box.querySelector('.mb-stage img'), upright = image.naturalHeight > 0.9 * image.naturalWidth;   // panels in a row only where letters can be read
+                return box.dataset.width == box.clientWidth && image.clientWidth > 0.59 * image.naturalWidth && (upright || box.clientWidth >= 560) && (!upright || box.clientWidth < 900); }""", arg=explorer.box.element_handle())
             explorer.box.locator("input, select, button").first.focus()   # its explanation opens
             page.wait_for_timeout(300)
             wide = explorer.box.evaluate("box => box.scrollWidth <= box.clientWidth + 1 ? [] : [...box.querySelectorAll('*')].filter(x => x.scrollWidth > x.clientWidth + 1).map(x => `${x.tagName}.${x.className}: ${x.scrollWidth} in ${x.clientWidth}`)")

@@ -198,7 +198,12 @@ function render({ model, el }) {
   // A picture that would be shown at less than three fifths of its size has letters too small to read: its panels go one above the other.
   let wide = 0, was = null; // pixels of the page that the picture takes with its panels in a row; how the last one was asked for
   const narrow = () => root.clientWidth > 0 && root.clientWidth < Math.max(560, 0.6 * wide);
-  const turned = () => { if (root.clientWidth && was !== null && narrow() !== was) { ask(); return true; } return false; };
+  const turned = () => {
+    root.dataset.width = root.clientWidth;
+    if (!root.clientWidth || was === null || narrow() === was) return false;
+    ask();
+    return true;
+  };
   let asked = 0, waiting = false, again = false, ready = true, address = null;
   const ask = (rounds = 0) => {
     if (waiting) { again = true; return; }
