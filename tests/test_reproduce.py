@@ -1,22 +1,25 @@
 """The machinery of recipes: what is stored is whole, found again, and never mixed with results of other settings."""
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
 from minbert.app import reproduction
 from minbert.app.cli import app
-from minbert.claims import VERDICTS, Interval
+from minbert.claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval
 from minbert.metrics import accuracy
 from minbert.reproduce import (CLAIMS, NOT_RUN, PAPERS, RECIPES, SCALES, Answers, Run, as_json, chosen, make_report, markdown, perform, published,
                                result_file, stored, unfinished)
 from minbert.reproduce import here
 from minbert.reproduce import recipe as recipes
 from minbert.reproduce import report as reports
+from minbert.reproduce.report import bounds
 from minbert.reproduce.cost import LAUNCH, SHAPES, SPEED, cost_of, work_of
 from minbert.reproduce.run import Work, labelled
 
@@ -166,10 +169,22 @@ def test_a_number_has_the_luck_of_its_seeds(shelf, tmp_path):
     shelf.RECIPES["hu/minbert"] = replace(shelf.RECIPES["hu/minbert"], cells=(recipes.Cell("T1", "MinBERT", "SST-5 dev acc", "length"),))
     for seed in TOY.seeds:
         perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
-    assert make_report(tmp_path, None, 500).lines[0].measured == pytest.approx(Interval(4.5, 4.0, 5.0))
+    half = 12.706 * np.std([4, 5], ddof=1) / math.sqrt(2)   # Student's law with one degree of freedom
+    assert make_report(tmp_path, None, 500).lines[0].measured == pytest.approx(Interval(4.5, 4.5 - half, 4.5 + half), abs=1e-3)
     result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2).unlink()
     alone = make_report(tmp_path, None, 50).lines[0].measured   # of one seed nothing is known, and a claim about it cannot be told
     assert alone.value == 4.0 and np.isnan(alone.low) and as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["measured"] == [4.0, None, None]
+
+
+def test_plain_numbers_are_compared_seed_by_seed_and_equal_ones_tell_nothing():
+    plain = lambda *values: Scored(float(np.mean(values)), np.tile(values, (50, 1)).astype(float))
+    one, other = plain(0.71, 0.52, 0.63), plain(0.61, 0.43, 0.52)
+    expected = ttest_rel([0.71, 0.52, 0.63], [0.61, 0.43, 0.52]).confidence_interval(0.95)
+    assert bounds(one, other) == pytest.approx((0.1, *expected)) and bounds(one).low < 0.4 < bounds(one).high   # each alone is far less sure
+    for pair in ((plain(0.7, 0.7), None), (plain(0.7, 0.7), plain(0.1, 0.1)), (plain(0.7), None), (plain(0.7, 0.8), plain(0.2, 0.3))):
+        assert np.isnan(bounds(*pair).low) and np.isnan(bounds(*pair).high)
+    rows = draw_scores([[1, 1, 0, 1, 0, 1]] * 2, [1] * 6, SCORES["accuracy"], 200)
+    assert bounds(rows) == interval(rows) and bounds(rows, rows) == interval(rows, rows)   # rows can be drawn: chapter 40
 
 
 def test_not_run_is_said(shelf, tmp_path):
@@ -248,7 +263,7 @@ def test_seeds_are_compared_with_themselves(shelf, tmp_path):
         for seed in seeds:
             perform(shelf.RECIPES[name], Run(TOY, seed, None, tmp_path))
     (judged,) = make_report(tmp_path, None, 200).judged
-    assert judged.gain == pytest.approx(Interval(1.0, 1.0, 1.0)) and judged.seeds == 2
+    assert judged.gain.value == pytest.approx(1.0) and np.isnan(judged.gain.low) and judged.seeds == 2   # no seed changes the difference
 
 
 def test_answers_to_other_rows_are_not_compared(shelf, tmp_path):

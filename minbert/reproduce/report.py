@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from ..claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval, printed_interval, verdict
 from ..data import Dataset
@@ -78,6 +79,21 @@ def score(taken: list[dict], data: str | None, resamples: int) -> Scored:  # one
         return draw_scores([t["answers"] for t in taken], gold, SCORES[taken[0]["metric"]], resamples)
 
 
+def bounds(one: Scored, other: Scored | None = None) -> Interval:   # where other is given, of the same seeds
+    """Give the interval of chapter 40. Plain numbers have no rows to draw: Student's law of their seeds, or of the differences seed by seed.
+
+    Draws from two or three numbers would be far too sure. Where no seed changes anything, nothing was drawn, and the ends are NaN.
+    """
+    drawn = [scored.draws for scored in (one, other) if scored is not None]
+    if not all((draws == draws[0]).all() for draws in drawn):
+        return interval(one, other)
+    seeds, value = drawn[0][0] - (drawn[1][0] if other is not None else 0), one.value - (other.value if other is not None else 0)
+    if len(seeds) < 2 or np.allclose(seeds, seeds[0], rtol=1e-9, atol=1e-12):
+        return Interval(value, math.nan, math.nan)
+    half = stats.t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / math.sqrt(len(seeds))
+    return Interval(value, value - half, value + half)
+
+
 def constant(taken: dict, data: str | None) -> float:
     """What the best constant answer scores: the share of the commonest class, one half of an area, no correlation; minus infinity for a plain number."""
     if "value" in taken:
@@ -117,7 +133,7 @@ class Scores:
     def learned(self, recipe: str, key: str) -> bool:
         """Tell whether a row is above the best constant answer, by its interval."""
         taken = next(iter(self.taken(recipe, key).values()))
-        return not interval(self(recipe, key)).low <= constant(taken, self.data)
+        return not bounds(self(recipe, key)).low <= constant(taken, self.data)
 
 
 def _printed(value: float, measured: str) -> Interval:
@@ -129,7 +145,7 @@ def _printed(value: float, measured: str) -> Interval:
 def _line(recipe: Recipe, cell, scores: Scores) -> Line:
     found, results = scores(recipe.name, cell.measured), scores.results.get(recipe.name, [])
     value = published()[recipe.paper, *cell[:3]].value
-    return Line(recipe.paper, *cell[:3], recipe.name, _printed(value, cell.measured), found and interval(found), len(results), recipe.differs)
+    return Line(recipe.paper, *cell[:3], recipe.name, _printed(value, cell.measured), found and bounds(found), len(results), recipe.differs)
 
 
 def printed_gain(claim: Claim) -> float | None:
@@ -146,7 +162,7 @@ def _judge(claim: Claim, scores: Scores) -> Judged:
     found, printed = scores.both(claim.better, claim.worse, claim.measured), printed_gain(claim)
     if found is None:
         return Judged(claim, printed, None, 0, "not run")
-    gain, seeds = interval(*found), found[0].draws.shape[1]
+    gain, seeds = bounds(*found), found[0].draws.shape[1]
     asked = [name for name in (claim.better, claim.worse) if scores.learned(name, claim.measured)]
     return Judged(claim, printed, gain, seeds, verdict(gain, printed) if asked else VERDICTS[2], bool(asked))
 
