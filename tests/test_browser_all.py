@@ -152,6 +152,7 @@ def test_a_contact_sheet_of_each_explorer(page, shots, title):  # noqa: F811
         page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=str(theme == "Light").lower())
         for width in (1280, 800, 390):
             page.set_viewport_size({"width": width, "height": 1600})   # so high that all of it is drawn
+            explorer.box.scroll_into_view_if_needed()   # what is far away is not laid out
             page.wait_for_function("""box => { const image = box.querySelector('.mb-stage img'), upright = image.naturalHeight > 0.9 * image.naturalWidth;   // panels in a row only where letters can be read
                 return box.dataset.width == box.clientWidth && image.clientWidth > 0.59 * image.naturalWidth && (upright || box.clientWidth >= 560) && (!upright || box.clientWidth < 900); }""", arg=explorer.box.element_handle())
             explorer.box.locator("input, select, button").first.focus()   # its explanation opens
