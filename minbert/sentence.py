@@ -265,10 +265,10 @@ class SentenceEncoder(TextEncoder):
         """Load an encoder that minbert, sentence-transformers or transformers saved: see `load_parts`. A device of None: as `choose_device` says."""
         return cls(**load_parts(name_or_folder, pooling, normalize)).to(device or choose_device()).eval()
 
-    def save_pretrained(self, folder: str | Path) -> None:  # made if missing; other files in it are left alone
-        """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load. A save that fails leaves earlier files as they were."""
+    def save_pretrained(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:  # folder: made if missing; other files in it are left alone
+        """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load, the model in `dtype`. A save that fails leaves earlier files as they were."""
         with replacing(folder) as draft:
-            self.model.save_pretrained(draft)
+            self.model.save_pretrained(draft, dtype)
             self.tokenizer.save_pretrained(draft)
             kind = "Normalize" if isinstance(self.transform, UnitLength) else None
             write_settings(draft, self.model, self.pooling, POOLINGS[self.pooling], self.max_length, self.transform, kind)

@@ -84,6 +84,8 @@ VARIANTS = {
     "before, rate 2e-4": replace(LONG, lr=2e-4),
 }
 
+POOLED = ("mean", "last2avg", "first_last_avg", "emb_last_avg")   # training pools by the mean of the last layer
+
 EVERYDAY = [
     "A man is playing a guitar.", "Someone plays music on a guitar.", "The dog runs across the field.",
     "A puppy is running through the grass.", "Shares fell sharply on Monday.", "The stock market dropped this week.",
@@ -190,8 +192,7 @@ def train(encoder: SentenceEncoder, variant: Variant, sources: Sources, precisio
 
 def save(encoder: SentenceEncoder, folder: Path) -> None:
     """Write an encoder in half precision."""
-    encoder.save_pretrained(folder)
-    encoder.model.save_pretrained(folder, dtype=torch.float16)
+    encoder.save_pretrained(folder, torch.float16)
 
 
 def work(name: str, variant: Variant, pretrained: Path, data: Path, out: Path) -> dict:
@@ -261,6 +262,16 @@ def measure(folder: Path, data: Path) -> dict:
     """Score a saved encoder on every set; the average is that of the seven."""
     found = cosines(SentenceEncoder.from_pretrained(folder), data)
     return scored(found, {name: d.labels for name, d in evaluation_sets(data).items()})
+
+
+def readings(encoder: SentenceEncoder, data: Path) -> dict[str, dict]:   # pooling -> scores, and the mean cosine of strangers
+    """Score the same weights as other layers show them. A stranger is the second sentence of the next pair of dev."""
+    grades, dev, rows = {name: d.labels for name, d in evaluation_sets(data).items()}, load_dataset("stsb", "dev", data), {}
+    for how in POOLED:
+        read = SentenceEncoder(encoder.model, encoder.tokenizer, how, max_length=encoder.max_length)
+        strangers = safe_cosine(read.encode(dev.sentences), read.encode(dev.sentences2).roll(-1, 0))
+        rows[how] = {**scored(cosines(read, data), grades), "strangers": strangers.mean().item()}
+    return rows
 
 
 def scored(found: dict[str, np.ndarray], grades: dict[str, list]) -> dict:
@@ -360,6 +371,15 @@ All variants, as they scored:
 |---|---|---|---|---|---|
 {variants}
 
+## Other layers
+
+The same weights, read by other poolings (`from_pretrained(..., pooling=NAME)`). Strangers are two sentences of different pairs of dev:
+their mean cosine says how much of the scale is left for what is related.
+
+| pooling | dev | STS-B test | SICK-R test | average of seven | strangers |
+|---|---|---|---|---|---|
+{readings}
+
 ## Neighbours
 
 | sentence | nearest of {handful} | cosine |
@@ -383,6 +403,8 @@ def card(results: dict) -> str:
         best=" | ".join(f"**{best['test'][k]:.3f}**" for k in columns), rows="\n".join(f"| {name} | {text} |" for name, text in of.items()),
         variants="\n".join("| {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.0f} |".format(
             name, v["dev"], v["test"]["stsb"], v["test"]["sickr"], v["test"]["average"], v["seconds"]) for name, v in results["variants"].items()),
+        readings="\n".join("| {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.2f} |".format(
+            how, v["dev"], v["test"]["stsb"], v["test"]["sickr"], v["test"]["average"], v["strangers"]) for how, v in results["readings"].items()),
         handful=len(results["everyday"]),
         near="\n".join("| {sentence} | {nearest} | {cosine:.2f} |".format(**row) for row in results["everyday"]))
 
@@ -396,7 +418,7 @@ def conclude(pretrained: Path, data: Path, out: Path, resamples: int = 1000) -> 
     grades, config = {name: d.labels for name, d in sets.items()}, encoder.model.config
     results = {"winner": winner["name"], "variants": {row["name"]: row for row in found}, "text": json.loads((out / "text.json").read_text()),
                "shape": {"layers": config.num_hidden_layers, "width": config.hidden_size}, "resamples": resamples,
-               "pairs": {name: len(labels) for name, labels in grades.items()}, "everyday": everyday(encoder),
+               "pairs": {name: len(labels) for name, labels in grades.items()}, "everyday": everyday(encoder), "readings": readings(encoder, data),
                "controls": compare(cosines(encoder, data), controls(pretrained, data), grades, resamples)}
     save(encoder, out / "sentences")
     (out / "sentences" / "README.md").write_text(card(results), encoding="utf-8")

@@ -367,6 +367,24 @@ def test_sentence_transformers_reproduces_the_folder(tokenizer, tmp_path, how, l
     assert torch.equal(again.encode(TEXTS), expected)
 
 
+@pytest.mark.parametrize("how", [how for how in POOLINGS if how != "mean_padded"])
+def test_half_precision_halves_the_file_and_loads_everywhere(tokenizer, tmp_path, how):
+    from sentence_transformers import SentenceTransformer
+
+    encoder = small_encoder(tokenizer, how, 2)
+    for name, dtype in (("whole", torch.float32), ("half", torch.float16)):
+        encoder.save_pretrained(tmp_path / name, dtype)
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")]
+    assert 0.45 < sizes[1] / sizes[0] < 0.6
+    again = SentenceEncoder.from_pretrained(tmp_path / "half", device="cpu")
+    assert again.pooling == how and next(again.parameters()).dtype == torch.float32
+    theirs = SentenceTransformer(str(tmp_path / "half"), device="cpu", model_kwargs={"dtype": torch.float32})
+    near = 1e-3 if how == "pooler" else 1e-5   # their step behind the pooling keeps its weights whole
+    assert_close(torch.tensor(theirs.encode(TEXTS)), again.encode(TEXTS), rtol=0, atol=near)
+    assert_close(again.encode(TEXTS), encoder.encode(TEXTS), rtol=2e-2, atol=2e-2)   # eleven bits a weight
+    assert not torch.equal(again.encode(TEXTS), encoder.encode(TEXTS))
+
+
 def test_sentence_transformers_refuses_what_it_cannot_do(tokenizer, tmp_path, shift):
     from sentence_transformers import SentenceTransformer
 

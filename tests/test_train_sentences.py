@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from minbert.attention import SelfAttention
-from minbert.data import YEARS
+from minbert.data import YEARS, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.metrics import spearman
 from minbert.negatives import multiple_negatives_loss
@@ -171,6 +171,17 @@ def test_scores_are_those_of_the_package(out, data):
     assert results["pairs"] == dict.fromkeys(("dev", *STS_TASKS), 30)
 
 
+def test_other_layers_are_read_from_the_same_weights(out, data):
+    results = json.loads((out / "results.json").read_text())
+    for how in ("mean", "last2avg"):
+        encoder, row = SentenceEncoder.from_pretrained(out / "sentences", pooling=how), results["readings"][how]
+        assert row["test"] == pytest.approx(evaluate_sts(encoder, data), abs=1e-6)
+        dev = load_dataset("stsb", "dev", data)
+        first, second = encoder.encode(dev.sentences), encoder.encode(dev.sentences2[1:] + dev.sentences2[:1])
+        assert row["strangers"] == pytest.approx(torch.cosine_similarity(first, second).mean().item(), abs=1e-5)
+    assert results["readings"]["mean"]["test"] == results["variants"][results["winner"]]["test"]
+
+
 def test_dev_alone_chooses(out, data, pretrained, tmp_path):
     (tmp_path / "text.json").write_bytes((out / "text.json").read_bytes())
     for name, dev, test in (("first", 0.1, 0.9), ("second", 0.2, 0.1)):
@@ -210,12 +221,14 @@ def test_everyday_sentences_stand_beside_their_partners():
     assert all(row["right"] for row in script.everyday(Perfect())) and len(script.EVERYDAY) % 2 == 0
 
 
-def test_the_winner_loads_here_and_in_sentence_transformers(out):
-    ours, texts = SentenceEncoder.from_pretrained(out / "sentences"), ["A man sleeps.", "Nobody is at home today, said the dog."]
-    theirs = SentenceTransformer(str(out / "sentences"), device="cpu", model_kwargs={"dtype": torch.float32}).encode(texts, convert_to_tensor=True)
-    torch.testing.assert_close(ours.encode(texts), theirs, atol=1e-4, rtol=1e-4)
-    size = sum(p.numel() for p in ours.model.parameters())
-    assert (out / "sentences/model.safetensors").stat().st_size < 2.2 * size
+def test_every_variant_loads_here_and_in_sentence_transformers(out):
+    texts = ["A man sleeps.", "Nobody is at home today, said the dog."]
+    for folder in (out / "sentences", *(path.parent for path in (out / "variants").glob("*/result.json"))):
+        ours = SentenceEncoder.from_pretrained(folder)
+        theirs = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32}).encode(texts, convert_to_tensor=True)
+        torch.testing.assert_close(ours.encode(texts), theirs, atol=1e-4, rtol=1e-4)
+        size = sum(p.numel() for p in ours.model.parameters())
+        assert (folder / "model.safetensors").stat().st_size < 2.2 * size
 
 
 def test_the_card_holds_the_numbers_of_the_results(out):
