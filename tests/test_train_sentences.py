@@ -237,6 +237,10 @@ def test_the_card_holds_the_numbers_of_the_results(out):
     for name, row in results["controls"].items():
         cells = next(text for text in card.split("\n") if text.startswith(f"| {name} |")).split("|")[2:-1]
         assert [float(cell.split()[0]) for cell in cells] == [round(row["test"][k], 3) for k in (*STS_TASKS, "average")]
+    for how, row in results["readings"].items():
+        cells = next(text for text in card.split("\n") if text.startswith(f"| {how} |")).split("|")[2:-1]
+        expected = row["dev"], row["test"]["stsb"], row["test"]["sickr"], row["test"]["average"]
+        assert [float(cell) for cell in cells] == [*(round(x, 3) for x in expected), round(row["strangers"], 2)]
     assert "SNLI" in card and "CC BY-SA 4.0" in card and "Tatoeba" in card and "{" not in card
 
 
