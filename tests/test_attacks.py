@@ -16,7 +16,7 @@ from minbert.course.programs import module_text, replace
 from minbert.course.sandbox import Desk, Limits
 
 VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
-SHORT = Limits(wall=2.0, cpu=2)
+SHORT = Limits(wall=4.0, cpu=2)   # seconds; many of them only wait
 
 
 @pytest.fixture(scope="module")

@@ -102,10 +102,21 @@ def test_accidents_cost_nothing(tmp_path):
         hand_in(room / f"{i:02d}", *accident)
     file = hand_in(room / "99")
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())       # a BOM in the file
-    reports, _ = grade([room], seed=5, limits=Limits(wall=4, cpu=4), only=[TASK.name], jobs=1)
+    reports, _ = grade([room], seed=5, only=[TASK.name], jobs=1)
     assert len(reports) == len(ACCIDENTS) + 1
     wrong = {(*ACCIDENTS, "a BOM in the file")[i]: r.results[TASK.name] for i, r in enumerate(reports) if r.results[TASK.name].status != "passed"}
     assert not wrong
+
+
+@pytest.mark.long
+def test_time_is_counted_by_the_processor(tmp_path):
+    """Who waits longer than the seconds of processor is not late, and who computes for ever ends by them long before the wall's clock: a busy machine costs nobody points."""
+    hand_in(tmp_path / "class" / "waits", (), None, FULL.replace(HEAD, HEAD + "    import time\n    if not waited: waited.append(time.sleep(2.5))\n").replace("def ", "waited = []\ndef ", 1))
+    hand_in(tmp_path / "class" / "computes", (), None, FULL.replace(HEAD, HEAD + "    while True: pass\n"))
+    computes, waits = grade([tmp_path / "class"], seed=5, limits=Limits(wall=300, cpu=2), only=[TASK.name], jobs=1)[0]
+    assert waits.results[TASK.name].status == "passed", waits.results[TASK.name]
+    assert "too many seconds of processor" in computes.results[TASK.name].reason
+    assert Limits().wall > 3 * Limits().cpu
 
 
 def test_an_impossible_cell_costs_its_own_answer():

@@ -16,10 +16,8 @@ from minbert.course.batch import Ledger
 from minbert.course.exercises import EXERCISES, exercise, in_chapter
 from minbert.course.grading import find_submissions, grade, plan, read_submission
 from minbert.course.reports import csv_table, gradescope, page, write_gradescope, write_pages
-from minbert.course.sandbox import Limits
 
 VICTIM = exercise("attention.scores")
-SHORT = Limits(wall=2.0, cpu=2)
 GRADED = in_chapter("32_smoothness")
 
 
@@ -68,7 +66,7 @@ def test_scores_are_what_was_deserved(classroom, tmp_path):
 def test_the_same_answers_again_cost_nothing(tmp_path):
     """A finished batch, graded again, runs nothing; a batch with another seed runs all."""
     make(tmp_path / "class" / "one", {VICTIM.name: VICTIM.definition})
-    arguments = dict(limits=SHORT, only=[VICTIM.name], work=tmp_path / "work")
+    arguments = dict(only=[VICTIM.name], work=tmp_path / "work")
     first, held = grade([tmp_path / "class"], seed=1, **arguments)
     again, idle = grade([tmp_path / "class"], seed=1, **arguments)
     assert first == again and idle == "nothing had to run" and held != idle
@@ -109,7 +107,7 @@ def test_reports_hold_no_markup_of_a_learner(tmp_path):
     evil = "<script>alert(1)</script>"
     definition = VICTIM.definition.replace("bias = None", f"raise ValueError({evil!r})\n    bias = None")
     make(tmp_path / "class" / ("=1+1 " + "x" * 90), {VICTIM.name: definition})
-    reports, level = grade([tmp_path / "class"], seed=1, limits=SHORT, only=[VICTIM.name])
+    reports, level = grade([tmp_path / "class"], seed=1, only=[VICTIM.name])
     assert evil in reports[0].results[VICTIM.name].reason
     assert evil not in page(reports[0], level)
     write_pages(reports, tmp_path / "pages", level)
@@ -139,7 +137,7 @@ def test_two_errors_that_cancel_are_two_errors(tmp_path):
     too_little = auc.definition.replace("P * (P + 1) / 2) / (P * N)", "P * (P - 1) / 2) / (P * N)")
     assert from_zero != ranks.definition and too_little != auc.definition
     make(tmp_path / "class" / "one", {ranks.name: from_zero, auc.name: too_little})
-    report = grade([tmp_path / "class"], seed=2026, limits=SHORT, only=[ranks.name, auc.name])[0][0]
+    report = grade([tmp_path / "class"], seed=2026, only=[ranks.name, auc.name])[0][0]
     assert {name: r.status for name, r in report.results.items()} == {ranks.name: "failed", auc.name: "failed"}
     assert report.points == report.integrated == 0
 
@@ -154,7 +152,7 @@ def test_text_to_the_left_of_a_method_stops_nobody(tmp_path):
     text = notebook.read_text(encoding="utf-8")
     assert "    to the left." in text
     notebook.write_text(text.replace("    to the left.", "to the left."), encoding="utf-8")
-    report = grade([tmp_path / "class"], seed=1, limits=SHORT, only=[task.name])[0][0]
+    report = grade([tmp_path / "class"], seed=1, only=[task.name])[0][0]
     assert report.results[task.name].status == "passed", report.results[task.name]
 
 

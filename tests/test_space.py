@@ -95,8 +95,7 @@ def test_bytes_are_counted_where_they_lie(tmp_path):
 SMALL = """
 import sys
 from minbert.course.grading import grade
-from minbert.course.sandbox import Limits
-reports, _ = grade([sys.argv[1]], seed=5, limits=Limits(wall=4, cpu=4), only=["attention.split", "attention.merge"], jobs=1)
+reports, _ = grade([sys.argv[1]], seed=5, only=["attention.split", "attention.merge"], jobs=1)
 for r in reports:
     print(r.name, *(result.status for result in r.results.values()))
 """
@@ -153,7 +152,7 @@ def test_a_killed_update_leaves_nothing_behind(tmp_path):
 
 
 def test_rooms_share_no_file_and_the_base_is_closed(tmp_path):
-    with batch(jobs=1, limits=Limits(wall=5)) as on:
+    with batch(jobs=1, limits=Limits(cpu=5)) as on:
         desk = Desk(on._sandbox(), on.base, 1).open(FIRST)
         base = {f.stat().st_ino for f in on.base.rglob("*") if f.is_file()}
         room = [f.stat() for f in desk.room.rglob("*.py")]

@@ -104,7 +104,7 @@ def grade(
     gradescope: Annotated[Path | None, typer.Option(help="Folder for Gradescope's results.json.")] = None,
     chapter: Annotated[str | None, typer.Option(help="Only chapters whose name holds this, such as 02_attention.")] = None,
     work: Annotated[Path | None, typer.Option(help="Results so far, for starting again; without it, beside the table.")] = None,
-    seconds: Annotated[float, typer.Option(help="Limit of one answer, wall clock.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="Limit of one answer, of the processor; who only waits has four times as long.")] = 8.0,
     memory: Annotated[int, typer.Option(help="Limit of one answer, MB beyond torch.")] = 768,
 ) -> None:
     """Grade submissions without running a notebook; an interrupted batch goes on where it stopped."""
@@ -116,7 +116,7 @@ def grade(
 
     if seed == LEARNERS_SEED:
         raise ValueError(f"expected another seed than {seed}, with which learners practise, or none")
-    limits = Limits(wall=seconds, cpu=max(1, round(seconds)), memory=memory * 2**20)
+    limits = Limits(wall=4 * seconds, cpu=max(1, round(seconds)), memory=memory * 2**20)
     work = work or csv.with_name(csv.name + ".work")
     seed = drawn_seed(work) if seed is None else seed
     reports, level = run(submissions, work, jobs, seed, limits, progress=True, only=in_chapter(chapter))

@@ -202,7 +202,7 @@ def _watch(pid: int, job: dict) -> dict:
     signs = [f"{task['outputs']}{ending}" for task in job["tasks"] for ending in (".json", ".late")]
     start = last = time.monotonic()
     patience, pause, seen = 2 * job["each"] + 1 if job.get("each") else job["wall"], 0.001, 0
-    while not (ended := os.waitpid(pid, os.WNOHANG))[0] and (now := time.monotonic()) - start < job["wall"] and now - last < patience and not full():
+    while not (ended := os.wait4(pid, os.WNOHANG))[0] and (now := time.monotonic()) - start < job["wall"] and now - last < patience and not full():
         time.sleep(pause)
         pause = min(0.02, pause * 1.5)
         if job.get("each") and (there := sum(map(os.path.exists, signs))) != seen:
@@ -212,7 +212,9 @@ def _watch(pid: int, job: dict) -> dict:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
-    status = os.waitpid(pid, 0)[1] if late else ended[1]
+    _, status, used = os.wait4(pid, 0) if late else ended
+    if status == signal.SIGKILL and not late and not much and used.ru_utime + used.ru_stime > 0.9 * job["cpu"]:    # the kernel counts them in two ways
+        status = signal.SIGXCPU    # the limit's own signal never reaches the first process of a namespace, only its kill
     return {"late": late, "full": much, "status": status, "seconds": time.monotonic() - start}
 
 # %% ../../nbs/course/worker.ipynb #d3a82e51
