@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .encoder import BertModel, packing_pays
 from .engine.devices import choose_device, fast_kernels, send
 from .engine.finite import NotFinite, check_finite
+from .engine.maps import maps_of, moved, width_after
 from .engine.modes import evaluating as _evaluating
 from .engine.products import laid_out
 from .engine.saving import replacing
@@ -162,7 +163,7 @@ class PooledBert(nn.Module):
         self,
         model: BertModel,                    # D wide
         pooling: str = "mean",               # a key of `POOLINGS`
-        transform: nn.Module | None = None,  # (N, D) -> (N, D), or a tuple that starts with it
+        transform: nn.Module | None = None,  # (N, D) -> (N, K), or a tuple that starts with it; several in an nn.Sequential
     ):
         super().__init__()
         if pooling not in POOLINGS:
@@ -174,13 +175,11 @@ class PooledBert(nn.Module):
     @property
     def width(self) -> int:
         """Length D of a sentence vector; a transform may change it and say so in `out_features`."""
-        return getattr(self.transform, "out_features", self.model.config.hidden_size)
+        return width_after(self.transform, self.model.config.hidden_size)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, allow_empty: bool = False) -> Tensor:  # (B, D) float, differentiable
         """Give one vector a sentence, see `sentence_vectors`, moved by the transform."""
-        pooled = sentence_vectors(self.model, input_ids, attention_mask, self.pooling, allow_empty)
-        moved = pooled if self.transform is None else self.transform(pooled)
-        return moved[0] if isinstance(moved, tuple) else moved  # a flow gives (vectors, log_det)
+        return moved(sentence_vectors(self.model, input_ids, attention_mask, self.pooling, allow_empty), self.transform)
 
     def embed(self, batch: TokenBatch) -> Tensor:  # (B, D) float, on the encoder's device, differentiable
         """Give one vector a sentence for a batch that is cut into tokens already, on any device."""
@@ -248,12 +247,12 @@ def load_parts(
     """Read model, tokenizer and settings. Raises ValueError for a broken folder, modules we do not have, or pieces that the model does not know."""
     folder = resolve_folder(name_or_folder)
     saved = saved_settings(folder, pooling, POOLINGS)
-    if normalize and saved["transform"] is not None:
-        raise ValueError("expected no transform beside normalize=True, got one in the folder")
     model, tokenizer = BertModel.from_pretrained(folder), load_tokenizer(folder)
     if (pieces := max(tokenizer.vocab_size, *(i + 1 for i in tokenizer.all_special_ids))) > model.config.vocab_size:
         raise ValueError(f"{folder}: expected a vocabulary of at most {model.config.vocab_size} pieces, as the model has, got {pieces}")
-    return saved | {"model": model, "tokenizer": tokenizer} | ({"transform": UnitLength()} if normalize else {})
+    maps = [part for part in maps_of(saved["transform"]) if not isinstance(part, UnitLength)]
+    scaled = {"transform": nn.Sequential(*maps, UnitLength()) if maps else UnitLength()} if normalize else {}
+    return saved | {"model": model, "tokenizer": tokenizer} | scaled
 
 # %% ../nbs/2_tasks/11_sentence.ipynb #b08bde8e
 class SentenceEncoder(TextEncoder):
@@ -270,5 +269,4 @@ class SentenceEncoder(TextEncoder):
         with replacing(folder) as draft:
             self.model.save_pretrained(draft, dtype)
             self.tokenizer.save_pretrained(draft)
-            kind = "Normalize" if isinstance(self.transform, UnitLength) else None
-            write_settings(draft, self.model, self.pooling, POOLINGS[self.pooling], self.max_length, self.transform, kind)
+            write_settings(draft, self.model, self.pooling, POOLINGS[self.pooling], self.max_length, self.transform, {UnitLength: "Normalize"})

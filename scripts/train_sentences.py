@@ -6,7 +6,8 @@
 Each variant trains on inference triplets (an entailed sentence is the right answer, a contradicted one the hardest wrong
 one), some beside or after neighbouring sentences of articles and two dropout views of single sentences. What equals a
 sentence of an evaluation set, or shares ten words in a row with one, is left out first. The weights of the variants that
-are best on STS-B dev are also averaged. What has the highest Spearman on STS-B dev wins: a choice, made on dev alone; test
+are best on STS-B dev are also averaged, and a linear map is fitted behind the best one, so that words count as well (see
+word_maps.py). What has the highest Spearman on STS-B dev wins: a choice, made on dev alone; test
 sets are scored for all and choose nothing. Leaves
 FOLDER/variants/NAME/ (model and result.json; a variant whose result is there is not run again), FOLDER/results.json (all
 variants, controls, intervals, neighbours) and FOLDER/sentences, the winner with its card. --table writes the last two again.
@@ -25,6 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy.stats import rankdata
+from word_maps import with_map
 
 from minbert.attention import set_dropout
 from minbert.baselines import idf_overlap, idf_weights, words
@@ -84,6 +86,7 @@ VARIANTS = {
     "before, rate 2e-4": replace(LONG, lr=2e-4),
 }
 
+SHARES = (0.2, 0.4, 0.6)   # of the words in what a last map learns
 POOLED = ("mean", "last2avg", "first_last_avg", "emb_last_avg")   # training pools by the mean of the last layer
 
 EVERYDAY = [
@@ -225,7 +228,7 @@ def average(most: int, data: Path, out: Path) -> dict:
 
     Paper: Wortsman et al. (2022), the uniform soup, of the best instead of all.
     """
-    rows = [row for row in finished(out) if "mean of" not in row["variant"]][:most]
+    rows = [row for row in finished(out) if not {"mean of", "words"} & set(row["variant"])][:most]
     encoders = [SentenceEncoder.from_pretrained(out / "variants" / row["name"]) for row in rows]
     states = [encoder.model.state_dict() for encoder in encoders]
     encoders[0].model.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
@@ -234,6 +237,16 @@ def average(most: int, data: Path, out: Path) -> dict:
     return note(out / "variants" / name, {
         "name": name, "variant": {"mean of": ", ".join(row["name"] for row in rows)}, "losses": {},
         "sources": sorted(set().union(*(row["sources"] for row in rows))), "seconds": sum(row["seconds"] for row in rows)}, data)
+
+
+def mapped(share: float, data: Path, out: Path) -> dict:
+    """Put a map behind the best variant that has none."""
+    begin, sources = time.perf_counter(), json.loads((out / "sources.json").read_text())
+    row = next(row for row in finished(out) if "words" not in row["variant"])
+    encoder, name = with_map(SentenceEncoder.from_pretrained(out / "variants" / row["name"]), sources, share), f"{row['name']}, words {share}"
+    save(encoder, out / "variants" / name)
+    return note(out / "variants" / name, {**row, "name": name, "variant": {**row["variant"], "words": share},
+                                          "seconds": round(row["seconds"] + time.perf_counter() - begin, 1)}, data)
 
 
 # --- measuring
@@ -338,7 +351,7 @@ pipeline_tag: sentence-similarity
 # Sentence vectors from a small BERT, trained without a grade
 
 The encoder of minbert, {layers} layers, {width} wide, trained further by contrast: each sentence of a batch picks out
-the one that it entails. Mean pooling, {width} numbers a sentence, half precision. Variant "{name}" of {count}, the best of them by Spearman on
+the one that it entails. Pooling `{pooling}`{map}, {width} numbers a sentence, half precision. Variant "{name}" of {count}, the best of them by Spearman on
 STS-B dev ({dev:.3f}); no grade entered training, and no test set chose anything.
 
 | setting | value |
@@ -373,7 +386,7 @@ All variants, as they scored:
 
 ## Other layers
 
-The same weights, read by other poolings (`from_pretrained(..., pooling=NAME)`). Strangers are two sentences of different pairs of dev:
+The same weights without a map, read by other poolings (`from_pretrained(..., pooling=NAME)`). Strangers are two sentences of different pairs of dev:
 their mean cosine says how much of the scale is left for what is related.
 
 | pooling | dev | STS-B test | SICK-R test | average of seven | strangers |
@@ -417,7 +430,8 @@ def conclude(pretrained: Path, data: Path, out: Path, resamples: int = 1000) -> 
     sets = evaluation_sets(data)
     grades, config = {name: d.labels for name, d in sets.items()}, encoder.model.config
     results = {"winner": winner["name"], "variants": {row["name"]: row for row in found}, "text": json.loads((out / "text.json").read_text()),
-               "shape": {"layers": config.num_hidden_layers, "width": config.hidden_size}, "resamples": resamples,
+               "shape": {"layers": config.num_hidden_layers, "width": config.hidden_size, "pooling": encoder.pooling,
+                         "map": " and a linear map" if encoder.transform else ""}, "resamples": resamples,
                "pairs": {name: len(labels) for name, labels in grades.items()}, "everyday": everyday(encoder), "readings": readings(encoder, data),
                "controls": compare(cosines(encoder, data), controls(pretrained, data), grades, resamples)}
     save(encoder, out / "sentences")
@@ -442,6 +456,9 @@ def main(arguments: list[str] | None = None) -> None:
         failed = run(missing, given.pretrained, given.data, given.out, given.jobs)
         for count in (3, 6):
             average(count, given.data, given.out)
+        for share in SHARES:
+            mapped(share, given.data, given.out)
+        (given.out / "sources.json").unlink()
     results = conclude(given.pretrained, given.data, given.out)
     print(json.dumps(results["controls"], indent=1))
     print(*(f"{row['sentence']:45s} {row['cosine']:.2f}  {row['nearest']}" for row in results["everyday"]), sep="\n")
@@ -461,7 +478,6 @@ def run(names: list[str], pretrained: Path, data: Path, out: Path, jobs: int) ->
         waiting = {name: pool.submit(work, name, VARIANTS[name], pretrained, data, out) for name in names}
         for name, future in waiting.items():
             print(f"{name:24s} {summary(future.result()) if future.exception() is None else repr(future.exception())}", flush=True)
-    (out / "sources.json").unlink()
     return [name for name, future in waiting.items() if future.exception() is not None]
 
 

@@ -127,6 +127,8 @@ def test_steps(tmp_path, pooling, layers, kinds):
         assert weights.nonzero().flatten().tolist() == sorted(layer % 4 for layer in layers)
     if len(kinds) == 2 and pooling != "mean_padded":
         assert read_modules(tmp_path) == (pooling, 77)
+    elif pooling == "pooler":   # [CLS] and a Dense, for whoever does not know our name for it
+        assert read_modules(tmp_path) == ("cls", 77)
     else:
         with pytest.raises(ValueError):
             read_modules(tmp_path)

@@ -452,12 +452,12 @@ def test_published_folders(tokenizer, tmp_path, pooling, expected):
 
 def test_folders_that_cannot_be_read(tokenizer, tmp_path):
     small_encoder(tokenizer).save_pretrained(tmp_path)
-    published(tmp_path, {"pooling_mode": "mean"}, ("2_Dense", "Dense"))
-    with pytest.raises(ValueError, match="got 'Dense'"):
+    published(tmp_path, {"pooling_mode": "mean"}, ("2_LayerNorm", "LayerNorm"))
+    with pytest.raises(ValueError, match="got 'LayerNorm'"):
         SentenceEncoder.from_pretrained(tmp_path)
     assert SentenceEncoder.from_pretrained(tmp_path, pooling="mean").pooling == "mean"
     published_pooling = tmp_path / "1_Pooling" / "config.json"
-    (tmp_path / "modules.json").write_text((tmp_path / "modules.json").read_text().replace("Dense", "Normalize"))
+    (tmp_path / "modules.json").write_text((tmp_path / "modules.json").read_text().replace("LayerNorm", "Normalize"))
     for text, message in [('{"pooling_mode": "lasttoken"}', "lasttoken"), ('{"pooling_mode": ["cls", "mean"]}', "one pooling"),
                           ('{"pooling_mode": ', "1_Pooling"), ("{}", "one pooling")]:
         published_pooling.write_text(text)

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from .files import check_fields, inside, quoted, read_json, write_json
+from .maps import Dense, moved
 from .tensorfiles import check_numbers, read_tensors, tensor_checksum
 
 # %% ../../nbs/engine/saving.ipynb #e32f9649
@@ -218,15 +219,9 @@ def _write_layer_average(folder, model, layers):
 
 
 def _write_pooler(folder, model):
-    from safetensors.torch import save_file
-
-    D = model.config.hidden_size
-    write_json(folder / "config.json", {
-        "in_features": D, "out_features": D, "bias": True,
-        "activation_function": "torch.nn.modules.activation.Tanh"})
-    state = {f"linear.{key}": x.detach().cpu().clone()
-             for key, x in model.pooler_dense.state_dict().items()}
-    save_file(state, str(folder / "model.safetensors"))
+    dense = Dense(model.config.hidden_size, model.config.hidden_size, activation="Tanh")
+    dense.linear = model.pooler_dense
+    dense.save(folder)
 
 # %% ../../nbs/engine/saving.ipynb #b8c34952
 def read_modules(
@@ -235,7 +230,7 @@ def read_modules(
 ) -> tuple[str, int | None]:    # pooling as they spell it, and max_length if they give one
     """Read the pooling and the length from a sentence-transformers folder.
 
-    Raises ValueError for steps other than Transformer, Pooling and Normalize, or mixed poolings.
+    Raises ValueError for steps other than Transformer, Pooling, Dense and Normalize, or mixed poolings.
     """
     file = Path(folder) / "modules.json"
     length = _read_length(Path(folder) / "sentence_bert_config.json")
@@ -248,8 +243,8 @@ def read_modules(
             modes = [re.sub("_tokens?$", "", key.removeprefix("pooling_mode_"))
                      for key, on in config.items() if key.startswith("pooling_mode_") and on]
             pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
-        elif kind not in ("Transformer", "Normalize"):
-            raise ValueError(f"expected Transformer, Pooling, Normalize in {file}, "
+        elif kind not in ("Transformer", "Dense", "Normalize"):
+            raise ValueError(f"expected Transformer, Pooling, Dense, Normalize in {file}, "
                              f"got {quoted(kind)}: name a pooling yourself to leave it out")
     if not isinstance(pooling, str):
         raise ValueError(f"expected one pooling in {file}, got {quoted(pooling)}")
@@ -279,9 +274,7 @@ class TransformModule(nn.Module):
         features: dict,  # what sentence-transformers passes along
     ) -> dict:           # the same with "sentence_embedding" (N, D) replaced
         """Apply the map to the pooled vectors."""
-        result = self.transform(features["sentence_embedding"])
-        vectors = result[0] if isinstance(result, tuple) else result
-        return features | {"sentence_embedding": vectors}
+        return features | {"sentence_embedding": moved(features["sentence_embedding"], self.transform)}
 
     @classmethod
     def load(

@@ -1,0 +1,77 @@
+"""Maps behind a pooling, one after another; the linear one in the files that sentence-transformers keeps its Dense in, so either library reads what the other wrote."""
+from __future__ import annotations
+
+__all__ = ["ACTIVATIONS", "Dense", "maps_of", "moved", "width_after"]
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from .files import check_fields, quoted, read_json, write_json
+from .tensorfiles import check_numbers, check_tensors, load_tensors
+
+ACTIVATIONS = {kind.__name__: kind for kind in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU)}   # each without arguments
+_USUAL = {"module_input_name": ("sentence_embedding",), "module_output_name": ("sentence_embedding", None), "use_residual": (False,)}
+
+
+class Dense(nn.Module):
+    """Map sentence vectors: z = g(A u + b), as `sentence_transformers.models.Dense` does. Raises ValueError for a g that is none of `ACTIVATIONS`."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, activation: str = "Identity"):   # D, K
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"expected an activation among {', '.join(ACTIVATIONS)}, got {quoted(activation)}")
+        self.linear, self.activation = nn.Linear(in_features, out_features, bias), ACTIVATIONS[activation]()
+
+    out_features = property(lambda self: self.linear.out_features, doc="Numbers a vector has afterwards, K.")
+
+    def forward(self, vectors: Tensor) -> Tensor:   # (N, D) float -> (N, K), same dtype, differentiable
+        """Apply the map."""
+        return self.activation(self.linear(vectors.to(self.linear.weight.dtype))).to(vectors.dtype)
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json and model.safetensors, in the weights' own dtype."""
+        from safetensors.torch import save_file
+
+        kind, linear = type(self.activation), self.linear
+        write_json(Path(folder) / "config.json", {
+            "in_features": linear.in_features, "out_features": linear.out_features, "bias": linear.bias is not None,
+            "activation_function": f"{kind.__module__}.{kind.__qualname__}"})
+        save_file({key: x.detach().cpu().clone().contiguous() for key, x in self.state_dict().items()}, str(Path(folder) / "model.safetensors"))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Dense:   # on the CPU, float32, in eval mode
+        """Read a folder that either library wrote. Raises ValueError naming the file for a setting we do not have, or tensors of other names, shapes or numbers."""
+        file = Path(folder) / "config.json"
+        config = check_fields({"bias": True} | read_json(file), file, in_features=int, out_features=int, bias=bool, activation_function=str)
+        for name, known in _USUAL.items():
+            if config.get(name, known[0]) not in known:
+                raise ValueError(f"{file}: expected {name} to be {known[0]!r}, got {quoted(config[name])}")
+        module, _, kind = config["activation_function"].rpartition(".")
+        if not module.startswith("torch.nn.") or kind not in ACTIVATIONS or not all(0 < config[name] < 2**20 for name in ("in_features", "out_features")):
+            raise ValueError(f"{file}: expected a linear map and {', '.join(ACTIVATIONS)} of torch.nn, got {config['in_features']} by "
+                             f"{config['out_features']} and {quoted(config['activation_function'])}")
+        with torch.device("meta"):   # sizes in a file may be anything: nothing is set aside before the tensors are there
+            dense = cls(config["in_features"], config["out_features"], config["bias"], kind)
+        state = {name: x.float() for name, x in check_numbers(load_tensors(folder), folder).items()}
+        dense.load_state_dict(check_tensors(folder, state, dense.state_dict()), assign=True)
+        return dense.eval()
+
+
+def maps_of(transform: nn.Module | None) -> list[nn.Module]:
+    """Give the maps of a transform, one after another."""
+    return [] if transform is None else list(transform) if type(transform) is nn.Sequential else [transform]
+
+
+def moved(vectors: Tensor, transform: nn.Module | None) -> Tensor:   # (N, D) float -> (N, K), differentiable
+    """Apply all maps of a transform."""
+    for part in maps_of(transform):
+        found = part(vectors)
+        vectors = found[0] if isinstance(found, tuple) else found   # a flow gives (vectors, log_det)
+    return vectors
+
+
+def width_after(transform: nn.Module | None, width: int) -> int:
+    """Give the length of a vector behind a transform: what the last map that changes it says in `out_features`."""
+    return next((m.out_features for m in reversed(maps_of(transform)) if hasattr(m, "out_features")), width)

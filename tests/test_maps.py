@@ -1,0 +1,170 @@
+"""engine/maps: linear maps behind a pooling, one folder for two libraries."""
+import json
+import pickle
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense as TheirDense
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from torch import nn
+from torch.testing import assert_close
+
+from minbert.calibration import Whiten
+from minbert.encoder import BertConfig, BertModel
+from minbert.engine.files import read_json, write_json
+from minbert.engine.maps import ACTIVATIONS, Dense, maps_of, moved, width_after
+from minbert.sentence import SentenceEncoder, UnitLength, unit
+from minbert.tokens import load_tokenizer
+
+TEXTS = ["The cat sat on the mat.", "hi", "A much longer sentence about ships, harbours, fog and the men who read charts by lamplight."]
+
+
+def small_encoder(pooling="mean", transform=None):
+    torch.manual_seed(0)
+    tokenizer = load_tokenizer()
+    config = BertConfig(len(tokenizer), 16, 2, 2, 32, max_position_embeddings=64, initializer_range=0.3)
+    return SentenceEncoder(BertModel(config), tokenizer, pooling, transform, max_length=60).eval()
+
+
+def theirs(folder):
+    return torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("out", [5, 16])
+def test_a_dense_is_theirs_in_both_directions(tmp_path, activation, bias, out):
+    torch.manual_seed(1)
+    x = torch.randn(7, 16)
+    ours = Dense(16, out, bias, activation)
+    ours.save(tmp_path / "ours")
+    assert_close(TheirDense.load(str(tmp_path / "ours"))({"sentence_embedding": x})["sentence_embedding"], ours(x))
+    other = TheirDense(16, out, bias, ACTIVATIONS[activation]())
+    (tmp_path / "theirs").mkdir()
+    other.save(str(tmp_path / "theirs"))
+    again = Dense.load(tmp_path / "theirs")
+    assert_close(again(x), other({"sentence_embedding": x})["sentence_embedding"])
+    assert again.out_features == width_after(again, 16) == out and not again.training and (again.linear.bias is None) == (not bias)
+
+
+def test_a_dense_is_its_formula_and_keeps_the_dtype():
+    dense = Dense(3, 2, activation="Tanh")
+    x = torch.randn(4, 3, requires_grad=True)
+    expected = torch.tanh(x @ dense.linear.weight.T + dense.linear.bias)
+    assert_close(dense(x), expected)
+    assert_close(torch.autograd.grad(dense(x).sum(), x), torch.autograd.grad(expected.sum(), x))
+    assert dense(x.bfloat16()).dtype == torch.bfloat16 and Dense(3, 2).double()(x).dtype == torch.float32
+    with pytest.raises(ValueError, match="'Softmax'"):
+        Dense(3, 2, activation="Softmax")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooler", "emb_last_avg"])
+def test_an_encoder_with_maps_is_theirs_without_trust(tmp_path, pooling):
+    """No module of ours is among them, so sentence-transformers asks for no trust_remote_code."""
+    encoder = small_encoder(pooling, nn.Sequential(Dense(16, 12), Dense(12, 9, activation="Tanh"), UnitLength()))
+    encoder.save_pretrained(tmp_path)
+    assert encoder.width == 9 and encoder.encode(TEXTS).shape == (3, 9)
+    assert_close(theirs(tmp_path), encoder.encode(TEXTS), rtol=0, atol=1e-5)
+    again = SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+    assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS)) and [type(m) for m in maps_of(again.transform)] == [Dense, Dense, UnitLength]
+    again.save_pretrained(tmp_path / "twice")
+    assert read_json(tmp_path / "twice" / "modules.json", list) == read_json(tmp_path / "modules.json", list)
+
+
+def test_a_folder_that_they_wrote_is_read(tmp_path):
+    """Like LaBSE: [CLS], a Dense with tanh, unit length; and maps that follow each other."""
+    small_encoder().save_pretrained(tmp_path / "bert")
+    torch.manual_seed(2)
+    transformer = Transformer(str(tmp_path / "bert"), max_seq_length=60)
+    model = SentenceTransformer(modules=[transformer, Pooling(16, "cls"), TheirDense(16, 10), TheirDense(10, 6, activation_function=nn.Identity()), Normalize()], device="cpu")
+    model.save(str(tmp_path / "published"))
+    expected = torch.tensor(model.encode(TEXTS))
+    raw = SentenceEncoder.from_pretrained(tmp_path / "published", device="cpu")
+    assert raw.pooling == "cls" and raw.width == 6 and [type(m) for m in maps_of(raw.transform)] == [Dense, Dense]
+    assert_close(unit(raw.encode(TEXTS)), expected, rtol=0, atol=1e-5)
+    scaled = SentenceEncoder.from_pretrained(tmp_path / "published", device="cpu", normalize=True)
+    assert_close(scaled.encode(TEXTS), expected, rtol=0, atol=1e-5)
+    scaled.save_pretrained(tmp_path / "again")
+    assert_close(theirs(tmp_path / "again"), expected, rtol=0, atol=1e-5)
+    once = SentenceEncoder.from_pretrained(tmp_path / "again", device="cpu", normalize=True)   # not a second Normalize
+    assert len(maps_of(once.transform)) == 3 and torch.equal(once.encode(TEXTS), scaled.encode(TEXTS))
+
+
+def test_another_pooling_comes_without_the_map_of_the_first(tmp_path):
+    """A map belongs to the vectors that it was fitted on."""
+    encoder = small_encoder("emb_last_avg", Dense(16, 9))
+    encoder.save_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path, pooling="emb_last_avg").width == 9
+    plain = SentenceEncoder.from_pretrained(tmp_path, pooling="mean", device="cpu")
+    assert plain.transform is None and plain.width == 16
+    (tmp_path / "minbert_sentence.json").unlink()
+    assert SentenceEncoder.from_pretrained(tmp_path, pooling="mean").transform is None
+
+
+def test_maps_of_ours_and_theirs_stand_in_a_row(tmp_path):
+    encoder = small_encoder(transform=Dense(16, 12))
+    encoder.transform = nn.Sequential(encoder.transform, Whiten(12, 8).fit(torch.randn(99, 12)))
+    encoder.save_pretrained(tmp_path)
+    again = SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+    assert again.width == 8 and torch.equal(again.encode(TEXTS), encoder.encode(TEXTS))
+    trusted = SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True)
+    assert_close(torch.tensor(trusted.encode(TEXTS)), encoder.encode(TEXTS), rtol=0, atol=1e-5)
+
+
+def test_an_older_save_in_the_same_folder_adds_no_map(tmp_path):
+    small_encoder(transform=nn.Sequential(Dense(16, 12), Dense(12, 7))).save_pretrained(tmp_path)
+    small_encoder(transform=Dense(16, 5)).save_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path).width == 5
+    small_encoder().save_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path).transform is None
+
+
+def test_a_tuple_gives_its_first():
+    class Both(nn.Module):
+        def forward(self, x):
+            return 2 * x, x.sum(1)
+
+    x = torch.randn(3, 4)
+    assert_close(moved(x, nn.Sequential(Both(), Both())), 4 * x)
+    assert moved(x, None) is x and maps_of(None) == [] and width_after(nn.Sequential(Both()), 4) == 4
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"activation_function": "os.system"}, "'os.system'"), ({"activation_function": "torch.nn.modules.activation.Softmax"}, "Softmax"), ({"activation_function": "evil.Tanh"}, "evil"),
+    ({"in_features": 10**15}, "1000000000000000"), ({"in_features": "16"}, "in_features"), ({"out_features": 0}, "0"), ({"out_features": 4}, "linear.weight"),
+    ({"bias": False}, "linear.bias"), ({"bias": "yes"}, "bias"), ({"use_residual": True}, "use_residual"), ({"module_input_name": "token_embeddings"}, "module_input_name"),
+])
+def test_what_we_do_not_have_is_refused_by_name(tmp_path, change, message):
+    Dense(16, 5).save(tmp_path)
+    write_json(tmp_path / "config.json", read_json(tmp_path / "config.json") | change)
+    with pytest.raises(ValueError, match=message) as error:
+        Dense.load(tmp_path)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_damaged_weights_are_refused_and_no_pickle_is_run(tmp_path):
+    dense = Dense(4, 2)
+    dense.linear.weight.data[0, 0] = float("nan")
+    dense.save(tmp_path)
+    with pytest.raises(ValueError, match="NaN"):
+        Dense.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes((tmp_path / "model.safetensors").read_bytes()[:-3])
+    with pytest.raises(ValueError, match="cut short"):
+        Dense.load(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="found neither"):
+        Dense.load(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(json.loads, protocol=2))
+    with pytest.raises(ValueError, match="pytorch_model.bin"):
+        Dense.load(tmp_path)
+
+
+def test_a_step_may_not_lead_out_of_its_folder(tmp_path):
+    small_encoder(transform=Dense(16, 5)).save_pretrained(tmp_path / "in")
+    Dense(16, 5).save(tmp_path / "3_Dense")
+    file = tmp_path / "in" / "modules.json"
+    (tmp_path / "in" / "minbert_sentence.json").unlink()
+    file.write_text(file.read_text().replace('"3_Dense"', '"../3_Dense"'))
+    with pytest.raises(ValueError, match="below its folder"):
+        SentenceEncoder.from_pretrained(tmp_path / "in")
