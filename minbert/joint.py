@@ -32,7 +32,7 @@ class JointModel(nn.Module):
         super().__init__()
         if encoder.transform is not None or encoder.width != flow.width:
             raise ValueError(f"expected an encoder without a transform, {flow.width} wide like the flow, got "
-                             f"{type(encoder.transform).__name__} and {encoder.width}")
+                             f"{type(encoder.transform).__name__} and {encoder.width}: load it with a pooling of your own, or set its transform to None")
         if not flow.initialized:
             raise ValueError("expected a flow that was started, got a fresh one: call flow.initialize(vectors)")
         self.encoder, self.flow, self.frozen = encoder, flow, frozen

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .encoder import BertModel, packing_pays
 from .engine.devices import choose_device, fast_kernels, send
 from .engine.finite import NotFinite, check_finite
-from .engine.maps import maps_of, moved, width_after
+from .engine.maps import check_widths, in_a_row, maps_of, moved, width_after
 from .engine.modes import evaluating as _evaluating
 from .engine.products import laid_out
 from .engine.saving import replacing
@@ -174,7 +174,7 @@ class PooledBert(nn.Module):
 
     @property
     def width(self) -> int:
-        """Length D of a sentence vector; a transform may change it and say so in `out_features`."""
+        """Length of a sentence vector: D, unless a transform says otherwise in `out_features`."""
         return width_after(self.transform, self.model.config.hidden_size)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, allow_empty: bool = False) -> Tensor:  # (B, D) float, differentiable
@@ -250,9 +250,11 @@ def load_parts(
     model, tokenizer = BertModel.from_pretrained(folder), load_tokenizer(folder)
     if (pieces := max(tokenizer.vocab_size, *(i + 1 for i in tokenizer.all_special_ids))) > model.config.vocab_size:
         raise ValueError(f"{folder}: expected a vocabulary of at most {model.config.vocab_size} pieces, as the model has, got {pieces}")
-    maps = [part for part in maps_of(saved["transform"]) if not isinstance(part, UnitLength)]
-    scaled = {"transform": nn.Sequential(*maps, UnitLength()) if maps else UnitLength()} if normalize else {}
-    return saved | {"model": model, "tokenizer": tokenizer} | scaled
+    maps = maps_of(saved["transform"])
+    check_widths(maps, model.config.hidden_size, folder)
+    if normalize and not isinstance([None, *maps][-1], UnitLength):
+        maps.append(UnitLength())
+    return saved | {"model": model, "tokenizer": tokenizer, "transform": in_a_row(maps)}
 
 # %% ../nbs/2_tasks/11_sentence.ipynb #b08bde8e
 class SentenceEncoder(TextEncoder):

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy.stats import rankdata
-from word_maps import with_map
+from word_maps import MOST, with_maps
 
 from minbert.attention import set_dropout
 from minbert.baselines import idf_overlap, idf_weights, words
@@ -151,6 +151,12 @@ def gather(data: Path) -> tuple[Sources, dict]:   # sources, and rows and what w
             {name: {"rows": len(columns[0]), "left out": gone} for name, (columns, gone) in left.items()})
 
 
+def write_sources(data: Path, out: Path) -> None:
+    """Leave the text for the processes that train, and for the card what was taken and left out."""
+    for name, found in zip(("sources.json", "text.json"), gather(data)):
+        (out / name).write_text(json.dumps(found))
+
+
 # --- training
 
 def supplies(sources: Sources, tokenizer, variant: Variant, names: list[str], stage: str) -> Iterator[dict]:
@@ -239,14 +245,17 @@ def average(most: int, data: Path, out: Path) -> dict:
         "sources": sorted(set().union(*(row["sources"] for row in rows))), "seconds": sum(row["seconds"] for row in rows)}, data)
 
 
-def mapped(share: float, data: Path, out: Path) -> dict:
-    """Put a map behind the best variant that has none."""
-    begin, sources = time.perf_counter(), json.loads((out / "sources.json").read_text())
-    row = next(row for row in finished(out) if "words" not in row["variant"])
-    encoder, name = with_map(SentenceEncoder.from_pretrained(out / "variants" / row["name"]), sources, share), f"{row['name']}, words {share}"
-    save(encoder, out / "variants" / name)
-    return note(out / "variants" / name, {**row, "name": name, "variant": {**row["variant"], "words": share},
-                                          "seconds": round(row["seconds"] + time.perf_counter() - begin, 1)}, data)
+def mapped(shares: tuple[float, ...], data: Path, out: Path) -> list[dict]:
+    """Put maps behind the best variant that has none."""
+    sources, row = json.loads((out / "sources.json").read_text()), next(row for row in finished(out) if "words" not in row["variant"])
+    encoder, rows, begin = SentenceEncoder.from_pretrained(out / "variants" / row["name"]), [], time.perf_counter()
+    for share, with_map in zip(shares, with_maps(encoder, sources, shares)):
+        name = f"{row['name']}, words {share}"
+        save(with_map, out / "variants" / name)
+        seconds = round(row["seconds"] + time.perf_counter() - begin, 1)
+        rows.append(note(out / "variants" / name, {**row, "name": name, "variant": {**row["variant"], "words": share}, "seconds": seconds}, data))
+        begin = time.perf_counter()
+    return rows
 
 
 # --- measuring
@@ -366,7 +375,7 @@ STS-B dev ({dev:.3f}); no grade entered training, and no test set chose anything
 - {views[rows]:,} single sentences, Tatoeba (CC BY 2.0 FR) and English Wikipedia (CC BY-SA 3.0); {views[left out]:,} more were left out.
 
 {used} Left out is what equals a sentence of three words or more of STS12 to 16, STS-B dev and test or SICK test, or shares ten words in a row with one.
-
+{about_map}
 ## Scores
 
 Spearman of cosine and grade, all pairs of a set together. In brackets: this model minus the control, 95 % interval of {resamples:,} paired
@@ -386,7 +395,7 @@ All variants, as they scored:
 
 ## Other layers
 
-The same weights without a map, read by other poolings (`from_pretrained(..., pooling=NAME)`). Strangers are two sentences of different pairs of dev:
+The same weights without a map, read by other poolings (`from_pretrained(..., pooling=NAME)`{own}). Strangers are two sentences of different pairs of dev:
 their mean cosine says how much of the scale is left for what is related.
 
 | pooling | dev | STS-B test | SICK-R test | average of seven | strangers |
@@ -403,13 +412,26 @@ Made by `python scripts/train_sentences.py PRETRAINED DATA --out FOLDER`.
 """
 
 
+MAP = """
+## The map
+
+Means of contexts know what a sentence is about and blur which words were there; counting words does the opposite. A linear map stands
+behind the mean of word embeddings and last layer. It was fitted so that cosines follow {model:.1f} times the cosine of the model without
+a map (pooling `mean`) plus {words:.1f} times the cosine of tf-idf of word pieces, on {most:,} groups of related sentences of the text above and
+on strangers. The encoder's own weights stayed as they were: `from_pretrained(..., pooling="mean")` reads them without the map.
+"""
+
+
 def card(results: dict) -> str:
     """Write the card from the results, nothing by hand."""
     best, columns = results["variants"][results["winner"]], (*STS_TASKS, "average")
+    words = best["variant"].get("words")
     cell = lambda gap: "{:.3f} ({:+.3f} to {:+.3f})".format(*gap)
     of = {name: " | ".join(cell((row["test"][k], *row["difference"][k][1:])) for k in columns) for name, row in results["controls"].items()}
     return CARD.format(
         **results["text"], **results["shape"], name=best["name"], count=len(results["variants"]), dev=best["dev"],
+        own="" if words is None else f"; `{results['shape']['pooling']}`, the folder's own, brings its map along",
+        about_map="" if words is None else MAP.format(model=1 - words, words=words, most=MOST),
         settings="\n".join(f"| {k} | {v} |" for k, v in best["variant"].items()),
         used=f"Of these the winner uses {', '.join(best['sources'])}.", resamples=results["resamples"], heads=" | ".join(columns),
         rule="|".join("---" for _ in columns), sizes=" | ".join(f"{results['pairs'][k]:,}" for k in STS_TASKS) + " | ",
@@ -431,7 +453,7 @@ def conclude(pretrained: Path, data: Path, out: Path, resamples: int = 1000) -> 
     grades, config = {name: d.labels for name, d in sets.items()}, encoder.model.config
     results = {"winner": winner["name"], "variants": {row["name"]: row for row in found}, "text": json.loads((out / "text.json").read_text()),
                "shape": {"layers": config.num_hidden_layers, "width": config.hidden_size, "pooling": encoder.pooling,
-                         "map": " and a linear map" if encoder.transform else ""}, "resamples": resamples,
+                         "map": " and a linear map" if encoder.transform is not None else ""}, "resamples": resamples,
                "pairs": {name: len(labels) for name, labels in grades.items()}, "everyday": everyday(encoder), "readings": readings(encoder, data),
                "controls": compare(cosines(encoder, data), controls(pretrained, data), grades, resamples)}
     save(encoder, out / "sentences")
@@ -452,12 +474,13 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     (given.out / "variants").mkdir(parents=True, exist_ok=True)
     failed, missing = [], [name for name in given.only if not (given.out / "variants" / name / "result.json").exists()]
-    if missing and not given.table:
-        failed = run(missing, given.pretrained, given.data, given.out, given.jobs)
+    complete = not missing and sum("words" in row["variant"] for row in finished(given.out)) >= len(SHARES)
+    if not complete and not given.table:
+        write_sources(given.data, given.out)
+        failed = run(missing, given.pretrained, given.data, given.out, given.jobs) if missing else []
         for count in (3, 6):
             average(count, given.data, given.out)
-        for share in SHARES:
-            mapped(share, given.data, given.out)
+        mapped(SHARES, given.data, given.out)
         (given.out / "sources.json").unlink()
     results = conclude(given.pretrained, given.data, given.out)
     print(json.dumps(results["controls"], indent=1))
@@ -469,9 +492,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(names: list[str], pretrained: Path, data: Path, out: Path, jobs: int) -> list[str]:   # those that failed
     """Train variants, `jobs` at a time, each in a process of its own; one that fails leaves the others alone."""
-    sources, counts = gather(data)
-    (out / "sources.json").write_text(json.dumps(sources))
-    (out / "text.json").write_text(json.dumps(counts))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
     names = sorted(names, key=lambda name: -VARIANTS[name].before - VARIANTS[name].steps)  # no long one alone at the end
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:

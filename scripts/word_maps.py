@@ -7,6 +7,8 @@ is fitted so that its cosines follow a mixture of both, on sentences that nobody
 
 u, v are means of the word embeddings and the last layer, where words are still to be seen.
 """
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -44,7 +46,7 @@ def fit_map(
     words,                  # (N, pieces) sparse, as `word_vectors` gives them
     numbers: np.ndarray,    # (N,) which group a row belongs to, ascending
     share: float,           # of the words, in [0, 1]
-    steps: int = STEPS,
+    steps: int,
     seed: int = 0,
 ) -> Dense:
     """Fit the map by Adam on squared differences of cosines; all related pairs count as much as all strangers."""
@@ -56,7 +58,7 @@ def fit_map(
     optimizer = torch.optim.Adam(dense.parameters(), lr=LR)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.01, steps)
     for _ in range(steps):
-        first = dice.integers(max(1, len(starts) - TOGETHER))
+        first = dice.integers(max(1, len(starts) - TOGETHER + 1))
         rows = slice(starts[first], starts[first + TOGETHER] if first + TOGETHER < len(starts) else None)
         taught = (1 - share) * model[rows] @ model[rows].T + share * torch.from_numpy((words[rows] @ words[rows].T).toarray())
         vectors = unit(dense((seen[rows] - mean) / spread))
@@ -71,11 +73,12 @@ def fit_map(
     return dense.eval()
 
 
-def with_map(encoder: SentenceEncoder, sources: dict[str, list], share: float, steps: int = STEPS, seed: int = 0) -> SentenceEncoder:
-    """Give the encoder with a map behind it; its own weights are not touched."""
+def with_maps(encoder: SentenceEncoder, sources: dict[str, list], shares: Iterable[float], seed: int = 0) -> Iterator[SentenceEncoder]:
+    """Give the encoder with a map behind it, one for each share; its own weights are not touched."""
     groups = related(sources, seed)
     texts, numbers = [text for group in groups for text in group], np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    mapped = SentenceEncoder(encoder.model, encoder.tokenizer, READ, max_length=encoder.max_length)
-    words = word_vectors(encoder.tokenizer, texts, encoder.max_length)
-    mapped.transform = fit_map(mapped.encode(texts), encoder.encode(texts), words, numbers, share, steps, seed).to(encoder.device)
-    return mapped
+    bare = SentenceEncoder(encoder.model, encoder.tokenizer, READ, max_length=encoder.max_length)
+    seen, model, words = bare.encode(texts), encoder.encode(texts), word_vectors(encoder.tokenizer, texts, encoder.max_length)
+    for share in shares:
+        dense = fit_map(seen, model, words, numbers, share, STEPS, seed).to(encoder.device)
+        yield SentenceEncoder(encoder.model, encoder.tokenizer, READ, dense, encoder.max_length)

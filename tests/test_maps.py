@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense as TheirDense
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -13,7 +14,7 @@ from torch.testing import assert_close
 from minbert.calibration import Whiten
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.files import read_json, write_json
-from minbert.engine.maps import ACTIVATIONS, Dense, maps_of, moved, width_after
+from minbert.engine.maps import ACTIVATIONS, Dense, maps_of, moved, named_maps, width_after
 from minbert.sentence import SentenceEncoder, UnitLength, unit
 from minbert.tokens import load_tokenizer
 
@@ -133,6 +134,7 @@ def test_a_tuple_gives_its_first():
 @pytest.mark.parametrize("change, message", [
     ({"activation_function": "os.system"}, "'os.system'"), ({"activation_function": "torch.nn.modules.activation.Softmax"}, "Softmax"), ({"activation_function": "evil.Tanh"}, "evil"),
     ({"in_features": 10**15}, "1000000000000000"), ({"in_features": "16"}, "in_features"), ({"out_features": 0}, "0"), ({"out_features": 4}, "linear.weight"),
+    ({"module_output_name": "token_embeddings"}, "module_output_name"), ({"activation_function": "torchevil.nn.Tanh"}, "torchevil"), ({"in_features": 10**30}, "config.json"),
     ({"bias": False}, "linear.bias"), ({"bias": "yes"}, "bias"), ({"use_residual": True}, "use_residual"), ({"module_input_name": "token_embeddings"}, "module_input_name"),
 ])
 def test_what_we_do_not_have_is_refused_by_name(tmp_path, change, message):
@@ -158,6 +160,107 @@ def test_damaged_weights_are_refused_and_no_pickle_is_run(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(json.loads, protocol=2))
     with pytest.raises(ValueError, match="pytorch_model.bin"):
         Dense.load(tmp_path)
+
+
+def test_halves_are_kept_in_the_file_and_widened_in_memory(tmp_path):
+    Dense(4, 2).half().save(tmp_path)
+    assert load_file(tmp_path / "model.safetensors")["linear.weight"].dtype == torch.float16
+    dense = Dense.load(tmp_path)
+    before = dense.linear.weight.clone()
+    (tmp_path / "model.safetensors").write_bytes(b"x" * (tmp_path / "model.safetensors").stat().st_size)   # a loaded map no longer hangs on its file
+    assert dense.linear.weight.dtype == torch.float32 and torch.equal(dense.linear.weight, before)
+
+
+def test_older_files_of_theirs_are_read(tmp_path):
+    dense = Dense(4, 2, activation="Tanh")
+    dense.save(tmp_path)
+    torch.save(dense.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    config = read_json(tmp_path / "config.json")
+    del config["bias"]
+    write_json(tmp_path / "config.json", config | {"activation_function": "torch.nn.Tanh"})
+    x = torch.randn(3, 4)
+    assert torch.equal(Dense.load(tmp_path)(x), dense(x))
+
+
+def test_steps_in_an_order_that_we_do_not_have_are_refused(tmp_path):
+    small_encoder(transform=Dense(16, 5)).save_pretrained(tmp_path)
+    (tmp_path / "minbert_sentence.json").unlink()
+    steps = read_json(tmp_path / "modules.json", list)
+    scaled = {"idx": 9, "name": "9", "path": "", "type": "sentence_transformers.models.Normalize"}
+    write_json(tmp_path / "modules.json", [*steps[:-1], scaled, steps[-1]])
+    with pytest.raises(ValueError, match="behind Normalize"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path, pooling="cls").transform is None
+    write_json(tmp_path / "modules.json", [*steps, scaled])
+    assert SentenceEncoder.from_pretrained(tmp_path).width == 5
+    Dense(8, 5).save(tmp_path / "3_Dense")
+    with pytest.raises(ValueError, match="width 16, got one for 8"):
+        SentenceEncoder.from_pretrained(tmp_path)
+
+
+def test_a_map_that_is_gone_is_missed(tmp_path):
+    """sentence-transformers names folders in its own way when it saves; without the file of ours it is read as theirs."""
+    small_encoder(transform=nn.Sequential(Dense(16, 12), Dense(12, 9))).save_pretrained(tmp_path)
+    expected = theirs(tmp_path)
+    SentenceTransformer(str(tmp_path), device="cpu").save(str(tmp_path))
+    with pytest.raises(ValueError, match="expected 2 maps.*minbert_sentence.json"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    (tmp_path / "minbert_sentence.json").unlink()
+    assert_close(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), expected, rtol=0, atol=1e-5)
+
+
+def test_folders_of_before_say_only_whether_there_is_a_map(tmp_path):
+    small_encoder(transform=UnitLength()).save_pretrained(tmp_path)
+    file = tmp_path / "minbert_sentence.json"
+    settings = read_json(file)
+    assert settings.pop("maps") == 1
+    write_json(file, settings)
+    assert isinstance(SentenceEncoder.from_pretrained(tmp_path).transform, UnitLength)
+    write_json(file, settings | {"transform": False})
+    assert SentenceEncoder.from_pretrained(tmp_path).transform is None
+
+
+def test_many_maps_and_maps_within_maps(tmp_path):
+    class Own(nn.Sequential):
+        pass
+
+    own = Own(Dense(4, 2))
+    assert maps_of(own) == [own]
+    inner = nn.Sequential(Dense(16, 12), nn.Sequential(UnitLength(), Dense(12, 9)))
+    encoder = small_encoder(transform=inner)
+    assert len(maps_of(inner)) == 3 and encoder.width == 9 == encoder.encode(TEXTS).shape[1]
+    encoder.save_pretrained(tmp_path / "inner")
+    scaled = SentenceEncoder.from_pretrained(tmp_path / "inner", device="cpu", normalize=True)   # the first UnitLength stays
+    assert_close(scaled.encode(TEXTS), unit(encoder.encode(TEXTS)))
+    small_encoder(transform=nn.Sequential(*(Dense(16, 16) for _ in range(9)))).save_pretrained(tmp_path / "many")
+    steps = read_json(tmp_path / "many" / "modules.json", list)
+    write_json(tmp_path / "many" / "modules.json", [*steps, {**steps[-1], "path": "3_Dense_old"}])
+    again = SentenceEncoder.from_pretrained(tmp_path / "many")
+    assert len(maps_of(again.transform)) == 9 and again.max_length == 60
+
+
+def test_a_kind_of_dense_that_is_not_ours_is_not_written_as_one(tmp_path):
+    class Twice(Dense):
+        def forward(self, vectors):
+            return 2 * super().forward(vectors)
+
+    with pytest.raises(ValueError, match="Twice"):
+        small_encoder(transform=Twice(16, 16)).save_pretrained(tmp_path)
+
+
+def test_saving_draws_no_random_numbers(tmp_path):
+    for pooling in ("mean", "pooler"):
+        encoder = small_encoder(pooling, Dense(16, 9))
+        state = torch.get_rng_state()
+        encoder.save_pretrained(tmp_path / pooling)
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_parts_of_an_encoding_tell_maps_apart():
+    """An encoding that goes on in parts compares these words, and the checksum of all weights."""
+    names = [named_maps(t) for t in (None, Dense(4, 4), Dense(4, 4, activation="Tanh"), UnitLength(), nn.Sequential(Dense(4, 4), UnitLength()))]
+    assert names == ["NoneType", "Dense Identity", "Dense Tanh", "UnitLength", "Dense Identity, UnitLength"]
 
 
 def test_a_step_may_not_lead_out_of_its_folder(tmp_path):

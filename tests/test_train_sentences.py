@@ -81,6 +81,7 @@ def out(data, pretrained, tmp_path_factory):
     """Run three variants, two at a time; the third cannot be trained."""
     folder = tmp_path_factory.mktemp("out")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_maps, "STEPS", 20)
         patch.setattr(script, "VARIANTS", {**VARIANTS, "broken": script.Variant(batch=1000)})
         with pytest.raises(SystemExit, match="failed.*: broken$"):
             script.main([str(pretrained), str(data), "--out", str(folder), "--jobs", "2", "--only", *script.VARIANTS])
@@ -183,10 +184,9 @@ def test_a_map_finds_what_mixes_model_and_words():
     numbers = np.repeat(np.arange(200), 2)
     words, model = (torch.nn.functional.normalize(torch.randn(400, 6), dim=1) for _ in range(2))
     seen = torch.cat([words, model], 1) @ torch.randn(12, 12) + 3.0
-    for share in (0.0, 0.3, 1.0):
-        vectors = torch.nn.functional.normalize(word_maps.fit_map(seen, 5 * model, csr_matrix(words.numpy()), numbers, share, steps=1500)(seen), dim=1)
-        taught = (1 - share) * model @ model.T + share * words @ words.T
-        assert (vectors @ vectors.T - taught).detach().abs().mean() < 0.03
+    vectors = torch.nn.functional.normalize(word_maps.fit_map(seen, 5 * model, csr_matrix(words.numpy()), numbers, 0.3, steps=1200)(seen), dim=1)
+    missed = {share: (vectors @ vectors.T - (1 - share) * model @ model.T - share * words @ words.T).detach().abs().mean() for share in (0.0, 0.3, 0.7)}
+    assert missed[0.3] < 0.03 and min(missed[0.0], missed[0.7]) > 0.08
 
 
 def test_pairs_are_related_or_strangers_or_one_and_the_same():

@@ -6,6 +6,7 @@
 __all__ = ['course', 'new', 'update', 'status', 'assemble', 'strength', 'grade']
 
 # %% ../../nbs/app/commands.ipynb #6f420c5f
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -116,7 +117,7 @@ def grade(
 
     if seed == LEARNERS_SEED:
         raise ValueError(f"expected another seed than {seed}, with which learners practise, or none")
-    limits = Limits(wall=4 * seconds, cpu=max(1, round(seconds)), memory=memory * 2**20)
+    limits = Limits(wall=4 * seconds, cpu=math.ceil(seconds), memory=memory * 2**20)
     work = work or csv.with_name(csv.name + ".work")
     seed = drawn_seed(work) if seed is None else seed
     reports, level = run(submissions, work, jobs, seed, limits, progress=True, only=in_chapter(chapter))

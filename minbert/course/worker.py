@@ -214,7 +214,7 @@ def _watch(pid: int, job: dict) -> dict:
         pass
     _, status, used = os.wait4(pid, 0) if late else ended
     if status == signal.SIGKILL and not late and not much and used.ru_utime + used.ru_stime > 0.9 * job["cpu"]:    # the kernel counts them in two ways
-        status = signal.SIGXCPU    # the limit's own signal never reaches the first process of a namespace, only its kill
+        status = signal.SIGXCPU    # the first process of a namespace gets no other signal from its own limit than the kill
     return {"late": late, "full": much, "status": status, "seconds": time.monotonic() - start}
 
 # %% ../../nbs/course/worker.ipynb #d3a82e51

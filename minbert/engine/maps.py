@@ -1,7 +1,7 @@
 """Maps behind a pooling, one after another; the linear one in the files that sentence-transformers keeps its Dense in, so either library reads what the other wrote."""
 from __future__ import annotations
 
-__all__ = ["ACTIVATIONS", "Dense", "maps_of", "moved", "width_after"]
+__all__ = ["ACTIVATIONS", "Dense", "check_widths", "in_a_row", "maps_of", "moved", "named_maps", "width_after"]
 
 from pathlib import Path
 
@@ -49,19 +49,22 @@ class Dense(nn.Module):
             if config.get(name, known[0]) not in known:
                 raise ValueError(f"{file}: expected {name} to be {known[0]!r}, got {quoted(config[name])}")
         module, _, kind = config["activation_function"].rpartition(".")
-        if not module.startswith("torch.nn.") or kind not in ACTIVATIONS or not all(0 < config[name] < 2**20 for name in ("in_features", "out_features")):
+        if not f"{module}.".startswith("torch.nn.") or kind not in ACTIVATIONS or not all(0 < config[name] < 2**20 for name in ("in_features", "out_features")):
             raise ValueError(f"{file}: expected a linear map and {', '.join(ACTIVATIONS)} of torch.nn, got {config['in_features']} by "
                              f"{config['out_features']} and {quoted(config['activation_function'])}")
         with torch.device("meta"):   # sizes in a file may be anything: nothing is set aside before the tensors are there
             dense = cls(config["in_features"], config["out_features"], config["bias"], kind)
-        state = {name: x.float() for name, x in check_numbers(load_tensors(folder), folder).items()}
+        state = {name: x.to(torch.float32, copy=True) for name, x in check_numbers(load_tensors(folder), folder).items()}
+        # copied, or the weights would change with the file
         dense.load_state_dict(check_tensors(folder, state, dense.state_dict()), assign=True)
         return dense.eval()
 
 
 def maps_of(transform: nn.Module | None) -> list[nn.Module]:
     """Give the maps of a transform, one after another."""
-    return [] if transform is None else list(transform) if type(transform) is nn.Sequential else [transform]
+    if type(transform) is nn.Sequential:
+        return [part for inner in transform for part in maps_of(inner)]
+    return [] if transform is None else [transform]
 
 
 def moved(vectors: Tensor, transform: nn.Module | None) -> Tensor:   # (N, D) float -> (N, K), differentiable
@@ -75,3 +78,22 @@ def moved(vectors: Tensor, transform: nn.Module | None) -> Tensor:   # (N, D) fl
 def width_after(transform: nn.Module | None, width: int) -> int:
     """Give the length of a vector behind a transform: what the last map that changes it says in `out_features`."""
     return next((m.out_features for m in reversed(maps_of(transform)) if hasattr(m, "out_features")), width)
+
+
+def named_maps(transform: nn.Module | None) -> str:
+    """Say in words which maps there are; their numbers are not in it."""
+    name = lambda part: type(part).__name__ + (f" {type(part.activation).__name__}" if isinstance(part, Dense) else "")
+    return ", ".join(map(name, maps_of(transform))) or "NoneType"
+
+
+def in_a_row(maps: list[nn.Module]) -> nn.Module | None:
+    """Make one transform of maps; what `maps_of` takes apart."""
+    return nn.Sequential(*maps) if len(maps) > 1 else maps[0] if maps else None
+
+
+def check_widths(maps: list[nn.Module], width: int, where: str | Path) -> None:
+    """Make sure that each linear map fits the vectors it gets. Raises ValueError naming `where`."""
+    for part in maps:
+        if isinstance(part, Dense) and part.linear.in_features != width:
+            raise ValueError(f"{where}: expected a Dense for vectors of width {width}, got one for {part.linear.in_features}")
+        width = width_after(part, width)

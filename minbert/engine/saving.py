@@ -219,7 +219,8 @@ def _write_layer_average(folder, model, layers):
 
 
 def _write_pooler(folder, model):
-    dense = Dense(model.config.hidden_size, model.config.hidden_size, activation="Tanh")
+    with torch.device("meta"):   # no weights of its own: saving draws no random numbers
+        dense = Dense(model.config.hidden_size, model.config.hidden_size, activation="Tanh")
     dense.linear = model.pooler_dense
     dense.save(folder)
 
@@ -264,7 +265,7 @@ class TransformModule(nn.Module):
 
     def __init__(
         self,
-        transform: nn.Module,  # (N, D) -> (N, D), or a tuple that starts with it
+        transform: nn.Module,  # (N, D) -> (N, K), or a tuple that starts with it
     ):
         super().__init__()
         self.transform = transform

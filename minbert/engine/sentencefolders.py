@@ -2,42 +2,58 @@
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from torch import nn
 
 from .files import check_fields, inside, quoted, read_json, write_json
-from .maps import Dense, maps_of
+from .maps import Dense, in_a_row, maps_of
 from .saving import load_module, read_modules, save_module, write_modules
 
-_OURS = re.compile(r"\d+_(Dense|Transform)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
+_OURS = re.compile(r"(\d{1,4})_(Dense|Transform)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
 _FIRST = 3
 
 
 def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tuple]) -> dict:   # pooling, max_length, transform
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
-    ours, transform, length = folder / "minbert_sentence.json", None, None
+    ours, maps, length = folder / "minbert_sentence.json", [], None
     if os.path.lexists(ours):
         config = check_fields(read_json(ours), ours, pooling=str, max_length=int, transform=bool)
-        transform = read_maps(folder, _OURS) if config["transform"] and pooling in (None, config["pooling"]) else None
+        maps = read_maps(folder, ours) if config["transform"] and pooling in (None, config["pooling"]) else []
         pooling, length = pooling or config["pooling"], config["max_length"]
     elif os.path.lexists(folder / "modules.json"):
-        transform = None if pooling else read_maps(folder)
+        maps = read_maps(folder) if pooling in (None, _their_pooling(folder)) else []
         pooling, length = read_modules(folder, pooling)
     if pooling not in (None, *poolings) or length is not None and length < 3:
         raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(pooling)} and {length}")
-    return {"pooling": pooling or "mean", "max_length": length or 512, "transform": transform}
+    return {"pooling": pooling or "mean", "max_length": length or 512, "transform": in_a_row(maps)}
 
 
-def read_maps(folder: Path, ours: re.Pattern | None = None) -> nn.Module | None:   # one map, several in a row, or none
-    """Load the maps behind the pooling: of somebody else's folder each Dense, of ours all that we wrote."""
-    maps, file = [], folder / "modules.json"
+def _their_pooling(folder: Path) -> str | None:
+    """Ask for the pooling of somebody else's folder; None if it has one that we do not have, or other steps."""
+    with suppress(ValueError):
+        return read_modules(folder)[0]
+    return None
+
+
+def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
+    """Load the maps behind the pooling, in their order: of somebody else's folder each Dense, of ours, which has the file `ours`, all that we wrote.
+
+    Raises ValueError for a Dense behind a Normalize, which we would leave out, and for a map of ours that is gone.
+    """
+    maps, file, scaled = [], folder / "modules.json", False
     for step in read_json(file, list):
         step = check_fields(step if isinstance(step, dict) else {}, file, type=str, path=str)
-        where, dense = inside(folder, step["path"], file), step["type"].rpartition(".")[-1] == "Dense"
-        if ours is None and dense or ours and ours.fullmatch(step["path"]) and int(step["path"].split("_")[0]) >= _FIRST:
-            maps.append(Dense.load(where) if dense else load_module(where))
-    return nn.Sequential(*maps) if len(maps) > 1 else maps[0] if maps else None
+        where, kind, written = inside(folder, step["path"], file), step["type"].rpartition(".")[-1], _OURS.fullmatch(step["path"])
+        if written and int(written[1]) >= _FIRST if ours else kind == "Dense":
+            if scaled:
+                raise ValueError(f"{file}: expected no Dense behind Normalize, got one in {quoted(step['path'])}")
+            maps.append(Dense.load(where) if kind == "Dense" else load_module(where))
+        scaled = scaled or not ours and kind == "Normalize"
+    if ours and len(maps) != (count := read_json(ours).get("maps", max(1, len(maps)))):
+        raise ValueError(f"{file}: expected {quoted(count)} maps, as {ours.name} says, got {len(maps)}. If another library saved this folder again, delete {ours.name}")
+    return maps
 
 
 def write_settings(
@@ -52,8 +68,9 @@ def write_settings(
     """Write a folder's modules for sentence-transformers, and our own settings beside them."""
     extra = []
     for number, part in enumerate(maps_of(transform), _FIRST):
-        path = f"{number}_{'Dense' if isinstance(part, Dense) else 'Transform'}"
-        part.save(draft / path) if isinstance(part, Dense) else save_module(part, draft / path)
-        extra.append(("Dense" if isinstance(part, Dense) else theirs.get(type(part), "minbert.engine.saving.TransformModule"), path))
+        linear = type(part) is Dense
+        path = f"{number}_{'Dense' if linear else 'Transform'}"
+        part.save(draft / path) if linear else save_module(part, draft / path)
+        extra.append(("Dense" if linear else theirs.get(type(part), "minbert.engine.saving.TransformModule"), path))
     write_modules(draft, model, pooling, layers, max_length, extra)
-    write_json(draft / "minbert_sentence.json", {"pooling": pooling, "max_length": max_length, "transform": bool(extra)})
+    write_json(draft / "minbert_sentence.json", {"pooling": pooling, "max_length": max_length, "transform": bool(extra), "maps": len(extra)})

@@ -25,6 +25,7 @@ from .. import __version__
 from .checkpoint import replace_file
 from .files import check_fields, parse_json, quoted, read_whole
 from .locks import Taken, held
+from .maps import named_maps
 from .tensorfiles import check_file, read_checked, read_tensors, save_checked, tensor_checksum
 from .textparts import Part, TextReader, cut_parts
 
@@ -141,7 +142,7 @@ def encoder_settings(
     state = {"truncation": None, "padding": None}   # of the last call, not of the tokenizer
     return {"model": tensor_checksum({name: x.cpu() for name, x in encoder.state_dict().items()}),
             "tokenizer": hashlib.sha256(json.dumps(tokenizer | state, sort_keys=True).encode()).hexdigest(),
-            "pooling": encoder.pooling, "transform": type(encoder.transform).__name__, "max_length": encoder.max_length,
+            "pooling": encoder.pooling, "transform": named_maps(encoder.transform), "max_length": encoder.max_length,
             "precision": precision, "width": encoder.width, "dtype": dtype}
 
 
