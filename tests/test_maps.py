@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.calibration import Whiten
+from minbert.calibration import NullTop, StandardizeNullTop, Whiten
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.files import read_json, write_json
 from minbert.engine.maps import ACTIVATIONS, Dense, maps_of, moved, named_maps, width_after
@@ -160,6 +160,40 @@ def test_damaged_weights_are_refused_and_no_pickle_is_run(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(json.loads, protocol=2))
     with pytest.raises(ValueError, match="pytorch_model.bin"):
         Dense.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [lambda: Whiten(16, 9), lambda: NullTop(16, 2), lambda: StandardizeNullTop(16)], ids=["whiten", "null top", "standardize, null top"])
+def test_an_affine_map_becomes_a_dense_that_needs_no_trust(tmp_path, kind):
+    encoder = small_encoder()
+    x = 3 + encoder.encode([f"sentence number {i} about {word}" for i in range(40) for word in ("ships", "fog", "oil")])
+    encoder.transform = nn.Sequential(kind().fit(x), Dense(kind().out_features, 5))
+    expected = encoder.encode(TEXTS)
+    encoder.transform = Dense.of(encoder.transform)
+    assert_close(encoder.encode(TEXTS), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+    encoder.save_pretrained(tmp_path)
+    assert_close(theirs(tmp_path), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+    again = Dense.of(encoder.transform)
+    assert_close(again.linear.weight, encoder.transform.linear.weight)
+
+
+def test_a_whitening_as_a_dense_is_the_whitening():
+    torch.manual_seed(3)
+    x = torch.randn(500, 16) @ torch.randn(16, 16) + 100.0        # far from zero: what is subtracted is large
+    whiten = Whiten(16, 9).fit(x)
+    dense = Dense.of(whiten)
+    assert dense.linear.weight.shape == (9, 16) and not dense.training
+    assert_close(dense(x.double()).float(), whiten(x), rtol=1e-3, atol=1e-3)
+    assert_close(dense.linear.weight, whiten.matrix.T, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_not_affine_is_no_dense():
+    for transform in (UnitLength(), Dense(4, 4, activation="Tanh"), nn.Sequential(Dense(4, 4), UnitLength())):
+        with pytest.raises(ValueError, match="affine"):
+            Dense.of(transform)
+    broken = Dense(4, 4)
+    broken.linear.weight.data[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="affine"):
+        Dense.of(broken)
 
 
 def test_halves_are_kept_in_the_file_and_widened_in_memory(tmp_path):

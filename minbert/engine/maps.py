@@ -3,6 +3,7 @@ from __future__ import annotations
 
 __all__ = ["ACTIVATIONS", "Dense", "check_widths", "in_a_row", "maps_of", "moved", "named_maps", "width_after"]
 
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -24,11 +25,34 @@ class Dense(nn.Module):
             raise ValueError(f"expected an activation among {', '.join(ACTIVATIONS)}, got {quoted(activation)}")
         self.linear, self.activation = nn.Linear(in_features, out_features, bias), ACTIVATIONS[activation]()
 
+    width = property(lambda self: self.linear.in_features, doc="Numbers a vector has before, D.")
     out_features = property(lambda self: self.linear.out_features, doc="Numbers a vector has afterwards, K.")
 
     def forward(self, vectors: Tensor) -> Tensor:   # (N, D) float -> (N, K), same dtype, differentiable
         """Apply the map."""
         return self.activation(self.linear(vectors.to(self.linear.weight.dtype))).to(vectors.dtype)
+
+    @classmethod
+    def of(cls, transform: nn.Module) -> Dense:   # on the CPU, float32
+        """Write an affine map, such as a fitted `Whiten`, as one Dense: sentence-transformers then needs no class of ours.
+
+        It is measured at zero and at every unit vector, in float64. Raises ValueError for a map that is not affine, such as a flow,
+        or whose first part does not say in `width` what it takes.
+        """
+        affine = deepcopy(transform).cpu()
+        width = getattr(maps_of(affine)[0], "width", None)
+        if width is None:
+            raise ValueError(f"expected an affine map that begins with one of a known width, got {named_maps(transform)}")
+        points = torch.cat([torch.zeros(1, width), torch.eye(width), torch.randn(64, width, generator=torch.Generator().manual_seed(0))])
+        with torch.no_grad():
+            zero, units, others = (x := moved(points.double(), affine)).split([1, width, 64])
+            weight = (units - zero).T
+            gap = (others - zero - points[-64:].double() @ weight.T).abs().max()
+            if not gap <= 1e-4 * x.abs().max():   # rounding of a map in float32 is a hundredth of that; NaN fails, too
+                raise ValueError(f"expected an affine map, got {named_maps(transform)}, which misses a plane by {gap:.2g}")
+            dense = cls(width, len(weight))
+            dense.linear.weight.copy_(weight), dense.linear.bias.copy_(zero[0])
+        return dense.eval()
 
     def save(self, folder: str | Path) -> None:
         """Write config.json and model.safetensors, in the weights' own dtype."""
