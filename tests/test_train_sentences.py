@@ -172,7 +172,7 @@ def test_maps_stand_behind_the_best_without_one_and_leave_it_as_it_was(out):
     maps = {row["variant"]["words"]: row for row in rows if "words" in row["variant"]}
     assert tuple(sorted(maps)) == script.SHARES
     for share, row in maps.items():
-        assert row["name"] == f"{best['name']}, words {share}" and row["seconds"] > best["seconds"]
+        assert row["name"] == f"{best['name']}, words {share}" and row["seconds"] >= best["seconds"]
         encoder, plain = (SentenceEncoder.from_pretrained(out / "variants" / name) for name in (row["name"], best["name"]))
         assert encoder.pooling == "emb_last_avg" and isinstance(encoder.transform, Dense)
         assert all(torch.equal(a, b) for a, b in zip(encoder.model.state_dict().values(), plain.model.state_dict().values()))
