@@ -241,7 +241,7 @@ class TextEncoder(PooledBert):
 # %% ../nbs/2_tasks/11_sentence.ipynb #1c0888e4
 def load_parts(
     name_or_folder: str | Path | None,   # folder or hub name; None: the embedded model
-    pooling: str | None,                 # None: what the folder says, else "mean"
+    pooling: str | None,                 # None: what the folder says, else "mean"; another than the folder's comes without its maps
     normalize: bool,                     # scale vectors to length 1
 ) -> dict:                               # arguments of `SentenceEncoder`
     """Read model, tokenizer and settings. Raises ValueError for a broken folder, modules we do not have, or pieces that the model does not know."""

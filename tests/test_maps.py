@@ -187,7 +187,7 @@ def test_a_whitening_as_a_dense_is_the_whitening():
 
 
 def test_what_is_not_affine_is_no_dense():
-    for transform in (UnitLength(), Dense(4, 4, activation="Tanh"), nn.Sequential(Dense(4, 4), UnitLength())):
+    for transform in (None, nn.Sequential(), UnitLength(), Dense(4, 4, activation="Tanh"), nn.Sequential(Dense(4, 4), UnitLength())):
         with pytest.raises(ValueError, match="affine"):
             Dense.of(transform)
     broken = Dense(4, 4)

@@ -39,10 +39,10 @@ class Dense(nn.Module):
         It is measured at zero and at every unit vector, in float64. Raises ValueError for a map that is not affine, such as a flow,
         or whose first part does not say in `width` what it takes.
         """
-        affine = deepcopy(transform).cpu()
-        width = getattr(maps_of(affine)[0], "width", None)
+        width = getattr(next(iter(maps_of(transform)), None), "width", None)
         if width is None:
             raise ValueError(f"expected an affine map that begins with one of a known width, got {named_maps(transform)}")
+        affine = deepcopy(transform).cpu()
         points = torch.cat([torch.zeros(1, width), torch.eye(width), torch.randn(64, width, generator=torch.Generator().manual_seed(0))])
         with torch.no_grad():
             zero, units, others = (x := moved(points.double(), affine)).split([1, width, 64])
@@ -78,8 +78,8 @@ class Dense(nn.Module):
                              f"{config['out_features']} and {quoted(config['activation_function'])}")
         with torch.device("meta"):   # sizes in a file may be anything: nothing is set aside before the tensors are there
             dense = cls(config["in_features"], config["out_features"], config["bias"], kind)
-        state = {name: x.to(torch.float32, copy=True) for name, x in check_numbers(load_tensors(folder), folder).items()}
         # copied, or the weights would change with the file
+        state = {name: x.to(torch.float32, copy=True) for name, x in check_numbers(load_tensors(folder), folder).items()}
         dense.load_state_dict(check_tensors(folder, state, dense.state_dict()), assign=True)
         return dense.eval()
 

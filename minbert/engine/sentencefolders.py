@@ -46,7 +46,8 @@ def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
     for step in read_json(file, list):
         step = check_fields(step if isinstance(step, dict) else {}, file, type=str, path=str)
         where, kind, written = inside(folder, step["path"], file), step["type"].rpartition(".")[-1], _OURS.fullmatch(step["path"])
-        if written and int(written[1]) >= _FIRST if ours else kind == "Dense":
+        wanted = bool(written) and int(written[1]) >= _FIRST if ours else kind == "Dense"
+        if wanted:
             if scaled:
                 raise ValueError(f"{file}: expected no Dense behind Normalize, got one in {quoted(step['path'])}")
             maps.append(Dense.load(where) if kind == "Dense" else load_module(where))
