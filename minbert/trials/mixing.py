@@ -87,7 +87,7 @@ def task_shares(sizes, law="proportional", epoch=0, epochs=1):
 # ---- mixing.pass
 #
 # Nothing here depends on the order of the draws. Compared are counts (how many different rows, how often each), whether each round is an order of the
-# same rows, and whether another round has another order. Sixty generators show that the kept rows are drawn by chance.
+# same rows, and whether every round has an order of its own. Sixty generators show that the kept rows are drawn by chance.
 
 def pass_cases(generator):
     seed = torch.randint(10**6, (), generator=generator).item()
@@ -95,6 +95,11 @@ def pass_cases(generator):
             ("repeated to a longer task", 15, 1.0, 50, 15), ("a fraction that does not divide", 22, 0.53, 40, 12), ("one row of many", 8, 0.12, 3, 1),
             ("a fraction that is rounded down", 23, 0.4, 30, 9), ("less than half a row", 4, 0.1, 3, 1)]
     return [Case(label, {"n": n, "fraction": f, "length": length, "kept": kept, "seed": seed}) for label, n, f, length, kept in rows]
+
+
+def followers(first, second):   # two orders of the same rows -> [share of the neighbours in one that are neighbours in the other]
+    after = dict(zip(second.tolist(), second.roll(-1).tolist()))
+    return sum(after.get(a) == b for a, b in zip(first.tolist(), first.tolist()[1:])) / max(1, len(first) - 1)
 
 
 def run_pass(draw, inputs):
@@ -114,7 +119,9 @@ def run_pass(draw, inputs):
     return {"number of rows dealt": torch.tensor(len(rows)), "whole numbers of 64 bits": rows.dtype == torch.int64,
             "how often each row occurs": counts.sort().values,
             "each full round is an order of the same rows": torch.tensor(all(torch.equal(r.sort().values, rounds[0].sort().values) for r in rounds)),
-            "another round has another order": torch.tensor(kept > 5 and any(not torch.equal(r, rounds[0]) for r in rounds[1:])),
+            "another round has another order": torch.tensor(kept > 5 and len({tuple(r.tolist()) for r in rounds}) == len(rounds) > 1),
+            "a round is the one before, turned": torch.tensor(kept > 5 and length >= 2 * kept and sum(followers(*d.split(kept)[:2]) for d in dealt) > len(dealt) / 2),
+            "the kept rows are neighbours": torch.tensor(5 < kept < n and sum(bool((d[:kept].sort().values.diff() > 1).sum() < 2) for d in dealt) > len(dealt) / 2),
             "the second round follows from the first": torch.tensor(len(places) in (1, 2)),
             "the rows come in rising order": torch.tensor(kept > 5 and bool((rows[:kept].diff() > 0).all())),
             "rows that nobody ever got, with many generators": (many.sum(0) == 0).sum(),
@@ -140,6 +147,12 @@ MISTAKES["mixing.pass"] = [
     mistake("max(1, round(fraction * n))", "max(1, int(fraction * n))", "The number of kept rows is cut off, where it should be rounded."),
     mistake(_WRONG_NEXT, "rounds.append(kept)", "Every round repeats the order of the first."),
     mistake(_WRONG_NEXT, "rounds.append(kept.flip(0) if len(rounds) % 2 else kept)", "The order is turned round, where a new one should be drawn."),
+    mistake(_WRONG_NEXT, "rounds.append(rounds[1] if len(rounds) > 1 else kept[torch.randperm(len(kept), generator=generator)])",
+            "A second order is drawn, and every round after it repeats that one."),
+    mistake(_WRONG_NEXT, "rounds.append(rounds[-1].roll(int(torch.randint(1, len(kept) + 1, (), generator=generator))))",
+            "Each round is the one before, begun at another place: who follows whom never changes."),
+    mistake(_WRONG_KEPT, "((torch.arange(max(1, round(fraction * n))) + torch.randint(n, (), generator=generator)) % n)[torch.randperm(max(1, round(fraction * n)), generator=generator)]",
+            "The kept rows are neighbours in the file, from a random place on; rows far apart are never kept together."),
     mistake(_WRONG_NEXT, "rounds.append(torch.randperm(n, generator=generator))", "The later rounds deal all rows, not only the kept ones."),
     mistake(_WRONG_NEXT, "rounds.append(kept[torch.randint(len(kept), (len(kept),), generator=generator)])", "The later rounds are drawn with replacement: rows come back before all were seen."),
     mistake("torch.cat(rounds)[:length]", "torch.cat(rounds)", "The last round is dealt to its end: more rows come back than were asked for."),
