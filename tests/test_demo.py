@@ -35,7 +35,7 @@ def test_grades_are_correlated_and_no_constant_is():
     train, dev = (load_dataset("similarity", split).subset(range(60)) for split in ("train", "dev"))
     answers = np.array(dev.labels) + np.arange(60) % 7
     row = compare(train, dev, answers[::-1], answers)
-    assert (row.metric, row.constant) == ("Pearson", 0.0)
+    assert row.metric == "Pearson" and np.isnan(row.constant)
     assert row.bag == pytest.approx(np.corrcoef(BagOfWords().fit(train).predict(dev), dev.labels)[0, 1])
     assert row.before == pearson(answers[::-1], dev.labels) and row.after.value == pearson(answers, dev.labels)
     assert row.gain.value == pytest.approx(row.after.value - row.bag)
@@ -48,11 +48,11 @@ def test_answers_that_do_not_fit_are_refused():
 
 def test_the_table_keeps_every_number_in_its_column():
     rows = {"sentiment": Comparison("accuracy", 0.1, 0.2, 0.3, Interval(0.4, 0.35, 0.45), Interval(0.2, -0.15, 0.25)),
-            "similarity": Comparison("Pearson", 0.0, 0.7, 0.5, Interval(0.8, 0.75, 0.85), Interval(0.1, 0.05, 0.15))}
+            "similarity": Comparison("Pearson", np.nan, 0.7, 0.5, Interval(0.8, 0.75, 0.85), Interval(0.1, 0.05, 0.15))}
     head, *lines = demo_table(rows).splitlines()
     assert [line.split() for line in lines] == [
         "sentiment accuracy 0.100 0.200 0.300 0.400 0.350 to 0.450 +0.200 (-0.150 to +0.250)".split(),
-        "similarity Pearson 0.000 0.700 0.500 0.800 0.750 to 0.850 +0.100 (+0.050 to +0.150)".split()]
+        "similarity Pearson none 0.700 0.500 0.800 0.750 to 0.850 +0.100 (+0.050 to +0.150)".split()]
     for title, number in (("constant", "0.100"), ("bag of words", "0.200"), ("before", "0.300"), ("  after ", "0.400")):
         assert head.index(title) + len(title.rstrip()) == lines[0].index(number) + 5
     assert head.index("95 %") == lines[0].index("0.350") and head.rindex("after") == lines[0].index("+0.200")

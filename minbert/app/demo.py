@@ -29,7 +29,7 @@ class Comparison(NamedTuple):
     """One task's score on dev beside what it must beat."""
 
     metric: str       # "accuracy" or "Pearson"
-    constant: float   # always the most frequent class of train; 0 for grades: a constant goes with nothing
+    constant: float   # always the most frequent class of train; NaN for grades: a constant has no correlation (chapter 17)
     bag: float        # a bag of words that learned from the same rows
     before: float     # the model, its heads untrained
     after: Interval   # the model, trained, with its 95 % interval
@@ -48,7 +48,7 @@ def compare(
     """
     (name, metric), labels = metric_of(dev), gold_labels(dev)
     bag = BagOfWords().fit(train).predict(dev)
-    constant = majority_baseline(labels, train.labels)[1] if dev.classes else 0.0
+    constant = majority_baseline(labels, train.labels)[1] if dev.classes else math.nan
     return Comparison(name, constant, metric(bag, labels), metric(before, labels), paired_bootstrap(metric, after, labels),
                       paired_bootstrap(metric, after, labels, bag))
 
@@ -59,7 +59,7 @@ def demo_table(
     """Lay out the demo's results, one line a task."""
     lines = [f"{'dev':11s} {'metric':9s} {'constant':>8s} {'bag of words':>13s} {'before':>7s} {'after':>7s}  {'95 % interval':14s}  after - bag of words"]
     for task, (metric, constant, bag, before, after, gain) in rows.items():
-        lines.append(f"{task:11s} {metric:9s} {constant:8.3f} {bag:13.3f} {before:7.3f} {after.value:7.3f}  {after.low:.3f} to {after.high:.3f}"
+        lines.append(f"{task:11s} {metric:9s} {'none' if math.isnan(constant) else f'{constant:.3f}':>8s} {bag:13.3f} {before:7.3f} {after.value:7.3f}  {after.low:.3f} to {after.high:.3f}"
                      f"  {gain.value:+.3f}  ({gain.low:+.3f} to {gain.high:+.3f})")
     return "\n".join(lines)
 
