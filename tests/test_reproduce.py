@@ -176,6 +176,19 @@ def test_a_number_has_the_luck_of_its_seeds(shelf, tmp_path):
     assert alone.value == 4.0 and np.isnan(alone.low) and as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["measured"] == [4.0, None, None]
 
 
+def test_of_an_example_each_seed_tells_its_answer(shelf, tmp_path):
+    """Two seeds that say 4 and 5 do not say 4.5."""
+    put(shelf)
+    shelf.RECIPES["hu/minbert"] = replace(shelf.RECIPES["hu/minbert"], cells=(recipes.Cell("T1", "MinBERT", "SST-5 dev acc", "length"),), examples=True)
+    for seed in TOY.seeds:
+        perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
+    told = lambda: markdown(as_json(make_report(tmp_path, None, 50), "micro"))
+    assert as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["answers"] == [4.0, 5.0] and "| 4.000, 5.000 | 2 |" in told()
+    result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2).unlink()
+    assert "| 4.000 | 1 |" in told()
+    assert {name for name, recipe in RECIPES.items() if recipe.examples} == {name for name in RECIPES if "example" in name}
+
+
 def test_plain_numbers_are_compared_seed_by_seed_and_equal_ones_tell_nothing():
     plain = lambda *values: Scored(float(np.mean(values)), np.tile(values, (50, 1)).astype(float))
     one, other = plain(0.71, 0.52, 0.63), plain(0.61, 0.43, 0.52)

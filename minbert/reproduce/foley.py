@@ -337,7 +337,7 @@ def find(data: Dataset, *words: str) -> Dataset:
     return data.subset(rows[:1])
 
 
-@recipe(f"{ME}/examples", row("S6", "couple danced pair", prediction="danced: prediction", gold="danced: gold"), needs=(*NEEDS, "duplicates/train"),
+@recipe(f"{ME}/examples", row("S6", "couple danced pair", prediction="danced: prediction", gold="danced: gold"), examples=True, needs=(*NEEDS, "duplicates/train"),
         settings={**RANK, **JOINT}, differs=f"the pair on refrigerators is not in the dev set at hand: it is taken from the list of duplicates; {SMALLER}")
 def examples(run: Run) -> dict:
     model, sst = final(run), run.dataset("sst", "dev")

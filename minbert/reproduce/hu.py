@@ -141,14 +141,14 @@ TOLD = {  # row of tables 4 to 6 -> table, dev set, words
 
 
 @recipe("hu/example-cosines", *(row("T3", name, **{"MinBERT_cos": f"{name} before", "BERT-CF_cos": f"{name} after", "gold": f"{name} gold"}) for name in COSINES),
-        needs=NEEDS, settings={**CONTRAST, **FLOW})
+        examples=True, needs=NEEDS, settings={**CONTRAST, **FLOW})
 def example_cosines(run: Run) -> dict:
     found, encoders = {name: example("sts", words, run.data) for name, words in COSINES.items()}, {"before": run.base(), "after": joined(run)}
     return {f"{name} {when}": cosines(encoder, data)[0] for when, encoder in encoders.items() for name, data in found.items()} | {
         f"{name} gold": data.labels[0] for name, data in found.items()}
 
 
-@recipe("hu/example-answers", *(row(table, name, gold=f"{name} gold", prediction=f"{name} prediction") for name, (table, *_) in TOLD.items()), needs=NEEDS,
+@recipe("hu/example-answers", *(row(table, name, gold=f"{name} gold", prediction=f"{name} prediction") for name, (table, *_) in TOLD.items()), examples=True, needs=NEEDS,
         settings={**CONTRAST, **FLOW, **TUNE}, differs=OPEN_HINGE)
 def example_answers(run: Run) -> dict:
     model = tuned(run, joined(run), "bertcf")

@@ -31,6 +31,7 @@ class Recipe:
     settings: dict[str, str]      # hyper-parameter -> value and its source
     differs: str                  # from the paper, whatever the scale
     scales: tuple[str, ...]       # at which it can be run
+    examples: bool                # a measurement is the answer to one sentence: seeds are told one by one, their mean is nobody's answer
 
     @property
     def paper(self) -> str:
@@ -75,13 +76,13 @@ def cells_of(paper: str, places: tuple) -> tuple[Cell, ...]:
 
 
 def recipe(name: str, *places: tuple, needs: tuple[str, ...], settings: dict[str, str], differs: str = "",
-           scales: tuple[str, ...] = ("micro", "small", "paper")) -> Callable:
+           scales: tuple[str, ...] = ("micro", "small", "paper"), examples: bool = False) -> Callable:
     """Register a function (Run) -> measurements as the way to some cells. Raises ValueError for a name twice, or cells that were never printed."""
     if name in RECIPES or name.partition("/")[0] not in (*PAPERS, "control"):
         raise ValueError(f"expected a new name that begins with {', '.join(PAPERS)} or control, got {name!r}")
 
     def register(make: Callable) -> Callable:
-        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, settings, differs, scales)
+        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, settings, differs, scales, examples)
         return make
     return register
 

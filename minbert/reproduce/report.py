@@ -38,6 +38,7 @@ class Line(NamedTuple):
     measured: Interval | None   # None: not run
     seeds: int
     differs: str
+    answers: tuple[float, ...] = ()   # of examples: what each seed says
 
 
 class Judged(NamedTuple):
@@ -144,8 +145,9 @@ def _printed(value: float, measured: str) -> Interval:
 
 def _line(recipe: Recipe, cell, scores: Scores) -> Line:
     found, results = scores(recipe.name, cell.measured), scores.results.get(recipe.name, [])
+    answers = tuple(taken["value"] for taken in scores.taken(recipe.name, cell.measured).values()) if recipe.examples else ()
     value = published()[recipe.paper, *cell[:3]].value
-    return Line(recipe.paper, *cell[:3], recipe.name, _printed(value, cell.measured), found and bounds(found), len(results), recipe.differs)
+    return Line(recipe.paper, *cell[:3], recipe.name, _printed(value, cell.measured), found and bounds(found), len(results), recipe.differs, answers)
 
 
 def printed_gain(claim: Claim) -> float | None:
@@ -183,7 +185,8 @@ def _three(i: Interval | None) -> list | None:
 def as_json(report: Report, scale: str) -> dict:
     """The report as plain values: what the site and chapter 40 show."""
     cells = [{"paper": x.paper, "table": x.table, "row": x.row, "metric": x.metric, "recipe": x.recipe, "printed": _three(x.printed),
-              "measured": _three(x.measured), "seeds": x.seeds, "differs": x.differs} for x in report.lines]
+              "measured": _three(x.measured), "seeds": x.seeds, "differs": x.differs,
+              **({"answers": [round(a, 4) for a in x.answers]} if x.answers else {})} for x in report.lines]
     claims = [{"paper": RECIPES[j.claim.better].paper, "text": j.claim.text, "better": j.claim.better, "worse": j.claim.worse, "measured": j.claim.measured,
                "printed": None if j.printed is None else round(j.printed, 4), "gain": _three(j.gain), "seeds": j.seeds, "verdict": j.verdict, "learned": j.learned} for j in report.judged]
     return {"scale": scale, "cells": cells, "claims": claims, "costs": report.costs,
@@ -197,8 +200,14 @@ def _text(three: list | None) -> str:
     return f"{value:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
 
 
+def _measured(c: dict) -> str:
+    """A score with its interval; of an example what each seed says, once where they agree."""
+    answers = c.get("answers", [])
+    return ", ".join(f"{a:.3f}" for a in (answers if len({*answers}) > 1 else answers[:1])) or _text(c["measured"])
+
+
 def _cell_line(c: dict) -> str:
-    return f"| {c['table']} | {c['row']} | {c['metric']} | {_text(c['printed'])} | {_text(c['measured'])} | {c['seeds'] or ''} | {c['differs']} |"
+    return f"| {c['table']} | {c['row']} | {c['metric']} | {_text(c['printed'])} | {_measured(c)} | {c['seeds'] or ''} | {c['differs']} |"
 
 
 def _claim_line(c: dict) -> str:

@@ -174,7 +174,7 @@ def told(model: MultitaskBert, task: str, data: Dataset) -> float:
     return model.predict(task, data, raw=True).sigmoid().item() if task == "quora" else model.predict(task, data).item()
 
 
-@recipe("wu-zhao/examples", *(row("T2", name, gold=f"{name} gold", prediction=f"{name} prediction") for name in EXAMPLES), needs=NEEDS, settings=FINAL, differs=ORDER)
+@recipe("wu-zhao/examples", *(row("T2", name, gold=f"{name} gold", prediction=f"{name} prediction") for name in EXAMPLES), examples=True, needs=NEEDS, settings=FINAL, differs=ORDER)
 def examples(run: Run) -> dict:
     found, model = {name: example(task, words, run.data) for name, (task, *words) in EXAMPLES.items()}, final(run)
     return {f"{name} {what}": value for name, data in found.items()
