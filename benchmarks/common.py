@@ -10,15 +10,16 @@ from pathlib import Path
 import torch
 
 
-def parser(text: str, precisions: tuple[str, ...] = ("fp32", "bf16")) -> argparse.ArgumentParser:
-    """Options that every benchmark has."""
+def parser(text: str, precisions: tuple[str, ...] = ("fp32", "bf16"), stores: bool = False) -> argparse.ArgumentParser:
+    """Options that every benchmark has; --store for those that write what they measured."""
     made = argparse.ArgumentParser(description=text, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     made.add_argument("--model", required=True, help="Hugging Face folder of a BERT")
     made.add_argument("--data", required=True, help="folder that holds cs224n/quora-train.csv")
     made.add_argument("--threads", type=int, default=1)
     made.add_argument("--precision", nargs="+", choices=precisions, default=precisions)
     made.add_argument("--repeats", type=int, default=5, help="rounds; each runs every variant once")
-    made.add_argument("--store", type=Path, help="folder for the results as JSON, such as results/benchmarks, for the site")
+    if stores:
+        made.add_argument("--store", type=Path, help="folder for the results as JSON, such as results/benchmarks, for the site")
     return made
 
 

@@ -33,7 +33,7 @@ from minbert.heads import LinearHead, MultitaskBert, multitask_loss
 from minbert.loop import steps
 from minbert.optim import AdamW
 from minbert.sentence import SentenceEncoder
-from minbert.tokens import TokenBatch, load_tokenizer, pad_ids
+from minbert.tokens import load_tokenizer, pad_ids
 from minbert.views import ViewBatch, ViewModel, view_loss
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .engine.devices import drawing_device
+from .engine.streaming import check_sentences
 from .mixing import seeded
 from .tokens import encode_ids, pad_ids
 from .views import ViewBatch
@@ -162,9 +163,10 @@ def pair_batches(
     """Yield batches of pairs for `view_loss(multiple_negatives_loss)`; the groups of a batch are clusters.
 
     Every row occurs at most once an epoch; a batch is a function of the seed and its number.
-    Raises ValueError for columns that do not fit, too few groups, or a batch that cannot be shared.
+    Raises ValueError for columns that do not fit or hold what is no text, too few groups, or a batch that cannot be shared.
     """
     _check_columns(columns, groups, batch_size, process_index, num_processes)
+    columns = [check_sentences(column) for column in columns]
     groups = clusters(*columns[:2]) if groups is None else groups
     ids = [encode_ids(tokenizer, column, max_length) for column in columns]
     for epoch in count() if epochs is None else range(epochs):
@@ -179,6 +181,6 @@ def pair_batches(
 def _check_columns(columns, groups, batch_size, process_index, num_processes):
     """Raise ValueError unless all columns, and the groups, are of one length, and a batch can be shared."""
     lengths = [len(column) for column in columns] + ([] if groups is None else [len(groups)])
-    if len(columns) not in (2, 3) or len(set(lengths)) != 1 or batch_size % num_processes or not 0 <= process_index < num_processes:
+    if len(columns) not in (2, 3) or len(set(lengths)) != 1 or batch_size < 1 or batch_size % num_processes or not 0 <= process_index < num_processes:
         raise ValueError(f"expected 2 or 3 columns of one length, and a batch to share among {num_processes} processes, "
                          f"got lengths {lengths}, batches of {batch_size} and process {process_index}")

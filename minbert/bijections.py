@@ -10,7 +10,6 @@ __all__ = ['check_rows', 'Bijection', 'actnorm_start', 'StartsFromData', 'NormWe
 import warnings
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .engine.devices import drawing_device

@@ -82,7 +82,8 @@ def heldout_sentences(
     most: int = 600,     # sentences
 ) -> list[str]:          # the first ones of the files directly in heldout/; empty without such a folder
     """Read what no training sees."""
-    return [line for path in sorted(Path(folder).glob("heldout/*.txt*")) for line in read_lines(path)][:most]
+    paths = sorted(path for path in Path(folder).glob("heldout/*.txt*") if path.name.endswith((".txt", ".txt.gz")))
+    return [line for path in paths for line in read_lines(path) if line.strip()][:most]
 
 # %% ../nbs/1_bert/07_corpus.ipynb #b989aa8f
 def train_wordpiece(
@@ -120,8 +121,6 @@ def pack_sentences(
                 yield chunk[:limit or ALONE]
             chunk, limit = [], long if rng.random() < long_share else short
         chunk = chunk + ids
-    if chunk:
-        yield chunk[:limit]
 
 # %% ../nbs/1_bert/07_corpus.ipynb #ea875572
 class Corpus(NamedTuple):

@@ -187,7 +187,7 @@ def _read_first(name: str, split: str, candidates: list[tuple[Source, Path]]) ->
     for source, place in candidates:
         if os.path.lexists(place):  # what is there and no file is an error, not a reason to try the next place
             return read_table(place, source.form, source.kind, name, split)
-    tried = ", ".join(str(place) for _, place in candidates if place.suffix != ".gz")
+    tried = ", ".join(dict.fromkeys(str(place) for _, place in candidates if place.suffix != ".gz"))
     raise ValueError(f"{name} {split}: expected one of these files (or .gz), got none: {tried}")
 
 def load_dataset(

@@ -197,8 +197,10 @@ class BertModel(nn.Module):
         packed: bool = False,  # compute real tokens only; padding comes out as zeros
         allow_empty: bool = False,  # accept rows of padding only; their pooler output is zero
     ) -> BertOutput:
-        """Encode a batch. Raises ValueError as `check_batch`."""
+        """Encode a batch. Raises ValueError as `check_batch`, and for segments of another shape."""
         mask = check_batch(input_ids, attention_mask, self.config.max_position_embeddings, allow_empty)
+        if token_type_ids is not None and token_type_ids.shape != input_ids.shape:
+            raise ValueError(f"expected token_type_ids of shape {tuple(input_ids.shape)}, got {tuple(token_type_ids.shape)}")
         layout = (Packing if packed else Padded)(mask)
         segments = None if token_type_ids is None else layout.pack(token_type_ids)
         states = [self.embedding(layout.pack(input_ids), layout.positions, segments)]

@@ -174,13 +174,16 @@ def write_predictions(
 ) -> list[Path]:                    # one file per task, such as folder/sst-dev-output.csv
     """Predict, and write the course's prediction files, each whole; none if a prediction or a write fails.
 
-    Raises ValueError for a kind without a file format, repeated ids, or NaN predictions.
+    Raises ValueError for a kind without a file format, two tasks of one file, repeated ids, or NaN predictions.
     """
     texts = {}
     for task, data in datasets.items():
         if data.kind not in COLUMNS:
             raise ValueError(f"expected a kind of {', '.join(COLUMNS)} for {task}, got {data.kind!r}")
-        texts[f"{FILE_NAMES.get(task, task)}-{data.split}-output.csv"] = _prediction_text(data, model.predict(task, data))
+        name = f"{FILE_NAMES.get(task, task)}-{data.split}-output.csv"
+        if name in texts:
+            raise ValueError(f"expected a file for each task, got {name} for two of {', '.join(datasets)}")
+        texts[name] = _prediction_text(data, model.predict(task, data))
     with replacing(folder) as draft:
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8", newline="\n")

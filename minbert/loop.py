@@ -179,7 +179,7 @@ def _set_rate(optimizer, factor):
 
 # %% ../nbs/1_bert/06_loop.ipynb #28e195e5
 @torch.no_grad()
-def _copy_weights(parameters, accelerator):
+def _copy_weights(parameters):
     """Give every process the weights of the first."""
     from accelerate.utils import broadcast
 
@@ -236,7 +236,7 @@ def steps(
     loss_fn: Callable,             # (model, batch) -> dict of task -> () losses, or one () loss
     optimizer: torch.optim.Optimizer,
     backward: Callable[[dict[str, Tensor]], None] = sum_losses,  # losses -> gradients in `.grad`
-    schedule: Callable[[int], float] | None = None,  # step -> factor of each group's rate
+    schedule: Callable[[int], float] | None = None,  # step -> factor of each group's rate; None: rates are left alone
     max_grad_norm: float | None = None,              # longest gradient; None: any length
     accelerator=None,              # accelerate.Accelerator, to share the work among processes
     precision: str = "fp32",       # matrix products in "bf16" or, on a GPU, "fp16"
@@ -257,9 +257,9 @@ def steps(
     if half_type(device, precision) == torch.float16:
         take = partial(_scaled_step, scale or LossScale(), take)
     if shared:
-        _copy_weights(_named_parameters(model, optimizer).values(), shared)
+        _copy_weights(_named_parameters(model, optimizer).values())
     for step, group in enumerate(_groups(batches, accumulate), start):
-        lr = _set_rate(optimizer, 1.0 if schedule is None else schedule(step))
+        lr = optimizer.param_groups[0]["lr"] if schedule is None else _set_rate(optimizer, schedule(step))
         try:
             with without_waiting(), fast_kernels(device):
                 losses, norm = take(model, group, loss_fn, optimizer, backward, max_grad_norm, shared, precision)

@@ -8,10 +8,9 @@ __all__ = ['HEAD', 'WORKERS', 'special_positions', 'mask_tokens', 'MlmHead', 'as
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #4f1b98fd
 import copy
-import json
 import os
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -349,7 +348,8 @@ def _rows(corpus, folder, config, heldout, keep, request):
     tokenizer, data = prepare(corpus, folder, config)
     device, model = choose_device(), _fresh(config)
     model, optimizer = model.to(device), config.optimizer(model)
-    start, rows, losses = go_on(folder, model, optimizer, config.total_steps)
+    settings = {k: v for k, v in asdict(config).items() if k not in ("total_steps", "save_every")}   # these may change on the way
+    start, rows, losses = go_on(folder, model, optimizer, config.total_steps, settings)
     write_log(folder, rows, "w")  # the checkpoint remembers the log: no row twice, none lost
     special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
     batches = mlm_batches(data, special_ids, config, start, 0 if device.type == "cpu" else min(WORKERS, os.cpu_count() or 1))
@@ -365,7 +365,7 @@ def _rows(corpus, folder, config, heldout, keep, request):
             rows, losses = [*rows, _row(record, losses, model, heldout, tokenizer)], []
         stop = request.number is not None and not last
         if stop or not losses:
-            save_checkpoint(folder, model, optimizer, step=done, extra={"rows": rows, "losses": losses})
+            save_checkpoint(folder, model, optimizer, step=done, extra={"rows": rows, "losses": losses, "settings": settings})
             write_log(folder, rows, "w")
         if not losses:
             yield rows[-1]

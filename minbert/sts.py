@@ -20,6 +20,7 @@ from .engine.devices import send
 from .encoder import BertModel
 from .metrics import as_vectors, spearman
 from .engine.finite import check_finite
+from .engine.modes import evaluating
 from .sentence import POOLINGS, SentenceEncoder, pool, safe_cosine
 from .tokens import encode_ids, load_tokenizer, token_batches
 
@@ -194,13 +195,12 @@ def sts_by_pooling(
         raise ValueError("expected a tokenizer together with a BertModel, got None")
     if not isinstance(model, BertModel):
         model = BertModel.from_pretrained(name_or_folder)
-    ids = encode_ids(tokenizer or load_tokenizer(name_or_folder), [*dataset.sentences, *dataset.sentences2])
+    ids = encode_ids(tokenizer or load_tokenizer(name_or_folder), [*dataset.sentences, *dataset.sentences2], min(512, model.config.max_position_embeddings))
     vectors = {how: torch.empty(len(ids), model.config.hidden_size) for how in POOLINGS}
-    training, device = model.training, model.pooler_dense.weight.device
-    for rows, batch in token_batches(ids, pad_id=model.config.pad_token_id):
-        batch = send(batch, device)
-        out = model.eval()(*batch, output_hidden_states=True)  # one pass serves all poolings
-        for how in POOLINGS:
-            vectors[how][rows] = pool(out.hidden_states, batch.attention_mask, how, out.pooler_output).cpu()
-    model.train(training)
+    with evaluating(model):
+        for rows, batch in token_batches(ids, pad_id=model.config.pad_token_id):
+            batch = send(batch, model.pooler_dense.weight.device)
+            out = model(*batch, output_hidden_states=True)  # one pass serves all poolings
+            for how in POOLINGS:
+                vectors[how][rows] = pool(out.hidden_states, batch.attention_mask, how, out.pooler_output).cpu()
     return {how: spearman(safe_cosine(*v.chunk(2)), dataset.labels) for how, v in vectors.items()}

@@ -44,7 +44,7 @@ def grammar_dataset(
     seed: int = 1,
     exclude: Iterable[Dataset] = (),  # sets that must share no sentence with the new one: dev, test
 ) -> Dataset:                       # split "train", every row marked "grammar of minbert.engine.sample, seed ..."
-    """Make labelled rows with the grammar of `minbert.sample`; sentiment is balanced over its classes.
+    """Make labelled rows with the grammar of `minbert.engine.sample`; sentiment is balanced over its classes.
 
     With 2 classes the neutral sentences are left out, and how strong an opinion is does not count.
     Raises ValueError for a task that the grammar does not know, or less than one row.
@@ -64,7 +64,7 @@ def grammar_dataset(
 # %% ../nbs/5_results/39_synthetic.ipynb #88805c60
 def _form(path, like, text, label):
     """Say how the table at `path` is cut, from its header, its ending and the task."""
-    dialect = "tab" if ".tsv" in Path(path).suffixes else "comma"
+    dialect = "tab" if ".tsv" in Path(str(path).lower()).suffixes else "comma"
     names = tuple(name.strip() for name in read_rows(path, dialect)[0][1])
     if not {*text, label} <= {*names}:
         raise ValueError(f"{path}:1: expected columns {[*text, label]}, got {list(names)}")

@@ -52,7 +52,7 @@ def embedded_folder(
     name: str | Path | None = None,  # None: pretrained on text; "embedded-sentences": trained further on what means the same
 ) -> Path:                           # an existing folder
     """Find a model that travels with the package. Raises ValueError if this package does not carry it."""
-    folder = Path(str(files("minbert"))) / "assets" / PACKAGED[name and str(name)]
+    folder = Path(str(files("minbert"))) / "assets" / PACKAGED.get(name and str(name), f"no model {name}")
     if not folder.is_dir():
         raise ValueError(f"expected the embedded model {name!s} in {folder}, got no such folder: this package was built without it")
     return folder

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -22,7 +22,9 @@ from .data import Dataset, task_batches
 from .engine.ahead import Ahead
 from .engine.checkpoint import load_checkpoint, save_checkpoint
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
+from .engine.maps import Dense, maps_of
 from .engine.runs import RunFolder, opened, read_log
+from .engine.saving import saved_name
 from .engine.settings import check_choices, check_positive
 from .engine.stopping import Stopped, stop_requests
 from .evaluate import evaluate_tasks
@@ -270,7 +272,7 @@ def _bar(run, sources, show):
     return tqdm(total=total, initial=run.files.step or 0, unit="step", disable=not show)
 
 # %% ../nbs/2_tasks/22_train.ipynb #904a0cd0
-def _check(config, sources, dev_sets, loss_fn, backward):
+def _check(model, config, sources, dev_sets, loss_fn, backward):
     """Refuse a run that lacks sets or labels, or would leave something out silently."""
     for phase in config.plan():
         if phase.source not in sources:
@@ -279,8 +281,14 @@ def _check(config, sources, dev_sets, loss_fn, backward):
             missing = [task for task in phase.tasks if task not in sets]
             if missing:
                 raise ValueError(f"expected a {kind} set for {missing}, got {sorted(sets)}")
-    for dev in dev_sets.values():
+    for task, dev in dev_sets.items():
         gold_labels(dev)
+        model.head(task, dev.sentences2 is not None)
+    for part in (*model.heads.values(), *maps_of(model.encoder.transform)):
+        if not isinstance(part, Dense):
+            saved_name(part)   # what cannot be saved is refused before it is trained
+    if isinstance(config.batch_size, dict) and (unknown := {*config.batch_size} - {task for phase in config.plan() for task in phase.tasks}):
+        raise ValueError(f"expected batch sizes of tasks that are trained, got one of {', '.join(sorted(unknown))}")
     if config.loss_weights and loss_fn is not None:
         raise ValueError(f"expected no loss_weights beside a loss_fn of your own, got {config.loss_weights}")
     alone = hasattr(backward, "accelerator") and backward.accelerator is None
@@ -326,7 +334,7 @@ def fit(
     Raises ValueError for another run in the folder, for missing sets, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken or of other settings.
     """
     config, sources = config or TrainConfig(), {None: train_sets, **(sources or {})}
-    _check(config, sources, dev_sets, loss_fn, backward)
+    _check(model, config, sources, dev_sets, loss_fn, backward)
     world = accelerator or new_accelerator()
     model.to(check_device(world.device))
     config, scale = _on_device(config, world, model)

@@ -122,7 +122,7 @@ def described(source: str, section: str) -> str:
     return f"Figure of the section {section}" + (f": {labels}" if labels else "")
 
 
-def code_cell(cell, section: str, module: str):   # the cell, or None where it is not for readers
+def code_cell(cell, section: str):   # the cell, or None where it is not for readers
     """Turn nbdev's directives into what myst-nb knows: folded cells, and classes for the style sheet."""
     marks = directives(cell.source)
     names, source = [name for name, _ in marks], re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M).strip("\n")
@@ -179,7 +179,7 @@ def shown(chapter: Chapter, places: dict[str, str] | None = None) -> nbformat.No
         if cell.cell_type == "markdown":
             section = (re.findall(r"^#+ (.*)", cell.source, re.M) or [section])[-1]
             cell.source = relinked(cell.source, chapter.page)
-        elif (cell := code_cell(cell, section, chapter.module)) is not None:
+        elif (cell := code_cell(cell, section)) is not None:
             for output in cell.outputs:
                 framed(output)
             if found := (places or {}).get(cell.get("id")):

@@ -77,7 +77,8 @@ def small_data(tmp_path_factory) -> Path:
     ("train --tasks sst --tasks quora", "train --tasks sst --tasks quora"),
     ("train --out x --tasks a b c", "train --out x --tasks a --tasks b --tasks c"),
     ("encode model file --out v.npy", "encode model file --out v.npy"),
-    ("train --tasks", "train"),
+    ("train --tasks", "train --tasks"),
+    ("train --tasks --steps 2", "train --tasks --steps 2"),
     ("sweep lr --values 1e-4 1e-3 --seeds 1 2 --out x", "sweep lr --values 1e-4 --values 1e-3 --seeds 1 --seeds 2 --out x"),
     ("", ""),
 ])
@@ -265,6 +266,17 @@ def test_without_tasks_the_open_ones_or_those_of_the_folder(tiny, small_data, tm
     assert [len(data) for data in asked[3][0][1].values()] == [2372, 40]  # the package's, beside the folder's
 
 
+@pytest.mark.parametrize("options, said", [
+    ("--tasks sst --data {data}", []), ("--tasks sentiment", []),
+    ("--tasks sst sentiment --data {data}", ["{data} has no sentiment; its train rows are those of the package", "{data} has no sentiment; its dev rows"]),
+    ("--tasks sentiment sst", ["without --data, the train rows of sst are a sample written by a grammar", "the dev rows of sst"]),
+    ("--tasks sst --data {data} --resume", ["no checkpoint in {out}: a new run begins"])])
+def test_rows_that_are_not_ones_own_and_runs_that_begin_again_are_announced(tiny, small_data, tmp_path, capsys, asked, options, said):
+    _, err = run(capsys, f"train --model {tiny} --out {tmp_path} {options}".format(data=small_data), 1)
+    notes = [line for line in err.splitlines() if line.startswith("note: ") and "optimizer step" not in line]
+    assert len(notes) == len(said) and all(words.format(data=small_data, out=tmp_path) in note for words, note in zip(said, notes)), err
+
+
 def test_the_rate_is_the_usual_one_unless_given(tiny, small_data, tmp_path, capsys, asked):
     line = f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path}"
     for options in ("", " --frozen", " --lr 3e-4 --frozen", " --compile"):
@@ -398,7 +410,7 @@ def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, t
 
 
 @pytest.mark.parametrize("line, words", [
-    ("evaluate {tiny} --data {data}", ["minbert_heads.json"]),
+    ("evaluate {tiny} --data {data}", ["written by train", "--sts"]),
     ("evaluate nowhere", ["nowhere"]),
     ("train --tasks sst nothing --out {out}", ["nothing"]),
     ("train --tasks sst --data {out} --out {out}", ["ids-sst-train.csv"]),

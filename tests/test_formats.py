@@ -128,6 +128,9 @@ def test_quotes_that_do_not_match_are_refused_by_line(tmp_path, text, line):
     path = save(tmp_path / "f.csv", text)
     with pytest.raises(ValueError, match=rf"f\.csv:{line}: expected matching CSV quotes"):
         read_rows(path, "tab")
+    with pytest.raises(ValueError, match="a cell that begins with one ends with one") as told:
+        read_rows(path, "tab")
+    assert "\t" not in str(told.value)
     assert len(read_rows(path, "raw")) == sum(1 for row in text.split("\n") if row.strip())  # in raw text they are text
 
 

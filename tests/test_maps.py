@@ -186,6 +186,18 @@ def test_a_whitening_as_a_dense_is_the_whitening():
     assert_close(dense.linear.weight, whiten.matrix.T, rtol=1e-5, atol=1e-6)
 
 
+def test_a_linear_layer_of_torch_becomes_a_dense(tmp_path):
+    """`save_pretrained` keeps classes of minbert only, and says which one takes a plain nn.Linear."""
+    encoder = small_encoder()
+    encoder.transform = nn.Linear(encoder.width, 5).requires_grad_(False)
+    expected = encoder.encode(TEXTS)
+    with pytest.raises(ValueError, match="Dense.of"):
+        encoder.save_pretrained(tmp_path)
+    encoder.transform = Dense.of(encoder.transform)
+    encoder.save_pretrained(tmp_path)
+    assert_close(theirs(tmp_path), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
 def test_what_is_not_affine_is_no_dense():
     for transform in (None, nn.Sequential(), UnitLength(), Dense(4, 4, activation="Tanh"), nn.Sequential(Dense(4, 4), UnitLength())):
         with pytest.raises(ValueError, match="affine"):

@@ -77,17 +77,17 @@ def test_a_recipe_must_be_new_and_its_cells_printed(shelf, options, message):
 def test_what_is_stored_is_not_run_again_and_other_settings_are_refused(shelf, tmp_path):
     put(shelf)
     recipe = shelf.RECIPES["hu/minbert"]
-    assert [seed for _, seed in unfinished([recipe], TOY, None, tmp_path)] == [1, 2]
+    assert [seed for _, seed in unfinished([recipe], TOY, tmp_path)] == [1, 2]
     perform(recipe, Run(TOY, 1, None, tmp_path))
-    assert [seed for _, seed in unfinished([recipe], TOY, None, tmp_path)] == [2]
+    assert [seed for _, seed in unfinished([recipe], TOY, tmp_path)] == [2]
     result = json.loads(result_file(tmp_path, recipe, 1).read_text())
     assert {"recipe", "seed", "settings", "versions", "seconds", "processor_seconds", "measured", "curve"} <= set(result)
     assert "labels" not in json.dumps(result) and len(result["measured"]["SST-5 dev acc"]["answers"]) == 30
     with pytest.raises(ValueError, match=r"hu-minbert-1\.json: expected a result with scale .*, got .*: use another folder"):
-        unfinished([recipe], replace(TOY, lr=1.0), None, tmp_path)
+        unfinished([recipe], replace(TOY, lr=1.0), tmp_path)
     shelf.RECIPES["hu/minbert"] = replace(recipe, settings={"rate": "2e-5"})
     with pytest.raises(ValueError, match="expected a result with recipe .*2e-5.*1e-5"):
-        unfinished([shelf.RECIPES["hu/minbert"]], TOY, None, tmp_path)
+        unfinished([shelf.RECIPES["hu/minbert"]], TOY, tmp_path)
 
 
 def test_a_recipe_that_fails_or_lacks_data_leaves_nothing(shelf, tmp_path):
@@ -222,6 +222,13 @@ def test_a_failure_stops_nothing_else(tmp_path):
     outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), small, None, tmp_path, jobs=2))
     assert [state for state, _ in outcomes] == ["failed", "failed"] and all("expected one of these files" in line for _, line in outcomes)
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_failures_alone_do_not_speak_of_others(tmp_path):
+    said = CliRunner().invoke(app, ["reproduce", "li/base", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"])
+    assert said.exit_code == 1 and "1 of the recipes failed" in said.output and "the others" not in said.output
+    places = next(line for line in said.output.splitlines() if "expected one of these files" in line).rpartition("none: ")[2].split(", ")
+    assert len(places) == len(set(places))
 
 
 def test_jobs_that_share_stages_wait_for_one_another():

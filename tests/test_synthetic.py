@@ -89,7 +89,7 @@ def write(path, text):
     return path
 
 
-@pytest.mark.parametrize("name, blank", [("a.csv", ","), ("a.tsv", "\t"), ("a.csv.gz", ","), ("a.tsv.gz", "\t")])
+@pytest.mark.parametrize("name, blank", [("a.csv", ","), ("a.tsv", "\t"), ("a.csv.gz", ","), ("a.tsv.gz", "\t"), ("A.TSV", "\t")])
 def test_tables_of_both_kinds(tmp_path, name, blank):
     rows = [["note", "sentence2", "sentence1", "score"], ["x", "B", '"A, a"', "2.5"], ["y", "D", "C", "5"]]
     file = write(tmp_path / name, "\n".join(blank.join(row) for row in rows))

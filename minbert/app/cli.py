@@ -76,10 +76,10 @@ def repeat_option(
 ) -> list[str]:              # each of these options written before each of its values
     """Turn `--tasks a b` into `--tasks a --tasks b`; everything else stays."""
     result, repeated = [], None
-    for word in arguments:
+    for word, after in zip(arguments, [*arguments[1:], "-"]):
         if word.startswith("-"):
             repeated = word if word in options else None
-            result += [] if repeated else [word]
+            result += [] if repeated and not after.startswith("-") else [word]   # without a value it stays, to be complained of
         else:
             result += [repeated, word] if repeated else [word]
     return result
@@ -87,7 +87,8 @@ def repeat_option(
 # %% ../../nbs/app/cli.ipynb #fec1dea0
 def main(arguments: list[str] | None = None) -> None:  # None: the words after `minbert`
     """Run the command line; an error becomes one line on standard error and an exit status (notebook `app/messages`)."""
-    app(repeat_option(list(sys.argv[1:] if arguments is None else arguments)))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    app(words if words[:1] == ["reproduce"] else repeat_option(words))   # there --seeds is one number
 
 # %% ../../nbs/app/cli.ipynb #2afd0bf4
 VECTORS = Path("vectors.npy")
@@ -109,14 +110,14 @@ def encode_parts(encoder, files, out: Path, part_size: int, dtype: str, precisio
 
 @app.command()
 def encode(
-    model: Annotated[str, typer.Argument(help="Folder, hub name, or 'embedded'.")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz; with --part-size several, or folders of .txt and .txt.gz.")],
+    model: Annotated[str, typer.Argument(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz, cut at the length that the model reads; with --part-size several, or folders of .txt and .txt.gz.")],
     out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n. With --part-size a folder.")] = VECTORS,
-    pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean. Another than the saved one comes without the maps behind it.")] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Faster; the vectors turn a little (benchmarks/bench_encode.py prints how much).")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="Faster still, on a CPU with VNNI; the vectors turn more.")] = False,
     part_size: Annotated[int | None, typer.Option("--part-size", min=1, help="Sentences a part, such as 100000: for text larger than memory and for many processes; the same command goes on where it was stopped.")] = None,
-    dtype: Annotated[str, typer.Option(help="Of the parts: float32, float16 or bfloat16.")] = "float16",
+    dtype: Annotated[str | None, typer.Option(help="Of the parts: float32, float16 (without it) or bfloat16; one file has float32.")] = None,
 ) -> None:
     """Encode the sentences of a file into a NumPy array of one vector a row, or with --part-size into a folder of parts."""
     from minbert.sentence import SentenceEncoder
@@ -127,6 +128,8 @@ def encode(
         raise ValueError(f"expected --part-size and --out FOLDER for several files or processes, got {len(files)} and {world}")
     if part_size is not None and out == VECTORS:
         raise ValueError("expected --out FOLDER with --part-size")
+    if part_size is None and dtype:
+        raise ValueError(f"expected --dtype with --part-size, got {dtype} for one file, which has float32")
     if bf16 and int8:
         raise ValueError("expected --bf16 or --int8, got both")
     options, precision = {} if pooling is None else {"pooling": pooling}, "bf16" if bf16 else "int8" if int8 else "fp32"
@@ -135,7 +138,7 @@ def encode(
         rows, width = encode_file(encoder, files[0], out, precision, progress=True)
         typer.echo(f"{rows} vectors of width {width}: {out}")
     else:
-        encode_parts(encoder, files, out, part_size, dtype, precision, rank, world)
+        encode_parts(encoder, files, out, part_size, dtype or "float16", precision, rank, world)
 
 # %% ../../nbs/app/cli.ipynb #299a0f16
 def describe(
@@ -184,9 +187,14 @@ def load_splits(
     folder: Path | None,
 ) -> dict:            # task -> Dataset
     """Load one split of every task, and say on standard error what was left out."""
-    from minbert.data import load_dataset
+    from minbert.data import OPEN, available, load_dataset
 
     datasets = {task: load_dataset(task, split, folder) for task in tasks}
+    for task in tasks if main_process() else ():   # both are easily taken for one's own rows
+        if folder and task in OPEN and task not in available(folder):
+            typer.echo(f"note: {folder} has no {task}; its {split} rows are those of the package", err=True)
+        if not folder and task not in OPEN:
+            typer.echo(f"note: without --data, the {split} rows of {task} are a sample written by a grammar", err=True)
     for dataset in datasets.values():
         for where, reason in dataset.skipped if main_process() else ():
             typer.echo(f"left out: {where}: {reason}", err=True)
@@ -249,7 +257,7 @@ def train(
     folder: DataOption = None,
     model: ModelOption = EMBEDDED,
     out: Annotated[Path, typer.Option(help="The run's folder: model, log, checkpoint, dev.md.")] = Path("runs/train"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the folder's checkpoint, if there is one.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
     schedule: Annotated[str, typer.Option(help="sequential, joint, round_robin, proportional, sqrt, equal or annealed.")] = "joint",
     epochs: Annotated[int, typer.Option(help="Passes; joint: over the longest task.")] = 1,
@@ -270,13 +278,16 @@ def train(
     """Fine-tune one encoder on several tasks and keep the best model on dev."""
     import torch
 
+    from minbert.engine.checkpoint import CHECKPOINT
     from minbert.heads import MultitaskBert, default_heads
     from minbert.conflicts import conflict_summary
     from minbert.sentence import SentenceEncoder
     from minbert.train import TrainConfig, fit, usual_rate
 
-    if (out / "model").exists() and not (resume or overwrite):
+    if any((out / name).exists() for name in ("model", CHECKPOINT)) and not (resume or overwrite):
         raise ValueError(f"expected an empty folder, got a run in {out}: --resume goes on, --overwrite starts anew")
+    if resume and not (out / CHECKPOINT).exists() and main_process():
+        typer.echo(f"note: no checkpoint in {out}: a new run begins", err=True)
     tasks = check_tasks(usual_tasks(tasks, folder), folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     torch.manual_seed(seed)
@@ -303,12 +314,12 @@ def train(
 # %% ../../nbs/app/cli.ipynb #51e4f118
 @app.command()
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A model folder written by train; with --sts any encoder.")],
+    model: Annotated[str, typer.Argument(help="A model folder written by train; with --sts any encoder: folder, hub name, 'embedded' or 'embedded-sentences'.")],
     folder: DataOption = None,
     split: Annotated[str | None, typer.Option(help="dev or test; without it dev, and test with --sts.")] = None,
     predictions: Annotated[Path | None, typer.Option(help="Write the course's files into this folder.")] = None,
     sts: Annotated[bool, typer.Option("--sts", help="Similarity sets by cosine instead, without any head.")] = False,
-    tasks: Annotated[list[str] | None, typer.Option("--tasks", help="With --sts: which of sts12 to sts16, stsb, sickr; without it, those in the folder, or the open captions.")] = None,
+    tasks: Annotated[list[str] | None, typer.Option("--tasks", help="Which of the model's tasks; with --sts which of sts12 to sts16, stsb, sickr, and without it those in the folder, or the open captions.")] = None,
     aggregate: Annotated[str, typer.Option(help="all (SBERT), mean or wmean (BERT-flow).")] = "all",
 ) -> None:
     """Print the scores of a trained model beside its baselines, or write its predictions."""
@@ -317,11 +328,15 @@ def evaluate(
     from minbert.sentence import SentenceEncoder
     from minbert.sts import sts_table
 
+    if sts and predictions:
+        raise ValueError("expected --predictions without --sts: cosines have no file format")
     if sts:
         typer.echo(sts_table(SentenceEncoder.from_pretrained(named(model)), folder, tasks, split or "test", aggregate))
         return
+    if not (Path(model) / "minbert_heads.json").exists():
+        raise ValueError(f"expected a model folder written by train, got {model!r}; --sts scores any encoder")
     whole = MultitaskBert.from_pretrained(model)
-    datasets = load_splits(list(whole.heads), split := split or "dev", folder)
+    datasets = load_splits([task for task in tasks or whole.heads if whole.head(task)], split := split or "dev", folder)
     labelled = {task: d for task, d in datasets.items() if d.labels is not None}
     if not (predictions or labelled):
         raise ValueError(f"{split}: expected labels, or --predictions FOLDER for a split without any")
@@ -368,7 +383,9 @@ def sweep(
     width = BertConfig.from_json(resolve_folder(named(model)) / "config.json").hidden_size  # without loading any weights
     config = TrainConfig(tasks, schedule, steps=steps, batch_size=batch_size, lr=usual_rate(width),
                          precision="bf16" if bf16 else "fp32")
-    number = int if setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate") else float
+    number = int if setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate", "alike") else float
+    if number is int and any(value % 1 for value in values):
+        raise ValueError(f"expected whole numbers for {setting}, got {', '.join(f'{value:g}' for value in values)}")
     rows = []
     for row in run(build, train_sets, dev_sets, grid(**{setting: map(number, values)}), config, seeds, out, True,
                    {"model": model, "data": str(folder)}):
@@ -394,8 +411,9 @@ def demo(
     import matplotlib
 
     from minbert.app.demo import compare, demo_figure, demo_table, fine_tune, pair_cosines
+    from minbert.engine.checkpoint import CHECKPOINT
 
-    if out != DEMO_FOLDER and (out / "model").exists() and not overwrite:
+    if out != DEMO_FOLDER and any((out / name).exists() for name in ("model", CHECKPOINT)) and not overwrite:
         raise ValueError(f"expected an empty folder, got a run in {out}: --overwrite starts anew")
     train_sets, dev_sets = (load_splits(OPEN_TASKS, split, None) for split in ("train", "dev"))
     models = dict(zip(("before", "after"), fine_tune(train_sets, dev_sets, out, epochs, seed, progress=True)))

@@ -56,7 +56,7 @@ def run_recipes(recipes: list, scale, data: str | None, out: Path, jobs: int = 1
     """Run what is unfinished; yield ("done" or "failed", one line) as it happens. A failure stops nothing else."""
     from minbert.reproduce import unfinished
 
-    todo, running = unfinished(recipes, scale, data, out), {}
+    todo, running = unfinished(recipes, scale, out), {}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:   # a process each: a GPU's cannot be forked
         while todo or running:
             while len(running) < jobs and (job := _next(todo, {*running.values()})):
@@ -81,7 +81,7 @@ def reproduce(
     scale: Annotated[str, typer.Option(help="micro (a desk, the embedded model), small, or paper.")] = "micro",
     data: Annotated[Path | None, typer.Option("--data", help="Folder of data sets.")] = None,
     out: Annotated[Path, typer.Option(help="Where results and shared stages are kept.")] = Path("reproduced"),
-    seeds: Annotated[int | None, typer.Option(help="How many; without it, those of the scale.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many; without it, those of the scale.")] = None,
     base: Annotated[str | None, typer.Option(help="Another encoder in the place of the scale's: folder or hub name.")] = None,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="Processes at once.")] = 1,
     threads: Annotated[int, typer.Option(help="Of each process.")] = 1,
@@ -94,7 +94,7 @@ def reproduce(
     if scale not in SCALES:
         raise ValueError(f"expected a scale among {', '.join(SCALES)}, got {scale!r}")
     size = SCALES[scale]
-    size = replace(size, base=base or size.base, seeds=size.seeds[:seeds] if seeds else size.seeds)
+    size = replace(size, base=base or size.base, seeds=tuple(range(1, seeds + 1)) if seeds else size.seeds)
     folder = out / scale
     if names == ["report"]:
         record = as_json(make_report(folder, data and str(data)), scale)
@@ -106,10 +106,10 @@ def reproduce(
     if show:
         typer.echo(listing(recipes, folder, size, data and str(data), cost))
         return
-    failed = 0
+    failed = stored = 0
     for state, line in run_recipes(recipes, size, data and str(data), folder, jobs, threads):
-        failed += state == "failed"
+        failed, stored = failed + (state == "failed"), stored + (state == "done")
         typer.echo(line, err=state == "failed")
     if failed:
-        typer.echo(f"{failed} of the recipes failed; the others are stored in {folder}", err=True)
+        typer.echo(f"{failed} of the recipes failed" + (f"; the others are stored in {folder}" if stored else ""), err=True)
         raise typer.Exit(1)

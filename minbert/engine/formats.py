@@ -128,7 +128,8 @@ def _quoted_rows(path, lines, delimiter):
             rows.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{path}:{start}: expected matching CSV quotes, got: {error}") from None
+        raise ValueError(f'{path}:{start}: expected matching CSV quotes (a cell that begins with one ends with one; inside they are doubled), '
+                         f"got: {str(error).replace(chr(9), 'tab')}") from None
     return [(n, cells) for n, cells in rows if any(cell.strip() for cell in cells)]
 
 # %% ../../nbs/engine/formats.ipynb #04f65284

@@ -37,12 +37,13 @@ class Dense(nn.Module):
         """Write an affine map, such as a fitted `Whiten`, as one Dense: sentence-transformers then needs no class of ours.
 
         It is measured at zero and at every unit vector, in float64. Raises ValueError for a map that is not affine, such as a flow,
-        or whose first part does not say in `width` what it takes.
+        or whose first part says neither in `width` nor in `in_features` what it takes.
         """
-        width = getattr(next(iter(maps_of(transform)), None), "width", None)
+        first = next(iter(maps_of(transform)), None)
+        width = getattr(first, "width", getattr(first, "in_features", None))
         if width is None:
             raise ValueError(f"expected an affine map that begins with one of a known width, got {named_maps(transform)}")
-        affine = deepcopy(transform).cpu()
+        affine = deepcopy(transform).cpu().double()
         points = torch.cat([torch.zeros(1, width), torch.eye(width), torch.randn(64, width, generator=torch.Generator().manual_seed(0))])
         with torch.no_grad():
             zero, units, others = (x := moved(points.double(), affine)).split([1, width, 64])

@@ -31,9 +31,11 @@ def return_memory() -> None:
 
 
 def windows(sentences: Iterable[str], window: int, progress: bool) -> Iterator[tuple[list[str], object]]:
-    """Yield up to `window` checked sentences at a time, with the bar that counts them."""
+    """Yield up to `window` checked sentences at a time, with the bar that counts them. Raises ValueError for a window of none."""
     from tqdm.auto import tqdm
 
+    if window < 1:
+        raise ValueError(f"expected a window of at least 1 sentence, got {window}")
     if isinstance(sentences, (str, bytes)):
         check_sentences(sentences)  # its letters are no sentences
     total = len(sentences) if hasattr(sentences, "__len__") else None

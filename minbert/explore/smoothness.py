@@ -17,7 +17,7 @@ from ..heads import LinearHead, MultitaskBert
 from ..losses import Head
 from ..optim import AdamW
 from ..regularized import output_distance
-from ..sentence import SentenceEncoder, unit
+from ..sentence import SentenceEncoder
 from ..smart import Attack, smart_loss, token_input
 from ..smoothness import ball_points, into_ball, sampled_smoothness, steepest, worst_shifts
 from ..tokens import TokenBatch, tokenize

@@ -3,11 +3,13 @@ from __future__ import annotations
 
 __all__ = ["Cost", "work_of", "cost_of", "layer_flops", "LAUNCH", "SPEED", "SHAPES"]
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from ..encoder import BertConfig
+from ..sentence import SentenceEncoder
 from .recipe import Recipe
 from .run import Run, Work
 from .scale import Scale
@@ -30,10 +32,17 @@ def layer_flops(width: int, tokens: int) -> float:
     return 24 * width**2 + 4 * tokens * width
 
 
+class _Counting(Run):
+    """A run whose encoders, of any size, are the embedded one."""
+
+    def base(self, pooling: str = "mean", large: bool = False) -> SentenceEncoder:
+        torch.manual_seed(self.seed)
+        return SentenceEncoder.from_pretrained(pooling=pooling)
+
+
 def work_of(recipe: Recipe, scale: Scale, data: str | None) -> list[Work]:
     """Walk through a recipe without training. The encoder stands in for that of the scale: only sizes of steps are looked at."""
-    run = Run(replace(scale, base=None, large=None if scale.large is None else ""), scale.seeds[0], data, Path("unused"), counted=[])
-    run.base = lambda pooling="mean", large=False: Run.base(replace(run, scale=replace(scale, base=None, large=None)), pooling)
+    run = _Counting(scale, scale.seeds[0], data, Path("unused"), counted=[])
     recipe.make(run)
     return run.counted
 

@@ -27,7 +27,7 @@ class Answers:
     """What a model said to every row of a labelled set; the labels stay where they are."""
 
     dataset: str           # "sst/dev", or "quora/dev/2000": a fixed draw
-    metric: str            # a key of `report.METRICS`
+    metric: str            # a key of `claims.SCORES`
     values: list           # N numbers
 
 

@@ -75,7 +75,7 @@ def _plain(value):
     return {"value": float(value)}
 
 
-def unfinished(recipes: list[Recipe], scale: Scale, data: str | None, out: Path) -> list[tuple[Recipe, int]]:
+def unfinished(recipes: list[Recipe], scale: Scale, out: Path) -> list[tuple[Recipe, int]]:
     """List recipe and seed of what is not stored, seed by seed. Raises ValueError naming the file of a result with other settings."""
     todo = []
     for seed in scale.seeds:

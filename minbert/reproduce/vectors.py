@@ -38,10 +38,7 @@ def wiki(run: Run, least: int = 6) -> list[str]:
 
 def on_dev(encoder: SentenceEncoder, data: Dataset) -> float:
     """Spearman of cosine and grade; an encoder is asked in eval mode and goes on in the mode that it had."""
-    training = encoder.training
-    score = spearman(cosines(encoder.eval(), data), data.labels)
-    encoder.train(training)
-    return score
+    return spearman(cosines(encoder, data), data.labels)
 
 
 def contrast(run: Run, encoder: SentenceEncoder, loss: Callable, cap: int = 0, sentences: list[str] | None = None) -> SentenceEncoder:
