@@ -307,6 +307,20 @@ def test_a_run_is_not_overwritten_by_accident(capsys, trained, tiny, small_data,
     assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 2
 
 
+def test_a_run_that_was_cut_off_before_its_first_model_is_not_replaced(capsys, trained, tiny, small_data, tmp_path):
+    (tmp_path / "cut").mkdir()
+    shutil.copy(trained / "checkpoint.safetensors", tmp_path / "cut")
+    for line in (f"train --tasks sst --data {small_data} --model {tiny} --steps 1", "demo"):
+        assert "--overwrite" in run(capsys, f"{line} --out {tmp_path / 'cut'}", 1)[1]
+    assert [file.name for file in (tmp_path / "cut").iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_evaluate_takes_some_of_the_tasks(capsys, trained, small_data):
+    out, _ = run(capsys, f"evaluate {trained / 'model'} --data {small_data} --tasks sst")
+    assert "| sst |" in out and "quora" not in out
+    assert "expected a task among" in run(capsys, f"evaluate {trained / 'model'} --data {small_data} --tasks sentiment", 1)[1]
+
+
 @pytest.mark.long
 def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, tmp_path):
     """A real process is killed with SIGKILL after its fourth step, then started again with --resume."""
@@ -418,6 +432,9 @@ def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, t
     ("train --tasks sst --data {data} --model {tiny} --out {out} --pooling median", ["median"]),
     ("train --tasks sst --data {data} --model no/such-model --out {out}", ["no/such-model"]),
     ("encode {tiny} {out}/none.txt", ["none.txt"]),
+    ("encode {tiny} {out}/none.txt --dtype float16", ["--dtype", "--part-size"]),
+    ("evaluate {tiny} --sts --predictions {out}/p", ["--predictions", "--sts"]),
+    ("sweep batch_size --values 4 16.7 --tasks sst --data {data} --model {tiny} --out {out}/s", ["whole numbers", "16.7"]),
 ])
 def test_mistakes_are_one_line_and_leave_nothing(capsys, tiny, small_data, tmp_path, monkeypatch, line, words):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from minbert.corpus import Corpus, budget_batches, build_corpus, corpus_files, pack_sentences, train_wordpiece
+from minbert.corpus import Corpus, budget_batches, build_corpus, corpus_files, heldout_sentences, pack_sentences, train_wordpiece
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = ["The Cat sat on the mat.", "A dog saw the CAT and ran home.", "Nobody ran to the dog's café."] * 40
@@ -67,6 +67,10 @@ def test_heldout_text_is_never_read(tmp_path):
           docs__heldout__d_txt=["secret"] * 9,
           heldout__far__down__f_txt=["secret"] * 9, unheldout__e_txt=["free"] * 9)
     assert [p.name for p in corpus_files(tmp_path)] == ["a.txt", "e.txt"]
+    for name in ("b.txt~", "b.txt.orig"):   # what editors leave beside a file
+        (tmp_path / "heldout" / name).write_text("old\n")
+    (tmp_path / "heldout" / "b.txt").write_text("secret\n\n  \n" * 9)
+    assert heldout_sentences(tmp_path) == ["secret"] * 9
     letters = Letters()
     build_corpus(tmp_path, letters)
     assert set(letters.seen) == {"open", "free"}

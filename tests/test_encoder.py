@@ -65,6 +65,15 @@ def twins(seed=0, **sizes):
     return model.eval(), oracle
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_segments_of_another_shape_are_refused(packed):
+    model, _ = twins(**settings(8, 1, 2, 16))
+    ids, mask = batch(2, 4)
+    for segments in (torch.zeros(2, 5, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"token_type_ids of shape \(2, 4\)"):
+            model(ids, mask, token_type_ids=segments, packed=packed)
+
+
 # Parity --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -131,6 +131,9 @@ def test_labels_are_not_needed_and_splits_have_names(tmp_path):
     [file] = write_predictions(Told(**GOOD), {"sst": blind}, tmp_path)
     assert file.name == "sst-test-output.csv"
     assert read_predictions(file, blind).tolist() == GOOD["sst"]
+    with pytest.raises(ValueError, match="sts-test-output.csv for two of"):   # both go by the course's name
+        write_predictions(Told(**{**GOOD, "sts": GOOD["stsb"]}), {"sts": SETS["stsb"], "stsb": SETS["stsb"]}, tmp_path / "two")
+    assert not (tmp_path / "two").exists()
     [file] = write_predictions(Told(cfimdb=[1, 0, 1, 1]), {"cfimdb": SST}, tmp_path)
     assert file.name == "cfimdb-dev-output.csv"
 

@@ -152,6 +152,16 @@ def test_rates_follow_the_schedule_in_every_group_and_survive_a_new_loop():
     assert record.lr == 0.5  # half of the first rate, not of the last one
 
 
+def test_without_a_schedule_rates_belong_to_whoever_sets_them():
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    falling, seen = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5), []
+    for record in steps(model, batches(3), two, optimizer):
+        seen.append(record.lr)
+        falling.step()
+    assert_close(seen, [0.1, 0.05, 0.025])
+
+
 @pytest.mark.parametrize("limit", [0.01, 0.5, 100.0])
 def test_clipping_equals_torch(limit):
     ours, theirs = build(dropout=0.0), build(dropout=0.0)

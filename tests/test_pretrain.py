@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -608,6 +609,20 @@ def test_more_steps_before_the_fall_change_nothing_done(runs, text):
     assert log_of(straight) == log_of(bent) and same_model(straight, bent)
 
 
+@pytest.mark.parametrize("change", [{"lr": 1e-5}, {"tokens_per_step": 999}, {"mask_rate": 0.5}, {"seed": 1}], ids=str)
+def test_a_run_goes_on_with_its_own_settings_only(runs, text, change):
+    """A card would tell the new ones of steps that were made with the old; how often is saved may change."""
+    folder = fresh(runs, f"other-{next(iter(change))}")
+    run = pretrain(runs[0] / "corpus", folder, TINY, text[270:])
+    next(run)
+    run.close()
+    before, (name,) = (folder / CHECKPOINT).read_bytes(), change
+    with pytest.raises(ValueError, match=f"expected {name} {getattr(TINY, name)}"):
+        list(pretrain(runs[0] / "corpus", folder, replace(TINY, **change), text[270:]))
+    assert (folder / CHECKPOINT).read_bytes() == before
+    assert next(pretrain(runs[0] / "corpus", folder, replace(TINY, save_every=1), text[270:]))["step"] > 0
+
+
 def test_copies_kept_on_the_way_are_the_models_of_those_steps(runs):
     folder = fresh(runs, "kept")
     run = pretrain(runs[0] / "corpus", folder, TINY, keep=[10, 13, 30])
@@ -913,6 +928,11 @@ def test_sts_by_pooling_by_hand():
     got = sts_by_pooling(model.train(), pairs, tokenizer)
     assert list(got) == list(POOLINGS) and model.training and not model.eval().training
     assert got == sts_by_pooling(model, pairs, tokenizer)  # without dropout, whatever the mode was
+    still = model.train().bert_layers[0].eval()   # a part that stays as it is, while the rest trains
+    assert sts_by_pooling(model, pairs, tokenizer) == got and model.training and not still.training
+    model.eval()
+    short = BertModel(BertConfig(8000, 16, 1, 2, 32, max_position_embeddings=8))
+    assert set(sts_by_pooling(short, pairs, tokenizer)) == set(POOLINGS)   # longer sentences are cut where the model ends
 
     @torch.no_grad()
     def vectors(sentence):

@@ -11,7 +11,7 @@ from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
 from minbert.app import reproduction
-from minbert.app.cli import app
+from minbert.app.cli import app, main
 from minbert.claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval
 from minbert.metrics import accuracy
 from minbert.reproduce import (CLAIMS, NOT_RUN, PAPERS, RECIPES, SCALES, Answers, Run, as_json, chosen, make_report, markdown, perform, published,
@@ -250,6 +250,26 @@ def test_work_is_counted_without_training():
     assert cost_of([large._replace(backward=False)], config).minutes == pytest.approx(by_hand / 3)
     assert cost_of([Work("x", 10, 1, 1, True)], config).minutes == pytest.approx(10 * 12 * LAUNCH / 60)
     assert cost_of([], config).memory == pytest.approx(16 * (12 * 12 * 768**2 + 30522 * 768) / 1e9)
+
+
+def test_a_large_encoder_is_counted_without_being_there():
+    """Three seeds of a recipe are three runs made from one; each must count, and none may load bert-large."""
+    recipe = next(r for name, r in RECIPES.items() if name.startswith("hu/minbert"))
+    many = replace(recipe, make=lambda run: [recipe.make(replace(run, seed=seed)) for seed in (1, 2)])
+    size = replace(TOY, base="no/such-model", large="no/such-larger-model", tune_steps=1000)
+    assert len(work_of(many, size, None)) == 2 * len(work_of(recipe, size, None)) > 0
+    asked = replace(recipe, make=lambda run: replace(run, seed=2).base("cls", large=True))
+    assert work_of(asked, size, None) == []
+
+
+def test_a_number_of_seeds_may_stand_before_the_names(monkeypatch, tmp_path):
+    """--seeds of `sweep` are many numbers, and that of `reproduce` is one."""
+    asked = []
+    monkeypatch.setattr(reproduction, "listing", lambda recipes, folder, size, *rest: asked.append(([r.name for r in recipes], size.seeds)) or "")
+    for number in (2, 5):
+        with pytest.raises(SystemExit):
+            main(["reproduce", "--seeds", str(number), "hu/mirror", "--list", "--out", str(tmp_path)])
+    assert asked == [(["hu/mirror"], (1, 2)), (["hu/mirror"], (1, 2, 3, 4, 5))]
 
 
 def test_a_cell_says_what_is_missing(capsys):

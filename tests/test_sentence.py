@@ -195,6 +195,8 @@ def test_order_batches_and_windows_do_not_matter(tokenizer):
     expected = encoder.encode(many)
     assert expected.dtype == torch.float32 and expected.shape == (60, 16)
     assert (expected[1:] - expected[:-1]).norm(dim=1).min() > 1e-3  # or a mix-up would not show
+    with pytest.raises(ValueError, match="window of at least 1"):
+        encoder.encode(TEXTS, window=0)
     for options in [dict(batch_tokens=32), dict(window=7), dict(window=1, batch_tokens=1), dict(batch_tokens=10**6)]:
         assert_close(encoder.encode(many, **options), expected, rtol=1e-4, atol=1e-5)
     assert_close(encoder.encode(many[::-1]), expected.flip(0), rtol=1e-4, atol=1e-5)

@@ -15,7 +15,7 @@ from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.app.cli import usual_tasks
 from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.heads import MultitaskBert, default_heads, multitask_loss
+from minbert.heads import LinearHead, MultitaskBert, default_heads, multitask_loss
 from minbert.optim import warmup_decay
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
@@ -289,6 +289,25 @@ def test_missing_sets_leave_no_folder(tmp_path):
     for sets in ((TRAIN, {"sst": DEV["sst"]}), ({"sst": TRAIN["sst"]}, DEV)):
         with pytest.raises(ValueError, match="quora"):
             fit(small_model(), *sets, small(), tmp_path / "x")  # noqa: F821
+    assert not (tmp_path / "x").exists()
+
+
+class OwnHead(LinearHead):
+    """Defined outside minbert: a saved model could not name it."""
+
+
+def test_what_cannot_be_scored_or_saved_is_refused_before_the_first_step(tmp_path):
+    model = small_model()  # noqa: F821
+    with pytest.raises(ValueError, match="expected a task among .*, got 'similarity'"):
+        fit(model, TRAIN, {**DEV, "similarity": DEV["stsb"]}, small(), tmp_path / "x")
+    with pytest.raises(ValueError, match="expected batch sizes of tasks that are trained, got one of similarty"):
+        fit(model, TRAIN, DEV, small(batch_size={"similarty": 4}), tmp_path / "x")
+    model.encoder.transform = torch.nn.Linear(16, 16)
+    with pytest.raises(ValueError, match="class defined in minbert"):
+        fit(model, TRAIN, DEV, small(), tmp_path / "x")
+    model.encoder.transform, model.heads["sst"] = None, OwnHead(16, 5)
+    with pytest.raises(ValueError, match="class defined in minbert"):
+        fit(model, TRAIN, DEV, small(), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
