@@ -242,6 +242,9 @@ def test_unwritable_things_are_refused_and_leave_the_old_file(tmp_path):
     file = save_checkpoint(tmp_path, model, step=1)
     with pytest.raises(ValueError, match="tensors, numbers and strings"):
         save_checkpoint(tmp_path, model, step=2, extra={"what": object()})
+    for extra, said in (({"a.b": torch.zeros(2), "a": {"b": torch.ones(2)}}, "one tensor called"), ({"tensor": 3}, "'tensor' alone"), ({"x": {"tensor": torch.ones(1)}}, "'tensor' alone")):
+        with pytest.raises(ValueError, match=said):
+            save_checkpoint(tmp_path, model, step=2, extra=extra)
     assert read_checkpoint(tmp_path)["step"] == 1 and [*tmp_path.iterdir()] == [file]
 
 

@@ -57,9 +57,13 @@ def _flush(path):
 def _detach(tree, tensors, prefix):
     """Copy `tree` with each tensor moved to `tensors` and replaced by {"tensor": its key}."""
     if isinstance(tree, Tensor):
+        if prefix in tensors:
+            raise ValueError(f"expected one tensor called {prefix}, got two: dots in keys read like levels")
         tensors[prefix] = tree.detach().cpu().contiguous()
         return {"tensor": prefix}
     if isinstance(tree, dict):
+        if set(tree) == {"tensor"}:
+            raise ValueError(f"{prefix}: expected other keys than 'tensor' alone, which is how a tensor is noted")
         return {str(k): _detach(v, tensors, f"{prefix}.{k}") for k, v in tree.items()}
     if isinstance(tree, (list, tuple)):
         return [_detach(v, tensors, f"{prefix}.{i}") for i, v in enumerate(tree)]
@@ -157,7 +161,7 @@ def save_checkpoint(
     """Write everything a run remembers into one file that is either the old one or the new one.
 
     The body holds all tensors, the header all numbers as JSON and a checksum over both. No pickle anywhere.
-    Raises ValueError if a number cannot be written as JSON.
+    Raises ValueError if a number cannot be written as JSON, or keys of `extra` could not be told apart again.
     """
     tensors = {}
     tree = {"step": step, "extra": extra, "random": random_states or [random_state()]}
