@@ -103,7 +103,7 @@ class Attack(AttackSettings):
             moved = delta + self.step_size * gradient
             return self.size * moved / (torch.linalg.vector_norm(moved, self.p, -1, keepdim=True) + self.epsilon)
         tiny = torch.finfo(gradient.dtype).tiny
-        gradient = gradient / gradient.abs().max().clamp(min=tiny)  # squares of 1e-30 would be 0
+        gradient = gradient / sentence_norms(gradient, math.inf, rows).clamp(min=tiny)  # squares of 1e-30 would be 0
         moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, rows).clamp(min=tiny)
         if self.p == math.inf:
             return moved.clamp(-self.epsilon, self.epsilon)

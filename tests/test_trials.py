@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from minbert.course.comparing import compare
+from minbert.course.diagnosis import relation
 from minbert.course.exercises import EXERCISES, build, cases, exercise, expected_facts, expected_outcomes, mistaken, reference, right_definition, verdict, wrong_definition
 from minbert.course.trials import REFUSAL
 
@@ -39,15 +40,24 @@ def mean(before: str = "pass", result: str = RIGHT):
     ("pass", f"({RIGHT}).flip(0)", "The order is reversed along axis 0"),
     ("pass", f"torch.where(torch.arange(len(mask)).eq(0)[:, None], {RIGHT}, 0)", "all but the first are wrong"),
     ("hidden_states *= 1.0", RIGHT, "Work on a copy"),
+    ("pass", "None", "your code gave back None\nHint: Does every way through your code end in `return`?"),
 ], ids=lambda x: x[:30])
 def test_a_wrong_mean_is_told_apart(before, result, said):
     found = mean(before, result)
     assert not found.passed and said in found.message and not found.mistake, found.message
 
 
+def test_another_order_is_told_from_digits_that_are_lost():
+    x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert "single precision" in relation(x, x.float().double(), {})
+    assert "another order" in relation(x, x[[3, 0, 2, 4, 1]], {})
+    counts = [torch.tensor(rows, dtype=torch.float64) for rows in ([0, 0, 1, 1, 1, 2, 2], [0, 0, 0, 1, 1, 2, 2])]
+    assert "order" not in (relation(*counts, {}) or "")   # the same numbers, not as often
+
+
 def test_what_is_kept_between_calls_is_found():
     found = own("attention.bias", CACHE)
-    assert not found.passed and "kept between calls" in found.told, found.message
+    assert not found.passed and "kept between calls, or attention_mask is not used" in found.told, found.message
 
 
 def test_a_second_call_finds_what_one_call_cannot():

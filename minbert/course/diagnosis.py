@@ -63,8 +63,9 @@ def _permuted(a: Tensor, b: Tensor) -> bool:
     """Are the rows of one those of the other, in another order?"""
     if not 2 <= len(a) <= 64:
         return False
-    far = torch.cdist(a.reshape(1, len(a), -1), b.reshape(1, len(b), -1), p=float("inf"), compute_mode="donot_use_mm_for_euclid_dist")[0]
-    return bool((far <= 1e-6 * a.abs().max()).any(0).all() and (far <= 1e-6 * a.abs().max()).any(1).all())
+    limit, rows = 1e-6 * a.abs().max(), lambda x: x.reshape(1, len(x), -1)
+    alike = lambda x, y: (torch.cdist(rows(x), rows(y), p=float("inf"), compute_mode="donot_use_mm_for_euclid_dist")[0] <= limit).sum(1)
+    return bool(not _near(a, b) and torch.equal(alike(a, b), alike(a, a)) and torch.equal(alike(b, a), alike(b, b)))
 
 
 def relation(
@@ -82,7 +83,7 @@ def relation(
         return found
     if a.numel() > 2 and _near((b - a).mean().expand_as(a), b - a):
         return f"every number is {(b - a).mean():.6g} too much" if (b - a).mean() > 0 else f"every number is {(a - b).mean():.6g} too little"
-    for words, moved in (_moved(a, b) if a.numel() > 2 else ()):
+    for words, moved in (_moved(a, b) if a.numel() > 2 and not _near(a, b) else ()):
         if moved.shape == b.shape and _near(moved, b):
             return words
     if a.ndim and a.numel() > 2 and _permuted(a, b):
@@ -198,11 +199,25 @@ def _of_shapes(x: Tensor, y: Tensor) -> Iterator[str]:
         yield "the numbers are right one by one; their sum is missing"
 
 
-def _kept(trial: Trial, expected: list[Outcome], got: list[Outcome], i: int) -> str | None:
+def _same(x, y) -> bool:
+    """Are two inputs the same?"""
+    if isinstance(x, Tensor) or isinstance(y, Tensor):
+        return isinstance(x, Tensor) and isinstance(y, Tensor) and x.shape == y.shape and torch.equal(x, y)
+    if isinstance(x, (list, tuple)) and isinstance(y, (list, tuple)):
+        return len(x) == len(y) and all(map(_same, x, y))
+    if isinstance(x, dict) and isinstance(y, dict):
+        return x.keys() == y.keys() and all(_same(x[k], y[k]) for k in x)
+    return x is y or bool(torch.as_tensor(x == y).all())
+
+
+def _kept(trial: Trial, cases: list[Case], expected: list[Outcome], got: list[Outcome], i: int) -> str | None:
     """Are these the numbers of an earlier case?"""
     for j in range(i):
         if expected[j].outputs and got[i].outputs and compare(trial, expected[i], expected[j]) and not compare(trial, expected[j], got[i]):
-            return f'these are the numbers of the case "{expected[j].label}": something is kept between calls'
+            a, b = (cases[k].inputs if cases else {} for k in (i, j))
+            other = [name for name in {**a, **b} if not _same(a.get(name), b.get(name))]
+            apart = ", ".join(other) if 0 < len(other) < len({**a, **b}) else "what tells the two apart"
+            return f'these are the numbers of the case "{expected[j].label}": either something is kept between calls, or {apart} is not used'
     return None
 
 
@@ -218,7 +233,7 @@ def diagnose(
     found = []
     if expected[i].way == AGAIN:
         found.append("right at the first call, wrong at the second, with other numbers in between: something is kept between calls")
-    elif kept := _kept(trial, expected, got, i):
+    elif kept := _kept(trial, cases, expected, got, i):
         found.append(kept)
     elif got[i].outputs is not None and expected[i].outputs is not None:
         found += _of_outputs(trial, expected[i], got[i], cases[i].inputs if cases else {})

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .comparing import Difference, compare, compare_draws
 from .diagnosis import diagnose
-from .trials import AGAIN, Case, Outcome, Trial
+from .trials import AGAIN, NOTHING, Case, Outcome, Trial
 
 # %% ../../nbs/course/judging.ipynb #14baee96
 class Verdict(NamedTuple):
@@ -88,6 +88,10 @@ _FITTING = {
 
 
 def _fitting_hint(trial: Trial, found: Difference) -> str:
+    if found.problem.endswith(NOTHING):
+        return "Does every way through your code end in `return`?"
+    if "leaf Variable" in found.problem:
+        return f"{_FITTING['input']} Where a task asks for a change in place, it stands under `torch.no_grad()`."
     kind = "input" if found.output.startswith("input ") or "in-place operation" in found.problem else found.output.removeprefix("left behind: ")
     return _FITTING.get(kind, trial.hints[0])
 

@@ -104,6 +104,7 @@ class Witness:
     def __init__(self, tape=None):
         self.tape = tape       # of all results, if they are to be repeated
         self.lines = []
+        self.none = False      # the last call gave back None
         self.inside = False    # a call within a call is its own affair
 
     def call(self, function: Callable, args: tuple, kwargs: dict):
@@ -124,6 +125,7 @@ class Witness:
         try:
             with patch.object(torch, "manual_seed", hear), patch.object(torch.random, "manual_seed", hear):
                 result = function(*args, **kwargs)
+                self.none = result is None
         finally:
             self.inside = False
         moved = [not torch.equal(a, b) for a, b in zip(thrown, rolls())]

@@ -29,7 +29,7 @@ def adamw_cases(generator):
     plain = {"lr": 0.1, "weight_decay": 0.3, "eps": 1e-4, "betas": (0.8, 0.9)}
     four = {"weights": [1 + draw(*s) for s in sizes]}
     one = four | {"groups": [([0, 1, 2, 3], {})], "defaults": plain}
-    own = [([0, 2], {"lr": 0.02, "betas": (0.5, 0.6), "eps": 1e-2, "weight_decay": 0.9}), ([3, 1], {"fused": False})]
+    own = [([0, 2], {"lr": 0.02, "betas": (0.5, 0.6), "eps": 1e-2, "weight_decay": 0.9}), ([3, 1], {"fused": False, "correct_bias": False, "decay_first": True})]
     gaps = grads(6, 1e-3)
     for step, i in ((0, 1), (1, 1), (2, 0), (3, 0), (3, 2), (4, 1)):
         gaps[step][i] = None
@@ -49,6 +49,7 @@ def adamw_cases(generator):
             Case("an infinite gradient in step 2, NaN in step 3", {**one, "gradients": bad}),
             Case("the same in the second of two groups", {**one, "groups": own, "gradients": bad}),
             Case("with a closure", {**one, "gradients": [[None] * 4] * 3, "closure": True}),
+            Case("a closure whose gradient is not finite in step 2", {**one, "gradients": [[None] * 4] * 3, "closure": True, "broken": 2}),
             Case("single precision, gradients stored crosswise", {**single, "gradients": [[draw(4, 3, dtype=torch.float32).T] for _ in range(3)]}),
             Case("weights stored crosswise", {**one, "gradients": grads(2, 1e-3), "crosswise": True})]
 
@@ -65,6 +66,8 @@ def run_adamw(kind, inputs):
         optimizer.zero_grad()
         loss = sum((w * w).sum() for w in weights)
         loss.backward()
+        if len(calls) == inputs.get("broken"):
+            weights[1].grad.fill_(math.nan)
         return loss
 
     for n, grads in enumerate(inputs["gradients"]):

@@ -30,6 +30,7 @@ def clusters_cases(generator):
             Case("joined across the columns", {"first": ["m", "k", "l", "n"], "second": ["k", "l", "o", "n"]}),
             Case("case and blanks", {"first": ["What  is C?", "how are you", " Who am I", "where"], "second": ["HOW ARE YOU", "x y", "WHAT IS\tc?",
                 "Who Am I "]}),
+            Case("long runs of blanks", {"first": ["a   b", "x", "p \t  q"], "second": ["c", "  a b", "x"]}),
             Case("letters that lower case does not make equal", {"first": ["Straße", "street"], "second": ["road", "STRASSE"]}),
             Case("the last word counts", {"first": ["how do i learn c", "how do i learn go", "how do i learn"], "second": words([1, 2, 3])}),
             Case("signs count", {"first": ["C", "C++", "no?", "5.0"], "second": ["c#", "c+", "no!", "50"]}),

@@ -32,12 +32,15 @@ def cut_cases(generator):
 
 def run_cut(cut, inputs):
     order, lengths = inputs["order"].numpy(), inputs["lengths"].numpy()
-    batches = [torch.from_numpy(np.array(batch, dtype=np.int64)) for batch in cut(order, lengths, inputs["budget"])]
+    found = cut(order, lengths, inputs["budget"])
+    if not isinstance(found, list) or not all(isinstance(batch, np.ndarray) and batch.dtype.kind in "iu" for batch in found):
+        return {"a list of arrays of whole numbers": False}
+    batches = [torch.from_numpy(batch.astype(np.int64)) for batch in found]
     if any(batch.ndim != 1 for batch in batches):
         return {"batches of one axis": torch.tensor(False)}
     if any(len(batch) and not 0 <= int(batch.min()) <= int(batch.max()) < len(lengths) for batch in batches):
         return {"indices of sequences that do not exist": torch.tensor(True)}
-    return {"sequences in each batch": torch.tensor([len(batch) for batch in batches], dtype=torch.int64),
+    return {"a list of arrays of whole numbers": True, "sequences in each batch": torch.tensor([len(batch) for batch in batches], dtype=torch.int64),
             "tokens in each batch": torch.tensor([int(lengths[batch.numpy()].sum()) for batch in batches], dtype=torch.int64),
             "indices": torch.cat([torch.zeros(0, dtype=torch.int64), *batches])}
 

@@ -139,11 +139,12 @@ def pair_losses(model, batch):
 
 
 class Colleague:
-    """An accelerator whose other process has only zeros to add."""
+    """An accelerator whose other process has only zeros to add; it notes the longest message."""
 
-    num_processes = 2
+    num_processes, longest = 2, 0
 
     def reduce(self, tensor, reduction):
+        self.longest = max(self.longest, tensor.numel())
         return tensor / 2 if reduction == "mean" else tensor
 
 
@@ -160,9 +161,13 @@ def step_cases(generator):
             Case("a lone loss", {"groups": [[batch("lone")]]}),
             Case("tasks weighed by `backward`", {"groups": [[batch(), batch()], [batch()]], "weigh": True}),
             Case("another process", {"groups": [[batch(), batch()]], "max_grad_norm": 0.3, "shared": True}),
+            Case("another process, a task is missing", {"groups": [[batch("one task")]], "shared": True}),
+            Case("a weight outside the model, and one that the optimizer does not move", {"groups": [[batch()]], "max_grad_norm": 0.3, "outside": True}),
+            Case("a limit of 0", {"groups": [[batch()]], "max_grad_norm": 0.0}),
             Case("half precision", {"groups": [[batch(dtype=torch.float32)]], "precision": "bf16"}),
             Case("single precision", {"groups": [[batch(dtype=torch.float32)]]}),
             Case("an infinite loss with a finite gradient", {"groups": [[batch()], [batch(), batch("infinite loss")]]}),
+            Case("an infinite loss, and what `backward` is given", {"groups": [[batch(), batch("infinite loss")]], "weigh": True}),
             Case("a finite loss without a gradient", {"groups": [[batch()], [batch("endless slope")]]}),
             Case("the third batch of three is bad", {"groups": [[batch(), batch(), {**batch(), "y": torch.full((5,), math.nan, dtype=torch.float64)}]]}),
             Case("a model in eval mode", {"groups": [[batch()]], "eval": True})]
@@ -171,7 +176,11 @@ def step_cases(generator):
 def run_step(one_step, inputs):
     """Take the steps; look at the weights, at what comes back, and at what `backward` was given."""
     model, seen, given = pair_model(inputs["groups"][0][0]["x"].dtype), {}, []
-    optimizer = Descent(model.train("eval" not in inputs).parameters())
+    model.train("eval" not in inputs)
+    outside, colleague, loss_fn = nn.Parameter(torch.ones(2, dtype=torch.float64)), Colleague(), pair_losses
+    optimizer = Descent([outside, *model["shared"].parameters(), *model["sum"].parameters()] if "outside" in inputs else model.parameters())
+    if "outside" in inputs:
+        loss_fn = lambda model, batch: {name: loss * outside.prod() for name, loss in pair_losses(model, batch).items()}
     options = {k: inputs[k] for k in ("max_grad_norm", "precision") if k in inputs}
     if "stale" in inputs:
         for p in model.parameters():
@@ -182,16 +191,18 @@ def run_step(one_step, inputs):
             (losses["sum"] + 3 * losses["sign"]).backward()
         options["backward"] = options_backward
     if "shared" in inputs:
-        options["accelerator"] = Colleague()
+        options["accelerator"] = colleague
     for n, batches in enumerate(inputs["groups"], 1):
         try:
-            losses, norm = one_step(model, batches, pair_losses, optimizer, **options)
+            losses, norm = one_step(model, batches, loss_fn, optimizer, **options)
             seen |= {f"loss of {name}, step {n}": torch.as_tensor(x, dtype=torch.float64) for name, x in sorted(losses.items())}
             seen[f"length of the gradient, step {n}"] = torch.as_tensor(norm, dtype=torch.float64)
         except ValueError:
             seen[f"step {n} was refused"] = torch.tensor(True)
         seen |= {f"{name} after step {n}": p.detach().clone() for name, p in model.named_parameters()}
-    return seen | {"what `backward` was given": torch.stack(given) if given else torch.zeros(0), "in train mode": torch.tensor(model.training)}
+    if "outside" in inputs:
+        seen["the weight outside the model"] = outside
+    return seen | {"numbers in the longest message between processes": colleague.longest, "what `backward` was given": torch.stack(given) if given else torch.zeros(0), "in train mode": torch.tensor(model.training)}
 
 
 TRIALS["loop.step"] = Trial(step_cases, run_step, rtol=1e-5, hints=(

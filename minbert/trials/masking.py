@@ -146,6 +146,8 @@ def run_mask(hide, inputs):
         facts["smallest and largest random word"] = torch.stack([drawn.min(), drawn.max()])
     if len(drawn) > 600:
         facts["share of the commonest random word"] = torch.bincount(drawn).max() / len(drawn)
+        down = corrupted.T[(chosen & changed & (corrupted != mask_id)).T]
+        facts |= {f"neighbours along {axis} get the same random word": share(x[1:] == x[:-1]) > 0.3 for axis, x in (("a row", drawn), ("a column", down))}
     by_row, by_place = (_spread(chosen & (corrupted == mask_id), chosen, axis) for axis in (1, 0))
     facts |= {"what happens goes by rows": by_row > 2, "what happens goes by places": by_place > 2}
     if inputs.get("rate") == 0.5:

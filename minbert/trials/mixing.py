@@ -21,12 +21,13 @@ def shares_cases(generator):
     sizes = {"sts": small, "quora": 1000 * large, "sst": 50 + small}
     plain = [Case(law, {"sizes": sizes, "law": law, "epoch": 1, "epochs": 3}) for law in ("proportional", "sqrt", "equal", "round_robin", "joint")]
     late = [Case(f"annealed, epoch {e} of 5", {"sizes": sizes, "law": "annealed", "epoch": e, "epochs": 5}) for e in (0, 1, 2, 4)]
-    return [*plain, *late, Case("annealed, one epoch", {"sizes": sizes, "law": "annealed"}), Case("proportional in a late epoch", {"sizes": sizes, "epoch": 3, "epochs": 5}), Case("one task", {"sizes": {"sst": small}})]
+    return [*plain, *late, *(Case(f"annealed, epoch {e} of {n}", {"sizes": sizes, "law": "annealed", "epoch": e, "epochs": n}) for e, n in ((2, 4), (5, 12))), Case("annealed, one epoch", {"sizes": sizes, "law": "annealed"}), Case("proportional in a late epoch", {"sizes": sizes, "epoch": 3, "epochs": 5}), Case("one task", {"sizes": {"sst": small}})]
 
 
 def run_shares(shares, inputs):
+    before = dict(inputs["sizes"])
     found = shares(**inputs)
-    return {f"share of {task}": torch.as_tensor(found[task], dtype=torch.float64) for task in inputs["sizes"]}
+    return {"the sizes are as they were": inputs["sizes"] == before} | {f"share of {task}": torch.as_tensor(found[task], dtype=torch.float64) for task in before}
 
 
 TRIALS["mixing.shares"] = Trial(shares_cases, run_shares, hints=(
@@ -93,7 +94,7 @@ def pass_cases(generator):
     seed = torch.randint(10**6, (), generator=generator).item()
     rows = [("all rows once", 20, 1.0, 20, 20), ("half of the rows, until there are enough", 24, 0.5, 40, 12), ("fewer than one round", 30, 0.9, 11, 27),
             ("repeated to a longer task", 15, 1.0, 50, 15), ("a fraction that does not divide", 22, 0.53, 40, 12), ("one row of many", 8, 0.12, 3, 1),
-            ("a fraction that is rounded down", 23, 0.4, 30, 9), ("less than half a row", 4, 0.1, 3, 1)]
+            ("a fraction that is rounded down", 23, 0.4, 30, 9), ("less than half a row", 4, 0.1, 3, 1), ("half a row, which `round` rounds to even", 5, 0.5, 4, 2)]
     return [Case(label, {"n": n, "fraction": f, "length": length, "kept": kept, "seed": seed}) for label, n, f, length, kept in rows]
 
 
@@ -115,13 +116,14 @@ def run_pass(draw, inputs):
     seeds = range(inputs["seed"], inputs["seed"] + (60 if kept > 1 else 16 * n))
     dealt = [deal(seed) for seed in seeds]
     many = torch.stack([torch.bincount(d, minlength=n) for d in dealt])
-    places = {int((d[kept : 2 * kept] == d[0]).nonzero()[0]) for d in dealt} if kept > 5 and length >= 2 * kept else {}
+    places = {next(iter((d[kept : 2 * kept] == d[0]).nonzero().flatten().tolist()), -1) for d in dealt} if kept > 5 and length >= 2 * kept else {}
     return {"number of rows dealt": torch.tensor(len(rows)), "whole numbers of 64 bits": rows.dtype == torch.int64,
             "how often each row occurs": counts.sort().values,
             "each full round is an order of the same rows": torch.tensor(all(torch.equal(r.sort().values, rounds[0].sort().values) for r in rounds)),
             "another round has another order": torch.tensor(kept > 5 and len({tuple(r.tolist()) for r in rounds}) == len(rounds) > 1),
             "a round is the one before, turned": torch.tensor(kept > 5 and length >= 2 * kept and sum(followers(*d.split(kept)[:2]) for d in dealt) > len(dealt) / 2),
             "the kept rows are neighbours": torch.tensor(5 < kept < n and sum(bool((d[:kept].sort().values.diff() > 1).sum() < 2) for d in dealt) > len(dealt) / 2),
+            "the last round, cut short, begins like the first": torch.tensor(length > kept and length % kept > 3 and all(torch.equal(d[length // kept * kept :], d[: length % kept]) for d in dealt)),
             "the second round follows from the first": torch.tensor(len(places) in (1, 2)),
             "the rows come in rising order": torch.tensor(kept > 5 and bool((rows[:kept].diff() > 0).all())),
             "rows that nobody ever got, with many generators": (many.sum(0) == 0).sum(),

@@ -101,6 +101,7 @@ class Zoo(nn.Module):
         self.norm = nn.LayerNorm(3)
         self.frozen = nn.Linear(3, 3).requires_grad_(False)
         self.scale, self.stack = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(2, 3, 4))
+        self.heads = nn.ModuleDict({"sts": nn.Linear(3, 1)})
         self.inner = nn.ModuleDict({"heads": nn.ModuleDict({"sst": nn.Linear(3, 2)})})
 
 

@@ -31,15 +31,19 @@ def worst_cases(generator):
                 "u": u, "v": v, **more, "limit": 1}),
             Case("pairs and a cosine, in small chunks", {"head": "cosine", "seed": seed, "u": u, "v": v, **more, "limit": 45}),
             Case("one row", {"head": "cosine", "seed": seed, "u": u[:1], "v": v[:1], **more}), Case("one point", {"head": "classes", "seed": seed,
-                "u": u, "du": d[:1]})]
+                "u": u, "du": d[:1]}),
+            Case("a distance with a direction", {"head": "pair", "seed": seed, "u": u, "v": v, **more, "aim": True})]
 
 
 def run_worst(worst, inputs):
     vectors, shifts = (tuple(inputs[name] for name in names if name in inputs) for names in (("u", "v"), ("du", "dv")))
     distance = (lambda p, q: (p.softmax(-1) - q.softmax(-1)).abs().sum(-1)) if inputs["head"] == "classes" else (lambda p, q: (p - q).square())
-    more = {"limit": inputs["limit"]} if "limit" in inputs else {}
-    found = worst(made_head(inputs["head"], inputs["seed"]).eval(), vectors, shifts, distance, **more)
-    return {f"best shift of vector {i}": d for i, d in enumerate(found)} | {"vectors": len(found)}
+    distance = (lambda p, q: p * (p - q)) if "aim" in inputs else distance
+    more, sizes = {"limit": inputs["limit"]} if "limit" in inputs else {}, []
+    measured = lambda p, q: sizes.append(p.numel()) or distance(p, q)
+    found = worst(made_head(inputs["head"], inputs["seed"]).eval(), vectors, shifts, measured, **more)
+    whole = len(vectors[0]) * len(shifts[0]) * (3 if inputs["head"] == "classes" else 1)
+    return {f"best shift of vector {i}": d for i, d in enumerate(found)} | {"vectors": len(found), "all answers at once, above the limit": max(sizes, default=0) >= whole > inputs.get("limit", whole)}
 
 
 TRIALS["smoothness.worst"] = Trial(worst_cases, run_worst, subject="smart", hints=(
@@ -156,9 +160,11 @@ def _steps(sampled_smoothness, u, inputs):
         seen = []
         distance = lambda p, q: seen.append(p) or (p - q).square().sum(-1)
         sampled_smoothness(Mirror(), (u,), **inputs, steps=steps, distance=distance, generator=torch.Generator().manual_seed(5))
+        starts.append((seen[0] - u).detach().round(decimals=9))
         return len(seen)
 
-    return {"more steps look at more answers": asked(0) < asked(3) < asked(9)}
+    starts = []
+    return {"more steps look at more answers": asked(0) < asked(3) < asked(9), "each row starts at a point of its own": len(starts[0].unique(dim=0)) == len(u)}
 
 
 def run_sampled(sampled_smoothness, inputs):

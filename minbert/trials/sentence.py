@@ -29,7 +29,7 @@ def mean_cases(generator):
     empty = mask * torch.tensor([[1], [1], [0], [1]])
     poisoned = h.clone()
     poisoned[1, 4], poisoned[2, 1], poisoned[3, 5] = float("nan"), float("inf"), float("-inf")
-    half = (32 * fixed(generator, 2, 300, 16) + 16).round().div(32).bfloat16()
+    half = (32 * fixed(generator, 2, 301, 16) + 16).round().div(32).bfloat16()
     return [Case("four rows, one with a hole", {"hidden_states": h, "attention_mask": mask}),
             Case("a mask of truth values", {"hidden_states": h, "attention_mask": mask.bool()}),
             Case("a row of padding", {"hidden_states": h, "attention_mask": empty}),
@@ -39,7 +39,7 @@ def mean_cases(generator):
             Case("single precision", {"hidden_states": h.float(), "attention_mask": mask}),
             Case("NaN in a real token", {"hidden_states": torch.where(torch.arange(30).view(6, 5) == 6, math.nan, h), "attention_mask": mask}),
             *masked([], "attention_mask", lambda B: {"hidden_states": fixed(generator, B, 5, 4)}),
-            Case("300 tokens in half precision", {"hidden_states": half, "attention_mask": torch.ones(2, 300, dtype=torch.long)})]
+            Case("301 tokens in half precision", {"hidden_states": half, "attention_mask": torch.ones(2, 301, dtype=torch.long)})]
 
 
 def run_mean(mean, inputs):

@@ -101,6 +101,8 @@ def step_cases(generator):
                   for label, d, g in (("a gradient of zeros for one sentence", delta, none), ("pads", delta, pads), ("no gradient at all", delta,
                       0 * gradient),
                                       ("gradients of 1e-30", delta.float(), 1e-30 * gradient.float()))]
+    faint = gradient.float() * torch.where(rows == 2, 1e-30, 1.0)[:, None]
+    found.append(Case("paper, one sentence with gradients of 1e-30, p = 2", {"delta": delta.float(), "gradient": faint, "rows": rows, "attack": {**small, "epsilon": 5.0, "p": 2}}))
     return found + [Case("paper, padded", {"delta": 0.1 * fixed(generator, 2, 4, 3), "gradient": fixed(generator, 2, 4, 3),
         "rows": torch.tensor([[0] * 4, [1] * 4]), "attack": {**small, "p": 2}})]
 
@@ -156,7 +158,9 @@ MISTAKES["smart.step"] = [
     mistake(_WRONG_SCALED, _WRONG_SCALED.replace("moved, self.p", "gradient, self.p"),
         "It is divided by the norm of the gradient; the public step rescales the moved change."),
     mistake(_WRONG_SCALED, _WRONG_SCALED.replace("self.p", "math.inf"), "`p` is not used in the public step."),
-    mistake("    gradient = gradient / gradient.abs().max().clamp(min=tiny)  # squares of 1e-30 would be 0\n", "", _WRONG_MOVED,
+    mistake("sentence_norms(gradient, math.inf, rows).clamp(min=tiny)  #", "gradient.abs().max().clamp(min=tiny)  #",
+        "All gradients are divided by the largest number of the batch, so beside a steep sentence the squares of a flat one vanish."),
+    mistake("    gradient = gradient / sentence_norms(gradient, math.inf, rows).clamp(min=tiny)  # squares of 1e-30 would be 0\n", "", _WRONG_MOVED,
         _WRONG_MOVED.replace(".clamp(min=tiny)", " + 1e-8)").replace("gradient / sentence_norms", "gradient / (sentence_norms"),
         "A constant is added to the norm, so a short gradient makes nearly no step. Its direction is what counts."),
     mistake(".clamp(min=tiny)  # squares of 1e-30 would be 0", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", ""),
@@ -250,7 +254,7 @@ def run_smart(smart_loss, inputs):
 
     distance = (lambda p, q: (p * (p - q)).sum(-1)) if aim else (lambda p, q: (p - q).square().sum(-1))
     call = lambda **more: smart_loss(**{**inputs, "embeds": embeds, "fn": answer, "clean": answer(embeds) + elsewhere, "distance": distance, "attack": attack,
-        "weights": [W, V], **more})
+        "weights": iter([W, V]), **more})
     if "start" not in inputs:
         return _drawn(lambda seed: call(generator=None if seed is None else torch.Generator().manual_seed(seed))[1], inputs.get("mask"), attack.noise)
     loss, stats = call()

@@ -35,6 +35,9 @@ def vaccine_cases(generator):
     holes = torch.zeros(5, 5, dtype=torch.float64)
     holes[[1, 3]] = pair(0.1)
     cases.append(Case("two among zeros: all results, over the orders", {"gram": holes @ holes.T, "targets": torch.full((5, 5), 0.6, dtype=torch.float64), "beta": 0.3, **ORDERS, "times": 20}))
+    near = lambda f: torch.tensor([[1.0, f], [f, 1.0]], dtype=torch.float64)    # rounding has carried the cosine beyond 1
+    cases += [Case("cosine and targets a little above 1", {"gram": near(1 + 1e-9), "targets": near(1 + 1e-12)}),
+              Case("a cosine a little below -1", {"gram": near(-1 - 1e-9), "targets": wanted(0.0, 0.3)})]
     return cases + [Case("three: all results, over the orders", {"gram": g @ g.T, "targets": r, "beta": 0.2, **ORDERS}),
                     Case("three: difference between two runs with one seed", {"gram": g @ g.T, "targets": r, "beta": 0.2, **TWICE}),
                     Case("four, one against all: all results, over the orders", {"gram": four @ four.T,
