@@ -168,7 +168,8 @@ def _module_class(name, where="save_module"):
             is_ours = getattr(found, "__module__", None) == module
             if is_ours and isinstance(found, type) and issubclass(found, nn.Module):
                 return found
-    raise ValueError(f"{where}: expected a class defined in minbert, got {quoted(name)}; `Dense.of` in minbert.engine.maps takes an affine map")
+    hint = "; `Dense.of` in minbert.engine.maps takes an affine map" if where == "save_module" else ""
+    raise ValueError(f"{where}: expected a class defined in minbert, got {quoted(name)}{hint}")
 
 # %% ../../nbs/engine/saving.ipynb #20b29a5d
 def write_modules(
