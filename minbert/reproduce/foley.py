@@ -278,11 +278,11 @@ def labeller(run: Run) -> BagOfWords:
     return BagOfWords().fit(people.draw(len(people) // 3, seeded("third")))
 
 
-def machine_rows(run: Run, most: int = 10_000) -> Dataset:
+def machine_rows(run: Run) -> Dataset:
     """Sentences with the machine's labels, marked as such; none that dev has."""
     like, dev = run.dataset("sst", "train"), {text.casefold() for text in run.dataset("sst", "dev").sentences}
     found = load_dataset("sentences", "train", run.data)
-    texts = [text for text in found.sentences if text.casefold() not in dev][:min(most, run.scale.most_text)]
+    texts = [text for text in found.sentences if text.casefold() not in dev][:min(10_000, run.scale.most_text)]
     bare = Dataset("sst", "train", "sentiment", texts, classes=like.classes, scale=like.scale)
     return replace(bare, labels=[int(y) for y in labeller(run).predict(bare)], sources=["bag of words over a third of sst/train"] * len(texts))
 

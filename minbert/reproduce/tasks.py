@@ -29,10 +29,10 @@ def pooled_base(run: Run) -> SentenceEncoder:
     return run.base("pooler" if run.scale.name == "paper" else "mean")
 
 
-def heads_from(run: Run, encoder: SentenceEncoder, make: Callable, head_input: str = "flow") -> MultitaskBert:
+def heads_from(run: Run, encoder: SentenceEncoder, make: Callable) -> MultitaskBert:
     """Put fresh heads on an encoder; `make(width)` gives them, drawn from the run's seed."""
     torch.manual_seed(run.seed)
-    return MultitaskBert(encoder, make(encoder.width), head_input=head_input).to(encoder.device)
+    return MultitaskBert(encoder, make(encoder.width)).to(encoder.device)
 
 
 def phase(run: Run, *tasks: str, mode: str = "full", law: str = "joint", epochs: int = 10, lr: float | None = None, steps: int | None = None) -> Phase:
@@ -93,10 +93,10 @@ def _point(line: dict) -> dict:
 KEYS = {"sst": "SST dev acc", "quora": "Quora dev acc", "sts": "STS dev pearson"}
 
 
-def answered(run: Run, model: MultitaskBert, keys: dict[str, str] = KEYS, split: str = "dev") -> dict[str, Answers]:
+def answered(run: Run, model: MultitaskBert, keys: dict[str, str] = KEYS) -> dict[str, Answers]:
     """Ask the dev sets: task -> name of the measurement. Where work is only counted, the labels stand in."""
     say = lambda task, data: data.labels if run.counted is not None else model.predict(task, data).tolist()
-    return {key: Answers(run.part(task, split), METRIC[task], say(task, run.dataset(task, split))) for task, key in keys.items()}
+    return {key: Answers(run.part(task, "dev"), METRIC[task], say(task, run.dataset(task, "dev"))) for task, key in keys.items()}
 
 
 def example(task: str, words: tuple[str, ...], data: str | None) -> Dataset:  # one row

@@ -22,8 +22,8 @@ from .run import Answers, Run
 WIKI = ("wiki1m_for_simcse.txt", "corpus/wiki1m-simcse-sample.txt")   # the published file, or a sample of it
 
 
-def wiki(run: Run, least: int = 6) -> list[str]:
-    """Read sentences of Wiki1M with at least so many words, in an order of their own; the paper leaves out "length 5 or less".
+def wiki(run: Run) -> list[str]:
+    """Read sentences of Wiki1M with at least six words, in an order of their own: the paper leaves out "length 5 or less".
 
     Without a data folder the open sentences of the package stand in: enough to try a recipe. Raises ValueError for a folder without the file.
     """
@@ -31,7 +31,7 @@ def wiki(run: Run, least: int = 6) -> list[str]:
     if run.data and not there:
         raise ValueError(f"expected one of {', '.join(WIKI)} in {run.data}, got none")
     found = load_dataset(there[0] if there else "sentences", "train", run.data)
-    long = list(dict.fromkeys(s for s in found.sentences if len(s.split()) >= least))
+    long = list(dict.fromkeys(s for s in found.sentences if len(s.split()) > 5))
     order = torch.randperm(len(long), generator=seeded("wiki")).tolist()[:run.scale.most_text]
     return [long[i] for i in order]
 
@@ -70,7 +70,7 @@ def behind(encoder: SentenceEncoder, flow: Flow) -> SentenceEncoder:
     return SentenceEncoder(encoder.model, encoder.tokenizer, encoder.pooling, flow, encoder.max_length).eval()
 
 
-def joint_flow(run: Run, encoder: SentenceEncoder, frozen: bool = True, weight: float = 0.3, cap: int = 5) -> SentenceEncoder:
+def joint_flow(run: Run, encoder: SentenceEncoder, frozen: bool = True, cap: int = 5) -> SentenceEncoder:
     """Train a flow by contrast and likelihood together; with `frozen=False` the contrast reaches the encoder, too."""
     s, dev, sentences = run.scale, run.dataset("sts", "dev"), wiki(run)
     model = start_joint(run.noisy(encoder), sentences[:256], frozen, levels=3, seed=run.seed)
@@ -78,7 +78,7 @@ def joint_flow(run: Run, encoder: SentenceEncoder, frozen: bool = True, weight: 
         return model.sentence_encoder().eval()
     hide = partial(span_mask, mask_id=encoder.tokenizer.mask_token_id, cap=cap) if cap else None
     batches = view_batches([sentences], encoder.tokenizer, s.view_batch, hide, max_length=32, seed=run.seed)
-    records = train_views(model, batches, joint_loss(weight), s.view_steps, s.flow_lr or 3e-4, precision=s.precision, decays=joint_decays)
+    records = train_views(model, batches, joint_loss(), s.view_steps, s.flow_lr or 3e-4, precision=s.precision, decays=joint_decays)
     run.log((r for r, _ in keep_best(records, model, lambda: on_dev(model.sentence_encoder(), dev), max(1, s.view_steps // 3))), "joint flow")
     return model.sentence_encoder().eval()
 
@@ -89,7 +89,7 @@ def cosines(encoder: SentenceEncoder, data: Dataset) -> list[float]:
     return safe_cosine(u, v).tolist()
 
 
-def graded(run: Run, encoder: SentenceEncoder, key: str = "unsup STS dev spearman", task: str = "sts", split: str = "dev") -> dict[str, Answers]:
+def graded(run: Run, encoder: SentenceEncoder, key: str = "unsup STS dev spearman") -> dict[str, Answers]:
     """Ask for the cosines of graded pairs: the measurement that all unsupervised rows of a paper share."""
-    data = run.dataset(task, split)
-    return {key: Answers(run.part(task, split), "spearman", data.labels if run.counts(key, 1, 2 * len(data), 16, False) else cosines(encoder, data))}
+    data = run.dataset("sts", "dev")
+    return {key: Answers(run.part("sts", "dev"), "spearman", data.labels if run.counts(key, 1, 2 * len(data), 16, False) else cosines(encoder, data))}
