@@ -23,7 +23,7 @@ from .engine.longtext import first_ids, knows_stretches, text_groups
 def word_pieces(
     word: str,              # without blanks
     vocab: Container[str],  # the pieces, such as a dict piece -> id; ## marks those that continue a word
-    longest: int = 100,     # characters; what is longer is no word. BERT release
+    longest: int = 100,     # characters; what is longer is no word. Hugging Face
 ) -> list[str]:             # pieces from left to right, or ["[UNK]"]; [] for an empty word
     """Cut a word: the longest piece that fits its beginning, then the longest for the rest, and so on.
 
