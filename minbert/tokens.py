@@ -52,9 +52,9 @@ def embedded_folder(
     name: str | Path | None = None,  # None: pretrained on text; "embedded-sentences": trained further on what means the same
 ) -> Path:                           # an existing folder
     """Find a model that travels with the package. Raises ValueError if this package does not carry it."""
-    folder = Path(str(files("minbert"))) / "assets" / PACKAGED.get(name and str(name), f"no model {name}")
+    folder = Path(str(files("minbert"))) / "assets" / str(PACKAGED.get(name and str(name)))   # "None" is no folder
     if not folder.is_dir():
-        raise ValueError(f"expected the embedded model {name!s} in {folder}, got no such folder: this package was built without it")
+        raise ValueError(f"expected the embedded model {name!s} in {folder}, got no such folder: another name, or a package built without it")
     return folder
 
 

@@ -285,7 +285,7 @@ def _check(model, config, sources, dev_sets, loss_fn, backward):
         gold_labels(dev)
         model.head(task, dev.sentences2 is not None)
     for part in (*model.heads.values(), *maps_of(model.encoder.transform)):
-        if not isinstance(part, Dense):
+        if type(part) is not Dense:   # its subclass would be written as somebody's own
             saved_name(part)   # what cannot be saved is refused before it is trained
     if isinstance(config.batch_size, dict) and (unknown := {*config.batch_size} - {task for phase in config.plan() for task in phase.tasks}):
         raise ValueError(f"expected batch sizes of tasks that are trained, got one of {', '.join(sorted(unknown))}")

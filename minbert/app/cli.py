@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'DataOption', 'ModelOption', 'TasksOption', 'VECTORS', 'DEMO_FOLDER',
            'show_version', 'options', 'usual_tasks', 'named', 'main_process', 'processes', 'repeat_option', 'main',
-           'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'check_tasks', 'report', 'extensions', 'train',
-           'evaluate', 'sweep', 'demo', 'pretrain']
+           'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun', 'check_tasks', 'report', 'extensions',
+           'train', 'evaluate', 'sweep', 'demo', 'pretrain']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -201,6 +201,13 @@ def load_splits(
     return datasets
 
 
+def begun(folder: Path) -> bool:
+    """Tell whether a run is there, finished or cut off before its first model."""
+    from minbert.engine.checkpoint import CHECKPOINT
+
+    return any((folder / name).exists() for name in ("model", CHECKPOINT))
+
+
 def check_tasks(
     tasks: Sequence[str],
     folder: Path | None,
@@ -284,7 +291,7 @@ def train(
     from minbert.sentence import SentenceEncoder
     from minbert.train import TrainConfig, fit, usual_rate
 
-    if any((out / name).exists() for name in ("model", CHECKPOINT)) and not (resume or overwrite):
+    if begun(out) and not (resume or overwrite):
         raise ValueError(f"expected an empty folder, got a run in {out}: --resume goes on, --overwrite starts anew")
     if resume and not (out / CHECKPOINT).exists() and main_process():
         typer.echo(f"note: no checkpoint in {out}: a new run begins", err=True)
@@ -411,9 +418,8 @@ def demo(
     import matplotlib
 
     from minbert.app.demo import compare, demo_figure, demo_table, fine_tune, pair_cosines
-    from minbert.engine.checkpoint import CHECKPOINT
 
-    if out != DEMO_FOLDER and any((out / name).exists() for name in ("model", CHECKPOINT)) and not overwrite:
+    if out != DEMO_FOLDER and begun(out) and not overwrite:
         raise ValueError(f"expected an empty folder, got a run in {out}: --overwrite starts anew")
     train_sets, dev_sets = (load_splits(OPEN_TASKS, split, None) for split in ("train", "dev"))
     models = dict(zip(("before", "after"), fine_tune(train_sets, dev_sets, out, epochs, seed, progress=True)))
