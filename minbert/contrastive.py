@@ -59,8 +59,8 @@ def simcse_loss(
 
     L = -1/B sum_i log( exp(cos(a_i, b_i)/tau) / sum_j [exp(cos(a_i, b_j)/tau) + exp(cos(a_i, h_j)/tau)] )
     Paper: Gao et al. (2021), equations 4 and 5.
-    Differs: the mean over the batch, where a report prints the sum; both views are different passes, where its equation 2
-    repeats one.
+    Differs: the mean over the batch, where a report prints the sum; both views are different passes, where the line
+    before its equation 2 has the same mask twice.
     Raises ValueError for unequal shapes, groups that are not (B,), or a temperature that is not positive; warns for B = 1,
     where the loss is 0 without hard negatives, and for two equal views (dropout was off).
     """

@@ -83,7 +83,7 @@ class BertEmbedding(EmbeddingTables):
     """Turn ids into vectors that know word, position and segment.
 
     y = dropout(layer_norm(E_word[id] + E_position[t] + E_segment[s]))
-    Paper: Devlin et al. (2019), section 3 and figure 2; norm and dropout are in the release only.
+    Paper: Devlin et al. (2019), section 3 and figure 2, dropout: appendix A.2; the norm is in the release only.
     """
 
     def forward(

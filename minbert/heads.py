@@ -102,7 +102,7 @@ class ConcatDiff(_DropLinear):
 class CosineHead(Head):
     """Give a scaled and shifted cosine: s cos(u, v) + c.
 
-    Differs: the CS224N reports state no scale; without one a probability stays in [.27, .73].
+    Differs: Wu and Zhao print 5, the other reports no scale; without one a probability stays in [.27, .73].
     """
 
     def __init__(

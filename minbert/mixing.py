@@ -25,7 +25,7 @@ def task_shares(
     """Share the steps among tasks.
 
     p_t = N_t^a / sum_s N_s^a,  a = 1 (proportional), 1/2 (sqrt), 0 (equal), 1 - 0.8 e / (E - 1) (annealed)
-    Paper: Stickland and Murray (2019), section 3.3, for sqrt and annealed.
+    Paper: Stickland and Murray (2019), for sqrt and annealed.
     Differs: epochs count from 0; a run of one epoch has a = 1, where the formula divides by zero.
     Raises ValueError for an unknown law, an empty task, or an epoch outside the run.
     """

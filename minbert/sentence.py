@@ -122,7 +122,7 @@ def safe_cosine(
     """Give the cosine between vectors; 0 with zero gradient where either is zero.
 
     cos(u, v) = u.v / (|u| |v|)
-    Differs: F.cosine_similarity has a gradient of length 1 / eps = 1e8 at u = 0, whatever v.
+    Differs: F.cosine_similarity has a gradient of length 1 / eps = 1e8 at u = 0, for every v longer than eps.
     Raises ValueError if the widths differ.
     """
     if u.shape[-1] != v.shape[-1]:
@@ -136,7 +136,7 @@ class UnitLength(nn.Module):
     def forward(
         self,
         vectors: Tensor,  # (N, D) float
-    ) -> Tensor:          # (N, D) float, rows of length 1
+    ) -> Tensor:          # (N, D) float, rows of length 1; a row of zeros stays
         """Give `unit(vectors)` in the dtype of `vectors`."""
         return unit(vectors).to(vectors.dtype)
 

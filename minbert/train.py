@@ -70,7 +70,7 @@ class TrainConfig:
     head_lr: float | None = None    # rate of the heads in full mode; None: as the rest
     warmup: float = 0.1             # share of the steps on the way up (BERT release)
     decay: bool = True              # then straight down to 0 (BERT release); False: stay
-    weight_decay: float = 0.0       # course: best of its grid. BERT release: 0.01
+    weight_decay: float = 0.0       # Foley-Cox and Wendt: best of their grid (5.3.2). BERT release: 0.01
     max_grad_norm: float | None = 1.0   # BERT release
     precision: str = "fp32"         # or "bf16"; "fp16" on a GPU
     compile: bool = False           # torch.compile on the encoder, on a GPU only

@@ -191,14 +191,14 @@ def keep_best(
     records: Iterable[Record],      # of a training that goes on while we take them
     model: nn.Module,               # the one in training
     score: Callable[[], float],     # measures the model, higher is better; leaves its mode alone
-    every: int = 125,               # steps between two measurements; SimCSE
+    every: int = 125,               # steps between two measurements; SimCSE's released script
 ) -> Iterator[tuple[Record, float | None]]:  # each record, with a score where one was measured
     """Measure on the way, and give the model its best weights back at the end.
 
     The end is measured in any case: if the last record came without a score, it comes again with one. Who stops early keeps
     the weights of that step.
 
-    Paper: Gao et al. (2021), appendix A: every 125 steps on STS-B dev.
+    Paper: Gao et al. (2021), appendix A, which says 250 steps.
     Raises ValueError for a score that is not a number.
     """
     if every < 1:

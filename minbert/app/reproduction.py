@@ -78,7 +78,7 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Recipes, such as hu/mirror or 'li/*'; none: all. The word report: what came out beside what was printed.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the recipes and run nothing.")] = False,
     cost: Annotated[bool, typer.Option("--cost", help="With --list: minutes and memory on a GPU, from the number of steps; takes seconds a recipe.")] = False,
-    scale: Annotated[str, typer.Option(help="micro (a desk, the embedded model), small, or paper.")] = "micro",
+    scale: Annotated[str, typer.Option(help="micro (a desk, the embedded model), minilm (the same, a published encoder), small, or paper.")] = "micro",
     data: Annotated[Path | None, typer.Option("--data", help="Folder of data sets.")] = None,
     out: Annotated[Path, typer.Option(help="Where results and shared stages are kept.")] = Path("reproduced"),
     seeds: Annotated[int | None, typer.Option(min=1, help="How many; without it, those of the scale.")] = None,

@@ -17,7 +17,7 @@ from .scale import Scale
 SPEED = 125e12   # operations a second: 40 % of what an A100 promises in bfloat16 (312e12)
 LAUNCH = 0.002   # s a layer and step, forward and backward: a card that is asked for little waits for the program
 SHAPES = {"bert-base-uncased": BertConfig(), "bert-large-uncased": BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
-          "nreimers/MiniLM-L6-H384-uncased": BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536)}
+          **dict.fromkeys(("nreimers/MiniLM-L6-H384-uncased", "sentence-transformers/all-MiniLM-L6-v2"), BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536))}
 
 
 class Cost(NamedTuple):

@@ -39,7 +39,7 @@ BASE = {"vectors": "output of the pooler, as in the course's skeleton (the paper
         "batch": "8 (section 4.3) where the scale has no steps of its own", "rate": "1e-5; 1e-3 frozen (section 4.3)", "epochs": "10 (section 4.3)",
         "dropout of the layers": ".1, BERT's own; .01 at micro: the embedded model was trained without", "warm-up and decay": "over .1 of the steps, then to 0: ours, BERT's",
         "weight decay": "0: ours, the paper names none", "dropout before a head": ".3 (section 4.3)"}
-CONTRAST = {**BASE, "temperature": ".05 (section 4.3)", "weight of the contrast": "1: the paper adds the two losses", "mask": "on the sentence vectors, another one for each view",
+CONTRAST = {**BASE, "temperature": ".05 (section 4.3)", "weight of the contrast": "1: not printed; we add the two losses", "mask": "on the sentence vectors, another one for each view",
             "negatives": "the other sentences of the batch; of a pair those in the same place"}
 PAIR = {**BASE, "loss": "log cost for paraphrase, squared error for grades (section 4.3)"}
 JOINT = {**CONTRAST, "loss": "sum of the three (equation 4)", "heads": "SST linear with contrast and a mask of .8, Quora concatenation, STS cosine (table 2)",
@@ -234,7 +234,7 @@ for _mask in GRID:
 
 
 @recipe(f"{PAPER}/dropout-grid", row("S4.3", "SimCSE dropout grid best", dropout="best dropout", SST_dev_acc=SST), needs=NEEDS["sst"],
-        settings={**CONTRAST, "mask": "0 to .9 in steps of .1, the best on dev (section 4.3)"}, differs=f"{MASK[0]}; the best of ten on dev is reported on dev, as in the paper")
+        settings={**CONTRAST, "mask": "in steps of .1 (section 4.3), 0 to .9 (figure 4), the best on dev"}, differs=f"{MASK[0]}; the best of ten on dev is reported on dev, as in the paper")
 def dropout_grid(run: Run) -> dict:
     labels = run.dataset("sst", "dev").labels
     found = {mask: answered(run, masked(run, mask), {"sst": SST})[SST] for mask in GRID}

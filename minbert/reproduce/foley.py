@@ -37,7 +37,7 @@ JOINT = {"rate": "7e-5 (section 5.3.1), constant, as in the course's code", "dro
          "sampling": "each step takes the rows of one task, all three equally often (section 5.1)",
          "heads": "one linear layer each, on both vectors for pairs (section 4.1; section 7: one or two)",
          "pooling": "[CLS] through the pooler: \"the pooled output\" (section 4)",
-         "rows of a step": "64: not printed; five epochs of SST are then 668 steps, and figure 4 changes data \"around 700\"",
+         "rows of a step": "64: not printed; five epochs of 10,000 sentences are then 785 steps, and figure 4 changes data \"around 700\"",
          "length": "20 passes over the smallest task for each of the three: not printed; the baseline's 20 epochs",
          "gradient": "no longer than 1: not printed", "checkpoint": "best mean on dev, as the course's code keeps"}
 RANK = {"epochs": "2 (section 5.3.4)", "pairs": "the positive ones of Quora (section 4.3)", "S": "20 cos(a, b): not printed; that of sentence-transformers",
@@ -362,8 +362,8 @@ for _text, _better, _worse, _keys, _gain in (
         ("No weight decay is best for {}", "plain", "decay-1", ("quora",), None),
         ("Dropout .3 beats none for {} (the paper: limited differences)", "plain", "dropout-0", ("sts",), 0.0),
         ("Equal shares undo the bias towards paraphrase: better {}", "plain", "proportional", ("sst", "sts"), None),
-        ("Machine labels alone teach {} more than heads alone learn", "synthetic-only", "baseline", ("sst",), 0.417 - 0.308),
-        ("Machine labels without ranking give the best {}", "synthetic-plain", "final", ("sst",), 0.527 - 0.499),
+        ("Machine labels alone teach {} more than heads alone learn", "synthetic-only", "baseline", ("sst",), None),
+        ("Machine labels without ranking give the best {}", "synthetic-plain", "final", ("sst",), None),
         ("Machine labels without ranking harm {}", "final", "synthetic-plain", ("quora", "sts"), None),
         ("Machine labels after ranking still help {} (the paper: marginal)", "synthetic-ranked", "final", ("sst",), None),
         ("SAIR at the strongest setting helps {} (the paper: no difference)", "sair-10-1000-0.0001", "plain", TASKS, 0.0),
@@ -376,6 +376,6 @@ for _text, _better, _worse, _keys, _gain in (
         _word = {"sst": "sentiment", "quora": "paraphrase", "sts": "similarity"}[_task]
         claim(_text.format(_word), f"{ME}/{_better}", f"{ME}/{_worse}", KEYS[_task], _gain)
 for _task, _gain in (("sst", 0.499 - 0.308), ("quora", 0.789 - 0.661), ("sts", 0.606 - 0.118)):
-    claim(f"The final model beats the baseline on {_task}", f"{ME}/final", f"{ME}/baseline", KEYS[_task], _gain)
+    claim(f"The final model beats the baseline on {_task} (in print the test set's figures)", f"{ME}/final", f"{ME}/baseline", KEYS[_task], _gain)
 for _name in TEACHERS:
     claim(f"{_name} narrows the gap between train and dev", f"{ME}/plain", f"{ME}/{_name}", "SST train - dev")

@@ -1,7 +1,7 @@
 """A row of a table as something that can be run."""
 from __future__ import annotations
 
-__all__ = ["Cell", "Recipe", "Claim", "RECIPES", "CLAIMS", "NOT_RUN", "recipe", "claim", "not_run", "row", "cell", "cells_of", "chosen"]
+__all__ = ["Cell", "Recipe", "Claim", "RECIPES", "CLAIMS", "NOT_RUN", "EVERY", "recipe", "claim", "not_run", "row", "cell", "cells_of", "chosen"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +49,7 @@ class Claim:
     published: float | None = None   # the gain in print; None: two cells give it, or the paper has none
 
 
+EVERY = ("micro", "minilm", "small", "paper")   # scales
 RECIPES: dict[str, Recipe] = {}
 CLAIMS: list[Claim] = []
 NOT_RUN: dict[tuple[str, str, str], str] = {}   # (paper, table, row) -> why nothing can be run
@@ -76,7 +77,7 @@ def cells_of(paper: str, places: tuple) -> tuple[Cell, ...]:
 
 
 def recipe(name: str, *places: tuple, needs: tuple[str, ...], settings: dict[str, str], differs: str = "",
-           scales: tuple[str, ...] = ("micro", "small", "paper"), examples: bool = False) -> Callable:
+           scales: tuple[str, ...] = EVERY, examples: bool = False) -> Callable:
     """Register a function (Run) -> measurements as the way to some cells. Raises ValueError for a name twice, or cells that were never printed."""
     if name in RECIPES or name.partition("/")[0] not in (*PAPERS, "control"):
         raise ValueError(f"expected a new name that begins with {', '.join(PAPERS)} or control, got {name!r}")

@@ -1,9 +1,9 @@
-"""How large: the same recipes on a desk, on a small card, and as printed."""
+"""How large: the same recipes on a desk with one encoder or another, on a small card, and as printed."""
 from __future__ import annotations
 
 __all__ = ["Scale", "SCALES", "agreed"]
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from ..engine.tensorfiles import file_checksum
 from ..tokens import resolve_folder
@@ -38,9 +38,11 @@ class Scale:
 
 
 _HU = {"sst": 32, "quora": 96, "sts": 32}   # Hu, section 5.3
+_MICRO = Scale("micro", None, None, (1, 2, 3), 64, 60, 5e-5, 0.01, 64, 300, 1e-3, {"sst": 8, "quora": 24, "sts": 8}, 240, 16, 300, 5e-4, 1e-2, 150,
+               12_800, 2_000, 20_000, "bf16")
 SCALES = {scale.name: scale for scale in (
-    Scale("micro", None, None, (1, 2, 3), 64, 60, 5e-5, 0.01, 64, 300, 1e-3, {"sst": 8, "quora": 24, "sts": 8}, 240, 16, 300, 5e-4, 1e-2, 150,
-          12_800, 2_000, 20_000, "bf16"),
+    _MICRO,
+    replace(_MICRO, name="minilm", base="sentence-transformers/all-MiniLM-L6-v2", view_dropout=0.1, lr=1e-4),   # a finished encoder: BERT's dropout, a fifth of the rate
     Scale("small", "nreimers/MiniLM-L6-H384-uncased", None, (1, 2, 3), 64, 1_000, 1e-4, 0.1, 64, 2_000, 1e-3, _HU, 2_000, 32, 1_000, 1e-4, 1e-3, 1_000,
           None, None, 200_000, "bf16"),
     Scale("paper", "bert-base-uncased", "bert-large-uncased", (1, 2, 3, 4, 5), 16, 10_000, 1e-4, 0.1, 16, 10_000, None, _HU, 5_000, 32, None, 1e-5, 1e-3, None,
@@ -49,9 +51,13 @@ SCALES = {scale.name: scale for scale in (
 
 
 def agreed(scale: Scale) -> dict:
-    """What two results, or a stage and a result, must agree in to stand in one table: the scale without its seeds, and the base model."""
+    """What two results, or a stage and a result, must agree in to stand in one table: the scale without its seeds, and the weights of the base model.
+
+    Where these lie does not matter: a folder in the place of the scale's own name is told by its weights alone.
+    """
     try:
         base = file_checksum(resolve_folder(scale.base) / "model.safetensors")
     except ValueError:   # a name of the hub that is not on this machine yet
         base = scale.base
-    return {"scale": {k: v for k, v in asdict(scale).items() if k != "seeds"}, "base": base}
+    named = replace(scale, base=SCALES.get(scale.name, scale).base)
+    return {"scale": {k: v for k, v in asdict(named).items() if k != "seeds"}, "base": base}
