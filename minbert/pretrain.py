@@ -291,9 +291,11 @@ def prepare(
 ):                        # -> (transformers tokenizer, Corpus)
     """Learn the vocabulary and tokenise the corpus, or find both from an earlier start.
 
-    Raises ValueError naming the file if one of them is damaged.
+    Raises ValueError naming the file if one of them is damaged, or the folder if its model is that of something else.
     """
     model, cache = Path(folder) / "model", Path(folder) / CORPUS
+    if os.path.lexists(model / "config.json") and not os.path.lexists(cache):
+        raise ValueError(f"{folder}: expected an empty folder, or {CORPUS} of the run that is to go on, got a model alone")
     if not any(map(os.path.lexists, (model / "vocab.txt", cache, Path(folder) / CHECKPOINT))):
         _learn_words(corpus, model, config)
     tokenizer = load_tokenizer(model)

@@ -159,7 +159,7 @@ def sts_table(
     """
     there = available(folder)
     known = STS_TASKS if folder else ("similarity",)
-    tasks = tuple(tasks or [name for name in known if split in there.get(name, ())])
+    tasks = tuple(dict.fromkeys(tasks or [name for name in known if split in there.get(name, ())]))
     if not tasks:
         raise ValueError(f"expected a {split} split of {', '.join(known)} in {folder or 'the embedded data'}, found none")
     lines = [f"{name:10s} {score:.4f}" for name, score in evaluate_sts(encoder, folder, aggregate, tasks, split).items()]

@@ -208,7 +208,7 @@ def tokenize(
 
 # %% ../nbs/1_bert/01_tokens.ipynb #e79826d4
 def budget_cut(
-    lengths: list[int],  # of N rows, none above `budget`
+    lengths: list[int],  # of N rows; one above `budget` is a batch of its own
     budget: int,         # most cells B * T of one batch, padding included
 ) -> list[list[int]]:    # numbers of rows, 0 to N - 1: a list for each batch
     """Group rows of like length, longest first, as many at a time as the budget allows.
@@ -218,7 +218,7 @@ def budget_cut(
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])  # stable: equal rows stay in order
     groups, start = [], 0
     while start < len(order):
-        size = max(1, budget) // max(1, lengths[order[start]])  # the first row is the longest
+        size = max(1, budget // max(1, lengths[order[start]]))  # the first row is the longest
         groups.append(order[start:start + size])
         start += size
     return groups

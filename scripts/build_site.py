@@ -90,7 +90,8 @@ def build(folder: Path) -> int:   # exit status
 
 def main(place: str = "build/site") -> int:
     folder, start = (ROOT / place).resolve(), time.time()
-    shutil.rmtree(folder, ignore_errors=True)
+    for part in ("source", "html", "class"):   # what is made here, and nothing else that lies in the folder
+        shutil.rmtree(folder / part, ignore_errors=True)
     assemble(folder)
     middle = time.time()
     status = build(folder) or check(folder / "html")

@@ -20,8 +20,9 @@ def palette(picture: bytes) -> bytes:   # PNG -> PNG
     image = Image.open(io.BytesIO(picture))
     if image.mode == "P":
         return picture
+    image = image.convert("RGBA")
     made = io.BytesIO()
-    image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
+    Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
     return made.getvalue()
 
 

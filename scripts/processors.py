@@ -50,7 +50,7 @@ def result_of(folder: Path, file: str) -> Path:
 
 def run(setting: str, files: list[str], kept: Path) -> list[dict]:
     """Give the files' results under one setting; only what has none yet is run."""
-    folder = kept / re.sub(r"\W+", "_", setting)
+    folder = kept.resolve() / re.sub(r"\W+", "_", setting)
     folder.mkdir(parents=True, exist_ok=True)
     missing = [file for file in files if not result_of(folder, file).exists()]
     if missing:

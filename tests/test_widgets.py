@@ -552,6 +552,6 @@ def test_each_kind_of_control_refuses_what_it_cannot_be_moved_to():
                              ("query", [2, -1], (2.0, -1.0)), ("pair", [0, 1, 2], (0, 1.0, 2.0)), ("pair", None, None)]:
         assert controls[name].checked(good) == kept and isinstance(controls[name].checked(good), type(kept))
     for name, bad, message in [("k", 6, r"k in \[0, 5\]"), ("k", "2", "k in"), ("k", True, "k in"), ("k", math.nan, "k in"), ("edges", [3, 1], "low <= high"), ("edges", [0, 9], "edges in"),
-                               ("state", "white", "among plain, flow"), ("first", 3, "line of text"), ("on", 1, "True or False"), ("query", [3, 0], "between"), ("pair", [0, 1], "panel, x, y")]:
+                               ("state", "white", "among plain, flow"), ("first", 3, "line of text"), ("on", 1, "True or False"), ("query", [3, 0], "between"), ("pair", [0, 1], "3 numbers as pair")]:
         with pytest.raises(ValueError, match=message):
             controls[name].checked(bad)

@@ -174,11 +174,19 @@ def data(
     if missing := [name for name in names or () if name not in there]:
         raise ValueError(f"expected files of {', '.join(missing)} in {folder or 'the embedded data'}, "
                          f"found those of {', '.join(there) or 'no data set'}")
-    for name in names or there:
-        for dataset in (load_dataset(name, split, folder) for split in there[name]):
-            typer.echo(describe(dataset) + ("" if folder or name in OPEN else ", written by a grammar"))
-            for where, reason in dataset.skipped if rows else []:
-                typer.echo(f"           {where}: {reason}")
+    failed = False
+    for name, split in [(name, split) for name in names or there for split in there[name]]:
+        try:
+            dataset = load_dataset(name, split, folder)
+        except ValueError as error:   # the others are shown all the same
+            typer.echo(f"{name} {split}: {error}", err=True)
+            failed = True
+            continue
+        typer.echo(describe(dataset) + ("" if folder or name in OPEN else ", written by a grammar"))
+        for where, reason in dataset.skipped if rows else []:
+            typer.echo(f"           {where}: {reason}")
+    if failed:
+        raise typer.Exit(1)
 
 # %% ../../nbs/app/cli.ipynb #2e6699cc
 def load_splits(
@@ -291,10 +299,15 @@ def train(
     from minbert.sentence import SentenceEncoder
     from minbert.train import TrainConfig, fit, usual_rate
 
+    if resume and overwrite:
+        raise ValueError("expected --resume, which goes on, or --overwrite, which starts anew, got both")
     if begun(out) and not (resume or overwrite):
         raise ValueError(f"expected an empty folder, got a run in {out}: --resume goes on, --overwrite starts anew")
-    if resume and not (out / CHECKPOINT).exists() and main_process():
-        typer.echo(f"note: no checkpoint in {out}: a new run begins", err=True)
+    if resume and not (out / CHECKPOINT).exists():
+        if begun(out):
+            raise ValueError(f"expected {CHECKPOINT} in {out} to go on from, got a model without one: --overwrite starts anew and replaces it")
+        if main_process():
+            typer.echo(f"note: no checkpoint in {out}: a new run begins", err=True)
     tasks = check_tasks(usual_tasks(tasks, folder), folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     torch.manual_seed(seed)
@@ -373,6 +386,8 @@ def sweep(
     import torch
     from matplotlib import pyplot
 
+    from dataclasses import replace
+
     from minbert.encoder import BertConfig
     from minbert.heads import MultitaskBert, default_heads
     from minbert.sentence import SentenceEncoder
@@ -390,6 +405,8 @@ def sweep(
     width = BertConfig.from_json(resolve_folder(named(model)) / "config.json").hidden_size  # without loading any weights
     config = TrainConfig(tasks, schedule, steps=steps, batch_size=batch_size, lr=usual_rate(width),
                          precision="bf16" if bf16 else "fp32")
+    if setting == "epochs":
+        config = replace(config, steps=None)   # steps would be counted instead
     number = int if setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate", "alike") else float
     if number is int and any(value % 1 for value in values):
         raise ValueError(f"expected whole numbers for {setting}, got {', '.join(f'{value:g}' for value in values)}")

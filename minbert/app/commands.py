@@ -43,7 +43,7 @@ def update(
 def status(
     folder: Annotated[Path, typer.Argument(help="Your workspace, or one notebook of it.")] = Path("."),
     chapter: Annotated[str | None, typer.Option(help="Only chapters whose name holds this.")] = None,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", help="Checks at once.")] = 2,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Checks at once.")] = 2,
 ) -> None:
     """Print a row for each exercise: passed, failed and why, or not attempted."""
     from minbert.course.exercises import EXERCISES, in_chapter
@@ -52,7 +52,8 @@ def status(
     from minbert.course.reports import readable
 
     place, asked = own_work(folder)
-    only = [name for name in in_chapter(chapter) if name in asked]
+    if not (only := [name for name in in_chapter(chapter) if name in asked]):
+        raise ValueError(f"expected exercises{f' of chapter {chapter}' if chapter else ''} in {folder}, found none")
     reports, _ = run([place], jobs=jobs, progress=True, only=only, seed=LEARNERS_SEED)
     report, total = reports[0], sum(EXERCISES[e].points for e in reports[0].results)
     for name, result in report.results.items():
@@ -99,13 +100,13 @@ def strength(
 def grade(
     submissions: Annotated[list[Path], typer.Argument(help="Folders, notebooks, or a folder of them.")],
     csv: Annotated[Path, typer.Option(help="The table: one row a submission.")] = Path("grades.csv"),
-    jobs: Annotated[int, typer.Option("-j", "--jobs", help="Sandboxes at once.")] = 2,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Sandboxes at once.")] = 2,
     seed: Annotated[int | None, typer.Option(help="Of the cases; without it, drawn anew. An interrupted batch keeps its own.")] = None,
     html: Annotated[Path | None, typer.Option(help="Folder for a page a learner.")] = None,
     gradescope: Annotated[Path | None, typer.Option(help="Folder for Gradescope's results.json.")] = None,
     chapter: Annotated[str | None, typer.Option(help="Only chapters whose name holds this, such as 02_attention.")] = None,
     work: Annotated[Path | None, typer.Option(help="Results so far, for starting again; without it, beside the table.")] = None,
-    seconds: Annotated[float, typer.Option(help="Limit of one answer, of the processor; who only waits has four times as long.")] = 8.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of one answer, of the processor; who only waits has four times as long.")] = 8.0,
     memory: Annotated[int, typer.Option(help="Limit of one answer, MB beyond torch.")] = 768,
 ) -> None:
     """Grade submissions without running a notebook; an interrupted batch goes on where it stopped."""

@@ -57,21 +57,27 @@ def run_recipes(recipes: list, scale, data: str | None, out: Path, jobs: int = 1
     from minbert.reproduce import unfinished
 
     todo, running = unfinished(recipes, scale, out), {}
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:   # a process each: a GPU's cannot be forked
-        while todo or running:
-            while len(running) < jobs and (job := _next(todo, {*running.values()})):
-                todo.remove(job)
-                running[pool.submit(_one, job[0].name, scale, job[1], data, out, threads)] = (job[0].paper, job[1])
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                del running[future]
-                yield _outcome(future)
+    while todo or running:
+        while len(running) < jobs and (job := _next(todo, {(recipe.paper, seed) for recipe, seed in running.values()})):
+            todo.remove(job)
+            running[_started(job[0].name, scale, job[1], data, out, threads)] = job
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            yield _outcome(future, *running.pop(future))
 
 
-def _outcome(future: Future) -> tuple[str, str]:
+def _started(*job) -> Future:
+    """Start a job in a process of its own: who is killed takes no other with it. A GPU's cannot be forked."""
+    pool = ProcessPoolExecutor(1, get_context("spawn"))
+    future = pool.submit(_one, *job)
+    pool.shutdown(wait=False)   # once the job is done
+    return future
+
+
+def _outcome(future: Future, recipe, seed: int) -> tuple[str, str]:
     try:
         return "done", future.result()
     except Exception as error:
-        return "failed", f"{type(error).__name__}: {error}"
+        return "failed", f"{recipe.name}, seed {seed}: {type(error).__name__}: {error}"
 
 
 def reproduce(
@@ -83,8 +89,8 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Where results and shared stages are kept.")] = Path("reproduced"),
     seeds: Annotated[int | None, typer.Option(min=1, help="How many; without it, those of the scale.")] = None,
     base: Annotated[str | None, typer.Option(help="Another encoder in the place of the scale's: folder or hub name.")] = None,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", help="Processes at once.")] = 1,
-    threads: Annotated[int, typer.Option(help="Of each process.")] = 1,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes at once.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Of each process.")] = 1,
     store: Annotated[Path | None, typer.Option(help="With report: also write it here as JSON.")] = None,
 ) -> None:
     """Run published rows as recipes; what is stored is not run again."""

@@ -25,6 +25,8 @@ from ..engine.files import quoted, read_json
 from ..engine.formats import read_rows
 from ..heads import MultitaskBert
 from ..engine.finite import NotFinite
+from ..engine.locks import Taken, held
+from ..engine.runs import read_log
 from ..train import TrainConfig, fit
 
 # %% ../../nbs/app/sweep.ipynb #a3cb9e84
@@ -157,11 +159,21 @@ def sweep(
         row = find(read())
         if row is None:
             row = {**key, **_run_one(build, train_sets, dev_sets, config, setting, seed, place, progress)}
-            _write_sweep(folder / "sweep.csv", [*read(), row])  # read again: another may have written
+            _add_row(folder, read, row)
         shutil.rmtree(place, ignore_errors=True)
         yield row
 
 # %% ../../nbs/app/sweep.ipynb #bb3a51d5
+def _add_row(folder, read, row):
+    """Add a row to the table as it is now; whoever writes there at this moment is waited for."""
+    while True:
+        try:
+            with held(folder / ".lock", f"{folder}: expected nobody else who writes the table"):
+                return _write_sweep(folder / "sweep.csv", [*read(), row])
+        except Taken:
+            time.sleep(0.05)
+
+
 def _run_one(build, train_sets, dev_sets, config, setting, seed, place, progress):
     """Train one model, and give its scores; NaN and a note if it diverged."""
     import torch
@@ -177,7 +189,7 @@ def _run_one(build, train_sets, dev_sets, config, setting, seed, place, progress
         log = result.log
         best = next(line for line in log if "dev" in line and line["step"] == result.best_step)
     except NotFinite as error:
-        log, note, best = [], str(error), {"dev": dict.fromkeys(dev_sets, math.nan), "mean": math.nan}
+        log, note, best = read_log(place), str(error), {"dev": dict.fromkeys(dev_sets, math.nan), "mean": math.nan}
     trained = sum("loss" in line for line in log)
     return {**best["dev"], "mean": best["mean"], "trained": trained, "seconds": round(time.perf_counter() - start, 1), "note": note}
 

@@ -33,7 +33,7 @@ def module_with(
     module = tasks[0].module
     base, targets = module_text(module), {task.target for task in tasks}
     others = {e.target: source_of(base, e.target) for e in EXERCISES.values() if e.module == module and e.target not in targets}
-    return around(notebook, module, {target: answer(notebook, target) for target in targets}, others)
+    return around(notebook, module, {task.target: answer(notebook, task.target, task.given) for task in tasks}, others)
 
 
 def modules_with(

@@ -9,6 +9,7 @@ __all__ = ['LEARNERS_SEED', 'SEED', 'Submission', 'find_submissions', 'read_subm
 # %% ../../nbs/course/grading.ipynb #36a9d565
 import ast
 import json
+import os
 import secrets
 from collections.abc import Iterable
 from contextlib import contextmanager
@@ -59,6 +60,8 @@ def find_submissions(
         elif own:
             several = []                                     # a folder of chapters is one person's
         for one in several or [path]:
+            if any(os.path.abspath(one) == os.path.abspath(known) for known in found.values()):
+                continue                                     # named twice, alone and within its folder
             found[one.name if one.name not in found else str(one)] = one   # two of one name: the path tells them apart
     return found
 
@@ -239,10 +242,10 @@ def grade(
 
     Raises ValueError for a path that does not exist.
     """
-    seed = drawn_seed(work) if seed is None else seed
+    drawn, seed = seed is None, drawn_seed(work) if seed is None else seed
     paths = find_submissions(submissions)
     everyone = {name: read_submission(name, path) for name, path in paths.items()}
-    tasks = [exercise(name) for name in only or EXERCISES]
+    tasks = [exercise(name) for name in (EXERCISES if only is None else only)]
     plans = {name: {task.name: plan(s, task) for task in tasks} for name, s in everyone.items()}
     settings = (edition(), seed, asdict(limits))
     hidden = [p.resolve() if p.is_dir() else p.resolve().parent for p in paths.values()] + ([Path(work)] if work else [])
@@ -266,6 +269,8 @@ def grade(
         todo = {key: job for key, job in whole.values() if key and key not in done}
         run("whole submissions again", on.together, todo, len(todo))
         reports = [_report(everyone[n], plans[n], keys[n], whole[n][0], on.ledger) for n in plans]
+    if drawn and work:
+        Path(work, SEED).unlink(missing_ok=True)   # the next batch draws its own
     return reports, on.level
 
 

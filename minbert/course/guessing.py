@@ -1,4 +1,5 @@
 """Predict, then run: a reader's guess beside what came out."""
+import math
 from numbers import Real
 
 
@@ -21,5 +22,5 @@ def fits(guess: object, actual: object, within: float) -> bool:
     if isinstance(guess, (list, tuple)) and isinstance(actual, (list, tuple)):
         return len(guess) == len(actual) and all(fits(a, b, within) for a, b in zip(guess, actual))
     if isinstance(guess, Real) and isinstance(actual, Real):
-        return abs(guess - actual) <= within
+        return abs(guess - actual) <= within or math.isclose(guess, actual)
     return str(guess).strip().casefold() == str(actual).strip().casefold()

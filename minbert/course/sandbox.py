@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -223,7 +224,9 @@ class Sandbox:
             except (ProcessLookupError, PermissionError):
                 pass
             self.process.wait()
-            self.process.stdin.close(), self.process.stdout.close()
+            for stream in (self.process.stdin, self.process.stdout):
+                with suppress(OSError):   # what nobody read is lost
+                    stream.close()
             self.process = None
 
     def __enter__(self) -> "Sandbox":

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .files import check_fields, parse_json
+from .files import check_fields, flush, parse_json
 from .tensorfiles import check_tensors, read_checked, save_checked
 
 # %% ../../nbs/engine/checkpoint.ipynb #e8fb2440
@@ -28,30 +28,22 @@ def replace_file(
 
     A process killed at any moment leaves the old file or the new one. Leftovers of a killed
     process are named `<file>.part` and overwritten by the next call; a failed write leaves none.
+    Raises ValueError, before anything is written, if a folder has the name.
     """
     file = Path(file)
+    if file.is_dir():
+        raise ValueError(f"{file}: expected a file or nothing, got a folder")
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(file.name + ".part")
     try:
         write(part)
-        _flush(part)
+        flush(part)
         os.replace(part, file)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    _flush(file.parent)
+    flush(file.parent)
     return file
-
-
-def _flush(path):
-    """Force a file, or the names in a folder, out of the caches onto the disk."""
-    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
-        return
-    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 # %% ../../nbs/engine/checkpoint.ipynb #ac27ac58
 def _detach(tree, tensors, prefix):
@@ -64,6 +56,8 @@ def _detach(tree, tensors, prefix):
     if isinstance(tree, dict):
         if set(tree) == {"tensor"}:
             raise ValueError(f"{prefix}: expected other keys than 'tensor' alone, which is how a tensor is noted")
+        if len({str(k) for k in tree}) < len(tree):
+            raise ValueError(f"{prefix}: expected keys that differ as text, got {', '.join(map(repr, tree))}")
         return {str(k): _detach(v, tensors, f"{prefix}.{k}") for k, v in tree.items()}
     if isinstance(tree, (list, tuple)):
         return [_detach(v, tensors, f"{prefix}.{i}") for i, v in enumerate(tree)]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoint import CHECKPOINT, load_checkpoint, random_state, read_checkpoint, replace_file, save_checkpoint
-from .files import check_fields, check_regular, parse_json, read_whole
+from .files import check_fields, check_regular, flush, parse_json, read_whole
 from .locks import held
 
 # %% ../../nbs/engine/runs.ipynb #42d7c8ac
@@ -64,6 +64,7 @@ def publish(
     if place.exists():
         os.replace(place, old)
     os.replace(new, place)
+    flush(Path(folder))
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from .files import check_fields, inside, quoted, read_json, write_json
+from .files import check_fields, flush, inside, quoted, read_json, write_json
 from .maps import Dense, moved
 from .tensorfiles import check_numbers, read_tensors, tensor_checksum
 
@@ -86,7 +86,10 @@ def held_folder(
 def replacing(
     folder: str | Path,  # made if missing; its other files are left alone
 ) -> Iterator[Path]:     # an empty folder to write in
-    """Give a draft folder; move its files into `folder` once the block has ended well."""
+    """Give a draft folder; move its files into `folder` once the block has ended well.
+
+    If one of them cannot be moved, all is put back as it was. Who is killed between two moves leaves files of both.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with held_folder(folder, DRAFT) as draft:
@@ -94,10 +97,35 @@ def replacing(
         files = sorted(f for f in draft.rglob("*") if f.is_file())
         mode = _usual_mode(draft)
         for file in files:
-            target = folder / file.relative_to(draft)
-            target.parent.mkdir(parents=True, exist_ok=True)
             file.chmod(mode)
+            flush(file)
+        _move(files, draft, folder)
+        flush(folder)
+
+
+def _second_name(file, other):
+    """Let a file be found under another name as well; where the disk has no such names, as a copy."""
+    try:
+        os.link(file, other)
+    except OSError:
+        shutil.copy2(file, other)
+
+
+def _move(files, draft, folder):
+    """Move files from one folder into the other, all or none."""
+    before, moved = Path(tempfile.mkdtemp(dir=draft)), []
+    try:
+        for number, file in enumerate(files):
+            target, old = folder / file.relative_to(draft), before / str(number)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(target):
+                _second_name(target, old)
             os.replace(file, target)
+            moved.append((target, old))
+    except BaseException:
+        for target, old in reversed(moved):
+            os.replace(old, target) if old.exists() else target.unlink()
+        raise
 
 
 def _usual_mode(folder):

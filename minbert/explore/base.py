@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import gc
 import io
+import math
 import threading
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -86,8 +87,16 @@ def _number(control, value):
     return int(value) if whole and value == int(value) else value
 
 
+def _listed(control, value, size=None):
+    """Make sure that a value is a list, where a size is given of so many finite numbers."""
+    number = lambda part: isinstance(part, (int, float)) and not isinstance(part, bool) and math.isfinite(part)
+    if not isinstance(value, (list, tuple)) or size and (len(value) != size or not all(map(number, value))):
+        raise ValueError(f"expected {f'{size} numbers' if size else 'a list'} as {control.name}, got {value!r}")
+    return value
+
+
 def _span(control, value):
-    low, high = (_number(control, part) for part in value)
+    low, high = (_number(control, part) for part in _listed(control, value, 2))
     if not low <= high:
         raise ValueError(f"expected {control.name} (low, high) with low <= high, got {low} and {high}")
     return low, high
@@ -113,14 +122,14 @@ def _switch(control, value):
 
 def _words(control, value):
     most = control.bounds["most"]
-    if isinstance(value, str) or not all(isinstance(place, int) and not isinstance(place, bool) and 0 <= place < most for place in value):
+    if not all(isinstance(place, int) and not isinstance(place, bool) and 0 <= place < most for place in _listed(control, value)):
         raise ValueError(f"expected places of words in [0, {most}) as {control.name}, got {value!r}")
     return tuple(sorted(set(value)))
 
 
 def _point(control, value):
-    bounds = zip(value, control.bounds["low"], control.bounds["high"])
-    if len(value) != 2 or not all(low <= part <= high for part, low, high in bounds):
+    bounds = zip(_listed(control, value, 2), control.bounds["low"], control.bounds["high"])
+    if not all(low <= part <= high for part, low, high in bounds):
         raise ValueError(f"expected {control.name} between {control.bounds['low']} and {control.bounds['high']}, got {value!r}")
     return tuple(float(part) for part in value)
 
@@ -128,9 +137,8 @@ def _point(control, value):
 def _pick(control, value):
     if value is None:
         return None
-    if len(value) != 3:
-        raise ValueError(f"expected {control.name} as (panel, x, y), got {value!r}")
-    return int(value[0]), float(value[1]), float(value[2])
+    panel, x, y = _listed(control, value, 3)
+    return int(panel), float(x), float(y)
 
 
 _CHECKS = {"slider": _number, "span": _span, "choice": _choice, "text": _text, "switch": _switch, "words": _words, "point": _point, "pick": _pick}
