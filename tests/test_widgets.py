@@ -21,7 +21,7 @@ from minbert.engine.figures import panel
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
-from minbert.explore.base import choice, pick, point, slider, span, switch, text as line
+from minbert.explore.base import choice, pick, point, slider, span, switch, text as line, words
 from minbert.explore.scenes import turn
 from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer, Explorer, Remembered, grade_edges, other_captions, pair_vectors
 
@@ -555,3 +555,10 @@ def test_each_kind_of_control_refuses_what_it_cannot_be_moved_to():
                                ("state", "white", "among plain, flow"), ("first", 3, "line of text"), ("on", 1, "True or False"), ("query", [3, 0], "between"), ("pair", [0, 1], "3 numbers as pair")]:
         with pytest.raises(ValueError, match=message):
             controls[name].checked(bad)
+
+
+@pytest.mark.parametrize("kind, value", [(span("a", (1, 2), 0, 5, 1), 3), (span("a", (1, 2), 0, 5, 1), [1, 2, 3]), (span("a", (1, 2), 0, 5, 1), None),
+                                         (point("a", (0, 0)), 5), (pick("a"), (0, math.nan, 0.0)), (pick("a"), "abc"), (words("a"), 7)])
+def test_a_value_of_another_shape_is_refused_by_name(kind, value):
+    with pytest.raises(ValueError, match="as a, got"):
+        kind.checked(value)
