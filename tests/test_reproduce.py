@@ -338,7 +338,7 @@ def test_a_stage_of_other_settings_is_refused(tmp_path):
         Run(replace(TOY, lr=1.0), 1, None, tmp_path).encoder("a", lambda: 1 / 0)
 
 
-@pytest.mark.parametrize("scale", ("micro",))
+@pytest.mark.parametrize("scale", ("micro", "minilm"))
 def test_the_record_is_that_of_the_stored_runs(scale):
     """What chapter 40 and the site show has a file for each recipe and seed, and leaves none out."""
     root = Path(__file__).resolve().parent.parent

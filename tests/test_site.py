@@ -57,6 +57,14 @@ def test_a_sentence_of_the_record_brings_its_own_figures():
             site_tables.gain("a/x", worse, measured, record)
 
 
+def test_sentences_of_two_encoders_stand_side_by_side():
+    one = {"text": "x helps", "better": "a/x", "worse": "a/y", "measured": "acc", "printed": 0.2, "gain": [0.05, 0.01, 0.1], "seeds": 3, "verdict": "holds", "learned": True}
+    other = one | {"gain": [0.3, None, None], "seeds": 1, "verdict": "cannot be told", "learned": False}
+    alone, not_yet = one | {"better": "a/z"}, one | {"better": "a/v", "gain": None}
+    table = site_tables.two_encoders({"claims": [one, alone, not_yet]}, {"claims": [not_yet, other, one | {"better": "a/w"}]}).split("\n")
+    assert table[2:] == ["| x helps (acc) | +0.200 | +0.050 [+0.010, +0.100], 3 seeds: holds | +0.300, 1 seed: cannot be told, neither row learned |"]
+
+
 def test_every_sentence_on_the_page_of_the_record_was_run():
     asked = re.findall(r"<!-- gain .+? -->", (ROOT / "site" / "pages" / "record.md").read_text(encoding="utf-8"))
     page = site_tables.record_page()
