@@ -251,11 +251,14 @@ def stepped(control: Control, values: list) -> Control:
 
 
 def small(picture: bytes) -> bytes:   # PNG -> WebP
-    """Write a picture with few colours."""
+    """Write a picture with few colours.
+
+    They are chosen so that none of the picture's is far off, and then moved to the commonest nearby; a median cut would split the common ones and turn rare ones grey.
+    """
     from PIL import Image
 
     made, image = io.BytesIO(), Image.open(io.BytesIO(picture)).convert("RGB")
-    image.quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB").save(made, "WEBP", lossless=True, quality=100, method=4)
+    image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).convert("RGB").save(made, "WEBP", lossless=True, quality=100, method=4)
     return made.getvalue()
 
 

@@ -537,11 +537,13 @@ def test_an_explorer_of_ones_own():
 
         def _draw(self, x):
             figure, ax = plt.subplots()
-            ax.plot([x], [0], "o")
-            ax.set_xlim(-1, 1)
+            ax.plot([x], [1], "o")
+            ax.set(xlim=(-1, 1), yscale="log", ylim=(0.01, 100), title="$5 and $6")
             return figure
 
     assert differs(Dot(), "x", 0.5)
+    axes = Dot().figure().axes[0]   # no words are read as formulas, and so no number is written as one
+    assert not axes.title.get_parse_math() and [axes.yaxis.get_major_formatter()(power) for power in (0.01, 100)] == [".01", "100"]
 
 
 def test_each_kind_of_control_refuses_what_it_cannot_be_moved_to():

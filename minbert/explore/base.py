@@ -196,9 +196,9 @@ class Explorer:
 
         before = plt.get_fignums()
         try:
-            with compact(narrow):
+            with compact(narrow), plt.rc_context({"text.parse_math": False}):   # a dollar sign in somebody's words begins no formula
                 drawn = self._draw(**settings)
-            return drawn if hasattr(drawn, "savefig") else drawn.figure
+            return _powers_in_digits(drawn if hasattr(drawn, "savefig") else drawn.figure)
         finally:  # also after an error
             for number in set(plt.get_fignums()) - set(before):
                 plt.close(number)
@@ -276,6 +276,16 @@ class Explorer:
         settings = self.settings
         return {"application/vnd.jupyter.widget-view+json": live, "image/png": base64.b64encode(self.png(**settings)).decode(),
                 "text/plain": f"{self.title}: {self._describe(**settings)}"}
+
+
+def _powers_in_digits(figure):
+    """Number logarithmic axes without formulas, since these are not read."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, LogFormatterMathtext
+
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
+            axis.set(major_formatter=FuncFormatter(lambda power, _: f"{power:g}".removeprefix("0")), minor_formatter=LogFormatter(labelOnlyBase=False))
+    return figure
 
 
 def _written(figure, ratio):
