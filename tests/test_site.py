@@ -14,6 +14,7 @@ from test_browser import contact_sheet
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "build" / "site" / "html"
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "site")]
+import pictures
 import site_chapters
 import site_check
 import site_explorers
@@ -139,6 +140,31 @@ def test_frames_are_drawn_for_each_combination_and_controls_take_only_their_valu
     assert all(set(frame["values"]) == made.keys() - set(frame["idle"]) for frame in near + far)
     assert {frame["values"]["fine"] for frame in near} == {"0.01", "0.05", "1"}
     assert len({frame["source"] for frame in near}) == len(near)
+
+
+def test_few_colours_leave_none_far_off():
+    """A picture with many greys and a few dots of other colours: none of these turns grey."""
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    before = np.tile(np.arange(256, dtype=np.uint8)[None, :, None], (256, 1, 3))
+    for place, colour in enumerate([(232, 115, 12), (142, 91, 181), (42, 157, 111), (214, 98, 156)]):
+        before[40 * place:40 * place + 3, 100:103] = colour
+    Image.fromarray(before).save(file := io.BytesIO(), "PNG")
+    for shrink in (site_explorers.small, pictures.palette):
+        after = np.asarray(Image.open(io.BytesIO(shrink(file.getvalue()))).convert("RGB"))
+        assert np.abs(after.astype(int) - before).max() < 32
+
+
+def test_a_mark_means_the_same_rule_on_the_site_and_in_the_package():
+    from minbert.explore.conflict import STEPS
+
+    shapes = {"o": "round", "s": "square", "^": "triangle", "D": "diamond"}
+    inks = re.search(r"const INKS = {(.*?)};", (ROOT / "site" / "static" / "drawings.js").read_text(encoding="utf-8"))[1]
+    there = {name: (colour, form) for name, colour, form in re.findall(r'(\w+): \["(#\w+)", "[^"]*", "(\w+)"\]', inks)}
+    assert there == {name: (colour, shapes[marker]) for name, (colour, _, marker) in STEPS.items()}
 
 
 @pytest.fixture(scope="module")
