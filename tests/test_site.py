@@ -14,6 +14,7 @@ from test_browser import contact_sheet
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "build" / "site" / "html"
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "site")]
+import book
 import pictures
 import site_chapters
 import site_check
@@ -67,6 +68,25 @@ def test_every_sentence_on_the_page_of_the_record_was_run():
 def test_papers_are_cited_somewhere():
     cited = {paper for chapter in site_chapters.book() for paper in site_chapters.papers(chapter)}
     assert len(cited) == len(site_chapters.known_papers())
+
+
+def test_a_picture_is_described_by_the_words_on_it():
+    helpers = {}
+    describe = lambda source: site_chapters.described(source, "Two", helpers).removeprefix("Figure of the section Two")
+    assert describe('heatmap(x, None, None, write=".2f", ylabel="token", title=f"layer {k}")') == ": token, layer …"
+    assert describe('ax.plot(x, label="sum")\nax.set(xlabel="step")\nax.set_title("a run")\nprint("nothing")') == ": sum, step, a run"
+    assert describe('def draw(walks):\n    return panel("first weight", "loss")\ndraw({"momentum": x})') == ": momentum, first weight, loss"
+    assert describe('draw(x)') == ": first weight, loss" and describe("%timeit f()") == describe("f()") == ""
+    assert describe("e = ConflictExplorer()\ne.figure()") == ": ConflictExplorer"
+
+
+def test_a_chapter_bears_its_number_and_a_number_leads_to_its_chapter():
+    chapter = site_chapters.book()[1]
+    assert site_chapters.shown(chapter).cells[0].source.startswith(f"# 02 {chapter.title}\n")
+    parts = book.with_chapters("Chapter 02 and chapters 03 and 99, see chapter\n03; chapter 01.", "1_bert/01_tokens", {f"0{n}": f"1_bert/0{n}_{name}" for n, name in enumerate(("tokens", "attention", "embedding"), 1)})
+    assert [(part.astext(), part["reftarget"]) for part in parts if not isinstance(part, str)] == [
+        ("Chapter 02", "/1_bert/02_attention"), ("chapters 03", "/1_bert/03_embedding"), ("chapter\n03", "/1_bert/03_embedding")]
+    assert "".join(part.astext() for part in parts) == "Chapter 02 and chapters 03 and 99, see chapter\n03; chapter 01."
 
 
 def test_prerequisites_come_before():
