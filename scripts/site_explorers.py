@@ -67,6 +67,13 @@ def short(values, digits: int) -> list:   # numbers with so many decimals
     return [round(float(value), digits) for value in values]
 
 
+@cache
+def made(place: str) -> Explorer:
+    """Make an explorer by its module and class."""
+    kind = Shown("", place, "").kind
+    return kind(*models()) if place.startswith("explore.widgets.") else kind()
+
+
 def cosine_data() -> tuple[list[Control], dict]:
     """Compare all models, each with all corrections, by the cosines of the graded pairs and of a few more."""
     from minbert.explore.widgets import _states, other_captions
@@ -91,9 +98,7 @@ def cosine_data() -> tuple[list[Control], dict]:
 
 def anisotropy_data() -> tuple[list[Control], dict]:
     """Store each cloud in its longest directions, a byte a number, with the four numbers for each count of directions removed."""
-    from minbert.explore.widgets import AnisotropyExplorer
-
-    space = AnisotropyExplorer(*models(), top=TOP)
+    space = made("explore.widgets.AnisotropyExplorer")
     clouds = {f"{name}, {state}": stored_cloud(turned, space.sample) | {"shapes": [short(space.measure(name, state, k), 4) for k in range(TOP + 1)]}
               for (name, state), turned in space.clouds.items()}
     groups = {colour: {"names": list(masks), "codes": "".join(str([mask[row] for mask in masks.values()].index(True)) for row in range(len(space.sample)))}
@@ -203,12 +208,12 @@ def fragment(shown: Shown, page: str, anchor: str) -> str:   # HTML
     up = posixpath.relpath(".", posixpath.dirname(page) or ".")
     scripts = "".join(f'<script defer src="{up}/{file}"></script>' for file in ("explorers/explorer.js", "_static/drawings.js", f"explorers/{shown.name}.js"))
     return (f'<link rel="stylesheet" href="{up}/explorers/explorer.css"><div class="movable" id="{anchor}" data-explorer="{shown.name}"></div><p class="more">{shown.more}</p>'
-            f'<noscript><p>With scripts switched on, this picture follows your hand.</p></noscript>{scripts}')
+            f'<noscript><img src="{up}/explorers/{shown.name}.webp" alt="{shown.kind.title}"><p>With scripts switched on, this picture follows your hand.</p></noscript>{scripts}')
 
 
 def on_site(shown: Shown) -> dict:   # JSON: spec, values, data or frames
     """Gather all that a page needs to move an explorer."""
-    controls, rest = shown.data() if shown.data else framed(shown.kind(), shown.grid)
+    controls, rest = shown.data() if shown.data else framed(made(shown.place), shown.grid)
     values = {control.name: control.default for control in controls}
     return {"spec": {"title": shown.kind.title, "controls": [asdict(control) for control in controls]}, "values": values} | rest
 
@@ -272,6 +277,7 @@ def write_explorers(html: Path) -> None:
     for shown in filter(movable, explorers()):
         told = json.dumps(on_site(shown), ensure_ascii=False, separators=(",", ":"))
         (folder / f"{shown.name}.js").write_text(f'minbertShow("{shown.name}", {told});\n', encoding="utf-8")
+        (folder / f"{shown.name}.webp").write_bytes(small(made(shown.place).png()))   # for a page without scripts
 
 
 def homes(shown: Shown) -> list[Chapter]:

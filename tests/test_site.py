@@ -65,6 +65,19 @@ def test_every_sentence_on_the_page_of_the_record_was_run():
     assert len(asked) > 10 and "<!--" not in page and all(f"**{name}" in page for name in ("Hu", "Li", "Wu", "Dao", "Foley"))
 
 
+def test_the_record_folds_its_tables_and_nothing_else():
+    page = site_tables.record_page()
+    made = site_tables.folded(page)
+    assert made.count("<details") == made.count("</details>\n") == len(re.findall(r"^\|---", page, re.M)) > 10
+    assert re.sub(r"<details.*</summary>\n\n|\n</details>\n", "", made) == page
+    for summary, table in re.findall(r"<summary>(\d+) .*?</summary>\n\n(.*?)\n</details>", made, re.S):
+        assert int(summary) == len(table.strip().split("\n")) - 2
+
+
+def test_numbers_of_a_column_are_written_alike():
+    assert [*map(site_tables.number, (1.186e6, 19604.4, 3306.2, 1000, 477.63, 0.99987))] == ["1,186,000", "19,604", "3,306", "1,000", "477.6", "0.9999"]
+
+
 def test_papers_are_cited_somewhere():
     cited = {paper for chapter in site_chapters.book() for paper in site_chapters.papers(chapter)}
     assert len(cited) == len(site_chapters.known_papers())
@@ -458,6 +471,37 @@ def test_groups_of_the_cloud_have_shapes_of_their_own(opened):
         assert len(drawn) == 3 and len({*drawn}) == 1, drawn   # flat, as a body, in the legend
         shapes.add(drawn[0])
     assert len(shapes) == 3, shapes
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", [shown.name for shown in site_explorers.EXPLORERS])
+def test_without_scripts_an_explorer_is_a_still_picture(site, browser, name):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((site / "explorers" / f"{name}.html").as_uri())
+    picture = page.locator("article noscript img").bounding_box()
+    assert picture["width"] > 300 and picture["height"] > 100 and not page.locator(".movable").is_visible()
+    context.close()
+
+
+@pytest.mark.browser
+def test_paper_shows_long_lines_and_what_is_folded(site, browser):
+    page = browser.new_page(viewport={"width": 700, "height": 900})
+    page.emulate_media(media="print")
+    page.goto((site / "1_bert" / "02_attention.html").as_uri())
+    lines = page.locator("div.highlight pre")
+    assert lines.count() > 20 and all(line.evaluate("line => line.clientHeight > 0 && line.scrollWidth <= line.clientWidth + 1") for line in lines.all())
+    page.close()
+
+
+@pytest.mark.browser
+def test_the_record_is_short_on_a_phone(site, browser):
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((site / "record.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollHeight") < 20_000
+    page.locator("details.folded summary").first.click()
+    assert page.locator("details.folded table").first.is_visible()
+    page.close()
 
 
 @pytest.mark.browser
