@@ -137,7 +137,7 @@ def test_explorers_of_a_missing_module_are_left_out(monkeypatch):
 
 def test_explorers_are_found_in_their_chapters():
     found = {(page, html.partition('data-explorer="')[2].partition('"')[0]) for page, cells in site_explorers.places().items() for html in cells.values()}
-    assert found >= {("explore/widgets", "cosine"), ("explore/widgets", "anisotropy"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict"),
+    assert found >= {("explore/widgets", "cosine"), ("explore/widgets", "anisotropy"), ("3_vectors/24_calibration", "anisotropy-24"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict"),
                      ("1_bert/02_attention", "attention"), ("1_bert/10_pretrain", "maskedword"), ("4_training/35_negatives", "temperature"),
                      ("4_training/32_smoothness", "smoothness"), ("4_training/34_smart", "smoothness")}
 
@@ -326,6 +326,14 @@ def test_cosines_and_clouds_move_without_a_kernel(opened):
         moved(page, label, lambda knob: knob.fill(value))
     moved(page, "colours show", lambda knob: knob.select_option("grade"))
     assert "after, whitened, top 5 removed" in moved(page, "encoder", lambda knob: knob.select_option("after"))
+
+
+@pytest.mark.browser
+def test_the_clouds_of_a_chapter_have_the_numbers_that_it_prints(opened):
+    (chapter,) = (chapter for chapter in site_chapters.book() if chapter.name == "24 calibration")
+    (printed,) = (output.text for cell in chapter.notebook.cells for output in cell.get("outputs", ()) if "untrained, whitened: Spearman" in output.get("text", ""))
+    page = opened("3_vectors/24_calibration")
+    assert moved(page, "state", lambda knob: knob.select_option("whitened")).split("\n") == printed.strip().split("\n")
 
 
 @pytest.mark.browser

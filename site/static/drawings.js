@@ -362,7 +362,8 @@
 
   // Called by each explorer's own file, after explorer.js: fill the places of the page that wait for it.
   window.minbertShow = (name, told) => {
-    if (DRAW[name]) told.draw = (values, narrow) => DRAW[name](told.data, values, narrow);
+    const draw = DRAW[name.split("-")[0]]; // a chapter with numbers of its own has its number behind the name
+    if (draw) told.draw = (values, narrow) => draw(told.data, values, narrow);
     for (const place of document.querySelectorAll(`.movable[data-explorer="${name}"]:empty`)) window.minbertOffline(told, place);
     window.minbertTold = { ...window.minbertTold, [name]: told };
   };
