@@ -1,5 +1,6 @@
 """What the site adds to Sphinx: formulas as MathML, terms that lead to the glossary, numbers that lead to chapters, and boxes that a keyboard can scroll."""
 import re
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -90,7 +91,7 @@ def with_chapters(words: str, docname: str, numbered: dict[str, str]) -> list[no
 
 def link_chapters(app: Sphinx, doctree: nodes.document) -> None:
     """Link the numbers of chapters on pages made of notebooks."""
-    if not app.env.doc2path(app.env.docname).endswith(".ipynb"):
+    if Path(app.env.doc2path(app.env.docname)).suffix != ".ipynb":
         return
     numbered = {found[1]: page for page in app.env.found_docs if (found := re.match(r"[1-5]_\w+/(\d\d)_", page))}
     for text in [t for t in doctree.findall(nodes.Text) if is_open(t)]:
