@@ -49,12 +49,17 @@ def log() -> str:
     return "\n".join(["| step | training loss [nats] | held-out loss [nats] | held-out words guessed |", "|---|---|---|---|", *rows])
 
 
+def number(value: float) -> str:
+    """Write a number with four digits, or all of its whole part."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def benchmark(file: Path) -> str:
     """Write one stored benchmark: what was run where, and its table."""
     run = json.loads(file.read_text(encoding="utf-8"))
     columns = run["columns"]
     head = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-    rows = [f"| {name} | " + " | ".join(f"{value:,.4g}" for value in values) + " |" for name, values in run["rows"].items()]
+    rows = [f"| {name} | " + " | ".join(map(number, values)) + " |" for name, values in run["rows"].items()]
     return f"### {run['name']}\n\n{run['says']}\n\n`{run['command']}`, {run['machine']}, median of {run['rounds']} rounds.\n\n" + "\n".join(head + rows) + "\n"
 
 
@@ -120,6 +125,17 @@ def record_page() -> str:
     page = template("record", tables=markdown(micro), stronger=two_encoders(micro, records["minilm"]),
                     verdicts="\n".join(f"- {number} of {len(micro['claims'])} sentences: {name}" for name, number in counts.most_common()))
     return re.sub(r"<!-- gain (\S+) over (\S+) in ([^@]+?)(?: @ (\S+))? -->", lambda m: gain(*m.groups()[:3], records[m[4] or "micro"]), page)
+
+
+def folded(page: str) -> str:
+    """Fold the tables of the record, which a phone would scroll through for a hundred screens; a click opens one, and so do a search in the page and print."""
+    kinds = {"table": "figures, printed and measured", "sentence": "sentences and their verdicts"}   # by the first column
+
+    def fold(found: re.Match) -> str:
+        summary = f"{found[0].count(chr(10)) - 2} {kinds[found[1]]}"
+        return f'<details class="folded"><summary>{summary}</summary>\n\n{found[0]}\n</details>\n'
+
+    return re.sub(r"^\| (\w+) \|.*\n(?:\|.*\n)+", fold, page, flags=re.M)
 
 
 def glossary() -> list[dict]:

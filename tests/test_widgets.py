@@ -511,7 +511,11 @@ def test_the_embedded_sample_and_the_embedded_model():
     u, v = (encoder.encode(side) for side in (dev.sentences, dev.sentences2))
     space = AnisotropyExplorer(encoder, dev)
     assert space.measure("vectors", "plain").spearman == pytest.approx(spearman(safe_cosine(u, v), dev.labels), abs=1e-6)
-    assert CosineExplorer(encoder, dev).cosine("A cat.", "A cat.")["vectors"] == pytest.approx(1)
+    cosines = CosineExplorer(encoder, dev)
+    assert cosines.cosine("A cat.", "A cat.")["vectors"] == pytest.approx(1)
+    told = CosineExplorer(SentenceEncoder(encoder.model, encoder.tokenizer, max_length=16), dev).describe(first="你好世界", second="a cat " * 8)   # what the cosine does not know
+    assert "Of the first sentence 4 of 4 pieces are unknown." in told and "Of the second sentence only the first 16 tokens are read." in told
+    assert "Of the" not in cosines.describe(first="A cat.", second="A dog.")
 
 
 def test_axes_are_a_picture_too_and_vectors_cannot_read(pairs):
@@ -537,11 +541,13 @@ def test_an_explorer_of_ones_own():
 
         def _draw(self, x):
             figure, ax = plt.subplots()
-            ax.plot([x], [0], "o")
-            ax.set_xlim(-1, 1)
+            ax.plot([x], [1], "o")
+            ax.set(xlim=(-1, 1), yscale="log", ylim=(0.01, 100), title="$5 and $6")
             return figure
 
     assert differs(Dot(), "x", 0.5)
+    axes = Dot().figure().axes[0]   # no words are read as formulas, and so no number is written as one
+    assert not axes.title.get_parse_math() and [axes.yaxis.get_major_formatter()(power) for power in (0.01, 100)] == [".01", "100"]
 
 
 def test_each_kind_of_control_refuses_what_it_cannot_be_moved_to():
