@@ -10,11 +10,13 @@ __all__ = ['LEARNERS_SEED', 'SEED', 'Submission', 'find_submissions', 'read_subm
 import ast
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -37,7 +39,7 @@ class Submission(NamedTuple):
 
     name: str
     notebooks: dict[str, Notebook]   # module -> its chapter
-    problems: dict[str, str]         # module, or "" for the whole -> why it cannot be read
+    problems: dict[str, str]         # module, or else the file, or "" for the whole -> why it is not read
 
 
 def find_submissions(
@@ -45,25 +47,36 @@ def find_submissions(
 ) -> dict[str, Path]:   # name -> file or folder
     """List submissions: each path is one, unless it is a folder of folders or of single notebooks by many people.
 
-    Raises ValueError for a path that does not exist.
+    Raises ValueError for a path that does not exist, and if all are empty folders.
     """
-    found = {}
-    for path in map(Path, paths):
+    paths, found = [*map(Path, paths)], {}
+    for path in paths:
         if not path.exists() and not path.is_symlink():
             raise ValueError(f"expected a submission, or a folder of them, got {path}: there is nothing")
-        several = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else []
-        own = [p for p in several if _is_part(p)]
-        if {"settings.ini", "nbs"} <= {p.name for p in own}:
-            several = []                                     # a workspace, whatever else its owner keeps in it
-        elif own and any(p not in own and not p.is_symlink() and _notebook_files(p) for p in several):   # one of many left theirs in between
-            several = [p for p in several if p.is_dir() or p.is_symlink() or p.suffix == ".ipynb"]
-        elif own:
-            several = []                                     # a folder of chapters is one person's
-        for one in several or [path]:
-            if any(os.path.abspath(one) == os.path.abspath(known) for known in found.values()):
-                continue                                     # named twice, alone and within its folder
-            found[one.name if one.name not in found else str(one)] = one   # two of one name: the path tells them apart
-    return found
+    if paths and all(path.is_dir() and not _entries(path) for path in paths):
+        raise ValueError(f"expected a submission, or a folder of them, got {', '.join(map(str, paths))}: empty")
+    for one in (one for path in paths for one in (path.is_dir() and _people(path)) or [path]):
+        found.setdefault(os.path.abspath(one), one)          # named twice, alone and within its folder
+    names = [os.path.basename(place) for place in found]
+    return {name if names.count(name) == 1 else str(one): one for name, one in zip(names, found.values())}   # two of one name: their paths tell them apart
+
+
+def _entries(folder: Path) -> list[Path]:
+    _, inner, files = next(os.walk(folder), (folder, [], []))   # what may not be listed is empty
+    return sorted(folder / name for name in (*inner, *files) if not name.startswith("."))
+
+
+def _people(folder: Path) -> list[Path]:
+    """List the submissions in a folder; none if it is one person's: a workspace, or a folder of chapters, whatever else lies in it."""
+    entries = _entries(folder)
+    own = [p for p in entries if _is_part(p)]
+    if {"settings.ini", "nbs"} <= {p.name for p in own}:
+        return []
+    beside = any(p.name != "settings.ini" for p in own)      # then other notebooks are notes
+    others = (p for p in entries if p not in own and not p.is_symlink() and (p.is_dir() or not beside) and _holds_chapter(p))
+    if own and len([*islice(others, 2)]) == 2:               # one of many left theirs in between
+        return [p for p in entries if p.is_dir() or p.is_symlink() or p.suffix == ".ipynb"]
+    return [] if own else entries
 
 
 def _is_part(path: Path) -> bool:
@@ -73,28 +86,48 @@ def _is_part(path: Path) -> bool:
     return chapter or path.name == "settings.ini" or (folder and any(path.rglob("*.ipynb")))
 
 
+def _holds_chapter(path: Path) -> bool:
+    read = read_submission("", path)
+    return not {*read.notebooks, *read.problems}.isdisjoint(_chapters().values())
+
+
 def read_submission(
     name: str,
     path: Path,
 ) -> Submission:
-    """Read all chapters that hold exercises, by the name of the file or by the module it exports."""
-    notebooks, problems = {}, {}
+    """Read all chapters that hold exercises, by the name of the file or by the module it exports, at the first depth that has any."""
     if path.is_symlink() or not (path.is_dir() or path.suffix == ".ipynb"):
         kind = "a symbolic link" if path.is_symlink() else f"a file {path.suffix or 'without ending'}"
         return Submission(name, {}, {"": f"expected a folder or a notebook, got {kind}"})
-    modules = _chapters()
-    for file in _notebook_files(path):
-        module = modules.get(file.stem)
+    depths, links = _notebook_files(path) if path.is_dir() else ([[path]], [])
+    shown, read, unread = {file: file.relative_to(path).as_posix() if file != path else path.name for files in depths for file in files}, 0, {}
+    for i, files in enumerate(depths):
+        notebooks, problems = _read_all(files, shown)
+        if notebooks or not set(problems).isdisjoint(_chapters().values()):
+            below = [shown[f] for deeper in depths[i + 1 :] for f in deeper if f.stem in _chapters()]
+            return Submission(name, notebooks, problems | ({below[0]: f"{below[0]}: deeper than other chapters, not read; {len(below)} of these"} if below else {}))
+        read, unread = read + len(files) - len(problems), unread | problems
+    if not read and (unread or links):                       # nothing else was handed in
+        return Submission(name, {}, {"": "; ".join(unread.values()) or f"{links[0]}: expected a file of this submission, got a symbolic link"})
+    saw = [*shown.values()] or [p.name for p in _entries(path)]
+    return Submission(name, {}, unread | {".": f"no chapter found; saw: {', '.join(saw[:5]) or 'nothing'}{', ...' if saw[5:] else ''}"})
+
+
+def _read_all(files: list[Path], shown: dict[Path, str]) -> tuple[dict[str, Notebook], dict[str, str]]:
+    """Read notebooks of one depth: (module -> notebook, problems). A file with a chapter's name goes before its copies, one in `nbs` before others."""
+    modules, notebooks, problems = _chapters(), {}, {}
+    for file in sorted(files, key=lambda f: (f.stem not in modules, "nbs" not in f.parts, f))[:200]:
         try:
-            if any(p.is_symlink() for p in (file, *file.parents) if path in p.parents) or not file.resolve().is_relative_to(path.resolve()):
-                raise ValueError(f"{file.name}: expected a file of this submission, got one behind a symbolic link")
             notebook = read_notebook(file)
-            module = module or _exported(notebook)
-            if module in modules.values() and module not in notebooks:
-                notebooks[module] = notebook
         except (ValueError, OSError) as error:
-            problems[module or ""] = str(error)
-    return Submission(name, notebooks, {m: why for m, why in problems.items() if m not in notebooks})
+            problems[modules.get(file.stem, shown[file])] = str(error)
+            continue
+        module = modules.get(file.stem) or _exported(notebook)
+        if module in notebooks:
+            problems[shown[file]] = f"{shown[file]}: another copy of this chapter, not read"
+        elif module in modules.values():
+            notebooks[module] = notebook
+    return notebooks, problems
 
 
 def own_work(
@@ -117,14 +150,23 @@ def own_work(
     return place, names
 
 
-def _notebook_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path] if path.suffix == ".ipynb" else []
-    for place in ("nbs/", "", "*/", "*/*/"):   # all of one depth, and those in the parts of the book beside them
-        found = (file for part in ("", "[1-9]_*/") for file in path.glob(f"{place}{part}*.ipynb"))
-        if files := sorted(f for f in found if not any(name.startswith(".") for name in f.relative_to(path).parts)):
-            return files[:200]
-    return []
+_LEVELS, _FOLDERS = 7, 500   # how far down, and of how many folders of one level
+
+
+def _notebook_files(path: Path) -> tuple[list[list[Path]], list[str]]:
+    """Give the notebooks of a folder by depth, and its links to folders, which nobody follows. `nbs` and the parts of the book add no depth."""
+    found, links, level = {}, [], [path]
+    for _ in range(_LEVELS):
+        below = []
+        for folder in level[:_FOLDERS]:
+            entries = _entries(folder)
+            folders = {p for p in entries if p.is_dir()}
+            depth = sum(name != "nbs" and not re.match("[1-9]_", name) for name in folder.relative_to(path).parts)
+            found.setdefault(depth, []).extend(p for p in entries if p not in folders and p.suffix == ".ipynb")
+            links += [p.name for p in entries if p in folders and p.is_symlink()]
+            below += [p for p in entries if p in folders and not p.is_symlink()]
+        level = below
+    return [found[depth] for depth in sorted(found)], links
 
 
 def _exported(notebook: Notebook) -> str | None:
@@ -148,7 +190,7 @@ def plan(
     """Take an answer out of a submission."""
     notebook = submission.notebooks.get(task.module)
     if notebook is None:
-        why = submission.problems.get(task.module) or submission.problems.get("")
+        why = submission.problems.get(task.module) or submission.problems.get("")   # of a chapter, or of all that was handed in
         return Plan("broken", why) if why else Plan("not attempted", f"no chapter {task.notebook}")
     try:
         found = answer(notebook, task.target, task.given)
