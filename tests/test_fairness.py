@@ -125,6 +125,16 @@ def test_an_impossible_cell_costs_its_own_answer():
     assert found.status == "broken" and "duplicate argument" in found.reason and len(notebook.cells) == 1
 
 
+def test_an_answer_that_counts_for_nothing_says_why():
+    stub = HEAD + "    raise NotImplementedError('exercise attention.bias')\n"
+    for cell, says in (("def padding_bias(mask, scores:\n    return 0", "SyntaxError"), ("padding_bias = mine", "assigned, not defined: write `def padding_bias`"),
+                       ("x = padding_bias(", "not written yet"), ("padding_bias(1)", "not written yet")):
+        found = answer(read_cells([stub, cell]), "padding_bias")
+        assert says in found.reason and found.status == ("broken" if says == "SyntaxError" else "stub")
+    assert "def attend" in answer(read_cells(["SelfAttention.attend = better"]), "SelfAttention.attend").reason
+    assert answer(read_cells([stub, "class Other:\n    def padding_bias(:"]), "Mine.padding_bias").status == "missing"
+
+
 def test_what_is_python_stays_as_it_is():
     for text in ("x = (7\n   % 3)", 's = """\n%d items\n!\nwhat?\n"""', "def f(a,\n  b): return (a\n  % b)", "print(f'{x=!r}')"):
         assert plain_python(text) == text
