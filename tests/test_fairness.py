@@ -115,6 +115,7 @@ def test_time_is_counted_by_the_processor(tmp_path):
     hand_in(tmp_path / "class" / "computes", (), None, FULL.replace(HEAD, HEAD + "    while True: pass\n"))
     computes, waits = grade([tmp_path / "class"], seed=5, limits=Limits(wall=300, cpu=2), only=[TASK.name], jobs=1)[0]
     assert waits.results[TASK.name].status == "passed", waits.results[TASK.name]
+    assert waits.integrated == TASK.points and not computes.integrated
     assert "too many seconds of processor" in computes.results[TASK.name].reason
     assert Limits().wall > 3 * Limits().cpu
 

@@ -14,8 +14,9 @@ import pytest
 from submissions import KINDS, make, make_all
 
 from minbert.course.batch import Ledger
-from minbert.course.exercises import EXERCISES, exercise, in_chapter
-from minbert.course.grading import find_submissions, grade, plan, read_submission
+from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
+from minbert.course.extraction import read_cells
+from minbert.course.grading import PASTED, Submission, find_submissions, grade, plan, read_submission
 from minbert.course.reports import csv_table, gradescope, page, write_gradescope, write_pages
 
 VICTIM = exercise("attention.scores")
@@ -224,3 +225,14 @@ def test_an_empty_class_is_an_error_and_an_empty_submission_a_row(tmp_path):
     assert list(find_submissions([tmp_path / "class"])) == ["ada"]
     with pytest.raises(ValueError, match="empty"):
         find_submissions([tmp_path / "class" / "ada"])
+
+
+def test_the_text_of_the_reference_is_flagged_and_a_short_or_own_one_is_not():
+    handed_in = lambda task, text: plan(Submission("ada", {task.module: read_cells([text])}, {}), task).flags
+    long, other = exercise("loop.clip"), "# my own\n" + exercise("loop.clip").definition.replace('"""', '"""Mine. ', 1)
+    assert handed_in(long, long.definition) == handed_in(long, other) == (PASTED,)
+    assert not any(PASTED in handed_in(long, right_definition(long, variant)) for variant in long.variants)
+    found = [task for task in EXERCISES.values() if task.planted]
+    assert found and not any(handed_in(task, task.definition) for task in (VICTIM, *found))
+    pearson = exercise("metrics.pearson")
+    assert handed_in(pearson, f"from scipy import stats\ndef {pearson.target}(a, b):\n    return stats.pearsonr(a, b)[0]") == ("scipy.stats.pearsonr",)

@@ -180,7 +180,7 @@ def index(reports: list[Report], told: str = "") -> str:
                    for chapter, names in chapters.items())
     return _document("Grades", f'<h1>Grades</h1><p class=dim>{html.escape(told).replace(chr(10), "<br>")}</p><p class=dim>{INTEGRATED} Columns with numbers are chapters.</p>'
                      f'<div class="wide"><table>{head}{"".join(lines + sums)}</table></div>'
-                     + (f"<h2>Flagged, not punished</h2><p class=dim>Answers that call what the exercise is about.</p><ul>{flags}</ul>" if flags else "")
+                     + (f"<h2>Flagged, not punished</h2><p class=dim>Answers that call what the exercise is about, or are the reference word for word.</p><ul>{flags}</ul>" if flags else "")
                      + f"<h2>Who passed what</h2>{easy}")
 
 
