@@ -49,20 +49,20 @@ def status(
     from minbert.course.exercises import EXERCISES, in_chapter
     from minbert.course.grading import LEARNERS_SEED, own_work
     from minbert.course.grading import grade as run
-    from minbert.course.reports import readable
+    from minbert.course.reports import points_told, readable
 
     place, asked = own_work(folder)
     if not (only := [name for name in in_chapter(chapter) if name in asked]):
         raise ValueError(f"expected exercises{f' of chapter {chapter}' if chapter else ''} in {folder}, found none")
     reports, _ = run([place], jobs=jobs, progress=True, only=only, seed=LEARNERS_SEED)
-    report, total = reports[0], sum(EXERCISES[e].points for e in reports[0].results)
+    report = reports[0]
     for name, result in report.results.items():
         typer.echo(f"{name:<28}{result.status:<15}{result.points} of {EXERCISES[name].points}")
         if result.status in ("failed", "broken"):
             typer.echo("    " + readable(result.reason).replace("\n", "\n    "))
     for problem in report.problems:
         typer.echo(f"not read: {readable(problem)}", err=True)
-    typer.echo(f"{report.points} of {total} points")
+    typer.echo(points_told(report))
 
 
 @course.command()
