@@ -1,11 +1,17 @@
 """What a check sees beside the numbers of one call, and what it says: each kind of mistake in a program of its own."""
+import functools
+import random
+import warnings
+
+import numpy as np
 import pytest
 import torch
 
+from minbert import attention
 from minbert.course.comparing import compare
 from minbert.course.diagnosis import relation
 from minbert.course.exercises import EXERCISES, build, cases, exercise, expected_facts, expected_outcomes, mistaken, reference, right_definition, verdict, wrong_definition
-from minbert.course.trials import REFUSAL
+from minbert.course.trials import REFUSAL, _changes
 
 
 def own(name: str, text: str, seed: int = 20261122):
@@ -45,6 +51,70 @@ def mean(before: str = "pass", result: str = RIGHT):
 def test_a_wrong_mean_is_told_apart(before, result, said):
     found = mean(before, result)
     assert not found.passed and said in found.message and not found.mistake, found.message
+
+
+def merge(after: str = "pass", result: str = "x.transpose(-3, -2).flatten(-2)"):
+    return own("attention.merge", f"def merge_heads(x):\n    y = {result}\n    {after}\n    return y")
+
+
+@pytest.mark.parametrize("after, said", [
+    ("torch.set_grad_enabled(False)", "switches gradients on or off"),
+    ("torch.set_default_dtype(torch.float64)", "torch's default dtype"),
+    ("import numpy; numpy.seterr(all='ignore')", "what numpy does about errors"),
+    ("import warnings; warnings.simplefilter('ignore')", "filters warnings"),
+    ("import numpy; numpy.random.seed(0)", "numpy's global generator"),
+    ("import random; random.random()", "global generator of `random`"),
+    ("torch.seed()", "sets the seed"),
+    ("torch.set_rng_state(torch.Generator().manual_seed(3).get_state())", "sets the seed"),
+    ("torch.default_generator.manual_seed(0)", "sets the seed"),
+])
+def test_what_a_call_leaves_behind_is_said_and_put_back(after, said):
+    look = lambda: (torch.is_grad_enabled(), torch.get_default_dtype(), np.geterr(), list(warnings.filters), str(np.random.get_state()), random.getstate(), torch.initial_seed())
+    assert merge().passed     # and torch has imported all it wants
+    old, found = look(), merge(after)
+    assert not found.passed and said in found.message, found.message
+    assert look() == old
+
+
+def test_a_state_that_was_taken_may_be_put_back():
+    assert merge("state = torch.get_rng_state(); torch.rand(1); torch.set_rng_state(state)").passed
+    assert not merge("torch.rand(1)").passed
+
+
+@pytest.mark.parametrize("session", [lambda: torch.set_grad_enabled(False), torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16),
+                                     lambda: torch.set_default_dtype(torch.float64)], ids=["gradients off", "inference mode", "autocast", "float64"])
+def test_a_session_with_other_settings_gets_the_same_verdicts(session):
+    for cached in (cases, expected_outcomes, expected_facts, mistaken):
+        cached.cache_clear()
+    try:
+        with session() or torch.no_grad():
+            assert merge().passed and "gradient of x" in merge(result="x.detach().transpose(-3, -2).flatten(-2)").message
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)
+    assert merge().passed
+
+
+def test_whatever_can_be_called_is_watched():
+    """A callable object, a cache above a function, a static method: each draws, and nobody should."""
+    class Odd:
+        def __call__(self, x):
+            return attention.merge_heads(torch.rand(1) * 0 + x)
+
+    for name, odd in (("attention.merge", Odd()), ("attention.merge", functools.lru_cache(Odd().__call__))):
+        task = exercise(name)
+        assert "draws from torch's global generator" in verdict(name, task.perform(odd, 1), 1).message
+    task, right = exercise("attention.project"), attention.SelfAttention.project
+    fine = type("SelfAttention", (attention.SelfAttention,), {"project": functools.partialmethod(right)})
+    odd = type("SelfAttention", (attention.SelfAttention,), {"project": functools.partialmethod(lambda self, x: (torch.rand(1), right(self, x))[1])})
+    assert verdict(task.name, task.perform(fine, 1), 1).passed
+    assert "draws from torch's global generator" in verdict(task.name, task.perform(odd, 1), 1).message
+
+
+def test_lists_and_dicts_of_the_caller_are_looked_at():
+    old = {"a": [torch.ones(2), {"b": 1}], "c": "text", "d": [1, 2]}
+    new = {"a": [torch.zeros(2), {"b": 2}], "c": "text", "d": [1]}
+    assert [name for name, _ in _changes(old, new)] == ["a[0]", "a[1]['b']", "d"] and not list(_changes(old, old))
 
 
 def test_another_order_is_told_from_digits_that_are_lost():

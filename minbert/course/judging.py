@@ -84,6 +84,12 @@ _FITTING = {
     "a graph": "`.detach()`, or a block under `torch.no_grad()`, cuts the result loose.",
     "a mode": "Note `module.training` before, and put it back afterwards.",
     "a frozen or thawed weight": "Note `requires_grad` before, and put it back afterwards.",
+    "gradients on or off": "`with torch.no_grad():` ends with its block.",
+    "a default dtype": "Give a dtype to the tensors that need it.",
+    "numpy's errors": "`with np.errstate(...):` ends with its block.",
+    "a filter of warnings": "`with warnings.catch_warnings():` ends with its block.",
+    "numpy's generator": "Random numbers come from torch here.",
+    "Python's generator": "Random numbers come from torch here.",
 }
 
 

@@ -208,7 +208,7 @@ def forward(self, batch):
 # ---- joint.loss
 #
 # The model is a stand-in that hands out two views with gradients. Compared are both parts, and the gradient of each by each view: the likelihood's
-# must be zero.
+# must be zero. The loss has seen another batch before.
 
 def joint_loss_cases(generator):
     a, more = fixed(generator, 2, 5, 3)
@@ -228,11 +228,12 @@ def run_joint_loss(make, inputs):
 
         def forward(self, batch):
             calls.append(batch)
-            return tuple(1.0 * x for x in leaves.values())
+            return tuple(1.0 * x if batch is now else 0.5 * x.flip(0) for x in leaves.values())
 
-    batch = types.SimpleNamespace(views=2, groups=inputs["groups"], tokens=None, labels=None)
-    model = Model()
-    parts = make(**inputs.get("settings", {}))(model, batch)
+    earlier, now = (types.SimpleNamespace(views=2, groups=groups, tokens=None, labels=None) for groups in (inputs["groups"].flip(0), inputs["groups"]))
+    model, loss = Model(), make(**inputs.get("settings", {}))
+    loss(model, earlier)
+    parts = loss(model, now)
     return {**{f"part {name}": value for name, value in parts.items()}, "times the model was asked": len(calls), "in train mode afterwards": [m.training for m in model.modules()], **_pulled(parts, {**leaves, "weights of the flow": flow.scale})}
 
 
@@ -255,6 +256,10 @@ MISTAKES["joint.loss"] = [
     mistake("a, b = model(batch)", "(a, b), (_, b) = model(batch), model(batch)", "The model is asked twice for one batch: the views come from two passes, and the work is double."),
     mistake("return " + _WRONG_CALL, "model.flow.eval()\n        return " + _WRONG_CALL, "The flow is left in eval mode."),
     mistake(_WRONG_CALL, "bertcf_loss(model.flow, a, b.detach(), a.detach(), weight, temperature, batch.groups)", "The second view is detached in the contrast, so only one of the two teaches the encoder."),
+    mistake("    def loss_fn(", "    kept = {}\n\n    def loss_fn(", "temperature, batch.groups)", "temperature, kept.setdefault(\"groups\", batch.groups))",
+            "The groups of the first batch are kept for all that come after it."),
+    mistake("    def loss_fn(", "    calls = []\n\n    def loss_fn(", "        a, b = model(batch)", "        calls.append(1)\n        a, b = model(batch)", "weight, temperature, batch", "weight / len(calls), temperature, batch",
+            "The weight of the contrast changes from call to call. It is the same for every batch."),
 ]
 
 VARIANTS["joint.loss"] = [

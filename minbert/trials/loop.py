@@ -128,8 +128,8 @@ def pair_model(dtype=torch.float64):
 
 
 def pair_losses(model, batch):
-    """Two tasks on one layer; "kind" makes trouble."""
-    h = torch.tanh(model["shared"](batch["x"]))
+    """Two tasks on one layer, which like a dropout tells the mode during the call; "kind" makes trouble."""
+    h = torch.tanh(model["shared"](batch["x"])) * (0.8 if model.training else 1.0)
     losses = {"sum": (model["sum"](h)[:, 0] - batch["y"]).square().mean(), "sign": F.softplus(-model["sign"](h)[:, 0]).mean()}
     if batch["kind"] == "infinite loss":
         losses["sign"] = losses["sign"] + math.inf
@@ -162,7 +162,8 @@ def step_cases(generator):
             Case("tasks weighed by `backward`", {"groups": [[batch(), batch()], [batch()]], "weigh": True}),
             Case("another process", {"groups": [[batch(), batch()]], "max_grad_norm": 0.3, "shared": True}),
             Case("another process, a task is missing", {"groups": [[batch("one task")]], "shared": True}),
-            Case("a weight outside the model, and one that the optimizer does not move", {"groups": [[batch()]], "max_grad_norm": 0.3, "outside": True}),
+            Case("a weight outside the model, and one that the optimizer does not move", {"groups": [[batch()]], "max_grad_norm": 0.3, "outside": ["shared", "sum"]}),
+            Case("a weight outside the model, two steps", {"groups": [[batch()], [batch()]], "outside": ["shared", "sum", "sign"]}),
             Case("a limit of 0", {"groups": [[batch()]], "max_grad_norm": 0.0}),
             Case("half precision", {"groups": [[batch(dtype=torch.float32)]], "precision": "bf16"}),
             Case("single precision", {"groups": [[batch(dtype=torch.float32)]]}),
@@ -178,7 +179,7 @@ def run_step(one_step, inputs):
     model, seen, given = pair_model(inputs["groups"][0][0]["x"].dtype), {}, []
     model.train("eval" not in inputs)
     outside, colleague, loss_fn = nn.Parameter(torch.ones(2, dtype=torch.float64)), Colleague(), pair_losses
-    optimizer = Descent([outside, *model["shared"].parameters(), *model["sum"].parameters()] if "outside" in inputs else model.parameters())
+    optimizer = Descent([outside, *(p for name in inputs["outside"] for p in model[name].parameters())] if "outside" in inputs else model.parameters())
     if "outside" in inputs:
         loss_fn = lambda model, batch: {name: loss * outside.prod() for name, loss in pair_losses(model, batch).items()}
     options = {k: inputs[k] for k in ("max_grad_norm", "precision") if k in inputs}
@@ -236,6 +237,11 @@ MISTAKES["loop.step"] = [
     mistake(_WRONG_ZERO, "", "Old gradients are not forgotten: every step takes those of all steps before it along."),
     mistake(_WRONG_ZERO, "", _WRONG_CLIP, _WRONG_ZERO + "\n    " + _WRONG_CLIP, "The new gradients are forgotten before the weights could move by them."),
     mistake(_WRONG_ZERO, _WRONG_ZERO + "\n    model.train()", "The model is put into train mode. In which mode it is, is the caller's choice."),
+    mistake(_WRONG_ZERO, _WRONG_ZERO + "\n    mode = model.training\n    model.train()", "    return total, norm", "    model.train(mode)\n    return total, norm",
+            "The model is in train mode during the step. In which mode it is, is the caller's choice."),
+    mistake(_WRONG_ZERO, _WRONG_ZERO + "\n    mode = model.training\n    model.eval()", "    return total, norm", "    model.train(mode)\n    return total, norm",
+            "The model is in eval mode during the step, so it learns without dropout."),
+    mistake(_WRONG_ZERO, "model.zero_grad()", "The gradients of the model are forgotten. The optimizer may move weights outside of it, which keep theirs."),
     mistake(_WRONG_ZERO, "optimizer.zero_grad(set_to_none=False)",
             "Old gradients are set to 0 instead of None. A head that no batch used then coasts and decays, where it should be passed over."),
     mistake("losses = compute_losses", "optimizer.zero_grad()\n        losses = compute_losses", "Gradients are forgotten at every batch, so only the last batch of a step counts."),
@@ -288,7 +294,7 @@ def one_step(model, batches, loss_fn, optimizer, backward=sum_losses, max_grad_n
     '''
 def one_step(model, batches, loss_fn, optimizer, backward=sum_losses, max_grad_norm=None, accelerator=None, precision="fp32"):
     n, parameters, means = len(batches), _named_parameters(model, optimizer), {}
-    model.zero_grad()
+    optimizer.zero_grad()
     for batch in batches:
         losses = {name: loss / n for name, loss in compute_losses(model, batch, loss_fn, precision).items()}
         for name, part in _finite_values(losses, accelerator).items():

@@ -5,7 +5,7 @@ import warnings
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake
+from minbert.course.trials import CHANGED, Case, Trial, fixed, mistake
 
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -25,12 +25,14 @@ def _number(value, like=torch.float64):
 def run_metric(metric, inputs):
     """Call with arrays, tensors or lists as the case says, and listen for the warning that belongs to NaN."""
     convert = {"list": lambda x: x.tolist(), "tensor": lambda x: x, "array": lambda x: x.numpy()}[inputs.get("as", "array")]
+    given = {name: convert(inputs[name]) for name in ("x", "y") if name in inputs}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        value = metric(*(convert(inputs[name]) for name in ("x", "y") if name in inputs))
+        value = metric(*given.values())
+    changed = {CHANGED.format(name): torch.tensor(True) for name, x in given.items() if isinstance(x, list) and x != inputs[name].tolist()}
     if "y" not in inputs:
-        return {"ranks": torch.as_tensor(value, dtype=torch.float64)}
-    return {"value": _number(value), "beyond 1": torch.tensor(abs(float(value)) > 1), "NaN without a warning": torch.tensor(value != value and not caught)}
+        return {"ranks": torch.as_tensor(value, dtype=torch.float64), **changed}
+    return {"value": _number(value), "beyond 1": torch.tensor(abs(float(value)) > 1), "NaN without a warning": torch.tensor(value != value and not caught), **changed}
 
 
 def pearson_cases(generator):
@@ -134,6 +136,7 @@ MISTAKES["metrics.ranks"] = [
     mistake(_WRONG_MEAN, "np.argsort(as_vector(values, \"values\"), kind=\"stable\") + 1.0",
             "argsort says where the smallest stands, not which rank each number has."),
     mistake(_WRONG_MEAN, "(last - counts / 2)[group]", "All ranks are half a rank too low: the mean of k ranks that end at r is r - (k - 1)/2."),
+    mistake("    last =", "    values.sort() if isinstance(values, list) else None\n    last =", "The caller's list is sorted. `sorted(values)` makes a new one."),
 ]
 
 VARIANTS["metrics.ranks"] = [
@@ -194,6 +197,7 @@ MISTAKES["metrics.spearman"] = [
     mistake("return undefined(\"Spearman\", why)", "return 0.0", "Where nothing varies the answer is NaN; a 0 would end up in somebody's average."),
     mistake(_WRONG_RHO, "-" + _WRONG_RHO, "The sign is wrong: the same order gives -1."),
     mistake(_WRONG_RHO, "abs(" + _WRONG_RHO + ")", "The sign is lost: a reversed order counts like the right one."),
+    mistake("    if why :=", "    labels.sort() if isinstance(labels, list) else None\n    if why :=", "The caller's list of labels is sorted. `sorted(labels)` makes a new one."),
 ]
 
 VARIANTS["metrics.spearman"] = [
@@ -220,7 +224,7 @@ def spearman(predictions, labels):
 
 # ---- metrics.auc
 #
-# Ties within a class and across classes, one score for all, a perfect and a reversed order, few positives among many, truth values as labels, one
+# Ties within a class and across classes, scores that a sigmoid or single precision would make equal, one score for all, a perfect and a reversed order, few positives among many, truth values as labels, one
 # class alone.
 
 def auc_cases(generator):
@@ -231,6 +235,7 @@ def auc_cases(generator):
             Case("perfect", {"x": y + 0.01 * x, "y": y}),
             Case("reversed", {"x": 0.01 * x - y, "y": y}), Case("truth values", {"x": ties, "y": y == 1}),
             Case("lists", {"x": ties, "y": y, "as": "list"}),
+            Case("scores above 40", {"x": 40 + x.abs(), "y": y}), Case("equal in their first ten digits", {"x": 1 + 1e-12 * x, "y": y}),
             Case("negative scores", {"x": ties - 9, "y": y}), Case("positives alone", {"x": x[:3], "y": torch.ones(3)}),
             Case("negatives alone", {"x": x[:3], "y": torch.zeros(3)})]
 
@@ -261,6 +266,8 @@ MISTAKES["metrics.auc"] = [
     mistake("return undefined(\"AUC\", f\"{P} positives and {N} negatives\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"AUC\", f\"{P} positives and {N} negatives\")", "return 0.5",
             "With one class there is no pair to compare: the answer is NaN, not one half."),
+    mistake("average_ranks(x)", "average_ranks(1 / (1 + np.exp(-x)))", "The scores go through a sigmoid first, which makes large ones equal. Only their order counts."),
+    mistake("average_ranks(x)", "average_ranks(x.astype(np.float32))", "The scores are rounded to single precision, and different ones become equal."),
 ]
 
 VARIANTS["metrics.auc"] = [

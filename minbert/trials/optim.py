@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake
+from minbert.course.trials import CHANGED, Case, Trial, fixed, mistake
 
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -124,8 +124,10 @@ def run_update(step, inputs):
     lists = {name: inputs[name] for name in ("params", "grads", "means", "squares")}
     if "crosswise" in inputs:
         lists["params"] = [p.mT.contiguous().mT if p.ndim == 2 else p for p in lists["params"]]
-    step(*(list(x) for x in lists.values()), inputs["t"], **inputs["options"])
-    return {f"{name}[{i}]": x for name, tensors in lists.items() for i, x in enumerate(tensors)}
+    given = {name: list(x) for name, x in lists.items()}
+    step(*given.values(), inputs["t"], **inputs["options"])
+    changed = {CHANGED.format(name): torch.tensor(True) for name in lists if len(given[name]) != len(lists[name])}
+    return {f"{name}[{i}]": x for name, tensors in lists.items() for i, x in enumerate(tensors)} | changed
 
 
 TRIALS["optim.update"] = Trial(update_cases, run_update, atol=1e-13, subject="adamw", forbidden=("_fused_step", "torch._fused_adamw_"), hints=(
@@ -143,6 +145,7 @@ _WRONG_ALPHA = "alpha = corrected_rate(lr, betas, t)"
 _WRONG_AFTER = "if not decay_first and weight_decay:\n        torch._foreach_mul_(params, 1 - lr * weight_decay)"
 
 MISTAKES["optim.update"] = [
+    mistake(_WRONG_MOVE, _WRONG_MOVE + "\n    grads.clear()", "The caller's list of gradients is emptied. The tensors change, the lists stay."),
     mistake(_WRONG_MOVE, "torch._foreach_addcdiv_(params, torch._foreach_add(torch._foreach_mul(means, b1), grads, alpha=1 - b1), roots, -alpha)",
             "The gradient is put into m a second time before the step, as Nesterov does. Adam steps by m."),
     mistake(_WRONG_AFTER, "torch._foreach_mul_([p for p in params if p.ndim > 1], 1 if decay_first else 1 - lr * weight_decay)",

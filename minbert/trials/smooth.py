@@ -114,7 +114,7 @@ def symmetric_kl(logits_p, logits_q, grad="full"):
 # ---- smoothness.distance
 #
 # Every goal by its name, and heads that carry one; the hinge head says "paraphrase" and still has a cosine for an output. A run calls the distance
-# that comes back.
+# that comes back, first with other outputs.
 
 def distance_cases(generator):
     p, q = fixed(generator, 2, 5, 3)
@@ -131,7 +131,9 @@ def distance_cases(generator):
 def run_distance(output_distance, inputs):
     kind, pair = inputs.get("head"), {"p": inputs["p"], "q": inputs["q"]}
     goal = inputs.get("goal") or (HingeCosine(4, project=4) if kind == "hinge" else made_head(kind, 0))
-    return with_gradients(lambda p, q: output_distance(goal, **({"grad": inputs["grad"]} if "grad" in inputs else {}))(p, q), pair, "p", "q")
+    distance = output_distance(goal, **({"grad": inputs["grad"]} if "grad" in inputs else {}))
+    distance(0.5 * pair["q"], pair["p"].flip(0))   # what it keeps of these outputs shows in the next ones
+    return with_gradients(lambda p, q: distance(p, q), pair, "p", "q")
 
 
 TRIALS["smoothness.distance"] = Trial(distance_cases, run_distance, hints=(
@@ -161,6 +163,9 @@ MISTAKES["smoothness.distance"] = [
         "\"paraphrase_mse\" names a loss; its outputs are logits of a yes like those of \"paraphrase\"."),
     mistake("_yes_or_no, grad", "(lambda p, q, grad: symmetric_kl(torch.stack([-p, p], -1), torch.stack([-q, q], -1), grad)), grad",
         "The two classes get -z and z. A logit z belongs to 0 and z: now it counts double."),
+    mistake("    return _squared_difference if goal == \"similarity\" else softly", "    inner, kept = _squared_difference if goal == \"similarity\" else softly, {}\n"
+        "    return lambda p, q: inner(p, q if q.requires_grad else kept.setdefault(p.shape, q.detach().clone()))",
+        "The distance keeps outputs of an earlier call, and measures new ones against them."),
 ]
 
 VARIANTS["smoothness.distance"] = [

@@ -22,7 +22,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 # a layer in between or without: no two sizes agree. One model is in eval mode, where the same must come out.
 
 class _Encoder(nn.Module):
-    """Two numbers a token, the mean over real tokens; counts its calls and their rows."""
+    """Two numbers a token, the mean over real tokens; larger in train mode, as dropout would tell it; counts its calls and their rows."""
 
     def __init__(self, width=4):
         super().__init__()
@@ -32,7 +32,7 @@ class _Encoder(nn.Module):
     def forward(self, input_ids, attention_mask):
         self.calls.append(len(input_ids))
         mask = attention_mask[..., None].double()
-        return (self.table[input_ids] * mask).sum(1) / mask.sum(1)
+        return (self.table[input_ids] * mask).sum(1) / mask.sum(1) * (1.2 if self.training else 1.0)
 
 
 def _batch(ids, mask, rows):
@@ -87,6 +87,8 @@ MISTAKES["views.forward"] = [
             "Each view is encoded by itself, one forward a view where one would do."),
     mistake("vectors = self._encode(*batch.tokens)", "vectors = self._encode(*batch.tokens) if self.training else self.encoder(*batch.tokens)",
             "The chunks are used in train mode only; in eval mode all rows are in memory at once."),
+    mistake("vectors = self._encode(*batch.tokens)", "mode = self.training\n    self.eval()\n    vectors = self._encode(*batch.tokens)\n    self.train(mode)",
+            "The model is in eval mode while it encodes, so there is no dropout, which alone tells two views of a sentence apart."),
     mistake("return vectors.chunk(batch.views)", "return vectors.chunk(2)", "The rows are always cut in two, however many views there are."),
 ]
 
@@ -109,7 +111,8 @@ def forward(self, batch):
 
 # ---- views.loss
 #
-# The loss is a stand-in that tells its arguments apart: each view has a weight of its own, and groups count by their numbers. A second process is
+# The loss is a stand-in that tells its arguments apart: each view has a weight of its own, and groups count by their numbers. It is asked for another
+# batch before, whose groups and vectors it has to forget. A second process is
 # played by an object that hands every tensor back twice, as two processes with equal rows would.
 
 class _Processes:
@@ -140,13 +143,14 @@ def run_view_loss(make, inputs):
     made = make(loss, **({"exclude_duplicates": inputs["exclude_duplicates"]} if "exclude_duplicates" in inputs else {}),
                 accelerator=_Processes() if "processes" in inputs else None)
     vectors = inputs["vectors"].clone().requires_grad_()
-    batch = types.SimpleNamespace(groups=inputs["groups"], views=len(vectors), tokens=None, labels=None)
+    earlier, batch = (types.SimpleNamespace(groups=groups, views=len(vectors), tokens=None, labels=None) for groups in (inputs["groups"].flip(0), inputs["groups"]))
     calls = []
 
     def model(given):
         calls.append(given)
-        return tuple(vectors) if given is batch else None
+        return tuple(vectors if given is batch else vectors.flip(1)) if given is batch or given is earlier else None
 
+    made(model, earlier)
     value = made(model, batch)
     a, b, groups, more = heard[-1]
     return {"loss": value, "gradient": torch.autograd.grad(value, vectors)[0], "times the loss was asked": len(heard), "times the model was asked": len(calls),
@@ -174,6 +178,8 @@ MISTAKES["views.loss"] = [
     mistake("hard = {\"hard\": views[2]} if len(views) > 2 else {}", "hard = {\"hard\": model(batch)[2]} if len(views) > 2 else {}",
             "The model is asked twice for one batch: with dropout the hard negatives belong to another pass, and the work is double."),
     mistake("hard = {\"hard\": views[2]} if len(views) > 2 else {}", "hard = {\"hard\": views[-1]}", "The last view is passed as hard negatives even if there are only two."),
+    mistake("    def loss_fn(", "    kept = {}\n\n    def loss_fn(", "batch.groups, accelerator)", "kept.setdefault(\"groups\", batch.groups), accelerator)",
+            "The groups of the first batch are kept for all that come after it."),
 ]
 
 VARIANTS["views.loss"] = [
