@@ -1,4 +1,5 @@
 """Fairness: an accident elsewhere in a chapter, or in the class folder, costs nobody a right answer or a row."""
+import csv
 import json
 import re
 import shutil
@@ -9,11 +10,11 @@ import pytest
 from nbformat.v4 import new_code_cell, new_output
 from submissions import make
 
-from minbert.course.exercises import exercise
+from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.extraction import LARGEST_CELL, LARGEST_CODE, answer, plain_python, read_cells, read_notebook
 from minbert.course.grading import Report, Result, find_submissions, grade, plan, read_submission
 from minbert.course.programs import guards
-from minbert.course.reports import csv_table, safe_name, write_gradescope, write_pages, write_whole
+from minbert.course.reports import csv_table, page, safe_name, scores, write_gradescope, write_pages, write_whole
 from minbert.course.sandbox import Limits
 
 TASK = exercise("attention.bias")
@@ -209,3 +210,12 @@ def test_different_names_are_different_files():
     files = [safe_name(name) for name in names]
     assert len(set(files)) == len(names) and "index" not in [f.casefold() for f in files]
     assert safe_name("Ada") == "Ada" and all(re.fullmatch(r"[\w.-]+", f) for f in files)
+
+
+def test_optional_points_are_told_apart():
+    names = [next(name for name, task in EXERCISES.items() if task.optional == optional) for optional in (False, True)]
+    both = Report("ada", {name: Result("passed", EXERCISES[name].points) for name in names}, 0, ())
+    a, b = (EXERCISES[name].points for name in names)
+    assert scores([both]).startswith(f"ada  {a + b} of {a + b} points ({a} of {a} without the optional exercises), integrated 0")
+    row = next(csv.DictReader(csv_table([both]).splitlines()))
+    assert (row["points"], row["required"], row["of required"]) == (str(a + b), str(a), str(a)) and f"({a} of {a} without" in page(both)

@@ -56,7 +56,8 @@ def test_scores_are_what_was_deserved(classroom, tmp_path):
     assert not wrong
     for who, row in rows.items():
         points = sum(EXERCISES[name].points for name in GRADED if deserved[who][name] == "passed")
-        assert int(row["points"]) == points and int(row["integrated"]) <= points
+        required = sum(EXERCISES[name].points for name in GRADED if deserved[who][name] == "passed" and not EXERCISES[name].optional)
+        assert int(row["points"]) == points and int(row["integrated"]) <= points and int(row["required"]) == required
         assert json.loads((tmp_path / "scope" / who / "results.json").read_text())["score"] == points
         assert f"<b>{points}</b> of" in (tmp_path / "pages" / f"{who}.html").read_text(encoding="utf-8")
     total = sum(EXERCISES[name].points for name in GRADED)
