@@ -110,7 +110,7 @@ def test_a_model_of_your_own_is_copied_and_has_the_sliders_that_fit():
 def test_what_is_refused_and_what_is_not(explorer):
     with pytest.raises(ValueError, match="at most 60 pieces"):
         AttentionExplorer(BertModel(BertConfig(60, 24, 1, 2, 48)))
-    for bad, message in [({"hide": (-1,)}, "places of words"), ({"hide": "river"}, "places of words"), ({"factor": 9.0}, r"in \[0, 8\]"),
+    for bad, message in [({"hide": (-1,)}, "places of words"), ({"hide": "river"}, "a list as hide"), ({"factor": 9.0}, r"in \[0, 8\]"),
                          ({"layer": 5}, r"in \[1, 4\]"), ({"query": (4, 0)}, "between"), ({"view": "a map"}, "among by hand")]:
         with pytest.raises(ValueError, match=message):
             explorer.figure(**bad)
