@@ -208,7 +208,7 @@ def tokenize(
 
 # %% ../nbs/1_bert/01_tokens.ipynb #e79826d4
 def budget_cut(
-    lengths: list[int],  # of N rows; one above `budget` is a batch of its own
+    lengths: list[int],  # of N rows, none above `budget`
     budget: int,         # most cells B * T of one batch, padding included
 ) -> list[list[int]]:    # numbers of rows, 0 to N - 1: a list for each batch
     """Group rows of like length, longest first, as many at a time as the budget allows.

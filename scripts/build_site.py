@@ -21,7 +21,7 @@ from site_chapters import BEHIND, Chapter, about_pages, chapters, notebook_pages
 from site_check import main as check
 from site_class import instructors_page
 from site_explorers import explorer_pages, gallery, places, write_explorers
-from site_tables import curve, glossary_page, handout_page, record_page, results_page, template
+from site_tables import curve, folded, glossary_page, handout_page, record_page, results_page, template
 
 
 def flow() -> str:
@@ -65,7 +65,7 @@ def guide_page() -> str:
 
 def pages(folder: Path) -> dict[str, str]:   # path below the sources -> text
     """Write every page."""
-    hand = {"index.md": index_page(), "guide.ipynb": guide_page(), "explorers.md": template("explorers", table=gallery(), pages="\n".join(page.removesuffix(".md") for page in explorer_pages())), "results.md": results_page(), "record.md": record_page(), "glossary.md": glossary_page(),
+    hand = {"index.md": index_page(), "guide.ipynb": guide_page(), "explorers.md": template("explorers", table=gallery(), pages="\n".join(page.removesuffix(".md") for page in explorer_pages())), "results.md": results_page(), "record.md": folded(record_page()), "glossary.md": glossary_page(),
             "cs224n.md": handout_page(), "instructors.md": instructors_page(folder / "class")}
     return hand | notebook_pages(places()) | explorer_pages() | about_pages() | api_pages()
 

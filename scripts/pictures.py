@@ -16,13 +16,13 @@ COLOURS = 128
 
 
 def palette(picture: bytes) -> bytes:   # PNG -> PNG
-    """Keep the colours that a picture needs most; one that has a palette stays as it is."""
+    """Choose colours so that none of the picture is far from one of them; one that has a palette stays as it is."""
     image = Image.open(io.BytesIO(picture))
     if image.mode == "P":
         return picture
     image = image.convert("RGBA")
     made = io.BytesIO()
-    Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
+    Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(made, "PNG", optimize=True)
     return made.getvalue()
 
 

@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"
 BEHIND = ["engine", "explore", "course", "app"]   # folders beside the parts of the book
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
+LABELS = {"xlabel", "ylabel", "title", "label", "suptitle"}   # of matplotlib
+FORMAT = re.compile(r"[+,]?\d*,?(\.\d+)?[defg%]")   # of a number, such as ",.2f"
 ROW = re.compile(r"^\| *(\d*) *\| *\[\w+\]\(([\w/]+)\.ipynb\) *\| *(.*?) *\|", re.M)
 
 
@@ -111,18 +113,54 @@ def glance(chapter: Chapter) -> str:
     return f":::{{container}} glance\n\n{lines}\n:::"
 
 
-def described(source: str, section: str) -> str:
-    """Say in words what a cell's figure shows: the labels given to our figure functions, and the section it stands in."""
+def said(node: ast.expr) -> list[str]:
+    """Read the words of an argument: a string, one with places to fill in, or the labels of a dict."""
+    if isinstance(node, ast.Dict):
+        return [word for key in node.keys if key is not None for word in said(key)]
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node] if isinstance(node, ast.Constant) else []
+    return ["".join(part.value if isinstance(part, ast.Constant) else "…" for part in parts)] if all(isinstance(getattr(part, "value", None), (str, ast.expr)) for part in parts) else []
+
+
+def labels(call: ast.Call, helpers: dict[str, list[str]]) -> list[str]:
+    """Find what a call writes on a picture: all words given to one of our figure functions or to a helper, or what matplotlib takes as a label or a title."""
+    name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+    owner = getattr(getattr(call.func, "value", None), "id", "") if name == "figure" else ""   # an explorer
+    ours = isinstance(call.func, ast.Name) and name in {*figures.__all__, *helpers}
+    named = [keyword.value for keyword in call.keywords if keyword.arg in LABELS or ours]
+    given = [word for arg in [*(call.args if ours or name.removeprefix("set_") in LABELS else []), *named] for word in said(arg)]
+    return given + helpers.get(owner or name if ours or owner else "", [])
+
+
+def on_pictures(tree: ast.AST, helpers: dict[str, list[str]]) -> list[str]:
+    """Find the words on all pictures that some code draws, in the order of the code."""
+    calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=lambda call: (call.lineno, call.col_offset))
+    words = [word for call in calls for word in labels(call, helpers) if len(re.findall(r"\w", word)) > 2 and word not in ("log", "linear", "both")]
+    return [word for word in dict.fromkeys(" ".join(word.split()) for word in words) if not FORMAT.fullmatch(word)]
+
+
+def drawers(tree: ast.Module, helpers: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Name what else draws from now on: the functions of a cell with the words that they write, and its explorers."""
+    made = {node.targets[0].id: [node.value.func.id] for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and getattr(getattr(node.value, "func", None), "id", "").endswith("Explorer")}
+    return made | {node.name: words for node in tree.body if isinstance(node, ast.FunctionDef) and (words := on_pictures(node, helpers))}
+
+
+def described(source: str, section: str, helpers: dict[str, list[str]] | None = None) -> str:
+    """Say in words what a cell's figure shows: the words on it, as far as the source has them, and the section it stands in.
+
+    `helpers` holds what earlier cells defined for drawing, and gets what this one does.
+    """
     try:
-        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in figures.__all__]
-    except SyntaxError:
-        calls = []
-    words = [arg.value for call in calls for arg in [*call.args, *(k.value for k in call.keywords)] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-    labels = ", ".join(dict.fromkeys(word for word in words if len(word) > 2 and word not in ("log", "linear", "both")))
-    return f"Figure of the section {section}" + (f": {labels}" if labels else "")
+        tree = ast.parse(source)
+    except SyntaxError:   # magic of IPython
+        return f"Figure of the section {section}"
+    helpers = {} if helpers is None else helpers
+    helpers |= drawers(tree, helpers)
+    words = on_pictures(ast.Module([node for node in tree.body if not isinstance(node, ast.FunctionDef)], []), helpers)
+    return f"Figure of the section {section}" + (f": {', '.join(words)}" if words else "")
 
 
-def code_cell(cell, section: str):   # the cell, or None where it is not for readers
+def code_cell(cell, section: str, helpers: dict[str, list[str]]):   # the cell, or None where it is not for readers
     """Turn nbdev's directives into what myst-nb knows: folded cells, and classes for the style sheet."""
     marks = directives(cell.source)
     names, source = [name for name, _ in marks], re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M).strip("\n")
@@ -136,7 +174,7 @@ def code_cell(cell, section: str):   # the cell, or None where it is not for rea
         tags, told = ["hide-input"], {"code_prompt_show": f"Show an answer to {task}", "code_prompt_hide": f"Hide the answer to {task}"}
     if {"export", "exporti"} & {*names}:
         tags.append("exported")
-    cell.metadata = {"tags": tags, "mystnb": told | {"image": {"alt": described(source, section)}}}
+    cell.metadata = {"tags": tags, "mystnb": told | {"image": {"alt": described(source, section, helpers)}}}
     return cell
 
 
@@ -174,19 +212,20 @@ def relinked(source: str, start: str) -> str:
 
 def shown(chapter: Chapter, places: dict[str, str] | None = None) -> nbformat.NotebookNode:
     """Make the notebook that the site shows; `places` holds HTML for cells, by id, that have no output."""
-    kept, section = [], chapter.title
+    kept, section, helpers = [], chapter.title, {}
     for cell in nbformat.from_dict(chapter.notebook).cells:
         if cell.cell_type == "markdown":
             section = (re.findall(r"^#+ (.*)", cell.source, re.M) or [section])[-1]
             cell.source = relinked(cell.source, chapter.page)
-        elif (cell := code_cell(cell, section)) is not None:
+        elif (cell := code_cell(cell, section, helpers)) is not None:
             for output in cell.outputs:
                 framed(output)
             if found := (places or {}).get(cell.get("id")):
                 cell.outputs = [nbformat.v4.new_output("display_data", data={"text/html": found})]
         if cell is not None:
             kept.append(cell)
-    if chapter.page[0].isdigit():
+    if chapter.page[0].isdigit():   # the number, by which other chapters name it
+        kept[0].source = kept[0].source.replace("# ", f"# {chapter.name[:2]} ", 1)
         kept.insert(1, new_markdown_cell(glance(chapter)))
     return nbformat.v4.new_notebook(cells=kept, metadata=chapter.notebook.metadata)
 

@@ -60,7 +60,7 @@ def statuses(file: Path) -> str:
     names = [name.removesuffix(" status") for name in rows[0] if name.endswith(" status")]
     lines = [f"| {row['submission']} | {row['points']} of {row['of']} | {row['integrated']} | " + " | ".join(row[f"{name} status"] for name in names) + " |" for row in rows]
     short = [name.partition(".")[2] for name in names]
-    return "\n".join(["| | points | together | " + " | ".join(short) + " |", "|---|---|---|" + "---|" * len(names), *lines])
+    return "\n".join(["| | points | integrated | " + " | ".join(short) + " |", "|---|---|---|" + "---|" * len(names), *lines])
 
 
 def linked_numbers(line: str) -> str:

@@ -38,6 +38,7 @@ class Shown(NamedTuple):
     more: str = ""                 # what only a kernel can do
     data: Callable[[], tuple[list[Control], dict]] | None = None  # its controls on the site, and {"data": what site/static/drawings.js draws from}
     grid: dict | Callable[[Explorer], list[dict]] | None = None   # name of a control -> values: one picture is drawn for each combination; several such grids, which have controls of their own
+    own: dict[str, Callable[[], tuple[list[Control], dict]]] = {}   # page -> `data` of a chapter that shows other models than the rest
 
     @property
     def kind(self) -> type[Explorer]:
@@ -67,6 +68,13 @@ def short(values, digits: int) -> list:   # numbers with so many decimals
     return [round(float(value), digits) for value in values]
 
 
+@cache
+def made(place: str) -> Explorer:
+    """Make an explorer by its module and class."""
+    kind = Shown("", place, "").kind
+    return kind(*models()) if place.startswith("explore.widgets.") else kind()
+
+
 def cosine_data() -> tuple[list[Control], dict]:
     """Compare all models, each with all corrections, by the cosines of the graded pairs and of a few more."""
     from minbert.explore.widgets import _states, other_captions
@@ -90,10 +98,20 @@ def cosine_data() -> tuple[list[Control], dict]:
 
 
 def anisotropy_data() -> tuple[list[Control], dict]:
-    """Store each cloud in its longest directions, a byte a number, with the four numbers for each count of directions removed."""
-    from minbert.explore.widgets import AnisotropyExplorer
+    """Store the clouds of all models."""
+    return stored_clouds(made("explore.widgets.AnisotropyExplorer"))
 
-    space = AnisotropyExplorer(*models(), top=TOP)
+
+def calibration_data() -> tuple[list[Control], dict]:
+    """Store the clouds of chapter 24: its names, and the sentences that it fits on."""
+    from minbert.explore.widgets import AnisotropyExplorer, other_captions
+
+    encoders, pairs = models()
+    return stored_clouds(AnisotropyExplorer({"ours": encoders["before"], "untrained": encoders["untrained"]}, pairs, top=TOP, text=other_captions(pairs, every=4)))
+
+
+def stored_clouds(space: Explorer) -> tuple[list[Control], dict]:
+    """Store each cloud in its longest directions, a byte a number, with the four numbers for each count of directions removed."""
     clouds = {f"{name}, {state}": stored_cloud(turned, space.sample) | {"shapes": [short(space.measure(name, state, k), 4) for k in range(TOP + 1)]}
               for (name, state), turned in space.clouds.items()}
     groups = {colour: {"names": list(masks), "codes": "".join(str([mask[row] for mask in masks.values()].index(True)) for row in range(len(space.sample)))}
@@ -148,7 +166,8 @@ def smoothness_grid(explorer: Explorer) -> list[dict]:
 
 EXPLORERS = [
     Shown("cosine", "explore.widgets.CosineExplorer", "Which cosines do pairs of low, middle and high grade get, before and after training, and after a correction?", "Sentences and models of your own need a kernel.", data=cosine_data),
-    Shown("anisotropy", "explore.widgets.AnisotropyExplorer", "Which shape has the cloud of sentence vectors, and what changes when its longest directions are removed?", "Models and corrections of your own need a kernel.", data=anisotropy_data),
+    Shown("anisotropy", "explore.widgets.AnisotropyExplorer", "Which shape has the cloud of sentence vectors, and what changes when its longest directions are removed?", "Models and corrections of your own need a kernel.", data=anisotropy_data,
+          own={"3_vectors/24_calibration": calibration_data}),
     Shown("flow", "explore.flow.FlowExplorer", "How does a flow bend the plane, block by block, while it learns?", "All steps and blocks, the sentences, and the star to drag need a kernel.",
           grid={"data": ["banana", "rings"], "training": [0, 300, 600], "direction": ["forward", "back"], "blocks": [0, 4, 8]}),
     Shown("conflict", "explore.conflict.ConflictExplorer", "Which step do the sum, PCGrad, GradVac and the shortest mixture make of gradients that disagree?", "The view of a real run needs a kernel.", data=conflict_data),
@@ -196,19 +215,25 @@ def movable(shown: Shown) -> bool:
     return bool(shown.data or shown.grid)
 
 
+def stored(shown: Shown, page: str) -> str:
+    """Name the file that an explorer on a page is drawn from."""
+    return f"{shown.name}-{page.rpartition('/')[2][:2]}" if page in shown.own else shown.name
+
+
 def fragment(shown: Shown, page: str, anchor: str) -> str:   # HTML
     """Write the place of an explorer on a page, with the scripts that fill it."""
     if not movable(shown):
         return f'<div id="{anchor}"></div>'
-    up = posixpath.relpath(".", posixpath.dirname(page) or ".")
-    scripts = "".join(f'<script defer src="{up}/{file}"></script>' for file in ("explorers/explorer.js", "_static/drawings.js", f"explorers/{shown.name}.js"))
-    return (f'<link rel="stylesheet" href="{up}/explorers/explorer.css"><div class="movable" id="{anchor}" data-explorer="{shown.name}"></div><p class="more">{shown.more}</p>'
-            f'<noscript><p>With scripts switched on, this picture follows your hand.</p></noscript>{scripts}')
+    up, file = posixpath.relpath(".", posixpath.dirname(page) or "."), stored(shown, page)
+    still = f'<img src="{up}/explorers/{shown.name}.webp" alt="{shown.kind.title}">' if page.startswith("explorers/") else ""   # a chapter has a picture of its own
+    scripts = "".join(f'<script defer src="{up}/{script}"></script>' for script in ("explorers/explorer.js", "_static/drawings.js", f"explorers/{file}.js"))
+    return (f'<link rel="stylesheet" href="{up}/explorers/explorer.css"><div class="movable" id="{anchor}" data-explorer="{file}"></div><p class="more">{shown.more}</p>'
+            f'<noscript>{still}<p>With scripts switched on, this picture follows your hand.</p></noscript>{scripts}')
 
 
-def on_site(shown: Shown) -> dict:   # JSON: spec, values, data or frames
+def on_site(shown: Shown, data: Callable[[], tuple[list[Control], dict]] | None) -> dict:   # JSON: spec, values, data or frames
     """Gather all that a page needs to move an explorer."""
-    controls, rest = shown.data() if shown.data else framed(shown.kind(), shown.grid)
+    controls, rest = data() if data else framed(made(shown.place), shown.grid)
     values = {control.name: control.default for control in controls}
     return {"spec": {"title": shown.kind.title, "controls": [asdict(control) for control in controls]}, "values": values} | rest
 
@@ -251,11 +276,14 @@ def stepped(control: Control, values: list) -> Control:
 
 
 def small(picture: bytes) -> bytes:   # PNG -> WebP
-    """Write a picture with few colours."""
+    """Write a picture with few colours.
+
+    They are chosen so that none of the picture's is far off, and then moved to the commonest nearby; a median cut would split the common ones and turn rare ones grey.
+    """
     from PIL import Image
 
     made, image = io.BytesIO(), Image.open(io.BytesIO(picture)).convert("RGB")
-    image.quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB").save(made, "WEBP", lossless=True, quality=100, method=4)
+    image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).convert("RGB").save(made, "WEBP", lossless=True, quality=100, method=4)
     return made.getvalue()
 
 
@@ -267,8 +295,10 @@ def write_explorers(html: Path) -> None:
     (folder / "explorer.js").write_text(f"(() => {{\n{script}}})();\n", encoding="utf-8")
     (folder / "explorer.css").write_text(asset("explorer.css"), encoding="utf-8")
     for shown in filter(movable, explorers()):
-        told = json.dumps(on_site(shown), ensure_ascii=False, separators=(",", ":"))
-        (folder / f"{shown.name}.js").write_text(f'minbertShow("{shown.name}", {told});\n', encoding="utf-8")
+        for name, data in {shown.name: shown.data, **{stored(shown, page): data for page, data in shown.own.items()}}.items():
+            told = json.dumps(on_site(shown, data), ensure_ascii=False, separators=(",", ":"))
+            (folder / f"{name}.js").write_text(f'minbertShow("{name}", {told});\n', encoding="utf-8")
+        (folder / f"{shown.name}.webp").write_bytes(small(made(shown.place).png()))   # for a page without scripts
 
 
 def homes(shown: Shown) -> list[Chapter]:

@@ -49,12 +49,17 @@ def log() -> str:
     return "\n".join(["| step | training loss [nats] | held-out loss [nats] | held-out words guessed |", "|---|---|---|---|", *rows])
 
 
+def number(value: float) -> str:
+    """Write a number with four digits, or all of its whole part."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def benchmark(file: Path) -> str:
     """Write one stored benchmark: what was run where, and its table."""
     run = json.loads(file.read_text(encoding="utf-8"))
     columns = run["columns"]
     head = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-    rows = [f"| {name} | " + " | ".join(f"{value:,.4g}" for value in values) + " |" for name, values in run["rows"].items()]
+    rows = [f"| {name} | " + " | ".join(map(number, values)) + " |" for name, values in run["rows"].items()]
     return f"### {run['name']}\n\n{run['says']}\n\n`{run['command']}`, {run['machine']}, median of {run['rounds']} rounds.\n\n" + "\n".join(head + rows) + "\n"
 
 
@@ -69,22 +74,68 @@ def results_page() -> str:
                     recipes=compare_pretraining.table(ROOT / "results" / "pretraining" / "recipes"), log=log(), benchmarks=benchmarks())
 
 
+def stored_record(scale: str) -> dict:
+    """Read what `minbert reproduce report --store` wrote of a scale."""
+    return json.loads((ROOT / "minbert" / "assets" / "results" / f"recipes-{scale}.json").read_text(encoding="utf-8"))
+
+
+def spread(found: dict) -> str:
+    """Write the gain of a sentence, with its interval where it has one."""
+    value, low, high = found["gain"]
+    return f"{value:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
+
+
+def printed_gain(found: dict) -> str:
+    """Write the gain in print, or nothing."""
+    return "" if found["printed"] is None else f"{found['printed']:+.3f}"
+
+
+def seeds_of(found: dict) -> str:
+    """Say how many seeds a sentence was asked with."""
+    return f"{found['seeds']} seed{'s' * (found['seeds'] > 1)}"
+
+
 def gain(better: str, worse: str, measured: str, record: dict) -> str:
-    """Write what a sentence of the record came to: gain, interval, printed gain, seeds and verdict. Raises ValueError for one that has not been run."""
+    """Write what a sentence of a record came to: gain, interval, printed gain, seeds and verdict. Raises ValueError for one that has not been run."""
     found = [c for c in record["claims"] if (c["better"], c["worse"], c["measured"]) == (better, worse, measured) and c["gain"]]
     if not found:
         raise ValueError(f"site/pages/record.md: expected a sentence of the record whose rows have run, got {better} over {worse} in {measured}")
-    (value, low, high), printed, seeds = found[0]["gain"], found[0]["printed"], found[0]["seeds"]
-    ends = "" if low is None else f" [{low:+.3f}, {high:+.3f}]"
-    return f"{value:+.3f}{ends}{'' if printed is None else f', printed {printed:+.3f}'}, {seeds} seed{'s' * (seeds > 1)}: {found[0]['verdict']}"
+    printed = printed_gain(found[0])
+    return f"{spread(found[0])}{printed and f', printed {printed}'}, {seeds_of(found[0])}: {found[0]['verdict']}"
+
+
+def asked_twice(first: dict, second: dict) -> list[tuple[dict, dict]]:
+    """Pair the sentences that two encoders were asked."""
+    key = lambda c: (c["better"], c["worse"], c["measured"])
+    there = {key(c): c for c in first["claims"] if c["gain"]}
+    return [(there[key(c)], c) for c in second["claims"] if c["gain"] and key(c) in there]
+
+
+def two_encoders(first: dict, second: dict) -> str:
+    """Set what a sentence came to on one encoder beside what it came to on another."""
+    said = lambda c: f"{spread(c)}, {seeds_of(c)}: {c['verdict']}{'' if c['learned'] else ', neither row learned'}"
+    rows = [f"| {one['text']} ({one['measured']}) | {printed_gain(one)} | {said(one)} | {said(other)} |" for one, other in asked_twice(first, second)]
+    return "\n".join(["| sentence and measurement | printed gain | small encoder | MiniLM |", "|---|---|---|---|", *rows])
 
 
 def record_page() -> str:
-    """Write what the papers printed beside what our recipes gave, from the record that chapter 40 reads."""
-    record = json.loads((ROOT / "minbert" / "assets" / "results" / "recipes-micro.json").read_text(encoding="utf-8"))
-    counts = Counter(c["verdict"] for c in record["claims"])
-    page = template("record", tables=markdown(record), verdicts="\n".join(f"- {number} of {len(record['claims'])} sentences: {name}" for name, number in counts.most_common()))
-    return re.sub(r"<!-- gain (\S+) over (\S+) in (.+?) -->", lambda m: gain(*m.groups(), record), page)
+    """Write what the papers printed beside what our recipes gave, from the record that chapter 40 reads, and beside what a stronger encoder gave."""
+    records = {scale: stored_record(scale) for scale in ("micro", "minilm")}
+    micro, counts = records["micro"], Counter(c["verdict"] for c in records["micro"]["claims"])
+    page = template("record", tables=markdown(micro), stronger=two_encoders(micro, records["minilm"]),
+                    verdicts="\n".join(f"- {number} of {len(micro['claims'])} sentences: {name}" for name, number in counts.most_common()))
+    return re.sub(r"<!-- gain (\S+) over (\S+) in ([^@]+?)(?: @ (\S+))? -->", lambda m: gain(*m.groups()[:3], records[m[4] or "micro"]), page)
+
+
+def folded(page: str) -> str:
+    """Fold the tables of the record, which a phone would scroll through for a hundred screens; a click opens one, and so do a search in the page and print."""
+    kinds = {"table": "figures, printed and measured", "sentence": "sentences and their verdicts"}   # by the first column
+
+    def fold(found: re.Match) -> str:
+        summary = f"{found[0].count(chr(10)) - 2} {kinds[found[1]]}"
+        return f'<details class="folded"><summary>{summary}</summary>\n\n{found[0]}\n</details>\n'
+
+    return re.sub(r"^\| (\w+) \|.*\n(?:\|.*\n)+", fold, page, flags=re.M)
 
 
 def glossary() -> list[dict]:

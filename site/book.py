@@ -1,5 +1,6 @@
-"""What the site adds to Sphinx: formulas as MathML, terms that lead to the glossary, and boxes that a keyboard can scroll."""
+"""What the site adds to Sphinx: formulas as MathML, terms that lead to the glossary, numbers that lead to chapters, and boxes that a keyboard can scroll."""
 import re
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -76,6 +77,27 @@ def link_terms(app: Sphinx, doctree: nodes.document) -> None:
         places[f"{docname}:{anchor(term)}"] = docname, anchor(term)
 
 
+def with_chapters(words: str, docname: str, numbered: dict[str, str]) -> list[nodes.Node]:
+    """Cut a text at "chapter 24" and "chapters 29 and 30", and link each number that is a chapter of its own page; `numbered` holds the pages."""
+    parts, done = [], 0
+    for named in re.finditer(r"\bchapters?\s+\d\d\b(?:(?:,|,? and| or| to)\s+\d\d\b)*", words, re.I):
+        for found in re.finditer(r"(?:chapters?\s+)?(\d\d)", named[0], re.I):
+            if (page := numbered.get(found[1], docname)) != docname:
+                start, end = (named.start() + place for place in found.span())
+                reference = addnodes.pending_xref("", nodes.inline(found[0], found[0]), refdomain="std", reftype="doc", reftarget=f"/{page}", refdoc=docname, refexplicit=True, refwarn=True)
+                parts, done = [*parts, nodes.Text(words[done:start]), reference], end
+    return [*parts, nodes.Text(words[done:])]
+
+
+def link_chapters(app: Sphinx, doctree: nodes.document) -> None:
+    """Link the numbers of chapters on pages made of notebooks."""
+    if Path(app.env.doc2path(app.env.docname)).suffix != ".ipynb":
+        return
+    numbered = {found[1]: page for page in app.env.found_docs if (found := re.match(r"[1-5]_\w+/(\d\d)_", page))}
+    for text in [t for t in doctree.findall(nodes.Text) if is_open(t)]:
+        text.parent.replace(text, with_chapters(str(text), app.env.docname, numbered))
+
+
 def chapter_instead(app: Sphinx, env, node: addnodes.pending_xref, inner: nodes.Element) -> nodes.reference | None:
     """Lead from the glossary to the top of a chapter that explains a term without its name."""
     docname, _, rest = node["reftarget"].partition(":first-")
@@ -96,6 +118,7 @@ def setup(app: Sphinx) -> dict:
     app.add_config_value("glossary_names", {}, "env")
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.connect("doctree-read", link_terms)
+    app.connect("doctree-read", link_chapters)
     app.connect("missing-reference", chapter_instead)
     app.connect("html-page-context", reachable_by_keyboard, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

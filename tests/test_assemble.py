@@ -50,6 +50,19 @@ def test_only_what_passed_is_put_in(solved, tmp_path):
     assert source_of(texts["attention"], "scaled_dot_product_attention") == EXERCISES["attention.scores"].definition
 
 
+def test_a_mended_copy_counts_and_the_given_mistake_does_not(tmp_path):
+    """An exercise that hands out a mistake: who leaves it and writes the answer in a cell of its own has answered."""
+    import nbformat
+
+    name, folder = next(n for n, task in EXERCISES.items() if task.given and "." not in task.target), new_workspace(tmp_path / "my-bert")
+    file = folder / "nbs" / f"{EXERCISES[name].notebook}.ipynb"
+    notebook = nbformat.read(file, 4)
+    notebook.cells.append(nbformat.v4.new_code_cell(EXERCISES[name].definition))
+    nbformat.write(notebook, file)
+    texts = modules_with(read_submission("me", folder).notebooks, [name])
+    assert source_of(texts[EXERCISES[name].module], EXERCISES[name].target) == EXERCISES[name].definition
+
+
 @pytest.mark.long
 def test_all_references_give_the_reference_scores(report):
     assert report.agrees and report.difference < 1e-4 and report.steps == 2

@@ -13,7 +13,7 @@ from minbert.course.batch import batch
 from minbert.course.exercises import exercise
 from minbert.course.grading import grade
 from minbert.course.programs import module_text, replace
-from minbert.course.sandbox import Desk, Limits
+from minbert.course.sandbox import Desk, Limits, Reply, Run, Sandbox
 
 VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
 SHORT = Limits(wall=4.0, cpu=2)   # seconds; many of them only wait
@@ -60,6 +60,21 @@ def test_no_attack_leaves_a_process(attacked):
 def test_a_thief_is_flagged_and_gets_nothing(attacked):
     stolen = attacked[0]["reference"].results[VICTIM.name]
     assert "left out here; write your own" in stolen.reason
+
+
+def test_every_copy_of_the_package_is_hidden(tmp_path, monkeypatch):
+    """A second copy, on a path of Python's own or among what is installed, holds the same answers."""
+    monkeypatch.setattr(sandbox.sys, "prefix", str(tmp_path / "venv"))
+    for place in ("path", "venv/lib/python3.11/site-packages"):
+        (tmp_path / place / "minbert").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path / "path")
+    assert {str(sandbox.PACKAGE), *(str(p) for p in tmp_path.rglob("minbert"))} <= set(Sandbox(tmp_path).hidden)
+
+
+@pytest.mark.long
+def test_a_crash_may_be_a_lack_of_memory(attacked):
+    assert Run([], Reply(False, 6, 0.1, memory=64)).trouble == "aborted (maybe more than 64 MB of memory)"
+    assert attacked[0]["abort"].results[VICTIM.name].reason.endswith("ed (maybe more than 768 MB of memory)")   # aborted; the first process of a namespace crashes
 
 
 @pytest.mark.long

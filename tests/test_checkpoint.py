@@ -248,6 +248,11 @@ def test_unwritable_things_are_refused_and_leave_the_old_file(tmp_path):
     assert read_checkpoint(tmp_path)["step"] == 1 and [*tmp_path.iterdir()] == [file]
 
 
+def test_keys_that_read_alike_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="extra: expected keys that differ as text, got 1, '1'"):
+        save_checkpoint(tmp_path, nn.Linear(2, 2), extra={1: "a", "1": "b"})
+
+
 def test_failed_write_leaves_the_old_file(tmp_path):
     file = replace_file(tmp_path / "a", lambda part: part.write_text("old"))
 

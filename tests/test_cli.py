@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -300,6 +301,7 @@ def test_a_run_is_not_overwritten_by_accident(capsys, trained, tiny, small_data,
     line = f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path / 'run'} --steps 1"
     _, err = run(capsys, line, 1)
     assert "--resume" in err and "--overwrite" in err
+    assert "got both" in run(capsys, f"{line} --resume --overwrite", 1)[1]
     assert (tmp_path / "run" / "log.jsonl").read_bytes() == (trained / "log.jsonl").read_bytes()
     demo = f"demo --out {tmp_path / 'run'}"
     assert "--overwrite" in run(capsys, demo, 1)[1]
@@ -423,8 +425,26 @@ def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, t
     assert out.count("written: ") == 3 and "|" not in out
 
 
+def test_a_model_without_a_checkpoint_is_not_replaced_by_going_on(capsys, tiny, small_data, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "notes.txt").write_text("precious")
+    _, err = run(capsys, f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path} --steps 1 --resume", 1)
+    assert "checkpoint.safetensors" in err and "--overwrite" in err and (tmp_path / "model" / "notes.txt").read_text() == "precious"
+
+
+def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
+    (tmp_path / "open").mkdir()
+    header, *rows = (resources.files("minbert") / "assets" / "open" / "similarity.tsv").read_text(encoding="utf-8").splitlines()
+    train = [row for row in rows if row.split("\t")[0] == "train"][:20]
+    (tmp_path / "open" / "similarity.tsv").write_text("\n".join([header, *train]) + "\n", encoding="utf-8")
+    (tmp_path / "ids-sst-dev.csv").write_text("\tid\tsentence\tsentiment\n0\ta1\tA fine film.\t3\n")
+    out, err = run(capsys, f"data --data {tmp_path}", 1)
+    assert "sst" in out and out.count("similarity") == 1 and err.count("at least one row of") == 2, out + err
+
+
 @pytest.mark.parametrize("line, words", [
     ("evaluate {tiny} --data {data}", ["written by train", "--sts"]),
+    ("encode {tiny} {data}/ids-sst-dev.csv --out {data}", ["expected a file or nothing, got a folder"]),
     ("evaluate nowhere", ["nowhere"]),
     ("train --tasks sst nothing --out {out}", ["nothing"]),
     ("train --tasks sst --data {out} --out {out}", ["ids-sst-train.csv"]),
@@ -442,6 +462,11 @@ def test_mistakes_are_one_line_and_leave_nothing(capsys, tiny, small_data, tmp_p
     _, err = run(capsys, line, 1)
     assert err.startswith("minbert: ") and err.count("\n") == 1 and all(word in err for word in words), err
     assert os.listdir(tmp_path) == []
+
+
+def test_status_of_one_notebook_has_no_rows_of_other_chapters(capsys):
+    one = Path(__file__).resolve().parent.parent / "nbs" / "1_bert" / "02_attention.ipynb"
+    assert "expected exercises of chapter 05 in" in run(capsys, f"course status {one} --chapter 05", 1)[1]
 
 
 def test_unknown_options_are_refused_by_the_parser(capsys):
@@ -493,6 +518,8 @@ def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
     assert len(loads) == 1                                    # nothing to do, nothing loaded
     assert runs == [({"batch_size": 8}, 2)] and [line.split(",")[:4] for line in (tmp_path / "s" / "sweep.csv").read_text().splitlines()] == [
         line.split(",")[:4] for line in lines]
+    epochs = run(capsys, f"sweep epochs --values 1 2 --tasks sst --batch-size 16 --dev-rows 20 --out {tmp_path / 'e'}")[0]
+    assert [row.split(",")[4] for row in (tmp_path / "e" / "sweep.csv").read_text().splitlines()[1:]] == ["2", "4"], epochs
     assert "expected --values for 'warmup'" in run(capsys, f"sweep warmup --out {tmp_path / 't'}", 1)[1]
     assert "expected settings of TrainConfig" in run(capsys, f"sweep rate --values 1 --tasks sst --out {tmp_path / 't'}", 1)[1]
     assert "got one with" in run(capsys, typed.replace("--steps 2", "--steps 3"), 1)[1]

@@ -10,11 +10,12 @@ import pytest
 from submissions import attack, make
 from typer.testing import CliRunner
 
+from minbert import __version__
 from minbert.course import grading
 from minbert.app.cli import app
 from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
-from minbert.course.reports import INTEGRATED, gradescope, index, page, scores
+from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, page, scores, write_pages
 from minbert.course.workspace import new_workspace, workspace_of
 
 TASK = exercise("attention.bias")
@@ -133,7 +134,7 @@ def test_pages_have_totals_flags_and_explanations():
     assert [int(n) for n in last.replace("</td>", "").split("<td>")[2:] if n] == [sum(by_chapter.values())] * 2 + list(by_chapter.values())
     assert scores(reports).split("\n")[-1] == f"2 submissions: {TASK.points} of {2 * sum(by_chapter.values())} points"
     assert scores(reports).split("\n")[0].endswith("integrated 1, 1 flagged")
-    assert json.dumps(gradescope(reports[1]))
+    assert json.dumps(gradescope(reports[1])) and page(reports[0]).count("<pre>not written yet</pre>") == len(EXERCISES) - 1
 
 
 def test_half_a_character_stops_no_terminal(mine, asked, monkeypatch):
@@ -142,3 +143,49 @@ def test_half_a_character_stops_no_terminal(mine, asked, monkeypatch):
     monkeypatch.setattr(grading, "grade", lambda *_, **__: (reports, ""))
     run = CliRunner().invoke(app, ["course", "status", str(mine)])
     assert run.exit_code == 0 and "\\ud800" in run.output
+
+
+def test_a_name_can_neither_rewrite_a_terminal_nor_hide_behind_another():
+    reports = [Report(name, {}, 0, ()) for name in ("a\nb", "a b", "\x1b[2Jeve", "\u202egnp")]
+    for text in (scores(reports), csv_table(reports), index(reports), *map(page, reports)):
+        assert text.replace("\n", "").isprintable()
+    for text in (scores(reports), csv_table(reports), index(reports)):
+        assert "a\\nb" in text and "a b" in text and "\\x1b[2Jeve" in text and "\\u202egnp" in text
+
+
+@pytest.fixture
+def graded(tmp_path, monkeypatch):
+    """`minbert grade` on two submissions, without running anything."""
+    monkeypatch.setattr(grading, "grade", lambda places, *_, **__: ([Report(name, {}, 0, ()) for name in grading.find_submissions(places)], "walls"))
+    for who in ("ada", "bob", "cy"):
+        (tmp_path / who).mkdir()
+        (tmp_path / who / "02_attention.ipynb").write_text("{}")
+
+    def command(*people):
+        folders = [str(tmp_path / who) for who in people]
+        return CliRunner().invoke(app, ["grade", *folders, "--csv", str(tmp_path / "grades.csv"), "--html", str(tmp_path / "pages"), "--seconds", "3"])
+
+    return command
+
+
+def test_another_class_replaces_no_table_and_no_pages(graded, tmp_path, monkeypatch):
+    assert graded("ada", "bob").exit_code == graded("ada", "bob", "cy").exit_code == 0
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    monkeypatch.setattr(grading, "grade", None)                 # it must not begin
+    said = graded("ada", "cy").output
+    assert "choose another --csv" in said and "such as bob" in said
+    (tmp_path / "grades.csv").unlink()
+    assert "choose another --html" in graded("ada", "cy").output
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == {f: b for f, b in before.items() if f.name != "grades.csv"}
+
+
+def test_how_a_batch_was_graded_is_kept(graded, tmp_path):
+    seed = next(line for line in graded("ada").output.split("\n") if line.startswith("seed: "))
+    told, shown = (tmp_path / "grades.csv.txt").read_text(), (tmp_path / "pages" / "index.html").read_text()
+    for line in (seed, f"minbert: {__version__}", "date: 2", "held by: walls", "limits of an answer: 3 seconds of processor, 12 seconds, 768 MB of memory"):
+        assert line in told and line in shown
+    assert seed not in (tmp_path / "pages" / "ada.html").read_text()      # a learner could learn its cases by heart
+
+
+def test_a_limit_of_no_memory_is_refused():
+    assert CliRunner().invoke(app, ["grade", ".", "--memory", "0"]).exit_code == 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from minbert.explore.conflict import RULES, VALLEYS, ConflictExplorer, descend, mixtures, shortest_weights, valley
+from minbert.explore.conflict import RULES, STEPS, VALLEYS, ConflictExplorer, descend, mixtures, shortest_weights, valley
 from minbert.pcgrad import Surgery, project_conflicting
 
 pytestmark = pytest.mark.usefixtures("nothing_left_open")
@@ -39,6 +39,13 @@ def test_the_steps_are_those_of_the_chapters():
     assert two @ [1, 0] > 0 < two @ [-0.6, 0.8]
 
 
+def test_of_two_tasks_pcgrad_harms_neither_and_gradvac_may_harm_the_longer_one():
+    """As chapter 37 says of a second gradient that is long and nearly opposite."""
+    steps = mixtures(np.array([[1.0, 0.0], [-3.0, 0.3]]), 0.3)
+    signs = {name: [float(np.sign(grad @ step)) for grad in ([1.0, 0.0], [-3.0, 0.3])] for name, step in steps.items()}
+    assert signs == {"sum": [-1, 1], "PCGrad": [1, 1], "GradVac": [1, -1], "shortest": [1, 1]}
+
+
 def test_the_shortest_mixture_is_the_shortest():
     rng = np.random.default_rng(1)
     for tasks in (2, 3):
@@ -71,6 +78,8 @@ def test_what_is_said_is_what_is_drawn():
     explorer = ConflictExplorer(RECORDS)
     told = explorer.describe(first=(2.0, 0.0), second=(-1.0, 1.0))
     assert "g1 and g2 -0.71" in told and "sum 0.71, 0.00" in told and "PCGrad 0.45, 0.32" in told
+    marks = [[line.get_marker() for line in axes.get_legend().legend_handles] for axes in (explorer.figure().axes[0], explorer.figure(view="two valleys").axes[1])]
+    assert marks == 2 * [[marker for _, _, marker in STEPS.values()]]
     assert "a and b 0.02" in explorer.describe(view="a real run", step=4) and "lengths a 1.00" in explorer.describe(view="a real run", step=4)
     for bad, message in [({"view": "hills"}, "among arrows"), ({"first": (9, 0)}, "between"), ({"step": 9}, r"step in \[0, 8\]"), ({"tasks": "four"}, "among two, three")]:
         with pytest.raises(ValueError, match=message):

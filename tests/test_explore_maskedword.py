@@ -52,6 +52,10 @@ def test_a_word_of_two_pieces_makes_two_gaps_and_a_typed_mask_has_no_answer(expl
     assert "Hidden: “har”" in explorer.describe(hide=(9,)) and "Hidden: “##bour”" in explorer.describe(hide=(9,), gap=6)   # the last there is
     typed = RIVER.replace("sea", "[MASK]")
     assert explorer.words_of(typed) == [word for word in explorer.words_of(RIVER) if word != "sea"]
+    assert explorer.answer({"hide": (9,), "gap": 9})[0]["values"] == {"gap": 2} and "values" not in explorer.answer({"hide": (9,), "gap": 2})[0]   # the control goes back
+    many = "unbelievable " * 9
+    assert "Gap 13 of " in explorer.describe(sentence=many, hide=[*range(9)], gap=13)
+    assert "type some" in explorer.describe(sentence="", hide=()) and "press one" in explorer.describe(hide=())
     (gap,), (known,) = explorer.guesses(typed), explorer.guesses(RIVER, (5,))
     assert gap["embedded"].pieces == known["embedded"].pieces and gap["embedded"].rank is None is gap["embedded"].share
     assert "Hidden" not in explorer.describe(sentence=typed, hide=())

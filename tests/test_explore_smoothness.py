@@ -131,6 +131,8 @@ def test_what_is_said_is_what_was_found(explorer):
     share, worst = explorer.share("plain", TEXT, 0.25, 64, 3)[0], explorer.worst("plain", TEXT, 0.25)
     assert float(re.search(r"random points finds ([\d.]+)%", told)[1]) == pytest.approx(100 * share, abs=0.06)
     assert f"moves the answer by {worst.moves.max():.3g} nats" in told
+    climbed = explorer.figure(width=64, draw=3).axes[1].lines[-2]   # the last one is the width
+    assert climbed.get_marker() == "*" and f"a climb of 10 steps {climbed.get_ydata()[0]:.1f}%" in told
     with torch.no_grad():
         before, after = explorer.heads["plain"](torch.stack([explorer.vector(TEXT), explorer.vector(TEXT) + worst.best @ explorer.basis("plain", TEXT)])).softmax(1)[:, 0].tolist()
     assert f"negative with {before:.2f}" in told and f"leaves {after:.2f}" in told

@@ -114,6 +114,12 @@ def test_what_is_drawn_is_what_was_computed(explorer):
     assert crosses == {(j, i) for i, j in twins.nonzero().tolist()}
 
 
+def test_rows_are_named_by_their_captions_and_hold_every_mark(explorer):
+    right = explorer.figure(temperature=0.01, batch=2).axes[2]   # where vectors turn faster than cosines pull
+    assert [text.get_text() for text in right.texts] == [explorer.first[i][:46] for i in explorer.rows(2)]
+    assert right.collections[0].get_offsets()[:, 0].max() < right.get_xlim()[1]
+
+
 def test_every_control_has_a_name_and_words(explorer):
     for control in explorer.controls.values():
         assert control.label and (control.help or control.kind == "pick")
@@ -129,6 +135,8 @@ def test_own_encoder_pairs_and_groups():
     assert len(TemperatureExplorer(Bag(), load_dataset("stsb", "dev")).first) == len(load_dataset("stsb", "dev"))
     wide, narrow = own.figure(), own.figure(narrow=True)
     assert wide.get_figwidth() > wide.get_figheight() and narrow.get_figheight() > narrow.get_figwidth()
+    dollars = TemperatureExplorer(Bag(), [(f"{name} paid $5_{{ and $6^", name) for name, _ in pairs], size=4)
+    assert "error" not in dollars.answer({})[0] and not any(text.get_parse_math() for text in dollars.figure().axes[2].texts)
     u = torch.stack([Bag().encode([a])[0] for a, _ in (pairs[i] for i in own.rows(2))])
     v = torch.stack([Bag().encode([b])[0] for _, b in (pairs[i] for i in own.rows(2))])
     assert re.search(r"loss ([\d.]+)", own.describe())[1] == f"{multiple_negatives_loss(u.double(), v.double(), 20.0).item():.3f}"

@@ -115,6 +115,7 @@ def test_time_is_counted_by_the_processor(tmp_path):
     hand_in(tmp_path / "class" / "computes", (), None, FULL.replace(HEAD, HEAD + "    while True: pass\n"))
     computes, waits = grade([tmp_path / "class"], seed=5, limits=Limits(wall=300, cpu=2), only=[TASK.name], jobs=1)[0]
     assert waits.results[TASK.name].status == "passed", waits.results[TASK.name]
+    assert waits.integrated == TASK.points and not computes.integrated
     assert "too many seconds of processor" in computes.results[TASK.name].reason
     assert Limits().wall > 3 * Limits().cpu
 
@@ -123,6 +124,16 @@ def test_an_impossible_cell_costs_its_own_answer():
     notebook = read_cells([HEAD + "    def bad(a, a): return a\n", "x = 1"])
     found = answer(notebook, "padding_bias")
     assert found.status == "broken" and "duplicate argument" in found.reason and len(notebook.cells) == 1
+
+
+def test_an_answer_that_counts_for_nothing_says_why():
+    stub = HEAD + "    raise NotImplementedError('exercise attention.bias')\n"
+    for cell, says in (("def padding_bias(mask, scores:\n    return 0", "SyntaxError"), ("padding_bias = mine", "assigned, not defined: write `def padding_bias`"),
+                       ("x = padding_bias(", "not written yet"), ("padding_bias(1)", "not written yet")):
+        found = answer(read_cells([stub, cell]), "padding_bias")
+        assert says in found.reason and found.status == ("broken" if says == "SyntaxError" else "stub")
+    assert "def attend" in answer(read_cells(["SelfAttention.attend = better"]), "SelfAttention.attend").reason
+    assert answer(read_cells([stub, "class Other:\n    def padding_bias(:"]), "Mine.padding_bias").status == "missing"
 
 
 def test_what_is_python_stays_as_it_is():

@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 from submissions import KINDS, make, make_all
 
 from minbert.course.batch import Ledger
-from minbert.course.exercises import EXERCISES, exercise, in_chapter
-from minbert.course.grading import find_submissions, grade, plan, read_submission
+from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
+from minbert.course.extraction import read_cells
+from minbert.course.grading import PASTED, Submission, find_submissions, grade, plan, read_submission
 from minbert.course.reports import csv_table, gradescope, page, write_gradescope, write_pages
 
 VICTIM = exercise("attention.scores")
@@ -160,3 +162,77 @@ def test_submissions_of_one_name_all_get_a_row(tmp_path):
     for place in ("a/x", "b/x", "c/a/x"):
         make(tmp_path / place, {})
     assert len(find_submissions([tmp_path / "a", tmp_path / "b", tmp_path / "c" / "a"])) == 3
+
+
+def chapter(task, definition, file):
+    """One chapter with one answer, in a file of any name."""
+    make(file.parent / "made", {task.name: definition}, only=task.notebook)
+    (file.parent / "made" / "nbs" / f"{task.notebook}.ipynb").rename(file)
+    shutil.rmtree(file.parent / "made")
+
+
+def test_a_copy_beside_a_chapter_is_named_and_not_read(tmp_path):
+    chapter(VICTIM, VICTIM.definition, tmp_path / "02_attention.ipynb")
+    for name in ("02_attention-Copy1.ipynb", "02_attention (1).ipynb"):
+        chapter(VICTIM, "", tmp_path / name)
+    read = read_submission("ada", tmp_path)
+    assert plan(read, VICTIM).status == "written"
+    assert [why for why in read.problems.values()] == [f"{name}: another copy of this chapter, not read" for name in ("02_attention (1).ipynb", "02_attention-Copy1.ipynb")]
+
+
+def test_a_stray_notebook_or_one_folder_more_hides_no_workspace(tmp_path):
+    chapter(VICTIM, VICTIM.definition, tmp_path / "stray" / "my-bert-main" / "my-bert" / "nbs" / "1_bert" / "02_attention.ipynb")
+    (tmp_path / "stray" / "Untitled.ipynb").write_text('{"cells": []}')
+    assert plan(read_submission("stray", tmp_path / "stray"), VICTIM).status == "written"
+    chapter(exercise("metrics.auc"), "", tmp_path / "stray" / "17_metrics.ipynb")
+    assert "my-bert-main/my-bert/nbs/1_bert/02_attention.ipynb: deeper than other chapters, not read" in str(read_submission("stray", tmp_path / "stray").problems)
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "Untitled.ipynb").write_text('{"cells": []}')
+    nothing = read_submission("none", tmp_path / "none")
+    assert [*nothing.problems.values()] == ["no chapter found; saw: Untitled.ipynb"] and plan(nothing, VICTIM).status == "not attempted"
+
+
+def test_a_folder_with_chapters_is_one_persons(tmp_path):
+    chapter(VICTIM, VICTIM.definition, tmp_path / "one" / "02_attention.ipynb")
+    for name in ("01 plan", "notes"):
+        (tmp_path / "one" / f"{name}.ipynb").write_text('{"cells": []}')
+    chapter(VICTIM, "", tmp_path / "one" / "old" / "02_attention.ipynb")
+    assert list(find_submissions([tmp_path / "one"])) == ["one"]
+    for name in ("ada", "bob"):
+        chapter(VICTIM, "", tmp_path / "class" / f"{name}.ipynb")
+    assert list(find_submissions([tmp_path / "class"])) == ["ada.ipynb", "bob.ipynb"]
+
+
+def test_an_unreadable_scratch_notebook_is_no_reason_for_missing_chapters(tmp_path):
+    chapter(VICTIM, VICTIM.definition, tmp_path / "02_attention.ipynb")
+    (tmp_path / "scratch.ipynb").write_text("no notebook")
+    read = read_submission("ada", tmp_path)
+    missing = plan(read, exercise("metrics.auc"))
+    assert (missing.status, missing.reason) == ("not attempted", "no chapter 2_tasks/17_metrics") and "scratch.ipynb" in read.problems
+
+
+def test_names_are_never_empty_and_tell_two_apart(tmp_path, monkeypatch):
+    for place in ("a/ada", "b/ada"):
+        chapter(VICTIM, "", tmp_path / place / "02_attention.ipynb")
+    monkeypatch.chdir(tmp_path / "a" / "ada")
+    assert list(find_submissions(["."])) == ["ada"]
+    monkeypatch.chdir(tmp_path)
+    assert set(find_submissions(["a", "b"])) == set(find_submissions(["b", "a"])) == {"a/ada", "b/ada"}
+
+
+def test_an_empty_class_is_an_error_and_an_empty_submission_a_row(tmp_path):
+    (tmp_path / "class" / "ada").mkdir(parents=True)
+    assert list(find_submissions([tmp_path / "class"])) == ["ada"]
+    with pytest.raises(ValueError, match="empty"):
+        find_submissions([tmp_path / "class" / "ada"])
+
+
+def test_the_text_of_the_reference_is_flagged_and_a_short_or_own_one_is_not():
+    handed_in = lambda task, text: plan(Submission("ada", {task.module: read_cells([text])}, {}), task).flags
+    long, other = exercise("loop.clip"), "# my own\n" + exercise("loop.clip").definition.replace('"""', '"""Mine. ', 1)
+    assert handed_in(long, long.definition) == handed_in(long, other) == (PASTED,)
+    assert not any(PASTED in handed_in(long, right_definition(long, variant)) for variant in long.variants)
+    found = [task for task in EXERCISES.values() if task.planted]
+    assert found and not any(handed_in(task, task.definition) for task in (VICTIM, *found))
+    pearson = exercise("metrics.pearson")
+    assert handed_in(pearson, f"from scipy import stats\ndef {pearson.target}(a, b):\n    return stats.pearsonr(a, b)[0]") == ("scipy.stats.pearsonr",)

@@ -1060,3 +1060,11 @@ def test_embedded_card_and_log_agree():
 def test_embedded_model_ranks_pairs_better_than_chance():
     scores = sts_by_pooling(None, load_dataset("stsb", "dev").subset(range(100)))
     assert all(0 < score < 1 for score in scores.values()) and scores["mean"] > 0.2
+
+
+def test_a_model_of_something_else_is_not_overwritten(runs, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("mine")
+    with pytest.raises(ValueError, match="expected an empty folder, or corpus.safetensors"):
+        prepare(runs[0] / "corpus", tmp_path, TINY)
+    assert [(f.name, f.read_text()) for f in (tmp_path / "model").iterdir()] == [("config.json", "mine")] and len(list(tmp_path.iterdir())) == 1

@@ -1,6 +1,8 @@
 """The machinery of recipes: what is stored is whole, found again, and never mixed with results of other settings."""
 import json
 import math
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from minbert.reproduce import report as reports
 from minbert.reproduce.report import bounds
 from minbert.reproduce.cost import LAUNCH, SHAPES, SPEED, cost_of, work_of
 from minbert.reproduce.run import Work, labelled
+from minbert.reproduce.scale import agreed
 
 TOY = replace(SCALES["micro"], seeds=(1, 2), view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
               task_steps=3, head_steps=3, most_train=40, most_dev=30)
@@ -216,12 +219,26 @@ def test_the_command_lists_runs_and_reports(tmp_path, monkeypatch):
     assert said.exit_code == 0 and "BERT-CF" in said.output and json.loads((tmp_path / "r.json").read_text())["scale"] == "micro"
 
 
+def killed_or_done(name, scale, seed, *_):
+    """Stand in for a recipe; one of them is killed, as by a machine without memory."""
+    if name == "li/base":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"{name} {seed}"
+
+
 def test_a_failure_stops_nothing_else(tmp_path):
     """The sets that these want are not in the package; each fails in a process of its own, and the outcome says why."""
     small = replace(TOY, seeds=(1,))
     outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), small, None, tmp_path, jobs=2))
     assert [state for state, _ in outcomes] == ["failed", "failed"] and all("expected one of these files" in line for _, line in outcomes)
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_process_that_is_killed_takes_no_other_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduction, "_one", killed_or_done)
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), replace(TOY, seeds=(1, 2)), None, tmp_path))
+    assert sorted(outcomes) == [("done", f"control/sif {seed}") for seed in (1, 2)] + [
+        ("failed", f"li/base, seed {seed}: {line}") for seed in (1, 2) for line in [outcomes[0][1].partition(": ")[2]]] and "terminated" in outcomes[0][1]
 
 
 def test_failures_alone_do_not_speak_of_others(tmp_path):
@@ -321,13 +338,17 @@ def test_a_stage_of_other_settings_is_refused(tmp_path):
         Run(replace(TOY, lr=1.0), 1, None, tmp_path).encoder("a", lambda: 1 / 0)
 
 
-def test_the_record_is_that_of_the_stored_runs():
+@pytest.mark.parametrize("scale", ("micro", "minilm"))
+def test_the_record_is_that_of_the_stored_runs(scale):
     """What chapter 40 and the site show has a file for each recipe and seed, and leaves none out."""
     root = Path(__file__).resolve().parent.parent
-    record = json.loads((root / "minbert" / "assets" / "results" / "recipes-micro.json").read_text(encoding="utf-8"))
-    kept = stored(root / "results" / "recipes" / "micro")
+    record = json.loads((root / "minbert" / "assets" / "results" / f"recipes-{scale}.json").read_text(encoding="utf-8"))
+    kept, mine = stored(root / "results" / "recipes" / scale), json.loads(json.dumps(agreed(SCALES[scale])["scale"]))
+    assert record["scale"] == scale and kept
     assert {c["recipe"]: c["seeds"] for c in record["cells"]} == {c["recipe"]: len(kept.get(c["recipe"], [])) for c in record["cells"]}
     assert set(record["costs"]) == set(kept) <= set(RECIPES)
     for name, results in kept.items():
-        assert all({k: r["settings"][k] for k in ("recipe", "differs")} == {"recipe": RECIPES[name].settings, "differs": RECIPES[name].differs} for r in results), name
+        settings = {"recipe": RECIPES[name].settings, "differs": RECIPES[name].differs, "scale": mine}
+        assert all({k: r["settings"][k] for k in settings} == settings for r in results), name
+    assert len({r["settings"]["base"] for results in kept.values() for r in results}) == 1   # the same weights everywhere
     assert {(c["better"], c["worse"], c["measured"]) for c in record["claims"]} == {(c.better, c.worse, c.measured) for c in CLAIMS}

@@ -51,6 +51,23 @@ def test_replacing_is_all_or_nothing(tmp_path):
     assert sorted(os.listdir(target)) == ["a", "mine", "sub"]
 
 
+def test_what_cannot_be_moved_is_undone(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").write_text("1")
+    with pytest.raises(OSError), replacing(tmp_path) as draft:
+        for name in ("a", "aa", "b", "c"):   # moved in this order; a folder stands in the way of the third
+            (draft / name).write_text("2")
+    assert files(tmp_path) == {"a": "1"} and sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_what_is_put_in_place_is_on_the_disk_first(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr("minbert.engine.saving.flush", lambda path: done.append((path.name, (tmp_path / "a").exists())))
+    with replacing(tmp_path) as draft:
+        (draft / "a").write_text("1")
+    assert done == [("a", False), (tmp_path.name, True)]
+
+
 def test_modules_come_back_with_every_number(tmp_path):
     attention = SelfAttention(8, 2, dropout=0.0)
     attention.init_kwargs = lambda: {"hidden_size": 8, "num_attention_heads": 2, "dropout": 0.0}

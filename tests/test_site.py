@@ -14,6 +14,8 @@ from test_browser import contact_sheet
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "build" / "site" / "html"
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "site")]
+import book
+import pictures
 import site_chapters
 import site_check
 import site_explorers
@@ -57,15 +59,55 @@ def test_a_sentence_of_the_record_brings_its_own_figures():
             site_tables.gain("a/x", worse, measured, record)
 
 
+def test_sentences_of_two_encoders_stand_side_by_side():
+    one = {"text": "x helps", "better": "a/x", "worse": "a/y", "measured": "acc", "printed": 0.2, "gain": [0.05, 0.01, 0.1], "seeds": 3, "verdict": "holds", "learned": True}
+    other = one | {"gain": [0.3, None, None], "seeds": 1, "verdict": "cannot be told", "learned": False}
+    alone, not_yet = one | {"better": "a/z"}, one | {"better": "a/v", "gain": None}
+    table = site_tables.two_encoders({"claims": [one, alone, not_yet]}, {"claims": [not_yet, other, one | {"better": "a/w"}]}).split("\n")
+    assert table[2:] == ["| x helps (acc) | +0.200 | +0.050 [+0.010, +0.100], 3 seeds: holds | +0.300, 1 seed: cannot be told, neither row learned |"]
+
+
 def test_every_sentence_on_the_page_of_the_record_was_run():
     asked = re.findall(r"<!-- gain .+? -->", (ROOT / "site" / "pages" / "record.md").read_text(encoding="utf-8"))
     page = site_tables.record_page()
     assert len(asked) > 10 and "<!--" not in page and all(f"**{name}" in page for name in ("Hu", "Li", "Wu", "Dao", "Foley"))
 
 
+def test_the_record_folds_its_tables_and_nothing_else():
+    page = site_tables.record_page()
+    made = site_tables.folded(page)
+    assert made.count("<details") == made.count("</details>\n") == len(re.findall(r"^\|---", page, re.M)) > 10
+    assert re.sub(r"<details.*</summary>\n\n|\n</details>\n", "", made) == page
+    for summary, table in re.findall(r"<summary>(\d+) .*?</summary>\n\n(.*?)\n</details>", made, re.S):
+        assert int(summary) == len(table.strip().split("\n")) - 2
+
+
+def test_numbers_of_a_column_are_written_alike():
+    assert [*map(site_tables.number, (1.186e6, 19604.4, 3306.2, 1000, 477.63, 0.99987))] == ["1,186,000", "19,604", "3,306", "1,000", "477.6", "0.9999"]
+
+
 def test_papers_are_cited_somewhere():
     cited = {paper for chapter in site_chapters.book() for paper in site_chapters.papers(chapter)}
     assert len(cited) == len(site_chapters.known_papers())
+
+
+def test_a_picture_is_described_by_the_words_on_it():
+    helpers = {}
+    describe = lambda source: site_chapters.described(source, "Two", helpers).removeprefix("Figure of the section Two")
+    assert describe('heatmap(x, None, None, write=".2f", ylabel="token", title=f"layer {k}")') == ": token, layer …"
+    assert describe('ax.plot(x, label="sum")\nax.set(xlabel="step")\nax.set_title("a run")\nprint("nothing")') == ": sum, step, a run"
+    assert describe('def draw(walks):\n    return panel("first weight", "loss")\ndraw({"momentum": x})') == ": momentum, first weight, loss"
+    assert describe('draw(x)') == ": first weight, loss" and describe("%timeit f()") == describe("f()") == ""
+    assert describe("e = ConflictExplorer()\ne.figure()") == ": ConflictExplorer"
+
+
+def test_a_chapter_bears_its_number_and_a_number_leads_to_its_chapter():
+    chapter = site_chapters.book()[1]
+    assert site_chapters.shown(chapter).cells[0].source.startswith(f"# 02 {chapter.title}\n")
+    parts = book.with_chapters("Chapter 02 and chapters 03 and 99, see chapter\n03; chapter 01.", "1_bert/01_tokens", {f"0{n}": f"1_bert/0{n}_{name}" for n, name in enumerate(("tokens", "attention", "embedding"), 1)})
+    assert [(part.astext(), part["reftarget"]) for part in parts if not isinstance(part, str)] == [
+        ("Chapter 02", "/1_bert/02_attention"), ("chapters 03", "/1_bert/03_embedding"), ("chapter\n03", "/1_bert/03_embedding")]
+    assert "".join(part.astext() for part in parts) == "Chapter 02 and chapters 03 and 99, see chapter\n03; chapter 01."
 
 
 def test_prerequisites_come_before():
@@ -103,7 +145,7 @@ def test_explorers_of_a_missing_module_are_left_out(monkeypatch):
 
 def test_explorers_are_found_in_their_chapters():
     found = {(page, html.partition('data-explorer="')[2].partition('"')[0]) for page, cells in site_explorers.places().items() for html in cells.values()}
-    assert found >= {("explore/widgets", "cosine"), ("explore/widgets", "anisotropy"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict"),
+    assert found >= {("explore/widgets", "cosine"), ("explore/widgets", "anisotropy"), ("3_vectors/24_calibration", "anisotropy-24"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict"),
                      ("1_bert/02_attention", "attention"), ("1_bert/10_pretrain", "maskedword"), ("4_training/35_negatives", "temperature"),
                      ("4_training/32_smoothness", "smoothness"), ("4_training/34_smart", "smoothness")}
 
@@ -139,6 +181,31 @@ def test_frames_are_drawn_for_each_combination_and_controls_take_only_their_valu
     assert all(set(frame["values"]) == made.keys() - set(frame["idle"]) for frame in near + far)
     assert {frame["values"]["fine"] for frame in near} == {"0.01", "0.05", "1"}
     assert len({frame["source"] for frame in near}) == len(near)
+
+
+def test_few_colours_leave_none_far_off():
+    """A picture with many greys and a few dots of other colours: none of these turns grey."""
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    before = np.tile(np.arange(256, dtype=np.uint8)[None, :, None], (256, 1, 3))
+    for place, colour in enumerate([(232, 115, 12), (142, 91, 181), (42, 157, 111), (214, 98, 156)]):
+        before[40 * place:40 * place + 3, 100:103] = colour
+    Image.fromarray(before).save(file := io.BytesIO(), "PNG")
+    for shrink in (site_explorers.small, pictures.palette):
+        after = np.asarray(Image.open(io.BytesIO(shrink(file.getvalue()))).convert("RGB"))
+        assert np.abs(after.astype(int) - before).max() < 32
+
+
+def test_a_mark_means_the_same_rule_on_the_site_and_in_the_package():
+    from minbert.explore.conflict import STEPS
+
+    shapes = {"o": "round", "s": "square", "^": "triangle", "D": "diamond"}
+    inks = re.search(r"const INKS = {(.*?)};", (ROOT / "site" / "static" / "drawings.js").read_text(encoding="utf-8"))[1]
+    there = {name: (colour, form) for name, colour, form in re.findall(r'(\w+): \["(#\w+)", "[^"]*", "(\w+)"\]', inks)}
+    assert there == {name: (colour, shapes[marker]) for name, (colour, _, marker) in STEPS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +334,14 @@ def test_cosines_and_clouds_move_without_a_kernel(opened):
         moved(page, label, lambda knob: knob.fill(value))
     moved(page, "colours show", lambda knob: knob.select_option("grade"))
     assert "after, whitened, top 5 removed" in moved(page, "encoder", lambda knob: knob.select_option("after"))
+
+
+@pytest.mark.browser
+def test_the_clouds_of_a_chapter_have_the_numbers_that_it_prints(opened):
+    (chapter,) = (chapter for chapter in site_chapters.book() if chapter.name == "24 calibration")
+    (printed,) = (output.text for cell in chapter.notebook.cells for output in cell.get("outputs", ()) if "untrained, whitened: Spearman" in output.get("text", ""))
+    page = opened("3_vectors/24_calibration")
+    assert moved(page, "state", lambda knob: knob.select_option("whitened")).split("\n") == printed.strip().split("\n")
 
 
 @pytest.mark.browser
@@ -412,6 +487,37 @@ def test_groups_of_the_cloud_have_shapes_of_their_own(opened):
         assert len(drawn) == 3 and len({*drawn}) == 1, drawn   # flat, as a body, in the legend
         shapes.add(drawn[0])
     assert len(shapes) == 3, shapes
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", [shown.name for shown in site_explorers.EXPLORERS])
+def test_without_scripts_an_explorer_is_a_still_picture(site, browser, name):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((site / "explorers" / f"{name}.html").as_uri())
+    picture = page.locator("article noscript img").bounding_box()
+    assert picture["width"] > 300 and picture["height"] > 100 and not page.locator(".movable").is_visible()
+    context.close()
+
+
+@pytest.mark.browser
+def test_paper_shows_long_lines_and_what_is_folded(site, browser):
+    page = browser.new_page(viewport={"width": 700, "height": 900})
+    page.emulate_media(media="print")
+    page.goto((site / "1_bert" / "02_attention.html").as_uri())
+    lines = page.locator("div.highlight pre")
+    assert lines.count() > 20 and all(line.evaluate("line => line.clientHeight > 0 && line.scrollWidth <= line.clientWidth + 1") for line in lines.all())
+    page.close()
+
+
+@pytest.mark.browser
+def test_the_record_is_short_on_a_phone(site, browser):
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((site / "record.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollHeight") < 20_000
+    page.locator("details.folded summary").first.click()
+    assert page.locator("details.folded table").first.is_visible()
+    page.close()
 
 
 @pytest.mark.browser

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from transformers import BertTokenizerFast
 
 from minbert import tokens
-from minbert.tokens import (TokenBatch, encode_ids, load_tokenizer, pad_ids, resolve_folder, token_batches,
+from minbert.tokens import (TokenBatch, budget_cut, encode_ids, load_tokenizer, pad_ids, resolve_folder, token_batches,
                             tokenize)
 
 PIECES = ("[PAD] [UNK] [CLS] [SEP] [MASK] ! ' , . a The the film na ##ive ##ïve naive re ##watch ##ed Film cafe café "
@@ -413,3 +413,7 @@ def test_batches_are_made_one_at_a_time(monkeypatch):
     batches = token_batches([[1]] * 10, budget=2)
     next(batches)
     assert made == [2]
+
+
+def test_a_row_above_the_budget_ends():
+    assert budget_cut([2, 10], 5) == [[1], [0]]

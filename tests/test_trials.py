@@ -125,6 +125,12 @@ def test_another_order_is_told_from_digits_that_are_lost():
     assert "order" not in (relation(*counts, {}) or "")   # the same numbers, not as often
 
 
+@pytest.mark.parametrize("a, b", (
+    ([1e7, 1, 2], [2e7, -5, 9]), ([1e7, 1, 2], [-1e7, 1, 2]), ([[1e7, 1], [-1e7, 2], [3e7, 0]], [[-1e7, 9], [1e7, -4], [3e7, 5]])))
+def test_small_numbers_beside_large_ones_count(a, b):
+    assert relation(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64), {}) is None
+
+
 def test_what_is_kept_between_calls_is_found():
     found = own("attention.bias", CACHE)
     assert not found.passed and "kept between calls, or attention_mask is not used" in found.told, found.message

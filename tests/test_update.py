@@ -550,6 +550,21 @@ def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_a
     assert update_workspace(mine, editions).left == ()
 
 
+def test_an_update_says_what_moved_what_is_gone_and_what_was_left(mine):
+    editions = packaged_editions()
+    del editions["5_results/42_multitask.ipynb"]
+    editions["1_bert/99_attention.ipynb"] = editions.pop("1_bert/02_attention.ipynb")
+    (mine / "nbs" / "1_bert/03_embedding.ipynb").write_text("{")
+    editions["1_bert/03_embedding.ipynb"] += "\n"
+    report = update_workspace(mine, editions)
+    said = str(report)
+    assert not report.changed and "Nothing to change" not in said and str(report.backup) in said
+    for line in ("moved: 1_bert/02_attention.ipynb to 1_bert/99_attention.ipynb", "taken away: 5_results/42_multitask.ipynb", "left alone: "):
+        assert f"\n{line}" in said
+    again = str(update_workspace(mine, editions))
+    assert again.startswith("Nothing to change in the others") and "left alone: " in again and "None" not in again
+
+
 FIRST = Path(__file__).parent / "first_edition.tar.xz"   # the chapters that learners got then, in one folder, and the facts of their exercises
 
 

@@ -21,7 +21,7 @@ from minbert.engine.figures import panel
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
-from minbert.explore.base import choice, pick, point, slider, span, switch, text as line
+from minbert.explore.base import choice, pick, point, slider, span, switch, text as line, words
 from minbert.explore.scenes import turn
 from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer, Explorer, Remembered, grade_edges, other_captions, pair_vectors
 
@@ -511,7 +511,11 @@ def test_the_embedded_sample_and_the_embedded_model():
     u, v = (encoder.encode(side) for side in (dev.sentences, dev.sentences2))
     space = AnisotropyExplorer(encoder, dev)
     assert space.measure("vectors", "plain").spearman == pytest.approx(spearman(safe_cosine(u, v), dev.labels), abs=1e-6)
-    assert CosineExplorer(encoder, dev).cosine("A cat.", "A cat.")["vectors"] == pytest.approx(1)
+    cosines = CosineExplorer(encoder, dev)
+    assert cosines.cosine("A cat.", "A cat.")["vectors"] == pytest.approx(1)
+    told = CosineExplorer(SentenceEncoder(encoder.model, encoder.tokenizer, max_length=16), dev).describe(first="你好世界", second="a cat " * 8)   # what the cosine does not know
+    assert "Of the first sentence 4 of 4 pieces are unknown." in told and "Of the second sentence only the first 16 tokens are read." in told
+    assert "Of the" not in cosines.describe(first="A cat.", second="A dog.")
 
 
 def test_axes_are_a_picture_too_and_vectors_cannot_read(pairs):
@@ -537,11 +541,13 @@ def test_an_explorer_of_ones_own():
 
         def _draw(self, x):
             figure, ax = plt.subplots()
-            ax.plot([x], [0], "o")
-            ax.set_xlim(-1, 1)
+            ax.plot([x], [1], "o")
+            ax.set(xlim=(-1, 1), yscale="log", ylim=(0.01, 100), title="$5 and $6")
             return figure
 
     assert differs(Dot(), "x", 0.5)
+    axes = Dot().figure().axes[0]   # no words are read as formulas, and so no number is written as one
+    assert not axes.title.get_parse_math() and [axes.yaxis.get_major_formatter()(power) for power in (0.01, 100)] == [".01", "100"]
 
 
 def test_each_kind_of_control_refuses_what_it_cannot_be_moved_to():
@@ -555,3 +561,10 @@ def test_each_kind_of_control_refuses_what_it_cannot_be_moved_to():
                                ("state", "white", "among plain, flow"), ("first", 3, "line of text"), ("on", 1, "True or False"), ("query", [3, 0], "between"), ("pair", [0, 1], "3 numbers as pair")]:
         with pytest.raises(ValueError, match=message):
             controls[name].checked(bad)
+
+
+@pytest.mark.parametrize("kind, value", [(span("a", (1, 2), 0, 5, 1), 3), (span("a", (1, 2), 0, 5, 1), [1, 2, 3]), (span("a", (1, 2), 0, 5, 1), None),
+                                         (point("a", (0, 0)), 5), (pick("a"), (0, math.nan, 0.0)), (pick("a"), "abc"), (words("a"), 7)])
+def test_a_value_of_another_shape_is_refused_by_name(kind, value):
+    with pytest.raises(ValueError, match="as a, got"):
+        kind.checked(value)

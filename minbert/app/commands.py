@@ -49,20 +49,20 @@ def status(
     from minbert.course.exercises import EXERCISES, in_chapter
     from minbert.course.grading import LEARNERS_SEED, own_work
     from minbert.course.grading import grade as run
-    from minbert.course.reports import readable
+    from minbert.course.reports import points_told, readable
 
     place, asked = own_work(folder)
     if not (only := [name for name in in_chapter(chapter) if name in asked]):
         raise ValueError(f"expected exercises{f' of chapter {chapter}' if chapter else ''} in {folder}, found none")
     reports, _ = run([place], jobs=jobs, progress=True, only=only, seed=LEARNERS_SEED)
-    report, total = reports[0], sum(EXERCISES[e].points for e in reports[0].results)
+    report = reports[0]
     for name, result in report.results.items():
         typer.echo(f"{name:<28}{result.status:<15}{result.points} of {EXERCISES[name].points}")
         if result.status in ("failed", "broken"):
             typer.echo("    " + readable(result.reason).replace("\n", "\n    "))
     for problem in report.problems:
-        typer.echo(f"cannot be read: {readable(problem)}", err=True)
-    typer.echo(f"{report.points} of {total} points")
+        typer.echo(f"not read: {readable(problem)}", err=True)
+    typer.echo(points_told(report))
 
 
 @course.command()
@@ -107,25 +107,28 @@ def grade(
     chapter: Annotated[str | None, typer.Option(help="Only chapters whose name holds this, such as 02_attention.")] = None,
     work: Annotated[Path | None, typer.Option(help="Results so far, for starting again; without it, beside the table.")] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Limit of one answer, of the processor; who only waits has four times as long.")] = 8.0,
-    memory: Annotated[int, typer.Option(help="Limit of one answer, MB beyond torch.")] = 768,
+    memory: Annotated[int, typer.Option(min=64, help="Limit of one answer, MB beyond torch.")] = 768,
 ) -> None:
     """Grade submissions without running a notebook; an interrupted batch goes on where it stopped."""
     from minbert.course.exercises import in_chapter
-    from minbert.course.grading import LEARNERS_SEED, SEED, drawn_seed
+    from minbert.course.grading import LEARNERS_SEED, SEED, drawn_seed, find_submissions
     from minbert.course.grading import grade as run
-    from minbert.course.reports import csv_table, scores, write_gradescope, write_pages, write_whole
+    from minbert.course.reports import csv_table, record, refuse_to_replace, scores, write_gradescope, write_pages, write_whole
     from minbert.course.sandbox import Limits
 
     if seed == LEARNERS_SEED:
         raise ValueError(f"expected another seed than {seed}, with which learners practise, or none")
+    refuse_to_replace(find_submissions(submissions), csv, html)
     limits = Limits(wall=4 * seconds, cpu=math.ceil(seconds), memory=memory * 2**20)
     work = work or csv.with_name(csv.name + ".work")
     seed = drawn_seed(work) if seed is None else seed
     reports, level = run(submissions, work, jobs, seed, limits, progress=True, only=in_chapter(chapter))
+    told = record(seed, level, limits)
     write_whole(csv, csv_table(reports))
+    write_whole(csv.with_name(csv.name + ".txt"), told + "\n")
     typer.echo(f"{scores(reports)}\ntable: {csv}\nseed: {seed}\nheld by: {level}")
     if html:
-        typer.echo(f"pages: {write_pages(reports, html, level)}")
+        typer.echo(f"pages: {write_pages(reports, html, level, told)}")
     if gradescope:
         write_gradescope(reports, gradescope)
         typer.echo(f"Gradescope: {gradescope}")

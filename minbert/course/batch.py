@@ -181,7 +181,7 @@ class Batch:
                 folder = Path(tempfile.mkdtemp(prefix="whole", dir=sandbox.folder))
                 folder.chmod(0o755)
                 package = room_for(self.base, folder / "package", modules)
-                runs = Desk(sandbox, self.base, self.seed).run({n: EXERCISES[n] for n in names}, dict.fromkeys(names), package, False, min(3.0, self.limits.wall))
+                runs = Desk(sandbox, self.base, self.seed).run({n: EXERCISES[n] for n in names}, dict.fromkeys(names), package, False, min(3.0, self.limits.cpu))
                 self.ledger.add(key, {"passed": [n for n, run in runs.items() if run.outcomes and judged(n, run, self.seed)["passed"]],
                                       "ended": all(run.outcomes for run in runs.values())})
             except OSError:                                   # then all of it alone

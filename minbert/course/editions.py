@@ -87,7 +87,7 @@ BOOK = "[1-9]_*/[0-9][0-9]_*.ipynb"   # parts and chapters; the other folders ho
 
 def facts(
     folder: Path,    # with the chapters of the complete edition
-) -> list[dict]:     # name, notebook, module, target, points, minutes; in the order of the book
+) -> list[dict]:     # name, notebook, module, target, points, minutes, optional; in the order of the book
     """Collect all exercises. Raises ValueError for a name used twice, or a target that its cell does not define."""
     found = []
     for file in sorted(folder.glob(BOOK)):
@@ -100,7 +100,7 @@ def facts(
                 if mark.name in {f["name"] for f in found}:
                     raise ValueError(f"{file.name}: expected another name than {mark.name}, which is taken")
                 found.append({"name": mark.name, "notebook": file.relative_to(folder).with_suffix("").as_posix(), "module": module, "target": mark.target,
-                              "points": mark.points, "minutes": mark.minutes})
+                              "points": mark.points, "minutes": mark.minutes, "optional": mark.optional})
     return found
 
 # %% ../../nbs/course/editions.ipynb #d5125994

@@ -32,6 +32,7 @@ class Exercise(NamedTuple):
     target: str     # "function" or "Class.method"
     points: int
     minutes: int    # that it takes, roughly
+    optional: bool  # nothing later needs it
     trial: Trial
     mistakes: tuple[Mistake, ...]
     variants: tuple[str, ...]      # other right definitions of the target; guards left out

@@ -152,6 +152,12 @@ def _heads(cell: str) -> frozenset[str]:
     return frozenset(node.name for node in parse(cell).body if isinstance(node, DEFINITIONS))
 
 
+@lru_cache(maxsize=65536)
+def _assigned(cell: str) -> frozenset[str]:
+    """Name what a cell puts in place by `=` at top level: "name", or "Class.name"."""
+    return frozenset(ast.unparse(target) for node in parse(cell).body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, (ast.Name, ast.Attribute)))
+
+
 def answer(
     notebook: Notebook,
     target: str,       # "function" or "Class.method"
@@ -162,10 +168,14 @@ def answer(
     found = [cell for cell in notebook.cells if head in _heads(cell) and find(parse(cell), target)]
     unchanged = lambda text: is_stub(text) or given and same_program(text, given)
     written = [cell for cell in found if not unchanged(source_of(cell, target))]
-    if not found:
+    if not written:
+        own = method or head
         for source, error in notebook.broken:
-            if re.search(rf"^[ \t]*(def|class)[ \t]+{head}\b", normalize("NFKC", source), re.M):
+            if re.search(rf"^[ \t]*(def|class)[ \t]+{own if found else head}\b", text := normalize("NFKC", source), re.M) and head in text:
                 return Answer("broken", reason=f"its cell is not Python: {error}")
+        if any(target in _assigned(cell) for cell in notebook.cells):
+            return Answer("stub" if found else "missing", reason=f"assigned, not defined: write `def {own}`")
+    if not found:
         return Answer("missing", reason=f"no definition of {target}")
     exported = dict.fromkeys(notebook.exported)
     cell = ([c for c in written if c in exported] or written or found)[-1]

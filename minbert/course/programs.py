@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['DEFINITIONS', 'GIVEN', 'FIND', 'PACKAGE', 'parse', 'find', 'span', 'source_of', 'replace', 'replace_all', 'edited',
-           'guards', 'stub', 'guarded', 'planted', 'same_program', 'is_stub', 'file_of', 'module_text', 'leans_on',
-           'fingerprint', 'edition', 'load', 'resolve', 'program', 'Piece', 'pieces', 'needed']
+           'guards', 'stub', 'guarded', 'planted', 'same_program', 'same_words', 'length', 'is_stub', 'file_of',
+           'module_text', 'leans_on', 'fingerprint', 'edition', 'load', 'resolve', 'program', 'Piece', 'pieces',
+           'needed']
 
 # %% ../../nbs/course/programs.ipynb #981ee2f6
 import ast
@@ -185,6 +186,16 @@ def planted(
 def same_program(a: str, b: str) -> bool:   # two definitions at the left margin
     """Compare what two texts do: comments, blanks and the way to break lines do not count."""
     return ast.dump(parse(a)) == ast.dump(parse(b))
+
+
+def same_words(a: str, b: str) -> bool:   # two definitions at the left margin
+    """Tell whether two bodies are one text: docstrings and comments do not count, names do."""
+    return [*map(ast.dump, _body(a))] == [*map(ast.dump, _body(b))]
+
+
+def length(definition: str) -> int:
+    """Count the statements of a function below its docstring, at any depth."""
+    return sum(isinstance(n, ast.stmt) for node in _body(definition) for n in ast.walk(node))
 
 
 def is_stub(

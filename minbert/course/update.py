@@ -250,11 +250,13 @@ def new_places(
     return {name: before[word(name)] for name in editions if name not in known and word(name) in before}
 
 
-def _move(folder: Path, before: str, name: str) -> None:
-    """Move a notebook that is there to a place that is free."""
-    if (folder / before).is_file() and not (folder / name).exists():
+def _move(folder: Path, before: str, name: str) -> bool:
+    """Move a notebook that is there to a place that is free; say whether it was so."""
+    free = (folder / before).is_file() and not (folder / name).exists()
+    if free:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder / before, folder / name)
+    return free
 
 
 def _is_chapter(module: str) -> bool:
@@ -301,14 +303,18 @@ class Updated(NamedTuple):
     changed: tuple[str, ...] = ()     # notebooks written
     conflicts: tuple[str, ...] = ()   # "1_bert/02_attention.ipynb (1 new)"
     left: tuple[str, ...] = ()        # notebooks left alone, and why
-    backup: Path | None = None        # folder with the notebooks as they were; None if nothing changed
+    backup: Path | None = None        # folder with the notebooks as they were; None if no text changed and none is gone
+    moved: tuple[str, ...] = ()       # "02_attention.ipynb to 1_bert/02_attention.ipynb"
+    gone: tuple[str, ...] = ()        # notebooks taken away: no chapters any more, and nothing was written in them
 
     def __str__(self) -> str:
-        if not self.changed:
-            head = f"Nothing to change: the chapters are those of minbert {self.after}."
+        if self.changed or self.moved or self.gone:
+            head = f"{len(self.changed)} notebooks updated from minbert {self.before} to {self.after}"
         else:
-            head = f"{len(self.changed)} notebooks updated from minbert {self.before} to {self.after}; as they were: {self.backup}"
-        return "\n".join([head, *(f"look for the heading Conflict in {c}" for c in self.conflicts), *(f"left alone: {w}" for w in self.left)])
+            head = f"Nothing to change{' in the others' if self.left else ''}: the chapters are those of minbert {self.after}."
+        head += f"; as they were: {self.backup}" if self.backup else ""
+        lines = {"look for the heading Conflict in": self.conflicts, "moved:": self.moved, "taken away:": self.gone, "left alone:": self.left}
+        return "\n".join([head, *(f"{words} {one}" for words, those in lines.items() for one in those)])
 
 
 def _homes(base: Path) -> dict[str, str]:   # exercise -> file
@@ -401,8 +407,10 @@ def update_workspace(
     editions, nbs, base = editions or packaged_editions(), folder / "nbs", folder / BASE
     for place in (folder, nbs, base, *(folder / HIDDEN / "backups").glob("*")):
         clear_leftovers(place)
+    moved = []
     for name, before in new_places(base, editions).items():
-        _move(nbs, before, name), _move(base, before, name)
+        moved += [f"{before} to {name}"] * _move(nbs, before, name)
+        _move(base, before, name)
     new, left, homes = {}, [], _homes(base)
     for name, edition in editions.items():
         try:
@@ -421,7 +429,7 @@ def update_workspace(
         file.unlink()
     _write(folder, {STATE: state_text(state["package"])})
     found = tuple(c for name, text in texts.items() for c in _conflicts(there.get(name, ""), text, name))
-    return Updated(state["minbert"], minbert.__version__, tuple(texts), found, tuple(left), backup)
+    return Updated(state["minbert"], minbert.__version__, tuple(texts), found, tuple(left), backup, tuple(moved), tuple(gone))
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:

@@ -156,6 +156,7 @@ class Explorer:
 
     A subclass defines `_controls()` (-> list of Control) and `_draw(**settings)` (-> Axes or Figure). It may define `_describe(**settings)`
     (-> str, read out beside the picture), `_words(**settings)` (-> names of such controls: the words to press), `_spots(**settings)` (-> list of (panel, left, right, bottom, top, text) to hover over),
+    `_settled(**settings)` (-> name -> value: where controls go back to that stand beyond what there is to show),
     `_idle(**settings)` (-> names of the controls that change nothing now: the page hides them, and takes no click) and
     `_prepare(rounds, **settings)` (-> bool), for what takes long: pictures are drawn of what there is, until all is there.
     As last line of a cell it shows itself, with ipywidgets 7.6 or newer.
@@ -196,9 +197,9 @@ class Explorer:
 
         before = plt.get_fignums()
         try:
-            with compact(narrow):
+            with compact(narrow), plt.rc_context({"text.parse_math": False}):   # a dollar sign in somebody's words begins no formula
                 drawn = self._draw(**settings)
-            return drawn if hasattr(drawn, "savefig") else drawn.figure
+            return _powers_in_digits(drawn if hasattr(drawn, "savefig") else drawn.figure)
         finally:  # also after an error
             for number in set(plt.get_fignums()) - set(before):
                 plt.close(number)
@@ -225,6 +226,9 @@ class Explorer:
     def _words(self, **settings):
         return {}
 
+    def _settled(self, **settings):
+        return {}
+
     def png(self, narrow=False, ratio=1.0, **settings) -> bytes:
         """Draw the picture as a PNG file, lightly compressed, since a move should not wait for that."""
         return _written(self.figure(narrow, **settings), ratio)
@@ -235,7 +239,7 @@ class Explorer:
         narrow: bool = False,
         ratio: float = 1.0,   # pixels of the screen to a point
         rounds: int | None = None,   # of long work that may be done first; None: all of it
-    ) -> tuple[dict, bytes]:  # {"places", "text", "spots", "idle", "words", "ready"} or {"error"}, and the picture
+    ) -> tuple[dict, bytes]:  # {"places", "text", "spots", "idle", "words", "ready", and "values" if some are others} or {"error"}, and the picture
         """Answer one move. A value that is refused is answered with the reason; the picture before stays.
 
         Where the answer is not "ready", its picture is one of unfinished work: ask again with a round or more.
@@ -247,8 +251,9 @@ class Explorer:
         except ValueError as error:
             return {"error": str(error)}, b""
         picture = _written(figure, ratio)   # drawn, so its panels are where they will be
-        return {"ready": ready, "places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings), "idle": self._idle(**settings),
-                "words": self._words(**settings)}, picture
+        content = {"ready": ready, "places": places(figure), "text": self._describe(**settings), "spots": self._spots(**settings), "idle": self._idle(**settings),
+                   "words": self._words(**settings)}
+        return content | ({"values": moved} if (moved := self._settled(**settings)) else {}), picture
 
     @property
     def spec(self) -> dict:   # JSON
@@ -276,6 +281,16 @@ class Explorer:
         settings = self.settings
         return {"application/vnd.jupyter.widget-view+json": live, "image/png": base64.b64encode(self.png(**settings)).decode(),
                 "text/plain": f"{self.title}: {self._describe(**settings)}"}
+
+
+def _powers_in_digits(figure):
+    """Number logarithmic axes without formulas, since these are not read."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, LogFormatterMathtext
+
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
+            axis.set(major_formatter=FuncFormatter(lambda power, _: f"{power:g}".removeprefix("0")), minor_formatter=LogFormatter(labelOnlyBase=False))
+    return figure
 
 
 def _written(figure, ratio):
@@ -328,7 +343,7 @@ def _widget(explorer):
             content, picture = explorer.answer(message["values"], message.get("narrow", False), message.get("ratio", 1), message.get("rounds", 0))
             view.send({"number": message["number"], **content}, [picture])
         if "error" not in content:
-            view.values = message["values"]
+            view.values = message["values"] | content.get("values", {})
 
     view.on_msg(answer)
     return view

@@ -160,7 +160,7 @@ class ConflictExplorer(Explorer):
             right.plot(sum(valley(path, *shape)[0] for shape in VALLEYS), color=colour, linestyle=line, label=name)
         left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", anchor="W")
         right.set_yscale("log")
-        right.legend(frameon=False, fontsize=8)
+        right.legend(*left.get_legend_handles_labels(), frameon=False, fontsize=8)
         return left.figure
 
     def _run(self, step, **_):

@@ -20,7 +20,6 @@ __all__ = ["COPIES", "Gap", "MaskedWordExplorer", "UNTRAINED", "found_copies", "
 UNTRAINED = "untrained"
 COPIES = {"10 million tokens": "step-153", "50 million tokens": "step-763"}   # of the run that made the embedded model, in results/pretraining of a clone
 LONGEST = 40   # pieces of a sentence that are read
-GAPS = 6       # among which the slider chooses
 
 
 def found_copies(
@@ -92,10 +91,14 @@ class MaskedWordExplorer(Explorer):
     def _controls(self):
         return [text("sentence", self.sentence, help=f"What the encoders read, its first {LONGEST} pieces; [MASK] in it is a gap without a known answer."),
                 words("hide", self.hidden, label="hide words", help="A pressed word becomes [MASK], once for each of its pieces."),
-                slider("gap", 1, 1, GAPS, 1, label="which gap", help="Where several pieces are hidden: the guesses for which of them, from the left, are drawn.")]
+                slider("gap", 1, 1, LONGEST - 2, 1, label="which gap", help="Where several pieces are hidden: the guesses for which of them, from the left, are drawn.")]
 
     def _idle(self, sentence, hide, **_):
         return [] if len(self._cut(sentence, hide)[2]) > 1 else ["gap"]
+
+    def _settled(self, sentence, hide, gap):
+        count = len(self._cut(sentence, hide)[2])
+        return {"gap": count} if 1 < count < gap else {}
 
     def _cut(self, sentence, hide):
         """Give ids with [MASK] at the gaps, the true ids, the places of the gaps, and the words with their places."""
@@ -147,13 +150,14 @@ class MaskedWordExplorer(Explorer):
 
     def _draw(self, **settings):
         _, _, gap, true = self._chosen(**settings)
+        empty = "no word is hidden:\npress one" if self.words_of(settings["sentence"]) else "there are no words:\ntype some"
         axes = panels(len(self.encoders), (3.4 * len(self.encoders) + 0.6, 3.4))
         for ax, name in zip(axes, self.encoders):
             panel("probability", "piece", name, ax)
             ax.set(xlim=(0, 1), ylim=(4.6, -0.6))
             ax.set_yticks([])
             if gap is None:
-                ax.text(0.5, 2, "no word is hidden:\npress one", ha="center", va="center")
+                ax.text(0.5, 2, empty, ha="center", va="center")
             else:
                 _bars(ax, gap[name], true)
         return axes[0].figure
@@ -166,7 +170,7 @@ class MaskedWordExplorer(Explorer):
     def _describe(self, sentence, hide, gap):
         number, count, found, true = self._chosen(sentence, hide, gap)
         if found is None:
-            return "No word is hidden: press one."
+            return "No word is hidden: press one." if self.words_of(sentence) else "There are no words: type some."
         ids, *_ = self._cut(sentence, hide)
         asked = self.tokenizer.decode(ids[1:-1])
         which = f"Gap {number} of {count}: " if count > 1 else ""

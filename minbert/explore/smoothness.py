@@ -311,6 +311,9 @@ class SmoothnessExplorer(Explorer):
         start = radius * ball_points(1, width, generator=torch.Generator().manual_seed(100 + draw))[0]
         return climb(_answer(self.heads[head], x, rows), start, radius, STEPS, stride)
 
+    def _climbed(self, path, head, sentence, radius):   # in [0, 1], of the worst step found
+        return min(1.0, (path.moves.max() / self.worst(head, sentence, radius).moves.max().clamp(min=1e-30)).item())
+
     def _slice(self, head, sentence, width, radius, stride, draw, **_):
         left, right = panels(2, (12.5, 4.6))
         reach = max(0.4, 1.3 * radius)
@@ -328,8 +331,9 @@ class SmoothnessExplorer(Explorer):
         left.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.02), borderaxespad=0, handlelength=1.2, labelspacing=0.9)
         found = [100 * self.share(head, sentence, radius, w, draw)[0] for w in WIDTHS]
         curves({f"baseline: best of {POINTS:,}": (WIDTHS, found), "formula 2 ln n / width": (WIDTHS, [min(100, 200 * math.log(POINTS) / w) for w in WIDTHS]),
-                "ours: climbed": 100.0}, "width [dimensions]", "share of the worst step [%]", right, "what random points find", "xy")
+                "the worst step found": 100.0}, "width [dimensions]", "share of the worst step [%]", right, "what random points and a climb (★) find", "xy")
         right.plot(width, 100 * share, "s", color=PALETTE["baseline"], markersize=9, markeredgecolor="white", zorder=5)
+        right.plot(width, 100 * self._climbed(path, head, sentence, radius), "*", color=PALETTE["ours"], markersize=15, markeredgecolor="white", zorder=5)
         right.axvline(width, color="#777777", linestyle=":", linewidth=1)
         plain_ticks(right.xaxis, [2, 8, 32, 128, 768])
         plain_ticks(right.yaxis, [1, 10, 100])
@@ -377,7 +381,7 @@ class SmoothnessExplorer(Explorer):
         with torch.no_grad():
             after = _answer(self.heads[head], self.vector(sentence), self.basis(head, sentence))(worst.best[None]).softmax(1)[0, top]
         return told + (f"The worst step of length {radius:g} leaves {after:.2f} and moves the answer by {worst.moves.max():.3g} nats. In {width} dimensions the best of {POINTS:,} "
-                       f"random points finds {share:.1%} of that, a climb of {STEPS} steps {min(1.0, (path.moves.max() / worst.moves.max().clamp(min=1e-30)).item()):.1%}.")
+                       f"random points finds {share:.1%} of that, a climb of {STEPS} steps {self._climbed(path, head, sentence, radius):.1%}.")
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from ..data import Dataset, load_dataset
 from ..engine.figures import as_array, panels
 from ..metrics import as_vectors
 from ..engine.finite import check_finite
-from ..sentence import safe_cosine
+from ..sentence import SentenceEncoder, safe_cosine
 from ..sts import gold_labels
 from .base import Explorer, choice, pick, slider, span, text as line
 from .scenes import (Shape, band_rows, draw_anisotropy, draw_cosine_bands, grade_bands, measure,
@@ -156,11 +156,25 @@ class CosineExplorer(Explorer):
 
     def _describe(self, edges, smoothing, pair, first="", second=""):
         told = [f"Your two sentences: {_listed(self.cosine(first, second))}."] if first.strip() and second.strip() else []
+        if told:
+            told += dict.fromkeys(note for encoder in self._encoders.values() for name, text in (("first", first), ("second", second)) for note in _unread(encoder, name, text))
         if pair is not None:
             row = self.nearest(pair, edges)
             cosines = {name: cosine[row] for name, cosine in self.cosines.items()}
             told.append(f"The ringed pair, grade {self.grades[row]:g}: “{self.pairs.sentences[row]}” and “{self.pairs.sentences2[row]}”: {_listed(cosines)}.")
         return " ".join(told) or f"{len(self.grades)} pairs in three bands of grades, with edges {edges[0]:g} and {edges[1]:g}. Click a dot to read its pair."
+
+
+def _unread(encoder, name, text):
+    """Say what a cosine cannot know of a sentence: pieces that its encoder does not know, and what lies beyond its longest."""
+    while isinstance(encoder, Remembered):
+        encoder = encoder.encoder
+    if isinstance(encoder, SentenceEncoder):
+        ids, unknown = encoder.tokenizer(text)["input_ids"], encoder.tokenizer.unk_token_id
+        if unknown in ids:
+            yield f"Of the {name} sentence {ids.count(unknown)} of {len(ids) - 2} pieces are unknown."
+        if len(ids) > encoder.max_length:
+            yield f"Of the {name} sentence only the first {encoder.max_length} tokens are read."
 
 
 def _listed(cosines):

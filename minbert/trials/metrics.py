@@ -49,7 +49,7 @@ def pearson_cases(generator):
             Case("tiny and huge numbers", {"x": 1e-200 * x, "y": 1e200 * y}), Case("unlike scales", {"x": 1e-3 * x, "y": 40 * y})]
 
 
-TRIALS["metrics.pearson"] = Trial(pearson_cases, run_metric, rtol=1e-9, atol=1e-12, hints=(
+TRIALS["metrics.pearson"] = Trial(pearson_cases, run_metric, rtol=1e-9, atol=1e-12, forbidden=("scipy.stats.pearsonr",), hints=(
     "Which three sums does the formula have, and what is subtracted before?",
     "Dividing a side by any number leaves r alone. So divide each by its largest deviation first: then no square is too large or too small.",
     "x, y = x - x.mean(), y - y.mean(); divide each by np.abs(...).max(); then x @ y / sqrt((x @ x) * (y @ y)), clipped to [-1, 1]."))
@@ -111,7 +111,7 @@ def ranks_cases(generator):
             Case("falling", {"x": -torch.arange(6, dtype=torch.float64)})]
 
 
-TRIALS["metrics.ranks"] = Trial(ranks_cases, run_metric, hints=(
+TRIALS["metrics.ranks"] = Trial(ranks_cases, run_metric, forbidden=("scipy.stats.rankdata",), hints=(
     "A group of equal numbers occupies some ranks in a row. What is the mean of a row of whole numbers?",
     "np.unique(values, return_inverse=True, return_counts=True) gives each number's group, and the size of each group. Sizes added up give the "
     "last rank of each group.",
@@ -171,7 +171,7 @@ def spearman_cases(generator):
             Case("two items", {"x": torch.tensor([1.0, 2.0]), "y": torch.tensor([5.0, 3.0])})]
 
 
-TRIALS["metrics.spearman"] = Trial(spearman_cases, run_metric, hints=(
+TRIALS["metrics.spearman"] = Trial(spearman_cases, run_metric, forbidden=("scipy.stats.spearmanr", "scipy.stats.rankdata"), hints=(
     "Only the order counts. What stands in the place of each number?",
     "Both sides are replaced by their ranks, and the ranks are correlated linearly. A side that does not vary has no order: the answer is NaN.",
     "x, y = as_vectors(...); if _no_correlation(x, y) gives a reason, return undefined(\"Spearman\", reason); else correlation(average_ranks(x), "
@@ -240,7 +240,7 @@ def auc_cases(generator):
             Case("negatives alone", {"x": x[:3], "y": torch.zeros(3)})]
 
 
-TRIALS["metrics.auc"] = Trial(auc_cases, run_metric, hints=(
+TRIALS["metrics.auc"] = Trial(auc_cases, run_metric, forbidden=("sklearn.metrics.roc_auc_score",), hints=(
     "The rank of a positive counts what lies below it: negatives, which are wins, and other positives, which are not.",
     "Add up average_ranks(x) of the positives, subtract 1 + 2 + ... + P, and divide by the number of pairs.",
     "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * N), with P = (y == 1).sum() and N = (y == 0).sum(); NaN if P or N is 0."))

@@ -20,6 +20,7 @@
     round: () => "h.01",
     square: () => "h.01",
     cross: (size) => `m${-size / 2} ${-size / 2}l${size} ${size}m${-size} 0l${size} ${-size}`,
+    diamond: (size) => `m0 ${-0.7 * size}l${0.7 * size} ${0.7 * size}l${-0.7 * size} ${0.7 * size}l${-0.7 * size} ${-0.7 * size}z`,
     triangle: (size) => `m0 ${-0.65 * size}l${0.6 * size} ${size}h${-1.2 * size}z`,
   };
   const drawn = (shape, size, colour) => `fill="none" stroke="${colour}" ` + (MARKS[shape].length ? 'stroke-width="1.1"' : `stroke-width="${size}" stroke-linecap="${shape}"`);
@@ -85,9 +86,10 @@
           const [px, py] = at(pair);
           put(`<text x="${px}" y="${py}" text-anchor="${anchor}" font-size="${size}" fill="${colour}"${plate ? ' stroke="white" stroke-width="3" paint-order="stroke"' : ""}>${safe(words)}</text>`);
         },
-        legend(name, colour, dash = "", right = true, shape = "") { // beside a line, or beside a dot of some shape
+        legend(name, colour, dash = "", right = true, shape = "") { // beside a line, a dot of some shape (dash is null), or a line with dots
           const py = top + 12 + 14 * labels++, px = right ? left + width - 8 : left + 8, start = right ? px - 20 : px;
-          put((shape ? `<path ${drawn(shape, 6, colour)} d="M${start + 10} ${py - 3}${MARKS[shape](6)}"/>` : `<path d="M${start} ${py - 3}h20" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}"/>`)
+          put((dash === null ? "" : `<path d="M${start} ${py - 3}h20" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash}"/>`)
+            + (shape ? `<path ${drawn(shape, 6, colour)} d="M${start + 10} ${py - 3}${MARKS[shape](6)}"/>` : "")
             + `<text x="${right ? px - 25 : px + 25}" y="${py}" text-anchor="${right ? "end" : "start"}" font-size="10" stroke="white" stroke-width="3" paint-order="stroke">${safe(name)}</text>`);
         },
       };
@@ -199,7 +201,7 @@
     const flat = sheet.panel({ x: around(range(a)), y: around(range(b)), equal: true, xlabel: `direction ${k + 1}`, ylabel: `direction ${k + 2}`, title: `mean cosine ${fixed(meanCosine, 2)}, uniformity ${fixed(uniformity, 2)}` });
     members.forEach((group, number) => flat.dots(group.map((place) => [a[place], b[place]]), GROUPS[number][0], 4, 0.75, GROUPS[number][1]));
     flat.cross([0, 0]);
-    names.forEach((name, number) => flat.legend(name, GROUPS[number][0], "", true, GROUPS[number][1]));
+    names.forEach((name, number) => flat.legend(name, GROUPS[number][0], null, true, GROUPS[number][1]));
 
     const bounds = [a, b, c].map(range), half = Math.max(...bounds.map(([low, high]) => high - low)) / 2;
     const [az, el] = [azimuth, elevation].map((angle) => angle * Math.PI / 180);
@@ -283,7 +285,7 @@
     }),
     shortest: (gram) => shortest(gram).map((weight) => gram.length * weight),
   };
-  const INKS = { sum: ["#1f5fa8", "6 3", "round"], PCGrad: ["#e8730c", "", "square"], GradVac: ["#8e5bb5", "7 3 2 3", "cross"], shortest: ["#2a9d6f", "2 2", "triangle"] };
+  const INKS = { sum: ["#1f5fa8", "6 3", "round"], PCGrad: ["#e8730c", "", "square"], GradVac: ["#8e5bb5", "7 3 2 3", "triangle"], shortest: ["#2a9d6f", "2 2", "diamond"] }; // as STEPS in minbert/explore/conflict.py
   const cosines = (grads, step) => grads.map((grad) => { const length = Math.hypot(...grad) * Math.hypot(...step); return length > 1e-9 ? dot(grad, step) / length : 0; });
 
   const valley = (place, [centre, angle, along, across]) => { // -> [height, gradient]
@@ -327,7 +329,7 @@
       const [colour, dash, form] = INKS[name];
       left.line([[0, 0], step], colour, { dash, width: 2 });
       left.dots([step], colour, 8, 1, form);
-      left.legend(name, colour, dash, false);
+      left.legend(name, colour, dash, false, form);
       right.dots(cosines(grads, step).map((value, place) => [place + 0.15 * (number - 1.5), value]), colour, 9, 1, form);
     });
     const pairs = grads.flatMap((_, i) => grads.slice(i + 1).map((_, j) => [i, i + 1 + j]));
@@ -350,7 +352,7 @@
       left.line(path, colour, { dash });
       left.dots(path.filter((_, place) => place % 6 === 0), colour, 4, 1, form);
       right.line(losses[number].map((loss, place) => [place, loss]), colour, { dash, width: 2 });
-      right.legend(name, colour, dash);
+      right.legend(name, colour, dash, true, form);
     });
     const ends = paths.map(([name], number) => `${name} ${fixed(losses[number].at(-1), 3)}`).join(", ");
     return sheet.done(`Sum of both losses after ${data.steps} ${adam ? "Adam" : "plain"} steps: ${ends}.`, ["tasks", "first", "second", "third"]);
@@ -360,7 +362,8 @@
 
   // Called by each explorer's own file, after explorer.js: fill the places of the page that wait for it.
   window.minbertShow = (name, told) => {
-    if (DRAW[name]) told.draw = (values, narrow) => DRAW[name](told.data, values, narrow);
+    const draw = DRAW[name.split("-")[0]]; // a chapter with numbers of its own has its number behind the name
+    if (draw) told.draw = (values, narrow) => draw(told.data, values, narrow);
     for (const place of document.querySelectorAll(`.movable[data-explorer="${name}"]:empty`)) window.minbertOffline(told, place);
     window.minbertTold = { ...window.minbertTold, [name]: told };
   };
