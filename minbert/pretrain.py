@@ -119,7 +119,7 @@ def mlm_loss(
     packed: bool = True,     # no work on padding, see chapter 04
     places: Tensor | None = None,  # what `asked` gives for the labels, if it is known: a GPU would have to stop and count
 ) -> Tensor:                 # () float32, mean over chosen positions, in nats
-    """Grade the guesses at the chosen positions; 0, still attached to the graph, if there are none.
+    """Grade the guesses at the chosen positions; 0, attached to model and head, if there are none.
 
     Paper: Devlin et al. (2019), section 3.1. An untrained model scores about ln V.
     """

@@ -43,6 +43,7 @@ def adamw_cases(generator):
             Case("two groups, each with rules of its own", {**four, "groups": own, "defaults": plain, "gradients": grads(4, 1e-3)}),
             Case("gradients missing now and then", {**one, "gradients": gaps}),
             Case("saved and loaded after the third step", {**one, "groups": own, "gradients": gaps, "reload": 3}),
+            Case("a group that is added after the second step", {**one, "groups": [([0, 1, 2], {})], "gradients": grads(4, 1e-3), "late": ([3], {"lr": 0.02})}),
             Case("no bias correction", {**one, "defaults": plain | {"correct_bias": False}, "gradients": grads(3, 1e-3)}),
             Case("decay before the step", {**one, "defaults": plain | {"decay_first": True}, "gradients": grads(3, 1e-3)}),
             Case("a rate that changes", {**one, "gradients": grads(4, 1e-3), "rates": [0.1, 0.05, 0.0, 0.3]}),
@@ -58,7 +59,8 @@ def run_adamw(kind, inputs):
     """Train on given gradients; look at the weights after every step, and note which steps were refused."""
     crosswise = lambda w: w.mT.contiguous().mT if "crosswise" in inputs and w.ndim == 2 else w.clone()
     weights = [nn.Parameter(crosswise(w)) for w in inputs["weights"]]
-    make = lambda: kind([{"params": [weights[i] for i in members], **own} for members, own in inputs["groups"]], **inputs["defaults"])
+    group_of = lambda members, own: {"params": [weights[i] for i in members], **own}
+    make = lambda: kind([group_of(*group) for group in inputs["groups"]], **inputs["defaults"])
     optimizer, seen, refused, calls = make(), {}, [], []
 
     def closure():
@@ -75,6 +77,8 @@ def run_adamw(kind, inputs):
             saved = copy.deepcopy(optimizer.state_dict())
             optimizer = make()
             optimizer.load_state_dict(saved)
+        if n == 2 and "late" in inputs:
+            optimizer.add_param_group(group_of(*inputs["late"]))
         for group in optimizer.param_groups if "rates" in inputs else ():
             group["lr"] = inputs["rates"][n]
         for w, g in zip(weights, grads):
@@ -156,6 +160,8 @@ def _wrong_loop(*texts):
 
 
 MISTAKES["optim.adamw"] = [
+    mistake("    for group in self.param_groups:", "    for group in self.__dict__.setdefault(\"kept_groups\", list(self.param_groups)):",
+            "The groups of the first step are kept. A group that is added later never moves."),
     mistake("    return loss", "    return None if loss is None else 0.0", "The loss of the closure is not returned: it is always 0."),
     mistake("            loss = closure()", "            loss = closure()\n            loss = closure()", "The closure is called twice. Each call computes the loss again."),
     mistake("    return loss", "    self.zero_grad()\n    return loss", "The gradients are deleted after the step. Whoever computed them decides that."),

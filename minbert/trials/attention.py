@@ -1,6 +1,8 @@
 """How the first exercises of chapter 02 are checked: what the cases are for, and which mistakes people make."""
 
 
+import math
+
 import torch
 
 from minbert.course.trials import Case, Trial, fixed, mistake, probe, probed, with_gradients
@@ -137,7 +139,7 @@ def padding_bias(attention_mask, key):
 # The map before it meets the values. All cases of padding, large scores, one token and one head are here, and gradients of query and key. A map
 # masked after the softmax has rows that no longer sum to 1; one normalised over the
 # wrong axis has columns that do; a missing root shows in every case and most in the large one. Beside one loud query the quiet rows show
-# whether each row is normalised by itself.
+# whether each row is normalised by itself. A NaN has to stay one.
 #
 # Of a row of padding two things are asked: finite numbers, and shares that sum to 1. Whether the constant is added or put in place of the score is a
 # matter of taste.
@@ -146,13 +148,20 @@ def padding_bias(attention_mask, key):
 # sentence for all, a full
 # sentence or a full last column taken for a batch without padding, a length in place of the mask, a single sentence, sentences and tokens exchanged.
 
+def spoilt(query):
+    """The same with a NaN in one query of one head."""
+    query = query.clone()
+    query[1, 0, 2, 3] = math.nan
+    return query
+
+
 def maps_cases(generator):
     q, k = fixed(generator, 2, 3, 3, 5, 6)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])
     both = {"query": q, "key": k}
     loud = k * (1 + 999 * (1 - mask))[:, None, :, None]
     cases = [Case("three sentences, two with pads", {**both, "mask": mask}),
-             Case("no mask", {**both, "mask": None}),
+             Case("no mask", {**both, "mask": None}), Case("NaN in one query", {"query": spoilt(q), "key": k, "mask": None}),
              Case("a mask of truth values", {**both, "mask": mask.bool()}),
              Case("one token", {name: x[:, :, :1] for name, x in both.items()} | {"mask": mask[:, :1]}),
              Case("large scores", {**both, "query": 30 * q, "mask": mask}),
@@ -192,6 +201,7 @@ _WRONG_MASK = "scores = scores + padding_bias(mask, key)  # the same for all hea
 _WRONG_MAP = "return scores.softmax(dim=-1)"
 
 MISTAKES["attention.maps"] = [
+    mistake(_WRONG_MAP, _WRONG_MAP + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
     mistake(" / math.sqrt(query.shape[-1])", "", "The scores are not divided by √K, so the softmax saturates as heads get wider."),
     mistake("math.sqrt(query.shape[-1])", "query.shape[-1]", "The scores are divided by K instead of √K, so the shares become too even."),
     mistake("query.shape[-1])", "query.shape[-2])",
@@ -280,7 +290,7 @@ def scores_cases(generator):
     qkv = {"query": q, "key": k, "value": v}
     loud = k * (1 + 999 * (1 - mask))[:, None, :, None]
     cases = [Case("three sentences, two with pads", {**qkv, "mask": mask}),
-             Case("no mask", {**qkv, "mask": None}),
+             Case("no mask", {**qkv, "mask": None}), Case("NaN in one query", {**qkv, "query": spoilt(q), "mask": None}),
              Case("a mask of truth values", {**qkv, "mask": mask.bool()}),
              Case("one token", {name: x[:, :, :1] for name, x in qkv.items()} | {"mask": mask[:, :1]}),
              Case("large scores", {**qkv, "query": 30 * q, "mask": mask}),
@@ -318,6 +328,7 @@ def _wrong_by_hand(scores="query @ key.mT / math.sqrt(query.shape[-1])", masked=
 
 
 MISTAKES["attention.scores"] = [
+    mistake(_WRONG_FUSED, _WRONG_FUSED + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
     mistake(_WRONG_FUSED, _wrong_by_hand("query @ key.mT"), "The scores are not divided by √K, so the softmax saturates as heads get wider."),
     mistake(_WRONG_FUSED, _wrong_by_hand("query @ key.mT / query.shape[-1]"),
             "The scores are divided by K instead of √K (the fused call divides by itself), so the shares become too even."),

@@ -136,7 +136,7 @@ def _started(norm, seed):
 
 def norm_cases(generator):
     x = 3 * fixed(generator, 67, 5) + 2
-    return [Case("four rows", {"x": x[:4]}), Case("one row", {"x": x[:1]}), Case("the first batches of a fresh norm", {"x": x, "fresh": True}),
+    return [Case("four rows", {"x": x[:4]}), Case("one row, evaluating", {"x": x[:1], "eval": True}), Case("the first batches of a fresh norm", {"x": x, "fresh": True}),
             Case("vectors far away", {"x": 1000 * x[:3]}), Case("64 columns, all of them squeezed", {"x": fixed(generator, 2, 64), "squeeze": 5.0}),
             Case("64 columns, all of them stretched", {"x": fixed(generator, 2, 64), "squeeze": -5.0})]
 
@@ -144,7 +144,7 @@ def norm_cases(generator):
 def run_norm(kind, inputs):
     x = inputs["x"]
     if not inputs.get("fresh"):
-        norm = _started(kind(x.shape[1]), 1).train()
+        norm = _started(kind(x.shape[1]), 1).train("eval" not in inputs)
         norm.logs.data.sub_(inputs.get("squeeze", 0.0))
         return there(norm, x)
     norm = kind(x.shape[1]).double().train()
@@ -159,6 +159,7 @@ TRIALS["bijections.norm"] = Trial(norm_cases, run_norm, hints=(
 
 _WRONG_IMAGE = "return (x + self.shift) * s.exp(), s.sum().expand(len(x))"
 MISTAKES["bijections.norm"] = [
+    mistake("    s = 3 * self.logs", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = 3 * self.logs\n    s = self.kept", "In eval mode the scale is kept from the first call. Weights may change in any mode."),
     mistake("(x + self.shift) * s.exp()", "x * s.exp() + self.shift", "The stretch comes before the shift; c belongs inside the bracket."),
     mistake("s = 3 * self.logs", "s = self.logs", "The factor 3 is missing: s is three times the weight `logs`."),
     mistake("s.sum().expand(len(x))", "self.logs.sum().expand(len(x))", "log |det| is made from `logs` without the factor 3."),
@@ -198,17 +199,18 @@ def forward(self, x):
 
 def unnorm_cases(generator):
     y = 3 * fixed(generator, 4, 5) + 2
-    return [Case("four rows", {"y": y}), Case("one row", {"y": y[:1]}), Case("vectors far away", {"y": 1000 * y})]
+    return [Case("four rows", {"y": y}), Case("one row, evaluating", {"y": y[:1], "eval": True}), Case("vectors far away", {"y": 1000 * y})]
 
 
 def run_unnorm(kind, inputs):
-    return back(_started(kind(inputs["y"].shape[1]), 2), inputs["y"])
+    return back(_started(kind(inputs["y"].shape[1]), 2).train("eval" not in inputs), inputs["y"])
 
 
 TRIALS["bijections.unnorm"] = Trial(unnorm_cases, run_unnorm, hints=(
     "Undo the last step first.", "The stretch by exp(s) is undone by exp(-s), then the shift by c is taken back.", "y * exp(-3 logs) - shift."))
 
 MISTAKES["bijections.unnorm"] = [
+    mistake("    return y * (-3 * self.logs)", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = -3 * self.logs\n    return y * self.kept", "In eval mode the scale is kept from the first call. Weights may change in any mode."),
     mistake("* (-3 * self.logs).exp() - self.shift", "* (-3 * self.logs).exp() + self.shift", "The shift is added again instead of taken back."),
     mistake("* (-3 * self.logs).exp() - self.shift", "* (3 * self.logs).exp() - self.shift", "The columns are stretched once more instead of shrunk."),
     mistake("(-3 * self.logs)", "(-self.logs)", "The factor 3 is missing."),

@@ -38,6 +38,7 @@ def margin_cases(generator):
     few = _pairs(generator, 3, 2)
     zero = {name: x.clone() for name, x in _pairs(generator, 4).items()}
     zero["u"][1], zero["v"][2] = 0, 0
+    alike = torch.eye(2, dtype=torch.float64)
     return [Case("same and different pairs, margin 0.5", {**pairs, "labels": labels}),
             Case("margin 1", {**pairs, "labels": labels.double(), "margin": 1.0}),
             Case("margin 2, labels are truth values", {**pairs, "labels": labels.bool(), "margin": 2.0}),
@@ -46,7 +47,8 @@ def margin_cases(generator):
             Case("one pair", {**{name: x[:1] for name, x in pairs.items()}, "labels": torch.tensor([0]), "margin": 2.0}),
             Case("single precision", {**{name: x.float() for name, x in pairs.items()}, "labels": labels, "margin": 1.0}),
             Case("a crowd of different pairs, half precision", {**{name: x.bfloat16() for name, x in crowd(pairs).items()}, "labels": 0 * labels, "margin": 1.0}),
-            Case("two vectors are zero", {**zero, "labels": torch.tensor([1, 1, 0, 0]), "margin": 1.2})]
+            Case("two vectors are zero", {**zero, "labels": torch.tensor([1, 1, 0, 0]), "margin": 1.2}),
+            Case("equal vectors, whose cosine is exactly 1", {**{name: torch.cat([alike, x]) for name, x in few.items()}, "labels": torch.tensor([1, 0, 1, 0, 0])})]
 
 
 def run_margin(loss, inputs):
@@ -103,6 +105,8 @@ MISTAKES["contrastive.margin"] = [
     mistake(_WRONG_DISTANCE, "distance = 1 - (u * v).sum(-1) / (u.norm(dim=-1) * v.norm(dim=-1))",
             "A zero vector is divided by its length: the loss becomes NaN."),
     mistake(_WRONG_DISTANCE, "distance = (1 - safe_cosine(u, v)) / 2", "The distance is halved, so it ends at 1 where 2 was meant."),
+    mistake(_WRONG_DISTANCE, "distance = (2 - 2 * safe_cosine(u, v)).clamp_min(0).sqrt().square() / 2",
+            "The distance goes through a root, whose slope at 0 is infinite: equal vectors get NaN for a gradient."),
     mistake(_WRONG_DISTANCE, "distance = 1 - safe_cosine(u, v).abs()", "The sign of the cosine is lost: opposite counts as alike."),
 ]
 

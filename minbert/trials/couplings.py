@@ -39,12 +39,12 @@ class _Net(nn.Module):
 def _coupling(kind, inputs, key):
     layer = kind(inputs[key].shape[1], hidden=4).double()
     layer.net = _Net(layer.kept, layer.per_column * (layer.width - layer.kept), inputs.get("low", 0.0))
-    return layer
+    return layer.train("eval" not in inputs)
 
 
 def coupling_cases(generator):
     wide, even, least = fixed(generator, 4, 5), fixed(generator, 3, 4), fixed(generator, 1, 2)
-    return [Case("width 5", {"x": 2 * wide}), Case("width 4", {"x": even}), Case("width 2, one row", {"x": least})]
+    return [Case("width 5", {"x": 2 * wide}), Case("width 4, evaluating", {"x": even, "eval": True}), Case("width 2, one row", {"x": least})]
 
 
 def affine_cases(generator):
@@ -53,7 +53,7 @@ def affine_cases(generator):
 
 
 def uncoupling_cases(generator):
-    cases = [Case(c.label, {"y": c.inputs["x"]}) for c in coupling_cases(generator)]
+    cases = [Case(c.label, {"y" if name == "x" else name: value for name, value in c.inputs.items()}) for c in coupling_cases(generator)]
     return [*cases, Case("a small scale", {"y": cases[0].inputs["y"], "low": -12.0})]
 
 

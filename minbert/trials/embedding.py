@@ -141,6 +141,8 @@ def embedding_cases(generator):
             Case("evaluating, with segments and positions", given(4, 2, positions=True)),
             Case("training, dropout as a fixed pattern", given(5, 3, training=True)),
             Case("evaluating, a flat list with positions", given(7, segments=False, positions=True)),
+            Case("training, after a call in eval mode", {**given(5, 2, training=True), "earlier": True}),
+            Case("evaluating, ids of 32 bits", {**(short := given(6, 2)), "input_ids": short["input_ids"].int()}),
             Case("training, one token", given(1, 1, training=True, segments=False)),
             Case("evaluating, as many sentences as tokens", given(4, 4)),
             Case("evaluating, words far from 0", given(4, 3, far=True)),
@@ -154,6 +156,9 @@ def run_embedding(Embedding, inputs):
         module.word_embedding.weight.data += 3e5
     given = {name: inputs[name] for name in ("input_ids", "position_ids", "token_type_ids")}
     with probed():
+        if "earlier" in inputs:
+            module.eval()(**given)
+            module.train()
         return through(module, module, given)
 
 
@@ -167,6 +172,9 @@ TRIALS["embedding.forward"] = Trial(embedding_cases, run_embedding, subject="emb
 _WRONG_LAST = "return self.embed_dropout(self.embed_layer_norm(x))     # (B, T, D)"
 
 MISTAKES["embedding.forward"] = [
+    mistake(_WRONG_LAST, "if not self.training:\n        self.embed_dropout.p = 0.0\n    " + _WRONG_LAST, "In eval mode dropout is switched off for good: it stays off when training goes on."),
+    mistake("    x = self.word_embedding(", "    if input_ids.dtype != torch.int64:\n        raise ValueError(\"expected int64\")\n    x = self.word_embedding(",
+            "Ids of 32 bits are refused. They were promised a place."),
     mistake("x = x + self._positions(input_ids, position_ids) ", "pass  ",
             "The positions are not added, so a shuffled sentence looks like the original."),
     mistake("x = x + self._segments(input_ids, token_type_ids) ", "pass  ", "The segments are not added. Segment 0 is a vector too, not zero."),

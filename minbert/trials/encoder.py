@@ -1,6 +1,7 @@
 """How the exercises of chapter 04 are checked: add and norm, the layer, and the pooler."""
 
 
+import math
 from functools import partial
 
 import torch
@@ -37,7 +38,8 @@ def add_norm_cases(generator):
             Case("training, a flat list of tokens", given(False, True, 7)),
             Case("evaluating, one token", given(True, False, 1, 1)),
             Case("evaluating, numbers far from 0", {**(far := given(True, False, 2, 3)), "before": far["before"] + 3e5}),
-            Case("training, a map and a norm of another layer", {**given(True, True, 2, 3), "foreign": True})]
+            Case("training, a map and a norm of another layer", {**given(True, True, 2, 3), "foreign": True}),
+            Case("training, after a call in eval mode", {**given(False, True, 2, 3), "earlier": True})]
 
 
 def run_add_norm(Layer, inputs):
@@ -46,6 +48,9 @@ def run_add_norm(Layer, inputs):
     parts = (holder.attention_dense, holder.attention_layer_norm) if inputs["first"] else (holder.out_dense, holder.out_layer_norm)
     with probed():
         given = {name: inputs[name] for name in ("before", "made")}
+        if "earlier" in inputs:
+            layer.eval().add_norm(**given, dense=parts[0], norm=parts[1])
+            layer.train()
         return through(holder, lambda before, made: layer.add_norm(before, made, *parts), given, "before", "made")
 
 
@@ -58,6 +63,7 @@ TRIALS["encoder.add_norm"] = Trial(add_norm_cases, run_add_norm, subject="layer"
 _WRONG_SUM = "return norm(before + self.dropout(dense(made)))"
 
 MISTAKES["encoder.add_norm"] = [
+    mistake(_WRONG_SUM, "if not self.training:\n        self.dropout.p = 0.0\n    " + _WRONG_SUM, "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake("self.dropout(dense(made))", "dense(made)", "There is no dropout."),
     mistake(_WRONG_SUM, "return norm(self.dropout(before + dense(made)))",
             "Dropout falls on the sum, or on both its parts. What went in should reach the sum whole."),
@@ -231,19 +237,24 @@ def forward(self, hidden_states, mix=SelfAttention.forward):
 
 # ---- encoder.pooler
 #
-# Sentences of several tokens in which the first is nothing special, a batch of one, a sentence of one, as many sentences as tokens.
+# Sentences of several tokens in which the first is nothing special, a batch of one, a sentence of one, as many sentences as tokens; numbers whose
+# exponentials are none, and a NaN. One model is in eval mode.
 
 def pooler_cases(generator):
+    broken = fixed(generator, 3, 2, 12)
+    broken[1, 0, 4] = math.nan
     return [Case("three sentences of five tokens", {"last_hidden_state": fixed(generator, 3, 5, 12)}),
-            Case("one sentence", {"last_hidden_state": fixed(generator, 1, 4, 12)}),
+            Case("one sentence, evaluating", {"last_hidden_state": fixed(generator, 1, 4, 12), "eval": True}),
             Case("one token", {"last_hidden_state": fixed(generator, 2, 1, 12)}),
             Case("as many sentences as tokens", {"last_hidden_state": fixed(generator, 4, 4, 12)}),
-            Case("large numbers", {"last_hidden_state": 5 * fixed(generator, 2, 3, 12)})]
+            Case("large numbers", {"last_hidden_state": 5 * fixed(generator, 2, 3, 12)}),
+            Case("numbers of thousands", {"last_hidden_state": 5000 * fixed(generator, 2, 3, 12)}),
+            Case("NaN in the first token of one sentence", {"last_hidden_state": broken})]
 
 
 def run_pooler(Model, inputs):
-    model = fill(Model(BertConfig(**SIZES)))
-    return through(model.pooler_dense, model.pooler, inputs, "last_hidden_state")
+    model = fill(Model(BertConfig(**SIZES))).train("eval" not in inputs)
+    return through(model.pooler_dense, model.pooler, {"last_hidden_state": inputs["last_hidden_state"]}, "last_hidden_state")
 
 
 TRIALS["encoder.pooler"] = Trial(pooler_cases, run_pooler, hints=(
@@ -252,7 +263,14 @@ TRIALS["encoder.pooler"] = Trial(pooler_cases, run_pooler, hints=(
     "torch.tanh of self.pooler_dense of the vectors in column 0."))
 
 
+_WRONG_POOL = "torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))"
+
 MISTAKES["encoder.pooler"] = [
+    mistake(_WRONG_POOL, _WRONG_POOL + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
+    mistake("return " + _WRONG_POOL, "z = self.pooler_dense(last_hidden_state[:, 0])\n    return (z.exp() - (-z).exp()) / (z.exp() + (-z).exp())",
+            "The tanh is made of exponentials, which overflow for large numbers."),
+    mistake("return " + _WRONG_POOL, "if self.training or not hasattr(self, \"kept\"):\n        self.kept = self.pooler_dense.weight.clone()\n"
+            "    return torch.tanh(F.linear(last_hidden_state[:, 0], self.kept, self.pooler_dense.bias))", "In eval mode the weight is kept from the first call. Weights may change in any mode."),
     mistake("[:, 0]", "[:, -1]", "The last token is read. [CLS] is the first."),
     mistake("[:, 0]", ".mean(1)", "The tokens are averaged. The pooler reads [CLS] alone."),
     mistake("[:, 0]", ".amax(1)", "The largest number of each column is taken. The pooler reads [CLS] alone."),

@@ -37,6 +37,9 @@ def run_head(kind, inputs):
     head = _settle(kind(**inputs["options"])).train(inputs.get("train", False))
     vectors = {name: inputs[name] for name in ("u", "v") if name in inputs}
     with patch.object(F, "dropout", _by_value), patch.object(torch, "dropout", _by_value):
+        if "earlier" in inputs:
+            head.eval()(*vectors.values())
+            head.train()
         seen = with_gradients(lambda **x: head(*x.values()), vectors, *vectors)
         weights = {name: w for name, w in head.named_parameters() if w.requires_grad}
         out = head(*vectors.values())
@@ -52,6 +55,7 @@ def _pairs(generator, **options):
     return [Case("six pairs, one of equal vectors", base), Case("training", {**base, "train": True}),
             Case("one pair", {**base, "u": u[:1], "v": v[:1]}),
             Case("one pair, training", {**base, "u": u[1:2], "v": v[1:2], "train": True}),
+            Case("training, after a call in eval mode", {**base, "train": True, "earlier": True}),
             Case("long and short vectors", {**base, "u": 100 * u, "v": v / 100})]
 
 
@@ -63,7 +67,8 @@ def linear_cases(generator):
     u = fixed(generator, 6, 5)
     three, two = {"width": 5, "classes": 3}, {"width": 5, "classes": 2, "dropout": 0.1}
     return [Case("three classes", {"u": u, "options": three}), Case("three classes, training", {"u": u, "options": three, "train": True}),
-            Case("two classes, training", {"u": u, "options": two, "train": True}), Case("one sentence", {"u": u[:1], "options": two})]
+            Case("two classes, training", {"u": u, "options": two, "train": True}),
+            Case("training, after a call in eval mode", {"u": u, "options": three, "train": True, "earlier": True}), Case("one sentence", {"u": u[:1], "options": two})]
 
 
 TRIALS["heads.linear"] = Trial(linear_cases, run_head, hints=(
@@ -75,6 +80,7 @@ TRIALS["heads.linear"] = Trial(linear_cases, run_head, hints=(
 _WRONG_LINEAR = "self.linear(self.drop(u))"
 
 MISTAKES["heads.linear"] = [
+    mistake("return " + _WRONG_LINEAR, "if not self.training:\n        self.drop.p = 0.0\n    return " + _WRONG_LINEAR, "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake(_WRONG_LINEAR, "self.linear(self.drop(u)).log_softmax(-1)", "Log-probabilities come back. Logits were promised; the loss does the rest."),
     mistake(_WRONG_LINEAR, "self.linear(F.dropout(u, 0.1, self.training))", "Dropout has a fixed probability. It should be the head's own."),
     mistake(_WRONG_LINEAR, "self.linear(self.drop(u))[:, 0]", "Only the first logit comes back. There is one a class."),
@@ -110,6 +116,7 @@ TRIALS["heads.pair"] = Trial(lambda generator: _pairs(generator, width=5, dropou
 _WRONG_PAIR = "self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]"
 
 MISTAKES["heads.pair"] = [
+    mistake("return " + _WRONG_PAIR, "if not self.training:\n        self.drop.p = 0.0\n    return " + _WRONG_PAIR, "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake(_WRONG_PAIR, "((self.linear(self.drop(torch.cat([u, v], -1))) + self.linear(self.drop(torch.cat([v, u], -1)))) / 2)[:, 0]",
             "Both orders are averaged, so the order no longer counts."),
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([u, v]).reshape(len(u), -1)))[:, 0]", "The batches are laid under one another and reshaped: the shape fits, and pairs are mixed."),

@@ -1,6 +1,8 @@
 """How the exercises of chapters 14 and 15 are checked: what the cases are for, and which mistakes people make."""
 
 
+import math
+
 import torch
 
 from minbert.course.trials import Case, Trial, fixed, halves, mistake, with_gradients
@@ -14,8 +16,15 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 #
 # ---- losses.classes
 #
-# Seven rows and five classes, one row alone, two classes, logits of a thousand, labels as floats, logits in half precision (values alone: half a
+# Seven rows and five classes, one row alone, two classes, logits of a thousand, a NaN, labels as floats, logits in half precision (values alone: half a
 # gradient is too coarse to compare).
+
+def spoilt(x):
+    """The same with a NaN in the second row."""
+    x = x.clone()
+    x[1] = math.nan
+    return x
+
 
 def classes_cases(generator):
     logits = 2 * fixed(generator, 7, 5)
@@ -23,7 +32,7 @@ def classes_cases(generator):
     return [Case("seven rows, five classes", {"logits": logits, "labels": labels}), Case("one row", {"logits": logits[:1], "labels": labels[:1]}),
             Case("two classes", {"logits": logits[:, :2], "labels": labels % 2}),
             Case("labels as floats", {"logits": logits, "labels": labels.double()}),
-            Case("logits of a thousand", {"logits": 1000 * logits, "labels": labels}),
+            Case("logits of a thousand", {"logits": 1000 * logits, "labels": labels}), Case("NaN in one row", {"logits": spoilt(logits), "labels": labels}),
             *halves(Case("half precision", {"logits": 8 * logits, "labels": labels}), "logits")]
 
 
@@ -45,6 +54,7 @@ TRIALS["losses.classes"] = Trial(classes_cases, run_loss, hints=(
 _WRONG_CE = "F.cross_entropy(wide(logits), whole.long())"
 
 MISTAKES["losses.classes"] = [
+    mistake(_WRONG_CE, "F.cross_entropy(wide(logits).nan_to_num(0.0), whole.long())", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
     mistake(_WRONG_CE, "F.cross_entropy(logits, whole.long())", "In half precision the loss is computed in half, and two digits are left of it. Widen the logits first."),
     mistake(_WRONG_CE, "-(wide(logits).softmax(-1)[range(len(whole)), whole.long()] + 1e-12).log().mean()",
             "A small number is added to the probability, so no answer can cost more than its logarithm."),
@@ -161,6 +171,7 @@ def grade_cases(generator):
     scores, grades = 2 + 3 * fixed(generator, 6), 5 * torch.rand(6, generator=generator, dtype=torch.float64)
     wild = {"scores": torch.cat([scores, torch.tensor([-2.0, 8.0])]), "labels": torch.cat([grades, grades[:2]])}
     return [Case("scores inside and outside of the scale", wild),
+            Case("every score right", {"scores": grades, "labels": grades}), Case("NaN for one pair", {"scores": spoilt(scores), "labels": grades}),
             Case("one pair", {"scores": scores[:1], "labels": grades[:1]}), Case("whole grades", {"scores": scores, "labels": grades.round().long()}),
             *halves(Case("half precision", {"scores": 100 * scores, "labels": grades}), "scores")]
 
@@ -174,6 +185,8 @@ TRIALS["losses.similarity"] = Trial(grade_cases, run_loss, hints=(
 _WRONG_MSE = "F.mse_loss(wide(scores), labels)"
 
 MISTAKES["losses.similarity"] = [
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores).nan_to_num(0.0), labels)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every score is right the gradient is NaN."),
     mistake(_WRONG_MSE, "F.mse_loss(scores, labels.to(scores))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
     mistake(_WRONG_MSE, "F.huber_loss(wide(scores), labels)", "Large distances are charged in proportion, not squared."),
     mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels) / 25", "The distance is measured on a scale from 0 to 1. Squared grades were promised."),
@@ -345,6 +358,7 @@ def stretched_cases(generator):
     return [Case("as printed, floor 0", both), Case("open, floor 0", {**both, "hinge": "open_positive"}), Case("floor 0.3", {**both, "floor": 0.3}),
             Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}), Case("a floor below 0", {**both, "floor": -0.5}),
             Case("whole grades", {**both, "labels": grades.long()}), Case("one pair", {"scores": scores[:1], "labels": grades[1:2]}),
+            Case("every cosine right", {"scores": grades / 5, "labels": grades}),
             *halves(Case("half precision", both), "scores")]
 
 
@@ -357,6 +371,7 @@ TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
 _WRONG_TARGET = "floor + (1 - floor) * labels / 5"
 
 MISTAKES["hinge.grades"] = [
+    mistake("F.mse_loss(y, target)", "F.mse_loss(y, target).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every cosine is right the gradient is NaN."),
     mistake("    scores = wide(scores)\n", "", "F.mse_loss(y, target)", "F.mse_loss(y, target.to(y))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
     mistake("cut = scores.clamp(min=floor)", "cut = scores + (scores.clamp(min=floor) - scores).detach()",
             "The gradient passes the cut as if there were none. Below the floor it is 0."),

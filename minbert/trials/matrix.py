@@ -32,7 +32,7 @@ def _mixing(kind, inputs):
             mix.triangles.copy_(inputs["weight"]), mix.log_s.copy_(inputs["weight"].diagonal() * inputs.get("steep", 0.5) + inputs.get("log_s", 0.3))
         else:
             mix.weight.copy_(inputs["weight"])
-    return mix.to(inputs["x"].dtype)
+    return mix.to(inputs["x"].dtype).train("eval" not in inputs)
 
 
 def solve_cases(generator):
@@ -45,8 +45,9 @@ def solve_cases(generator):
     image = x @ (8 * weight.tril(-1) + torch.eye(5)) @ (8 * weight.triu(1) + torch.diag(sign * math.exp(0.3)))   # so large that its parts cancel on the way back
     flat = q * torch.logspace(0, -7, 5, dtype=torch.float64) @ q.roll(1, 0)
     return [Case("dense, determinant above 0", {**given, "form": "dense", "weight": positive}),
-            Case("dense, determinant below 0", {**given, "form": "dense", "weight": positive.flip(0)[[1, 0, 2, 3, 4]]}),
-            Case("lu", {**given, "form": "lu", "weight": weight}), Case("lu, one row", {**given, "x": x[:1], "form": "lu", "weight": weight.flip(0)}),
+            Case("dense, determinant below 0, evaluating", {**given, "form": "dense", "weight": positive.flip(0)[[1, 0, 2, 3, 4]], "eval": True}),
+            Case("lu", {**given, "form": "lu", "weight": weight}),
+            Case("lu, one row, evaluating", {**given, "x": x[:1], "form": "lu", "weight": weight.flip(0), "eval": True}),
             Case("dense, nearly flat, single precision", {**given, "x": x.float(), "form": "dense", "weight": flat}),
             Case("lu, steep, single precision", {**given, "x": image.float(), "form": "lu", "weight": 8 * weight, "steep": 0.0})]
 
@@ -126,6 +127,8 @@ TRIALS["bijections.linear"] = Trial(linear_cases, run_linear, subject="flow", hi
     "dense: x @ weight and slogdet(weight).logabsdet; lu: x[:, order] @ L @ U and log_s.sum(); expand both log |det| to (B,)."))
 
 MISTAKES["bijections.linear"] = [
+    mistake("        return x @ self.weight, torch.linalg.slogdet(self.weight).logabsdet", "        if self.training or not hasattr(self, \"kept\"):\n"
+            "            self.kept = torch.linalg.slogdet(self.weight).logabsdet\n        return x @ self.weight, self.kept", "In eval mode log |det| is kept from the first call. Weights may change in any mode."),
     mistake("return x @ self.weight,", "return x @ self.weight.T,", "The dense matrix is transposed: rows of x stand left of W."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.slogdet(self.weight).sign", "The sign of the determinant is returned, not the logarithm of its size."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).log()", "The logarithm of a negative determinant is NaN; its absolute value was meant."),
@@ -183,6 +186,8 @@ _WRONG_DENSE = "torch.linalg.solve(self.weight.double(), y, left=False)"
 _WRONG_UPPER = "x = torch.linalg.solve_triangular(upper, y, upper=True, left=False)"
 _WRONG_LOWER = "x = torch.linalg.solve_triangular(lower, x, upper=False, left=False, unitriangular=True)"
 MISTAKES["bijections.solve"] = [
+    mistake("        return torch.linalg.solve(self.weight.double(),", "        if self.training or not hasattr(self, \"kept\"):\n"
+            "            self.kept = self.weight.double().clone()\n        return torch.linalg.solve(self.kept,", "In eval mode the matrix is kept from the first call. Weights may change in any mode."),
     mistake(_WRONG_DENSE, "torch.linalg.solve(self.weight.double(), y.mT).mT", "W x = y is solved for columns; here x is a row, and stands left of W."),
     mistake(_WRONG_DENSE, "(y @ self.weight.double())", "The dense matrix is applied once more instead of undone."),
     mistake(_WRONG_DENSE, "(y @ self.weight.double().T)", "The transposed matrix stands for the inverse; that holds for rotations only, and W has been trained."),

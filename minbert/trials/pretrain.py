@@ -21,7 +21,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 def head_cases(generator):
     h, words = fixed(generator, 2, 3, 6), fixed(generator, 11, 6)
     return [Case("two sentences of three tokens", {"hidden_states": h, "word_vectors": words}),
-            Case("four chosen positions", {"hidden_states": fixed(generator, 4, 6), "word_vectors": words}),
+            Case("four chosen positions, evaluating", {"hidden_states": fixed(generator, 4, 6), "word_vectors": words, "eval": True}),
             Case("large numbers", {"hidden_states": 100 * h, "word_vectors": words}),
             Case("far from 0", {"hidden_states": h, "word_vectors": words, "far": True}),
             Case("as many words as numbers", {"hidden_states": h, "word_vectors": words[:6]}),
@@ -31,6 +31,7 @@ def head_cases(generator):
 def run_mlm_head(kind, inputs):
     """Logits, and the gradients of hidden states, word vectors and all weights."""
     head, given = fill(kind(BertConfig(len(inputs["word_vectors"]), 6, 1, 2, 8))), {name: inputs[name] for name in ("hidden_states", "word_vectors")}
+    head.train("eval" not in inputs)
     if "far" in inputs:
         head.transform_dense.bias.data += 3e5
     leaves = {name: x.clone().requires_grad_() for name, x in given.items()}
@@ -50,6 +51,8 @@ TRIALS["pretrain.head"] = Trial(head_cases, run_mlm_head, hints=(
 _WRONG_TRANSFORM = "self.transform_norm(F.gelu(self.transform_dense(hidden_states)))"
 
 MISTAKES["pretrain.head"] = [
+    mistake("    return F.linear(h, word_vectors, self.bias)", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = word_vectors\n    return F.linear(h, self.kept, self.bias)",
+            "In eval mode the word vectors are kept from the first call. Weights may change in any mode."),
     mistake("return F.linear(h, word_vectors, self.bias)", "return F.linear(h, word_vectors, self.bias) / h.shape[-1] ** 0.5", "The logits are divided by √D. That belongs to attention."),
     mistake("return F.linear(h, word_vectors, self.bias)", "return F.linear(h, F.normalize(word_vectors, dim=-1), self.bias)", "The word vectors are scaled to length 1. They are read as they are."),
     mistake("return F.linear(h, word_vectors, self.bias)", "return F.linear(h + hidden_states, word_vectors, self.bias)",
@@ -95,7 +98,7 @@ def forward(self, hidden_states, word_vectors):
 # ---- pretrain.loss
 #
 # A BERT of one layer. The gradients of all its weights are compared, since a label at the wrong place moves other words. Rows with padding, one
-# chosen position, packed or not (the model is asked how it was called), and a batch in which chance chose nothing: 0, with gradients of 0. In half
+# chosen position, packed or not (the model is asked how it was called, and in which mode), and a batch in which chance chose nothing: 0, with gradients of 0. In half
 # precision the loss has to be float32.
 
 def loss_cases(generator):
@@ -128,9 +131,11 @@ def run_mlm_loss(grade, inputs):
     """The loss, whether it has a graph, and the gradients of encoder and head."""
     model = fill(BertModel(BertConfig(13, 6, 1, 2, 8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))).float()
     head = fill(WordHead()).float()
-    packed, given = [], {name: value for name, value in inputs.items() if name != "half"}
+    packed, modes, given = [], [], {name: value for name, value in inputs.items() if name != "half"}
     asked = inspect.signature(model.forward)
     model.register_forward_pre_hook(lambda module, args, kwargs: packed.append(asked.bind(*args, **kwargs).arguments.get("packed", False)), with_kwargs=True)
+    for part in (model, head):
+        part.register_forward_pre_hook(lambda module, args: modes.append(module.training))
     if "half" in inputs:
         flat = lambda hidden, words: (0 * hidden.sum(-1, keepdim=True) + torch.linspace(-3, 3, 13)).bfloat16()   # the same logits everywhere, exact in half
         loss = grade(model.bfloat16(), flat, **given)
@@ -139,9 +144,11 @@ def run_mlm_loss(grade, inputs):
     weights = {f"encoder {n}": p for n, p in model.named_parameters()} | {f"head {n}": p for n, p in head.named_parameters()}
     seen = {"loss": loss.detach().clone(), "has a graph": torch.tensor(loss.requires_grad), "float32 as promised": loss.dtype == torch.float32}
     seen["packed as asked"] = {bool(way) for way in packed} == {inputs.get("packed", True)}
+    seen["in train mode while they are asked"] = all(modes)
     if loss.requires_grad:
         loss.backward()
     seen["the encoder is reached"] = torch.tensor(model.embedding.word_embedding.weight.grad is not None)
+    seen["the head is reached"] = torch.tensor(head.turn.weight.grad is not None)
     return seen | {f"gradient of {name}": torch.zeros_like(p) if p.grad is None else p.grad for name, p in weights.items()}
 
 
@@ -150,7 +157,7 @@ TRIALS["pretrain.loss"] = Trial(loss_cases, run_mlm_loss, hints=(
     "hidden.flatten(0, 1)[places] is (n, D). The head gets it together with the encoder's own word table. A mean over nothing is NaN: what has to come "
     "back instead, and why not a new tensor?",
     "logits = head(hidden.flatten(0, 1)[places], model.embedding.word_embedding.weight).float(); F.cross_entropy(logits, labels.flatten()[places]), and 0.0 * "
-    "hidden.sum() if nothing is chosen."))
+    "(hidden.sum() + logits.sum()) if nothing is chosen."))
 
 
 _WRONG_GRADE = "return F.cross_entropy(logits, labels.flatten()[places])"
@@ -158,6 +165,10 @@ _WRONG_NONE = "return 0.0 * (hidden.float().sum() + logits.sum())"
 _WRONG_LOGITS = "logits = head(hidden.flatten(0, 1)[places], model.embedding.word_embedding.weight).float()  # (n, V)"
 
 MISTAKES["pretrain.loss"] = [
+    mistake(_WRONG_NONE, "return 0.0 * hidden.float().sum()", "If nothing is chosen, the 0 is attached to the encoder alone. The head gets no gradient, where it should get one of 0."),
+    mistake("    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state",
+            "    mode = model.training\n    model.eval()\n    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state\n    model.train(mode)",
+            "The model is in eval mode while it is asked, so it learns without dropout."),
     mistake("packed=packed", "packed=True", "The model is always asked for packed work. `packed` says whether; hand it on."),
     mistake(", packed=packed", "", "`packed` is not handed on, so the work on padding is always done."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(".float()", ".double()"), _WRONG_NONE, "return 0.0 * (hidden.double().sum() + logits.sum())", "The loss is float64. float32 was promised."),
@@ -207,7 +218,7 @@ def mlm_loss(model, head, input_ids, attention_mask, labels, packed=True, places
     rows, columns = (labels >= 0).nonzero(as_tuple=True)
     logs = head(states[rows, columns], model.embedding.word_embedding.weight).float().log_softmax(-1)
     if len(rows) == 0:
-        return states.float().sum() * 0
+        return (states.float().sum() + logs.sum()) * 0
     return -logs.gather(1, labels[rows, columns][:, None]).mean()
 ''',
 ]

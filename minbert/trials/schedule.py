@@ -14,8 +14,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 #
 # ---- optim.schedule
 #
-# The whole curve, step by step, and some steps beyond its end; where there is no way down, only the steps of the run. In one case the two slopes
-# cross before the peak is reached; there `min` and "first up, then down" part.
+# The whole curve, step by step, and some steps beyond its end; where the warm-up is as long as the run or longer, only the steps of the run. In one
+# case the two slopes cross before the peak is reached; there `min` and "first up, then down" part.
 
 def schedule_cases(generator):
     warmup, decay = torch.randint(2, 6, (2,), generator=generator).tolist()
@@ -24,21 +24,24 @@ def schedule_cases(generator):
             Case("no warm-up", {"total_steps": 5 + decay, "decay_steps": decay}),
             Case("down all the way, without warm-up", {"total_steps": 4 + warmup}),
             Case("no way down", {"total_steps": 4 + warmup, "warmup_steps": warmup, "decay_steps": 0}),
-            Case("slopes that cross before the peak", {"total_steps": 8 + warmup, "warmup_steps": 6 + warmup, "decay_steps": 7 + warmup})]
+            Case("slopes that cross before the peak", {"total_steps": 8 + warmup, "warmup_steps": 6 + warmup, "decay_steps": 7 + warmup}),
+            Case("a warm-up as long as the run", {"total_steps": 3 + warmup, "warmup_steps": 3 + warmup}),
+            Case("a warm-up longer than the run", {"total_steps": 3 + warmup, "warmup_steps": 5 + warmup + decay})]
 
 
 def run_schedule(schedule, inputs):
-    steps = range(inputs["total_steps"] + 4)
+    steps = range(inputs["total_steps"] + 4 * (inputs.get("warmup_steps", 0) < inputs["total_steps"]))
     return {"shares": torch.tensor([schedule(step, **inputs) for step in steps], dtype=torch.float64)}
 
 
 TRIALS["optim.schedule"] = Trial(schedule_cases, run_schedule, hints=(
     "Two slopes and a ceiling: the share is the least of three numbers.",
     "The way up reaches (step + 1) / warmup_steps, the way down (total_steps - step) / decay_steps. Beyond the end the second is below 0.",
-    "Replace decay_steps=None by total_steps - warmup_steps, take 1 for a slope of 0 steps, then max(0, min(1, up, down))."))
+    "Replace decay_steps=None by total_steps - warmup_steps, take 1 for a slope of 0 steps or fewer, then max(0, min(1, up, down))."))
 
 
 MISTAKES["optim.schedule"] = [
+    mistake("if decay_steps > 0", "if decay_steps != 0", "A warm-up longer than the run leaves a way down of less than 0 steps, and the rate is 0 from first to last. It should only rise."),
     mistake("(step + 1) / warmup_steps", "(step + 1) // warmup_steps", "The way up is divided as whole numbers, so the rate is 0 until the peak."),
     mistake("    if decay_steps is None:", "    if not decay_steps:", "A way down of 0 steps is taken for none given. It leaves its line out."),
     mistake("down = (total_steps - step) / decay_steps if decay_steps > 0 else 1.0",
@@ -78,7 +81,7 @@ def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
 def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
     if decay_steps is None:
         decay_steps = total_steps - warmup_steps
-    slopes = torch.tensor([(step + 1) / max(warmup_steps, 1), (total_steps - step) / decay_steps if decay_steps else 1.0], dtype=torch.float64)
+    slopes = torch.tensor([(step + 1) / max(warmup_steps, 1), (total_steps - step) / decay_steps if decay_steps > 0 else 1.0], dtype=torch.float64)
     return slopes.min().clamp(0, 1).item()
 ''',
 ]

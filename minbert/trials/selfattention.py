@@ -146,20 +146,20 @@ def merge_heads(x):
 
 def project_cases(generator):
     return [Case("two sentences of five tokens", {"hidden_states": fixed(generator, 2, 5, 12)}),
-            Case("a flat list of seven tokens", {"hidden_states": fixed(generator, 7, 12)}),
+            Case("a flat list of seven tokens, evaluating", {"hidden_states": fixed(generator, 7, 12), "eval": True}),
             Case("one vector", {"hidden_states": fixed(generator, 12)}),
             Case("two axes before the tokens", {"hidden_states": fixed(generator, 3, 2, 4, 12)})]
 
 
 def run_project(Attention, inputs):
-    module = fill(Attention(12, 3, dropout=0.25))
+    module = fill(Attention(12, 3, dropout=0.25)).train("eval" not in inputs)
 
     def stacked(hidden_states):
         query, key, value = module.project(hidden_states)
         return torch.stack([query, key, value])
 
     with probed():
-        return through(module, stacked, inputs, "hidden_states")
+        return through(module, stacked, {"hidden_states": inputs["hidden_states"]}, "hidden_states")
 
 
 TRIALS["attention.project"] = Trial(project_cases, run_project, subject="attention", hints=(
@@ -169,6 +169,8 @@ TRIALS["attention.project"] = Trial(project_cases, run_project, subject="attenti
 
 
 MISTAKES["attention.project"] = [
+    mistake("    weight = torch.cat([part.weight for part in parts])", "    if self.training or not hasattr(self, \"kept\"):\n"
+            "        self.kept = torch.cat([part.weight for part in parts])\n    weight = self.kept", "In eval mode the weights are kept from the first call. Weights may change in any mode."),
     mistake("(self.query, self.key, self.value)", "(self.key, self.query, self.value)", "Query and key have changed places."),
     mistake("(self.query, self.key, self.value)", "(self.query, self.key, self.key)", "The values are made by the map of the keys."),
     mistake("(self.query, self.key, self.value)", "(self.query, self.query, self.query)", "All three are made by one map, that of the queries."),
@@ -225,6 +227,7 @@ def attend_cases(generator):
     cases = [Case("evaluating, two sentences, the first with two pads", {**qkv, "mask": mask, "training": False}),
              Case("training, dropout as a fixed pattern", {**qkv, "mask": mask, "training": True}),
              Case("training, no mask", {**qkv, "mask": None, "training": True}),
+             Case("training, after a call in eval mode", {**qkv, "mask": mask, "training": True, "earlier": True}),
              Case("evaluating, one token", {name: x[:1, :1] for name, x in qkv.items()} | {"mask": None, "training": False}),
              Case("evaluating, pads with a thousand times the score",
                   {**qkv, "key": k * (1 + 999 * (1 - mask))[..., None], "mask": mask, "training": False}),
@@ -236,6 +239,9 @@ def run_attend(Attention, inputs):
     module = fill(Attention(12, 3, dropout=0.25)).train(inputs["training"])
     given = {name: inputs[name] for name in ("query", "key", "value", "mask")}
     with probed():
+        if "earlier" in inputs:
+            module.eval().attend(**given)
+            module.train()
         return settled(with_gradients(module.attend, given, "query", "key", "value"), given)
 
 
@@ -259,6 +265,7 @@ _WRONG_WEAK = "Pads are lowered by too little: one with a high score is still re
 _WRONG_INFINITE = "Pads get minus infinity, so a row of nothing but padding becomes NaN."
 
 MISTAKES["attention.attend"] = [
+    mistake("    dropout_p = self.dropout if", "    if not self.training:\n        self.dropout = 0.0\n    dropout_p = self.dropout if", "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake("self.dropout if self.training else 0.0", "self.dropout", "Dropout is on while evaluating too."),
     mistake("self.dropout if self.training else 0.0", "0.0", "There is no dropout while training."),
     mistake("self.dropout if self.training else 0.0", "0.0 if self.training else self.dropout",
