@@ -138,7 +138,7 @@ class PretrainConfig:
     vocab_size: int = 8000           # pieces; two fifths of the weights at width 256
     hidden_size: int = 256           # D
     num_hidden_layers: int = 4       # L
-    num_attention_heads: int = 4     # H, so 64 wide each, as in all sizes of Google's BERT
+    num_attention_heads: int = 4     # H, so 64 wide each, as in Google's BERTs
     intermediate_size: int = 1024    # 4 D, as in every published BERT
     total_steps: int = 4200
     tokens_per_step: int = 4096      # real tokens
