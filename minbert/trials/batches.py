@@ -268,7 +268,8 @@ def deal_cases(generator):
                 "batch_size": 3}),
             Case("many", {"groups": torch.randint(60, (150,), generator=generator), "batch_size": 16}),
             Case("one group is too large, on average over 100 deals", {"groups": shuffled([6] * 6 + [0, 1, 2, 2, 3]), "batch_size": 2, "deals": 100}),
-            Case("all different, on average over 100 deals", {"groups": torch.arange(7), "batch_size": 2, "deals": 100})]
+            Case("all different, on average over 100 deals", {"groups": torch.arange(7), "batch_size": 2, "deals": 100}),
+            Case("one group in every batch, on average over 100 deals", {"groups": shuffled([0, 0, 1, 1, 1, 2]), "batch_size": 2, "deals": 100})]
 
 
 def run_deal(deal, inputs):
@@ -290,15 +291,16 @@ def run_deal(deal, inputs):
 
 
 def _averages(deal, times, rows):
-    waits, place, meets = torch.zeros(rows, dtype=torch.float64), torch.zeros(rows, dtype=torch.float64), torch.zeros(rows, rows, dtype=torch.float64)
+    waits, place, between, meets = *torch.zeros(3, rows, dtype=torch.float64), torch.zeros(rows, rows, dtype=torch.float64)
     for _ in range(times):
         batches, left = deal()
         waits[left] += 1
         for number, batch in enumerate(batches):
             place[batch] += number / (len(batches) - 1)
             meets[batch[:, None], batch] += 1
+            between[batch] += 0 < number < len(batches) - 1
     return {"how often each row is left out": waits / times, "where it stands, from 0 first to 1 last batch": place / (times - waits),
-        "how often two rows meet": meets / times}
+        "how often two rows meet": meets / times, "a row that is hardly ever between the first and the last batch": between.min() < 0.06 * times}
 
 
 TRIALS["negatives.deal"] = Trial(deal_cases, run_deal, replay=True, atol=0.25, hints=(
@@ -310,6 +312,8 @@ TRIALS["negatives.deal"] = Trial(deal_cases, run_deal, replay=True, atol=0.25, h
 
 
 MISTAKES["negatives.deal"] = [
+    mistake("    batches = batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]\n", "",
+        "The batches come in the order in which the deck is dealt, so a row that is alone in its group is in some of them more often than in others."),
     mistake("kept[:n * batch_size].view(batch_size, n).T", "kept[:n * batch_size].view(n, batch_size)",
         "The deck is cut into stacks instead of dealt round, so neighbours, which are of one group, stay together."),
     mistake("order, rank = _by_group(groups, generator)",

@@ -85,7 +85,7 @@ def special_positions(input_ids, attention_mask, special_ids):
 # thousand positions at a rate of one half, where chance moves them by less than half a percent; the check allows two and a half.
 # Other facts of chance are turned into truth values with a wide margin: the coins of different rows, and of different places, are independent.
 #
-# Words that are 0 or [MASK] already, two words to draw from, one of them [MASK], and sentences with special positions of their own show what
+# Sentences of three words, at a rate of one tenth, have nothing to guess in .9³ = .73 of all cases. Words that are 0 or [MASK] already, two words to draw from, one of them [MASK], and sentences with special positions of their own show what
 # is left out silently. Without a generator two calls must differ.
 
 def mask_cases(generator):
@@ -101,6 +101,7 @@ def mask_cases(generator):
             Case("words 0 and [MASK] among the ids", {**base, "input_ids": torch.where(ids < 15, 4, torch.where(ids < 25, 0, ids))}),
             Case("two words to draw from, one of them [MASK]",
                  {**base, "input_ids": torch.full_like(ids, 5), "lowest_random": 4, "vocab_size": 6, "rate": 1.0, "special_mask": torch.zeros_like(special)}),
+            Case("sentences of three words", {**base, "input_ids": ids.view(8000, 5), "special_mask": torch.tensor([1, 0, 0, 0, 1]).expand(8000, 5).clone(), "rate": 0.1}),
             Case("one position", {**base, "input_ids": ids[:1, :1], "special_mask": special[:1, :1], "rate": 0.0})]
 
 
@@ -108,6 +109,17 @@ def _spread(hits, among, axis):
     """How much rows (1) or columns (0) differ in their share of hits: 1 by chance, 0 if all have the same number."""
     n, share = among.sum(axis), hits.sum() / among.sum()
     return ((hits.sum(axis) - share * n) / (share * (1 - share) * n.clamp(min=1)).sqrt()).square().mean().sqrt()
+
+
+def _repeats(chosen, hidden, drawn, words, free):
+    """Do rows that a program might make from one draw agree: half a batch apart, or side by side? In their choice, in what happens, in the words."""
+    half = len(chosen) // 2
+    for where, (a, b) in {"half a batch apart": (slice(half), slice(half, None)), "side by side": (slice(0, None, 2), slice(1, None, 2))}.items():
+        both, rate = free[a] & free[b], chosen[free].double().mean()
+        agree = lambda x, among: (x[a] == x[b])[among].double().mean()
+        yield f"rows {where} choose alike", abs(agree(chosen, both) - rate**2 - (1 - rate)**2) > 0.03
+        yield f"the same happens in rows {where}", agree(hidden, chosen[a] & chosen[b]) > 0.87
+        yield f"the same random words in rows {where}", bool((pair := drawn[a] & drawn[b]).sum() > 20) and bool(agree(words, pair) > 0.6)
 
 
 def run_mask(hide, inputs):
@@ -134,6 +146,10 @@ def run_mask(hide, inputs):
     facts |= {f"share of chosen words {i}": share(chosen[(ids == i) & ~special]) for i in known}
     if inputs["vocab_size"] == 6:    # so few words that a random one is often the true one, or [MASK]
         facts |= {"share that becomes [MASK]": share(corrupted == mask_id), "share that stays": share(~changed)}
+    if len(ids) > 1 and inputs["vocab_size"] > 6 and inputs.get("rate") != 0.0:
+        facts |= dict(_repeats(chosen, corrupted == mask_id, chosen & changed & (corrupted != mask_id), corrupted, ~special))
+    if len(ids) == 8000:
+        facts["share of sentences in which nothing is asked for"] = share(~chosen.any(1))
     if inputs.get("rate") in (0.0, 1.0):
         return facts | {"positions not chosen": (~chosen & ~special).sum()}
     free, rate = chosen[~special], share(chosen[~special])
@@ -170,6 +186,15 @@ _WRONG_WORDS = "corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), w
 _WRONG_HIDDEN = "chosen & (fate < 0.8), mask_id)"
 
 MISTAKES["pretrain.mask"] = [
+    mistake("chosen = torch.rand(shape, generator=generator, device=device) < rate", "chosen = torch.rand((shape[0] + 1) // 2, shape[1], generator=generator, device=device).repeat(2, 1)[:shape[0]] < rate",
+            "The second half of the rows repeats the choice of the first. Each position has coins of its own."),
+    mistake(_WRONG_FATE, "fate = torch.rand((shape[0] + 1) // 2, shape[1], generator=generator, device=device).repeat(2, 1)[:shape[0]]",
+            "What happens to the words of the first half of the rows happens to those of the second. Each position has coins of its own."),
+    mistake("words = torch.randint(lowest_random, vocab_size, shape, generator=generator, device=device)",
+            "words = torch.randint(lowest_random, vocab_size, ((shape[0] + 1) // 2, shape[1]), generator=generator, device=device).repeat(2, 1)[:shape[0]]",
+            "The random words of the first half of the rows come again in the second. Each position draws its own."),
+    mistake("    chosen &= ~special_mask.bool()", "    chosen &= ~special_mask.bool()\n    lonely = ~chosen & ~special_mask.bool() & ~chosen.any(1, keepdim=True) & (rate > 0)\n"
+            "    chosen |= lonely & (lonely.cumsum(1) == 1)", "A sentence in which chance chose nothing gets one word chosen. There may be none."),
     mistake("chosen &= ~special_mask.bool()", "chosen &= ~special_mask.bool()[:1]", "The special positions of the first sentence are used for all."),
     mistake("chosen &= ~special_mask.bool()", "chosen &= ~special_mask.bool() & (input_ids != mask_id)", "Words that are [MASK] already are never chosen. Only special positions are left out."),
     mistake("chosen &= ~special_mask.bool()", "chosen &= ~special_mask.bool() & (input_ids != 0)", "Words with id 0 are never chosen. Only special positions are left out."),

@@ -28,6 +28,11 @@ def points_cases(generator):
                                             ("volume", 2.0, 3, 0.1), ("volume", 1.0, 2, 5.0), ("volume", math.inf, 2, 1.0), ("volume", 2.0, 1, 4.0))]
 
 
+def _halves_and_neighbours(x):
+    """Pairs of points that a program might make from one draw: half of them apart, and side by side."""
+    return {"half of all apart": (x[:len(x) // 2], x[len(x) // 2:]), "side by side": (x[::2], x[1::2])}
+
+
 def run_points(ball_points, inputs):
     seed, r, p = inputs.pop("seed"), inputs["radius"], inputs["p"]
     seeded = lambda: torch.Generator().manual_seed(seed)
@@ -36,7 +41,11 @@ def run_points(ball_points, inputs):
     torch.default_generator.manual_seed(2)
     goes_on = seeded()
     norm, again = torch.linalg.vector_norm(x, p, -1), ball_points(3, **inputs, generator=seeded())
+    pairs = _halves_and_neighbours(x)
     exact = {"every norm is the radius": (norm - 1).abs().max() < 1e-6} if inputs["where"] == "surface" else {"no norm is above the radius": norm.max() < 1 + 1e-6}
+    if inputs["where"] == "volume":
+        exact |= {f"a tenth of the correlation of two norms, {name}": torch.corrcoef(torch.stack([torch.linalg.vector_norm(y, p, -1) for y in pair]))[0, 1] / 10 for name, pair in pairs.items()}
+    exact |= {f"a third of the mean product of two points, {name}": (a * b).sum(1).mean() / 3 for name, (a, b) in pairs.items()}
     return exact | {"shape of 3 points": torch.tensor(few.shape), "dtypes as asked for": few.dtype == torch.float32 and x.dtype == torch.float64,
         "the same seed gives the same points": torch.equal(few, again),
         "a generator goes on": not torch.equal(*(ball_points(3, **inputs, generator=goes_on) for _ in range(2))),
@@ -58,6 +67,10 @@ TRIALS["smoothness.points"] = Trial(points_cases, run_points, replay=True, atol=
 _WRONG_DRAW = "y = _bell(torch.empty(n, width, dtype=dtype, device=device), p, generator)"
 
 MISTAKES["smoothness.points"] = [
+    mistake("    " + _WRONG_DRAW, "    " + _WRONG_DRAW.replace("(n, width", "((n + 1) // 2, width") + ".repeat(2, 1)[:n]", "The second half of the points lies in the directions of the first. Each point has a direction of its own."),
+    mistake("    " + _WRONG_DRAW, "    " + _WRONG_DRAW.replace("(n, width", "((n + 1) // 2, width") + "\n    y = torch.cat([y, -y])[:n]", "The second half of the points lies opposite to the first. Each point has a direction of its own."),
+    mistake("torch.rand(n, 1, generator=generator, dtype=dtype, device=device)", "torch.rand((n + 1) // 2, 1, generator=generator, dtype=dtype, device=device).repeat_interleave(2, 0)[:n]",
+        "Two neighbours share their share of the radius. Each point has its own."),
     mistake(_WRONG_DRAW, _WRONG_DRAW.replace(", p, gen", ", 2, gen"),
         "Normal numbers are drawn for every p. Scaled to another norm they crowd in some directions."),
     mistake(_WRONG_DRAW, _WRONG_DRAW.replace(", p, gen", ", math.inf, gen"),

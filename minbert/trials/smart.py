@@ -275,7 +275,7 @@ def _drawn(search, mask, spread):
         "noise where nothing may change": noises[:, ~moving].abs().sum(),
             "without a generator, other noise each time": not torch.equal(search(None).start, search(None).start),
             "the same seed, the same noise": torch.equal(search(3).start, search(3).start), "another seed, other noise": not torch.equal(noises[0],
-            noises[1]), "other noise for another row": not torch.equal(noises[:, 0], noises[:, 1]),
+            noises[1]), "noise that comes twice": len(rows := noises[0][moving].abs()) - len(rows.unique(dim=0)),
             "other noise for another number of a vector": not torch.equal(noises[..., 0], noises[..., 1])}
 
 
@@ -291,6 +291,8 @@ _WRONG_SLOPE = "keep * _slope(lambda d: total(fn(embeds.detach() + d), clean.det
 _WRONG_END = "return total(fn(embeds + delta), clean), SmartStats(start, delta, False)"
 
 MISTAKES["smart.loss"] = [
+    mistake("_noise(embeds, attack.noise, generator)", "_noise(embeds[: (len(embeds) + 1) // 2], attack.noise, generator).repeat(2, *[1] * (embeds.ndim - 1))[: len(embeds)]",
+            "The second half of the rows gets the noise of the first. Each row has its own."),
     mistake(_WRONG_END, _WRONG_END.replace("clean)", "clean.detach())"),
         "The clean answer is detached in the charge: only the disturbed answer is pulled, not the clean one."),
     mistake(_WRONG_END, _WRONG_END.replace("embeds +", "embeds.detach() +"), "The input is detached in the charge, so nothing below it learns."),
