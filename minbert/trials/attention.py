@@ -313,7 +313,7 @@ def run_scores(attend, inputs):
 
 
 TRIALS["attention.scores"] = Trial(scores_cases, run_scores, subject="attention", hints=(
-    "Three lines: scores, shares, mixture. Write the shape behind each.",
+    "Three lines: scores, shares, mixture. Write the shape behind each. The check looks for one F.dropout on the whole map, (B, H, T, T).",
     "The mask is (B, T) and belongs to the keys, the last axis of (B, H, T, T) scores. `padding_bias` gives it the right shape.",
     "scores = query @ key.mT / math.sqrt(K); add the bias; softmax over the last axis; F.dropout on the shares; times value."))
 

@@ -246,7 +246,7 @@ def run_attend(Attention, inputs):
 
 
 TRIALS["attention.attend"] = Trial(attend_cases, run_attend, subject="attention", hints=(
-    "Three exercises in a row: split, attend, merge. Only dropout needs a decision.",
+    "Three exercises in a row: split, attend, merge. Only dropout needs a decision. The check looks for one F.dropout on the whole map, (B, H, T, T).",
     "`self.training` says whether the module is training. `scaled_dot_product_attention` takes the mask and the dropout.",
     "Split query, key and value into self.heads; call scaled_dot_product_attention with the mask and with self.dropout if self.training, else 0; "
     "merge what comes back."))
