@@ -231,8 +231,6 @@ _WRONG_UNIT = "return torch.where(alive, scaled, 0.0)"
 _WRONG_ALIVE = "alive = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
 
 MISTAKES["sentence.unit"] = [
-    mistake(_WRONG_ALIVE, "alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
-            "A vector with NaN counts as too short, since no NaN is >= eps, and becomes zeros without a gradient. NaN should stay, or nobody learns of it."),
     mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1)",
             "This is F.normalize: at zero its gradient is 10¹², and short vectors are scaled like others."),
     mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1, eps=eps)",
@@ -269,6 +267,8 @@ MISTAKES["sentence.unit"] = [
     mistake("x = x.to(torch.promote_types(x.dtype, torch.float32))", "pass", "Half precision stays half. The result should be float32 or wider."),
     mistake(_WRONG_ALIVE, "alive = x.detach().square().sum(-1, keepdim=True) >= eps",
             "The squared length is compared with eps."),
+    mistake(_WRONG_ALIVE, "alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
+            "A vector with NaN counts as too short, since no NaN is >= eps, and becomes zeros without a gradient. NaN should stay, or nobody learns of it."),
 ]
 
 VARIANTS["sentence.unit"] = [
@@ -330,7 +330,6 @@ TRIALS["sentence.cosine"] = Trial(cosine_cases, run_cosine, hints=(
 _WRONG_DOT = "return (unit(u, eps) * unit(v, eps)).sum(-1)"
 
 MISTAKES["sentence.cosine"] = [
-    mistake(_WRONG_DOT, _WRONG_DOT + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
     mistake(_WRONG_DOT, "return torch.nn.functional.cosine_similarity(u, v, dim=-1)",
             "This is F.cosine_similarity: at zero its gradient is 10⁸, whatever the other vector, and it has an eps of its own."),
     mistake(_WRONG_DOT, "return torch.nn.functional.cosine_similarity(u, v, dim=-1, eps=eps)",
@@ -360,6 +359,7 @@ MISTAKES["sentence.cosine"] = [
             "The product of the lengths is compared with eps. Each vector counts for itself."),
     mistake(_WRONG_DOT, "return unit(u, eps) @ unit(v, eps).mT if u.ndim > 1 else (unit(u, eps) * unit(v, eps)).sum(-1)",
             "Every row meets every other. Row i of u belongs to row i of v."),
+    mistake(_WRONG_DOT, _WRONG_DOT + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
 ]
 
 VARIANTS["sentence.cosine"] = [
