@@ -84,6 +84,7 @@ MISTAKES["negatives.clusters"] = [
         "    seen = {}\n    for i, (a, b) in enumerate(rows):\n        first_row = min(seen.get(a, i), seen.get(b, i))\n        seen[a], seen[b] "
         "= min(seen.get(a, i), first_row), min(seen.get(b, i), first_row)\n    speaker = seen.get\n",
         "Each row looks only at the rows before it that share a sentence. Chains that close later are not followed back."),
+    mistake("    rows = [tuple(", "    first[:] = [text.casefold() for text in first]\n    rows = [tuple(", "The caller's sentences are changed. They are only to be compared in small letters."),
 ]
 
 VARIANTS["negatives.clusters"] = [
