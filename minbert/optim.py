@@ -166,7 +166,7 @@ def parameter_groups(
     model: nn.Module,                  # only weights that require a gradient count
     weight_decay: float = 0.01,        # for the weights that decay, BERT release
     lr: float | None = None,           # None: the optimizer's
-    head_lr: float | None = None,      # for names below "heads."; None: as the rest
+    head_lr: float | None = None,      # for names below a "heads.", at any depth; None: as the rest
     decays: Callable[[str, Tensor], bool] = _is_matrix,  # (name, weight) -> does it decay?
 ) -> list[dict]:                       # groups for an optimizer, with their "names"
     """Sort weights by decay and rate: matrices decay, biases and norms do not.

@@ -105,10 +105,10 @@ def unit(
 ) -> Tensor:            # (..., D) float32 or wider, length 1, or zeros with zero gradient
     """Scale vectors to length 1; a zero vector stays zero and passes no gradient.
 
-    unit(x) = x / |x|   where |x| >= eps, else 0
+    unit(x) = 0   where |x| < eps, else x / |x|; NaN stays NaN
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
-    alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps  # (..., 1)
+    alive = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)  # (..., 1); NaN lives
     safe = torch.where(alive, x, 1.0)  # first where: the norm below never sees a zero vector
     scaled = safe / torch.linalg.vector_norm(safe, dim=-1, keepdim=True)
     return torch.where(alive, scaled, 0.0)  # second where: no value and no gradient

@@ -160,8 +160,6 @@ def _wrong_loop(*texts):
 
 
 MISTAKES["optim.adamw"] = [
-    mistake("    for group in self.param_groups:", "    for group in self.__dict__.setdefault(\"kept_groups\", list(self.param_groups)):",
-            "The groups of the first step are kept. A group that is added later never moves."),
     mistake("    return loss", "    return None if loss is None else 0.0", "The loss of the closure is not returned: it is always 0."),
     mistake("            loss = closure()", "            loss = closure()\n            loss = closure()", "The closure is called twice. Each call computes the loss again."),
     mistake("    return loss", "    self.zero_grad()\n    return loss", "The gradients are deleted after the step. Whoever computed them decides that."),
@@ -248,6 +246,8 @@ MISTAKES["optim.adamw"] = [
     mistake("with torch.enable_grad():\n            loss = closure()", "loss = closure()",
             "The closure runs while gradients are switched off, so it cannot compute any."),
     mistake("return loss", "return None", "The closure's loss is not given back."),
+    mistake("    for group in self.param_groups:", "    for group in self.__dict__.setdefault(\"kept_groups\", list(self.param_groups)):",
+            "The groups of the first step are kept. A group that is added later never moves."),
 ]
 
 VARIANTS["optim.adamw"] = [

@@ -201,7 +201,6 @@ _WRONG_MASK = "scores = scores + padding_bias(mask, key)  # the same for all hea
 _WRONG_MAP = "return scores.softmax(dim=-1)"
 
 MISTAKES["attention.maps"] = [
-    mistake(_WRONG_MAP, _WRONG_MAP + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
     mistake(" / math.sqrt(query.shape[-1])", "", "The scores are not divided by √K, so the softmax saturates as heads get wider."),
     mistake("math.sqrt(query.shape[-1])", "query.shape[-1]", "The scores are divided by K instead of √K, so the shares become too even."),
     mistake("query.shape[-1])", "query.shape[-2])",
@@ -242,6 +241,7 @@ MISTAKES["attention.maps"] = [
             "One maximum is subtracted from a whole map. Beside a loud row all powers of a quiet one vanish, and 0 / 0 is NaN; each row needs its own."),
     mistake("key.mT", "key.reshape(*key.shape[:2], key.shape[3], key.shape[2])",
             "The key is reshaped, not transposed: the shape fits, and numbers of different tokens get mixed."),
+    mistake(_WRONG_MAP, _WRONG_MAP + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
 ]
 
 VARIANTS["attention.maps"] = [
@@ -313,7 +313,7 @@ def run_scores(attend, inputs):
 
 
 TRIALS["attention.scores"] = Trial(scores_cases, run_scores, subject="attention", hints=(
-    "Three lines: scores, shares, mixture. Write the shape behind each.",
+    "Three lines: scores, shares, mixture. Write the shape behind each. The check looks for one F.dropout on the whole map, (B, H, T, T).",
     "The mask is (B, T) and belongs to the keys, the last axis of (B, H, T, T) scores. `padding_bias` gives it the right shape.",
     "scores = query @ key.mT / math.sqrt(K); add the bias; softmax over the last axis; F.dropout on the shares; times value."))
 
@@ -328,7 +328,6 @@ def _wrong_by_hand(scores="query @ key.mT / math.sqrt(query.shape[-1])", masked=
 
 
 MISTAKES["attention.scores"] = [
-    mistake(_WRONG_FUSED, _WRONG_FUSED + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
     mistake(_WRONG_FUSED, _wrong_by_hand("query @ key.mT"), "The scores are not divided by √K, so the softmax saturates as heads get wider."),
     mistake(_WRONG_FUSED, _wrong_by_hand("query @ key.mT / query.shape[-1]"),
             "The scores are divided by K instead of √K (the fused call divides by itself), so the shares become too even."),
@@ -389,6 +388,7 @@ MISTAKES["attention.scores"] = [
     mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout((e := (scores - scores.amax((-2, -1), keepdim=True)).exp()) / e.sum(-1, keepdim=True), dropout_p)"),
             "One maximum is subtracted from a whole map. Beside a loud row all powers of a quiet one vanish, and 0 / 0 is NaN; each row needs its own."),
     mistake(_WRONG_FUSED, _wrong_by_hand(mixed="shares @ key"), "The keys are mixed instead of the values."),
+    mistake(_WRONG_FUSED, _WRONG_FUSED + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
 ]
 
 VARIANTS["attention.scores"] = [

@@ -84,6 +84,7 @@ MISTAKES["negatives.clusters"] = [
         "    seen = {}\n    for i, (a, b) in enumerate(rows):\n        first_row = min(seen.get(a, i), seen.get(b, i))\n        seen[a], seen[b] "
         "= min(seen.get(a, i), first_row), min(seen.get(b, i), first_row)\n    speaker = seen.get\n",
         "Each row looks only at the rows before it that share a sentence. Chains that close later are not followed back."),
+    mistake("    rows = [tuple(", "    first[:] = [text.casefold() for text in first]\n    rows = [tuple(", "The caller's sentences are changed. They are only to be compared in small letters."),
 ]
 
 VARIANTS["negatives.clusters"] = [
@@ -312,8 +313,6 @@ TRIALS["negatives.deal"] = Trial(deal_cases, run_deal, replay=True, atol=0.25, h
 
 
 MISTAKES["negatives.deal"] = [
-    mistake("    batches = batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]\n", "",
-        "The batches come in the order in which the deck is dealt, so a row that is alone in its group is in some of them more often than in others."),
     mistake("kept[:n * batch_size].view(batch_size, n).T", "kept[:n * batch_size].view(n, batch_size)",
         "The deck is cut into stacks instead of dealt round, so neighbours, which are of one group, stay together."),
     mistake("order, rank = _by_group(groups, generator)",
@@ -348,6 +347,8 @@ MISTAKES["negatives.deal"] = [
     mistake("return batches, torch.cat", "return batches.T, torch.cat", "Rows and columns of the result are swapped: a row should be a batch."),
     mistake("return batches, torch.cat", "return groups[batches], torch.cat",
         "The batches hold the numbers of the groups. They should hold the numbers of the rows."),
+    mistake("    batches = batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]\n", "",
+        "The batches come in the order in which the deck is dealt, so a row that is alone in its group is in some of them more often than in others."),
 ]
 
 VARIANTS["negatives.deal"] = [

@@ -159,7 +159,6 @@ TRIALS["bijections.norm"] = Trial(norm_cases, run_norm, hints=(
 
 _WRONG_IMAGE = "return (x + self.shift) * s.exp(), s.sum().expand(len(x))"
 MISTAKES["bijections.norm"] = [
-    mistake("    s = 3 * self.logs", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = 3 * self.logs\n    s = self.kept", "In eval mode the scale is kept from the first call. Weights may change in any mode."),
     mistake("(x + self.shift) * s.exp()", "x * s.exp() + self.shift", "The stretch comes before the shift; c belongs inside the bracket."),
     mistake("s = 3 * self.logs", "s = self.logs", "The factor 3 is missing: s is three times the weight `logs`."),
     mistake("s.sum().expand(len(x))", "self.logs.sum().expand(len(x))", "log |det| is made from `logs` without the factor 3."),
@@ -178,6 +177,7 @@ MISTAKES["bijections.norm"] = [
     mistake("self._prepare(x)", "check_rows(x, self.width)", "A fresh norm does not start from its first batch in train mode."),
     mistake("self._prepare(x)", "self.initialize(x) if self.training and len(x) > 1 else None", "The norm starts over with every batch: it should forget the batch after the first."),
     mistake("s.sum().expand(len(x))", "s.sum().detach().expand(len(x))", "log |det| is detached, so the scales do not feel it."),
+    mistake("    s = 3 * self.logs", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = 3 * self.logs\n    s = self.kept", "In eval mode the scale is kept from the first call. Weights may change in any mode."),
 ]
 
 VARIANTS["bijections.norm"] = [
@@ -210,7 +210,6 @@ TRIALS["bijections.unnorm"] = Trial(unnorm_cases, run_unnorm, hints=(
     "Undo the last step first.", "The stretch by exp(s) is undone by exp(-s), then the shift by c is taken back.", "y * exp(-3 logs) - shift."))
 
 MISTAKES["bijections.unnorm"] = [
-    mistake("    return y * (-3 * self.logs)", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = -3 * self.logs\n    return y * self.kept", "In eval mode the scale is kept from the first call. Weights may change in any mode."),
     mistake("* (-3 * self.logs).exp() - self.shift", "* (-3 * self.logs).exp() + self.shift", "The shift is added again instead of taken back."),
     mistake("* (-3 * self.logs).exp() - self.shift", "* (3 * self.logs).exp() - self.shift", "The columns are stretched once more instead of shrunk."),
     mistake("(-3 * self.logs)", "(-self.logs)", "The factor 3 is missing."),
@@ -219,6 +218,7 @@ MISTAKES["bijections.unnorm"] = [
     mistake("* (-3 * self.logs).exp() - self.shift", "/ (3 * self.logs) - self.shift", "The columns are divided by s, not by its exponential."),
     mistake("* (-3 * self.logs).exp() - self.shift", "* (-3 * self.logs).exp()", "The shift is not undone."),
     mistake("(-3 * self.logs).exp()", "(-3 * self.logs).detach().exp()", "The scale is detached, so a loss behind the inverse never reaches it."),
+    mistake("    return y * (-3 * self.logs)", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = -3 * self.logs\n    return y * self.kept", "In eval mode the scale is kept from the first call. Weights may change in any mode."),
 ]
 
 VARIANTS["bijections.unnorm"] = [

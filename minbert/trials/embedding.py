@@ -172,9 +172,6 @@ TRIALS["embedding.forward"] = Trial(embedding_cases, run_embedding, subject="emb
 _WRONG_LAST = "return self.embed_dropout(self.embed_layer_norm(x))     # (B, T, D)"
 
 MISTAKES["embedding.forward"] = [
-    mistake(_WRONG_LAST, "if not self.training:\n        self.embed_dropout.p = 0.0\n    " + _WRONG_LAST, "In eval mode dropout is switched off for good: it stays off when training goes on."),
-    mistake("    x = self.word_embedding(", "    if input_ids.dtype != torch.int64:\n        raise ValueError(\"expected int64\")\n    x = self.word_embedding(",
-            "Ids of 32 bits are refused. They were promised a place."),
     mistake("x = x + self._positions(input_ids, position_ids) ", "pass  ",
             "The positions are not added, so a shuffled sentence looks like the original."),
     mistake("x = x + self._segments(input_ids, token_type_ids) ", "pass  ", "The segments are not added. Segment 0 is a vector too, not zero."),
@@ -240,6 +237,9 @@ MISTAKES["embedding.forward"] = [
     mistake(_WRONG_LAST, "return self.embed_dropout((x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.embed_layer_norm.eps)"
             " * self.embed_layer_norm.weight + self.embed_layer_norm.bias)",
             "The norm by hand adds ε to the standard deviation, or divides by D - 1. BERT's divides by √(variance + ε), the variance over D."),
+    mistake(_WRONG_LAST, "if not self.training:\n        self.embed_dropout.p = 0.0\n    " + _WRONG_LAST, "In eval mode dropout is switched off for good: it stays off when training goes on."),
+    mistake("    x = self.word_embedding(", "    if input_ids.dtype != torch.int64:\n        raise ValueError(\"expected int64\")\n    x = self.word_embedding(",
+            "Ids of 32 bits are refused. They were promised a place."),
 ]
 
 VARIANTS["embedding.forward"] = [

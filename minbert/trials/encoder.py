@@ -63,7 +63,6 @@ TRIALS["encoder.add_norm"] = Trial(add_norm_cases, run_add_norm, subject="layer"
 _WRONG_SUM = "return norm(before + self.dropout(dense(made)))"
 
 MISTAKES["encoder.add_norm"] = [
-    mistake(_WRONG_SUM, "if not self.training:\n        self.dropout.p = 0.0\n    " + _WRONG_SUM, "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake("self.dropout(dense(made))", "dense(made)", "There is no dropout."),
     mistake(_WRONG_SUM, "return norm(self.dropout(before + dense(made)))",
             "Dropout falls on the sum, or on both its parts. What went in should reach the sum whole."),
@@ -98,6 +97,7 @@ MISTAKES["encoder.add_norm"] = [
             "ε is added to the standard deviation. It belongs under the root, to the variance."),
     mistake(_WRONG_SUM, "return norm(self.dropout(dense(made)) + (before if before.shape == made.shape else 0))",
             "What went in is added only where it is as wide as what was made. It is always as wide as the result of the map."),
+    mistake(_WRONG_SUM, "if not self.training:\n        self.dropout.p = 0.0\n    " + _WRONG_SUM, "In eval mode dropout is switched off for good: it stays off when training goes on."),
 ]
 
 VARIANTS["encoder.add_norm"] = [
@@ -266,11 +266,6 @@ TRIALS["encoder.pooler"] = Trial(pooler_cases, run_pooler, hints=(
 _WRONG_POOL = "torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))"
 
 MISTAKES["encoder.pooler"] = [
-    mistake(_WRONG_POOL, _WRONG_POOL + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
-    mistake("return " + _WRONG_POOL, "z = self.pooler_dense(last_hidden_state[:, 0])\n    return (z.exp() - (-z).exp()) / (z.exp() + (-z).exp())",
-            "The tanh is made of exponentials, which overflow for large numbers."),
-    mistake("return " + _WRONG_POOL, "if self.training or not hasattr(self, \"kept\"):\n        self.kept = self.pooler_dense.weight.clone()\n"
-            "    return torch.tanh(F.linear(last_hidden_state[:, 0], self.kept, self.pooler_dense.bias))", "In eval mode the weight is kept from the first call. Weights may change in any mode."),
     mistake("[:, 0]", "[:, -1]", "The last token is read. [CLS] is the first."),
     mistake("[:, 0]", ".mean(1)", "The tokens are averaged. The pooler reads [CLS] alone."),
     mistake("[:, 0]", ".amax(1)", "The largest number of each column is taken. The pooler reads [CLS] alone."),
@@ -292,6 +287,11 @@ MISTAKES["encoder.pooler"] = [
     mistake("torch.tanh(", "torch.tanh(torch.tanh(", "[:, 0]))", "[:, 0])))", "The tanh is applied twice."),
     mistake("[:, 0]", "[slice(None) if last_hidden_state.shape[0] != last_hidden_state.shape[1] else 0, 0 if last_hidden_state.shape[0] != last_hidden_state.shape[1] else slice(None)]",
             "With as many sentences as tokens, the tokens of the first sentence are read."),
+    mistake(_WRONG_POOL, _WRONG_POOL + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
+    mistake("return " + _WRONG_POOL, "z = self.pooler_dense(last_hidden_state[:, 0])\n    return (z.exp() - (-z).exp()) / (z.exp() + (-z).exp())",
+            "The tanh is made of exponentials, which overflow for large numbers."),
+    mistake("return " + _WRONG_POOL, "if self.training or not hasattr(self, \"kept\"):\n        self.kept = self.pooler_dense.weight.clone()\n"
+            "    return torch.tanh(F.linear(last_hidden_state[:, 0], self.kept, self.pooler_dense.bias))", "In eval mode the weight is kept from the first call. Weights may change in any mode."),
 ]
 
 VARIANTS["encoder.pooler"] = [

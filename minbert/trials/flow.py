@@ -227,8 +227,6 @@ TRIALS["flow.sample"] = Trial(sample_cases, run_sample, replay=True, atol=0.16, 
     "z = torch.randn(n, self.width, generator=generator, dtype=...); self.inverse(temperature * z), under no_grad."))
 
 MISTAKES["flow.sample"] = [
-    mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn((n + 1) // 2, self.width, generator=generator, device=device, dtype=like.dtype).repeat_interleave(2, 0)[:n]",
-            "Every second sample repeats the one before it."),
     mistake("temperature * z", "z", "The temperature is not used."),
     mistake("return self.inverse(temperature * z.to(like.device))", "return temperature * self.inverse(z.to(like.device))", "The temperature multiplies the vectors and not the latent ones: they move away from the data, too."),
     mistake("temperature * z", "temperature**2 * z", "The temperature is squared; it is the spread itself."),
@@ -250,6 +248,8 @@ MISTAKES["flow.sample"] = [
             "The random state is copied and starts again, so a generator gives the same samples at every call."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn(n, 1, generator=generator, device=device, dtype=like.dtype).expand(n, self.width)",
             "One number is drawn for a whole vector, so all of its columns are the same."),
+    mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.randn((n + 1) // 2, self.width, generator=generator, device=device, dtype=like.dtype).repeat_interleave(2, 0)[:n]",
+            "Every second sample repeats the one before it."),
 ]
 
 VARIANTS["flow.sample"] = [

@@ -29,6 +29,13 @@ def measure(function, inputs):
     return {"value": torch.tensor(value, dtype=torch.float32 if single else torch.float64), "NaN without a warning": torch.tensor(value != value and not caught)}
 
 
+def _crowd(generator, rows):
+    """A cone of many rows, the last of which points the other way: whoever stops early, or looks at a sample, misses it."""
+    x = fixed(generator, rows, 2) + 2
+    x[-1] *= -1
+    return x
+
+
 def _cloud_cases(generator):
     x = fixed(generator, 9, 4) * torch.tensor([1, 1, 5, 0.1, 1, 10, 1, 0.3, 2.0], dtype=torch.float64)[:, None]
     zeros = x.clone()
@@ -40,7 +47,11 @@ def _cloud_cases(generator):
             Case("vectors of length 1e-15, which are not zero", {"x": 1e-15 * x}), Case("vectors too long for single precision", {"x": 1e60 * x})]
 
 
-TRIALS["geometry.mean_cosine"] = Trial(_cloud_cases, measure, atol=1e-7, hints=(
+def mean_cosine_cases(generator):
+    return [*_cloud_cases(generator), Case("1030 vectors, the last opposite", {"x": _crowd(generator, 1030)})]
+
+
+TRIALS["geometry.mean_cosine"] = Trial(mean_cosine_cases, measure, atol=1e-7, hints=(
     "Only directions count, and no vector is compared with itself.",
     "Scale every row to length 1 and add the rows up. The square of the sum's length holds all N² cosines; which of them have to go?",
     "x = _without_zeros(x); total = unit rows in double precision, summed over the rows; ((total @ total - N) / (N * (N - 1))).item()."))
@@ -77,6 +88,7 @@ MISTAKES["geometry.mean_cosine"] = [
     mistake("return undefined(\"mean cosine\", f\"{len(x)} vectors\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"mean cosine\", f\"{len(x)} vectors\")", "return 0.0",
             "Fewer than two vectors have no mean cosine: the answer is NaN."),
+    mistake("x = _without_zeros(x)", "x = _without_zeros(x)[:1000]", "Only the first 1,000 vectors are looked at. The mean is over all pairs."),
 ]
 
 VARIANTS["geometry.mean_cosine"] = [
@@ -93,8 +105,12 @@ def mean_cosine(x):
 def mean_cosine(x):
     rows = [row.double() for row in x if row.any()]
     rows = [row / row.norm() for row in rows]
-    cosines = [a.dot(b) for i, a in enumerate(rows) for b in rows[:i]]
-    return torch.stack(cosines).mean().item() if cosines else undefined("the mean cosine", "no pair")
+    if len(rows) < 2:
+        return undefined("the mean cosine", "no pair")
+    before, total = 0 * rows[0], 0.0
+    for row in rows:
+        total, before = total + row.dot(before).item(), before + row
+    return 2 * total / (len(rows) * (len(rows) - 1))
 ''',
 ]
 
@@ -176,7 +192,7 @@ def uniformity_cases(generator):
     x = fixed(generator, 8, 3)
     far = torch.tensor([[3, 0.3], [-3, 0.6], [1, 3]], dtype=torch.float64)
     return _cloud_cases(generator) + [Case("t = 0.5", {"x": x, "t": 0.5}), Case("blocks of three rows", {"x": x, "chunk": 3}),
-            Case("blocks of one row", {"x": x, "chunk": 1}),
+            Case("blocks of one row", {"x": x, "chunk": 1}), Case("520 vectors, the last opposite", {"x": _crowd(generator, 520)}),
                                       Case("so large a t that exp gives 0", {"x": far, "t": 900.0})]
 
 
@@ -221,6 +237,7 @@ MISTAKES["geometry.uniformity"] = [
             "Pairs whose rows lie in different blocks are left out, so the value depends on `chunk`."),
     mistake("return undefined(\"uniformity\", f\"{len(x)} vectors\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"uniformity\", f\"{len(x)} vectors\")", "return 0.0", "Fewer than two vectors have no uniformity: the answer is NaN."),
+    mistake("    " + _WRONG_SUMS, "    u = u[:512]\n    " + _WRONG_SUMS, "Only the first 512 vectors are looked at. All pairs count, block by block."),
 ]
 
 VARIANTS["geometry.uniformity"] = [

@@ -80,7 +80,6 @@ TRIALS["heads.linear"] = Trial(linear_cases, run_head, hints=(
 _WRONG_LINEAR = "self.linear(self.drop(u))"
 
 MISTAKES["heads.linear"] = [
-    mistake("return " + _WRONG_LINEAR, "if not self.training:\n        self.drop.p = 0.0\n    return " + _WRONG_LINEAR, "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake(_WRONG_LINEAR, "self.linear(self.drop(u)).log_softmax(-1)", "Log-probabilities come back. Logits were promised; the loss does the rest."),
     mistake(_WRONG_LINEAR, "self.linear(F.dropout(u, 0.1, self.training))", "Dropout has a fixed probability. It should be the head's own."),
     mistake(_WRONG_LINEAR, "self.linear(self.drop(u))[:, 0]", "Only the first logit comes back. There is one a class."),
@@ -94,6 +93,7 @@ MISTAKES["heads.linear"] = [
     mistake(_WRONG_LINEAR, "self.drop(u) @ self.linear.weight.T", "The bias is missing."),
     mistake(_WRONG_LINEAR, "self.linear(self.drop(u.detach()))", "The vector is detached, so the encoder learns nothing from this task."),
     mistake(_WRONG_LINEAR, "self.linear(self.drop(u)).squeeze(0)", "A batch of one loses its axis."),
+    mistake("return " + _WRONG_LINEAR, "if not self.training:\n        self.drop.p = 0.0\n    return " + _WRONG_LINEAR, "In eval mode dropout is switched off for good: it stays off when training goes on."),
 ]
 
 VARIANTS["heads.linear"] = [
@@ -116,7 +116,6 @@ TRIALS["heads.pair"] = Trial(lambda generator: _pairs(generator, width=5, dropou
 _WRONG_PAIR = "self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]"
 
 MISTAKES["heads.pair"] = [
-    mistake("return " + _WRONG_PAIR, "if not self.training:\n        self.drop.p = 0.0\n    return " + _WRONG_PAIR, "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake(_WRONG_PAIR, "((self.linear(self.drop(torch.cat([u, v], -1))) + self.linear(self.drop(torch.cat([v, u], -1)))) / 2)[:, 0]",
             "Both orders are averaged, so the order no longer counts."),
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([u, v]).reshape(len(u), -1)))[:, 0]", "The batches are laid under one another and reshaped: the shape fits, and pairs are mixed."),
@@ -133,6 +132,7 @@ MISTAKES["heads.pair"] = [
             "Sigmoid is applied; the cost does that itself and wants the logit."),
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.stack([u, v], -1).flatten(1)))[:, 0]",
             "The numbers of u and v alternate, where v should follow u."),
+    mistake("return " + _WRONG_PAIR, "if not self.training:\n        self.drop.p = 0.0\n    return " + _WRONG_PAIR, "In eval mode dropout is switched off for good: it stays off when training goes on."),
 ]
 
 VARIANTS["heads.pair"] = [

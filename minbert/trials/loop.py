@@ -271,6 +271,7 @@ MISTAKES["loop.step"] = [
             "Nobody looks whether the losses are finite. A gradient can be finite where its loss is not."),
     mistake("loss_fn, precision)", "loss_fn)", "`precision` is not handed on: everything is computed in full."),
     mistake("    optimizer.step()\n", "", "The weights do not move: the optimizer is never asked to step."),
+    mistake("    return total, norm", "    batches.clear()\n    return total, norm", "The caller's list of batches is emptied."),
 ]
 
 VARIANTS["loop.step"] = [

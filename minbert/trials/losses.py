@@ -54,7 +54,6 @@ TRIALS["losses.classes"] = Trial(classes_cases, run_loss, hints=(
 _WRONG_CE = "F.cross_entropy(wide(logits), whole.long())"
 
 MISTAKES["losses.classes"] = [
-    mistake(_WRONG_CE, "F.cross_entropy(wide(logits).nan_to_num(0.0), whole.long())", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
     mistake(_WRONG_CE, "F.cross_entropy(logits, whole.long())", "In half precision the loss is computed in half, and two digits are left of it. Widen the logits first."),
     mistake(_WRONG_CE, "-(wide(logits).softmax(-1)[range(len(whole)), whole.long()] + 1e-12).log().mean()",
             "A small number is added to the probability, so no answer can cost more than its logarithm."),
@@ -82,6 +81,7 @@ MISTAKES["losses.classes"] = [
     mistake(_WRONG_CE, "-wide(logits).log_softmax(0)[range(len(whole)), whole.long()].mean()",
             "Softmax runs over the rows of the batch, where it should run over the classes."),
     mistake(_WRONG_CE, "-F.cross_entropy(wide(logits), whole.long())", "The sign is wrong: a better answer costs more."),
+    mistake(_WRONG_CE, "F.cross_entropy(wide(logits).nan_to_num(0.0), whole.long())", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
 ]
 
 VARIANTS["losses.classes"] = [
@@ -185,8 +185,6 @@ TRIALS["losses.similarity"] = Trial(grade_cases, run_loss, hints=(
 _WRONG_MSE = "F.mse_loss(wide(scores), labels)"
 
 MISTAKES["losses.similarity"] = [
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores).nan_to_num(0.0), labels)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
-    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every score is right the gradient is NaN."),
     mistake(_WRONG_MSE, "F.mse_loss(scores, labels.to(scores))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
     mistake(_WRONG_MSE, "F.huber_loss(wide(scores), labels)", "Large distances are charged in proportion, not squared."),
     mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels) / 25", "The distance is measured on a scale from 0 to 1. Squared grades were promised."),
@@ -207,6 +205,8 @@ MISTAKES["losses.similarity"] = [
             "There is a factor of one half that the equation does not have."),
     mistake(_WRONG_MSE, "(wide(scores)[:, None] - labels).square().mean()",
             "Every score is compared with every label: (B, 1) against (B,) gives (B, B)."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores).nan_to_num(0.0), labels)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
+    mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every score is right the gradient is NaN."),
 ]
 
 VARIANTS["losses.similarity"] = [
@@ -371,7 +371,6 @@ TRIALS["hinge.grades"] = Trial(stretched_cases, run_loss, hints=(
 _WRONG_TARGET = "floor + (1 - floor) * labels / 5"
 
 MISTAKES["hinge.grades"] = [
-    mistake("F.mse_loss(y, target)", "F.mse_loss(y, target).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every cosine is right the gradient is NaN."),
     mistake("    scores = wide(scores)\n", "", "F.mse_loss(y, target)", "F.mse_loss(y, target.to(y))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
     mistake("cut = scores.clamp(min=floor)", "cut = scores + (scores.clamp(min=floor) - scores).detach()",
             "The gradient passes the cut as if there were none. Below the floor it is 0."),
@@ -392,6 +391,7 @@ MISTAKES["hinge.grades"] = [
     mistake("F.mse_loss(y, target)", "25 * F.mse_loss((y - floor) / (1 - floor), (target - floor) / (1 - floor))",
             "The cost is measured on the scale of the grades; the report measures it on [h, 1]."),
     mistake("F.mse_loss(y, target)", "F.l1_loss(y, target)", "The distance is not squared."),
+    mistake("F.mse_loss(y, target)", "F.mse_loss(y, target).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every cosine is right the gradient is NaN."),
 ]
 
 VARIANTS["hinge.grades"] = [

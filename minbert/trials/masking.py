@@ -186,15 +186,6 @@ _WRONG_WORDS = "corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), w
 _WRONG_HIDDEN = "chosen & (fate < 0.8), mask_id)"
 
 MISTAKES["pretrain.mask"] = [
-    mistake("chosen = torch.rand(shape, generator=generator, device=device) < rate", "chosen = torch.rand((shape[0] + 1) // 2, shape[1], generator=generator, device=device).repeat(2, 1)[:shape[0]] < rate",
-            "The second half of the rows repeats the choice of the first. Each position has coins of its own."),
-    mistake(_WRONG_FATE, "fate = torch.rand((shape[0] + 1) // 2, shape[1], generator=generator, device=device).repeat(2, 1)[:shape[0]]",
-            "What happens to the words of the first half of the rows happens to those of the second. Each position has coins of its own."),
-    mistake("words = torch.randint(lowest_random, vocab_size, shape, generator=generator, device=device)",
-            "words = torch.randint(lowest_random, vocab_size, ((shape[0] + 1) // 2, shape[1]), generator=generator, device=device).repeat(2, 1)[:shape[0]]",
-            "The random words of the first half of the rows come again in the second. Each position draws its own."),
-    mistake("    chosen &= ~special_mask.bool()", "    chosen &= ~special_mask.bool()\n    lonely = ~chosen & ~special_mask.bool() & ~chosen.any(1, keepdim=True) & (rate > 0)\n"
-            "    chosen |= lonely & (lonely.cumsum(1) == 1)", "A sentence in which chance chose nothing gets one word chosen. There may be none."),
     mistake("chosen &= ~special_mask.bool()", "chosen &= ~special_mask.bool()[:1]", "The special positions of the first sentence are used for all."),
     mistake("chosen &= ~special_mask.bool()", "chosen &= ~special_mask.bool() & (input_ids != mask_id)", "Words that are [MASK] already are never chosen. Only special positions are left out."),
     mistake("chosen &= ~special_mask.bool()", "chosen &= ~special_mask.bool() & (input_ids != 0)", "Words with id 0 are never chosen. Only special positions are left out."),
@@ -255,6 +246,15 @@ MISTAKES["pretrain.mask"] = [
     mistake("corrupted = input_ids.masked_fill(", "truth = input_ids.clone()\n    corrupted = input_ids.masked_fill_(", _WRONG_LABELS,
             "return corrupted, truth.masked_fill(~chosen, -100)",
             "The ids that came in are overwritten; whoever holds them loses the sentence."),
+    mistake("chosen = torch.rand(shape, generator=generator, device=device) < rate", "chosen = torch.rand((shape[0] + 1) // 2, shape[1], generator=generator, device=device).repeat(2, 1)[:shape[0]] < rate",
+            "The second half of the rows repeats the choice of the first. Each position has coins of its own."),
+    mistake(_WRONG_FATE, "fate = torch.rand((shape[0] + 1) // 2, shape[1], generator=generator, device=device).repeat(2, 1)[:shape[0]]",
+            "What happens to the words of the first half of the rows happens to those of the second. Each position has coins of its own."),
+    mistake("words = torch.randint(lowest_random, vocab_size, shape, generator=generator, device=device)",
+            "words = torch.randint(lowest_random, vocab_size, ((shape[0] + 1) // 2, shape[1]), generator=generator, device=device).repeat(2, 1)[:shape[0]]",
+            "The random words of the first half of the rows come again in the second. Each position draws its own."),
+    mistake("    chosen &= ~special_mask.bool()", "    chosen &= ~special_mask.bool()\n    lonely = ~chosen & ~special_mask.bool() & ~chosen.any(1, keepdim=True) & (rate > 0)\n"
+            "    chosen |= lonely & (lonely.cumsum(1) == 1)", "A sentence in which chance chose nothing gets one word chosen. There may be none."),
 ]
 
 VARIANTS["pretrain.mask"] = [

@@ -127,8 +127,6 @@ TRIALS["bijections.linear"] = Trial(linear_cases, run_linear, subject="flow", hi
     "dense: x @ weight and slogdet(weight).logabsdet; lu: x[:, order] @ L @ U and log_s.sum(); expand both log |det| to (B,)."))
 
 MISTAKES["bijections.linear"] = [
-    mistake("        return x @ self.weight, torch.linalg.slogdet(self.weight).logabsdet", "        if self.training or not hasattr(self, \"kept\"):\n"
-            "            self.kept = torch.linalg.slogdet(self.weight).logabsdet\n        return x @ self.weight, self.kept", "In eval mode log |det| is kept from the first call. Weights may change in any mode."),
     mistake("return x @ self.weight,", "return x @ self.weight.T,", "The dense matrix is transposed: rows of x stand left of W."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.slogdet(self.weight).sign", "The sign of the determinant is returned, not the logarithm of its size."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).log()", "The logarithm of a negative determinant is NaN; its absolute value was meant."),
@@ -152,6 +150,8 @@ MISTAKES["bijections.linear"] = [
     mistake("logabsdet.expand(len(x))", "logabsdet.expand(len(x)) * self.width", "self.log_s.sum().expand(len(x))", "self.log_s.sum().expand(len(x)) * self.width",
             "log |det| is multiplied by the width, as if the matrix were applied once for each column."),
     mistake("self.log_s.sum().expand", "torch.zeros_like(self.log_s).sum().expand", "log |det| of the lu form is 0, as if its diagonal held ones."),
+    mistake("        return x @ self.weight, torch.linalg.slogdet(self.weight).logabsdet", "        if self.training or not hasattr(self, \"kept\"):\n"
+            "            self.kept = torch.linalg.slogdet(self.weight).logabsdet\n        return x @ self.weight, self.kept", "In eval mode log |det| is kept from the first call. Weights may change in any mode."),
 ]
 
 VARIANTS["bijections.linear"] = [
@@ -186,8 +186,6 @@ _WRONG_DENSE = "torch.linalg.solve(self.weight.double(), y, left=False)"
 _WRONG_UPPER = "x = torch.linalg.solve_triangular(upper, y, upper=True, left=False)"
 _WRONG_LOWER = "x = torch.linalg.solve_triangular(lower, x, upper=False, left=False, unitriangular=True)"
 MISTAKES["bijections.solve"] = [
-    mistake("        return torch.linalg.solve(self.weight.double(),", "        if self.training or not hasattr(self, \"kept\"):\n"
-            "            self.kept = self.weight.double().clone()\n        return torch.linalg.solve(self.kept,", "In eval mode the matrix is kept from the first call. Weights may change in any mode."),
     mistake(_WRONG_DENSE, "torch.linalg.solve(self.weight.double(), y.mT).mT", "W x = y is solved for columns; here x is a row, and stands left of W."),
     mistake(_WRONG_DENSE, "(y @ self.weight.double())", "The dense matrix is applied once more instead of undone."),
     mistake(_WRONG_DENSE, "(y @ self.weight.double().T)", "The transposed matrix stands for the inverse; that holds for rotations only, and W has been trained."),
@@ -204,6 +202,8 @@ MISTAKES["bijections.solve"] = [
             "The triangles are solved in their own precision; steep ones need double."),
     mistake("self.weight.double()", "self.weight.detach().double()", "(triangle.double() for", "(triangle.detach().double() for", "The weights are detached, so a loss behind the inverse never reaches them."),
     mistake("y, left=False).to(dtype)", "y, left=False)", ".argsort()].to(dtype)", ".argsort()]", "The result stays in double precision; it should come in the dtype of y."),
+    mistake("        return torch.linalg.solve(self.weight.double(),", "        if self.training or not hasattr(self, \"kept\"):\n"
+            "            self.kept = self.weight.double().clone()\n        return torch.linalg.solve(self.kept,", "In eval mode the matrix is kept from the first call. Weights may change in any mode."),
 ]
 
 VARIANTS["bijections.solve"] = [

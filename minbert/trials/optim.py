@@ -145,7 +145,6 @@ _WRONG_ALPHA = "alpha = corrected_rate(lr, betas, t)"
 _WRONG_AFTER = "if not decay_first and weight_decay:\n        torch._foreach_mul_(params, 1 - lr * weight_decay)"
 
 MISTAKES["optim.update"] = [
-    mistake(_WRONG_MOVE, _WRONG_MOVE + "\n    grads.clear()", "The caller's list of gradients is emptied. The tensors change, the lists stay."),
     mistake(_WRONG_MOVE, "torch._foreach_addcdiv_(params, torch._foreach_add(torch._foreach_mul(means, b1), grads, alpha=1 - b1), roots, -alpha)",
             "The gradient is put into m a second time before the step, as Nesterov does. Adam steps by m."),
     mistake(_WRONG_AFTER, "torch._foreach_mul_([p for p in params if p.ndim > 1], 1 if decay_first else 1 - lr * weight_decay)",
@@ -210,6 +209,7 @@ MISTAKES["optim.update"] = [
             "torch._foreach_mul_(grads, grads)\n    torch._foreach_add_(squares, grads, alpha=1 - b2)",
             "The gradients are overwritten by their squares; they are only to be read."),
     mistake(_WRONG_MOVE, "torch._foreach_addcdiv_(params[:1], means[:1], roots[:1], -alpha)", "Only the first weight of the list moves."),
+    mistake(_WRONG_MOVE, _WRONG_MOVE + "\n    grads.clear()", "The caller's list of gradients is emptied. The tensors change, the lists stay."),
 ]
 
 VARIANTS["optim.update"] = [

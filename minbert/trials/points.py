@@ -67,10 +67,6 @@ TRIALS["smoothness.points"] = Trial(points_cases, run_points, replay=True, atol=
 _WRONG_DRAW = "y = _bell(torch.empty(n, width, dtype=dtype, device=device), p, generator)"
 
 MISTAKES["smoothness.points"] = [
-    mistake("    " + _WRONG_DRAW, "    " + _WRONG_DRAW.replace("(n, width", "((n + 1) // 2, width") + ".repeat(2, 1)[:n]", "The second half of the points lies in the directions of the first. Each point has a direction of its own."),
-    mistake("    " + _WRONG_DRAW, "    " + _WRONG_DRAW.replace("(n, width", "((n + 1) // 2, width") + "\n    y = torch.cat([y, -y])[:n]", "The second half of the points lies opposite to the first. Each point has a direction of its own."),
-    mistake("torch.rand(n, 1, generator=generator, dtype=dtype, device=device)", "torch.rand((n + 1) // 2, 1, generator=generator, dtype=dtype, device=device).repeat_interleave(2, 0)[:n]",
-        "Two neighbours share their share of the radius. Each point has its own."),
     mistake(_WRONG_DRAW, _WRONG_DRAW.replace(", p, gen", ", 2, gen"),
         "Normal numbers are drawn for every p. Scaled to another norm they crowd in some directions."),
     mistake(_WRONG_DRAW, _WRONG_DRAW.replace(", p, gen", ", math.inf, gen"),
@@ -96,6 +92,10 @@ MISTAKES["smoothness.points"] = [
     mistake("torch.rand(n, 1, generator=generator, ", "torch.rand(n, 1, ", "The generator is used for the directions and not for the shares of the radius."),
     mistake(" ** (1 / width)", " ** 0.5", "The exponent is 1/2, which is right in the plane only; it is 1/D."),
     mistake(_WRONG_DRAW, _WRONG_DRAW.replace("generator)", "None)"), "The generator is not used, so a resumed run sees other points."),
+    mistake("    " + _WRONG_DRAW, "    " + _WRONG_DRAW.replace("(n, width", "((n + 1) // 2, width") + ".repeat(2, 1)[:n]", "The second half of the points lies in the directions of the first. Each point has a direction of its own."),
+    mistake("    " + _WRONG_DRAW, "    " + _WRONG_DRAW.replace("(n, width", "((n + 1) // 2, width") + "\n    y = torch.cat([y, -y])[:n]", "The second half of the points lies opposite to the first. Each point has a direction of its own."),
+    mistake("torch.rand(n, 1, generator=generator, dtype=dtype, device=device)", "torch.rand((n + 1) // 2, 1, generator=generator, dtype=dtype, device=device).repeat_interleave(2, 0)[:n]",
+        "Two neighbours share their share of the radius. Each point has its own."),
 ]
 
 VARIANTS["smoothness.points"] = [

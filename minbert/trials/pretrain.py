@@ -51,8 +51,6 @@ TRIALS["pretrain.head"] = Trial(head_cases, run_mlm_head, hints=(
 _WRONG_TRANSFORM = "self.transform_norm(F.gelu(self.transform_dense(hidden_states)))"
 
 MISTAKES["pretrain.head"] = [
-    mistake("    return F.linear(h, word_vectors, self.bias)", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = word_vectors\n    return F.linear(h, self.kept, self.bias)",
-            "In eval mode the word vectors are kept from the first call. Weights may change in any mode."),
     mistake("return F.linear(h, word_vectors, self.bias)", "return F.linear(h, word_vectors, self.bias) / h.shape[-1] ** 0.5", "The logits are divided by √D. That belongs to attention."),
     mistake("return F.linear(h, word_vectors, self.bias)", "return F.linear(h, F.normalize(word_vectors, dim=-1), self.bias)", "The word vectors are scaled to length 1. They are read as they are."),
     mistake("return F.linear(h, word_vectors, self.bias)", "return F.linear(h + hidden_states, word_vectors, self.bias)",
@@ -77,6 +75,8 @@ MISTAKES["pretrain.head"] = [
             "The word vectors are detached: the table does not learn from being read."),
     mistake("F.linear(h, word_vectors, self.bias)", "F.linear(h, word_vectors, self.bias).softmax(-1)",
             "Softmax is applied; the cost does that itself and wants logits."),
+    mistake("    return F.linear(h, word_vectors, self.bias)", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = word_vectors\n    return F.linear(h, self.kept, self.bias)",
+            "In eval mode the word vectors are kept from the first call. Weights may change in any mode."),
 ]
 
 VARIANTS["pretrain.head"] = [
@@ -165,10 +165,6 @@ _WRONG_NONE = "return 0.0 * (hidden.float().sum() + logits.sum())"
 _WRONG_LOGITS = "logits = head(hidden.flatten(0, 1)[places], model.embedding.word_embedding.weight).float()  # (n, V)"
 
 MISTAKES["pretrain.loss"] = [
-    mistake(_WRONG_NONE, "return 0.0 * hidden.float().sum()", "If nothing is chosen, the 0 is attached to the encoder alone. The head gets no gradient, where it should get one of 0."),
-    mistake("    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state",
-            "    mode = model.training\n    model.eval()\n    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state\n    model.train(mode)",
-            "The model is in eval mode while it is asked, so it learns without dropout."),
     mistake("packed=packed", "packed=True", "The model is always asked for packed work. `packed` says whether; hand it on."),
     mistake(", packed=packed", "", "`packed` is not handed on, so the work on padding is always done."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(".float()", ".double()"), _WRONG_NONE, "return 0.0 * (hidden.double().sum() + logits.sum())", "The loss is float64. float32 was promised."),
@@ -202,6 +198,10 @@ MISTAKES["pretrain.loss"] = [
     mistake(_WRONG_GRADE, "return F.cross_entropy(logits.softmax(-1), labels.flatten()[places])", "Softmax is applied twice: cross-entropy wants the logits."),
     mistake(_WRONG_LOGITS, "logits = head(hidden.flatten(0, 1)[places].detach(), model.embedding.word_embedding.weight).float()",
             "The hidden states are detached: the head learns, the encoder does not."),
+    mistake(_WRONG_NONE, "return 0.0 * hidden.float().sum()", "If nothing is chosen, the 0 is attached to the encoder alone. The head gets no gradient, where it should get one of 0."),
+    mistake("    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state",
+            "    mode = model.training\n    model.eval()\n    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state\n    model.train(mode)",
+            "The model is in eval mode while it is asked, so it learns without dropout."),
 ]
 
 VARIANTS["pretrain.loss"] = [

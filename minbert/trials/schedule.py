@@ -41,7 +41,6 @@ TRIALS["optim.schedule"] = Trial(schedule_cases, run_schedule, hints=(
 
 
 MISTAKES["optim.schedule"] = [
-    mistake("if decay_steps > 0", "if decay_steps != 0", "A warm-up longer than the run leaves a way down of less than 0 steps, and the rate is 0 from first to last. It should only rise."),
     mistake("(step + 1) / warmup_steps", "(step + 1) // warmup_steps", "The way up is divided as whole numbers, so the rate is 0 until the peak."),
     mistake("    if decay_steps is None:", "    if not decay_steps:", "A way down of 0 steps is taken for none given. It leaves its line out."),
     mistake("down = (total_steps - step) / decay_steps if decay_steps > 0 else 1.0",
@@ -64,6 +63,7 @@ MISTAKES["optim.schedule"] = [
     mistake("min(1.0, up, down)", "max(up, down) if up < 1 and down < 1 else min(1.0, up, down)",
             "Where both slopes are below 1 the lower one counts, not the higher one."),
     mistake("min(1.0, up, down)", "min(up, down)", "There is no ceiling: between the slopes the rate goes beyond its peak."),
+    mistake("if decay_steps > 0", "if decay_steps != 0", "A warm-up longer than the run leaves a way down of less than 0 steps, and the rate is 0 from first to last. It should only rise."),
 ]
 
 VARIANTS["optim.schedule"] = [

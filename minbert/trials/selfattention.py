@@ -169,8 +169,6 @@ TRIALS["attention.project"] = Trial(project_cases, run_project, subject="attenti
 
 
 MISTAKES["attention.project"] = [
-    mistake("    weight = torch.cat([part.weight for part in parts])", "    if self.training or not hasattr(self, \"kept\"):\n"
-            "        self.kept = torch.cat([part.weight for part in parts])\n    weight = self.kept", "In eval mode the weights are kept from the first call. Weights may change in any mode."),
     mistake("(self.query, self.key, self.value)", "(self.key, self.query, self.value)", "Query and key have changed places."),
     mistake("(self.query, self.key, self.value)", "(self.query, self.key, self.key)", "The values are made by the map of the keys."),
     mistake("(self.query, self.key, self.value)", "(self.query, self.query, self.query)", "All three are made by one map, that of the queries."),
@@ -193,6 +191,8 @@ MISTAKES["attention.project"] = [
     mistake("F.linear(hidden_states, weight, bias)", "(F.linear(hidden_states, weight, bias) + bias)", "The biases are added twice."),
     mistake("weight, bias).chunk(3, dim=-1)", "weight, bias).div((weight.shape[1] / self.heads) ** 0.25).chunk(3, dim=-1)",
             "The results are scaled here already. Attention divides by √K later."),
+    mistake("    weight = torch.cat([part.weight for part in parts])", "    if self.training or not hasattr(self, \"kept\"):\n"
+            "        self.kept = torch.cat([part.weight for part in parts])\n    weight = self.kept", "In eval mode the weights are kept from the first call. Weights may change in any mode."),
 ]
 
 VARIANTS["attention.project"] = [
@@ -246,7 +246,7 @@ def run_attend(Attention, inputs):
 
 
 TRIALS["attention.attend"] = Trial(attend_cases, run_attend, subject="attention", hints=(
-    "Three exercises in a row: split, attend, merge. Only dropout needs a decision.",
+    "Three exercises in a row: split, attend, merge. Only dropout needs a decision. The check looks for one F.dropout on the whole map, (B, H, T, T).",
     "`self.training` says whether the module is training. `scaled_dot_product_attention` takes the mask and the dropout.",
     "Split query, key and value into self.heads; call scaled_dot_product_attention with the mask and with self.dropout if self.training, else 0; "
     "merge what comes back."))
@@ -265,7 +265,6 @@ _WRONG_WEAK = "Pads are lowered by too little: one with a high score is still re
 _WRONG_INFINITE = "Pads get minus infinity, so a row of nothing but padding becomes NaN."
 
 MISTAKES["attention.attend"] = [
-    mistake("    dropout_p = self.dropout if", "    if not self.training:\n        self.dropout = 0.0\n    dropout_p = self.dropout if", "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake("self.dropout if self.training else 0.0", "self.dropout", "Dropout is on while evaluating too."),
     mistake("self.dropout if self.training else 0.0", "0.0", "There is no dropout while training."),
     mistake("self.dropout if self.training else 0.0", "0.0 if self.training else self.dropout",
@@ -294,6 +293,7 @@ MISTAKES["attention.attend"] = [
     mistake("merge_heads(" + _WRONG_CALL + ")", _WRONG_CALL, "The heads are not merged."),
     mistake(_WRONG_CALL, _wrong_own("-30.0"), _WRONG_WEAK),
     mistake(_WRONG_CALL, _wrong_own("-math.inf"), _WRONG_INFINITE),
+    mistake("    dropout_p = self.dropout if", "    if not self.training:\n        self.dropout = 0.0\n    dropout_p = self.dropout if", "In eval mode dropout is switched off for good: it stays off when training goes on."),
 ]
 
 VARIANTS["attention.attend"] = [

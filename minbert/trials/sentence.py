@@ -192,7 +192,7 @@ def first_last_average(hidden_states, attention_mask):
 # ---- sentence.unit
 #
 # The gradient at zero is the exercise: 0, where the usual ways give 10⁸, 10¹² or NaN. Vectors that are zero, shorter than ε, exactly as long as ε; an
-# ε of one's own; a single vector, a batch of batches; half precision, whose result is wider.
+# ε of one's own; a single vector, a batch of batches; half precision, whose result is wider; NaN, which has to stay.
 
 def unit_cases(generator):
     x = fixed(generator, 4, 5)
@@ -208,6 +208,7 @@ def unit_cases(generator):
             Case("two axes before", {"x": fixed(generator, 2, 3, 4)}),
             Case("width one", {"x": torch.tensor([[-2.0], [0.0], [0.5]], dtype=torch.float64)}),
             Case("half precision", {"x": x.bfloat16()}),
+            Case("NaN in one vector", {"x": torch.where(torch.arange(20).view(4, 5) == 7, math.nan, x)}),
             Case("single precision", {"x": some.float()})]
 
 
@@ -220,12 +221,14 @@ TRIALS["sentence.unit"] = Trial(unit_cases, run_unit, hints=(
     "What does the square root do at 0, and what does zero times infinity give in the backward pass?",
     "Decide first who is long enough, without a gradient. Give the others a harmless vector before the norm sees them, and throw their result away "
     "afterwards.",
-    "alive = norm of x.detach() >= eps; safe = torch.where(alive, x, 1.0); divide safe by its own norm; torch.where(alive, that, 0.0)."))
+    "alive = ~(norm of x.detach() < eps), true for NaN; safe = torch.where(alive, x, 1.0); divide safe by its own norm; torch.where(alive, that, 0.0)."))
 
 
 _WRONG_SAFE = "safe = torch.where(alive, x, 1.0)"
 _WRONG_NORM = "torch.linalg.vector_norm(safe, dim=-1, keepdim=True)"
 _WRONG_UNIT = "return torch.where(alive, scaled, 0.0)"
+
+_WRONG_ALIVE = "alive = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
 
 MISTAKES["sentence.unit"] = [
     mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1)",
@@ -247,12 +250,12 @@ MISTAKES["sentence.unit"] = [
             "Vectors are divided by their largest number. Length is the root of the sum of squares."),
     mistake(_WRONG_NORM, "torch.linalg.vector_norm(safe)", "One length is taken for all vectors together."),
     mistake(_WRONG_NORM, "torch.linalg.vector_norm(safe, dim=0, keepdim=True)", "The length runs along the first axis. It belongs to the last."),
-    mistake(">= eps  #", "> eps  #", "A vector exactly as long as eps counts as zero. Only shorter ones do."),
-    mistake(">= eps  #", ">= 1e-8  #", "`eps` is not used."),
-    mistake(">= eps  #", "> 0  #", "Only the exact zero counts as zero. Everything shorter than eps should."),
-    mistake("x.detach(), dim=-1, keepdim=True) >= eps  #", "x.detach(), dim=-1, keepdim=True) >= eps * x.shape[-1] ** 0.5  #",
+    mistake("< eps)  #", "<= eps)  #", "A vector exactly as long as eps counts as zero. Only shorter ones do."),
+    mistake("< eps)  #", "< 1e-8)  #", "`eps` is not used."),
+    mistake("< eps)  #", "<= 0)  #", "Only the exact zero counts as zero. Everything shorter than eps should."),
+    mistake("x.detach(), dim=-1, keepdim=True) < eps)  #", "x.detach(), dim=-1, keepdim=True) < eps * x.shape[-1] ** 0.5)  #",
             "eps is multiplied by the root of the width. It is compared with the length itself."),
-    mistake("alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps", "alive = (x.detach().abs() >= eps).all(-1, keepdim=True)",
+    mistake(_WRONG_ALIVE, "alive = (x.detach().abs() >= eps).all(-1, keepdim=True)",
             "A vector counts as zero as soon as one of its numbers is small. Its length decides."),
     mistake(_WRONG_UNIT, "return (x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)).nan_to_num(0)",
             "NaN is replaced in the result alone: the backward pass still multiplies by infinity, and short vectors are scaled."),
@@ -262,8 +265,10 @@ MISTAKES["sentence.unit"] = [
     mistake("    x = x.to(torch.promote_types(x.dtype, torch.float32))\n", "    kind = torch.promote_types(x.dtype, torch.float32)\n", _WRONG_UNIT,
             "return torch.where(alive, scaled, 0.0).to(kind)", "The length is computed in half precision, and only the result is widened."),
     mistake("x = x.to(torch.promote_types(x.dtype, torch.float32))", "pass", "Half precision stays half. The result should be float32 or wider."),
-    mistake("alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps", "alive = x.detach().square().sum(-1, keepdim=True) >= eps",
+    mistake(_WRONG_ALIVE, "alive = x.detach().square().sum(-1, keepdim=True) >= eps",
             "The squared length is compared with eps."),
+    mistake(_WRONG_ALIVE, "alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
+            "A vector with NaN counts as too short, since no NaN is >= eps, and becomes zeros without a gradient. NaN should stay, or nobody learns of it."),
 ]
 
 VARIANTS["sentence.unit"] = [
@@ -280,7 +285,7 @@ def unit(x, eps=1e-8):
 def unit(x, eps=1e-8):
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     flat = wide.reshape(-1, wide.shape[-1])
-    alive = flat.detach().norm(dim=1) >= eps
+    alive = ~(flat.detach().norm(dim=1) < eps)
     out = torch.zeros_like(flat)
     out[alive] = flat[alive] / flat[alive].norm(dim=1, keepdim=True)
     return out.view(wide.shape)
@@ -303,7 +308,7 @@ def cosine_cases(generator):
             Case("two vectors of u are zero", {"u": u * zeros, "v": v}),
             Case("two vectors of v are zero", {"u": u, "v": v * zeros}),
             Case("both are zero", {"u": u[:1] * 0, "v": v[:1] * 0}),
-            Case("two single vectors", {"u": u[0], "v": v[0]}),
+            Case("two single vectors", {"u": u[0], "v": v[0]}), Case("NaN in one vector", {"u": torch.where(torch.arange(35).view(7, 5) == 7, math.nan, u), "v": v}),
             Case("one against seven", {"u": u[0], "v": v}),
             Case("three against four, all pairs", {"u": u[:3, None], "v": v[None, :4]}),
             Case("eps 2, some vectors of each shorter", {"u": lengths * u / u.norm(dim=1, keepdim=True), "v": lengths.flip(0) * v / v.norm(dim=1,
@@ -354,6 +359,7 @@ MISTAKES["sentence.cosine"] = [
             "The product of the lengths is compared with eps. Each vector counts for itself."),
     mistake(_WRONG_DOT, "return unit(u, eps) @ unit(v, eps).mT if u.ndim > 1 else (unit(u, eps) * unit(v, eps)).sum(-1)",
             "Every row meets every other. Row i of u belongs to row i of v."),
+    mistake(_WRONG_DOT, _WRONG_DOT + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
 ]
 
 VARIANTS["sentence.cosine"] = [

@@ -291,8 +291,6 @@ _WRONG_SLOPE = "keep * _slope(lambda d: total(fn(embeds.detach() + d), clean.det
 _WRONG_END = "return total(fn(embeds + delta), clean), SmartStats(start, delta, False)"
 
 MISTAKES["smart.loss"] = [
-    mistake("_noise(embeds, attack.noise, generator)", "_noise(embeds[: (len(embeds) + 1) // 2], attack.noise, generator).repeat(2, *[1] * (embeds.ndim - 1))[: len(embeds)]",
-            "The second half of the rows gets the noise of the first. Each row has its own."),
     mistake(_WRONG_END, _WRONG_END.replace("clean)", "clean.detach())"),
         "The clean answer is detached in the charge: only the disturbed answer is pulled, not the clean one."),
     mistake(_WRONG_END, _WRONG_END.replace("embeds +", "embeds.detach() +"), "The input is detached in the charge, so nothing below it learns."),
@@ -355,6 +353,8 @@ MISTAKES["smart.loss"] = [
         "The search starts at the clean input. There the distance is at its lowest, its slope is 0, and nothing moves."),
     mistake("    " + _WRONG_END, "    with torch.no_grad():\n        " + _WRONG_END,
         "The charge is computed without graph: it is a number that teaches nothing."),
+    mistake("_noise(embeds, attack.noise, generator)", "_noise(embeds[: (len(embeds) + 1) // 2], attack.noise, generator).repeat(2, *[1] * (embeds.ndim - 1))[: len(embeds)]",
+            "The second half of the rows gets the noise of the first. Each row has its own."),
 ]
 
 VARIANTS["smart.loss"] = [
