@@ -11,6 +11,7 @@ from minbert import attention
 from minbert.course.comparing import compare
 from minbert.course.diagnosis import relation
 from minbert.course.exercises import EXERCISES, build, cases, exercise, expected_facts, expected_outcomes, mistaken, reference, right_definition, verdict, wrong_definition
+from minbert.course.watching import _wide
 from minbert.course.trials import REFUSAL, _changes
 
 
@@ -69,7 +70,7 @@ def merge(after: str = "pass", result: str = "x.transpose(-3, -2).flatten(-2)"):
     ("torch.default_generator.manual_seed(0)", "sets the seed"),
 ])
 def test_what_a_call_leaves_behind_is_said_and_put_back(after, said):
-    look = lambda: (torch.is_grad_enabled(), torch.get_default_dtype(), np.geterr(), list(warnings.filters), str(np.random.get_state()), random.getstate(), torch.initial_seed())
+    look = lambda: (torch.is_grad_enabled(), torch.get_default_dtype(), np.geterr(), list(filter(_wide, warnings.filters)), str(np.random.get_state()), random.getstate(), torch.initial_seed())
     assert merge().passed     # and torch has imported all it wants
     old, found = look(), merge(after)
     assert not found.passed and said in found.message, found.message
