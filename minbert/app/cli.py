@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'DataOption', 'ModelOption', 'TasksOption', 'VECTORS', 'DEMO_FOLDER',
            'show_version', 'options', 'usual_tasks', 'named', 'main_process', 'processes', 'repeat_option', 'main',
-           'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun', 'check_tasks', 'report', 'extensions',
-           'train', 'evaluate', 'sweep', 'demo', 'pretrain']
+           'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun', 'check_begin', 'check_tasks', 'report',
+           'extensions', 'train', 'evaluate', 'sweep', 'demo', 'pretrain']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -216,6 +216,25 @@ def begun(folder: Path) -> bool:
     return any((folder / name).exists() for name in ("model", CHECKPOINT))
 
 
+def check_begin(
+    folder: Path,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    """Say if there is nothing to resume. Raises ValueError, with the flag that helps, where a run or a model would be lost unasked."""
+    from minbert.engine.checkpoint import CHECKPOINT
+
+    if resume and overwrite:
+        raise ValueError("expected --resume, which goes on, or --overwrite, which starts anew, got both")
+    if begun(folder) and not (resume or overwrite):
+        raise ValueError(f"expected an empty folder, got a run in {folder}: --resume goes on, --overwrite starts anew")
+    if resume and not (folder / CHECKPOINT).exists():
+        if begun(folder):
+            raise ValueError(f"expected {CHECKPOINT} in {folder} to go on from, got a model without one: --overwrite starts anew and replaces it")
+        if main_process():
+            typer.echo(f"note: no checkpoint in {folder}: a new run begins", err=True)
+
+
 def check_tasks(
     tasks: Sequence[str],
     folder: Path | None,
@@ -293,21 +312,12 @@ def train(
     """Fine-tune one encoder on several tasks and keep the best model on dev."""
     import torch
 
-    from minbert.engine.checkpoint import CHECKPOINT
     from minbert.heads import MultitaskBert, default_heads
     from minbert.conflicts import conflict_summary
     from minbert.sentence import SentenceEncoder
     from minbert.train import TrainConfig, fit, usual_rate
 
-    if resume and overwrite:
-        raise ValueError("expected --resume, which goes on, or --overwrite, which starts anew, got both")
-    if begun(out) and not (resume or overwrite):
-        raise ValueError(f"expected an empty folder, got a run in {out}: --resume goes on, --overwrite starts anew")
-    if resume and not (out / CHECKPOINT).exists():
-        if begun(out):
-            raise ValueError(f"expected {CHECKPOINT} in {out} to go on from, got a model without one: --overwrite starts anew and replaces it")
-        if main_process():
-            typer.echo(f"note: no checkpoint in {out}: a new run begins", err=True)
+    check_begin(out, resume, overwrite)
     tasks = check_tasks(usual_tasks(tasks, folder), folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     torch.manual_seed(seed)
@@ -386,8 +396,6 @@ def sweep(
     import torch
     from matplotlib import pyplot
 
-    from dataclasses import replace
-
     from minbert.encoder import BertConfig
     from minbert.heads import MultitaskBert, default_heads
     from minbert.sentence import SentenceEncoder
@@ -403,10 +411,8 @@ def sweep(
     dev_sets = {task: data.draw(dev_rows, torch.Generator().manual_seed(11711)) for task, data in dev_sets.items()}
     build = lambda: MultitaskBert(encoder := SentenceEncoder.from_pretrained(named(model)), default_heads(encoder.width, tasks))
     width = BertConfig.from_json(resolve_folder(named(model)) / "config.json").hidden_size  # without loading any weights
-    config = TrainConfig(tasks, schedule, steps=steps, batch_size=batch_size, lr=usual_rate(width),
-                         precision="bf16" if bf16 else "fp32")
-    if setting == "epochs":
-        config = replace(config, steps=None)   # steps would be counted instead
+    config = TrainConfig(tasks, schedule, steps=None if setting == "epochs" else steps, batch_size=batch_size,   # steps would count instead
+                         lr=usual_rate(width), precision="bf16" if bf16 else "fp32")
     number = int if setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate", "alike") else float
     if number is int and any(value % 1 for value in values):
         raise ValueError(f"expected whole numbers for {setting}, got {', '.join(f'{value:g}' for value in values)}")

@@ -18,12 +18,12 @@ from .trials import AGAIN, Case, Outcome, Trial
 # %% ../../nbs/course/diagnosis.ipynb #aba15bf1
 def _near(a: Tensor, b: Tensor) -> bool:
     """Do they agree to six digits, each number by itself? What is a thousandth of the largest one, or less, may have lost some."""
-    return bool(((a - b).abs() <= _slack(a)).all())
+    return bool(((a - b).abs() <= _slack(a, a)).all())
 
 
-def _slack(a: Tensor) -> Tensor:
-    """How far a number may be off: six digits of it, nine of the largest."""
-    return 1e-6 * a.abs() + 1e-9 * a.abs().max().clamp_min(1e-300)
+def _slack(a: Tensor, whole: Tensor) -> Tensor:
+    """How far a number may be off: six digits of it, nine of the largest of the whole."""
+    return 1e-6 * a.abs() + 1e-9 * whole.abs().max().clamp_min(1e-300)
 
 
 def _sizes(inputs: dict) -> dict[int, str]:
@@ -68,9 +68,8 @@ def _permuted(a: Tensor, b: Tensor) -> bool:
     """Are the rows of one those of the other, in another order?"""
     if not 2 <= len(a) <= 64:
         return False
-    slack = _slack(a).flatten(1) if a.ndim > 1 else _slack(a)[:, None]
     rows = lambda x: x.reshape(len(x), -1)
-    alike = lambda x, y: torch.stack([((rows(y) - row).abs() <= most).all(1).sum() for row, most in zip(rows(x), slack)])
+    alike = lambda x, y: torch.stack([((rows(y) - row).abs() <= _slack(row, a)).all(1).sum() for row in rows(x)])
     return bool(not _near(a, b) and torch.equal(alike(a, b), alike(a, a)) and torch.equal(alike(b, a), alike(b, b)))
 
 
