@@ -58,23 +58,31 @@ def merge(after: str = "pass", result: str = "x.transpose(-3, -2).flatten(-2)"):
     return own("attention.merge", f"def merge_heads(x):\n    y = {result}\n    {after}\n    return y")
 
 
+def settings():
+    return (torch.is_grad_enabled(), torch.get_default_dtype(), np.geterr(), list(filter(_wide, warnings.filters)), str(np.random.get_state()), random.getstate(), torch.initial_seed())
+
+
 @pytest.mark.parametrize("after, said", [
     ("torch.set_grad_enabled(False)", "switches gradients on or off"),
     ("torch.set_default_dtype(torch.float64)", "torch's default dtype"),
     ("import numpy; numpy.seterr(all='ignore')", "what numpy does about errors"),
     ("import warnings; warnings.simplefilter('ignore')", "filters warnings"),
-    ("import numpy; numpy.random.rand()", "numpy's global generator"),
-    ("import random; random.random()", "global generator of `random`"),
     ("torch.seed()", "sets the seed"),
     ("torch.set_rng_state(torch.Generator().manual_seed(3).get_state())", "sets the seed"),
     ("torch.default_generator.manual_seed(0)", "sets the seed"),
 ])
 def test_what_a_call_leaves_behind_is_said_and_put_back(after, said):
-    look = lambda: (torch.is_grad_enabled(), torch.get_default_dtype(), np.geterr(), list(filter(_wide, warnings.filters)), str(np.random.get_state()), random.getstate(), torch.initial_seed())
     assert merge().passed     # and torch has imported all it wants
-    old, found = look(), merge(after)
+    old, found = settings(), merge(after)
     assert not found.passed and said in found.message, found.message
-    assert look() == old
+    assert settings() == old
+
+
+@pytest.mark.parametrize("after", ["import numpy; numpy.random.rand()", "import random; random.seed(3); random.random()"])
+def test_generators_that_nobody_uses_are_put_back_and_cost_nothing(after):
+    assert merge().passed
+    old = settings()
+    assert merge(after).passed and settings() == old
 
 
 def test_a_state_that_was_taken_may_be_put_back():

@@ -88,8 +88,6 @@ _FITTING = {
     "a default dtype": "Give a dtype to the tensors that need it.",
     "numpy's errors": "`with np.errstate(...):` ends with its block.",
     "a filter of warnings": "`with warnings.catch_warnings():` ends with its block.",
-    "numpy's generator": "Random numbers come from torch here.",
-    "Python's generator": "Random numbers come from torch here.",
 }
 
 

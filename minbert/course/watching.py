@@ -71,8 +71,6 @@ SAYS = {  # what it means: (where only the answer does it, where only the refere
     "a default dtype": ("your code sets torch's default dtype for all that comes after it", None),
     "numpy's errors": ("your code sets what numpy does about errors for all that comes after it", None),
     "a filter of warnings": ("your code filters warnings for all that comes after it", None),
-    "numpy's generator": ("your code draws from numpy's global generator, or seeds it", None),
-    "Python's generator": ("your code draws from the global generator of `random`, or seeds it", None),
 }
 
 
@@ -121,7 +119,7 @@ def _set_filters(old: list[tuple]) -> None:
     warnings.filters[:] = old
 
 
-_SETTINGS = {  # of the whole process: how to read it, how to set it, whether two are the same
+_SETTINGS = {  # of the whole process: how to read it, how to set it, whether two are the same; those without a sentence in SAYS harm nobody here and are put back
     "gradients on or off": (torch.is_grad_enabled, torch.set_grad_enabled, eq),
     "a default dtype": (torch.get_default_dtype, torch.set_default_dtype, eq),
     "numpy's errors": (np.geterr, lambda old: np.seterr(**old), eq),
