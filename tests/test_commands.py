@@ -110,7 +110,7 @@ def test_an_interrupted_batch_keeps_its_seed_and_leaves_nothing(tmp_path):
     assert not list(place.iterdir())
     assert f"seed: {seed}\n" in again.stdout and not (ledger.parent / SEED).exists()
     assert ledger.read_text().splitlines()[: len(done)] == done and not list(ledger.parent.glob(".*"))
-    assert f"dan     {TASK.points} of" in again.stdout and f"4 submissions: {TASK.points} of" in again.stdout
+    assert f"dan  {TASK.points} of" in again.stdout and f"4 submissions: {TASK.points} of" in again.stdout
     refused = subprocess.run(grade_command(tmp_path, "--seed", str(LEARNERS_SEED)), env=environment, capture_output=True, text=True)
     assert refused.returncode == 1 and "another seed" in refused.stderr
 
