@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .encoder import BertModel, packing_pays
+from .engine.beside import layers_read, pooled_width
 from .engine.devices import choose_device, fast_kernels, send
 from .engine.finite import NotFinite, check_finite
 from .engine.maps import check_widths, in_a_row, maps_of, moved, width_after
@@ -145,14 +146,16 @@ def sentence_vectors(
     model: BertModel,
     input_ids: Tensor,          # (B, T) int64
     attention_mask: Tensor,     # (B, T) int64, 1 = real token
-    pooling: str = "mean",      # a key of `POOLINGS`
+    pooling: str | nn.Module = "mean",  # a key of `POOLINGS`, or a module that pools
     allow_empty: bool = False,  # give zeros for a row without tokens instead of raising
 ) -> Tensor:                    # (B, D) float, differentiable
     """Run the model and pool what it gives. Packed where that pays, padded elsewhere; the same numbers."""
     packed = pooling != "mean_padded" and packing_pays(model, attention_mask)
     out = model(input_ids, attention_mask, packed=packed, allow_empty=allow_empty,
-                output_hidden_states=len(POOLINGS[pooling]) > 1)
+                output_hidden_states=len(layers_read(pooling, POOLINGS)) > 1)
     states = out.hidden_states or (out.last_hidden_state,)
+    if isinstance(pooling, nn.Module):
+        return pooling(states, attention_mask)
     return pool(states, attention_mask, pooling, out.pooler_output)
 
 # %% ../nbs/2_tasks/11_sentence.ipynb #b257c213
@@ -162,11 +165,11 @@ class PooledBert(nn.Module):
     def __init__(
         self,
         model: BertModel,                    # D wide
-        pooling: str = "mean",               # a key of `POOLINGS`
+        pooling: str | nn.Module = "mean",   # a key of `POOLINGS`, or a module that pools, such as `WordsBeside`
         transform: nn.Module | None = None,  # (N, D) -> (N, K), or a tuple that starts with it; several in an nn.Sequential
     ):
         super().__init__()
-        if pooling not in POOLINGS:
+        if not isinstance(pooling, nn.Module) and pooling not in POOLINGS:
             raise ValueError(f"expected a pooling among {', '.join(POOLINGS)}, got {pooling!r}")
         self.model, self.pooling, self.transform = model, pooling, transform
 
@@ -174,8 +177,8 @@ class PooledBert(nn.Module):
 
     @property
     def width(self) -> int:
-        """Length of a sentence vector: D, unless a transform says otherwise in `out_features`."""
-        return width_after(self.transform, self.model.config.hidden_size)
+        """Length of a sentence vector: D, unless a module that pools or a transform says otherwise in `out_features`."""
+        return width_after(self.transform, pooled_width(self.pooling, self.model.config.hidden_size))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, allow_empty: bool = False) -> Tensor:  # (B, D) float, differentiable
         """Give one vector a sentence, see `sentence_vectors`, moved by the transform."""
@@ -212,7 +215,7 @@ def encode_window(
 class TextEncoder(PooledBert):
     """A model, its tokenizer, a pooling, and perhaps a map: text in, one vector a sentence out."""
 
-    def __init__(self, model: BertModel, tokenizer, pooling: str = "mean", transform: nn.Module | None = None, max_length: int = 512):
+    def __init__(self, model: BertModel, tokenizer, pooling: str | nn.Module = "mean", transform: nn.Module | None = None, max_length: int = 512):
         super().__init__(model, pooling, transform)
         self.tokenizer, self.max_length = tokenizer, min(max_length, model.config.max_position_embeddings)   # [tokens]; longer sentences are cut
 
@@ -251,7 +254,7 @@ def load_parts(
     if (pieces := max(tokenizer.vocab_size, *(i + 1 for i in tokenizer.all_special_ids))) > model.config.vocab_size:
         raise ValueError(f"{folder}: expected a vocabulary of at most {model.config.vocab_size} pieces, as the model has, got {pieces}")
     maps = maps_of(saved["transform"])
-    check_widths(maps, model.config.hidden_size, folder)
+    check_widths(maps, pooled_width(saved["pooling"], model.config.hidden_size, folder), folder)
     if normalize and not isinstance([None, *maps][-1], UnitLength):
         maps.append(UnitLength())
     return saved | {"model": model, "tokenizer": tokenizer, "transform": in_a_row(maps)}
@@ -271,4 +274,4 @@ class SentenceEncoder(TextEncoder):
         with replacing(folder) as draft:
             self.model.save_pretrained(draft, dtype)
             self.tokenizer.save_pretrained(draft)
-            write_settings(draft, self.model, self.pooling, POOLINGS[self.pooling], self.max_length, self.transform, {UnitLength: "Normalize"})
+            write_settings(draft, self.model, self.pooling, layers_read(self.pooling, POOLINGS), self.max_length, self.transform, {UnitLength: "Normalize"})

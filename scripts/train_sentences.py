@@ -6,8 +6,8 @@
 Each variant trains on inference triplets (an entailed sentence is the right answer, a contradicted one the hardest wrong
 one), some beside or after neighbouring sentences of articles and two dropout views of single sentences. What equals a
 sentence of an evaluation set, or shares ten words in a row with one, is left out first. The weights of the variants that
-are best on STS-B dev are also averaged, and a linear map is fitted behind the best one, so that words count as well (see
-word_maps.py). What has the highest Spearman on STS-B dev wins: a choice, made on dev alone; test
+are best on STS-B dev are also averaged, and the best one gets its words beside it, so that they count as well (see
+words_beside.py). What has the highest Spearman on STS-B dev wins: a choice, made on dev alone; test
 sets are scored for all and choose nothing. Leaves
 FOLDER/variants/NAME/ (model and result.json; a variant whose result is there is not run again), FOLDER/results.json (all
 variants, controls, intervals, neighbours) and FOLDER/sentences, the winner with its card. --table writes the last two again.
@@ -26,12 +26,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy.stats import rankdata
-from word_maps import MOST, with_maps
+from words_beside import FEATURES, words_beside
 
 from minbert.attention import set_dropout
 from minbert.baselines import idf_overlap, idf_weights, words
 from minbert.calibration import Whiten
 from minbert.data import load_dataset, read_lines
+from minbert.engine.beside import pooling_name
 from minbert.engine.devices import choose_device
 from minbert.encoder import BertModel
 from minbert.batches import pair_batches
@@ -86,7 +87,7 @@ VARIANTS = {
     "before, rate 2e-4": replace(LONG, lr=2e-4),
 }
 
-SHARES = (0.2, 0.4, 0.6)   # of the words in what a last map learns
+SHARES = (0.5, 0.8, 1.1)   # how much the cosine of words counts, beside 1 for the cosine of the means
 POOLED = ("mean", "last2avg", "first_last_avg", "emb_last_avg")   # training pools by the mean of the last layer
 
 EVERYDAY = [
@@ -201,6 +202,8 @@ def train(encoder: SentenceEncoder, variant: Variant, sources: Sources, precisio
 
 def save(encoder: SentenceEncoder, folder: Path) -> None:
     """Write an encoder in half precision."""
+    if not isinstance(encoder.pooling, str):
+        encoder.pooling.half()
     encoder.save_pretrained(folder, torch.float16)
 
 
@@ -245,13 +248,13 @@ def average(most: int, data: Path, out: Path) -> dict:
         "sources": sorted(set().union(*(row["sources"] for row in rows))), "seconds": sum(row["seconds"] for row in rows)}, data)
 
 
-def mapped(shares: tuple[float, ...], data: Path, out: Path) -> list[dict]:
-    """Put maps behind the best variant that has none."""
-    sources, row = json.loads((out / "sources.json").read_text()), next(row for row in finished(out) if "words" not in row["variant"])
-    encoder, rows, begin = SentenceEncoder.from_pretrained(out / "variants" / row["name"]), [], time.perf_counter()
-    for share, with_map in zip(shares, with_maps(encoder, sources, shares)):
+def with_words(shares: tuple[float, ...], data: Path, out: Path) -> list[dict]:
+    """Put words beside the best variant that has none."""
+    row, begin = next(row for row in finished(out) if "words" not in row["variant"]), time.perf_counter()
+    encoder, rows = SentenceEncoder.from_pretrained(out / "variants" / row["name"]), []
+    for share, made in zip(shares, words_beside(encoder, load_dataset("sentences", "train").sentences, shares)):
         name = f"{row['name']}, words {share}"
-        save(with_map, out / "variants" / name)
+        save(made, out / "variants" / name)
         seconds = round(row["seconds"] + time.perf_counter() - begin, 1)
         rows.append(note(out / "variants" / name, {**row, "name": name, "variant": {**row["variant"], "words": share}, "seconds": seconds}, data))
         begin = time.perf_counter()
@@ -360,7 +363,7 @@ pipeline_tag: sentence-similarity
 # Sentence vectors from a small BERT, trained without a grade
 
 The encoder of minbert, {layers} layers, {width} wide, trained further by contrast: each sentence of a batch picks out
-the one that it entails. Pooling `{pooling}`{map}, {width} numbers a sentence, half precision. Variant "{name}" of {count}, the best of them by Spearman on
+the one that it entails. Pooling `{pooling}`, {numbers} numbers a sentence, half precision. Variant "{name}" of {count}, the best of them by Spearman on
 STS-B dev ({dev:.3f}); no grade entered training, and no test set chose anything.
 
 | setting | value |
@@ -375,7 +378,7 @@ STS-B dev ({dev:.3f}); no grade entered training, and no test set chose anything
 - {views[rows]:,} single sentences, Tatoeba (CC BY 2.0 FR) and English Wikipedia (CC BY-SA 3.0); {views[left out]:,} more were left out.
 
 {used} Left out is what equals a sentence of three words or more of STS12 to 16, STS-B dev and test or SICK test, or shares ten words in a row with one.
-{about_map}
+{about_words}
 ## Scores
 
 Spearman of cosine and grade, all pairs of a set together. In brackets: this model minus the control, 95 % interval of {resamples:,} paired
@@ -395,7 +398,7 @@ All variants, as they scored:
 
 ## Other layers
 
-The same weights without a map, read by other poolings (`from_pretrained(..., pooling=NAME)`{own}). Strangers are two sentences of different pairs of dev:
+The same weights without the words, read by other poolings (`from_pretrained(..., pooling=NAME)`). Strangers are two sentences of different pairs of dev:
 their mean cosine says how much of the scale is left for what is related.
 
 | pooling | dev | STS-B test | SICK-R test | average of seven | strangers |
@@ -412,13 +415,14 @@ Made by `python scripts/train_sentences.py PRETRAINED DATA --out FOLDER`.
 """
 
 
-MAP = """
-## The map
+WORDS = """
+## The words beside it
 
-Means of contexts know what a sentence is about and blur which words were there; counting words does the opposite. A linear map stands
-behind the mean of word embeddings and last layer. It was fitted so that cosines follow {model:.1f} times the cosine of the model without
-a map (pooling `mean`) plus {words:.1f} times the cosine of tf-idf of word pieces, on {most:,} groups of related sentences of the text above and
-on strangers. The encoder's own weights stayed as they were: `from_pretrained(..., pooling="mean")` reads them without the map.
+A mean of contexts knows what a sentence is about and blurs which words were there; the embedding layer does the opposite. Both stand in a
+vector, one after the other: {features} numbers of words, then {width} of the last layer. The words: each token of the embedding layer goes through
+{features} random directions (none of which sees a token's place) and a ReLU, the mean over the sentence is whitened and scaled to one length, so
+that its cosine counts {words} beside 1 for the last layer. The whitening is fitted on the 10,000 open sentences, as that of the controls is; nothing
+of this is trained, and the encoder's own weights stayed as they were: `from_pretrained(..., pooling="mean")` reads them alone.
 """
 
 
@@ -430,8 +434,7 @@ def card(results: dict) -> str:
     of = {name: " | ".join(cell((row["test"][k], *row["difference"][k][1:])) for k in columns) for name, row in results["controls"].items()}
     return CARD.format(
         **results["text"], **results["shape"], name=best["name"], count=len(results["variants"]), dev=best["dev"],
-        own="" if words is None else f"; `{results['shape']['pooling']}`, the folder's own, brings its map along",
-        about_map="" if words is None else MAP.format(model=1 - words, words=words, most=MOST),
+        about_words="" if words is None else WORDS.format(words=words, features=FEATURES, **results["shape"]),
         settings="\n".join(f"| {k} | {v} |" for k, v in best["variant"].items()),
         used=f"Of these the winner uses {', '.join(best['sources'])}.", resamples=results["resamples"], heads=" | ".join(columns),
         rule="|".join("---" for _ in columns), sizes=" | ".join(f"{results['pairs'][k]:,}" for k in STS_TASKS) + " | ",
@@ -452,8 +455,7 @@ def conclude(pretrained: Path, data: Path, out: Path, resamples: int = 1000) -> 
     sets = evaluation_sets(data)
     grades, config = {name: d.labels for name, d in sets.items()}, encoder.model.config
     results = {"winner": winner["name"], "variants": {row["name"]: row for row in found}, "text": json.loads((out / "text.json").read_text()),
-               "shape": {"layers": config.num_hidden_layers, "width": config.hidden_size, "pooling": encoder.pooling,
-                         "map": " and a linear map" if encoder.transform is not None else ""}, "resamples": resamples,
+               "shape": {"layers": config.num_hidden_layers, "width": config.hidden_size, "numbers": encoder.width, "pooling": pooling_name(encoder.pooling)}, "resamples": resamples,
                "pairs": {name: len(labels) for name, labels in grades.items()}, "everyday": everyday(encoder), "readings": readings(encoder, data),
                "controls": compare(cosines(encoder, data), controls(pretrained, data), grades, resamples)}
     save(encoder, out / "sentences")
@@ -480,7 +482,7 @@ def main(arguments: list[str] | None = None) -> None:
         failed = run(missing, given.pretrained, given.data, given.out, given.jobs) if missing else []
         for count in (3, 6):
             average(count, given.data, given.out)
-        mapped(SHARES, given.data, given.out)
+        with_words(SHARES, given.data, given.out)
         (given.out / "sources.json").unlink()
     results = conclude(given.pretrained, given.data, given.out)
     print(json.dumps(results["controls"], indent=1))

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_matrix
 from sentence_transformers import SentenceTransformer
 
 from minbert.attention import SelfAttention
 from minbert.data import YEARS, load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.maps import Dense
+from minbert.engine.beside import WordsBeside
 from minbert.metrics import spearman
 from minbert.negatives import multiple_negatives_loss
 from minbert.sentence import SentenceEncoder
@@ -24,7 +23,7 @@ from minbert.tokens import load_tokenizer
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 import train_sentences as script  # noqa: E402
-import word_maps  # noqa: E402
+import words_beside as words_module  # noqa: E402
 
 WHO, DOES, WHERE = "man woman child dog".split(), "runs sleeps sings waits".split(), "park house street field garden".split()
 
@@ -81,7 +80,7 @@ def out(data, pretrained, tmp_path_factory):
     """Run three variants, two at a time; the third cannot be trained."""
     folder = tmp_path_factory.mktemp("out")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_maps, "STEPS", 20)
+        patch.setattr(words_module, "DIRECTIONS", 4)   # of 16 numbers
         patch.setattr(script, "VARIANTS", {**VARIANTS, "broken": script.Variant(batch=1000)})
         with pytest.raises(SystemExit, match="failed.*: broken$"):
             script.main([str(pretrained), str(data), "--out", str(folder), "--jobs", "2", "--only", *script.VARIANTS])
@@ -164,42 +163,63 @@ def test_the_mean_is_of_the_weights_of_the_best(out):
         torch.testing.assert_close(mean[key], (a[key] + b[key]) / 2, atol=1e-3, rtol=1e-3)  # saved in half precision
 
 
-# --- the map
+# --- the words beside it
 
-def test_maps_stand_behind_the_best_without_one_and_leave_it_as_it_was(out):
+def test_words_stand_beside_the_best_without_them_and_leave_it_as_it_was(out):
     rows = [json.loads(file.read_text()) for file in (out / "variants").glob("*/result.json")]
     best = max((row for row in rows if "words" not in row["variant"]), key=lambda row: row["dev"])
-    maps = {row["variant"]["words"]: row for row in rows if "words" in row["variant"]}
-    assert tuple(sorted(maps)) == script.SHARES
-    for share, row in maps.items():
+    beside = {row["variant"]["words"]: row for row in rows if "words" in row["variant"]}
+    assert tuple(sorted(beside)) == script.SHARES
+    for share, row in beside.items():
         assert row["name"] == f"{best['name']}, words {share}" and row["seconds"] >= best["seconds"]
         encoder, plain = (SentenceEncoder.from_pretrained(out / "variants" / name) for name in (row["name"], best["name"]))
-        assert encoder.pooling == "emb_last_avg" and isinstance(encoder.transform, Dense)
+        assert isinstance(encoder.pooling, WordsBeside) and encoder.transform is None
         assert all(torch.equal(a, b) for a, b in zip(encoder.model.state_dict().values(), plain.model.state_dict().values()))
 
 
-def test_a_map_finds_what_mixes_model_and_words():
-    """Where words live in one half of the columns and the model in the other, a map can follow any mixture of both."""
-    torch.manual_seed(0)
-    numbers = np.repeat(np.arange(200), 2)
-    words, model = (torch.nn.functional.normalize(torch.randn(400, 6), dim=1) for _ in range(2))
-    seen = torch.cat([words, model], 1) @ torch.randn(12, 12) + 3.0
-    vectors = torch.nn.functional.normalize(word_maps.fit_map(seen, 5 * model, csr_matrix(words.numpy()), numbers, 0.3, steps=1200)(seen), dim=1)
-    missed = {share: (vectors @ vectors.T - (1 - share) * model @ model.T - share * words @ words.T).detach().abs().mean() for share in (0.0, 0.3, 0.7)}
-    assert missed[0.3] < 0.03 and min(missed[0.0], missed[0.7]) > 0.08
+def open_sentences(count):
+    return load_dataset("sentences", "train").sentences[:count]
 
 
-def test_pairs_are_related_or_strangers_or_one_and_the_same():
-    related, strangers = word_maps.apart(np.array([0, 0, 1]))
-    assert related.tolist() == [[False, True, False], [True, False, False], [False, False, False]]
-    assert strangers.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
+@pytest.fixture(scope="module")
+def made():
+    """Put the words beside the embedded model, whose places and words are learned."""
+    encoder = SentenceEncoder.from_pretrained(device="cpu")
+    return encoder, words_module.words_beside(encoder, open_sentences(1500), [0.2, 0.8])
 
 
-def test_rare_words_count_more(data, pretrained):
-    texts = ["the dog", "the cat", "the dog runs", "the"]
-    x = word_maps.word_vectors(load_tokenizer(pretrained), texts, 48)
-    cosines = (x @ x.T).toarray()
-    assert cosines[0, 2] > cosines[0, 1] > 0 and np.allclose(np.diag(cosines), 1, atol=1e-6)
+def test_the_cosine_of_words_counts_as_much_as_is_said(made):
+    encoder, found = made
+    texts = open_sentences(1500)
+    last, half = encoder.encode(texts[:200]), words_module.FEATURES
+    for share, beside in zip((0.2, 0.8), found):
+        vectors = beside.encode(texts[:200])
+        torch.testing.assert_close(vectors[:, half:], last, atol=1e-5, rtol=1e-5)
+        ratio = vectors[:, :half].square().sum(1) / encoder.encode(texts).norm(dim=1).mean() ** 2
+        torch.testing.assert_close(ratio, torch.full((200,), share), atol=1e-4, rtol=1e-4)
+
+
+def test_the_features_are_whitened_and_do_not_know_their_place(made):
+    encoder, found = made
+    pooling, texts = found[0].pooling, open_sentences(1500)
+    features = words_module.pooled_alone(encoder, words_module.Features(pooling), texts)
+    with torch.no_grad():
+        white = pooling.words(features).double()
+    eigenvalues = torch.linalg.eigvalsh(torch.cov(white.T))
+    torch.testing.assert_close(eigenvalues, torch.ones(len(eigenvalues), dtype=torch.float64), atol=0.02, rtol=0)
+    places = encoder.model.embedding.pos_embedding.weight[:64] * encoder.model.embedding.embed_layer_norm.weight
+    places = (places - places.mean(0)).detach()
+    seen = (places @ words_module.of_words(encoder.model)).norm() / places.norm()
+    assert seen < 0.3 and torch.linalg.matrix_rank(words_module.of_words(encoder.model)) == encoder.width - words_module.DIRECTIONS
+    torch.testing.assert_close(pooling.tokens.linear.weight @ words_module.of_words(encoder.model), pooling.tokens.linear.weight, atol=1e-5, rtol=1e-4)
+
+
+def test_words_beside_tell_which_words_were_there(made):
+    """A sentence with one word changed is nearer than one of the same length with all words changed; the mean of the last layer may say otherwise."""
+    pairs = [("The old captain sold his boat in spring.", "The old captain sold his boat in autumn.", "My young neighbour paints her garden every Sunday.")]
+    for text, near, far in pairs:
+        x, a, b = made[1][1].encode([text, near, far])[:, :words_module.FEATURES]
+        assert torch.cosine_similarity(x, a, 0) > 0.5 > 0.3 > torch.cosine_similarity(x, b, 0)
 
 
 # --- measuring

@@ -55,23 +55,23 @@ class Dense(nn.Module):
             dense.linear.weight.copy_(weight), dense.linear.bias.copy_(zero[0])
         return dense.eval()
 
-    def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors, in the weights' own dtype."""
+    def save(self, folder: str | Path, **where: str) -> None:
+        """Write config.json and model.safetensors, in the weights' own dtype; `where`: names of what sentence-transformers reads and writes, if others than usual."""
         from safetensors.torch import save_file
 
         kind, linear = type(self.activation), self.linear
         write_json(Path(folder) / "config.json", {
             "in_features": linear.in_features, "out_features": linear.out_features, "bias": linear.bias is not None,
-            "activation_function": f"{kind.__module__}.{kind.__qualname__}"})
+            "activation_function": f"{kind.__module__}.{kind.__qualname__}", **where})
         save_file({key: x.detach().cpu().clone().contiguous() for key, x in self.state_dict().items()}, str(Path(folder) / "model.safetensors"))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Dense:   # on the CPU, float32, in eval mode
+    def load(cls, folder: str | Path, **where: str) -> Dense:   # on the CPU, float32, in eval mode; `where` as in `save`
         """Read a folder that either library wrote. Raises ValueError naming the file for a setting we do not have, or tensors of other names, shapes or numbers."""
         file = Path(folder) / "config.json"
         config = check_fields({"bias": True} | read_json(file), file, in_features=int, out_features=int, bias=bool, activation_function=str)
-        for name, known in _USUAL.items():
-            if config.get(name, known[0]) not in known:
+        for name, known in (_USUAL | {name: (value,) for name, value in where.items()}).items():
+            if config.get(name, _USUAL[name][0]) not in known:
                 raise ValueError(f"{file}: expected {name} to be {known[0]!r}, got {quoted(config[name])}")
         module, _, kind = config["activation_function"].rpartition(".")
         if not f"{module}.".startswith("torch.nn.") or kind not in ACTIVATIONS or not all(0 < config[name] < 2**20 for name in ("in_features", "out_features")):

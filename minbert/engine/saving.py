@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DRAFT', 'clear_leftovers', 'held_folder', 'replacing', 'saved_name', 'save_module', 'load_module', 'write_modules',
-           'read_modules', 'TransformModule']
+           'write_pooling', 'write_layers', 'read_modules', 'TransformModule']
 
 # %% ../../nbs/engine/saving.ipynb #43903cdb
 import glob
@@ -203,7 +203,7 @@ def _module_class(name, where="save_module"):
 def write_modules(
     folder: str | Path,            # holds the saved transformer already
     model: nn.Module,              # its `BertModel`
-    pooling: str,                  # a pooling of chapter 11
+    pooling: str | nn.Module,      # a pooling of chapter 11, or a module that writes its own steps
     layers: Sequence[int],         # the hidden states it reads; two of them are averaged
     max_length: int,               # [tokens] longer sentences are cut
     extra: Sequence[tuple] = (),   # more steps: (class path, folder), written by the caller
@@ -213,11 +213,14 @@ def write_modules(
     steps = [("Transformer", "")]
     if pooling == "mean_padded":
         steps.append(("minbert.sentence.mean_padded", "1_Pooling"))
+    elif isinstance(pooling, nn.Module):
+        steps += pooling.write(folder, model)
     else:
         if len(layers) == 2:
-            _write_layer_average(folder / "1_WeightedLayerPooling", model, layers)
+            write_layers(folder / "1_WeightedLayerPooling", model, layers)
             steps.append(("WeightedLayerPooling", "1_WeightedLayerPooling"))
-        _write_pooling(folder / "1_Pooling", model, pooling)
+        mode = {"cls": "cls_token", "pooler": "cls_token", "max": "max_tokens"}.get(pooling, "mean_tokens")
+        write_pooling(folder / "1_Pooling", model.config.hidden_size, mode)
         steps.append(("Pooling", "1_Pooling"))
         if pooling == "pooler":
             _write_pooler(folder / "2_Dense", model)
@@ -233,24 +236,32 @@ def write_modules(
         write_json(folder / "config.json", config)
 
 # %% ../../nbs/engine/saving.ipynb #6ba9dfcc
-def _write_pooling(folder, model, pooling):
-    modes = {"cls": "cls_token", "pooler": "cls_token", "max": "max_tokens"}
-    mode = modes.get(pooling, "mean_tokens")
-    write_json(folder / "config.json", {"word_embedding_dimension": model.config.hidden_size}
-               | {f"pooling_mode_{name}": name == mode
+def write_pooling(
+    folder: str | Path,  # of the step
+    width: int,          # of a token's vector
+    *modes: str,         # cls_token, mean_tokens, max_tokens; several stand side by side
+) -> None:
+    """Write a Pooling of sentence-transformers."""
+    write_json(Path(folder) / "config.json", {"word_embedding_dimension": width}
+               | {f"pooling_mode_{name}": name in modes
                   for name in ("cls_token", "mean_tokens", "max_tokens")})
 
 
-def _write_layer_average(folder, model, layers):
+def write_layers(
+    folder: str | Path,     # of the step
+    model: nn.Module,       # its `BertModel`
+    layers: Sequence[int],  # hidden states, 0 the embedding; one, or two that are averaged
+) -> None:
+    """Write a WeightedLayerPooling of sentence-transformers."""
     from safetensors.torch import save_file
 
     D, L = model.config.hidden_size, model.config.num_hidden_layers
-    write_json(folder / "config.json",
+    write_json(Path(folder) / "config.json",
                {"word_embedding_dimension": D, "layer_start": 0, "num_hidden_layers": L})
     weights = torch.zeros(L + 1)
     for layer in layers:
         weights[layer] += 1.0  # one layer may be named twice: first and last of a single one
-    save_file({"layer_weights": weights}, str(folder / "model.safetensors"))
+    save_file({"layer_weights": weights}, str(Path(folder) / "model.safetensors"))
 
 
 def _write_pooler(folder, model):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from .beside import WordsBeside, pooling_name
 from .files import check_fields, inside, quoted, read_json, write_json
 from .maps import Dense, in_a_row, maps_of
 from .saving import load_module, read_modules, save_module, write_modules
@@ -17,17 +18,18 @@ _FIRST = 3
 
 def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tuple]) -> dict:   # pooling, max_length, transform
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
-    ours, maps, length = folder / "minbert_sentence.json", [], None
+    ours, maps, length, beside = folder / "minbert_sentence.json", [], None, False
     if os.path.lexists(ours):
         config = check_fields(read_json(ours), ours, pooling=str, max_length=int, transform=bool)
         maps = read_maps(folder, ours) if config["transform"] and pooling in (None, config["pooling"]) else []
         pooling, length = pooling or config["pooling"], config["max_length"]
+        beside = pooling == config["pooling"] == WordsBeside.name
     elif os.path.lexists(folder / "modules.json"):
         maps = read_maps(folder) if pooling in (None, _their_pooling(folder)) else []
         pooling, length = read_modules(folder, pooling)
-    if pooling not in (None, *poolings) or length is not None and length < 3:
+    if not beside and pooling not in (None, *poolings) or length is not None and length < 3:
         raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(pooling)} and {length}")
-    return {"pooling": pooling or "mean", "max_length": length or 512, "transform": in_a_row(maps)}
+    return {"pooling": WordsBeside.load(folder) if beside else pooling or "mean", "max_length": length or 512, "transform": in_a_row(maps)}
 
 
 def _their_pooling(folder: Path) -> str | None:
@@ -60,7 +62,7 @@ def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
 def write_settings(
     draft: Path,                    # folder that holds model and tokenizer already
     model: nn.Module,               # with a config
-    pooling: str,
+    pooling: str | nn.Module,
     layers: tuple,                  # of the hidden states that the pooling reads
     max_length: int,                # [tokens]
     transform: nn.Module | None,    # a map of the vectors, or several in an nn.Sequential
@@ -74,4 +76,4 @@ def write_settings(
         part.save(draft / path) if linear else save_module(part, draft / path)
         extra.append(("Dense" if linear else theirs.get(type(part), "minbert.engine.saving.TransformModule"), path))
     write_modules(draft, model, pooling, layers, max_length, extra)
-    write_json(draft / "minbert_sentence.json", {"pooling": pooling, "max_length": max_length, "transform": bool(extra), "maps": len(extra)})
+    write_json(draft / "minbert_sentence.json", {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra)})

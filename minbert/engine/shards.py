@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
+from .beside import pooling_name
 from .checkpoint import replace_file
 from .files import check_fields, parse_json, quoted, read_whole
 from .locks import Taken, held
@@ -142,7 +143,7 @@ def encoder_settings(
     state = {"truncation": None, "padding": None}   # of the last call, not of the tokenizer
     return {"model": tensor_checksum({name: x.cpu() for name, x in encoder.state_dict().items()}),
             "tokenizer": hashlib.sha256(json.dumps(tokenizer | state, sort_keys=True).encode()).hexdigest(),
-            "pooling": encoder.pooling, "transform": named_maps(encoder.transform), "max_length": encoder.max_length,
+            "pooling": pooling_name(encoder.pooling), "transform": named_maps(encoder.transform), "max_length": encoder.max_length,
             "precision": precision, "width": encoder.width, "dtype": dtype}
 
 

@@ -1,0 +1,105 @@
+"""A pooling with weights of its own: beside what the last layer says of a sentence, which words stood in it. Steps that sentence-transformers has, so it reads the folder."""
+from __future__ import annotations
+
+__all__ = ["WordsBeside", "layers_read", "pooled_width", "pooling_name"]
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from .maps import Dense, check_widths
+from .saving import write_layers, write_pooling
+
+
+class WordsBeside(nn.Module):
+    """Pool twice: whitened random features of the word embeddings, and the mean of the last layer.
+
+    u = [ c W mean_t relu(A e_t) + b, scaled to length c ; mean_t h_t ]   with e the embedding layer, h the last one
+
+    Words that are near in the embedding layer are apart behind A and relu, and a mean over many of them still tells which
+    they were (Rahimi and Recht, 2007, for random features). Whoever makes it fits W and b, see scripts/words_beside.py.
+    """
+
+    name, layers = "words_beside", (0, -1)   # in a folder's settings; the hidden states that it reads
+
+    def __init__(self, width: int, features: int, length: float = 1.0):   # D, K, c > 0
+        super().__init__()
+        self.tokens, self.words = Dense(width, features, bias=False, activation="ReLU"), Dense(features, features)
+        self.register_buffer("length", torch.tensor(float(length)))
+
+    out_features = property(lambda self: self.words.out_features + self.tokens.width, doc="Numbers a vector has, K + D.")
+
+    def forward(self, hidden_states: tuple[Tensor, ...], attention_mask: Tensor) -> Tensor:   # (B, T, D) each, (B, T) -> (B, K + D), zeros where a row has no token
+        """Pool the embedding layer, which comes first, and the last one."""
+        words = normalize(self.words(self.features(hidden_states, attention_mask)), dim=-1) * self.length
+        both = torch.cat([words.to(hidden_states[-1].dtype), _mean(hidden_states[-1], attention_mask)], -1)
+        return both.masked_fill(attention_mask.sum(1, keepdim=True) == 0, 0)
+
+    def features(self, hidden_states: tuple[Tensor, ...], attention_mask: Tensor) -> Tensor:   # (B, K): mean_t relu(A e_t), what W and b are fitted on
+        """Pool the random features alone."""
+        return _mean(self.tokens(hidden_states[0]), attention_mask)
+
+    def write(self, folder: str | Path, model: nn.Module) -> list[tuple[str, str]]:   # (module of sentence-transformers, folder) of each step
+        """Write the steps for a folder. Theirs have no second pooling, but their "cls" takes what an earlier step left under that name."""
+        folder, K, D = Path(folder), self.words.out_features, self.tokens.width
+        write_layers(folder / "words_layer", model, (0,))
+        self.tokens.save(folder / "words_tokens", **_TOKENS)
+        write_pooling(folder / "words_pooling", K, "mean_tokens")
+        self.words.save(folder / "words_map")
+        self._stretch().save(folder / "words_length", **_LENGTH)
+        write_layers(folder / "last_layer", model, (-1,))
+        write_pooling(folder / "1_Pooling", (K + D) // 2, "cls_token", "mean_tokens")   # they say twice this width; their pooling does not compute with it
+        return [("WeightedLayerPooling", "words_layer"), ("Dense", "words_tokens"), ("Pooling", "words_pooling"), ("Dense", "words_map"),
+                ("Normalize", "words_unit"), ("Dense", "words_length"), ("WeightedLayerPooling", "last_layer"), ("Pooling", "1_Pooling")]
+
+    def _stretch(self) -> Dense:
+        with torch.device("meta"):   # saving draws no random numbers
+            stretch = Dense(self.words.out_features, self.words.out_features, bias=False)
+        stretch.linear.weight = nn.Parameter(torch.eye(self.words.out_features, dtype=self.words.linear.weight.dtype, device="cpu") * self.length.item())
+        return stretch
+
+    @classmethod
+    def load(cls, folder: str | Path) -> WordsBeside:   # on the CPU, float32, in eval mode
+        """Read what `write` left. Raises ValueError naming the file for steps that do not fit each other, and as `Dense.load`."""
+        folder = Path(folder)
+        tokens, words = Dense.load(folder / "words_tokens", **_TOKENS), Dense.load(folder / "words_map")
+        stretch = Dense.load(folder / "words_length", **_LENGTH).linear.weight
+        check_widths([words], tokens.out_features, folder / "words_map")
+        length = stretch[0, 0].item()
+        if words.out_features != words.width or stretch.shape != (words.width, words.width) or not torch.equal(stretch, length * torch.eye(words.width)) or length <= 0:
+            raise ValueError(f"{folder / 'words_length'}: expected one positive number on the diagonal of {words.width} by {words.width}, and zeros beside it")
+        with torch.device("meta"):
+            beside = cls(tokens.width, words.width)
+        beside.tokens, beside.words, beside.length = tokens, words, torch.tensor(length)
+        return beside.eval()
+
+
+_TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+_LENGTH = {"module_input_name": "sentence_embedding", "module_output_name": "cls_token_embeddings"}
+
+
+def _mean(hidden_states: Tensor, attention_mask: Tensor) -> Tensor:   # (B, T, D), (B, T) -> (B, D); what stands at padding does not count
+    wide = torch.promote_types(hidden_states.dtype, torch.float32)
+    kept = hidden_states.masked_fill(attention_mask[..., None] == 0, 0)
+    return (kept.sum(1, dtype=wide) / attention_mask.sum(1, keepdim=True).clamp(min=1)).to(hidden_states.dtype)
+
+
+def layers_read(pooling: str | nn.Module, poolings: Mapping[str, tuple]) -> tuple:
+    """Say which hidden states a pooling reads."""
+    return pooling.layers if isinstance(pooling, nn.Module) else poolings[pooling]
+
+
+def pooling_name(pooling: str | nn.Module) -> str:
+    """Name a pooling."""
+    return pooling.name if isinstance(pooling, nn.Module) else pooling
+
+
+def pooled_width(pooling: str | nn.Module, width: int, where: str | Path = "pooling") -> int:
+    """Give the length of a pooled vector. Raises ValueError naming `where` for a pooling that is made for another model."""
+    if not isinstance(pooling, nn.Module):
+        return width
+    check_widths([pooling.tokens], width, where)
+    return pooling.out_features
