@@ -63,6 +63,16 @@ def models() -> tuple:   # name -> encoder, graded pairs
     return {"before": Remembered(before), "after": Remembered(after), "untrained": Remembered(untrained)}, load_dataset("similarity", "dev")
 
 
+@cache
+def clouds() -> tuple:   # name -> encoder, graded pairs
+    """Load what the notebook draws as clouds: of the second model the last layer alone."""
+    from minbert.explore.widgets import Remembered
+    from minbert.sentence import SentenceEncoder
+
+    encoders, pairs = models()
+    return encoders | {"after": Remembered(SentenceEncoder.from_pretrained("embedded-sentences", "mean", "cpu"))}, pairs
+
+
 def short(values, digits: int) -> list:   # numbers with so many decimals
     """Round what goes into a file."""
     return [round(float(value), digits) for value in values]
@@ -72,7 +82,8 @@ def short(values, digits: int) -> list:   # numbers with so many decimals
 def made(place: str) -> Explorer:
     """Make an explorer by its module and class."""
     kind = Shown("", place, "").kind
-    return kind(*models()) if place.startswith("explore.widgets.") else kind()
+    given = {"explore.widgets.CosineExplorer": models, "explore.widgets.AnisotropyExplorer": clouds}.get(place, tuple)
+    return kind(*given())
 
 
 def cosine_data() -> tuple[list[Control], dict]:

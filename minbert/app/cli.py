@@ -326,7 +326,7 @@ def train(
     whole = MultitaskBert(encoder, default_heads(encoder.width, tasks), mode)
     config = TrainConfig(
         tasks, schedule, epochs, steps, batch_size, mode=mode,
-        lr=lr if lr is not None or frozen else usual_rate(encoder.width), precision="bf16" if bf16 else "fp32",
+        lr=lr if lr is not None or frozen else usual_rate(encoder.model.config.hidden_size), precision="bf16" if bf16 else "fp32",
         compile=compile, seed=seed, eval_every=eval_every, save_every=save_every, quora_fraction=quora_fraction)
     rows = max(map(len, train_sets.values()))
     if steps is None and rows <= 4 * batch_size and main_process():
