@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from .encoder import BertModel, packing_pays
-from .engine.beside import layers_read, pooled_width
 from .engine.devices import choose_device, fast_kernels, send
 from .engine.finite import NotFinite, check_finite
 from .engine.maps import check_widths, in_a_row, maps_of, moved, width_after
@@ -22,7 +21,7 @@ from .engine.modes import evaluating as _evaluating
 from .engine.products import laid_out
 from .engine.saving import replacing
 from .engine.sentencefolders import saved_settings, write_settings
-from .engine.states import check_states as _check_states
+from .engine.states import check_states as _check_states, layers_read, pooled_width
 from .engine.streaming import check_sentences, windows
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches
 
@@ -154,9 +153,7 @@ def sentence_vectors(
     out = model(input_ids, attention_mask, packed=packed, allow_empty=allow_empty,
                 output_hidden_states=len(layers_read(pooling, POOLINGS)) > 1)
     states = out.hidden_states or (out.last_hidden_state,)
-    if isinstance(pooling, nn.Module):
-        return pooling(states, attention_mask)
-    return pool(states, attention_mask, pooling, out.pooler_output)
+    return pooling(states, attention_mask) if isinstance(pooling, nn.Module) else pool(states, attention_mask, pooling, out.pooler_output)
 
 # %% ../nbs/2_tasks/11_sentence.ipynb #b257c213
 class PooledBert(nn.Module):

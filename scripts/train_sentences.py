@@ -32,8 +32,8 @@ from minbert.attention import set_dropout
 from minbert.baselines import idf_overlap, idf_weights, words
 from minbert.calibration import Whiten
 from minbert.data import load_dataset, read_lines
-from minbert.engine.beside import pooling_name
 from minbert.engine.devices import choose_device
+from minbert.engine.states import pooling_name
 from minbert.encoder import BertModel
 from minbert.batches import pair_batches
 from minbert.negatives import multiple_negatives_loss

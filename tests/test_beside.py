@@ -10,10 +10,11 @@ from torch.testing import assert_close
 
 from minbert.calibration import Whiten
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.beside import WordsBeside, layers_read, pooled_width, pooling_name
+from minbert.engine.beside import WordsBeside
 from minbert.engine.files import read_json, write_json
 from minbert.engine.maps import Dense
 from minbert.engine.shards import encoder_settings
+from minbert.engine.states import layers_read, pooled_width, pooling_name
 from minbert.sentence import POOLINGS, SentenceEncoder, sentence_vectors
 from minbert.tokens import load_tokenizer
 

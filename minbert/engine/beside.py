@@ -1,9 +1,8 @@
 """A pooling with weights of its own: beside what the last layer says of a sentence, which words stood in it. Steps that sentence-transformers has, so it reads the folder."""
 from __future__ import annotations
 
-__all__ = ["WordsBeside", "layers_read", "pooled_width", "pooling_name"]
+__all__ = ["WordsBeside"]
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -85,21 +84,3 @@ def _mean(hidden_states: Tensor, attention_mask: Tensor) -> Tensor:   # (B, T, D
     wide = torch.promote_types(hidden_states.dtype, torch.float32)
     kept = hidden_states.masked_fill(attention_mask[..., None] == 0, 0)
     return (kept.sum(1, dtype=wide) / attention_mask.sum(1, keepdim=True).clamp(min=1)).to(hidden_states.dtype)
-
-
-def layers_read(pooling: str | nn.Module, poolings: Mapping[str, tuple]) -> tuple:
-    """Say which hidden states a pooling reads."""
-    return pooling.layers if isinstance(pooling, nn.Module) else poolings[pooling]
-
-
-def pooling_name(pooling: str | nn.Module) -> str:
-    """Name a pooling."""
-    return pooling.name if isinstance(pooling, nn.Module) else pooling
-
-
-def pooled_width(pooling: str | nn.Module, width: int, where: str | Path = "pooling") -> int:
-    """Give the length of a pooled vector. Raises ValueError naming `where` for a pooling that is made for another model."""
-    if not isinstance(pooling, nn.Module):
-        return width
-    check_widths([pooling.tokens], width, where)
-    return pooling.out_features

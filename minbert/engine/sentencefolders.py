@@ -7,10 +7,11 @@ from pathlib import Path
 
 from torch import nn
 
-from .beside import WordsBeside, pooling_name
+from .beside import WordsBeside
 from .files import check_fields, inside, quoted, read_json, write_json
 from .maps import Dense, in_a_row, maps_of
 from .saving import load_module, read_modules, save_module, write_modules
+from .states import pooling_name
 
 _OURS = re.compile(r"(\d{1,4})_(Dense|Transform)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
 _FIRST = 3

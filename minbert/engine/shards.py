@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from .beside import pooling_name
 from .checkpoint import replace_file
 from .files import check_fields, parse_json, quoted, read_whole
 from .locks import Taken, held
 from .maps import named_maps
+from .states import pooling_name
 from .tensorfiles import check_file, read_checked, read_tensors, save_checked, tensor_checksum
 from .textparts import Part, TextReader, cut_parts
 

@@ -1,7 +1,10 @@
-"""What a pooling can use: all the hidden states it reads, and a mask that fits them."""
+"""A pooling is a name or a module: what it reads, what it gives, and what it needs: all the hidden states it reads, and a mask that fits them."""
 from collections.abc import Mapping
+from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from .maps import check_widths
 
 
 def check_states(
@@ -22,3 +25,21 @@ def check_states(
         raise ValueError("expected pooler_output for pooling 'pooler', got None")
     if attention_mask.shape != hidden_states[-1].shape[:2]:
         raise ValueError(f"expected a mask of shape {tuple(hidden_states[-1].shape[:2])}, got {tuple(attention_mask.shape)}")
+
+
+def layers_read(pooling: str | nn.Module, poolings: Mapping[str, tuple]) -> tuple:
+    """Say which hidden states a pooling reads."""
+    return pooling.layers if isinstance(pooling, nn.Module) else poolings[pooling]
+
+
+def pooling_name(pooling: str | nn.Module) -> str:
+    """Name a pooling."""
+    return pooling.name if isinstance(pooling, nn.Module) else pooling
+
+
+def pooled_width(pooling: str | nn.Module, width: int, where: str | Path = "pooling") -> int:
+    """Give the length of a pooled vector. Raises ValueError naming `where` for a pooling that is made for another model."""
+    if not isinstance(pooling, nn.Module):
+        return width
+    check_widths([pooling.tokens], width, where)
+    return pooling.out_features
