@@ -21,7 +21,7 @@ from .engine.modes import evaluating as _evaluating
 from .engine.products import laid_out
 from .engine.saving import replacing
 from .engine.sentencefolders import saved_settings, write_settings
-from .engine.states import check_states as _check_states, layers_read, pooled_width
+from .engine.states import check_pooling, check_states as _check_states, layers_read, pooled_width
 from .engine.streaming import check_sentences, windows
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches
 
@@ -166,8 +166,7 @@ class PooledBert(nn.Module):
         transform: nn.Module | None = None,  # (N, D) -> (N, K), or a tuple that starts with it; several in an nn.Sequential
     ):
         super().__init__()
-        if not isinstance(pooling, nn.Module) and pooling not in POOLINGS:
-            raise ValueError(f"expected a pooling among {', '.join(POOLINGS)}, got {pooling!r}")
+        check_pooling(pooling, POOLINGS)
         self.model, self.pooling, self.transform = model, pooling, transform
 
     device = property(lambda self: next(self.model.parameters()).device, doc="Where the weights are.")
@@ -267,7 +266,7 @@ class SentenceEncoder(TextEncoder):
         return cls(**load_parts(name_or_folder, pooling, normalize)).to(device or choose_device()).eval()
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:  # folder: made if missing; other files in it are left alone
-        """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load, the model in `dtype`. A save that fails leaves earlier files as they were."""
+        """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load, the model in `dtype`, a pooling with weights in its own. A save that fails leaves earlier files as they were."""
         with replacing(folder) as draft:
             self.model.save_pretrained(draft, dtype)
             self.tokenizer.save_pretrained(draft)

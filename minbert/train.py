@@ -25,6 +25,7 @@ from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_
 from .engine.maps import Dense, maps_of
 from .engine.runs import RunFolder, opened, read_log
 from .engine.saving import saved_name
+from .engine.sentencefolders import check_kept
 from .engine.settings import check_choices, check_positive
 from .engine.stopping import Stopped, stop_requests
 from .evaluate import evaluate_tasks
@@ -284,6 +285,7 @@ def _check(model, config, sources, dev_sets, loss_fn, backward):
     for task, dev in dev_sets.items():
         gold_labels(dev)
         model.head(task, dev.sentences2 is not None)
+    check_kept(model.encoder.pooling)
     for part in (*model.heads.values(), *maps_of(model.encoder.transform)):
         if type(part) is not Dense:   # its subclass would be written as somebody's own
             saved_name(part)   # what cannot be saved is refused before it is trained

@@ -420,8 +420,8 @@ WORDS = """
 
 A mean of contexts knows what a sentence is about and blurs which words were there; the embedding layer does the opposite. Both stand in a
 vector, one after the other: {features} numbers of words, then {width} of the last layer. The words: each token of the embedding layer goes through
-{features} random directions (none of which sees a token's place) and a ReLU, the mean over the sentence is whitened and scaled to one length, so
-that its cosine counts {words} beside 1 for the last layer. The whitening is fitted on the 10,000 open sentences, as that of the controls is; nothing
+{features} random directions (which see little of a token's place within the first 64, and more of it later) and a ReLU, the mean over the sentence
+is whitened and scaled to one length, so that its cosine counts about {words} beside 1 for the last layer. The whitening is fitted on the 10,000 open sentences, as that of the controls is; nothing
 of this is trained, and the encoder's own weights stayed as they were: `from_pretrained(..., pooling="mean")` reads them alone.
 """
 

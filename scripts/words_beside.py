@@ -5,6 +5,8 @@ but a mean over it does not tell near words apart. Behind random directions and 
 as chapter 24 does, gives rare words their weight. Nothing is trained, no grade is read: `WordsBeside` is fitted in closed form on
 sentences that everybody has, the ones that the whitened controls are fitted on.
 """
+from copy import deepcopy
+
 import torch
 from torch import Tensor
 
@@ -19,9 +21,9 @@ PLACES, DIRECTIONS = 64, 16   # positions that are looked at, and how many of th
 
 
 def of_words(model: BertModel) -> Tensor:   # (D, D) float32
-    """Project a token's vector onto what does not depend on its place in the sentence."""
+    """Project a token's vector onto what depends little on its place, within the first PLACES of a sentence."""
     layer = model.embedding
-    places = (layer.pos_embedding.weight * layer.embed_layer_norm.weight)[:PLACES].detach()
+    places = (layer.pos_embedding.weight * layer.embed_layer_norm.weight)[:PLACES].detach().cpu()
     directions = torch.linalg.svd(places - places.mean(0))[2][:DIRECTIONS]   # orthonormal rows, the largest first
     return torch.eye(len(directions.T)) - directions.T @ directions
 
@@ -38,7 +40,7 @@ class Features(torch.nn.Module):
 
     def __init__(self, beside: WordsBeside):
         super().__init__()
-        self.beside, self.tokens, self.out_features = beside, beside.tokens, beside.words.width
+        self.beside, self.out_features = beside, beside.words.width
 
     def forward(self, hidden_states, attention_mask):   # (B, T, D) each, (B, T) -> (B, K)
         """Give what the whitening is fitted on."""
@@ -54,11 +56,11 @@ def words_beside(encoder: SentenceEncoder, sentences: list[str], shares: list[fl
     beside = WordsBeside(D, FEATURES).to(encoder.device)
     draw = torch.randn(FEATURES, D, generator=torch.Generator().manual_seed(seed)) / D**0.5
     with torch.no_grad():
-        beside.tokens.linear.weight.copy_(draw @ of_words(encoder.model).cpu())
+        beside.tokens.linear.weight.copy_(draw @ of_words(encoder.model))
     features, last = pooled_alone(encoder, Features(beside), sentences), pooled_alone(encoder, "mean", sentences)
     white = Dense.of(Whiten(FEATURES).fit(features))
     for share in shares:
         made = WordsBeside(D, FEATURES, share**0.5 * last.norm(dim=1).mean().item())
-        made.tokens, made.words = beside.tokens.cpu(), white
+        made.tokens, made.words = deepcopy(beside.tokens).cpu(), deepcopy(white)
         found.append(SentenceEncoder(encoder.model, encoder.tokenizer, made.to(encoder.device), max_length=encoder.max_length))
     return found

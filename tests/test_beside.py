@@ -9,14 +9,17 @@ from torch import nn
 from torch.testing import assert_close
 
 from minbert.calibration import Whiten
+from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.beside import WordsBeside
 from minbert.engine.files import read_json, write_json
 from minbert.engine.maps import Dense
 from minbert.engine.shards import encoder_settings
 from minbert.engine.states import layers_read, pooled_width, pooling_name
+from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import POOLINGS, SentenceEncoder, sentence_vectors
 from minbert.tokens import load_tokenizer
+from minbert.train import TrainConfig, fit
 
 TEXTS = ["The cat sat on the mat.", "hi", "A much longer sentence about ships, harbours, fog and the men who read charts by lamplight.", ""]
 D, K, LENGTH = 16, 24, 3.5
@@ -70,8 +73,47 @@ def test_padding_does_not_count_and_a_row_without_tokens_is_zero():
     for x in states:
         x[mask == 0] = float("nan")
     found = pooling(states, mask)
-    assert_close(found[:1], expected) and torch.equal(found[1], torch.zeros(K + D))
+    assert_close(found[:1], expected)
+    assert torch.equal(found[1], torch.zeros(K + D))
     assert pooling(tuple(x.bfloat16() for x in states), mask).dtype == torch.bfloat16
+    assert pooling((states[0], states[1].bfloat16()), mask).dtype == torch.bfloat16
+
+
+def test_a_row_without_tokens_has_a_gradient():
+    pooling, mask = beside(), torch.tensor([[1, 1, 0], [0, 0, 0]])
+    nn.init.zeros_(pooling.words.linear.bias)
+    states = tuple(torch.randn(2, 3, D, requires_grad=True) for _ in range(2))
+    for dtype in (torch.float32, torch.float16):
+        pooling.to(dtype)
+        pooling(tuple(x.to(dtype) for x in states), mask).float().square().sum().backward()
+        assert all(x.grad.isfinite().all() for x in (*states, *pooling.parameters()))
+
+
+def test_a_long_row_in_half_precision_is_summed_in_single():
+    pooling = beside()
+    state = torch.full((1, 3000, D), 1.0).bfloat16()
+    found = pooling((state, state), torch.ones(1, 3000, dtype=torch.long))
+    assert_close(found[0, K:], torch.ones(D).bfloat16())
+
+
+def test_what_it_reads_is_checked():
+    pooling, states = beside(), (torch.randn(2, 4, D), torch.randn(2, 4, D))
+    for given, mask, message in ((states[:1], torch.ones(2, 4), "all hidden states"), (states[0], torch.ones(2, 4), "tuple"), (states, torch.ones(1, 4), "mask of shape")):
+        with pytest.raises(ValueError, match=message):
+            pooling(given, mask)
+
+
+@pytest.mark.parametrize("given", [(16, 24, 0.0), (16, 24, -1.0), (16, 24, float("inf")), (16, 24, float("nan")), (16, 25, 1.0)])
+def test_a_length_is_positive_and_columns_come_in_pairs(given):
+    with pytest.raises(ValueError, match="expected an even number of columns"):
+        WordsBeside(*given)
+
+
+def test_its_length_belongs_to_its_state():
+    encoder, other = small_encoder(), WordsBeside(D, K, 2.0)
+    assert "pooling.length" in encoder.state_dict()
+    other.load_state_dict(encoder.pooling.state_dict())
+    assert other.length == LENGTH
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -144,7 +186,11 @@ def negative(t):
     t["linear.weight"] *= -1
 
 
-@pytest.mark.parametrize("change", [beside_zero, another_number, negative])
+def nothing(t):
+    t["linear.weight"] *= 0
+
+
+@pytest.mark.parametrize("change", [beside_zero, another_number, negative, nothing])
 def test_a_length_is_one_number(tmp_path, change):
     small_encoder().save_pretrained(tmp_path)
     damage(tmp_path, "words_length", change)
@@ -172,6 +218,13 @@ def test_steps_that_do_not_fit_are_refused(tmp_path):
     Dense(K - 1, K - 1).save(tmp_path / "words_map")
     with pytest.raises(ValueError, match=f"words_map: .*width {K}, got one for {K - 1}"):
         SentenceEncoder.from_pretrained(tmp_path)
+    write_json(file, {name: value for name, value in config.items() if name != "module_input_name"})
+    with pytest.raises(ValueError, match="words_tokens.*module_input_name"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    write_json(file, config)
+    Dense(K, K - 2).save(tmp_path / "words_map")
+    with pytest.raises(ValueError, match="words_length.*no more"):
+        SentenceEncoder.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match="width 16, got one for 8"):
         _ = SentenceEncoder(small_encoder().model, load_tokenizer(), WordsBeside(8, 4)).width
     made = WordsBeside(8, 4)
@@ -180,6 +233,54 @@ def test_steps_that_do_not_fit_are_refused(tmp_path):
     wrong.save_pretrained(tmp_path / "wrong")
     with pytest.raises(ValueError, match="wrong.*width 16, got one for 8"):
         SentenceEncoder.from_pretrained(tmp_path / "wrong")
+
+
+@pytest.mark.parametrize("other", [Dense(K, K), Dense(K, K, bias=False, activation="ReLU"), Dense(K - 1, K - 1, bias=False)])
+def test_a_length_is_nothing_else(tmp_path, other):
+    small_encoder().save_pretrained(tmp_path)
+    with torch.no_grad():
+        other.linear.weight.copy_(LENGTH * torch.eye(other.width))
+    other.save(tmp_path / "words_length", module_output_name="cls_token_embeddings")
+    with pytest.raises(ValueError, match="words_length"):
+        SentenceEncoder.from_pretrained(tmp_path)
+
+
+def test_what_another_library_saved_again_is_not_read_from_old_files(tmp_path):
+    small_encoder().save_pretrained(tmp_path)
+    SentenceTransformer(str(tmp_path), device="cpu").save(str(tmp_path))
+    with pytest.raises(ValueError, match="steps of a WordsBeside.*delete minbert_sentence.json"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    (tmp_path / "minbert_sentence.json").unlink()
+    with pytest.raises(ValueError, match="name a pooling yourself"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path, "mean").width == D
+
+
+class Foreign(nn.Module):
+    layers, out_features = (-1,), D
+
+    def forward(self, hidden_states, attention_mask):
+        return hidden_states[-1][:, 0]
+
+
+class Sub(WordsBeside):
+    name = "sub"
+
+
+def test_any_module_pools_but_only_ours_is_kept(tmp_path):
+    encoder = small_encoder()
+    foreign = SentenceEncoder(encoder.model, encoder.tokenizer, Foreign(), max_length=60)
+    assert_close(foreign.encode(TEXTS), SentenceEncoder(encoder.model, encoder.tokenizer, "cls", max_length=60).encode(TEXTS))
+    data = load_dataset("similarity", "dev").subset(range(8))
+    for pooling in (Foreign(), Sub(D, K)):
+        encoder.pooling = pooling
+        with pytest.raises(ValueError, match="a name or a WordsBeside"):
+            encoder.save_pretrained(tmp_path)
+        model = MultitaskBert(encoder, default_heads(encoder.width, ["similarity"]))
+        with pytest.raises(ValueError, match="a name or a WordsBeside"):
+            fit(model, {"similarity": data}, {"similarity": data}, TrainConfig(["similarity"], steps=1), tmp_path / "run")
+    with pytest.raises(ValueError, match="layers and out_features, got Tanh"):
+        SentenceEncoder(encoder.model, encoder.tokenizer, nn.Tanh())
 
 
 def test_a_name_alone_is_no_pooling(tmp_path):

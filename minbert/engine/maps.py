@@ -72,7 +72,7 @@ class Dense(nn.Module):
         config = check_fields({"bias": True} | read_json(file), file, in_features=int, out_features=int, bias=bool, activation_function=str)
         for name, known in (_USUAL | {name: (value,) for name, value in where.items()}).items():
             if config.get(name, _USUAL[name][0]) not in known:
-                raise ValueError(f"{file}: expected {name} to be {known[0]!r}, got {quoted(config[name])}")
+                raise ValueError(f"{file}: expected {name} to be {known[0]!r}, got {quoted(config.get(name))}")
         module, _, kind = config["activation_function"].rpartition(".")
         if not f"{module}.".startswith("torch.nn.") or kind not in ACTIVATIONS or not all(0 < config[name] < 2**20 for name in ("in_features", "out_features")):
             raise ValueError(f"{file}: expected a linear map and {', '.join(ACTIVATIONS)} of torch.nn, got {config['in_features']} by "

@@ -26,8 +26,8 @@ def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tup
         pooling, length = pooling or config["pooling"], config["max_length"]
         beside = pooling == config["pooling"] == WordsBeside.name
     elif os.path.lexists(folder / "modules.json"):
-        maps = read_maps(folder) if pooling in (None, _their_pooling(folder)) else []
-        pooling, length = read_modules(folder, pooling)
+        asked, (pooling, length) = pooling, read_modules(folder, pooling)
+        maps = read_maps(folder) if asked in (None, _their_pooling(folder)) else []
     if not beside and pooling not in (None, *poolings) or length is not None and length < 3:
         raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(pooling)} and {length}")
     return {"pooling": WordsBeside.load(folder) if beside else pooling or "mean", "max_length": length or 512, "transform": in_a_row(maps)}
@@ -60,6 +60,12 @@ def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
     return maps
 
 
+def check_kept(pooling: str | nn.Module) -> None:
+    """Raise ValueError for a pooling that no folder can hold: loading it would run unknown code."""
+    if isinstance(pooling, nn.Module) and type(pooling) is not WordsBeside:
+        raise ValueError(f"expected a pooling that a folder can hold, a name or a WordsBeside, got {type(pooling).__name__}")
+
+
 def write_settings(
     draft: Path,                    # folder that holds model and tokenizer already
     model: nn.Module,               # with a config
@@ -70,6 +76,7 @@ def write_settings(
     theirs: Mapping[type, str],     # class -> the module of sentence-transformers that does the same, without files
 ) -> None:
     """Write a folder's modules for sentence-transformers, and our own settings beside them."""
+    check_kept(pooling)
     extra = []
     for number, part in enumerate(maps_of(transform), _FIRST):
         linear = type(part) is Dense

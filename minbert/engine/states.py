@@ -4,8 +4,6 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from .maps import check_widths
-
 
 def check_states(
     hidden_states: tuple[Tensor, ...],     # (B, T, D) each
@@ -15,8 +13,7 @@ def check_states(
     poolings: Mapping[str, tuple],         # name -> the states it reads
 ) -> None:
     """Raise ValueError for an unknown name, a missing input, or a mask of another shape."""
-    if how not in poolings:
-        raise ValueError(f"expected a pooling among {', '.join(poolings)}, got {how!r}")
+    check_pooling(how, poolings)
     if isinstance(hidden_states, Tensor):
         raise ValueError("expected a tuple of (B, T, D) hidden states, got one tensor: pass (tensor,) if it is the last layer")
     if len(hidden_states) < min(2, max(1, len(poolings[how]))):
@@ -37,9 +34,19 @@ def pooling_name(pooling: str | nn.Module) -> str:
     return pooling.name if isinstance(pooling, nn.Module) else pooling
 
 
+def check_pooling(pooling: str | nn.Module, poolings: Mapping[str, tuple]) -> None:
+    """Raise ValueError for an unknown name, or a module that does not say what it reads (`layers`) and how long its vectors are (`out_features`)."""
+    if isinstance(pooling, nn.Module):
+        if not (hasattr(pooling, "layers") and hasattr(pooling, "out_features")):
+            raise ValueError(f"expected a pooling with layers and out_features, got {type(pooling).__name__}")
+    elif pooling not in poolings:
+        raise ValueError(f"expected a pooling among {', '.join(poolings)}, got {pooling!r}")
+
+
 def pooled_width(pooling: str | nn.Module, width: int, where: str | Path = "pooling") -> int:
     """Give the length of a pooled vector. Raises ValueError naming `where` for a pooling that is made for another model."""
     if not isinstance(pooling, nn.Module):
         return width
-    check_widths([pooling.tokens], width, where)
+    if (made := getattr(pooling, "width", width)) != width:
+        raise ValueError(f"{where}: expected a pooling of vectors of width {width}, got one for {made}")
     return pooling.out_features
