@@ -118,13 +118,14 @@ def draw_cosine_bands(
         ax.scatter(cosine[chosen], rows[chosen] - depth[chosen], s=90, facecolors="none", edgecolors=PALETTE["paper"], linewidths=1.8)
     if mark is not None:
         ax.axvline(mark, color=PALETTE["paper"], linewidth=1.5, linestyle="-.")
-        right = mark > (limits[0] + limits[1]) / 2
-        ax.text(mark, 3.24, f" your pair: {mark:.2f}, above {100 * (cosine < mark).mean():.0f} % of all ", fontsize=8, ha="right" if right else "left", va="top")
+        third = np.digitize(mark, np.linspace(*limits, 4)[1:-1])   # of the panel: words longer than half of it have room
+        ax.text(mark, 3.24, f" your pair: {mark:.2f}, above {100 * (cosine < mark).mean():.0f} % of all ", fontsize=8, ha=["left", "center", "right"][third], va="top", bbox=_GROUND)
     ax.set(xlim=limits, ylim=(-0.34, 3.02 if mark is None else 3.28))   # a line more for the words about the mark
     return ax
 
 
 _BANDS = [EXTRA[1], EXTRA[2], EXTRA[0]]  # low, middle, high grades: the colours and lines that they have in all chapters
+_GROUND = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}  # behind words that a line runs through
 
 
 def _draw_ridges(ax, cosine, grades, bands, smoothing, limits):
@@ -140,7 +141,7 @@ def _draw_ridges(ax, cosine, grades, bands, smoothing, limits):
         count, rho = int(mask.sum()), _rho(cosine[mask], grades[mask])
         text = f"{label}: {count} pairs" + (f", mean {cosine[mask].mean():.2f}, ρ {rho:.2f}" if count else "")
         ax.text(limits[0] + 0.015 * (limits[1] - limits[0]), row + 0.66, text.replace("ρ nan", "ρ –"), fontsize=8, zorder=5,
-                bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5})
+                bbox=_GROUND)
     ax.set_yticks([row + part for row in range(3) for part in (0, 0.62 * step / highest)], ["0", f"{step:g}"] * 3, fontsize=8)
 
 # %% ../../nbs/explore/scenes.ipynb #ecc0a92f
