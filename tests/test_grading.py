@@ -237,3 +237,4 @@ def test_the_text_of_the_reference_is_flagged_and_a_short_or_own_one_is_not():
     assert found and not any(handed_in(task, task.definition) for task in (VICTIM, *found))
     pearson = exercise("metrics.pearson")
     assert handed_in(pearson, f"from scipy import stats\ndef {pearson.target}(a, b):\n    return stats.pearsonr(a, b)[0]") == ("scipy.stats.pearsonr",)
+    assert handed_in(pearson, f"import numpy as np\ndef {pearson.target}(a, b):\n    return np.corrcoef(a, b)[0, 1]") == ("numpy.corrcoef",)

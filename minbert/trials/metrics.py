@@ -49,7 +49,7 @@ def pearson_cases(generator):
             Case("tiny and huge numbers", {"x": 1e-200 * x, "y": 1e200 * y}), Case("unlike scales", {"x": 1e-3 * x, "y": 40 * y})]
 
 
-TRIALS["metrics.pearson"] = Trial(pearson_cases, run_metric, rtol=1e-9, atol=1e-12, forbidden=("scipy.stats.pearsonr",), hints=(
+TRIALS["metrics.pearson"] = Trial(pearson_cases, run_metric, rtol=1e-9, atol=1e-12, forbidden=("scipy.stats.pearsonr", "np.corrcoef", "numpy.corrcoef", "torch.corrcoef"), hints=(
     "Which three sums does the formula have, and what is subtracted before?",
     "Dividing a side by any number leaves r alone. So divide each by its largest deviation first: then no square is too large or too small.",
     "x, y = x - x.mean(), y - y.mean(); divide each by np.abs(...).max(); then x @ y / sqrt((x @ x) * (y @ y)), clipped to [-1, 1]."))
@@ -240,7 +240,7 @@ def auc_cases(generator):
             Case("negatives alone", {"x": x[:3], "y": torch.zeros(3)})]
 
 
-TRIALS["metrics.auc"] = Trial(auc_cases, run_metric, forbidden=("sklearn.metrics.roc_auc_score",), hints=(
+TRIALS["metrics.auc"] = Trial(auc_cases, run_metric, forbidden=("sklearn.metrics.roc_auc_score", "scipy.stats.mannwhitneyu"), hints=(
     "The rank of a positive counts what lies below it: negatives, which are wins, and other positives, which are not.",
     "Add up average_ranks(x) of the positives, subtract 1 + 2 + ... + P, and divide by the number of pairs.",
     "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * N), with P = (y == 1).sum() and N = (y == 0).sum(); NaN if P or N is 0."))
