@@ -12,7 +12,7 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from minbert.course.editions import (chapter_box, directives, help_text, leaks, learners_edition, marks, marks_of, minutes_of, plain, read_notebook,
+from minbert.course.editions import (all_editions, chapter_box, directives, help_text, leaks, learners_edition, marks, marks_of, minutes_of, plain, read_notebook,
                               split_checks, stubbed, unguessed, written)
 from minbert.course.exercises import EXERCISES, STILL_THERE, build, check, expected_outcomes, verdict
 from minbert.course.guessing import guessed
@@ -271,6 +271,21 @@ def test_a_guess_is_taken_out_and_what_follows_shows_no_output():
     assert made.cells[2].source == "#| predict a.width\nrows = 3\nguess = None   # your guess, before you run the next cell"
     assert made.cells[3].source == "guessed(guess, 12)" and made.cells[3].outputs == []
     assert unguessed("guess = 4") == "guess = 4"
+
+
+def test_no_output_between_a_guess_and_its_answer_gives_it_away():
+    shown = lambda source: new_code_cell(source, outputs=[nbformat.v4.new_output("stream", text=f"from {source}\n")])
+    cells = [new_markdown_cell("# A\n\n> B."), shown("before"), new_code_cell(GUESS), new_markdown_cell("As guessed(guess) says."), shown("answer"), shown("guessed(guess, 12)"), shown("after")]
+    made = learners_edition(new_notebook(cells=cells), {})
+    assert [c.source for c in made.cells if c.get("outputs")] == ["before", "after"]
+
+
+def test_the_book_shows_no_answer_before_its_guess():
+    for name, chapter in all_editions(CHAPTERS, EXERCISES).items():
+        code = [c for c in chapter.cells if c.cell_type == "code"]
+        for start in (i for i, c in enumerate(code) if c.source.startswith("#| predict")):
+            end = next(i for i, c in enumerate(code) if i > start and "guessed(" in c.source)
+            assert not any(c.outputs for c in code[start : end + 1]), (name, code[start].source)
 
 
 def guesses():

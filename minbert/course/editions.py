@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BOOK', 'READING', 'LINES', 'Mark', 'directives', 'marks', 'exported_module', 'read_notebook', 'facts', 'stubbed',
            'leaks', 'split_checks', 'minutes_of', 'marks_of', 'plural', 'chapter_box', 'plain', 'folded', 'help_text',
-           'borrowing', 'unguessed', 'shown_outputs', 'learners_edition', 'all_editions', 'written']
+           'borrowing', 'unguessed', 'awaited', 'shown_outputs', 'learners_edition', 'all_editions', 'written']
 
 # %% ../../nbs/course/editions.ipynb #9ac50f23
 import ast
@@ -268,11 +268,24 @@ def unguessed(
 _PASSED = re.compile(r"^[a-z_]+\.[a-z_]+: (passed|borrowed), .*\n?", re.M)   # what `check` prints
 
 
+def awaited(
+    cells: list,   # of a complete edition
+) -> set[int]:     # numbers of cells
+    """Find the cells whose outputs would answer a guess: from `#| predict NAME` to the cell that calls `guessed`."""
+    found, guessing = set(), False
+    for i, cell in enumerate(cells):
+        if cell.cell_type == "code":
+            guessing = guessing or any(name == "predict" for name, _ in directives(cell.source))
+            found |= {i} if guessing else set()
+            guessing = guessing and "guessed(" not in cell.source
+    return found
+
+
 def shown_outputs(
     cell: Any,     # code cell, complete edition
 ) -> list:         # outputs
-    """Give what a learner sees below a cell that has not been run: nothing that tells of a check, or of a guess."""
-    kept = [] if "guessed(" in cell.source else copy.deepcopy(cell.get("outputs", []))
+    """Give what a learner sees below a cell that has not been run: nothing that tells of a check."""
+    kept = copy.deepcopy(cell.get("outputs", []))
     for output in kept:
         if "text" in output:
             output["text"] = _PASSED.sub("", "".join(output["text"]))
@@ -290,9 +303,11 @@ def learners_edition(
     made, cells = copy.deepcopy(notebook), []
     lines, below = _place_checks(made.cells)
     mistakes = {name: task.planted.changes for name, task in exercises.items() if task.planted}
+    secret = awaited(made.cells)
     for i, cell in enumerate(made.cells):
         if cell.cell_type == "code":
-            cell.source, cell.outputs, cell.execution_count = unguessed(stubbed(cell.source, mistakes)), shown_outputs(cell), None
+            outputs = [] if i in secret else shown_outputs(cell)
+            cell.source, cell.outputs, cell.execution_count = unguessed(stubbed(cell.source, mistakes)), outputs, None
         cells += [cell] if cell.source.strip() or cell.cell_type != "code" else []
         cells += [_cell("markdown", "chapter-box", chapter_box(notebook, mistakes))] if i == 0 else []
         cells += [c for mark in below.get(i, ()) for c in _check_and_help(mark, lines.get(mark.name), exercises)]
