@@ -59,7 +59,7 @@ def collision_rate(
 
 # %% ../nbs/4_training/36_batches.ipynb #3fd6796f
 def _log_choose(n, k):
-    """ln of n over k, in float64."""
+    """ln of n choose k, in float64."""
     n = torch.tensor(n, dtype=torch.float64)
     return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
