@@ -99,7 +99,7 @@ def uniformity(
     x = _without_zeros(x)
     if len(x) < 2:
         return undefined("uniformity", f"{len(x)} vectors")
-    u = F.normalize(x if x.dtype == torch.float64 else x.float(), dim=1, eps=0)
+    u = F.normalize(x.double(), dim=1, eps=0).to(torch.promote_types(x.dtype, torch.float32))
     sums = [_log_sum(u[i : i + chunk], u[i:], t) for i in range(0, len(u) - 1, chunk)]
     return (torch.stack(sums).logsumexp(0) - math.log(len(u) * (len(u) - 1) / 2)).item()
 
@@ -133,7 +133,7 @@ def gram(
 ) -> Tensor:              # (D, D) float64, X^T X
     """Add up the outer products of all rows, without a copy of `x`. Raises ValueError for NaN."""
     x = _check_cloud(x)
-    mean = sum(part.double().sum(0) for part in x.split(chunk)) / len(x) if center and len(x) else 0.0
+    mean = x[:1] + sum((part.double() - x[:1]).sum(0) for part in x.split(chunk)) / len(x) if center and len(x) else 0.0  # exact if all rows are alike
     total = x.new_zeros(x.shape[1], x.shape[1], dtype=torch.float64)
     for part in x.split(chunk):
         part = part.double() - mean

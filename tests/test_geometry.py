@@ -76,6 +76,11 @@ def test_chunks_cross_the_border_of_mean_cosine():
     assert_allclose(mean_cosine(x), ((unit.sum(0) ** 2).sum() - 8193) / (8193 * 8192))
 
 
+@pytest.mark.parametrize("scale", [1e-24, 1e20])
+def test_uniformity_of_lengths_whose_squares_single_precision_cannot_hold(scale):
+    assert_allclose(uniformity(scale * torch.eye(3)), -4.0)
+
+
 def test_duplicates_raise_uniformity():
     x = cloud(100, 8, shift=0)
     assert uniformity(torch.cat([x, x])) > uniformity(x)
@@ -216,6 +221,9 @@ def test_clouds_without_a_shape(f):
     if f is not partition_isotropy:
         with pytest.warns(RuntimeWarning, match="all alike"):
             assert math.isnan(f(torch.full((4, 3), 0.5)))
+        for rows in (3, 7, 33):   # their mean is not them to the last bit
+            with pytest.warns(RuntimeWarning, match="all alike"):
+                assert math.isnan(f(cloud(1, 8).expand(rows, 8)))
 
 
 def test_isoscore_of_one_column_is_undefined():

@@ -74,7 +74,7 @@ def fine_tune(
 ) -> tuple[MultitaskBert, MultitaskBert]:  # before and after
     """Train the embedded model on all tasks at once. A step has 32 rows of the longest task and as large a share of each other one.
 
-    The heads are new and learn faster than the encoder. Squared errors of grades are ten times a class's loss, so they count a tenth.
+    The heads are new and learn faster than the encoder. Squared errors of grades have gradients more than ten times as long as a class's, so they count a tenth.
     These settings were chosen on rows of train; dev is scored once, after the last step: it chooses nothing.
     """
     torch.manual_seed(seed)

@@ -205,7 +205,7 @@ TRIALS["geometry.uniformity"] = Trial(uniformity_cases, measure, rtol=1e-6, atol
 
 _WRONG_SUMS = "sums = [_log_sum(u[i : i + chunk], u[i:], t) for i in range(0, len(u) - 1, chunk)]"
 _WRONG_LOG = "return (torch.stack(sums).logsumexp(0) - math.log(len(u) * (len(u) - 1) / 2)).item()"
-_WRONG_UNIT = "u = F.normalize(x if x.dtype == torch.float64 else x.float(), dim=1, eps=0)"
+_WRONG_UNIT = "u = F.normalize(x.double(), dim=1, eps=0).to(torch.promote_types(x.dtype, torch.float32))"
 
 
 def _wrong_pairs(value, says, unit="F.normalize(x.double(), dim=1, eps=0)"):
