@@ -213,7 +213,7 @@ def site() -> Path:
     """The site, built again if something that it is made of has changed since."""
     made_of = [file for folder in ("nbs", "site", "scripts", "minbert", "results") for file in (ROOT / folder).rglob("*") if "__pycache__" not in file.parts and file.is_file()]
     if not (HTML / "index.html").is_file() or (HTML / "index.html").stat().st_mtime < max(file.stat().st_mtime for file in made_of):
-        subprocess.run([sys.executable, ROOT / "scripts" / "build_site.py"], check=True, cwd=ROOT, timeout=600)
+        subprocess.run([sys.executable, ROOT / "scripts" / "build_site.py"], check=True, cwd=ROOT, timeout=3600)
     return HTML
 
 
