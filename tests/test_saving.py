@@ -51,6 +51,15 @@ def test_replacing_is_all_or_nothing(tmp_path):
     assert sorted(os.listdir(target)) == ["a", "mine", "sub"]
 
 
+@pytest.mark.parametrize("name", [".draft-thesis", ".draft-thesis_1", ".draft-minbert-notes", ".draft-minbert-my-notes"])
+def test_a_folder_of_the_reader_is_no_leftover(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "chapter.txt").write_text("mine")
+    with replacing(tmp_path) as draft:
+        (draft / "a").write_text("1")
+    assert files(tmp_path) == {"a": "1", f"{name}/chapter.txt": "mine"}
+
+
 def test_what_cannot_be_moved_is_undone(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "a").write_text("1")

@@ -26,7 +26,7 @@ from .maps import Dense, moved
 from .tensorfiles import check_numbers, read_tensors, tensor_checksum
 
 # %% ../../nbs/engine/saving.ipynb #e32f9649
-DRAFT = ".draft-"
+DRAFT = ".draft-minbert-"  # a folder of somebody else is not called so
 
 
 def _lock(folder: Path, wait: bool) -> int | None:
@@ -54,7 +54,7 @@ def clear_leftovers(
     delete: Callable[[Path], None] = _delete,
 ) -> None:
     """Delete the folders of `held_folder` whose owners were killed."""
-    for left in Path(where).glob(glob.escape(prefix) + "*"):
+    for left in Path(where).glob(glob.escape(prefix) + "[a-z0-9_]" * 8):  # as `tempfile.mkdtemp` ends names
         if (lock := _lock(left, wait=False)) is not None:
             delete(left)
             os.close(lock)
