@@ -1,4 +1,5 @@
 """What an attempt to break files, folders and runs found, each as a test; and a thousand more by chance, in the long tests."""
+import errno
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +22,10 @@ from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.app.messages import plain_sentence
+from minbert.engine.maps import Dense
 from minbert.engine.runs import locked
+from minbert.engine.saving import save_module, write_layers
+from minbert.pretrain import MlmHead, save_mlm
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import encode_ids, load_tokenizer
 from minbert.train import TrainConfig, fit
@@ -227,6 +232,23 @@ def test_a_full_disk_under_encode_is_an_oserror_and_leaves_the_old_file(tmp_path
     assert "too large" in plain_sentence(caught.value) or "space" in plain_sentence(caught.value)
     assert not (reserves and asked), "the disk is asked before the first sentence is encoded"
     assert np.load(tmp_path / "v.npy").sum() == 3 and os.listdir(tmp_path) == ["v.npy"]
+
+
+BIG = BertConfig(vocab_size=60_000, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+NARROW = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+
+
+@pytest.mark.parametrize("save", [
+    lambda folder: BertModel(BIG).save_pretrained(folder), lambda folder: save_mlm(BertModel(NARROW), MlmHead(BIG), folder),
+    lambda folder: save_module(LinearHead(10_000, 5), folder), lambda folder: Dense(200, 200).save(folder),
+    lambda folder: save_checkpoint(folder, torch.nn.Linear(200, 200)),
+    lambda folder: write_layers(folder, SimpleNamespace(config=SimpleNamespace(hidden_size=1, num_hidden_layers=30_000)), (1,))],
+    ids=["model", "head of pretraining", "module", "map", "checkpoint", "layers"])
+def test_a_full_disk_under_weights_is_an_oserror_that_names_the_file(tmp_path, small_disk, save):
+    with pytest.raises(OSError, match="File too large.*safetensors") as caught:
+        save(tmp_path)
+    assert caught.value.errno == errno.EFBIG and str(tmp_path) in str(caught.value.filename)
+    assert "too large" in plain_sentence(caught.value)
 
 
 @pytest.mark.parametrize("call", ["save_file", "replace"])

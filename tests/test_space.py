@@ -143,11 +143,11 @@ def test_a_killed_update_leaves_nothing_behind(tmp_path):
               f"update.update_workspace({str(mine)!r}, new)")
     assert subprocess.run([sys.executable, "-c", killed]).returncode == -9
     assert list(mine.rglob(f"{saving.DRAFT}*"))
-    (mine / BASE / f"{saving.DRAFT}dead").mkdir()
+    (mine / BASE / f"{saving.DRAFT}deaddead").mkdir()
     update_workspace(mine)
     assert not list(mine.rglob(f"{saving.DRAFT}*"))
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / f"{saving.DRAFT}dead").mkdir()
+    (tmp_path / "other" / f"{saving.DRAFT}deaddead").mkdir()
     assert new_workspace(tmp_path / "other") == tmp_path / "other"
 
 

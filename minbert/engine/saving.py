@@ -23,7 +23,7 @@ from torch import nn
 
 from .files import check_fields, flush, inside, quoted, read_json, write_json
 from .maps import Dense, moved
-from .tensorfiles import check_numbers, read_tensors, tensor_checksum
+from .tensorfiles import check_numbers, read_tensors, save_tensors, tensor_checksum
 
 # %% ../../nbs/engine/saving.ipynb #e32f9649
 DRAFT = ".draft-minbert-"  # a folder of somebody else is not called so
@@ -151,13 +151,11 @@ def save_module(
     `module.init_kwargs()`, if there, gives the arguments that build an empty copy.
     Raises ValueError as `saved_name`.
     """
-    from safetensors.torch import save_file
-
     name = saved_name(module)
     kwargs = module.init_kwargs() if hasattr(module, "init_kwargs") else {}
     state = {key: x.detach().cpu().clone().contiguous() for key, x in module.state_dict().items()}
     write_json(Path(folder) / "config.json", {"class": name, "init_kwargs": kwargs, "sha256": _module_checksum(name, kwargs, state)})
-    save_file(state, str(Path(folder) / "model.safetensors"))
+    save_tensors(Path(folder) / "model.safetensors", state)
 
 
 def load_module(
@@ -253,15 +251,13 @@ def write_layers(
     layers: Sequence[int],  # hidden states, 0 the embedding; one, or two that are averaged
 ) -> None:
     """Write a WeightedLayerPooling of sentence-transformers."""
-    from safetensors.torch import save_file
-
     D, L = model.config.hidden_size, model.config.num_hidden_layers
     write_json(Path(folder) / "config.json",
                {"word_embedding_dimension": D, "layer_start": 0, "num_hidden_layers": L})
     weights = torch.zeros(L + 1)
     for layer in layers:
         weights[layer] += 1.0  # one layer may be named twice: first and last of a single one
-    save_file({"layer_weights": weights}, str(Path(folder) / "model.safetensors"))
+    save_tensors(Path(folder) / "model.safetensors", {"layer_weights": weights})
 
 
 def _write_pooler(folder, model):
