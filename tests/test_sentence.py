@@ -9,7 +9,9 @@ from torch import nn
 from torch.testing import assert_close
 
 import minbert.sentence
+from minbert.calibration import Whiten
 from minbert.encoder import BertConfig, BertModel
+from minbert.flow import Flow
 from minbert.sentence import POOLINGS, SentenceEncoder, UnitLength, check_finite, masked_mean, pool, safe_cosine, unit
 from minbert.tokens import load_tokenizer, tokenize
 
@@ -419,6 +421,34 @@ def test_a_transform_is_applied_saved_and_restored(tokenizer, tmp_path, shift):
     with pytest.raises(ValueError, match="minbert, got 'torch.nn"):
         plain.save_pretrained(tmp_path / "no")
     assert list((tmp_path / "no").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [Whiten, Flow])
+def test_sentence_transformers_saves_a_folder_with_a_map_of_ours_again(tokenizer, tmp_path, kind):
+    from sentence_transformers import SentenceTransformer
+
+    torch.manual_seed(0)
+    points = torch.randn(40, 16)
+    encoder = small_encoder(tokenizer, "max", transform=Whiten.fit(points) if kind is Whiten else Flow(16, mixing="lu").eval())
+    if kind is Flow:
+        encoder.transform.initialize(points)
+    encoder.save_pretrained(tmp_path / "ours")
+    SentenceTransformer(str(tmp_path / "ours"), device="cpu", trust_remote_code=True).save(str(tmp_path / "theirs"))
+    again = SentenceEncoder.from_pretrained(tmp_path / "theirs", device="cpu")
+    assert type(again.transform) is kind and again.pooling == "max" and not (tmp_path / "theirs" / "minbert_sentence.json").exists()
+    assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS))
+
+
+def test_a_folder_whose_steps_are_missing_is_refused(tokenizer, tmp_path):
+    """What sentence-transformers leaves when its save fails at a step."""
+    small_encoder(tokenizer).save_pretrained(tmp_path)
+    for name in ("minbert_sentence.json", "modules.json"):
+        (tmp_path / name).unlink()
+    assert SentenceEncoder.from_pretrained(tmp_path, device="cpu").pooling == "mean"   # a folder of transformers
+    (tmp_path / "config_sentence_transformers.json").write_text("{}")
+    with pytest.raises(ValueError, match="expected modules.json beside"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path, pooling="cls", device="cpu").pooling == "cls"
 
 
 def published(folder, pooling, *more):
