@@ -429,7 +429,7 @@ def test_sentence_transformers_saves_a_folder_with_a_map_of_ours_again(tokenizer
 
     torch.manual_seed(0)
     points = torch.randn(40, 16)
-    encoder = small_encoder(tokenizer, "max", transform=Whiten.fit(points) if kind is Whiten else Flow(16, mixing="lu").eval())
+    encoder = small_encoder(tokenizer, "max", transform=Whiten(16).fit(points) if kind is Whiten else Flow(16, mixing="lu").eval())
     if kind is Flow:
         encoder.transform.initialize(points)
     encoder.save_pretrained(tmp_path / "ours")

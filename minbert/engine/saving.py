@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from .devices import shapes_only
 from .files import check_fields, flush, inside, quoted, read_json, write_json
 from .maps import Dense, moved
 from .tensorfiles import check_numbers, read_tensors, save_tensors, tensor_checksum
@@ -174,8 +175,10 @@ def load_module(
         raise ValueError(f"expected {weights} and config.json beside it as {name} was saved, got others: damaged, or mixed from two saves")
     check_numbers(state, weights)
     try:
-        module = cls(**kwargs)
-        module.load_state_dict(state)
+        with shapes_only():  # the arguments may ask for any size: nothing is set aside before the tensors fit
+            module = cls(**kwargs)
+        wanted = module.state_dict()
+        module.load_state_dict({key: x.to(wanted.get(key, x).dtype, copy=True) for key, x in state.items()}, assign=True)
     except Exception as error:  # whatever the class refuses: it may have changed since
         raise ValueError(f"{file}: expected arguments and tensors of {name}, got: {str(error)[:200]}") from error
     return module.eval()
@@ -273,7 +276,7 @@ def read_modules(
 ) -> tuple[str, int | None]:    # pooling as they spell it, and max_length if they give one
     """Read the pooling and the length from a sentence-transformers folder.
 
-    Raises ValueError for steps other than Transformer, Pooling, Dense and Normalize, or mixed poolings.
+    Raises ValueError for steps other than Transformer, Pooling, Dense, Normalize and a map of ours, or mixed poolings.
     """
     file = Path(folder) / "modules.json"
     length = _read_length(Path(folder) / "sentence_bert_config.json")
@@ -286,7 +289,7 @@ def read_modules(
             modes = [re.sub("_tokens?$", "", key.removeprefix("pooling_mode_"))
                      for key, on in config.items() if key.startswith("pooling_mode_") and on]
             pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
-        elif kind not in ("Transformer", "Dense", "Normalize"):
+        elif kind not in ("Transformer", "Dense", "Normalize", "TransformModule"):
             raise ValueError(f"expected Transformer, Pooling, Dense, Normalize in {file}, "
                              f"got {quoted(kind)}: name a pooling yourself to leave it out")
     if not isinstance(pooling, str):
@@ -326,3 +329,11 @@ class TransformModule(nn.Module):
     ) -> "TransformModule":
         """Load what `save_module` wrote."""
         return cls(load_module(folder))
+
+    def save(
+        self,
+        folder: str,        # the step's folder
+        *args, **kwargs,    # what else sentence-transformers says, such as safe_serialization
+    ) -> None:
+        """Write what `load` reads, when sentence-transformers saves a folder again."""
+        save_module(self.transform, folder)

@@ -15,6 +15,7 @@ from .states import pooling_name
 
 _OURS = re.compile(r"(\d{1,4})_(Dense|Transform)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
 _FIRST = 3
+_THEIRS = "config_sentence_transformers.json"
 
 
 def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tuple]) -> dict:   # pooling, max_length, transform
@@ -28,6 +29,8 @@ def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tup
     elif os.path.lexists(folder / "modules.json"):
         asked, (pooling, length) = pooling, read_modules(folder, pooling)
         maps = read_maps(folder) if asked in (None, _their_pooling(folder)) else []
+    elif pooling is None and os.path.lexists(folder / _THEIRS):
+        raise ValueError(f"{folder}: expected modules.json beside {_THEIRS}, got none: a save that did not end? Name a pooling yourself to use the model alone")
     if not beside and pooling not in (None, *poolings) or length is not None and length < 3:
         raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(pooling)} and {length}")
     return {"pooling": WordsBeside.load(folder) if beside else pooling or "mean", "max_length": length or 512, "transform": in_a_row(maps)}
@@ -41,18 +44,18 @@ def _their_pooling(folder: Path) -> str | None:
 
 
 def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
-    """Load the maps behind the pooling, in their order: of somebody else's folder each Dense, of ours, which has the file `ours`, all that we wrote.
+    """Load the maps behind the pooling, in their order: of somebody else's folder each Dense and each map of ours, of ours, which has the file `ours`, all that we wrote.
 
-    Raises ValueError for a Dense behind a Normalize, which we would leave out, and for a map of ours that is gone.
+    Raises ValueError for a map behind a Normalize, which we would leave out, and for a map of ours that is gone.
     """
     maps, file, scaled = [], folder / "modules.json", False
     for step in read_json(file, list):
         step = check_fields(step if isinstance(step, dict) else {}, file, type=str, path=str)
         where, kind, written = inside(folder, step["path"], file), step["type"].rpartition(".")[-1], _OURS.fullmatch(step["path"])
-        wanted = bool(written) and int(written[1]) >= _FIRST if ours else kind == "Dense"
+        wanted = bool(written) and int(written[1]) >= _FIRST if ours else kind in ("Dense", "TransformModule")
         if wanted:
             if scaled:
-                raise ValueError(f"{file}: expected no Dense behind Normalize, got one in {quoted(step['path'])}")
+                raise ValueError(f"{file}: expected no {kind} behind Normalize, got one in {quoted(step['path'])}")
             maps.append(Dense.load(where) if kind == "Dense" else load_module(where))
         scaled = scaled or not ours and kind == "Normalize"
     if ours and len(maps) != (count := read_json(ours).get("maps", max(1, len(maps)))):
