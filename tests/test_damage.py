@@ -234,6 +234,14 @@ def test_a_full_disk_under_encode_is_an_oserror_and_leaves_the_old_file(tmp_path
     assert np.load(tmp_path / "v.npy").sum() == 3 and os.listdir(tmp_path) == ["v.npy"]
 
 
+@pytest.mark.parametrize("shape", [(3, 2), (1, 2), (2, 1), (2, 3)])
+def test_rows_that_are_not_as_many_or_as_wide_as_the_head_says_leave_the_old_file(tmp_path, shape):
+    np.save(tmp_path / "v.npy", np.ones(3))
+    with pytest.raises(ValueError, match=f"v.npy: expected {shape[0]} rows"):
+        write_vectors(tmp_path / "v.npy", shape, torch.ones(2, 2).split(1))
+    assert np.load(tmp_path / "v.npy").sum() == 3 and os.listdir(tmp_path) == ["v.npy"]
+
+
 BIG = BertConfig(vocab_size=60_000, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
 NARROW = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
 
