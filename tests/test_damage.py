@@ -106,6 +106,7 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_anything_is_built
         SentenceEncoder.from_pretrained(tmp_path, device="cpu")
 
 
+@pytest.mark.usefixtures("unsealed")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_refused(tmp_path, encoder, bad):
     encoder.save_pretrained(tmp_path)
@@ -127,6 +128,7 @@ def test_vectors_that_overflow_are_not_written(tmp_path, encoder):
 JSON = ["[" * 100_000, '{"a":' * 50_000, "null", "[]", "7", '"x"', "{}", "", '{"a": 1, "a": 2}', "\0", "1" * 9999]
 
 
+@pytest.mark.usefixtures("unsealed")
 @pytest.mark.parametrize("name", ["config.json", "minbert_sentence.json", "tokenizer_config.json"])
 def test_odd_json_is_a_valueerror_with_the_name_of_the_file(tmp_path, encoder, name):
     encoder.save_pretrained(tmp_path)

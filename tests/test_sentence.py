@@ -439,6 +439,46 @@ def test_sentence_transformers_saves_a_folder_with_a_map_of_ours_again(tokenizer
     assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
 
+def test_a_folder_of_two_saves_is_refused_wherever_the_second_was_killed(tokenizer, tmp_path):
+    for name, how in (("old", "mean"), ("new", "cls")):
+        small_encoder(tokenizer, how, max_length=20, seed=len(how)).save_pretrained(tmp_path / name)
+    files = sorted(path.relative_to(tmp_path / "new") for path in (tmp_path / "new").rglob("*") if path.is_file())   # the order in which they are moved
+    last, mixed = [i for i, name in enumerate(files) if (tmp_path / "new" / name).read_bytes() != (tmp_path / "old" / name).read_bytes()][-1], tmp_path / "old"
+    assert files[last].name != "minbert_sentence.json"
+    for i, name in enumerate(files):
+        shutil.copy(tmp_path / "new" / name, mixed / name)
+        if i < last:
+            with pytest.raises(ValueError, match="as it was saved, got another: cut short, or mixed from two saves"):
+                SentenceEncoder.from_pretrained(mixed, device="cpu")
+        else:
+            assert SentenceEncoder.from_pretrained(mixed, device="cpu").pooling == "cls"
+
+
+def test_a_folder_that_another_library_saved_again_says_what_to_do(tokenizer, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    encoder = small_encoder(tokenizer)
+    encoder.save_pretrained(tmp_path)
+    theirs = SentenceTransformer(str(tmp_path), device="cpu")
+    next(theirs.parameters()).data.mul_(2)
+    theirs.save(str(tmp_path))
+    with pytest.raises(ValueError, match="If another library saved this folder again, delete minbert_sentence.json"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    (tmp_path / "minbert_sentence.json").unlink()
+    assert_close(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), torch.tensor(theirs.encode(TEXTS)), rtol=0, atol=1e-5)
+
+
+def test_a_folder_lacks_what_the_hub_does_not_fetch_and_may_be_of_an_older_release(tokenizer, tmp_path):
+    encoder = small_encoder(tokenizer, "pooler")
+    encoder.save_pretrained(tmp_path)
+    shutil.rmtree(tmp_path / "2_Dense")
+    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
+    settings = json.loads((tmp_path / "minbert_sentence.json").read_text())
+    (tmp_path / "minbert_sentence.json").write_text(json.dumps({name: value for name, value in settings.items() if name != "files"}))
+    (tmp_path / "sentence_bert_config.json").write_text("{}")
+    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
+
+
 def test_a_folder_whose_steps_are_missing_is_refused(tokenizer, tmp_path):
     """What sentence-transformers leaves when its save fails at a step."""
     small_encoder(tokenizer).save_pretrained(tmp_path)

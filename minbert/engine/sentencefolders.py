@@ -12,6 +12,7 @@ from .files import check_fields, inside, quoted, read_json, write_json
 from .maps import Dense, in_a_row, maps_of
 from .saving import load_module, read_modules, save_module, write_modules
 from .states import pooling_name
+from .wholefolders import check_folder, folder_checksums
 
 _OURS = re.compile(r"(\d{1,4})_(Dense|Transform)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
 _FIRST = 3
@@ -22,7 +23,8 @@ def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tup
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
     ours, maps, length, beside = folder / "minbert_sentence.json", [], None, False
     if os.path.lexists(ours):
-        config = check_fields(read_json(ours), ours, pooling=str, max_length=int, transform=bool)
+        config = check_fields({"files": {}} | read_json(ours), ours, pooling=str, max_length=int, transform=bool, files=dict)   # of an older release: without files
+        check_folder(folder, config["files"], ours, may_lack=True, hint=f". If another library saved this folder again, delete {ours.name}")   # the hub's copy lacks some
         maps = read_maps(folder, ours) if config["transform"] and pooling in (None, config["pooling"]) else []
         pooling, length = pooling or config["pooling"], config["max_length"]
         beside = pooling == config["pooling"] == WordsBeside.name
@@ -78,7 +80,7 @@ def write_settings(
     transform: nn.Module | None,    # a map of the vectors, or several in an nn.Sequential
     theirs: Mapping[type, str],     # class -> the module of sentence-transformers that does the same, without files
 ) -> None:
-    """Write a folder's modules for sentence-transformers, and our own settings beside them."""
+    """Write a folder's modules for sentence-transformers, and our own settings beside them, with checksums of all files that are there."""
     check_kept(pooling)
     extra = []
     for number, part in enumerate(maps_of(transform), _FIRST):
@@ -87,4 +89,5 @@ def write_settings(
         part.save(draft / path) if linear else save_module(part, draft / path)
         extra.append(("Dense" if linear else theirs.get(type(part), "minbert.engine.saving.TransformModule"), path))
     write_modules(draft, model, pooling, layers, max_length, extra)
-    write_json(draft / "minbert_sentence.json", {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra)})
+    write_json(draft / "minbert_sentence.json", {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra),
+                                                 "files": folder_checksums(draft)})
