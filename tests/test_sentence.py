@@ -522,6 +522,52 @@ def test_published_folders(tokenizer, tmp_path, pooling, expected):
     assert isinstance(SentenceEncoder.from_pretrained(tmp_path / "again").transform, UnitLength)
 
 
+def test_a_default_prompt_is_refused_and_not_left_out(tokenizer, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    small_encoder(tokenizer).save_pretrained(tmp_path)
+    SentenceTransformer(str(tmp_path), device="cpu", prompts={"query": "query: ", "plain": ""}).save(str(tmp_path))
+    (tmp_path / "minbert_sentence.json").unlink()
+    file = tmp_path / "config_sentence_transformers.json"
+    settings = json.loads(file.read_text())
+    assert settings["prompts"]["query"] == "query: " and settings["default_prompt_name"] is None
+    for name in (None, "plain", "query", "other", 3):
+        file.write_text(json.dumps(settings | {"default_prompt_name": name}))
+        assert SentenceEncoder.from_pretrained(tmp_path, pooling="mean", device="cpu").pooling == "mean"
+        if name in (None, "plain"):
+            SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+        else:
+            with pytest.raises(ValueError, match=f"config_sentence_transformers.json: expected no default prompt, got {name!r}: name a pooling"):
+                SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("said, length", [(20, 20), (20.0, 20), (1e30, 64), (10**30, 64), (None, 64), (513, 64), (2, "tokenizer_config.json: expected model_max_length"), ("x", "got 'x'")])
+def test_who_gives_no_length_is_asked_through_the_tokenizer(tokenizer, tmp_path, said, length):
+    small_encoder(tokenizer).save_pretrained(tmp_path)
+    for name in ("minbert_sentence.json", "sentence_bert_config.json"):
+        (tmp_path / name).unlink()
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": said}))
+    if isinstance(length, int):
+        assert SentenceEncoder.from_pretrained(tmp_path, device="cpu").max_length == length
+    else:
+        with pytest.raises(ValueError, match=length):
+            SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 30}')
+    if said != "x":
+        assert SentenceEncoder.from_pretrained(tmp_path, device="cpu").max_length == 30
+
+
+def test_a_token_that_was_added_counts(tokenizer, tmp_path):
+    small_encoder(tokenizer).save_pretrained(tmp_path)
+    more = load_tokenizer()
+    more.add_tokens(["zebrafinch"])
+    more.save_pretrained(tmp_path)
+    (tmp_path / "minbert_sentence.json").unlink()
+    with pytest.raises(ValueError, match=f"at most {len(tokenizer)} pieces, as the model has, got {len(tokenizer) + 1}"):
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+
+
 def test_folders_that_cannot_be_read(tokenizer, tmp_path):
     small_encoder(tokenizer).save_pretrained(tmp_path)
     published(tmp_path, {"pooling_mode": "mean"}, ("2_LayerNorm", "LayerNorm"))

@@ -30,12 +30,13 @@ def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tup
         beside = pooling == config["pooling"] == WordsBeside.name
     elif os.path.lexists(folder / "modules.json"):
         asked, (pooling, length) = pooling, read_modules(folder, pooling)
+        _check_prompt(folder / _THEIRS, asked)
         maps = read_maps(folder) if asked in (None, _their_pooling(folder)) else []
     elif pooling is None and os.path.lexists(folder / _THEIRS):
         raise ValueError(f"{folder}: expected modules.json beside {_THEIRS}, got none: a save that did not end? Name a pooling yourself to use the model alone")
     if not beside and pooling not in (None, *poolings) or length is not None and length < 3:
         raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(pooling)} and {length}")
-    return {"pooling": WordsBeside.load(folder) if beside else pooling or "mean", "max_length": length or 512, "transform": in_a_row(maps)}
+    return {"pooling": WordsBeside.load(folder) if beside else pooling or "mean", "max_length": length or _usual_length(folder / "tokenizer_config.json"), "transform": in_a_row(maps)}
 
 
 def _their_pooling(folder: Path) -> str | None:
@@ -43,6 +44,22 @@ def _their_pooling(folder: Path) -> str | None:
     with suppress(ValueError):
         return read_modules(folder)[0]
     return None
+
+
+def _check_prompt(file: Path, asked: str | None) -> None:
+    """Refuse a text that sentence-transformers puts before each sentence, unless the reader chose a pooling: then other settings do not matter."""
+    said = read_json(file) if os.path.lexists(file) else {}
+    name, prompts = said.get("default_prompt_name"), said.get("prompts")
+    if asked is None and name is not None and not (isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name) == ""):
+        raise ValueError(f"{file}: expected no default prompt, got {quoted(name)}: name a pooling yourself, and put the prompt before each sentence")
+
+
+def _usual_length(file: Path) -> int:   # [tokens], 512 at most
+    """Ask the settings of the tokenizer, which transformers cuts by; "no limit" is a huge number there. Raises ValueError naming the file for less than 3."""
+    most = read_json(file).get("model_max_length") if os.path.lexists(file) else None
+    if most is not None and (type(most) not in (int, float) or not most >= 3):
+        raise ValueError(f"{file}: expected model_max_length of 3 or more, got {quoted(most)}")
+    return int(min(most or 512, 512))
 
 
 def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
