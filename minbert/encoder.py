@@ -277,7 +277,7 @@ _POOLER = frozenset({"pooler_dense.weight", "pooler_dense.bias"})
 
 
 def load_model(folder: str | Path) -> "BertModel":  # float32, on the CPU, in eval mode
-    """Build a model from a Hugging Face folder; without pooler weights, draw those and warn.
+    """Build a model from a Hugging Face folder; without pooler weights, draw those, always the same ones, and warn.
 
     Raises ValueError naming file and tensor if anything does not fit.
     """
@@ -292,8 +292,8 @@ def load_model(folder: str | Path) -> "BertModel":  # float32, on the CPU, in ev
         raise ValueError(f"{folder}: {error}") from error
     if not _POOLER <= set(state):
         warnings.warn(f"{folder} has no pooler: its weights are drawn at random")
-        D = config.hidden_size
-        state |= {"pooler_dense.weight": config.initializer_range * torch.randn(D, D), "pooler_dense.bias": torch.zeros(D)}
+        D, generator = config.hidden_size, torch.Generator().manual_seed(0)  # a folder is one model
+        state |= {"pooler_dense.weight": config.initializer_range * torch.randn(D, D, generator=generator), "pooler_dense.bias": torch.zeros(D)}
     model.load_state_dict(state, assign=True)
     return model.eval()
 

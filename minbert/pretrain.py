@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .center import center, mean_state
@@ -34,7 +33,7 @@ from .engine.resume import go_on
 from .engine.runs import locked, recover, write_log
 from .engine.saving import replacing
 from .engine.stopping import Stopped, stop_requests
-from .engine.tensorfiles import check_numbers, check_tensors, read_tensors
+from .engine.tensorfiles import check_numbers, check_tensors, read_tensors, save_tensors
 from .tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #0b9413c6
@@ -255,7 +254,7 @@ def save_mlm(
     model.save_pretrained(folder, torch.float16)
     with replacing(folder) as draft:
         half = {name: x.detach().to("cpu", torch.float16).contiguous() for name, x in head.state_dict().items()}
-        save_file(half, str(draft / HEAD), metadata={"format": "pt"})
+        save_tensors(draft / HEAD, half, {"format": "pt"})
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #73eb11d5
 def load_mlm(

@@ -247,7 +247,7 @@ def load_parts(
     folder = resolve_folder(name_or_folder)
     saved = saved_settings(folder, pooling, POOLINGS)
     model, tokenizer = BertModel.from_pretrained(folder), load_tokenizer(folder)
-    if (pieces := max(tokenizer.vocab_size, *(i + 1 for i in tokenizer.all_special_ids))) > model.config.vocab_size:
+    if (pieces := 1 + max(tokenizer.get_vocab().values())) > model.config.vocab_size:
         raise ValueError(f"{folder}: expected a vocabulary of at most {model.config.vocab_size} pieces, as the model has, got {pieces}")
     maps = maps_of(saved["transform"])
     check_widths(maps, pooled_width(saved["pooling"], model.config.hidden_size, folder), folder)
@@ -262,11 +262,11 @@ class SentenceEncoder(TextEncoder):
     @classmethod
     def from_pretrained(cls, name_or_folder: str | Path | None = None, pooling: str | None = None, device: str | torch.device | None = None,
                         normalize: bool = False) -> "SentenceEncoder":  # in eval mode
-        """Load an encoder that minbert, sentence-transformers or transformers saved: see `load_parts`. A device of None: as `choose_device` says."""
+        """Load an encoder that minbert, sentence-transformers or transformers saved: see `load_parts`. A Normalize at the end of theirs is left to `normalize`. A device of None: as `choose_device` says."""
         return cls(**load_parts(name_or_folder, pooling, normalize)).to(device or choose_device()).eval()
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:  # folder: made if missing; other files in it are left alone
-        """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load, the model in `dtype`, a pooling with weights in its own. A save that fails leaves earlier files as they were."""
+        """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load (mean_padded: only the first), the model in `dtype`, a pooling with weights in its own. A save that fails leaves earlier files as they were."""
         with replacing(folder) as draft:
             self.model.save_pretrained(draft, dtype)
             self.tokenizer.save_pretrained(draft)

@@ -16,8 +16,9 @@ from typing import Iterator, NamedTuple
 import torch
 from torch import Tensor
 
-from .engine.files import check_regular, quoted, read_json
+from .engine.files import check_regular, read_json
 from .engine.longtext import first_ids, knows_stretches, text_groups
+from .engine.streaming import check_sentences
 
 # %% ../nbs/1_bert/01_tokens.ipynb #3fa695ae
 def word_pieces(
@@ -124,21 +125,13 @@ def encode_ids(
 ) -> list[list[int]]:       # N rows of ids, each of 2 to `max_length`
     """Cut each sentence into the ids of [CLS] pieces [SEP]; drop what exceeds `max_length`.
 
-    Raises ValueError for no sentences, one bare str, a max_length below 3, or, with its index,
+    Raises ValueError for no sentences, one bare str, a max_length below 3, or, with its number from 0,
     an entry that is not a str or not valid Unicode.
     """
-    if isinstance(sentences, (str, bytes)):
-        raise ValueError(f"expected a list of sentences, got one {type(sentences).__name__}")
     if max_length < 3:
         raise ValueError(f"expected max_length >= 3 for [CLS], a piece and [SEP], got {max_length}")
-    sentences = list(sentences)
-    if not sentences:
+    if not (sentences := check_sentences(sentences)):
         raise ValueError("expected at least one sentence, got none")
-    for i, text in enumerate(sentences):
-        if not isinstance(text, str):
-            raise ValueError(f"expected a str at index {i}, got {type(text).__name__}: {quoted(text)}")
-        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            raise ValueError(f"expected valid Unicode at index {i}, got a lone surrogate: {quoted(text)}")
     long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (notebook `engine/longtext`)
     long = long if long and knows_stretches(tokenizer) else set()
     rows = []

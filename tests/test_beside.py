@@ -190,6 +190,7 @@ def nothing(t):
     t["linear.weight"] *= 0
 
 
+@pytest.mark.usefixtures("unsealed")
 @pytest.mark.parametrize("change", [beside_zero, another_number, negative, nothing])
 def test_a_length_is_one_number(tmp_path, change):
     small_encoder().save_pretrained(tmp_path)
@@ -207,6 +208,7 @@ def test_a_step_that_is_gone_is_named(tmp_path, name, left):
         SentenceEncoder.from_pretrained(tmp_path)
 
 
+@pytest.mark.usefixtures("unsealed")
 def test_steps_that_do_not_fit_are_refused(tmp_path):
     small_encoder().save_pretrained(tmp_path)
     file = tmp_path / "words_tokens" / "config.json"
@@ -245,6 +247,7 @@ def test_a_length_is_nothing_else(tmp_path, other):
         SentenceEncoder.from_pretrained(tmp_path)
 
 
+@pytest.mark.usefixtures("unsealed")
 def test_what_another_library_saved_again_is_not_read_from_old_files(tmp_path):
     small_encoder().save_pretrained(tmp_path)
     SentenceTransformer(str(tmp_path), device="cpu").save(str(tmp_path))

@@ -267,6 +267,21 @@ def test_failed_write_leaves_the_old_file(tmp_path):
     assert [*tmp_path.iterdir()] == [file]
 
 
+def test_two_writers_of_one_file_leave_what_one_of_them_wrote(tmp_path):
+    """The second begins and ends while the first is in the middle."""
+    file = tmp_path / "v"
+
+    def slow(part):
+        with open(part, "w") as stream:
+            stream.write("first ")
+            stream.flush()
+            replace_file(file, lambda other: other.write_text("the second one"))
+            stream.write("and no other")
+
+    assert replace_file(file, slow).read_text() == "first and no other"
+    assert [*tmp_path.iterdir()] == [file]
+
+
 def test_random_state_through_json():
     random.seed(3), np.random.seed(4), torch.manual_seed(5)
     np.random.randn()  # leaves half of a pair behind
@@ -298,7 +313,7 @@ save_checkpoint(sys.argv[1], torch.nn.Linear(9, 9), step=2)
 def test_killed_while_writing_leaves_the_old_checkpoint(tmp_path):
     done = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path)])
     assert done.returncode == -signal.SIGKILL
-    assert len([*tmp_path.iterdir()]) == 2  # the checkpoint, and a half-written .part
+    assert len([*tmp_path.iterdir()]) == 2  # the checkpoint, and a draft with half of the next
     model = nn.Linear(9, 9)
     assert load_checkpoint(tmp_path, model)["step"] == 1
     save_checkpoint(tmp_path, model, step=3)

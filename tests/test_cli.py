@@ -121,6 +121,16 @@ def test_encode_gives_row_n_to_line_n(capsys, tmp_path, tiny):
     assert os.listdir(tmp_path / "sub") == ["v.npy"]
 
 
+def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
+    (tmp_path / "s.txt").write_text("One line.\n")
+    (tmp_path / "t.txt").symlink_to(tmp_path / "s.txt")
+    for out in ("s.txt", "t.txt"):
+        with pytest.raises(SystemExit):
+            main(f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / out}".split())
+        assert f"{out}: expected another file than the text" in capsys.readouterr().err
+    assert (tmp_path / "s.txt").read_text() == "One line.\n" and (tmp_path / "t.txt").is_symlink()
+
+
 def test_encode_in_integers(capsys, tmp_path, tiny):
     """Enough tokens that laying out pays; both precisions at once are none. Where integers are not to be had, the error says so."""
     lines, out = [f"Line {k} of these." for k in range(200)], tmp_path / "v.npy"

@@ -104,7 +104,7 @@ def test_an_interrupted_batch_keeps_its_seed_and_leaves_nothing(tmp_path):
     left = {p.name for p in place.iterdir()}
     assert {name.rpartition("-")[0] for name in left} >= {"minbert-grading", "minbert-base"}
     done = ledger.read_text().splitlines()
-    (ledger.parent / ".results.jsonl.part-dead").mkdir()
+    (ledger.parent / ".results.jsonl.part-deaddead").mkdir()
     again = subprocess.run(grade_command(tmp_path), env=environment, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert not list(place.iterdir())

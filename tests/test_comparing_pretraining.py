@@ -55,7 +55,7 @@ def priced(folder: Path, **seconds: float) -> None:
 def test_a_run_leaves_what_is_promised(start, tmp_path):
     priced(tmp_path / "out", tiny=0.05)
     out = start("--only", "tiny", "--minutes", "0.02", "--seed", "3", "4")
-    assert sorted(p.name for p in out.glob("*.json")) == ["seconds.json", "tiny-3.json", "tiny-4.json"] and not list(out.glob("*.part"))
+    assert sorted(p.name for p in out.glob("*.json")) == ["seconds.json", "tiny-3.json", "tiny-4.json"] and not list(out.glob(".draft*"))
     found = [json.loads((out / f"tiny-{seed}.json").read_text()) for seed in (3, 4)]
     for seed, one in zip((3, 4), found):
         assert (one["seed"], one["steps"], one["tokens"], one["seconds_a_step"], one["device"]) == (seed, 24, 24 * 128, 0.05, "cpu")  # 1.2 s at 0.05 s

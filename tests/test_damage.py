@@ -1,4 +1,5 @@
 """What an attempt to break files, folders and runs found, each as a test; and a thousand more by chance, in the long tests."""
+import errno
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +22,10 @@ from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.app.messages import plain_sentence
+from minbert.engine.maps import Dense
 from minbert.engine.runs import locked
+from minbert.engine.saving import save_module, write_layers
+from minbert.pretrain import MlmHead, save_mlm
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import encode_ids, load_tokenizer
 from minbert.train import TrainConfig, fit
@@ -101,6 +106,7 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_anything_is_built
         SentenceEncoder.from_pretrained(tmp_path, device="cpu")
 
 
+@pytest.mark.usefixtures("unsealed")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_refused(tmp_path, encoder, bad):
     encoder.save_pretrained(tmp_path)
@@ -122,6 +128,7 @@ def test_vectors_that_overflow_are_not_written(tmp_path, encoder):
 JSON = ["[" * 100_000, '{"a":' * 50_000, "null", "[]", "7", '"x"', "{}", "", '{"a": 1, "a": 2}', "\0", "1" * 9999]
 
 
+@pytest.mark.usefixtures("unsealed")
 @pytest.mark.parametrize("name", ["config.json", "minbert_sentence.json", "tokenizer_config.json"])
 def test_odd_json_is_a_valueerror_with_the_name_of_the_file(tmp_path, encoder, name):
     encoder.save_pretrained(tmp_path)
@@ -229,6 +236,31 @@ def test_a_full_disk_under_encode_is_an_oserror_and_leaves_the_old_file(tmp_path
     assert np.load(tmp_path / "v.npy").sum() == 3 and os.listdir(tmp_path) == ["v.npy"]
 
 
+@pytest.mark.parametrize("shape", [(3, 2), (1, 2), (2, 1), (2, 3)])
+def test_rows_that_are_not_as_many_or_as_wide_as_the_head_says_leave_the_old_file(tmp_path, shape):
+    np.save(tmp_path / "v.npy", np.ones(3))
+    with pytest.raises(ValueError, match=f"v.npy: expected {shape[0]} rows"):
+        write_vectors(tmp_path / "v.npy", shape, torch.ones(2, 2).split(1))
+    assert np.load(tmp_path / "v.npy").sum() == 3 and os.listdir(tmp_path) == ["v.npy"]
+
+
+BIG = BertConfig(vocab_size=60_000, hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+NARROW = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+
+
+@pytest.mark.parametrize("save", [
+    lambda folder: BertModel(BIG).save_pretrained(folder), lambda folder: save_mlm(BertModel(NARROW), MlmHead(BIG), folder),
+    lambda folder: save_module(LinearHead(10_000, 5), folder), lambda folder: Dense(200, 200).save(folder),
+    lambda folder: save_checkpoint(folder, torch.nn.Linear(200, 200)),
+    lambda folder: write_layers(folder, SimpleNamespace(config=SimpleNamespace(hidden_size=1, num_hidden_layers=30_000)), (1,))],
+    ids=["model", "head of pretraining", "module", "map", "checkpoint", "layers"])
+def test_a_full_disk_under_weights_is_an_oserror_that_names_the_file(tmp_path, small_disk, save):
+    with pytest.raises(OSError, match="File too large.*safetensors") as caught:
+        save(tmp_path)
+    assert caught.value.errno == errno.EFBIG and str(tmp_path) in str(caught.value.filename)
+    assert "too large" in plain_sentence(caught.value)
+
+
 @pytest.mark.parametrize("call", ["save_file", "replace"])
 @pytest.mark.parametrize("command", ["encode {model} {text} --out {out}/v.npy", "train --tasks sst --data {data} --model {model} --steps 1 --out {out}/run"])
 def test_errors_of_the_disk_are_one_line(tmp_path, encoder, capsys, monkeypatch, command, call):
@@ -248,7 +280,7 @@ def test_errors_of_the_disk_are_one_line(tmp_path, encoder, capsys, monkeypatch,
         assert not end.value.code
     else:
         assert end.value.code == 1 and "minbert: x: No space left on device" in err and "Traceback" not in err
-        assert not [p for p in (tmp_path / "out").rglob("*") if ".part" in p.name or p.name == "model.new"]
+        assert not [p for p in (tmp_path / "out").rglob("*") if ".draft" in p.name or p.name == "model.new"]
 
 
 def test_two_runs_in_one_folder_are_kept_apart(tmp_path, encoder):

@@ -513,6 +513,9 @@ def test_missing_pooler_is_drawn_and_announced(tmp_path):
     assert_close(model(ids, mask).last_hidden_state[mask == 1], theirs[mask == 1], atol=1e-5, rtol=1e-5)
     assert abs(model.pooler_dense.weight.std().item() - 0.02) < 0.002
     assert not model.pooler_dense.bias.any()
+    torch.manual_seed(5)
+    with pytest.warns(UserWarning, match="no pooler"):   # a folder is one model: who finishes another's work compares checksums
+        assert torch.equal(BertModel.from_pretrained(tmp_path).pooler_dense.weight, model.pooler_dense.weight)
 
 
 def test_pickled_weights_and_old_names(saved):

@@ -245,6 +245,7 @@ def test_steps_in_an_order_that_we_do_not_have_are_refused(tmp_path):
         SentenceEncoder.from_pretrained(tmp_path)
 
 
+@pytest.mark.usefixtures("unsealed")
 def test_a_map_that_is_gone_is_missed(tmp_path):
     """sentence-transformers names folders in its own way when it saves; without the file of ours it is read as theirs."""
     small_encoder(transform=nn.Sequential(Dense(16, 12), Dense(12, 9))).save_pretrained(tmp_path)
@@ -267,6 +268,7 @@ def test_folders_of_before_say_only_whether_there_is_a_map(tmp_path):
     assert SentenceEncoder.from_pretrained(tmp_path).transform is None
 
 
+@pytest.mark.usefixtures("unsealed")
 def test_many_maps_and_maps_within_maps(tmp_path):
     class Own(nn.Sequential):
         pass

@@ -687,7 +687,7 @@ def test_prepared_folder(runs):
     assert corpus.sequences([0, 1, 149]) == [tokenizer(text[i]).input_ids for i in (0, 1, 149)]
     settings = json.loads((runs[0] / "prepared" / "model" / "tokenizer_config.json").read_text())
     assert settings["do_lower_case"] is True
-    assert not list((runs[0] / "prepared").glob("*.part"))
+    assert not list((runs[0] / "prepared").glob(".draft*"))
 
 
 def test_killed_while_preparing_starts_over(runs, monkeypatch, tmp_path):

@@ -4,13 +4,15 @@ import os
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from minbert import pretrain
 from minbert.attention import SelfAttention
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.saving import load_module, read_json, read_modules, replacing, save_module, write_json, write_modules
+from minbert.engine.tensorfiles import tensor_checksum
+from minbert.heads import LinearHead
 
 
 def files(folder):
@@ -49,6 +51,15 @@ def test_replacing_is_all_or_nothing(tmp_path):
         (draft / "sub" / "b").write_text("2")
     assert files(target) == {"a": "1", "sub/b": "2", "mine": "kept"}
     assert sorted(os.listdir(target)) == ["a", "mine", "sub"]
+
+
+@pytest.mark.parametrize("name", [".draft-thesis", ".draft-thesis_1", ".draft-minbert-notes", ".draft-minbert-my-notes"])
+def test_a_folder_of_the_reader_is_no_leftover(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "chapter.txt").write_text("mine")
+    with replacing(tmp_path) as draft:
+        (draft / "a").write_text("1")
+    assert files(tmp_path) == {"a": "1", f"{name}/chapter.txt": "mine"}
 
 
 def test_what_cannot_be_moved_is_undone(tmp_path):
@@ -124,14 +135,32 @@ def test_broken_modules(tmp_path):
         load_module(tmp_path)
 
 
+def test_nothing_is_built_from_sizes_that_the_tensors_do_not_have(tmp_path):
+    """Two hundred terabytes that a file of a kilobyte asks for: no memory is set aside before the tensors are compared."""
+    save_module(LinearHead(10, 5), tmp_path)
+    config, state = read_json(tmp_path / "config.json"), load_file(tmp_path / "model.safetensors")
+    kwargs = config["init_kwargs"] | {"width": 10**13}
+    write_json(tmp_path / "config.json", config | {"init_kwargs": kwargs, "sha256": tensor_checksum(state, json.dumps([config["class"], kwargs], sort_keys=True))})
+    with pytest.raises(ValueError, match="(?s)config.json: expected arguments and tensors of .*size mismatch"):
+        load_module(tmp_path)
+
+
+def test_a_module_comes_back_in_the_precision_of_its_class_and_with_memory_of_its_own(tmp_path):
+    head = LinearHead(10, 5).half()
+    save_module(head, tmp_path)
+    again = load_module(tmp_path)
+    kept = {name: x.clone() for name, x in again.state_dict().items()}
+    save_module(LinearHead(10, 5), tmp_path)   # in the same file
+    assert all(x.dtype == torch.float32 and torch.equal(x, kept[name]) for name, x in again.state_dict().items())
+    assert all(torch.equal(x.half(), head.state_dict()[name]) for name, x in kept.items()) and all(p.requires_grad for p in again.parameters())
+
+
 @pytest.mark.parametrize("pooling, layers, kinds", [
     ("cls", (-1,), ["Transformer", "Pooling"]), ("mean", (-1,), ["Transformer", "Pooling"]), ("max", (-1,), ["Transformer", "Pooling"]),
     ("pooler", (), ["Transformer", "Pooling", "Dense"]), ("last2avg", (-1, -2), ["Transformer", "WeightedLayerPooling", "Pooling"]),
     ("emb_last_avg", (0, -1), ["Transformer", "WeightedLayerPooling", "Pooling"]), ("mean_padded", (-1,), ["Transformer", "mean_padded"]),
 ])
 def test_steps(tmp_path, pooling, layers, kinds):
-    from safetensors.torch import load_file
-
     model = BertModel(BertConfig(vocab_size=9, hidden_size=4, num_hidden_layers=3, num_attention_heads=1, intermediate_size=4))
     write_json(tmp_path / "config.json", {"hidden_size": 4})
     write_modules(tmp_path, model, pooling, layers, 77, [("Normalize", "9_N")])

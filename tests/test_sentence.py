@@ -9,7 +9,9 @@ from torch import nn
 from torch.testing import assert_close
 
 import minbert.sentence
+from minbert.calibration import Whiten
 from minbert.encoder import BertConfig, BertModel
+from minbert.flow import Flow
 from minbert.sentence import POOLINGS, SentenceEncoder, UnitLength, check_finite, masked_mean, pool, safe_cosine, unit
 from minbert.tokens import load_tokenizer, tokenize
 
@@ -421,6 +423,74 @@ def test_a_transform_is_applied_saved_and_restored(tokenizer, tmp_path, shift):
     assert list((tmp_path / "no").iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", [Whiten, Flow])
+def test_sentence_transformers_saves_a_folder_with_a_map_of_ours_again(tokenizer, tmp_path, kind):
+    from sentence_transformers import SentenceTransformer
+
+    torch.manual_seed(0)
+    points = torch.randn(40, 16)
+    encoder = small_encoder(tokenizer, "max", transform=Whiten(16).fit(points) if kind is Whiten else Flow(16, mixing="lu").eval())
+    if kind is Flow:
+        encoder.transform.initialize(points)
+    encoder.save_pretrained(tmp_path / "ours")
+    SentenceTransformer(str(tmp_path / "ours"), device="cpu", trust_remote_code=True).save(str(tmp_path / "theirs"))
+    again = SentenceEncoder.from_pretrained(tmp_path / "theirs", device="cpu")
+    assert type(again.transform) is kind and again.pooling == "max" and not (tmp_path / "theirs" / "minbert_sentence.json").exists()
+    assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS))
+
+
+def test_a_folder_of_two_saves_is_refused_wherever_the_second_was_killed(tokenizer, tmp_path):
+    for name, how in (("old", "mean"), ("new", "cls")):
+        small_encoder(tokenizer, how, max_length=20, seed=len(how)).save_pretrained(tmp_path / name)
+    files = sorted(path.relative_to(tmp_path / "new") for path in (tmp_path / "new").rglob("*") if path.is_file())   # the order in which they are moved
+    last, mixed = [i for i, name in enumerate(files) if (tmp_path / "new" / name).read_bytes() != (tmp_path / "old" / name).read_bytes()][-1], tmp_path / "old"
+    assert files[last].name != "minbert_sentence.json"
+    for i, name in enumerate(files):
+        shutil.copy(tmp_path / "new" / name, mixed / name)
+        if i < last:
+            with pytest.raises(ValueError, match="as it was saved, got another: cut short, or mixed from two saves"):
+                SentenceEncoder.from_pretrained(mixed, device="cpu")
+        else:
+            assert SentenceEncoder.from_pretrained(mixed, device="cpu").pooling == "cls"
+
+
+def test_a_folder_that_another_library_saved_again_says_what_to_do(tokenizer, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    encoder = small_encoder(tokenizer)
+    encoder.save_pretrained(tmp_path)
+    theirs = SentenceTransformer(str(tmp_path), device="cpu")
+    next(theirs.parameters()).data.mul_(2)
+    theirs.save(str(tmp_path))
+    with pytest.raises(ValueError, match="If another library saved this folder again, delete minbert_sentence.json"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    (tmp_path / "minbert_sentence.json").unlink()
+    assert_close(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), torch.tensor(theirs.encode(TEXTS)), rtol=0, atol=1e-5)
+
+
+def test_a_folder_lacks_what_the_hub_does_not_fetch_and_may_be_of_an_older_release(tokenizer, tmp_path):
+    encoder = small_encoder(tokenizer, "pooler")
+    encoder.save_pretrained(tmp_path)
+    shutil.rmtree(tmp_path / "2_Dense")
+    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
+    settings = json.loads((tmp_path / "minbert_sentence.json").read_text())
+    (tmp_path / "minbert_sentence.json").write_text(json.dumps({name: value for name, value in settings.items() if name != "files"}))
+    (tmp_path / "sentence_bert_config.json").write_text("{}")
+    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
+
+
+def test_a_folder_whose_steps_are_missing_is_refused(tokenizer, tmp_path):
+    """What sentence-transformers leaves when its save fails at a step."""
+    small_encoder(tokenizer).save_pretrained(tmp_path)
+    for name in ("minbert_sentence.json", "modules.json"):
+        (tmp_path / name).unlink()
+    assert SentenceEncoder.from_pretrained(tmp_path, device="cpu").pooling == "mean"   # a folder of transformers
+    (tmp_path / "config_sentence_transformers.json").write_text("{}")
+    with pytest.raises(ValueError, match="expected modules.json beside"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path, pooling="cls", device="cpu").pooling == "cls"
+
+
 def published(folder, pooling, *more):
     """Turn a saved folder into one that only sentence-transformers wrote."""
     (folder / "minbert_sentence.json").unlink()
@@ -450,6 +520,52 @@ def test_published_folders(tokenizer, tmp_path, pooling, expected):
     scaled.save_pretrained(tmp_path / "again")
     assert_close(torch.tensor(SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(TEXTS)), theirs, rtol=0, atol=1e-5)
     assert isinstance(SentenceEncoder.from_pretrained(tmp_path / "again").transform, UnitLength)
+
+
+def test_a_default_prompt_is_refused_and_not_left_out(tokenizer, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    small_encoder(tokenizer).save_pretrained(tmp_path)
+    SentenceTransformer(str(tmp_path), device="cpu", prompts={"query": "query: ", "plain": ""}).save(str(tmp_path))
+    (tmp_path / "minbert_sentence.json").unlink()
+    file = tmp_path / "config_sentence_transformers.json"
+    settings = json.loads(file.read_text())
+    assert settings["prompts"]["query"] == "query: " and settings["default_prompt_name"] is None
+    for name in (None, "plain", "query", "other", 3):
+        file.write_text(json.dumps(settings | {"default_prompt_name": name}))
+        assert SentenceEncoder.from_pretrained(tmp_path, pooling="mean", device="cpu").pooling == "mean"
+        if name in (None, "plain"):
+            SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+        else:
+            with pytest.raises(ValueError, match=f"config_sentence_transformers.json: expected no default prompt, got {name!r}: name a pooling"):
+                SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("said, length", [(20, 20), (20.0, 20), (1e30, 64), (10**30, 64), (None, 64), (513, 64), (2, "tokenizer_config.json: expected model_max_length"), ("x", "got 'x'")])
+def test_who_gives_no_length_is_asked_through_the_tokenizer(tokenizer, tmp_path, said, length):
+    small_encoder(tokenizer).save_pretrained(tmp_path)
+    for name in ("minbert_sentence.json", "sentence_bert_config.json"):
+        (tmp_path / name).unlink()
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": said}))
+    if isinstance(length, int):
+        assert SentenceEncoder.from_pretrained(tmp_path, device="cpu").max_length == length
+    else:
+        with pytest.raises(ValueError, match=length):
+            SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 30}')
+    if said != "x":
+        assert SentenceEncoder.from_pretrained(tmp_path, device="cpu").max_length == 30
+
+
+def test_a_token_that_was_added_counts(tokenizer, tmp_path):
+    small_encoder(tokenizer).save_pretrained(tmp_path)
+    more = load_tokenizer()
+    more.add_tokens(["zebrafinch"])
+    more.save_pretrained(tmp_path)
+    (tmp_path / "minbert_sentence.json").unlink()
+    with pytest.raises(ValueError, match=f"at most {len(tokenizer)} pieces, as the model has, got {len(tokenizer) + 1}"):
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu")
 
 
 def test_folders_that_cannot_be_read(tokenizer, tmp_path):

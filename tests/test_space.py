@@ -123,11 +123,11 @@ def test_leftovers_of_the_killed_are_swept_and_of_the_living_not(tmp_path):
     dead, living = (p.stdout.readline().strip() for p in held)
     held[0].kill()
     held[0].wait()
-    (tmp_path / "x-link").symlink_to(tmp_path / "y-other")
+    (tmp_path / "x-linklink").symlink_to(tmp_path / "y-other")
     (tmp_path / "y-other").mkdir()
     with held_folder(tmp_path, "x-") as mine:
         assert not os.path.exists(dead) and os.path.exists(living) and mine.is_dir()
-        assert (tmp_path / "y-other").is_dir() and (tmp_path / "x-link").is_symlink()
+        assert (tmp_path / "y-other").is_dir() and (tmp_path / "x-linklink").is_symlink()
         clear_leftovers(tmp_path, "x-")
         assert mine.is_dir()
     held[1].communicate("")
@@ -143,11 +143,11 @@ def test_a_killed_update_leaves_nothing_behind(tmp_path):
               f"update.update_workspace({str(mine)!r}, new)")
     assert subprocess.run([sys.executable, "-c", killed]).returncode == -9
     assert list(mine.rglob(f"{saving.DRAFT}*"))
-    (mine / BASE / f"{saving.DRAFT}dead").mkdir()
+    (mine / BASE / f"{saving.DRAFT}deaddead").mkdir()
     update_workspace(mine)
     assert not list(mine.rglob(f"{saving.DRAFT}*"))
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / f"{saving.DRAFT}dead").mkdir()
+    (tmp_path / "other" / f"{saving.DRAFT}deaddead").mkdir()
     assert new_workspace(tmp_path / "other") == tmp_path / "other"
 
 

@@ -268,9 +268,9 @@ def test_any_iterable_of_sentences(tokenizer, kind):
 
 @pytest.mark.parametrize("sentences, words", [
     ([], "at least one"), ((), "at least one"), ("a film", "got one str"), (b"a film", "got one bytes"),
-    (["a", None], "index 1, got NoneType"), (["a", "b", 3], "index 2, got int: 3"), ([float("nan")], "index 0, got float"),
-    ([b"a"], "index 0, got bytes"), ([["a", "b"]], "index 0, got list"), ([("a", "b")], "index 0, got tuple"),
-    (["ok", "caf\udce9"], "Unicode at index 1"),
+    (["a", None], "sentence 1, got NoneType"), (["a", "b", 3], "sentence 2, got int: 3"), ([float("nan")], "sentence 0, got float"),
+    ([b"a"], "sentence 0, got bytes"), ([["a", "b"]], "sentence 0, got list"), ([("a", "b")], "sentence 0, got tuple"),
+    (["ok", "caf\udce9"], "Unicode for sentence 1"),
 ])
 @pytest.mark.parametrize("call", [encode_ids, tokenize])
 def test_bad_sentences(tokenizer, call, sentences, words):

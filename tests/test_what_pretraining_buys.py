@@ -43,7 +43,7 @@ def test_everything_is_measured_once(small, tmp_path):
     jobs, out = small
     assert len(jobs) == len(set(job.name for job in jobs)) == 2 * (3 + 3 + 1) + 3
     assert script.unfinished(jobs, out) == [] and script.unfinished(jobs, tmp_path) == jobs
-    assert not list(out.glob("*.part"))
+    assert not list(out.glob(".draft*"))
 
 
 def test_single_tasks_can_be_asked_for():

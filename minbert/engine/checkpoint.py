@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .files import check_fields, flush, parse_json
+from .saving import DRAFT, held_folder
 from .tensorfiles import check_tensors, read_checked, save_checked
 
 # %% ../../nbs/engine/checkpoint.ipynb #e8fb2440
@@ -24,24 +25,21 @@ def replace_file(
     file: str | Path,  # where the finished file shall be; its folder is made if missing
     write,             # function of one path: writes the whole file there
 ) -> Path:             # `file`
-    """Write a file completely under another name, then put it in place in one indivisible act.
+    """Write a file completely in a draft folder beside it, then put it in place in one indivisible act.
 
-    A process killed at any moment leaves the old file or the new one. Leftovers of a killed
-    process are named `<file>.part` and overwritten by the next call; a failed write leaves none.
+    A process killed at any moment leaves the old file or the new one, and its draft, which the next call
+    in the same folder deletes; a failed write leaves none. Of two writers at once, the later to end wins.
     Raises ValueError, before anything is written, if a folder has the name.
     """
     file = Path(file)
     if file.is_dir():
         raise ValueError(f"{file}: expected a file or nothing, got a folder")
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(file.name + ".part")
-    try:
+    with held_folder(file.parent, DRAFT) as draft:
+        part = draft / file.name
         write(part)
         flush(part)
         os.replace(part, file)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
     flush(file.parent)
     return file
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .files import check_fields, quoted, read_json, write_json
-from .tensorfiles import check_numbers, check_tensors, load_tensors
+from .tensorfiles import check_numbers, check_tensors, load_tensors, save_tensors
 
 ACTIVATIONS = {kind.__name__: kind for kind in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU)}   # each without arguments
 _USUAL = {"module_input_name": ("sentence_embedding",), "module_output_name": ("sentence_embedding", None), "use_residual": (False,)}
@@ -57,13 +57,11 @@ class Dense(nn.Module):
 
     def save(self, folder: str | Path, **where: str) -> None:
         """Write config.json and model.safetensors, in the weights' own dtype; `where`: names of what sentence-transformers reads and writes, if others than usual."""
-        from safetensors.torch import save_file
-
         kind, linear = type(self.activation), self.linear
         write_json(Path(folder) / "config.json", {
             "in_features": linear.in_features, "out_features": linear.out_features, "bias": linear.bias is not None,
             "activation_function": f"{kind.__module__}.{kind.__qualname__}", **where})
-        save_file({key: x.detach().cpu().clone().contiguous() for key, x in self.state_dict().items()}, str(Path(folder) / "model.safetensors"))
+        save_tensors(Path(folder) / "model.safetensors", {key: x.detach().cpu().clone().contiguous() for key, x in self.state_dict().items()})
 
     @classmethod
     def load(cls, folder: str | Path, **where: str) -> Dense:   # on the CPU, float32, in eval mode; `where` as in `save`

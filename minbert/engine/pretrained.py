@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .files import quoted, read_json
 from .saving import replacing
-from .tensorfiles import check_numbers
+from .tensorfiles import check_numbers, save_tensors
 
 
 def check_settings(values: Mapping[str, object], defaults: Mapping[str, object], may_be_zero: tuple[str, ...] = ()) -> None:
@@ -70,10 +70,9 @@ def fitted(
 
 def write_model(folder: str | Path, tensors: Mapping[str, Tensor], config: str) -> None:
     """Write model.safetensors and config.json, each put in place when it is complete. Raises ValueError if the folder is a file."""
-    from safetensors.torch import save_file
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"expected a folder to save in, got the file {folder}")
     with replacing(folder) as draft:
-        save_file(dict(tensors), draft / "model.safetensors", {"format": "pt"})
+        save_tensors(draft / "model.safetensors", dict(tensors), {"format": "pt"})
         (draft / "config.json").write_text(config, encoding="utf-8")

@@ -21,12 +21,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from .devices import shapes_only
 from .files import check_fields, flush, inside, quoted, read_json, write_json
 from .maps import Dense, moved
-from .tensorfiles import check_numbers, read_tensors, tensor_checksum
+from .tensorfiles import check_numbers, read_tensors, save_tensors, tensor_checksum
 
 # %% ../../nbs/engine/saving.ipynb #e32f9649
-DRAFT = ".draft-"
+DRAFT = ".draft-minbert-"  # a folder of somebody else is not called so
 
 
 def _lock(folder: Path, wait: bool) -> int | None:
@@ -54,7 +55,7 @@ def clear_leftovers(
     delete: Callable[[Path], None] = _delete,
 ) -> None:
     """Delete the folders of `held_folder` whose owners were killed."""
-    for left in Path(where).glob(glob.escape(prefix) + "*"):
+    for left in Path(where).glob(glob.escape(prefix) + "[a-z0-9_]" * 8):  # as `tempfile.mkdtemp` ends names
         if (lock := _lock(left, wait=False)) is not None:
             delete(left)
             os.close(lock)
@@ -151,13 +152,11 @@ def save_module(
     `module.init_kwargs()`, if there, gives the arguments that build an empty copy.
     Raises ValueError as `saved_name`.
     """
-    from safetensors.torch import save_file
-
     name = saved_name(module)
     kwargs = module.init_kwargs() if hasattr(module, "init_kwargs") else {}
     state = {key: x.detach().cpu().clone().contiguous() for key, x in module.state_dict().items()}
     write_json(Path(folder) / "config.json", {"class": name, "init_kwargs": kwargs, "sha256": _module_checksum(name, kwargs, state)})
-    save_file(state, str(Path(folder) / "model.safetensors"))
+    save_tensors(Path(folder) / "model.safetensors", state)
 
 
 def load_module(
@@ -176,8 +175,10 @@ def load_module(
         raise ValueError(f"expected {weights} and config.json beside it as {name} was saved, got others: damaged, or mixed from two saves")
     check_numbers(state, weights)
     try:
-        module = cls(**kwargs)
-        module.load_state_dict(state)
+        with shapes_only():  # the arguments may ask for any size: nothing is set aside before the tensors fit
+            module = cls(**kwargs)
+        wanted = module.state_dict()
+        module.load_state_dict({key: x.to(wanted.get(key, x).dtype, copy=True) for key, x in state.items()}, assign=True)
     except Exception as error:  # whatever the class refuses: it may have changed since
         raise ValueError(f"{file}: expected arguments and tensors of {name}, got: {str(error)[:200]}") from error
     return module.eval()
@@ -253,15 +254,13 @@ def write_layers(
     layers: Sequence[int],  # hidden states, 0 the embedding; one, or two that are averaged
 ) -> None:
     """Write a WeightedLayerPooling of sentence-transformers."""
-    from safetensors.torch import save_file
-
     D, L = model.config.hidden_size, model.config.num_hidden_layers
     write_json(Path(folder) / "config.json",
                {"word_embedding_dimension": D, "layer_start": 0, "num_hidden_layers": L})
     weights = torch.zeros(L + 1)
     for layer in layers:
         weights[layer] += 1.0  # one layer may be named twice: first and last of a single one
-    save_file({"layer_weights": weights}, str(Path(folder) / "model.safetensors"))
+    save_tensors(Path(folder) / "model.safetensors", {"layer_weights": weights})
 
 
 def _write_pooler(folder, model):
@@ -277,7 +276,7 @@ def read_modules(
 ) -> tuple[str, int | None]:    # pooling as they spell it, and max_length if they give one
     """Read the pooling and the length from a sentence-transformers folder.
 
-    Raises ValueError for steps other than Transformer, Pooling, Dense and Normalize, or mixed poolings.
+    Raises ValueError for steps other than Transformer, Pooling, Dense, Normalize and a map of ours, or mixed poolings.
     """
     file = Path(folder) / "modules.json"
     length = _read_length(Path(folder) / "sentence_bert_config.json")
@@ -290,7 +289,7 @@ def read_modules(
             modes = [re.sub("_tokens?$", "", key.removeprefix("pooling_mode_"))
                      for key, on in config.items() if key.startswith("pooling_mode_") and on]
             pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
-        elif kind not in ("Transformer", "Dense", "Normalize"):
+        elif kind not in ("Transformer", "Dense", "Normalize", "TransformModule"):
             raise ValueError(f"expected Transformer, Pooling, Dense, Normalize in {file}, "
                              f"got {quoted(kind)}: name a pooling yourself to leave it out")
     if not isinstance(pooling, str):
@@ -330,3 +329,11 @@ class TransformModule(nn.Module):
     ) -> "TransformModule":
         """Load what `save_module` wrote."""
         return cls(load_module(folder))
+
+    def save(
+        self,
+        folder: str,        # the step's folder
+        *args, **kwargs,    # what else sentence-transformers says, such as safe_serialization
+    ) -> None:
+        """Write what `load` reads, when sentence-transformers saves a folder again."""
+        save_module(self.transform, folder)

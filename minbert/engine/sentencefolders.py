@@ -12,25 +12,31 @@ from .files import check_fields, inside, quoted, read_json, write_json
 from .maps import Dense, in_a_row, maps_of
 from .saving import load_module, read_modules, save_module, write_modules
 from .states import pooling_name
+from .wholefolders import check_folder, folder_checksums
 
 _OURS = re.compile(r"(\d{1,4})_(Dense|Transform)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
 _FIRST = 3
+_THEIRS = "config_sentence_transformers.json"
 
 
 def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tuple]) -> dict:   # pooling, max_length, transform
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
     ours, maps, length, beside = folder / "minbert_sentence.json", [], None, False
     if os.path.lexists(ours):
-        config = check_fields(read_json(ours), ours, pooling=str, max_length=int, transform=bool)
+        config = check_fields({"files": {}} | read_json(ours), ours, pooling=str, max_length=int, transform=bool, files=dict)   # of an older release: without files
+        check_folder(folder, config["files"], ours, may_lack=True, hint=f". If another library saved this folder again, delete {ours.name}")   # the hub's copy lacks some
         maps = read_maps(folder, ours) if config["transform"] and pooling in (None, config["pooling"]) else []
         pooling, length = pooling or config["pooling"], config["max_length"]
         beside = pooling == config["pooling"] == WordsBeside.name
     elif os.path.lexists(folder / "modules.json"):
         asked, (pooling, length) = pooling, read_modules(folder, pooling)
+        _check_prompt(folder / _THEIRS, asked)
         maps = read_maps(folder) if asked in (None, _their_pooling(folder)) else []
+    elif pooling is None and os.path.lexists(folder / _THEIRS):
+        raise ValueError(f"{folder}: expected modules.json beside {_THEIRS}, got none: a save that did not end? Name a pooling yourself to use the model alone")
     if not beside and pooling not in (None, *poolings) or length is not None and length < 3:
         raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(pooling)} and {length}")
-    return {"pooling": WordsBeside.load(folder) if beside else pooling or "mean", "max_length": length or 512, "transform": in_a_row(maps)}
+    return {"pooling": WordsBeside.load(folder) if beside else pooling or "mean", "max_length": length or _usual_length(folder / "tokenizer_config.json"), "transform": in_a_row(maps)}
 
 
 def _their_pooling(folder: Path) -> str | None:
@@ -40,19 +46,35 @@ def _their_pooling(folder: Path) -> str | None:
     return None
 
 
-def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
-    """Load the maps behind the pooling, in their order: of somebody else's folder each Dense, of ours, which has the file `ours`, all that we wrote.
+def _check_prompt(file: Path, asked: str | None) -> None:
+    """Refuse a text that sentence-transformers puts before each sentence, unless the reader chose a pooling: then other settings do not matter."""
+    said = read_json(file) if os.path.lexists(file) else {}
+    name, prompts = said.get("default_prompt_name"), said.get("prompts")
+    if asked is None and name is not None and not (isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name) == ""):
+        raise ValueError(f"{file}: expected no default prompt, got {quoted(name)}: name a pooling yourself, and put the prompt before each sentence")
 
-    Raises ValueError for a Dense behind a Normalize, which we would leave out, and for a map of ours that is gone.
+
+def _usual_length(file: Path) -> int:   # [tokens], 512 at most
+    """Ask the settings of the tokenizer, which transformers cuts by; "no limit" is a huge number there. Raises ValueError naming the file for less than 3."""
+    most = read_json(file).get("model_max_length") if os.path.lexists(file) else None
+    if most is not None and (type(most) not in (int, float) or not most >= 3):
+        raise ValueError(f"{file}: expected model_max_length of 3 or more, got {quoted(most)}")
+    return int(min(most or 512, 512))
+
+
+def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
+    """Load the maps behind the pooling, in their order: of somebody else's folder each Dense and each map of ours, of ours, which has the file `ours`, all that we wrote.
+
+    Raises ValueError for a map behind a Normalize, which we would leave out, and for a map of ours that is gone.
     """
     maps, file, scaled = [], folder / "modules.json", False
     for step in read_json(file, list):
         step = check_fields(step if isinstance(step, dict) else {}, file, type=str, path=str)
         where, kind, written = inside(folder, step["path"], file), step["type"].rpartition(".")[-1], _OURS.fullmatch(step["path"])
-        wanted = bool(written) and int(written[1]) >= _FIRST if ours else kind == "Dense"
+        wanted = bool(written) and int(written[1]) >= _FIRST if ours else kind in ("Dense", "TransformModule")
         if wanted:
             if scaled:
-                raise ValueError(f"{file}: expected no Dense behind Normalize, got one in {quoted(step['path'])}")
+                raise ValueError(f"{file}: expected no {kind} behind Normalize, got one in {quoted(step['path'])}")
             maps.append(Dense.load(where) if kind == "Dense" else load_module(where))
         scaled = scaled or not ours and kind == "Normalize"
     if ours and len(maps) != (count := read_json(ours).get("maps", max(1, len(maps)))):
@@ -75,7 +97,7 @@ def write_settings(
     transform: nn.Module | None,    # a map of the vectors, or several in an nn.Sequential
     theirs: Mapping[type, str],     # class -> the module of sentence-transformers that does the same, without files
 ) -> None:
-    """Write a folder's modules for sentence-transformers, and our own settings beside them."""
+    """Write a folder's modules for sentence-transformers, and our own settings beside them, with checksums of all files that are there."""
     check_kept(pooling)
     extra = []
     for number, part in enumerate(maps_of(transform), _FIRST):
@@ -84,4 +106,5 @@ def write_settings(
         part.save(draft / path) if linear else save_module(part, draft / path)
         extra.append(("Dense" if linear else theirs.get(type(part), "minbert.engine.saving.TransformModule"), path))
     write_modules(draft, model, pooling, layers, max_length, extra)
-    write_json(draft / "minbert_sentence.json", {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra)})
+    write_json(draft / "minbert_sentence.json", {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra),
+                                                 "files": folder_checksums(draft)})

@@ -14,9 +14,9 @@ def check_sentences(sentences: Iterable[str], start: int = 0) -> list[str]:
     sentences = list(sentences)
     for i, text in enumerate(sentences):
         if not isinstance(text, str):
-            raise ValueError(f"expected str for sentence {start + i}, got {type(text).__name__}")
+            raise ValueError(f"expected a str for sentence {start + i}, got {type(text).__name__}: {quoted(text)}")
         if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-            raise ValueError(f"expected valid Unicode for sentence {start + i}, got {quoted(text)}")
+            raise ValueError(f"expected valid Unicode for sentence {start + i}, got a lone surrogate: {quoted(text)}")
     return sentences
 
 

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['HEADER_LIMIT', 'check_file', 'read_tensors', 'check_numbers', 'check_tensors', 'load_tensors', 'file_checksum',
-           'tensor_checksum', 'save_checked', 'read_checked']
+           'tensor_checksum', 'save_tensors', 'save_checked', 'read_checked']
 
 # %% ../../nbs/engine/tensorfiles.ipynb #e2125770
 import hashlib
 import os
+import re
 from math import prod
 from pathlib import Path
 
@@ -175,15 +176,30 @@ def tensor_checksum(
     return total.hexdigest()
 
 # %% ../../nbs/engine/tensorfiles.ipynb #5b1e07ae
+def save_tensors(
+    file: str | Path,
+    tensors: dict[str, Tensor],            # on the CPU, contiguous
+    notes: dict[str, str] | None = None,   # the file's metadata
+) -> None:
+    """Write a safetensors file. Raises OSError naming it if the system refuses, for a full disk as for any other reason."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, file, notes)
+    except SafetensorError as error:  # the library says what the system said, but in a kind of its own and without the file
+        if said := re.search(r"\(os error (\d+)\)", str(error)):
+            raise OSError(number := int(said[1]), os.strerror(number), str(file)) from error
+        raise
+
+
 def save_checked(
     file: str | Path,
     tensors: dict[str, Tensor],  # on the CPU
     text: str = "",              # travels with them
 ) -> None:
-    """Write tensors and a text, with a checksum over both."""
-    from safetensors.torch import save_file
-
-    save_file(tensors, file, {"minbert": text, "sha256": tensor_checksum(tensors, text)})
+    """Write tensors and a text, with a checksum over both. Raises OSError as `save_tensors`."""
+    save_tensors(file, tensors, {"minbert": text, "sha256": tensor_checksum(tensors, text)})
 
 
 def read_checked(

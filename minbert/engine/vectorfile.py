@@ -32,6 +32,22 @@ def reserve(
             raise
 
 
+def _checked(file, shape, chunks):
+    """Pass on rows that are finite, as many and as wide as the shape says."""
+    done = 0
+    for chunk in chunks:
+        if chunk.shape[1:] != shape[1:] or done + len(chunk) > shape[0]:
+            raise ValueError(f"{file}: expected {shape[0]} rows of {shape[1]} numbers, got {tuple(chunk.shape)} after {done} rows")
+        finite = torch.isfinite(chunk).all(1)
+        if not finite.all():
+            raise ValueError(f"{file}: expected finite numbers, got NaN or infinity in row {done + finite.long().argmin().item() + 1}: "
+                             "are the model's weights damaged?")
+        yield chunk
+        done += len(chunk)
+    if done < shape[0]:
+        raise ValueError(f"{file}: expected {shape[0]} rows, got {done}")
+
+
 def write_vectors(
     file: str | Path,       # .npy, (N, D) float32
     shape: tuple[int, int], # N, D
@@ -39,20 +55,15 @@ def write_vectors(
 ) -> Path:                  # `file`
     """Write rows as they come; the file appears when it is whole.
 
-    Raises ValueError naming the row for a number that is NaN or infinite, OSError for a full disk; then the old file, or none, is left.
+    Raises ValueError for more or fewer numbers than the shape says, or, naming the row, for one that is NaN or infinite, and OSError for a full disk;
+    then the old file, or none, is left.
     """
     def write(part):
-        done = 0
         with open(part, "wb") as stream:
             np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
             reserve(stream, 4 * shape[0] * shape[1])
-            for chunk in chunks:
-                finite = torch.isfinite(chunk).all(1)
-                if not finite.all():
-                    raise ValueError(f"{file}: expected finite numbers, got NaN or infinity in row {done + finite.long().argmin().item() + 1}: "
-                                     "are the model's weights damaged?")
+            for chunk in _checked(file, shape, chunks):
                 stream.write(np.ascontiguousarray(chunk.numpy(), "<f4").tobytes())
-                done += len(chunk)
 
     return replace_file(file, write)
 
@@ -64,8 +75,13 @@ def encode_file(
     precision: str = "fp32",
     progress: bool = False,
 ) -> tuple[int, int]:     # shape of the array written
-    """Encode every line of a file into a .npy; row n is line n, and a blank line is an empty sentence."""
+    """Encode every line of a file into a .npy; row n is line n, and a blank line is an empty sentence.
+
+    Raises ValueError if `out` is the text itself, and as `read_lines` and `write_vectors`.
+    """
     lines = [line.strip() for line in read_lines(file)]
+    if out.exists() and out.samefile(file):
+        raise ValueError(f"{out}: expected another file than the text, whose place the vectors would take")
     shape = len(lines), encoder.width
     write_vectors(out, shape, encoder.encode_stream(lines, progress, precision=precision))
     return shape
