@@ -97,7 +97,7 @@ def write_settings(
     transform: nn.Module | None,    # a map of the vectors, or several in an nn.Sequential
     theirs: Mapping[type, str],     # class -> the module of sentence-transformers that does the same, without files
 ) -> None:
-    """Write a folder's modules for sentence-transformers, and our own settings beside them, with checksums of all files that are there."""
+    """Write a folder's modules for sentence-transformers, and our own settings beside them, with checksums of the tensors that are there: a card may be edited, and a line end changed by git."""
     check_kept(pooling)
     extra = []
     for number, part in enumerate(maps_of(transform), _FIRST):
@@ -107,4 +107,4 @@ def write_settings(
         extra.append(("Dense" if linear else theirs.get(type(part), "minbert.engine.saving.TransformModule"), path))
     write_modules(draft, model, pooling, layers, max_length, extra)
     write_json(draft / "minbert_sentence.json", {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra),
-                                                 "files": folder_checksums(draft)})
+                                                 "files": folder_checksums(draft, "*.safetensors")})

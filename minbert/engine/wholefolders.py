@@ -7,9 +7,9 @@ from .files import check_regular, inside
 from .tensorfiles import check_file, file_checksum
 
 
-def folder_checksums(folder: Path) -> dict[str, str]:   # name below the folder -> checksum
-    """Compute the checksum of every file in a folder."""
-    return {f.relative_to(folder).as_posix(): file_checksum(f) for f in sorted(folder.rglob("*")) if f.is_file()}
+def folder_checksums(folder: Path, pattern: str = "*") -> dict[str, str]:   # name below the folder -> checksum
+    """Compute the checksum of every file in a folder, or of those whose name fits."""
+    return {f.relative_to(folder).as_posix(): file_checksum(f) for f in sorted(folder.rglob(pattern)) if f.is_file()}
 
 
 def check_folder(folder: Path, checksums: Mapping[str, str], where: Path, may_lack: bool = False, hint: str = "") -> None:
