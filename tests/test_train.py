@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -338,6 +339,10 @@ def test_resume_refuses_other_settings_other_data_and_broken_files(tmp_path):
     with pytest.raises(ValueError, match=f"{file}: cut short at tensor"):
         run(tmp_path, small(), resume=True)
     file.unlink()
+    with pytest.raises(ValueError, match=f"{tmp_path}: expected {CHECKPOINT} to go on from, got a model without one"):
+        run(tmp_path, small(), resume=True)
+    assert (tmp_path / "model").is_dir() and len(read_log(tmp_path)) == 5   # nothing is lost
+    shutil.rmtree(tmp_path / "model")
     _, result = run(tmp_path, small(), resume=True)  # killed before its first checkpoint
     assert len(done(result)) == 4
 
@@ -392,7 +397,7 @@ def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
     replace, calls = os.replace, iter(range(9))
 
     def stop(source, target):
-        if os.path.basename(target) in ("model", "model.old") and next(calls) == nth:
+        if os.path.basename(target) in ("model", ".model.minbert-old") and next(calls) == nth:
             raise KeyboardInterrupt
         replace(source, target)
 
@@ -411,13 +416,49 @@ def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
 
 
 def test_a_resume_brings_the_best_model_back_at_once(tmp_path):
-    """Killed between the two renames of `publish`, a folder has model.old and no model."""
+    """Killed between the two renames of `publish`, a folder has the old model under our name, and no model."""
     run(tmp_path, small())
-    (tmp_path / "model").rename(tmp_path / "model.old")
-    (tmp_path / "model.new").mkdir()
+    (tmp_path / "model").rename(tmp_path / ".model.minbert-old")
+    (tmp_path / ".model.minbert-new").mkdir()
     run(tmp_path, small(), small_model(seed=5), resume=True)  # noqa: F821
     assert sorted(f.name for f in tmp_path.iterdir()) == [CHECKPOINT, "log.jsonl", "model"]
     MultitaskBert.from_pretrained(tmp_path / "model", device="cpu")
+
+
+def test_a_backup_beside_the_model_is_left_alone(tmp_path):
+    for name in ("model.old", "model.new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text("years of work")
+    run(tmp_path, small())
+    run(tmp_path, small())
+    assert all((tmp_path / name / "mine").read_text() == "years of work" for name in ("model.old", "model.new"))
+
+
+def test_an_earlier_model_stays_until_the_new_run_has_one(tmp_path):
+    first, _ = run(tmp_path, small())
+
+    def fails(model, batch):
+        raise OSError("out of memory")
+
+    with pytest.raises(OSError, match="memory"):
+        run(tmp_path, small(), loss_fn=fails)
+    kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
+    assert_close(dict(kept), dict(first.state_dict()), rtol=0, atol=0)
+    second, _ = run(tmp_path, small(), small_model(seed=1))  # noqa: F821
+    kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
+    assert_close(dict(kept), dict(second.state_dict()), rtol=0, atol=0)
+
+
+def test_a_model_that_is_a_link_is_refused_before_the_run(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model").symlink_to(tmp_path / "disk")
+    with pytest.raises(ValueError, match="model: expected a folder or nothing, got a link: let the whole folder of the run"):
+        run(tmp_path / "run", small())
+    assert (tmp_path / "run" / "model").is_symlink()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    run(tmp_path / "link", small())
+    assert (tmp_path / "disk" / "model").is_dir()
 
 
 # Kill and resume: one process imports everything once, and forks a child for each run
