@@ -174,7 +174,8 @@ def phase_records(
     length = stage.end - stage.first
     warmup, floor = round(config.warmup * length), None if config.decay else 0
     schedule = lambda s: warmup_decay(s - stage.first, length, warmup, floor)
-    batches = task_batches({task: sets[task] for task in stage.phase.tasks}, model.encoder.tokenizer, stage.sampler)
+    sets = {task: sets[task] for task in stage.phase.tasks}
+    batches = task_batches(sets, model.encoder.tokenizer, stage.sampler, model.encoder.max_length)
     batches = stage.ahead.over(islice(batches, (stage.end - step) * config.accumulate))
     model.train()
     yield from steps(model, batches, loss_fn, stage.optimizer, backward, schedule, config.max_grad_norm, world,

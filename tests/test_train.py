@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -459,6 +460,21 @@ def test_a_model_that_is_a_link_is_refused_before_the_run(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     run(tmp_path / "link", small())
     assert (tmp_path / "disk" / "model").is_dir()
+
+
+def test_training_reads_as_many_tokens_as_the_encoder(tmp_path):
+    long = {"sst": replace(TRAIN["sst"].subset(range(8)), sentences=["word " * 200] * 8)}
+    for positions, wanted, read in ((64, 512, 64), (512, 16, 16)):
+        model = small_model()  # noqa: F821
+        config = BertConfig(vocab_size=8000, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=positions)
+        model.encoder = SentenceEncoder(BertModel(config), model.encoder.tokenizer, max_length=wanted)
+        widths = []
+
+        def loss_fn(model, batch):
+            widths.append(batch["sst"].first.input_ids.shape[1])
+            return multitask_loss(model, batch)
+        fit(model, long, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path / str(read), loss_fn=loss_fn)
+        assert set(widths) == {read}
 
 
 # Kill and resume: one process imports everything once, and forks a child for each run
