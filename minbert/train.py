@@ -22,6 +22,7 @@ from .data import Dataset, task_batches
 from .engine.ahead import Ahead
 from .engine.checkpoint import load_checkpoint, save_checkpoint
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
+from .engine.labelled import check_train_set
 from .engine.maps import Dense, maps_of
 from .engine.runs import RunFolder, opened, read_log
 from .engine.saving import saved_name
@@ -266,12 +267,11 @@ def _stop_if_asked(run, stage, request, done):
         raise Stopped(done, number)
 
 
-def _bar(run, sources, show):
+def _bar(total, done, show):
     """Draw the steps of the whole run, those done before a resume included."""
     from tqdm.auto import tqdm
 
-    total = sum(phase_sampler(phase, sources[phase.source], run.config)[1] for phase in run.config.plan())
-    return tqdm(total=total, initial=run.files.step or 0, unit="step", disable=not show)
+    return tqdm(total=total, initial=done or 0, unit="step", disable=not show)
 
 # %% ../nbs/2_tasks/22_train.ipynb #904a0cd0
 def _check(model, config, sources, dev_sets, loss_fn, backward):
@@ -283,6 +283,9 @@ def _check(model, config, sources, dev_sets, loss_fn, backward):
             missing = [task for task in phase.tasks if task not in sets]
             if missing:
                 raise ValueError(f"expected a {kind} set for {missing}, got {sorted(sets)}")
+        for task in phase.tasks:
+            rows, usual = sources[phase.source][task], loss_fn is None
+            check_train_set(task, rows, model.head(task, rows.sentences2 is not None if usual else None), usual)
     for task, dev in dev_sets.items():
         gold_labels(dev)
         model.head(task, dev.sentences2 is not None)
@@ -334,10 +337,11 @@ def fit(
     Sets the global seed. Only the first process writes. A `loss_fn` or `backward` with a memory of its own (a teacher,
     a random state) is saved and resumed too if it has `state_dict` and `load_state_dict`.
     Raises Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved, `resume` goes on.
-    Raises ValueError for another run in the folder, for missing sets, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken or of other settings.
+    Raises ValueError for another run in the folder, for missing sets, train sets without rows or with labels that the heads do not take, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken or of other settings.
     """
     config, sources = config or TrainConfig(), {None: train_sets, **(sources or {})}
     _check(model, config, sources, dev_sets, loss_fn, backward)
+    total = sum(phase_sampler(phase, sources[phase.source], config)[1] for phase in config.plan())
     world = accelerator or new_accelerator()
     model.to(check_device(world.device))
     config, scale = _on_device(config, world, model)
@@ -346,7 +350,7 @@ def fit(
     with stop_requests() as request, opened(files, resume) as position:
         run = Parts(model, dev_sets, config, files, Position(**position))
         torch.manual_seed(config.seed + world.process_index)
-        with _bar(run, sources, progress and world.is_main_process) as bar:
+        with _bar(total, files.step, progress and world.is_main_process) as bar:
             for stage, step in _stages(run, sources):
                 for record in phase_records(model, stage, sources[stage.phase.source], config, step, losses, backward, world, scale):
                     _keep_record(run, stage, record)

@@ -477,6 +477,34 @@ def test_training_reads_as_many_tokens_as_the_encoder(tmp_path):
         assert set(widths) == {read}
 
 
+BAD_SETS = {
+    "no rows": (dict(sentences=[], labels=[]), "sst: expected at least one row to train on"),
+    "no labels": (dict(labels=None), "train set of sst: expected labels in sst train, got none"),
+    "a class too many": (dict(labels=[0, 1, 5, 0]), r"train set of sst: expected labels in \[0, 4\], got 5.0 at row 2"),
+    "nan": (dict(labels=[0, 1, 2, math.nan]), "train set of sst: sst train: expected a whole number, .* at row 3, got nan"),
+    "half": (dict(labels=[0.5, 1, 2, 3]), "at row 0, got 0.5"), "none": (dict(labels=[0, None, 2, 3]), "at row 1, got None"),
+    "pairs": (dict(labels=[0, 1, 2, 3], sentences2=["x"] * 4), "expected one sentence for task 'sst', got two"),
+}
+
+
+@pytest.mark.parametrize("columns, message", BAD_SETS.values(), ids=BAD_SETS)
+def test_a_bad_train_set_is_refused_before_anything_is_removed(tmp_path, columns, message):
+    (tmp_path / CHECKPOINT).write_text("of an earlier run")
+    bad = replace(TRAIN["sst"].subset(range(4)), **{"ids": None, **columns})
+    with pytest.raises(ValueError, match=message):
+        fit(small_model(), {"sst": bad}, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path)  # noqa: F821
+    assert os.listdir(tmp_path) == [CHECKPOINT]
+
+
+def test_a_loss_of_ones_own_may_do_without_labels(tmp_path):
+    free = {"sst": replace(TRAIN["sst"], labels=None)}
+
+    def loss_fn(model, batch):
+        return {"sst": model("sst", batch["sst"].first).square().mean()}
+    result = fit(small_model(), free, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path, loss_fn=loss_fn)  # noqa: F821
+    assert len(done(result)) == 4
+
+
 # Kill and resume: one process imports everything once, and forks a child for each run
 
 KILL = MODEL + """
