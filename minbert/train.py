@@ -22,7 +22,8 @@ from .data import Dataset, task_batches
 from .engine.ahead import Ahead
 from .engine.checkpoint import load_checkpoint, save_checkpoint
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
-from .engine.labelled import check_train_set
+from .engine.identity import reading, rows_checksum
+from .engine.labelled import check_numbers, check_train_set
 from .engine.maps import Dense, maps_of
 from .engine.runs import RunFolder, opened, read_log
 from .engine.saving import saved_name
@@ -288,6 +289,7 @@ def _check(model, config, sources, dev_sets, loss_fn, backward):
             check_train_set(task, rows, model.head(task, rows.sentences2 is not None if usual else None), usual)
     for task, dev in dev_sets.items():
         gold_labels(dev)
+        check_numbers(dev)
         model.head(task, dev.sentences2 is not None)
     check_kept(model.encoder.pooling)
     for part in (*model.heads.values(), *maps_of(model.encoder.transform)):
@@ -318,6 +320,13 @@ def _on_device(config, world, model):
     scale = LossScale() if half_type(world.device, _precision(config, world)) == torch.float16 else None
     return replace(config, alike=config.alike or (16 if world.device.type == "cuda" else 1)), scale
 
+
+def _identity(model, config, sources, dev_sets):
+    """Say what a resume must find again."""
+    trained = {f"{phase.source or 'train'} rows of {task}": sources[phase.source][task] for phase in config.plan() for task in phase.tasks}
+    scored = {f"dev rows of {task}": rows for task, rows in dev_sets.items()}
+    return asdict(config) | reading(model.encoder) | {name: rows_checksum(rows) for name, rows in (trained | scored).items()}
+
 # %% ../nbs/2_tasks/22_train.ipynb #2e4c9588
 def fit(
     model: MultitaskBert,              # trained in place; ends with the weights of the last step
@@ -337,7 +346,7 @@ def fit(
     Sets the global seed. Only the first process writes. A `loss_fn` or `backward` with a memory of its own (a teacher,
     a random state) is saved and resumed too if it has `state_dict` and `load_state_dict`.
     Raises Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved, `resume` goes on.
-    Raises ValueError for another run in the folder, for missing sets, train sets without rows or with labels that the heads do not take, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken or of other settings.
+    Raises ValueError for another run in the folder, for missing sets, train sets without rows or with labels that the heads do not take, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken, or of other settings, rows, or reading.
     """
     config, sources = config or TrainConfig(), {None: train_sets, **(sources or {})}
     _check(model, config, sources, dev_sets, loss_fn, backward)
@@ -345,7 +354,8 @@ def fit(
     world = accelerator or new_accelerator()
     model.to(check_device(world.device))
     config, scale = _on_device(config, world, model)
-    files = RunFolder(folder, asdict(config), {"loss_fn": loss_fn, "backward": backward, "scale": scale}, world)
+    identity = _identity(model, config, sources, dev_sets)
+    files = RunFolder(folder, identity, {"loss_fn": loss_fn, "backward": backward, "scale": scale}, world)
     losses = loss_fn or (lambda m, batch: multitask_loss(m, batch, config.loss_weights))
     with stop_requests() as request, opened(files, resume) as position:
         run = Parts(model, dev_sets, config, files, Position(**position))

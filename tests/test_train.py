@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import LinearHead, MultitaskBert, default_heads, multitask_loss
 from minbert.optim import warmup_decay
-from minbert.sentence import SentenceEncoder
+from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
 from minbert.engine.runs import publish, read_log, recover
 from minbert.train import Phase, TrainConfig, fit
@@ -333,7 +333,7 @@ def test_resume_refuses_other_settings_other_data_and_broken_files(tmp_path):
     with pytest.raises(ValueError, match="lr=0.002, got one with 0.001"):
         run(tmp_path, small(lr=2e-3), resume=True)
     fewer = {**TRAIN, "sst": TRAIN["sst"].subset(range(20))}
-    with pytest.raises(ValueError, match="sampler"):
+    with pytest.raises(ValueError, match="expected a run with train rows of sst=[0-9a-f]{16}, got one with"):
         fit(small_model(), fewer, DEV, small(), tmp_path, resume=True)  # noqa: F821
     file = tmp_path / CHECKPOINT
     file.write_bytes(file.read_bytes()[:-1])
@@ -346,6 +346,53 @@ def test_resume_refuses_other_settings_other_data_and_broken_files(tmp_path):
     shutil.rmtree(tmp_path / "model")
     _, result = run(tmp_path, small(), resume=True)  # killed before its first checkpoint
     assert len(done(result)) == 4
+
+
+def other_tokenizer():
+    tokenizer = load_tokenizer()
+    tokenizer.add_tokens(["covidx"])
+    return tokenizer
+
+
+OTHER = {
+    "pooling": (lambda m: setattr(m.encoder, "pooling", "cls"), "expected a run with pooling=cls, got one with mean"),
+    "max_length": (lambda m: setattr(m.encoder, "max_length", 5), "expected a run with max_length=5, got one with 512"),
+    "transform": (lambda m: setattr(m.encoder, "transform", UnitLength()), "transform=UnitLength, got one with NoneType"),
+    "tokenizer": (lambda m: setattr(m.encoder, "tokenizer", other_tokenizer()), "expected a run with tokenizer="),
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    run(folder, small())
+    return folder
+
+
+@pytest.mark.parametrize("change, message", OTHER.values(), ids=OTHER)
+def test_resume_refuses_an_encoder_that_reads_otherwise(finished, change, message):
+    model = small_model()  # noqa: F821
+    change(model)
+    with pytest.raises(ValueError, match=message):
+        run(finished, small(), model, resume=True)
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize("column", ["sentences", "sentences2", "labels"])
+def test_resume_refuses_other_rows_of_the_same_number(finished, split, column):
+    rows = {"train": TRAIN, "dev": DEV}[split]["stsb"]
+    other = {"stsb": replace(rows, **{column: getattr(rows, column)[::-1]})}
+    sets = {"train": TRAIN, "dev": DEV} | {split: {**{"train": TRAIN, "dev": DEV}[split], **other}}
+    with pytest.raises(ValueError, match=f"expected a run with {split} rows of stsb="):
+        fit(small_model(), sets["train"], sets["dev"], small(), finished, resume=True)  # noqa: F821
+
+
+def test_a_checkpoint_that_does_not_say_what_it_read_is_gone_on_with(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "_identity", lambda model, config, sources, dev_sets: asdict(config))   # as an older version noted it
+        _, first = run(tmp_path, small())
+    _, second = run(tmp_path, small(), resume=True)
+    assert first == second
 
 
 def test_rows_of_one_length_waste_less_and_the_run_remembers_them(tmp_path):

@@ -181,8 +181,8 @@ def _position(run, file):
     extra = check_fields(saved["extra"] if isinstance(saved["extra"], dict) else {}, file, settings=dict, phase=int, first=int)
     theirs, memories = extra.pop("settings"), extra.pop("memories", {})
     for name, mine in run.settings.items():
-        if mine != theirs.get(name):
-            raise ValueError(f"{file}: expected a run with {name}={mine}, got one with {theirs.get(name)}: resume with the same settings")
+        if mine != theirs.get(name, mine):   # an older version may not have noted it
+            raise ValueError(f"{file}: expected a run with {name}={mine}, got one with {theirs[name]}: resume with the same settings")
     if set(memories) != set(run.parts):
         raise ValueError(f"{file}: expected the memory of {sorted(run.parts)}, found that of {sorted(memories)}: resume with the same loss and backward")
     run.step, run.memories = saved["step"], memories
