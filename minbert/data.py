@@ -81,7 +81,9 @@ class Dataset(_Rows):
 
 # %% ../nbs/2_tasks/13_data.ipynb #8a1b16dc
 def _check_row(cells: list[str], widths: tuple[int, ...], at: dict[str, int], form: Format) -> str | None:
-    """Give the split that a row names, None if its file has no such column. Raises ValueError, also for a cell too many or too few."""
+    """Give the split that a row names, None if its file has no such column. Raises LookupError for a blank row, else ValueError, also for a cell too many or too few."""
+    if not "".join(cells).strip():
+        raise LookupError("expected a row, got separators alone")
     if len(cells) not in widths:
         raise ValueError(f"expected {' or '.join(map(str, widths))} cells ({form.dialect}), got {len(cells)}: {quoted(cells[0], 50)}")
     word = cells[at[form.split]].strip() if form.split else None

@@ -228,7 +228,7 @@ def _score(run, done):
     """Score the dev sets, log the scores, and keep the model if their mean is the best."""
     if run.files.world.is_main_process:
         scores = {task: result.value for task, result in evaluate_tasks(run.model, run.dev_sets, resamples=0).items()}
-        mean = sum(0.0 if math.isnan(s) else s for s in scores.values()) / len(scores)
+        mean = sum(-1.0 if math.isnan(s) else s for s in scores.values()) / len(scores)
         run.files.write([{"step": done - 1, "dev": scores, "mean": mean}])
         if run.at.best is None or mean > run.at.best:
             run.at.best, run.at.best_step = mean, done - 1

@@ -217,7 +217,15 @@ def test_columns_are_found_by_name(tmp_path):
 def test_blank_lines_and_blanks_around_cells_do_not_count(tmp_path):
     put(tmp_path, "snli-dev.tsv", "gold_label\tsentence1\tsentence2\n\n neutral \t a  b \t c\t\n\t\t\n".replace("c\t\n", "c\n"))
     got = load_dataset("snli", "dev", tmp_path)
-    assert (got.sentences, got.sentences2, got.labels, got.ids, got.skipped) == (["a  b"], ["c"], [1], ["3"], [])
+    assert (got.sentences, got.sentences2, got.labels, got.ids) == (["a  b"], ["c"], [1], ["3"])
+    assert got.skipped == [(f"{tmp_path / 'snli-dev.tsv'}:4", "expected a row, got separators alone")]   # blank lines are no rows
+
+
+def test_rows_of_separators_are_skipped_and_told_of_whatever_the_format(tmp_path):
+    own = Format(("text", "y"), ("text",), "y", dialect="comma", classes=TWO)
+    path = put(tmp_path, "own.csv", 'text,y\ngood,1\n,\n"",""\n\nbad,0\n')
+    got = read_table(path, own)
+    assert (got.sentences, got.ids, [where for where, _ in got.skipped]) == (["good", "bad"], ["2", "6"], [f"{path}:3", f"{path}:4"])
 
 
 @pytest.mark.parametrize("packed", [False, True])

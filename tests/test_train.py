@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -209,6 +210,14 @@ def test_the_best_model_on_dev_is_kept(tmp_path, monkeypatch):
     assert not torch.equal(best["heads.sst.linear.weight"] if "heads.sst.linear.weight" in best
                            else [*best.values()][-1], [*model.state_dict().values()][-1])
     assert sorted(f.name for f in tmp_path.iterdir()) == [CHECKPOINT, "log.jsonl", "model"]
+
+
+def test_a_score_without_a_value_loses_to_a_negative_one(tmp_path, monkeypatch):
+    scores = iter([math.nan, -0.3, math.nan])
+    decree = lambda model, sets, **more: {"stsb": SimpleNamespace(value=next(scores))}
+    monkeypatch.setattr(train, "evaluate_tasks", decree)
+    _, result = run(tmp_path, small(steps=3, eval_every=1))
+    assert (result.best, result.best_step) == (-0.3, 1)
 
 
 def test_the_log_says_everything(tmp_path):
