@@ -333,7 +333,7 @@ def fit(
     train_sets: dict[str, Dataset],    # task -> train split
     dev_sets: dict[str, Dataset],      # task -> dev split; the best model is chosen on these
     config: TrainConfig | None = None, # None: the defaults
-    folder: str | Path = "run",        # where the run lives; an earlier run in it is replaced
+    folder: str | Path = "run",        # where the run lives; an earlier run in it is replaced, its model by the first new one
     resume: bool = False,              # go on from the folder's checkpoint, if there is one
     progress: bool = False,            # draw a bar
     loss_fn: Callable | None = None,   # (model, batch) -> losses; None: `multitask_loss`
