@@ -19,6 +19,7 @@ from torch import Tensor
 from .engine.files import quoted
 from .engine.formats import OPEN, SOURCES, YEARS, Format, Source, locate_columns, parse_label, read_lines, read_rows
 from .engine.hub import HUB, hub_rows, write_split
+from .engine.labelled import check_numbers, check_texts
 from .engine.saving import replacing
 from .engine.years import places, read_subset, year_files
 from .mixing import TaskSampler
@@ -52,7 +53,7 @@ SPLITS = ("train", "dev", "test")
 class Dataset(_Rows):
     """Hold one split of a dataset, column by column, in file order.
 
-    Raises ValueError for an unknown kind or columns of unequal length.
+    Raises ValueError for an unknown kind, columns of unequal length, or a sentence that is no text.
     """
     name: str                            # "sst", "quora", ...
     split: str                           # "train", "dev" or "test"
@@ -76,10 +77,13 @@ class Dataset(_Rows):
         for name, column in self._columns().items():
             if len(column) != len(self):
                 raise ValueError(f"expected {len(self)} {name}, got {len(column)}")
+        check_texts(self)
 
 # %% ../nbs/2_tasks/13_data.ipynb #8a1b16dc
 def _check_row(cells: list[str], widths: tuple[int, ...], at: dict[str, int], form: Format) -> str | None:
-    """Give the split that a row names, None if its file has no such column. Raises ValueError, also for a cell too many or too few."""
+    """Give the split that a row names, None if its file has no such column. Raises LookupError for a blank row, else ValueError, also for a cell too many or too few."""
+    if not "".join(cells).strip():
+        raise LookupError("expected a row, got separators alone")
     if len(cells) not in widths:
         raise ValueError(f"expected {' or '.join(map(str, widths))} cells ({form.dialect}), got {len(cells)}: {quoted(cells[0], 50)}")
     word = cells[at[form.split]].strip() if form.split else None
@@ -251,9 +255,10 @@ class TaskBatch:
         return len(self.first.input_ids)
 
 def label_tensor(dataset: Dataset) -> Tensor | None:  # (N,) int64 if the dataset has classes, else float32; None if it is unlabelled
-    """Turn the labels into a tensor."""
+    """Turn the labels into a tensor. Raises ValueError naming the row for one that is not finite, or not whole where there are classes."""
     if dataset.labels is None:
         return None
+    check_numbers(dataset)
     return torch.tensor(dataset.labels, dtype=torch.int64 if dataset.classes else torch.float32)
 
 # %% ../nbs/2_tasks/13_data.ipynb #804f6a0a

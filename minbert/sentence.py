@@ -21,7 +21,7 @@ from .engine.modes import evaluating as _evaluating
 from .engine.products import laid_out
 from .engine.saving import replacing
 from .engine.sentencefolders import saved_settings, write_settings
-from .engine.states import check_pooling, check_states as _check_states, layers_read, pooled_width
+from .engine.states import Longest, check_pooling, check_states as _check_states, layers_read, pooled_width
 from .engine.streaming import check_sentences, windows
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches
 
@@ -211,9 +211,11 @@ def encode_window(
 class TextEncoder(PooledBert):
     """A model, its tokenizer, a pooling, and perhaps a map: text in, one vector a sentence out."""
 
+    max_length = Longest()   # [tokens]; longer sentences are cut
+
     def __init__(self, model: BertModel, tokenizer, pooling: str | nn.Module = "mean", transform: nn.Module | None = None, max_length: int = 512):
         super().__init__(model, pooling, transform)
-        self.tokenizer, self.max_length = tokenizer, min(max_length, model.config.max_position_embeddings)   # [tokens]; longer sentences are cut
+        self.tokenizer, self.max_length = tokenizer, max_length
 
     def encode(
         self,

@@ -22,6 +22,8 @@ from .data import Dataset, task_batches
 from .engine.ahead import Ahead
 from .engine.checkpoint import load_checkpoint, save_checkpoint
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
+from .engine.identity import reading, rows_checksum
+from .engine.labelled import check_numbers, check_train_set
 from .engine.maps import Dense, maps_of
 from .engine.runs import RunFolder, opened, read_log
 from .engine.saving import saved_name
@@ -174,7 +176,8 @@ def phase_records(
     length = stage.end - stage.first
     warmup, floor = round(config.warmup * length), None if config.decay else 0
     schedule = lambda s: warmup_decay(s - stage.first, length, warmup, floor)
-    batches = task_batches({task: sets[task] for task in stage.phase.tasks}, model.encoder.tokenizer, stage.sampler)
+    sets = {task: sets[task] for task in stage.phase.tasks}
+    batches = task_batches(sets, model.encoder.tokenizer, stage.sampler, model.encoder.max_length)
     batches = stage.ahead.over(islice(batches, (stage.end - step) * config.accumulate))
     model.train()
     yield from steps(model, batches, loss_fn, stage.optimizer, backward, schedule, config.max_grad_norm, world,
@@ -225,7 +228,7 @@ def _score(run, done):
     """Score the dev sets, log the scores, and keep the model if their mean is the best."""
     if run.files.world.is_main_process:
         scores = {task: result.value for task, result in evaluate_tasks(run.model, run.dev_sets, resamples=0).items()}
-        mean = sum(0.0 if math.isnan(s) else s for s in scores.values()) / len(scores)
+        mean = sum(-1.0 if math.isnan(s) else s for s in scores.values()) / len(scores)
         run.files.write([{"step": done - 1, "dev": scores, "mean": mean}])
         if run.at.best is None or mean > run.at.best:
             run.at.best, run.at.best_step = mean, done - 1
@@ -265,12 +268,11 @@ def _stop_if_asked(run, stage, request, done):
         raise Stopped(done, number)
 
 
-def _bar(run, sources, show):
+def _bar(total, done, show):
     """Draw the steps of the whole run, those done before a resume included."""
     from tqdm.auto import tqdm
 
-    total = sum(phase_sampler(phase, sources[phase.source], run.config)[1] for phase in run.config.plan())
-    return tqdm(total=total, initial=run.files.step or 0, unit="step", disable=not show)
+    return tqdm(total=total, initial=done or 0, unit="step", disable=not show)
 
 # %% ../nbs/2_tasks/22_train.ipynb #904a0cd0
 def _check(model, config, sources, dev_sets, loss_fn, backward):
@@ -282,8 +284,12 @@ def _check(model, config, sources, dev_sets, loss_fn, backward):
             missing = [task for task in phase.tasks if task not in sets]
             if missing:
                 raise ValueError(f"expected a {kind} set for {missing}, got {sorted(sets)}")
+        for task in phase.tasks:
+            rows, usual = sources[phase.source][task], loss_fn is None
+            check_train_set(task, rows, model.head(task, rows.sentences2 is not None if usual else None), usual)
     for task, dev in dev_sets.items():
         gold_labels(dev)
+        check_numbers(dev)
         model.head(task, dev.sentences2 is not None)
     check_kept(model.encoder.pooling)
     for part in (*model.heads.values(), *maps_of(model.encoder.transform)):
@@ -314,13 +320,20 @@ def _on_device(config, world, model):
     scale = LossScale() if half_type(world.device, _precision(config, world)) == torch.float16 else None
     return replace(config, alike=config.alike or (16 if world.device.type == "cuda" else 1)), scale
 
+
+def _identity(model, config, sources, dev_sets):
+    """Say what a resume must find again."""
+    trained = {f"{phase.source or 'train'} rows of {task}": sources[phase.source][task] for phase in config.plan() for task in phase.tasks}
+    scored = {f"dev rows of {task}": rows for task, rows in dev_sets.items()}
+    return asdict(config) | reading(model.encoder) | {name: rows_checksum(rows) for name, rows in (trained | scored).items()}
+
 # %% ../nbs/2_tasks/22_train.ipynb #2e4c9588
 def fit(
     model: MultitaskBert,              # trained in place; ends with the weights of the last step
     train_sets: dict[str, Dataset],    # task -> train split
     dev_sets: dict[str, Dataset],      # task -> dev split; the best model is chosen on these
     config: TrainConfig | None = None, # None: the defaults
-    folder: str | Path = "run",        # where the run lives; an earlier run in it is replaced
+    folder: str | Path = "run",        # where the run lives; an earlier run in it is replaced, its model by the first new one
     resume: bool = False,              # go on from the folder's checkpoint, if there is one
     progress: bool = False,            # draw a bar
     loss_fn: Callable | None = None,   # (model, batch) -> losses; None: `multitask_loss`
@@ -333,19 +346,21 @@ def fit(
     Sets the global seed. Only the first process writes. A `loss_fn` or `backward` with a memory of its own (a teacher,
     a random state) is saved and resumed too if it has `state_dict` and `load_state_dict`.
     Raises Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved, `resume` goes on.
-    Raises ValueError for another run in the folder, for missing sets, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken or of other settings.
+    Raises ValueError for another run in the folder, for missing sets, train sets without rows or with labels that the heads do not take, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken, or of other settings, rows, or reading.
     """
     config, sources = config or TrainConfig(), {None: train_sets, **(sources or {})}
     _check(model, config, sources, dev_sets, loss_fn, backward)
+    total = sum(phase_sampler(phase, sources[phase.source], config)[1] for phase in config.plan())
     world = accelerator or new_accelerator()
     model.to(check_device(world.device))
     config, scale = _on_device(config, world, model)
-    files = RunFolder(folder, asdict(config), {"loss_fn": loss_fn, "backward": backward, "scale": scale}, world)
+    identity = _identity(model, config, sources, dev_sets)
+    files = RunFolder(folder, identity, {"loss_fn": loss_fn, "backward": backward, "scale": scale}, world)
     losses = loss_fn or (lambda m, batch: multitask_loss(m, batch, config.loss_weights))
     with stop_requests() as request, opened(files, resume) as position:
         run = Parts(model, dev_sets, config, files, Position(**position))
         torch.manual_seed(config.seed + world.process_index)
-        with _bar(run, sources, progress and world.is_main_process) as bar:
+        with _bar(total, files.step, progress and world.is_main_process) as bar:
             for stage, step in _stages(run, sources):
                 for record in phase_records(model, stage, sources[stage.phase.source], config, step, losses, backward, world, scale):
                     _keep_record(run, stage, record)

@@ -399,7 +399,7 @@ def judge(load, box, may_write=False):
     finally:
         faulthandler.cancel_dump_traceback_later()
     after = [name for name in names_in(box) if name not in before]
-    left = [name for name in after if not may_write or ".part" in name or ".lock" in name or ".draft" in name or "model.new" in name]
+    left = [name for name in after if not may_write or ".part" in name or ".lock" in name or ".draft" in name or "minbert-new" in name]
     return f"left behind: {left}" if left else outcome
 
 

@@ -1,6 +1,7 @@
 """Every dataset in every layout, read from small files written here; what is refused or skipped; download; batches."""
 import gzip
 import json
+import math
 import os
 import re
 from importlib import resources
@@ -216,7 +217,15 @@ def test_columns_are_found_by_name(tmp_path):
 def test_blank_lines_and_blanks_around_cells_do_not_count(tmp_path):
     put(tmp_path, "snli-dev.tsv", "gold_label\tsentence1\tsentence2\n\n neutral \t a  b \t c\t\n\t\t\n".replace("c\t\n", "c\n"))
     got = load_dataset("snli", "dev", tmp_path)
-    assert (got.sentences, got.sentences2, got.labels, got.ids, got.skipped) == (["a  b"], ["c"], [1], ["3"], [])
+    assert (got.sentences, got.sentences2, got.labels, got.ids) == (["a  b"], ["c"], [1], ["3"])
+    assert got.skipped == [(f"{tmp_path / 'snli-dev.tsv'}:4", "expected a row, got separators alone")]   # blank lines are no rows
+
+
+def test_rows_of_separators_are_skipped_and_told_of_whatever_the_format(tmp_path):
+    own = Format(("text", "y"), ("text",), "y", dialect="comma", classes=TWO)
+    path = put(tmp_path, "own.csv", 'text,y\ngood,1\n,\n"",""\n\nbad,0\n')
+    got = read_table(path, own)
+    assert (got.sentences, got.ids, [where for where, _ in got.skipped]) == (["good", "bad"], ["2", "6"], [f"{path}:3", f"{path}:4"])
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -424,6 +433,23 @@ def test_a_draw_is_a_seeded_sample_without_repeats():
         for y in whole.draw(3, dice).labels:
             often[y] += 1
     assert min(often) > 500 and max(often) < 700  # 600 each, standard deviation 20
+
+
+@pytest.mark.parametrize("bad", [math.nan, None, 7, "\ud800"])
+def test_a_sentence_that_is_no_text_is_refused_by_its_row(bad):
+    with pytest.raises(ValueError, match=r"x train, sentences: expected (str|valid Unicode) for sentence 1, got"):
+        Dataset("x", "train", "text", ["a", bad])
+    with pytest.raises(ValueError, match="x train, sentences2: expected .* for sentence 0"):
+        Dataset("x", "train", "nli", ["a"], [bad])
+
+
+@pytest.mark.parametrize("bad", [0.9, -0.5, math.nan, math.inf, None, "1"])
+def test_a_label_that_is_no_class_is_refused_by_its_row(bad):
+    with pytest.raises(ValueError, match="x train: expected a whole number, that of a class, as label at row 1, got"):
+        label_tensor(Dataset("x", "train", "sentiment", ["a", "b"], labels=[1.0, bad], classes=TWO))
+    if not isinstance(bad, float) or not math.isfinite(bad):
+        with pytest.raises(ValueError, match="x train: expected a finite number as label at row 0, got"):
+            label_tensor(Dataset("x", "train", "similarity", ["a"], ["b"], [bad], scale=(0, 5)))
 
 
 @pytest.mark.parametrize("column", ["sentences2", "sentences3", "labels", "ids", "subsets"])

@@ -92,7 +92,7 @@ def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path):
 def test_raw_cells_keep_every_quote_and_every_row(tmp_path):
     lines = ['1\t"Stop\tsaid he', 'a""b\t"x"\t', "", "\t\t", "2\t'\t\"", "  ", "last\tone\ttwo"]
     rows = read_rows(save(tmp_path / "f", "\n".join(lines) + "\n"))
-    assert rows == [(1, ["1", '"Stop', "said he"]), (2, ['a""b', '"x"', ""]), (5, ["2", "'", '"']), (7, ["last", "one", "two"])]
+    assert rows == [(1, ["1", '"Stop', "said he"]), (2, ['a""b', '"x"', ""]), (4, ["", "", ""]), (5, ["2", "'", '"']), (7, ["last", "one", "two"])]
 
 
 def test_the_space_dialect_cuts_at_the_first_blank_only(tmp_path):
@@ -117,9 +117,24 @@ def test_quoted_cells_are_those_of_the_csv_module(tmp_path, dialect, delimiter):
         start += 1 + sum(cell.count("\n") for cell in cells)
 
 
-@pytest.mark.parametrize("dialect, blank", [("tab", " \t\t "), ("comma", " , ,"), ("tab", '""\t" "')])
-def test_rows_of_blank_cells_are_no_rows(tmp_path, dialect, blank):
-    assert read_rows(save(tmp_path / "f", f"a\n{blank}\n\nb\n"), dialect) == [(1, ["a"]), (4, ["b"])]
+@pytest.mark.parametrize("dialect, blank", [("tab", " \t\t "), ("comma", " , ,"), ("tab", '""\t" "'), ("raw", " \t")])
+def test_rows_of_separators_are_rows_and_blank_lines_are_none(tmp_path, dialect, blank):
+    rows = read_rows(save(tmp_path / "f", f"a\n{blank}\n\n  \nb\n"), dialect)
+    assert [n for n, _ in rows] == [1, 2, 5] and not "".join(rows[1][1]).strip()
+    with pytest.raises(ValueError, match="expected (rows of cells|text), got"):
+        read_rows(save(tmp_path / "f", f"{blank}\n"), dialect)
+
+
+def test_a_cell_may_be_as_long_as_it_likes(tmp_path):
+    before = csv.field_size_limit()
+    (_, cells), = read_rows(save(tmp_path / "f", '"' + "x " * 70_000 + '",1\n'), "comma")
+    assert (len(cells[0]), csv.field_size_limit()) == (140_000, before)
+
+
+def test_a_line_break_beside_a_delimiter_is_refused_with_what_to_do(tmp_path):
+    path = save(tmp_path / "f.csv", 'text,label\n"Hello, world\nsecond line",1\n')
+    with pytest.raises(ValueError, match=r"f\.csv:2: .*got: a cell that holds a line break and a delimiter, down to line 3, .*write it on one line"):
+        read_rows(path, "comma")
 
 
 @pytest.mark.parametrize("text, line", [('1\tx\n2\t"never closed\n3\ty\n', 2), ('1\tx\n\n\n2\t"closed" early\n', 4),
@@ -142,6 +157,11 @@ def test_quotes_that_do_not_match_are_refused_by_line(tmp_path, text, line):
 def test_labels(text, form, value):
     got = parse_label(text, form)
     assert got == value and type(got) is type(value)
+
+
+def test_the_case_of_words_does_not_count_on_either_side():
+    capital = Format(("text", "y"), ("text",), "y", classes=("Negative", "Positive"), words=True)
+    assert [parse_label(text, capital) for text in ("Positive", "negative", "POSITIVE")] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("text", ["5.001", "-0.1", "nan", "NaN", "-nan", "inf", "-inf", "", " ", "good", "1,5", "0x1", "1 2"])

@@ -315,6 +315,13 @@ def test_small_and_odd_inputs(tokenizer):
     assert encoder.encode(("x", "y")).shape == (2, 16)
     assert encoder.max_length == 64  # no more than the model has positions
     assert_close(encoder.encode(["word " * 1000]), encoder.encode(["word " * 62]))
+    encoder.max_length = 512
+    assert encoder.max_length == 64 and encoder.encode(["word " * 1000]).isfinite().all()
+    for wanted in (2, -1, 8.5, None):
+        with pytest.raises(ValueError, match="expected max_length >= 3"):
+            encoder.max_length = wanted
+        with pytest.raises(ValueError, match="expected max_length >= 3"):
+            SentenceEncoder(encoder.model, tokenizer, max_length=wanted)
     with pytest.raises(ValueError, match="'fp16'"):
         encoder.encode(["x"], precision="fp16")
     with pytest.raises(ValueError, match="'median'"):

@@ -2,9 +2,12 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import LinearHead, MultitaskBert, default_heads, multitask_loss
 from minbert.optim import warmup_decay
-from minbert.sentence import SentenceEncoder
+from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
 from minbert.engine.runs import publish, read_log, recover
 from minbert.train import Phase, TrainConfig, fit
@@ -209,6 +212,14 @@ def test_the_best_model_on_dev_is_kept(tmp_path, monkeypatch):
     assert sorted(f.name for f in tmp_path.iterdir()) == [CHECKPOINT, "log.jsonl", "model"]
 
 
+def test_a_score_without_a_value_loses_to_a_negative_one(tmp_path, monkeypatch):
+    scores = iter([math.nan, -0.3, math.nan])
+    decree = lambda model, sets, **more: {"stsb": SimpleNamespace(value=next(scores))}
+    monkeypatch.setattr(train, "evaluate_tasks", decree)
+    _, result = run(tmp_path, small(steps=3, eval_every=1))
+    assert (result.best, result.best_step) == (-0.3, 1)
+
+
 def test_the_log_says_everything(tmp_path):
     _, result = run(tmp_path, small(eval_every=2))
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -331,15 +342,66 @@ def test_resume_refuses_other_settings_other_data_and_broken_files(tmp_path):
     with pytest.raises(ValueError, match="lr=0.002, got one with 0.001"):
         run(tmp_path, small(lr=2e-3), resume=True)
     fewer = {**TRAIN, "sst": TRAIN["sst"].subset(range(20))}
-    with pytest.raises(ValueError, match="sampler"):
+    with pytest.raises(ValueError, match="expected a run with train rows of sst=[0-9a-f]{16}, got one with"):
         fit(small_model(), fewer, DEV, small(), tmp_path, resume=True)  # noqa: F821
     file = tmp_path / CHECKPOINT
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"{file}: cut short at tensor"):
         run(tmp_path, small(), resume=True)
     file.unlink()
+    with pytest.raises(ValueError, match=f"{tmp_path}: expected {CHECKPOINT} to go on from, got a model without one"):
+        run(tmp_path, small(), resume=True)
+    assert (tmp_path / "model").is_dir() and len(read_log(tmp_path)) == 5   # nothing is lost
+    shutil.rmtree(tmp_path / "model")
     _, result = run(tmp_path, small(), resume=True)  # killed before its first checkpoint
     assert len(done(result)) == 4
+
+
+def other_tokenizer():
+    tokenizer = load_tokenizer()
+    tokenizer.add_tokens(["covidx"])
+    return tokenizer
+
+
+OTHER = {
+    "pooling": (lambda m: setattr(m.encoder, "pooling", "cls"), "expected a run with pooling=cls, got one with mean"),
+    "max_length": (lambda m: setattr(m.encoder, "max_length", 5), "expected a run with max_length=5, got one with 512"),
+    "transform": (lambda m: setattr(m.encoder, "transform", UnitLength()), "transform=UnitLength, got one with NoneType"),
+    "tokenizer": (lambda m: setattr(m.encoder, "tokenizer", other_tokenizer()), "expected a run with tokenizer="),
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    run(folder, small())
+    return folder
+
+
+@pytest.mark.parametrize("change, message", OTHER.values(), ids=OTHER)
+def test_resume_refuses_an_encoder_that_reads_otherwise(finished, change, message):
+    model = small_model()  # noqa: F821
+    change(model)
+    with pytest.raises(ValueError, match=message):
+        run(finished, small(), model, resume=True)
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+@pytest.mark.parametrize("column", ["sentences", "sentences2", "labels"])
+def test_resume_refuses_other_rows_of_the_same_number(finished, split, column):
+    rows = {"train": TRAIN, "dev": DEV}[split]["stsb"]
+    other = {"stsb": replace(rows, **{column: getattr(rows, column)[::-1]})}
+    sets = {"train": TRAIN, "dev": DEV} | {split: {**{"train": TRAIN, "dev": DEV}[split], **other}}
+    with pytest.raises(ValueError, match=f"expected a run with {split} rows of stsb="):
+        fit(small_model(), sets["train"], sets["dev"], small(), finished, resume=True)  # noqa: F821
+
+
+def test_a_checkpoint_that_does_not_say_what_it_read_is_gone_on_with(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "_identity", lambda model, config, sources, dev_sets: asdict(config))   # as an older version noted it
+        _, first = run(tmp_path, small())
+    _, second = run(tmp_path, small(), resume=True)
+    assert first == second
 
 
 def test_rows_of_one_length_waste_less_and_the_run_remembers_them(tmp_path):
@@ -392,7 +454,7 @@ def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
     replace, calls = os.replace, iter(range(9))
 
     def stop(source, target):
-        if os.path.basename(target) in ("model", "model.old") and next(calls) == nth:
+        if os.path.basename(target) in ("model", ".model.minbert-old") and next(calls) == nth:
             raise KeyboardInterrupt
         replace(source, target)
 
@@ -411,13 +473,92 @@ def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
 
 
 def test_a_resume_brings_the_best_model_back_at_once(tmp_path):
-    """Killed between the two renames of `publish`, a folder has model.old and no model."""
+    """Killed between the two renames of `publish`, a folder has the old model under our name, and no model."""
     run(tmp_path, small())
-    (tmp_path / "model").rename(tmp_path / "model.old")
-    (tmp_path / "model.new").mkdir()
+    (tmp_path / "model").rename(tmp_path / ".model.minbert-old")
+    (tmp_path / ".model.minbert-new").mkdir()
     run(tmp_path, small(), small_model(seed=5), resume=True)  # noqa: F821
     assert sorted(f.name for f in tmp_path.iterdir()) == [CHECKPOINT, "log.jsonl", "model"]
     MultitaskBert.from_pretrained(tmp_path / "model", device="cpu")
+
+
+def test_a_backup_beside_the_model_is_left_alone(tmp_path):
+    for name in ("model.old", "model.new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text("years of work")
+    run(tmp_path, small())
+    run(tmp_path, small())
+    assert all((tmp_path / name / "mine").read_text() == "years of work" for name in ("model.old", "model.new"))
+
+
+def test_an_earlier_model_stays_until_the_new_run_has_one(tmp_path):
+    first, _ = run(tmp_path, small())
+
+    def fails(model, batch):
+        raise OSError("out of memory")
+
+    with pytest.raises(OSError, match="memory"):
+        run(tmp_path, small(), loss_fn=fails)
+    kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
+    assert_close(dict(kept), dict(first.state_dict()), rtol=0, atol=0)
+    second, _ = run(tmp_path, small(), small_model(seed=1))  # noqa: F821
+    kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
+    assert_close(dict(kept), dict(second.state_dict()), rtol=0, atol=0)
+
+
+def test_a_model_that_is_a_link_is_refused_before_the_run(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model").symlink_to(tmp_path / "disk")
+    with pytest.raises(ValueError, match="model: expected a folder or nothing, got a link: let the whole folder of the run"):
+        run(tmp_path / "run", small())
+    assert (tmp_path / "run" / "model").is_symlink()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    run(tmp_path / "link", small())
+    assert (tmp_path / "disk" / "model").is_dir()
+
+
+def test_training_reads_as_many_tokens_as_the_encoder(tmp_path):
+    long = {"sst": replace(TRAIN["sst"].subset(range(8)), sentences=["word " * 200] * 8)}
+    for positions, wanted, read in ((64, 512, 64), (512, 16, 16)):
+        model = small_model()  # noqa: F821
+        config = BertConfig(vocab_size=8000, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=positions)
+        model.encoder = SentenceEncoder(BertModel(config), model.encoder.tokenizer, max_length=wanted)
+        widths = []
+
+        def loss_fn(model, batch):
+            widths.append(batch["sst"].first.input_ids.shape[1])
+            return multitask_loss(model, batch)
+        fit(model, long, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path / str(read), loss_fn=loss_fn)
+        assert set(widths) == {read}
+
+
+BAD_SETS = {
+    "no rows": (dict(sentences=[], labels=[]), "sst: expected at least one row to train on"),
+    "no labels": (dict(labels=None), "train set of sst: expected labels in sst train, got none"),
+    "a class too many": (dict(labels=[0, 1, 5, 0]), r"train set of sst: expected labels in \[0, 4\], got 5.0 at row 2"),
+    "nan": (dict(labels=[0, 1, 2, math.nan]), "train set of sst: sst train: expected a whole number, .* at row 3, got nan"),
+    "half": (dict(labels=[0.5, 1, 2, 3]), "at row 0, got 0.5"), "none": (dict(labels=[0, None, 2, 3]), "at row 1, got None"),
+    "pairs": (dict(labels=[0, 1, 2, 3], sentences2=["x"] * 4), "expected one sentence for task 'sst', got two"),
+}
+
+
+@pytest.mark.parametrize("columns, message", BAD_SETS.values(), ids=BAD_SETS)
+def test_a_bad_train_set_is_refused_before_anything_is_removed(tmp_path, columns, message):
+    (tmp_path / CHECKPOINT).write_text("of an earlier run")
+    bad = replace(TRAIN["sst"].subset(range(4)), **{"ids": None, **columns})
+    with pytest.raises(ValueError, match=message):
+        fit(small_model(), {"sst": bad}, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path)  # noqa: F821
+    assert os.listdir(tmp_path) == [CHECKPOINT]
+
+
+def test_a_loss_of_ones_own_may_do_without_labels(tmp_path):
+    free = {"sst": replace(TRAIN["sst"], labels=None)}
+
+    def loss_fn(model, batch):
+        return {"sst": model("sst", batch["sst"].first).square().mean()}
+    result = fit(small_model(), free, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path, loss_fn=loss_fn)  # noqa: F821
+    assert len(done(result)) == 4
 
 
 # Kill and resume: one process imports everything once, and forks a child for each run

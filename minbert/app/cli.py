@@ -70,15 +70,17 @@ def processes() -> tuple[int, int]:  # number of this process from 0, and how ma
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 # %% ../../nbs/app/cli.ipynb #ec56d384
+_REPEATED = ("--tasks", "--values", "--seeds", "--penalties")
+
+
 def repeat_option(
     arguments: list[str],    # as typed
-    options: tuple[str, ...] = ("--tasks", "--values", "--seeds", "--penalties"),
-) -> list[str]:              # each of these options written before each of its values
+) -> list[str]:              # each option of several values written before each of them
     """Turn `--tasks a b` into `--tasks a --tasks b`; everything else stays."""
     result, repeated = [], None
     for word, after in zip(arguments, [*arguments[1:], "-"]):
         if word.startswith("-"):
-            repeated = word if word in options else None
+            repeated = word if word in _REPEATED else None
             result += [] if repeated and not after.startswith("-") else [word]   # without a value it stays, to be complained of
         else:
             result += [repeated, word] if repeated else [word]

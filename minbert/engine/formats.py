@@ -32,8 +32,8 @@ class Format:
     """
     columns: tuple[str, ...]          # names; the order counts only in files without a header
     text: tuple[str, ...]             # which of them are sentences: one, two, or three
-    label: str | None = None          # which of them is the label
-    id: str | None = None             # which of them is the id; None: the line number
+    label: str | None = None          # which of them is the label; a file with "test-student" in its name may lack it, as the course's do
+    id: str | None = None             # which of them is the id; None, or not in the file: the line number
     dialect: str = "raw"              # raw: tabs, a quote is a quote; tab, comma: with CSV quoting; space: the first blank
     header: bool = True               # the first line holds the names
     classes: tuple[str, ...] | None = None  # names of the labels 0, 1, ...; None: labels are scores
@@ -101,7 +101,7 @@ def _unpacked(path, data):
 def read_rows(
     path: str | Path,
     dialect: str = "raw",              # one of DIALECTS
-) -> list[tuple[int, list[str]]]:      # (line number from 1, cells) of every row that is not blank
+) -> list[tuple[int, list[str]]]:      # (line number from 1, cells) of every line or row that is not blank; of separators alone, too
     """Cut the lines of a file into cells.
 
     Raises ValueError naming file and line if CSV quotes do not match or enclose a line break and a delimiter, or if there is no row.
@@ -109,10 +109,10 @@ def read_rows(
     lines = read_lines(path)
     if dialect in ("raw", "space"):
         separator, cuts = ("\t", -1) if dialect == "raw" else (" ", 1)
-        rows = [(n, line.split(separator, cuts)) for n, line in enumerate(lines, 1) if line.strip()]
+        rows = [(n, line.split(separator, cuts)) for n, line in enumerate(lines, 1) if line.strip() or "\t" in line]
     else:
         rows = _quoted_rows(path, lines, {"tab": "\t", "comma": ","}[dialect])
-    if not rows:
+    if not any(cell.strip() for _, cells in rows for cell in cells):
         raise ValueError(f"{path}: expected rows of cells, got none")
     return rows
 
@@ -120,17 +120,20 @@ def read_rows(
 def _quoted_rows(path, lines, delimiter):
     """Cut lines into cells with CSV quoting."""
     reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
-    rows, start = [], 1
+    rows, start, limit = [], 1, csv.field_size_limit(2**31 - 1)   # 131,072 characters otherwise, in the whole process
     try:
         for cells in reader:
             if any("\n" in cell and delimiter in cell for cell in cells):
-                raise csv.Error("a cell that holds a line break and a delimiter")
+                raise csv.Error(f"a cell that holds a line break and a delimiter, down to line {reader.line_num}, as rows between two "
+                                "stray quotes would: if it is one text, write it on one line")
             rows.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f'{path}:{start}: expected matching CSV quotes (a cell that begins with one ends with one; inside they are doubled), '
                          f"got: {str(error).replace(chr(9), 'tab')}") from None
-    return [(n, cells) for n, cells in rows if any(cell.strip() for cell in cells)]
+    finally:
+        csv.field_size_limit(limit)
+    return [(n, cells) for n, cells in rows if len(cells) > 1 or "".join(cells).strip()]
 
 # %% ../../nbs/engine/formats.ipynb #04f65284
 def locate_columns(
@@ -158,9 +161,10 @@ def parse_label(
     """Turn the text of a label into a number. Raises ValueError saying what was expected."""
     text = text.strip()
     if form.words:
-        if text.lower() not in form.classes:
+        names = [name.lower() for name in form.classes]
+        if text.lower() not in names:
             raise ValueError(f"expected a label of {form.classes}, got {quoted(text)}")
-        return form.classes.index(text.lower())
+        return names.index(text.lower())
     low, high = (0, len(form.classes) - 1) if form.classes else (form.scale or (-math.inf, math.inf))
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not (math.isfinite(value) and low <= value <= high) or (form.classes and value != int(value)):

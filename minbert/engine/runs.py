@@ -49,12 +49,15 @@ def write_log(
             handle.write(text)
 
 # %% ../../nbs/engine/runs.ipynb #7466acd3
+_NEW, _OLD = ".model.minbert-new", ".model.minbert-old"  # names that nobody else gives
+
+
 def publish(
     model,                # with save_pretrained(folder)
     folder: str | Path,   # the run's folder
 ) -> None:
     """Save the model as <folder>/model, complete or not at all."""
-    new, place, old = (Path(folder) / name for name in ("model.new", "model", "model.old"))
+    new, place, old = (Path(folder) / name for name in (_NEW, "model", _OLD))
     recover(folder)
     try:
         model.save_pretrained(new)
@@ -75,8 +78,10 @@ def recover(
 
     Raises ValueError if something else stands where the run's files belong.
     """
-    new, place, old = (Path(folder) / name for name in ("model.new", "model", "model.old"))
+    new, place, old = (Path(folder) / name for name in (_NEW, "model", _OLD))
     for path in (new, place, old):
+        if path.is_symlink():   # folders are exchanged by name: the link would go, and the disk behind it never be used
+            raise ValueError(f"{path}: expected a folder or nothing, got a link: let the whole folder of the run be a link instead")
         if os.path.lexists(path) and not path.is_dir():
             raise ValueError(f"{path}: expected a folder or nothing, got a file")
     for path in (Path(folder) / "log.jsonl", Path(folder) / CHECKPOINT):
@@ -153,10 +158,13 @@ def opened(
     run: RunFolder,
     resume: bool,        # go on from the checkpoint, if there is one
 ) -> Iterator[dict]:     # where the run stands, as `save` was told; {} for a new one
-    """Keep the folder for a run as long as the block lasts. Raises ValueError for another run in it, or a checkpoint of another kind."""
+    """Keep the folder for a run as long as the block lasts. An earlier model stays until the run publishes its first.
+
+    Raises ValueError for another run in the folder, a checkpoint of another kind, or a model to go on from without one.
+    """
     with locked(run.folder) if run.world.is_main_process else nullcontext():
         file = run.folder / CHECKPOINT
-        position = _position(run, file) if resume and os.path.lexists(file) else {}
+        position = _position(run, file) if resume else {}
         run.world.wait_for_everyone()
         if run.world.is_main_process:
             _clear(run, file)
@@ -165,12 +173,16 @@ def opened(
 
 def _position(run, file):
     """Look at a checkpoint, and note that it waits."""
+    if not os.path.lexists(file):
+        if (run.folder / "model").exists():
+            raise ValueError(f"{run.folder}: expected {CHECKPOINT} to go on from, got a model without one: resume=False begins anew and replaces it")
+        return {}
     saved = read_checkpoint(run.folder)
     extra = check_fields(saved["extra"] if isinstance(saved["extra"], dict) else {}, file, settings=dict, phase=int, first=int)
     theirs, memories = extra.pop("settings"), extra.pop("memories", {})
     for name, mine in run.settings.items():
-        if mine != theirs.get(name):
-            raise ValueError(f"{file}: expected a run with {name}={mine}, got one with {theirs.get(name)}: resume with the same settings")
+        if mine != theirs.get(name, mine):   # an older version may not have noted it
+            raise ValueError(f"{file}: expected a run with {name}={mine}, got one with {theirs[name]}: resume with the same settings")
     if set(memories) != set(run.parts):
         raise ValueError(f"{file}: expected the memory of {sorted(run.parts)}, found that of {sorted(memories)}: resume with the same loss and backward")
     run.step, run.memories = saved["step"], memories
@@ -178,9 +190,8 @@ def _position(run, file):
 
 
 def _clear(run, file):
-    """Leave what the run goes on from: its files up to the checkpoint, or none."""
+    """Leave what the run goes on from: its log and checkpoint up to there, or none."""
     recover(run.folder)
     if run.step is None:
         file.unlink(missing_ok=True)
-        shutil.rmtree(run.folder / "model", ignore_errors=True)
     write_log(run.folder, [] if run.step is None else read_log(run.folder, run.step), "w")

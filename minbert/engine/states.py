@@ -1,8 +1,23 @@
-"""A pooling is a name or a module: what it reads, what it gives, and what it needs: all the hidden states it reads, and a mask that fits them."""
+"""What an encoder reads: how many tokens, and which hidden states. A pooling is a name or a module: what it reads, what it gives, and what it needs."""
 from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
+
+
+class Longest:
+    """How many tokens of a sentence an encoder reads, with [CLS] and [SEP]: what it is told, and no more than its model has positions.
+
+    Raises ValueError for fewer than 3.
+    """
+
+    def __get__(self, encoder, owner=None) -> int:
+        return self if encoder is None else encoder._longest
+
+    def __set__(self, encoder, tokens: int) -> None:
+        if not isinstance(tokens, int) or tokens < 3:
+            raise ValueError(f"expected max_length >= 3 for [CLS], a piece and [SEP], got {tokens}")
+        encoder._longest = min(tokens, encoder.model.config.max_position_embeddings)
 
 
 def check_states(

@@ -365,7 +365,7 @@ def step_seconds(run: Run, tasks: tuple[str, ...], mode: str = "full", backward:
     sets = {task: run.dataset(task, "train") for task in tasks}
     sampler = TaskSampler({task: len(data) for task, data in sets.items()}, rows(run), "joint", steps=count, seed=run.seed)
     optimizer, times = AdamW(parameter_groups(model, 0.0, 1e-5), lr=1e-5), [clock()]
-    batches = task_batches(sets, model.encoder.tokenizer, sampler)
+    batches = task_batches(sets, model.encoder.tokenizer, sampler, model.encoder.max_length)
     for _ in steps(model.train(), batches, Contrast({"sst": 0.8}), optimizer, backward(model), precision=run.scale.precision):
         times.append(clock())
     return median(b - a for a, b in list(zip(times, times[1:]))[2:])

@@ -251,7 +251,7 @@ def step_seconds(run: Run, losses: dict, rounds: int = 12) -> dict[str, float]:
     model, spent = heads_from(run, pooled_base(run), heads).train(), {name: [] for name in losses}
     sets, optimizer = {task: run.dataset(task, "train") for task in TASKS}, AdamW(model.parameters(), lr=1e-6)
     sampler = TaskSampler({task: len(data) for task, data in sets.items()}, 64 if printed(run) else run.scale.batch, "joint", 1, rounds, run.seed)
-    for batch in task_batches(sets, model.encoder.tokenizer, sampler):
+    for batch in task_batches(sets, model.encoder.tokenizer, sampler, model.encoder.max_length):
         for name, loss in losses.items():
             start = time.process_time()
             list(training_steps(model, [batch], loss, optimizer, precision=run.scale.precision))

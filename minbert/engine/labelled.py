@@ -1,0 +1,64 @@
+"""What a table holds before a model learns from it: text where sentences belong, numbers where labels do, and rows that a head can read."""
+from __future__ import annotations
+
+__all__ = ["check_texts", "check_numbers", "check_train_set"]
+
+import math
+
+import torch
+
+from .files import quoted
+from .streaming import check_sentences
+
+
+def check_texts(rows) -> None:   # data.Dataset
+    """Raise ValueError naming table, column and row for a sentence that is no valid text."""
+    for name in ("sentences", "sentences2", "sentences3"):
+        try:
+            check_sentences(getattr(rows, name) or [])
+        except ValueError as error:
+            raise ValueError(f"{rows.name} {rows.split}, {name}: {error}") from None
+
+
+def check_numbers(rows) -> None:   # data.Dataset with labels
+    """Raise ValueError naming table and row for a label that is no finite number, or no whole one where there are classes."""
+    wanted = "a whole number, that of a class," if rows.classes else "a finite number"
+    for row, label in enumerate(rows.labels):
+        if not _is_number(label, bool(rows.classes)):
+            raise ValueError(f"{rows.name} {rows.split}: expected {wanted} as label at row {row}, got {quoted(label)}")
+
+
+def _is_number(label, whole):
+    try:
+        value = math.nan if isinstance(label, (str, bytes)) else float(label)
+    except (TypeError, ValueError):
+        return False
+    return math.isfinite(value) and (not whole or value == int(value))
+
+
+def check_train_set(
+    task: str,             # for the message
+    rows,                  # data.Dataset
+    head,                  # losses.Head of the task
+    usual: bool = True,    # the head's own loss is what is trained; False: a loss that may not need labels, or takes others
+) -> None:
+    """Raise ValueError naming task and row for what would stop the training: no rows, no labels, or labels that the loss does not take."""
+    if not len(rows):
+        raise ValueError(f"{task}: expected at least one row to train on, got none")
+    try:
+        if rows.labels is not None:
+            check_numbers(rows)
+        elif usual:
+            raise ValueError(f"expected labels in {rows.name} {rows.split}, got none: a test split?")
+        if usual:
+            _check_range(rows.labels, head)
+    except ValueError as error:
+        raise ValueError(f"train set of {task}: {error}") from None
+
+
+def _check_range(labels, head):
+    """Let the head's own loss look at all labels at once, beside outputs of zero."""
+    width = getattr(head, "classes", None)
+    if head.goal != "classes" or width:
+        outputs = torch.zeros(len(labels), width) if head.goal == "classes" else torch.zeros(len(labels))
+        head.loss(outputs, torch.tensor([float(label) for label in labels]))
