@@ -406,8 +406,10 @@ def test_a_cell_keeps_its_trained_model(name, tmp_path):
 
 
 def test_models_of_a_single_row_are_not_kept_unasked(tmp_path):
-    perform(RECIPES["foley-cox-wendt/bppo"], run := Run(TOY, 1, None, tmp_path))
-    assert not run.kept and not (tmp_path / "stages").exists()
+    for keep in (False, True):
+        run = Run(TOY, 1, None, tmp_path, keep=keep)
+        run.own("a/b", lambda: heads_from(run, run.base(), lambda width: {"sst": LinearHead(width, 5)}))
+        assert run.kept == [tmp_path / "stages" / "a-b-1"] * keep and (tmp_path / "stages").exists() == keep
 
 
 def test_a_card_with_little_memory_takes_a_step_in_pieces_or_is_refused(tmp_path, card, capsys):
