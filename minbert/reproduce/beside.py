@@ -52,10 +52,12 @@ def neighbours(recipe: Recipe) -> list[str]:
 
 
 def compared(recipe: Recipe, result: dict, out: Path, data: str | None) -> str:
-    """Set the result beside those of its neighbours with the same seed that are stored; if none is, say which to run."""
-    files = {name: result_file(out, RECIPES[name], result["seed"]) for name in neighbours(recipe)}
-    lines = [_differences(result, read_json(file), data) for file in files.values() if file.is_file()]
-    return "\n".join(lines or [f"To compare: reproduce_here({name!r}, ...) stores that row beside this one." for name in list(files)[:1]])
+    """Set the result beside those of its neighbours with the same seed and sizes that are stored; if none is, say which to run."""
+    names = neighbours(recipe)
+    found = [read_json(file) for name in names if (file := result_file(out, RECIPES[name], result["seed"])).is_file()]
+    same = [other for other in found if all(other["settings"][key] == result["settings"][key] for key in ("scale", "base"))]
+    lines = [_differences(result, other, data) for other in same]
+    return "\n".join(lines or [f"To compare: reproduce_here({name!r}, ...) stores that row beside this one." for name in names[:1]])
 
 
 def _differences(result: dict, other: dict, data: str | None) -> str:

@@ -84,7 +84,8 @@ class Watcher:
 def told(recipe: Recipe, result: dict, run: Run) -> str:
     """Say all that came out, and where it lies."""
     texts = [f"text used: {name}, {count:,} sentences" for name, count in result.get("texts", {}).items()]
-    models = [f"model: {folder}" for folder in dict.fromkeys(run.kept)] or [f"models: {run.out / 'stages'}"]
+    stages = run.out / "stages"
+    models = [f"model: {folder}" for folder in dict.fromkeys(run.kept)] or [f"models: {stages}"] * stages.is_dir()   # a result that was stored before
     parts = [beside(recipe, result, run.data), compared(recipe, result, run.out, run.data), *texts, *models, f"result: {result_file(run.out, recipe, run.seed)}"]
     return "\n".join(filter(None, parts))
 
