@@ -28,7 +28,7 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "24_calibration": {".015": SUM, ".505": PAPER, ".280": PAPER},
     "25_contrastive": {".37": PICTURE, ".22": PICTURE, ".27": "an example"},
     "27_bijections": {"0.159": SUM},
-    "29_flow": {"1.386": SUM, ".505": PAPER, "3.43": "log 31"},
+    "29_flow": {"1.386": SUM, ".505": PAPER},
     "30_joint": {".11": SUM, "3.43": "log 31"},
     "33_proximal": {"2.13": "a release of torch"},
     "41_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".013": PAPER},

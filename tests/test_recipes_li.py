@@ -187,3 +187,16 @@ def test_controls_answer_to_the_same_keys(run):
     assert {*words} == {*vectors} == {*seven.SETS, *(f"STS-{y} less STS-B dev" for y in range(12, 17)), seven.DEV, "average"}
     again = SentenceEncoder.from_pretrained(None)
     assert not torch.equal(controls.untrained(run).encode(["a girl"]), again.encode(["a girl"]))
+
+
+def test_the_flow_of_a_set_is_kept_where_it_is_asked_for(run):
+    """The first look fits and keeps it; the second loads it, and gives the same vectors without fitting."""
+    asked = replace(run, keep=True)
+    first = li.flow_target(asked, li.vectors(asked))("stsb").encode(["a cat", "two dogs"])
+    logged = len(asked.curve)
+    found = li.vectors(asked)
+    again = li.flow_target(asked, found)("stsb").encode(["a cat", "two dogs"])
+    assert torch.equal(first, again) and asked.kept[-1].name == "li-base-False-first_last_avg-flow-stsb-1" and (asked.kept[-1] / "model.safetensors").is_file()
+    assert len(asked.curve) == 2 * logged   # the log of the stage comes back; a training would have logged it, too
+    (asked.kept[-1] / "stage.json").unlink()
+    assert torch.equal(first, li.flow_target(run, found)("stsb").encode(["a cat", "two dogs"])) and not run.kept[2:]   # without `keep` the same, fitted anew

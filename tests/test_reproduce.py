@@ -22,9 +22,19 @@ from minbert.reproduce import here
 from minbert.reproduce import recipe as recipes
 from minbert.reproduce import report as reports
 from minbert.reproduce.report import bounds
-from minbert.reproduce.cost import LAUNCH, SHAPES, SPEED, cost_of, work_of
+from minbert.engine.devices import Card
+from minbert.heads import LinearHead, MultitaskBert
+from minbert.loop import sum_losses
+from minbert.pcgrad import PCGrad
+from minbert.regularized import regularized_loss
+from minbert.reproduce import dao
+from minbert.reproduce.cost import LAUNCH, SHAPES, SPEED, cost_of, shapes_of, work_of
 from minbert.reproduce.run import Work, labelled
 from minbert.reproduce.scale import agreed
+from minbert.reproduce.store import missing_data
+from minbert.reproduce.tasks import divisible, fine_tune, heads_from, passes, phase
+from minbert.reproduce.vectors import contrast, wiki
+from minbert.smart import SmartPenalty
 
 TOY = replace(SCALES["micro"], seeds=(1, 2), view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
               task_steps=3, head_steps=3, most_train=40, most_dev=30)
@@ -265,6 +275,7 @@ def test_work_is_counted_without_training():
     by_hand = 10 * 10_000 * 100 * 12 * (24 * 768**2 + 4 * 100 * 768) * 3 / SPEED / 60
     assert cost_of([large], config).minutes == pytest.approx(by_hand)
     assert cost_of([large._replace(backward=False)], config).minutes == pytest.approx(by_hand / 3)
+    assert cost_of([large], config, speed=SPEED / 2).minutes == pytest.approx(2 * by_hand)
     assert cost_of([Work("x", 10, 1, 1, True)], config).minutes == pytest.approx(10 * 12 * LAUNCH / 60)
     assert cost_of([], config).memory == pytest.approx(16 * (12 * 12 * 768**2 + 30522 * 768) / 1e9)
 
@@ -279,6 +290,32 @@ def test_a_large_encoder_is_counted_without_being_there():
     assert work_of(asked, size, None) == []
 
 
+def test_a_large_row_is_priced_as_large():
+    size = replace(TOY, base="bert-base-uncased", large="bert-large-uncased")
+    both = lambda large: work_of(replace(RECIPES["hu/minbert"], make=lambda run: (run.base(large=large), run.counts("x", 10, 10_000, 100))), size, None)
+    base, large = (cost_of(both(large), *shapes_of(size)) for large in (False, True))
+    assert large.minutes > 3 * base.minutes and large.memory > 2 * base.memory
+
+
+def test_the_embedded_model_is_priced_by_its_own_sizes():
+    assert shapes_of(TOY)[0].hidden_size == 256 and shapes_of(replace(TOY, base="bert-base-uncased"))[0].hidden_size == 768
+
+
+def test_penalties_cost_their_passes():
+    """A teacher is a forward pass of three; a search on words another pass and a gradient of its input; one on vectors runs no encoder."""
+    minutes = {name: sum(w.steps * w.rows * w.passes for w in work_of(RECIPES[f"foley-cox-wendt/{name}"], TOY, None) if w.backward) for name in ("plain", "bppo")}
+    assert minutes["bppo"] == pytest.approx(4 / 3 * minutes["plain"])
+    assert passes(regularized_loss(SmartPenalty(1.0, "tokens")), "sst") == (pytest.approx(8 / 3), 2.0)
+    assert passes(regularized_loss(SmartPenalty(5.0, "vectors")), "sst") == passes(None, "sst") == (1.0, 1.0)
+    assert passes(dao.Contrast({"sst": 0.8}), "sst") == (2.0, 2.0) and passes(dao.Contrast({"sst": 0.8}), "sts") == (1.0, 1.0)
+
+
+def test_a_row_over_seeds_is_run_once(tmp_path):
+    recipe = RECIPES["li/large-seeds"]
+    assert unfinished([recipe, RECIPES["li/base"]], TOY, tmp_path) == [(recipe, 1), (RECIPES["li/base"], 1), (RECIPES["li/base"], 2)]
+    assert "0 of 1" in reproduction.listing([recipe], tmp_path, TOY)
+
+
 def test_a_number_of_seeds_may_stand_before_the_names(monkeypatch, tmp_path):
     """--seeds of `sweep` are many numbers, and that of `reproduce` is one."""
     asked = []
@@ -289,18 +326,125 @@ def test_a_number_of_seeds_may_stand_before_the_names(monkeypatch, tmp_path):
     assert asked == [(["hu/mirror"], (1, 2)), (["hu/mirror"], (1, 2, 3, 4, 5))]
 
 
+def test_papers_sets_are_never_replaced_by_those_of_the_package(tmp_path, monkeypatch, capsys):
+    """Rows written by a grammar stand for the sets at micro alone; a score on them beside a paper's would mean nothing."""
+    monkeypatch.setattr(here, "choose_device", lambda: torch.device("cuda"))
+    for recipe in RECIPES.values():
+        assert all("expected a folder of data sets at scale" in missing_data(recipe, SCALES[scale], None) for scale in recipe.scales if scale != "micro")
+    assert here.reproduce_here("control/course", out=tmp_path) is None and "`minbert data sst quora --data FOLDER --download`" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="control/course: expected a folder of data sets at scale small"):
+        perform(RECIPES["control/course"], Run(replace(TOY, name="small"), 1, None, tmp_path))
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_the_text_that_was_used_is_told(tmp_path, monkeypatch):
+    """A sample of Wikipedia may stand for the million; a result says which it was, also when its encoder was trained before."""
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "wiki1m-simcse-sample.txt").write_text("".join(f"the {i} sentences have six words\n" for i in range(7)), encoding="utf-8")
+    run = Run(TOY, 1, str(tmp_path), tmp_path / "out")
+    for _ in range(2):
+        run.encoder("x", lambda: wiki(run) and run.base())
+        assert run.texts == {"corpus/wiki1m-simcse-sample.txt": 7}
+        run = Run(TOY, 1, str(tmp_path), tmp_path / "out")
+    work_of(replace(RECIPES["hu/mirror"], make=lambda run: contrast(run, run.base(), None)), TOY, None, texts := {})
+    assert texts == {"sentences of the package": 6863}
+
+
 def test_a_cell_says_what_is_missing(capsys):
     assert torch.cuda.is_available() or here.reproduce_here("hu/mirror") is None
     assert torch.cuda.is_available() or "minbert reproduce hu/mirror --scale paper" in capsys.readouterr().out
 
 
-def test_a_cell_tells_costs_trains_in_sight_and_compares(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def card(monkeypatch):
+    """A machine that lacks nothing, with a card of 16 GB."""
     monkeypatch.setattr(here, "lacking", lambda *_: "")
     monkeypatch.setattr(here, "half_type", lambda *_: None)
+    monkeypatch.setattr(here, "product_speed", lambda *_: 25e12)
+    monkeypatch.setattr(here, "find_card", lambda _: Card("Tesla T4", 16.0, 15.0))
+    return monkeypatch
+
+
+def test_a_cell_tells_costs_trains_in_sight_and_compares(tmp_path, card, capsys):
     result = here.reproduce_here("hu/mirror", out=tmp_path, scale=replace(TOY, seeds=(1,), precision="fp32"))
     said = capsys.readouterr().out
-    assert "GB" in said and "temperature: .04" in said and "0.736   0.703 to 0.766" in said
+    assert "at 1.0e+13 operations a second" in said and "GB of 15.0 GB free" in said and "temperature: .04" in said and "0.736   0.703 to 0.766" in said
     assert result_file(tmp_path / "micro", RECIPES["hu/mirror"], 1).is_file() and {p["stage"] for p in result["curve"]} == {"contrast", "tasks"}
+
+
+def test_a_cell_shows_what_is_stored_and_does_not_train_again(tmp_path, card, capsys):
+    first = here.reproduce_here("control/course", out=tmp_path, scale=TOY)
+    card.setattr(here, "perform", lambda *_: 1 / 0)
+    capsys.readouterr()
+    assert here.reproduce_here("control/course", out=tmp_path, scale=TOY) == json.loads(json.dumps(first))
+    said = capsys.readouterr().out
+    assert "is stored already" in said and "0.515   0.485 to 0.544" in said and "10 seeds" in said
+    with pytest.raises(ValueError, match="use another folder, or remove the file"):
+        here.reproduce_here("control/course", out=tmp_path, scale=replace(TOY, lr=1.0))
+
+
+def test_a_cell_without_printed_cells_tells_all_and_its_neighbour(tmp_path, card, capsys):
+    """Nothing is printed for BPPO: every measurement is told, the paper's own model is the reference, and the plain row the neighbour."""
+    here.reproduce_here("foley-cox-wendt/bppo", out=tmp_path, scale=TOY)
+    said = capsys.readouterr().out
+    assert "reproduce_here('foley-cox-wendt/plain'" in said and "S7 final model" in said
+    here.reproduce_here("foley-cox-wendt/plain", out=tmp_path, scale=TOY)
+    capsys.readouterr()
+    result = here.reproduce_here("foley-cox-wendt/bppo", out=tmp_path, scale=TOY)
+    table, _, other = capsys.readouterr().out.partition("foley-cox-wendt/plain, the same seed:")
+    assert all(key in table and key in other for key in result["measured"]) and other.count("here ") == len(result["measured"])
+
+
+@pytest.mark.parametrize("name", ("foley-cox-wendt/bppo", "foley-cox-wendt/synthetic-only", "wu-zhao/sst-smart", "dao-mehta-tian/multitask"))
+def test_a_cell_keeps_its_trained_model(name, tmp_path):
+    """The model that answered is kept, and answers the same when it is loaded; without `keep` only what recipes share is."""
+    run = Run(TOY, 1, None, tmp_path, keep=True)
+    result = perform(RECIPES[name], run)
+    answers = next(value for key, value in result["measured"].items() if key.startswith("SST") and "answers" in value)
+    model = MultitaskBert.from_pretrained(run.kept[-1])
+    assert model.predict("sst", run.dataset("sst", "dev")).tolist() == answers["answers"]
+
+
+def test_models_of_a_single_row_are_not_kept_unasked(tmp_path):
+    for keep in (False, True):
+        run = Run(TOY, 1, None, tmp_path, keep=keep)
+        run.own("a/b", lambda: heads_from(run, run.base(), lambda width: {"sst": LinearHead(width, 5)}))
+        assert run.kept == [tmp_path / "stages" / "a-b-1"] * keep and (tmp_path / "stages").exists() == keep
+
+
+def test_a_card_with_little_memory_takes_a_step_in_pieces_or_is_refused(tmp_path, card, capsys):
+    size, works = replace(TOY, batch=8), work_of(RECIPES["control/course"], replace(TOY, batch=8), None)
+    whole, cut = (cost_of(works, *shapes_of(size), pieces=n).memory for n in (1, 4))
+    card.setattr(here, "find_card", lambda _: Card("small", 1.0, (cut + 1e-6) / here.ROOM))
+    here.reproduce_here("control/course", out=tmp_path, scale=size)
+    assert "in 4 pieces" in capsys.readouterr().out and cut < whole
+    card.setattr(here, "find_card", lambda _: Card("tiny", 0.02, 0.01))
+    assert here.reproduce_here("control/course", out=tmp_path, scale=size, seed=2) is None
+    said = capsys.readouterr().out
+    assert "control/course does not fit" in said and "tiny has 0.0 of 0.0 GB free" in said and "take a card with 1 GB" in said
+
+
+def test_a_step_in_pieces_is_the_same_step(tmp_path):
+    """Gradients of four parts add up to that of the whole, and a bar still counts steps; batches whose rows are compared stay whole."""
+    size, weights = replace(TOY, batch=8, precision="fp32", task_steps=3), {}
+    for pieces in (1, 4):
+        seen = []
+        run = Run(size, 1, None, tmp_path, pieces=pieces, watch=lambda stage, step, loss: seen.append(step))
+        model = heads_from(run, run.noisy(run.base(), 0.0), lambda width: {"sst": LinearHead(width, 5, dropout=0.0)})
+        weights[pieces] = fine_tune(run, model, phase(run, "sst"), best=False).heads["sst"].state_dict()
+        assert seen == [0, 1, 2]
+    for whole, cut in zip(weights[1].values(), weights[4].values()):
+        torch.testing.assert_close(whole, cut, rtol=1e-3, atol=1e-5)
+    assert divisible(None, sum_losses) and not divisible(dao.Contrast({}), sum_losses) and not divisible(None, PCGrad)
+
+
+def test_every_cell_for_a_gpu_says_what_it_does():
+    """A cell that wants a GPU goes through `reproduce_here`, which says what is missing, and stores and shows what came out."""
+    root = Path(__file__).resolve().parent.parent
+    for file in (root / "nbs").rglob("*.ipynb"):
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            assert not source.startswith("#| gpu") or "reproduce_here(" in source, (file.name, cell["id"])
 
 
 def test_a_watcher_draws_means(monkeypatch):

@@ -15,10 +15,10 @@ import typer
 
 def _price(recipe, scale, data: str | None) -> str:
     """Minutes and memory of one seed on a GPU, or what keeps them from being worked out."""
-    from minbert.reproduce.cost import SHAPES, cost_of, work_of
+    from minbert.reproduce.cost import cost_of, shapes_of, work_of
 
     try:
-        minutes, memory = cost_of(work_of(recipe, scale, data), SHAPES.get(scale.base, SHAPES["bert-base-uncased"]))
+        minutes, memory = cost_of(work_of(recipe, scale, data), shapes_of(scale))
     except ValueError as error:
         return f"  cost unknown: {error}"
     return f"  {minutes:,.0f} GPU minutes, {memory:.0f} GB a seed"
@@ -30,9 +30,9 @@ def listing(recipes: list, out: Path, scale, data: str | None = None, cost: bool
 
     lines = []
     for recipe in recipes:
-        done = sum(result_file(out, recipe, seed).exists() for seed in scale.seeds)
+        done = sum(result_file(out, recipe, seed).exists() for seed in recipe.seeds(scale))
         places = ", ".join(dict.fromkeys(f"{c.table} {c.row}" for c in recipe.cells)) or "no published row"
-        lines.append(f"{recipe.name:36} {done} of {len(scale.seeds)}  {places}{_price(recipe, scale, data) if cost else ''}")
+        lines.append(f"{recipe.name:36} {done} of {len(recipe.seeds(scale))}  {places}{_price(recipe, scale, data) if cost else ''}")
     return "\n".join(lines)
 
 

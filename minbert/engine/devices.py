@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'choose_device', 'new_accelerator', 'check_device', 'shapes_only', 'drawing_device', 'without_waiting',
-           'readable', 'derived', 'Arriving', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels',
-           'LossScale']
+           'readable', 'derived', 'Arriving', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels', 'Card',
+           'find_card', 'product_speed', 'LossScale']
 
 # %% ../../nbs/engine/devices.ipynb #de849d0c
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -231,6 +233,44 @@ def fast_kernels(device: torch.device) -> Iterator[None]:
     finally:
         setattr(cuda.matmul, name, before[0])
         cuda.enable_cudnn_sdp(before[1])
+
+# %% ../../nbs/engine/devices.ipynb #7d90b3f4
+class Card(NamedTuple):
+    """A GPU, as it tells of itself."""
+
+    name: str
+    memory: float   # GB
+    free: float     # GB of it that a model can have now
+
+
+def find_card(device: torch.device) -> Card | None:  # None: not a GPU
+    """Ask the card of a device; what torch has set aside there counts as free."""
+    if device.type != "cuda":
+        return None
+    free, memory = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return Card(torch.cuda.get_device_name(device), memory / 1e9, (free + unused) / 1e9)
+
+
+def product_speed(
+    device: torch.device,
+    precision: str,        # one of PRECISIONS
+    width: int = 4096,     # of the square matrices
+    rounds: int = 8,       # the first warms up, the best of the others counts
+) -> float:                # operations a second
+    """Measure how fast a device multiplies matrices in a precision. Raises ValueError as `half_type`."""
+    draw = torch.Generator(device).manual_seed(0)   # equal numbers would cost a card less power, and look faster
+    a = torch.rand(width, width, device=device, generator=draw).to(half_type(device, precision) or torch.float32)
+    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+    times = []
+    with fast_kernels(device):
+        for _ in range(rounds):
+            wait()
+            start = time.perf_counter()
+            a @ a
+            wait()
+            times.append(time.perf_counter() - start)
+    return 2 * width**3 / min(times[1:])
 
 # %% ../../nbs/engine/devices.ipynb #2d2f8df8
 class LossScale:

@@ -9,7 +9,8 @@ from .tasks import TASKS, answered, fine_tune, heads_from, phase
 
 @recipe("control/course", needs=tuple(f"{task}/{split}" for task in TASKS for split in ("train", "dev")),
         settings={"rows": "32 of each task a step (Hu, section 5.3, for SST and STS)", "epochs": "10 of the largest task (Wu and Zhao)", "rate": "1e-5 (course)",
-                  "warm-up": "a tenth of the steps, then straight to 0 (BERT release)", "clipping": "gradient at most 1 long (BERT release)"})
+                  "warm-up": "a tenth of the steps, then straight to 0 (BERT release)", "clipping": "gradient at most 1 long (BERT release)"},
+        references={"SST dev acc": (0.515, "bert-base fine-tuned on SST alone, mean of 10 seeds: README of CMU's version of the course")})
 def course(run: Run) -> dict:
     """Fine-tune all three tasks in each step, the usual heads, the best mean on dev."""
     model = heads_from(run, run.base(), lambda width: default_heads(width, TASKS))

@@ -66,6 +66,11 @@ class Contrast:
     """The usual loss of every task, and SimCSE's beside those of some."""
 
     masks: dict[str, float]   # task -> dropout on its sentence vectors
+    whole = True              # the rows of a batch are each other's wrong answers: a batch in parts asks less
+
+    def passes(self, task: str) -> tuple[float, float]:
+        """Of the encoder, and those of them that wait for the backward pass, over those of the plain loss: two views."""
+        return (2.0, 2.0) if task in self.masks else (1.0, 1.0)
 
     def __call__(self, model: MultitaskBert, batch: dict[str, TaskBatch]) -> dict[str, Tensor]:
         return {task: contrasted(model, task, part, self.masks[task]) if task in self.masks else multitask_loss(model, {task: part})[task]
@@ -251,8 +256,12 @@ def share_steps(run: Run, share: float = 0.5) -> int | None:
     return None if run.scale.task_steps is None else max(1, round(run.scale.task_steps * share / 0.5))
 
 
-def together(run: Run, backward: Callable, tasks: tuple[str, ...] = TASKS, share: float = 0.5, **phases) -> MultitaskBert:
-    """Train tasks in one model; `backward(model)` makes the gradient of their losses."""
+def together(run: Run, name: str, backward: Callable, tasks: tuple[str, ...] = TASKS, share: float = 0.5, **phases) -> MultitaskBert:
+    """Train the tasks of a row in one model; `backward(model)` makes the gradient of their losses."""
+    return run.own(f"dao/{name}", lambda: _join(run, backward, tasks, share, phases))
+
+
+def _join(run, backward, tasks, share, phases):
     model = heads_from(run, start(run), lambda width: {task: head for task, head in three(width).items() if task in tasks})
     stretch = phase(run, *tasks, **{"steps": share_steps(run, share), **phases})
     return fine_tune(run, model, stretch, rows=rows(run), loss_fn=Contrast({"sst": 0.8}), backward=backward(model), best=False, resample="up", quora_fraction=share)
@@ -269,9 +278,9 @@ def loss_ends(run: Run) -> dict[str, float]:
         cell("T2", "Semantic Textual Similarity (CS)", "sequential", STS), cell("T2", "Overall", "sequential", OVERALL), needs=ALL,
         settings={**JOINT, "loss": "one task at a time", "rows": "SST, then Quora, then STS (table 2), all of each"}, differs=COSINE)
 def sequential(run: Run) -> dict:
-    model = heads_from(run, start(run), three)
     phases = [phase(run, task) for task in TASKS]
-    return with_overall(run, fine_tune(run, model, *phases, rows=rows(run), loss_fn=Contrast({"sst": 0.8}), best=False))
+    make = lambda: fine_tune(run, heads_from(run, start(run), three), *phases, rows=rows(run), loss_fn=Contrast({"sst": 0.8}), best=False)
+    return with_overall(run, run.own("dao/sequential", make))
 
 
 ROUND = "the paper says round robin and writes the sum of the losses: the sum, with one batch of each task a step"
@@ -285,16 +294,16 @@ def multitask(run: Run) -> dict:
     def surgery(model: MultitaskBert) -> PCGrad:
         made.append(PCGrad(model))
         return made[0]
-    model = together(run, surgery)
+    model = together(run, "multitask", surgery)
     return with_overall(run, model) | loss_ends(run) | {
-        f"share of steps in conflict, {a} and {b}": pair.share for (a, b), pair in conflict_summary(made[0].records).items()}
+        f"share of steps in conflict, {a} and {b}": pair.share for (a, b), pair in (conflict_summary(made[0].records) if made else {}).items()}   # a kept model is not trained again
 
 
 def _quora_share(name: str, share: float):
     settings = {**JOINT, "rows": f"{share:.1f} of Quora (section 4.3), drawn anew each epoch", "steps": "in proportion to the share, as an epoch is",
                 "gradients": "PCGrad, summed"}
     recipe(f"{PAPER}/multitask-{name}", needs=ALL, settings=settings, differs=f"{ROUND}; {COSINE}")(
-        lambda run: with_overall(run, together(run, PCGrad, share=share)))
+        lambda run: with_overall(run, together(run, f"multitask-{name}", PCGrad, share=share)))
 
 
 for _name, _share in (("tenth", 0.1), ("fifth", 0.2), ("whole", 1.0)):   # half: multitask itself
@@ -308,7 +317,7 @@ def _without(removed: str):
     kept = tuple(task for task in TASKS if task != removed)
     places = [cell("T3", TABLE_3[task], COLUMN[removed], KEYS[task]) for task in kept]
     recipe(f"{PAPER}/without-{removed}", *places, needs=ALL, settings={**JOINT, "loss": "the sum of the other two", "gradients": "PCGrad, summed"}, differs=f"{ROUND}; {COSINE}")(
-        lambda run: answered(run, together(run, PCGrad, kept), {task: KEYS[task] for task in kept}))
+        lambda run: answered(run, together(run, f"without-{removed}", PCGrad, kept), {task: KEYS[task] for task in kept}))
 
 
 for _task in TASKS:
@@ -414,7 +423,7 @@ BACKWARDS = {"sum": (plain, "the plain sum"), "scaled": (scaled(plain), "the sum
 def _joint(name: str):
     backward, words = BACKWARDS[name]
     recipe(f"control/joint-{name}", needs=ALL, settings={**JOINT, "gradients": words}, differs="not in the paper: table 2's multitask row with other gradients")(
-        lambda run: with_overall(run, together(run, backward)))
+        lambda run: with_overall(run, together(run, f"joint-{name}", backward)))
 
 
 for _name in BACKWARDS:
@@ -425,7 +434,7 @@ for _name in BACKWARDS:
         differs="not in the paper: round robin as the word says")
 def round_robin(run: Run) -> dict:
     s = run.scale.task_steps
-    return with_overall(run, together(run, plain, law="round_robin", steps=s and 3 * s))
+    return with_overall(run, together(run, "round-robin", plain, law="round_robin", steps=s and 3 * s))
 
 
 @recipe("control/multitask-same-tenth", needs=ALL, settings={**JOINT, "rows": "one tenth of Quora, always the same rows", "steps": "as with half of Quora", "gradients": "PCGrad, summed"},

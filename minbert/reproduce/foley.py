@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -25,6 +26,7 @@ from ..smoothness import SmoothnessPenalty, sampled_smoothness
 from ..synthetic import mix_datasets
 from ..train import Phase
 from ..views import ViewModel, train_views, view_loss
+from .published import published
 from .recipe import cell, claim, recipe, row
 from .run import Answers, Run
 from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase, pooled_base
@@ -129,10 +131,10 @@ def plain(run: Run) -> MultitaskBert:
                   "sampling": "all three equally often: not printed for the baseline", **{k: JOINT[k] for k in ("heads", "pooling", "rows of a step", "gradient")}},
         differs=f"asked on dev: the paper does not say on which rows; {SMALLER}")
 def baseline(run: Run) -> dict:
-    model, s = heads_from(run, pooled_base(run), heads), run.scale
-    count = joint_steps(run) if printed(run) else 3 * s.head_steps
+    count = joint_steps(run) if printed(run) else 3 * run.scale.head_steps
     heads_only = phase(run, *TASKS, mode="frozen", law="equal", steps=count)
-    return asked(run, fine_tune(run, model, heads_only, rows=64 if printed(run) else None, eval_every=max(1, count // 5), warmup=0.0, decay=False))
+    make = lambda: fine_tune(run, heads_from(run, pooled_base(run), heads), heads_only, rows=64 if printed(run) else None, eval_every=max(1, count // 5), warmup=0.0, decay=False)
+    return asked(run, run.own(f"{ME}/baseline", make))
 
 
 @recipe(f"{ME}/final", row("S7", "final model", SST_test_acc="SST dev acc", paraphrase_test_acc="Quora dev acc", STS_test_pearson="STS dev pearson"),
@@ -150,7 +152,7 @@ def no_ranking(run: Run) -> dict:
 def _ranked_row(name: str, epochs: int, unique: bool, settings: dict, differs: str = SMALLER) -> None:
     def make(run: Run) -> dict:
         encoder = ranked(run, epochs, unique)
-        return graded(run, encoder) | asked(run, tuned(run, encoder))
+        return graded(run, encoder) | asked(run, run.own(f"{ME}/{name}", lambda: tuned(run, encoder)))
     recipe(f"{ME}/{name}", needs=NEEDS, settings={**RANK, **JOINT, **settings}, differs=differs)(make)
 
 
@@ -162,7 +164,8 @@ _ranked_row("rank-unique", 2, True, {"duplicates": "none in a batch: ours, to te
 # Sections 5.1 and 5.3.1 to 5.3.3: one thing changed at a time, without ranking
 
 def _swept(name: str, settings: dict[str, str], **change) -> None:
-    recipe(f"{ME}/{name}", needs=NEEDS, settings={**JOINT, **settings}, differs=SMALLER)(lambda run: asked(run, tuned(run, pooled_base(run), **change)))
+    recipe(f"{ME}/{name}", needs=NEEDS, settings={**JOINT, **settings}, differs=SMALLER)(
+        lambda run: asked(run, run.own(f"{ME}/{name}", lambda: tuned(run, pooled_base(run), **change))))
 
 
 for _lr in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
@@ -176,9 +179,13 @@ _swept("proportional", {"sampling": "all sets shuffled together: the first attem
 
 # Sections 4.2 and 5.3.6: SAIR and BPPO
 
-def penalized(run: Run, *penalties) -> MultitaskBert:
-    """Train as the plain row, with penalties."""
-    return tuned(run, pooled_base(run), loss_fn=regularized_loss(*penalties))
+FINAL = {key: (published()[ME, "S7", "final model", metric].value, "S7 final model, with ranking, on test") for key, metric in zip(
+    KEYS.values(), ("SST test acc", "paraphrase test acc", "STS test pearson"))}   # no row without ranking is printed; of SAIR and BPPO the paper says that they change little
+
+
+def penalized(run: Run, name: str, penalty: Callable) -> MultitaskBert:
+    """Train as the plain row, with a penalty."""
+    return run.own(f"{ME}/{name}", lambda: tuned(run, pooled_base(run), loss_fn=regularized_loss(penalty)))
 
 
 def moved(run: Run, model: MultitaskBert, points: int, radius: float) -> float:
@@ -196,10 +203,10 @@ def as_plain(run: Run, model: MultitaskBert) -> float:
 
 def _sair(name: str, weight: float, points: int, radius: float, source: str) -> None:
     def make(run: Run) -> dict:
-        model = penalized(run, SmoothnessPenalty(weight, radius, points, seed=run.seed))
+        model = penalized(run, name, SmoothnessPenalty(weight, radius, points, seed=run.seed))
         return asked(run, model) | {"penalty before its weight": moved(run, model, points, radius), "SST answers as without": as_plain(run, model)}
     settings = {"lambda": f"{weight:g}", "n": f"{points}", "epsilon": f"{radius:g} ({source})", "p": "2: not printed", "level": "heads (section 4.2)"}
-    recipe(f"{ME}/{name}", needs=NEEDS, settings={**settings, **JOINT}, differs=f"a pair has a ball around each of its vectors, dropout is off in the penalty; {SMALLER}")(make)
+    recipe(f"{ME}/{name}", needs=NEEDS, settings={**settings, **JOINT}, differs=f"a pair has a ball around each of its vectors, dropout is off in the penalty; {SMALLER}", references=FINAL)(make)
 
 
 for _weight in (0.1, 1.0, 10.0):
@@ -212,7 +219,7 @@ _sair("sair-wide", 1.0, 1000, 0.1, "ours: a radius at which the penalty is no ro
 @recipe(f"{ME}/sair-full", needs=NEEDS, settings={"lambda": "1", "epsilon": "1e-2, in the unit of the word vectors: ours", "level": "word vectors, through the whole transformer (section 7.1)", **JOINT},
         differs=f"future work in the paper: one step of projected ascent in place of an optimizer; {SMALLER}")
 def sair_full(run: Run) -> dict:
-    model = penalized(run, SmartPenalty(1.0, "tokens", "paper", epsilon=1e-2, seed=run.seed))
+    model = penalized(run, "sair-full", SmartPenalty(1.0, "tokens", "paper", epsilon=1e-2, seed=run.seed))
     return asked(run, model) | {"SST answers as without": as_plain(run, model)}
 
 
@@ -224,7 +231,7 @@ TEACHERS = {"bppo": ("the weights one step ago (section 4.2)", lambda run: Bregm
 def _bppo(name: str) -> None:
     words, teacher = TEACHERS[name]
     settings = {"mu": "1: not printed; Jiang et al. (2020)", "teacher": f"{words}, without dropout", **JOINT}
-    recipe(f"{ME}/{name}", needs=NEEDS, settings=settings, differs=f"the copy is renewed in place; {SMALLER}")(lambda run: asked(run, penalized(run, teacher(run))))
+    recipe(f"{ME}/{name}", needs=NEEDS, settings=settings, differs=f"the copy is renewed in place; {SMALLER}", references=FINAL)(lambda run: asked(run, penalized(run, name, teacher(run))))
 
 
 for _name in TEACHERS:
@@ -300,7 +307,8 @@ def first_five(run: Run, source: str) -> Phase:
 
 def _synthetic(name: str, source: str, epochs: int, *places: tuple) -> None:
     settings = {**MACHINE, **JOINT, "labels of the first epochs": {"machine": "the machine's", "both": "the machine's and people's"}[source], "epochs of ranking": str(epochs)}
-    make = lambda run: asked(run, tuned(run, ranked(run, epochs), first_five(run, source), sources=sources(run)))
+    train = lambda run: tuned(run, ranked(run, epochs), first_five(run, source), sources=sources(run))
+    make = lambda run: asked(run, run.own(f"{ME}/{name}", lambda: train(run)))
     recipe(f"{ME}/{name}", *places, needs=NEEDS, settings=settings, differs=f"{STAND_IN}; {SMALLER}")(make)
 
 
@@ -308,9 +316,9 @@ def _synthetic(name: str, source: str, epochs: int, *places: tuple) -> None:
         settings={**MACHINE, "order": "5 epochs of sentiment alone, the first part of figure 4", **JOINT}, differs=f"{STAND_IN}; {SMALLER}")
 def synthetic_only(run: Run) -> dict:
     alone = first_five(run, "machine")
-    model = fine_tune(run, heads_from(run, pooled_base(run), heads), alone, rows=64 if printed(run) else None, warmup=0.0, decay=False,
-                      eval_every=max(1, (alone.steps or 780) // 5), sources=sources(run))
-    return answered(run, model, {"sst": KEYS["sst"]})
+    make = lambda: fine_tune(run, heads_from(run, pooled_base(run), heads), alone, rows=64 if printed(run) else None, warmup=0.0, decay=False,
+                             eval_every=max(1, (alone.steps or 780) // 5), sources=sources(run))
+    return answered(run, run.own(f"{ME}/synthetic-only", make), {"sst": KEYS["sst"]})
 
 
 _synthetic("synthetic-plain", "machine", 0, cell("S5.3.5", "synthetic, no MN pretraining", "SST dev acc", "SST dev acc"))

@@ -3,29 +3,33 @@ from __future__ import annotations
 
 __all__ = ["reproduce_here", "lacking", "Watcher"]
 
+import math
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from ..claims import SCORES
-from ..engine.devices import choose_device, half_type
+from ..engine.devices import Card, choose_device, find_card, half_type, product_speed
 from ..engine.figures import curves
+from ..engine.files import read_json
 from ..tokens import resolve_folder
-from .cost import SHAPES, SPEED, cost_of, work_of
-from .published import published
+from .beside import beside, compared
+from .cost import PIECES, SHARE, Cost, cost_of, pieces_for, shapes_of, work_of
 from .recipe import RECIPES, Recipe
-from .report import _gold, _printed
-from .run import Run, labelled
+from .run import Run, Work
 from .scale import SCALES, Scale
-from .store import hardware, missing_data, perform
+from .store import hardware, missing_data, perform, result_file, unfinished
+
+ROOM = 0.9   # of the free memory that a run may plan with: what the estimate leaves out wants some
 
 
 def lacking(recipe: Recipe, scale: Scale, data: str | None) -> str:
     """Say in one sentence what keeps a recipe from running here; nothing if all is there."""
     if choose_device().type != "cuda":
         return f"No GPU here: `minbert reproduce {recipe.name} --scale {scale.name} --data FOLDER` does the same on a machine that has one."
-    if missing := missing_data(recipe, data):
+    if missing := missing_data(recipe, scale, data):
         return f"Data are missing: {missing}."
     try:
         resolve_folder(scale.base)
@@ -77,47 +81,92 @@ class Watcher:
         pyplot.close(figure)
 
 
-def beside(recipe: Recipe, result: dict, data: str | None) -> str:
-    """Write each score beside what was printed, and the interval that the printed one has from its rows."""
-    lines = [f"{'':34}{'here':>8}{'printed':>9}   expected from the rows alone"]
-    for cell in recipe.cells:
-        taken = result["measured"].get(cell.measured)
-        if taken is None:
-            continue
-        value = taken["value"] if "value" in taken else SCORES[taken["metric"]](
-            torch.tensor(taken["answers"]).double().numpy(), _gold(labelled(taken["dataset"], data), taken["metric"]))
-        printed = _printed(published()[recipe.paper, *cell[:3]].value, cell.measured)
-        span = "" if printed.low != printed.low else f"{printed.low:.3f} to {printed.high:.3f}"
-        lines.append(f"{cell.table + ' ' + cell.metric:34}{value:8.3f}{printed.value:9.3f}   {span}")
-    return "\n".join(lines)
+def told(recipe: Recipe, result: dict, run: Run) -> str:
+    """Say all that came out, and where it lies."""
+    texts = [f"text used: {name}, {count:,} sentences" for name, count in result.get("texts", {}).items()]
+    stages = run.out / "stages"
+    models = [f"model: {folder}" for folder in dict.fromkeys(run.kept)] or [f"models: {stages}"] * stages.is_dir()   # a result that was stored before
+    parts = [beside(recipe, result, run.data), compared(recipe, result, run.out, run.data), *texts, *models, f"result: {result_file(run.out, recipe, run.seed)}"]
+    return "\n".join(filter(None, parts))
+
+
+class Plan(NamedTuple):
+    """How a run goes on the card at hand."""
+
+    works: list[Work]
+    texts: dict[str, int]
+    card: Card | None
+    speed: float         # operations a second
+    pieces: int | None   # of a step of fine-tuning; None: it does not fit
+    cost: Cost
+
+
+def planned(recipe: Recipe, run: Run) -> Plan:
+    """Count the work, ask the card, and take steps in as few pieces as fit. Raises ValueError in one line for missing data or weights."""
+    texts, device = {}, choose_device()
+    works = work_of(recipe, run.scale, run.data, texts)
+    if any(w.large for w in works):
+        resolve_folder(run.scale.large)
+    card, speed, shapes = find_card(device), SHARE * product_speed(device, run.scale.precision), shapes_of(run.scale)
+    pieces = pieces_for(works, shapes, ROOM * card.free) if card else 1
+    return Plan(works, texts, card, speed, pieces, cost_of(works, *shapes, speed, pieces or PIECES[-1]))
+
+
+def too_large(recipe: Recipe, plan: Plan) -> str:
+    """Say that a run does not fit, and what would."""
+    need, card = plan.cost.memory, plan.card
+    return (f"{recipe.name} does not fit: it takes about {need:.1f} GB with steps in {PIECES[-1]} pieces, and {card.name} has {card.free:.1f} of {card.memory:.1f} GB free. "
+            f'End what else holds its memory, take a card with {math.ceil(need / ROOM)} GB, or a smaller encoder: scale="small".')
+
+
+def price(recipe: Recipe, plan: Plan, precision: str) -> str:
+    """Say before a run starts what it takes, and with which settings it runs."""
+    held = {torch.bfloat16: "bfloat16", torch.float16: "float16, losses scaled"}.get(half_type(choose_device(), precision), "float32")
+    room = f" of {plan.card.free:.1f} GB free" if plan.card else ""
+    pieces = f", steps of fine-tuning in {plan.pieces} pieces" if plan.pieces > 1 else ""
+    return "\n".join([
+        f"{recipe.name} on {hardware()} in {held}: about {plan.cost.minutes:.0f} minutes at {plan.speed:.1e} operations a second, {SHARE:.0%} of what was measured just now; "
+        f"{plan.cost.memory:.1f} GB{room}{pieces}",
+        *(f"   {key}: {value}" for key, value in recipe.settings.items()), *(f"   text: {name}, {count:,} sentences" for name, count in plan.texts.items())])
+
+
+def run_in_sight(recipe: Recipe, run: Run) -> dict | None:
+    """Say what a run costs, train with a bar, and show what came out; None if something is missing or does not fit, which is said."""
+    try:
+        plan = planned(recipe, run)
+    except (ValueError, OSError) as error:   # text that a stage reads, a row that an example wants, weights
+        print(f"Something is missing: {error}.")
+        return None
+    if plan.pieces is None:
+        print(too_large(recipe, plan))
+        return None
+    print(price(recipe, plan, run.scale.precision))
+    run = replace(run, pieces=plan.pieces, watch=Watcher(sum(w.steps for w in plan.works if w.steps > 1)))
+    result = perform(recipe, run)
+    run.watch.bar.close()
+    print(told(recipe, result, run))
+    return result
 
 
 def reproduce_here(
     name: str,                     # of a recipe, such as "hu/mirror"
-    data: str | None = None,       # folder of data sets; None: what the package has
+    data: str | None = None,       # folder of data sets; None: what the package has, at micro alone
     out: str | Path = "reproduced",
     scale: str | Scale = "paper",
     seed: int = 1,
 ) -> dict | None:                  # the stored result; None if something is missing, which is said
-    """Run a recipe on this machine's GPU: costs first, then a bar and a curve, then the score beside the printed one.
+    """Run a recipe on this machine's GPU: costs first, then a bar and a curve, then every score beside what was printed. What is stored is shown, not made again.
 
-    The result lies in out/SCALE, where `minbert reproduce report` finds it; trained models lie in out/SCALE/stages.
+    The result lies in out/SCALE, where `minbert reproduce report` finds it; the models in out/SCALE/stages, and a run that was cut off goes on from those that are whole.
+    Raises ValueError naming the file of a stored result with other settings.
     """
     recipe, size = RECIPES[name], SCALES[scale] if isinstance(scale, str) else scale
+    run = Run(size, seed, data, Path(out) / size.name, keep=True)
+    if not missing_data(recipe, size, data) and not unfinished([recipe], replace(size, seeds=(seed,)), run.out):
+        result = read_json(result_file(run.out, recipe, seed))
+        print(f"{name}, seed {seed}, is stored already: {result['seconds'] / 60:.0f} minutes on {result['versions']['hardware']}.\n{told(recipe, result, run)}")
+        return result
     if reason := lacking(recipe, size, data):
         print(reason)
         return None
-    try:
-        works = work_of(recipe, size, data)
-    except ValueError as error:   # text that a stage reads, or a row that an example wants
-        print(f"Data are missing: {error}.")
-        return None
-    cost = cost_of(works, SHAPES.get(size.base, SHAPES["bert-base-uncased"]))
-    held = {torch.bfloat16: "bfloat16", torch.float16: "float16, losses scaled"}.get(half_type(torch.device("cuda"), size.precision), "float32")
-    print(f"{name} on {hardware()} in {held}: about {cost.minutes:.0f} minutes at {SPEED:.0e} operations a second, {cost.memory:.1f} GB")
-    print("\n".join(f"   {key}: {value}" for key, value in recipe.settings.items()))
-    watcher = Watcher(sum(w.steps for w in works if w.steps > 1))
-    result = perform(recipe, Run(size, seed, data, Path(out) / size.name, watch=watcher))
-    watcher.bar.close()
-    print(beside(recipe, result, data))
-    return result
+    return run_in_sight(recipe, run)

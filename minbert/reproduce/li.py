@@ -17,7 +17,7 @@ from ..metrics import spearman
 from ..sentence import SentenceEncoder
 from .recipe import EVERY, cell, claim, not_run, recipe, row
 from .run import Answers, Run, labelled
-from .seven import NEEDS, SETS, Cached, by_cosine, keep, nli_sets, on_nli, on_target, ranks, seven, text_of
+from .seven import NEEDS, SETS, Cached, Through, by_cosine, keep, nli_sets, on_nli, on_target, ranks, seven, text_of
 from .tasks import fine_tune, heads_from, phase
 from .vectors import cosines, fit_flow
 
@@ -67,13 +67,15 @@ def _fit(run: Run, found: Cached, **printed) -> Callable:
 
 def flow_target(run: Run, found: Cached) -> Callable:
     """A flow for each set, on its own sentences."""
-    return on_target(run, found, _fit(run, found, lr=1e-3))
+    fit = _fit(run, found, lr=1e-3)
+    return lambda task: Through(found, run.own_flow(f"{found.name}/flow-{task}", lambda: fit(text_of(run, task))))
 
 
 def flow_nli(run: Run, found: Cached) -> Callable:
     """One flow on NLI sentences: one pass over 15 % of them is .15 of an epoch."""
     printed = run.scale.flow_lr is None
-    return on_nli(run, found, _fit(run, found, lr=2e-5, steps=None if printed else run.scale.flow_steps), share=0.15 if printed else 1.0)
+    fit = _fit(run, found, lr=2e-5, steps=None if printed else run.scale.flow_steps)
+    return on_nli(run, found, lambda text: run.own_flow(f"{found.name}/flow-nli", lambda: fit(text)), share=0.15 if printed else 1.0)
 
 
 KINDS = {   # suffix of the recipe -> (suffix of the row, pooling, map, settings, how it differs from the paper)
@@ -207,7 +209,7 @@ def over_seeds(run: Run, pooling: str, look: Callable) -> dict[str, float]:
 
 for _suffix, _row, _kind in (("", "", ""), ("-last2avg", "-last2avg", "-last2avg"), ("-flow-target", "-last2avg + flow-target", "-flow-target")):
     _, _pooling, _look, _settings, _differs = KINDS[_kind]
-    recipe(f"li/large-seeds{_suffix}", row("T8", f"BERT-NLI-large{_row}"), needs=(*NEEDS[:3], *MNLI), settings=_settings | SIAMESE, scales=scales(True),
+    recipe(f"li/large-seeds{_suffix}", row("T8", f"BERT-NLI-large{_row}"), needs=(*NEEDS[:3], *MNLI), settings=_settings | SIAMESE, scales=scales(True), over_seeds=True,
            differs=joined(*_differs, SMALL, LESS))(lambda run, pooling=_pooling, look=_look: over_seeds(run, pooling, look))
 
 

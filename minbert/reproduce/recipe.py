@@ -4,11 +4,12 @@ from __future__ import annotations
 __all__ = ["Cell", "Recipe", "Claim", "RECIPES", "CLAIMS", "NOT_RUN", "EVERY", "recipe", "claim", "not_run", "row", "cell", "cells_of", "chosen"]
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from .published import PAPERS, published
+from .scale import Scale
 
 
 class Cell(NamedTuple):
@@ -32,10 +33,16 @@ class Recipe:
     differs: str                  # from the paper, whatever the scale
     scales: tuple[str, ...]       # at which it can be run
     examples: bool                # a measurement is the answer to one sentence: seeds are told one by one, their mean is nobody's answer
+    over_seeds: bool = False      # one run trains with every seed of the scale
+    references: dict[str, tuple[float, str]] = field(default_factory=dict)   # measurement -> figure of a like model, and whose
 
     @property
     def paper(self) -> str:
         return self.name.partition("/")[0]
+
+    def seeds(self, scale: Scale) -> tuple[int, ...]:
+        """List the seeds of its runs."""
+        return scale.seeds[:1] if self.over_seeds else scale.seeds
 
 
 @dataclass(frozen=True)
@@ -77,13 +84,13 @@ def cells_of(paper: str, places: tuple) -> tuple[Cell, ...]:
 
 
 def recipe(name: str, *places: tuple, needs: tuple[str, ...], settings: dict[str, str], differs: str = "",
-           scales: tuple[str, ...] = EVERY, examples: bool = False) -> Callable:
+           scales: tuple[str, ...] = EVERY, examples: bool = False, over_seeds: bool = False, references: dict[str, tuple[float, str]] | None = None) -> Callable:
     """Register a function (Run) -> measurements as the way to some cells. Raises ValueError for a name twice, or cells that were never printed."""
     if name in RECIPES or name.partition("/")[0] not in (*PAPERS, "control"):
         raise ValueError(f"expected a new name that begins with {', '.join(PAPERS)} or control, got {name!r}")
 
     def register(make: Callable) -> Callable:
-        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, settings, differs, scales, examples)
+        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, settings, differs, scales, examples, over_seeds, references or {})
         return make
     return register
 

@@ -35,8 +35,8 @@ class Encoder(Protocol):
 class Cached:
     """An encoder that remembers: each different sentence is encoded once, however many sets hold it."""
 
-    def __init__(self, encoder: SentenceEncoder):
-        self.encoder, self.width = encoder, encoder.width
+    def __init__(self, encoder: SentenceEncoder, name: str = "encoder"):
+        self.encoder, self.width, self.name = encoder, encoder.width, name
         self.row, self.table = {}, torch.empty(0, encoder.width)
 
     def encode(self, sentences: list[str]) -> Tensor:  # (N, D) float32 on the CPU
@@ -67,7 +67,7 @@ _KEPT: dict[tuple, Cached] = {}   # the last four: recipes come back to an encod
 def keep(run: Run, name: str, encoder: SentenceEncoder) -> Cached:
     """Give an encoder the vectors that it made in an earlier recipe, if that was the same encoder of the same run."""
     key = (str(run.out), run.data, run.scale.name, run.seed, name)
-    _KEPT[key] = _KEPT.pop(key, None) or Cached(encoder)   # the last used stands last
+    _KEPT[key] = _KEPT.pop(key, None) or Cached(encoder, name)   # the last used stands last
     while len(_KEPT) > 4:
         del _KEPT[next(iter(_KEPT))]
     return _KEPT[key]

@@ -16,6 +16,7 @@ from ..data import load_dataset
 from ..engine.checkpoint import replace_file
 from ..engine.devices import choose_device
 from ..engine.files import read_json
+from ..engine.hub import HUB
 from .recipe import Recipe
 from .run import Answers, Run
 from .scale import Scale, agreed
@@ -43,8 +44,10 @@ def result_file(out: Path, recipe: Recipe, seed: int) -> Path:
     return out / f"{recipe.name.replace('/', '-')}-{seed}.json"
 
 
-def missing_data(recipe: Recipe, data: str | None) -> str:
-    """Say in one line which of its files a recipe lacks; nothing if all are there."""
+def missing_data(recipe: Recipe, scale: Scale, data: str | None) -> str:
+    """Say in one line which of its files a recipe lacks; nothing if all are there. The rows in the package stand in at micro alone: no paper was measured on them."""
+    if data is None and scale.name != "micro":
+        return f"{recipe.name}: expected a folder of data sets at scale {scale.name} (--data, or MINBERT_DATA for a notebook), got none; {_fetched(recipe)}"
     for need in recipe.needs:
         try:
             load_dataset(*need.split("/"), data)
@@ -53,9 +56,15 @@ def missing_data(recipe: Recipe, data: str | None) -> str:
     return ""
 
 
+def _fetched(recipe: Recipe) -> str:
+    """Say how to get what a recipe needs."""
+    open_sets = [task for task in dict.fromkeys(need.split("/")[0] for need in recipe.needs) if task in HUB]
+    return f"`minbert data {' '.join(open_sets)} --data FOLDER --download` fetches what is open" if open_sets else "minbert can download none of them"
+
+
 def perform(recipe: Recipe, run: Run) -> dict:
     """Run a recipe and put its file in place when it is whole. Raises ValueError in one line if data are missing."""
-    if missing := missing_data(recipe, run.data):
+    if missing := missing_data(recipe, run.scale, run.data):
         raise ValueError(missing)
     run.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)
@@ -64,7 +73,7 @@ def perform(recipe: Recipe, run: Run) -> dict:
     memory = torch.cuda.max_memory_allocated() / 2**20 if choose_device().type == "cuda" else None
     result = {"recipe": recipe.name, "seed": run.seed, "settings": settings_of(run.scale, recipe), "versions": versions(),
               "seconds": round(time.perf_counter() - start, 1), "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
-              "measured": {key: _plain(value) for key, value in measured.items()}, "curve": run.curve}
+              "measured": {key: _plain(value) for key, value in measured.items()}, "curve": run.curve} | ({"texts": run.texts} if run.texts else {})
     replace_file(result_file(run.out, recipe, run.seed), lambda part: part.write_text(json.dumps(result, allow_nan=False) + "\n"))
     return result
 
@@ -79,7 +88,7 @@ def unfinished(recipes: list[Recipe], scale: Scale, out: Path) -> list[tuple[Rec
     """List recipe and seed of what is not stored, seed by seed. Raises ValueError naming the file of a result with other settings."""
     todo = []
     for seed in scale.seeds:
-        for recipe in recipes:
+        for recipe in (r for r in recipes if seed in r.seeds(scale)):
             file = result_file(out, recipe, seed)
             if not file.exists():
                 todo.append((recipe, seed))

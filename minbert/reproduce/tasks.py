@@ -1,7 +1,7 @@
 """Stages and questions that recipes share once labels teach: heads, phases, dev sets."""
 from __future__ import annotations
 
-__all__ = ["TASKS", "KEYS", "pooled_base", "heads_from", "fine_tune", "phase", "answered", "example"]
+__all__ = ["TASKS", "KEYS", "pooled_base", "heads_from", "fine_tune", "phase", "divisible", "passes", "answered", "example"]
 
 import math
 import tempfile
@@ -15,7 +15,9 @@ import torch
 from ..data import Dataset
 from ..heads import MultitaskBert, multitask_loss
 from ..loop import sum_losses
+from ..proximal import BregmanProximal
 from ..sentence import SentenceEncoder
+from ..smart import SmartPenalty
 from ..train import Phase, TrainConfig, fit, phase_sampler
 from .run import Answers, Run, labelled
 
@@ -48,37 +50,66 @@ def fine_tune(run: Run, model: MultitaskBert, *phases: Phase, rows: int | dict[s
     """Train through phases and give the model that was best on the dev sets of `watch` (none: of the tasks trained), or the last one."""
     tasks = tuple(dict.fromkeys(task for p in phases for task in p.tasks))
     train, dev = ({t: run.dataset(t, split) for t in names} for names, split in ((tasks, "train"), (tuple(dict.fromkeys((*watch, *tasks))), "dev")))
-    config = TrainConfig(tasks, batch_size=rows or run.scale.batch, loss_weights=weights, weight_decay=weight_decay, precision=run.scale.precision,
+    rows, pieces = rows or run.scale.batch, run.pieces if divisible(loss_fn, backward) else 1
+    config = TrainConfig(tasks, batch_size=_cut(rows, pieces), accumulate=pieces, loss_weights=weights, weight_decay=weight_decay, precision=run.scale.precision,
                          seed=run.seed, phases=phases, **settings)
     if run.counted is not None:
-        return _count(run, model, train, config)
+        return _count(run, model, train, config, loss_fn, backward)
     if run.watch:
-        loss_fn, config = _watched(run, loss_fn or partial(multitask_loss, weights=weights)), replace(config, loss_weights=None)
+        loss_fn, config = _watched(run, loss_fn or partial(multitask_loss, weights=weights), pieces), replace(config, loss_weights=None)
     with tempfile.TemporaryDirectory(prefix="minbert-") as folder:
         result = fit(model, train, dev, config, folder, progress=bool(run.watch), loss_fn=loss_fn, backward=backward, sources=sources)
         run.curve += [_point(line) for line in result.log if "dev" in line or line["step"] % 10 == 0]
         return MultitaskBert.from_pretrained(result.folder / "model") if best else model.eval()
 
 
-def _count(run, model, train, config):
-    """Note the work of every phase."""
+def divisible(loss_fn: Callable | None, backward: Callable) -> bool:
+    """Tell whether a step may be taken in parts: not where rows of a batch are compared with each other, nor where gradients of tasks are."""
+    return backward is sum_losses and not getattr(loss_fn, "whole", False)
+
+
+def _cut(rows, pieces):
+    """Divide the rows of a step."""
+    part = lambda n: max(1, n // pieces)
+    return {task: part(n) for task, n in rows.items()} if isinstance(rows, dict) else part(rows)
+
+
+def passes(loss_fn: Callable | None, task: str) -> tuple[float, float]:
+    """How often a loss runs the encoder, a plain one being 1; and how many of these runs wait for the backward pass.
+
+    A backward pass costs two forward ones, without the gradient of weights one. A teacher is one forward pass. A search on word vectors is a forward pass
+    and a gradient of its input each move, and the loss there a whole pass: 8/3 for one move. What looks at sentence vectors runs the head alone.
+    """
+    if hasattr(loss_fn, "passes"):
+        return loss_fn.passes(task)
+    penalties = getattr(loss_fn, "penalties", ())
+    searches = [p for p in penalties if isinstance(p, SmartPenalty) and p.level == "tokens"]
+    teachers = [p for p in penalties if isinstance(p, BregmanProximal)]
+    return 1 + len(teachers) / 3 + sum(1 + 2 / 3 * p.attack.moves for p in searches), 1.0 + len(searches)
+
+
+def _count(run, model, train, config, loss_fn, backward):
+    """Note the work of every phase; the passes are the mean over its rows."""
     for p in config.phases:
         steps = phase_sampler(p, train, config)[1]
         rows = {t: config.batch_size.get(t, 32) if isinstance(config.batch_size, dict) else config.batch_size for t in p.tasks}
         sides = {t: 1 if train[t].sentences2 is None else 2 for t in p.tasks}
-        share = 1 if p.law == "joint" else 1 / len(p.tasks)
+        share, sentences = 1 if p.law == "joint" else 1 / len(p.tasks), sum(rows[t] * sides[t] for t in p.tasks)
+        again, held = (sum(rows[t] * sides[t] * passes(loss_fn, t)[k] for t in p.tasks) / sentences for k in (0, 1))
         run.curve.append({"stage": "tasks", "step": 0, "loss": 0.0, "dev": dict.fromkeys(p.tasks, 0.0)})
-        run.counts(" ".join(p.tasks), steps, round(share * sum(rows[t] * sides[t] for t in p.tasks)), TOKENS if "cfimdb" not in p.tasks else 200, p.mode == "full")
+        run.counts(" ".join(p.tasks), steps, round(share * sentences), TOKENS if "cfimdb" not in p.tasks else 200, p.mode == "full",
+                   passes=again, held=held, parts=divisible(loss_fn, backward))
     return model.eval()
 
 
-def _watched(run, loss_fn):
-    """Let somebody look at the losses of a step; nobody waits for the device before they are drawn."""
+def _watched(run, loss_fn, pieces):
+    """Let somebody look at the losses of a step, of the first of its pieces; nobody waits for the device before they are drawn."""
     steps = count()
 
     def watched(model, batch):
         losses = loss_fn(model, batch)
-        run.watch("tasks", next(steps), sum(x.detach() for x in losses.values()))
+        if (n := next(steps)) % pieces == 0:
+            run.watch("tasks", n // pieces, sum(x.detach() for x in losses.values()))
         return losses
     return watched
 

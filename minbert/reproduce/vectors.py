@@ -23,7 +23,7 @@ WIKI = ("wiki1m_for_simcse.txt", "corpus/wiki1m-simcse-sample.txt")   # the publ
 
 
 def wiki(run: Run) -> list[str]:
-    """Read sentences of Wiki1M with at least six words, in an order of their own: the paper leaves out "length 5 or less".
+    """Read sentences of Wiki1M with at least six words, in an order of their own: the paper leaves out "length 5 or less". The run notes which text it was, and how long.
 
     Without a data folder the open sentences of the package stand in: enough to try a recipe. Raises ValueError for a folder without the file.
     """
@@ -33,6 +33,7 @@ def wiki(run: Run) -> list[str]:
     found = load_dataset(there[0] if there else "sentences", "train", run.data)
     long = list(dict.fromkeys(s for s in found.sentences if len(s.split()) > 5))
     order = torch.randperm(len(long), generator=seeded("wiki")).tolist()[:run.scale.most_text]
+    run.texts[there[0] if there else "sentences of the package"] = len(order)
     return [long[i] for i in order]
 
 
@@ -43,11 +44,11 @@ def on_dev(encoder: SentenceEncoder, data: Dataset) -> float:
 
 def contrast(run: Run, encoder: SentenceEncoder, loss: Callable, cap: int = 0, sentences: list[str] | None = None) -> SentenceEncoder:
     """Train with two dropout views of each sentence, the second with a hidden span of at most `cap` tokens; keep what is best on STS dev, as the paper does."""
-    encoder, dev, s = run.noisy(encoder), run.dataset("sts", "dev"), run.scale
+    encoder, dev, s, sentences = run.noisy(encoder), run.dataset("sts", "dev"), run.scale, sentences or wiki(run)
     if run.counts("contrast", s.view_steps, 2 * s.view_batch, 25):
         return encoder
     hide = partial(span_mask, mask_id=encoder.tokenizer.mask_token_id, cap=cap) if cap else None
-    batches = view_batches([sentences or wiki(run)], encoder.tokenizer, s.view_batch, hide, max_length=32, seed=run.seed)
+    batches = view_batches([sentences], encoder.tokenizer, s.view_batch, hide, max_length=32, seed=run.seed)
     model = ViewModel(encoder)
     records = train_views(model, batches, view_loss(loss), s.view_steps, s.view_lr, precision=s.precision)
     run.log((r for r, _ in keep_best(records, model, lambda: on_dev(encoder, dev), max(1, s.view_steps // 3))), "contrast")

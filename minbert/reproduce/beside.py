@@ -1,0 +1,70 @@
+"""One result beside what was printed for it, and beside the rows that a claim compares it with."""
+from __future__ import annotations
+
+__all__ = ["value_of", "expected", "beside", "neighbours", "compared"]
+
+import math
+from pathlib import Path
+
+import torch
+
+from ..claims import SCORES, Interval
+from ..engine.files import read_json
+from .published import published
+from .recipe import CLAIMS, RECIPES, Recipe
+from .report import _gold, _printed
+from .run import labelled
+from .store import result_file
+
+
+def value_of(taken: dict, data: str | None) -> float:
+    """Score a stored measurement."""
+    if "value" in taken:
+        return taken["value"]
+    gold = _gold(labelled(taken["dataset"], data), taken["metric"])
+    return SCORES[taken["metric"]](torch.tensor(taken["answers"]).double().numpy(), gold)
+
+
+def expected(recipe: Recipe, key: str) -> list[tuple[str, Interval]]:
+    """List what a measurement should come to, and who says so: the cells of the paper, or a figure of a like model."""
+    cells = [(f"{c.table} {c.row}", published()[recipe.paper, *c[:3]].value) for c in recipe.cells if c.measured == key]
+    like = [(source, figure) for name, (figure, source) in recipe.references.items() if name == key]
+    return [(source, _printed(figure, key)) for source, figure in cells + like]
+
+
+def beside(recipe: Recipe, result: dict, data: str | None) -> str:
+    """Write every measurement, and beside it each printed figure with the interval that this has from its rows."""
+    lines = [f"{'':38}{'here':>8}{'printed':>9}   expected from the rows alone"]
+    for key, taken in result["measured"].items():
+        start, *more = [f"{i.value:9.3f}   {_span(i):16}   {source}" for source, i in expected(recipe, key)] or [""]
+        lines += [f"{key:38}{value_of(taken, data):8.3f}{start}", *(f"{'':46}{line}" for line in more)]
+    return "\n".join(lines)
+
+
+def _span(i: Interval) -> str:
+    return "" if math.isnan(i.low) else f"{i.low:.3f} to {i.high:.3f}"
+
+
+def neighbours(recipe: Recipe) -> list[str]:
+    """Name the rows that a claim compares this one with."""
+    pairs = [{c.better, c.worse} for c in CLAIMS if recipe.name in (c.better, c.worse)]
+    return list(dict.fromkeys(name for pair in pairs for name in pair if name != recipe.name))
+
+
+def compared(recipe: Recipe, result: dict, out: Path, data: str | None) -> str:
+    """Set the result beside those of its neighbours with the same seed and sizes that are stored; if none is, say which to run."""
+    names = neighbours(recipe)
+    found = [read_json(file) for name in names if (file := result_file(out, RECIPES[name], result["seed"])).is_file()]
+    same = [other for other in found if all(other["settings"][key] == result["settings"][key] for key in ("scale", "base"))]
+    lines = [_differences(result, other, data) for other in same]
+    return "\n".join(lines or [f"To compare: reproduce_here({name!r}, ...) stores that row beside this one." for name in names[:1]])
+
+
+def _differences(result: dict, other: dict, data: str | None) -> str:
+    """Compare what both measured on the same rows."""
+    theirs, lines = other["measured"], [f"{other['recipe']}, the same seed:"]
+    for key, taken in result["measured"].items():
+        if key in theirs and taken.get("dataset") == theirs[key].get("dataset"):
+            value = value_of(theirs[key], data)
+            lines.append(f"   {key:35}{value:8.3f}   here {value_of(taken, data) - value:+.3f}")
+    return "\n".join(lines)
