@@ -229,15 +229,15 @@ def killed_or_done(name, scale, seed, *_):
 def test_a_failure_stops_nothing_else(tmp_path):
     """The sets that these want are not in the package; each fails in a process of its own, and the outcome says why."""
     small = replace(TOY, seeds=(1,))
-    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), small, None, tmp_path, jobs=2))
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif-target"], "micro"), small, None, tmp_path, jobs=2))
     assert [state for state, _ in outcomes] == ["failed", "failed"] and all("expected one of these files" in line for _, line in outcomes)
     assert not list(tmp_path.glob("*.json"))
 
 
 def test_a_process_that_is_killed_takes_no_other_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction, "_one", killed_or_done)
-    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), replace(TOY, seeds=(1, 2)), None, tmp_path))
-    assert sorted(outcomes) == [("done", f"control/sif {seed}") for seed in (1, 2)] + [
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif-target"], "micro"), replace(TOY, seeds=(1, 2)), None, tmp_path))
+    assert sorted(outcomes) == [("done", f"control/sif-target {seed}") for seed in (1, 2)] + [
         ("failed", f"li/base, seed {seed}: {line}") for seed in (1, 2) for line in [outcomes[0][1].partition(": ")[2]]] and "terminated" in outcomes[0][1]
 
 

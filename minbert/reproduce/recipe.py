@@ -1,7 +1,7 @@
 """A row of a table as something that can be run."""
 from __future__ import annotations
 
-__all__ = ["Cell", "Recipe", "Claim", "RECIPES", "CLAIMS", "NOT_RUN", "EVERY", "recipe", "claim", "not_run", "row", "cell", "cells_of", "chosen"]
+__all__ = ["Cell", "Recipe", "Claim", "RECIPES", "CLAIMS", "NOT_RUN", "EVERY", "recipe", "claim", "not_run", "row", "cell", "cells_of", "settings_of_stages", "chosen"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,14 +76,29 @@ def cells_of(paper: str, places: tuple) -> tuple[Cell, ...]:
     return tuple(found)
 
 
-def recipe(name: str, *places: tuple, needs: tuple[str, ...], settings: dict[str, str], differs: str = "",
+def settings_of_stages(*stages: dict[str, str]) -> dict[str, str]:
+    """Join the settings of the stages of a recipe. Raises ValueError where two give one name different values: one of them would be lost."""
+    joined: dict[str, str] = {}
+    for stage in stages:
+        for key, value in stage.items():
+            if joined.setdefault(key, value) != value:
+                raise ValueError(f"expected one value of the setting {key!r}, got {joined[key]!r} and {value!r}: name the stage in front, as in 'contrast: rate'")
+    return joined
+
+
+def recipe(name: str, *places: tuple, needs: tuple[str, ...], settings: dict[str, str] | tuple[dict[str, str], ...], differs: str = "",
            scales: tuple[str, ...] = EVERY, examples: bool = False) -> Callable:
-    """Register a function (Run) -> measurements as the way to some cells. Raises ValueError for a name twice, or cells that were never printed."""
+    """Register a function (Run) -> measurements as the way to some cells; settings of several stages are given as several dicts.
+
+    Raises ValueError for a name twice, cells that were never printed, or a setting that two stages give different values.
+    """
     if name in RECIPES or name.partition("/")[0] not in (*PAPERS, "control"):
         raise ValueError(f"expected a new name that begins with {', '.join(PAPERS)} or control, got {name!r}")
 
+    known = settings_of_stages(*((settings,) if isinstance(settings, dict) else settings))
+
     def register(make: Callable) -> Callable:
-        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, settings, differs, scales, examples)
+        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, known, differs, scales, examples)
         return make
     return register
 
