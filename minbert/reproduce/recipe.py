@@ -119,8 +119,11 @@ def chosen(
     patterns: list[str],   # names, or with * and ?; none: all
     scale: str,
 ) -> list[Recipe]:         # in the order of the papers
-    """Choose recipes. Raises ValueError for a pattern that fits none."""
+    """Choose recipes. Raises ValueError for a pattern that fits none, or if all that fit are there at other scales alone."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in RECIPES):
             raise ValueError(f"expected a recipe, got {pattern!r}; `minbert reproduce --list` has the names")
-    return [r for r in RECIPES.values() if scale in r.scales and (not patterns or any(fnmatchcase(r.name, p) for p in patterns))]
+    fit = [r for r in RECIPES.values() if not patterns or any(fnmatchcase(r.name, p) for p in patterns)]
+    if fit and not any(scale in r.scales for r in fit):
+        raise ValueError(f"{', '.join(r.name for r in fit)}: expected --scale {' or '.join(dict.fromkeys(s for r in fit for s in r.scales))}, got {scale}")
+    return [r for r in fit if scale in r.scales]
