@@ -43,7 +43,7 @@ def cards(recipes: list, out: Path, scale, data: str | None = None) -> str:
     """Show a few recipes whole: the line of the list with its cost, then settings, differences and figures."""
     from minbert.reproduce.card import card
 
-    return "\n\n".join(f"{listing([recipe], out, scale, data, cost=True)}\n{card(recipe, scale)}" for recipe in recipes)
+    return "\n\n".join(f"{listing([recipe], out, scale, data, True)}\n{card(recipe, scale)}" for recipe in recipes)
 
 
 def _one(name: str, scale, seed: int, data: str | None, out: Path, threads: int) -> str:
