@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from minbert.app import reproduction
 from minbert.app.cli import app, main
-from minbert.claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval
+from minbert.claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval, printed_interval
 from minbert.metrics import accuracy
 from minbert.reproduce import (CLAIMS, NOT_RUN, PAPERS, RECIPES, SCALES, Answers, Run, as_json, chosen, make_report, markdown, perform, published,
                                result_file, stored, unfinished)
 from minbert.reproduce import here
 from minbert.reproduce import recipe as recipes
 from minbert.reproduce import report as reports
-from minbert.reproduce.report import bounds
+from minbert.reproduce.report import bounds, expected
 from minbert.engine.devices import Card
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.loop import sum_losses
@@ -85,6 +85,70 @@ def test_a_recipe_must_be_new_and_its_cells_printed(shelf, options, message):
     put(shelf)
     with pytest.raises(ValueError, match=message):
         shelf.recipe(options.get("name", "hu/other"), shelf.row(*options.get("places", ("T1", "MinBERT"))), needs=(), settings={})(lambda run: {})
+
+
+def test_a_setting_of_one_stage_does_not_overwrite_that_of_another(shelf):
+    with pytest.raises(ValueError, match="expected one value of the setting 'rate', got '1e-4' and '3e-4': name the stage in front"):
+        shelf.recipe("hu/other", needs=(), settings=({"rate": "1e-4"}, {"rate": "3e-4"}))
+    shelf.recipe("hu/other", needs=(), settings=({"contrast: rate": "1e-4", "batch": "16"}, {"flow: rate": "3e-4", "batch": "16"}))(lambda run: {})
+    assert shelf.RECIPES["hu/other"].settings == {"contrast: rate": "1e-4", "flow: rate": "3e-4", "batch": "16"}
+
+
+def test_each_stage_of_a_row_tells_its_rate():
+    told = {name: {key: value for key, value in RECIPES[name].settings.items() if key.endswith(": rate")} for name in ("hu/bert-cf", "hu/mirror-flow", "foley-cox-wendt/final")}
+    assert told["hu/bert-cf"] == {"contrast: rate": "1e-4", "joint: rate": "3e-4", "tuning: rate": "1e-5"}
+    assert told["hu/mirror-flow"] == {"contrast: rate": "1e-4", "flow: rate": "3e-4"}
+    assert "ranking: rate" in told["foley-cox-wendt/final"] and "rate" in RECIPES["foley-cox-wendt/final"].settings
+
+
+def test_rows_say_where_they_leave_their_report():
+    """Read off the code: what decides a checkpoint, what a head reads, and which formula is used."""
+    differs = {name: recipe.differs for name, recipe in RECIPES.items()}
+    assert {name for name in differs if "the flow keeps its last weights" in differs[name]} == {"hu/flow", "hu/mirror-flow", "hu/spread-flow"}
+    assert {name for name in differs if "heads read F(x)" in differs[name]} == {"hu/flow", "hu/bert-cf", "hu/test", "hu/example-answers"}
+    assert all("Wang and Isola" in differs[name] for name in differs if name.startswith("hu/spread-"))
+    assert all("no dropout before the STS head" in differs[name] for name, recipe in RECIPES.items() if name.startswith("hu/") and "tuning: rate" in recipe.settings)
+    assert all("the contrast keeps its last weights" in differs[name] for name, recipe in RECIPES.items() if "checkpoint of the contrast" in recipe.settings)
+    assert all("clipping" in recipe.settings for recipe in RECIPES.values() if recipe.paper in ("hu", "wu-zhao", "dao-mehta-tian") and "rate" in str(recipe.settings))
+
+
+def test_what_was_fitted_on_text_of_the_test_set_says_so_in_its_name():
+    assert {name for name, recipe in RECIPES.items() if "dev and test" in recipe.settings.get("text", "")} == {name for name in RECIPES if name.endswith("-target")}
+
+
+def test_expected_intervals_go_by_the_rows_that_the_paper_asked():
+    find = lambda name, measured: next((RECIPES[name], c) for c in RECIPES[name].cells if c.measured == measured)
+    for name, measured, value, rows, metric in (("foley-cox-wendt/test", "SST test acc", .499, 2210, "accuracy"), ("hu/test", "STS test pearson", .853, 1725, "pearson"),
+                                                ("dao-mehta-tian/cfimdb-full", "CFIMDB dev acc", .971, 245, "accuracy"), ("li/edits-bert", "vs gold", .593, 1500, "spearman")):
+        there = expected(*find(name, measured))
+        assert there == pytest.approx(printed_interval(there.value, rows, metric)) and (name == "li/edits-bert" or there.value == value)
+    assert math.isnan(expected(*find("foley-cox-wendt/final", "Quora dev acc")).low)   # printed of the test set
+    mean = expected(*find("wu-zhao/baseline", "average"))
+    parts = [expected(*find("wu-zhao/baseline", key)) for key in ("SST dev acc", "Quora dev acc", "STS dev pearson")]
+    assert mean.value == .451 and mean.low == pytest.approx(.451 - math.sqrt(sum((p.value - p.low) ** 2 for p in parts)) / 3)
+    without = {c.measured for r in RECIPES.values() for c in r.cells if math.isnan(expected(r, c).low) and not r.examples}
+    assert not without & {"average", "overall", "mean", "median"} and "sd" in without
+
+
+def test_what_a_scale_lacks_has_a_reason_and_a_command(tmp_path):
+    record = as_json(make_report(tmp_path, None), "micro")
+    named = {(x["table"], x["row"]): x["why"] for x in record["not run"]}
+    lacking = [(r.name, c) for r in RECIPES.values() if "micro" not in r.scales for c in r.cells]
+    assert len(lacking) > 60 and all(f"`minbert reproduce {name} --scale paper --data FOLDER`" in named[c.table, c.row] for name, c in lacking)
+    assert "- Not run: T8, BERT-NLI-large: its model is there at the scale paper alone" in markdown(record)
+    assert "| T5 | + SN (target) |" in markdown(record) and "(target) (target)" not in markdown(record)
+    with pytest.raises(ValueError, match="li/large: expected --scale paper, got micro"):
+        chosen(["li/large"], "micro")
+
+
+def test_a_named_recipe_is_shown_whole(tmp_path):
+    said = CliRunner().invoke(app, ["reproduce", "--list", "hu/bert-cf", "--out", str(tmp_path)])
+    assert said.exit_code == 0 and all(f"  {key}: {value}\n" in said.output for key, value in RECIPES["hu/bert-cf"].settings.items())
+    low, high = printed_interval(.525, 1101, "accuracy")[1:]
+    assert f"T1 BERT-CF, SST-5 dev acc: printed 0.525, {low:.3f} to {high:.3f} expected from the rows alone; share of right answers, 1,101 rows in print" in said.output
+    assert "GPU minutes" in said.output and "encoder at scale micro: the embedded one" in said.output and RECIPES["hu/bert-cf"].differs in said.output
+    said = CliRunner().invoke(app, ["reproduce", "--list", "li/large-seeds", "--scale", "paper", "--out", str(tmp_path)])
+    assert "encoder at scale paper: bert-large-uncased" in said.output
 
 
 def test_what_is_stored_is_not_run_again_and_other_settings_are_refused(shelf, tmp_path):
@@ -239,15 +303,15 @@ def killed_or_done(name, scale, seed, *_):
 def test_a_failure_stops_nothing_else(tmp_path):
     """The sets that these want are not in the package; each fails in a process of its own, and the outcome says why."""
     small = replace(TOY, seeds=(1,))
-    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), small, None, tmp_path, jobs=2))
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif-target"], "micro"), small, None, tmp_path, jobs=2))
     assert [state for state, _ in outcomes] == ["failed", "failed"] and all("expected one of these files" in line for _, line in outcomes)
     assert not list(tmp_path.glob("*.json"))
 
 
 def test_a_process_that_is_killed_takes_no_other_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction, "_one", killed_or_done)
-    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif"], "micro"), replace(TOY, seeds=(1, 2)), None, tmp_path))
-    assert sorted(outcomes) == [("done", f"control/sif {seed}") for seed in (1, 2)] + [
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif-target"], "micro"), replace(TOY, seeds=(1, 2)), None, tmp_path))
+    assert sorted(outcomes) == [("done", f"control/sif-target {seed}") for seed in (1, 2)] + [
         ("failed", f"li/base, seed {seed}: {line}") for seed in (1, 2) for line in [outcomes[0][1].partition(": ")[2]]] and "terminated" in outcomes[0][1]
 
 

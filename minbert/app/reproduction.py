@@ -1,7 +1,7 @@
 """`minbert reproduce`: list the recipes, run them, and set what came out beside what was printed."""
 from __future__ import annotations
 
-__all__ = ["reproduce", "listing", "run_recipes"]
+__all__ = ["reproduce", "listing", "cards", "run_recipes"]
 
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -18,7 +18,7 @@ def _price(recipe, scale, data: str | None) -> str:
     from minbert.reproduce.cost import cost_of, shapes_of, work_of
 
     try:
-        minutes, memory = cost_of(work_of(recipe, scale, data), shapes_of(scale))
+        minutes, memory = cost_of(work_of(recipe, scale, data), *shapes_of(scale))
     except ValueError as error:
         return f"  cost unknown: {error}"
     return f"  {minutes:,.0f} GPU minutes, {memory:.0f} GB a seed"
@@ -34,6 +34,16 @@ def listing(recipes: list, out: Path, scale, data: str | None = None, cost: bool
         places = ", ".join(dict.fromkeys(f"{c.table} {c.row}" for c in recipe.cells)) or "no published row"
         lines.append(f"{recipe.name:36} {done} of {len(recipe.seeds(scale))}  {places}{_price(recipe, scale, data) if cost else ''}")
     return "\n".join(lines)
+
+
+FEW = 3   # recipes that are named: each is shown whole
+
+
+def cards(recipes: list, out: Path, scale, data: str | None = None) -> str:
+    """Show a few recipes whole: the line of the list with its cost, then settings, differences and figures."""
+    from minbert.reproduce.card import card
+
+    return "\n\n".join(f"{listing([recipe], out, scale, data, True)}\n{card(recipe, scale)}" for recipe in recipes)
 
 
 def _one(name: str, scale, seed: int, data: str | None, out: Path, threads: int) -> str:
@@ -82,7 +92,7 @@ def _outcome(future: Future, recipe, seed: int) -> tuple[str, str]:
 
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(help="Recipes, such as hu/mirror or 'li/*'; none: all. The word report: what came out beside what was printed.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="List the recipes and run nothing.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the recipes and run nothing; of one to three that are named, show all settings with their sources, figures and cost.")] = False,
     cost: Annotated[bool, typer.Option("--cost", help="With --list: minutes and memory on a GPU, from the number of steps; takes seconds a recipe.")] = False,
     scale: Annotated[str, typer.Option(help="micro (a desk, the embedded model), minilm (the same, a published encoder), small, or paper.")] = "micro",
     data: Annotated[Path | None, typer.Option("--data", help="Folder of data sets.")] = None,
@@ -109,6 +119,9 @@ def reproduce(
             write_json(store, record)
         return
     recipes = chosen(names or [], scale)
+    if show and names and len(recipes) <= FEW:
+        typer.echo(cards(recipes, folder, size, data and str(data)))
+        return
     if show:
         typer.echo(listing(recipes, folder, size, data and str(data), cost))
         return

@@ -1,7 +1,7 @@
 """One result beside what was printed for it, and beside the rows that a claim compares it with."""
 from __future__ import annotations
 
-__all__ = ["value_of", "expected", "beside", "neighbours", "compared"]
+__all__ = ["value_of", "in_print", "beside", "neighbours", "compared"]
 
 import math
 from pathlib import Path
@@ -10,9 +10,8 @@ import torch
 
 from ..claims import SCORES, Interval
 from ..engine.files import read_json
-from .published import published
 from .recipe import CLAIMS, RECIPES, Recipe
-from .report import _gold, _printed
+from .report import expected, gold_of, printed_alone
 from .run import labelled
 from .store import result_file
 
@@ -21,22 +20,22 @@ def value_of(taken: dict, data: str | None) -> float:
     """Score a stored measurement."""
     if "value" in taken:
         return taken["value"]
-    gold = _gold(labelled(taken["dataset"], data), taken["metric"])
+    gold = gold_of(labelled(taken["dataset"], data), taken["metric"])
     return SCORES[taken["metric"]](torch.tensor(taken["answers"]).double().numpy(), gold)
 
 
-def expected(recipe: Recipe, key: str) -> list[tuple[str, Interval]]:
+def in_print(recipe: Recipe, key: str) -> list[tuple[str, Interval]]:
     """List what a measurement should come to, and who says so: the cells of the paper, or a figure of a like model."""
-    cells = [(f"{c.table} {c.row}", published()[recipe.paper, *c[:3]].value) for c in recipe.cells if c.measured == key]
+    cells = [(f"{c.table} {c.row}", expected(recipe, c)) for c in recipe.cells if c.measured == key]
     like = [(source, figure) for name, (figure, source) in recipe.references.items() if name == key]
-    return [(source, _printed(figure, key)) for source, figure in cells + like]
+    return cells + [(source, printed_alone(figure, key)) for source, figure in like]
 
 
 def beside(recipe: Recipe, result: dict, data: str | None) -> str:
     """Write every measurement, and beside it each printed figure with the interval that this has from its rows."""
     lines = [f"{'':38}{'here':>8}{'printed':>9}   expected from the rows alone"]
     for key, taken in result["measured"].items():
-        start, *more = [f"{i.value:9.3f}   {_span(i):16}   {source}" for source, i in expected(recipe, key)] or [""]
+        start, *more = [f"{i.value:9.3f}   {_span(i):16}   {source}" for source, i in in_print(recipe, key)] or [""]
         lines += [f"{key:38}{value_of(taken, data):8.3f}{start}", *(f"{'':46}{line}" for line in more)]
     return "\n".join(lines)
 

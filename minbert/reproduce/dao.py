@@ -38,7 +38,7 @@ ALL = NEEDS["sst"] + NEEDS["quora"] + NEEDS["sts"]
 BASE = {"vectors": "output of the pooler, as in the course's skeleton (the paper names none); below the paper's scale the mean, for models without a trained pooler",
         "batch": "8 (section 4.3) where the scale has no steps of its own", "rate": "1e-5; 1e-3 frozen (section 4.3)", "epochs": "10 (section 4.3)",
         "dropout of the layers": ".1, BERT's own; .01 at micro: the embedded model was trained without", "warm-up and decay": "over .1 of the steps, then to 0: ours, BERT's",
-        "weight decay": "0: ours, the paper names none", "dropout before a head": ".3 (section 4.3)"}
+        "weight decay": "0: ours, the paper names none", "clipping": "gradient at most 1 long: ours, BERT's", "dropout before a head": ".3 (section 4.3)"}
 CONTRAST = {**BASE, "temperature": ".05 (section 4.3)", "weight of the contrast": "1: not printed; we add the two losses", "mask": "on the sentence vectors, another one for each view",
             "negatives": "the other sentences of the batch; of a pair those in the same place"}
 PAIR = {**BASE, "loss": "log cost for paraphrase, squared error for grades (section 4.3)"}
@@ -383,7 +383,7 @@ def step_seconds(run: Run, tasks: tuple[str, ...], mode: str = "full", backward:
 @recipe(f"{PAPER}/times", needs=ALL, settings={
     **JOINT, "printed, full over frozen": "SST 122/63 s, Quora 2497/872 s, STS 156/127 s, all together 2.3/1.1 h an epoch (section 4.3)",
     "printed, baselines": "full over frozen SST 1202/306 s, CFIMDB 1234/334 s (section 4.3)",
-    "printed, together over each alone": "2.3 h / (122 + 2497 + 156 s), with SST and STS drawn again", "measured": "median of ten steps"},
+    "printed, together over each alone": "2.3 h / (122 + 2497 + 156 s), with SST and STS drawn again", "measured": "median of ten steps", "clipping": "none: the clock alone is read"},
     differs="seconds a step, not an epoch: ours has a tenth of the paper's Quora; contrast on SST alone")
 def times(run: Run) -> dict:
     full, frozen = ({task: step_seconds(run, (task,), mode) for task in TASKS} for mode in ("full", "frozen"))

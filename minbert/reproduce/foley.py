@@ -30,6 +30,7 @@ from .published import published
 from .recipe import cell, claim, recipe, row
 from .run import Answers, Run
 from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase, pooled_base
+from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
 from .vectors import graded
 
 ME = "foley-cox-wendt"
@@ -42,8 +43,8 @@ JOINT = {"rate": "7e-5 (section 5.3.1), constant, as in the course's code", "dro
          "rows of a step": "64: not printed; five epochs of 10,000 sentences are then 785 steps, and figure 4 changes data \"around 700\"",
          "length": "20 passes over the smallest task for each of the three: not printed; the baseline's 20 epochs",
          "gradient": "no longer than 1: not printed", "checkpoint": "best mean on dev, as the course's code keeps"}
-RANK = {"epochs": "2 (section 5.3.4)", "pairs": "the positive ones of Quora (section 4.3)", "S": "20 cos(a, b): not printed; that of sentence-transformers",
-        "pairs of a step": "64: not printed", "rate": "7e-5, up and down: not printed", "duplicates": "stay in the batch (section 4.3)"}
+RANK = {"ranking: epochs": "2 (section 5.3.4)", "ranking: pairs": "the positive ones of Quora (section 4.3)", "ranking: S": "20 cos(a, b): not printed; that of sentence-transformers",
+        "ranking: pairs of a step": "64: not printed", "ranking: rate": "7e-5, up and down: not printed", "ranking: duplicates": "stay in the batch (section 4.3)"}
 
 
 def printed(run: Run) -> bool:
@@ -137,14 +138,20 @@ def baseline(run: Run) -> dict:
     return asked(run, run.own(f"{ME}/baseline", make))
 
 
-@recipe(f"{ME}/final", row("S7", "final model", SST_test_acc="SST dev acc", paraphrase_test_acc="Quora dev acc", STS_test_pearson="STS dev pearson"),
-        needs=NEEDS, settings={**RANK, **JOINT}, differs=f"asked on dev: the labels of the course's test sets are not public; {SMALLER}")
+@recipe(f"{ME}/final", cell("S7", "final model", "paraphrase test acc", "Quora dev acc"), needs=NEEDS, settings=(RANK, JOINT),
+        differs=f"asked on dev: the labels of the course's Quora test set are not public; {SMALLER}")
 def final_model(run: Run) -> dict:
     said = asked(run, final(run))
     return said | graded(run, ranked(replace(run, curve=[])))   # the curve of the ranking is in that of the model
 
 
-@recipe(f"{ME}/plain", needs=NEEDS, settings={**JOINT, "epochs of ranking": "0 (section 5.3.4, the row that the two epochs are compared with)"}, differs=SMALLER)
+@recipe(f"{ME}/test", cell("S7", "final model", "SST test acc", "SST test acc"), cell("S7", "final model", "STS test pearson", "STS test pearson"),
+        needs=(*NEEDS, *TEST_NEEDS), settings=(RANK, JOINT), differs=f"{TEST_DIFFERS}; {SMALLER}")
+def final_test(run: Run) -> dict:
+    return on_test(run, final(run))
+
+
+@recipe(f"{ME}/plain", needs=NEEDS, settings={**JOINT, "ranking: epochs": "0 (section 5.3.4, the row that the two epochs are compared with)"}, differs=SMALLER)
 def no_ranking(run: Run) -> dict:
     return graded(run, pooled_base(run)) | asked(run, plain(run))
 
@@ -153,12 +160,12 @@ def _ranked_row(name: str, epochs: int, unique: bool, settings: dict, differs: s
     def make(run: Run) -> dict:
         encoder = ranked(run, epochs, unique)
         return graded(run, encoder) | asked(run, run.own(f"{ME}/{name}", lambda: tuned(run, encoder)))
-    recipe(f"{ME}/{name}", needs=NEEDS, settings={**RANK, **JOINT, **settings}, differs=differs)(make)
+    recipe(f"{ME}/{name}", needs=NEEDS, settings=(RANK | settings, JOINT), differs=differs)(make)
 
 
 for _epochs in (1, 3, 4):
-    _ranked_row(f"rank-{_epochs}", _epochs, False, {"epochs": f"{_epochs}: the paper says \"one or more\" and that two were best (section 5.3.4)"})
-_ranked_row("rank-unique", 2, True, {"duplicates": "none in a batch: ours, to test \"extraordinarily unlikely\" (section 4.3)"}, f"no duplicates in a batch; {SMALLER}")
+    _ranked_row(f"rank-{_epochs}", _epochs, False, {"ranking: epochs": f"{_epochs}: the paper says \"one or more\" and that two were best (section 5.3.4)"})
+_ranked_row("rank-unique", 2, True, {"ranking: duplicates": "none in a batch: ours, to test \"extraordinarily unlikely\" (section 4.3)"}, f"no duplicates in a batch; {SMALLER}")
 
 
 # Sections 5.1 and 5.3.1 to 5.3.3: one thing changed at a time, without ranking
@@ -206,7 +213,7 @@ def _sair(name: str, weight: float, points: int, radius: float, source: str) -> 
         model = penalized(run, name, SmoothnessPenalty(weight, radius, points, seed=run.seed))
         return asked(run, model) | {"penalty before its weight": moved(run, model, points, radius), "SST answers as without": as_plain(run, model)}
     settings = {"lambda": f"{weight:g}", "n": f"{points}", "epsilon": f"{radius:g} ({source})", "p": "2: not printed", "level": "heads (section 4.2)"}
-    recipe(f"{ME}/{name}", needs=NEEDS, settings={**settings, **JOINT}, differs=f"a pair has a ball around each of its vectors, dropout is off in the penalty; {SMALLER}", references=FINAL)(make)
+    recipe(f"{ME}/{name}", needs=NEEDS, settings=(settings, JOINT), differs=f"a pair has a ball around each of its vectors, dropout is off in the penalty; {SMALLER}", references=FINAL)(make)
 
 
 for _weight in (0.1, 1.0, 10.0):
@@ -216,7 +223,7 @@ for _weight in (0.1, 1.0, 10.0):
 _sair("sair-wide", 1.0, 1000, 0.1, "ours: a radius at which the penalty is no rounding error")
 
 
-@recipe(f"{ME}/sair-full", needs=NEEDS, settings={"lambda": "1", "epsilon": "1e-2, in the unit of the word vectors: ours", "level": "word vectors, through the whole transformer (section 7.1)", **JOINT},
+@recipe(f"{ME}/sair-full", needs=NEEDS, settings=({"lambda": "1", "epsilon": "1e-2, in the unit of the word vectors: ours", "level": "word vectors, through the whole transformer (section 7.1)"}, JOINT),
         differs=f"future work in the paper: one step of projected ascent in place of an optimizer; {SMALLER}")
 def sair_full(run: Run) -> dict:
     model = penalized(run, "sair-full", SmartPenalty(1.0, "tokens", "paper", epsilon=1e-2, seed=run.seed))
@@ -230,8 +237,8 @@ TEACHERS = {"bppo": ("the weights one step ago (section 4.2)", lambda run: Bregm
 
 def _bppo(name: str) -> None:
     words, teacher = TEACHERS[name]
-    settings = {"mu": "1: not printed; Jiang et al. (2020)", "teacher": f"{words}, without dropout", **JOINT}
-    recipe(f"{ME}/{name}", needs=NEEDS, settings=settings, differs=f"the copy is renewed in place; {SMALLER}", references=FINAL)(lambda run: asked(run, penalized(run, name, teacher(run))))
+    settings = {"mu": "1: not printed; Jiang et al. (2020)", "teacher": f"{words}, without dropout"}
+    recipe(f"{ME}/{name}", needs=NEEDS, settings=(settings, JOINT), differs=f"the copy is renewed in place; {SMALLER}", references=FINAL)(lambda run: asked(run, penalized(run, name, teacher(run))))
 
 
 for _name in TEACHERS:
@@ -276,7 +283,7 @@ def bppo_time(run: Run) -> dict:
 # Sections 4.4 and 5.3.5: labels that a machine gave
 
 STAND_IN = "the labels of the paper's language model are not public: a bag of words over a third of SST's train set labels open sentences in place of book reviews"
-MACHINE = {"rows": "10,000 sentences (section 4.4)", "order": "5 epochs of sentiment alone, then all tasks (section 5.3.5)"}
+MACHINE = {"machine: rows": "10,000 sentences (section 4.4)", "order": "5 epochs of sentiment alone, then all tasks (section 5.3.5)"}
 
 
 def labeller(run: Run) -> BagOfWords:
@@ -306,14 +313,14 @@ def first_five(run: Run, source: str) -> Phase:
 
 
 def _synthetic(name: str, source: str, epochs: int, *places: tuple) -> None:
-    settings = {**MACHINE, **JOINT, "labels of the first epochs": {"machine": "the machine's", "both": "the machine's and people's"}[source], "epochs of ranking": str(epochs)}
+    settings = (MACHINE, JOINT, RANK if epochs else {"ranking: epochs": "0"}, {"labels of the first epochs": {"machine": "the machine's", "both": "the machine's and people's"}[source]})
     train = lambda run: tuned(run, ranked(run, epochs), first_five(run, source), sources=sources(run))
     make = lambda run: asked(run, run.own(f"{ME}/{name}", lambda: train(run)))
     recipe(f"{ME}/{name}", *places, needs=NEEDS, settings=settings, differs=f"{STAND_IN}; {SMALLER}")(make)
 
 
 @recipe(f"{ME}/synthetic-only", cell("S5.3.5", "synthetic only", "SST dev acc", "SST dev acc"), needs=NEEDS,
-        settings={**MACHINE, "order": "5 epochs of sentiment alone, the first part of figure 4", **JOINT}, differs=f"{STAND_IN}; {SMALLER}")
+        settings=(MACHINE | {"order": "5 epochs of sentiment alone, the first part of figure 4"}, JOINT), differs=f"{STAND_IN}; {SMALLER}")
 def synthetic_only(run: Run) -> dict:
     alone = first_five(run, "machine")
     make = lambda: fine_tune(run, heads_from(run, pooled_base(run), heads), alone, rows=64 if printed(run) else None, warmup=0.0, decay=False,
@@ -346,7 +353,7 @@ def find(data: Dataset, *words: str) -> Dataset:
 
 
 @recipe(f"{ME}/examples", row("S6", "couple danced pair", prediction="danced: prediction", gold="danced: gold"), examples=True, needs=(*NEEDS, "duplicates/train"),
-        settings={**RANK, **JOINT}, differs=f"the pair on refrigerators is not in the dev set at hand: it is taken from the list of duplicates; {SMALLER}")
+        settings=(RANK, JOINT), differs=f"the pair on refrigerators is not in the dev set at hand: it is taken from the list of duplicates; {SMALLER}")
 def examples(run: Run) -> dict:
     model, sst = final(run), run.dataset("sst", "dev")
     asked_for = {"danced": ("sts", find(run.dataset("sts", "dev"), "couple danced")), "black and white": ("sst", find(sst, "nothing is black"))}

@@ -16,11 +16,30 @@ from .vectors import behind, contrast, cosines, fit_flow, graded, joint_flow, wi
 
 UNSUP, SUP = "unsup STS dev spearman", {"sst": "SST-5 dev acc", "quora": "QQP dev acc", "sts": "STS dev pearson"}
 NEEDS = ("sst/train", "sst/dev", "quora/train", "quora/dev", "sts/train", "sts/dev")
-CONTRAST = {"batch": "16", "rate": "1e-4", "span": "geometric .3, at most 5 tokens", "steps": "10,000", "checkpoint": "best on STS dev (section 5.3)",
-            "temperature": ".04: the report has none; Mirror-BERT's"}
-FLOW = {"blocks": "3 levels of 3, as the port that the report names", "batch": "16", "rate": "3e-4", "steps": "10,000 (section 5.3)"}
-TUNE = {"rows": "32 SST, 96 Quora, 32 STS", "rate": "1e-5", "weights": "5, 20, 1", "hinges": ".7, 0", "steps": "5,000", "decay": ".01 (section 5.3)"}
-OPEN_HINGE = "pairs below the hinge keep their gradient (as printed they have none)"
+ENCODER = {"pooling": "mean of the last layer (section 5.3)", "optimizer": "AdamW, decay .01 (section 5.3)", "clipping": "gradient at most 1 long: the report has none",
+           "precision": "bfloat16 products over float32 weights; the flow alone float32: the report has none"}
+CHECKPOINT = "best on STS dev (section 5.3), looked at after each third of the steps: the report does not say how often"
+UP_AND_DOWN = "up for a tenth of the steps, then down to 0: the report has none"
+DROPOUT = ".1 (section 5.3); .01 at micro: the embedded model was trained without"
+CUT = "32 tokens: the report has none; SimCSE's"
+SPAN = "geometric .3, at most 5 tokens (section 5.3)"
+NO_SPAN = "none: a cap of 0 (section 5.3)"
+TEMPERATURE = ".04: the report has none; Mirror-BERT's"
+BLOCKS = "3 levels of 3, as the port that the report names"
+CONTRAST = {"contrast: batch": "16", "contrast: rate": "1e-4", "contrast: steps": "10,000 (section 5.3)", "contrast: span": SPAN, "contrast: temperature": TEMPERATURE,
+            "contrast: checkpoint": CHECKPOINT, "contrast: dropout": DROPOUT, "contrast: rate over time": UP_AND_DOWN, "contrast: length": CUT}
+FLOW = {"flow: batch": "16", "flow: rate": "3e-4", "flow: steps": "10,000 (section 5.3)", "flow: blocks": BLOCKS, "flow: checkpoint": "the last",
+        "flow: rate over time": "constant: the report has none", "flow: length": "512 tokens: the report has none"}
+JOINT = {"joint: batch": "16", "joint: rate": "3e-4", "joint: steps": "10,000 (section 5.3)", "joint: blocks": BLOCKS, "joint: weight of the contrast": ".3 (section 5.3)",
+         "joint: span": SPAN, "joint: temperature": TEMPERATURE, "joint: checkpoint": CHECKPOINT, "joint: dropout": f"{DROPOUT}; on in a frozen encoder, too: our reading",
+         "joint: rate over time": UP_AND_DOWN, "joint: length": CUT}
+TUNE = {"tuning: rows": "32 SST, 96 Quora, 32 STS", "tuning: rate": "1e-5", "tuning: weights": "5, 20, 1", "tuning: hinges": ".7, 0", "tuning: steps": "5,000 (section 5.3)",
+        "tuning: dropout of heads": ".3 SST, none Quora (section 5.3), none STS", "tuning: checkpoint": "best mean on dev (section 5.3), looked at after each half of the steps",
+        "tuning: dropout of the layers": "the encoder's own: BERT's .1 (section 5.3), none at micro",
+        "tuning: rate over time": UP_AND_DOWN, "tuning: length": "512 tokens: the report has none"}
+OPEN_HINGE = "pairs below the hinge keep their gradient (as printed they have none); no dropout before the STS head (section 5.3: .1)"
+ON_FLOW = "heads read F(x), behind the flow: section 4.3 writes f(x), with which BERT-CF and MinBERT-Mirror would be one model"
+LAST_FLOW = "the flow keeps its last weights (section 5.3: the best on STS dev, in all pretraining)"
 
 
 def mirrored(run: Run, cap: int = 5) -> SentenceEncoder:
@@ -60,43 +79,43 @@ def both(run: Run, encoder: SentenceEncoder, name: str) -> dict:
     return graded(run, encoder) | answered(run, tuned(run, encoder, name), SUP)
 
 
-@recipe("hu/minbert", row("T1", "MinBERT"), needs=NEEDS, settings={"pooling": "mean", **TUNE}, differs=OPEN_HINGE)
+@recipe("hu/minbert", row("T1", "MinBERT"), needs=NEEDS, settings=(ENCODER, TUNE), differs=OPEN_HINGE)
 def minbert(run: Run) -> dict:
     return both(run, run.base(), "minbert")
 
 
-@recipe("hu/simcse", row("T1", "MinBERT-SimCSE"), row("S6.1a", "MinBERT-SimCSE"), needs=NEEDS, settings={**CONTRAST, "span": "none", **TUNE}, differs=OPEN_HINGE)
+@recipe("hu/simcse", row("T1", "MinBERT-SimCSE"), row("S6.1a", "MinBERT-SimCSE"), needs=NEEDS, settings=(ENCODER, CONTRAST | {"contrast: span": NO_SPAN}, TUNE), differs=OPEN_HINGE)
 def simcse(run: Run) -> dict:
     return both(run, mirrored(run, 0), "simcse")
 
 
-@recipe("hu/mirror", row("T1", "MinBERT-Mirror"), row("S6.1a", "MinBERT-Mirror"), needs=NEEDS, settings={**CONTRAST, **TUNE}, differs=OPEN_HINGE)
+@recipe("hu/mirror", row("T1", "MinBERT-Mirror"), row("S6.1a", "MinBERT-Mirror"), needs=NEEDS, settings=(ENCODER, CONTRAST, TUNE), differs=OPEN_HINGE)
 def mirror(run: Run) -> dict:
     return both(run, mirrored(run), "mirror")
 
 
-@recipe("hu/flow", row("T1", "MinBERT-flow"), needs=NEEDS, settings={**FLOW, **TUNE}, differs=OPEN_HINGE)
+@recipe("hu/flow", row("T1", "MinBERT-flow"), needs=NEEDS, settings=(ENCODER, FLOW, TUNE), differs=f"{OPEN_HINGE}; {ON_FLOW}; {LAST_FLOW}")
 def flow(run: Run) -> dict:
     return both(run, flowed(run, run.base(), "hu/flow"), "flow")
 
 
 @recipe("hu/bert-cf", row("T1", "BERT-CF"), row("S6.1a", "MinBERT-Mirror-joint (BERT-CF)"), row("S6.1b", "BERT-CF"), needs=NEEDS,
-        settings={**CONTRAST, **FLOW, "weight of the contrast": ".3", **TUNE}, differs=OPEN_HINGE)
+        settings=(ENCODER, CONTRAST, JOINT, TUNE), differs=f"{OPEN_HINGE}; {ON_FLOW}")
 def bertcf(run: Run) -> dict:
     return both(run, joined(run), "bertcf")
 
 
-@recipe("hu/simcse-joint", row("S6.1a", "MinBERT-SimCSE-joint"), needs=("sts/dev",), settings={**CONTRAST, "span": "none", **FLOW})
+@recipe("hu/simcse-joint", row("S6.1a", "MinBERT-SimCSE-joint"), needs=("sts/dev",), settings=(ENCODER, CONTRAST | {"contrast: span": NO_SPAN}, JOINT | {"joint: span": NO_SPAN}))
 def simcse_joint(run: Run) -> dict:
     return graded(run, joined(run, 0))
 
 
-@recipe("hu/joint", row("S6.1b", "MinBERT-joint"), needs=("sts/dev",), settings={**CONTRAST, **FLOW}, differs="the contrast moves the encoder, the likelihood does not")
+@recipe("hu/joint", row("S6.1b", "MinBERT-joint"), needs=("sts/dev",), settings=(ENCODER, JOINT), differs="the contrast moves the encoder, the likelihood does not")
 def joint(run: Run) -> dict:
     return graded(run, run.encoder("hu/joint-alone", lambda: joint_flow(run, run.base(), frozen=False)))
 
 
-@recipe("hu/mirror-flow", row("S6.1b", "MinBERT-Mirror-flow"), needs=("sts/dev",), settings={**CONTRAST, **FLOW})
+@recipe("hu/mirror-flow", row("S6.1b", "MinBERT-Mirror-flow"), needs=("sts/dev",), settings=(ENCODER, CONTRAST, FLOW), differs=LAST_FLOW)
 def mirror_flow(run: Run) -> dict:
     return graded(run, flowed(run, mirrored(run), "hu/mirror-flow"))
 
@@ -113,20 +132,25 @@ def spread(run: Run, encoder: SentenceEncoder) -> dict[str, float]:
     return {"alignment": alignment(u[same], v[same]), "uniformity": uniformity(encoder.encode(texts))}
 
 
-TABLE_7 = {"MinBERT": lambda run: run.base(), "MinBERT-SimCSE": lambda run: mirrored(run, 0), "MinBERT-Mirror": mirrored,
-           "MinBERT-flow": lambda run: flowed(run, run.base(), "hu/flow"), "BERT-CF": joined}
+TABLE_7 = {"MinBERT": (lambda run: run.base(),), "MinBERT-SimCSE": (lambda run: mirrored(run, 0), CONTRAST | {"contrast: span": NO_SPAN}),
+           "MinBERT-Mirror": (mirrored, CONTRAST), "MinBERT-flow": (lambda run: flowed(run, run.base(), "hu/flow"), FLOW), "BERT-CF": (joined, CONTRAST, JOINT)}
+ALL_PAIRS = ("uniformity of Wang and Isola, over all pairs of different questions: the formula that the report prints, over labelled pairs, cannot give its table; "
+             "at scales below the paper's on a draw of the pairs")
 
 
 def _spread_of(name: str):
-    recipe(f"hu/spread-{name.removeprefix('MinBERT-').lower()}", row("T7", name), needs=("quora/train", "sts/dev"), settings={"vectors": "of length 1", "pairs": "Quora train"},
-           differs="at scales below the paper's on a draw of the pairs")(lambda run: spread(run, TABLE_7[name](run)))
+    make, *stages = TABLE_7[name]
+    recipe(f"hu/spread-{name.removeprefix('MinBERT-').lower()}", row("T7", name), needs=("quora/train", "sts/dev"),
+           settings=(ENCODER, *stages, {"vectors": "of length 1", "pairs": "Quora train"}), differs="; ".join([*[LAST_FLOW] * (FLOW in stages), ALL_PAIRS]))(
+        lambda run: spread(run, make(run)))
 
 
 for _name in TABLE_7:
     _spread_of(_name)
 
+
 @recipe("hu/test", cell("T2", "BERT-CF", "SST-5 test acc", "SST test acc"), cell("T2", "BERT-CF", "STS test pearson", "STS test pearson"), needs=(*NEEDS, *TEST_NEEDS),
-        settings={**CONTRAST, **FLOW, **TUNE}, differs=f"{OPEN_HINGE}; {TEST_DIFFERS}")
+        settings=(ENCODER, CONTRAST, JOINT, TUNE), differs=f"{OPEN_HINGE}; {ON_FLOW}; {TEST_DIFFERS}")
 def test(run: Run) -> dict:
     return on_test(run, tuned(run, joined(run), "bertcf"))
 
@@ -141,7 +165,7 @@ TOLD = {  # row of tables 4 to 6 -> table, dev set, words
 
 
 @recipe("hu/example-cosines", *(row("T3", name, **{"MinBERT_cos": f"{name} before", "BERT-CF_cos": f"{name} after", "gold": f"{name} gold"}) for name in COSINES),
-        examples=True, needs=NEEDS, settings={**CONTRAST, **FLOW})
+        examples=True, needs=NEEDS, settings=(ENCODER, CONTRAST, JOINT))
 def example_cosines(run: Run) -> dict:
     found, encoders = {name: example("sts", words, run.data) for name, words in COSINES.items()}, {"before": run.base(), "after": joined(run)}
     return {f"{name} {when}": cosines(encoder, data)[0] for when, encoder in encoders.items() for name, data in found.items()} | {
@@ -149,7 +173,7 @@ def example_cosines(run: Run) -> dict:
 
 
 @recipe("hu/example-answers", *(row(table, name, gold=f"{name} gold", prediction=f"{name} prediction") for name, (table, *_) in TOLD.items()), examples=True, needs=NEEDS,
-        settings={**CONTRAST, **FLOW, **TUNE}, differs=OPEN_HINGE)
+        settings=(ENCODER, CONTRAST, JOINT, TUNE), differs=f"{OPEN_HINGE}; {ON_FLOW}")
 def example_answers(run: Run) -> dict:
     model = tuned(run, joined(run), "bertcf")
     found = {name: (task, example(task, words, run.data)) for name, (_, task, *words) in TOLD.items()}

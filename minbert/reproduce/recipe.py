@@ -1,7 +1,7 @@
 """A row of a table as something that can be run."""
 from __future__ import annotations
 
-__all__ = ["Cell", "Recipe", "Claim", "RECIPES", "CLAIMS", "NOT_RUN", "EVERY", "recipe", "claim", "not_run", "row", "cell", "cells_of", "chosen"]
+__all__ = ["Cell", "Recipe", "Claim", "RECIPES", "CLAIMS", "NOT_RUN", "EVERY", "recipe", "claim", "not_run", "row", "cell", "cells_of", "settings_of_stages", "chosen"]
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,14 +83,29 @@ def cells_of(paper: str, places: tuple) -> tuple[Cell, ...]:
     return tuple(found)
 
 
-def recipe(name: str, *places: tuple, needs: tuple[str, ...], settings: dict[str, str], differs: str = "",
+def settings_of_stages(*stages: dict[str, str]) -> dict[str, str]:
+    """Join the settings of the stages of a recipe. Raises ValueError where two give one name different values: one of them would be lost."""
+    joined: dict[str, str] = {}
+    for stage in stages:
+        for key, value in stage.items():
+            if joined.setdefault(key, value) != value:
+                raise ValueError(f"expected one value of the setting {key!r}, got {joined[key]!r} and {value!r}: name the stage in front, as in 'contrast: rate'")
+    return joined
+
+
+def recipe(name: str, *places: tuple, needs: tuple[str, ...], settings: dict[str, str] | tuple[dict[str, str], ...], differs: str = "",
            scales: tuple[str, ...] = EVERY, examples: bool = False, over_seeds: bool = False, references: dict[str, tuple[float, str]] | None = None) -> Callable:
-    """Register a function (Run) -> measurements as the way to some cells. Raises ValueError for a name twice, or cells that were never printed."""
+    """Register a function (Run) -> measurements as the way to some cells; settings of several stages are given as several dicts.
+
+    Raises ValueError for a name twice, cells that were never printed, or a setting that two stages give different values.
+    """
     if name in RECIPES or name.partition("/")[0] not in (*PAPERS, "control"):
         raise ValueError(f"expected a new name that begins with {', '.join(PAPERS)} or control, got {name!r}")
 
+    known = settings_of_stages(*((settings,) if isinstance(settings, dict) else settings))
+
     def register(make: Callable) -> Callable:
-        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, settings, differs, scales, examples, over_seeds, references or {})
+        RECIPES[name] = Recipe(name, make, cells_of(name.partition("/")[0], sum(places, ())), needs, known, differs, scales, examples, over_seeds, references or {})
         return make
     return register
 
@@ -111,8 +126,11 @@ def chosen(
     patterns: list[str],   # names, or with * and ?; none: all
     scale: str,
 ) -> list[Recipe]:         # in the order of the papers
-    """Choose recipes. Raises ValueError for a pattern that fits none."""
+    """Choose recipes. Raises ValueError for a pattern that fits none, or if all that fit are there at other scales alone."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in RECIPES):
             raise ValueError(f"expected a recipe, got {pattern!r}; `minbert reproduce --list` has the names")
-    return [r for r in RECIPES.values() if scale in r.scales and (not patterns or any(fnmatchcase(r.name, p) for p in patterns))]
+    fit = [r for r in RECIPES.values() if not patterns or any(fnmatchcase(r.name, p) for p in patterns)]
+    if fit and not any(scale in r.scales for r in fit):
+        raise ValueError(f"{', '.join(r.name for r in fit)}: expected --scale {' or '.join(dict.fromkeys(s for r in fit for s in r.scales))}, got {scale}")
+    return [r for r in fit if scale in r.scales]
