@@ -10,6 +10,7 @@ import sys
 import tempfile
 import traceback
 import warnings
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -770,22 +771,9 @@ def pretraining():
 REAL = ('data=os.environ.get("MINBERT_DATA")', 'out=__import__("tempfile").mkdtemp(), scale=toy()')   # the row of a paper, three steps a stage, on the samples in the package
 
 SMALLER = {  # notebook -> what stands in its cell, and what takes its place; every entry must be found
-    "22_train": [("800", "12"), ("100", "8"), ("steps=60", "steps=2"), ("batch_size=64", "batch_size=4"), ('("bf16", True)', '("fp16", False)'), REAL],
-    "sweep": [("steps=1000", "steps=2"), ("batch_size=32", "batch_size=4"), ("eval_every=500", "eval_every=2"), ("draw(1000", "draw(8"),
-                  ('GRIDS["lr"]', 'GRIDS["lr"][:2]'), ("(1, 2, 3)", "(1,)")],
-    "26_views": [REAL], "30_joint": [REAL], "33_proximal": [REAL], "39_synthetic": [REAL],
-    "34_smart": [("500, 1000, 32, at_once=50", "2, 10, 4, at_once=5"), REAL],
-    "36_batches": [("2 * (len(triplets[0]) // 64), 64", "2, 8"), REAL],
-    "38_conflicts": [("batches(larger, 100)", "batches(larger, 2)"), ("control(larger, 32, 24", "control(larger, 4, 2"), REAL],
-    "41_bertcf": [("steps=5000, batch_size=64", "steps=2, batch_size=8"), ("(1, 2, 3)", "(1,)"), REAL],
-    "42_multitask": [("rows=32, steps=600", "rows=4, steps=3"), ("pretrain=36, pretrain_rows=64", "pretrain=2, pretrain_rows=4"), ("(1, 2, 3)", "(1,)"),
-                      ("base_rows(seed), surgery_rows(seed), pretrained_rows(seed), penalized_rows(seed), everything(seed), removed_rows(seed)",
-                       "run('joint', seed), everything(seed)")],
-}
-
-BEFORE = {   # the same for the plain cells that it builds on: they make its names, and their own numbers are the chapter's business
-    "34_smart": [("radii = [1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 1.0]", "radii = [1e-3, 1.0]")],
-    "36_batches": [("def pretrain(steps=20, batch_size=32", "def pretrain(steps=4, batch_size=8")],
+    **{name: [REAL] for name in ("22_train", "25_contrastive", "26_views", "29_flow", "30_joint", "32_smoothness", "33_proximal", "34_smart", "36_batches", "38_conflicts", "39_synthetic", "41_bertcf",
+                                 "42_multitask")},
+    "sweep": [('("1e-07", "1e-06", "1e-05", "0.0001", "0.001", "0.01")', '("1e-05",)'), REAL],
 }
 
 
@@ -844,6 +832,8 @@ def gpu_cell(notebook, place):
     (place / "data" / "corpus").mkdir()
     text = "\n".join(sets(rows=40)["quora"].sentences)
     (place / "data" / "corpus" / "wikipedia-sentences-00.txt.gz").write_bytes(gzip.compress(text.encode()))
+    here = import_module("minbert.reproduce.here")
+    here.product_speed = partial(here.product_speed, width=64, rounds=2)
     os.environ |= {"MINBERT_RUNS": str(place / "runs"), "MPLBACKEND": "agg"}
     for at in wanted:
         play_cell(notebook, sources, at, exported, place)
@@ -859,9 +849,6 @@ def play_cell(notebook, sources, at, exported, place):
     names = {"__name__": "__main__", "display": lambda *_: None, "toy": toy} | (vars(import_module(f"minbert.{exported}")) if exported else {})
     plain = [s for s in sources[:at] if not re.search(r"#\|\s*(slow|gpu|export|eval|default_exp)", s)]
     before = _cells_before(plain, cell, set(names))
-    for old, new in BEFORE.get(notebook, ()) if "reproduce_here" not in cell else ():
-        assert any(old in source for source in before), f"{notebook}: {old!r} no longer stands before the gpu cell"
-        before = [source.replace(old, new) for source in before]
     for source in before:
         exec(compile(source, notebook, "exec"), names)
     names["DATA"] = place / "data"

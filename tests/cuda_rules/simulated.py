@@ -277,6 +277,7 @@ def gpu(native_bf16: bool = True):
     changes = [(torch.cuda, "_lazy_init", lambda: None), (torch.cuda, "is_available", lambda: True), (torch.cuda, "is_initialized", lambda: True),
                (torch.cuda, "device_count", lambda: 1), (torch.cuda, "current_device", lambda: 0), (torch.cuda, "set_device", lambda d: None),
                (torch.cuda, "get_device_name", lambda d=None: "a played GPU"), (torch.cuda, "max_memory_allocated", lambda d=None: 0),
+               (torch.cuda, "mem_get_info", lambda d=None: (15e9, 16e9)), (torch.cuda, "memory_reserved", lambda d=None: 0), (torch.cuda, "memory_allocated", lambda d=None: 0),
                (torch.cuda, "synchronize", lambda *a: None), (torch.cuda, "Event", _Event), (torch.cuda, "Stream", _Stream),
                (torch.cuda, "current_stream", lambda *a: _Stream()), (torch.cuda, "stream", lambda s: contextlib.nullcontext()),
                (torch.cuda, "get_device_capability", lambda d=None: (8, 0) if native_bf16 else (7, 5)), (Simulated, "record_stream", lambda self, s: None),
