@@ -309,6 +309,8 @@ def dangerous(file, write):
         def half(draft):
             write(draft)
             draft.write_bytes(draft.read_bytes()[:1000])
+            while not list(file.parent.glob("part-*.safetensors")):   # on a busy machine the others may be late
+                time.sleep(0.05)
             marker.write_text(file.name)
             os.kill(os.getpid(), signal.SIGKILL)
         return replace_file(file, half)
