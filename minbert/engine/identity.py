@@ -1,4 +1,4 @@
-"""What a run reads, short enough for its checkpoint: how its encoder reads text, and which rows. A resume that reads something else is another run."""
+"""What a run reads, short enough for its checkpoint or a manifest: how its encoder reads text, and which rows. A resume that reads something else is another run."""
 from __future__ import annotations
 
 __all__ = ["reading", "rows_checksum"]
@@ -19,7 +19,7 @@ def reading(encoder) -> dict[str, str | int]:   # of a sentence.TextEncoder: nam
 
 def _tokenizer_checksum(tokenizer):
     said = parse_json(tokenizer.backend_tokenizer.to_str(), "tokenizer")
-    return _checksum(said | {"truncation": None, "padding": None})   # these two are of its last call
+    return _checksum(said | {"truncation": None, "padding": None}, 64)   # these two are of its last call
 
 
 def rows_checksum(rows) -> str:   # of a data.Dataset
@@ -28,5 +28,5 @@ def rows_checksum(rows) -> str:   # of a data.Dataset
     return _checksum([*(column and list(column) for column in (rows.sentences, rows.sentences2, rows.sentences3)), labels])
 
 
-def _checksum(tree):
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+def _checksum(tree, digits=16):
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:digits]

@@ -24,9 +24,8 @@ from torch import Tensor
 from .. import __version__
 from .checkpoint import replace_file
 from .files import check_fields, parse_json, quoted, read_whole
+from .identity import reading
 from .locks import Taken, held
-from .maps import named_maps
-from .states import pooling_name
 from .tensorfiles import check_file, read_checked, read_tensors, save_checked, tensor_checksum
 from .textparts import Part, TextReader, cut_parts
 
@@ -139,11 +138,7 @@ def encoder_settings(
     """Say what the vectors depend on besides the text: checksums of weights and tokenizer, and settings."""
     if dtype not in DTYPES:
         raise ValueError(f"expected dtype {', '.join(DTYPES)}, got {dtype!r}")
-    tokenizer = parse_json(encoder.tokenizer.backend_tokenizer.to_str(), "tokenizer")
-    state = {"truncation": None, "padding": None}   # of the last call, not of the tokenizer
-    return {"model": tensor_checksum({name: x.cpu() for name, x in encoder.state_dict().items()}),
-            "tokenizer": hashlib.sha256(json.dumps(tokenizer | state, sort_keys=True).encode()).hexdigest(),
-            "pooling": pooling_name(encoder.pooling), "transform": named_maps(encoder.transform), "max_length": encoder.max_length,
+    return {"model": tensor_checksum({name: x.cpu() for name, x in encoder.state_dict().items()}), **reading(encoder),
             "precision": precision, "width": encoder.width, "dtype": dtype}
 
 
