@@ -437,7 +437,7 @@ def test_a_draw_is_a_seeded_sample_without_repeats():
 
 @pytest.mark.parametrize("bad", [math.nan, None, 7, "\ud800"])
 def test_a_sentence_that_is_no_text_is_refused_by_its_row(bad):
-    with pytest.raises(ValueError, match=r"x train, sentences: expected (str|valid Unicode) for sentence 1, got"):
+    with pytest.raises(ValueError, match=r"x train, sentences: expected (a str|valid Unicode) for sentence 1, got"):
         Dataset("x", "train", "text", ["a", bad])
     with pytest.raises(ValueError, match="x train, sentences2: expected .* for sentence 0"):
         Dataset("x", "train", "nli", ["a"], [bad])
