@@ -171,7 +171,7 @@ class ActNorm(NormWeights):
 # %% ../nbs/3_vectors/27_bijections.ipynb #bafdadd6
 def _drawn(draw, *shape, generator):
     """Draw where the generator lives, for the device on which new modules are made."""
-    return draw(*shape, generator=generator, device=drawing_device(generator)).to(device=generator and torch.get_default_device())
+    return draw(*shape, generator=generator, device=drawing_device(generator)).to(device=torch.get_default_device() if generator else None)
 
 
 def _order(width, mode, generator):

@@ -215,7 +215,7 @@ def help_text(
     hints = [folded(f"Hint {i} of {len(exercise.trial.hints)}", plain(hint)) for i, hint in enumerate(exercise.trial.hints, 1)]
     return "\n".join([f"Help with `{exercise.name}`:", "", *hints])
 
-# %% ../../nbs/course/editions.ipynb #1aaa746a
+# %% ../../nbs/course/editions.ipynb #7a1c0e52
 def _cell(kind: str, name: str, source: str) -> Any:  # NotebookNode
     """Make a cell whose id follows from its name: the same release gives the same bytes."""
     from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -254,7 +254,7 @@ def _place_checks(
         below.setdefault(places.get(name, exported), []).append(mark)   # a check that nobody placed comes when everything is there
     return lines, below
 
-
+# %% ../../nbs/course/editions.ipynb #7a1c0e54
 def unguessed(
     source: str,   # of a cell
 ) -> str:          # the same; if it is a guess, with None in its place
@@ -291,7 +291,7 @@ def shown_outputs(
             output["text"] = _PASSED.sub("", "".join(output["text"]))
     return [output for output in kept if output.get("text", True)]
 
-
+# %% ../../nbs/course/editions.ipynb #1aaa746a
 def learners_edition(
     notebook: Any,                   # NotebookNode, complete edition
     exercises: Mapping[str, Any],    # name -> Exercise
