@@ -72,18 +72,19 @@ class Bijection(nn.Module):
 # %% ../nbs/3_vectors/27_bijections.ipynb #603d2dc2
 def actnorm_start(
     batch: Tensor,           # (N, D) float, N >= 2
-    floor: float = 1e-3,     # smallest spread, as a share of the median
+    floor: float = 1e-3,     # smallest spread that counts, as a share of the median
 ) -> tuple[Tensor, Tensor]:  # (D,) and (D,) float64: c and s
     """Standardize a batch: c = -mean, s = -log(spread + 1e-6), so that (x + c) exp(s) has mean 0 and spread 1.
 
-    No spread (divided by N, not N - 1) counts as less than `floor` times the median of the columns that vary. A column varies if its
-    variance is above 1e-12 (variance + mean^2); what is below is rounding. If no column varies, all spreads count as 1.
+    A spread (divided by N, not N - 1) below `floor` times the median of the columns that vary counts as that median. A column varies if
+    its variance is above 1e-12 (variance + mean^2); what is below is rounding. If no column varies, all spreads count as 1.
     """
     x = batch.double()
     mean, variance = x.mean(0), x.var(0, correction=0)
     varies = variance > 1e-12 * (variance + mean.square())
-    std = variance.sqrt().where(varies, torch.zeros_like(mean))
-    std = std.clamp_min(floor * std[varies].median()) if varies.any() else torch.ones_like(mean)
+    std = variance.sqrt()
+    usual = std[varies].median() if varies.any() else std.new_ones(())
+    std = std.where(varies & (std >= floor * usual), usual)
     return -mean, -(std + 1e-6).log()
 
 # %% ../nbs/3_vectors/27_bijections.ipynb #4be06bf4
@@ -127,7 +128,7 @@ class NormWeights(StartsFromData):
     def __init__(
         self,
         width: int,           # D
-        floor: float = 1e-3,  # smallest spread, as a share of the median
+        floor: float = 1e-3,  # smallest spread that counts, as a share of the median
     ):
         super().__init__(width)
         self.floor = floor
@@ -146,7 +147,7 @@ class ActNorm(NormWeights):
 
     y = (x + c) exp(s),   s = 3 logs,   log |det| = sum(s)
     Paper: Kingma and Dhariwal (2018), section 3.1; Hu (BERT-CF), section 4.2, writes s * u + b.
-    Differs: no spread counts as less than `floor` of the median one among the columns that vary at all.
+    Differs: a column with less than `floor` of the median spread, among those that vary at all, is stretched as the median one.
     Raises ValueError when used before `initialize`; in train mode the first batch does it.
     """
 

@@ -24,6 +24,7 @@ from .attention import SelfAttention, attention_maps, merge_heads, split_heads
 from .embedding import BertEmbedding
 from .engine.devices import shapes_only
 from .engine import varlen
+from .engine.modes import compiled
 from .engine.packing import Packing, Padded, check_batch, padding_share
 from .engine.pretrained import check_settings, check_sizes, fitted, read_settings, write_model
 from .engine.tensorfiles import load_tensors
@@ -314,7 +315,7 @@ def packing_pays(
 ) -> bool:
     """Tell whether the packed forward is the one to take: on a CPU always; on a GPU where one call attends in all sentences and a quarter is padding."""
     device = attention_mask.device
-    if device.type == "cpu" or model._compiled_call_impl is not None:  # torch.compile would make a program for each set of lengths
+    if device.type == "cpu" or compiled(model):  # torch.compile would make a program for each set of lengths
         return device.type == "cpu"
     attention, share = model.bert_layers[0].self_attention, padding_share(attention_mask)
     dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else attention.query.weight.dtype

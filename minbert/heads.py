@@ -183,7 +183,7 @@ class _EncoderAndHeads(nn.Module):
         _check_heads(heads)
         if head_input not in ("flow", "encoder"):
             raise ValueError(f"expected head_input 'flow' or 'encoder', got {head_input!r}")
-        self.encoder, self.heads, self.head_input = encoder, nn.ModuleDict(heads), head_input
+        self.encoder, self.heads, self.head_input = encoder, nn.ModuleDict(heads).to(encoder.device), head_input
         self.set_mode(mode)
 
     def set_mode(self, mode: str) -> None:  # "full" or "frozen"

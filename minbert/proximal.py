@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .data import TaskBatch
 from .engine.finite import check_finite
+from .engine.modes import compiled
 from .engine.twin import SavesTwin, TwinWeights
 from .regularized import Clean, output_distance, replay
 
@@ -75,11 +76,6 @@ class _Settings(SavesTwin):
         self.beta, self.late_beta, self.switch = beta, late_beta, switch
 
 # %% ../nbs/4_training/33_proximal.ipynb #4dfc24f0
-def _compiled(model):
-    """Tell whether a part of the model has been handed to torch.compile."""
-    return any(part._compiled_call_impl is not None for part in model.modules())
-
-
 class Teacher(_Settings):
     """A twin of the model that is renewed when a step has been taken; the settings are those of `BregmanProximal`."""
 
@@ -94,7 +90,7 @@ class Teacher(_Settings):
         """
         model = getattr(model, "module", model)
         if self._twin is None or not self._twin.fits(model):
-            if self.dropout == "same" and _compiled(model):
+            if self.dropout == "same" and compiled(model):
                 raise ValueError("expected a model that is not compiled for dropout 'same', got a compiled one")
             self._twin, self._seen = _Twin(model, self.lag + 1), None
             self.step = self._restore()

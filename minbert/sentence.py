@@ -189,13 +189,13 @@ class PooledBert(nn.Module):
 def encode_window(
     encoder: PooledBert,
     ids: list,                  # token ids of each sentence
-    batch_tokens: int | None = None,   # padded tokens a batch; None: 8192, on a CPU 2048, which fit its cache
+    batch_tokens: int | None = None,   # padded tokens a batch; None: 2048, which fit a CPU's cache, on a GPU 32768
     precision: str = "fp32",    # as `laid_out` says
     bar=None,                   # to be moved on, or None
 ) -> Tensor:                    # (n, D) float32 on the CPU, in the order of `ids`
     """Encode as many sentences as fit into memory: sorted by length, in eval mode, and put back in order."""
     if batch_tokens is None:
-        batch_tokens = 2048 if encoder.device.type == "cpu" else 8192
+        batch_tokens = 2048 if encoder.device.type == "cpu" else 32768
     budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
     vectors, waiting = torch.empty(len(ids), encoder.width), []
     with _evaluating(encoder), laid_out(encoder.model, precision, sum(map(len, ids))), fast_kernels(encoder.device):
@@ -223,7 +223,7 @@ class TextEncoder(PooledBert):
         progress: bool = False,     # draw a bar
         batch_tokens: int | None = None,   # padded tokens a batch; None: as `encode_window` says
         precision: str = "fp32",    # or "bf16": matrix products in bfloat16; or "int8", on a CPU: in 8-bit integers
-        window: int = 4096,         # sentences cut into tokens and sorted at a time
+        window: int | None = None,  # sentences cut into tokens and sorted at a time; None: 4096, on a GPU 32768
     ) -> Tensor:                    # (N, D) float32 on the CPU, row i for sentence i
         """Encode text without gradient, in eval mode. Raises ValueError for an item that is no string, with its index, or a precision that is unknown or not to be had here."""
         sentences = check_sentences(sentences)
@@ -234,8 +234,9 @@ class TextEncoder(PooledBert):
         return vectors
 
     def encode_stream(self, sentences: Iterable[str], progress: bool = False, batch_tokens: int | None = None, precision: str = "fp32",
-                      window: int = 4096) -> Iterator[Tensor]:  # (n, D) float32 on the CPU, n <= window, in order
+                      window: int | None = None) -> Iterator[Tensor]:  # (n, D) float32 on the CPU, n <= window, in order
         """Encode an endless supply of text, one window at a time; as `encode` does."""
+        window = (4096 if self.device.type == "cpu" else 32768) if window is None else window   # a GPU waits for nobody within one
         for texts, bar in windows(sentences, window, progress):
             yield encode_window(self, encode_ids(self.tokenizer, texts, self.max_length), batch_tokens, precision, bar)
 
@@ -247,7 +248,7 @@ def load_parts(
 ) -> dict:                               # arguments of `SentenceEncoder`
     """Read model, tokenizer and settings. Raises ValueError for a broken folder, modules we do not have, or pieces that the model does not know."""
     folder = resolve_folder(name_or_folder)
-    saved = saved_settings(folder, pooling, POOLINGS)
+    saved = saved_settings(folder, pooling, POOLINGS, {"Normalize": UnitLength})
     model, tokenizer = BertModel.from_pretrained(folder), load_tokenizer(folder)
     if (pieces := 1 + max(tokenizer.get_vocab().values())) > model.config.vocab_size:
         raise ValueError(f"{folder}: expected a vocabulary of at most {model.config.vocab_size} pieces, as the model has, got {pieces}")
@@ -272,4 +273,4 @@ class SentenceEncoder(TextEncoder):
         with replacing(folder) as draft:
             self.model.save_pretrained(draft, dtype)
             self.tokenizer.save_pretrained(draft)
-            write_settings(draft, self.model, self.pooling, layers_read(self.pooling, POOLINGS), self.max_length, self.transform, {UnitLength: "Normalize"})
+            write_settings(draft, self.model, self.pooling, layers_read(self.pooling, POOLINGS), self.max_length, self.transform, {"Normalize": UnitLength})

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from .data import TaskBatch
 from .engine.devices import readable, send
 from .engine.drawing import SavesSkips
+from .engine.modes import compiled
 from .engine.packing import Packing
 from .heads import MultitaskBert, join_batches
 from .losses import wide
-from .proximal import BregmanProximal, _compiled
+from .proximal import BregmanProximal
 from .regularized import Clean, output_distance, regularized_loss, replay, symmetric_kl
 from .smoothness import _generator_on, sampled_smoothness
 
@@ -200,7 +201,7 @@ def token_input(model: MultitaskBert, part: TaskBatch) -> TokenInput:
 
     Raises ValueError for a compiled model: it ignores hooks, so nothing would move and nothing would be charged.
     """
-    if _compiled(model.encoder):
+    if compiled(model.encoder):
         raise ValueError("expected a model that is not compiled, got a compiled one: it would not see changed words")
     batch, embedding = part.first, model.encoder.model.embedding.word_embedding
     if part.second is not None:

@@ -134,10 +134,11 @@ def encode_ids(
         raise ValueError("expected at least one sentence, got none")
     long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (notebook `engine/longtext`)
     long = long if long and knows_stretches(tokenizer) else set()
-    rows = []
+    rust, rows = tokenizer.backend_tokenizer, []  # what transformers puts around it takes as long again
+    rust.enable_truncation(max_length)
+    rust.no_padding()
     for group in text_groups(["" if i in long else text for i, text in enumerate(sentences)]):
-        rows += tokenizer(group, truncation=True, max_length=max_length, padding=False,
-                          return_attention_mask=False, return_token_type_ids=False)["input_ids"]
+        rows += [row.ids for row in rust.encode_batch_fast(group)]
     return [first_ids(tokenizer, sentences[i], max_length) if i in long else row for i, row in enumerate(rows)]
 
 # %% ../nbs/1_bert/01_tokens.ipynb #fc9e66a7

@@ -306,11 +306,12 @@ def _check(model, config, sources, dev_sets, loss_fn, backward):
 
 # %% ../nbs/2_tasks/22_train.ipynb #e4fbbc64
 def _compile(model, device):
-    """Hand the encoder to torch.compile, once for all batch shapes; its names stay the same."""
+    """Hand each layer to torch.compile: one program serves all layers and all batch shapes; names stay the same."""
     if device.type == "cpu":
         raise ValueError("expected a GPU for compile=True, got a CPU: packed batches have too many "
                          "shapes, and each would be compiled anew")
-    model.encoder.model.compile(dynamic=True)
+    for layer in model.encoder.model.bert_layers:  # not the model: what looks at lengths would not be seen, and full batches get a mask
+        layer.compile(dynamic=True)
 
 
 def _on_device(config, world, model):

@@ -1,4 +1,4 @@
-"""A module for a while in eval mode, and then as it was."""
+"""How a module runs: for a while in eval mode, and then as it was; or by what torch.compile made of it."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,3 +15,8 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes:
             part.training = training
+
+
+def compiled(module: nn.Module) -> bool:
+    """Tell whether torch.compile has had the module or a part of it: it has plans of its own."""
+    return any(part._compiled_call_impl is not None or hasattr(part, "_orig_mod") for part in module.modules())

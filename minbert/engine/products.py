@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from .devices import PRECISIONS, autocast, half_type
 from .integers import IntegerProduct, exact_integers
+from .modes import compiled
 
 FEW = 512  # tokens; with fewer, laying out takes longer than it saves
 
@@ -82,7 +83,7 @@ def laid_out(
     device = next(model.parameters()).device
     form, around = _integers(device) if precision == "int8" else _floats(device, precision)
     weights = [w for w in model.parameters() if w.dtype == torch.float32]
-    pays = device.type == "cpu" and tokens >= FEW and form is not None and not _compiled(model)
+    pays = device.type == "cpu" and tokens >= FEW and form is not None and not compiled(model)
     with autocast(device, around), _Products(weights, form) if pays else nullcontext():
         yield
 
@@ -108,8 +109,3 @@ def _served(dtype):
     if not (torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()):   # without MKL, torch asks oneDNN by itself
         return False
     return dtype == torch.float32 or dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def _compiled(model):
-    """Tell whether torch.compile has had a part of the model: it has plans of its own."""
-    return any(part._compiled_call_impl is not None or hasattr(part, "_orig_mod") for part in model.modules())

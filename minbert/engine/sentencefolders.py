@@ -14,24 +14,24 @@ from .saving import load_module, read_modules, save_module, write_modules
 from .states import pooling_name
 from .wholefolders import check_folder, folder_checksums
 
-_OURS = re.compile(r"(\d{1,4})_(Dense|Transform)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
+_OURS = re.compile(r"(\d{1,4})_(Dense|Transform|Normalize)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
 _FIRST = 3
 _THEIRS = "config_sentence_transformers.json"
 
 
-def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tuple]) -> dict:   # pooling, max_length, transform
+def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tuple], plain: Mapping[str, type]) -> dict:   # pooling, max_length, transform
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
     ours, maps, length, beside = folder / "minbert_sentence.json", [], None, False
     if os.path.lexists(ours):
         config = check_fields({"files": {}} | read_json(ours), ours, pooling=str, max_length=int, transform=bool, files=dict)   # of an older release: without files
         check_folder(folder, config["files"], ours, may_lack=True, hint=f". If another library saved this folder again, delete {ours.name}")   # the hub's copy lacks some
-        maps = read_maps(folder, ours) if config["transform"] and pooling in (None, config["pooling"]) else []
+        maps = read_maps(folder, plain, ours) if config["transform"] and pooling in (None, config["pooling"]) else []
         pooling, length = pooling or config["pooling"], config["max_length"]
         beside = pooling == config["pooling"] == WordsBeside.name
     elif os.path.lexists(folder / "modules.json"):
         asked, (pooling, length) = pooling, read_modules(folder, pooling)
         _check_prompt(folder / _THEIRS, asked)
-        maps = read_maps(folder) if asked in (None, _their_pooling(folder)) else []
+        maps = read_maps(folder, plain) if asked in (None, _their_pooling(folder)) else []
     elif pooling is None and os.path.lexists(folder / _THEIRS):
         raise ValueError(f"{folder}: expected modules.json beside {_THEIRS}, got none: a save that did not end? Name a pooling yourself to use the model alone")
     if not beside and pooling not in (None, *poolings) or length is not None and length < 3:
@@ -62,8 +62,8 @@ def _usual_length(file: Path) -> int:   # [tokens], 512 at most
     return int(min(most or 512, 512))
 
 
-def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
-    """Load the maps behind the pooling, in their order: of somebody else's folder each Dense and each map of ours, of ours, which has the file `ours`, all that we wrote.
+def read_maps(folder: Path, plain: Mapping[str, type], ours: Path | None = None) -> list[nn.Module]:
+    """Load the maps behind the pooling, in their order: of somebody else's folder each Dense and each map of ours, of ours, which has the file `ours`, all that we wrote; `plain` as in `write_settings`.
 
     Raises ValueError for a map behind a Normalize, which we would leave out, and for a map of ours that is gone.
     """
@@ -75,7 +75,7 @@ def read_maps(folder: Path, ours: Path | None = None) -> list[nn.Module]:
         if wanted:
             if scaled:
                 raise ValueError(f"{file}: expected no {kind} behind Normalize, got one in {quoted(step['path'])}")
-            maps.append(Dense.load(where) if kind == "Dense" else load_module(where))
+            maps.append(plain[kind]() if kind in plain else Dense.load(where) if kind == "Dense" else load_module(where))
         scaled = scaled or not ours and kind == "Normalize"
     if ours and len(maps) != (count := read_json(ours).get("maps", max(1, len(maps)))):
         raise ValueError(f"{file}: expected {quoted(count)} maps, as {ours.name} says, got {len(maps)}. If another library saved this folder again, delete {ours.name}")
@@ -95,16 +95,17 @@ def write_settings(
     layers: tuple,                  # of the hidden states that the pooling reads
     max_length: int,                # [tokens]
     transform: nn.Module | None,    # a map of the vectors, or several in an nn.Sequential
-    theirs: Mapping[type, str],     # class -> the module of sentence-transformers that does the same, without files
+    plain: Mapping[str, type],      # module of sentence-transformers -> a class that does the same; both without files: older releases take none there
 ) -> None:
     """Write a folder's modules for sentence-transformers, and our own settings beside them, with checksums of the tensors that are there: a card may be edited, and a line end changed by git."""
     check_kept(pooling)
-    extra = []
+    extra, names = [], {Dense: "Dense"} | {cls: name for name, cls in plain.items()}
     for number, part in enumerate(maps_of(transform), _FIRST):
-        linear = type(part) is Dense
-        path = f"{number}_{'Dense' if linear else 'Transform'}"
-        part.save(draft / path) if linear else save_module(part, draft / path)
-        extra.append(("Dense" if linear else theirs.get(type(part), "minbert.engine.saving.TransformModule"), path))
+        name = names.get(type(part))
+        path = f"{number}_{name or 'Transform'}"
+        if name not in plain:
+            part.save(draft / path) if name else save_module(part, draft / path)
+        extra.append((name or "minbert.engine.saving.TransformModule", path))
     write_modules(draft, model, pooling, layers, max_length, extra)
     write_json(draft / "minbert_sentence.json", {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra),
                                                  "files": folder_checksums(draft, "*.safetensors")})

@@ -50,7 +50,7 @@ def back(layer, y):
 def start_cases(generator):
     x = fixed(generator, 9, 5) * torch.tensor([0.2, 30, 1, 4, 7], dtype=torch.float64) + 10 * fixed(generator, 5)
     still = torch.cat([x, torch.full((9, 2), 0.1, dtype=torch.float64)], 1)
-    nearly = torch.cat([x[:, :3], 1000 + 1e-5 * x[:, 3:]], 1)
+    nearly = torch.cat([x[:, :3], 1e7 + 0.1 * x[:, 3:]], 1)
     narrow = torch.cat([x[:, :4], 1e-5 * x[:, 4:]], 1)
     return [Case("nine rows", {"batch": x}), Case("two columns never change", {"batch": still}),
             Case("two columns change by rounding alone", {"batch": nearly}), Case("one column is narrow", {"batch": narrow}),
@@ -66,8 +66,8 @@ def run_start(start, inputs):
 
 TRIALS["bijections.start"] = Trial(start_cases, run_start, subject="flow", rtol=1e-9, hints=(
     "A column of mean m and spread σ becomes (x - m) / σ. What are c and s then?",
-    "Make the batch double first. Decide which columns vary, then take the median of *their* spreads; a column that does not vary has spread 0 and gets the floor.",
-    "c = -mean; spread = sqrt(var(0, correction=0)), clamped from below by floor * median; s = -log(spread + 1e-6)."))
+    "Make the batch double first. Decide which columns vary, then take the median of *their* spreads; a spread below `floor` times that median counts as the median, and so does that of a column that does not vary.",
+    "c = -mean; spread = sqrt(var(0, correction=0)), the median in the place of what is too small; s = -log(spread + 1e-6)."))
 
 MISTAKES["bijections.start"] = [
     mistake("correction=0", "correction=1", "The variance is divided by N - 1; here it is the plain mean of the squares."),
@@ -78,18 +78,19 @@ MISTAKES["bijections.start"] = [
     mistake("-(std + 1e-6).log()", "-(std.square() + 1e-6).sqrt().log()", "The 10⁻⁶ stands inside the root, with the variance, and not beside the spread."),
     mistake("-(std + 1e-6).log()", "-std.log()", "The 10⁻⁶ is missing."),
     mistake("-(std + 1e-6).log()", "1 / (std + 1e-6)", "The scale itself is returned; its logarithm was asked for."),
-    mistake("std.clamp_min(floor * std[varies].median())", "std", "The floor is not used: a column that hardly varies is blown up."),
-    mistake("std[varies].median()", "std.median()", "The median counts columns that never vary, so the floor is too low."),
-    mistake("std[varies].median()", "std[varies].mean()", "The floor is a share of the mean spread, which one loud column lifts; it should be the median."),
-    mistake("std[varies].median()", "std[varies].max()", "The floor is a share of the largest spread, not of the median one."),
-    mistake("floor * std[varies].median()", "1e-3 * std[varies].median()", "`floor` is written into the code instead of taken from the argument."),
-    mistake("floor * std[varies].median()", "floor", "The floor is taken as it is, not as a share of the median spread."),
-    mistake("if varies.any() else torch.ones_like(mean)", "if varies.any() else torch.full_like(mean, floor)", "If no column varies, the floor stands for the spread; it should be 1."),
-    mistake("if varies.any() else torch.ones_like(mean)", "if varies.any() else std", "If no column varies, the scale is a million."),
+    mistake("varies & (std >= floor * usual)", "varies", "The floor is not used: a column that hardly varies is blown up."),
+    mistake("varies & (std >= floor * usual)", "std >= floor * usual", "What is rounding beside a large mean counts as a spread."),
+    mistake("std[varies].median()", "std.median()", "The median counts columns that never vary, so it is too low."),
+    mistake("std[varies].median()", "std[varies].mean()", "The mean spread, which one loud column lifts, stands where the median should."),
+    mistake("std[varies].median()", "std[varies].max()", "The largest spread stands where the median should."),
+    mistake("floor * usual", "1e-3 * usual", "`floor` is written into the code instead of taken from the argument."),
+    mistake("floor * usual", "floor", "The floor is taken as it is, not as a share of the median spread."),
+    mistake("std.new_ones(())", "std.new_tensor(floor)", "If no column varies, the floor stands for the spread; it should be 1."),
+    mistake("std.new_ones(())", "std.new_zeros(())", "If no column varies, the scale is a million."),
     mistake("varies = variance > 1e-12 * (variance + mean.square())", "varies = variance > 1e-40", "What is rounding beside a large mean counts as a spread."),
     mistake("x = batch.double()", "x = batch", "Everything is computed in the precision of the batch; single loses a small spread beside a large mean."),
-    mistake("std.clamp_min(floor * std[varies].median())", "std.clamp_min(floor * std[varies].median()).where(varies, torch.ones_like(mean))",
-            "A column that does not vary gets spread 1; it should get the floor like any narrow one."),
+    mistake("usual)\n", "floor * usual)\n", "A spread below the floor counts as the floor: norm by norm the column is stretched a thousandfold; it should count as the median."),
+    mistake("usual)\n", "torch.ones_like(mean))\n", "A column that does not vary gets spread 1; it should get the median."),
 ]
 
 VARIANTS["bijections.start"] = [
@@ -100,12 +101,10 @@ def actnorm_start(batch, floor=1e-3):
     variances = torch.stack([((column - m) ** 2).sum() / len(column) for column, m in zip(columns, means)])
     real = [float(v) ** 0.5 for v, m in zip(variances, means) if v > 1e-12 * (v + m * m)]
     spreads = []
+    usual = sorted(real)[(len(real) - 1) // 2] if real else 1.0
     for v, m in zip(variances, means):
-        if not real:
-            spreads.append(1.0)
-            continue
         own = float(v) ** 0.5 if v > 1e-12 * (v + m * m) else 0.0
-        spreads.append(max(own, floor * sorted(real)[(len(real) - 1) // 2]))
+        spreads.append(own if own >= floor * usual and own > 0 else usual)
     return -means, -torch.tensor([x + 1e-6 for x in spreads], dtype=torch.float64).log()
 ''',
     '''
@@ -114,11 +113,8 @@ def actnorm_start(batch, floor=1e-3):
     c = -x.mean(dim=0)
     spread = (x + c).pow(2).mean(dim=0).sqrt()
     still = spread ** 2 <= 1e-12 * (spread ** 2 + c ** 2)
-    if still.all():
-        spread = torch.ones_like(spread)
-    else:
-        spread = torch.where(still, 0.0, spread)
-        spread = torch.maximum(spread, floor * spread[~still].quantile(0.5))
+    usual = torch.ones(1, dtype=torch.float64) if still.all() else spread[~still].quantile(0.5)
+    spread = torch.where(still | (spread / usual < floor), usual, spread)
     return c, torch.log(1 / (spread + 1e-6))
 ''',
 ]
