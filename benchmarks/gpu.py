@@ -41,19 +41,23 @@ class Sizes(NamedTuple):
     """What fits a card."""
 
     config: BertConfig
-    tokens: int                # of a training step, both views of SimCSE together
-    steps: int                 # in a round
+    tokens: int                # of a training step
+    steps: int                 # of it in a round
+    view_tokens: int           # of a step of SimCSE, both views together
+    view_steps: int
     sentences: int             # encoded in a round
     lengths: tuple[int, ...]   # of SimCSE; the first two are trained on, too
     product: int               # width of the matrices whose products are the ceiling
 
 
 def sizes(device: torch.device) -> Sizes:
-    """Choose by memory: an H100 takes four times the step of a T4."""
+    """Choose by memory: an H100 takes sixteen times the training step of a T4, and so much waits less for the program that feeds it."""
     if device.type == "cpu":
-        return Sizes(BertConfig(30522, 32, 2, 2, 64), 64, 2, 40, (8, 16, 32), 128)
-    large = torch.cuda.get_device_properties(device).total_memory > 30e9
-    return Sizes(BertConfig(), 16384 if large else 4096, 10 if large else 5, 20000 if large else 3000, (64, 128, 256, 512), 8192 if large else 4096)
+        return Sizes(BertConfig(30522, 32, 2, 2, 64), 64, 2, 64, 2, 40, (8, 16, 32), 128)
+    memory = torch.cuda.get_device_properties(device).total_memory
+    if memory < 30e9:
+        return Sizes(BertConfig(), 4096, 5, 4096, 5, 3000, (64, 128, 256, 512), 4096)
+    return Sizes(BertConfig(), 65536 if memory > 70e9 else 32768, 4, 16384, 10, 20000, (64, 128, 256, 512), 8192)
 
 
 class Bench(NamedTuple):
@@ -193,20 +197,28 @@ def classifiers(bench, tokenizer, ids, size, mixed):
     rival = transformers.BertForSequenceClassification.from_pretrained(bench.folder, num_labels=3, dtype=torch.float32)
     theirs = TheirSteps(bench, rival, their_loss)
     variants = {"transformers": (theirs, plain)} | ({"transformers, like lengths together": (theirs, like)} if mixed else {})
-    for compiled in (False, True)[:1 + (bench.compile and bench.device.type == "cuda")]:
-        model = MultitaskBert(SentenceEncoder(BertModel.from_pretrained(bench.folder), tokenizer, "cls"), {"task": LinearHead(bench.sizes.config.hidden_size, 3)})
-        if compiled:
-            model.encoder.model.compile(dynamic=True)
-        variants["minbert" + ", compiled" * compiled] = OurSteps(bench, model, multitask_loss), like
+    for name, encoder in our_encoders(bench, tokenizer, "cls").items():
+        model = MultitaskBert(encoder, {"task": LinearHead(bench.sizes.config.hidden_size, 3)})
+        variants[name] = OurSteps(bench, model, multitask_loss), like
     return variants
+
+
+def our_encoders(bench, tokenizer, pooling="mean"):
+    """An encoder of ours as it is, and one compiled as `TrainConfig.compile` does, if that was asked for."""
+    found = {}
+    for compiled in (False, True)[:1 + (bench.compile and bench.device.type == "cuda")]:
+        encoder = found["minbert" + ", compiled" * compiled] = SentenceEncoder(BertModel.from_pretrained(bench.folder), tokenizer, pooling)
+        for layer in encoder.model.bert_layers if compiled else ():
+            layer.compile(dynamic=True)
+    return found
 
 
 def simcse(bench: Bench, tokenizer):
     """Two dropout views of each text, every other text of the batch a wrong answer."""
     for longest in bench.sizes.lengths:
         for kind in ("full", "mixed"):
-            size = max(2, bench.sizes.tokens // 2 // longest)
-            ids = rows(tokenizer, size * bench.sizes.steps, longest, kind == "full")
+            size = max(2, bench.sizes.view_tokens // 2 // longest)
+            ids = rows(tokenizer, size * bench.sizes.view_steps, longest, kind == "full")
             yield f"SimCSE, {longest} tokens, {kind}", "sentence-transformers", lambda: view_models(bench, tokenizer, groups_of(ids, size)), ids * 2, 3
 
 
@@ -224,10 +236,10 @@ def view_models(bench, tokenizer, groups):
     st = SentenceTransformer(str(bench.folder), device=str(bench.device), model_kwargs={"dtype": torch.float32})
     ranking = MultipleNegativesRankingLoss(st)
     plain = transformers.BertModel.from_pretrained(bench.folder, dtype=torch.float32)
-    ours = ViewModel(SentenceEncoder(BertModel.from_pretrained(bench.folder), tokenizer))
+    twins = [ViewBatch(batch, torch.arange(len(batch.input_ids) // 2)) for batch in twice]
     return {"sentence-transformers": (TheirSteps(bench, st, lambda model, batch: ranking([put(batch), put(batch)], None)), once),
             "transformers": (TheirSteps(bench, plain, plain_loss), twice),
-            "minbert": (OurSteps(bench, ours, view_loss()), [ViewBatch(batch, torch.arange(len(batch.input_ids) // 2)) for batch in twice])}
+            **{name: (OurSteps(bench, ViewModel(encoder), view_loss()), twins) for name, encoder in our_encoders(bench, tokenizer).items()}}
 
 
 def encoding(bench: Bench, tokenizer):
@@ -265,10 +277,10 @@ def encoders(bench, tokenizer, texts):
 def layouts(bench: Bench, tokenizer):
     """Padded or packed? The same forward without gradient, by the share of padding: what `packing_pays` decides on."""
     longest = bench.sizes.lengths[1]
-    size = max(2, bench.sizes.tokens // longest)
+    size = max(2, bench.sizes.view_tokens // longest)
     for share in (0.0, 0.125, 0.25, 0.5):
         chance, least = random.Random(1), max(2, round(longest * (1 - 2 * share)))
-        ids = [row[:chance.randint(least, longest)] for row in rows(tokenizer, size * bench.sizes.steps, longest, True)]
+        ids = [row[:chance.randint(least, longest)] for row in rows(tokenizer, size * bench.sizes.view_steps, longest, True)]
         cells = sum(longest for _ in ids)
         title = f"forward, {longest} tokens, {1 - sum(map(len, ids)) / cells:.0%} padding"
         yield title, "padded", lambda: both_layouts(bench, [pad_ids(group) for group in groups_of(ids, size)]), ids, 1
@@ -383,7 +395,7 @@ def main(arguments: list[str] | None = None) -> dict:  # part -> work -> variant
         SentenceEncoder(BertModel(bench.sizes.config), tokenizer).save_pretrained(folder)
         peaks = ceiling(bench)
         where = machine(bench, peaks)
-        says = f"random weights, {shape(bench.sizes.config)}, steps of {bench.sizes.tokens} tokens, half precision is {str(bench.half)[6:]}"
+        says = f"random weights, {shape(bench.sizes.config)}, steps of {bench.sizes.tokens} tokens, of SimCSE {bench.sizes.view_tokens}, half precision is {str(bench.half)[6:]}"
         print(f"{where}\n{says}")
         found = {}
         for part in args.parts:
