@@ -85,6 +85,10 @@ def test_one_call_attends_in_all_sentences_where_the_kernel_serves(play):
                                           "much padding": True, "little padding": False, "compiled": False}
 
 
+def test_heads_stand_where_their_encoder_does(play):
+    assert play("heads_beside") == [["cuda:0"], {"sst": 4, "quora": 4, "stsb": 4}]
+
+
 MOST = 2  # times that the CPU may wait for the GPU in a step
 ONE_COPY = {"wait": 1, "copy": 1, "blocking copy": 0}  # losses and length of the gradient are read together; the batch is sent
 

@@ -266,14 +266,15 @@ def test_bf16_run(tmp_path):
     assert not torch.equal(a, b)  # it was really computed otherwise
 
 
-def test_compile_goes_to_the_encoder_on_a_gpu_and_is_refused_on_a_cpu(tmp_path, monkeypatch):
+def test_compile_goes_to_the_layers_on_a_gpu_and_is_refused_on_a_cpu(tmp_path, monkeypatch):
+    """Of the whole model the compiler would not see what looks at lengths, and full batches would get a mask."""
     with pytest.raises(ValueError, match="expected a GPU"):
         run(tmp_path / "x", small(compile=True))
     assert not (tmp_path / "x").exists()
     model, calls = small_model(), []  # noqa: F821
-    monkeypatch.setattr(BertModel, "compile", lambda self, **how: calls.append((self, how)))
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **how: calls.append((self, how)))
     train._compile(model, torch.device("cuda"))
-    assert calls == [(model.encoder.model, {"dynamic": True})]
+    assert calls == [(layer, {"dynamic": True}) for layer in model.encoder.model.bert_layers]
 
 
 def test_progress_draws_a_bar(tmp_path, capsys):

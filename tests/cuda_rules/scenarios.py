@@ -635,11 +635,20 @@ def one_call_attention():
         model = still()
         found["much padding"] = packing_pays(model.model, sent.attention_mask)
         found["little padding"] = packing_pays(model.model, send(torch.ones_like(ids).index_fill(1, torch.tensor([11]), 0), CUDA))
-        model.model.compile(backend="eager")
+        model.model.bert_layers[0].compile(backend="eager")
         found["compiled"] = packing_pays(model.model, sent.attention_mask)
     return found
 
 
+
+
+def heads_beside():
+    """Heads are made on the CPU, an encoder takes the GPU by itself."""
+    from minbert.heads import MultitaskBert, default_heads
+
+    whole, rows = encoder(), sets("dev", 4)
+    model = MultitaskBert(whole, default_heads(whole.width, TASKS))
+    return [sorted({str(p.device) for p in model.parameters()}), {task: len(model.predict(task, data)) for task, data in rows.items()}]
 
 
 def fitting():
@@ -866,7 +875,7 @@ def toy():
 
 SCENARIOS = {f.__name__: f for f in (
     rules, losses, heads, generators, penalties, surgery, flow, contrastive, calibration, encoding, batches_of_all_kinds, one_ahead, bad_batches, broken_search,
-    attention_masks, one_call_attention, fitting, evaluation, pretraining,
+    attention_masks, heads_beside, one_call_attention, fitting, evaluation, pretraining,
     count_joint, count_accumulated, count_penalties, count_surgery, count_views, count_flow, count_pretraining)}
 
 
