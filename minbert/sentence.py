@@ -223,7 +223,7 @@ class TextEncoder(PooledBert):
         progress: bool = False,     # draw a bar
         batch_tokens: int | None = None,   # padded tokens a batch; None: as `encode_window` says
         precision: str = "fp32",    # or "bf16": matrix products in bfloat16; or "int8", on a CPU: in 8-bit integers
-        window: int | None = None,  # sentences cut into tokens and sorted at a time; None: 4096, on a GPU 32768
+        window: int | None = None,  # sentences cut into tokens and sorted at a time; None: as `windows` says
     ) -> Tensor:                    # (N, D) float32 on the CPU, row i for sentence i
         """Encode text without gradient, in eval mode. Raises ValueError for an item that is no string, with its index, or a precision that is unknown or not to be had here."""
         sentences = check_sentences(sentences)
@@ -236,8 +236,7 @@ class TextEncoder(PooledBert):
     def encode_stream(self, sentences: Iterable[str], progress: bool = False, batch_tokens: int | None = None, precision: str = "fp32",
                       window: int | None = None) -> Iterator[Tensor]:  # (n, D) float32 on the CPU, n <= window, in order
         """Encode an endless supply of text, one window at a time; as `encode` does."""
-        window = (4096 if self.device.type == "cpu" else 32768) if window is None else window   # a GPU waits for nobody within one
-        for texts, bar in windows(sentences, window, progress):
+        for texts, bar in windows(sentences, window, progress, self.device):
             yield encode_window(self, encode_ids(self.tokenizer, texts, self.max_length), batch_tokens, precision, bar)
 
 # %% ../nbs/2_tasks/11_sentence.ipynb #1c0888e4

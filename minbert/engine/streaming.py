@@ -30,10 +30,15 @@ def return_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def windows(sentences: Iterable[str], window: int, progress: bool) -> Iterator[tuple[list[str], object]]:
-    """Yield up to `window` checked sentences at a time, with the bar that counts them. Raises ValueError for a window of none."""
+def windows(sentences: Iterable[str], window: int | None, progress: bool, device) -> Iterator[tuple[list[str], object]]:
+    """Yield up to `window` checked sentences at a time, with the bar that counts them; None: 4096, or 32768 if `device` is a GPU, which waits between windows.
+
+    Raises ValueError for a window of none.
+    """
     from tqdm.auto import tqdm
 
+    if window is None:
+        window = 4096 if device.type == "cpu" else 32768
     if window < 1:
         raise ValueError(f"expected a window of at least 1 sentence, got {window}")
     if isinstance(sentences, (str, bytes)):
