@@ -1,7 +1,7 @@
 """What each extension costs: its step against a plain step of the same model on the same batch, in one run.
 
 python benchmarks/bench_extensions.py --data FOLDER --threads 1
-python benchmarks/bench_extensions.py --data FOLDER --model FOLDER --only penalties --precision fp32
+python benchmarks/bench_extensions.py --data FOLDER --model FOLDER --only penalties --precision fp32 --store results/benchmarks
 
 penalties: 32 graded pairs; smoothness on tokens, on sentence vectors, sampled on the head; proximal steps with four teachers.
 surgery:   32 rows of three tasks, a forward each; their sum, PCGrad, GradVac.
@@ -11,7 +11,7 @@ A step is forward, backward, clipping and AdamW. Batches are cut into tokens bef
 import copy
 
 import torch
-from common import cost, interleave, parser
+from common import COST, cost, costs, interleave, keep, parser, shape
 
 from minbert.contrastive import contrastive_loss
 from minbert.data import load_dataset, task_batches
@@ -96,7 +96,7 @@ def ranking(args, precision):
 
 
 def main():
-    options = parser(__doc__.splitlines()[0])
+    options = parser(__doc__.splitlines()[0], stores=True)
     options.set_defaults(repeats=15, precision=["fp32"])
     for action in options._actions:
         if action.dest == "model":
@@ -111,7 +111,12 @@ def main():
             for step in variants.values():  # warm up
                 step(args.repeats)
             print(f"\n{part}, {precision}")
-            cost(interleave(variants, args.repeats), "plain")
+            spent = interleave(variants, args.repeats)
+            cost(spent, "plain")
+            if args.store:
+                size = shape(new_model(args.model, ("stsb",)).encoder.model.config)
+                keep(args.store, f"bench_extensions-{part}-{precision}", f"extensions, {part}: steps of {ROWS} rows, {size}, {precision}",
+                     f"python benchmarks/bench_extensions.py --data DATA --only {part} --precision {precision}", args.repeats, COST, costs(spent, "plain"))
 
 
 if __name__ == "__main__":

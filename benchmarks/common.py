@@ -88,13 +88,21 @@ def keep(folder: Path, name: str, says: str, command: str, rounds: int, columns:
     (folder / f"{name}.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
 
 
+COST = ["seconds", "times, wall", "times, processor"]
+
+
+def costs(spent: dict, base: str) -> dict[str, list[float]]:  # name -> seconds, and how many times those of `base`: wall, processor
+    """Say how many times the time of `base` each variant takes: the median over rounds."""
+    times = lambda name, k: statistics.median(t / b for b, t in zip(spent[base][k], spent[name][k]))
+    return {name: [statistics.median(wall), times(name, 0), times(name, 1)] for name, (wall, _) in spent.items()}
+
+
 def cost(spent: dict, base: str) -> None:
-    """Print how many times the time of `base` each variant takes: the median over rounds."""
+    """Print `costs`."""
     print(f"{torch.get_num_threads()} thread(s), torch {torch.__version__}, {len(spent[base][0])} interleaved rounds")
-    print(f"{'':34}{'seconds':>10}{'times, wall':>14}{'times, cpu':>14}")
-    for name, times in spent.items():
-        wall, cpu = (statistics.median(t / b for b, t in zip(spent[base][k], times[k])) for k in (0, 1))
-        print(f"{name:34}{statistics.median(times[0]):10.3f}{wall:14.2f}{cpu:14.2f}")
+    print(f"{'':34}" + "".join(f"{column:>18}" for column in COST))
+    for name, (seconds, wall, cpu) in costs(spent, base).items():
+        print(f"{name:34}{seconds:18.3f}{wall:18.2f}{cpu:18.2f}")
 
 
 def seconds(spent: dict) -> None:

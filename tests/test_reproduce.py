@@ -158,7 +158,7 @@ def test_what_is_stored_is_not_run_again_and_other_settings_are_refused(shelf, t
     perform(recipe, Run(TOY, 1, None, tmp_path))
     assert [seed for _, seed in unfinished([recipe], TOY, tmp_path)] == [2]
     result = json.loads(result_file(tmp_path, recipe, 1).read_text())
-    assert {"recipe", "seed", "settings", "versions", "seconds", "processor_seconds", "measured", "curve"} <= set(result)
+    assert {"recipe", "seed", "settings", "versions", "seconds", "processor_seconds", "measured", "curve", "rows"} <= set(result)
     assert "labels" not in json.dumps(result) and len(result["measured"]["SST-5 dev acc"]["answers"]) == 30
     with pytest.raises(ValueError, match=r"hu-minbert-1\.json: expected a result with scale .*, got .*: use another folder"):
         unfinished([recipe], replace(TOY, lr=1.0), tmp_path)

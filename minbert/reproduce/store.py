@@ -17,16 +17,25 @@ from ..engine.checkpoint import replace_file
 from ..engine.devices import choose_device
 from ..engine.files import read_json
 from ..engine.hub import HUB
+from ..engine.identity import rows_checksum
 from .recipe import Recipe
-from .run import Answers, Run
+from .run import Answers, Run, labelled
 from .scale import Scale, agreed
 
 DIGITS = 4   # of an answer
 
 
 def hardware() -> str:
-    """Name the card, or the kind of processor and the threads in use."""
-    return torch.cuda.get_device_name() if choose_device().type == "cuda" else f"{platform.machine()}, {torch.get_num_threads()} thread(s)"
+    """Name the card, or the processor, as far as the system tells, and the threads in use."""
+    return torch.cuda.get_device_name() if choose_device().type == "cuda" else f"{_processor()}, {torch.get_num_threads()} thread(s)"
+
+
+def _processor():
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
 
 
 def versions() -> dict[str, str]:
@@ -73,6 +82,7 @@ def perform(recipe: Recipe, run: Run) -> dict:
     memory = torch.cuda.max_memory_allocated() / 2**20 if choose_device().type == "cuda" else None
     result = {"recipe": recipe.name, "seed": run.seed, "settings": settings_of(run.scale, recipe), "versions": versions(),
               "seconds": round(time.perf_counter() - start, 1), "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
+              "rows": {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs},
               "measured": {key: _plain(value) for key, value in measured.items()}, "curve": run.curve} | ({"texts": run.texts} if run.texts else {})
     replace_file(result_file(run.out, recipe, run.seed), lambda part: part.write_text(json.dumps(result, allow_nan=False) + "\n"))
     return result
