@@ -4,7 +4,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .devices import readable, send, without_waiting
+from .devices import derived, readable, send, without_waiting
 
 
 def check_batch(
@@ -74,8 +74,8 @@ class Packing:
         self.groups = [(n, T) for n, T in zip(counts.tolist(), sizes.tolist()) if T]
 
     def pack(self, padded: Tensor) -> Tensor:
-        """Keep real tokens only: (B, T, ...) -> (N, ...)."""
-        return padded.flatten(0, 1)[self.cells]
+        """Keep real tokens only: (B, T, ...) -> (N, ...). Ids that were sent keep their original: who checks them need not wait."""
+        return derived(lambda x, cells: x.flatten(0, 1)[cells], padded, self.cells)
 
     def unpack(self, laid: Tensor) -> Tensor:
         """Put each token back into its cell: (N, D) -> (B, T, D), zeros at padding."""

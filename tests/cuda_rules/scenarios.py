@@ -619,12 +619,16 @@ def one_call_attention():
 
     still = lambda: encoder(dropout=0.0).train()
     with_kernel, slopes, used = run(still())
+    counted()
+    with torch.autocast("cuda", torch.bfloat16), torch.no_grad():
+        still()(*send(batch, CUDA), allow_empty=True)
+    found = {"waits": counted().get("wait", 0)}
     padded, slopes_padded, none = run(still(), use=False)
     assert used == 1 + 1 and none == 0, (used, none)  # the trial, and a layer
     assert torch.allclose(with_kernel, padded, atol=3e-2) and padded.abs().max() > 0.3
     for name, slope in slopes.items():
         assert torch.allclose(slope, slopes_padded[name], atol=3e-2 * max(1.0, slope.abs().max().item())), name
-    found = {"fp32": run(still(), None)[2], "training with dropout": run(encoder().train())[2], "eval with dropout": run(encoder().eval())[2]}
+    found |= {"fp32": run(still(), None)[2], "training with dropout": run(encoder().train())[2], "eval with dropout": run(encoder().eval())[2]}
     library.varlen_attn = lambda *a: 1.1 * played(*a)
     varlen._agrees.cache_clear()
     found["a kernel that is off by a tenth"] = varlen.serves(CUDA, torch.bfloat16, 8)
