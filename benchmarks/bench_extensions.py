@@ -114,9 +114,9 @@ def main():
             spent = interleave(variants, args.repeats)
             cost(spent, "plain")
             if args.store:
-                size = shape(new_model(args.model, ("stsb",)).encoder.model.config)
-                keep(args.store, f"bench_extensions-{part}-{precision}", f"extensions, {part}: steps of {ROWS} rows, {size}, {precision}",
-                     f"python benchmarks/bench_extensions.py --data DATA --only {part} --precision {precision}", args.repeats, COST, costs(spent, "plain"))
+                size, given = shape(new_model(args.model, ("stsb",)).encoder.model.config), " --model MODEL" * bool(args.model)
+                keep(args.store, f"bench_extensions-{part}-{precision}{'-' + size.replace(' ', '-') if given else ''}", f"extensions, {part}, {precision}: steps of {ROWS} rows, {size}",
+                     f"python benchmarks/bench_extensions.py --data DATA{given} --only {part} --precision {precision} --threads {args.threads} --repeats {args.repeats}", args.repeats, COST, costs(spent, "plain"))
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ class _EncoderAndHeads(nn.Module):
 class SharedEncoder(_EncoderAndHeads):
     """One sentence encoder that several task heads share: tokens in, vectors for the heads out.
 
-    Arguments: `encoder`, text -> (B, D); `heads`, task -> head; `mode`, "full", or "frozen": the encoder
+    Arguments: `encoder`, text -> (B, D); `heads`, task -> head, moved to its device; `mode`, "full", or "frozen": the encoder
     gets no gradient; `head_input`, "flow", or "encoder": leave out the encoder's transform.
     """
 

@@ -199,7 +199,7 @@ class TokenInput(NamedTuple):
 def token_input(model: MultitaskBert, part: TaskBatch) -> TokenInput:
     """Open a batch between the table of word vectors and the rest of the model, packed or padded.
 
-    Raises ValueError for a compiled model: it ignores hooks, so nothing would move and nothing would be charged.
+    Raises ValueError for a compiled model: one compiled as a whole ignores hooks, so nothing would move and nothing would be charged.
     """
     if compiled(model.encoder):
         raise ValueError("expected a model that is not compiled, got a compiled one: it would not see changed words")

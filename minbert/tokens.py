@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .engine.files import check_regular, read_json
-from .engine.longtext import first_ids, knows_stretches, text_groups
+from .engine.longtext import first_ids, knows_stretches, rust_tokenizer, text_groups
 from .engine.streaming import check_sentences
 
 # %% ../nbs/1_bert/01_tokens.ipynb #3fa695ae
@@ -134,9 +134,7 @@ def encode_ids(
         raise ValueError("expected at least one sentence, got none")
     long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (notebook `engine/longtext`)
     long = long if long and knows_stretches(tokenizer) else set()
-    rust, rows = tokenizer.backend_tokenizer, []  # what transformers puts around it takes as long again
-    rust.enable_truncation(max_length)
-    rust.no_padding()
+    rust, rows = rust_tokenizer(tokenizer, max_length), []
     for group in text_groups(["" if i in long else text for i, text in enumerate(sentences)]):
         rows += [row.ids for row in rust.encode_batch_fast(group)]
     return [first_ids(tokenizer, sentences[i], max_length) if i in long else row for i, row in enumerate(rows)]

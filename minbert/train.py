@@ -76,7 +76,7 @@ class TrainConfig:
     weight_decay: float = 0.0       # Foley-Cox and Wendt: best of their grid (5.3.2). BERT release: 0.01
     max_grad_norm: float | None = 1.0   # BERT release
     precision: str = "fp32"         # or "bf16"; "fp16" on a GPU
-    compile: bool = False           # torch.compile on the encoder, on a GPU only
+    compile: bool = False           # torch.compile on each layer, on a GPU only
     seed: int = 11711               # course default
     eval_every: int | None = None   # steps between two evaluations; None: at the end of each epoch
     save_every: int | None = None   # steps between two checkpoints; None: at each evaluation
@@ -306,7 +306,7 @@ def _check(model, config, sources, dev_sets, loss_fn, backward):
 
 # %% ../nbs/2_tasks/22_train.ipynb #e4fbbc64
 def _compile(model, device):
-    """Hand each layer to torch.compile: one program serves all layers and all batch shapes; names stay the same."""
+    """Hand each layer to torch.compile: one program serves all layers and all batch shapes, with a mask or none, with a gradient or none; names stay the same."""
     if device.type == "cpu":
         raise ValueError("expected a GPU for compile=True, got a CPU: packed batches have too many "
                          "shapes, and each would be compiled anew")

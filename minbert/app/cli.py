@@ -308,7 +308,7 @@ def train(
     surgery: Annotated[str | None, typer.Option(help="pcgrad or gradvac: what to do where tasks conflict, in joint steps.")] = None,
     penalties: Annotated[list[str], typer.Option("--penalties", help="smart, proximal; for what they do see chapters 34 and 33.")] = (),
     bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
-    compile: Annotated[bool, typer.Option("--compile", help="torch.compile the encoder; GPU only.")] = False,
+    compile: Annotated[bool, typer.Option("--compile", help="torch.compile each layer; GPU only.")] = False,
     seed: Annotated[int, typer.Option(help="The course's default.")] = 11711,
 ) -> None:
     """Fine-tune one encoder on several tasks and keep the best model on dev."""

@@ -55,7 +55,7 @@ def start_cases(generator):
     return [Case("nine rows", {"batch": x}), Case("two columns never change", {"batch": still}),
             Case("two columns change by rounding alone", {"batch": nearly}), Case("one column is narrow", {"batch": narrow}),
             Case("a floor of one half", {"batch": still, "floor": 0.5}), Case("two rows", {"batch": x[:2, :3]}),
-            Case("nothing varies", {"batch": x[:1].expand(4, 5).clone()}),
+            Case("nothing varies", {"batch": x[:1].expand(4, 5).clone()}), Case("one column varies, two do not", {"batch": torch.cat([x[:, :1], still[:, 5:]], 1)}),
             Case("single precision, far from the origin", {"batch": (x * 0.01 + 500).float(), "floor": 0.1})]
 
 
@@ -86,6 +86,7 @@ MISTAKES["bijections.start"] = [
     mistake("floor * usual", "1e-3 * usual", "`floor` is written into the code instead of taken from the argument."),
     mistake("floor * usual", "floor", "The floor is taken as it is, not as a share of the median spread."),
     mistake("std.new_ones(())", "std.new_tensor(floor)", "If no column varies, the floor stands for the spread; it should be 1."),
+    mistake("varies.any()", "varies.sum() > 1", "One column that varies is enough for a median."),
     mistake("std.new_ones(())", "std.new_zeros(())", "If no column varies, the scale is a million."),
     mistake("varies = variance > 1e-12 * (variance + mean.square())", "varies = variance > 1e-40", "What is rounding beside a large mean counts as a spread."),
     mistake("x = batch.double()", "x = batch", "Everything is computed in the precision of the batch; single loses a small spread beside a large mean."),
