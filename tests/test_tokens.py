@@ -417,3 +417,38 @@ def test_batches_are_made_one_at_a_time(monkeypatch):
 
 def test_a_row_above_the_budget_ends():
     assert budget_cut([2, 10], 5) == [[1], [0]]
+
+
+def test_the_side_that_is_cut_is_the_tokenizers():
+    tokenizer, text = load_tokenizer(), "a b c d e f g"
+    for side in ("left", "right"):
+        tokenizer.truncation_side = side
+        assert encode_ids(tokenizer, [text], 5) == [tokenizer(text, truncation=True, max_length=5)["input_ids"]]
+    assert encode_ids(tokenizer, [text], 5)[0][1] != encode_ids(tokenizer, [text[6:]], 5)[0][1]
+
+
+def test_a_tokenizer_that_cuts_there_already_is_not_set_again():
+    """Releases of tokenizers before 0.23 raise "Already borrowed" where it is set while another thread encodes."""
+    from types import SimpleNamespace
+
+    from minbert.engine.longtext import rust_tokenizer
+
+    inner = load_tokenizer().backend_tokenizer
+    set_at = []
+
+    class Watched:
+        truncation, padding = property(lambda self: inner.truncation), property(lambda self: inner.padding)
+
+        def enable_truncation(self, **how):
+            set_at.append(how["max_length"])
+            inner.enable_truncation(**how)
+
+        def no_padding(self):
+            set_at.append("padding")
+            inner.no_padding()
+
+    outer = SimpleNamespace(backend_tokenizer=Watched(), truncation_side="right")
+    inner.enable_padding()
+    for length in (9, 9, 7, 7, 9):
+        rust_tokenizer(outer, length)
+    assert set_at == [9, "padding", 7, 9]
