@@ -409,6 +409,8 @@ ROOT = Path(tempfile.mkdtemp(prefix="damage-"))
 def main(what, first, last):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    reports = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)   # the Rust library of tokenizers prints what it ignores in a damaged file
     kinds = originals(ROOT / "originals") if what == "folders" else None
     if kinds:
         for folder, reader in kinds.values():   # whole folders load
@@ -421,7 +423,7 @@ def main(what, first, last):
         box = ROOT / str(seed)
         box.mkdir()
         done, load = data_case(seed, box) if what == "data" else folder_case(seed, box, kinds)
-        print(json.dumps([seed, done, judge(load, box, may_write=done.startswith(("run |", "pretrained |")))]), flush=True)
+        print(json.dumps([seed, done, judge(load, box, may_write=done.startswith(("run |", "pretrained |")))]), file=reports, flush=True)
         shutil.rmtree(box)
 
 
