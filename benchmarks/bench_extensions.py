@@ -95,6 +95,14 @@ def ranking(args, precision):
             "multiple negatives": make(view_loss(multiple_negatives_loss))}
 
 
+def keep_costs(args, part, precision, spent):
+    """Store a part; another model than the embedded one gets a file of its own."""
+    size, other = shape(new_model(args.model, ("stsb",)).encoder.model.config), bool(args.model)
+    name = f"bench_extensions-{part}-{precision}" + f"-{size.replace(' ', '-')}" * other
+    command = f"python benchmarks/bench_extensions.py --data DATA{' --model MODEL' * other} --only {part} --precision {precision} --threads {args.threads} --repeats {args.repeats}"
+    keep(args.store, name, f"extensions, {part}, {precision}: steps of {ROWS} rows, {size}", command, args.repeats, COST, costs(spent, "plain"))
+
+
 def main():
     options = parser(__doc__.splitlines()[0], stores=True)
     options.set_defaults(repeats=15, precision=["fp32"])
@@ -114,9 +122,7 @@ def main():
             spent = interleave(variants, args.repeats)
             cost(spent, "plain")
             if args.store:
-                size, given = shape(new_model(args.model, ("stsb",)).encoder.model.config), " --model MODEL" * bool(args.model)
-                keep(args.store, f"bench_extensions-{part}-{precision}{'-' + size.replace(' ', '-') if given else ''}", f"extensions, {part}, {precision}: steps of {ROWS} rows, {size}",
-                     f"python benchmarks/bench_extensions.py --data DATA{given} --only {part} --precision {precision} --threads {args.threads} --repeats {args.repeats}", args.repeats, COST, costs(spent, "plain"))
+                keep_costs(args, part, precision, spent)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """What the benchmark scripts share: real sentences, and ratios of medians from interleaved runs."""
 import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+
+from minbert.reproduce.store import processor
 
 
 def parser(text: str, precisions: tuple[str, ...] = ("fp32", "bf16"), stores: bool = False) -> argparse.ArgumentParser:
@@ -57,15 +58,6 @@ def table(spent: dict, base: str, work: int, unit: str) -> None:
     print(f"{'':34}{unit + '/s':>14}{'ratio, wall':>14}{'ratio, cpu':>14}")
     for name, (speed, wall, cpu) in ratios(spent, base, work).items():
         print(f"{name:34}{speed:14.1f}{wall:14.2f}{cpu:14.2f}")
-
-
-def processor() -> str:
-    """Name the processor, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def shape(config) -> str:

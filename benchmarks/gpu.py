@@ -1,7 +1,7 @@
 """What one GPU gives: training, SimCSE and encoding of a BERT-base beside transformers and sentence-transformers, as shares of measured matrix products.
 
 python benchmarks/gpu.py [--store FOLDER] [--parts train simcse encode layout] [--compile]
-One call, about 4 minutes on an H100, 6 with --compile. The weights are random and of BERT-base's sizes: speed does not depend on them. Every party
+One call, some minutes, more with --compile. The weights are random and of BERT-base's sizes: speed does not depend on them. Every party
 gets the same rows, weights, precision, AdamW and limit of the gradient's length; only real tokens count as work, so padding is loss. "mixed": sentences
 of the package joined until they are as long as the title says, or shorter. `--play` runs all of it at toy sizes on a CPU; its figures mean nothing.
 """
@@ -29,6 +29,7 @@ from minbert.data import TaskBatch
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.ahead import Ahead
 from minbert.engine.devices import LossScale, autocast, choose_device, fast_kernels, half_type, send, without_waiting
+from minbert.engine.modes import compile_parts
 from minbert.heads import LinearHead, MultitaskBert, multitask_loss
 from minbert.loop import steps
 from minbert.optim import AdamW
@@ -208,8 +209,8 @@ def our_encoders(bench, tokenizer, pooling="mean"):
     found = {}
     for compiled in (False, True)[:1 + (bench.compile and bench.device.type == "cuda")]:
         encoder = found["minbert" + ", compiled" * compiled] = SentenceEncoder(BertModel.from_pretrained(bench.folder), tokenizer, pooling)
-        for layer in encoder.model.bert_layers if compiled else ():
-            layer.compile(dynamic=True)
+        if compiled:
+            compile_parts(encoder.model.bert_layers)
     return found
 
 
@@ -382,7 +383,7 @@ def main(arguments: list[str] | None = None) -> dict:  # part -> work -> variant
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     options.add_argument("--rounds", type=int, default=5, help="each runs every variant once")
-    options.add_argument("--compile", action="store_true", help="also train through torch.compile, SimCSE included: two minutes more")
+    options.add_argument("--compile", action="store_true", help="also train through torch.compile, SimCSE included: some minutes more")
     options.add_argument("--store", type=Path, help="folder for the results as JSON, such as results/benchmarks")
     options.add_argument("--play", action="store_true", help="toy sizes on the CPU; the figures mean nothing")
     args = options.parse_args(arguments)

@@ -315,8 +315,9 @@ def packing_pays(
 ) -> bool:
     """Tell whether the packed forward is the one to take: on a CPU always; on a GPU where one call attends in all sentences and a quarter is padding."""
     device = attention_mask.device
-    if device.type == "cpu" or compiled(model):  # torch.compile would make a program for each set of lengths
-        return device.type == "cpu"
+    if device.type == "cpu":
+        return True
     attention, share = model.bert_layers[0].self_attention, padding_share(attention_mask)
     dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else attention.query.weight.dtype
-    return share is not None and share >= 0.25 and _has_kernel(attention, device, dtype)
+    pays = share is not None and share >= 0.25 and _has_kernel(attention, device, dtype)
+    return pays and not compiled(model)  # torch.compile would make a program for each set of lengths

@@ -25,6 +25,7 @@ from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_
 from .engine.identity import reading, rows_checksum
 from .engine.labelled import check_numbers, check_train_set
 from .engine.maps import Dense, maps_of
+from .engine.modes import compile_parts
 from .engine.runs import RunFolder, opened, read_log
 from .engine.saving import saved_name
 from .engine.sentencefolders import check_kept
@@ -310,8 +311,7 @@ def _compile(model, device):
     if device.type == "cpu":
         raise ValueError("expected a GPU for compile=True, got a CPU: packed batches have too many "
                          "shapes, and each would be compiled anew")
-    for layer in model.encoder.model.bert_layers:  # not the model: what looks at lengths would not be seen, and full batches get a mask
-        layer.compile(dynamic=True)
+    compile_parts(model.encoder.model.bert_layers)  # not the model: what looks at lengths would not be seen, and full batches get a mask
 
 
 def _on_device(config, world, model):

@@ -192,8 +192,7 @@ def test_a_dead_column_is_not_stretched_again_by_every_norm(spread):
     x = rows(256, 16).float()
     x[:, 3] = spread * x[:, 3]
     flow = Flow(16, 3, 3, generator=torch.Generator().manual_seed(0)).initialize(x)
-    stretched = flow(x + 0)[0].grad_fn is not None and torch.autograd.functional.jacobian(lambda u: flow(u)[0].sum(0), x[:4]).abs().max()
-    assert stretched < 1e4
+    assert torch.autograd.functional.jacobian(lambda u: flow(u)[0].sum(0), x[:4]).abs().max() < 1e4
     flow.nll(x).mean().backward()
     assert all(p.grad.isfinite().all() and p.grad.norm() < 1e6 for p in flow.parameters() if p.grad is not None)
 

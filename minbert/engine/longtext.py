@@ -79,7 +79,7 @@ def first_ids(
             break
     return [first, *ids[:max_length - 2], last]
 
-# %% ../../nbs/engine/longtext.ipynb #bc9d8ed4
+# %% ../../nbs/engine/longtext.ipynb #bc9d8ed3
 def rust_tokenizer(
     tokenizer,        # a transformers fast tokenizer
     max_length: int,  # tokens that a text keeps
@@ -93,7 +93,7 @@ def rust_tokenizer(
         inner.no_padding()
     return inner
 
-
+# %% ../../nbs/engine/longtext.ipynb #bc9d8ed4
 def text_groups(
     texts: list[str],
     most: int = 2**20,   # characters; a longer text is a group of its own

@@ -1,7 +1,7 @@
 """A result is a small JSON file; what is there is not done again, and what was done otherwise is refused."""
 from __future__ import annotations
 
-__all__ = ["result_file", "settings_of", "hardware", "missing_data", "perform", "unfinished", "stored", "versions"]
+__all__ = ["result_file", "settings_of", "hardware", "processor", "missing_data", "perform", "unfinished", "stored", "versions"]
 
 import json
 import platform
@@ -27,10 +27,11 @@ DIGITS = 4   # of an answer
 
 def hardware() -> str:
     """Name the card, or the processor, as far as the system tells, and the threads in use."""
-    return torch.cuda.get_device_name() if choose_device().type == "cuda" else f"{_processor()}, {torch.get_num_threads()} thread(s)"
+    return torch.cuda.get_device_name() if choose_device().type == "cuda" else f"{processor()}, {torch.get_num_threads()} thread(s)"
 
 
-def _processor():
+def processor() -> str:
+    """Name the processor, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
