@@ -73,8 +73,8 @@ class Bench(NamedTuple):
 
     @property
     def half(self) -> torch.dtype:
-        """The dtype behind the precision."""
-        return half_type(self.device, self.precision)
+        """The dtype behind the precision; float32 on a processor that imitates bfloat16."""
+        return half_type(self.device, self.precision) or torch.float32
 
     def wait(self):
         """Let the CPU wait until all is done."""
@@ -88,7 +88,7 @@ def ceiling(bench: Bench) -> dict[str, float]:  # precision -> FLOP a second
     """Multiply square matrices: the best of ten, a round."""
     found = {}
     for name, dtype in {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}.items():
-        if (bench.device.type == "cpu" and name == "fp16") or (name == "bf16" and bench.half == torch.float16):
+        if (bench.device.type == "cpu" and name == "fp16") or (name == "bf16" and bench.half != torch.bfloat16):
             continue  # nothing that this machine does in earnest
         a, b = (torch.randn(bench.sizes.product, bench.sizes.product, device=bench.device, dtype=dtype) for _ in range(2))
         with fast_kernels(bench.device):
@@ -142,7 +142,7 @@ class TheirSteps:
     def __call__(self, batches) -> float:
         total = 0.0
         for batch in batches:
-            with torch.autocast(self.bench.device.type, self.bench.half):
+            with autocast(self.bench.device, self.bench.precision):
                 loss = self.loss_fn(self.model, batch)
             self.scaler.scale(loss).backward()
             self.scaler.unscale_(self.optimizer)
@@ -362,7 +362,7 @@ def store(folder: Path, part: str, says: str, where: str, bench: Bench, found) -
 
 def run_part(bench: Bench, part: str, tokenizer, peaks) -> dict[str, dict[str, list[float]]]:
     """Measure the works of one part; one that does not fit the card is named and left out."""
-    found, half = {}, {torch.bfloat16: "bf16", torch.float16: "fp16"}[bench.half]
+    found, half = {}, {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[bench.half]
     for title, base, make, ids, passes in PARTS[part](bench, tokenizer):
         try:
             spent, memory = measure(bench, make())

@@ -148,7 +148,7 @@ class PretrainConfig:
     weight_decay: float = 0.01       # BERT, appendix A.2
     mask_rate: float = 0.30          # BERT, section 3.1, has 0.15
     alike: int = 16                  # batches whose sequences are sorted by length together, see chapter 07
-    precision: str = "bf16"          # or "fp32"
+    precision: str = "bf16"          # where the device has it; or "fp32"
     seed: int = 11711
     save_every: int = 500            # steps between checkpoints and held-out measurements
 

@@ -76,7 +76,7 @@ class TrainConfig:
     decay: bool = True              # then straight down to 0 (BERT release); False: stay
     weight_decay: float = 0.0       # Foley-Cox and Wendt: best of their grid (5.3.2). BERT release: 0.01
     max_grad_norm: float | None = 1.0   # BERT release
-    precision: str = "fp32"         # or "bf16"; "fp16" on a GPU
+    precision: str = "fp32"         # or "bf16", where the device has it; "fp16" on a GPU
     compile: bool = False           # torch.compile on each layer, on a GPU only
     seed: int = 11711               # course default
     eval_every: int | None = None   # steps between two evaluations; None: at the end of each epoch

@@ -24,6 +24,12 @@ def given() -> nn.Module:
 
 
 @pytest.fixture
+def bf16(monkeypatch):
+    """"bf16" means bfloat16, also on a processor that only imitates it and would be spared that."""
+    monkeypatch.setattr("minbert.engine.devices.imitates_bf16", lambda device: False)
+
+
+@pytest.fixture
 def unsealed(monkeypatch):
     """Encoders are saved without checksums, as an older release did: so a damage reaches the reader that is to notice it."""
     monkeypatch.setattr("minbert.engine.sentencefolders.folder_checksums", lambda *asked: {})

@@ -426,6 +426,7 @@ def encoder():
     return encoder
 
 
+@pytest.mark.usefixtures("bf16")
 def test_behind_an_encoder(encoder, tmp_path):
     from sentence_transformers import SentenceTransformer
 

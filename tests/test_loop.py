@@ -201,6 +201,7 @@ def test_accumulate_nothing_is_refused():
         next(steps(model, batches(1), two, AdamW(model.parameters()), accumulate=0))
 
 
+@pytest.mark.usefixtures("bf16")
 def test_bf16_products_fp32_losses_gradients_and_weights():
     model, seen = build(), []
 

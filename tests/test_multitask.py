@@ -56,6 +56,7 @@ def test_everything_at_once_resumes_to_the_same_bits(tmp_path, kind):
     assert_close(resumed, whole, rtol=0, atol=0)
 
 
+@pytest.mark.usefixtures("bf16")
 def test_everything_at_once_in_bf16(tmp_path):
     weights, _ = run(tmp_path, "PCGrad", "bf16")
     assert weights.isfinite().all() and not torch.equal(weights, torch.cat([p.detach().flatten() for p in new_model().parameters()]))

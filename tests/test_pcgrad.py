@@ -744,6 +744,7 @@ def test_a_small_bert():
     assert torch.equal(word[untouched], torch.zeros_like(word[untouched])) and word.abs().sum() > 0
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("kind", [PCGrad, GradVac])
 def test_the_loop_trains_with_it(kind, precision):
@@ -757,6 +758,7 @@ def test_the_loop_trains_with_it(kind, precision):
     assert len(backward.records) == 12 and all(len(r.cosines) == 3 for r in backward.records)
 
 
+@pytest.mark.usefixtures("bf16")
 def test_bf16_is_near_fp32():
     model = small_model()
     (batch,) = small_batches(model, 1)

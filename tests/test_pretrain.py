@@ -653,6 +653,7 @@ def test_the_seed_changes_the_run(runs):
     assert row["loss"] != runs[1][0]["loss"]
 
 
+@pytest.mark.usefixtures("bf16")
 def test_bfloat16_stays_near(runs):
     half = PretrainConfig(**{**CONFIG, "precision": "bf16", "total_steps": 10})
     rows = list(pretrain(runs[0] / "corpus", fresh(runs, "bf16"), half))

@@ -419,6 +419,7 @@ def test_bf16_teacher_is_near_and_the_loss_is_wide():
     assert penalties[1]._twin.sets[0][0].dtype == torch.float32
 
 
+@pytest.mark.usefixtures("bf16")
 def test_a_slow_average_moves_in_spite_of_bf16():
     penalty, dial = BregmanProximal(teacher="ema", beta=0.999, dtype=torch.bfloat16), Dial()
     last = seen(penalty, [1.0] + [2 + 1e-5 * i for i in range(693)], dial)[-1]

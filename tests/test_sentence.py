@@ -287,6 +287,7 @@ def test_forward_is_differentiable_and_refuses_empty_rows(tokenizer):
     assert torch.equal(encoder(batch.input_ids, empty, allow_empty=True)[1], torch.zeros(16))
 
 
+@pytest.mark.usefixtures("bf16")
 def test_precision(tokenizer):
     encoder = small_encoder(tokenizer)
     full, half = encoder.encode(TEXTS), encoder.encode(TEXTS, precision="bf16")

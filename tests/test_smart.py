@@ -470,6 +470,7 @@ def test_a_frozen_encoder_is_attacked_and_does_not_learn(level):
     assert all(w.requires_grad for w in model.heads.parameters())
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("level", ["tokens", "vectors"])
 def test_one_backward_a_task_and_bf16(level):
     """PCGrad goes backward once for each loss; under bf16 the penalty is float32 and near the full one."""

@@ -563,6 +563,7 @@ def test_penalty_settings_are_passed_on():
     assert_close(found, 2 * sampled_smoothness(model.heads["sst"], clean.vectors, generator=dice(9), **kw))
 
 
+@pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("search", ["random", "pgd"])
 def test_penalty_under_bf16_is_reduced_in_float32(search):
     model, batch = make_model().eval(), make_batch()

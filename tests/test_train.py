@@ -257,6 +257,7 @@ def test_backward_is_used_for_every_step(tmp_path):
     assert tasks == [["sst", "quora", "stsb"]] * 3
 
 
+@pytest.mark.usefixtures("bf16")
 def test_bf16_run(tmp_path):
     model, result = run(tmp_path / "b", small(precision="bf16"))
     _, full = run(tmp_path / "f", small())

@@ -390,6 +390,7 @@ def test_projection_starts_as_bert_does():
     assert abs(dense.weight.std() - 0.02) < 1e-3 and not dense.bias.any() and isinstance(squash, nn.Tanh)
 
 
+@pytest.mark.usefixtures("bf16")
 def test_precision_reaches_the_model(tokenizer):
     model, seen = ViewModel(encoder(tokenizer)), []
     look = lambda m, batch: seen.append(m.encoder.model.bert_layers[0].interm_dense(torch.ones(1, 16)).dtype) or view_loss()(m, batch)

@@ -116,7 +116,7 @@ def encode(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz, cut at the length that the model reads; with --part-size several, or folders of .txt and .txt.gz.")],
     out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n. With --part-size a folder.")] = VECTORS,
     pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean. Another than the saved one comes without the maps behind it.")] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Faster; the vectors turn a little (benchmarks/bench_encode.py prints how much).")] = False,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Faster where the device multiplies bfloat16; the vectors turn a little (benchmarks/bench_encode.py prints how much).")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="Faster still, on a CPU with VNNI; the vectors turn more.")] = False,
     part_size: Annotated[int | None, typer.Option("--part-size", min=1, help="Sentences a part, such as 100000: for text larger than memory and for many processes; the same command goes on where it was stopped.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Of the parts: float32, float16 (without it) or bfloat16; one file has float32.")] = None,
@@ -307,7 +307,7 @@ def train(
     save_every: Annotated[int | None, typer.Option(help="Steps; without it, at each evaluation.")] = None,
     surgery: Annotated[str | None, typer.Option(help="pcgrad or gradvac: what to do where tasks conflict, in joint steps.")] = None,
     penalties: Annotated[list[str], typer.Option("--penalties", help="smart, proximal; for what they do see chapters 34 and 33.")] = (),
-    bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16, where the device has them.")] = False,
     compile: Annotated[bool, typer.Option("--compile", help="torch.compile each layer; GPU only.")] = False,
     seed: Annotated[int, typer.Option(help="The course's default.")] = 11711,
 ) -> None:
@@ -392,7 +392,7 @@ def sweep(
     steps: Annotated[int, typer.Option(help="Optimizer steps of a run.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Rows of a task in a step.")] = 32,
     dev_rows: Annotated[int, typer.Option(help="Rows of each dev set that are scored, drawn once.")] = 2000,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16, where the device has them.")] = False,
 ) -> None:
     """Train once for each value of one setting, write one row a run, and draw the curve."""
     import torch
@@ -467,7 +467,7 @@ def pretrain(
     tokens_per_step: Annotated[int | None, typer.Option(help="Real tokens in a step; without it, as in chapter 10. A GPU likes 65536.", min=1)] = None,
     about: Annotated[str, typer.Option(help="A sentence about the text, for the card.")] = "",
     license: Annotated[str | None, typer.Option(help="Of the model, for the card, such as cc-by-sa-3.0.")] = None,
-    bf16: Annotated[bool, typer.Option(help="Matrix products in bfloat16.")] = True,
+    bf16: Annotated[bool, typer.Option(help="Matrix products in bfloat16, where the device has them.")] = True,
     keep: Annotated[list[float] | None, typer.Option(help="Million tokens after which a copy of the model stays in step-N/; may be repeated.")] = None,
 ) -> None:
     """Pretrain a small BERT from random weights and write model, log and card."""

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'choose_device', 'new_accelerator', 'check_device', 'shapes_only', 'drawing_device', 'without_waiting',
-           'readable', 'derived', 'Arriving', 'map_tensors', 'send', 'half_type', 'autocast', 'fast_kernels', 'Card',
-           'find_card', 'product_speed', 'LossScale']
+           'readable', 'derived', 'Arriving', 'map_tensors', 'send', 'imitates_bf16', 'half_type', 'autocast',
+           'fast_kernels', 'Card', 'find_card', 'product_speed', 'LossScale']
 
 # %% ../../nbs/engine/devices.ipynb #de849d0c
 import os
@@ -188,11 +188,18 @@ def _one_copy(tensors, device):
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 
+def imitates_bf16(device: torch.device) -> bool:
+    """Tell whether a device has no products of bfloat16 matrices, so that torch would imitate them, slowly."""
+    if device.type == "cuda":
+        return not torch.cuda.is_bf16_supported(including_emulation=False)
+    return not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def half_type(
     device: torch.device,
     precision: str,        # one of PRECISIONS
-) -> torch.dtype | None:   # of matrix products; None for "fp32"
-    """Choose the dtype of matrix products: float16 stands in for "bf16" on a GPU that only imitates it.
+) -> torch.dtype | None:   # of matrix products; None: float32
+    """Choose the dtype of matrix products. Where "bf16" is only imitated, a GPU takes float16 and a CPU stays with float32.
 
     Raises ValueError for an unknown precision, and for fp16 on a CPU.
     """
@@ -200,8 +207,8 @@ def half_type(
         raise ValueError(f"expected precision 'fp32', 'bf16' or 'fp16', got {precision!r}")
     if precision == "fp16" and device.type != "cuda":
         raise ValueError(f"expected a CUDA GPU for precision 'fp16', got {device.type}: use 'bf16'")
-    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return torch.float16
+    if precision == "bf16" and imitates_bf16(device):
+        return torch.float16 if device.type == "cuda" else None
     return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
 
 

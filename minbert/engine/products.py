@@ -101,11 +101,9 @@ def _floats(device, precision):
     if precision not in PRECISIONS:
         raise ValueError(f"expected precision {', '.join(map(repr, PRECISIONS))} or 'int8', got {precision!r}")
     dtype = half_type(device, precision) or torch.float32
-    return partial(_Packed, dtype) if _served(dtype) else None, precision
+    return partial(_Packed, dtype) if _served() else None, precision
 
 
-def _served(dtype):
-    """Tell whether oneDNN takes the place of another library, and has products in that precision on this processor."""
-    if not (torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()):   # without MKL, torch asks oneDNN by itself
-        return False
-    return dtype == torch.float32 or dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+def _served():
+    """Tell whether oneDNN takes the place of another library: without MKL, torch asks it by itself."""
+    return torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
