@@ -271,9 +271,15 @@ GUESS = "#| predict a.width\nrows = 3\nguess = rows * 4   # reference"
 def test_a_guess_is_taken_out_and_what_follows_shows_no_output():
     shown = new_code_cell("guessed(guess, 12)", outputs=[nbformat.v4.new_output("stream", text="you guessed 12, it is 12: right\n")])
     made = learners_edition(new_notebook(cells=[new_markdown_cell("# A\n\n> B."), new_code_cell(GUESS), shown]), {})
-    assert made.cells[2].source == "#| predict a.width\nrows = 3\nguess = None   # your guess, before you run the next cell"
+    assert made.cells[2].source == "#| predict a.width\nrows = 3\nguess = None   # your guess, a number, before you run the next cell"
     assert made.cells[3].source == "guessed(guess, 12)" and made.cells[3].outputs == []
     assert unguessed("guess = 4") == "guess = 4"
+
+
+@pytest.mark.parametrize(("answer", "kind"), [("97 / 131", "a number"), ("-1", "a number"), ("round(math.log(6), 2)", "a number"), ("True", "True or False"),
+                                              ("'up'", "a text"), ("[1, 48]", "a list of numbers"), ("[-1, 2 / 3]", "a list of numbers"), ("['reverse']", "a list of texts")])
+def test_a_guess_says_what_kind_of_answer_is_asked_for(answer, kind):
+    assert unguessed(f"#| predict a.b\nguess = {answer}") == f"#| predict a.b\nguess = None   # your guess, {kind}, before you run the next cell"
 
 
 def test_no_output_between_a_guess_and_its_answer_gives_it_away():
@@ -325,7 +331,7 @@ def test_a_planted_mistake_runs_and_is_refused_without_its_name(name):
 
 def test_guesses_of_all_kinds(capsys):
     cases = [((None, 0.25), "no guess yet; it is 0.25"), ((0.2, 0.25), "you guessed 0.2, it is 0.25: surprised?"), ((0.2, 0.25, 0.1), "you guessed 0.2, it is 0.25: right"),
-             (("Paris", " paris"), "right"), (([1, 2], [1, 2]), "right"), (([1, 2], [1, 2, 3]), "surprised"), ((True, False), "surprised"), ((float("nan"), 1.0, 9.0), "surprised"), (("a", 3), "surprised")]
+             (("Paris", " paris"), "right"), (([1, 2], [1, 2]), "right"), (([1, 2], [1, 2, 3]), "surprised"), (("Reverse", ["reverse"]), "right"), (("swap", ["reverse"]), "surprised"), (("a", ["a", "b"]), "surprised"), (([1], 1), "surprised"), ((True, False), "surprised"), ((float("nan"), 1.0, 9.0), "surprised"), (("a", 3), "surprised")]
     for given_, said in cases:
         guessed(*given_)
         assert said in capsys.readouterr().out

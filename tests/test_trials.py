@@ -166,6 +166,45 @@ def test_a_check_moves_no_generator_of_a_device(monkeypatch):
     assert moved == [] and torch.equal(torch.get_rng_state(), before)
 
 
+CLIP = """
+def clip_gradients(parameters, max_norm=None):
+    grads = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+    total = math.sqrt(sum(float(g.double().square().sum()) for g in grads.values()))
+    if {bad}:
+        raise {error}
+    for g in grads.values() if max_norm is not None and total > max_norm else ():
+        g.mul_(max_norm / total)
+    return {total}
+"""
+LOOP = """
+def cut_batches(order, lengths, budget):
+    batches, batch, total = [], [], 0
+    for i in order:
+        batch.append(i)
+        total += lengths[i]
+        if total >= budget:
+            batches.append(batch)
+            batch, total = [], 0
+    return batches
+"""
+
+
+def clip(bad="not math.isfinite(total)", error="NotFinite(next(name for name, g in grads.items() if not g.isfinite().all()))", total="total"):
+    for what, now in (("bad", bad), ("error", error), ("total", total)):
+        yield "{" + what + "}", now
+
+
+@pytest.mark.parametrize("name, text, changes, says", [
+    ("loop.clip", CLIP, clip(), ""), ("loop.clip", CLIP, clip(error='NotFinite("not finite")'), "The error names no parameter."),
+    ("loop.clip", CLIP, clip(bad="math.isnan(total)"), "Only NaN is refused."), ("loop.clip", CLIP, clip(total="torch.tensor(total)"), "The length comes back as a tensor."),
+    ("corpus.cut", LOOP, (), "The batches are lists.")])
+def test_what_learners_write_in_their_own_way_is_told_what_is_wrong(name, text, changes, says):
+    for what, now in changes:
+        text = text.replace(what, now)
+    found = own(name, text)
+    assert found.passed if not says else says in found.message, found.message
+
+
 def test_no_guess_where_the_learner_is_right_and_the_mistake_is_not():
     """A mistake that fails elsewhere too is another one."""
     for name in ("attention.maps", "sentence.mean"):

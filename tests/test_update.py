@@ -23,7 +23,7 @@ from minbert.course.exercises import EXERCISES
 from minbert.course.grading import plan, read_submission
 from minbert.course.merging import definition_in, merged_lines
 from minbert.course.programs import is_stub, parse, replace, same_program, source_of
-from minbert.course.update import HIDDEN, merged_notebook, partners, update_workspace
+from minbert.course.update import HIDDEN, merged_cells, merged_notebook, partners, update_workspace
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
 
 EXAMPLES = int(os.environ.get("MINBERT_EXAMPLES", "60"))
@@ -425,6 +425,14 @@ def test_a_given_cell_that_both_changed_is_a_conflict_of_its_kind():
     kinds = [result.cells[result.cells.index(c) + 1].cell_type for c in conflicts(result)]
     assert kinds == ["markdown", "code"] and cell(result, "m") == "Now the circle alone."
     assert cell(result, "loop") == cell(theirs, "loop") and "# for r in range(5):" in "\n".join(c.source for c in result.cells)
+
+
+def test_a_guess_stays_when_the_release_only_rewords_what_it_asks_for():
+    cell = lambda line: new_code_cell(f"#| predict a.b\n{line}", id="guess")
+    old, mine = cell("guess = None   # your guess"), cell("guess = 7")
+    assert [c.source for c in merged_cells(old, mine, cell("guess = None   # your guess, a number"), {})] == [mine.source]
+    assert [c.source for c in merged_cells(old, old, cell("guess = None   # your guess, a number"), {})] == ["#| predict a.b\nguess = None   # your guess, a number"]
+    assert len(merged_cells(old, mine, cell("rows = 3\nguess = None   # your guess"), {})) == 3   # another question: a conflict
 
 
 def test_outputs_stay_with_a_cell_whose_text_stays():

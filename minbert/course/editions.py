@@ -262,7 +262,15 @@ def unguessed(
     if not any(name == "predict" for name, _ in directives(source)):
         return source
     last = parse(source).body[-1]
-    return "\n".join([*source.split("\n")[: last.lineno - 1], f"{ast.unparse(last.targets[0])} = None   # your guess, before you run the next cell"])
+    return "\n".join([*source.split("\n")[: last.lineno - 1], f"{ast.unparse(last.targets[0])} = None   # your guess, {_kind(last.value)}, before you run the next cell"])
+
+
+def _kind(value):
+    """Say what a guess looks like, and nothing of what it is."""
+    if isinstance(value, ast.List):
+        return "a list of texts" if isinstance(getattr(value.elts[0], "value", 0), str) else "a list of numbers"
+    kinds = {bool: "True or False", str: "a text"}
+    return kinds.get(type(getattr(value, "value", 0)), "a number")
 
 
 _PASSED = re.compile(r"^[a-z_]+\.[a-z_]+: (passed|borrowed), .*\n?", re.M)   # what `check` prints

@@ -18,8 +18,9 @@ def guessed(
 
 
 def fits(guess: object, actual: object, within: float) -> bool:
-    """Tell whether a guess is right: numbers within a distance, lists item by item, the case of letters aside."""
-    if isinstance(guess, (list, tuple)) and isinstance(actual, (list, tuple)):
+    """Tell whether a guess is right: numbers within a distance, lists item by item, the case of letters aside; a lone item is a list of one."""
+    if isinstance(actual, (list, tuple)):
+        guess = guess if isinstance(guess, (list, tuple)) else [guess]
         return len(guess) == len(actual) and all(fits(a, b, within) for a, b in zip(guess, actual))
     if isinstance(guess, Real) and isinstance(actual, Real):
         return abs(guess - actual) <= within or math.isclose(guess, actual)

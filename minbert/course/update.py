@@ -19,9 +19,9 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import minbert
-from .editions import Mark, marks, marks_of, read_notebook, written
+from .editions import Mark, directives, marks, marks_of, read_notebook, written
 from .merging import Definition, definition_in, is_python, merged_cell
-from .programs import PACKAGE
+from .programs import PACKAGE, same_program
 from ..engine.saving import clear_leftovers, replacing
 from .workspace import BASE, HIDDEN, STATE, packaged_editions, state_text, workspace_state
 
@@ -109,6 +109,11 @@ def _updated(given: Any, mine: Any, source: str, kind: str) -> Any:
     return cell
 
 
+def _asks_the_same(base: str, theirs: str) -> bool:
+    """Tell whether two cells ask for one guess, in other words: a learner's own stands in the line that the words follow."""
+    return "#| predict" in base and directives(base) == directives(theirs) and same_program(base, theirs)
+
+
 def merged_cells(
     base: Any | None,                  # cell as handed out; None if the release added it, or nobody knows
     mine: Any | None,                  # the learner's; None if it is gone
@@ -128,6 +133,8 @@ def merged_cells(
         return [_updated(theirs, start, merged.source, "code"), *(c for why, what in merged.leftovers for c in conflict(why, what))]
     if mine is None or (base is not None and _same(base, mine)):
         return [theirs]
+    if both_code and base is not None and _asks_the_same(base.source, theirs.source):
+        return [_updated(theirs, mine, mine.source, "code")]
     return [theirs, *conflict("You and the release changed this cell.", mine.source, mine.cell_type)]
 
 # %% ../../nbs/course/update.ipynb #0c943154

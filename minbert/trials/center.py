@@ -60,6 +60,8 @@ _WRONG_BOTH = "for reader in (model.pooler_dense, head.transform_dense):"
 
 MISTAKES["center.move"] = [
     mistake(_WRONG_LAST, "bias += mean", "The mean is added to the last bias, so the hidden states are longer than before. It has to go."),
+    mistake(_WRONG_LAST, "model.bert_layers[-1].out_layer_norm.bias = nn.Parameter(bias - mean)",
+            "A new parameter stands in the place of the bias. The old one has to change, in place: an optimizer may hold it."),
     mistake(_WRONG_LAST, "pass", "The hidden states still hold the mean: the bias of the last norm did not move."),
     mistake(_WRONG_LAST, "bias *= 0", "The last bias is set to zero. Only the mean leaves it; what else the bias holds stays."),
     mistake(_WRONG_LAST, "bias -= mean / mean.norm().clamp_min(1e-12)", "The direction of the mean is subtracted, at length 1. Subtract the mean itself."),

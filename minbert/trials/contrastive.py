@@ -72,6 +72,7 @@ MISTAKES["contrastive.margin"] = [
     mistake("(margin - distance).clamp_min(0).square()", "(margin - distance).clamp_min(0)",
             "The cost of different pairs is not squared."),
     mistake("y * distance.square()", "y * distance", "The cost of same pairs is the distance, not its square."),
+    mistake(_WRONG_COST, "cost = y * distance + (1 - y) * (margin - distance).clamp_min(0)", "Neither cost is squared."),
     mistake("cost.mean() / 2", "cost.sum() / 2", "The costs are added up over the batch, not averaged: a larger batch takes larger steps."),
     mistake("cost.mean() / 2", "cost.mean()", "The factor ½ is missing."),
     mistake("(margin - distance).clamp_min(0)", "(safe_cosine(u, v) - margin).clamp_min(0)",

@@ -79,6 +79,7 @@ MISTAKES["corpus.cut"] = [
     mistake(_WRONG_NEXT, "first, before = last - 1, ends[last - 1]", "The last sequence of a batch begins the next one as well."),
     mistake(_WRONG_KEEP, "batches.append(order[first:last][::-1])", "The indices of a batch stand in reverse."),
     mistake("return batches", "return batches[:1]", "Only the first batch comes back."),
+    mistake(_WRONG_KEEP, "batches.append(order[first:last].tolist())", "The batches are lists. Arrays were asked for: `np.array` makes one of a list."),
 ]
 
 VARIANTS["corpus.cut"] = [

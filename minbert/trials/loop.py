@@ -46,11 +46,12 @@ def run_clip(clip, inputs):
         parameters[name].grad = None if g is None else g.clone()
     try:
         length = clip(parameters, inputs["max_norm"])
-        seen = {"a plain number comes back": isinstance(length, (int, float)), "length": torch.as_tensor(length, dtype=torch.float64)}
+        seen = {"refused": torch.tensor(False), "a plain number comes back": isinstance(length, (int, float)), "length": torch.as_tensor(length, dtype=torch.float64)}
     except ValueError as error:
         seen = {"refused": torch.tensor(True), "with NotFinite": "NotFinite" in [kind.__name__ for kind in type(error).__mro__]}
         if "bad" in inputs:
-            seen["names the first and no other"] = [name in str(error) for name in inputs["bad"]] == [True, False]
+            first, other = (name in str(error) for name in inputs["bad"])
+            seen |= {"names the first": first, "names no other": not other}
     return seen | {f"gradient of {name}": torch.tensor([]) if p.grad is None else p.grad for name, p in parameters.items()}
 
 
@@ -92,6 +93,10 @@ MISTAKES["loop.clip"] = [
             "Parameters without a gradient get one of zeros. They are to be passed over, here and by the optimizer."),
     mistake("if max_norm is not None and total > max_norm:", "if max_norm and total > max_norm:", "A limit of 0 is taken for none."),
     mistake("if not grads:\n        return 0.0\n", "if not grads:\n        return 1.0\n", "With no gradient at all the length is 0."),
+    mistake("; first in {bad}", "", "The error names no parameter. Whoever reads it has to know where to look: the first whose gradient is not finite."),
+    mistake("; first in {bad}", "; in {[*grads]}", "The error names parameters whose gradient is finite, or more than the first that is not."),
+    mistake("if not math.isfinite(total):", "if math.isnan(total):", "Only NaN is refused. An infinite gradient would move the weights just as far."),
+    mistake(_WRONG_TOTAL, "torch.linalg.vector_norm(norms)", "The length comes back as a tensor. A plain number was promised; `.item()` gives it."),
 ]
 
 VARIANTS["loop.clip"] = [

@@ -90,6 +90,7 @@ TRIALS["bijections.triangles"] = Trial(lambda g: [c for c in linear_cases(g) if 
 
 MISTAKES["bijections.triangles"] = [
     mistake("self.triangles.tril(-1)", "self.triangles.tril()", "L takes the diagonal of `triangles` on top of its ones."),
+    mistake("self.triangles.tril(-1) + torch.ones_like(self.log_s).diag()", "self.triangles.tril()", "L has the diagonal of `triangles` where its ones should stand."),
     mistake("self.triangles.triu(1)", "self.triangles.triu()", "U takes the diagonal of `triangles` on top of its own."),
     mistake("self.sign * self.log_s.exp()", "self.sign * self.log_s", "log_s is used as it is; its exponential belongs on the diagonal of U."),
     mistake("self.sign * self.log_s.exp()", "self.log_s.exp()", "The signs are not used, so every factor on the diagonal is positive."),
@@ -129,6 +130,7 @@ TRIALS["bijections.linear"] = Trial(linear_cases, run_linear, subject="flow", hi
 MISTAKES["bijections.linear"] = [
     mistake("return x @ self.weight,", "return x @ self.weight.T,", "The dense matrix is transposed: rows of x stand left of W."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.slogdet(self.weight).sign", "The sign of the determinant is returned, not the logarithm of its size."),
+    mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.logdet(self.weight)", "`torch.logdet` is NaN where the determinant is negative. A stretch is its absolute value, which `slogdet` gives."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).log()", "The logarithm of a negative determinant is NaN; its absolute value was meant."),
     mistake("torch.linalg.slogdet(self.weight).logabsdet", "torch.linalg.det(self.weight).abs().log()",
             "The determinant is computed before its logarithm: of many columns it is 0 or infinite in the machine. `slogdet` adds logarithms up."),

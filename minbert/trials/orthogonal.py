@@ -44,6 +44,8 @@ _WRONG_STEP = "x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ 
 MISTAKES["muon.orthogonalize"] = [
     mistake("x = matrix.T if tall else matrix ", "x = (matrix.T if tall else matrix).float() ", "return x.T if tall else x", "return (x.T if tall else x).to(matrix.dtype)",
             "The products are made in single precision, whatever came in: faint directions drown in its rounding."),
+    mistake("return x.T if tall else x", "U, _, V = torch.linalg.svd(matrix, full_matrices=False)\n    return U @ V if matrix.any() else matrix",
+            "Every stretch is exactly 1, by taking the matrix apart. Asked for is the polynomial, which leaves them near 1."),
     mistake(_WRONG_UNIT, "pass", "The matrix is not divided by its length, so stretches above 1 run away."),
     mistake(_WRONG_UNIT, "x = x / torch.linalg.matrix_norm(x, 2).clamp_min(1e-7)", "The matrix is divided by its longest stretch. That has to be found by taking it apart; divide by the root of the sum of all squares."),
     mistake(_WRONG_UNIT, "x = x / x.abs().max().clamp_min(1e-7)", "The matrix is divided by its largest number. Its stretches can still be above 1."),
