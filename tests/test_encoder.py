@@ -1,4 +1,5 @@
 """Encoder: parity with transformers, packed equals padded, loading and saving."""
+import copy
 import json
 import math
 import shutil
@@ -568,6 +569,27 @@ def test_half_precision_on_disk_is_float32_in_memory(saved, dtype):
     assert next(model.parameters()).dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn, "float16", None], ids=str)
+def test_a_dtype_that_no_reader_takes_is_refused_and_the_folder_stays(saved, dtype):
+    """The numbers of a model are below one: as bytes they would all be zero, in the place of the weights that were there."""
+    model, folder = saved
+    with pytest.raises(ValueError, match=f"expected a dtype among torch.float32, .*, got {dtype!r}"):
+        model.save_pretrained(folder, dtype)
+    same(model, BertModel.from_pretrained(folder))
+
+
+@pytest.mark.parametrize("value, dtype", [(1e6, torch.float16), (math.nan, torch.float32)], ids=str)
+def test_numbers_that_could_not_be_read_again_are_not_saved(saved, value, dtype):
+    model, folder = saved
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        broken.bert_layers[1].out_dense.weight[3, 2] = value
+    with pytest.raises(ValueError, match=f"in {dtype}: expected finite numbers in tensor '{POINT}', got 1 of 384"):
+        broken.save_pretrained(folder, dtype)
+    same(model, BertModel.from_pretrained(folder))
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
 def rewrite(folder, change):
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
@@ -822,3 +844,10 @@ def test_compiles_into_one_graph_that_serves_all_shapes(part, precision):
             found.append((out.detach(), [p.grad.clone() for p in module.parameters() if p.grad is not None]))
         assert_close(*found)
     assert counter.frame_count == 1, f"{counter.frame_count} graphs for four shapes"
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(saved, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match=f"expected a folder to save in, got the file {tmp_path / 'file'}"):
+        saved[0].save_pretrained(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
