@@ -304,9 +304,9 @@ def save_model(
     folder: str | Path,  # made if missing
     dtype: torch.dtype = torch.float32,  # precision of the stored numbers
 ) -> None:
-    """Write config.json and model.safetensors so that `transformers.AutoModel` loads them."""
-    tensors = {hugging_face_name(name): x.detach().to("cpu", dtype).contiguous() for name, x in model.state_dict().items()}
-    write_model(folder, tensors, model.config.to_json())
+    """Write config.json and model.safetensors so that `transformers.AutoModel` loads them. Raises ValueError as `write_model`."""
+    tensors = {hugging_face_name(name): x for name, x in model.state_dict().items()}
+    write_model(folder, tensors, model.config.to_json(), dtype)
 
 # %% ../nbs/1_bert/04_encoder.ipynb #9c2a8685
 def packing_pays(

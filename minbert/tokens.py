@@ -87,6 +87,7 @@ def resolve_folder(
 # %% ../nbs/1_bert/01_tokens.ipynb #51b4a74a
 SPECIAL_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in "pad unk cls sep mask".split()}
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_LARGEST = 2**27  # bytes; the largest vocabularies have 2**25
 
 
 def load_tokenizer(
@@ -95,15 +96,16 @@ def load_tokenizer(
     """Load the WordPiece tokenizer of a BERT model.
 
     Lower-casing: `do_lower_case` of tokenizer_config.json, else tokenizer.json, else yes.
-    Raises ValueError, with the folder, if the tokenizer files are missing or broken.
+    Raises ValueError, with the folder, if the tokenizer files are missing or broken, with the file if it is no JSON.
     """
     folder = resolve_folder(name_or_folder)
     names = [name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
     if not {"tokenizer.json", "vocab.txt"} & set(names):
         raise ValueError(f"expected tokenizer.json or vocab.txt in {folder}, got neither")
     for name in names:
-        check_regular(folder / name, 2**27)  # bytes; the largest vocabularies have 2**25
-    given = read_json(folder / "tokenizer_config.json") if "tokenizer_config.json" in names else {}
+        check_regular(folder / name, _LARGEST)
+    found = {name: read_json(folder / name, limit=_LARGEST) for name in names if name.endswith(".json")}
+    given = found.get("tokenizer_config.json", {})
     from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
     try:

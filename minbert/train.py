@@ -29,7 +29,7 @@ from .engine.modes import compile_parts
 from .engine.runs import RunFolder, opened, read_log
 from .engine.saving import saved_name
 from .engine.sentencefolders import check_kept
-from .engine.settings import check_choices, check_positive
+from .engine.settings import check_choices, check_positive, check_rates
 from .engine.stopping import Stopped, stop_requests
 from .evaluate import evaluate_tasks
 from .heads import MultitaskBert, multitask_loss
@@ -92,6 +92,9 @@ class TrainConfig:
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"expected different tasks, at least one, got {self.tasks}")
         check_positive(self, "epochs", "steps", "eval_every", "save_every", "accumulate", "alike")
+        check_rates(self, "lr", "head_lr", "weight_decay", "max_grad_norm")
+        for phase in self.phases:
+            check_rates(phase, "lr", "head_lr")
         if not (0 <= self.warmup <= 1 and 0 < self.quora_fraction <= 1):
             raise ValueError(f"expected warmup in [0, 1] and quora_fraction in (0, 1], "
                              f"got {self.warmup} and {self.quora_fraction}")

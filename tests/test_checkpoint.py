@@ -318,3 +318,17 @@ def test_killed_while_writing_leaves_the_old_checkpoint(tmp_path):
     assert load_checkpoint(tmp_path, model)["step"] == 1
     save_checkpoint(tmp_path, model, step=3)
     assert [f.name for f in tmp_path.iterdir()] == [CHECKPOINT]
+
+
+@pytest.mark.parametrize("error, told", [(OSError(28, "No space left on device"), "[Errno 28] No space left on device: '{}'"),
+                                         (OSError(28, "No space left on device", "other"), "[Errno 28] No space left on device: 'other'"),
+                                         (OSError("a library's own words"), "a library's own words")], ids=["nameless", "named", "words"])
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path, error, told):
+    def write(part):
+        part.write_text("half")
+        raise error
+
+    file = tmp_path / "v.npy"
+    with pytest.raises(OSError) as caught:
+        replace_file(file, write)
+    assert str(caught.value) == told.format(file) and not [*tmp_path.iterdir()]

@@ -20,6 +20,7 @@ from minbert.baselines import BagOfWords
 from minbert.engine.checkpoint import read_checkpoint
 from minbert.engine.integers import exact_integers
 from minbert.app.cli import main, repeat_option
+from minbert.app.messages import GO_ON
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
 from minbert.heads import MultitaskBert, default_heads
@@ -190,6 +191,32 @@ def test_data_lists_splits_labels_and_rows_left_out(capsys, tmp_path):
     assert str(tmp_path / "quora-train.csv:7") in second and "grammar" not in out
     _, err = run(capsys, f"data sst --data {tmp_path}", 1)
     assert "sst" in err and "quora" in err and str(tmp_path) in err
+
+
+def test_data_of_a_folder_without_any_says_which_files_it_looked_for(capsys, tmp_path):
+    (tmp_path / "sts-train.tsv").write_text("sentence1\tsentence2\tsimilarity\na\tb\t3\n", encoding="utf8")   # read under the name .csv alone
+    for folder in (tmp_path, tmp_path / "nowhere", tmp_path / "sts-train.tsv"):
+        out, err = run(capsys, f"data --data {folder}", 1)
+        assert not out and f"{folder}: expected a folder with files of data sets, such as ids-sst-train.csv" in err
+
+
+@pytest.mark.parametrize("settings, told", [("--lr -1", "finite lr of at least 0, got -1.0"), ("--lr nan", "finite lr of at least 0, got nan"),
+                                            ("--lr inf", "finite lr of at least 0, got inf")])
+def test_a_rate_that_cannot_be_is_refused_before_a_run_begins(capsys, tmp_path, settings, told):
+    _, err = run(capsys, f"train --out {tmp_path / 'run'} {settings}", 1)
+    assert f"minbert: expected a {told}" in err and not (tmp_path / "run").exists()
+
+
+def test_a_demo_that_was_stopped_says_what_its_folder_takes(capsys, tmp_path):
+    (tmp_path / "checkpoint.safetensors").touch()
+    assert GO_ON["demo"].removeprefix("; ") in run(capsys, f"demo --out {tmp_path}", 1)[1]
+
+
+@pytest.mark.parametrize("command", ["train", "demo"])
+@pytest.mark.parametrize("seed", ["-1", "99999999999999999999"])
+def test_a_seed_out_of_range_is_named(capsys, tmp_path, command, seed):
+    _, err = run(capsys, f"{command} --out {tmp_path / 'run'} --seed {seed}", 2)
+    assert "Invalid value for '--seed'" in err and not (tmp_path / "run").exists()
 
 
 def test_data_shows_the_named_sets_in_the_order_named(capsys):

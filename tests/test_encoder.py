@@ -1,4 +1,5 @@
 """Encoder: parity with transformers, packed equals padded, loading and saving."""
+import copy
 import json
 import math
 import shutil
@@ -541,9 +542,19 @@ def test_pickles_cannot_run_code(saved, capsys):
     _, folder = saved
     (folder / "model.safetensors").unlink()
     torch.save({"x": Evil()}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="pytorch_model.bin"):
+    with pytest.raises(ValueError, match=r"pytorch_model.bin: .*\((U|u)nsupported .*print.*; nothing in it was run") as refused:
         BertModel.from_pretrained(folder)
     assert "must not run" not in capsys.readouterr().out
+    assert "weights_only" not in str(refused.value)   # torch advises to load it all the same
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_pointer_of_git_lfs_is_called_so(saved, name):
+    _, folder = saved
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 90868376\n")
+    with pytest.raises(ValueError, match=f"{name}: expected .*`git lfs pull` fetches"):
+        BertModel.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -556,6 +567,27 @@ def test_half_precision_on_disk_is_float32_in_memory(saved, dtype):
     for a, b in zip(model.parameters(), again.parameters()):
         assert_close(a.to(dtype).float(), b, atol=0, rtol=0)
     assert next(model.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn, "float16", None], ids=str)
+def test_a_dtype_that_no_reader_takes_is_refused_and_the_folder_stays(saved, dtype):
+    """The numbers of a model are below one: as bytes they would all be zero, in the place of the weights that were there."""
+    model, folder = saved
+    with pytest.raises(ValueError, match=f"expected a dtype among torch.float32, .*, got {dtype!r}"):
+        model.save_pretrained(folder, dtype)
+    same(model, BertModel.from_pretrained(folder))
+
+
+@pytest.mark.parametrize("value, dtype", [(1e6, torch.float16), (math.nan, torch.float32)], ids=str)
+def test_numbers_that_could_not_be_read_again_are_not_saved(saved, value, dtype):
+    model, folder = saved
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        broken.bert_layers[1].out_dense.weight[3, 2] = value
+    with pytest.raises(ValueError, match=f"in {dtype}: expected finite numbers in tensor '{POINT}', got 1 of 384"):
+        broken.save_pretrained(folder, dtype)
+    same(model, BertModel.from_pretrained(folder))
+    assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
 
 
 def rewrite(folder, change):
@@ -597,12 +629,12 @@ def test_file_cut_short(saved, name, keep):
         BertModel.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("content", [[1, 2], {"x": 3}, torch.zeros(3)], ids=str)
-def test_pickle_of_something_else(saved, content):
+@pytest.mark.parametrize("content, odd", [([1, 2], "list"), ({"x": 3}, "x"), (torch.zeros(3), "Tensor"), ({"state_dict": {"a": torch.zeros(3)}}, "state_dict")], ids=str)
+def test_pickle_of_something_else(saved, content, odd):
     _, folder = saved
     (folder / "model.safetensors").unlink()
     torch.save(content, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="pytorch_model.bin"):
+    with pytest.raises(ValueError, match=f"pytorch_model.bin: expected tensors by their names, got something else: '{odd}'"):
         BertModel.from_pretrained(folder)
 
 
@@ -812,3 +844,10 @@ def test_compiles_into_one_graph_that_serves_all_shapes(part, precision):
             found.append((out.detach(), [p.grad.clone() for p in module.parameters() if p.grad is not None]))
         assert_close(*found)
     assert counter.frame_count == 1, f"{counter.frame_count} graphs for four shapes"
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(saved, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match=f"expected a folder to save in, got the file {tmp_path / 'file'}"):
+        saved[0].save_pretrained(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"

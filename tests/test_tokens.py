@@ -158,9 +158,8 @@ def test_file_cut_short_is_refused(tmp_path, name, settings):
     folder = write_folder(tmp_path / "model", config=BERT, settings=settings, lower=True)
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match="readable tokenizer|tokenizer_config.json: expected JSON") as e:
+    with pytest.raises(ValueError, match=f"{folder / name}: expected JSON"):
         load_tokenizer(folder)
-    assert str(folder) in str(e.value)
 
 
 # --- the hub

@@ -292,6 +292,8 @@ def test_progress_draws_a_bar(tmp_path, capsys):
     {"schedule": "random"}, {"mode": "half"}, {"precision": "fp8"}, {"tasks": ()},
     {"tasks": ("sst", "sst")}, {"epochs": 0}, {"steps": 0}, {"accumulate": 0}, {"warmup": 1.5},
     {"quora_fraction": 0.0}, {"quora_fraction": 2.0}, {"eval_every": 0}, {"save_every": -1},
+    {"lr": -1.0}, {"lr": float("nan")}, {"head_lr": float("inf")}, {"weight_decay": -0.1}, {"max_grad_norm": -1.0},
+    {"phases": (Phase(("sst",), lr=-1.0),)},
 ])
 def test_settings_out_of_range(bad):
     with pytest.raises(ValueError, match="expected"):

@@ -10,6 +10,7 @@ __all__ = ['CHECKPOINT', 'replace_file', 'random_state', 'set_random_state', 'sa
 import json
 import os
 import random
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,17 @@ from .saving import DRAFT, held_folder
 from .tensorfiles import check_tensors, read_checked, save_checked
 
 # %% ../../nbs/engine/checkpoint.ipynb #e8fb2440
+@contextmanager
+def _named(file):
+    """Let an error of the system name a file: a disk that is full does not say where."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:   # else it is a sentence of a library
+            error.filename = error.filename or str(file)
+        raise
+
+
 def replace_file(
     file: str | Path,  # where the finished file shall be; its folder is made if missing
     write,             # function of one path: writes the whole file there
@@ -29,7 +41,7 @@ def replace_file(
 
     A process killed at any moment leaves the old file or the new one, and its draft, which the next call
     in the same folder deletes; a failed write leaves none. Of two writers at once, the later to end wins.
-    Raises ValueError, before anything is written, if a folder has the name.
+    Raises ValueError, before anything is written, if a folder has the name, and OSError naming a file for a full disk.
     """
     file = Path(file)
     if file.is_dir():
@@ -37,8 +49,9 @@ def replace_file(
     file.parent.mkdir(parents=True, exist_ok=True)
     with held_folder(file.parent, DRAFT) as draft:
         part = draft / file.name
-        write(part)
-        flush(part)
+        with _named(file):
+            write(part)
+            flush(part)
         os.replace(part, file)
     flush(file.parent)
     return file

@@ -98,6 +98,15 @@ def _unpacked(path, data):
     return text
 
 # %% ../../nbs/engine/formats.ipynb #b26b6c45
+_DELIMITERS = {"raw": "\t", "tab": "\t", "comma": ",", "space": " "}
+
+
+def _separated(header, dialect):
+    """Guess what separates the names in the first line of a table, where the delimiter of the dialect is not in it."""
+    found = [name for mark, name in ((",", "commas"), (";", "semicolons"), ("\t", "tabs")) if mark in header]
+    return f": separated by {found[0]}?" if found and _DELIMITERS[dialect] not in header else ""
+
+
 def read_rows(
     path: str | Path,
     dialect: str = "raw",              # one of DIALECTS
@@ -111,14 +120,15 @@ def read_rows(
         separator, cuts = ("\t", -1) if dialect == "raw" else (" ", 1)
         rows = [(n, line.split(separator, cuts)) for n, line in enumerate(lines, 1) if line.strip() or "\t" in line]
     else:
-        rows = _quoted_rows(path, lines, {"tab": "\t", "comma": ","}[dialect])
+        rows = _quoted_rows(path, lines, dialect)
     if not any(cell.strip() for _, cells in rows for cell in cells):
         raise ValueError(f"{path}: expected rows of cells, got none")
     return rows
 
 
-def _quoted_rows(path, lines, delimiter):
+def _quoted_rows(path, lines, dialect):
     """Cut lines into cells with CSV quoting."""
+    delimiter = _DELIMITERS[dialect]
     reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
     rows, start, limit = [], 1, csv.field_size_limit(2**31 - 1)   # 131,072 characters otherwise, in the whole process
     try:
@@ -130,7 +140,7 @@ def _quoted_rows(path, lines, delimiter):
             start = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f'{path}:{start}: expected matching CSV quotes (a cell that begins with one ends with one; inside they are doubled), '
-                         f"got: {str(error).replace(chr(9), 'tab')}") from None
+                         f"got: {str(error).replace(chr(9), 'tab')}{_separated(lines[0], dialect)}") from None
     finally:
         csv.field_size_limit(limit)
     return [(n, cells) for n, cells in rows if len(cells) > 1 or "".join(cells).strip()]
@@ -147,7 +157,7 @@ def locate_columns(
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise ValueError(f"{path}:1: expected each column once, got {quoted(twice[0])} again")
     if not {*wanted} <= {*names}:
-        hint = ": separated by commas?" if len(names) == 1 and "," in names[0] and form.dialect != "comma" else ""
+        hint = _separated(names[0], form.dialect) if len(names) == 1 else ""
         raise ValueError(f"{path}:1: expected columns {wanted} in the {form.dialect} dialect, got {quoted(names)}{hint}")
     return {name: i for i, name in enumerate(names) if name in (*form.text, form.label, form.id, form.split)}
 
@@ -175,12 +185,10 @@ def parse_label(
 # %% ../../nbs/engine/formats.ipynb #ec28f17b
 def _write_table(file: TextIO, table: list[list[str]], dialect: str) -> None:
     if dialect in ("tab", "comma"):
-        delimiter = {"tab": "\t", "comma": ","}[dialect]
         flat = ([re.sub(r"\r\n?|\n", " ", cell) for cell in row] for row in table)
-        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(flat)
+        csv.writer(file, delimiter=_DELIMITERS[dialect], lineterminator="\n").writerows(flat)
         return
-    separator = " " if dialect == "space" else "\t"
-    file.writelines(separator.join(" ".join(cell.split()) for cell in row) + "\n" for row in table)
+    file.writelines(_DELIMITERS[dialect].join(" ".join(cell.split()) for cell in row) + "\n" for row in table)
 
 def write_rows(
     path: str | Path,                # its folder is made if missing

@@ -68,11 +68,23 @@ def fitted(
     return state
 
 
-def write_model(folder: str | Path, tensors: Mapping[str, Tensor], config: str) -> None:
-    """Write model.safetensors and config.json, each put in place when it is complete. Raises ValueError if the folder is a file."""
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"expected a folder to save in, got the file {folder}")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)   # those that transformers and sentence-transformers load
+
+
+def write_model(
+    folder: str | Path,             # made if missing
+    tensors: Mapping[str, Tensor],  # float, on any device
+    config: str,                    # json
+    dtype: torch.dtype,             # one of DTYPES
+) -> None:
+    """Write model.safetensors and config.json, each put in place when it is complete.
+
+    Raises ValueError, and leaves the folder as it was, for another dtype, naming the tensor for numbers that are not finite in it, and if the folder is a file.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"expected a dtype among {', '.join(map(str, DTYPES))}, got {dtype!r}")
+    stored = {name: x.detach().to("cpu", dtype).contiguous() for name, x in tensors.items()}
+    check_numbers(stored, f"{folder}, in {dtype}")
     with replacing(folder) as draft:
-        save_tensors(draft / "model.safetensors", dict(tensors), {"format": "pt"})
+        save_tensors(draft / "model.safetensors", stored, {"format": "pt"})
         (draft / "config.json").write_text(config, encoding="utf-8")

@@ -90,8 +90,11 @@ def replacing(
     """Give a draft folder; move its files into `folder` once the block has ended well.
 
     If one of them cannot be moved, all is put back as it was. Who is killed between two moves leaves files of both.
+    Raises ValueError if `folder` is a file.
     """
     folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"expected a folder to save in, got the file {folder}")
     folder.mkdir(parents=True, exist_ok=True)
     with held_folder(folder, DRAFT) as draft:
         yield draft

@@ -12,6 +12,7 @@ import os
 import re
 from math import prod
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ def check_file(
         body = 8 + int.from_bytes(handle.read(8), "little")  # where the header ends
         text = handle.read(body - 8) if 8 < body <= min(size, 8 + HEADER_LIMIT) else b""
     if not text:
-        raise ValueError(f"{file}: expected a safetensors file, got {size} bytes without a whole header")
+        raise ValueError(f"{file}: expected a safetensors file, got {_pointer(file) or f'{size} bytes without a whole header'}")
     header = parse_json(text, file)
     _check_metadata(file, header.get("__metadata__", {}))
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
@@ -46,6 +47,13 @@ def check_file(
     return header
 
 # %% ../../nbs/engine/tensorfiles.ipynb #f9e6f71c
+def _pointer(file):
+    """Name what a clone leaves in the place of weights where Git LFS is not installed; an empty text for any other file."""
+    with open(file, "rb") as handle:
+        found = handle.read(40).startswith(b"version https://git-lfs.github.com/")
+    return "a pointer of Git LFS: `git lfs pull` fetches the weights" if found else ""
+
+
 def _check_metadata(file, notes):
     if not isinstance(notes, dict) or not all(isinstance(text, str) for text in notes.values()):
         raise ValueError(f"{file}: expected texts as metadata, got {quoted(notes)}")
@@ -146,9 +154,20 @@ def _read_weights(file):
     check_regular(file)
     try:
         found = torch.load(file, map_location="cpu", weights_only=True)
-        return {key: tensor.detach() for key, tensor in found.items()}
     except Exception as error:  # pickles fail in many ways
-        raise ValueError(f"{file}: expected a complete weight file, got: {str(error)[:200] or type(error).__name__}") from error
+        raise ValueError(f"{file}: expected a complete weight file, got: {_pointer(file) or _trouble(error)}") from error
+    odd = [key for key, x in found.items() if not isinstance(x, Tensor)] if isinstance(found, dict) else [type(found).__name__]
+    if odd:
+        raise ValueError(f"{file}: expected tensors by their names, got something else: {quoted(odd[0])}")
+    return {key: tensor.detach() for key, tensor in found.items()}
+
+
+def _trouble(error):
+    """Say why torch refused a pickle; its own words advise to load it all the same."""
+    if not isinstance(error, UnpicklingError):
+        return str(error)[:200] or type(error).__name__
+    found = re.search(r"[Uu]nsupported [^\n]{1,100}", str(error))
+    return f"no pickle of tensors alone ({found[0] if found else 'damaged'}); nothing in it was run"
 
 # %% ../../nbs/engine/tensorfiles.ipynb #f24ae384
 def file_checksum(
