@@ -1,8 +1,8 @@
 """Write README.md (and the pictures it shows) from nbs/index.ipynb; `--check` only compares.
 
 Markdown cells are copied, code cells become fenced blocks with their text output, and a PNG output is
-stored in nbs/images/. `#| echo: false` leaves out the source, `#| hide` all but the picture. Links are
-relative to nbs/ in the notebook, and to the root in the README.
+stored in nbs/images/, with the words of `#| fig-alt: …` for those who do not see it. `#| echo: false` leaves out the
+source, `#| hide` all but the picture. Links are relative to nbs/ in the notebook, and to the root in the README.
 """
 import base64
 import posixpath
@@ -34,12 +34,13 @@ def from_root(markdown: str) -> str:
 def code_cell(cell, pictures: dict[str, bytes]) -> str:
     hidden, silent = (cell.source.startswith(flag) for flag in ("#| hide", "#| echo: false"))
     source = re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M).strip()
+    alt = "".join(re.findall(r"^#\| fig-alt: (.*)", cell.source, re.M))
     parts = [] if hidden or silent or not source else [f"```python\n{source}\n```"]
     for output in cell.get("outputs", []):
         if png := picture_of(output):
             name = f"nbs/images/index-{len(pictures) + 1}.png"
             pictures[name] = png
-            parts.append(f"![]({name})")
+            parts.append(f"![{alt}]({name})")
         elif not hidden and (text := text_of(output).rstrip()):
             parts.append("```text\n" + text + "\n```")
     return "\n\n".join(parts)

@@ -160,6 +160,12 @@ def described(source: str, section: str, helpers: dict[str, list[str]] | None = 
     return f"Figure of the section {section}" + (f": {', '.join(words)}" if words else "")
 
 
+def hidden(source: str) -> str:
+    """Say what a folded cell holds."""
+    checks = re.search(r"^\s*(assert|test_\w+\()", source, re.M) and not re.search(r"^(import|from) ", source, re.M)
+    return "checks of what is said here" if checks else "imports and helpers"
+
+
 def code_cell(cell, section: str, helpers: dict[str, list[str]]):   # the cell, or None where it is not for readers
     """Turn nbdev's directives into what myst-nb knows: folded cells, and classes for the style sheet."""
     marks = directives(cell.source)
@@ -168,7 +174,7 @@ def code_cell(cell, section: str, helpers: dict[str, list[str]]):   # the cell, 
         return None
     cell.source, tags, told = source, [], {}
     if "hide" in names:
-        tags, told = ["hide-cell"], {"code_prompt_show": "Show the imports and helpers", "code_prompt_hide": "Hide the imports and helpers"}
+        tags, told = ["hide-cell"], {f"code_prompt_{verb.lower()}": f"{verb} the {hidden(source)}" for verb in ("Show", "Hide")}
     if "exercise" in names:
         task = dict(marks)["exercise"].split()[0]
         tags, told = ["hide-input"], {"code_prompt_show": f"Show an answer to {task}", "code_prompt_hide": f"Hide the answer to {task}"}

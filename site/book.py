@@ -4,11 +4,13 @@ from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
+from PIL import Image
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.nodes import make_refnode
 
 CHAPTER = re.compile(r"[1-5]_")
+WIDE = 700   # [pixels] of a picture: at the width of a phone its words would be smaller than half
 CLOSED = (nodes.literal, nodes.literal_block, nodes.reference, nodes.title, nodes.math, nodes.term, nodes.raw, addnodes.pending_xref, nodes.field_list)
 
 
@@ -104,12 +106,29 @@ def chapter_instead(app: Sphinx, env, node: addnodes.pending_xref, inner: nodes.
     return make_refnode(app.builder, node["refdoc"], docname, "", inner) if rest and docname in env.found_docs else None
 
 
+def with_room(body: str, widths: dict[str, int]) -> str:
+    """Put pictures of several panels into boxes that scroll on a phone; `widths` [pixels] holds those of the files, by name."""
+    def one(found: re.Match) -> str:
+        wide = widths.get(found[1].rpartition("/")[2], 0) > WIDE
+        return f'<span class="wide-picture" tabindex="0" role="group" aria-label="figure">{found[0]}</span>' if wide else found[0]
+
+    return re.sub(r'<img [^>]*src="([^"]*_images/[^"]*)"[^>]*>', one, body)
+
+
+def widths_of(app: Sphinx) -> dict[str, int]:   # name of a file among the site's pictures -> pixels
+    """Measure the pictures of all pages, once."""
+    if not hasattr(app, "picture_widths"):
+        files = {name: Path(app.srcdir) / source for source, name in app.builder.images.items()}
+        app.picture_widths = {name: Image.open(file).width for name, file in files.items() if file.suffix in (".png", ".webp", ".gif")}
+    return app.picture_widths
+
+
 def reachable_by_keyboard(app: Sphinx, page: str, template: str, context: dict, doctree) -> None:
     """Let the keyboard scroll what may be wider than the screen."""
     if "furo_navigation_tree" in context:
         context["furo_navigation_tree"] = context["furo_navigation_tree"].replace('role="heading"', 'role="heading" aria-level="2"')
     if "body" in context:
-        body = context["body"].replace("<pre>", '<pre tabindex="0">')
+        body = with_room(context["body"].replace("<pre>", '<pre tabindex="0">'), widths_of(app))
         context["body"] = re.sub(r'(<div class="table-wrapper[^"]*")>', r'\1 tabindex="0" role="group" aria-label="table">', body)
 
 

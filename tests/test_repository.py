@@ -264,3 +264,7 @@ def test_what_others_import_stays_where_it_was(module):
     from importlib import import_module
 
     assert [name for name in PROMISED[module].split() if not hasattr(import_module(f"minbert.{module}"), name)] == []
+
+
+def test_every_picture_of_the_first_page_has_words():
+    assert "![](" not in (ROOT / "README.md").read_text(encoding="utf-8")

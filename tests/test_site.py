@@ -101,6 +101,18 @@ def test_a_picture_is_described_by_the_words_on_it():
     assert describe("e = ConflictExplorer()\ne.figure()") == ": ConflictExplorer"
 
 
+def test_a_fold_says_what_it_holds():
+    assert site_chapters.hidden("from math import pi\nassert pi > 3") == site_chapters.hidden("def f(x):\n    return x") == "imports and helpers"
+    assert site_chapters.hidden("a = 1\nassert a == 1") == site_chapters.hidden("for x in y:\n    test_eq(x, 1)") == "checks of what is said here"
+
+
+def test_pictures_of_several_panels_have_room():
+    body = '<p><img alt="a" src="../_images/wide.png" /><img alt="b" src="../_images/narrow.png" /><img src="other.png"></p>'
+    boxed = book.with_room(body, {"wide.png": 1200, "narrow.png": 520})
+    assert boxed.count("wide-picture") == 1 and re.sub("</?span[^>]*>", "", boxed) == body
+    assert re.search(r'<span class="wide-picture" tabindex="0"[^>]*><img alt="a"', boxed)
+
+
 def test_a_chapter_bears_its_number_and_a_number_leads_to_its_chapter():
     chapter = site_chapters.book()[1]
     assert site_chapters.shown(chapter).cells[0].source.startswith(f"# 02 {chapter.title}\n")
@@ -507,6 +519,28 @@ def test_paper_shows_long_lines_and_what_is_folded(site, browser):
     page.goto((site / "1_bert" / "02_attention.html").as_uri())
     lines = page.locator("div.highlight pre")
     assert lines.count() > 20 and all(line.evaluate("line => line.clientHeight > 0 && line.scrollWidth <= line.clientWidth + 1") for line in lines.all())
+    page.close()
+
+
+@pytest.mark.browser
+def test_three_panels_can_be_read_on_a_phone(site, browser):
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((site / "2_tasks" / "18_geometry.html").as_uri())
+    box = page.locator(".wide-picture").first
+    assert box.locator("img").bounding_box()["width"] > 700
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth && box.clientWidth < 390")
+    page.emulate_media(media="print")
+    assert box.locator("img").bounding_box()["width"] < 390
+    page.close()
+
+
+@pytest.mark.browser
+def test_what_flows_and_the_table_of_explorers_fit_a_desk(site, browser):
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    assert len({round(step.bounding_box()["y"]) for step in page.locator(".map .flow li").all()}) == 1
+    page.goto((site / "explorers.html").as_uri())
+    assert page.locator(".table-wrapper").first.evaluate("box => box.scrollWidth <= box.clientWidth")
     page.close()
 
 

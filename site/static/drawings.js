@@ -159,6 +159,7 @@
       const highest = Math.max(...ridges.flat().map(([, share]) => share)), power = 10 ** Math.floor(Math.log10(highest)), step = power * (highest / power >= 5 ? 5 : 1);
       const ticks = [0, 1, 2].flatMap((row) => [[row, "0"], [row + 0.62 * step / highest, general(step)]]);
       const panel = sheet.panel({ x: limits, y: [-0.34, 3.02], xlabel: "cosine", ylabel: "share of the band [% per 0.04]", yticks: ticks, title: `${name}: Spearman ${fixed(spearman(values, data.grades), 3)}, mean cosine ${fixed(mean(values), 2)}` });
+      if (typed) panel.line([[typed[name], -0.34], [typed[name], 3.02]], "#222", { dash: "7 3 2 3" }); // first: words stand on it
       bands.forEach((band, row) => {
         const [colour, dash] = BANDS[row], curve = ridges[row].map(([at, share]) => [at, row + 0.62 * share / highest]);
         const own = band.map((place) => values[place]), label = [`grade < ${general(low)}`, `${general(low)} to ${general(high)}`, `grade ≥ ${general(high)}`][row];
@@ -173,7 +174,6 @@
       if (chosen !== null) panel.ring([values[chosen], rows[chosen] - depth[chosen]], "#222");
       if (typed) {
         const mark = typed[name], below = values.filter((value) => value < mark).length / values.length;
-        panel.line([[mark, -0.34], [mark, 3.02]], "#222", { dash: "7 3 2 3" });
         panel.text([mark, 2.9], `\u00a0these two: ${fixed(mark, 2)}, above ${fixed(100 * below, 0)} % of all\u00a0`, { anchor: mark > mean(limits) ? "end" : "start", plate: true });
       }
     }
