@@ -119,11 +119,21 @@ def test_the_figure_parts_the_pairs_by_their_grades_and_writes_two_out(tmp_path,
     demo.demo_figure({"before": found, "after": found[::-1]}, pairs, tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 1000
     for groups, values in zip(shown, (cosines, cosines[::-1]), strict=True):
-        low, high = groups.values()
-        assert "lowest" in list(groups)[0] and "highest" in list(groups)[1]
+        high, low = groups.values()
+        assert "highest" in list(groups)[0] and "lowest" in list(groups)[1]   # high grades have the first colour in every chapter
         np.testing.assert_allclose(low, values[:2], atol=1e-6)
         np.testing.assert_allclose(high, values[4:], atol=1e-6)
     marks = [[(text.get_text(), round(text.xy[0], 3)) for text in ax.texts] for ax in opened]
     assert marks == [[("A 0.30", 0.3), ("B 0.90", 0.9)], [("A 0.70", 0.7), ("B 0.10", 0.1)]]  # the same rows in both panels
     text = opened[0].figure.get_supxlabel()
     assert text.splitlines() == [f"{mark}, grade {row}: 0 | {pairs.sentences2[row]}" for mark, row in (("A", 1), ("B", 5))]
+
+
+def test_panels_of_the_figure_cut_no_pair_of_another(monkeypatch):
+    import minbert.engine.figures as figures
+
+    opened, panels = [], figures.panels
+    monkeypatch.setattr(figures, "panels", lambda *a, **k: opened.extend(panels(*a, **k)) or opened)
+    pairs = Dataset("similarity", "dev", "similarity", ["0"] * 6, ["1"] * 6, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    demo.demo_figure({"before": np.linspace(-0.4, 0.9, 6), "after": np.linspace(0.6, 0.9, 6)}, pairs)
+    assert all(ax.get_xlim() == (-0.5, 1) for ax in opened)

@@ -121,13 +121,16 @@ def demo_figure(
     """Draw the cosines of the outer thirds of the grades, one panel a model; mark and write out one real pair of each third."""
     from minbert.engine.figures import cosine_histogram, panels
 
-    groups = dict(zip(("lowest third of the grades", "highest third"), outer_thirds(gold_labels(dataset))))
-    typical = {mark: middle_row(next(iter(cosines.values())), rows) for mark, rows in zip("AB", groups.values())}
+    lowest, highest = outer_thirds(gold_labels(dataset))
+    groups = {"highest third of the grades": highest, "lowest third": lowest}   # in this order: high grades have one colour in all chapters, low ones another
+    typical = {mark: middle_row(next(iter(cosines.values())), rows) for mark, rows in zip("AB", (lowest, highest))}
+    limits = np.floor(4 * min(values.min() for values in cosines.values())) / 4, 1   # the panels share them: none may cut the pairs of another
     axes = panels(len(cosines), (5.2 * len(cosines), 3.9), share=True)
     for ax, (name, values) in zip(axes, cosines.items()):
-        cosine_histogram({label: values[rows] for label, rows in groups.items()}, ax=ax, title=name)
+        cosine_histogram({label: values[rows] for label, rows in groups.items()}, ax=ax, title=name, limits=limits)
         for (mark, row), side in zip(typical.items(), ("right", "left")):
-            ax.annotate(f"{mark} {values[row]:.2f}", (values[row], 0), (0, 42), textcoords="offset points", ha=side, arrowprops={"arrowstyle": "->"})
+            ax.annotate(f"{mark} {values[row]:.2f}", (values[row], 0), (0, 42), textcoords="offset points", ha=side, arrowprops={"arrowstyle": "->"},
+                        bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1})   # the outlines run behind these words
     lines = [f"{mark}, grade {dataset.labels[row]:g}: {dataset.sentences[row]} | {dataset.sentences2[row]}" for mark, row in typical.items()]
     axes[0].figure.supxlabel("\n".join(lines), fontsize="small", x=0.02, ha="left")
     if path:
