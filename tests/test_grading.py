@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from submissions import KINDS, make, make_all
+from typer.testing import CliRunner
 
+from minbert.app.cli import app
 from minbert.course.batch import Ledger
 from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
 from minbert.course.extraction import read_cells
@@ -238,3 +240,18 @@ def test_the_text_of_the_reference_is_flagged_and_a_short_or_own_one_is_not():
     pearson = exercise("metrics.pearson")
     assert handed_in(pearson, f"from scipy import stats\ndef {pearson.target}(a, b):\n    return stats.pearsonr(a, b)[0]") == ("scipy.stats.pearsonr",)
     assert handed_in(pearson, f"import numpy as np\ndef {pearson.target}(a, b):\n    return np.corrcoef(a, b)[0, 1]") == ("numpy.corrcoef",)
+
+
+def test_what_a_grader_wrote_among_the_submissions_is_none(tmp_path, monkeypatch):
+    """`minbert grade .` writes its table and its results into the folder it reads."""
+    make(tmp_path / "ada", {VICTIM.name: VICTIM.definition}, only=VICTIM.notebook)
+    monkeypatch.chdir(tmp_path)
+    command = ["grade", ".", "--html", "pages", "--gradescope", "scope", "--chapter", "02_attention", "--seconds", "4"]
+    for _ in range(2):
+        run = CliRunner().invoke(app, command)
+        assert run.exit_code == 0, run.output
+        assert [row["submission"] for row in csv.DictReader(open("grades.csv", encoding="utf-8"))] == ["ada"]
+    assert {*find_submissions(["."])} == {"ada", "grades.csv", "grades.csv.txt", "grades.csv.work", "pages", "scope"}
+    assert [*find_submissions(["."], ["grades.csv", "grades.csv.txt", "grades.csv.work", "pages", "scope", "ada"])] == ["ada"]   # it holds a chapter
+    with pytest.raises(ValueError, match="empty"):
+        find_submissions(["pages"], ["pages"])

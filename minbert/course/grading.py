@@ -44,19 +44,23 @@ class Submission(NamedTuple):
 
 def find_submissions(
     paths: Iterable[str | Path],
+    ours: Iterable[str | Path] = (),   # tables, pages and results of a grader, which may lie among them
 ) -> dict[str, Path]:   # name -> file or folder
     """List submissions: each path is one, unless it is a folder of folders or of single notebooks by many people.
 
-    Raises ValueError for a path that does not exist, and if all are empty folders.
+    Raises ValueError for a path that does not exist, and if nothing is left.
     """
     paths, found = [*map(Path, paths)], {}
     for path in paths:
         if not path.exists() and not path.is_symlink():
             raise ValueError(f"expected a submission, or a folder of them, got {path}: there is nothing")
-    if paths and all(path.is_dir() and not _entries(path) for path in paths):
+    ours = {*map(os.path.abspath, ours)}
+    theirs = lambda place: os.path.abspath(place) not in ours or _holds_chapter(place)   # somebody's work is never left out
+    for one in (one for path in filter(theirs, paths) for one in (path.is_dir() and _people(path)) or [path]):
+        if theirs(one):
+            found.setdefault(os.path.abspath(one), one)      # named twice, alone and within its folder
+    if paths and all(one in paths and one.is_dir() and not _entries(one) for one in found.values()):
         raise ValueError(f"expected a submission, or a folder of them, got {', '.join(map(str, paths))}: empty")
-    for one in (one for path in paths for one in (path.is_dir() and _people(path)) or [path]):
-        found.setdefault(os.path.abspath(one), one)          # named twice, alone and within its folder
     names = [os.path.basename(place) for place in found]
     return {name if names.count(name) == 1 else str(one): one for name, one in zip(names, found.values())}   # two of one name: their paths tell them apart
 
@@ -290,13 +294,14 @@ def grade(
     limits: Limits = Limits(),
     progress: bool = False,
     only: Iterable[str] | None = None,   # names of exercises; None: all
+    ours: Iterable[str | Path] = (),     # as in `find_submissions`; `work` is one of them
 ) -> tuple[list[Report], str]:           # one report a submission, in order; and how strangers' code was held
     """Grade submissions. Nothing a learner wrote runs in this process, and nothing they can do stops the batch.
 
     Raises ValueError for a path that does not exist.
     """
     drawn, seed = seed is None, drawn_seed(work) if seed is None else seed
-    paths = find_submissions(submissions)
+    paths = find_submissions(submissions, [*ours, *([work] if work else [])])
     everyone = {name: read_submission(name, path) for name, path in paths.items()}
     tasks = [exercise(name) for name in (EXERCISES if only is None else only)]
     plans = {name: {task.name: plan(s, task) for task in tasks} for name, s in everyone.items()}
