@@ -98,7 +98,7 @@ def strength(
 
 # %% ../../nbs/app/commands.ipynb #5747ee07
 def grade(
-    submissions: Annotated[list[Path], typer.Argument(help="Folders, notebooks, or a folder of them.")],
+    submissions: Annotated[list[Path], typer.Argument(help="Folders, zips, notebooks, or a folder of them.")],
     csv: Annotated[Path, typer.Option(help="The table: one row a submission.")] = Path("grades.csv"),
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Sandboxes at once.")] = 2,
     seed: Annotated[int | None, typer.Option(help="Of the cases; without it, drawn anew. An interrupted batch keeps its own.")] = None,
