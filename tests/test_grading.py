@@ -319,3 +319,13 @@ def test_damaged_zips_stop_nobody(tmp_path):
                 damaged[dice.randrange(len(whole))] = dice.randrange(256)
             (tmp_path / "one.zip").write_bytes(damaged)
             assert isinstance(read_submission("one", tmp_path / "one.zip"), Submission)
+
+
+@pytest.mark.parametrize("line", ["def mine(self, hidden_states, attention_mask=None): pass\nSelfAttention.forward = mine",
+                                  "from fastcore.basics import patch\n@patch\ndef forward(self: SelfAttention, hidden_states, attention_mask=None): pass"])
+def test_a_method_put_into_its_class_from_outside_is_told_where_it_belongs(line):
+    """In the notebook the check sees it, the grader does not: "not written yet" would be no help."""
+    task = exercise("attention.forward")
+    stubbed = "class SelfAttention:\n    def forward(self, hidden_states, attention_mask=None):\n        raise NotImplementedError('exercise attention.forward')"
+    found = plan(Submission("ada", {task.module: read_cells(["#| export\n" + stubbed, "#| export\n" + line])}, {}), task)
+    assert (found.status, found.reason) == ("not attempted", "assigned, not defined: write `def forward` in `class SelfAttention`")
