@@ -7,16 +7,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 from submissions import KINDS, make, make_all
+from typer.testing import CliRunner
 
+from minbert.app.cli import app
 from minbert.course.batch import Ledger
 from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
 from minbert.course.extraction import read_cells
-from minbert.course.grading import PASTED, Submission, find_submissions, grade, plan, read_submission
+from minbert.course.grading import LARGEST_ZIP, PASTED, Submission, find_submissions, grade, plan, read_submission
 from minbert.course.reports import csv_table, gradescope, page, write_gradescope, write_pages
 
 VICTIM = exercise("attention.scores")
@@ -238,3 +242,90 @@ def test_the_text_of_the_reference_is_flagged_and_a_short_or_own_one_is_not():
     pearson = exercise("metrics.pearson")
     assert handed_in(pearson, f"from scipy import stats\ndef {pearson.target}(a, b):\n    return stats.pearsonr(a, b)[0]") == ("scipy.stats.pearsonr",)
     assert handed_in(pearson, f"import numpy as np\ndef {pearson.target}(a, b):\n    return np.corrcoef(a, b)[0, 1]") == ("numpy.corrcoef",)
+
+
+def test_what_a_grader_wrote_among_the_submissions_is_none(tmp_path, monkeypatch):
+    """`minbert grade .` writes its table and its results into the folder it reads."""
+    make(tmp_path / "ada", {VICTIM.name: VICTIM.definition}, only=VICTIM.notebook)
+    monkeypatch.chdir(tmp_path)
+    command = ["grade", ".", "--html", "pages", "--gradescope", "scope", "--chapter", "02_attention", "--seconds", "4"]
+    for _ in range(2):
+        run = CliRunner().invoke(app, command)
+        assert run.exit_code == 0, run.output
+        assert [row["submission"] for row in csv.DictReader(open("grades.csv", encoding="utf-8"))] == ["ada"]
+    assert {*find_submissions(["."])} == {"ada", "grades.csv", "grades.csv.txt", "grades.csv.work", "pages", "scope"}
+    assert [*find_submissions(["."], ["grades.csv", "grades.csv.txt", "grades.csv.work", "pages", "scope", "ada"])] == ["ada"]   # it holds a chapter
+    with pytest.raises(ValueError, match="empty"):
+        find_submissions(["pages"], ["pages"])
+
+
+def packed(file, texts):
+    """A zip with these texts in it: name -> text."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, text in texts.items():
+            z.writestr(name, text)
+    return file
+
+
+def test_a_zip_is_read_like_the_folder_that_was_packed(tmp_path):
+    make(tmp_path / "made", {VICTIM.name: VICTIM.definition}, only=VICTIM.notebook)
+    text = (tmp_path / "made" / "nbs" / f"{VICTIM.notebook}.ipynb").read_text(encoding="utf-8")
+    inside = {f"my-bert/nbs/{VICTIM.notebook}.ipynb": text, f"__MACOSX/my-bert/nbs/{VICTIM.notebook}.ipynb": "x", "my-bert/model.bin": "0" * 10**6}
+    packed(tmp_path / "class" / "ada.zip", inside)
+    packed(tmp_path / "class" / "Bob_assignsubmission_file" / "my-bert.ZIP", inside)
+    assert list(find_submissions([tmp_path / "class"])) == ["Bob_assignsubmission_file", "ada.zip"]
+    for name, path in find_submissions([tmp_path / "class"]).items():
+        read = read_submission(name, path)
+        assert plan(read, VICTIM).status == "written" and not read.problems
+    reports, _ = grade([tmp_path / "class"], seed=1, only=[VICTIM.name])
+    assert [(r.name, r.points) for r in reports] == [("Bob_assignsubmission_file", VICTIM.points), ("ada.zip", VICTIM.points)]
+
+
+def test_a_hostile_zip_is_a_row_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place, name = tmp_path / "class", f"{Path(VICTIM.notebook).name}.ipynb"
+    packed(place / "climbs.zip", {f"../../{name}": "{}", f"{tmp_path}/absolute.ipynb": "{}"})
+    packed(place / "empty.zip", {})
+    packed(place / "bomb.zip", {name: "0" * (LARGEST_ZIP + 1)})
+    (place / "none.zip").write_text("I could not")
+    locked = packed(place / "locked.zip", {name: "{}"})
+    locked.write_bytes(locked.read_bytes().replace(b"PK\x03\x04\x14\x00\x00", b"PK\x03\x04\x14\x00\x01").replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"))
+    with zipfile.ZipFile(place / "link.zip", "w") as z:
+        link = zipfile.ZipInfo(name)
+        link.external_attr = 0o120777 << 16
+        z.writestr(link, "/etc/passwd")
+    os.truncate(packed(place / "large.zip", {name: "{}"}), LARGEST_ZIP + 1)
+    for kind in ("one", "two"):
+        packed(place / "several" / f"{kind}.zip", {name: "{}"})
+    before = {p for p in tmp_path.rglob("*")}
+    told = {who: [*read_submission(who, path).problems.values()][0] for who, path in find_submissions([place]).items()}
+    assert {p for p in tmp_path.rglob("*")} == before
+    wanted = {"climbs.zip": "expected a notebook", "empty.zip": "no chapter found; saw: nothing", "bomb.zip": "notebooks of 100 MB", "none.zip": "expected a zip of notebooks, got BadZipFile",
+              "locked.zip": "encrypted", "link.zip": "expected a notebook", "large.zip": "hand in `nbs` alone", "several": "saw: one.zip, two.zip"}
+    assert told.keys() == wanted.keys() and all(part in told[who] for who, part in wanted.items()), told
+
+
+def test_damaged_zips_stop_nobody(tmp_path):
+    dice = random.Random(5)
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(tmp_path / "one.zip", "w", method) as z:
+            z.writestr("nbs/02_attention.ipynb", json.dumps({"cells": [], "text": "x" * 999}))
+        whole = (tmp_path / "one.zip").read_bytes()
+        assert list(read_submission("one", tmp_path / "one.zip").notebooks) == [VICTIM.module]
+        for _ in range(150):
+            damaged = bytearray(whole)
+            for _ in range(dice.randrange(1, 4)):
+                damaged[dice.randrange(len(whole))] = dice.randrange(256)
+            (tmp_path / "one.zip").write_bytes(damaged)
+            assert isinstance(read_submission("one", tmp_path / "one.zip"), Submission)
+
+
+@pytest.mark.parametrize("line", ["def mine(self, hidden_states, attention_mask=None): pass\nSelfAttention.forward = mine",
+                                  "from fastcore.basics import patch\n@patch\ndef forward(self: SelfAttention, hidden_states, attention_mask=None): pass"])
+def test_a_method_put_into_its_class_from_outside_is_told_where_it_belongs(line):
+    """In the notebook the check sees it, the grader does not: "not written yet" would be no help."""
+    task = exercise("attention.forward")
+    stubbed = "class SelfAttention:\n    def forward(self, hidden_states, attention_mask=None):\n        raise NotImplementedError('exercise attention.forward')"
+    found = plan(Submission("ada", {task.module: read_cells(["#| export\n" + stubbed, "#| export\n" + line])}, {}), task)
+    assert (found.status, found.reason) == ("not attempted", "assigned, not defined: write `def forward` in `class SelfAttention`")

@@ -98,7 +98,7 @@ def strength(
 
 # %% ../../nbs/app/commands.ipynb #5747ee07
 def grade(
-    submissions: Annotated[list[Path], typer.Argument(help="Folders, notebooks, or a folder of them.")],
+    submissions: Annotated[list[Path], typer.Argument(help="Folders, zips, notebooks, or a folder of them.")],
     csv: Annotated[Path, typer.Option(help="The table: one row a submission.")] = Path("grades.csv"),
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Sandboxes at once.")] = 2,
     seed: Annotated[int | None, typer.Option(help="Of the cases; without it, drawn anew. An interrupted batch keeps its own.")] = None,
@@ -118,11 +118,12 @@ def grade(
 
     if seed == LEARNERS_SEED:
         raise ValueError(f"expected another seed than {seed}, with which learners practise, or none")
-    refuse_to_replace(find_submissions(submissions), csv, html)
-    limits = Limits(wall=4 * seconds, cpu=math.ceil(seconds), memory=memory * 2**20)
     work = work or csv.with_name(csv.name + ".work")
+    ours = [place for place in (csv, csv.with_name(csv.name + ".txt"), work, html, gradescope) if place]
+    refuse_to_replace(find_submissions(submissions, ours), csv, html)
+    limits = Limits(wall=4 * seconds, cpu=math.ceil(seconds), memory=memory * 2**20)
     seed = drawn_seed(work) if seed is None else seed
-    reports, level = run(submissions, work, jobs, seed, limits, progress=True, only=in_chapter(chapter))
+    reports, level = run(submissions, work, jobs, seed, limits, progress=True, only=in_chapter(chapter), ours=ours)
     told = record(seed, level, limits)
     write_whole(csv, csv_table(reports))
     write_whole(csv.with_name(csv.name + ".txt"), told + "\n")

@@ -154,8 +154,11 @@ def _heads(cell: str) -> frozenset[str]:
 
 @lru_cache(maxsize=65536)
 def _assigned(cell: str) -> frozenset[str]:
-    """Name what a cell puts in place by `=` at top level: "name", or "Class.name"."""
-    return frozenset(ast.unparse(target) for node in parse(cell).body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, (ast.Name, ast.Attribute)))
+    """Name what a cell puts in place at top level by `=`, "name" or "Class.name", or by a decorator such as fastcore's `@patch`."""
+    body = parse(cell).body
+    places = {ast.unparse(target) for node in body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, (ast.Name, ast.Attribute))}
+    return frozenset(places | {f"{node.args.args[0].annotation.id}.{node.name}" for node in body if isinstance(node, ast.FunctionDef) and node.decorator_list
+                               and node.args.args and isinstance(node.args.args[0].annotation, ast.Name)})
 
 
 def answer(
@@ -174,7 +177,7 @@ def answer(
             if re.search(rf"^[ \t]*(def|class)[ \t]+{own if found else head}\b", text := normalize("NFKC", source), re.M) and head in text:
                 return Answer("broken", reason=f"its cell is not Python: {error}")
         if any(target in _assigned(cell) for cell in notebook.cells):
-            return Answer("stub" if found else "missing", reason=f"assigned, not defined: write `def {own}`")
+            return Answer("stub" if found else "missing", reason=f"assigned, not defined: write `def {own}`" + f" in `class {head}`" * bool(method))
     if not found:
         return Answer("missing", reason=f"no definition of {target}")
     exported = dict.fromkeys(notebook.exported)

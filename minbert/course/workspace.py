@@ -143,6 +143,8 @@ the stub. When you come back, write your answer and put the `#` back.
 Everything from earlier chapters is imported from the installed `minbert`, so you may begin anywhere and skip what you like.
 Add cells, helpers and imports wherever they help. Keep the names of the functions: they are how your answers are found.
 
+Where somebody grades your work, hand in the folder `nbs`, or a zip of it.
+
 An exercise gives all of its points when its check passes, and none before. What you write in one exercise does not change the points of another; only a syntax error does, for all exercises of its cell.
 Nothing later needs an exercise called optional. Its points count; its time is not in the minutes of its chapter.
 
