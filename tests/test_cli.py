@@ -148,6 +148,17 @@ def test_encode_in_integers(capsys, tmp_path, tiny):
     assert (found - encoder.encode(lines)).abs().max() > 1e-5
 
 
+def test_encode_that_is_stopped_says_how_to_go_on(capsys, tmp_path, tiny, monkeypatch):
+    def interrupted(*asked):
+        yield 0, 2, 1.0
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("minbert.engine.shards.encode_shards", interrupted)
+    (tmp_path / "three.txt").write_text("a\nb\nc\n")
+    _, err = run(capsys, f"encode {tiny} {tmp_path / 'three.txt'} --out {tmp_path / 'parts'} --part-size 2", 130)
+    assert f"whole parts stay in {tmp_path / 'parts'}; the same command goes on" in err and err.endswith("minbert: stopped\n")
+
+
 def test_encode_pooling_and_bf16(capsys, tmp_path, tiny):
     (tmp_path / "s.txt").write_text("One line.\nAnother, longer line.\n")
     for option, settings in (("--pooling cls", {"pooling": "cls"}), ("--bf16", {})):

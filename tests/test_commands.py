@@ -180,6 +180,15 @@ def test_another_class_replaces_no_table_and_no_pages(graded, tmp_path, monkeypa
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == {f: b for f, b in before.items() if f.name != "grades.csv"}
 
 
+@pytest.mark.parametrize("option", ["--html", "--gradescope", "--work"])
+def test_a_file_in_the_place_of_a_folder_is_told_before_the_night_of_grading(graded, tmp_path, monkeypatch, option):
+    graded("ada")
+    monkeypatch.setattr(grading, "grade", None)                 # it must not begin
+    (tmp_path / "taken").write_text("x")
+    run = CliRunner().invoke(app, ["grade", str(tmp_path / "ada"), "--csv", str(tmp_path / "grades.csv"), option, str(tmp_path / "taken")])
+    assert run.exit_code == 1 and f"expected a folder for {option}, got the file" in run.output
+
+
 def test_how_a_batch_was_graded_is_kept(graded, tmp_path):
     seed = next(line for line in graded("ada").output.split("\n") if line.startswith("seed: "))
     told, shown = (tmp_path / "grades.csv.txt").read_text(), (tmp_path / "pages" / "index.html").read_text()

@@ -102,8 +102,12 @@ def encode_parts(encoder, files, out: Path, part_size: int, dtype: str, precisio
     from minbert.engine.shards import Shards, encode_shards
     from minbert.engine.textparts import text_files
 
-    for part, sentences, seconds in encode_shards(encoder, text_files(files), out, part_size, dtype, precision, rank, world):
-        typer.echo(f"process {rank}: part {part}, {sentences:,} sentences, {sentences / seconds:,.0f} a second", err=True)
+    try:
+        for part, sentences, seconds in encode_shards(encoder, text_files(files), out, part_size, dtype, precision, rank, world):
+            typer.echo(f"process {rank}: part {part}, {sentences:,} sentences, {sentences / seconds:,.0f} a second", err=True)
+    except KeyboardInterrupt:
+        typer.echo(f"process {rank}: whole parts stay in {out}; the same command goes on", err=True)
+        raise
     shards = Shards(out)
     if missing := len(shards.missing()):   # on a disk without locks
         typer.echo(f"process {rank}: {missing} of {len(shards.parts)} parts are not there: others are writing them, or the same command again does", err=True)
@@ -394,7 +398,7 @@ def sweep(
     schedule: Annotated[str, typer.Option(help="As in train.")] = "joint",
     steps: Annotated[int, typer.Option(help="Optimizer steps of a run.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Rows of a task in a step.")] = 32,
-    dev_rows: Annotated[int, typer.Option(help="Rows of each dev set that are scored, drawn once.")] = 2000,
+    dev_rows: Annotated[int, typer.Option(min=1, help="Rows of each dev set that are scored, drawn once.")] = 2000,
     bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16, where the device has them.")] = False,
 ) -> None:
     """Train once for each value of one setting, write one row a run, and draw the curve."""

@@ -121,6 +121,9 @@ def grade(
     work = work or csv.with_name(csv.name + ".work")
     ours = [place for place in (csv, csv.with_name(csv.name + ".txt"), work, html, gradescope) if place]
     refuse_to_replace(find_submissions(submissions, ours), csv, html)
+    for option, place in {"--html": html, "--gradescope": gradescope, "--work": work}.items():
+        if place and place.exists() and not place.is_dir():   # said now, not when a night of grading is over
+            raise ValueError(f"expected a folder for {option}, got the file {place}")
     limits = Limits(wall=4 * seconds, cpu=math.ceil(seconds), memory=memory * 2**20)
     seed = drawn_seed(work) if seed is None else seed
     reports, level = run(submissions, work, jobs, seed, limits, progress=True, only=in_chapter(chapter), ours=ours)
