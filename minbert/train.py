@@ -67,8 +67,8 @@ class TrainConfig:
     schedule: str = "joint"         # one of SCHEDULES
     epochs: int = 1                 # sequential: of each task
     steps: int | None = None        # optimizer steps (sequential: of each task); None: by epochs
-    batch_size: int | dict[str, int] = 32           # rows a step, all processes together (S0: 32, quora 96)
-    loss_weights: dict[str, float] | None = None    # None: 1 each. S0: sst 5, quora 20, stsb 1
+    batch_size: int | dict[str, int] = 32           # rows a step, all processes together (BERT-CF report: 32, quora 96)
+    loss_weights: dict[str, float] | None = None    # None: 1 each. BERT-CF report: sst 5, quora 20, stsb 1
     mode: str = "full"              # "frozen": only the heads learn
     lr: float | None = None         # None: 1e-5 full, 1e-3 frozen (the course's two rates)
     head_lr: float | None = None    # rate of the heads in full mode; None: as the rest
