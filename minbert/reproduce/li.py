@@ -24,6 +24,7 @@ from .vectors import cosines, fit_flow
 MEAN, LAST2AVG = "mean", "first_last_avg"
 MNLI = ("mnli/train", "mnli/dev")
 BERT = {"length": "64 tokens (appendix B)", "pooling": "mean of the last layer (section 4.1)"}
+CLS = BERT | {"pooling": "[CLS] of the last layer (Reimers and Gurevych, 2019)"}
 BERT_2 = BERT | {"pooling": "means of the first and the last layer, as the released code computes; section 4.1 has the last two layers (control/last-two)"}
 FLOW = {"flow": "2 levels of 3 steps, nets 32 wide (table 7)", "coupling": "additive (appendix A)", "batch": "64 sentences, the 32 pairs of the released code",
         "order": "reversed in each step, as the released code does; section 3.2: random", "decay": ".01, clipped at 1 (released code)"}
@@ -85,6 +86,8 @@ KINDS = {   # suffix of the recipe -> (suffix of the row, pooling, map, settings
     "-flow-target": ("-flow (target)", LAST2AVG, flow_target, BERT_2 | TARGET, (DENSE,)),
 }
 ALL = dict(zip(SETS, SETS))
+ALSO = {   # the same vectors, printed a second time as Reimers and Gurevych (2019) had measured them
+    (False, False): ("T2", "Avg. BERT embeddings"), (False, True): ("T3", "SBERT base-NLI"), (True, True): ("T3", "SBERT large-NLI")}
 
 
 def scales(large: bool) -> tuple[str, ...]:
@@ -100,7 +103,8 @@ def joined(*parts: str) -> str:
 def _sts(large: bool, nli: bool, kind: str):
     """A row of table 2 or 3: all seven sets."""
     size, (suffix, pooling, look, settings, differs) = "large" if large else "base", KINDS[kind]
-    places = [row("T3" if nli else "T2", f"BERT {size}{'-NLI' * nli}{suffix}", **ALL)]
+    places = [row(*ALSO[large, nli], **ALL)] if kind == "" and (large, nli) in ALSO else []   # first: sentences are about the paper's own figure, the last
+    places += [row("T3" if nli else "T2", f"BERT {size}{'-NLI' * nli}{suffix}", **ALL)]
     if (large, nli, kind) == (False, False, ""):
         places += [row("T5", "BERT base", Spearman="STS-B")]
     recipe(f"li/{size}{'-nli' * nli}{kind}", *places, needs=(*NEEDS, *MNLI) if nli or look is flow_nli else NEEDS, settings=(settings, SIAMESE if nli else {}),
@@ -112,6 +116,9 @@ for _large in (False, True):
     for _nli in (False, True):
         for _kind in KINDS:
             _sts(_large, _nli, _kind)
+
+
+recipe("li/base-cls", row("T2", "BERT CLS-vector", **ALL), needs=NEEDS, settings=(CLS,), differs=LESS)(lambda run: seven(run, by_cosine(plain(run, vectors(run, pooling="cls")))))
 
 
 def _qnli(large: bool, kind: str):
@@ -241,9 +248,9 @@ def _band(band: tuple[int, int]):
 for _b in BANDS:
     _band(_b)
 
-COPIED = "copied there from Reimers and Gurevych (2019): other models, or their runs of the same one"
-not_run("li", "T2", "Avg. GloVe embeddings", "Avg. BERT embeddings", "BERT CLS-vector", why=COPIED)
-not_run("li", "T3", "InferSent- Glove", "USE", "SBERT base-NLI", "SBERT large-NLI", "SROBERTa base-NLI", "SROBERTa large-NLI", why=COPIED)
+COPIED = "copied there from Reimers and Gurevych (2019): models of another kind"
+not_run("li", "T2", "Avg. GloVe embeddings", why=COPIED)
+not_run("li", "T3", "InferSent- Glove", "USE", "SROBERTa base-NLI", "SROBERTa large-NLI", why=COPIED)
 
 FALLS = {("base-flow-nli", "STS-B"), ("base-flow-target", "SICK-R"), ("base-nli-flow-nli", "STS-12")}   # in print, tables 2 and 3
 
