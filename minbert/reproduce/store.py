@@ -31,12 +31,13 @@ def hardware() -> str:
 
 
 def processor() -> str:
-    """Name the processor, as far as the system tells."""
+    """Name the processor, as far as the system tells, and the instructions that torch takes there: with other ones a step may take many times as long."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
-        return platform.machine()
+        name = platform.machine()
+    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 
 def versions() -> dict[str, str]:
