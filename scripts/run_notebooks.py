@@ -19,25 +19,17 @@ from nbdev.test import test_nb  # noqa: E402
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def watched(path: Path, **options) -> tuple[bool, float]:   # whether it passed, seconds
-    """Test a chapter; one that hangs shows where, and does not hold up the tests for ever. On a slow machine all of them may take long."""
-    faulthandler.dump_traceback_later(1200, exit=True)
-    try:
-        return test_nb(path, **options)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("words", nargs="*", help="only chapters whose file name holds one of these")
     words = parser.parse_args().words
+    faulthandler.dump_traceback_later(3600, exit=True)  # a chapter that hangs must not hold up the tests for ever; all of them took 16 minutes on a slow machine
     os.chdir(ROOT / "nbs")
     chapters = sorted((path for path in Path.cwd().rglob("*.ipynb") if not any(part.startswith(("_", ".")) for part in path.relative_to(Path.cwd()).parts)), reverse=True)
     chapters = [path for path in chapters if not words or any(word in path.name for word in words)]
     if not chapters:
         raise SystemExit(f"expected chapters in {Path.cwd()}{' named ' + ' or '.join(words) if words else ''}, found none")
-    passed, seconds = zip(*parallel(watched, chapters, skip_flags=get_config().tst_flags.split(), basepath=ROOT, n_workers=2, pause=0.01))
+    passed, seconds = zip(*parallel(test_nb, chapters, skip_flags=get_config().tst_flags.split(), basepath=ROOT, n_workers=2, pause=0.01))
     for path, time in sorted(zip(chapters, seconds), key=lambda pair: -pair[1]):
         print(f"{path.name}: {time:.0f} s")
     failed = [path.name for path, good in zip(chapters, passed) if not good]
