@@ -116,11 +116,12 @@ def with_room(body: str, widths: dict[str, int]) -> str:
 
 
 def widths_of(app: Sphinx) -> dict[str, int]:   # name of a file among the site's pictures -> pixels
-    """Measure the pictures of all pages, once."""
-    if not hasattr(app, "picture_widths"):
-        files = {name: Path(app.srcdir) / source for source, name in app.builder.images.items()}
-        app.picture_widths = {name: Image.open(file).width for name, file in files.items() if file.suffix in (".png", ".webp", ".gif")}
-    return app.picture_widths
+    """Measure the pictures of all pages up to the present one, each once: Sphinx finds them page by page."""
+    known = app.__dict__.setdefault("picture_widths", {})
+    for source, name in app.builder.images.items():
+        if name not in known and name.endswith((".png", ".webp", ".gif")):
+            known[name] = Image.open(Path(app.srcdir) / source).width
+    return known
 
 
 def reachable_by_keyboard(app: Sphinx, page: str, template: str, context: dict, doctree) -> None:
