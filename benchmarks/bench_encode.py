@@ -11,7 +11,7 @@ import tempfile
 import torch
 import torch.nn.functional as F
 import transformers
-from common import PRECISIONS, interleave, parser, question_pairs, shape, store, table
+from common import NATIVE_PRECISIONS, interleave, parser, question_pairs, shape, store, table
 from peers import peers
 from sentence_transformers import SentenceTransformer
 
@@ -77,7 +77,7 @@ def run(args, exported):
 
 def main():
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads that no option counts
-    options = parser(__doc__.splitlines()[0], (*PRECISIONS, *["int8"] * exact_integers()), stores=True)
+    options = parser(__doc__.splitlines()[0], (*NATIVE_PRECISIONS, *["int8"] * exact_integers()), stores=True)
     options.add_argument("--sentences", type=int, default=10_000)
     options.add_argument("--plain", action="store_true", help="also time transformers, padded in file order")
     options.add_argument("--peers", action="store_true", help="also time what else a user could pick: bf16, ONNX, OpenVINO (see peers.py)")

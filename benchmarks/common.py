@@ -11,10 +11,10 @@ import torch
 from minbert.engine.devices import imitates_bf16
 from minbert.reproduce.store import processor
 
-PRECISIONS = ("fp32", *["bf16"] * (not imitates_bf16(torch.device("cpu"))))   # of this processor: nobody would take one that it imitates
+NATIVE_PRECISIONS = ("fp32", *["bf16"] * (not imitates_bf16(torch.device("cpu"))))   # of this processor: nobody would take one that it imitates
 
 
-def parser(text: str, precisions: tuple[str, ...] = PRECISIONS, stores: bool = False) -> argparse.ArgumentParser:
+def parser(text: str, precisions: tuple[str, ...] = NATIVE_PRECISIONS, stores: bool = False) -> argparse.ArgumentParser:
     """Options that every benchmark has; --store for those that write what they measured."""
     made = argparse.ArgumentParser(description=text, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     made.add_argument("--model", required=True, help="Hugging Face folder of a BERT")

@@ -9,6 +9,7 @@ from minbert.metrics import spearman
 from minbert.reproduce import controls, li, seven
 from minbert.reproduce.published import published
 from minbert.reproduce.recipe import CLAIMS, NOT_RUN, RECIPES
+from minbert.reproduce.report import printed_gain
 from minbert.reproduce.run import Run, labelled
 from minbert.reproduce.scale import SCALES
 from minbert.reproduce.store import perform
@@ -200,3 +201,11 @@ def test_the_flow_of_a_set_is_kept_where_it_is_asked_for(run):
     assert len(asked.curve) == 2 * logged   # the log of the stage comes back; a training would have logged it, too
     (asked.kept[-1] / "stage.json").unlink()
     assert torch.equal(first, li.flow_target(run, found)("stsb").encode(["a cat", "two dogs"])) and not run.kept[2:]   # without `keep` the same, fitted anew
+
+
+@pytest.mark.parametrize("nli, table", [("", "T2"), ("-nli", "T3")])
+def test_a_sentence_is_about_the_papers_own_row_not_the_one_it_repeats(nli, table):
+    """Their mean of the last layer is printed twice, here and as Reimers and Gurevych (2019) had measured it."""
+    own = [published()["li", table, f"BERT base{nli.upper()}{suffix}", "STS-12"].value for suffix in ("-last2avg", "")]
+    claim = next(c for c in CLAIMS if (c.better, c.worse, c.measured) == (f"li/base{nli}-last2avg", f"li/base{nli}", "STS-12"))
+    assert printed_gain(claim) == pytest.approx(own[0] - own[1])
