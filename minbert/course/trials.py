@@ -85,11 +85,15 @@ NOTHING = "; your code gave back None"
 
 @contextmanager
 def usual(autocast: bool = False) -> Iterator[None]:   # on the CPU, to bfloat16
-    """Run a block with torch as a new process has it, whatever a session has set; what it had set comes back."""
+    """Run a block with torch as a new process has it, whatever a session has set; what it had set comes back.
+
+    "bf16" is bfloat16 in it on every processor, also on one that is slow at that and would compute in float32.
+    """
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, autocast):
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, autocast), \
+                patch("minbert.engine.devices.imitates_bf16", return_value=False):
             yield
     finally:
         torch.set_default_dtype(dtype)
