@@ -122,6 +122,20 @@ def test_encode_gives_row_n_to_line_n(capsys, tmp_path, tiny):
     assert os.listdir(tmp_path / "sub") == ["v.npy"]
 
 
+def test_encode_normalize_gives_vectors_of_length_1(capsys, tmp_path, tiny):
+    (tmp_path / "s.txt").write_text("A dog barks.\nThe market fell.\nEin Hund.\n")
+    plain, unit, parts = tmp_path / "plain.npy", tmp_path / "unit.npy", tmp_path / "parts"
+    run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {plain}")
+    run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {unit} --normalize")
+    vectors = torch.from_numpy(np.load(plain))
+    assert (vectors.norm(dim=1) - 1).abs().min() > 0.1
+    assert_close(torch.from_numpy(np.load(unit)), vectors / vectors.norm(dim=1, keepdim=True), rtol=0, atol=1e-6)
+    run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {parts} --part-size 2 --normalize")
+    with pytest.raises(SystemExit):
+        main(f"encode {tiny} {tmp_path / 's.txt'} --out {parts} --part-size 2".split())
+    assert "expected" in capsys.readouterr().err   # parts of both kinds in one folder would be of no use
+
+
 def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
     (tmp_path / "s.txt").write_text("One line.\n")
     (tmp_path / "t.txt").symlink_to(tmp_path / "s.txt")

@@ -121,6 +121,7 @@ def encode(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz, cut at the length that the model reads; with --part-size several, or folders of .txt and .txt.gz.")],
     out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n. With --part-size a folder.")] = VECTORS,
     pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean. Another than the saved one comes without the maps behind it.")] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Vectors of length 1: the products of two are their cosines.")] = False,
     bf16: Annotated[bool, typer.Option("--bf16", help="Faster where the device multiplies bfloat16; the vectors turn a little (benchmarks/bench_encode.py prints how much).")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="Faster still, on a CPU with VNNI; the vectors turn more.")] = False,
     part_size: Annotated[int | None, typer.Option("--part-size", min=1, help="Sentences a part, such as 100000: for text larger than memory and for many processes; the same command goes on where it was stopped.")] = None,
@@ -140,7 +141,7 @@ def encode(
     if bf16 and int8:
         raise ValueError("expected --bf16 or --int8, got both")
     options, precision = {} if pooling is None else {"pooling": pooling}, "bf16" if bf16 else "int8" if int8 else "fp32"
-    encoder = SentenceEncoder.from_pretrained(named(model), **options)
+    encoder = SentenceEncoder.from_pretrained(named(model), normalize=normalize, **options)
     if part_size is None:
         rows, width = encode_file(encoder, files[0], out, precision, progress=True)
         typer.echo(f"{rows} vectors of width {width}: {out}")
