@@ -4,22 +4,24 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BROWSER ?= $(or $(MINBERT_BROWSER),$(shell command -v chromium || command -v chromium-browser))
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile tests --ignore tests/test_repository.py
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests --ignore tests/test_repository.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all lab export wheel site publish-check clean
+.PHONY: demo test test-all book lab export wheel site publish-check clean
 
 demo: $(READY)          ## fine-tune three tasks on the open data in the package and print a table
 	$(BIN)/minbert demo
 
-test: $(READY)          ## in sync? every notebook, then every test but the long ones
-	$(BIN)/python -m pytest -q tests/test_repository.py
-	$(BIN)/python scripts/run_notebooks.py
+test: book              ## in sync? every notebook, then every test but the long ones
 	$(PYTEST) -m "not long and not browser"
 
-test-all: test          ## and the long rest: whole workspaces, attacks, damaged files, the browser, other processors
-	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) -m "long or browser"
+test-all: book          ## and the long ones: whole workspaces, attacks, damaged files, the browser, other processors
+	MINBERT_BROWSER="$(BROWSER)" $(PYTEST)
 	$(BIN)/python scripts/processors.py --short
+
+book: $(READY)
+	$(BIN)/python -m pytest -q tests/test_repository.py
+	$(BIN)/python scripts/run_notebooks.py
 
 lab: $(READY)           ## JupyterLab at the map of chapters, the list of files folded at the first start
 	mkdir -p $(VENV)/lab && cp -n scripts/lab.jupyterlab-workspace $(VENV)/lab/default-37a8.jupyterlab-workspace || true

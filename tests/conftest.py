@@ -75,13 +75,13 @@ def in_processes():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave the browser out where nobody named one; where one is named (.ci/run), its tests must pass."""
-    if os.environ.get("MINBERT_BROWSER"):
-        return
-    browser = [item for item in items if item.get_closest_marker("browser")]
-    if browser:
+    """Leave the browser out where nobody named one; where one is named (.ci/run), its tests must pass. Files with long tests come first: none shall be alone at the end."""
+    if not os.environ.get("MINBERT_BROWSER"):
+        browser = [item for item in items if item.get_closest_marker("browser")]
         items[:] = [item for item in items if item not in browser]
         config.hook.pytest_deselected(items=browser)
+    long = {item.path for item in items if item.get_closest_marker("long") or item.get_closest_marker("browser")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -130,11 +130,12 @@ def test_every_control(page, shots, title):  # noqa: F811
     explorer = Shown(page, title)
     explorer.ready()
     name = re.sub(r"\W+", "_", f"{page.name} {title}")
-    views = explorer.box.locator("[data-name=view] option").all_inner_texts() or [None]
+    views, done = explorer.box.locator("[data-name=view] option").all_inner_texts() or [None], set()
     for view in views:
         if view != views[0]:
             move(explorer, shots, f"{name}_{view}", lambda: explorer.choose("view", view))
-        done = set()
+        if page.name == "JupyterLab 4":   # in the old ones each control moves in one view: what a view draws is the kernel's work, and the same there
+            done.clear()
         for control, action in actions(explorer, done):
             move(explorer, shots, f"{name}_{view}_{control}", action)
         print(page.name, title, view, sorted(done))

@@ -1,4 +1,4 @@
-"""What a task does not ask for, no later cell demands: solved by the words alone, or half in other words and half borrowed, every chapter runs to its end."""
+"""What a task does not ask for, no later cell demands: solved by the words alone every chapter runs to its end; half in other words and half borrowed, to its last check."""
 import os
 import signal
 import subprocess
@@ -49,11 +49,11 @@ def test_a_workspace_solved_by_the_words_of_the_tasks_alone_is_green(tmp_path):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_workspace_half_solved_in_other_words_and_half_borrowed_is_green(tmp_path, first):
-    """Every exercise both ways; its chapter runs to the last cell one way, and to the last check the other."""
+    """Every exercise both ways. What stands behind the last check runs above, and with the reference where the book itself is run: a third and a fourth time would cost a quarter of an hour."""
     own, lent = list(EXERCISES)[first::2], list(EXERCISES)[1 - first :: 2]
     mine = solved(tmp_path, 1, own)
     assert borrow_all(mine, lent) == len(lent)
-    assert first == 0 or cut(mine) > 100
+    assert cut(mine) > 100
     run_chapters(mine)
     report = grade([mine], seed=3)[0][0]
     assert {name: r.status for name, r in report.results.items()} == {name: "passed" if name in own else "borrowed" for name in EXERCISES}
