@@ -269,7 +269,7 @@ def test_any_iterable_of_sentences(tokenizer, kind):
     ([], "at least one"), ((), "at least one"), ("a film", "got one str"), (b"a film", "got one bytes"),
     (["a", None], "sentence 1, got NoneType"), (["a", "b", 3], "sentence 2, got int: 3"), ([float("nan")], "sentence 0, got float"),
     ([b"a"], "sentence 0, got bytes"), ([["a", "b"]], "sentence 0, got list"), ([("a", "b")], "sentence 0, got tuple"),
-    (["ok", "caf\udce9"], "Unicode for sentence 1"),
+    (["ok", "caf\udce9"], "Unicode for sentence 1"), (None, "got NoneType: None"), ({"a film"}, "got a set, which has no order"),
 ])
 @pytest.mark.parametrize("call", [encode_ids, tokenize])
 def test_bad_sentences(tokenizer, call, sentences, words):

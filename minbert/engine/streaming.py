@@ -7,10 +7,22 @@ from itertools import islice
 from .files import quoted
 
 
+def _check_kind(sentences) -> None:
+    """Raise ValueError for what holds no sentences in an order."""
+    kind = type(sentences).__name__
+    if isinstance(sentences, (str, bytes)):   # its letters are no sentences
+        raise ValueError(f"expected a list of str, got one {kind}")
+    if isinstance(sentences, (set, frozenset)):
+        raise ValueError(f"expected a list of str, got a {kind}, which has no order: nobody could say which row belongs to which sentence")
+    try:
+        iter(sentences)
+    except TypeError:
+        raise ValueError(f"expected a list of str, got {kind}: {quoted(sentences)}") from None
+
+
 def check_sentences(sentences: Iterable[str], start: int = 0) -> list[str]:
-    """Give a list of str; `start` counts the sentences before this window. Raises ValueError naming the first item that is no valid text."""
-    if isinstance(sentences, (str, bytes)):
-        raise ValueError(f"expected a list of str, got one {type(sentences).__name__}")
+    """Give a list of str; `start` counts the sentences before this window. Raises ValueError for what is no list, and naming the first item that is no valid text."""
+    _check_kind(sentences)
     sentences = list(sentences)
     for i, text in enumerate(sentences):
         if not isinstance(text, str):
@@ -41,8 +53,7 @@ def windows(sentences: Iterable[str], window: int | None, progress: bool, device
         window = 4096 if device.type == "cpu" else 32768
     if window < 1:
         raise ValueError(f"expected a window of at least 1 sentence, got {window}")
-    if isinstance(sentences, (str, bytes)):
-        check_sentences(sentences)  # its letters are no sentences
+    _check_kind(sentences)
     total = len(sentences) if hasattr(sentences, "__len__") else None
     with tqdm(total=total, unit="sentence", disable=not progress) as bar:
         supply, start = iter(sentences), 0
