@@ -296,7 +296,10 @@ def test_every_chapter_has_its_page_and_terms_lead_both_ways(site):
     glossary = (site / "glossary.html").read_text(encoding="utf-8")
     there = re.findall(r'href="([1-5]_\w+/\w+\.html)#first-', glossary)
     assert len(there) > 0.8 * len(site_tables.glossary())
-    assert 'glossary.html#term-attention-map' in (site / "1_bert" / "02_attention.html").read_text(encoding="utf-8")
+    chapter = (site / "1_bert" / "02_attention.html").read_text(encoding="utf-8")
+    assert 'glossary.html#term-attention-map' in chapter
+    icon = re.search(r'<link rel="(?:shortcut )?icon" href="([^"?]+)', chapter)[1]
+    assert (site / "1_bert" / icon).is_file()
 
 
 @pytest.fixture
