@@ -7,7 +7,7 @@ BROWSER ?= $(or $(MINBERT_BROWSER),$(shell command -v chromium || command -v chr
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests --ignore tests/test_repository.py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-all book lab export wheel site publish-check clean
+.PHONY: demo test test-long test-all book lab export wheel site publish-check clean
 
 demo: $(READY)          ## fine-tune three tasks on the open data in the package and print a table
 	$(BIN)/minbert demo
@@ -15,9 +15,12 @@ demo: $(READY)          ## fine-tune three tasks on the open data in the package
 test: book              ## in sync? every notebook, then every test but the long ones
 	$(PYTEST) -m "not long and not browser"
 
-test-all: book          ## and the long ones: whole workspaces, attacks, damaged files, the browser, other processors
-	MINBERT_BROWSER="$(BROWSER)" $(PYTEST)
+test-long: book         ## and the long ones, as .ci/run asks: a whole workspace, attacks, damaged files, the browser, other processors
+	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) -m "not release"
 	$(BIN)/python scripts/processors.py --short
+
+test-all: test-long     ## and what a release needs: old front ends, and the whole book in other hands
+	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) -m release
 
 book: $(READY)
 	$(BIN)/python -m pytest -q tests/test_repository.py

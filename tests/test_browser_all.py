@@ -66,7 +66,7 @@ def old_python(tmp_path_factory) -> str:
     return python
 
 
-@pytest.fixture(scope="module", params=FRONTENDS)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.release if old else ()) for name, (_, old) in FRONTENDS.items()])
 def page(request, tmp_path_factory):
     """A notebook with all explorers, run from top to bottom; afterwards neither page nor kernel had an error."""
     frontend, old = FRONTENDS[request.param]

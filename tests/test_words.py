@@ -47,6 +47,7 @@ def test_a_workspace_solved_by_the_words_of_the_tasks_alone_is_green(tmp_path):
     assert {name: r.reason for name, r in report.results.items() if r.status != "passed"} == {}
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_workspace_half_solved_in_other_words_and_half_borrowed_is_green(tmp_path, first):
     """Every exercise both ways. What stands behind the last check runs above, and with the reference where the book itself is run: a third and a fourth time would cost a quarter of an hour."""
