@@ -15,11 +15,11 @@ demo: $(READY)          ## fine-tune three tasks on the open data in the package
 test: book              ## in sync? every notebook, then every test but the long ones
 	$(PYTEST) -m "not long and not browser"
 
-test-long: book         ## and the long ones, as .ci/run asks: a whole workspace, attacks, damaged files, the browser, other processors
+test-long: book         ## and the long ones, as .ci/run asks: attacks, damaged files, the browser, other processors
 	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) -m "not release"
 	$(BIN)/python scripts/processors.py --short
 
-test-all: test-long     ## and what a release needs: old front ends, and the whole book in other hands
+test-all: test-long     ## and what a release needs: old front ends, cells for a GPU, whole workspaces
 	MINBERT_BROWSER="$(BROWSER)" $(PYTEST) -m release
 
 book: $(READY)

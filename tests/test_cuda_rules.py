@@ -131,6 +131,7 @@ def test_every_gpu_cell_is_played():
 
 
 @pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize("name", FLAGGED)
 def test_the_cell_that_wants_a_gpu_runs_there(play, name):
     assert play(name) is None

@@ -13,7 +13,7 @@ from minbert.course.exercises import EXERCISES, right_definition
 from minbert.course.grading import grade
 from minbert.course.workspace import new_workspace
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.release]
 CHAPTERS = sorted({Path(task.notebook).name for task in EXERCISES.values()})
 ENV = {k: v for k, v in os.environ.items() if k not in ("IN_TEST", "MINBERT_DATA")}
 ENV |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg", "PYTHONPATH": str(Path(minbert.__file__).parent.parent)}
@@ -47,7 +47,6 @@ def test_a_workspace_solved_by_the_words_of_the_tasks_alone_is_green(tmp_path):
     assert {name: r.reason for name, r in report.results.items() if r.status != "passed"} == {}
 
 
-@pytest.mark.release
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_workspace_half_solved_in_other_words_and_half_borrowed_is_green(tmp_path, first):
     """Every exercise both ways. What stands behind the last check runs above, and with the reference where the book itself is run: a third and a fourth time would cost a quarter of an hour."""
