@@ -28,7 +28,8 @@ html_math_renderer = "mathml"
 
 html_theme = "furo"
 html_title = project
-html_static_path, html_favicon = ["static"], "static/favicon.svg"
+html_static_path = ["static"]
+html_favicon = "static/favicon.svg"
 html_css_files = ["site.css"]
 html_baseurl = _settings.get("site_address", "")
 html_copy_source = False

@@ -133,7 +133,7 @@ def test_encode_normalize_gives_vectors_of_length_1(capsys, tmp_path, tiny):
     run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {parts} --part-size 2 --normalize")
     with pytest.raises(SystemExit):
         main(f"encode {tiny} {tmp_path / 's.txt'} --out {parts} --part-size 2".split())
-    assert "expected" in capsys.readouterr().err   # parts of both kinds in one folder would be of no use
+    assert "expected transform UnitLength, as the parts in this folder have" in capsys.readouterr().err   # both kinds in one folder would be of no use
 
 
 def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
