@@ -263,9 +263,7 @@ def _stages(run, sources):
 # %% ../nbs/2_tasks/22_train.ipynb #9057f437
 def _stop_if_asked(run, stage, request, done):
     """Save and stop if a signal came, on any process, and steps are left."""
-    world, number = run.files.world, request.number or 0
-    if world.num_processes > 1:  # all stop after the same step, or they would wait for one another
-        number = int(world.gather(torch.tensor([number], device=world.device)).max())
+    number = request.anywhere(run.files.world)
     if number and (run.at.phase, done) != (len(run.config.plan()) - 1, stage.end):
         if not _saves(run, stage, done):
             _save(run, stage, done)

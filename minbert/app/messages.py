@@ -27,7 +27,7 @@ def plain_sentence(
     return None
 
 
-GO_ON = {"train": "; --resume goes on", "sweep": "; the same command goes on", "demo": "; --overwrite starts anew",
+GO_ON = {"train": "; --resume goes on", "contrast": "; --resume goes on", "sweep": "; the same command goes on", "demo": "; --overwrite starts anew",
          "pretrain": "; the same command goes on"}  # command -> how
 
 

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 # %% ../../nbs/engine/stopping.ipynb #d1cb8c2d
 class Stopped(KeyboardInterrupt):
     """A run was asked to stop, has saved, and has stopped."""
@@ -28,6 +30,11 @@ class StopRequest:
     """Remembers the signal that asked to stop."""
 
     number: int | None = None  # None: nobody has asked
+
+    def anywhere(self, world) -> int:   # accelerate.Accelerator -> the signal that any of its processes noted; 0: none
+        """Ask all processes: they stop after the same step, or they would wait for one another."""
+        number = self.number or 0
+        return number if world.num_processes == 1 else int(world.gather(torch.tensor([number], device=world.device)).max())
 
 
 @contextmanager

@@ -1,0 +1,107 @@
+"""Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
+from __future__ import annotations
+
+__all__ = ["read_text", "read_graded"]
+
+from pathlib import Path
+
+from minbert.data import Dataset
+from minbert.engine.files import parse_json, quoted
+from minbert.engine.formats import Format, parse_label, read_lines, read_rows
+
+_GRADED = Format(("sentence1", "sentence2", "grade"), ("sentence1", "sentence2"), "grade")   # any finite number
+
+
+def read_text(
+    path: str | Path,                    # .txt: a sentence a line; .tsv, .csv: the first line names the columns; .jsonl: an object a line. Each also as .gz
+    columns: list[str] | None = None,    # which of a table, in this order; None: all, which must be 1 to 3
+) -> Dataset:                            # sentences; with a second column partners that mean the same, with a third sentences that do not
+    """Read text to learn from. Blank lines are no rows.
+
+    Raises ValueError naming file and line for another kind of file, columns that are not there, more than three, a first line that
+    holds sentences instead of names, a column of numbers alone, or a cell that is no sentence.
+    """
+    path = Path(path)
+    names, rows = _table(path)
+    columns = list(columns or names)
+    if not 1 <= len(set(columns)) == len(columns) <= 3 or not {*columns} <= {*names}:
+        raise ValueError(f"{path}: expected 1 to 3 columns of {quoted(names)}, each once, got {quoted(columns)}: --columns says which")
+    places = [names.index(name) for name in columns]
+    texts = [_sentences(path, rows, names, i) for i in places]
+    return Dataset(path.name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
+
+
+def read_graded(
+    path: str | Path,   # a table as in `read_text`, of three columns
+) -> Dataset:           # two columns of sentences, and how alike people found them
+    """Read pairs with grades, on any scale. Raises ValueError as `read_text` does, and for a grade that is no finite number."""
+    path = Path(path)
+    names, rows = _table(path)
+    if len(names) != 3:
+        raise ValueError(f"{path}: expected three columns, two of sentences and one of grades, got {quoted(names)}")
+    first, second = (_sentences(path, rows, names, i) for i in (0, 1))
+    return Dataset(path.name, "dev", "similarity", first, second, [_grade(path, line, cells[2]) for line, cells in rows])
+
+
+def _table(path):
+    """Cut a file into names of columns and (line, cells) of every row, by the end of its name."""
+    ending = Path(path.name.removesuffix(".gz")).suffix
+    if ending == ".txt":
+        return ["sentence"], [(n, [line]) for n, line in enumerate(read_lines(path), 1) if line.strip()]
+    if ending == ".jsonl":
+        return _objects(path)
+    if ending not in (".tsv", ".csv"):
+        raise ValueError(f"{path}: expected a file called .txt, .tsv, .csv or .jsonl, or one of these packed as .gz")
+    (first, names), *rows = read_rows(path, {".tsv": "tab", ".csv": "comma"}[ending])
+    names = [name.strip() for name in names]
+    if any(len(name.split()) > 3 for name in names) or len({*names}) < len(names):
+        raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(names)}: a sentence?")
+    return names, _checked(path, rows, len(names))
+
+
+def _objects(path):
+    """Cut lines of JSON; the first one says which columns there are."""
+    found = [(n, parse_json(line, f"{path}:{n}")) for n, line in enumerate(read_lines(path), 1) if line.strip()]
+    names = list(found[0][1])
+    for line, row in found:
+        if set(row) != set(names):
+            raise ValueError(f"{path}:{line}: expected the columns of the first line, {quoted(names)}, got {quoted(list(row))}")
+    return names, [(line, [row[name] for name in names]) for line, row in found]
+
+
+def _checked(path, rows, width):
+    """Refuse a table without rows, or a row of another width."""
+    if not rows:
+        raise ValueError(f"{path}: expected rows below the names of the columns, got none")
+    for line, cells in rows:
+        if len(cells) != width:
+            raise ValueError(f"{path}:{line}: expected {width} cells, as there are names, got {len(cells)}")
+    return rows
+
+
+def _sentences(path, rows, names, place):
+    """Take a column as text."""
+    column = [(line, cells[place]) for line, cells in rows]
+    if all(_is_number(cell) for _, cell in column):
+        raise ValueError(f"{path}: expected sentences in column {names[place]!r}, got numbers alone: --columns says which to take")
+    for line, cell in column:
+        if not isinstance(cell, str) or not cell.strip():
+            raise ValueError(f"{path}:{line}: expected a sentence in column {names[place]!r}, got {quoted(cell)}")
+    return [cell.strip() for _, cell in column]
+
+
+def _is_number(cell):
+    """Tell a number from a sentence."""
+    try:
+        float(cell)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _grade(path, line, cell):
+    """Take a cell as a number."""
+    try:
+        return parse_label(cell if isinstance(cell, str) else repr(cell), _GRADED)
+    except ValueError:
+        raise ValueError(f"{path}:{line}: expected a grade that is a finite number, got {quoted(cell)}") from None

@@ -1,0 +1,106 @@
+"""Did vectors become better? Sentences seek their partners, and pairs have grades; the words that two sentences share are the line to beat."""
+from __future__ import annotations
+
+__all__ = ["Comparison", "held_out", "partner_ranks", "cosines", "shared_words"]
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from minbert.baselines import words
+from minbert.batches import clusters
+from minbert.data import Dataset
+from minbert.metrics import paired_bootstrap, spearman
+from minbert.negatives import score_matrix
+
+Way = Callable[[Sequence[str], Sequence[str]], np.ndarray]   # (n sentences, m sentences) -> (n, m) scores
+
+
+def held_out(
+    pairs: Dataset,   # two columns or three
+    most: int,        # pairs to measure on, at most; and at most a tenth of all
+    seed: int,
+) -> tuple[Dataset, Dataset]:   # to learn from; to measure on
+    """Take pairs out for measuring: no chain of shared sentences leads from one of them to a pair that is learned from, or to another of them."""
+    groups = clusters(pairs.sentences, pairs.sentences2).tolist()
+    order = torch.randperm(max(groups) + 1, generator=torch.Generator().manual_seed(seed))
+    kept = set(order[:min(most, len(groups) // 10, len(order) - 1)].tolist())
+    first = {group: row for row, group in reversed(list(enumerate(groups)))}
+    return pairs.subset(row for row, group in enumerate(groups) if group not in kept), pairs.subset(sorted(first[group] for group in kept))
+
+
+def cosines(encoder) -> Way:
+    """Score by the vectors of an encoder as it is when it is asked."""
+    return lambda first, second: score_matrix(encoder.encode(first), encoder.encode(second)).numpy()
+
+
+def shared_words(text: Sequence[str]) -> Way:
+    """Score by the words that two sentences share, weighted by how rare they are in a text (scikit-learn's TF-IDF)."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    counted = TfidfVectorizer(analyzer=words).fit(text)
+    return lambda first, second: (counted.transform(first) @ counted.transform(second).T).toarray()
+
+
+def partner_ranks(
+    scores: np.ndarray,   # (N, N), row i has its partner in column i
+) -> np.ndarray:          # (N,) float64, 1 for the nearest; what is as near as the partner stands before it
+    """Count how many are at least as near as the partner."""
+    return (scores >= scores.diagonal()[:, None]).sum(1).astype(float)
+
+
+def _pair_by_pair(way, pairs, size=128):
+    """Score each pair alone: the diagonal of all with all, a block at a time."""
+    blocks = (slice(start, start + size) for start in range(0, len(pairs), size))
+    return np.concatenate([way(pairs.sentences[b], pairs.sentences2[b]).diagonal() for b in blocks])
+
+
+def _mean(found, _):
+    return float(found.mean())
+
+
+class Comparison:
+    """What is found on the same pairs by several ways to score; the last two of them are held against each other."""
+
+    def __init__(
+        self,
+        partners: Dataset | None,   # N pairs of which no two mean the same, from `held_out`
+        graded: Dataset | None,     # pairs with labels
+    ):
+        self.partners, self.graded = partners, graded
+        self.found: dict[str, dict[str, np.ndarray]] = {"partner is nearest": {}, "mean reciprocal rank": {}, "Spearman of score and grade": {}}
+
+    def __bool__(self) -> bool:
+        return bool(self.partners or self.graded)
+
+    def add(self, name: str, way: Way) -> None:
+        """Measure one more way."""
+        nearest, rank, grade = self.found.values()
+        if self.partners:
+            ranks = partner_ranks(way(self.partners.sentences, self.partners.sentences2))
+            nearest[name], rank[name] = (ranks == 1).astype(float), 1 / ranks
+        if self.graded:
+            grade[name] = _pair_by_pair(way, self.graded)
+
+    def table(self) -> str:   # Markdown; one line a way, then the last minus the one before it
+        """Write every figure with its interval, drawn over the pairs."""
+        measured = {title: found for title, found in self.found.items() if found}
+        *_, before, after = names = list(next(iter(measured.values())))
+        rows = {name: [self._interval(title, name) for title in measured] for name in names}
+        gaps = [self._interval(title, after, before) for title in measured]
+        cells = lambda found, sign: " | ".join(f"{v:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})" for v, low, high, _ in found)
+        lines = [f"| {self._sizes()} | " + " | ".join(measured) + " |", "|---" * (1 + len(measured)) + "|"]
+        lines += [f"| {name} | {cells(found, '')} |" for name, found in rows.items()]
+        return "\n".join([*lines, f"| {after} minus {before} | {cells(gaps, '+')} |"])
+
+    def _sizes(self):
+        """Say on how many pairs."""
+        told = {"held out": self.partners, "graded": self.graded}
+        return ", ".join(f"{len(pairs):,} pairs {how}" for how, pairs in told.items() if pairs)
+
+    def _interval(self, title, name, other=None):
+        """Bootstrap over pairs."""
+        found, graded = self.found[title], title.startswith("Spearman")
+        labels = self.graded.labels if graded else np.zeros(len(self.partners))
+        return paired_bootstrap(spearman if graded else _mean, found[name], labels, None if other is None else found[other])

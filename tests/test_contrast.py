@@ -1,0 +1,426 @@
+"""Contrast on text of one's own: what is read, what is held out, how it is measured, and a run that goes on after any stop."""
+import csv
+import gzip
+import json
+import math
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from torch import nn
+from torch.testing import assert_close
+
+from minbert.app import contrast as module
+from minbert.app.cli import main
+from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
+from minbert.app.owntext import read_graded, read_text
+from minbert.app.partners import Comparison, cosines, held_out, partner_ranks, shared_words
+from minbert.batches import clusters, pair_batches
+from minbert.data import Dataset
+from minbert.encoder import BertConfig, BertModel
+from minbert.engine.runs import read_log
+from minbert.engine.stopping import Stopped
+from minbert.negatives import multiple_negatives_loss
+from minbert.sentence import SentenceEncoder
+from minbert.tokens import load_tokenizer
+from minbert.views import ViewModel, train_views, view_batches, view_loss
+
+WORDS = "river stone lamp cloud bread horse piano winter garden engine window letter forest market silver doctor".split()
+
+
+def topics(n: int, seed: int = 0) -> list[tuple[str, str, str]]:
+    """Pairs whose two sentences share their rare words, and a third that shares one of them with neither."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for i in range(n):
+        a, b, c = draw.choice(WORDS, 3, replace=False)
+        rows.append((f"the {a} and the {b} of {i}", f"{b}, {a}: number {i}", f"a {c} without number {i}"))
+    return rows
+
+
+def dataset(rows, columns=2, labels=None) -> Dataset:
+    names = ("sentences", "sentences2", "sentences3")[:columns]
+    return Dataset("t", "train", "text", **dict(zip(names, map(list, zip(*rows)))), labels=labels)
+
+
+def tiny(dropout: float = 0.0, seed: int = 0) -> SentenceEncoder:
+    torch.manual_seed(seed)
+    config = BertConfig(vocab_size=len(load_tokenizer()), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                        intermediate_size=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    return SentenceEncoder(BertModel(config), load_tokenizer())
+
+
+# --- what is read
+
+def written(folder: Path, name: str, text: str) -> Path:
+    (gzip.open if name.endswith(".gz") else open)(folder / name, "wt", encoding="utf8").write(text)
+    return folder / name
+
+
+ROWS = [('say "hi", you', "a\u2028b", "x"), ("two", "drei", "née")]
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_a_table_gives_the_cells_that_a_library_wrote(tmp_path, kind, packed):
+    name = tmp_path / f"t.{kind}{packed}"
+    with (gzip.open if packed else open)(name, "wt", encoding="utf8", newline="") as file:
+        if kind == "jsonl":
+            file.writelines(json.dumps(dict(zip("abc", row))) + "\n" for row in ROWS)
+        else:
+            csv.writer(file, delimiter={"csv": ",", "tsv": "\t"}[kind]).writerows([("a", "b", "c"), *ROWS])
+    read = read_text(name)
+    assert list(zip(read.sentences, read.sentences2, read.sentences3)) == ROWS
+    chosen = read_text(name, ["c", "a"])
+    assert (chosen.sentences, chosen.sentences2, chosen.sentences3) == (["x", "née"], ['say "hi", you', "two"], None)
+    assert read_text(name, ["b"]).sentences2 is None
+
+
+def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
+    for name in ("t.txt", "t.txt.gz"):
+        assert read_text(written(tmp_path, name, "\ufeffone \n\n  \ntwo\r\n")).sentences == ["one", "two"]
+
+
+@pytest.mark.parametrize("name, text, complaint", [
+    ("t.tsv", "a\tb\nx\ty\nx\n", "t.tsv:3: expected 2 cells"),
+    ("t.tsv", "a\tb\nx\t \n", "t.tsv:2: expected a sentence in column 'b', got ' '"),
+    ("t.tsv", "a\tb\tc\td\nx\ty\tz\tw\n", "t.tsv: expected 1 to 3 columns"),
+    ("t.tsv", "a\ta\nx\ty\n", "t.tsv:1: expected a first line of different names"),
+    ("t.csv", "How do I cook rice?,How is rice cooked?\nx,y\n", "t.csv:1: expected a first line of different names of columns"),
+    ("t.csv", "a,b\n", "t.csv: expected rows below the names"),
+    ("t.csv", 'a,b\n"x,y\n', "t.csv:2: expected matching CSV quotes"),
+    ("t.jsonl", '{"a": "x"}\n{"b": "x"}\n', "t.jsonl:2: expected the columns of the first line"),
+    ("t.jsonl", '{"a": "x"}\n\n["x"]\n', "t.jsonl:3: expected an object"),
+    ("t.jsonl", '{"i": 1, "a": "x"}\n{"i": 2, "a": "y"}\n', "t.jsonl: expected sentences in column 'i', got numbers alone"),
+    ("t.jsonl", '{"a": "x"}\n{"a": null}\n', "t.jsonl:2: expected a sentence in column 'a', got None"),
+    ("t.jsonl", '{"a": "x"\n', "t.jsonl:1: expected JSON"),
+    ("t.json", "[]", "t.json: expected a file called .txt, .tsv, .csv or .jsonl"),
+    ("t.txt", "\n\n", "t.txt: expected text, got an empty file"),
+    ("none.txt", None, "none.txt: expected a file, got none"),
+])
+def test_what_is_no_text_is_refused_by_line(tmp_path, name, text, complaint):
+    path = tmp_path / name if text is None else written(tmp_path, name, text)
+    with pytest.raises(ValueError) as refused:
+        read_text(path)
+    assert complaint in str(refused.value) and str(tmp_path) in str(refused.value)
+
+
+def test_columns_that_are_not_there_or_come_twice_are_refused(tmp_path):
+    path = written(tmp_path, "t.csv", "a,b\nx,y\n")
+    for columns in (["a", "c"], ["a", "a"]):
+        with pytest.raises(ValueError, match="expected 1 to 3 columns of"):
+            read_text(path, columns)
+
+
+def test_grades_are_finite_numbers_on_any_scale(tmp_path):
+    graded = read_graded(written(tmp_path, "g.tsv", "a\tb\ty\nx\ty\t-7.5\nz\tw\t1e2\n"))
+    assert (graded.sentences, graded.sentences2, graded.labels) == (["x", "z"], ["y", "w"], [-7.5, 100.0])
+    assert read_graded(written(tmp_path, "g.jsonl", '{"a": "x", "b": "y", "y": 3}\n')).labels == [3]
+    for grade in ("nan", "inf", "", "good", "1_0"):
+        with pytest.raises(ValueError, match=r"bad.csv:3: expected a grade that is a finite number"):
+            read_graded(written(tmp_path, "bad.csv", f"a,b,y\nx,y,1\nz,w,{grade}\n"))
+    with pytest.raises(ValueError, match="bad.jsonl:1: expected a grade"):
+        read_graded(written(tmp_path, "bad.jsonl", '{"a": "x", "b": "y", "y": true}\n'))
+    with pytest.raises(ValueError, match="expected three columns"):
+        read_graded(written(tmp_path, "two.csv", "a,b\nx,y\n"))
+
+
+# --- what is held out
+
+def test_no_chain_of_sentences_leads_from_what_is_measured_to_what_is_learned():
+    rows = topics(60)
+    rows += [(rows[i][1], f"{rows[i + 20][0].upper()}  ", "z") for i in range(20)]   # chains of three pairs, case and blanks aside
+    pairs = dataset(rows, 3)
+    learned, measured = held_out(pairs, 6, seed=1)
+    both = Dataset("b", "train", "text", learned.sentences + measured.sentences, learned.sentences2 + measured.sentences2)
+    groups = clusters(both.sentences, both.sentences2).tolist()
+    there, here = groups[:len(learned)], groups[len(learned):]
+    assert len(measured) == 6 == len(set(here)) and not set(here) & set(there)
+    given = set(zip(pairs.sentences, pairs.sentences2, pairs.sentences3))
+    for kept in (learned, measured):
+        assert set(zip(kept.sentences, kept.sentences2, kept.sentences3)) <= given
+    whole = clusters(pairs.sentences, pairs.sentences2).tolist()
+    gone = {whole[pairs.sentences.index(s)] for s in measured.sentences}
+    assert len(learned) == sum(group not in gone for group in whole)   # nothing else is lost
+    assert held_out(pairs, 6, seed=1)[1].sentences == measured.sentences != held_out(pairs, 6, seed=2)[1].sentences
+
+
+def test_a_tenth_at_most_is_held_out_and_never_all():
+    pairs = dataset(topics(50))
+    assert [len(held_out(pairs, most, 0)[1]) for most in (0, 3, 1000)] == [0, 3, 5]
+    assert [len(part) for part in held_out(dataset(topics(9)), 1000, 0)] == [9, 0]
+    one = dataset([("a", "b")] * 30)   # one cluster
+    assert [len(part) for part in held_out(one, 1000, 0)] == [30, 0]
+
+
+# --- how it is measured
+
+def test_ranks_are_those_of_a_loop_and_who_is_as_near_stands_before():
+    scores = np.random.default_rng(0).integers(0, 4, (30, 30)).astype(float)
+    by_hand = [1 + sum(scores[i, j] >= scores[i, i] for j in range(30) if j != i) for i in range(30)]
+    assert partner_ranks(scores).tolist() == by_hand and len(set(by_hand)) > 10
+    assert partner_ranks(np.zeros((3, 3))).tolist() == [3, 3, 3]   # all alike: nothing was found
+
+
+def test_words_count_as_in_scikit_learn():
+    text = ["the dog barks", "the cat", "a dog and a cat"]
+    counted = TfidfVectorizer(token_pattern=r"\w+").fit(text)
+    first, second = ["the dog", "nothing known"], ["a cat", "The DOG!", "barks"]
+    assert_close(shared_words(text)(first, second), (counted.transform(first) @ counted.transform(second).T).toarray())
+
+
+def test_a_table_says_what_was_found_on_the_same_pairs():
+    pairs, grades = dataset(topics(20)), dataset(topics(300, 1), labels=list(np.random.default_rng(3).random(300)))
+    noise = np.random.default_rng(4)
+    half = lambda a, b: np.eye(len(a))[:, :len(b)] * (np.arange(len(a)) % 2)[:, None] + noise.random((len(a), len(b))) * 0.1
+    flat = lambda a, b: noise.random((len(a), len(b)))
+    found = Comparison(pairs, grades)
+    ranks, graded = [], []
+    for name, way in (("one", flat), ("two", half)):
+        noise = np.random.default_rng(5)
+        found.add(name, way)
+        noise = np.random.default_rng(5)
+        ranks.append(partner_ranks(way(pairs.sentences, pairs.sentences2)))
+        blocks = [way(grades.sentences[i:i + 128], grades.sentences2[i:i + 128]).diagonal() for i in (0, 128, 256)]
+        graded.append(spearmanr(np.concatenate(blocks), grades.labels).statistic)
+    lines = [line.strip("| ").split(" | ") for line in found.table().splitlines()]
+    assert lines[0] == ["20 pairs held out, 300 pairs graded", "partner is nearest", "mean reciprocal rank", "Spearman of score and grade"]
+    values = [[float(cell.split()[0]) for cell in line[1:]] for line in lines[2:]]
+    expected = [[(r == 1).mean(), (1 / r).mean(), g] for r, g in zip(ranks, graded)]
+    expected.append([b - a for a, b in zip(*expected)])
+    assert_close(np.array(values), np.array(expected), atol=5.1e-4, rtol=0)
+    assert [line[0] for line in lines[2:]] == ["one", "two", "two minus one"] and lines[-1][1].startswith("+")
+
+
+def test_either_kind_of_pairs_is_enough_and_none_is_nothing():
+    pairs = dataset(topics(20))
+    way = lambda a, b: np.random.default_rng(0).random((len(a), len(b)))
+    for found, title in ((Comparison(pairs, None), "partner is nearest"), (Comparison(None, dataset(topics(20), labels=list(range(20)))), "Spearman")):
+        found.add("one", way)
+        found.add("two", way)
+        assert found and title in found.table().splitlines()[0] and "+0.000 (+0.000 to +0.000)" in found.table()
+    assert not Comparison(None, None)
+
+
+def test_cosines_are_those_of_the_encoder_as_it_is_when_asked():
+    encoder, text = tiny(), ["a dog", "the cat sat", "rain"]
+    way = cosines(encoder)
+    for _ in range(2):
+        vectors = nn.functional.normalize(encoder.encode(text).double(), dim=1)
+        assert_close(way(text, text[:2]), (vectors @ vectors[:2].T).float().numpy(), atol=1e-6, rtol=0)
+        nn.init.normal_(encoder.model.bert_layers[0].attention_dense.weight)
+
+
+# --- the run
+
+def weights(encoder) -> dict:
+    return {name: value.clone() for name, value in encoder.model.state_dict().items()}
+
+
+def same(a, b) -> bool:
+    return all(map(torch.equal, a.values(), b.values()))
+
+
+CONFIG = ContrastConfig(6, 1e-2, batch_size=8, save_every=4)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_the_steps_are_those_of_the_chapters(tmp_path, columns):
+    rows = dataset(topics(40), columns)
+    encoder, chapters = (prepared(tiny(0.1), rows, None) for _ in range(2))
+    train_on_text(encoder, rows, CONFIG, tmp_path)
+    torch.manual_seed(CONFIG.seed)
+    text = [rows.sentences, rows.sentences2, rows.sentences3][:columns]
+    if columns == 1:
+        batches, loss = view_batches(text, chapters.tokenizer, 8, max_length=chapters.max_length), view_loss()
+    else:
+        batches, loss = pair_batches(text, chapters.tokenizer, 8, max_length=chapters.max_length), view_loss(multiple_negatives_loss)
+    losses = [record.loss for record in train_views(ViewModel(chapters), batches, loss, 6, lr=1e-2)]
+    assert same(weights(encoder), weights(chapters)) and not same(weights(encoder), weights(tiny(0.1)))
+    assert [entry["loss"] for entry in read_log(tmp_path)] == losses
+    kept = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu")
+    assert same(weights(kept), weights(encoder)) and not encoder.training
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("at", [2, 4, 6])
+def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path, columns, at, monkeypatch):
+    rows = dataset(topics(40), columns)
+    whole = prepared(tiny(0.1), rows, None)
+    train_on_text(whole, rows, CONFIG, tmp_path / "whole")
+    save, steps = module._Run.keep, []
+
+    def keep(run, record, request):
+        steps.append(record.step)
+        if len(steps) == at:
+            request.number = signal.SIGTERM
+        save(run, record, request)
+
+    monkeypatch.setattr(module._Run, "keep", keep)
+    stopped = prepared(tiny(0.1), rows, None)
+    if at < 6:
+        with pytest.raises(Stopped) as stop:
+            train_on_text(stopped, rows, CONFIG, tmp_path / "parts")
+        assert (stop.value.step, stop.value.number) == (at, signal.SIGTERM) and not (tmp_path / "parts/model").exists()
+    else:   # at the end there is nothing to stop
+        train_on_text(stopped, rows, CONFIG, tmp_path / "parts")
+    again = prepared(tiny(0.1), rows, None)
+    torch.rand(7)
+    train_on_text(again, rows, CONFIG, tmp_path / "parts", resume=True)
+    assert same(weights(again), weights(whole)) and steps == list(range(6))
+    assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
+
+
+def test_a_run_goes_on_with_the_same_text_and_settings_only(tmp_path):
+    rows = dataset(topics(40))
+    train_on_text(tiny(), rows, CONFIG, tmp_path)
+    for text, config in ((dataset(topics(40, 1)), CONFIG), (rows, ContrastConfig(6, 1e-3, batch_size=8, save_every=4))):
+        with pytest.raises(ValueError, match="expected a run with"):
+            train_on_text(tiny(), text, config, tmp_path, resume=True)
+
+
+def test_a_rate_and_a_dropout_fit_the_encoder():
+    assert [usual_contrast_rate(width) for width in (128, 256, 384, 768)] == [3e-4, 3e-4, 1e-4, 3e-5]
+    single, pairs = dataset(topics(9), 1), dataset(topics(9), 2)
+    share = lambda encoder: {part.p for part in encoder.modules() if isinstance(part, nn.Dropout)}
+    cases = [(0.0, single, None, 0.01), (0.1, single, None, 0.1), (0.0, pairs, None, 0.0), (0.1, pairs, 0.0, 0.0), (0.0, single, 0.3, 0.3)]
+    for own, rows, asked, expected in cases:
+        assert share(prepared(tiny(own), rows, asked)) == {expected}
+    with pytest.raises(ValueError, match="both views of each would be the same"):
+        prepared(tiny(0.1), single, 0.0)
+    for bad in (dict(steps=0), dict(lr=-1.0), dict(lr=math.nan), dict(batch_size=0)):
+        with pytest.raises(ValueError, match="expected"):
+            ContrastConfig(**{"steps": 1, "lr": 1.0, **bad})
+
+
+def test_whitened_vectors_are_white_and_another_library_has_the_same(tmp_path):
+    rows = dataset(topics(200))
+    encoder = tiny()
+    train_on_text(encoder, rows, ContrastConfig(3, 1e-3, batch_size=8, whiten=True), tmp_path)
+    kept = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu")
+    text = rows.sentences + rows.sentences2
+    vectors = kept.encode(text)
+    spread = torch.linalg.eigvalsh(torch.cov(vectors.T.double(), correction=0))
+    assert_close(spread, torch.tensor([0.0] + [1.0] * 15).double(), atol=1e-3, rtol=0)   # what comes from a LayerNorm has one direction less
+    assert_close(vectors.mean(0), torch.zeros(16), atol=1e-3, rtol=0)
+    theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(text[:20], convert_to_tensor=True)
+    plain = SentenceEncoder.from_pretrained(tmp_path / "model", pooling="mean", device="cpu")
+    plain.transform = None
+    most = torch.linalg.matrix_norm(kept.transform.linear.weight, 2) * plain.encode(text).norm(dim=1).max()   # what a rounding of the vectors becomes
+    assert_close(vectors[:20], theirs, atol=16 * torch.finfo(torch.float32).eps * most.item(), rtol=0)
+
+
+TOGETHER = """
+import json, os, signal, sys
+from pathlib import Path
+import torch
+from accelerate import Accelerator
+from minbert.app import contrast as module
+from minbert.app.contrast import ContrastConfig, train_on_text
+from minbert.engine.stopping import Stopped
+from test_contrast import dataset, tiny, topics, weights
+
+world, folder = Accelerator(cpu=True), Path(sys.argv[1])
+rows, config, found, keep = dataset(topics(40)), ContrastConfig(5, 1e-2, batch_size=8), [], module._Run.keep
+
+def ask(run, record, request):
+    if record.step == 2 and not found and world.process_index == world.num_processes - 1:
+        os.kill(os.getpid(), signal.SIGTERM)   # one hears it, all stop
+    keep(run, record, request)
+
+module._Run.keep = ask
+for resume in (False, True):
+    encoder = tiny(seed=world.process_index)   # all start from the weights of the first
+    try:
+        train_on_text(encoder, rows, config, folder, resume)
+    except Stopped as stop:
+        found.append(stop.step)
+    world.wait_for_everyone()
+if world.is_main_process:
+    (folder / "found.json").write_text(json.dumps(found))
+    torch.save(weights(encoder), folder / "weights.pt")
+"""
+
+
+@pytest.mark.long
+def test_two_processes_learn_what_one_learns_and_stop_together(in_processes, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    in_processes(TOGETHER, tmp_path)
+    one, two = (torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("one", "two"))
+    assert [json.loads((tmp_path / name / "found.json").read_text()) for name in ("one", "two")] == [[3], [3]]
+    start = weights(tiny())
+    moved = max((one[name] - start[name]).abs().max() for name in one)
+    assert moved > 1e-3 and max((one[name] - two[name]).abs().max() for name in one) < 1e-2 * moved
+
+
+# --- the command
+
+def typed(capsys, line: str, status: int = 0) -> tuple[str, str]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(line.split())
+    out, err = capsys.readouterr()
+    assert (end.value.code or 0) == status, out + err
+    return out, err
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """A folder with a model, pairs, sentences and grades; it is the one where commands are typed."""
+    tiny().save_pretrained(tmp_path / "tiny")
+    with open(tmp_path / "pairs.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("id", "q", "a"), *((i, *row[:2]) for i, row in enumerate(topics(120)))])
+    (tmp_path / "text.txt").write_text("".join(row[0] + "\n" for row in topics(40)))
+    with open(tmp_path / "graded.tsv", "w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows([("a", "b", "y"), *((*row[:2], i % 5) for i, row in enumerate(topics(30, 2)))])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_command_learns_and_says_by_how_much(here, capsys):
+    line = "contrast pairs.csv --columns q a --model tiny --out run --batch-size 16 --epochs 2 --lr 1e-2 --dev graded.tsv"
+    out, err = typed(capsys, line)
+    table = (here / "run/dev.md").read_text()
+    assert out == f"{table}model: run/model\n" and "pairs.csv: 108 rows to learn from, 12 steps" in err
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
+    assert [row[0] for row in rows[2:]] == ["shared words", "before", "after", "after minus before"]
+    partners = held_out(read_text(here / "pairs.csv", ["q", "a"]), 1000, 11711)[1]
+    again = Comparison(partners, read_graded(here / "graded.tsv"))
+    for name, folder in (("before", "tiny"), ("after", "run/model")):
+        again.add(name, cosines(SentenceEncoder.from_pretrained(folder, device="cpu")))
+    assert table.splitlines()[3:] == again.table().splitlines()[2:]
+    assert "expected an empty folder, got a run in run" in typed(capsys, line, 1)[1]
+    assert "expected a run with" in typed(capsys, line + " --resume --seed 1", 1)[1]   # other rows are held out
+    assert typed(capsys, line + " --resume")[0] == out
+    assert typed(capsys, line + " --overwrite --steps 2")[0] != out and len(read_log(here / "run")) == 2
+
+
+def test_single_sentences_are_not_measured_without_grades(here, capsys):
+    out, err = typed(capsys, "contrast text.txt --model tiny --out run --batch-size 8")
+    assert "nothing was measured" in out and "40 rows to learn from, 5 steps" in err
+    assert (SentenceEncoder.from_pretrained("run/model", device="cpu").encode(["a"]) != tiny().encode(["a"])).any()
+    out, _ = typed(capsys, "contrast text.txt --model tiny --out again --batch-size 8 --dev graded.tsv --whiten")
+    assert "Spearman of score and grade" in out and "partner" not in out
+    assert SentenceEncoder.from_pretrained("again/model", device="cpu").transform is not None
+
+
+@pytest.mark.parametrize("line, complaint", [
+    ("pairs.csv", "expected sentences in column 'id', got numbers alone"),
+    ("graded.tsv", "expected sentences in column 'y', got numbers alone"),
+    ("pairs.csv --columns q x", "expected 1 to 3 columns"),
+    ("text.txt --batch-size 64", "expected columns of one length with at least 64 rows"),
+    ("pairs.csv --columns q a --batch-size 200", "expected at least 1 row a batch"),
+    ("text.txt --dropout 0", "both views of each would be the same"),
+    ("text.txt --dropout 1", "expected a dropout in [0, 1)"),
+    ("text.txt --dev pairs.csv", "expected sentences in column 'id', got numbers alone"),
+    ("none.txt", "none.txt: expected a file, got none"),
+    ("text.txt --resume --overwrite", "got both"),
+])
+def test_the_command_refuses_in_one_line_and_leaves_no_model(here, capsys, line, complaint):
+    _, err = typed(capsys, f"contrast {line} --model tiny --out run", 1)
+    assert complaint in err and not (here / "run/model").exists()
