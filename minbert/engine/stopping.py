@@ -11,8 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 # %% ../../nbs/engine/stopping.ipynb #d1cb8c2d
 class Stopped(KeyboardInterrupt):
     """A run was asked to stop, has saved, and has stopped."""
@@ -34,7 +32,11 @@ class StopRequest:
     def anywhere(self, world) -> int:   # accelerate.Accelerator -> the signal that any of its processes noted; 0: none
         """Ask all processes: they stop after the same step, or they would wait for one another."""
         number = self.number or 0
-        return number if world.num_processes == 1 else int(world.gather(torch.tensor([number], device=world.device)).max())
+        if world.num_processes > 1:
+            import torch   # the command line needs `Stopped` and no torch
+
+            number = int(world.gather(torch.tensor([number], device=world.device)).max())
+        return number
 
 
 @contextmanager
