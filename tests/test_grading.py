@@ -169,6 +169,37 @@ def test_submissions_of_one_name_all_get_a_row(tmp_path):
     assert len(find_submissions([tmp_path / "a", tmp_path / "b", tmp_path / "c" / "a"])) == 3
 
 
+def test_files_that_a_platform_says_are_one_persons_are_one_submission(tmp_path):
+    """Canvas: name, LATE, number of the person, number of the file, what it was called, which time it was handed in."""
+    other = next(EXERCISES[name] for name in GRADED if EXERCISES[name].notebook != VICTIM.notebook)
+    places, stem = tmp_path / "class", Path(VICTIM.notebook).name
+    places.mkdir()
+    chapter(VICTIM, VICTIM.definition, places / f"doejane_LATE_4321_98765_{stem}-2.ipynb")
+    chapter(other, other.definition, places / "doejane_4321_98766_my other one.ipynb")
+    (places / "doejane_4321_98767_letter.pdf").write_text("I was late")
+    chapter(VICTIM, VICTIM.definition, places / f"doejane_77_98768_{stem}.ipynb")             # another of that name
+    chapter(other, other.definition, places / "half.ipynb")
+    packed(places / "roe_55_98769_my-bert.zip", {f"x/{Path(other.notebook).name}.ipynb": (places / "half.ipynb").read_text(encoding="utf-8"), f"x/{stem}.ipynb": "no notebook"})
+    (places / f"roe_55_98770_{stem}.ipynb").write_bytes((places / f"doejane_77_98768_{stem}.ipynb").read_bytes())
+    (places / f"poe_66_98771_{stem}-1.ipynb").write_text("no notebook")
+    (places / "poe_66_98772_notes.txt").write_text("")
+    (places / "mute_88_98773_a.pdf").write_text("")
+    (places / "mute_88_98774_b.pdf").write_text("")
+    chapter(VICTIM, VICTIM.definition, places / "hw_2024_1_ada.ipynb")                         # no such names: each its own
+    chapter(VICTIM, VICTIM.definition, places / "hw_2024_2_bob.ipynb")
+    assert not (places / "made").exists()
+    alone = ["half.ipynb", "hw_2024_1_ada.ipynb", "hw_2024_2_bob.ipynb"]
+    reports = {r.name: r for r in grade([places], seed=1, only=[VICTIM.name, other.name])[0]}
+    assert sorted(reports) == sorted([*alone, "doejane_4321", "doejane_77", "mute_88", "poe_66", "roe_55"])
+    told = {name: [r.results[task.name].status for task in (VICTIM, other)] for name, r in reports.items()}
+    assert told["doejane_4321"] == ["passed", "passed"] and told["doejane_77"] == ["passed", "not attempted"]
+    assert told["roe_55"] == ["passed", "passed"] and "roe_55_98769_my-bert.zip" in str(reports["roe_55"].problems)
+    assert told["poe_66"] == ["broken", "not attempted"]
+    assert told["mute_88"] == ["broken", "broken"] and "got mute_88_98773_a.pdf, mute_88_98774_b.pdf" in str(reports["mute_88"].problems)
+    read = read_submission("jane", (places / f"doejane_LATE_4321_98765_{stem}-2.ipynb", places / f"doejane_77_98768_{stem}.ipynb"))
+    assert list(read.notebooks) == [VICTIM.module] and "another copy" in str(read.problems)    # both are shown, one is read
+
+
 def chapter(task, definition, file):
     """One chapter with one answer, in a file of any name."""
     make(file.parent / "made", {task.name: definition}, only=task.notebook)

@@ -49,8 +49,11 @@ class Submission(NamedTuple):
 def find_submissions(
     paths: Iterable[str | Path],
     ours: Iterable[str | Path] = (),   # tables, pages and results of a grader, which may lie among them
-) -> dict[str, Path]:   # name -> file or folder
+) -> dict[str, Path | tuple[Path, ...]]:   # name -> file or folder, or the files that a platform says are one person's
     """List submissions: each path is one, unless it is a folder of folders or of single notebooks by many people.
+
+    Canvas puts everybody's files into one folder and writes before each name whose it is: `doejane_LATE_4321_987654_02_attention-1.ipynb`.
+    All of one person are one submission, `doejane_4321`.
 
     Raises ValueError for a path that does not exist, and if nothing is left.
     """
@@ -65,8 +68,25 @@ def find_submissions(
             found.setdefault(os.path.abspath(one), one)      # named twice, alone and within its folder
     if paths and all(one in paths and one.is_dir() and not _entries(one) for one in found.values()):
         raise ValueError(f"expected a submission, or a folder of them, got {', '.join(map(str, paths))}: empty")
-    names = [os.path.basename(place) for place in found]
-    return {name if names.count(name) == 1 else str(one): one for name, one in zip(names, found.values())}   # two of one name: their paths tell them apart
+    return _named(_by_person(found.values()))
+
+
+_CANVAS = re.compile(r"(?P<who>[^_]+)(?:_LATE)?_(?P<person>\d{2,})_\d{4,}_(?P<what>.+?)(?:-\d+)?(?P<kind>\.[^.]+)")   # name, number of the person, of the file; then the file, and which time it was handed in
+
+
+def _by_person(places: Iterable[Path]) -> list[tuple[str, list[Path]]]:
+    """Put files whose names say that they are one person's together: (name of the submission, its files)."""
+    people: dict[tuple, list[Path]] = {}
+    for place in places:
+        mine = None if place.is_dir() or place.is_symlink() else _CANVAS.fullmatch(place.name)
+        people.setdefault((place.parent, f"{mine['who']}_{mine['person']}") if mine else (place,), []).append(place)
+    return [(key[1] if len(key) == 2 else os.path.basename(os.path.abspath(key[0])), files) for key, files in people.items()]
+
+
+def _named(submissions: list[tuple[str, list[Path]]]) -> dict[str, Path | tuple[Path, ...]]:
+    """Give each submission a name of its own: where two have one, their paths tell them apart."""
+    names = [name for name, _ in submissions]
+    return {name if names.count(name) == 1 else str(files[0]): files[0] if len(files) == 1 else tuple(files) for name, files in submissions}
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -101,12 +121,14 @@ def _holds_chapter(path: Path) -> bool:
 
 def read_submission(
     name: str,
-    path: Path,
+    path: Path | tuple[Path, ...],   # several: files of one person
 ) -> Submission:
     """Read all chapters that hold exercises, by the name of the file or by the module it exports, at the first depth that has any.
 
     A zip is read like the folder that was packed, and so is a folder that holds no chapter, but one zip.
     """
+    if isinstance(path, tuple):
+        return _read_several(name, path)
     if _is_zip(path) and not path.is_symlink():
         return _read_zip(name, path)
     if path.is_symlink() or not (path.is_dir() or path.suffix == ".ipynb"):
@@ -127,6 +149,25 @@ def read_submission(
         return Submission(name, {}, {"": "; ".join(unread.values()) or f"{links[0]}: expected a file of this submission, got a symbolic link"})
     saw = [*shown.values()] or [p.name for p in _entries(path)]
     return Submission(name, {}, unread | {".": f"no chapter found; saw: {', '.join(saw[:5]) or 'nothing'}{', ...' if saw[5:] else ''}"})
+
+
+def _read_several(name: str, files: tuple[Path, ...]) -> Submission:
+    """Read the notebooks of one person, then what their zips have beside."""
+    notebooks, problems = _read_all([f for f in files if f.suffix == ".ipynb"], {f: f.name for f in files})
+    for file in filter(_is_zip, files):
+        inner = _read_zip(name, file)
+        copies = {module: "another copy of this chapter, not read" for module in inner.notebooks if module in notebooks}
+        problems |= {f"{file.name} {where}".strip(): f"{file.name}: {why}" for where, why in (inner.problems | copies).items()}
+        notebooks = inner.notebooks | notebooks
+    if not notebooks and not problems:
+        problems = {"": f"expected a notebook or a zip, got {', '.join(f.name for f in files[:5])}"}
+    return Submission(name, notebooks, problems)
+
+
+def _stem(file: Path) -> str:
+    """Give the name under which a learner handed a notebook in."""
+    theirs = _CANVAS.fullmatch(file.name)
+    return theirs["what"] if theirs else file.stem
 
 
 LARGEST_ZIP = 100 * 2**20   # bytes, packed and unpacked; the chapters of a workspace have a tenth of it at most
@@ -160,13 +201,13 @@ def _unpack(file: Path, folder: Path) -> None:
 def _read_all(files: list[Path], shown: dict[Path, str]) -> tuple[dict[str, Notebook], dict[str, str]]:
     """Read notebooks of one depth: (module -> notebook, problems). A file with a chapter's name goes before its copies, one in `nbs` before others."""
     modules, notebooks, problems = _chapters(), {}, {}
-    for file in sorted(files, key=lambda f: (f.stem not in modules, "nbs" not in f.parts, f))[:200]:
+    for file in sorted(files, key=lambda f: (_stem(f) not in modules, "nbs" not in f.parts, f))[:200]:
         try:
             notebook = read_notebook(file)
         except (ValueError, OSError) as error:
-            problems[modules.get(file.stem, shown[file])] = str(error)
+            problems[modules.get(_stem(file), shown[file])] = str(error)
             continue
-        module = modules.get(file.stem) or _exported(notebook)
+        module = modules.get(_stem(file)) or _exported(notebook)
         if module in notebooks:
             problems[shown[file]] = f"{shown[file]}: another copy of this chapter, not read"
         elif module in modules.values():
@@ -346,7 +387,8 @@ def grade(
     tasks = [exercise(name) for name in (EXERCISES if only is None else only)]
     plans = {name: {task.name: plan(s, task) for task in tasks} for name, s in everyone.items()}
     settings = (edition(), seed, asdict(limits))
-    hidden = [p.resolve() if p.is_dir() else p.resolve().parent for p in paths.values()] + ([Path(work)] if work else [])
+    places = [place for found in paths.values() for place in (found if isinstance(found, tuple) else [found])]
+    hidden = [p.resolve() if p.is_dir() else p.resolve().parent for p in places] + ([Path(work)] if work else [])
     with batch(Path(work) / "results.jsonl" if work else None, _outermost(hidden), limits=limits, jobs=jobs, seed=seed) as on:
         done = on.ledger.rows
 
