@@ -196,6 +196,8 @@ def test_files_that_a_platform_says_are_one_persons_are_one_submission(tmp_path)
     assert told["roe_55"] == ["passed", "passed"] and "roe_55_98769_my-bert.zip" in str(reports["roe_55"].problems)
     assert told["poe_66"] == ["broken", "not attempted"]
     assert told["mute_88"] == ["broken", "broken"] and "got mute_88_98773_a.pdf, mute_88_98774_b.pdf" in str(reports["mute_88"].problems)
+    everyone = packed(tmp_path / "all.zip", {f"download/{f.name}": "{}" for f in places.glob("doejane*.ipynb")})
+    assert "files of 2 people: unpack it, and grade the folder" in read_submission("all", everyone).problems[""]
     read = read_submission("jane", (places / f"doejane_LATE_4321_98765_{stem}-2.ipynb", places / f"doejane_77_98768_{stem}.ipynb"))
     assert list(read.notebooks) == [VICTIM.module] and "another copy" in str(read.problems)    # both are shown, one is read
 

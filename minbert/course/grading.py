@@ -194,6 +194,8 @@ def _unpack(file: Path, folder: Path) -> None:
         notebooks = [one for one in packed.infolist() if one.filename.endswith(".ipynb") and not one.filename.startswith("__MACOSX/")]
         if (size := sum(one.file_size for one in notebooks)) > LARGEST_ZIP:
             raise ValueError(f"notebooks of {size >> 20} MB; at most {LARGEST_ZIP >> 20} are read")
+        if len(people := _by_person(Path(one.filename) for one in notebooks if _CANVAS.fullmatch(PurePath(one.filename).name))) > 1:
+            raise ValueError(f"files of {len(people)} people: unpack it, and grade the folder")
         for one in notebooks:
             packed.extract(one, folder)
 
