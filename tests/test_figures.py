@@ -179,6 +179,16 @@ def test_curves_hold_the_data_in_order():
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["baseline", "ours", "paper"]
 
 
+@pytest.mark.parametrize("x, halves", [(range(6), False), ([0, 1.5, 4], True), ([0, 0.2, 1], True)])
+def test_what_is_counted_has_no_halves(x, halves):
+    ax = curves({"ours": (x, range(len(x))), "baseline": 1}, "layer", "y")
+    assert (ax.get_xticks() % 1 != 0).any() == halves
+    curves({"ours": ([1, 10], [1, 10])}, "x", "y", ax=panels(1)[0], log="x")   # an axis that does not count from tick to tick
+    shared = panels(1)[0]
+    shared.set_xscale("log")
+    assert curves({"ours": ([1, 10], [1, 10])}, "x", "y", ax=shared).get_xscale() == "log"
+
+
 def test_curves_keep_a_gap_and_show_a_single_point():
     ax = curves({"ours": ([1, 2, 3], [1, np.nan, 2]), "x": ([1], [1])}, "x", "y")
     assert np.isnan(ax.lines[0].get_ydata()[1])

@@ -172,6 +172,9 @@ def curves(
             ax.axhline(line[0], label=label, linewidth=1, **style)
     for axis in log:
         ax.set(**{f"{axis}scale": "log"})
+    counted = [line[0] for line in data.values() if isinstance(line, tuple)]
+    if counted and ax.get_xscale() == "linear" and all((x == np.round(x)).all() for x in counted):   # steps, layers, rows: there is no half of one
+        ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False, fontsize=8)
     return ax
 
