@@ -130,9 +130,13 @@ def test_an_impossible_cell_costs_its_own_answer():
 def test_an_answer_that_counts_for_nothing_says_why():
     stub = HEAD + "    raise NotImplementedError('exercise attention.bias')\n"
     for cell, says in (("def padding_bias(mask, scores:\n    return 0", "SyntaxError"), ("padding_bias = mine", "assigned, not defined: write `def padding_bias`"),
+                       ("if True:\n    def padding_bias(mask, scores): return 0", "`padding_bias` is defined inside another statement"),
+                       ("try:\n    def padding_bias(mask, scores): return 0\nfinally:\n    pass", "write it at the left edge"),
+                       ("def other():\n    def padding_bias(mask, scores): return 0", "not written yet"),
                        ("x = padding_bias(", "not written yet"), ("padding_bias(1)", "not written yet")):
         found = answer(read_cells([stub, cell]), "padding_bias")
         assert says in found.reason and found.status == ("broken" if says == "SyntaxError" else "stub")
+    assert "`SelfAttention` is defined inside" in answer(read_cells(["if True:\n    class SelfAttention:\n        def attend(self): pass"]), "SelfAttention.attend").reason
     assert "def attend" in answer(read_cells(["SelfAttention.attend = better"]), "SelfAttention.attend").reason
     assert answer(read_cells([stub, "class Other:\n    def padding_bias(:"]), "Mine.padding_bias").status == "missing"
 

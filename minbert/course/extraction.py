@@ -161,6 +161,13 @@ def _assigned(cell: str) -> frozenset[str]:
                                and node.args.args and isinstance(node.args.args[0].annotation, ast.Name)})
 
 
+@lru_cache(maxsize=65536)
+def _inside(cell: str) -> frozenset[str]:
+    """Name what a cell defines inside another statement, such as `if` or `try`: Python may come by there, a reader of the text cannot know."""
+    blocks = (node for node in parse(cell).body if isinstance(node, (ast.If, ast.Try, ast.With, ast.For, ast.While)))
+    return frozenset(node.name for block in blocks for node in ast.walk(block) if isinstance(node, DEFINITIONS))
+
+
 def answer(
     notebook: Notebook,
     target: str,       # "function" or "Class.method"
@@ -178,6 +185,8 @@ def answer(
                 return Answer("broken", reason=f"its cell is not Python: {error}")
         if any(target in _assigned(cell) for cell in notebook.cells):
             return Answer("stub" if found else "missing", reason=f"assigned, not defined: write `def {own}`" + f" in `class {head}`" * bool(method))
+        if any(head in _inside(cell) for cell in notebook.cells):
+            return Answer("stub" if found else "missing", reason=f"`{head}` is defined inside another statement, such as `if`: write it at the left edge")
     if not found:
         return Answer("missing", reason=f"no definition of {target}")
     exported = dict.fromkeys(notebook.exported)
