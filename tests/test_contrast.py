@@ -19,7 +19,7 @@ from minbert.app import contrast as module
 from minbert.app.cli import main
 from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
 from minbert.app.owntext import read_graded, read_text
-from minbert.app.partners import Comparison, cosines, held_out, partner_ranks, shared_words
+from minbert.app.partners import Comparison, cosines, held_out, learned_from, partner_ranks, shared_words
 from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
@@ -178,6 +178,12 @@ def test_what_is_held_out_is_no_wrong_answer_either(seed):
     plain = lambda column: {" ".join(text.casefold().split()) for text in column}
     assert not plain(learned.sentences3) & plain(measured.sentences + measured.sentences2)
     assert len(measured) > 5 and len(learned) >= 201 - 20
+
+
+def test_graded_pairs_that_are_learned_from_are_counted():
+    rows = dataset([("a", "b"), ("B ", "c"), ("d", "e")])
+    graded = dataset([("C", "a"), ("e", "d"), ("a", "d"), ("x", "y"), ("a", "y")], labels=[1, 2, 3, 4, 5])
+    assert learned_from(graded, rows) == 2 and learned_from(graded, dataset([("a",), ("b",)], 1)) == 0
 
 
 # --- how it is measured
@@ -410,6 +416,7 @@ def test_the_command_learns_and_says_by_how_much(here, capsys):
     line = "contrast pairs.csv --columns q a --model tiny --out run --batch-size 16 --epochs 2 --lr 1e-2 --dev graded.tsv"
     out, err = typed(capsys, line)
     table = (here / "run/dev.md").read_text()
+    assert "note:" not in err
     assert out == f"{table}model: run/model\n" and "pairs.csv: 108 of 120 rows to learn from, 12 steps" in err
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
     assert [row[0] for row in rows[2:]] == ["shared words", "before", "after", "after minus before"]
@@ -432,6 +439,13 @@ def test_single_sentences_are_not_measured_without_grades(here, capsys):
     out, _ = typed(capsys, "contrast text.txt --model tiny --out again --batch-size 8 --dev graded.tsv --whiten")
     assert "Spearman of score and grade" in out and "partner" not in out
     assert SentenceEncoder.from_pretrained("again/model", device="cpu").transform is not None
+
+
+def test_graded_pairs_that_are_learned_from_are_told(here, capsys):
+    with open(here / "same.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("a", "b", "y"), *((*row[:2], i) for i, row in enumerate(topics(20) + topics(20, 3)))])
+    _, err = typed(capsys, "contrast pairs.csv --columns q a --heldout 0 --model tiny --out run --batch-size 8 --steps 1 --dev same.csv")
+    assert "note: 20 of 40 pairs of same.csv are learned from" in err
 
 
 def test_words_that_only_one_pair_has_are_shared(here, capsys):

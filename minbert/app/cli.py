@@ -391,13 +391,15 @@ def evaluate(
 def compare_on(text, graded: Path | None, most: int, seed: int):   # -> rows to learn from, partners.Comparison
     """Hold pairs out where there are some, and read the graded ones."""
     from minbert.app.owntext import read_graded
-    from minbert.app.partners import Comparison, held_out, shared_words
+    from minbert.app.partners import Comparison, held_out, learned_from, shared_words
 
     rows, partners = (text, None) if text.sentences2 is None else held_out(text, most, seed)
     comparison = Comparison(partners, read_graded(graded) if graded else None)
     if comparison:   # a word counts that only one held-out pair has
         read = [column for part in (text, comparison.graded) if part for column in (part.sentences, part.sentences2) if column]
         comparison.add("shared words", shared_words(sum(read, [])))
+    if graded and main_process() and (met := learned_from(comparison.graded, rows)):
+        typer.echo(f"note: {met:,} of {len(comparison.graded):,} pairs of {graded} are learned from: what they say of new text is too good", err=True)
     return rows, comparison
 
 
