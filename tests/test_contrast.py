@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from minbert.app.partners import Comparison, cosines, held_out, learned_from, pa
 from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.maps import Dense
 from minbert.engine.runs import read_log
 from minbert.engine.stopping import Stopped
 from minbert.negatives import multiple_negatives_loss
@@ -259,18 +261,22 @@ def same(a, b) -> bool:
 CONFIG = ContrastConfig(6, 1e-2, batch_size=8, save_every=4)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3])
-def test_the_steps_are_those_of_the_chapters(tmp_path, columns):
+@pytest.mark.parametrize("columns, config", [
+    (1, CONFIG), (2, CONFIG), (3, CONFIG), (2, replace(CONFIG, precision="bf16")), (2, replace(CONFIG, warmup=0.5, weight_decay=0.3)), (2, replace(CONFIG, seed=3)), (1, replace(CONFIG, seed=3)),
+])
+def test_the_steps_are_those_of_the_chapters(tmp_path, columns, config):
     rows = dataset(topics(40), columns)
     encoder, chapters = (prepared(tiny(0.1), rows, None) for _ in range(2))
-    train_on_text(encoder, rows, CONFIG, tmp_path)
-    torch.manual_seed(CONFIG.seed)
+    encoder.max_length = chapters.max_length = 6   # shorter than the sentences
+    train_on_text(encoder.eval(), rows, config, tmp_path)   # as a loaded one is
+    torch.manual_seed(config.seed)
     text = [rows.sentences, rows.sentences2, rows.sentences3][:columns]
     if columns == 1:
-        batches, loss = view_batches(text, chapters.tokenizer, 8, max_length=chapters.max_length), view_loss()
+        batches, loss = view_batches(text, chapters.tokenizer, 8, max_length=6, seed=config.seed), view_loss()
     else:
-        batches, loss = pair_batches(text, chapters.tokenizer, 8, max_length=chapters.max_length), view_loss(multiple_negatives_loss)
-    losses = [record.loss for record in train_views(ViewModel(chapters), batches, loss, 6, lr=1e-2)]
+        batches, loss = pair_batches(text, chapters.tokenizer, 8, max_length=6, seed=config.seed), view_loss(multiple_negatives_loss)
+    how = dict(warmup=config.warmup, weight_decay=config.weight_decay, precision=config.precision)
+    losses = [record.loss for record in train_views(ViewModel(chapters), batches, loss, 6, lr=1e-2, **how)]
     assert same(weights(encoder), weights(chapters)) and not same(weights(encoder), weights(tiny(0.1)))
     assert [entry["loss"] for entry in read_log(tmp_path)] == losses
     kept = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu")
@@ -306,9 +312,21 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path, columns, at, 
     assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
 
 
+def test_checkpoints_come_as_often_as_asked_and_at_the_end(tmp_path, monkeypatch):
+    saved, save = [], module.RunFolder.save
+    monkeypatch.setattr(module.RunFolder, "save", lambda run, step, *rest: (saved.append(step), save(run, step, *rest)))
+    train_on_text(tiny(), dataset(topics(40)), replace(CONFIG, steps=5, save_every=2), tmp_path)
+    assert saved == [2, 4, 5]
+
+
 def test_a_run_goes_on_with_the_same_text_and_settings_only(tmp_path):
     rows = dataset(topics(40))
     train_on_text(tiny(), rows, CONFIG, tmp_path)
+    shorter = tiny()
+    shorter.max_length = 9
+    for encoder in (shorter, prepared(tiny(), rows, 0.2)):
+        with pytest.raises(ValueError, match="expected a run with (max_length|dropout)="):
+            train_on_text(encoder, rows, CONFIG, tmp_path, resume=True)
     for text, config in ((dataset(topics(40, 1)), CONFIG), (rows, ContrastConfig(6, 1e-3, batch_size=8, save_every=4))):
         with pytest.raises(ValueError, match="expected a run with"):
             train_on_text(tiny(), text, config, tmp_path, resume=True)
@@ -343,6 +361,14 @@ def test_whitened_vectors_are_white_and_another_library_has_the_same(tmp_path):
     plain.transform = None
     most = torch.linalg.matrix_norm(kept.transform.linear.weight, 2) * plain.encode(text).norm(dim=1).max()   # what a rounding of the vectors becomes
     assert_close(vectors[:20], theirs, atol=16 * torch.finfo(torch.float32).eps * most.item(), rtol=0)
+
+
+def test_a_whitening_stands_behind_what_is_there(tmp_path):
+    rows, encoder = dataset(topics(60)), tiny()
+    encoder.transform = Dense(16, 5)
+    train_on_text(encoder, rows, replace(CONFIG, whiten=True), tmp_path)
+    vectors = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu").encode(rows.sentences + rows.sentences2)
+    assert_close(torch.cov(vectors.T.double(), correction=0), torch.eye(5).double(), atol=1e-3, rtol=0)
 
 
 TOGETHER = """
@@ -439,6 +465,17 @@ def test_single_sentences_are_not_measured_without_grades(here, capsys):
     out, _ = typed(capsys, "contrast text.txt --model tiny --out again --batch-size 8 --dev graded.tsv --whiten")
     assert "Spearman of score and grade" in out and "partner" not in out
     assert SentenceEncoder.from_pretrained("again/model", device="cpu").transform is not None
+
+
+def test_what_is_typed_reaches_the_run(here, capsys, monkeypatch):
+    runs = []
+    monkeypatch.setattr(module, "train_on_text", lambda encoder, rows, config, out, *rest: (runs.append((encoder, rows, config)), out.mkdir()))
+    line = "contrast pairs.csv --columns a q --model tiny --out run --batch-size 9 --epochs 3 --heldout 4 --save-every 7 --seed 5 --dropout 0.25 --bf16 --whiten --lr 0.5"
+    out, _ = typed(capsys, line)
+    (encoder, rows, config), = runs
+    assert config == ContrastConfig(3 * (116 // 9), 0.5, 9, precision="bf16", save_every=7, whiten=True, seed=5)
+    assert "4 pairs held out" in out and rows.sentences == held_out(read_text(here / "pairs.csv", ["a", "q"]), 4, 5)[0].sentences
+    assert {part.p for part in encoder.modules() if isinstance(part, nn.Dropout)} == {0.25}
 
 
 def test_graded_pairs_that_are_learned_from_are_told(here, capsys):
