@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,11 @@ from minbert.app import contrast as module
 from minbert.app.cli import main
 from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
 from minbert.app.owntext import read_graded, read_text
-from minbert.app.partners import Comparison, cosines, held_out, partner_ranks, shared_words
+from minbert.app.partners import Comparison, cosines, held_out, learned_from, partner_ranks, shared_words
 from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.maps import Dense
 from minbert.engine.runs import read_log
 from minbert.engine.stopping import Stopped
 from minbert.negatives import multiple_negatives_loss
@@ -92,6 +94,9 @@ def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     ("t.tsv", "a\tb\tc\td\nx\ty\tz\tw\n", "t.tsv: expected 1 to 3 columns"),
     ("t.tsv", "a\ta\nx\ty\n", "t.tsv:1: expected a first line of different names"),
     ("t.csv", "How do I cook rice?,How is rice cooked?\nx,y\n", "t.csv:1: expected a first line of different names of columns"),
+    ("t.csv", "\ufeffa;b\r\nx;y\r\n", "t.csv:1: expected names of columns in the comma dialect, got 'a;b': separated by semicolons?"),   # of a spreadsheet
+    ("t.csv", "a\tb\nx\ty\n", "separated by tabs?"),
+    ("t.tsv", "a,b\nx,y\n", "separated by commas?"),
     ("t.csv", "a,b\n", "t.csv: expected rows below the names"),
     ("t.csv", 'a,b\n"x,y\n', "t.csv:2: expected matching CSV quotes"),
     ("t.jsonl", '{"a": "x"}\n{"b": "x"}\n', "t.jsonl:2: expected the columns of the first line"),
@@ -120,12 +125,14 @@ def test_columns_that_are_not_there_or_come_twice_are_refused(tmp_path):
 def test_grades_are_finite_numbers_on_any_scale(tmp_path):
     graded = read_graded(written(tmp_path, "g.tsv", "a\tb\ty\nx\ty\t-7.5\nz\tw\t1e2\n"))
     assert (graded.sentences, graded.sentences2, graded.labels) == (["x", "z"], ["y", "w"], [-7.5, 100.0])
-    assert read_graded(written(tmp_path, "g.jsonl", '{"a": "x", "b": "y", "y": 3}\n')).labels == [3]
+    assert read_graded(written(tmp_path, "g.jsonl", '{"a": "x", "b": "y", "y": 3}\n{"a": "x", "b": "z", "y": 1.5}\n')).labels == [3, 1.5]
     for grade in ("nan", "inf", "", "good", "1_0"):
         with pytest.raises(ValueError, match=r"bad.csv:3: expected a grade that is a finite number"):
             read_graded(written(tmp_path, "bad.csv", f"a,b,y\nx,y,1\nz,w,{grade}\n"))
     with pytest.raises(ValueError, match="bad.jsonl:1: expected a grade"):
         read_graded(written(tmp_path, "bad.jsonl", '{"a": "x", "b": "y", "y": true}\n'))
+    with pytest.raises(ValueError, match="alike.csv: expected grades that differ, got 3 alone"):
+        read_graded(written(tmp_path, "alike.csv", "a,b,y\nx,y,3\nz,w,3.0\n"))
     with pytest.raises(ValueError, match="expected three columns"):
         read_graded(written(tmp_path, "two.csv", "a,b\nx,y\n"))
 
@@ -133,7 +140,7 @@ def test_grades_are_finite_numbers_on_any_scale(tmp_path):
 # --- what is held out
 
 def test_no_chain_of_sentences_leads_from_what_is_measured_to_what_is_learned():
-    rows = topics(60)
+    rows = topics(200)
     rows += [(rows[i][1], f"{rows[i + 20][0].upper()}  ", "z") for i in range(20)]   # chains of three pairs, case and blanks aside
     pairs = dataset(rows, 3)
     learned, measured = held_out(pairs, 6, seed=1)
@@ -150,12 +157,35 @@ def test_no_chain_of_sentences_leads_from_what_is_measured_to_what_is_learned():
     assert held_out(pairs, 6, seed=1)[1].sentences == measured.sentences != held_out(pairs, 6, seed=2)[1].sentences
 
 
-def test_a_tenth_at_most_is_held_out_and_never_all():
+def test_a_tenth_at_most_is_held_out_and_no_pair_alone():
     pairs = dataset(topics(50))
-    assert [len(held_out(pairs, most, 0)[1]) for most in (0, 3, 1000)] == [0, 3, 5]
-    assert [len(part) for part in held_out(dataset(topics(9)), 1000, 0)] == [9, 0]
+    assert [len(held_out(pairs, most, 0)[1]) for most in (0, 1, 2, 3, 1000)] == [0, 0, 2, 3, 5]   # who is alone is the nearest
+    assert [len(part) for part in held_out(dataset(topics(19)), 1000, 0)] == [19, 0]
     one = dataset([("a", "b")] * 30)   # one cluster
     assert [len(part) for part in held_out(one, 1000, 0)] == [30, 0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_held_out_costs_a_tenth_of_the_rows_at_most(seed):
+    rows = topics(100) + [("what?", f"yes {i}") for i in range(60)] + [row for row in topics(103)[100:] for _ in range(7)]
+    learned, measured = held_out(dataset(rows), 1000, seed)   # clusters of 1, of 60 and of 7
+    assert len(learned) >= 181 - 18 and len(measured) > 5 and "what?" not in measured.sentences
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_held_out_is_no_wrong_answer_either(seed):
+    rows = [(a, b, f" {(topics(200)[i + 50][i % 2]).upper()}" if i < 100 else "nothing known") for i, (a, b, _) in enumerate(topics(200))]
+    rows += [("who knows", "Nothing  known", c) for *_, c in topics(1)]   # wrong in a hundred rows: to hold it out would cost them
+    learned, measured = held_out(dataset(rows, 3), 1000, seed)
+    plain = lambda column: {" ".join(text.casefold().split()) for text in column}
+    assert not plain(learned.sentences3) & plain(measured.sentences + measured.sentences2)
+    assert len(measured) > 5 and len(learned) >= 201 - 20
+
+
+def test_graded_pairs_that_are_learned_from_are_counted():
+    rows = dataset([("a", "b"), ("B ", "c"), ("d", "e")])
+    graded = dataset([("C", "a"), ("e", "d"), ("a", "d"), ("x", "y"), ("a", "y")], labels=[1, 2, 3, 4, 5])
+    assert learned_from(graded, rows) == 2 and learned_from(graded, dataset([("a",), ("b",)], 1)) == 0
 
 
 # --- how it is measured
@@ -172,6 +202,8 @@ def test_words_count_as_in_scikit_learn():
     counted = TfidfVectorizer(token_pattern=r"\w+").fit(text)
     first, second = ["the dog", "nothing known"], ["a cat", "The DOG!", "barks"]
     assert_close(shared_words(text)(first, second), (counted.transform(first) @ counted.transform(second).T).toarray())
+    signs = ["\N{DOG FACE} \N{CAT FACE}", "\N{CAT FACE}", "!"]   # no words at all
+    assert (shared_words(signs)(signs, signs) > 0).tolist() == [[True, True, False], [True, True, False], [False, False, True]]
 
 
 def test_a_table_says_what_was_found_on_the_same_pairs():
@@ -229,18 +261,22 @@ def same(a, b) -> bool:
 CONFIG = ContrastConfig(6, 1e-2, batch_size=8, save_every=4)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3])
-def test_the_steps_are_those_of_the_chapters(tmp_path, columns):
+@pytest.mark.parametrize("columns, config", [
+    (1, CONFIG), (2, CONFIG), (3, CONFIG), (2, replace(CONFIG, precision="bf16")), (2, replace(CONFIG, warmup=0.5, weight_decay=0.3)), (2, replace(CONFIG, seed=3)), (1, replace(CONFIG, seed=3)),
+])
+def test_the_steps_are_those_of_the_chapters(tmp_path, columns, config):
     rows = dataset(topics(40), columns)
     encoder, chapters = (prepared(tiny(0.1), rows, None) for _ in range(2))
-    train_on_text(encoder, rows, CONFIG, tmp_path)
-    torch.manual_seed(CONFIG.seed)
+    encoder.max_length = chapters.max_length = 6   # shorter than the sentences
+    train_on_text(encoder.eval(), rows, config, tmp_path)   # as a loaded one is
+    torch.manual_seed(config.seed)
     text = [rows.sentences, rows.sentences2, rows.sentences3][:columns]
     if columns == 1:
-        batches, loss = view_batches(text, chapters.tokenizer, 8, max_length=chapters.max_length), view_loss()
+        batches, loss = view_batches(text, chapters.tokenizer, 8, max_length=6, seed=config.seed), view_loss()
     else:
-        batches, loss = pair_batches(text, chapters.tokenizer, 8, max_length=chapters.max_length), view_loss(multiple_negatives_loss)
-    losses = [record.loss for record in train_views(ViewModel(chapters), batches, loss, 6, lr=1e-2)]
+        batches, loss = pair_batches(text, chapters.tokenizer, 8, max_length=6, seed=config.seed), view_loss(multiple_negatives_loss)
+    how = dict(warmup=config.warmup, weight_decay=config.weight_decay, precision=config.precision)
+    losses = [record.loss for record in train_views(ViewModel(chapters), batches, loss, 6, lr=1e-2, **how)]
     assert same(weights(encoder), weights(chapters)) and not same(weights(encoder), weights(tiny(0.1)))
     assert [entry["loss"] for entry in read_log(tmp_path)] == losses
     kept = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu")
@@ -276,9 +312,21 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path, columns, at, 
     assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
 
 
+def test_checkpoints_come_as_often_as_asked_and_at_the_end(tmp_path, monkeypatch):
+    saved, save = [], module.RunFolder.save
+    monkeypatch.setattr(module.RunFolder, "save", lambda run, step, *rest: (saved.append(step), save(run, step, *rest)))
+    train_on_text(tiny(), dataset(topics(40)), replace(CONFIG, steps=5, save_every=2), tmp_path)
+    assert saved == [2, 4, 5]
+
+
 def test_a_run_goes_on_with_the_same_text_and_settings_only(tmp_path):
     rows = dataset(topics(40))
     train_on_text(tiny(), rows, CONFIG, tmp_path)
+    shorter = tiny()
+    shorter.max_length = 9
+    for encoder in (shorter, prepared(tiny(), rows, 0.2)):
+        with pytest.raises(ValueError, match="expected a run with (max_length|dropout)="):
+            train_on_text(encoder, rows, CONFIG, tmp_path, resume=True)
     for text, config in ((dataset(topics(40, 1)), CONFIG), (rows, ContrastConfig(6, 1e-3, batch_size=8, save_every=4))):
         with pytest.raises(ValueError, match="expected a run with"):
             train_on_text(tiny(), text, config, tmp_path, resume=True)
@@ -313,6 +361,14 @@ def test_whitened_vectors_are_white_and_another_library_has_the_same(tmp_path):
     plain.transform = None
     most = torch.linalg.matrix_norm(kept.transform.linear.weight, 2) * plain.encode(text).norm(dim=1).max()   # what a rounding of the vectors becomes
     assert_close(vectors[:20], theirs, atol=16 * torch.finfo(torch.float32).eps * most.item(), rtol=0)
+
+
+def test_a_whitening_stands_behind_what_is_there(tmp_path):
+    rows, encoder = dataset(topics(60)), tiny()
+    encoder.transform = Dense(16, 5)
+    train_on_text(encoder, rows, replace(CONFIG, whiten=True), tmp_path)
+    vectors = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu").encode(rows.sentences + rows.sentences2)
+    assert_close(torch.cov(vectors.T.double(), correction=0), torch.eye(5).double(), atol=1e-3, rtol=0)
 
 
 TOGETHER = """
@@ -386,7 +442,8 @@ def test_the_command_learns_and_says_by_how_much(here, capsys):
     line = "contrast pairs.csv --columns q a --model tiny --out run --batch-size 16 --epochs 2 --lr 1e-2 --dev graded.tsv"
     out, err = typed(capsys, line)
     table = (here / "run/dev.md").read_text()
-    assert out == f"{table}model: run/model\n" and "pairs.csv: 108 rows to learn from, 12 steps" in err
+    assert "note:" not in err
+    assert out == f"{table}model: run/model\n" and "pairs.csv: 108 of 120 rows to learn from, 12 steps" in err
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
     assert [row[0] for row in rows[2:]] == ["shared words", "before", "after", "after minus before"]
     partners = held_out(read_text(here / "pairs.csv", ["q", "a"]), 1000, 11711)[1]
@@ -395,26 +452,59 @@ def test_the_command_learns_and_says_by_how_much(here, capsys):
         again.add(name, cosines(SentenceEncoder.from_pretrained(folder, device="cpu")))
     assert table.splitlines()[3:] == again.table().splitlines()[2:]
     assert "expected an empty folder, got a run in run" in typed(capsys, line, 1)[1]
-    assert "expected a run with" in typed(capsys, line + " --resume --seed 1", 1)[1]   # other rows are held out
+    for other, name in (("--seed 1", "seed"), ("--dropout 0.2", "dropout"), ("--model run/model", "weights to begin with")):
+        assert f"expected a run with {name}=" in typed(capsys, f"{line} --resume {other}", 1)[1]
     assert typed(capsys, line + " --resume")[0] == out
     assert typed(capsys, line + " --overwrite --steps 2")[0] != out and len(read_log(here / "run")) == 2
 
 
 def test_single_sentences_are_not_measured_without_grades(here, capsys):
     out, err = typed(capsys, "contrast text.txt --model tiny --out run --batch-size 8")
-    assert "nothing was measured" in out and "40 rows to learn from, 5 steps" in err
+    assert "nothing was measured: single sentences have no partners" in out and "40 of 40 rows to learn from, 5 steps" in err
     assert (SentenceEncoder.from_pretrained("run/model", device="cpu").encode(["a"]) != tiny().encode(["a"])).any()
     out, _ = typed(capsys, "contrast text.txt --model tiny --out again --batch-size 8 --dev graded.tsv --whiten")
     assert "Spearman of score and grade" in out and "partner" not in out
     assert SentenceEncoder.from_pretrained("again/model", device="cpu").transform is not None
 
 
+def test_what_is_typed_reaches_the_run(here, capsys, monkeypatch):
+    runs = []
+    monkeypatch.setattr(module, "train_on_text", lambda encoder, rows, config, out, *rest: (runs.append((encoder, rows, config)), out.mkdir()))
+    line = "contrast pairs.csv --columns a q --model tiny --out run --batch-size 9 --epochs 3 --heldout 4 --save-every 7 --seed 5 --dropout 0.25 --bf16 --whiten --lr 0.5"
+    out, _ = typed(capsys, line)
+    (encoder, rows, config), = runs
+    assert config == ContrastConfig(3 * (116 // 9), 0.5, 9, precision="bf16", save_every=7, whiten=True, seed=5)
+    assert "4 pairs held out" in out and rows.sentences == held_out(read_text(here / "pairs.csv", ["a", "q"]), 4, 5)[0].sentences
+    assert {part.p for part in encoder.modules() if isinstance(part, nn.Dropout)} == {0.25}
+
+
+def test_graded_pairs_that_are_learned_from_are_told(here, capsys):
+    with open(here / "same.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("a", "b", "y"), *((*row[:2], i) for i, row in enumerate(topics(20) + topics(20, 3)))])
+    _, err = typed(capsys, "contrast pairs.csv --columns q a --heldout 0 --model tiny --out run --batch-size 8 --steps 1 --dev same.csv")
+    assert "note: 20 of 40 pairs of same.csv are learned from" in err
+
+
+def test_words_that_only_one_pair_has_are_shared(here, capsys):
+    written(here, "names.tsv", "q\ta\n" + "".join(f"who is n{i}\tn{i}, a person\n" for i in range(40)))
+    out, _ = typed(capsys, "contrast names.tsv --model tiny --out run --batch-size 8")
+    assert "| shared words | 1.000 " in out
+
+
+def test_pairs_too_few_to_hold_any_out_are_not_called_single(here, capsys):
+    for more, why in (("", "120 rows, --heldout 0: no two pairs"), (" --lr 0", "no two pairs")):
+        out, _ = typed(capsys, f"contrast pairs.csv --columns q a --heldout 0 --model tiny --out run{len(more)} --batch-size 8 --steps 2{more}")
+        assert why in out and "single" not in out
+    assert [entry["lr"] for entry in read_log("run7")] == [0, 0]
+
+
 @pytest.mark.parametrize("line, complaint", [
     ("pairs.csv", "expected sentences in column 'id', got numbers alone"),
     ("graded.tsv", "expected sentences in column 'y', got numbers alone"),
     ("pairs.csv --columns q x", "expected 1 to 3 columns"),
-    ("text.txt --batch-size 64", "expected columns of one length with at least 64 rows"),
-    ("pairs.csv --columns q a --batch-size 200", "expected at least 1 row a batch"),
+    ("text.txt --batch-size 64", "text.txt: expected at least 64 rows, as many as a batch holds, got 40: --batch-size takes fewer"),
+    ("pairs.csv --columns q a --batch-size 200", "expected at least 200 rows of which no two share a sentence, by any chain of partners, as many as a batch holds, got 108"),
+    ("text.txt --batch-size 8 --lr -1", "expected a finite lr of at least 0"),
     ("text.txt --dropout 0", "both views of each would be the same"),
     ("text.txt --dropout 1", "expected a dropout in [0, 1)"),
     ("text.txt --dev pairs.csv", "expected sentences in column 'id', got numbers alone"),

@@ -391,12 +391,15 @@ def evaluate(
 def compare_on(text, graded: Path | None, most: int, seed: int):   # -> rows to learn from, partners.Comparison
     """Hold pairs out where there are some, and read the graded ones."""
     from minbert.app.owntext import read_graded
-    from minbert.app.partners import Comparison, held_out, shared_words
+    from minbert.app.partners import Comparison, held_out, learned_from, shared_words
 
     rows, partners = (text, None) if text.sentences2 is None else held_out(text, most, seed)
     comparison = Comparison(partners, read_graded(graded) if graded else None)
-    if comparison:
-        comparison.add("shared words", shared_words(rows.sentences + (rows.sentences2 or [])))
+    if comparison:   # a word counts that only one held-out pair has
+        read = [column for part in (text, comparison.graded) if part for column in (part.sentences, part.sentences2) if column]
+        comparison.add("shared words", shared_words(sum(read, [])))
+    if graded and main_process() and (met := learned_from(comparison.graded, rows)):
+        typer.echo(f"note: {met:,} of {len(comparison.graded):,} pairs of {graded} are learned from: what they say of new text is too good", err=True)
     return rows, comparison
 
 
@@ -407,7 +410,7 @@ def contrast(
     out: Annotated[Path, typer.Option(help="The run's folder: model, log, checkpoint, dev.md.")] = Path("runs/contrast"),
     columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns of a table, in this order; without it, all.")] = None,
     dev: Annotated[Path | None, typer.Option(help="A table of pairs and their grades, measured before and after.")] = None,
-    heldout: Annotated[int, typer.Option(min=0, help="Pairs kept out and measured, at most, and at most a tenth.")] = 1000,
+    heldout: Annotated[int, typer.Option(min=0, help="Pairs kept out and measured, at most; this costs at most a tenth of the rows.")] = 1000,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 1,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps instead of epochs.")] = None,
     batch_size: Annotated[int, typer.Option(min=2, help="Rows a step; each is a wrong answer of the others.")] = 64,
@@ -424,20 +427,22 @@ def contrast(
     from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
     from minbert.app.owntext import read_text
     from minbert.app.partners import cosines
+    from minbert.engine.tensorfiles import tensor_checksum
     from minbert.sentence import SentenceEncoder
 
     check_begin(out, resume, overwrite)
-    rows, comparison = compare_on(read_text(text, columns), dev, heldout, seed)
+    rows, comparison = compare_on(whole := read_text(text, columns), dev, heldout, seed)
     encoder = prepared(SentenceEncoder.from_pretrained(named(model)), rows, dropout)
-    config = ContrastConfig(steps or epochs * max(1, len(rows) // batch_size), lr or usual_contrast_rate(encoder.model.config.hidden_size),
+    config = ContrastConfig(steps or epochs * max(1, len(rows) // batch_size), usual_contrast_rate(encoder.model.config.hidden_size) if lr is None else lr,
                             batch_size, precision="bf16" if bf16 else "fp32", save_every=save_every, whiten=whiten, seed=seed)
     if main_process():
-        typer.echo(f"{rows.name}: {len(rows):,} rows to learn from, {config.steps:,} steps", err=True)
+        typer.echo(f"{rows.name}: {len(rows):,} of {len(whole):,} rows to learn from, {config.steps:,} steps", err=True)
         comparison.add("before", cosines(encoder))
-    train_on_text(encoder, rows, config, out, resume, progress=True)
+    train_on_text(encoder, rows, config, out, resume, True, {"weights to begin with": tensor_checksum(encoder.cpu().state_dict())})
     if main_process():
         comparison.add("after", cosines(encoder))
-        told = comparison.table() if comparison else "nothing was measured: single sentences have no partners; --dev takes pairs with grades"
+        why = "single sentences have no partners" if rows.sentences2 is None else f"{len(whole):,} rows, --heldout {heldout}: no two pairs to hold out"
+        told = comparison.table() if comparison else f"nothing was measured: {why}; --dev takes pairs with grades"
         (out / "dev.md").write_text(told + "\n", encoding="utf8")
         typer.echo(f"{told}\nmodel: {out / 'model'}")
 

@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from minbert.attention import set_dropout
-from minbert.batches import pair_batches
+from minbert.batches import clusters, pair_batches
 from minbert.calibration import Whiten
 from minbert.data import Dataset
 from minbert.engine.ahead import Ahead
@@ -93,14 +94,25 @@ def whiten(
     encoder.transform = in_a_row([*maps_of(encoder.transform), Dense.of(fitted).to(encoder.device)])
 
 
+def _check_rows(rows, batch_size):
+    """Raise ValueError where a batch cannot be filled."""
+    single = rows.sentences2 is None
+    found = len(rows) if single else len(set(clusters(rows.sentences, rows.sentences2).tolist()))
+    if found < batch_size:
+        which = "" if single else " of which no two share a sentence, by any chain of partners"
+        raise ValueError(f"{rows.name}: expected at least {batch_size} rows{which}, as many as a batch holds, got {found}: --batch-size takes fewer")
+
+
 class _Run:
     """A model, its optimizer, and the folder that remembers both."""
 
-    def __init__(self, encoder, rows, config, folder):
+    def __init__(self, encoder, rows, config, folder, notes):
+        _check_rows(rows, config.batch_size)
         self.rows, self.config, self.world = rows, config, new_accelerator()
         self.model = ViewModel(encoder.to(check_device(self.world.device)))
         self.optimizer = AdamW(parameter_groups(self.model, config.weight_decay, config.lr), lr=config.lr)
-        identity = asdict(config) | reading(encoder) | {"rows": rows_checksum(rows)}
+        dropout = max((part.p for part in encoder.modules() if isinstance(part, nn.Dropout)), default=0.0)
+        identity = asdict(config) | reading(encoder) | {"rows": rows_checksum(rows), "dropout": dropout} | (notes or {})
         self.files = RunFolder(folder, identity, {}, self.world)
 
     def records(self, done: int) -> Iterator[Record]:
@@ -132,15 +144,16 @@ def train_on_text(
     folder: str | Path,         # gets log, checkpoint and, at the end, model/
     resume: bool = False,       # go on from the folder's checkpoint, if there is one
     progress: bool = False,     # draw a bar
+    notes: dict[str, str] | None = None,   # what else a resume must find again
 ) -> None:
     """Train by contrast with the other rows of a batch; same weights after any kill. Sets the global seed.
 
     Raises Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved, `resume` goes on.
-    Raises ValueError for another run in the folder, fewer rows than a batch wants, or a checkpoint that is broken, or of other settings, rows or reading.
+    Raises ValueError for another run in the folder, fewer rows than a batch wants, or a checkpoint that is broken, or of other settings, rows, reading, dropout or notes.
     """
     from tqdm.auto import tqdm
 
-    run = _Run(encoder, rows, config, folder)
+    run = _Run(encoder, rows, config, folder, notes)
     with stop_requests() as request, opened(run.files, resume):
         torch.manual_seed(config.seed + run.world.process_index)
         done = run.files.load(run.model, run.optimizer, None) or 0

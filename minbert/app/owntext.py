@@ -7,7 +7,7 @@ from pathlib import Path
 
 from minbert.data import Dataset
 from minbert.engine.files import parse_json, quoted
-from minbert.engine.formats import Format, parse_label, read_lines, read_rows
+from minbert.engine.formats import Format, separator_hint, parse_label, read_lines, read_rows
 
 _GRADED = Format(("sentence1", "sentence2", "grade"), ("sentence1", "sentence2"), "grade")   # any finite number
 
@@ -19,7 +19,7 @@ def read_text(
     """Read text to learn from. Blank lines are no rows.
 
     Raises ValueError naming file and line for another kind of file, columns that are not there, more than three, a first line that
-    holds sentences instead of names, a column of numbers alone, or a cell that is no sentence.
+    holds sentences instead of names or is separated by other signs, a column of numbers alone, or a cell that is no sentence.
     """
     path = Path(path)
     names, rows = _table(path)
@@ -34,13 +34,16 @@ def read_text(
 def read_graded(
     path: str | Path,   # a table as in `read_text`, of three columns
 ) -> Dataset:           # two columns of sentences, and how alike people found them
-    """Read pairs with grades, on any scale. Raises ValueError as `read_text` does, and for a grade that is no finite number."""
+    """Read pairs with grades, on any scale. Raises ValueError as `read_text` does, for a grade that is no finite number, and for grades all alike."""
     path = Path(path)
     names, rows = _table(path)
     if len(names) != 3:
         raise ValueError(f"{path}: expected three columns, two of sentences and one of grades, got {quoted(names)}")
     first, second = (_sentences(path, rows, names, i) for i in (0, 1))
-    return Dataset(path.name, "dev", "similarity", first, second, [_grade(path, line, cells[2]) for line, cells in rows])
+    grades = [_grade(path, line, cells[2]) for line, cells in rows]
+    if len({*grades}) < 2:
+        raise ValueError(f"{path}: expected grades that differ, got {grades[0]:g} alone: nothing can be ranked by them")
+    return Dataset(path.name, "dev", "similarity", first, second, grades)
 
 
 def _table(path):
@@ -52,7 +55,10 @@ def _table(path):
         return _objects(path)
     if ending not in (".tsv", ".csv"):
         raise ValueError(f"{path}: expected a file called .txt, .tsv, .csv or .jsonl, or one of these packed as .gz")
-    (first, names), *rows = read_rows(path, {".tsv": "tab", ".csv": "comma"}[ending])
+    dialect = {".tsv": "tab", ".csv": "comma"}[ending]
+    (first, names), *rows = read_rows(path, dialect)
+    if len(names) == 1 and (hint := separator_hint(names[0], dialect)):   # else its pairs would be learned as single sentences
+        raise ValueError(f"{path}:{first}: expected names of columns in the {dialect} dialect, got {quoted(names[0])}{hint}")
     names = [name.strip() for name in names]
     if any(len(name.split()) > 3 for name in names) or len({*names}) < len(names):
         raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(names)}: a sentence?")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DIALECTS', 'TEXT_LIMIT', 'SST', 'NLI', 'STS_TEXT', 'STS_GOLD', 'SOURCES', 'OPEN', 'YEARS', 'Format', 'read_lines',
-           'cut_lines', 'read_rows', 'locate_columns', 'parse_label', 'write_rows', 'Source']
+           'cut_lines', 'separator_hint', 'read_rows', 'locate_columns', 'parse_label', 'write_rows', 'Source']
 
 # %% ../../nbs/engine/formats.ipynb #e6309529
 import csv
@@ -101,7 +101,7 @@ def _unpacked(path, data):
 _DELIMITERS = {"raw": "\t", "tab": "\t", "comma": ",", "space": " "}
 
 
-def _separated(header, dialect):
+def separator_hint(header, dialect):
     """Guess what separates the names in the first line of a table, where the delimiter of the dialect is not in it."""
     found = [name for mark, name in ((",", "commas"), (";", "semicolons"), ("\t", "tabs")) if mark in header]
     return f": separated by {found[0]}?" if found and _DELIMITERS[dialect] not in header else ""
@@ -140,7 +140,7 @@ def _quoted_rows(path, lines, dialect):
             start = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f'{path}:{start}: expected matching CSV quotes (a cell that begins with one ends with one; inside they are doubled), '
-                         f"got: {str(error).replace(chr(9), 'tab')}{_separated(lines[0], dialect)}") from None
+                         f"got: {str(error).replace(chr(9), 'tab')}{separator_hint(lines[0], dialect)}") from None
     finally:
         csv.field_size_limit(limit)
     return [(n, cells) for n, cells in rows if len(cells) > 1 or "".join(cells).strip()]
@@ -157,7 +157,7 @@ def locate_columns(
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise ValueError(f"{path}:1: expected each column once, got {quoted(twice[0])} again")
     if not {*wanted} <= {*names}:
-        hint = _separated(names[0], form.dialect) if len(names) == 1 else ""
+        hint = separator_hint(names[0], form.dialect) if len(names) == 1 else ""
         raise ValueError(f"{path}:1: expected columns {wanted} in the {form.dialect} dialect, got {quoted(names)}{hint}")
     return {name: i for i, name in enumerate(names) if name in (*form.text, form.label, form.id, form.split)}
 
