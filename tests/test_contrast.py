@@ -489,6 +489,8 @@ def test_words_that_only_one_pair_has_are_shared(here, capsys):
     written(here, "names.tsv", "q\ta\n" + "".join(f"who is n{i}\tn{i}, a person\n" for i in range(40)))
     out, _ = typed(capsys, "contrast names.tsv --model tiny --out run --batch-size 8")
     assert "| shared words | 1.000 " in out
+    written(here, "dev.tsv", "a\tb\ty\n" + "".join(f"n{i}\tn{i + i % 2}\t{1 - i % 2}\n" for i in range(40)))   # words that the text has not
+    assert "| shared words | 1.000 " in typed(capsys, "contrast text.txt --model tiny --out two --batch-size 8 --steps 1 --dev dev.tsv")[0]
 
 
 def test_pairs_too_few_to_hold_any_out_are_not_called_single(here, capsys):
