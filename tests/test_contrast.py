@@ -83,6 +83,14 @@ def test_a_table_gives_the_cells_that_a_library_wrote(tmp_path, kind, packed):
     assert read_text(name, ["b"]).sentences2 is None
 
 
+def test_columns_that_were_not_chosen_may_be_uneven(tmp_path):
+    path = written(tmp_path, "t.jsonl", '{"a": "x", "b": "y", "note": "z"}\n{"b": "w", "a": "v"}\n')
+    read = read_text(path, ["a", "b"])
+    assert (read.name, read.sentences, read.sentences2) == ("t.jsonl [a, b]", ["x", "v"], ["y", "w"])
+    with pytest.raises(ValueError, match="t.jsonl:2: expected a sentence in column 'note', got None"):
+        read_text(path)
+
+
 def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     for name in ("t.txt", "t.txt.gz"):
         assert read_text(written(tmp_path, name, "\ufeffone \n\n  \ntwo\r\n")).sentences == ["one", "two"]
@@ -99,7 +107,7 @@ def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     ("t.tsv", "a,b\nx,y\n", "separated by commas?"),
     ("t.csv", "a,b\n", "t.csv: expected rows below the names"),
     ("t.csv", 'a,b\n"x,y\n', "t.csv:2: expected matching CSV quotes"),
-    ("t.jsonl", '{"a": "x"}\n{"b": "x"}\n', "t.jsonl:2: expected the columns of the first line"),
+    ("t.jsonl", '{"a": "x"}\n{"b": "x"}\n', "t.jsonl:2: expected a sentence in column 'a', got None"),
     ("t.jsonl", '{"a": "x"}\n\n["x"]\n', "t.jsonl:3: expected an object"),
     ("t.jsonl", '{"i": 1, "a": "x"}\n{"i": 2, "a": "y"}\n', "t.jsonl: expected sentences in column 'i', got numbers alone"),
     ("t.jsonl", '{"a": "x"}\n{"a": null}\n', "t.jsonl:2: expected a sentence in column 'a', got None"),
@@ -443,7 +451,7 @@ def test_the_command_learns_and_says_by_how_much(here, capsys):
     out, err = typed(capsys, line)
     table = (here / "run/dev.md").read_text()
     assert "note:" not in err
-    assert out == f"{table}model: run/model\n" and "pairs.csv: 108 of 120 rows to learn from, 12 steps" in err
+    assert out == f"{table}model: run/model\n" and "pairs.csv [q, a]: 108 of 120 rows to learn from, 12 steps" in err
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
     assert [row[0] for row in rows[2:]] == ["shared words", "before", "after", "after minus before"]
     partners = held_out(read_text(here / "pairs.csv", ["q", "a"]), 1000, 11711)[1]
@@ -512,7 +520,8 @@ def test_pairs_too_few_to_hold_any_out_are_not_called_single(here, capsys):
     ("text.txt --dev pairs.csv", "expected sentences in column 'id', got numbers alone"),
     ("none.txt", "none.txt: expected a file, got none"),
     ("text.txt --resume --overwrite", "got both"),
+    ("text.txt --out text.txt", "expected a folder for the run, got the file text.txt"),
 ])
 def test_the_command_refuses_in_one_line_and_leaves_no_model(here, capsys, line, complaint):
-    _, err = typed(capsys, f"contrast {line} --model tiny --out run", 1)
+    _, err = typed(capsys, f"contrast --model tiny --out run {line}", 1)
     assert complaint in err and not (here / "run/model").exists()

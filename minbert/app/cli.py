@@ -235,6 +235,8 @@ def check_begin(
     """Say if there is nothing to resume. Raises ValueError, with the flag that helps, where a run or a model would be lost unasked."""
     from minbert.engine.checkpoint import CHECKPOINT
 
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"expected a folder for the run, got the file {folder}")
     if resume and overwrite:
         raise ValueError("expected --resume, which goes on, or --overwrite, which starts anew, got both")
     if begun(folder) and not (resume or overwrite):

@@ -28,7 +28,8 @@ def read_text(
         raise ValueError(f"{path}: expected 1 to 3 columns of {quoted(names)}, each once, got {quoted(columns)}: --columns says which")
     places = [names.index(name) for name in columns]
     texts = [_sentences(path, rows, names, i) for i in places]
-    return Dataset(path.name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
+    name = path.name if len(names) == 1 else f"{path.name} [{', '.join(columns)}]"
+    return Dataset(name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
 
 
 def read_graded(
@@ -69,10 +70,7 @@ def _objects(path):
     """Cut lines of JSON; the first one says which columns there are."""
     found = [(n, parse_json(line, f"{path}:{n}")) for n, line in enumerate(read_lines(path), 1) if line.strip()]
     names = list(found[0][1])
-    for line, row in found:
-        if set(row) != set(names):
-            raise ValueError(f"{path}:{line}: expected the columns of the first line, {quoted(names)}, got {quoted(list(row))}")
-    return names, [(line, [row[name] for name in names]) for line, row in found]
+    return names, [(line, [row.get(name) for name in names]) for line, row in found]   # who chooses columns may have others that not every row has
 
 
 def _checked(path, rows, width):
