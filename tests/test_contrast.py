@@ -25,6 +25,7 @@ from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.maps import Dense
+from minbert.engine.devices import LossScale
 from minbert.engine.runs import read_log
 from minbert.engine.stopping import Stopped
 from minbert.negatives import multiple_negatives_loss
@@ -525,3 +526,21 @@ def test_pairs_too_few_to_hold_any_out_are_not_called_single(here, capsys):
 def test_the_command_refuses_in_one_line_and_leaves_no_model(here, capsys, line, complaint):
     _, err = typed(capsys, f"contrast --model tiny --out run {line}", 1)
     assert complaint in err and not (here / "run/model").exists()
+
+
+def test_the_scale_of_float16_losses_belongs_to_the_run(tmp_path, monkeypatch):
+    """Where a card only imitates bfloat16, losses are scaled; what the scale has learned goes into the checkpoint and comes back."""
+    seen, real = [], module.steps
+
+    def steps(*positional, scale, **named):
+        seen.append(scale.state_dict())
+        scale.overflowed()
+        yield from real(*positional, **named)
+
+    monkeypatch.setattr(module, "half_type", lambda device, precision: torch.float16 if precision == "bf16" else None)
+    monkeypatch.setattr(module, "steps", steps)
+    rows, config = dataset(topics(40)), ContrastConfig(2, 1e-3, batch_size=8, precision="bf16")
+    for resume in (False, True):
+        train_on_text(tiny(), rows, config, tmp_path, resume)
+    first, second = seen
+    assert first == LossScale().state_dict() != second

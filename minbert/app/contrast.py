@@ -17,7 +17,7 @@ from minbert.batches import clusters, pair_batches
 from minbert.calibration import Whiten
 from minbert.data import Dataset
 from minbert.engine.ahead import Ahead
-from minbert.engine.devices import check_device, new_accelerator
+from minbert.engine.devices import LossScale, check_device, half_type, new_accelerator
 from minbert.engine.identity import reading, rows_checksum
 from minbert.engine.maps import Dense, in_a_row, maps_of
 from minbert.engine.runs import RunFolder, opened
@@ -113,7 +113,8 @@ class _Run:
         self.optimizer = AdamW(parameter_groups(self.model, config.weight_decay, config.lr), lr=config.lr)
         dropout = max((part.p for part in encoder.modules() if isinstance(part, nn.Dropout)), default=0.0)
         identity = asdict(config) | reading(encoder) | {"rows": rows_checksum(rows), "dropout": dropout} | (notes or {})
-        self.files = RunFolder(folder, identity, {}, self.world)
+        self.scale = LossScale() if half_type(self.world.device, config.precision) == torch.float16 else None   # its memory belongs to the run
+        self.files = RunFolder(folder, identity, {"scale": self.scale}, self.world)
 
     def records(self, done: int) -> Iterator[Record]:
         """Take the steps that are left."""
@@ -124,7 +125,7 @@ class _Run:
         schedule = partial(warmup_decay, total_steps=config.steps, warmup_steps=round(config.warmup * config.steps))
         self.model.train()
         yield from steps(self.model, batches, loss, self.optimizer, schedule=schedule, max_grad_norm=1.0,
-                         accelerator=self.world, precision=config.precision, start=done)
+                         accelerator=self.world, precision=config.precision, start=done, scale=self.scale)
         self.model.eval()
 
     def keep(self, record: Record, request) -> None:
