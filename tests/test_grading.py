@@ -170,7 +170,7 @@ def test_submissions_of_one_name_all_get_a_row(tmp_path):
 
 
 def test_files_that_a_platform_says_are_one_persons_are_one_submission(tmp_path):
-    """Canvas: name, LATE, number of the person, number of the file, what it was called, which time it was handed in."""
+    """Canvas: name, LATE, number of the person, number of the file, what it was called, which time it was handed in. Moodle has a word of its own."""
     other = next(EXERCISES[name] for name in GRADED if EXERCISES[name].notebook != VICTIM.notebook)
     places, stem = tmp_path / "class", Path(VICTIM.notebook).name
     places.mkdir()
@@ -188,11 +188,13 @@ def test_files_that_a_platform_says_are_one_persons_are_one_submission(tmp_path)
     chapter(VICTIM, VICTIM.definition, places / "hw_2024_1_ada.ipynb")                         # no such names: each its own
     chapter(VICTIM, VICTIM.definition, places / "hw_2024_2_bob.ipynb")
     assert not (places / "made").exists()
+    chapter(VICTIM, VICTIM.definition, places / f"Ann Lee_31_assignsubmission_file_{stem}.ipynb")
+    chapter(other, other.definition, places / "Ann Lee_31_assignsubmission_file_b.ipynb")
     alone = ["half.ipynb", "hw_2024_1_ada.ipynb", "hw_2024_2_bob.ipynb"]
     reports = {r.name: r for r in grade([places], seed=1, only=[VICTIM.name, other.name])[0]}
-    assert sorted(reports) == sorted([*alone, "doejane_4321", "doejane_77", "mute_88", "poe_66", "roe_55"])
+    assert sorted(reports) == sorted([*alone, "Ann Lee_31", "doejane_4321", "doejane_77", "mute_88", "poe_66", "roe_55"])
     told = {name: [r.results[task.name].status for task in (VICTIM, other)] for name, r in reports.items()}
-    assert told["doejane_4321"] == ["passed", "passed"] and told["doejane_77"] == ["passed", "not attempted"]
+    assert told["doejane_4321"] == told["Ann Lee_31"] == ["passed", "passed"] and told["doejane_77"] == ["passed", "not attempted"]
     assert told["roe_55"] == ["passed", "passed"] and "roe_55_98769_my-bert.zip" in str(reports["roe_55"].problems)
     assert told["poe_66"] == ["broken", "not attempted"]
     assert told["mute_88"] == ["broken", "broken"] and "got mute_88_98773_a.pdf, mute_88_98774_b.pdf" in str(reports["mute_88"].problems)

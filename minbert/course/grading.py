@@ -52,8 +52,8 @@ def find_submissions(
 ) -> dict[str, Path | tuple[Path, ...]]:   # name -> file or folder, or the files that a platform says are one person's
     """List submissions: each path is one, unless it is a folder of folders or of single notebooks by many people.
 
-    Canvas puts everybody's files into one folder and writes before each name whose it is: `doejane_LATE_4321_987654_02_attention-1.ipynb`.
-    All of one person are one submission, `doejane_4321`.
+    Canvas puts everybody's files into one folder and writes before each name whose it is, `doejane_LATE_4321_987654_02_attention-1.ipynb`;
+    so does Moodle without folders, `Jane Doe_4321_assignsubmission_file_02_attention.ipynb`. All of one person are one submission, `doejane_4321`.
 
     Raises ValueError for a path that does not exist, and if nothing is left.
     """
@@ -71,14 +71,14 @@ def find_submissions(
     return _named(_by_person(found.values()))
 
 
-_CANVAS = re.compile(r"(?P<who>[^_]+)(?:_LATE)?_(?P<person>\d{2,})_\d{4,}_(?P<what>.+?)(?:-\d+)?(?P<kind>\.[^.]+)")   # name, number of the person, of the file; then the file, and which time it was handed in
+_PLATFORM = re.compile(r"(?P<who>[^_]+)(?:_LATE)?_(?P<person>\d{2,})_(?:\d{4,}|assignsubmission_file)_(?P<what>.+?)(?:-\d+)?(?P<kind>\.[^.]+)")   # name, number of the person, of the file or Moodle's word; then the file, and which time it was handed in
 
 
 def _by_person(places: Iterable[Path]) -> list[tuple[str, list[Path]]]:
     """Put files whose names say that they are one person's together: (name of the submission, its files)."""
     people: dict[tuple, list[Path]] = {}
     for place in places:
-        mine = None if place.is_dir() or place.is_symlink() else _CANVAS.fullmatch(place.name)
+        mine = None if place.is_dir() or place.is_symlink() else _PLATFORM.fullmatch(place.name)
         people.setdefault((place.parent, f"{mine['who']}_{mine['person']}") if mine else (place,), []).append(place)
     return [(key[1] if len(key) == 2 else os.path.basename(os.path.abspath(key[0])), files) for key, files in people.items()]
 
@@ -166,7 +166,7 @@ def _read_several(name: str, files: tuple[Path, ...]) -> Submission:
 
 def _stem(file: Path) -> str:
     """Give the name under which a learner handed a notebook in."""
-    theirs = _CANVAS.fullmatch(file.name)
+    theirs = _PLATFORM.fullmatch(file.name)
     return theirs["what"] if theirs else file.stem
 
 
@@ -194,7 +194,7 @@ def _unpack(file: Path, folder: Path) -> None:
         notebooks = [one for one in packed.infolist() if one.filename.endswith(".ipynb") and not one.filename.startswith("__MACOSX/")]
         if (size := sum(one.file_size for one in notebooks)) > LARGEST_ZIP:
             raise ValueError(f"notebooks of {size >> 20} MB; at most {LARGEST_ZIP >> 20} are read")
-        if len(people := _by_person(Path(one.filename) for one in notebooks if _CANVAS.fullmatch(PurePath(one.filename).name))) > 1:
+        if len(people := _by_person(Path(one.filename) for one in notebooks if _PLATFORM.fullmatch(PurePath(one.filename).name))) > 1:
             raise ValueError(f"files of {len(people)} people: unpack it, and grade the folder")
         for one in notebooks:
             packed.extract(one, folder)
