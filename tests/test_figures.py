@@ -187,6 +187,9 @@ def test_what_is_counted_has_no_halves(x, halves):
     shared = panels(1)[0]
     shared.set_xscale("log")
     assert curves({"ours": ([1, 10], [1, 10])}, "x", "y", ax=shared).get_xscale() == "log"
+    named = panels(1)[0]
+    named.set_xticks([0, 0.5], ["a", "b"])   # a picture that names its ticks itself
+    assert curves({"ours": ([0, 1], [1, 10])}, "x", "y", ax=named).get_xticks().tolist() == [0, 0.5]
 
 
 def test_curves_keep_a_gap_and_show_a_single_point():

@@ -173,10 +173,18 @@ def curves(
     for axis in log:
         ax.set(**{f"{axis}scale": "log"})
     counted = [line[0] for line in data.values() if isinstance(line, tuple)]
-    if counted and ax.get_xscale() == "linear" and all((x == np.round(x)).all() for x in counted):   # steps, layers, rows: there is no half of one
-        ax.xaxis.get_major_locator().set_params(integer=True)
+    if counted and all((x == np.round(x)).all() for x in counted):   # steps, layers, rows: there is no half of one
+        _without_halves(ax.xaxis.get_major_locator())
     ax.legend(frameon=False, fontsize=8)
     return ax
+
+
+def _without_halves(locator):
+    """Let an axis place its ticks at whole numbers; one with ticks of its own, or logarithmic ones, keeps them."""
+    from matplotlib.ticker import MaxNLocator
+
+    if isinstance(locator, MaxNLocator):
+        locator.set_params(integer=True)
 
 
 def _filled(groups):
