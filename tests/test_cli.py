@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from terminal import run
 from torch.testing import assert_close
 
 from minbert.app import cli
@@ -32,16 +33,6 @@ from minbert.engine.vectorfile import encode_file
 
 SAMPLE = Path(cli.__file__).parent.parent / "assets" / "sample"
 TASKS = ("sst", "quora", "stsb")
-
-
-def run(capsys, line: str, status: int = 0) -> tuple[str, str]:
-    """Run a command in this process -> its two outputs."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main(line.split())
-    out, err = capsys.readouterr()
-    assert (end.value.code or 0) == status, out + err
-    return out, err
 
 
 def loads_of(cls, monkeypatch) -> list:

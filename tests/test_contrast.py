@@ -13,19 +13,19 @@ import torch
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
+from terminal import run
 from torch import nn
 from torch.testing import assert_close
 
 from minbert.app import contrast as module
-from minbert.app.cli import main
 from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
 from minbert.app.owntext import read_graded, read_text
 from minbert.app.partners import Comparison, cosines, held_out, learned_from, partner_ranks, shared_words
 from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.maps import Dense
 from minbert.engine.devices import LossScale
+from minbert.engine.maps import Dense
 from minbert.engine.runs import read_log
 from minbert.engine.stopping import Stopped
 from minbert.negatives import multiple_negatives_loss
@@ -90,6 +90,9 @@ def test_columns_that_were_not_chosen_may_be_uneven(tmp_path):
     assert (read.name, read.sentences, read.sentences2) == ("t.jsonl [a, b]", ["x", "v"], ["y", "w"])
     with pytest.raises(ValueError, match="t.jsonl:2: expected a sentence in column 'note', got None"):
         read_text(path)
+    later = written(tmp_path, "u.jsonl", '{"a": "x"}\n{"a": "y", "b": "z"}\n')   # a column that only a later row has is not passed over
+    with pytest.raises(ValueError, match="u.jsonl:1: expected a sentence in column 'b', got None"):
+        read_text(later)
 
 
 def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
@@ -425,15 +428,6 @@ def test_two_processes_learn_what_one_learns_and_stop_together(in_processes, tmp
 
 # --- the command
 
-def typed(capsys, line: str, status: int = 0) -> tuple[str, str]:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main(line.split())
-    out, err = capsys.readouterr()
-    assert (end.value.code or 0) == status, out + err
-    return out, err
-
-
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
     """A folder with a model, pairs, sentences and grades; it is the one where commands are typed."""
@@ -449,7 +443,7 @@ def here(tmp_path, monkeypatch) -> Path:
 
 def test_the_command_learns_and_says_by_how_much(here, capsys):
     line = "contrast pairs.csv --columns q a --model tiny --out run --batch-size 16 --epochs 2 --lr 1e-2 --dev graded.tsv"
-    out, err = typed(capsys, line)
+    out, err = run(capsys, line)
     table = (here / "run/dev.md").read_text()
     assert "note:" not in err
     assert out == f"{table}model: run/model\n" and "pairs.csv [q, a]: 108 of 120 rows to learn from, 12 steps" in err
@@ -460,18 +454,18 @@ def test_the_command_learns_and_says_by_how_much(here, capsys):
     for name, folder in (("before", "tiny"), ("after", "run/model")):
         again.add(name, cosines(SentenceEncoder.from_pretrained(folder, device="cpu")))
     assert table.splitlines()[3:] == again.table().splitlines()[2:]
-    assert "expected an empty folder, got a run in run" in typed(capsys, line, 1)[1]
+    assert "expected an empty folder, got a run in run" in run(capsys, line, 1)[1]
     for other, name in (("--seed 1", "seed"), ("--dropout 0.2", "dropout"), ("--model run/model", "weights to begin with")):
-        assert f"expected a run with {name}=" in typed(capsys, f"{line} --resume {other}", 1)[1]
-    assert typed(capsys, line + " --resume")[0] == out
-    assert typed(capsys, line + " --overwrite --steps 2")[0] != out and len(read_log(here / "run")) == 2
+        assert f"expected a run with {name}=" in run(capsys, f"{line} --resume {other}", 1)[1]
+    assert run(capsys, line + " --resume")[0] == out
+    assert run(capsys, line + " --overwrite --steps 2")[0] != out and len(read_log(here / "run")) == 2
 
 
 def test_single_sentences_are_not_measured_without_grades(here, capsys):
-    out, err = typed(capsys, "contrast text.txt --model tiny --out run --batch-size 8")
+    out, err = run(capsys, "contrast text.txt --model tiny --out run --batch-size 8")
     assert "nothing was measured: single sentences have no partners" in out and "40 of 40 rows to learn from, 5 steps" in err
     assert (SentenceEncoder.from_pretrained("run/model", device="cpu").encode(["a"]) != tiny().encode(["a"])).any()
-    out, _ = typed(capsys, "contrast text.txt --model tiny --out again --batch-size 8 --dev graded.tsv --whiten")
+    out, _ = run(capsys, "contrast text.txt --model tiny --out again --batch-size 8 --dev graded.tsv --whiten")
     assert "Spearman of score and grade" in out and "partner" not in out
     assert SentenceEncoder.from_pretrained("again/model", device="cpu").transform is not None
 
@@ -480,7 +474,7 @@ def test_what_is_typed_reaches_the_run(here, capsys, monkeypatch):
     runs = []
     monkeypatch.setattr(module, "train_on_text", lambda encoder, rows, config, out, *rest: (runs.append((encoder, rows, config)), out.mkdir()))
     line = "contrast pairs.csv --columns a q --model tiny --out run --batch-size 9 --epochs 3 --heldout 4 --save-every 7 --seed 5 --dropout 0.25 --bf16 --whiten --lr 0.5"
-    out, _ = typed(capsys, line)
+    out, _ = run(capsys, line)
     (encoder, rows, config), = runs
     assert config == ContrastConfig(3 * (116 // 9), 0.5, 9, precision="bf16", save_every=7, whiten=True, seed=5)
     assert "4 pairs held out" in out and rows.sentences == held_out(read_text(here / "pairs.csv", ["a", "q"]), 4, 5)[0].sentences
@@ -490,21 +484,21 @@ def test_what_is_typed_reaches_the_run(here, capsys, monkeypatch):
 def test_graded_pairs_that_are_learned_from_are_told(here, capsys):
     with open(here / "same.csv", "w", newline="") as file:
         csv.writer(file).writerows([("a", "b", "y"), *((*row[:2], i) for i, row in enumerate(topics(20) + topics(20, 3)))])
-    _, err = typed(capsys, "contrast pairs.csv --columns q a --heldout 0 --model tiny --out run --batch-size 8 --steps 1 --dev same.csv")
+    _, err = run(capsys, "contrast pairs.csv --columns q a --heldout 0 --model tiny --out run --batch-size 8 --steps 1 --dev same.csv")
     assert "note: 20 of 40 pairs of same.csv are learned from" in err
 
 
 def test_words_that_only_one_pair_has_are_shared(here, capsys):
     written(here, "names.tsv", "q\ta\n" + "".join(f"who is n{i}\tn{i}, a person\n" for i in range(40)))
-    out, _ = typed(capsys, "contrast names.tsv --model tiny --out run --batch-size 8")
+    out, _ = run(capsys, "contrast names.tsv --model tiny --out run --batch-size 8")
     assert "| shared words | 1.000 " in out
     written(here, "dev.tsv", "a\tb\ty\n" + "".join(f"n{i}\tn{i + i % 2}\t{1 - i % 2}\n" for i in range(40)))   # words that the text has not
-    assert "| shared words | 1.000 " in typed(capsys, "contrast text.txt --model tiny --out two --batch-size 8 --steps 1 --dev dev.tsv")[0]
+    assert "| shared words | 1.000 " in run(capsys, "contrast text.txt --model tiny --out two --batch-size 8 --steps 1 --dev dev.tsv")[0]
 
 
 def test_pairs_too_few_to_hold_any_out_are_not_called_single(here, capsys):
     for more, why in (("", "120 rows, --heldout 0: no two pairs"), (" --lr 0", "no two pairs")):
-        out, _ = typed(capsys, f"contrast pairs.csv --columns q a --heldout 0 --model tiny --out run{len(more)} --batch-size 8 --steps 2{more}")
+        out, _ = run(capsys, f"contrast pairs.csv --columns q a --heldout 0 --model tiny --out run{len(more)} --batch-size 8 --steps 2{more}")
         assert why in out and "single" not in out
     assert [entry["lr"] for entry in read_log("run7")] == [0, 0]
 
@@ -524,7 +518,7 @@ def test_pairs_too_few_to_hold_any_out_are_not_called_single(here, capsys):
     ("text.txt --out text.txt", "expected a folder for the run, got the file text.txt"),
 ])
 def test_the_command_refuses_in_one_line_and_leaves_no_model(here, capsys, line, complaint):
-    _, err = typed(capsys, f"contrast --model tiny --out run {line}", 1)
+    _, err = run(capsys, f"contrast --model tiny --out run {line}", 1)
     assert complaint in err and not (here / "run/model").exists()
 
 

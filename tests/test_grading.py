@@ -200,6 +200,14 @@ def test_files_that_a_platform_says_are_one_persons_are_one_submission(tmp_path)
     assert told["mute_88"] == ["broken", "broken"] and "got mute_88_98773_a.pdf, mute_88_98774_b.pdf" in str(reports["mute_88"].problems)
     everyone = packed(tmp_path / "all.zip", {f"download/{f.name}": "{}" for f in places.glob("doejane*.ipynb")})
     assert "files of 2 people: unpack it, and grade the folder" in read_submission("all", everyone).problems[""]
+    mine = packed(tmp_path / "mine.zip", {f"{folder}/doejane_4321_98765_{stem}.ipynb": "{}" for folder in ("a", "b")})
+    assert "people" not in str(read_submission("mine", mine).problems)                         # one person's, in two folders
+    half = {number: f"doejane{late}_4321_{number}_{stem}.ipynb" for number, late in ((99999, ""), (100001, "_LATE"))}
+    (tmp_path / "twice").mkdir()
+    for number, file in half.items():
+        chapter(VICTIM, f"# {number}\n{VICTIM.definition}", tmp_path / "twice" / file)
+    (again,) = find_submissions([tmp_path / "twice"]).values()
+    assert "# 100001" in str(read_submission("jane", again).notebooks[VICTIM.module].cells)    # what was handed in last
     read = read_submission("jane", (places / f"doejane_LATE_4321_98765_{stem}-2.ipynb", places / f"doejane_77_98768_{stem}.ipynb"))
     assert list(read.notebooks) == [VICTIM.module] and "another copy" in str(read.problems)    # both are shown, one is read
 

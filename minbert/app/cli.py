@@ -6,8 +6,7 @@
 __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'SeedOption', 'DataOption', 'ModelOption', 'TasksOption', 'VECTORS',
            'DEMO_FOLDER', 'show_version', 'options', 'usual_tasks', 'named', 'main_process', 'processes',
            'repeat_option', 'main', 'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun', 'check_begin',
-           'check_tasks', 'report', 'extensions', 'train', 'evaluate', 'compare_on', 'contrast', 'sweep', 'demo',
-           'pretrain']
+           'check_tasks', 'report', 'extensions', 'train', 'evaluate', 'contrast', 'sweep', 'demo', 'pretrain']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -390,27 +389,12 @@ def evaluate(
         typer.echo(results_table(evaluate_tasks(predicted, labelled)))
 
 # %% ../../nbs/app/cli.ipynb #9af54862
-def compare_on(text, graded: Path | None, most: int, seed: int):   # -> rows to learn from, partners.Comparison
-    """Hold pairs out where there are some, and read the graded ones."""
-    from minbert.app.owntext import read_graded
-    from minbert.app.partners import Comparison, held_out, learned_from, shared_words
-
-    rows, partners = (text, None) if text.sentences2 is None else held_out(text, most, seed)
-    comparison = Comparison(partners, read_graded(graded) if graded else None)
-    if comparison:   # a word counts that only one held-out pair has
-        read = [column for part in (text, comparison.graded) if part for column in (part.sentences, part.sentences2) if column]
-        comparison.add("shared words", shared_words(sum(read, [])))
-    if graded and main_process() and (met := learned_from(comparison.graded, rows)):
-        typer.echo(f"note: {met:,} of {len(comparison.graded):,} pairs of {graded} are learned from: what they say of new text is too good", err=True)
-    return rows, comparison
-
-
 @app.command()
 def contrast(
     text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt); or pairs that mean the same, or triplets with a wrong one (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
     model: Annotated[str, typer.Option(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")] = "embedded-sentences",
     out: Annotated[Path, typer.Option(help="The run's folder: model, log, checkpoint, dev.md.")] = Path("runs/contrast"),
-    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns of a table, in this order; without it, all.")] = None,
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns of a table, in this order, named after FILE; without it, all.")] = None,
     dev: Annotated[Path | None, typer.Option(help="A table of pairs and their grades, measured before and after.")] = None,
     heldout: Annotated[int, typer.Option(min=0, help="Pairs kept out and measured, at most; this costs at most a tenth of the rows.")] = 1000,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 1,
@@ -427,17 +411,20 @@ def contrast(
 ) -> None:
     """Train sentence vectors on text of your own, without grades, and say what it brought."""
     from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
-    from minbert.app.owntext import read_text
-    from minbert.app.partners import cosines
+    from minbert.app.owntext import read_graded, read_text
+    from minbert.app.partners import compare_on, cosines, learned_from
     from minbert.engine.tensorfiles import tensor_checksum
     from minbert.sentence import SentenceEncoder
 
     check_begin(out, resume, overwrite)
-    rows, comparison = compare_on(whole := read_text(text, columns), dev, heldout, seed)
+    whole, graded = read_text(text, columns), read_graded(dev) if dev else None
+    rows, comparison = compare_on(whole, graded, heldout, seed)
     encoder = prepared(SentenceEncoder.from_pretrained(named(model)), rows, dropout)
     config = ContrastConfig(steps or epochs * max(1, len(rows) // batch_size), usual_contrast_rate(encoder.model.config.hidden_size) if lr is None else lr,
                             batch_size, precision="bf16" if bf16 else "fp32", save_every=save_every, whiten=whiten, seed=seed)
     if main_process():
+        if graded and (met := learned_from(graded, rows)):
+            typer.echo(f"note: {met:,} of {len(graded):,} pairs of {dev} are learned from: what they say of new text is too good", err=True)
         typer.echo(f"{rows.name}: {len(rows):,} of {len(whole):,} rows to learn from, {config.steps:,} steps", err=True)
         comparison.add("before", cosines(encoder))
     train_on_text(encoder, rows, config, out, resume, True, {"weights to begin with": tensor_checksum(encoder.cpu().state_dict())})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from minbert.data import Dataset
 from minbert.engine.files import parse_json, quoted
-from minbert.engine.formats import Format, separator_hint, parse_label, read_lines, read_rows
+from minbert.engine.formats import Format, parse_label, read_lines, read_rows, separator_hint
 
 _GRADED = Format(("sentence1", "sentence2", "grade"), ("sentence1", "sentence2"), "grade")   # any finite number
 
@@ -67,9 +67,9 @@ def _table(path):
 
 
 def _objects(path):
-    """Cut lines of JSON; the first one says which columns there are."""
+    """Cut lines of JSON; a column is what any line names."""
     found = [(n, parse_json(line, f"{path}:{n}")) for n, line in enumerate(read_lines(path), 1) if line.strip()]
-    names = list(found[0][1])
+    names = list(dict.fromkeys(name for _, row in found for name in row))
     return names, [(line, [row.get(name) for name in names]) for line, row in found]   # who chooses columns may have others that not every row has
 
 

@@ -1,7 +1,7 @@
 """Did vectors become better? Sentences seek their partners, and pairs have grades; the words that two sentences share are the line to beat."""
 from __future__ import annotations
 
-__all__ = ["Comparison", "held_out", "learned_from", "partner_ranks", "cosines", "shared_words"]
+__all__ = ["Comparison", "compare_on", "held_out", "learned_from", "partner_ranks", "cosines", "shared_words"]
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ from minbert.data import Dataset
 from minbert.metrics import paired_bootstrap, spearman
 from minbert.negatives import score_matrix
 
+_SPEARMAN = "Spearman of score and grade"
 Way = Callable[[Sequence[str], Sequence[str]], np.ndarray]   # (n sentences, m sentences) -> (n, m) scores
 
 
@@ -101,6 +102,21 @@ def _mean(found, _):
     return float(found.mean())
 
 
+def compare_on(
+    text: Dataset,             # one column, two or three
+    graded: Dataset | None,    # pairs with labels
+    most: int,                 # as in `held_out`
+    seed: int,
+) -> tuple[Dataset, Comparison]:   # rows to learn from; what is measured, the line to beat in it
+    """Hold pairs out where there are some, and let shared words score them and the graded ones: a word counts that only one held-out pair has."""
+    rows, partners = (text, None) if text.sentences2 is None else held_out(text, most, seed)
+    comparison = Comparison(partners, graded)
+    if comparison:
+        columns = [column for part in (text, graded) if part for column in (part.sentences, part.sentences2) if column]
+        comparison.add("shared words", shared_words(sum(columns, [])))
+    return rows, comparison
+
+
 class Comparison:
     """What is found on the same pairs by several ways to score; the last two of them are held against each other."""
 
@@ -110,7 +126,7 @@ class Comparison:
         graded: Dataset | None,     # pairs with labels
     ):
         self.partners, self.graded = partners, graded
-        self.found: dict[str, dict[str, np.ndarray]] = {"partner is nearest": {}, "mean reciprocal rank": {}, "Spearman of score and grade": {}}
+        self.found: dict[str, dict[str, np.ndarray]] = {"partner is nearest": {}, "mean reciprocal rank": {}, _SPEARMAN: {}}
 
     def __bool__(self) -> bool:
         return bool(self.partners or self.graded)
@@ -142,6 +158,6 @@ class Comparison:
 
     def _interval(self, title, name, other=None):
         """Bootstrap over pairs."""
-        found, graded = self.found[title], title.startswith("Spearman")
+        found, graded = self.found[title], title == _SPEARMAN
         labels = self.graded.labels if graded else np.zeros(len(self.partners))
         return paired_bootstrap(spearman if graded else _mean, found[name], labels, None if other is None else found[other])

@@ -71,7 +71,7 @@ def find_submissions(
     return _named(_by_person(found.values()))
 
 
-_PLATFORM = re.compile(r"(?P<who>[^_]+)(?:_LATE)?_(?P<person>\d{2,})_(?:\d{4,}|assignsubmission_file)_(?P<what>.+?)(?:-\d+)?(?P<kind>\.[^.]+)")   # name, number of the person, of the file or Moodle's word; then the file, and which time it was handed in
+_PLATFORM = re.compile(r"(?P<who>[^_]+)(?:_LATE)?_(?P<person>\d{2,})_(?:(?P<number>\d{4,})|assignsubmission_file)_(?P<what>.+?)(?:-\d+)?(?P<kind>\.[^.]+)")   # name, number of the person, of the file or Moodle's word; then the file, and which time it was handed in
 
 
 def _by_person(places: Iterable[Path]) -> list[tuple[str, list[Path]]]:
@@ -154,7 +154,7 @@ def read_submission(
 def _read_several(name: str, files: tuple[Path, ...]) -> Submission:
     """Read the notebooks of one person, then what their zips have beside."""
     notebooks, problems = _read_all([f for f in files if f.suffix == ".ipynb"], {f: f.name for f in files})
-    for file in filter(_is_zip, files):
+    for file in filter(_is_zip, sorted(files, key=_age)):
         inner = _read_zip(name, file)
         copies = {module: "another copy of this chapter, not read" for module in inner.notebooks if module in notebooks}
         problems |= {f"{file.name} {where}".strip(): f"{file.name}: {why}" for where, why in (inner.problems | copies).items()}
@@ -162,6 +162,12 @@ def _read_several(name: str, files: tuple[Path, ...]) -> Submission:
     if not notebooks and not problems:
         problems = {"": f"expected a notebook or a zip, got {', '.join(f.name for f in files[:5])}"}
     return Submission(name, notebooks, problems)
+
+
+def _age(file: Path) -> int:
+    """Let a platform's newest file, the one with the highest number, come first."""
+    theirs = _PLATFORM.fullmatch(file.name)
+    return -int(theirs["number"] or 0) if theirs else 0
 
 
 def _stem(file: Path) -> str:
@@ -194,16 +200,17 @@ def _unpack(file: Path, folder: Path) -> None:
         notebooks = [one for one in packed.infolist() if one.filename.endswith(".ipynb") and not one.filename.startswith("__MACOSX/")]
         if (size := sum(one.file_size for one in notebooks)) > LARGEST_ZIP:
             raise ValueError(f"notebooks of {size >> 20} MB; at most {LARGEST_ZIP >> 20} are read")
-        if len(people := _by_person(Path(one.filename) for one in notebooks if _PLATFORM.fullmatch(PurePath(one.filename).name))) > 1:
+        theirs = filter(None, (_PLATFORM.fullmatch(PurePath(one.filename).name) for one in notebooks))
+        if len(people := {(one["who"], one["person"]) for one in theirs}) > 1:
             raise ValueError(f"files of {len(people)} people: unpack it, and grade the folder")
         for one in notebooks:
             packed.extract(one, folder)
 
 
 def _read_all(files: list[Path], shown: dict[Path, str]) -> tuple[dict[str, Notebook], dict[str, str]]:
-    """Read notebooks of one depth: (module -> notebook, problems). A file with a chapter's name goes before its copies, one in `nbs` before others."""
+    """Read notebooks of one depth: (module -> notebook, problems). A file with a chapter's name goes before its copies, one in `nbs` before others, a platform's newest before older ones."""
     modules, notebooks, problems = _chapters(), {}, {}
-    for file in sorted(files, key=lambda f: (_stem(f) not in modules, "nbs" not in f.parts, f))[:200]:
+    for file in sorted(files, key=lambda f: (_stem(f) not in modules, "nbs" not in f.parts, _age(f), f))[:200]:
         try:
             notebook = read_notebook(file)
         except (ValueError, OSError) as error:
