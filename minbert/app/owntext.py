@@ -1,7 +1,7 @@
 """Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
 from __future__ import annotations
 
-__all__ = ["read_text", "read_graded"]
+__all__ = ["read_text", "read_graded", "cut_table", "sentence_column", "finite_number"]
 
 from pathlib import Path
 
@@ -22,12 +22,12 @@ def read_text(
     holds sentences instead of names or is separated by other signs, a column of numbers alone, or a cell that is no sentence.
     """
     path = Path(path)
-    names, rows = _table(path)
+    names, rows = cut_table(path)
     columns = list(columns or names)
     if not 1 <= len(set(columns)) == len(columns) <= 3 or not {*columns} <= {*names}:
         raise ValueError(f"{path}: expected 1 to 3 columns of {quoted(names)}, each once, got {quoted(columns)}: --columns says which")
     places = [names.index(name) for name in columns]
-    texts = [_sentences(path, rows, names, i) for i in places]
+    texts = [sentence_column(path, rows, names, i) for i in places]
     name = path.name if len(names) == 1 else f"{path.name} [{', '.join(columns)}]"
     return Dataset(name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
 
@@ -37,18 +37,20 @@ def read_graded(
 ) -> Dataset:           # two columns of sentences, and how alike people found them
     """Read pairs with grades, on any scale. Raises ValueError as `read_text` does, for a grade that is no finite number, and for grades all alike."""
     path = Path(path)
-    names, rows = _table(path)
+    names, rows = cut_table(path)
     if len(names) != 3:
         raise ValueError(f"{path}: expected three columns, two of sentences and one of grades, got {quoted(names)}")
-    first, second = (_sentences(path, rows, names, i) for i in (0, 1))
-    grades = [_grade(path, line, cells[2]) for line, cells in rows]
+    first, second = (sentence_column(path, rows, names, i) for i in (0, 1))
+    grades = [finite_number(path, line, cells[2]) for line, cells in rows]
     if len({*grades}) < 2:
         raise ValueError(f"{path}: expected grades that differ, got {grades[0]:g} alone: nothing can be ranked by them")
     return Dataset(path.name, "dev", "similarity", first, second, grades)
 
 
-def _table(path):
-    """Cut a file into names of columns and (line, cells) of every row, by the end of its name."""
+def cut_table(
+    path: Path,   # .txt, .tsv, .csv, .jsonl, each also as .gz
+) -> tuple[list[str], list[tuple[int, list]]]:   # names of columns; (line, cells) of every row, a cell that a JSON row lacks is None
+    """Cut a file into rows, by the end of its name. Raises ValueError naming file and line."""
     ending = Path(path.name.removesuffix(".gz")).suffix
     if ending == ".txt":
         return ["sentence"], [(n, [line]) for n, line in enumerate(read_lines(path), 1) if line.strip()]
@@ -83,8 +85,13 @@ def _checked(path, rows, width):
     return rows
 
 
-def _sentences(path, rows, names, place):
-    """Take a column as text."""
+def sentence_column(
+    path: Path,          # for the message
+    rows: list,          # of `cut_table`
+    names: list[str],    # of the columns
+    place: int,          # which of them
+) -> list[str]:          # without surrounding blanks
+    """Take a column as text. Raises ValueError naming file and line for numbers alone, or a cell that is no sentence."""
     column = [(line, cells[place]) for line, cells in rows]
     if all(_is_number(cell) for _, cell in column):
         raise ValueError(f"{path}: expected sentences in column {names[place]!r}, got numbers alone: --columns says which to take")
@@ -103,8 +110,8 @@ def _is_number(cell):
     return True
 
 
-def _grade(path, line, cell):
-    """Take a cell as a number."""
+def finite_number(path: Path, line: int, cell) -> float:
+    """Take a cell as a grade. Raises ValueError naming file and line for anything but a finite number."""
     try:
         return parse_label(cell if isinstance(cell, str) else repr(cell), _GRADED)
     except ValueError:

@@ -1,0 +1,133 @@
+"""What the numbers of a head mean: names of classes, the ends of a scale. They are saved with the model, for whoever asks it later."""
+from __future__ import annotations
+
+__all__ = ["Answers", "LOW", "HIGH", "NamedBert", "answer_columns", "write_answers"]
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from minbert.data import Dataset
+from minbert.engine.files import check_fields, quoted, read_json, write_json
+from minbert.engine.formats import SOURCES, Format, write_rows
+from minbert.engine.headfolders import DESCRIPTION, write_description
+from minbert.engine.saving import replacing
+from minbert.heads import MultitaskBert, load_heads, save_heads
+
+LOW, HIGH = 0.0, 5.0   # grades of a similarity head
+_FILE = "answers.json"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Either names of classes or the two ends of a scale. Raises ValueError for fewer than two names, equal ones, or a scale without length."""
+
+    classes: tuple[str, ...] | None = None     # names of the classes 0, 1, ...
+    scale: tuple[float, float] | None = None   # what the head calls 0, and what it calls 5
+
+    def __post_init__(self):
+        if (self.classes is None) == (self.scale is None):
+            raise ValueError(f"expected classes or a scale, got {self.classes} and {self.scale}")
+        if self.classes is not None and len({*self.classes}) < max(2, len(self.classes)):
+            raise ValueError(f"expected two or more different classes, got {quoted(self.classes)}")
+        if self.scale is not None and not self.scale[0] < self.scale[1]:
+            raise ValueError(f"expected scores that differ, got {self.scale[0]:g} to {self.scale[1]:g}")
+
+    def stretched(self, score: float) -> float:
+        """Bring a score from its own scale to that of the head."""
+        low, high = self.scale
+        return LOW + (HIGH - LOW) * (score - low) / (high - low)
+
+    def shrunk(self, grade: float) -> float:
+        """Bring a grade of the head back to the scale of the scores."""
+        low, high = self.scale
+        return low + (high - low) * (grade - LOW) / (HIGH - LOW)
+
+
+def usual_answers(task: str) -> Answers:   # of a task that has a home in a data folder
+    """Say what the answers of a known task are called."""
+    form = SOURCES[task][0].form
+    return Answers(form.classes) if form.classes else Answers(scale=(LOW, HIGH))
+
+
+class NamedBert(MultitaskBert):
+    """A model that keeps what its answers are called; the folder is one that `MultitaskBert` reads, too."""
+
+    own: dict[str, Answers] = {}   # of the tasks that are nobody else's
+
+    def answers(self, task: str) -> Answers:
+        """Say what the answers of a task are called. Raises ValueError for a task without a head, or without names."""
+        self.head(task)
+        if task not in self.own and task not in SOURCES:
+            raise ValueError(f"expected names of the answers of {task!r} in {_FILE} beside the model, found none: it was not trained by `minbert train`")
+        return self.own.get(task) or usual_answers(task)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write encoder, heads and names; the checksums hold for all of them."""
+        with replacing(folder) as draft:
+            save_heads(self, draft)
+            if self.own:
+                write_json(draft / _FILE, {task: asdict(names) for task, names in self.own.items()})
+                (draft / DESCRIPTION).unlink()   # it describes all but itself
+                write_description(draft, list(self.heads), mode=self.mode, head_input=self.head_input)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, device: str | torch.device | None = None) -> "NamedBert":   # in eval mode
+        """Load what `save_pretrained` wrote, or a folder without names. Raises ValueError that names the file."""
+        model = load_heads(cls, folder, device)
+        file = Path(folder) / _FILE
+        if file.exists():
+            model.own = {task: _parsed(task, values, file) for task, values in read_json(file).items()}
+        return model
+
+
+def _parsed(task, values, file):
+    """Read the answers of one task."""
+    where = f"{file}, {task}"
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: expected classes or a scale, got {quoted(values)}")
+    check_fields(values, where, classes=(list, type(None)), scale=(list, type(None)))
+    classes, scale = values["classes"], values["scale"]
+    if not all(isinstance(name, str) for name in classes or []) or scale and not (len(scale) == 2 and all(type(x) in (int, float) for x in scale)):
+        raise ValueError(f"{where}: expected names of classes or two numbers, got {quoted(values)}")
+    try:
+        return Answers(classes and tuple(classes), scale and tuple(scale))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def answer_columns(
+    model: NamedBert,
+    task: str,
+    rows: Dataset,     # sentences, with partners where the head wants pairs
+) -> dict[str, list]:  # "label" and its "probability", or "score"; one of each a row
+    """Let a model answer, in the words and on the scale that it was taught in."""
+    names, outputs = model.answers(task), model.predict(task, rows, raw=True)
+    if names.scale:
+        return {"score": [names.shrunk(grade) for grade in model.heads[task].predict(outputs).tolist()]}
+    best = _chances(outputs).max(-1)
+    return {"label": [names.classes[i] for i in best.indices.tolist()], "probability": best.values.tolist()}
+
+
+def _chances(outputs: Tensor) -> Tensor:   # (N, C) logits, or (N,) those of a yes -> (N, C)
+    """Turn what a head gives into probabilities."""
+    logits = outputs if outputs.ndim == 2 else torch.stack([torch.zeros_like(outputs), outputs], -1)   # sigmoid(z) = softmax(0, z)
+    return logits.double().softmax(-1)
+
+
+def write_answers(
+    model: NamedBert,
+    task: str,
+    rows: Dataset,
+    file: Path,        # .csv or .tsv; replaced if it is there, and left alone if anything fails
+) -> None:
+    """Write a table of sentences and what a model answers, row by row. Raises ValueError for another kind of file, or other rows than the head wants."""
+    if file.suffix not in (".csv", ".tsv"):
+        raise ValueError(f"expected a file called .csv or .tsv for the answers, got {file}")
+    texts = {"sentence": rows.sentences} if rows.sentences2 is None else {"sentence1": rows.sentences, "sentence2": rows.sentences2}
+    answers = {name: [f"{x:.6g}" if isinstance(x, float) else x for x in column] for name, column in answer_columns(model, task, rows).items()}
+    columns = texts | answers
+    form = Format(tuple(columns), tuple(texts), dialect="comma" if file.suffix == ".csv" else "tab")
+    write_rows(file, form, [dict(zip(columns, row)) for row in zip(*columns.values())])

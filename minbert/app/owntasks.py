@@ -1,0 +1,165 @@
+"""Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with classes or scores, and a head for each."""
+from __future__ import annotations
+
+__all__ = ["own_tasks", "answers_of", "load_own", "seen_in_training", "against_words", "build_heads"]
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from minbert.app.answers import HIGH, LOW, Answers
+from minbert.app.owntext import cut_table, finite_number, sentence_column
+from minbert.baselines import BagOfWords
+from minbert.data import SPLITS, Dataset
+from minbert.engine.files import quoted
+from minbert.engine.formats import SOURCES, YEARS
+from minbert.evaluate import metric_of
+from minbert.heads import ConcatDiff, LinearHead, LinearPlusCosine, MultitaskBert, default_heads
+from minbert.losses import Head
+from minbert.metrics import paired_bootstrap
+
+_FILE = re.compile(r"([^\W\d]\w*)-(train|dev|test)\.(?:csv|tsv|jsonl)(?:\.gz)?")
+_WANTED = "expected columns sentence and label, or sentence1, sentence2 and label (a class) or score (a number)"
+
+
+def own_tasks(
+    folder: Path | None,   # data folder; None: the package, which has none
+) -> dict[str, dict[str, Path]]:   # task -> split -> its file
+    """Find the files of tasks that have no home of their own. Raises ValueError for two files of one split."""
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.iterdir()) if folder and folder.is_dir() else ():
+        match = _FILE.fullmatch(path.name)
+        if not match or match[1] in (*SOURCES, *YEARS):
+            continue
+        splits = found.setdefault(match[1], {})
+        if match[2] in splits:
+            raise ValueError(f"{path}: expected one file of {match[1]} {match[2]}, got {splits[match[2]].name} beside it")
+        splits[match[2]] = path
+    return {task: {split: splits[split] for split in SPLITS if split in splits} for task, splits in found.items()}
+
+
+def answers_of(
+    folder: Path,
+    task: str,
+) -> Answers:   # names of classes, numbers in their order; or the ends of the scale: 0 and 1, 0 and 5, else the lowest and highest
+    """Read from the train file what the answers of a task are. Raises ValueError naming the file."""
+    file = own_tasks(folder).get(task, {}).get("train")
+    if file is None:
+        raise ValueError(f"{folder}: expected {task}-train.csv (or .tsv, .jsonl), from which the answers of {task} are known, found none")
+    names, rows = cut_table(file)
+    _, answer = _roles(file, names)
+    if answer is None:
+        raise ValueError(f"{file}: {_WANTED}, got {quoted(names)}")
+    cells = [(line, row[names.index(answer)]) for line, row in rows]
+    try:
+        return _scale(file, cells) if answer == "score" else _classes(file, cells)
+    except ValueError as error:
+        raise error if str(error).startswith(str(file)) else ValueError(f"{file}: {error}") from None
+
+
+def _scale(file, cells):
+    """Choose the ends of a scale."""
+    scores = [finite_number(file, line, cell) for line, cell in cells]
+    low, high = min(scores), max(scores)
+    usual = next((end for end in (1.0, HIGH) if LOW <= low and high <= end), None)
+    return Answers(scale=(low, high) if usual is None or low == high else (LOW, usual))
+
+
+def _classes(file, cells):
+    """Collect the names of classes; most of them must come again."""
+    names = {_name(file, line, cell) for line, cell in cells}
+    if len(names) > max(2, len(cells) // 2):
+        raise ValueError(f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: numbers to learn are called score")
+    numbers = all(re.fullmatch(r"[+-]?[0-9]{1,9}", name) for name in names)
+    return Answers(tuple(sorted(names, key=int if numbers else None)))
+
+
+def _name(file, line, cell):
+    """Take a cell as the name of a class."""
+    name = cell.strip() if isinstance(cell, str) else str(cell) if isinstance(cell, (int, bool)) else ""
+    if not name:
+        raise ValueError(f"{file}:{line}: expected the name of a class in column 'label', got {quoted(cell)}")
+    return name
+
+
+def _roles(file, names):
+    """Find the columns of text and of the answer, None where a table has none."""
+    texts = ["sentence1", "sentence2"] if "sentence1" in names else ["sentence"]
+    answers = [name for name in ("label", "score") if name in names]
+    if not {*texts} <= {*names} or len(answers) > 1 or answers == ["score"] and len(texts) == 1:
+        raise ValueError(f"{file}: {_WANTED}, got {quoted(names)}")
+    return texts, answers[0] if answers else None
+
+
+def load_own(
+    task: str,
+    split: str,               # train, dev or test; a test file may lack its answers
+    folder: Path,
+    answers: Answers | None = None,   # None: those of the train file
+) -> Dataset:                 # kind "sentiment" (one sentence, a class), "nli" (two, a class) or "similarity" (two, a grade from 0 to 5)
+    """Read one split. Raises ValueError naming file and line for a label that the train file does not have, and what `owntext` refuses."""
+    file = own_tasks(folder).get(task, {}).get(split)
+    if file is None:
+        raise ValueError(f"{folder}: expected {task}-{split}.csv (or .tsv, .jsonl), found none")
+    answers = answers or answers_of(folder, task)
+    names, rows = cut_table(file)
+    texts, answer = _roles(file, names)
+    if answer != ("label" if answers.classes else "score") and (answer or split != "test"):
+        raise ValueError(f"{file}: expected a column {'label' if answers.classes else 'score'!r}, as the train file has, got {quoted(names)}")
+    first, second = [sentence_column(file, rows, names, names.index(name)) for name in texts] + [None] * (2 - len(texts))
+    labels = answer and [_label(file, line, row[names.index(answer)], answers) for line, row in rows]
+    kind = "similarity" if answers.scale else "nli" if second else "sentiment"
+    return Dataset(task, split, kind, first, second, labels, [str(line) for line, _ in rows], answers.classes, (LOW, HIGH) if answers.scale else None)
+
+
+def _label(file, line, cell, answers):
+    """Turn an answer into the number that a head learns."""
+    if answers.scale:
+        return answers.stretched(finite_number(file, line, cell))
+    name = _name(file, line, cell)
+    if name not in answers.classes:
+        raise ValueError(f"{file}:{line}: expected a label of the train file, {quoted(answers.classes)}, got {quoted(name)}")
+    return answers.classes.index(name)
+
+
+def seen_in_training(
+    train: Dataset,
+    dev: Dataset,
+) -> int:   # rows of dev
+    """Count the rows whose text training reads as well, label or no label: what they measure is no new text."""
+    texts = lambda data: [*zip(data.sentences, data.sentences2)] if data.sentences2 else data.sentences
+    known = {*texts(train)}
+    return sum(text in known for text in texts(dev))
+
+
+def against_words(
+    model: MultitaskBert,
+    task: str,
+    train: Dataset,     # what the model learned from
+    dev: Dataset,       # labelled
+    most: int = 20000,  # rows that the bag learns from; more would cost it minutes
+) -> str:               # a line
+    """Hold a model against the bag of words of chapter 19, on the same rows of dev."""
+    rows = train.draw(most, torch.Generator().manual_seed(11711))
+    try:
+        bag = BagOfWords().fit(rows).predict(dev)
+    except ValueError as error:   # signs without a word
+        return f"{task}: no bag of words to compare with: {error}"
+    value, low, high, _ = paired_bootstrap(metric_of(dev)[1], model.predict(task, dev), dev.labels, bag)
+    return (f"{task}: a bag of words that learned from {'the same' if len(rows) == len(train) else f'{most:,} of these'} rows has "
+            f"{metric_of(dev)[1](bag, dev.labels):.3f}; the model minus the bag {value:+.3f} ({low:+.3f} to {high:+.3f})")
+
+
+def build_heads(
+    width: int,                        # of the sentence vectors
+    train_sets: Mapping[str, Dataset],
+) -> dict[str, Head]:                  # task -> new head
+    """Give each task its usual head (chapter 16), and one of one's own that of its kind."""
+    own = {
+        "sentiment": lambda data: LinearHead(width, len(data.classes)),
+        "nli": lambda data: ConcatDiff(width, len(data.classes), "classes"),
+        "similarity": lambda data: LinearPlusCosine(width, "similarity"),
+    }
+    return {task: default_heads(width, (task,))[task] if task in SOURCES else own[data.kind](data) for task, data in train_sets.items()}

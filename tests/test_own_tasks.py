@@ -1,0 +1,339 @@
+"""Labels of one's own: what is read, which head learns it, what is saved with the model, and what it answers."""
+import csv
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, softmax
+from sentence_transformers import SentenceTransformer
+from terminal import run
+
+from minbert.app import answers as module
+from minbert.app.answers import Answers, NamedBert, answer_columns, write_answers
+from minbert.app.cli import usual_tasks
+from minbert.app.owntasks import against_words, answers_of, build_heads, load_own, own_tasks, seen_in_training
+from minbert.data import Dataset, load_dataset
+from minbert.encoder import BertConfig, BertModel
+from minbert.engine.runs import read_log
+from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, MultitaskBert
+from minbert.sentence import SentenceEncoder
+from minbert.tokens import load_tokenizer
+
+CLASSES = [("the lamp is red", "lamp"), ("a river of stone", "river"), ("one more lamp", "lamp"), ("rivers run", "river"),
+           ("a dog, no lamp", "dog"), ("dogs run", "dog")]
+GRADED = [("a b", "a c", .5), ("d e", "f g", 0), ("h", "h", 1), ("i", "j k", .25)]
+
+
+def write(path, header, rows):
+    """Write a table as its ending says."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", encoding="utf-8", newline="") as file:
+        if ".jsonl" in path.name:
+            file.writelines(json.dumps(dict(zip(header, row))) + "\n" for row in rows)
+        else:
+            csv.writer(file, delimiter="\t" if ".tsv" in path.name else ",").writerows([header, *rows])
+    return path
+
+
+def tiny(seed=0) -> SentenceEncoder:
+    torch.manual_seed(seed)
+    config = BertConfig(vocab_size=len(load_tokenizer()), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    return SentenceEncoder(BertModel(config), load_tokenizer())
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A folder with a task of classes and one of scores, and an encoder beside it."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for split in ("train", "dev"):
+        write(folder / f"thing-{split}.csv", ("sentence", "label"), CLASSES)
+        write(folder / f"alike-{split}.jsonl", ("sentence1", "sentence2", "score"), GRADED)
+    tiny().save_pretrained(tmp_path / "tiny")
+    return folder
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "csv.gz", "jsonl.gz"])
+def test_a_file_of_any_kind_becomes_rows_and_classes(tmp_path, ending):
+    write(tmp_path / f"thing-train.{ending}", ("number", "label", "sentence"), [(i, name, text) for i, (text, name) in enumerate(CLASSES)])
+    data = load_own("thing", "train", tmp_path)
+    assert (data.name, data.split, data.kind, data.classes, data.scale) == ("thing", "train", "sentiment", ("dog", "lamp", "river"), None)
+    assert data.sentences == [text for text, _ in CLASSES] and data.sentences2 is None
+    assert [data.classes[i] for i in data.labels] == [name for _, name in CLASSES]
+    assert data.ids == [str(line) for line in range(1 + ("jsonl" not in ending), 7 + ("jsonl" not in ending))]
+
+
+def test_pairs_have_classes_or_scores(tmp_path):
+    write(tmp_path / "same-train.csv", ("sentence1", "sentence2", "label"), [("a", "b", "no"), ("c", "d", "yes")] * 2)
+    write(tmp_path / "alike-train.csv", ("sentence1", "sentence2", "score"), GRADED)
+    same, alike = (load_own(task, "train", tmp_path) for task in ("same", "alike"))
+    assert (same.kind, same.classes, same.labels) == ("nli", ("no", "yes"), [0, 1, 0, 1])
+    assert (alike.kind, alike.classes, alike.scale, alike.labels) == ("similarity", None, (0, 5), [2.5, 0, 5, 1.25])
+    assert alike.sentences2 == ["a c", "f g", "h", "j k"]
+
+
+@pytest.mark.parametrize("scores, scale", [((0, .3, .9), (0, 1)), ((0, 1), (0, 1)), ((1, 4, 3), (0, 5)), ((0, 1.01), (0, 5)),
+                                           ((1, 7, 3), (1, 7)), ((-1, 1), (-1, 1)), ((-3, -2), (-3, -2)), ((0, 100), (0, 100))])
+def test_a_scale_is_chosen_by_the_train_file(tmp_path, scores, scale):
+    write(tmp_path / "alike-train.csv", ("sentence1", "sentence2", "score"), [("a", "b", x) for x in scores])
+    write(tmp_path / "alike-dev.csv", ("sentence1", "sentence2", "score"), [("a", "b", .5), ("c", "d", 2)])   # its own are not asked
+    names, data = answers_of(tmp_path, "alike"), load_own("alike", "dev", tmp_path)
+    assert names == Answers(scale=scale)
+    low, high = scale
+    assert data.labels == pytest.approx([5 * (.5 - low) / (high - low), 5 * (2 - low) / (high - low)])
+    assert [names.shrunk(x) for x in data.labels] == pytest.approx([.5, 2])
+
+
+def test_numbers_as_classes_stand_in_their_order(tmp_path):
+    write(tmp_path / "n-train.csv", ("sentence", "label"), [(f"text {i}", x) for i, x in enumerate(["10", "9", "-1", "10", "9", "-1"])])
+    write(tmp_path / "w-train.csv", ("sentence", "label"), [(f"text {i}", x) for i, x in enumerate(["10", "9", "x", "10", "9", "x"])])
+    write(tmp_path / "j-train.jsonl", ("sentence", "label"), [(f"text {i}", x) for i, x in enumerate([True, False, True, 2, 2, 2])])
+    assert answers_of(tmp_path, "n").classes == ("-1", "9", "10")
+    assert answers_of(tmp_path, "w").classes == ("10", "9", "x")
+    assert answers_of(tmp_path, "j").classes == ("2", "False", "True")
+
+
+def test_classes_are_those_of_the_train_file_or_of_a_model(mine):
+    write(mine / "thing-dev.csv", ("sentence", "label"), [("rivers", "river"), ("a lamp", "lamp")])
+    assert load_own("thing", "dev", mine).labels == [2, 1]
+    assert load_own("thing", "dev", mine, Answers(("river", "lamp"))).labels == [0, 1]
+
+
+def test_a_test_file_may_lack_answers_and_no_other(mine):
+    write(mine / "thing-test.csv", ("sentence",), [("a lamp",), ("a river",)])
+    assert load_own("thing", "test", mine).labels is None
+    write(mine / "thing-dev.csv", ("sentence",), [("a lamp",)])
+    with pytest.raises(ValueError, match=r"thing-dev\.csv: expected a column 'label', as the train file has, got \['sentence'\]"):
+        load_own("thing", "dev", mine)
+    write(mine / "thing-test.csv", ("sentence1", "sentence2", "score"), GRADED)
+    with pytest.raises(ValueError, match=r"thing-test\.csv: expected a column 'label'"):
+        load_own("thing", "test", mine)
+
+
+@pytest.mark.parametrize("header, rows, complaint", [
+    (("text", "label"), [("a", "x"), ("b", "y")], r"t-train.csv: expected columns sentence and label, or .*, got \['text', 'label'\]"),
+    (("sentence", "kind"), [("a", "x"), ("b", "y")], r"t-train.csv: expected columns .*, got \['sentence', 'kind'\]"),
+    (("sentence", "score"), [("a", 1), ("b", 2)], r"t-train.csv: expected columns"),
+    (("sentence1", "label"), [("a", "x"), ("b", "y")], r"t-train.csv: expected columns"),
+    (("sentence1", "sentence2", "label", "score"), [("a", "b", "x", 1), ("c", "d", "y", 2)], r"t-train.csv: expected columns"),
+    (("sentence", "label"), [("a", "x"), ("b", "x")], r"t-train.csv: expected two or more different classes, got \('x',\)"),
+    (("sentence", "label"), [("a", "x"), ("b", " ")], r"t-train.csv:3: expected the name of a class in column 'label', got ' '"),
+    (("sentence", "label"), [(f"a{i}", f"{i}") for i in range(9)], r"expected labels that come again, got 9 different ones in 9 rows: numbers to learn are called score"),
+    (("sentence", "label"), [("", "x"), ("b", "y")], r"t-train.csv:2: expected a sentence in column 'sentence', got ''"),
+    (("sentence1", "sentence2", "score"), [("a", "b", "x"), ("c", "d", 1)], r"t-train.csv:2: expected a grade that is a finite number, got 'x'"),
+    (("sentence1", "sentence2", "score"), [("a", "b", "nan"), ("c", "d", 1)], r"t-train.csv:2: expected a grade that is a finite number, got 'nan'"),
+    (("sentence1", "sentence2", "score"), [("a", "b", 1), ("c", "d", 1)], r"t-train.csv: expected scores that differ, got 1 to 1"),
+])
+def test_what_cannot_be_learned_is_named(tmp_path, header, rows, complaint):
+    write(tmp_path / "t-train.csv", header, rows)
+    with pytest.raises(ValueError, match=complaint):
+        load_own("t", "train", tmp_path)
+
+
+def test_a_label_that_training_has_not_seen_is_named_by_its_line(mine):
+    write(mine / "thing-dev.csv", ("sentence", "label"), [("a lamp", "lamp"), ("a cat", "cat")])
+    with pytest.raises(ValueError, match=r"thing-dev\.csv:3: expected a label of the train file, \('dog', 'lamp', 'river'\), got 'cat'"):
+        load_own("thing", "dev", mine)
+
+
+@pytest.mark.parametrize("value", [None, 1.5, ["x"], {"x": 1}])
+def test_a_json_label_is_a_word_or_a_whole_number(tmp_path, value):
+    write(tmp_path / "t-train.jsonl", ("sentence", "label"), [("a", "x"), ("b", value)])
+    with pytest.raises(ValueError, match=r"t-train\.jsonl:2: expected the name of a class"):
+        load_own("t", "train", tmp_path)
+
+
+def test_rows_that_training_reads_are_counted():
+    data = lambda *columns: Dataset("x", "dev", "text", *map(list, columns))
+    assert seen_in_training(data("abc"), data("bcdb")) == 3
+    assert seen_in_training(data("abc", "xyz"), data("aab", "xyy")) == 2   # both sentences of a pair, in this order
+    assert seen_in_training(data("ab"), data("cd")) == 0
+
+
+def test_the_bag_of_words_is_the_line_to_beat(tmp_path):
+    """The bag learns what one word tells; a model that always answers the same is behind it by what it misses."""
+    write(tmp_path / "t-train.csv", ("sentence", "label"), [(f"{word} {i % 7}", word) for i in range(40) for word in ("red", "blue")])
+    write(tmp_path / "t-dev.csv", ("sentence", "label"), [(f"{i} {word}", word) for i in range(30) for word in ("red", "red", "blue")])
+    train, dev = (load_own("t", split, tmp_path) for split in ("train", "dev"))
+    always = type("Always", (), {"predict": lambda self, task, data: torch.ones(len(data))})()   # red
+    told = against_words(always, "t", train, dev)
+    assert told.startswith("t: a bag of words that learned from the same rows has 1.000; the model minus the bag -0.333 (-0.4")
+    assert "learned from 10 of these rows has" in against_words(always, "t", train, dev, most=10)
+    write(tmp_path / "s-train.csv", ("sentence", "label"), [("?!", "a"), ("!", "b")] * 2)
+    signs = load_own("s", "train", tmp_path)
+    assert against_words(always, "s", signs, signs).startswith("s: no bag of words to compare with: ")
+
+
+def test_only_files_of_ones_own_are_found(tmp_path):
+    assert own_tasks(None) == own_tasks(tmp_path / "nowhere") == {}
+    for name in ("thing-train.csv", "thing-dev.tsv.gz", "thing-dev.txt", "quora-train.csv", "ids-sst-train.csv", "sts12-test.csv", "2nd-train.csv", "a b-train.csv", "x-all.csv"):
+        (tmp_path / name).touch()
+    assert own_tasks(tmp_path) == {"thing": {"train": tmp_path / "thing-train.csv", "dev": tmp_path / "thing-dev.tsv.gz"}}
+    (tmp_path / "thing-train.jsonl").touch()
+    with pytest.raises(ValueError, match=r"thing-train\.jsonl: expected one file of thing train, got thing-train\.csv beside it"):
+        own_tasks(tmp_path)
+    with pytest.raises(ValueError, match=r"expected other-train\.csv"):
+        answers_of(tmp_path / "nowhere", "other")
+
+
+def test_which_tasks_are_meant_without_a_word(mine, tmp_path):
+    assert usual_tasks(None, mine) == ("alike", "thing")
+    assert usual_tasks(["thing"], mine) == ("thing",)
+    assert usual_tasks(None, None) == ("sentiment", "inference", "similarity")
+    write(mine / "sts-train.csv", ("x",), [("y",)])
+    assert usual_tasks(None, mine) == usual_tasks(None, tmp_path) == ("sst", "quora", "stsb")
+
+
+def test_each_task_gets_the_head_of_its_kind(mine):
+    write(mine / "same-train.csv", ("sentence1", "sentence2", "label"), [("a", "b", "no"), ("c", "d", "yes")] * 2)
+    sets = {task: load_own(task, "train", mine) for task in ("thing", "alike", "same")} | {"quora": load_dataset("quora"), "inference": load_dataset("inference")}
+    heads = build_heads(16, sets)
+    assert list(heads) == ["thing", "alike", "same", "quora", "inference"]
+    assert [type(head) for head in heads.values()] == [LinearHead, LinearPlusCosine, ConcatDiff, CosineHead, ConcatDiff]
+    assert [heads[task].classes for task in ("thing", "same", "inference")] == [3, 2, 3]
+
+
+def named(**heads) -> NamedBert:
+    model = NamedBert(tiny(), heads)
+    model.own = {"thing": Answers(("dog", "lamp", "river")), "alike": Answers(scale=(-1.0, 1.0))}
+    return model.eval()
+
+
+def test_names_are_saved_with_the_model_and_all_readers_load_it(tmp_path):
+    model = named(thing=LinearHead(16, 3), alike=LinearPlusCosine(16, "similarity"), quora=CosineHead())
+    model.save_pretrained(tmp_path)
+    again = NamedBert.from_pretrained(tmp_path)
+    assert again.own == model.own
+    assert again.answers("thing").classes == ("dog", "lamp", "river") and again.answers("quora").classes == ("different", "duplicate")
+    plain = MultitaskBert.from_pretrained(tmp_path)
+    data = Dataset("x", "test", "text", ["a lamp", "a dog"])
+    assert torch.equal(plain.predict("thing", data, raw=True), model.predict("thing", data, raw=True))
+    theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(["a lamp"])
+    assert np.allclose(theirs, model.encoder.cpu().encode(["a lamp"]).numpy(), rtol=0, atol=1e-5)
+    (tmp_path / "answers.json").write_text((tmp_path / "answers.json").read_text().replace("dog", "cat"))
+    with pytest.raises(ValueError, match=r"answers\.json as it was saved, got another"):
+        NamedBert.from_pretrained(tmp_path)
+
+
+def test_a_model_of_known_tasks_needs_no_names(tmp_path):
+    MultitaskBert(tiny(), {"sentiment": LinearHead(16, 2), "odd": LinearHead(16, 2)}).save_pretrained(tmp_path)
+    model = NamedBert.from_pretrained(tmp_path)
+    assert model.own == {} and model.answers("sentiment").classes == ("negative", "positive")
+    with pytest.raises(ValueError, match="expected names of the answers of 'odd'"):
+        model.answers("odd")
+    with pytest.raises(ValueError, match="expected a task among"):
+        model.answers("thing")
+
+
+@pytest.mark.parametrize("values", [3, {"classes": ["a", "b"]}, {"classes": ["a"], "scale": None}, {"classes": ["a", 1], "scale": None}, {"classes": None, "scale": None},
+                                    {"classes": ["a", "a"], "scale": None}, {"classes": None, "scale": [1, 0]}, {"classes": None, "scale": [0, "1"]}, {"classes": None, "scale": [0]},
+                                    {"classes": ["a", "b"], "scale": [0, 1]}, {"classes": None, "scale": [0, math.nan]}])
+def test_names_that_make_no_sense_are_refused(tmp_path, values):
+    with pytest.raises(ValueError, match="answers.json, thing"):
+        module._parsed("thing", values, tmp_path / "answers.json")
+
+
+def test_answers_have_the_words_and_the_scale_of_the_labels():
+    model = named(thing=LinearHead(16, 3), alike=LinearPlusCosine(16, "similarity"), quora=CosineHead("paraphrase", 10.0, -8.0))
+    single = Dataset("x", "test", "text", [text for text, _ in CLASSES])
+    pairs = Dataset("x", "test", "text", [a for a, _, _ in GRADED], [b for _, b, _ in GRADED])
+    logits = model.predict("thing", single, raw=True).double().numpy()
+    told = answer_columns(model, "thing", single)
+    assert told["label"] == [("dog", "lamp", "river")[i] for i in logits.argmax(1)]
+    assert told["probability"] == pytest.approx(softmax(logits, 1).max(1).tolist(), rel=1e-12)
+    told = answer_columns(model, "quora", pairs)
+    yes = expit(model.predict("quora", pairs, raw=True).double().numpy())
+    assert told["label"] == ["duplicate" if p > .5 else "different" for p in yes] and {*told["label"]} == {"duplicate", "different"}
+    assert told["probability"] == pytest.approx(np.maximum(yes, 1 - yes).tolist(), rel=1e-12)
+    grades = model.predict("alike", pairs).double().numpy()   # 0 to 5
+    assert answer_columns(model, "alike", pairs) == {"score": pytest.approx((grades / 5 * 2 - 1).tolist())}
+
+
+def test_a_table_of_answers_is_whole_or_not_there(tmp_path):
+    model = named(thing=LinearHead(16, 3))
+    rows = Dataset("x", "test", "text", ["a lamp, red", 'a "dog"'])
+    for name, mark in (("a.csv", ","), ("a.tsv", "\t")):
+        write_answers(model, "thing", rows, tmp_path / name)
+        with open(tmp_path / name, newline="") as file:
+            header, *found = csv.reader(file, delimiter=mark)
+        assert header == ["sentence", "label", "probability"] and [row[0] for row in found] == rows.sentences
+        assert [float(row[2]) for row in found] == pytest.approx(answer_columns(model, "thing", rows)["probability"], rel=1e-5)
+    with pytest.raises(ValueError, match="expected a file called .csv or .tsv"):
+        write_answers(model, "thing", rows, tmp_path / "a.xlsx")
+    with pytest.raises(ValueError, match="expected one sentence for task 'thing', got two"):
+        write_answers(model, "thing", Dataset("x", "test", "text", ["a"], ["b"]), tmp_path / "b.csv")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv", "a.tsv"]
+
+
+def test_train_evaluate_predict(mine, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, _ = run(capsys, "data --data mine")
+    assert [line.split()[:3] for line in out.splitlines()] == [["alike", "train", "4"], ["alike", "dev", "4"], ["thing", "train", "6"], ["thing", "dev", "6"]]
+    out, err = run(capsys, "train --data mine --model tiny --steps 2 --batch-size 4 --out run")
+    assert "| alike | Pearson |" in out and "| thing | accuracy |" in out
+    assert "note: 6 of 6 dev rows of thing are in its train file, too" in err
+    assert NamedBert.from_pretrained("run/model").own == {"alike": Answers(scale=(0, 1)), "thing": Answers(("dog", "lamp", "river"))}
+    assert "thing: a bag of words that learned from the same rows has " in out
+    table = out[: out.index("alike: a bag of words")]
+    assert run(capsys, "evaluate run/model --data mine")[0] == table
+    write(tmp_path / "new.csv", ("number", "sentence"), [(1, "a lamp"), (2, "a dog, or two")])
+    run(capsys, "predict run/model new.csv --task thing --out new-answers.csv")
+    with open("new-answers.csv", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["sentence"] for row in found] == ["a lamp", "a dog, or two"] and {row["label"] for row in found} <= {"dog", "lamp", "river"}
+    write(tmp_path / "pairs.tsv", ("left", "right", "x"), [("a", "b", 1), ("c d", "e", 2)])
+    run(capsys, "predict run/model pairs.tsv --task alike --columns left right --out pairs.csv")
+    with open("pairs.csv", newline="") as file:
+        header, *found = csv.reader(file)
+    assert header == ["sentence1", "sentence2", "score"] and all(0 <= float(row[2]) <= 1 for row in found)
+
+
+def test_own_tasks_train_beside_others_and_in_sweeps(mine, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, err = run(capsys, "train --data mine --tasks thing similarity --model tiny --steps 1 --batch-size 4 --out run")
+    assert "| thing |" in out and "| similarity |" in out and "its train rows are those of the package" in err
+    out, _ = run(capsys, "sweep lr --values 1e-4 1e-3 --data mine --tasks thing --model tiny --steps 1 --batch-size 4 --out sweep")
+    assert out.count("thing 0.") == 2
+
+
+def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = "train --data mine --tasks thing --model tiny --steps 4 --save-every 2 --batch-size 4 --out"
+    run(capsys, f"{line} whole")
+    from minbert.engine import runs
+    saves, save = [], runs.RunFolder.save
+    monkeypatch.setattr(runs.RunFolder, "save", lambda self, step, *rest: save(self, step, *rest) or saves.append(step) or (step == 2 and (_ for _ in ()).throw(KeyboardInterrupt)))
+    run(capsys, f"{line} cut", status=130)
+    monkeypatch.setattr(runs.RunFolder, "save", save)
+    run(capsys, f"{line} cut --resume")
+    a, b = (NamedBert.from_pretrained(f"{name}/model") for name in ("whole", "cut"))
+    assert saves[-1] == 2 and a.own == b.own and len(read_log("cut")) == len(read_log("whole"))
+    assert all(torch.equal(x, b.state_dict()[name]) for name, x in a.state_dict().items())
+    write(mine / "thing-train.csv", ("sentence", "label"), [*CLASSES, ("a cat", "cat"), ("cats", "cat")])
+    assert "train rows of thing" in run(capsys, f"{line} cut --resume", status=1)[1]
+
+
+@pytest.mark.parametrize("line, complaint", [
+    ("train --data mine --tasks other --model tiny", "expected train and dev files of other in mine, found only those of alike, thing"),
+    ("predict run/model new.txt", "expected --task, one of alike, thing"),
+    ("predict run/model new.txt --task other", "expected a task among alike, thing, got 'other'"),
+    ("predict run/model new.txt --task alike", "expected two sentences for task 'alike', got one"),
+    ("predict run/model pairs.csv --task thing --columns left right", "expected one sentence for task 'thing', got two"),
+    ("predict run/model pairs.csv --task thing", "pairs.csv: expected 1 to 3 columns of ['left', 'right'], each once, got ['sentence']: --columns says which"),
+    ("predict run/model new.txt --task thing --out answers.json", "expected a file called .csv or .tsv for the answers, got answers.json"),
+    ("predict tiny new.txt", "minbert_heads.json: expected a file, got none"),
+    ("evaluate run/model", "expected --data FOLDER with alike-dev.csv, got none"),
+    ("evaluate run/model --data tiny", "tiny: expected alike-dev.csv (or .tsv, .jsonl), found none"),
+])
+def test_complaints_name_what_is_wanted(mine, tmp_path, capsys, monkeypatch, line, complaint):
+    monkeypatch.chdir(tmp_path)
+    model = named(alike=LinearPlusCosine(16, "similarity"), thing=LinearHead(16, 3))
+    model.save_pretrained("run/model")
+    (tmp_path / "new.txt").write_text("a lamp\n")
+    write(tmp_path / "pairs.csv", ("left", "right"), [("a", "b")])
+    before = sorted(file.name for file in tmp_path.iterdir())
+    assert complaint in run(capsys, line, status=1)[1]
+    assert sorted(file.name for file in tmp_path.iterdir()) == before
