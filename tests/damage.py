@@ -133,7 +133,7 @@ def by_lines(data, form):
     lines = [line.removesuffix("\r") for line in data.decode("utf-8-sig").split("\n")]
     cells = {"tab": lambda x: next(csv.reader([x], delimiter="\t")), "comma": lambda x: next(csv.reader([x])),
              "raw": lambda x: x.split("\t"), "space": lambda x: x.split(" ", 1)}[form.dialect]
-    if form.dialect in ("tab", "comma"):   # a quoted cell may hold a line break, if it holds no delimiter
+    if form.dialect in ("tab", "comma"):   # a quoted cell may hold a line break
         whole, separator = [], {"tab": "\t", "comma": ","}[form.dialect]
         for line in lines:
             if whole and not closed(whole[-1], separator):

@@ -100,13 +100,19 @@ def test_the_space_dialect_cuts_at_the_first_blank_only(tmp_path):
     assert rows == [(1, ["3", '"one" two  three\tfour']), (3, ["0", "x"]), (4, ["alone"])]
 
 
+def reads_like_rows(row: list[str], delimiter: str) -> bool:
+    """Whether the row, its quotes taken away, falls into lines of as many cells as it has: what two stray quotes could have joined."""
+    return any("\n" in cell and all(len(line.split(delimiter)) == len(row) for line in delimiter.join([*("x" * k), cell, *("x" * (len(row) - 1 - k))]).split("\n"))
+               for k, cell in enumerate(row))
+
+
 @pytest.mark.parametrize("dialect, delimiter", [("tab", "\t"), ("comma", ",")])
 def test_quoted_cells_are_those_of_the_csv_module(tmp_path, dialect, delimiter):
     rng = random.Random(3)
-    other = {"\t": ",", ",": "\t"}[delimiter]  # a cell may hold line breaks, or the delimiter
-    cell = lambda: "".join(rng.choice('ab"\n ;\u00e9' + other + rng.choice(("", delimiter))) for _ in range(rng.randrange(6))) + "."
-    whole = lambda text: text if delimiter not in text else text.replace("\n", " ")
-    table = [[whole(cell()) for _ in range(3)] for _ in range(300)]
+    other = {"\t": ",", ",": "\t"}[delimiter]
+    cell = lambda: "".join(rng.choice('ab"\n ;\u00e9' + other + delimiter) for _ in range(rng.randrange(6))) + "."
+    table = [row for row in ([cell() for _ in range(3)] for _ in range(3000)) if not reads_like_rows(row, delimiter)]
+    assert sum(delimiter in cell and "\n" in cell for row in table for cell in row) > 500
     stream = io.StringIO()
     csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows(table)
     rows = read_rows(save(tmp_path / "f", stream.getvalue()), dialect)
@@ -131,10 +137,33 @@ def test_a_cell_may_be_as_long_as_it_likes(tmp_path):
     assert (len(cells[0]), csv.field_size_limit()) == (140_000, before)
 
 
-def test_a_line_break_beside_a_delimiter_is_refused_with_what_to_do(tmp_path):
+def test_what_two_stray_quotes_would_have_joined_is_refused_with_what_to_do(tmp_path):
     path = save(tmp_path / "f.csv", 'text,label\n"Hello, world\nsecond line",1\n')
-    with pytest.raises(ValueError, match=r"f\.csv:2: .*got: a cell that holds a line break and a delimiter, down to line 3, .*write it on one line"):
+    with pytest.raises(ValueError, match=r"f\.csv:2: .*got: a cell whose lines, down to line 3, .*write it on one line"):
         read_rows(path, "comma")
+
+
+@pytest.mark.parametrize("text", ["Hello, world,\nsecond line", "Hello\nsecond, line", "one,\ntwo\nthree", "one, two\nthree, four", "a\nb"])
+def test_other_texts_of_several_lines_are_texts(tmp_path, text):
+    path = save(tmp_path / "f.csv", f'text,label\n"{text}",1\nb,2\n')
+    assert read_rows(path, "comma")[1:] == [(2, [text, "1"]), (3 + text.count("\n"), ["b", "2"])]
+
+
+@pytest.mark.parametrize("dialect, delimiter", [("tab", "\t"), ("comma", ",")])
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_two_stray_quotes_never_lose_a_row_in_silence(tmp_path, dialect, delimiter, width):
+    """Every place for the first quote, every place for the second: refused, or a row of another width, or no row less."""
+    table = [[f"{row}{column}" for column in range(width)] for row in range(4)]
+    begins, ends = ([(r, c) for r in range(4) for c in range(width)] for _ in range(2))
+    for first in begins:
+        for last in (place for place in ends if place > first):
+            cells = [['"' * ((r, c) == first) + text + '"' * ((r, c) == last) for c, text in enumerate(row)] for r, row in enumerate(table)]
+            path = save(tmp_path / "f", "".join(delimiter.join(row) + "\n" for row in cells))
+            try:
+                rows = read_rows(path, dialect)
+            except ValueError:
+                continue
+            assert len(rows) == 4 or any(len(found) != width for _, found in rows), (first, last)
 
 
 @pytest.mark.parametrize("text, line", [('1\tx\n2\t"never closed\n3\ty\n', 2), ('1\tx\n\n\n2\t"closed" early\n', 4),

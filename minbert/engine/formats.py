@@ -113,7 +113,7 @@ def read_rows(
 ) -> list[tuple[int, list[str]]]:      # (line number from 1, cells) of every line or row that is not blank; of separators alone, too
     """Cut the lines of a file into cells.
 
-    Raises ValueError naming file and line if CSV quotes do not match or enclose a line break and a delimiter, or if there is no row.
+    Raises ValueError naming file and line if CSV quotes do not match or enclose what reads like the ends of two rows, or if there is no row.
     """
     lines = read_lines(path)
     if dialect in ("raw", "space"):
@@ -126,6 +126,16 @@ def read_rows(
     return rows
 
 
+def _swallowed(cells, delimiter):
+    """Tell whether a row may be several, of which two stray quotes made one: the lines of one of its cells are cut as rows of its width would be."""
+    last = len(cells) - 1
+    for place, cell in enumerate(cells):
+        found = [line.count(delimiter) for line in cell.split("\n")]
+        if last and len(found) > 1 and found == [last - place, *[last] * (len(found) - 2), place]:
+            return True
+    return False
+
+
 def _quoted_rows(path, lines, dialect):
     """Cut lines into cells with CSV quoting."""
     delimiter = _DELIMITERS[dialect]
@@ -133,9 +143,9 @@ def _quoted_rows(path, lines, dialect):
     rows, start, limit = [], 1, csv.field_size_limit(2**31 - 1)   # 131,072 characters otherwise, in the whole process
     try:
         for cells in reader:
-            if any("\n" in cell and delimiter in cell for cell in cells):
-                raise csv.Error(f"a cell that holds a line break and a delimiter, down to line {reader.line_num}, as rows between two "
-                                "stray quotes would: if it is one text, write it on one line")
+            if _swallowed(cells, delimiter):
+                raise csv.Error(f"a cell whose lines, down to line {reader.line_num}, have as many delimiters as rows between two "
+                                "stray quotes would have: if it is one text, write it on one line")
             rows.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
