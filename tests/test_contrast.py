@@ -145,7 +145,9 @@ def test_grades_are_finite_numbers_on_any_scale(tmp_path):
         read_graded(written(tmp_path, "bad.jsonl", '{"a": "x", "b": "y", "y": true}\n'))
     with pytest.raises(ValueError, match="alike.csv: expected grades that differ, got 3 alone"):
         read_graded(written(tmp_path, "alike.csv", "a,b,y\nx,y,3\nz,w,3.0\n"))
-    with pytest.raises(ValueError, match="expected three columns"):
+    named = read_graded(written(tmp_path, "named.csv", "id,score,sentence2,sentence1\n7,2,y,x\n8,3,w,z\n"))
+    assert (named.sentences, named.sentences2, named.labels) == (["x", "z"], ["y", "w"], [2, 3])
+    with pytest.raises(ValueError, match=r"expected columns sentence1, sentence2 and score, or three others in this order, got \['a', 'b'\]"):
         read_graded(written(tmp_path, "two.csv", "a,b\nx,y\n"))
 
 

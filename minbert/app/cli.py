@@ -442,7 +442,7 @@ def contrast(
     model: Annotated[str, typer.Option(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")] = "embedded-sentences",
     out: Annotated[Path, typer.Option(help="The run's folder: model, log, checkpoint, dev.md.")] = Path("runs/contrast"),
     columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns of a table, in this order, named after FILE; without it, all.")] = None,
-    dev: Annotated[Path | None, typer.Option(help="A table of pairs and their grades, measured before and after.")] = None,
+    dev: Annotated[Path | None, typer.Option(help="A table of pairs and their grades (sentence1, sentence2, score; or three columns in this order), measured before and after.")] = None,
     heldout: Annotated[int, typer.Option(min=0, help="Pairs kept out and measured, at most; this costs at most a tenth of the rows.")] = 1000,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 1,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps instead of epochs.")] = None,

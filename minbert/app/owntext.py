@@ -32,16 +32,21 @@ def read_text(
     return Dataset(name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
 
 
+_PAIR = ["sentence1", "sentence2", "score"]
+
+
 def read_graded(
-    path: str | Path,   # a table as in `read_text`, of three columns
+    path: str | Path,   # a table as in `read_text`, with columns sentence1, sentence2 and score, or with three whatever their names
 ) -> Dataset:           # two columns of sentences, and how alike people found them
     """Read pairs with grades, on any scale. Raises ValueError as `read_text` does, for a grade that is no finite number, and for grades all alike."""
     path = Path(path)
     names, rows = cut_table(path)
-    if len(names) != 3:
-        raise ValueError(f"{path}: expected three columns, two of sentences and one of grades, got {quoted(names)}")
-    first, second = (sentence_column(path, rows, names, i) for i in (0, 1))
-    grades = [finite_number(path, line, cells[2]) for line, cells in rows]
+    columns = _PAIR if {*_PAIR} <= {*names} else names
+    if len(columns) != 3:
+        raise ValueError(f"{path}: expected columns sentence1, sentence2 and score, or three others in this order, got {quoted(names)}")
+    *sentences, grade = map(names.index, columns)
+    first, second = (sentence_column(path, rows, names, i) for i in sentences)
+    grades = [finite_number(path, line, cells[grade]) for line, cells in rows]
     if len({*grades}) < 2:
         raise ValueError(f"{path}: expected grades that differ, got {grades[0]:g} alone: nothing can be ranked by them")
     return Dataset(path.name, "dev", "similarity", first, second, grades)
