@@ -324,7 +324,10 @@ def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, m
     ("predict run/model pairs.csv --task thing --columns left right", "expected one sentence for task 'thing', got two"),
     ("predict run/model pairs.csv --task thing", "pairs.csv: expected 1 to 3 columns of ['left', 'right'], each once, got ['sentence']: --columns says which"),
     ("predict run/model new.txt --task thing --out answers.json", "expected a file called .csv or .tsv for the answers, got answers.json"),
-    ("predict tiny new.txt", "minbert_heads.json: expected a file, got none"),
+    ("predict tiny new.txt", "minbert: expected a model folder written by train, got 'tiny'\n"),
+    ("predict run new.txt", "expected a model folder written by train, got 'run': its folder model is one"),
+    ("evaluate tiny --data mine", "expected a model folder written by train, got 'tiny'; --sts scores any encoder"),
+    ("train --data mine --tasks my-thing --model tiny", "expected one word of letters, digits and _ as the name of a task, got 'my-thing': rename its files"),
     ("evaluate run/model", "expected --data FOLDER with alike-dev.csv, got none"),
     ("evaluate run/model --data tiny", "tiny: expected alike-dev.csv (or .tsv, .jsonl), found none"),
 ])

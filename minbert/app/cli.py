@@ -6,8 +6,8 @@
 __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'SeedOption', 'DataOption', 'ModelOption', 'TasksOption', 'VECTORS',
            'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'usual_tasks', 'named', 'main_process', 'processes',
            'repeat_option', 'main', 'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun', 'check_begin',
-           'check_tasks', 'report', 'extensions', 'train', 'evaluate', 'predict', 'contrast', 'sweep', 'demo',
-           'pretrain']
+           'check_tasks', 'report', 'extensions', 'train', 'load_trained', 'evaluate', 'predict', 'contrast', 'sweep',
+           'demo', 'pretrain']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -272,6 +272,8 @@ def check_tasks(
     """Raise ValueError, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
     from minbert.data import OPEN
 
+    if odd := [task for task in tasks if not task.isidentifier()]:   # no head can bear it
+        raise ValueError(f"expected one word of letters, digits and _ as the name of a task, got {odd[0]!r}: rename its files")
     there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
     asked = [task for task in tasks if task not in OPEN]  # the package has them
     missing, found = (" ".join(task for task in asked if (task in there) == known) for known in (False, True))
@@ -379,6 +381,20 @@ def train(
         typer.echo(f"best dev mean {result.best:.3f} after step {result.best_step + 1}; model: {out / 'model'}")
 
 # %% ../../nbs/app/cli.ipynb #51e4f118
+def load_trained(
+    folder: str | Path,
+    hint: str = "",       # for somebody with another model
+):                        # -> NamedBert
+    """Load what train wrote. Raises ValueError for any other folder."""
+    from minbert.app.answers import NamedBert
+    from minbert.engine.headfolders import DESCRIPTION
+
+    if not (Path(folder) / DESCRIPTION).exists():
+        inside = (Path(folder) / "model" / DESCRIPTION).exists()
+        raise ValueError(f"expected a model folder written by train, got {str(folder)!r}{': its folder model is one' if inside else hint}")
+    return NamedBert.from_pretrained(folder)
+
+
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder written by train; with --sts any encoder: folder, hub name, 'embedded' or 'embedded-sentences'.")],
@@ -390,7 +406,6 @@ def evaluate(
     aggregate: Annotated[str, typer.Option(help="all (SBERT), mean or wmean (BERT-flow).")] = "all",
 ) -> None:
     """Print the scores of a trained model beside its baselines, or write its predictions."""
-    from minbert.app.answers import NamedBert
     from minbert.evaluate import Predicted, evaluate_tasks, results_table, write_predictions
     from minbert.sentence import SentenceEncoder
     from minbert.sts import sts_table
@@ -400,9 +415,7 @@ def evaluate(
     if sts:
         typer.echo(sts_table(SentenceEncoder.from_pretrained(named(model)), folder, tasks, split or "test", aggregate))
         return
-    if not (Path(model) / "minbert_heads.json").exists():
-        raise ValueError(f"expected a model folder written by train, got {model!r}; --sts scores any encoder")
-    whole = NamedBert.from_pretrained(model)
+    whole = load_trained(model, "; --sts scores any encoder")
     datasets = load_splits([task for task in tasks or whole.heads if whole.head(task)], split := split or "dev", folder, whole.own)
     labelled = {task: d for task, d in datasets.items() if d.labels is not None}
     if not (predictions or labelled):
@@ -423,10 +436,10 @@ def predict(
     out: Annotated[Path, typer.Option(help="A table of sentences and answers, .csv or .tsv.")] = Path("predictions.csv"),
 ) -> None:
     """Answer for sentences without labels: a class and its probability, or a score."""
-    from minbert.app.answers import NamedBert, write_answers
+    from minbert.app.answers import write_answers
     from minbert.app.owntext import read_text
 
-    whole = NamedBert.from_pretrained(model)
+    whole = load_trained(model)
     if task is None and len(whole.heads) > 1:
         raise ValueError(f"expected --task, one of {', '.join(whole.heads)}")
     pair = whole.head(task := task or next(iter(whole.heads))).pair
