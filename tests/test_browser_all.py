@@ -125,16 +125,20 @@ def moved(page, row):
         page.keyboard.type(text)
 
 
+@pytest.mark.parametrize("everywhere", [pytest.param(False, id="once"), pytest.param(True, marks=pytest.mark.release, id="in every view")])
 @pytest.mark.parametrize("title", MAKES)
-def test_every_control(page, shots, title):  # noqa: F811
+def test_every_control(page, shots, title, everywhere):  # noqa: F811
+    """Every view is shown, every control moves: in one view, and before a release in each. What a view draws is the kernel's work, and tested there."""
+    if everywhere and page.name != "JupyterLab 4":
+        pytest.skip("in the old ones each control moves in one view")
     explorer = Shown(page, title)
     explorer.ready()
-    name = re.sub(r"\W+", "_", f"{page.name} {title}")
+    name = re.sub(r"\W+", "_", f"{page.name} {title}{' everywhere' * everywhere}")
     views, done = explorer.box.locator("[data-name=view] option").all_inner_texts() or [None], set()
     for view in views:
         if view != views[0]:
             move(explorer, shots, f"{name}_{view}", lambda: explorer.choose("view", view))
-        if page.name == "JupyterLab 4":   # in the old ones each control moves in one view: what a view draws is the kernel's work, and the same there
+        if everywhere:
             done.clear()
         for control, action in actions(explorer, done):
             move(explorer, shots, f"{name}_{view}_{control}", action)
