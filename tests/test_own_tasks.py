@@ -225,6 +225,13 @@ def test_names_are_saved_with_the_model_and_all_readers_load_it(tmp_path):
         NamedBert.from_pretrained(tmp_path)
 
 
+def test_a_model_with_names_keeps_its_mode(tmp_path):
+    model = NamedBert(tiny(), {"thing": LinearHead(16, 3)}, "frozen")
+    model.own = {"thing": Answers(("dog", "lamp", "river"))}
+    model.save_pretrained(tmp_path)
+    assert NamedBert.from_pretrained(tmp_path).mode == "frozen"
+
+
 def test_a_model_of_known_tasks_needs_no_names(tmp_path):
     MultitaskBert(tiny(), {"sentiment": LinearHead(16, 2), "odd": LinearHead(16, 2)}).save_pretrained(tmp_path)
     model = NamedBert.from_pretrained(tmp_path)
