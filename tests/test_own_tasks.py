@@ -179,6 +179,13 @@ def test_only_files_of_ones_own_are_found(tmp_path):
         answers_of(tmp_path / "nowhere", "other")
 
 
+def test_the_rows_of_the_package_are_not_taken_for_ones_own(tmp_path, capsys, monkeypatch):
+    write(tmp_path / "sentiment-train.csv", ("sentence", "label"), CLASSES)
+    for command in (f"train --data {tmp_path} --tasks sentiment --out {tmp_path}/run", f"data --data {tmp_path}"):
+        assert "sentiment-train.csv: expected another name than sentiment, which the package's own rows have: my_sentiment-train.csv would do" in run(capsys, command, status=1)[1]
+    assert not (tmp_path / "run").exists()
+
+
 def test_which_tasks_are_meant_without_a_word(mine, tmp_path):
     assert usual_tasks(None, mine) == ("alike", "thing")
     assert usual_tasks(["thing"], mine) == ("thing",)
@@ -216,6 +223,13 @@ def test_names_are_saved_with_the_model_and_all_readers_load_it(tmp_path):
     (tmp_path / "answers.json").write_text((tmp_path / "answers.json").read_text().replace("dog", "cat"))
     with pytest.raises(ValueError, match=r"answers\.json as it was saved, got another"):
         NamedBert.from_pretrained(tmp_path)
+
+
+def test_a_model_with_names_keeps_its_mode(tmp_path):
+    model = NamedBert(tiny(), {"thing": LinearHead(16, 3)}, "frozen")
+    model.own = {"thing": Answers(("dog", "lamp", "river"))}
+    model.save_pretrained(tmp_path)
+    assert NamedBert.from_pretrained(tmp_path).mode == "frozen"
 
 
 def test_a_model_of_known_tasks_needs_no_names(tmp_path):
@@ -299,6 +313,44 @@ def test_own_tasks_train_beside_others_and_in_sweeps(mine, tmp_path, capsys, mon
     assert out.count("thing 0.") == 2
 
 
+def test_a_task_is_not_called_as_a_column_of_a_sweep(mine, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("note", "lr"):
+        for split in ("train", "dev"):
+            write(mine / f"{name}-{split}.csv", ("sentence", "label"), CLASSES)
+        line = f"sweep lr --values 1e-4 --data mine --tasks {name} --model tiny --steps 1 --batch-size 4 --out {name}"
+        assert f"expected tasks whose names are no other column of the table, got '{name}'" in run(capsys, line, status=1)[1]
+
+
+def test_written_predictions_have_the_words_and_the_scale_of_the_labels(mine, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = named(alike=LinearPlusCosine(16, "similarity"), thing=LinearHead(16, 3), similarity=LinearPlusCosine(16, "similarity"))
+    model.save_pretrained("run/model")
+    before = (mine / "thing-dev.csv").read_bytes()
+    out, _ = run(capsys, "evaluate run/model --data mine --predictions mine")
+    assert {line for line in out.splitlines() if line.startswith("written")} == {f"written: mine/{task}-dev-output.csv" for task in ("similarity", "alike", "thing")}
+    tables = {}
+    for task in ("thing", "alike"):
+        with open(mine / f"{task}-dev-output.csv", newline="") as file:
+            tables[task] = list(csv.DictReader(file))
+    data = {task: load_own(task, "dev", mine, model.own[task]) for task in tables}
+    assert [row["label"] for row in tables["thing"]] == answer_columns(model, "thing", data["thing"])["label"]
+    assert [float(row["score"]) for row in tables["alike"]] == pytest.approx(answer_columns(model, "alike", data["alike"])["score"], rel=1e-4)
+    assert (mine / "thing-dev.csv").read_bytes() == before
+
+
+def test_answers_do_not_replace_the_file_they_answer(mine, tmp_path, capsys, monkeypatch):
+    """Its other columns would be lost."""
+    monkeypatch.chdir(tmp_path)
+    named(thing=LinearHead(16, 3)).save_pretrained("model")
+    file = write(tmp_path / "new.csv", ("number", "sentence"), [(1, "a lamp"), (2, "a dog")])
+    (tmp_path / "link.csv").symlink_to(file)
+    before = file.read_bytes()
+    for out in ("new.csv", "model/../new.csv", "link.csv"):
+        assert "expected another file for the answers than new.csv" in run(capsys, f"predict model new.csv --out {out}", status=1)[1]
+        assert file.read_bytes() == before
+
+
 def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     line = "train --data mine --tasks thing --model tiny --steps 4 --save-every 2 --batch-size 4 --out"
@@ -318,6 +370,10 @@ def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, m
 
 @pytest.mark.parametrize("line, complaint", [
     ("train --data mine --tasks other --model tiny", "expected train and dev files of other in mine, found only those of alike, thing"),
+    ("train --data mine --tasks my-things --model tiny", "words of letters, digits and _, and none that PyTorch takes, got 'my-things': rename its files"),
+    ("train --data mine --tasks training --model tiny", "none that PyTorch takes, got 'training'"),
+    ("train --data mine --tasks keys --model tiny", "none that PyTorch takes, got 'keys'"),
+    ("data --data run", "or NAME-train.csv (NAME has letters, digits and _), found none"),
     ("predict run/model new.txt", "expected --task, one of alike, thing"),
     ("predict run/model new.txt --task other", "expected a task among alike, thing, got 'other'"),
     ("predict run/model new.txt --task alike", "expected two sentences for task 'alike', got one"),
@@ -327,7 +383,7 @@ def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, m
     ("predict tiny new.txt", "minbert: expected a model folder written by train, got 'tiny'\n"),
     ("predict run new.txt", "expected a model folder written by train, got 'run': its folder model is one"),
     ("evaluate tiny --data mine", "expected a model folder written by train, got 'tiny'; --sts scores any encoder"),
-    ("train --data mine --tasks my-thing --model tiny", "expected one word of letters, digits and _ as the name of a task, got 'my-thing': rename its files"),
+    ("train --data mine --tasks my-thing --model tiny", "expected names of tasks that are words of letters, digits and _, and none that PyTorch takes, got 'my-thing': rename its files"),
     ("evaluate run/model", "expected --data FOLDER with alike-dev.csv, got none"),
     ("evaluate run/model --data tiny", "tiny: expected alike-dev.csv (or .tsv, .jsonl), found none"),
 ])

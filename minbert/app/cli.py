@@ -193,7 +193,7 @@ def data(
         typer.echo(f"downloaded {name} into {folder}")
     there, own = holdings(folder), own_tasks(folder)
     if folder and not (there or names):
-        raise ValueError(f"{folder}: expected a folder with files of data sets, such as ids-sst-train.csv, sts-dev.csv.gz or NAME-train.csv, found none")
+        raise ValueError(f"{folder}: expected a folder with files of data sets, such as ids-sst-train.csv, sts-dev.csv.gz or NAME-train.csv (NAME has letters, digits and _), found none")
     if missing := [name for name in names or () if name not in there]:
         raise ValueError(f"expected files of {', '.join(missing)} in {folder or 'the embedded data'}, "
                          f"found those of {', '.join(there) or 'no data set'}")
@@ -269,11 +269,13 @@ def check_tasks(
     tasks: Sequence[str],
     folder: Path | None,
 ) -> Sequence[str]:   # the same tasks
-    """Raise ValueError, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
+    """Raise ValueError for a name that no head can have, or, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
+    from torch import nn
+
     from minbert.data import OPEN
 
-    if odd := [task for task in tasks if not task.isidentifier()]:   # no head can bear it
-        raise ValueError(f"expected one word of letters, digits and _ as the name of a task, got {odd[0]!r}: rename its files")
+    if odd := [task for task in tasks if not task.isidentifier() or hasattr(nn.ModuleDict(), task)]:
+        raise ValueError(f"expected names of tasks that are words of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}: rename its files")
     there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
     asked = [task for task in tasks if task not in OPEN]  # the package has them
     missing, found = (" ".join(task for task in asked if (task in there) == known) for known in (False, True))
@@ -400,12 +402,13 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder written by train; with --sts any encoder: folder, hub name, 'embedded' or 'embedded-sentences'.")],
     folder: DataOption = None,
     split: Annotated[str | None, typer.Option(help="dev or test; without it dev, and test with --sts.")] = None,
-    predictions: Annotated[Path | None, typer.Option(help="Write the course's files into this folder.")] = None,
+    predictions: Annotated[Path | None, typer.Option(help="Write the course's files into this folder; for labels of your own, tables as predict writes them.")] = None,
     sts: Annotated[bool, typer.Option("--sts", help="Similarity sets by cosine instead, without any head.")] = False,
     tasks: Annotated[list[str] | None, typer.Option("--tasks", help="Which of the model's tasks; with --sts which of sts12 to sts16, stsb, sickr, and without it those in the folder, or the open captions.")] = None,
     aggregate: Annotated[str, typer.Option(help="all (SBERT), mean or wmean (BERT-flow).")] = "all",
 ) -> None:
     """Print the scores of a trained model beside its baselines, or write its predictions."""
+    from minbert.app.answers import write_answers
     from minbert.evaluate import Predicted, evaluate_tasks, results_table, write_predictions
     from minbert.sentence import SentenceEncoder
     from minbert.sts import sts_table
@@ -421,8 +424,14 @@ def evaluate(
     if not (predictions or labelled):
         raise ValueError(f"{split}: expected labels, or --predictions FOLDER for a split without any")
     predicted = Predicted(whole, datasets)  # once, for the files and for the table
-    for path in write_predictions(predicted, datasets, predictions) if predictions else ():
-        typer.echo(f"written: {path}")
+    if predictions:
+        own = [task for task in datasets if task in whole.own]   # the course's files have no names of classes, and one scale
+        written = write_predictions(predicted, {task: data for task, data in datasets.items() if task not in own}, predictions)
+        for task in own:
+            written.append(file := predictions / f"{task}-{split}-output.csv")
+            write_answers(whole, task, datasets[task], file)
+        for path in written:
+            typer.echo(f"written: {path}")
     if labelled:
         typer.echo(results_table(evaluate_tasks(predicted, labelled)))
 
@@ -445,6 +454,8 @@ def predict(
     pair = whole.head(task := task or next(iter(whole.heads))).pair
     table = Path(text.name.removesuffix(".gz")).suffix != ".txt"
     rows = read_text(text, columns or (["sentence1", "sentence2"] if pair else ["sentence"]) if table else None)
+    if out.exists() and out.samefile(text):   # its other columns would be lost
+        raise ValueError(f"expected another file for the answers than {text}, from which they come: --out names one")
     write_answers(whole, task, rows, out)
     typer.echo(f"{len(rows):,} rows, answered as {task}: {out}")
 

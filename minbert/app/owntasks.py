@@ -14,7 +14,7 @@ from minbert.app.owntext import cut_table, finite_number, sentence_column
 from minbert.baselines import BagOfWords
 from minbert.data import SPLITS, Dataset
 from minbert.engine.files import quoted
-from minbert.engine.formats import SOURCES, YEARS
+from minbert.engine.formats import OPEN, SOURCES, YEARS
 from minbert.evaluate import metric_of
 from minbert.heads import ConcatDiff, LinearHead, LinearPlusCosine, MultitaskBert, default_heads
 from minbert.losses import Head
@@ -27,10 +27,12 @@ _WANTED = "expected columns sentence and label, or sentence1, sentence2 and labe
 def own_tasks(
     folder: Path | None,   # data folder; None: the package, which has none
 ) -> dict[str, dict[str, Path]]:   # task -> split -> its file
-    """Find the files of tasks that have no home of their own. Raises ValueError for two files of one split."""
+    """Find the files of tasks that have no home of their own. Raises ValueError for two files of one split, or a name of the open data."""
     found: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.iterdir()) if folder and folder.is_dir() else ():
         match = _FILE.fullmatch(path.name)
+        if match and match[1] in OPEN:   # else the package's rows would be taken for these
+            raise ValueError(f"{path}: expected another name than {match[1]}, which the package's own rows have: my_{path.name} would do")
         if not match or match[1] in (*SOURCES, *YEARS):
             continue
         splits = found.setdefault(match[1], {})

@@ -144,14 +144,16 @@ def sweep(
     """Train once for each setting and seed, and write one row a run; a run that was cut off goes on.
 
     The scores are those of the best model on dev, as `fit` chooses it; "trained" counts steps, "seconds" those since the last
-    restart. Models are not kept. Raises ValueError for a bad setting, a folder that holds another sweep, or several processes.
+    restart. Models are not kept. Raises ValueError for a bad setting, a task called as another column, a folder that holds another sweep, or several processes.
     """
     folder, config, settings = Path(folder), config or TrainConfig(), list(settings)
     _check_settings(settings, seeds, config)
-    names = sorted(settings[0])
+    names, columns = sorted(settings[0]), [*settings[0], "seed", *dev_sets, "mean", "trained", "seconds", "note"]
+    if twice := [task for task in dev_sets if columns.count(task) > 1]:
+        raise ValueError(f"expected tasks whose names are no other column of the table, got {twice[0]!r}: rename its files")
     common = {f"{kind} rows": {task: len(d) for task, d in sets.items()} for kind, sets in (("train", train_sets), ("dev", dev_sets))}
     _check_same(folder, {**(about or {}), "settings": names, **common, **{k: v for k, v in asdict(config).items() if k not in (*names, "seed")}})
-    read = lambda: read_sweep(folder / "sweep.csv", [*settings[0], "seed", *dev_sets, "mean", "trained", "seconds", "note"])
+    read = lambda: read_sweep(folder / "sweep.csv", columns)
     for setting, seed in product(settings, seeds):
         key = {**setting, "seed": seed}
         place = folder / "runs" / "-".join(f"{name}={value}" for name, value in key.items())
