@@ -82,7 +82,7 @@ def interval(
 def printed_interval(
     value: float,    # what a paper printed
     n: int,          # rows that it was measured on
-    metric: str,     # "accuracy" or "auc": a share; "pearson", "spearman" or "wmean": a correlation
+    metric: str,     # "accuracy", or "auc", for which it is too narrow: a share; "pearson", "spearman" or "wmean": a correlation
 ) -> Interval:
     """Give the interval that a printed figure would have had from its rows alone; seeds come on top.
 

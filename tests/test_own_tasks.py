@@ -14,7 +14,8 @@ from terminal import run
 from minbert.app import answers as module
 from minbert.app.answers import Answers, NamedBert, answer_columns, write_answers
 from minbert.app.cli import usual_tasks
-from minbert.app.owntasks import against_words, answers_of, build_heads, load_own, own_tasks, seen_in_training
+from minbert.app.devrows import against_words, seen_in_training
+from minbert.app.owntasks import answers_of, build_heads, load_own, own_tasks
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.runs import read_log
@@ -125,7 +126,7 @@ def test_a_test_file_may_lack_answers_and_no_other(mine):
     (("sentence", "label"), [("", "x"), ("b", "y")], r"t-train.csv:2: expected a sentence in column 'sentence', got ''"),
     (("sentence1", "sentence2", "score"), [("a", "b", "x"), ("c", "d", 1)], r"t-train.csv:2: expected a grade that is a finite number, got 'x'"),
     (("sentence1", "sentence2", "score"), [("a", "b", "nan"), ("c", "d", 1)], r"t-train.csv:2: expected a grade that is a finite number, got 'nan'"),
-    (("sentence1", "sentence2", "score"), [("a", "b", 1), ("c", "d", 1)], r"t-train.csv: expected scores that differ, got 1 to 1"),
+    (("sentence1", "sentence2", "score"), [("a", "b", 1), ("c", "d", 1)], r"t-train.csv: expected scores that differ by a finite number, got 1 to 1"),
 ])
 def test_what_cannot_be_learned_is_named(tmp_path, header, rows, complaint):
     write(tmp_path / "t-train.csv", header, rows)
@@ -244,6 +245,7 @@ def test_a_model_of_known_tasks_needs_no_names(tmp_path):
 
 @pytest.mark.parametrize("values", [3, {"classes": ["a", "b"]}, {"classes": ["a"], "scale": None}, {"classes": ["a", 1], "scale": None}, {"classes": None, "scale": None},
                                     {"classes": ["a", "a"], "scale": None}, {"classes": None, "scale": [1, 0]}, {"classes": None, "scale": [0, "1"]}, {"classes": None, "scale": [0]},
+                                    {"classes": None, "scale": []}, {"classes": [], "scale": None}, {"classes": None, "scale": [0, math.inf]}, {"classes": None, "scale": [-1e308, 1e308]},
                                     {"classes": ["a", "b"], "scale": [0, 1]}, {"classes": None, "scale": [0, math.nan]}])
 def test_names_that_make_no_sense_are_refused(tmp_path, values):
     with pytest.raises(ValueError, match="answers.json, thing"):
@@ -370,20 +372,20 @@ def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, m
 
 @pytest.mark.parametrize("line, complaint", [
     ("train --data mine --tasks other --model tiny", "expected train and dev files of other in mine, found only those of alike, thing"),
-    ("train --data mine --tasks my-things --model tiny", "words of letters, digits and _, and none that PyTorch takes, got 'my-things': rename its files"),
+    ("train --data mine --tasks my-things --model tiny", "expected names of tasks with blanks between them, of letters, digits and _, and none that PyTorch takes, got 'my-things'"),
     ("train --data mine --tasks training --model tiny", "none that PyTorch takes, got 'training'"),
     ("train --data mine --tasks keys --model tiny", "none that PyTorch takes, got 'keys'"),
     ("data --data run", "or NAME-train.csv (NAME has letters, digits and _), found none"),
     ("predict run/model new.txt", "expected --task, one of alike, thing"),
     ("predict run/model new.txt --task other", "expected a task among alike, thing, got 'other'"),
     ("predict run/model new.txt --task alike", "expected two sentences for task 'alike', got one"),
+    ("predict run/model three.csv --task alike --columns left right wrong", "expected one column of sentences or two, got three in three.csv"),
     ("predict run/model pairs.csv --task thing --columns left right", "expected one sentence for task 'thing', got two"),
     ("predict run/model pairs.csv --task thing", "pairs.csv: expected 1 to 3 columns of ['left', 'right'], each once, got ['sentence']: --columns says which"),
     ("predict run/model new.txt --task thing --out answers.json", "expected a file called .csv or .tsv for the answers, got answers.json"),
     ("predict tiny new.txt", "minbert: expected a model folder written by train, got 'tiny'\n"),
     ("predict run new.txt", "expected a model folder written by train, got 'run': its folder model is one"),
     ("evaluate tiny --data mine", "expected a model folder written by train, got 'tiny'; --sts scores any encoder"),
-    ("train --data mine --tasks my-thing --model tiny", "expected names of tasks that are words of letters, digits and _, and none that PyTorch takes, got 'my-thing': rename its files"),
     ("evaluate run/model", "expected --data FOLDER with alike-dev.csv, got none"),
     ("evaluate run/model --data tiny", "tiny: expected alike-dev.csv (or .tsv, .jsonl), found none"),
 ])
@@ -393,6 +395,7 @@ def test_complaints_name_what_is_wanted(mine, tmp_path, capsys, monkeypatch, lin
     model.save_pretrained("run/model")
     (tmp_path / "new.txt").write_text("a lamp\n")
     write(tmp_path / "pairs.csv", ("left", "right"), [("a", "b")])
+    write(tmp_path / "three.csv", ("left", "right", "wrong"), [("a", "b", "c")])
     before = sorted(file.name for file in tmp_path.iterdir())
     assert complaint in run(capsys, line, status=1)[1]
     assert sorted(file.name for file in tmp_path.iterdir()) == before

@@ -32,7 +32,6 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "30_joint": {".11": SUM, "3.43": "log 31"},
     "33_proximal": {"2.13": "a release of torch"},
     "41_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".013": PAPER},
-    "40_claims": {".827": PAPER},
 }
 
 

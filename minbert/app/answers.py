@@ -3,6 +3,7 @@ from __future__ import annotations
 
 __all__ = ["Answers", "LOW", "HIGH", "NamedBert", "answer_columns", "write_answers"]
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,8 +33,8 @@ class Answers:
             raise ValueError(f"expected classes or a scale, got {self.classes} and {self.scale}")
         if self.classes is not None and len({*self.classes}) < max(2, len(self.classes)):
             raise ValueError(f"expected two or more different classes, got {quoted(self.classes)}")
-        if self.scale is not None and not self.scale[0] < self.scale[1]:
-            raise ValueError(f"expected scores that differ, got {self.scale[0]:g} to {self.scale[1]:g}")
+        if self.scale is not None and not 0 < self.scale[1] - self.scale[0] < math.inf:
+            raise ValueError(f"expected scores that differ by a finite number, got {self.scale[0]:g} to {self.scale[1]:g}")
 
     def stretched(self, score: float) -> float:
         """Bring a score from its own scale to that of the head."""
@@ -46,7 +47,7 @@ class Answers:
         return low + (high - low) * (grade - LOW) / (HIGH - LOW)
 
 
-def usual_answers(task: str) -> Answers:   # of a task that has a home in a data folder
+def _usual_answers(task: str) -> Answers:   # of a task that has a home in a data folder
     """Say what the answers of a known task are called."""
     form = SOURCES[task][0].form
     return Answers(form.classes) if form.classes else Answers(scale=(LOW, HIGH))
@@ -62,7 +63,7 @@ class NamedBert(MultitaskBert):
         self.head(task)
         if task not in self.own and task not in SOURCES:
             raise ValueError(f"expected names of the answers of {task!r} in {_FILE} beside the model, found none: it was not trained by `minbert train`")
-        return self.own.get(task) or usual_answers(task)
+        return self.own.get(task) or _usual_answers(task)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write encoder, heads and names; the checksums hold for all of them."""
@@ -90,10 +91,10 @@ def _parsed(task, values, file):
         raise ValueError(f"{where}: expected classes or a scale, got {quoted(values)}")
     check_fields(values, where, classes=(list, type(None)), scale=(list, type(None)))
     classes, scale = values["classes"], values["scale"]
-    if not all(isinstance(name, str) for name in classes or []) or scale and not (len(scale) == 2 and all(type(x) in (int, float) for x in scale)):
+    if not all(isinstance(name, str) for name in classes or []) or scale is not None and not (len(scale) == 2 and all(type(x) in (int, float) for x in scale)):
         raise ValueError(f"{where}: expected names of classes or two numbers, got {quoted(values)}")
     try:
-        return Answers(classes and tuple(classes), scale and tuple(scale))
+        return Answers(*(value if value is None else tuple(value) for value in (classes, scale)))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -124,6 +125,8 @@ def write_answers(
     file: Path,        # .csv or .tsv; replaced if it is there, and left alone if anything fails
 ) -> None:
     """Write a table of sentences and what a model answers, row by row. Raises ValueError for another kind of file, or other rows than the head wants."""
+    if rows.sentences3 is not None:
+        raise ValueError(f"expected one column of sentences or two, got three in {rows.name}")
     if file.suffix not in (".csv", ".tsv"):
         raise ValueError(f"expected a file called .csv or .tsv for the answers, got {file}")
     texts = {"sentence": rows.sentences} if rows.sentences2 is None else {"sentence1": rows.sentences, "sentence2": rows.sentences2}

@@ -236,7 +236,7 @@ def load_splits(
             typer.echo(f"left out: {where}: {reason}", err=True)
     return datasets
 
-
+# %% ../../nbs/app/cli.ipynb #d6ff282a
 def begun(folder: Path) -> bool:
     """Tell whether a run is there, finished or cut off before its first model."""
     from minbert.engine.checkpoint import CHECKPOINT
@@ -275,7 +275,7 @@ def check_tasks(
     from minbert.data import OPEN
 
     if odd := [task for task in tasks if not task.isidentifier() or hasattr(nn.ModuleDict(), task)]:
-        raise ValueError(f"expected names of tasks that are words of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}: rename its files")
+        raise ValueError(f"expected names of tasks with blanks between them, of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}")
     there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
     asked = [task for task in tasks if task not in OPEN]  # the package has them
     missing, found = (" ".join(task for task in asked if (task in there) == known) for known in (False, True))
@@ -284,7 +284,7 @@ def check_tasks(
                          f"{', '.join(there)}" + (f": --tasks {found} trains on what is there" if found else ""))
     return tasks
 
-
+# %% ../../nbs/app/cli.ipynb #de5d554d
 def report(
     folder: Path,     # a run's folder; gets dev.md
     dev_sets: dict,   # task -> Dataset
@@ -347,7 +347,8 @@ def train(
     import torch
 
     from minbert.app.answers import NamedBert
-    from minbert.app.owntasks import against_words, answers_of, build_heads, own_tasks, seen_in_training
+    from minbert.app.devrows import against_words, seen_in_training
+    from minbert.app.owntasks import answers_of, build_heads, own_tasks
     from minbert.conflicts import conflict_summary
     from minbert.sentence import SentenceEncoder
     from minbert.train import TrainConfig, fit, usual_rate
@@ -396,7 +397,7 @@ def load_trained(
         raise ValueError(f"expected a model folder written by train, got {str(folder)!r}{': its folder model is one' if inside else hint}")
     return NamedBert.from_pretrained(folder)
 
-
+# %% ../../nbs/app/cli.ipynb #73159986
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder written by train; with --sts any encoder: folder, hub name, 'embedded' or 'embedded-sentences'.")],

@@ -1,24 +1,19 @@
 """Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with classes or scores, and a head for each."""
 from __future__ import annotations
 
-__all__ = ["own_tasks", "answers_of", "load_own", "seen_in_training", "against_words", "build_heads"]
+__all__ = ["own_tasks", "answers_of", "load_own", "build_heads"]
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 from minbert.app.answers import HIGH, LOW, Answers
 from minbert.app.owntext import cut_table, finite_number, sentence_column
-from minbert.baselines import BagOfWords
 from minbert.data import SPLITS, Dataset
 from minbert.engine.files import quoted
 from minbert.engine.formats import OPEN, SOURCES, YEARS
-from minbert.evaluate import metric_of
-from minbert.heads import ConcatDiff, LinearHead, LinearPlusCosine, MultitaskBert, default_heads
+from minbert.heads import ConcatDiff, LinearHead, LinearPlusCosine, default_heads
 from minbert.losses import Head
-from minbert.metrics import paired_bootstrap
 
 _FILE = re.compile(r"([^\W\d]\w*)-(train|dev|test)\.(?:csv|tsv|jsonl)(?:\.gz)?")
 _WANTED = "expected columns sentence and label, or sentence1, sentence2 and label (a class) or score (a number)"
@@ -55,10 +50,11 @@ def answers_of(
     if answer is None:
         raise ValueError(f"{file}: {_WANTED}, got {quoted(names)}")
     cells = [(line, row[names.index(answer)]) for line, row in rows]
+    found = {"scale": _scale(file, cells)} if answer == "score" else {"classes": _classes(file, cells)}
     try:
-        return _scale(file, cells) if answer == "score" else _classes(file, cells)
+        return Answers(**found)
     except ValueError as error:
-        raise error if str(error).startswith(str(file)) else ValueError(f"{file}: {error}") from None
+        raise ValueError(f"{file}: {error}") from None
 
 
 def _scale(file, cells):
@@ -66,7 +62,7 @@ def _scale(file, cells):
     scores = [finite_number(file, line, cell) for line, cell in cells]
     low, high = min(scores), max(scores)
     usual = next((end for end in (1.0, HIGH) if LOW <= low and high <= end), None)
-    return Answers(scale=(low, high) if usual is None or low == high else (LOW, usual))
+    return (low, high) if usual is None or low == high else (LOW, usual)
 
 
 def _classes(file, cells):
@@ -75,7 +71,7 @@ def _classes(file, cells):
     if len(names) > max(2, len(cells) // 2):
         raise ValueError(f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: numbers to learn are called score")
     numbers = all(re.fullmatch(r"[+-]?[0-9]{1,9}", name) for name in names)
-    return Answers(tuple(sorted(names, key=int if numbers else None)))
+    return tuple(sorted(names, key=int if numbers else None))
 
 
 def _name(file, line, cell):
@@ -124,34 +120,6 @@ def _label(file, line, cell, answers):
     if name not in answers.classes:
         raise ValueError(f"{file}:{line}: expected a label of the train file, {quoted(answers.classes)}, got {quoted(name)}")
     return answers.classes.index(name)
-
-
-def seen_in_training(
-    train: Dataset,
-    dev: Dataset,
-) -> int:   # rows of dev
-    """Count the rows whose text training reads as well, label or no label: what they measure is no new text."""
-    texts = lambda data: [*zip(data.sentences, data.sentences2)] if data.sentences2 else data.sentences
-    known = {*texts(train)}
-    return sum(text in known for text in texts(dev))
-
-
-def against_words(
-    model: MultitaskBert,
-    task: str,
-    train: Dataset,     # what the model learned from
-    dev: Dataset,       # labelled
-    most: int = 20000,  # rows that the bag learns from; more would cost it minutes
-) -> str:               # a line
-    """Hold a model against the bag of words of chapter 19, on the same rows of dev."""
-    rows = train.draw(most, torch.Generator().manual_seed(11711))
-    try:
-        bag = BagOfWords().fit(rows).predict(dev)
-    except ValueError as error:   # signs without a word
-        return f"{task}: no bag of words to compare with: {error}"
-    value, low, high, _ = paired_bootstrap(metric_of(dev)[1], model.predict(task, dev), dev.labels, bag)
-    return (f"{task}: a bag of words that learned from {'the same' if len(rows) == len(train) else f'{most:,} of these'} rows has "
-            f"{metric_of(dev)[1](bag, dev.labels):.3f}; the model minus the bag {value:+.3f} ({low:+.3f} to {high:+.3f})")
 
 
 def build_heads(
