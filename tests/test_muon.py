@@ -1,4 +1,6 @@
 """Muon and AdamW as one: each moves its own weights as alone, in the loop and out of a checkpoint."""
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,8 @@ from torch.testing import assert_close
 from minbert.engine.checkpoint import load_checkpoint, save_checkpoint
 from minbert.encoder import BertConfig, BertModel
 from minbert.loop import steps
-from minbert.muon import Together, muon, orthogonalize
+from minbert import muon as chapter
+from minbert.muon import Muon, Together, muon, orthogonalize
 from minbert.optim import AdamW, parameter_groups
 from minbert.pretrain import MlmHead
 
@@ -38,7 +41,24 @@ def test_matrices_of_layers_and_head_are_muons_and_every_weight_has_one_owner():
     assert ours == {n for n in names if n.endswith((".weight",)) and "norm" not in n and "embedding" not in n}
 
 
-def test_each_part_moves_as_it_would_alone():
+def polynomial_by_svd(grad, ns_coefficients=(3.4445, -4.7750, 2.0315), ns_steps=5, eps=1e-7):
+    """What torch's optimizer asks of a gradient, in the place of its products in bf16: written out, in double precision."""
+    a, b, c = ns_coefficients
+    u, s, v = torch.linalg.svd(grad.double(), full_matrices=False)
+    s = s / grad.double().square().sum().sqrt().clamp_min(eps)
+    for _ in range(ns_steps):
+        s = a * s + b * s**3 + c * s**5
+    return (u @ torch.diag(s) @ v).to(grad.dtype)
+
+
+@pytest.fixture
+def in_single_precision(monkeypatch):
+    """A processor without products of bf16, and torch's optimizer without them."""
+    monkeypatch.setattr(chapter, "imitates_bf16", lambda device: True)
+    monkeypatch.setattr(torch.optim._muon, "_zeropower_via_newtonschulz", polynomial_by_svd)
+
+
+def test_each_part_moves_as_it_would_alone(in_single_precision):
     """Written out: torch.optim.Muon over one list, our AdamW over the other, stepped one after the other."""
     together, apart = small(), small()
     got = moved(together, muon(together, matrix_lr=0.03, lr=1e-3, weight_decay=0.02), range(4))
@@ -58,9 +78,70 @@ def test_each_part_moves_as_it_would_alone():
         two.step()
     before = dict(small().named_parameters())
     for name, p in apart.named_parameters():
-        assert_close(got[name], p.detach(), msg=lambda text: f"{name}: {text}")
+        assert_close(got[name], p.detach(), rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {text}")
     for name in ("bert.embedding.word_embedding.weight", "bert.bert_layers.0.out_dense.weight", "head.bias"):
         assert not torch.equal(got[name], before[name])
+
+
+def gradients(shape, dtype=torch.float32):
+    return [torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+
+
+def walked(optimizer, weight, grads):
+    for grad in grads:
+        weight.grad = grad.clone()
+        optimizer.step()
+    return weight.detach()
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (8, 3), (5, 5), (1, 4)])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.95])
+def test_a_matrix_goes_where_torchs_optimizer_takes_it(in_single_precision, shape, momentum):
+    start = torch.ones(shape, dtype=torch.float64)
+    one, two = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    got = walked(Muon([one], lr=0.1, weight_decay=0.3, momentum=momentum), one, gradients(shape, torch.float64))
+    want = walked(torch.optim.Muon([two], lr=0.1, weight_decay=0.3, momentum=momentum), two, gradients(shape, torch.float64))
+    assert_close(got, want)
+
+
+@pytest.mark.parametrize("imitates", [True, False])
+def test_products_are_in_bf16_only_where_the_device_has_them(monkeypatch, imitates):
+    asked = []
+    monkeypatch.setattr(chapter, "imitates_bf16", lambda device: imitates)
+    monkeypatch.setattr(chapter, "orthogonalize", lambda x: asked.append(x.dtype) or orthogonalize(x))
+    weight = nn.Parameter(torch.zeros(6, 4))
+    walked(Muon([weight], lr=1.0, weight_decay=0.0), weight, gradients((6, 4)))
+    assert asked == 4 * [torch.float32 if imitates else torch.bfloat16] and weight.dtype == torch.float32
+
+
+def test_in_bf16_it_goes_torchs_way_to_the_digits_that_bf16_has(monkeypatch):
+    monkeypatch.setattr(chapter, "imitates_bf16", lambda device: False)
+    one, two = nn.Parameter(torch.zeros(24, 16)), nn.Parameter(torch.zeros(24, 16))
+    got = walked(Muon([one], lr=1.0, weight_decay=0.0), one, gradients((24, 16)))
+    want = walked(torch.optim.Muon([two], lr=1.0, weight_decay=0.0), two, gradients((24, 16)))
+    assert (got - want).norm() < 8 * 2 ** -8 * want.norm()   # five times three products of numbers with 8 bits
+
+
+def test_a_run_that_torchs_optimizer_began_goes_on(in_single_precision):
+    """Checkpoints written before the package had a class of its own name the same things."""
+    one, two = nn.Parameter(torch.ones(4, 6)), nn.Parameter(torch.ones(4, 6))
+    theirs, ours = torch.optim.Muon([one], lr=0.1, weight_decay=0.3), Muon([two], lr=0.5, weight_decay=0.0)
+    walked(theirs, one, gradients((4, 6))[:2])
+    two.data.copy_(one.data)
+    ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
+    assert_close(walked(ours, two, gradients((4, 6))[2:]), walked(theirs, one, gradients((4, 6))[2:]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_bad_gradient_moves_nothing_and_a_missing_one_is_passed_over():
+    good, bad, none = (nn.Parameter(torch.ones(2, 3)) for _ in range(3))
+    good.grad, bad.grad = torch.ones(2, 3), torch.full((2, 3), float("nan"))
+    optimizer = Muon([good, bad, none])
+    with pytest.raises(ValueError, match="finite gradients, got nan at parameter 1 of group 0"):
+        optimizer.step()
+    assert torch.equal(good, torch.ones(2, 3)) and not optimizer.state
+    bad.grad = None
+    optimizer.step()
+    assert not torch.equal(good, torch.ones(2, 3)) and torch.equal(none, bad) and list(optimizer.state) == [good]
 
 
 def test_a_run_that_was_saved_and_loaded_ends_in_the_same_bits(tmp_path):
@@ -93,6 +174,8 @@ def test_what_makes_no_sense_is_refused():
         muon(nn.LayerNorm(4))
     with pytest.raises(ValueError, match="none for AdamW"):
         muon(nn.Linear(4, 4, bias=False))
+    with pytest.raises(ValueError, match=r"expected matrices, got a weight of shape \(3,\)"):
+        Muon([torch.ones(2, 2, requires_grad=True), torch.ones(3, requires_grad=True)])
 
 
 def test_a_closure_is_asked_once_and_its_loss_comes_back():
