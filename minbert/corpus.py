@@ -67,11 +67,12 @@ def budget_batches(
 
 # %% ../nbs/1_bert/07_corpus.ipynb #284a5b95
 def corpus_files(
-    folder: str | Path,  # holds .txt and .txt.gz files, at any depth
+    folder: str | Path,  # holds .txt and .txt.gz files, at any depth, or is one
 ) -> list[Path]:         # sorted, without anything under a folder named heldout
     """Find the training text. Raises ValueError if there is none."""
-    paths = sorted(p for p in Path(folder).rglob("*.txt*") if p.name.endswith((".txt", ".txt.gz"))
-                   and p.is_file() and "heldout" not in p.relative_to(folder).parts)
+    whole = Path(folder)
+    found = [whole] if whole.is_file() else [p for p in whole.rglob("*.txt*") if p.is_file() and "heldout" not in p.relative_to(whole).parts]
+    paths = sorted(p for p in found if p.name.endswith((".txt", ".txt.gz")))
     if not paths:
         raise ValueError(f"expected .txt or .txt.gz files under {folder}, found none")
     return paths

@@ -84,6 +84,19 @@ def test_names_above_the_corpus_mean_nothing(tmp_path, parent):
     assert read(build_corpus(folder, Letters(), short=126)) == ["<ab>", "<cd>", "<efgh>"]
 
 
+@pytest.mark.parametrize("name", ["mine.txt", "mine.txt.gz"])
+def test_one_file_is_a_corpus(tmp_path, name):
+    file = tmp_path / "heldout" / name   # a folder above it is none of its business
+    file.parent.mkdir()
+    with (gzip.open if name.endswith(".gz") else open)(file, "wt") as out:
+        out.write("ab\n\nc\n")
+    (file.parent / "other.txt").write_text("d\n")
+    assert corpus_files(file) == [file] and read(build_corpus(file, Letters())) == ["<ab>", "<c>"] and heldout_sentences(file) == []
+    (tmp_path / "rows.csv").write_text("a\n")
+    with pytest.raises(ValueError, match="expected .txt or .txt.gz files under .*rows.csv, found none"):
+        corpus_files(tmp_path / "rows.csv")
+
+
 @pytest.mark.parametrize("make", [corpus_files, train_wordpiece, lambda f: build_corpus(f, Letters())])
 @pytest.mark.parametrize("only_heldout", [False, True])
 def test_no_text_is_refused_with_the_folder(tmp_path, make, only_heldout):

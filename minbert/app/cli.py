@@ -7,7 +7,7 @@ __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'SeedOption', 'DataO
            'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'usual_tasks', 'named', 'main_process', 'processes',
            'repeat_option', 'main', 'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun', 'check_begin',
            'check_tasks', 'report', 'extensions', 'train', 'load_trained', 'evaluate', 'predict', 'contrast', 'sweep',
-           'demo', 'pretrain']
+           'demo', 'pretrain', 'read_on']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -589,7 +589,7 @@ def demo(
 @app.command()
 def pretrain(
     corpus: Annotated[Path, typer.Argument(
-        help="Folder of .txt or .txt.gz, one sentence a line; files under heldout/ are only measured.")],
+        help="Folder of .txt or .txt.gz, or one such file: a sentence a line; files under heldout/ are only measured.")],
     out: Annotated[Path, typer.Option(help="The run's folder; an interrupted run goes on.")] = Path("runs/pretrain"),
     folder: Annotated[Path | None, typer.Option(
         "--data", help="Data folder for the STS-B line of the card; without it, not measured.")] = None,
@@ -598,9 +598,11 @@ def pretrain(
     about: Annotated[str, typer.Option(help="A sentence about the text, for the card.")] = "",
     license: Annotated[str | None, typer.Option(help="Of the model, for the card, such as cc-by-sa-3.0.")] = None,
     bf16: Annotated[bool, typer.Option(help="Matrix products in bfloat16, where the device has them.")] = True,
+    model: Annotated[str | None, typer.Option(
+        help="'embedded', a folder, or a name on the Hugging Face hub: this model reads on, four times over the text without --steps. Without it: random weights.")] = None,
     keep: Annotated[list[float] | None, typer.Option(help="Million tokens after which a copy of the model stays in step-N/; may be repeated.")] = None,
 ) -> None:
-    """Pretrain a small BERT from random weights and write model, log and card."""
+    """Pretrain a small BERT from random weights, or let a model read on in text of your own, and write model, log and card."""
     from minbert.app.card import tokens_seen, write_card
     from minbert.corpus import heldout_sentences
     from minbert.data import load_dataset
@@ -608,9 +610,34 @@ def pretrain(
     from minbert.engine.runs import read_log
     from minbert.sts import sts_by_pooling
     sizes = {name: n for name, n in dict(total_steps=steps, tokens_per_step=tokens_per_step).items() if n}
-    config = PretrainConfig(precision="bf16" if bf16 else "fp32", **sizes)
-    for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()]):
+    sizes |= {"precision": "bf16" if bf16 else "fp32"}
+    config, origin, begin = (PretrainConfig(**sizes), "random weights", {}) if model is None else read_on(model, corpus, out, sizes)
+    for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()], **begin):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
     poolings = sts_by_pooling(out / "model", load_dataset("stsb", "dev", folder)) if folder else {}
-    write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license)
+    write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license, origin)
     typer.echo(f"model: {out / 'model'}")
+
+
+def read_on(
+    model: str,     # as typed
+    corpus: Path,
+    out: Path,
+    settings: dict, # of FurtherConfig
+) -> tuple:         # the run's config, a sentence about its beginning, and what `pretrain` wants to know of it
+    """Make a run ready that begins with a model, and say what it guesses before."""
+    from minbert.app.further import plan
+    from minbert.corpus import heldout_sentences
+    from minbert.pretrain import masked_accuracy
+    from minbert.tokens import load_tokenizer
+
+    config, start, head_from = plan(corpus, out, named(model), **settings)
+    origin = f"`{Path(model).name}`" + ("" if head_from == "its own" else f" (its head is {head_from})")
+    typer.echo(f"{config.total_steps:,} steps from {origin}")
+    if heldout := heldout_sentences(corpus):
+        right, loss = masked_accuracy(start["bert"], start["head"], heldout, load_tokenizer(named(model)))
+        origin += f", which guessed {right:.1%} of the held-out words before ({loss:.2f} nats),"
+        typer.echo(f"step 0  accuracy {right:.4g}  heldout_loss {loss:.4g}")
+    else:
+        typer.echo("note: nothing tells what it brings: sentences in a folder heldout/ beside the text would be measured", err=True)
+    return config, origin, {"begin": lambda config: start}

@@ -1,0 +1,205 @@
+"""A model that reads on: its words, its head and its weights are those that begin the run; transformers' head is the oracle."""
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+from terminal import run as typed
+from transformers import BertConfig as TheirConfig, BertForMaskedLM, BertModel as TheirBert
+
+from minbert.app.further import FurtherConfig, beginning, lay_words, plan, published_head
+from minbert.corpus import load_corpus
+from minbert.data import load_dataset
+from minbert.encoder import BertModel
+from minbert.engine.checkpoint import CHECKPOINT
+from minbert.engine.files import read_json
+from minbert.pretrain import HEAD, load_mlm, masked_accuracy, pretrain
+from minbert.tokens import load_tokenizer, tokenize
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* has no pooler")
+SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=128)
+
+
+def published(folder, kind=BertForMaskedLM, seed=4):
+    """A folder as transformers writes it, with the embedded vocabulary."""
+    torch.manual_seed(seed)
+    tokenizer = load_tokenizer()
+    model = kind(TheirConfig(vocab_size=len(tokenizer), **SIZES))
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)   # biases are not 0, norms not 1
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model.eval()
+
+
+@pytest.fixture
+def text(tmp_path):
+    place = tmp_path / "text"
+    (place / "heldout").mkdir(parents=True)
+    lines = load_dataset("sentiment").sentences
+    (place / "mine.txt").write_text("\n".join(lines[:60]) + "\n", encoding="utf-8")
+    (place / "heldout" / "b.txt").write_text("\n".join(lines[60:80]) + "\n", encoding="utf-8")
+    return place
+
+
+def guesses(model):
+    batch = tokenize(load_tokenizer(), ["a film that was [MASK] .", "the [MASK] of it all"])
+    return model["head"](model["bert"](*batch).last_hidden_state, model["bert"].embedding.word_embedding.weight)
+
+
+def test_a_published_head_guesses_what_transformers_guesses(tmp_path):
+    theirs = published(tmp_path)
+    model, head_from = beginning(tmp_path)
+    batch = tokenize(load_tokenizer(), ["a film that was [MASK] .", "the [MASK] of it all"])
+    want = theirs(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits
+    real = batch.attention_mask.bool()
+    assert_close(guesses(model)[real], want[real], rtol=1e-4, atol=1e-4)
+    assert head_from == "its own"
+
+
+def test_old_names_of_a_norm_are_read(tmp_path):
+    published(tmp_path)
+    want, file = beginning(tmp_path)[0], tmp_path / "model.safetensors"
+    old = lambda key: key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    save_file({old(key): x for key, x in load_file(file).items()}, file, {"format": "pt"})
+    for name, x in beginning(tmp_path)[0].state_dict().items():
+        assert torch.equal(x, want.state_dict()[name]), name
+
+
+def test_the_embedded_model_brings_its_head():
+    model, head_from = beginning()
+    for ours, saved in zip(model.values(), load_mlm()):
+        assert all(torch.equal(x, saved.state_dict()[name]) for name, x in ours.state_dict().items())
+    assert head_from == "its own"
+
+
+def test_without_a_head_one_is_drawn_and_always_the_same(tmp_path):
+    published(tmp_path, TheirBert)
+    assert published_head(tmp_path, BertModel.from_pretrained(tmp_path).config) is None
+    (one, head_from), (two, _), (other, _) = (beginning(tmp_path, seed) for seed in (1, 1, 2))
+    assert head_from == "drawn at random"
+    assert torch.equal(guesses(one), guesses(two)) and not torch.equal(guesses(one), guesses(other))
+    assert all(torch.equal(a, b) for a, b in zip(one["bert"].parameters(), other["bert"].parameters()))
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda tensors: tensors.pop("cls.predictions.bias"), "expected tensors .*cls.predictions.bias.*found none"),
+    (lambda tensors: tensors.update({"cls.predictions.transform.dense.weight": torch.ones(3, 16)}), r"cls.predictions.transform.dense.weight' as floats \(16, 16\), got .*\(3, 16\)"),
+    (lambda tensors: tensors.update({"cls.predictions.bias": torch.full((8000,), math.nan)}), "cls.predictions.bias"),
+])
+def test_a_head_that_does_not_fit_is_named(tmp_path, change, words):
+    published(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=f"(?s)^{tmp_path}: .*{words}"):
+        beginning(tmp_path)
+
+
+def test_the_words_are_the_models(tmp_path, text):
+    plan(text, tmp_path / "run", tokens_per_step=256)
+    ours, theirs = load_tokenizer(tmp_path / "run" / "model"), load_tokenizer()
+    lines = load_dataset("sentiment", "dev").sentences
+    assert ours(lines)["input_ids"] == theirs(lines)["input_ids"] and ours.get_vocab() == theirs.get_vocab()
+    ids = load_corpus(tmp_path / "run").sequences(range(60))
+    assert ids == [theirs(line)["input_ids"][:128] for line in load_dataset("sentiment").sentences[:60]]
+
+
+def test_case_is_kept_where_the_model_keeps_it(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "film"]) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    lay_words(tmp_path, tmp_path / "run")
+    assert load_tokenizer(tmp_path / "run" / "model").tokenize("The the film Film") == ["The", "[UNK]", "film", "[UNK]"]
+
+
+def files_of(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_words_that_are_there_stay(tmp_path):
+    lay_words(None, tmp_path)
+    before = files_of(tmp_path / "model")
+    lay_words(None, tmp_path)
+    assert files_of(tmp_path / "model") == before
+
+
+@pytest.mark.parametrize("there", ["the words of another run", "a model saved without vocab.txt"])
+def test_what_began_with_other_words_is_left_alone(tmp_path, there):
+    place, words = tmp_path / "model", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "film"]
+    place.mkdir()
+    (place / "vocab.txt").write_text("\n".join(words) + "\n")
+    if "model" in there:
+        load_tokenizer(place).backend_tokenizer.save(str(place / "tokenizer.json"))
+        (place / "vocab.txt").unlink()
+        (place / "config.json").write_text("{}")
+    before = files_of(place)
+    with pytest.raises(ValueError, match="expected the words of the embedded model, got others"):
+        lay_words(None, tmp_path)
+    assert files_of(place) == before
+
+
+def test_sizes_and_steps_follow_model_and_text(tmp_path, text):
+    published(tmp_path / "theirs")
+    config, model, _ = plan(text, tmp_path / "run", tmp_path / "theirs", passes=3, tokens_per_step=256)
+    tokens = load_corpus(tmp_path / "run").lengths.sum()
+    assert (config.total_steps - 1) * 256 < 3 * tokens <= config.total_steps * 256
+    assert {name: getattr(config, name) for name in SIZES if name != "max_position_embeddings"} == {
+        name: n for name, n in SIZES.items() if name != "max_position_embeddings"} and config.vocab_size == 8000
+    assert plan(text, tmp_path / "run", tmp_path / "theirs", total_steps=7)[0].total_steps == 7
+    assert (config.lr, config.matrix_lr) == (FurtherConfig.lr, FurtherConfig.matrix_lr)
+
+
+FOUR = {"total_steps": 4, "tokens_per_step": 256, "save_every": 2, "precision": "fp32"}
+
+
+def run(text, folder, base=None, **settings):
+    config, model, _ = plan(text, folder, base, **FOUR | settings)
+    return list(pretrain(text, folder, config, begin=lambda config: model))
+
+
+def test_a_run_that_does_not_move_ends_where_the_model_began(tmp_path, text):
+    run(text, tmp_path / "run", lr=0.0, matrix_lr=0.0)
+    before, after = beginning()[0], beginning(tmp_path / "run" / "model")[0]
+    lines = load_dataset("sentiment", "dev").sentences[:100]
+    scores = [masked_accuracy(*model.values(), lines, load_tokenizer()) for model in (before, after)]
+    assert scores[0][1] == pytest.approx(scores[1][1], abs=5e-3)   # saved in half precision, its mean moved into biases
+
+
+def test_reading_on_lowers_the_loss_on_its_own_text(tmp_path, text):
+    lines = load_dataset("sentiment").sentences[:60]
+    run(text, tmp_path / "run", total_steps=40)
+    before, after = (masked_accuracy(*load_mlm(folder), lines, load_tokenizer())[1] for folder in (None, tmp_path / "run" / "model"))
+    assert after < before - 0.2
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_bits_and_goes_on_with_its_own_model_only(tmp_path, text):
+    published(tmp_path / "theirs")
+    published(tmp_path / "others", seed=5)
+    straight = run(text, tmp_path / "straight", tmp_path / "theirs")
+    config, model, _ = plan(text, tmp_path / "stopped", tmp_path / "theirs", **FOUR)
+    rows = pretrain(text, tmp_path / "stopped", config, begin=lambda config: model)
+    next(rows)
+    rows.close()   # after two steps of four
+    saved = (tmp_path / "stopped" / CHECKPOINT).read_bytes()
+    with pytest.raises(ValueError, match="expected weights .*, with which the run there began"):
+        run(text, tmp_path / "stopped", tmp_path / "others")
+    assert (tmp_path / "stopped" / CHECKPOINT).read_bytes() == saved
+    assert run(text, tmp_path / "stopped", tmp_path / "theirs") == straight[1:] and [row["step"] for row in straight] == [2, 4]
+    for name in ("model.safetensors", HEAD):
+        one, two = (load_file(tmp_path / folder / "model" / name) for folder in ("straight", "stopped"))
+        assert all(torch.equal(x, two[key]) for key, x in one.items())
+
+
+def test_the_command_says_what_it_begins_with(tmp_path, text, capsys):
+    published(tmp_path / "theirs", TheirBert)
+    out, _ = typed(capsys, f"pretrain {text} --model {tmp_path / 'theirs'} --out {tmp_path / 'run'} --steps 1 --tokens-per-step 256")
+    assert out.startswith("1 steps from `theirs` (its head is drawn at random)\nstep 0  accuracy ")
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "`theirs` (its head is drawn at random), which guessed" in card and "with a dropout of 0.1" in card and "--model MODEL" in card
+    assert str(tmp_path) not in card and str(tmp_path) not in (tmp_path / "run" / "model" / "pretraining.json").read_text()
+    assert read_json(tmp_path / "run" / "model" / "config.json")["hidden_dropout_prob"] == 0.1
+    out, _ = typed(capsys, f"pretrain {text} --model embedded --out {tmp_path / 'two'} --tokens-per-step 512")
+    tokens = load_corpus(tmp_path / "two").lengths.sum()
+    assert out.startswith(f"{math.ceil(4 * tokens / 512):,} steps from `embedded`\nstep 0  accuracy ")
+    assert "without dropout" in (tmp_path / "two" / "model" / "README.md").read_text()
