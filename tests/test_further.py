@@ -15,7 +15,7 @@ from minbert.encoder import BertModel
 from minbert.engine.checkpoint import CHECKPOINT
 from minbert.engine.files import read_json
 from minbert.pretrain import HEAD, load_mlm, masked_accuracy, pretrain
-from minbert.tokens import load_tokenizer, tokenize
+from minbert.tokens import load_tokenizer, resolve_folder, tokenize
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* has no pooler")
 SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=128)
@@ -102,6 +102,7 @@ def test_the_words_are_the_models(tmp_path, text):
     ours, theirs = load_tokenizer(tmp_path / "run" / "model"), load_tokenizer()
     lines = load_dataset("sentiment", "dev").sentences
     assert ours(lines)["input_ids"] == theirs(lines)["input_ids"] and ours.get_vocab() == theirs.get_vocab()
+    assert (tmp_path / "run" / "model" / "vocab.txt").read_text() == (resolve_folder() / "vocab.txt").read_text()   # in the order of their ids
     ids = load_corpus(tmp_path / "run").sequences(range(60))
     assert ids == [theirs(line)["input_ids"][:128] for line in load_dataset("sentiment").sentences[:60]]
 
