@@ -103,9 +103,10 @@ def answer_columns(
     model: NamedBert,
     task: str,
     rows: Dataset,     # sentences, with partners where the head wants pairs
+    progress: bool = False,   # a bar
 ) -> dict[str, list]:  # "label" and its "probability", or "score"; one of each a row
     """Let a model answer, in the words and on the scale that it was taught in."""
-    names, outputs = model.answers(task), model.predict(task, rows, raw=True)
+    names, outputs = model.answers(task), model.predict(task, rows, raw=True, progress=progress)
     if names.scale:
         return {"score": [names.shrunk(grade) for grade in model.heads[task].predict(outputs).tolist()]}
     best = _chances(outputs).max(-1)
@@ -123,6 +124,7 @@ def write_answers(
     task: str,
     rows: Dataset,
     file: Path,        # .csv or .tsv; replaced if it is there, and left alone if anything fails
+    progress: bool = False,   # a bar
 ) -> None:
     """Write a table of sentences and what a model answers, row by row. Raises ValueError for another kind of file, or other rows than the head wants."""
     if rows.sentences3 is not None:
@@ -130,7 +132,7 @@ def write_answers(
     if file.suffix not in (".csv", ".tsv"):
         raise ValueError(f"expected a file called .csv or .tsv for the answers, got {file}")
     texts = {"sentence": rows.sentences} if rows.sentences2 is None else {"sentence1": rows.sentences, "sentence2": rows.sentences2}
-    answers = {name: [f"{x:.6g}" if isinstance(x, float) else x for x in column] for name, column in answer_columns(model, task, rows).items()}
+    answers = {name: [f"{x:.6g}" if isinstance(x, float) else x for x in column] for name, column in answer_columns(model, task, rows, progress).items()}
     columns = texts | answers
     form = Format(tuple(columns), tuple(texts), dialect="comma" if file.suffix == ".csv" else "tab")
     write_rows(file, form, [dict(zip(columns, row)) for row in zip(*columns.values())])

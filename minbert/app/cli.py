@@ -457,7 +457,7 @@ def predict(
     rows = read_text(text, columns or (["sentence1", "sentence2"] if pair else ["sentence"]) if table else None)
     if out.exists() and out.samefile(text):   # its other columns would be lost
         raise ValueError(f"expected another file for the answers than {text}, from which they come: --out names one")
-    write_answers(whole, task, rows, out)
+    write_answers(whole, task, rows, out, progress=True)
     typer.echo(f"{len(rows):,} rows, answered as {task}: {out}")
 
 # %% ../../nbs/app/cli.ipynb #9af54862
