@@ -21,11 +21,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* has no pooler")
 SIZES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=128)
 
 
-def published(folder, kind=BertForMaskedLM, seed=4):
+def published(folder, kind=BertForMaskedLM, seed=4, **sizes):
     """A folder as transformers writes it, with the embedded vocabulary."""
     torch.manual_seed(seed)
     tokenizer = load_tokenizer()
-    model = kind(TheirConfig(vocab_size=len(tokenizer), **SIZES))
+    model = kind(TheirConfig(vocab_size=len(tokenizer), **SIZES | sizes))
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.3)   # biases are not 0, norms not 1
     model.save_pretrained(folder)
@@ -159,6 +159,23 @@ def run(text, folder, base=None, **settings):
     return list(pretrain(text, folder, config, begin=lambda config: model))
 
 
+def test_text_longer_than_the_model_reads_is_refused(tmp_path, text):
+    published(tmp_path / "theirs", max_position_embeddings=32)
+    (text / "mine.txt").write_text("a film " * 40 + "\n")
+    with pytest.raises(ValueError, match=f"{text}: expected sequences of at most 32 tokens, as the model reads them, got one of 82"):
+        run(text, tmp_path / "run", tmp_path / "theirs")
+
+
+def test_nothing_is_dropped_and_what_is_saved_drops_as_before(tmp_path, text):
+    """A step of lr 0 twice: the losses agree with those of transformers' weights in eval mode, though its config asks for dropout."""
+    published(tmp_path / "theirs")
+    one, two = (run(text, tmp_path / name, tmp_path / "theirs", lr=0.0, matrix_lr=0.0, seed=seed) for name, seed in (("one", 1), ("two", 1)))
+    torch.manual_seed(99)   # dropout would draw from here
+    three = run(text, tmp_path / "three", tmp_path / "theirs", lr=0.0, matrix_lr=0.0, seed=1)
+    assert one == two == three
+    assert read_json(tmp_path / "one" / "model" / "config.json")["hidden_dropout_prob"] == 0.1
+
+
 def test_a_run_that_does_not_move_ends_where_the_model_began(tmp_path, text):
     run(text, tmp_path / "run", lr=0.0, matrix_lr=0.0)
     before, after = beginning()[0], beginning(tmp_path / "run" / "model")[0]
@@ -197,10 +214,9 @@ def test_the_command_says_what_it_begins_with(tmp_path, text, capsys):
     out, _ = typed(capsys, f"pretrain {text} --model {tmp_path / 'theirs'} --out {tmp_path / 'run'} --steps 1 --tokens-per-step 256")
     assert out.startswith("1 steps from `theirs` (its head is drawn at random)\nstep 0  accuracy ")
     card = (tmp_path / "run" / "model" / "README.md").read_text()
-    assert "`theirs` (its head is drawn at random), which guessed" in card and "with a dropout of 0.1" in card and "--model MODEL" in card
+    assert "`theirs` (its head is drawn at random), which guessed" in card and "without dropout" in card and "--model MODEL" in card
     assert str(tmp_path) not in card and str(tmp_path) not in (tmp_path / "run" / "model" / "pretraining.json").read_text()
     assert read_json(tmp_path / "run" / "model" / "config.json")["hidden_dropout_prob"] == 0.1
     out, _ = typed(capsys, f"pretrain {text} --model embedded --out {tmp_path / 'two'} --tokens-per-step 512")
     tokens = load_corpus(tmp_path / "two").lengths.sum()
     assert out.startswith(f"{math.ceil(4 * tokens / 512):,} steps from `embedded`\nstep 0  accuracy ")
-    assert "without dropout" in (tmp_path / "two" / "model" / "README.md").read_text()

@@ -36,7 +36,7 @@ library_name: minbert
 
 A BERT of {config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads,
 {config.vocab_size:,} lower-cased word pieces, {parameters:,} parameters, stored in half precision. Pretrained from
-{origin} by masked-language modelling, without labels and {dropout}. What is the same in all last hidden states
+{origin} by masked-language modelling, without labels and without dropout. What is the same in all last hidden states
 was moved into the biases behind them; no guess changes by it.
 
 {corpus}
@@ -72,9 +72,7 @@ def write_card(
              for r in rows if "accuracy" in r]
     scores = ", ".join(f"{how} {score:.3f}" for how, score in poolings.items()) or "not measured"
     rates = f"{config.matrix_lr:g} (Muon, matrices) and {config.lr:g} (AdamW, the rest)" if config.matrix_lr else f"{config.lr:g}"
-    dropout = model.config.hidden_dropout_prob
     text = CARD.format(config=config, origin=origin, model="" if origin == "random weights" else " --model MODEL",
-                       dropout=f"with a dropout of {dropout:g}" if dropout else "without dropout",
                        parameters=sum(p.numel() for p in model.parameters()), corpus=corpus,
                        tokens=tokens, steps=rows[-1]["step"], precision=config.precision,
                        rows="\n".join(table), poolings=scores, rates=rates, license=f"\nlicense: {license}" if license else "")

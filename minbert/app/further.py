@@ -71,18 +71,18 @@ def published_head(
 def beginning(
     name_or_folder: str | Path | None = None,  # of the model, as in `resolve_folder`; None: the embedded one
     seed: int = 11711,                         # of a head that has to be drawn
-) -> tuple[nn.ModuleDict, str]:                # "bert" and "head", in float32; where the head is from
+) -> tuple[nn.ModuleDict, str]:                # "bert" and "head", in float32 and eval mode: no dropout, as in chapter 10; where the head is from
     """Load an encoder and the best head that there is for it. Raises ValueError as `load_mlm` and `published_head` do."""
     folder = resolve_folder(name_or_folder)
     if (folder / HEAD).exists():
         bert, head = load_mlm(folder)
-        return nn.ModuleDict({"bert": bert, "head": head}), "its own"
+        return nn.ModuleDict({"bert": bert, "head": head}).eval(), "its own"
     bert = BertModel.from_pretrained(folder)
     head, origin = published_head(folder, bert.config), "its own"
     if head is None:
         torch.manual_seed(seed)
         head, origin = MlmHead(bert.config), "drawn at random"
-    return nn.ModuleDict({"bert": bert, "head": head}), origin
+    return nn.ModuleDict({"bert": bert, "head": head}).eval(), origin
 
 # %% ../../nbs/app/further.ipynb #f7a1000e
 @dataclass(frozen=True)
@@ -113,12 +113,14 @@ def plan(
     passes: float = 4,                         # over the text, unless `total_steps` is among the settings
     **settings,                                # of FurtherConfig
 ) -> tuple[FurtherConfig, nn.ModuleDict, str]: # the run, the model that begins it, where its head is from
-    """Make a run ready that begins with a model. Raises ValueError as `beginning`, `lay_words` and `prepare` do."""
+    """Make a run ready that begins with a model. Raises ValueError as `beginning`, `lay_words` and `prepare` do, and for text longer than the model reads."""
     model, head_from = beginning(name_or_folder)
     lay_words(name_or_folder, folder)
     config = further(model, **settings)
+    with locked(folder):
+        lengths = prepare(corpus, folder, config)[1].lengths
+    if lengths.max() > (most := model["bert"].config.max_position_embeddings):
+        raise ValueError(f"{corpus}: expected sequences of at most {most} tokens, as the model reads them, got one of {lengths.max()}")
     if "total_steps" not in settings:
-        with locked(folder):
-            tokens = int(prepare(corpus, folder, config)[1].lengths.sum())
-        config = replace(config, total_steps=math.ceil(passes * tokens / config.tokens_per_step))
+        config = replace(config, total_steps=math.ceil(passes * int(lengths.sum()) / config.tokens_per_step))
     return config, model, head_from
