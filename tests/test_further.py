@@ -186,7 +186,7 @@ def test_a_run_that_does_not_move_ends_where_the_model_began(tmp_path, text):
 
 def test_reading_on_lowers_the_loss_on_its_own_text(tmp_path, text):
     lines = load_dataset("sentiment").sentences[:60]
-    run(text, tmp_path / "run", total_steps=40)
+    run(text, tmp_path / "run", total_steps=40, matrix_lr=0.0)   # AdamW alone: quicker
     before, after = (masked_accuracy(*load_mlm(folder), lines, load_tokenizer())[1] for folder in (None, tmp_path / "run" / "model"))
     assert after < before - 0.2
 
