@@ -15,7 +15,7 @@ from minbert.app import answers as module
 from minbert.app.answers import Answers, NamedBert, answer_columns, write_answers
 from minbert.app.cli import usual_tasks
 from minbert.app.devrows import against_words, seen_in_training
-from minbert.app.owntasks import answers_of, build_heads, load_own, own_tasks
+from minbert.app.owntasks import answers_of, build_heads, load_own, misnamed, own_tasks
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.runs import read_log
@@ -178,6 +178,18 @@ def test_only_files_of_ones_own_are_found(tmp_path):
         own_tasks(tmp_path)
     with pytest.raises(ValueError, match=r"expected other-train\.csv"):
         answers_of(tmp_path / "nowhere", "other")
+
+
+@pytest.mark.parametrize("name, wanted", [("tickets_train.csv", "train.csv"), ("Tickets-train.csv", "train.csv"), ("tickets-train.CSV.gz", "train.csv.gz"),
+                                          ("tickets-val.tsv", "dev.tsv"), ("tickets.validation.jsonl", "dev.jsonl"), ("tickets test.csv", "test.csv")])
+def test_a_file_that_was_called_otherwise_is_named_with_the_name_it_needs(tmp_path, capsys, name, wanted):
+    (tmp_path / name).write_text("sentence,label\na,x\nb,y\n")
+    for other in ("tickets-train.csv", "ticketstub-train.csv", "mytickets_train.csv", "sst_train.csv", "tickets_notes.csv", "tickets_train.txt"):
+        (tmp_path / other).write_text("sentence,label\na,x\nb,y\n")
+    assert misnamed(tmp_path, "tickets") == {tmp_path / name: f"tickets-{wanted}"}
+    assert misnamed(tmp_path, "sst") == misnamed(None, "tickets") == misnamed(tmp_path / "nowhere", "tickets") == {}
+    _, err = run(capsys, f"train --data {tmp_path} --tasks tickets --out {tmp_path / 'run'}", 1)
+    assert err == f"minbert: {tmp_path / name}: expected it to be called tickets-{wanted}, if it is meant\n" and not (tmp_path / "run").exists()
 
 
 def test_the_rows_of_the_package_are_not_taken_for_ones_own(tmp_path, capsys, monkeypatch):

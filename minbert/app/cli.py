@@ -272,12 +272,15 @@ def check_tasks(
     """Raise ValueError for a name that no head can have, or, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
     from torch import nn
 
+    from minbert.app.owntasks import misnamed
     from minbert.data import OPEN
 
     if odd := [task for task in tasks if not task.isidentifier() or hasattr(nn.ModuleDict(), task)]:
         raise ValueError(f"expected names of tasks with blanks between them, of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}")
     there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
     asked = [task for task in tasks if task not in OPEN]  # the package has them
+    for file, wanted in ((file, wanted) for task in asked if task not in there for file, wanted in misnamed(folder, task).items()):
+        raise ValueError(f"{file}: expected it to be called {wanted}, if it is meant")
     missing, found = (" ".join(task for task in asked if (task in there) == known) for known in (False, True))
     if missing and there:
         raise ValueError(f"expected train and dev files of {missing} in {folder or 'the embedded data'}, found only those of "

@@ -1,7 +1,7 @@
 """Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with classes or scores, and a head for each."""
 from __future__ import annotations
 
-__all__ = ["own_tasks", "answers_of", "load_own", "build_heads"]
+__all__ = ["own_tasks", "misnamed", "answers_of", "load_own", "build_heads"]
 
 import re
 from collections.abc import Mapping
@@ -35,6 +35,18 @@ def own_tasks(
             raise ValueError(f"{path}: expected one file of {match[1]} {match[2]}, got {splits[match[2]].name} beside it")
         splits[match[2]] = path
     return {task: {split: splits[split] for split in SPLITS if split in splits} for task, splits in found.items()}
+
+
+def misnamed(
+    folder: Path | None,     # data folder
+    task: str,
+) -> dict[Path, str]:        # file -> the name under which it would be read
+    """Find files that look as if a task were meant: `tickets_train.csv`, `Tickets-dev.CSV`, `tickets-validation.csv`."""
+    close = re.compile(rf"{re.escape(task)}[\W_]*(train|dev|val|test)[a-z]*\.((?:csv|tsv|jsonl)(?:\.gz)?)", re.IGNORECASE)
+    own = task not in (*SOURCES, *YEARS) and folder and folder.is_dir()   # files of others have names of their own
+    matches = {path: close.fullmatch(path.name) for path in sorted(folder.iterdir())} if own else {}
+    wanted = {path: f"{task}-{match[1].lower().replace('val', 'dev')}.{match[2].lower()}" for path, match in matches.items() if match}
+    return {path: name for path, name in wanted.items() if name != path.name}
 
 
 def answers_of(
