@@ -81,9 +81,14 @@ def _classes(file, cells):
     """Collect the names of classes; most of them must come again."""
     names = {_name(file, line, cell) for line, cell in cells}
     if len(names) > max(2, len(cells) // 2):
-        raise ValueError(f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: numbers to learn are called score")
+        why = "numbers to learn are called score, of a pair" if all(map(_is_number, names)) else "a class is learned from several rows"
+        raise ValueError(f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: {why}")
     numbers = all(re.fullmatch(r"[+-]?[0-9]{1,9}", name) for name in names)
     return tuple(sorted(names, key=int if numbers else None))
+
+
+def _is_number(text):
+    return re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE) is not None
 
 
 def _name(file, line, cell):
