@@ -7,13 +7,20 @@ products in bf16 on every device; ours takes float32 where a processor has no su
 """
 import argparse
 import statistics
-import time
 
 import torch
 
+from common import interleave
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.devices import imitates_bf16
 from minbert.muon import Muon, muon
+
+
+def moved(optimizer, device):
+    """Take a step, and wait for it."""
+    optimizer.step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def main():
@@ -30,16 +37,9 @@ def main():
     matrices = [p for group in muon(model).parts[1].param_groups for p in group["params"]]
     for p in matrices:
         p.grad = torch.randn_like(p)
-    racers = {"torch.optim.Muon": torch.optim.Muon(matrices, lr=1e-7).step, "minbert.muon.Muon": Muon(matrices, lr=1e-7).step}
-    times = {name: [] for name in racers}
-    for round_ in range(args.rounds + 1):
-        for name, step in racers.items():
-            start = time.perf_counter()
-            step()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            if round_:  # the first round allocates the state
-                times[name].append(time.perf_counter() - start)
+    racers = {"torch.optim.Muon": torch.optim.Muon(matrices, lr=1e-7), "minbert.muon.Muon": Muon(matrices, lr=1e-7)}
+    spent = interleave({name: lambda turn, optimizer=optimizer: moved(optimizer, device) for name, optimizer in racers.items()}, args.rounds + 1)
+    times = {name: wall[1:] for name, (wall, _) in spent.items()}   # the first round allocates the state
 
     products = "imitates" if imitates_bf16(device) else "has"
     print(f"{sum(p.numel() for p in matrices):,} weights in {len(matrices)} matrices, {device}, which {products} products of bf16, {args.threads} thread(s)")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .engine.devices import imitates_bf16
-from .engine.optimizer import Optimizer, check_gradients
+from .engine.optimizer import Optimizer, check_gradients, check_group
 from .optim import AdamW, parameter_groups
 
 # %% ../nbs/1_bert/08_muon.ipynb #b7097978
@@ -30,12 +30,19 @@ def orthogonalize(
     return x.T if tall else x
 
 # %% ../nbs/1_bert/08_muon.ipynb #5d1c7a11
+def _loss_of(closure):
+    """Compute the loss again, if a closure says how; rarely needed."""
+    if closure is not None:
+        with torch.enable_grad():
+            return closure()
+
+
 class Muon(Optimizer):
     """Momentum with all its directions made alike; for matrices.
 
     M = μ M + (1 - μ) G;  W = W - lr wd W;  W = W - lr sqrt(max(1, A / B)) orthogonal(μ M + (1 - μ) G), W of shape (A, B)
     Source: Jordan et al. (2024), "Muon". Differs: torch.optim.Muon takes products in bf16 where a processor imitates them, too.
-    Raises ValueError for a weight that is no matrix, and for a gradient that is not finite, before any weight has moved.
+    Raises ValueError for settings out of range, for a weight that is no matrix, and for a gradient that is not finite, before any weight has moved.
     """
 
     def __init__(
@@ -46,17 +53,16 @@ class Muon(Optimizer):
         momentum: float = 0.95,      # μ, share of M that is kept; Jordan et al.
     ):
         super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum))
-        shapes = [tuple(p.shape) for group in self.param_groups for p in group["params"]]
-        if flat := [shape for shape in shapes if len(shape) != 2]:
-            raise ValueError(f"expected matrices, got a weight of shape {flat[0]}")
+        for group in self.param_groups:
+            check_group(group)
+            for p in group["params"]:
+                if p.ndim != 2:
+                    raise ValueError(f"expected matrices, got a weight of shape {tuple(p.shape)}")
 
     @torch.no_grad()
     def step(self, closure: Callable | None = None):
         """Move every matrix that has a gradient; return the closure's loss, or None."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         check_gradients(self.param_groups)
         for group in self.param_groups:
             for p in group["params"]:
@@ -119,10 +125,7 @@ class Together(_Dealt):
 
     def step(self, closure: Callable | None = None):
         """Let each move its weights; return the closure's loss, or None."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         for part in self.parts:
             part.step()
         return loss

@@ -9,7 +9,7 @@ __all__ = ['HEAD', 'WORKERS', 'special_positions', 'mask_tokens', 'MlmHead', 'as
 # %% ../nbs/1_bert/10_pretrain.ipynb #4f1b98fd
 import copy
 import os
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -334,21 +334,21 @@ def pretrain(
     config: PretrainConfig = PretrainConfig(),
     heldout: list[str] | None = None,  # sentences for masked_accuracy; None: not measured
     keep: Container[int] = (),     # steps after which a copy of the model stays in step-N/; those beyond the run are passed over
-    begin: Callable[[PretrainConfig], nn.ModuleDict] = _fresh,   # the weights that it begins with; notebook app/further has others
+    model: nn.ModuleDict | None = None,  # that begins, as notebook app/further loads it; trained in place. None: one with random weights
 ) -> Iterator[dict]:               # one row per `save_every` steps: step, loss, lr, accuracy, ...
-    """Pretrain, from random weights if nothing else is said; call again with the same folder to go on where it stopped.
+    """Pretrain a model; call again with the same folder to go on where it stopped.
 
     On a GPU if there is one. Raises ValueError if the folder holds a run of other sizes, one that has done more steps,
     or one that is at work; and Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved.
     """
     with locked(folder), stop_requests() as request:
         recover(folder)  # refuses what is no file of a run
-        yield from _rows(corpus, Path(folder), config, heldout, keep, begin, request)
+        yield from _rows(corpus, Path(folder), config, heldout, keep, model, request)
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #082bbd3d
-def _rows(corpus, folder, config, heldout, keep, begin, request):
+def _rows(corpus, folder, config, heldout, keep, model, request):
     tokenizer, data = prepare(corpus, folder, config)
-    device, model = choose_device(), begin(config)
+    device, model = choose_device(), _fresh(config) if model is None else model
     model, optimizer = model.to(device), config.optimizer(model)
     settings = {k: v for k, v in asdict(config).items() if k not in ("total_steps", "save_every")}   # these may change on the way
     start, rows, losses = go_on(folder, model, optimizer, config.total_steps, settings)

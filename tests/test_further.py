@@ -156,7 +156,7 @@ FOUR = {"total_steps": 4, "tokens_per_step": 256, "save_every": 2, "precision": 
 
 def run(text, folder, base=None, **settings):
     config, model, _ = plan(text, folder, base, **FOUR | settings)
-    return list(pretrain(text, folder, config, begin=lambda config: model))
+    return list(pretrain(text, folder, config, model=model))
 
 
 def test_text_longer_than_the_model_reads_is_refused(tmp_path, text):
@@ -167,13 +167,14 @@ def test_text_longer_than_the_model_reads_is_refused(tmp_path, text):
 
 
 def test_nothing_is_dropped_and_what_is_saved_drops_as_before(tmp_path, text):
-    """A step of lr 0 twice: the losses agree with those of transformers' weights in eval mode, though its config asks for dropout."""
-    published(tmp_path / "theirs")
-    one, two = (run(text, tmp_path / name, tmp_path / "theirs", lr=0.0, matrix_lr=0.0, seed=seed) for name, seed in (("one", 1), ("two", 1)))
-    torch.manual_seed(99)   # dropout would draw from here
-    three = run(text, tmp_path / "three", tmp_path / "theirs", lr=0.0, matrix_lr=0.0, seed=1)
-    assert one == two == three
-    assert read_json(tmp_path / "one" / "model" / "config.json")["hidden_dropout_prob"] == 0.1
+    """Without steps the losses depend on the masks alone, and those on the config's seed."""
+    published(tmp_path / "theirs")   # its config asks for dropout
+    found = []
+    for state in (1, 2):             # dropout would draw from here
+        torch.manual_seed(state)
+        found.append(run(text, tmp_path / str(state), tmp_path / "theirs", lr=0.0, matrix_lr=0.0))
+    assert found[0] == found[1]
+    assert read_json(tmp_path / "1" / "model" / "config.json")["hidden_dropout_prob"] == 0.1
 
 
 def test_a_run_that_does_not_move_ends_where_the_model_began(tmp_path, text):
@@ -181,7 +182,7 @@ def test_a_run_that_does_not_move_ends_where_the_model_began(tmp_path, text):
     before, after = beginning()[0], beginning(tmp_path / "run" / "model")[0]
     lines = load_dataset("sentiment", "dev").sentences[:100]
     scores = [masked_accuracy(*model.values(), lines, load_tokenizer()) for model in (before, after)]
-    assert scores[0][1] == pytest.approx(scores[1][1], abs=5e-3)   # saved in half precision, its mean moved into biases
+    assert scores[0][1] == pytest.approx(scores[1][1], rel=2 ** -11)   # saved in float16, which keeps 11 bits
 
 
 def test_reading_on_lowers_the_loss_on_its_own_text(tmp_path, text):
@@ -196,7 +197,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits_and_goes_on_with_its_own_m
     published(tmp_path / "others", seed=5)
     straight = run(text, tmp_path / "straight", tmp_path / "theirs")
     config, model, _ = plan(text, tmp_path / "stopped", tmp_path / "theirs", **FOUR)
-    rows = pretrain(text, tmp_path / "stopped", config, begin=lambda config: model)
+    rows = pretrain(text, tmp_path / "stopped", config, model=model)
     next(rows)
     rows.close()   # after two steps of four
     saved = (tmp_path / "stopped" / CHECKPOINT).read_bytes()

@@ -178,6 +178,23 @@ def test_what_makes_no_sense_is_refused():
         Muon([torch.ones(2, 2, requires_grad=True), torch.ones(3, requires_grad=True)])
 
 
+@pytest.mark.parametrize("setting", [{"lr": -0.1}, {"lr": float("nan")}, {"weight_decay": -1.0}, {"momentum": 1.0}, {"momentum": -0.5}])
+def test_settings_out_of_range_are_refused(setting):
+    with pytest.raises(ValueError, match=f"expected {next(iter(setting))} "):
+        Muon([nn.Parameter(torch.ones(2, 2))], **setting)
+
+
+def test_a_closure_runs_with_gradients_for_muon_alone():
+    weight = nn.Parameter(torch.ones(2, 3))
+
+    def closure():
+        value = weight.square().sum()
+        value.backward()
+        return value
+
+    assert Muon([weight]).step(closure).item() == 6.0 and not torch.equal(weight, torch.ones(2, 3))
+
+
 def test_a_closure_is_asked_once_and_its_loss_comes_back():
     model, calls = small(), []
 

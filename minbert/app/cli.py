@@ -279,8 +279,10 @@ def check_tasks(
         raise ValueError(f"expected names of tasks with blanks between them, of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}")
     there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
     asked = [task for task in tasks if task not in OPEN]  # the package has them
-    for file, wanted in ((file, wanted) for task in asked if task not in there for file, wanted in misnamed(folder, task).items()):
-        raise ValueError(f"{file}: expected it to be called {wanted}, if it is meant")
+    meant = {file: name for task in asked if task not in there for file, name in misnamed(folder, task).items()}
+    if meant:
+        file, name = next(iter(meant.items()))
+        raise ValueError(f"{file}: expected it to be called {name}, if it is meant")
     missing, found = (" ".join(task for task in asked if (task in there) == known) for known in (False, True))
     if missing and there:
         raise ValueError(f"expected train and dev files of {missing} in {folder or 'the embedded data'}, found only those of "
@@ -614,8 +616,8 @@ def pretrain(
     from minbert.sts import sts_by_pooling
     sizes = {name: n for name, n in dict(total_steps=steps, tokens_per_step=tokens_per_step).items() if n}
     sizes |= {"precision": "bf16" if bf16 else "fp32"}
-    config, origin, begin = (PretrainConfig(**sizes), "random weights", {}) if model is None else read_on(model, corpus, out, sizes)
-    for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()], **begin):
+    config, origin, start = (PretrainConfig(**sizes), "random weights", None) if model is None else read_on(model, corpus, out, sizes)
+    for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()], start):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
     poolings = sts_by_pooling(out / "model", load_dataset("stsb", "dev", folder)) if folder else {}
     write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license, origin)
@@ -627,7 +629,7 @@ def read_on(
     corpus: Path,
     out: Path,
     settings: dict, # of FurtherConfig
-) -> tuple:         # the run's config, a sentence about its beginning, and what `pretrain` wants to know of it
+) -> tuple:         # the run's config, words about its beginning for the card, the model that begins
     """Make a run ready that begins with a model, and say what it guesses before."""
     from minbert.app.further import plan
     from minbert.corpus import heldout_sentences
@@ -643,4 +645,4 @@ def read_on(
         typer.echo(f"step 0  accuracy {right:.4g}  heldout_loss {loss:.4g}")
     else:
         typer.echo("note: nothing tells what it brings: sentences in a folder heldout/ beside the text would be measured", err=True)
-    return config, origin, {"begin": lambda config: start}
+    return config, origin, start

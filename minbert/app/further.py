@@ -76,9 +76,10 @@ def beginning(
     folder = resolve_folder(name_or_folder)
     if (folder / HEAD).exists():
         bert, head = load_mlm(folder)
-        return nn.ModuleDict({"bert": bert, "head": head}).eval(), "its own"
-    bert = BertModel.from_pretrained(folder)
-    head, origin = published_head(folder, bert.config), "its own"
+    else:
+        bert = BertModel.from_pretrained(folder)
+        head = published_head(folder, bert.config)
+    origin = "its own"
     if head is None:
         torch.manual_seed(seed)
         head, origin = MlmHead(bert.config), "drawn at random"

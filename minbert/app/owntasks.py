@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from minbert.app.answers import HIGH, LOW, Answers
-from minbert.app.owntext import cut_table, finite_number, sentence_column
+from minbert.app.owntext import cut_table, finite_number, is_number, sentence_column
 from minbert.data import SPLITS, Dataset
 from minbert.engine.files import quoted
 from minbert.engine.formats import OPEN, SOURCES, YEARS
@@ -81,14 +81,10 @@ def _classes(file, cells):
     """Collect the names of classes; most of them must come again."""
     names = {_name(file, line, cell) for line, cell in cells}
     if len(names) > max(2, len(cells) // 2):
-        why = "numbers to learn are called score, of a pair" if all(map(_is_number, names)) else "a class is learned from several rows"
+        why = "numbers to learn are called score, of a pair" if all(map(is_number, names)) else "a class is learned from several rows"
         raise ValueError(f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: {why}")
     numbers = all(re.fullmatch(r"[+-]?[0-9]{1,9}", name) for name in names)
     return tuple(sorted(names, key=int if numbers else None))
-
-
-def _is_number(text):
-    return re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE) is not None
 
 
 def _name(file, line, cell):

@@ -1,7 +1,7 @@
 """Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
 from __future__ import annotations
 
-__all__ = ["read_text", "read_graded", "cut_table", "sentence_column", "finite_number"]
+__all__ = ["read_text", "read_graded", "cut_table", "sentence_column", "finite_number", "is_number"]
 
 from pathlib import Path
 
@@ -98,7 +98,7 @@ def sentence_column(
 ) -> list[str]:          # without surrounding blanks
     """Take a column as text. Raises ValueError naming file and line for numbers alone, or a cell that is no sentence."""
     column = [(line, cells[place]) for line, cells in rows]
-    if all(_is_number(cell) for _, cell in column):
+    if all(is_number(cell) for _, cell in column):
         raise ValueError(f"{path}: expected sentences in column {names[place]!r}, got numbers alone: --columns says which to take")
     for line, cell in column:
         if not isinstance(cell, str) or not cell.strip():
@@ -106,7 +106,7 @@ def sentence_column(
     return [cell.strip() for _, cell in column]
 
 
-def _is_number(cell):
+def is_number(cell):
     """Tell a number from a sentence."""
     try:
         float(cell)

@@ -21,12 +21,14 @@ for _name in ("state_dict", "load_state_dict", "zero_grad", "add_param_group"):
 
 
 def check_group(group):
-    """Raise ValueError for settings that cannot be meant."""
+    """Raise ValueError for settings that cannot be meant; those that an optimizer does not have are passed over."""
     for name in ("lr", "eps", "weight_decay"):
-        if not 0 <= group[name] < math.inf:
+        if not 0 <= group.get(name, 0) < math.inf:
             raise ValueError(f"expected {name} >= 0, got {group[name]}")
-    if not all(0 <= beta < 1 for beta in group["betas"]):
+    if not all(0 <= beta < 1 for beta in group.get("betas", ())):
         raise ValueError(f"expected betas in [0, 1), got {group['betas']}")
+    if not 0 <= group.get("momentum", 0) < 1:
+        raise ValueError(f"expected momentum in [0, 1), got {group['momentum']}")
 
 
 def check_gradients(groups):
