@@ -101,8 +101,16 @@ class Shown:
         self.image = self.box.locator(".mb-stage img")
 
     def ready(self):
-        """Wait for the first picture."""
-        self.box.locator("xpath=self::*[@data-number!='0']").wait_for()
+        """Wait for the first picture, and until the page shows it: JupyterLab may hide a cell that is not in view."""
+        self.box.locator("xpath=self::*[@data-number!='0']").wait_for(state="attached")
+        self.box.scroll_into_view_if_needed()
+        self.image.wait_for()
+
+    def shows_rows(self, number: int):
+        """Wait until so many rows of controls can be seen: a count taken at once may fall into a moment in which the page lays itself anew."""
+        from playwright.sync_api import expect
+
+        expect(self.box.locator(".mb-row:visible")).to_have_count(number, timeout=PATIENCE * 1000)
 
     def picture(self) -> str:
         """Fingerprint of the picture, from its bytes."""
