@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from minbert.corpus import Corpus, budget_batches, build_corpus, corpus_files, heldout_sentences, pack_sentences, train_wordpiece
+from minbert.corpus import Corpus, budget_batches, build_corpus, corpus_files, cut_long, heldout_sentences, pack_sentences, train_wordpiece
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = ["The Cat sat on the mat.", "A dog saw the CAT and ran home.", "Nobody ran to the dog's café."] * 40
@@ -198,11 +198,13 @@ def test_articles_never_mix_even_between_files(tmp_path):
     assert read(build_corpus(tmp_path, Letters(), short=126)) == ["<ab>", "<c>", "<d>"]
 
 
-def test_loose_sentences_are_cut_to_128_tokens_and_articles_to_512(tmp_path):
+def test_loose_sentences_have_128_tokens_at_most_and_articles_512(tmp_path):
     write(tmp_path, a_txt=["a" * n for n in (125, 126, 127, 900)], docs__b_txt=["b" * 900, ""] * 60)
     corpus = build_corpus(tmp_path, Letters(), long_share=0.1)
-    assert corpus.lengths[:4].tolist() == [127, 128, 128, 128]
-    assert set(corpus.lengths[4:].tolist()) == {128, 512}  # the limit is drawn for each article
+    assert corpus.lengths[:12].tolist() == [127, 128, 128, 3, *[128] * 7, 20]
+    rest = {2 + 900 % 126 + 126 * parts for parts in range(4)}
+    assert {128, 506} < {*corpus.lengths[12:].tolist()} <= {128, 506} | rest  # the limit is drawn for each sequence: one part, or four, or what is left of an article
+    assert [(corpus.ids == letter).sum() for letter in (10, 11)] == [125 + 126 + 127 + 900, 60 * 900]   # no word is lost
     starts, ends = corpus.ids[corpus.offsets[:-1]], corpus.ids[corpus.offsets[1:] - 1]
     assert set(starts.tolist()) == {2} and set(ends.tolist()) == {3}
     assert (corpus.ids == 2).sum() == (corpus.ids == 3).sum() == len(corpus.lengths)
@@ -239,11 +241,11 @@ def slow_pack(sentences, long_draws, short, long):
         for s in article:
             if len(row) + len(s) > limit:
                 if row:
-                    rows.append(row[:limit])
+                    rows.append(row)
                 row, limit = [], long if next(draws) else short
             row = row + s
         if row:
-            rows.append(row[:limit])
+            rows.append(row)
         limit = long if next(draws) else short
     return rows
 
@@ -257,7 +259,7 @@ def test_packing_against_a_second_implementation(seed, share):
     draws = [dice.random() < share for _ in range(1000)]
     got = list(pack_sentences(sentences, random.Random(seed), short=10, long=25, long_share=share))
     assert got == slow_pack(sentences, draws, 10, 25)
-    assert max(map(len, got)) <= (10 if share == 0 else 25) and all(got)
+    assert max(map(len, got)) <= (14 if share == 0 else 25) and all(got)   # a sentence that is too long for its neighbours stands alone
 
 
 def test_no_sentence_is_lost_doubled_or_moved():
@@ -276,8 +278,12 @@ def test_about_one_row_in_a_hundred_grows_long():
     assert abs(share - 0.01) < 4 * (0.0099 / len(lengths)) ** 0.5
 
 
-def test_a_sentence_that_stays_alone_is_cut_at_126():
-    assert [len(r) for r in pack_sentences([[7] * 300, [8] * 5, [], [9] * 127], random.Random(0), long_share=0.0)] == [126, 5, 126]
+def test_a_long_sentence_becomes_several():
+    sentences = [[*range(300)], [8] * 5, [], [9] * 127, [7] * 126]
+    parts = cut_long(sentences)
+    assert [len(p) for p in parts] == [126, 126, 48, 5, 0, 126, 1, 126]
+    assert sum(parts, []) == sum(sentences, [])
+    assert cut_long([[]]) == [[]] and cut_long([]) == []
 
 
 @pytest.mark.parametrize("sentences", [[], [[]], [[], [], []]])
