@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['ALONE', 'CORPUS', 'cut_batches', 'budget_batches', 'corpus_files', 'heldout_sentences', 'train_wordpiece', 'cut_long',
-           'pack_sentences', 'Corpus', 'build_corpus', 'save_corpus', 'load_corpus']
+           'pack_sentences', 'Corpus', 'build_corpus', 'text_checksum', 'save_corpus', 'load_corpus']
 
 # %% ../nbs/1_bert/07_corpus.ipynb #f40b362e
+import hashlib
 import random
 from collections.abc import Iterator
 from itertools import count
@@ -176,24 +177,39 @@ def build_corpus(
 CORPUS = "corpus.safetensors"  # its name inside a run's folder
 
 
+def text_checksum(
+    folder: str | Path,  # the corpus
+) -> str:                # 64 hexadecimal digits; other names or other bytes, other digits
+    """Tell one text from another."""
+    digest = hashlib.sha256()
+    for path in corpus_files(folder):
+        digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def save_corpus(
     corpus: Corpus,
     folder: str | Path,  # the run's folder
+    text: str = "",      # checksum of what it was made from
 ) -> Path:               # the file written
     """Keep the sequences for the next start; the file is whole or not there."""
     arrays = {name: torch.from_numpy(array) for name, array in corpus._asdict().items()}
-    return replace_file(Path(folder) / CORPUS, lambda part: save_checked(part, arrays))
+    return replace_file(Path(folder) / CORPUS, lambda part: save_checked(part, arrays, text))
 
 
 def load_corpus(
     folder: str | Path,  # the run's folder
+    text: str = "",      # checksum of the text that it should be made from; "": any
 ) -> Corpus:
-    """Read what `save_corpus` wrote. Raises ValueError naming the file if it is missing, or not as it was saved."""
+    """Read what `save_corpus` wrote. Raises ValueError naming the file if it is missing, not as it was saved, or made from other text."""
     file = Path(folder) / CORPUS
     try:
-        arrays, _ = read_checked(file)
+        arrays, known = read_checked(file)
         if set(arrays) != set(Corpus._fields):
             raise ValueError(f"{file}: expected a corpus, got other tensors")
     except ValueError as error:
         raise ValueError(f"{error}; it only saves time: delete it, and the next start makes it anew from the text") from None
+    if text and known and known != text:
+        raise ValueError(f"{file}: expected the text that this run began with, got other files or other lines: take another folder for the run, or put the old text back")
     return Corpus(**{name: array.numpy() for name, array in arrays.items()})

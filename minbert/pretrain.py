@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from .center import center, mean_state
 from .engine.checkpoint import CHECKPOINT, save_checkpoint
-from .corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, save_corpus, train_wordpiece
+from .corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, save_corpus, text_checksum, train_wordpiece
 from .engine.devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
 from .engine.files import write_json
@@ -290,17 +290,17 @@ def prepare(
 ):                        # -> (transformers tokenizer, Corpus)
     """Learn the vocabulary and tokenise the corpus, or find both from an earlier start.
 
-    Raises ValueError naming the file if one of them is damaged, or the folder if its model is that of something else.
+    Raises ValueError naming the file if one of them is damaged, or the text has changed since, or the folder if its model is that of something else.
     """
-    model, cache = Path(folder) / "model", Path(folder) / CORPUS
+    model, cache, text = Path(folder) / "model", Path(folder) / CORPUS, text_checksum(corpus)
     if os.path.lexists(model / "config.json") and not os.path.lexists(cache):
         raise ValueError(f"{folder}: expected an empty folder, or {CORPUS} of the run that is to go on, got a model alone")
     if not any(map(os.path.lexists, (model / "vocab.txt", cache, Path(folder) / CHECKPOINT))):
         _learn_words(corpus, model, config)
     tokenizer = load_tokenizer(model)
     if not os.path.lexists(cache):
-        save_corpus(build_corpus(corpus, tokenizer.backend_tokenizer, config.seed), folder)
-    return tokenizer, load_corpus(folder)
+        save_corpus(build_corpus(corpus, tokenizer.backend_tokenizer, config.seed), folder, text)
+    return tokenizer, load_corpus(folder, text)
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #ead312d4
 def _fresh(config):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from minbert.corpus import Corpus, budget_batches, build_corpus, corpus_files, cut_long, heldout_sentences, pack_sentences, train_wordpiece
+from minbert.corpus import Corpus, budget_batches, build_corpus, corpus_files, cut_long, heldout_sentences, pack_sentences, text_checksum, train_wordpiece
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = ["The Cat sat on the mat.", "A dog saw the CAT and ran home.", "Nobody ran to the dog's café."] * 40
@@ -171,6 +171,20 @@ def test_a_text_is_framed_also_after_saving(tmp_path):
     for each in (tokenizer, Tokenizer.from_file(str(tmp_path / "tokenizer.json"))):
         assert each.encode("The cat").tokens == ["[CLS]", "the", "cat", "[SEP]"]
         assert each.encode("the", "cat").tokens == ["[CLS]", "the", "[SEP]", "cat", "[SEP]"]
+
+
+def test_a_checksum_tells_one_text_from_another(tmp_path):
+    """Another byte, name, place, or cut between two files; what is no training text does not count."""
+    write(tmp_path, a_txt=["ab"], docs__b_txt=["c"])
+    own = text_checksum(tmp_path)
+    write(tmp_path, heldout__h_txt=["d"], notes_md=["e"])
+    assert text_checksum(tmp_path) == own and re.fullmatch("[0-9a-f]{64}", own)
+    other = [dict(a_txt=["ac"], docs__b_txt=["c"]), dict(a_txt=["ab", ""], docs__b_txt=["c"]), dict(a_txt=["ab"], b_txt=["c"]), dict(a_txt=["ab"], docs__c_txt=["c"]),
+             dict(a_txt=["ab"]), dict(a_txt=["ab"], docs__b_txt=["c"], z_txt=["f"]), dict(a_txt=["c"], docs__b_txt=["ab"])]
+    found = [text_checksum(write(tmp_path / f"other {i}", **files)) for i, files in enumerate(other)]
+    assert len({own, *found}) == 1 + len(other)
+    assert text_checksum(write(tmp_path / "same", docs__b_txt=["c"], a_txt=["ab"])) == own
+    assert text_checksum(tmp_path / "a.txt") != own
 
 
 # --- sequences
