@@ -46,11 +46,11 @@ def word_pieces(
 
 # %% ../nbs/1_bert/01_tokens.ipynb #e6f59a24
 WANTED_FILES = ["*.json", "vocab.txt", "*.safetensors", "1_Pooling/*"]  # of a model on the hub
-PACKAGED = {None: "model", "embedded-sentences": "sentences"}  # name -> folder among the package's assets
+PACKAGED = {None: "model", "embedded": "model", "embedded-sentences": "sentences"}  # name -> folder among the package's assets
 
 
 def embedded_folder(
-    name: str | Path | None = None,  # None: pretrained on text; "embedded-sentences": trained further on what means the same
+    name: str | Path | None = None,  # None or "embedded": pretrained on text; "embedded-sentences": trained further on what means the same
 ) -> Path:                           # an existing folder
     """Find a model that travels with the package. Raises ValueError if this package does not carry it."""
     folder = Path(str(files("minbert"))) / "assets" / str(PACKAGED.get(name and str(name)))   # "None" is no folder
@@ -60,7 +60,7 @@ def embedded_folder(
 
 
 def resolve_folder(
-    name_or_folder: str | Path | None = None,  # a folder, "embedded-sentences", a name on the Hugging Face hub, or None
+    name_or_folder: str | Path | None = None,  # a folder, "embedded", "embedded-sentences", a name on the Hugging Face hub, or None
 ) -> Path:                                     # an existing folder; None gives the embedded model
     """Find the folder of a model, downloading it if it is a name.
 

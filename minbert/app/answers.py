@@ -1,7 +1,7 @@
 """What the numbers of a head mean: names of classes, the ends of a scale. They are saved with the model, for whoever asks it later."""
 from __future__ import annotations
 
-__all__ = ["Answers", "LOW", "HIGH", "NamedBert", "answer_columns", "write_answers"]
+__all__ = ["Answers", "LOW", "HIGH", "NamedBert", "answer_columns", "labelled", "write_answers"]
 
 import math
 from dataclasses import asdict, dataclass
@@ -119,20 +119,53 @@ def _chances(outputs: Tensor) -> Tensor:   # (N, C) logits, or (N,) those of a y
     return logits.double().softmax(-1)
 
 
+def _texts(rows):
+    """Name the columns of sentences."""
+    return {"sentence": rows.sentences} if rows.sentences2 is None else {"sentence1": rows.sentences, "sentence2": rows.sentences2}
+
+
+def labelled(
+    model: NamedBert,
+    task: str,
+    rows: Dataset,        # numbers of classes, or grades of the head; or without labels
+) -> dict[str, list]:     # its columns as its file has them
+    """Say the labels in the words, and on the scale, of whoever gave them."""
+    names = model.answers(task)
+    if rows.labels is None:
+        return _texts(rows)
+    if names.scale:
+        return _texts(rows) | {"score": [f"{names.shrunk(grade):.6g}" for grade in rows.labels]}
+    return _texts(rows) | {"label": [names.classes[label] for label in rows.labels]}
+
+
 def write_answers(
     model: NamedBert,
     task: str,
-    rows: Dataset,
+    rows: Dataset,     # sentences, with partners where the head wants pairs
     file: Path,        # .csv or .tsv; replaced if it is there, and left alone if anything fails
+    table: dict[str, list[str]] | None = None,   # the columns that the rows came from, handed on; None: the sentences
     progress: bool = False,   # a bar
 ) -> None:
-    """Write a table of sentences and what a model answers, row by row. Raises ValueError for another kind of file, or other rows than the head wants."""
+    """Write row by row what a model answers, behind what the rows had. A column that is called as an answer is becomes `given_...`.
+
+    Raises ValueError for another kind of file, or other rows than the head wants.
+    """
     if rows.sentences3 is not None:
         raise ValueError(f"expected one column of sentences or two, got three in {rows.name}")
     if file.suffix not in (".csv", ".tsv"):
         raise ValueError(f"expected a file called .csv or .tsv for the answers, got {file}")
-    texts = {"sentence": rows.sentences} if rows.sentences2 is None else {"sentence1": rows.sentences, "sentence2": rows.sentences2}
     answers = {name: [f"{x:.6g}" if isinstance(x, float) else x for x in column] for name, column in answer_columns(model, task, rows, progress).items()}
-    columns = texts | answers
-    form = Format(tuple(columns), tuple(texts), dialect="comma" if file.suffix == ".csv" else "tab")
+    columns = _renamed(_texts(rows) if table is None else table, answers) | answers
+    form = Format(tuple(columns), tuple(columns)[:1], dialect="comma" if file.suffix == ".csv" else "tab")
     write_rows(file, form, [dict(zip(columns, row)) for row in zip(*columns.values())])
+
+
+def _renamed(table, answers):
+    """Give a column another name where an answer has its own."""
+    result = dict(table)
+    for name in table.keys() & answers.keys():
+        new = f"given_{name}"
+        while new in table:
+            new = f"given_{new}"
+        result = {new if old == name else old: column for old, column in result.items()}
+    return result

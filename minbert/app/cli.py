@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'SeedOption', 'DataOption', 'ModelOption', 'TasksOption', 'VECTORS',
-           'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'usual_tasks', 'named', 'main_process', 'processes',
-           'repeat_option', 'main', 'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun', 'check_begin',
-           'check_tasks', 'report', 'extensions', 'train', 'load_trained', 'evaluate', 'predict', 'contrast', 'sweep',
-           'demo', 'pretrain', 'read_on']
+           'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'usual_tasks', 'main_process', 'processes',
+           'repeat_option', 'main', 'noted', 'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun',
+           'check_begin', 'check_tasks', 'report', 'extensions', 'train', 'load_trained', 'evaluate', 'predict',
+           'contrast', 'sweep', 'demo', 'pretrain', 'read_on']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -68,11 +68,6 @@ def usual_tasks(tasks: list[str] | None, folder: Path | None) -> tuple[str, ...]
     return tuple(tasks or (own if own and own.keys() == holdings(folder).keys() else COURSE_TASKS if folder else OPEN_TASKS))
 
 
-def named(model: str) -> str | None:  # as typed -> as the chapters want it
-    """Translate the word for the embedded model."""
-    return None if model == EMBEDDED else model
-
-
 def main_process() -> bool:
     """Say whether this process may print; of those that `accelerate launch` starts, one may."""
     return processes()[0] == 0
@@ -109,6 +104,15 @@ def main(arguments: list[str] | None = None) -> None:  # None: the words after `
 VECTORS = Path("vectors.npy")
 
 
+def noted(encoder, texts: list[str]) -> list[str]:
+    """Say so if a text is longer than the encoder reads; the texts stay as they are."""
+    from minbert.app.owntext import too_long
+
+    if note := too_long(encoder, texts):
+        typer.echo(note, err=True)
+    return texts
+
+
 def encode_parts(encoder, files, out: Path, part_size: int, dtype: str, precision: str, rank: int, world: int) -> None:
     """Write the missing parts together with the other processes; each says which ones it wrote, the first one what is there."""
     from minbert.engine.shards import Shards, encode_shards
@@ -130,8 +134,10 @@ def encode_parts(encoder, files, out: Path, part_size: int, dtype: str, precisio
 @app.command()
 def encode(
     model: Annotated[str, typer.Argument(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz, cut at the length that the model reads; with --part-size several, or folders of .txt and .txt.gz.")],
-    out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n. With --part-size a folder.")] = VECTORS,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz; or a table (.tsv, .csv: the first line names the columns; .jsonl). With --part-size several texts, or folders of .txt and .txt.gz.")],
+    out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n, or row n of a table. With --part-size a folder.")] = VECTORS,
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which column of a table, named after FILE; without it sentence.")] = None,
+    max_length: Annotated[int | None, typer.Option("--max-length", min=3, help="Tokens that are read of each text, at most as many as the model has positions; without it as saved with the model.")] = None,
     pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean. Another than the saved one comes without the maps behind it.")] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Vectors of length 1: the products of two are their cosines.")] = False,
     bf16: Annotated[bool, typer.Option("--bf16", help="Faster where the device multiplies bfloat16; the vectors turn a little (benchmarks/bench_encode.py prints how much).")] = False,
@@ -140,8 +146,10 @@ def encode(
     dtype: Annotated[str | None, typer.Option(help="Of the parts: float32, float16 (without it) or bfloat16; one file has float32.")] = None,
 ) -> None:
     """Encode the sentences of a file into a NumPy array of one vector a row, or with --part-size into a folder of parts."""
-    from minbert.sentence import SentenceEncoder
+    from minbert.app.owntext import is_table, one_column
+    from minbert.engine.formats import read_lines
     from minbert.engine.vectorfile import encode_file
+    from minbert.sentence import SentenceEncoder
 
     rank, world = processes()
     if part_size is None and (len(files) > 1 or world > 1):
@@ -152,10 +160,14 @@ def encode(
         raise ValueError(f"expected --dtype with --part-size, got {dtype} for one file, which has float32")
     if bf16 and int8:
         raise ValueError("expected --bf16 or --int8, got both")
+    if part_size is not None and (columns or any(map(is_table, files))):
+        raise ValueError("expected text with --part-size, one sentence a line, got a table")
     options, precision = {} if pooling is None else {"pooling": pooling}, "bf16" if bf16 else "int8" if int8 else "fp32"
-    encoder = SentenceEncoder.from_pretrained(named(model), normalize=normalize, **options)
+    encoder = SentenceEncoder.from_pretrained(model, normalize=normalize, **options)
+    encoder.max_length = max_length or encoder.max_length
     if part_size is None:
-        rows, width = encode_file(encoder, files[0], out, precision, progress=True)
+        read = (lambda file: one_column(file, columns)) if columns or is_table(files[0]) else read_lines
+        rows, width = encode_file(encoder, files[0], out, precision, True, lambda file: noted(encoder, read(file)))
         typer.echo(f"{rows} vectors of width {width}: {out}")
     else:
         encode_parts(encoder, files, out, part_size, dtype or "float16", precision, rank, world)
@@ -362,7 +374,7 @@ def train(
     tasks = check_tasks(usual_tasks(tasks, folder), folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     torch.manual_seed(seed)
-    encoder = SentenceEncoder.from_pretrained(named(model), pooling)
+    encoder = SentenceEncoder.from_pretrained(model, pooling)
     mode = "frozen" if frozen else "full"
     whole = NamedBert(encoder, build_heads(encoder.width, train_sets), mode)
     whole.own = {task: answers_of(folder, task) for task in tasks if task in own_tasks(folder)}
@@ -414,7 +426,7 @@ def evaluate(
     aggregate: Annotated[str, typer.Option(help="all (SBERT), mean or wmean (BERT-flow).")] = "all",
 ) -> None:
     """Print the scores of a trained model beside its baselines, or write its predictions."""
-    from minbert.app.answers import write_answers
+    from minbert.app.answers import labelled, write_answers
     from minbert.evaluate import Predicted, evaluate_tasks, results_table, write_predictions
     from minbert.sentence import SentenceEncoder
     from minbert.sts import sts_table
@@ -422,7 +434,7 @@ def evaluate(
     if sts and predictions:
         raise ValueError("expected --predictions without --sts: cosines have no file format")
     if sts:
-        typer.echo(sts_table(SentenceEncoder.from_pretrained(named(model)), folder, tasks, split or "test", aggregate))
+        typer.echo(sts_table(SentenceEncoder.from_pretrained(model), folder, tasks, split or "test", aggregate))
         return
     whole = load_trained(model, "; --sts scores any encoder")
     datasets = load_splits([task for task in tasks or whole.heads if whole.head(task)], split := split or "dev", folder, whole.own)
@@ -435,7 +447,7 @@ def evaluate(
         written = write_predictions(predicted, {task: data for task, data in datasets.items() if task not in own}, predictions)
         for task in own:
             written.append(file := predictions / f"{task}-{split}-output.csv")
-            write_answers(whole, task, datasets[task], file)
+            write_answers(whole, task, datasets[task], file, labelled(whole, task, datasets[task]))
         for path in written:
             typer.echo(f"written: {path}")
     if labelled:
@@ -445,24 +457,24 @@ def evaluate(
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="A model folder written by train or demo.")],
-    text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt), or a table (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt; blank lines get no row), or a table (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
     task: Annotated[str | None, typer.Option(help="Which of the model's tasks; without it, its only one.")] = None,
     columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns hold the sentences, named after FILE; without it sentence, or sentence1 and sentence2.")] = None,
-    out: Annotated[Path, typer.Option(help="A table of sentences and answers, .csv or .tsv.")] = Path("predictions.csv"),
+    out: Annotated[Path, typer.Option(help="A table, .csv or .tsv: what FILE has, and behind it the answers.")] = Path("predictions.csv"),
 ) -> None:
     """Answer for sentences without labels: a class and its probability, or a score."""
     from minbert.app.answers import write_answers
-    from minbert.app.owntext import read_text
+    from minbert.app.owntext import is_table, read_named, whole_table
 
     whole = load_trained(model)
     if task is None and len(whole.heads) > 1:
         raise ValueError(f"expected --task, one of {', '.join(whole.heads)}")
     pair = whole.head(task := task or next(iter(whole.heads))).pair
-    table = Path(text.name.removesuffix(".gz")).suffix != ".txt"
-    rows = read_text(text, columns or (["sentence1", "sentence2"] if pair else ["sentence"]) if table else None)
-    if out.exists() and out.samefile(text):   # its other columns would be lost
+    rows = read_named(text, columns, ("sentence1", "sentence2") if pair else ("sentence",))
+    if out.exists() and out.samefile(text):
         raise ValueError(f"expected another file for the answers than {text}, from which they come: --out names one")
-    write_answers(whole, task, rows, out, progress=True)
+    noted(whole.encoder, [*rows.sentences, *(rows.sentences2 or ())])
+    write_answers(whole, task, rows, out, whole_table(text) if is_table(text) else None, progress=True)
     typer.echo(f"{len(rows):,} rows, answered as {task}: {out}")
 
 # %% ../../nbs/app/cli.ipynb #9af54862
@@ -496,7 +508,9 @@ def contrast(
     check_begin(out, resume, overwrite)
     whole, graded = read_text(text, columns), read_graded(dev) if dev else None
     rows, comparison = compare_on(whole, graded, heldout, seed)
-    encoder = prepared(SentenceEncoder.from_pretrained(named(model)), rows, dropout)
+    encoder = prepared(SentenceEncoder.from_pretrained(model), rows, dropout)
+    for column in (rows.sentences, rows.sentences2, rows.sentences3) if main_process() else ():
+        noted(encoder, column or [])
     config = ContrastConfig(steps or epochs * max(1, len(rows) // batch_size), usual_contrast_rate(encoder.model.config.hidden_size) if lr is None else lr,
                             batch_size, precision="bf16" if bf16 else "fp32", save_every=save_every, whiten=whiten, seed=seed)
     if main_process():
@@ -546,8 +560,8 @@ def sweep(
     tasks = check_tasks(usual_tasks(tasks, folder), folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     dev_sets = {task: data.draw(dev_rows, torch.Generator().manual_seed(11711)) for task, data in dev_sets.items()}
-    build = lambda: MultitaskBert(encoder := SentenceEncoder.from_pretrained(named(model)), build_heads(encoder.width, train_sets))
-    width = BertConfig.from_json(resolve_folder(named(model)) / "config.json").hidden_size  # without loading any weights
+    build = lambda: MultitaskBert(encoder := SentenceEncoder.from_pretrained(model), build_heads(encoder.width, train_sets))
+    width = BertConfig.from_json(resolve_folder(model) / "config.json").hidden_size  # without loading any weights
     config = TrainConfig(tasks, schedule, steps=None if setting == "epochs" else steps, batch_size=batch_size,   # steps would count instead
                          lr=usual_rate(width), precision="bf16" if bf16 else "fp32")
     number = int if setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate", "alike") else float
@@ -636,11 +650,11 @@ def read_on(
     from minbert.pretrain import masked_accuracy
     from minbert.tokens import load_tokenizer
 
-    config, start, head_from = plan(corpus, out, named(model), **settings)
+    config, start, head_from = plan(corpus, out, model, **settings)
     origin = f"`{Path(model).name}`" + ("" if head_from == "its own" else f" (its head is {head_from})")
     typer.echo(f"{config.total_steps:,} steps from {origin}")
     if heldout := heldout_sentences(corpus):
-        right, loss = masked_accuracy(start["bert"], start["head"], heldout, load_tokenizer(named(model)))
+        right, loss = masked_accuracy(start["bert"], start["head"], heldout, load_tokenizer(model))
         origin += f", which guessed {right:.1%} of the held-out words before ({loss:.2f} nats),"
         typer.echo(f"step 0  accuracy {right:.4g}  heldout_loss {loss:.4g}")
     else:

@@ -88,8 +88,9 @@ def _classes(file, cells):
 
 
 def _name(file, line, cell):
-    """Take a cell as the name of a class."""
-    name = cell.strip() if isinstance(cell, str) else str(cell) if isinstance(cell, (int, bool)) else ""
+    """Take a cell as the name of a class; 1.0, as pandas writes 1 beside an empty cell, is 1."""
+    name = cell.strip() if isinstance(cell, str) else str(cell) if isinstance(cell, (int, float, bool)) else ""
+    name = re.sub(r"([+-]?[0-9]{1,9})\.0+", r"\1", name) if re.fullmatch(r"[+-]?[0-9]{1,9}\.0+", name) else name
     if not name:
         raise ValueError(f"{file}:{line}: expected the name of a class in column 'label', got {quoted(cell)}")
     return name

@@ -1,35 +1,60 @@
 """Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
 from __future__ import annotations
 
-__all__ = ["read_text", "read_graded", "cut_table", "sentence_column", "finite_number", "is_number"]
+__all__ = ["read_text", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "cut_table", "sentence_column", "finite_number", "is_number"]
 
+import json
 from pathlib import Path
 
 from minbert.data import Dataset
 from minbert.engine.files import parse_json, quoted
 from minbert.engine.formats import Format, parse_label, read_lines, read_rows, separator_hint
+from minbert.tokens import encode_ids
 
 _GRADED = Format(("sentence1", "sentence2", "grade"), ("sentence1", "sentence2"), "grade")   # any finite number
 
 
 def read_text(
-    path: str | Path,                    # .txt: a sentence a line; .tsv, .csv: the first line names the columns; .jsonl: an object a line. Each also as .gz
+    path: str | Path,                    # .txt: a sentence a line; .tsv, .csv (commas or semicolons): the first line names the columns; .jsonl: an object a line. Each also as .gz
     columns: list[str] | None = None,    # which of a table, in this order; None: all, which must be 1 to 3
 ) -> Dataset:                            # sentences; with a second column partners that mean the same, with a third sentences that do not
     """Read text to learn from. Blank lines are no rows.
 
     Raises ValueError naming file and line for another kind of file, columns that are not there, more than three, a first line that
-    holds sentences instead of names or is separated by other signs, a column of numbers alone, or a cell that is no sentence.
+    holds sentences instead of names or is separated by other signs, a column of numbers alone, or a cell that is no sentence; and, where
+    nobody said which of several columns are meant, for one of single words alone, such as ids, dates or names of classes.
     """
     path = Path(path)
     names, rows = cut_table(path)
-    columns = list(columns or names)
+    asked, columns = bool(columns), list(columns or names)
     if not 1 <= len(set(columns)) == len(columns) <= 3 or not {*columns} <= {*names}:
         raise ValueError(f"{path}: expected 1 to 3 columns of {quoted(names)}, each once, got {quoted(columns)}: --columns says which")
     places = [names.index(name) for name in columns]
     texts = [sentence_column(path, rows, names, i) for i in places]
+    for column, text in zip(columns, texts if len(texts) > 1 and not asked else []):
+        if not any(len(sentence.split()) > 1 for sentence in text):
+            raise ValueError(f"{path}: expected sentences in column {column!r}, got single words alone, such as {quoted(text[0])}: --columns says which to take")
     name = path.name if len(names) == 1 else f"{path.name} [{', '.join(columns)}]"
     return Dataset(name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
+
+
+def read_named(
+    path: str | Path,
+    columns: list[str] | None,   # of a table; None: the usual ones
+    usual: tuple[str, ...] = ("sentence",),
+) -> Dataset:
+    """Read the sentences of a file whose other columns do not matter. Raises ValueError as `read_text`."""
+    return read_text(path, columns or (list(usual) if is_table(Path(path)) else None))
+
+
+def one_column(
+    path: Path,                  # a table
+    columns: list[str] | None,   # one name; None: sentence
+) -> list[str]:                  # a text a row
+    """Read one column of a table. Raises ValueError as `read_text`, and for several."""
+    if columns and len(columns) > 1:
+        raise ValueError(f"expected one column, got {quoted(columns)}")
+    return read_named(path, columns).sentences
 
 
 _PAIR = ["sentence1", "sentence2", "score"]
@@ -52,10 +77,35 @@ def read_graded(
     return Dataset(path.name, "dev", "similarity", first, second, grades)
 
 
+def too_long(
+    encoder,            # SentenceEncoder
+    texts: list[str],
+) -> str:               # a note; "" where all is read
+    """Count the texts of which a model reads the beginning only."""
+    most = encoder.max_length
+    long = [text for text in texts if len(text.encode(errors="replace")) > most - 2]   # a piece has a byte at least
+    cut = sum(len(ids) > most for ids in encode_ids(encoder.tokenizer, long, most + 1)) if long else 0
+    return f"note: {cut:,} of {len(texts):,} texts are longer than the {most} tokens that the model reads: the rest of them is not read" if cut else ""
+
+
+def is_table(path: Path) -> bool:
+    """Tell by its name whether a file is cut into columns."""
+    return Path(path.name.removesuffix(".gz")).suffix in (".tsv", ".csv", ".jsonl")
+
+
+def whole_table(
+    path: Path,              # a table
+) -> dict[str, list[str]]:   # column -> its cells as text, "" for one that a JSON row lacks
+    """Read all columns, also those that are no sentences. Raises ValueError as `cut_table`."""
+    names, rows = cut_table(path)
+    as_text = lambda cell: "" if cell is None else cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
+    return {name: [as_text(cells[i]) for _, cells in rows] for i, name in enumerate(names)}
+
+
 def cut_table(
     path: Path,   # .txt, .tsv, .csv, .jsonl, each also as .gz
 ) -> tuple[list[str], list[tuple[int, list]]]:   # names of columns; (line, cells) of every row, a cell that a JSON row lacks is None
-    """Cut a file into rows, by the end of its name. Raises ValueError naming file and line."""
+    """Cut a file into rows, by the end of its name; a row of blank cells is none. Raises ValueError naming file and line."""
     ending = Path(path.name.removesuffix(".gz")).suffix
     if ending == ".txt":
         return ["sentence"], [(n, [line]) for n, line in enumerate(read_lines(path), 1) if line.strip()]
@@ -63,14 +113,20 @@ def cut_table(
         return _objects(path)
     if ending not in (".tsv", ".csv"):
         raise ValueError(f"{path}: expected a file called .txt, .tsv, .csv or .jsonl, or one of these packed as .gz")
-    dialect = {".tsv": "tab", ".csv": "comma"}[ending]
-    (first, names), *rows = read_rows(path, dialect)
+    dialect = "tab" if ending == ".tsv" else _commas_or_semicolons(path)
+    (first, names), *rows = [(line, cells) for line, cells in read_rows(path, dialect) if any(cell.strip() for cell in cells)]
     if len(names) == 1 and (hint := separator_hint(names[0], dialect)):   # else its pairs would be learned as single sentences
         raise ValueError(f"{path}:{first}: expected names of columns in the {dialect} dialect, got {quoted(names[0])}{hint}")
     names = [name.strip() for name in names]
     if any(len(name.split()) > 3 for name in names) or len({*names}) < len(names):
         raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(names)}: a sentence?")
     return names, _checked(path, rows, len(names))
+
+
+def _commas_or_semicolons(path):
+    """Look at the first line: a spreadsheet writes semicolons where its numbers have decimal commas."""
+    first = read_lines(path)[0]
+    return "semicolon" if first.count(";") > first.count(",") else "comma"
 
 
 def _objects(path):
@@ -120,4 +176,5 @@ def finite_number(path: Path, line: int, cell) -> float:
     try:
         return parse_label(cell if isinstance(cell, str) else repr(cell), _GRADED)
     except ValueError:
-        raise ValueError(f"{path}:{line}: expected a grade that is a finite number, got {quoted(cell)}") from None
+        hint = ": write it with a decimal point" if isinstance(cell, str) and "," in cell else ""
+        raise ValueError(f"{path}:{line}: expected a grade that is a finite number, got {quoted(cell)}{hint}") from None

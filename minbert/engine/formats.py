@@ -22,7 +22,7 @@ from .files import quoted, read_whole
 from .saving import replacing
 
 # %% ../../nbs/engine/formats.ipynb #a68b9ab6
-DIALECTS = ("raw", "tab", "comma", "space")
+DIALECTS = ("raw", "tab", "comma", "semicolon", "space")
 
 @dataclass(frozen=True)
 class Format:
@@ -34,7 +34,7 @@ class Format:
     text: tuple[str, ...]             # which of them are sentences: one, two, or three
     label: str | None = None          # which of them is the label; a file with "test-student" in its name may lack it, as the course's do
     id: str | None = None             # which of them is the id; None, or not in the file: the line number
-    dialect: str = "raw"              # raw: tabs, a quote is a quote; tab, comma: with CSV quoting; space: the first blank
+    dialect: str = "raw"              # raw: tabs, a quote is a quote; tab, comma, semicolon: with CSV quoting; space: the first blank
     header: bool = True               # the first line holds the names
     classes: tuple[str, ...] | None = None  # names of the labels 0, 1, ...; None: labels are scores
     words: bool = False               # labels are written as names, not as numbers
@@ -79,7 +79,7 @@ def cut_lines(
         text = data.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
         bad, line = error.object[error.start], error.object[: error.start].count(b"\n") + first
-        raise ValueError(f"{path}:{line}: expected UTF-8 text, got the byte 0x{bad:02x}") from None
+        raise ValueError(f"{path}:{line}: expected UTF-8 text, got the byte 0x{bad:02x}: save it as UTF-8 (Excel: CSV UTF-8)") from None
     if odd := re.search(r"\0|\r(?!\n|\Z)", text):
         line, name = text.count("\n", 0, odd.start()) + first, {"\0": "a NUL", "\r": "a carriage return inside a line"}[odd[0]]
         raise ValueError(f"{path}:{line}: expected lines of text that end in LF or CRLF, got {name}")
@@ -98,7 +98,7 @@ def _unpacked(path, data):
     return text
 
 # %% ../../nbs/engine/formats.ipynb #b26b6c45
-_DELIMITERS = {"raw": "\t", "tab": "\t", "comma": ",", "space": " "}
+_DELIMITERS = {"raw": "\t", "tab": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
 
 def separator_hint(header, dialect):
@@ -194,7 +194,7 @@ def parse_label(
 
 # %% ../../nbs/engine/formats.ipynb #ec28f17b
 def _write_table(file: TextIO, table: list[list[str]], dialect: str) -> None:
-    if dialect in ("tab", "comma"):
+    if dialect not in ("raw", "space"):
         flat = ([re.sub(r"\r\n?|\n", " ", cell) for cell in row] for row in table)
         csv.writer(file, delimiter=_DELIMITERS[dialect], lineterminator="\n").writerows(flat)
         return

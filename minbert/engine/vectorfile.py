@@ -8,6 +8,7 @@ __all__ = ['reserve', 'write_vectors', 'encode_file']
 # %% ../../nbs/engine/vectorfile.ipynb #e8ce134d
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -74,12 +75,13 @@ def encode_file(
     out: Path,            # .npy, (lines, D) float32
     precision: str = "fp32",
     progress: bool = False,
+    read: Callable[[Path], list[str]] = read_lines,   # another reader for another kind of file
 ) -> tuple[int, int]:     # shape of the array written
     """Encode every line of a file into a .npy; row n is line n, and a blank line is an empty sentence.
 
-    Raises ValueError if `out` is the text itself, and as `read_lines` and `write_vectors`.
+    Raises ValueError if `out` is the text itself, and as the reader and `write_vectors`.
     """
-    lines = [line.strip() for line in read_lines(file)]
+    lines = [line.strip() for line in read(file)]
     if out.exists() and out.samefile(file):
         raise ValueError(f"{out}: expected another file than the text, whose place the vectors would take")
     shape = len(lines), encoder.width
