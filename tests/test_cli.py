@@ -1,4 +1,5 @@
 """The command line as people type it: output, exit status, what is written and what is not."""
+import csv
 import gzip
 import json
 import os
@@ -22,6 +23,7 @@ from minbert.engine.checkpoint import read_checkpoint
 from minbert.engine.integers import exact_integers
 from minbert.app.cli import main, repeat_option
 from minbert.app.messages import GO_ON
+from minbert.app.owntext import too_long
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
 from minbert.heads import MultitaskBert, default_heads
@@ -111,6 +113,51 @@ def test_encode_gives_row_n_to_line_n(capsys, tmp_path, tiny):
     expected = SentenceEncoder.from_pretrained(tiny).encode([line.strip() for line in lines])
     assert_close(torch.from_numpy(vectors), expected, rtol=0, atol=1e-6)
     assert os.listdir(tmp_path / "sub") == ["v.npy"]
+
+
+def test_vectors_do_not_take_the_place_of_a_folder(capsys, tmp_path, tiny):
+    (tmp_path / "s.txt").write_text("A dog barks.\n")
+    assert "expected a file or nothing, got a folder" in run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path}", 1)[1]
+
+
+def test_encode_reads_the_sentences_of_a_table(capsys, tmp_path, tiny):
+    """Not its header, ids and dates."""
+    texts = ["A dog, barks.", "The market fell.", "Ein Hund."]
+    (tmp_path / "s.txt").write_text("\n".join(texts) + "\n")
+    rows = [{"id": str(i), "sentence": text, "day": "2024-05-01"} for i, text in enumerate(texts)]
+    (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, mark in (("comma.csv", ","), ("semicolon.csv", ";"), ("s.tsv", "\t"), ("s.csv.gz", ",")):
+        with (gzip.open if name.endswith(".gz") else open)(tmp_path / name, "wt", newline="", encoding="utf-8-sig") as file:
+            csv.writer(file, delimiter=mark).writerows([rows[0], *(row.values() for row in rows)])
+    run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'}")
+    expected = np.load(tmp_path / "v.npy")
+    for name in ("comma.csv", "semicolon.csv", "s.tsv", "s.csv.gz", "s.jsonl"):
+        out, _ = run(capsys, f"encode {tiny} {tmp_path / name} --out {tmp_path / 'w.npy'}")
+        assert out.startswith("3 vectors of width 16: ") and np.array_equal(np.load(tmp_path / "w.npy"), expected), name
+    run(capsys, f"encode {tiny} {tmp_path / 'comma.csv'} --columns day --out {tmp_path / 'w.npy'}")
+    days = np.load(tmp_path / "w.npy")
+    assert np.array_equal(days[0], days[2]) and not np.array_equal(days, expected)
+    assert "expected one column, got ['id', 'day']" in run(capsys, f"encode {tiny} {tmp_path / 'comma.csv'} --columns id day --out {tmp_path / 'x.npy'}", 1)[1]
+    assert not (tmp_path / "x.npy").exists()
+
+
+def test_text_that_is_cut_is_said_so_and_may_be_read_on(capsys, tmp_path, tiny):
+    short, long = "a dog " * 3, "a dog " * 40
+    (tmp_path / "s.txt").write_text(f"{long} in the rain\n{short}\n{long} in the sun\n")
+    most = SentenceEncoder.from_pretrained(tiny).max_length
+    _, err = run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} --max-length 20")
+    assert "note: 2 of 3 texts are longer than the 20 tokens that the model reads: the rest of them is not read\n" in err and most > 20
+    vectors = np.load(tmp_path / "v.npy")
+    assert np.allclose(vectors[0], vectors[2], atol=1e-6)
+    _, err = run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} --max-length 100")
+    assert "note" not in err and not np.allclose(*np.load(tmp_path / "v.npy")[[0, 2]], atol=1e-3)
+
+
+@pytest.mark.parametrize("pieces", [18, 19])
+def test_a_text_is_too_long_from_one_token_more_than_are_read(tiny, pieces):
+    encoder = SentenceEncoder.from_pretrained(tiny)
+    encoder.max_length = 20   # with [CLS] and [SEP]
+    assert too_long(encoder, ["." * pieces, "a", ""]) == ("" if pieces == 18 else "note: 1 of 3 texts are longer than the 20 tokens that the model reads: the rest of them is not read")
 
 
 def test_encode_normalize_gives_vectors_of_length_1(capsys, tmp_path, tiny):
@@ -497,7 +544,8 @@ def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
 
 @pytest.mark.parametrize("line, words", [
     ("evaluate {tiny} --data {data}", ["written by train", "--sts"]),
-    ("encode {tiny} {data}/ids-sst-dev.csv --out {data}", ["expected a file or nothing, got a folder"]),
+    ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.npy", ["ids-sst-dev.csv:1", "separated by tabs?"]),   # a table is not read as lines
+    ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v --part-size 2", ["one sentence a line, got a table"]),
     ("evaluate nowhere", ["nowhere"]),
     ("train --tasks sst nothing --out {out}", ["nothing"]),
     ("train --tasks sst --data {out} --out {out}", ["ids-sst-train.csv"]),

@@ -19,7 +19,7 @@ from torch.testing import assert_close
 
 from minbert.app import contrast as module
 from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
-from minbert.app.owntext import read_graded, read_text
+from minbert.app.owntext import is_table, read_graded, read_text, whole_table
 from minbert.app.partners import Comparison, cosines, held_out, learned_from, partner_ranks, shared_words
 from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
@@ -77,11 +77,48 @@ def test_a_table_gives_the_cells_that_a_library_wrote(tmp_path, kind, packed):
             file.writelines(json.dumps(dict(zip("abc", row))) + "\n" for row in ROWS)
         else:
             csv.writer(file, delimiter={"csv": ",", "tsv": "\t"}[kind]).writerows([("a", "b", "c"), *ROWS])
-    read = read_text(name)
+    read = read_text(name, ["a", "b", "c"])
     assert list(zip(read.sentences, read.sentences2, read.sentences3)) == ROWS
     chosen = read_text(name, ["c", "a"])
     assert (chosen.sentences, chosen.sentences2, chosen.sentences3) == (["x", "née"], ['say "hi", you', "two"], None)
     assert read_text(name, ["b"]).sentences2 is None
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_a_table_as_a_spreadsheet_writes_it(tmp_path, ends):
+    """Semicolons where numbers have decimal commas, a byte-order mark, rows of separators alone."""
+    path = tmp_path / "t.csv"
+    path.write_bytes("\ufeff".encode() + ends.join(["a;b", "one, two;three; four".replace("; ", ";"), '"say; hi";"a ""b"" c"', ";", "  ; ", "five six;seven", ""]).replace("three;four", '"three;four"').encode())
+    read = read_text(path, ["a", "b"])
+    assert list(zip(read.sentences, read.sentences2)) == [("one, two", "three;four"), ("say; hi", 'a "b" c'), ("five six", "seven")]
+    assert whole_table(path) == {"a": ["one, two", "say; hi", "five six"], "b": ["three;four", 'a "b" c', "seven"]}
+    few = written(tmp_path, "few.csv", "a,b\nx y,z; w\n;,v w\n")   # commas are more, here
+    assert read_text(few, ["a", "b"]).sentences == ["x y", ";"]
+    grades = written(tmp_path, "g.csv", "sentence1;sentence2;score\na b;c d;1,5\ne f;g h;2\n")
+    with pytest.raises(ValueError, match="g.csv:2: expected a grade that is a finite number, got '1,5': write it with a decimal point"):
+        read_graded(grades)
+    with pytest.raises(ValueError, match="none.csv: expected rows below the names of the columns, got none"):
+        read_text(written(tmp_path, "none.csv", "a,b\n,\n , \n"))
+
+
+@pytest.mark.parametrize("header, first, odd", [("ticket,question,answer", "T-17", "ticket"), ("question,answer,category", "", "category"), ("day,question", "2024-05-01", "day")])
+def test_nobody_learns_from_ids_and_names_of_classes_unasked(tmp_path, header, first, odd):
+    names = header.split(",")
+    cells = {"ticket": "T-17", "question": "how do I pay?", "answer": "by card, or in cash", "category": "billing", "day": "2024-05-01"}
+    path = tmp_path / "faq.csv"
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([names, *[[cells[name] for name in names]] * 3])
+    with pytest.raises(ValueError, match=f"expected sentences in column '{odd}', got single words alone, such as '{cells[odd]}': --columns says which to take"):
+        read_text(path)
+    assert read_text(path, names).sentences2 == [cells[names[1]]] * 3   # who names them means them
+    words = written(tmp_path, "words.csv", "word\ndog\nlamp\n")
+    assert read_text(words).sentences == ["dog", "lamp"]              # one column is what there is
+
+
+def test_a_whole_table_is_handed_on_as_text(tmp_path):
+    path = written(tmp_path, "t.jsonl", '{"id": 7, "s": "ä b", "tags": ["x", 1], "ok": true}\n{"id": 8.5, "s": "c", "more": null}\n')
+    assert whole_table(path) == {"id": ["7", "8.5"], "s": ["ä b", "c"], "tags": ['["x", 1]', ""], "ok": ["true", ""], "more": ["", ""]}
+    assert [is_table(tmp_path / name) for name in ("a.csv", "a.tsv.gz", "a.jsonl", "a.txt", "a.txt.gz", "a.md", "csv")] == [True] * 3 + [False] * 4
 
 
 def test_columns_that_were_not_chosen_may_be_uneven(tmp_path):
@@ -106,7 +143,7 @@ def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     ("t.tsv", "a\tb\tc\td\nx\ty\tz\tw\n", "t.tsv: expected 1 to 3 columns"),
     ("t.tsv", "a\ta\nx\ty\n", "t.tsv:1: expected a first line of different names"),
     ("t.csv", "How do I cook rice?,How is rice cooked?\nx,y\n", "t.csv:1: expected a first line of different names of columns"),
-    ("t.csv", "\ufeffa;b\r\nx;y\r\n", "t.csv:1: expected names of columns in the comma dialect, got 'a;b': separated by semicolons?"),   # of a spreadsheet
+    ("t.tsv", "\ufeffa;b\r\nx;y\r\n", "t.tsv:1: expected names of columns in the tab dialect, got 'a;b': separated by semicolons?"),
     ("t.csv", "a\tb\nx\ty\n", "separated by tabs?"),
     ("t.tsv", "a,b\nx,y\n", "separated by commas?"),
     ("t.csv", "a,b\n", "t.csv: expected rows below the names"),

@@ -142,6 +142,23 @@ def test_a_label_that_training_has_not_seen_is_named_by_its_line(mine):
         load_own("thing", "dev", mine)
 
 
+@pytest.mark.parametrize("train, dev, classes, found", [
+    (["1", "0", "1.0", "0.0"], ["1.0", "0"], ("0", "1"), [1, 0]), (["1.0", "2.00", "1.0", "2.00"], ["1", "2"], ("1", "2"), [0, 1]),
+    (["-1", "1", "-1.0", "10"] * 2, ["10", "-1.0"], ("-1", "1", "10"), [2, 0]), (["1.0", "1.1"] * 2, ["1.1", "1.0"], ("1.0", "1.1"), [1, 0])])
+def test_a_whole_number_is_one_class_however_it_is_written(tmp_path, train, dev, classes, found):
+    """pandas writes a column of whole numbers with .0 where one is missing; versions such as 1.0 beside 1.1 keep their names."""
+    for split, labels in (("train", train), ("dev", dev)):
+        write(tmp_path / f"t-{split}.csv", ("sentence", "label"), [(f"text {i}", label) for i, label in enumerate(labels)])
+    assert answers_of(tmp_path, "t").classes == classes
+    assert load_own("t", "dev", tmp_path).labels == found
+
+
+def test_a_json_label_may_be_a_float_that_is_whole(tmp_path):
+    for split in ("train", "dev"):
+        (tmp_path / f"t-{split}.jsonl").write_text("".join(json.dumps({"sentence": f"text {i}", "label": i % 2 + 0.0}) + "\n" for i in range(4)))
+    assert answers_of(tmp_path, "t").classes == ("0", "1") and load_own("t", "dev", tmp_path).labels == [0, 1, 0, 1]
+
+
 @pytest.mark.parametrize("value", [None, 1.5, ["x"], {"x": 1}])
 def test_a_json_label_is_a_word_or_a_whole_number(tmp_path, value):
     write(tmp_path / "t-train.jsonl", ("sentence", "label"), [("a", "x"), ("b", value)])
@@ -314,11 +331,18 @@ def test_train_evaluate_predict(mine, tmp_path, capsys, monkeypatch):
     with open("new-answers.csv", newline="") as file:
         found = list(csv.DictReader(file))
     assert [row["sentence"] for row in found] == ["a lamp", "a dog, or two"] and {row["label"] for row in found} <= {"dog", "lamp", "river"}
+    assert [*found[0]] == ["number", "sentence", "label", "probability"] and [row["number"] for row in found] == ["1", "2"]   # what a row had comes back
     write(tmp_path / "pairs.tsv", ("left", "right", "x"), [("a", "b", 1), ("c d", "e", 2)])
     run(capsys, "predict run/model pairs.tsv --task alike --columns left right --out pairs.csv")
     with open("pairs.csv", newline="") as file:
         header, *found = csv.reader(file)
-    assert header == ["sentence1", "sentence2", "score"] and all(0 <= float(row[2]) <= 1 for row in found)
+    assert header == ["left", "right", "x", "score"] and all(0 <= float(row[3]) <= 1 for row in found) and [row[:3] for row in found] == [["a", "b", "1"], ["c d", "e", "2"]]
+    write(tmp_path / "told.csv", ("label", "sentence", "given_label"), [("river", "a lamp", "x"), ("dog", "a dog", "y")])
+    run(capsys, "predict run/model told.csv --task thing --out told-answers.csv")
+    with open("told-answers.csv", newline="") as file:
+        header, *found = csv.reader(file)
+    assert header == ["given_given_label", "sentence", "given_label", "label", "probability"]   # none of the three takes the place of another
+    assert [row[:3] for row in found] == [["river", "a lamp", "x"], ["dog", "a dog", "y"]]
 
 
 def test_own_tasks_train_beside_others_and_in_sweeps(mine, tmp_path, capsys, monkeypatch):
@@ -350,6 +374,9 @@ def test_written_predictions_have_the_words_and_the_scale_of_the_labels(mine, tm
         with open(mine / f"{task}-dev-output.csv", newline="") as file:
             tables[task] = list(csv.DictReader(file))
     data = {task: load_own(task, "dev", mine, model.own[task]) for task in tables}
+    assert [*tables["thing"][0]] == ["sentence", "given_label", "label", "probability"] and [*tables["alike"][0]] == ["sentence1", "sentence2", "given_score", "score"]
+    assert [row["given_label"] for row in tables["thing"]] == [name for _, name in CLASSES]   # so that mistakes can be listed
+    assert [float(row["given_score"]) for row in tables["alike"]] == [score for *_, score in GRADED]
     assert [row["label"] for row in tables["thing"]] == answer_columns(model, "thing", data["thing"])["label"]
     assert [float(row["score"]) for row in tables["alike"]] == pytest.approx(answer_columns(model, "alike", data["alike"])["score"], rel=1e-4)
     assert (mine / "thing-dev.csv").read_bytes() == before

@@ -1,7 +1,7 @@
 """What the numbers of a head mean: names of classes, the ends of a scale. They are saved with the model, for whoever asks it later."""
 from __future__ import annotations
 
-__all__ = ["Answers", "LOW", "HIGH", "NamedBert", "answer_columns", "labelled", "write_answers"]
+__all__ = ["Answers", "LOW", "HIGH", "NamedBert", "answer_columns", "with_labels", "write_answers"]
 
 import math
 from dataclasses import asdict, dataclass
@@ -124,7 +124,7 @@ def _texts(rows):
     return {"sentence": rows.sentences} if rows.sentences2 is None else {"sentence1": rows.sentences, "sentence2": rows.sentences2}
 
 
-def labelled(
+def with_labels(
     model: NamedBert,
     task: str,
     rows: Dataset,        # numbers of classes, or grades of the head; or without labels

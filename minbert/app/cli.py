@@ -426,7 +426,7 @@ def evaluate(
     aggregate: Annotated[str, typer.Option(help="all (SBERT), mean or wmean (BERT-flow).")] = "all",
 ) -> None:
     """Print the scores of a trained model beside its baselines, or write its predictions."""
-    from minbert.app.answers import labelled, write_answers
+    from minbert.app.answers import with_labels, write_answers
     from minbert.evaluate import Predicted, evaluate_tasks, results_table, write_predictions
     from minbert.sentence import SentenceEncoder
     from minbert.sts import sts_table
@@ -447,7 +447,7 @@ def evaluate(
         written = write_predictions(predicted, {task: data for task, data in datasets.items() if task not in own}, predictions)
         for task in own:
             written.append(file := predictions / f"{task}-{split}-output.csv")
-            write_answers(whole, task, datasets[task], file, labelled(whole, task, datasets[task]))
+            write_answers(whole, task, datasets[task], file, with_labels(whole, task, datasets[task]))
         for path in written:
             typer.echo(f"written: {path}")
     if labelled:

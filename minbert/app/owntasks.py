@@ -16,6 +16,7 @@ from minbert.heads import ConcatDiff, LinearHead, LinearPlusCosine, default_head
 from minbert.losses import Head
 
 _FILE = re.compile(r"([^\W\d]\w*)-(train|dev|test)\.(?:csv|tsv|jsonl)(?:\.gz)?")
+_NUMERAL = re.compile(r"([+-]?[0-9]{1,9})(?:\.0+)?")
 _WANTED = "expected columns sentence and label, or sentence1, sentence2 and label (a class) or score (a number)"
 
 
@@ -80,17 +81,23 @@ def _scale(file, cells):
 def _classes(file, cells):
     """Collect the names of classes; most of them must come again."""
     names = {_name(file, line, cell) for line, cell in cells}
+    if all(map(_NUMERAL.fullmatch, names)):
+        names = {*map(_whole, names)}   # 1.0 and 1 are one class; where others are called 1.1, they are none
     if len(names) > max(2, len(cells) // 2):
         why = "numbers to learn are called score, of a pair" if all(map(is_number, names)) else "a class is learned from several rows"
         raise ValueError(f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: {why}")
-    numbers = all(re.fullmatch(r"[+-]?[0-9]{1,9}", name) for name in names)
-    return tuple(sorted(names, key=int if numbers else None))
+    return tuple(sorted(names, key=int if all(map(_NUMERAL.fullmatch, names)) else None))
+
+
+def _whole(name):
+    """Write 1.0 as 1."""
+    return _NUMERAL.sub(r"\1", name) if _NUMERAL.fullmatch(name) else name
 
 
 def _name(file, line, cell):
-    """Take a cell as the name of a class; 1.0, as pandas writes 1 beside an empty cell, is 1."""
-    name = cell.strip() if isinstance(cell, str) else str(cell) if isinstance(cell, (int, float, bool)) else ""
-    name = re.sub(r"([+-]?[0-9]{1,9})\.0+", r"\1", name) if re.fullmatch(r"[+-]?[0-9]{1,9}\.0+", name) else name
+    """Take a cell as the name of a class."""
+    whole = isinstance(cell, (int, bool)) or isinstance(cell, float) and cell.is_integer()   # pandas has floats where a cell is empty
+    name = cell.strip() if isinstance(cell, str) else str(cell) if whole else ""
     if not name:
         raise ValueError(f"{file}:{line}: expected the name of a class in column 'label', got {quoted(cell)}")
     return name
@@ -131,6 +138,7 @@ def _label(file, line, cell, answers):
     if answers.scale:
         return answers.stretched(finite_number(file, line, cell))
     name = _name(file, line, cell)
+    name = name if name in answers.classes else _whole(name)
     if name not in answers.classes:
         raise ValueError(f"{file}:{line}: expected a label of the train file, {quoted(answers.classes)}, got {quoted(name)}")
     return answers.classes.index(name)
