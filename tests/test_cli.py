@@ -549,6 +549,8 @@ def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
     ("evaluate nowhere", ["nowhere"]),
     ("train --tasks sst nothing --out {out}", ["nothing"]),
     ("train --tasks sst --data {out} --out {out}", ["ids-sst-train.csv"]),
+    ("train --tasks tickets --data {out}/none --out {out}/r", ["none: expected a folder with files of data sets", "NAME-train.csv"]),
+    ("train --data {out} --out {out}/r", ["expected a folder with files of data sets", "NAME-train.csv"]),
     ("train --tasks sst --data {data} --model {tiny} --out {out} --schedule random", ["schedule", "random"]),
     ("train --tasks sst --data {data} --model {tiny} --out {out} --pooling median", ["median"]),
     ("train --tasks sst --data {data} --model no/such-model --out {out}", ["no/such-model"]),
@@ -563,6 +565,14 @@ def test_mistakes_are_one_line_and_leave_nothing(capsys, tiny, small_data, tmp_p
     _, err = run(capsys, line, 1)
     assert err.startswith("minbert: ") and err.count("\n") == 1 and all(word in err for word in words), err
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("line", ["encode {run} {out}/s.txt --out {out}/v.npy", "train --tasks sst --data {data} --model {run} --out {out}/r", "contrast {out}/s.txt --model {run} --out {out}/r"])
+def test_the_folder_of_a_run_is_no_model_and_is_called_so(capsys, trained, small_data, tmp_path, line):
+    (tmp_path / "s.txt").write_text("A dog barks.\n" * 20)
+    _, err = run(capsys, line.format(run=trained, out=tmp_path, data=small_data), 1)
+    assert f"{trained}: expected the folder of a model, got that of a run: its folder model is one\n" in err
+    assert os.listdir(tmp_path) == ["s.txt"]
 
 
 def test_status_of_one_notebook_has_no_rows_of_other_chapters(capsys):

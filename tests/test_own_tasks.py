@@ -5,6 +5,7 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import expit, softmax
@@ -380,6 +381,16 @@ def test_written_predictions_have_the_words_and_the_scale_of_the_labels(mine, tm
     assert [row["label"] for row in tables["thing"]] == answer_columns(model, "thing", data["thing"])["label"]
     assert [float(row["score"]) for row in tables["alike"]] == pytest.approx(answer_columns(model, "alike", data["alike"])["score"], rel=1e-4)
     assert (mine / "thing-dev.csv").read_bytes() == before
+
+
+def test_a_model_answers_for_a_list_or_a_column():
+    model = named(alike=LinearPlusCosine(16, "similarity"), thing=LinearHead(16, 3))
+    texts, others = [text for text, _ in CLASSES], [text for text, _ in CLASSES[::-1]]
+    expected = answer_columns(model, "thing", Dataset("x", "dev", "text", texts))
+    assert model.answer("thing", texts) == model.answer("thing", pd.Series(texts, index=range(9, 3, -1))) == expected
+    assert model.answer("alike", texts, others) == answer_columns(model, "alike", Dataset("x", "dev", "text", texts, others))
+    with pytest.raises(ValueError, match="two|second|partner|pair"):
+        model.answer("alike", texts)
 
 
 def test_answers_do_not_replace_the_file_they_answer(mine, tmp_path, capsys, monkeypatch):

@@ -2,6 +2,7 @@
 import json
 import shutil
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -300,7 +301,7 @@ def test_precision(tokenizer):
 @pytest.mark.parametrize("sentences, message", [
     ("one text", "got one str"), (b"bytes", "got one bytes"), (["a", 3], "sentence 1, got int"),
     (["a"] * 5 + [None], "sentence 5, got NoneType"), (["a", "\ud800"], "Unicode for sentence 1"),
-    (None, "a list of str, got NoneType: None"), (3, "a list of str, got int: 3"), ({"a", "b"}, "got a set, which has no order"), (frozenset("a"), "got a frozenset"),
+    (None, "a list of str, got NoneType: None"), (3, "a list of str, got int: 3"), ({"a", "b"}, "got a set, which has no order"), (frozenset("a"), "got a frozenset"), (pd.DataFrame({"text": ["a", "b"], "id": [1, 2]}), "got a DataFrame: of a table name the column"),
 ])
 def test_encode_refuses(tokenizer, sentences, message):
     encoder = small_encoder(tokenizer)

@@ -65,6 +65,15 @@ class NamedBert(MultitaskBert):
             raise ValueError(f"expected names of the answers of {task!r} in {_FILE} beside the model, found none: it was not trained by `minbert train`")
         return self.own.get(task) or _usual_answers(task)
 
+    def answer(
+        self,
+        task: str,
+        sentences: list[str],                  # N texts; a column of pandas does as well
+        sentences2: list[str] | None = None,   # their partners, where the head wants pairs
+    ) -> dict[str, list]:
+        """Answer for text: see `answer_columns`."""
+        return answer_columns(self, task, Dataset("text", "test", "text", list(sentences), None if sentences2 is None else list(sentences2)))
+
     def save_pretrained(self, folder: str | Path) -> None:
         """Write encoder, heads and names; the checksums hold for all of them."""
         with replacing(folder) as draft:

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'SeedOption', 'DataOption', 'ModelOption', 'TasksOption', 'VECTORS',
-           'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'usual_tasks', 'main_process', 'processes',
-           'repeat_option', 'main', 'noted', 'encode_parts', 'encode', 'describe', 'data', 'load_splits', 'begun',
-           'check_begin', 'check_tasks', 'report', 'extensions', 'train', 'load_trained', 'evaluate', 'predict',
-           'contrast', 'sweep', 'demo', 'pretrain', 'read_on']
+           'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'check_folder', 'usual_tasks', 'main_process',
+           'processes', 'repeat_option', 'main', 'noted', 'encode_parts', 'encode', 'describe', 'data', 'load_splits',
+           'begun', 'check_begin', 'check_tasks', 'report', 'extensions', 'train', 'load_trained', 'evaluate',
+           'predict', 'contrast', 'sweep', 'demo', 'pretrain', 'read_on']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -58,6 +58,12 @@ def holdings(folder: Path | None) -> dict[str, list[str]]:   # task -> the split
     from minbert.data import available
 
     return available(folder) | {task: list(splits) for task, splits in own_tasks(folder).items()}
+
+
+def check_folder(folder: Path | None) -> None:
+    """Raise ValueError for a data folder that holds nothing."""
+    if folder and not holdings(folder):
+        raise ValueError(f"{folder}: expected a folder with files of data sets, such as ids-sst-train.csv, sts-dev.csv.gz or NAME-train.csv (NAME has letters, digits and _), found none")
 
 
 def usual_tasks(tasks: list[str] | None, folder: Path | None) -> tuple[str, ...]:
@@ -204,8 +210,8 @@ def data(
         fetch(name, folder)
         typer.echo(f"downloaded {name} into {folder}")
     there, own = holdings(folder), own_tasks(folder)
-    if folder and not (there or names):
-        raise ValueError(f"{folder}: expected a folder with files of data sets, such as ids-sst-train.csv, sts-dev.csv.gz or NAME-train.csv (NAME has letters, digits and _), found none")
+    if not names:
+        check_folder(folder)
     if missing := [name for name in names or () if name not in there]:
         raise ValueError(f"expected files of {', '.join(missing)} in {folder or 'the embedded data'}, "
                          f"found those of {', '.join(there) or 'no data set'}")
@@ -295,6 +301,8 @@ def check_tasks(
     if meant:
         file, name = next(iter(meant.items()))
         raise ValueError(f"{file}: expected it to be called {name}, if it is meant")
+    if asked:
+        check_folder(folder)
     missing, found = (" ".join(task for task in asked if (task in there) == known) for known in (False, True))
     if missing and there:
         raise ValueError(f"expected train and dev files of {missing} in {folder or 'the embedded data'}, found only those of "

@@ -21,6 +21,8 @@ _THEIRS = "config_sentence_transformers.json"
 
 def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tuple], plain: Mapping[str, type]) -> dict:   # pooling, max_length, transform
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
+    if (folder / "model" / "config.json").exists() and not os.path.lexists(folder / "config.json"):
+        raise ValueError(f"{folder}: expected the folder of a model, got that of a run: its folder model is one")
     ours, maps, length, beside = folder / "minbert_sentence.json", [], None, False
     if os.path.lexists(ours):
         config = check_fields({"files": {}} | read_json(ours), ours, pooling=str, max_length=int, transform=bool, files=dict)   # of an older release: without files

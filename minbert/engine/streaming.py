@@ -1,6 +1,6 @@
 """Text by the window: a supply that may be longer than the memory, checked as it comes, with a bar."""
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
@@ -14,7 +14,7 @@ def _check_kind(sentences) -> None:
         raise ValueError(f"expected a list of str, got one {kind}")
     if isinstance(sentences, (set, frozenset)):
         raise ValueError(f"expected a list of str, got a {kind}, which has no order: nobody could say which row belongs to which sentence")
-    if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):   # walking through it gives names
+    if hasattr(sentences, "columns"):   # of pandas: who walks through it gets the names of its columns
         raise ValueError(f"expected a list of str, got a {kind}: of a table name the column of sentences")
     try:
         iter(sentences)
