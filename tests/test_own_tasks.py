@@ -389,8 +389,10 @@ def test_a_model_answers_for_a_list_or_a_column():
     expected = answer_columns(model, "thing", Dataset("x", "dev", "text", texts))
     assert model.answer("thing", texts) == model.answer("thing", pd.Series(texts, index=range(9, 3, -1))) == expected
     assert model.answer("alike", texts, others) == answer_columns(model, "alike", Dataset("x", "dev", "text", texts, others))
-    with pytest.raises(ValueError, match="two|second|partner|pair"):
-        model.answer("alike", texts)
+    for wrong, message in ((("alike", texts), "two|second|partner|pair"), (("thing", "one text"), "got one str"), (("alike", texts, "one text"), "got one str"),
+                           (("thing", pd.DataFrame({"sentence": texts})), "got a DataFrame")):
+        with pytest.raises(ValueError, match=message):
+            model.answer(*wrong)
 
 
 def test_answers_do_not_replace_the_file_they_answer(mine, tmp_path, capsys, monkeypatch):

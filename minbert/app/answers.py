@@ -15,6 +15,7 @@ from minbert.engine.files import check_fields, quoted, read_json, write_json
 from minbert.engine.formats import SOURCES, Format, write_rows
 from minbert.engine.headfolders import DESCRIPTION, write_description
 from minbert.engine.saving import replacing
+from minbert.engine.streaming import check_sentences
 from minbert.heads import MultitaskBert, load_heads, save_heads
 
 LOW, HIGH = 0.0, 5.0   # grades of a similarity head
@@ -71,8 +72,9 @@ class NamedBert(MultitaskBert):
         sentences: list[str],                  # N texts; a column of pandas does as well
         sentences2: list[str] | None = None,   # their partners, where the head wants pairs
     ) -> dict[str, list]:
-        """Answer for text: see `answer_columns`."""
-        return answer_columns(self, task, Dataset("text", "test", "text", list(sentences), None if sentences2 is None else list(sentences2)))
+        """Answer for text: see `answer_columns`. Raises ValueError for what is no list of texts."""
+        columns = [None if column is None else check_sentences(column) for column in (sentences, sentences2)]
+        return answer_columns(self, task, Dataset("text", "test", "text", *columns))
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write encoder, heads and names; the checksums hold for all of them."""
