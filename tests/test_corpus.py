@@ -180,7 +180,7 @@ def test_a_checksum_tells_one_text_from_another(tmp_path):
     write(tmp_path, heldout__h_txt=["d"], notes_md=["e"])
     assert text_checksum(tmp_path) == own and re.fullmatch("[0-9a-f]{64}", own)
     other = [dict(a_txt=["ac"], docs__b_txt=["c"]), dict(a_txt=["ab", ""], docs__b_txt=["c"]), dict(a_txt=["ab"], b_txt=["c"]), dict(a_txt=["ab"], docs__c_txt=["c"]),
-             dict(a_txt=["ab"]), dict(a_txt=["ab"], docs__b_txt=["c"], z_txt=["f"]), dict(a_txt=["c"], docs__b_txt=["ab"])]
+             dict(a_txt=["ab"]), dict(a_txt=["ab", "docs/b.txt", "c"]), dict(a_txt=["ab"], docs__b_txt=["c"], z_txt=["f"]), dict(a_txt=["c"], docs__b_txt=["ab"])]
     found = [text_checksum(write(tmp_path / f"other {i}", **files)) for i, files in enumerate(other)]
     assert len({own, *found}) == 1 + len(other)
     assert text_checksum(write(tmp_path / "same", docs__b_txt=["c"], a_txt=["ab"])) == own
