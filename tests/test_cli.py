@@ -75,6 +75,11 @@ def small_data(tmp_path_factory) -> Path:
     ("train --tasks", "train --tasks"),
     ("train --tasks --steps 2", "train --tasks --steps 2"),
     ("sweep lr --values 1e-4 1e-3 --seeds 1 2 --out x", "sweep lr --values 1e-4 --values 1e-3 --seeds 1 --seeds 2 --out x"),
+    ("contrast --columns a b t.csv.gz --out x", "contrast --columns a --columns b t.csv.gz --out x"),   # a file is no column
+    ("predict model t.jsonl --columns a", "predict model t.jsonl --columns a"),
+    ("predict model --columns a t.txt b", "predict model --columns a t.txt b"),
+    ("contrast --columns t.csv", "contrast --columns t.csv"),      # the parser misses FILE
+    ("train --tasks a t.csv", "train --tasks a --tasks t.csv"),
     ("", ""),
 ])
 def test_many_words_after_tasks(typed, parsed):

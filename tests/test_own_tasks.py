@@ -338,12 +338,12 @@ def test_train_evaluate_predict(mine, tmp_path, capsys, monkeypatch):
     with open("pairs.csv", newline="") as file:
         header, *found = csv.reader(file)
     assert header == ["left", "right", "x", "score"] and all(0 <= float(row[3]) <= 1 for row in found) and [row[:3] for row in found] == [["a", "b", "1"], ["c d", "e", "2"]]
-    write(tmp_path / "told.csv", ("label", "sentence", "given_label"), [("river", "a lamp", "x"), ("dog", "a dog", "y")])
+    write(tmp_path / "told.csv", ("label", "sentence", "given_label", "given_given_label"), [("river", "a lamp", "x", "z"), ("dog", "a dog", "y", "z")])
     run(capsys, "predict run/model told.csv --task thing --out told-answers.csv")
     with open("told-answers.csv", newline="") as file:
         header, *found = csv.reader(file)
-    assert header == ["given_given_label", "sentence", "given_label", "label", "probability"]   # none of the three takes the place of another
-    assert [row[:3] for row in found] == [["river", "a lamp", "x"], ["dog", "a dog", "y"]]
+    assert header == ["given_given_given_label", "sentence", "given_label", "given_given_label", "label", "probability"]   # none takes the place of another
+    assert [row[:4] for row in found] == [["river", "a lamp", "x", "z"], ["dog", "a dog", "y", "z"]]
 
 
 def test_own_tasks_train_beside_others_and_in_sweeps(mine, tmp_path, capsys, monkeypatch):

@@ -85,6 +85,12 @@ def processes() -> tuple[int, int]:  # number of this process from 0, and how ma
 
 # %% ../../nbs/app/cli.ipynb #ec56d384
 _REPEATED = ("--tasks", "--values", "--seeds", "--penalties", "--columns")
+_FILES = (".txt", ".tsv", ".csv", ".jsonl", ".gz")
+
+
+def _is_value(option, word):
+    """Tell a value of an option of several from what may stand behind the last one."""
+    return not (word.startswith("-") or option == "--columns" and word.endswith(_FILES))
 
 
 def repeat_option(
@@ -95,8 +101,9 @@ def repeat_option(
     for word, after in zip(arguments, [*arguments[1:], "-"]):
         if word.startswith("-"):
             repeated = word if word in _REPEATED else None
-            result += [] if repeated and not after.startswith("-") else [word]   # without a value it stays, to be complained of
+            result += [] if repeated and _is_value(repeated, after) else [word]   # without a value it stays, to be complained of
         else:
+            repeated = repeated if _is_value(repeated, word) else None
             result += [repeated, word] if repeated else [word]
     return result
 
@@ -142,7 +149,7 @@ def encode(
     model: Annotated[str, typer.Argument(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz; or a table (.tsv, .csv: the first line names the columns; .jsonl). With --part-size several texts, or folders of .txt and .txt.gz.")],
     out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n, or row n of a table. With --part-size a folder.")] = VECTORS,
-    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which column of a table, named after FILE; without it sentence.")] = None,
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which column of a table; without it sentence.")] = None,
     max_length: Annotated[int | None, typer.Option("--max-length", min=3, help="Tokens that are read of each text, at most as many as the model has positions; without it as saved with the model.")] = None,
     pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean. Another than the saved one comes without the maps behind it.")] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Vectors of length 1: the products of two are their cosines.")] = False,
@@ -467,7 +474,7 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A model folder written by train or demo.")],
     text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt; blank lines get no row), or a table (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
     task: Annotated[str | None, typer.Option(help="Which of the model's tasks; without it, its only one.")] = None,
-    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns hold the sentences, named after FILE; without it sentence, or sentence1 and sentence2.")] = None,
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns hold the sentences; without it sentence, or sentence1 and sentence2.")] = None,
     out: Annotated[Path, typer.Option(help="A table, .csv or .tsv: what FILE has, and behind it the answers.")] = Path("predictions.csv"),
 ) -> None:
     """Answer for sentences without labels: a class and its probability, or a score."""
@@ -491,7 +498,7 @@ def contrast(
     text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt); or pairs that mean the same, or triplets with a wrong one (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
     model: Annotated[str, typer.Option(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")] = "embedded-sentences",
     out: Annotated[Path, typer.Option(help="The run's folder: model, log, checkpoint, dev.md.")] = Path("runs/contrast"),
-    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns of a table, in this order, named after FILE; without it, all.")] = None,
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns of a table, in this order; without it, all.")] = None,
     dev: Annotated[Path | None, typer.Option(help="A table of pairs and their grades (sentence1, sentence2, score; or three columns in this order), measured before and after.")] = None,
     heldout: Annotated[int, typer.Option(min=0, help="Pairs kept out and measured, at most; this costs at most a tenth of the rows.")] = 1000,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 1,
