@@ -17,6 +17,7 @@ from minbert.app.answers import Answers, NamedBert, answer_columns, write_answer
 from minbert.app.cli import usual_tasks
 from minbert.app.devrows import against_words, seen_in_training
 from minbert.app.owntasks import answers_of, build_heads, load_own, misnamed, own_tasks
+from minbert.app.owntext import read_named, text_columns
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.runs import read_log
@@ -56,6 +57,19 @@ def mine(tmp_path):
         write(folder / f"alike-{split}.jsonl", ("sentence1", "sentence2", "score"), GRADED)
     tiny().save_pretrained(tmp_path / "tiny")
     return folder
+
+
+def test_text_does_for_sentence_where_there_is_none(tmp_path):
+    rows = [(text, name, "other") for text, name in CLASSES]
+    write(tmp_path / "t-train.csv", ("text", "label", "x"), rows)
+    write(tmp_path / "t-dev.csv", ("x", "label", "sentence", "text"), [("y", name, text, "not this") for text, name in CLASSES])
+    for split in ("train", "dev"):
+        assert load_own("t", split, tmp_path).sentences == [text for text, _ in CLASSES]
+    assert read_named(tmp_path / "t-train.csv", None).sentences == read_named(tmp_path / "t-dev.csv", None).sentences == [text for text, _ in CLASSES]
+    assert read_named(tmp_path / "t-dev.csv", ["text"]).sentences == ["not this"] * 6
+    assert text_columns(["text", "sentence1"], True) == ["sentence1", "sentence2"]
+    with pytest.raises(ValueError, match="expected 1 to 3 columns of .*got .'sentence'.*--columns says which"):
+        read_named(write(tmp_path / "u.csv", ("Text", "id"), [("a b", 1)]), None)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "csv.gz", "jsonl.gz"])
@@ -116,7 +130,7 @@ def test_a_test_file_may_lack_answers_and_no_other(mine):
 
 
 @pytest.mark.parametrize("header, rows, complaint", [
-    (("text", "label"), [("a", "x"), ("b", "y")], r"t-train.csv: expected columns sentence and label, or .*, got \['text', 'label'\]"),
+    (("body", "label"), [("a", "x"), ("b", "y")], r"t-train.csv: expected columns sentence \(or text\) and label, or .*, got \['body', 'label'\]"),
     (("sentence", "kind"), [("a", "x"), ("b", "y")], r"t-train.csv: expected columns .*, got \['sentence', 'kind'\]"),
     (("sentence", "score"), [("a", 1), ("b", 2)], r"t-train.csv: expected columns"),
     (("sentence1", "label"), [("a", "x"), ("b", "y")], r"t-train.csv: expected columns"),

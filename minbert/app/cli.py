@@ -149,7 +149,7 @@ def encode(
     model: Annotated[str, typer.Argument(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz; or a table (.tsv, .csv: the first line names the columns; .jsonl). With --part-size several texts, or folders of .txt and .txt.gz.")],
     out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n, or row n of a table. With --part-size a folder.")] = VECTORS,
-    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which column of a table; without it sentence.")] = None,
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which column of a table; without it sentence, or text.")] = None,
     max_length: Annotated[int | None, typer.Option("--max-length", min=3, help="Tokens that are read of each text, at most as many as the model has positions; without it as saved with the model.")] = None,
     pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean. Another than the saved one comes without the maps behind it.")] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Vectors of length 1: the products of two are their cosines.")] = False,
@@ -474,7 +474,7 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A model folder written by train or demo.")],
     text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt; blank lines get no row), or a table (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
     task: Annotated[str | None, typer.Option(help="Which of the model's tasks; without it, its only one.")] = None,
-    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns hold the sentences; without it sentence, or sentence1 and sentence2.")] = None,
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns hold the sentences; without it sentence (or text), or sentence1 and sentence2.")] = None,
     out: Annotated[Path, typer.Option(help="A table, .csv or .tsv: what FILE has, and behind it the answers.")] = Path("predictions.csv"),
 ) -> None:
     """Answer for sentences without labels: a class and its probability, or a score."""
@@ -485,7 +485,7 @@ def predict(
     if task is None and len(whole.heads) > 1:
         raise ValueError(f"expected --task, one of {', '.join(whole.heads)}")
     pair = whole.head(task := task or next(iter(whole.heads))).pair
-    rows = read_named(text, columns, ("sentence1", "sentence2") if pair else ("sentence",))
+    rows = read_named(text, columns, pair)
     if out.exists() and out.samefile(text):
         raise ValueError(f"expected another file for the answers than {text}, from which they come: --out names one")
     noted(whole.encoder, [*rows.sentences, *(rows.sentences2 or ())])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from minbert.app.answers import HIGH, LOW, Answers
-from minbert.app.owntext import cut_table, finite_number, is_number, sentence_column
+from minbert.app.owntext import cut_table, finite_number, is_number, sentence_column, text_columns
 from minbert.data import SPLITS, Dataset
 from minbert.engine.files import quoted
 from minbert.engine.formats import OPEN, SOURCES, YEARS
@@ -17,7 +17,7 @@ from minbert.losses import Head
 
 _FILE = re.compile(r"([^\W\d]\w*)-(train|dev|test)\.(?:csv|tsv|jsonl)(?:\.gz)?")
 _NUMERAL = re.compile(r"([+-]?[0-9]{1,9})(?:\.0+)?")
-_WANTED = "expected columns sentence and label, or sentence1, sentence2 and label (a class) or score (a number)"
+_WANTED = "expected columns sentence (or text) and label, or sentence1, sentence2 and label (a class) or score (a number)"
 
 
 def own_tasks(
@@ -105,7 +105,7 @@ def _name(file, line, cell):
 
 def _roles(file, names):
     """Find the columns of text and of the answer, None where a table has none."""
-    texts = ["sentence1", "sentence2"] if "sentence1" in names else ["sentence"]
+    texts = text_columns(names, "sentence1" in names)
     answers = [name for name in ("label", "score") if name in names]
     if not {*texts} <= {*names} or len(answers) > 1 or answers == ["score"] and len(texts) == 1:
         raise ValueError(f"{file}: {_WANTED}, got {quoted(names)}")

@@ -1,7 +1,7 @@
 """Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
 from __future__ import annotations
 
-__all__ = ["read_text", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "cut_table", "sentence_column", "finite_number", "is_number"]
+__all__ = ["read_text", "text_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "cut_table", "sentence_column", "finite_number", "is_number"]
 
 import json
 from pathlib import Path
@@ -38,18 +38,23 @@ def read_text(
     return Dataset(name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
 
 
+def text_columns(names: list[str], pair: bool) -> list[str]:
+    """Say which columns hold the sentences where nobody named them."""
+    return ["sentence1", "sentence2"] if pair else ["text"] if "text" in names and "sentence" not in names else ["sentence"]
+
+
 def read_named(
-    path: str | Path,
-    columns: list[str] | None,   # of a table; None: the usual ones
-    usual: tuple[str, ...] = ("sentence",),
+    path: Path,
+    columns: list[str] | None,   # of a table; None: sentence or text, of pairs sentence1 and sentence2
+    pair: bool = False,
 ) -> Dataset:
     """Read the sentences of a file whose other columns do not matter. Raises ValueError as `read_text`."""
-    return read_text(path, columns or (list(usual) if is_table(Path(path)) else None))
+    return read_text(path, text_columns(cut_table(path)[0], pair) if not columns and is_table(path) else columns)
 
 
 def one_column(
     path: Path,                  # a table
-    columns: list[str] | None,   # one name; None: sentence
+    columns: list[str] | None,   # one name; None: sentence, or text
 ) -> list[str]:                  # a text a row
     """Read one column of a table. Raises ValueError as `read_text`, and for several."""
     if columns and len(columns) > 1:
