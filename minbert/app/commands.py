@@ -38,7 +38,7 @@ def update(
 
     typer.echo(str(update_workspace(workspace_of(folder))))
 
-
+# %% ../../nbs/app/commands.ipynb #90f542fe
 @course.command()
 def status(
     folder: Annotated[Path, typer.Argument(help="Your workspace, or one notebook of it.")] = Path("."),
@@ -77,7 +77,7 @@ def assemble(
 
     typer.echo(str(run(workspace_of(folder), steps=steps, seed=seed)))
 
-
+# %% ../../nbs/app/commands.ipynb #ef9b3250
 @course.command()
 def strength(
     names: Annotated[list[str] | None, typer.Argument(help="Exercises; without it, all.")] = None,

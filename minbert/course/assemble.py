@@ -81,7 +81,7 @@ losses = [line["loss"] for line in log if "loss" in line]
 result.write_text(json.dumps({"metrics": [line["dev"] for line in log if "dev" in line][-1], "losses": losses, "called": called}))
 '''
 
-
+# %% ../../nbs/course/assemble.ipynb #12ba97be
 def _start(
     room: Path,     # folder that holds a copy of the package
     result: Path,   # file to be written
@@ -113,7 +113,7 @@ def _finish(
         raise ValueError(f"expected a training with {what} to end well, it stopped: " + "\n".join(said[-6:]))
     return json.loads(result.read_text(encoding="utf-8"))
 
-
+# %% ../../nbs/course/assemble.ipynb #aacf1de5
 def trained(
     texts: dict[str, str],    # module -> source; everything else is the reference
     steps: int,
@@ -137,7 +137,7 @@ def trained(
                 run.wait()
     return found[0], reference or found[1]
 
-
+# %% ../../nbs/course/assemble.ipynb #24d50fcb
 def called_parts(
     texts: dict[str, str],    # module -> source
     passed: Iterable[str],    # names of exercises
@@ -187,7 +187,7 @@ class Assembled(NamedTuple):
                           *(["the reference stands for:", *rest] if rest else []), "",
                           f"{self.steps} steps{'':<{max(1, 6 - len(str(self.steps)))}}{'your parts':>16}{'references':>16}{'difference':>14}", *rows, "", verdict])
 
-
+# %% ../../nbs/course/assemble.ipynb #f25747e2
 def assemble(
     folder: str | Path,                      # of a workspace
     steps: int = 40,                         # of each of the two trainings; about a minute on two cores

@@ -194,7 +194,7 @@ class Batch:
 
         self._lanes(todo, work)
 
-
+# %% ../../nbs/course/batch.ipynb #7d0bbe36
 @contextmanager
 def batch(
     results: Path | None = None,      # file of the ledger; None: nothing is kept

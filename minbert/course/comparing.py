@@ -31,7 +31,7 @@ class Difference(NamedTuple):
 def _kind(x: Tensor) -> str:
     return "a truth value" if x.dtype == torch.bool else "a complex number" if x.is_complex() else "a fraction" if x.is_floating_point() else "a whole number"
 
-
+# %% ../../nbs/course/comparing.ipynb #c07f6bbc
 def tolerance(
     trial: Trial,
     expected: Tensor,
@@ -69,7 +69,7 @@ def _far(trial, expected, got, way):
     place = torch.unravel_index(gap.argmax(), gap.shape) if gap.ndim else ()
     return tuple(int(i) for i in place), float(gap.max())
 
-
+# %% ../../nbs/course/comparing.ipynb #b1342c80
 def compare(
     trial: Trial,
     expected: Outcome,
@@ -110,7 +110,7 @@ def _compare_one(trial, expected, name, a, b):
     strange = " (NaN or infinity)" if b.is_floating_point() and not b.isfinite().all() and a.isfinite().all() else ""
     return Difference(label, name, f"largest difference {largest:.3g}{strange}" + (f" at {list(place)}" if place else ""), a, b, largest, place)
 
-
+# %% ../../nbs/course/comparing.ipynb #e5ad9d92
 def compare_draws(
     expected: list[Outcome],
     got: list[Outcome],

@@ -25,7 +25,7 @@ def _slack(a: Tensor, whole: Tensor) -> Tensor:
     """How far a number may be off: six digits of it, nine of the largest of the whole."""
     return 1e-6 * a.abs() + 1e-9 * whole.abs().max().clamp_min(1e-300)
 
-
+# %% ../../nbs/course/diagnosis.ipynb #f355038c
 def _sizes(inputs: dict) -> dict[int, str]:
     """Name the sizes of the inputs."""
     found = {}
@@ -52,7 +52,7 @@ def _factor(a: Tensor, b: Tensor, inputs: dict) -> str | None:
     telling = any(abs(c * n / m - 1) < 1e-6 for n in (1, 2, 3, 4) for m in (1, 2, 3, 4))
     return f"every number is {c:.6g} times what it should be" if (a != 0).sum() > 1 or telling else None
 
-
+# %% ../../nbs/course/diagnosis.ipynb #a2fddbf8
 def _moved(a: Tensor, b: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Places that numbers may have changed, one way after another."""
     if a.ndim >= 2 and a.shape[-1] == a.shape[-2]:
@@ -72,7 +72,7 @@ def _permuted(a: Tensor, b: Tensor) -> bool:
     alike = lambda x, y: torch.stack([((rows(y) - row).abs() <= _slack(row, a)).all(1).sum() for row in rows(x)])
     return bool(not _near(a, b) and torch.equal(alike(a, b), alike(a, a)) and torch.equal(alike(b, a), alike(b, b)))
 
-
+# %% ../../nbs/course/diagnosis.ipynb #8b127e93
 def relation(
     expected: Tensor,
     got: Tensor,      # of the same shape
@@ -192,7 +192,7 @@ def _of_outputs(trial: Trial, a: Outcome, b: Outcome, inputs: dict) -> Iterator[
         elif words := place(places, inputs):
             yield words
 
-
+# %% ../../nbs/course/diagnosis.ipynb #5e3bbafa
 def _of_shapes(x: Tensor, y: Tensor) -> Iterator[str]:
     if x.ndim >= 2 and y.shape == x.mT.shape and torch.allclose(y.double(), x.mT.double()):
         yield "the numbers are right, but the last two axes have changed places"
@@ -203,7 +203,7 @@ def _of_shapes(x: Tensor, y: Tensor) -> Iterator[str]:
     elif y.numel() and x.numel() == 1 and torch.allclose(y.double().sum(), x.double().sum()):
         yield "the numbers are right one by one; their sum is missing"
 
-
+# %% ../../nbs/course/diagnosis.ipynb #359aa22b
 def _same(x, y) -> bool:
     """Are two inputs the same?"""
     if isinstance(x, Tensor) or isinstance(y, Tensor):
@@ -225,7 +225,7 @@ def _kept(trial: Trial, cases: list[Case], expected: list[Outcome], got: list[Ou
             return f'these are the numbers of the case "{expected[j].label}": either something is kept between calls, or {apart} is not used'
     return None
 
-
+# %% ../../nbs/course/diagnosis.ipynb #36bffacf
 def diagnose(
     trial: Trial,
     cases: list[Case],          # [] if the inputs are not at hand

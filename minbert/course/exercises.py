@@ -67,6 +67,8 @@ class Exercise(NamedTuple):
 
 
 STILL_THERE = "it stood in the program that you were given. Read line by line what is computed, and compare it with the task."
+
+# %% ../../nbs/course/exercises.ipynb #a26bf564
 FACTS = PACKAGE / "assets" / "course" / "exercises.json"
 
 
@@ -91,7 +93,7 @@ def _planted(begins: str | None, mistakes: Iterable[Mistake]) -> Mistake | None:
 
 EXERCISES = _collect()
 
-
+# %% ../../nbs/course/exercises.ipynb #41b3ab6b
 def exercise(name: str) -> Exercise:
     """Look an exercise up. Raises ValueError that suggests the nearest names."""
     if name not in EXERCISES:
@@ -138,7 +140,7 @@ def reference(task: Exercise):  # function or class, as the installed package ha
     """Give what a learner is compared with."""
     return getattr(import_module(f"minbert.{task.module}"), task.target.partition(".")[0])
 
-
+# %% ../../nbs/course/exercises.ipynb #6c23190f
 @lru_cache(maxsize=64)
 def cases(name: str, seed: int) -> list[Case]:
     """Draw the cases of an exercise, once for each seed."""
@@ -158,7 +160,7 @@ def expected_facts(name: str, seed: int) -> list[Outcome]:
     task = exercise(name)
     return [task.taken(outcome, seed, i) for i, outcome in enumerate(expected_outcomes(name, seed))]
 
-
+# %% ../../nbs/course/exercises.ipynb #921f4139
 class Mistaken:
     """A known mistake at work, run case by case and only as far as somebody asks."""
 
@@ -238,7 +240,7 @@ def _unrefused(task: Exercise, accepted: list[str]) -> Verdict:
     says = f"Wrong input must end in a ValueError ({where}): {'; '.join(accepted)}."
     return Verdict(False, f"{task.name}: not yet. {says}", says)
 
-
+# %% ../../nbs/course/exercises.ipynb #9492731c
 class CheckFailed(AssertionError):
     """A check that did not pass; `verdict` holds what it found."""
 
@@ -293,7 +295,7 @@ class Strength(NamedTuple):
     seconds: float       # of one check, the slowest
     trouble: tuple[str, ...] = ()   # what went wrong
 
-
+# %% ../../nbs/course/exercises.ipynb #366126c0
 def strength(
     task: Exercise,
     seeds: Iterable[int] = (11711, 1, 2),
@@ -328,7 +330,7 @@ def strength(
                     sum(all(v.mistake == says for v in f) for says, f in wrong), len(fine), sum(all(v.passed for v in f) for f in fine),
                     ours and not errors, not any(v.passed for v in empty), seconds, tuple(trouble))
 
-
+# %% ../../nbs/course/exercises.ipynb #880303ae
 def shortfalls(rows: list[Strength]) -> list[str]:
     """List what a set of checks owes: mistakes and variants enough, all rejected, nearly all named, nothing right refused."""
     owed = []

@@ -45,7 +45,7 @@ class Notebook(NamedTuple):
         own = dict.fromkeys(self.exported)
         return [piece for cell in (*(c for c in self.cells if c not in own), *own) for piece in pieces(cell)]
 
-
+# %% ../../nbs/course/extraction.ipynb #45bb9fac
 _TIMERS = re.compile(r"(?:[ \t\n]*%%(?:time|timeit|capture|prun)\b[^\n]*(?:\n|\Z))+")   # what stands below them is Python
 _LINE = re.compile(r"(?:\\\n|[^\n])*")                                                # with what a backslash adds to it
 _TOKENS = re.compile(r"""#[^\n]*|('''|\"\"\")(?:\\.?|[^\\])*?(?:\1|\Z)|'(?:\\.|[^'\\\n])*'?|"(?:\\.|[^"\\\n])*"?|[()\[\]{}]|\\\n|\n""", re.S)
@@ -68,7 +68,7 @@ def plain_python(
 def _comment(text: str) -> str:
     return re.sub(r"^(?=.)", "# ", text, flags=re.M)
 
-
+# %% ../../nbs/course/extraction.ipynb #30f57d34
 def _without_commands(source: str) -> str:
     """Comment out commands where a statement may begin: not inside brackets or texts."""
     parts, place, depth, fresh = [], 0, 0, True
@@ -95,7 +95,7 @@ def _is_command(line: str) -> bool:
     asks = text.endswith("?") and not set(text) & set("#'\"")
     return text.startswith(("%", "!", "?")) or asks or (plain and value.lstrip().startswith(("%", "!")))
 
-
+# %% ../../nbs/course/extraction.ipynb #f80b6678
 @lru_cache(maxsize=65536)
 def _fault(source: str) -> str | None:
     """Say why a cell is no Python. Most cells of a class are the same."""
@@ -116,7 +116,7 @@ def read_cells(
     fine, broken = [s for s, fault in cells if not fault], [cell for cell in cells if cell[1]]
     return Notebook(tuple(fine), tuple(broken))
 
-
+# %% ../../nbs/course/extraction.ipynb #38447af5
 def read_notebook(
     file: Path,
 ) -> Notebook:
@@ -167,7 +167,7 @@ def _inside(cell: str) -> frozenset[str]:
     blocks = (node for node in parse(cell).body if isinstance(node, (ast.If, ast.Try, ast.With, ast.For, ast.While)))
     return frozenset(node.name for block in blocks for node in ast.walk(block) if isinstance(node, DEFINITIONS))
 
-
+# %% ../../nbs/course/extraction.ipynb #29f93834
 def answer(
     notebook: Notebook,
     target: str,       # "function" or "Class.method"
@@ -194,7 +194,7 @@ def answer(
     holder = source_of(cell, head) if method else ""
     return Answer("written" if written else "stub", source_of(cell, target), holder, "" if written else "not written yet")
 
-
+# %% ../../nbs/course/extraction.ipynb #b667a539
 def borrows(
     notebook: Notebook,
     name: str,   # of an exercise
@@ -235,7 +235,7 @@ def _complete(holder: str, model: str, methods: dict[str, str]) -> str:
     new = [indent(d.strip("\n"), "    ") for title, d in methods.items() if title not in there]
     return "\n\n".join([replace_all(holder, {f"{name}.{title}": d for title, d in there.items()}).rstrip("\n"), *new]) + "\n"
 
-
+# %% ../../nbs/course/extraction.ipynb #0b1e241a
 def _own_definitions(base: str, own: dict[str, Answer], others: dict[str, str]) -> dict[str, str]:
     """Top-level name -> the learner's function or class, classes with the methods that others provide."""
     new = {}
@@ -249,7 +249,7 @@ def _own_definitions(base: str, own: dict[str, Answer], others: dict[str, str]) 
         new[head] = _complete(list(mine.values())[-1].holder, base, methods)
     return new
 
-
+# %% ../../nbs/course/extraction.ipynb #8a3fbb48
 def _headlines(base: str, known: list[Piece], uses: set[str]) -> list[str]:
     """Write what must stand on top: how annotations are read; and imports of *, if a name is left that nothing else defines."""
     future = [p for p in known if p.text.startswith("from __future__") and "annotations" in p.names]
@@ -266,7 +266,7 @@ def _under(headlines: list[str], text: str) -> str:
     place = first.end_lineno if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else 0
     return "\n".join([*lines[:place], *headlines, *lines[place:]])
 
-
+# %% ../../nbs/course/extraction.ipynb #58af3553
 def around(
     notebook: Notebook,
     module: str,
@@ -295,7 +295,7 @@ def around(
     new[first] = "\n".join([*extra, "", new[first]])
     return _under(_headlines(base, known, uses.union(*(p.uses for p in wanted))), replace_all(base, changed | new))
 
-
+# %% ../../nbs/course/extraction.ipynb #e1c81461
 def single(
     notebook: Notebook,
     task: Exercise,

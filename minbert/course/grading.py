@@ -70,7 +70,7 @@ def find_submissions(
         raise ValueError(f"expected a submission, or a folder of them, got {', '.join(map(str, paths))}: empty")
     return _named(_by_person(found.values()))
 
-
+# %% ../../nbs/course/grading.ipynb #c77e255a
 _PLATFORM = re.compile(r"(?P<who>[^_]+)(?:_LATE)?_(?P<person>\d{2,})_(?:(?P<number>\d{4,})|assignsubmission_file)_(?P<what>.+?)(?:-\d+)?(?P<kind>\.[^.]+)")   # name, number of the person, of the file or Moodle's word; then the file, and which time it was handed in
 
 
@@ -88,7 +88,7 @@ def _named(submissions: list[tuple[str, list[Path]]]) -> dict[str, Path | tuple[
     names = [name for name, _ in submissions]
     return {name if names.count(name) == 1 else str(files[0]): files[0] if len(files) == 1 else tuple(files) for name, files in submissions}
 
-
+# %% ../../nbs/course/grading.ipynb #f3877a72
 def _entries(folder: Path) -> list[Path]:
     _, inner, files = next(os.walk(folder), (folder, [], []))   # what may not be listed is empty
     return sorted(folder / name for name in (*inner, *files) if not name.startswith("."))
@@ -118,7 +118,7 @@ def _holds_chapter(path: Path) -> bool:
     read = read_submission("", path)
     return not {*read.notebooks, *read.problems}.isdisjoint(_chapters().values())
 
-
+# %% ../../nbs/course/grading.ipynb #a42d4aaf
 def read_submission(
     name: str,
     path: Path | tuple[Path, ...],   # several: files of one person
@@ -150,7 +150,7 @@ def read_submission(
     saw = [*shown.values()] or [p.name for p in _entries(path)]
     return Submission(name, {}, unread | {".": f"no chapter found; saw: {', '.join(saw[:5]) or 'nothing'}{', ...' if saw[5:] else ''}"})
 
-
+# %% ../../nbs/course/grading.ipynb #bf461d38
 def _read_several(name: str, files: tuple[Path, ...]) -> Submission:
     """Read the notebooks of one person, then what their zips have beside."""
     notebooks, problems = _read_all([f for f in files if f.suffix == ".ipynb"], {f: f.name for f in files})
@@ -175,7 +175,7 @@ def _stem(file: Path) -> str:
     theirs = _PLATFORM.fullmatch(file.name)
     return theirs["what"] if theirs else file.stem
 
-
+# %% ../../nbs/course/grading.ipynb #5da13df0
 LARGEST_ZIP = 100 * 2**20   # bytes, packed and unpacked; the chapters of a workspace have a tenth of it at most
 
 
@@ -206,7 +206,7 @@ def _unpack(file: Path, folder: Path) -> None:
         for one in notebooks:
             packed.extract(one, folder)
 
-
+# %% ../../nbs/course/grading.ipynb #b14541a6
 def _read_all(files: list[Path], shown: dict[Path, str]) -> tuple[dict[str, Notebook], dict[str, str]]:
     """Read notebooks of one depth: (module -> notebook, problems). A file with a chapter's name goes before its copies, one in `nbs` before others, a platform's newest before older ones."""
     modules, notebooks, problems = _chapters(), {}, {}
@@ -223,7 +223,7 @@ def _read_all(files: list[Path], shown: dict[Path, str]) -> tuple[dict[str, Note
             notebooks[module] = notebook
     return notebooks, problems
 
-
+# %% ../../nbs/course/grading.ipynb #11ef3c09
 def own_work(
     place: str | Path,          # a workspace or a folder in one, a folder of chapters, or a notebook
 ) -> tuple[Path, list[str]]:    # what to grade, and the names of its exercises
@@ -243,7 +243,7 @@ def own_work(
         raise ValueError(f"expected a notebook with exercises, got {place}: {found.problems.get('', 'it has none')}")
     return place, names
 
-
+# %% ../../nbs/course/grading.ipynb #8a67fd8c
 _LEVELS, _FOLDERS = 7, 500   # how far down, and of how many folders of one level
 
 
@@ -296,7 +296,7 @@ def plan(
     except Exception as error:  # whatever a stranger's text can provoke: it must not stop the batch
         return Plan("broken", f"cannot be taken out: {type(error).__name__}: {error}")
 
-
+# %% ../../nbs/course/grading.ipynb #67ae3918
 def _dotted(text: str, aliases: dict[str, str]) -> set[str]:
     """All dotted names of a text, with imports resolved."""
     found = set()
@@ -375,7 +375,7 @@ def drawn_seed(
         write_whole(file, f"{seed}")
     return seed
 
-
+# %% ../../nbs/course/grading.ipynb #e31536c6
 def grade(
     submissions: Iterable[str | Path],   # folders, notebooks, or folders of them
     work: str | Path | None = None,      # folder for results so far; None: nothing is kept
@@ -422,7 +422,7 @@ def grade(
         Path(work, SEED).unlink(missing_ok=True)   # the next batch draws its own
     return reports, on.level
 
-
+# %% ../../nbs/course/grading.ipynb #7c248b86
 def _outermost(folders: Iterable[Path]) -> list[Path]:
     """Leave out folders inside others of the list."""
     folders = sorted(set(folders))
@@ -436,7 +436,7 @@ def _bar(total: int, what: str, progress: bool):
     with tqdm(total=total, desc=what, disable=not progress or not total) as bar:
         yield bar.update
 
-
+# %% ../../nbs/course/grading.ipynb #a665e2f6
 def _together(submission: Submission, plans: dict[str, Plan], settings: tuple, gone: Iterable[str] = ()):
     """(fingerprint, (module -> text, names)) of everything a learner wrote; (None, None) if that is nothing."""
     names = [e for e, p in plans.items() if p.status == "written"]
@@ -458,7 +458,7 @@ def _doubtful(plans: dict[str, Plan], whole: str | None, ledger: Ledger) -> list
     bad = {EXERCISES[e].module for e in written if e not in passed}
     return [e for e in written if e not in passed or bad & (leans_on(EXERCISES[e].module) | leans_on(EXERCISES[e].trial.run.__module__.removeprefix("minbert.")))]
 
-
+# %% ../../nbs/course/grading.ipynb #244f06bf
 def _report(submission: Submission, plans: dict[str, Plan], keys: dict[str, str], whole: str | None, ledger: Ledger) -> Report:
     results = {}
     for name, p in plans.items():

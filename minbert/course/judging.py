@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
     difference: Difference | None = None # the first one
     told: str | None = None              # what the numbers have in common with the right ones
 
-
+# %% ../../nbs/course/judging.ipynb #410bbc17
 def _window(x: Tensor, place: tuple[int, ...]) -> str:
     """Write the numbers around one place: its row, up to six of them."""
     if x.ndim == 0:
@@ -46,7 +46,7 @@ def _tell(name: str, d: Difference, where: str | None) -> str:
             lines[-2] += f"   (row {list(d.place[:-1])} of shape {list(d.expected.shape)})"
     return "\n".join(lines)
 
-
+# %% ../../nbs/course/judging.ipynb #a69ebbd0
 Known = tuple[str, Callable[[int], Outcome]]   # a sentence, and what that wrong program makes of a case
 
 
@@ -75,7 +75,7 @@ def _telling(expected: Outcome, got: Outcome) -> bool:
     pairs = [(a, got.outputs.get(name)) for name, a in (expected.outputs or {}).items()] if got.outputs else []
     return any(b is not None and a.shape == b.shape and b.is_floating_point() and bool(((a != b) & b.isfinite() & (b != 0)).any()) for a, b in pairs)
 
-
+# %% ../../nbs/course/judging.ipynb #40cc920e
 _FITTING = {
     "input": "Work on a copy: `x = x + 1` makes a new tensor, `x += 1` and everything that ends in `_` write into the old one.",
     "a seed": "Draw from the generator that is given, or from torch's own as it stands; who calls decides about seeds.",
@@ -99,7 +99,7 @@ def _fitting_hint(trial: Trial, found: Difference) -> str:
     kind = "input" if found.output.startswith("input ") or "in-place operation" in found.problem else found.output.removeprefix("left behind: ")
     return _FITTING.get(kind, trial.hints[0])
 
-
+# %% ../../nbs/course/judging.ipynb #b4f3bbef
 def judge(
     name: str,                  # of the exercise
     trial: Trial,

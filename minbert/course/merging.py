@@ -146,7 +146,7 @@ def is_python(source: str) -> bool:
         return False
     return True
 
-
+# %% ../../nbs/course/merging.ipynb #85baf508
 def merged_cell(
     base: str | None,                  # as handed out; None if nobody knows
     mine: str,

@@ -143,7 +143,7 @@ def guards(
             kept.append("\n".join(line.rstrip() for line in lines[node.lineno - 1 : node.end_lineno]))
     return kept[::-1]
 
-
+# %% ../../nbs/course/programs.ipynb #9476c622
 def stub(
     definition: str,  # a function or method, at the left margin
     message: str,     # what it should raise
@@ -169,7 +169,7 @@ def guarded(
     lines, place = definition.split("\n"), _body(definition)[0].lineno - 1
     return "\n".join([*lines[:place], *guards(reference), *lines[place:]])
 
-
+# %% ../../nbs/course/programs.ipynb #742f3e9e
 FIND = "    # this runs, and one thing in it is wrong: find it"
 
 
@@ -182,7 +182,7 @@ def planted(
     lines, place = wrong.split("\n"), _body(wrong)[0].lineno - 1
     return "\n".join([*lines[:place], FIND, *lines[place:]])
 
-
+# %% ../../nbs/course/programs.ipynb #38bf2d20
 def same_program(a: str, b: str) -> bool:   # two definitions at the left margin
     """Compare what two texts do: comments, blanks and the way to break lines do not count."""
     return ast.dump(parse(a)) == ast.dump(parse(b))
@@ -230,7 +230,7 @@ def module_text(
         raise ValueError(f"expected a module of minbert, got {module!r}: there is no {file.name}")
     return file.read_text(encoding="utf-8")
 
-
+# %% ../../nbs/course/programs.ipynb #5643f394
 @lru_cache(maxsize=256)
 def leans_on(module: str) -> frozenset[str]:
     """Name the modules of ours that a module needs, itself and those at any distance included."""
@@ -254,7 +254,7 @@ def edition() -> str:
     """Name the version of our package: references, trials and all."""
     return fingerprint(*(f.read_bytes() for f in sorted(PACKAGE.rglob("[a-z]*.py"))))
 
-
+# %% ../../nbs/course/programs.ipynb #3235658f
 def load(
     text: str,     # source of a module
     module: str,   # such as "attention"; names it in messages and settles relative imports
@@ -321,7 +321,7 @@ def _changed(node: ast.AST) -> set[str]:
     roots = {t.value if isinstance(t, ast.Subscript) else t for t in targets if isinstance(t, ast.Subscript) or isinstance(node, ast.AugAssign)}
     return {root.id for root in roots if isinstance(root, ast.Name)}    # table["x"] = 3, total += 3
 
-
+# %% ../../nbs/course/programs.ipynb #71bd39b0
 def _globals_of(table: symtable.SymbolTable, top: bool = True) -> set[str]:
     """Names that a piece of code looks up outside of itself; arguments and local variables are none."""
     own = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
@@ -344,7 +344,7 @@ def pieces(
             found.append(Piece(frozenset(names), frozenset(_globals_of(table)), own, frozenset(partly)))
     return found
 
-
+# %% ../../nbs/course/programs.ipynb #c0c798b2
 def needed(
     start: Iterable[str],           # names to begin with
     known: list[Piece],             # of a notebook, in order
