@@ -143,7 +143,7 @@ def encode_parts(encoder, files, out: Path, part_size: int, dtype: str, precisio
     elif main_process():
         typer.echo(f"{len(shards):,} vectors of width {shards.settings['width']} in {len(shards.parts)} parts: {out}")
 
-
+# %% ../../nbs/app/cli.ipynb #69539caa
 @app.command()
 def encode(
     model: Annotated[str, typer.Argument(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")],
@@ -289,7 +289,7 @@ def check_begin(
         if main_process():
             typer.echo(f"note: no checkpoint in {folder}: a new run begins", err=True)
 
-
+# %% ../../nbs/app/cli.ipynb #26faccae
 def check_tasks(
     tasks: Sequence[str],
     folder: Path | None,
@@ -652,7 +652,7 @@ def pretrain(
     write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license, origin)
     typer.echo(f"model: {out / 'model'}")
 
-
+# %% ../../nbs/app/cli.ipynb #a31a4640
 def read_on(
     model: str,     # as typed
     corpus: Path,

@@ -37,7 +37,7 @@ class Tape:
             if not torch.equal(old.nan_to_num(), new.detach().nan_to_num()):
                 self.tensors[f"{name} wrote {k}"] = new.detach().clone()
 
-
+# %% ../../nbs/course/replaying.ipynb #3201abee
 def stand_in(
     implementation,              # function, or class that holds the method
     method: str,                 # "" for a function

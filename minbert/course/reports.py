@@ -88,7 +88,7 @@ def _document(title: str, body: str) -> str:
     return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
             f"<title>{html.escape(printable(title))}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n")
 
-
+# %% ../../nbs/course/reports.ipynb #2e97a910
 def _shade(value: float, low: float, high: float) -> str:
     if value != value or value in (float("inf"), float("-inf")):
         return "#000000"
@@ -118,7 +118,7 @@ def _picture(p: dict) -> str:
     return ('<div class="maps">' + matrix_svg(p["expected"], low, high, f'{p["output"]}: expected') + matrix_svg(p["got"], low, high, f'{p["output"]}: got')
             + f"</div><small>Case: {html.escape(p['case'])}; {scale}; black is no number.</small>")
 
-
+# %% ../../nbs/course/reports.ipynb #f3d1f976
 def _row(name: str, r: Result) -> str:
     told = "" if r.status == "passed" else f"<pre>{html.escape(r.reason)}</pre>"
     flags = "".join(f"<div>uses {html.escape(flag)}</div>" for flag in r.flags)
@@ -143,7 +143,7 @@ def safe_name(name: str) -> str:
 
     return f"{plain or 'submission'}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
-
+# %% ../../nbs/course/reports.ipynb #fb2319a5
 def _graded(reports: list[Report]) -> dict[str, list[str]]:
     """Name the exercises that were graded, by chapter."""
     chapters = {}
@@ -171,7 +171,7 @@ def record(seed: int, level: str, limits: Limits) -> str:
     return "\n".join([f"seed: {seed}", f"minbert: {__version__}", f"date: {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC", f"held by: {level}",
                       f"limits of an answer: {limits.cpu} seconds of processor, {limits.wall:g} seconds, {limits.memory >> 20} MB of memory"])
 
-
+# %% ../../nbs/course/reports.ipynb #fe500845
 def index(reports: list[Report], told: str = "") -> str:
     """Write the list of all submissions: points of each chapter, sums, flags; how many passed each exercise; and how it was graded."""
     chapters = _graded(reports)

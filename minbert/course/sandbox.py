@@ -79,7 +79,7 @@ def copy_package(
         file.chmod(0o444)
     return package
 
-
+# %% ../../nbs/course/sandbox.ipynb #8d6b5b5b
 def room_for(
     base: Path,               # a folder of `copy_package`
     folder: Path,             # new
@@ -115,7 +115,7 @@ class Limits:
     file_size: int = 32 * 2**20     # bytes
     space: int = 96 * 2**20         # bytes on disk, of all files together
 
-
+# %% ../../nbs/course/sandbox.ipynb #320b7273
 NOBODY = 65534
 
 
@@ -148,7 +148,7 @@ def copies() -> list[Path]:
     installed = [Path(site.getusersitepackages())] + [p for root in (sys.prefix, sys.base_prefix, "/usr", "/usr/local") for p in Path(root).glob("lib*/python3*/*-packages")]
     return [PACKAGE, *(p / PACKAGE.name for p in [*map(Path, sys.path), *installed] if (p / PACKAGE.name).is_dir())]
 
-
+# %% ../../nbs/course/sandbox.ipynb #975b3013
 class Reply(NamedTuple):
     """How a job ended."""
 
@@ -158,7 +158,7 @@ class Reply(NamedTuple):
     full: bool = False   # killed because it had filled its space
     memory: int = 0      # MB that it might have
 
-
+# %% ../../nbs/course/sandbox.ipynb #0c71955c
 class Sandbox:
     """Run jobs in a worker behind walls; a context manager. One job at a time."""
 
@@ -277,7 +277,7 @@ def _checked(label, outputs, error, where, way="") -> Outcome:
         outputs = {str(k)[:200]: v for k, v in outputs.items() if isinstance(v, torch.Tensor)}
     return Outcome(str(label)[:200], outputs, None if outputs is not None else text(error) or "no result", text(where), text(way))
 
-
+# %% ../../nbs/course/sandbox.ipynb #5d9cfb3b
 class Run(NamedTuple):
     """One answer, tried."""
 
@@ -362,7 +362,7 @@ class Desk:
         return {"exercise": task.name, "trials": task.trial.run.__module__.rpartition(".")[2], "module": task.module, "target": task.target, "seed": self.seed,
                 "text": str(given / "answer.py") if text is not None else None, "inputs": str(source), "outputs": str(folder / f"result{i}")}
 
-
+# %% ../../nbs/course/sandbox.ipynb #01f30749
 def sweep(folder: Path) -> None:
     """Delete a folder that strangers wrote to, whatever is in it: rights taken away, folders thousands deep."""
     try:

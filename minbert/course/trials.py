@@ -82,7 +82,7 @@ class Outcome(NamedTuple):
 CHANGED = "input {} afterwards"
 NOTHING = "; your code gave back None"
 
-
+# %% ../../nbs/course/trials.ipynb #361dac32
 @contextmanager
 def usual(autocast: bool = False) -> Iterator[None]:   # on the CPU, to bfloat16
     """Run a block with torch as a new process has it, whatever a session has set; what it had set comes back.
@@ -98,7 +98,7 @@ def usual(autocast: bool = False) -> Iterator[None]:   # on the CPU, to bfloat16
     finally:
         torch.set_default_dtype(dtype)
 
-
+# %% ../../nbs/course/trials.ipynb #39114d1b
 def _tensors(inputs: dict) -> dict[str, Tensor]:
     return {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
 
@@ -138,7 +138,7 @@ def attempt(
     changed = {CHANGED.format(name): value for name, value in _changes(case.inputs, inputs)}
     return Outcome(case.label, {**outputs, **changed, **witness.outputs()}, way=case.way)
 
-
+# %% ../../nbs/course/trials.ipynb #b750b434
 def _as_tensor(value) -> Tensor:
     """A Python number keeps all its digits."""
     return torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else torch.as_tensor(value).detach()
@@ -162,7 +162,7 @@ def _changes(old, new, name: str = "") -> Iterator[tuple[str, Tensor]]:
 def _same_bits(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(torch.nan_to_num(a.detach()), torch.nan_to_num(b.detach()))
 
-
+# %% ../../nbs/course/trials.ipynb #2ef348c0
 def repeated(
     trial: Trial,
     implementation,           # the reference
@@ -185,7 +185,7 @@ def repeated(
     own = {name: x for name, x in found.outputs.items() if not name.startswith("left behind")}
     return outcome._replace(outputs={**own, **rest})
 
-
+# %% ../../nbs/course/trials.ipynb #e2cc625f
 def drawn(trial: Trial, seed: int) -> list[Case]:
     """Draw all cases; the first two and the largest come once more, to be tried after a call with other numbers."""
     with usual():
@@ -243,7 +243,7 @@ def probed() -> Iterator[None]:
         stack.enter_context(patch.object(F, "scaled_dot_product_attention", _attention))
         yield
 
-
+# %% ../../nbs/course/trials.ipynb #4fab48c0
 def with_gradients(
     f: Callable[..., Tensor],    # what to call
     inputs: dict[str, Any],      # its arguments; those named below must be float tensors
@@ -264,7 +264,7 @@ def with_gradients(
     return {"output": plain} | {f"gradient of {name}": torch.zeros_like(leaf) if g is None else g
                                 for (name, leaf), g in zip(leaves.items(), found)}
 
-
+# %% ../../nbs/course/trials.ipynb #0da46347
 def halves(
     case: Case,
     *names: str,   # of the float tensors among its inputs
@@ -281,7 +281,7 @@ def autocast(
     """Give a case as a training loop with mixed precision would call it."""
     return case._replace(label=f"{case.label}, under autocast", inputs=case.inputs | {n: case.inputs[n].float() for n in names}, way=AUTOCAST)
 
-
+# %% ../../nbs/course/trials.ipynb #b6c4ccf2
 def fixed(
     generator: torch.Generator,
     *shape: int,

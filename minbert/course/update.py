@@ -38,7 +38,7 @@ def _exercises(cell: Any) -> tuple[str, ...]:
 
 KEYS: tuple[Callable, ...] = (lambda c: c.get("id"), lambda c: (c.cell_type, c.source), _exercises)
 
-
+# %% ../../nbs/course/update.ipynb #595d21fe
 def likeness(a: str, b: str) -> float:
     """Compare two texts: 0 have nothing in common, 1 are the same."""
     matcher = SequenceMatcher(None, a, b, autojunk=False)
@@ -167,7 +167,7 @@ def _handed_out(base: list, moved: Mapping[str, str]) -> dict[str, Definition]:
     readable = [cell.source for cell in base if _exercises(cell) and is_python(cell.source)]
     return {now: d for source in readable for target, now in moved.items() if (d := definition_in(source, target))}
 
-
+# %% ../../nbs/course/update.ipynb #622c9812
 def _arrived(mine: list, new: list, of: dict[int, int], back: dict[int, int]) -> dict[int, int]:
     """Find new cells that the learner has already, since an update was cut short: index of mine -> of new."""
     fresh = {(c.id, c.source): i for i, c in enumerate(new) if i not in back}
@@ -206,7 +206,7 @@ def _with_ids(
         taken.add(name)
     return cells
 
-
+# %% ../../nbs/course/update.ipynb #c32ed954
 def merged_notebook(
     base: Any | None,   # NotebookNode as handed out; None if nobody knows
     mine: Any,          # NotebookNode, the learner's
@@ -265,7 +265,7 @@ def _move(folder: Path, before: str, name: str) -> bool:
         os.replace(folder / before, folder / name)
     return free
 
-
+# %% ../../nbs/course/update.ipynb #1c6cadb7
 def _is_chapter(module: str) -> bool:
     """Tell whether a module of the book has this name, made from a notebook; `saving` is one import for old folders."""
     file = PACKAGE / f"{module}.py"
@@ -323,7 +323,7 @@ class Updated(NamedTuple):
         lines = {"look for the heading Conflict in": self.conflicts, "moved:": self.moved, "taken away:": self.gone, "left alone:": self.left}
         return "\n".join([head, *(f"{words} {one}" for words, those in lines.items() for one in those)])
 
-
+# %% ../../nbs/course/update.ipynb #96964c9a
 def _homes(base: Path) -> dict[str, str]:   # exercise -> file
     """Say in which notebook each exercise was handed out."""
     return {exercise: name for name in _chapters(base) if (notebook := _readable(base / name)) for cell in notebook.cells for exercise in _exercises(cell)}
@@ -343,7 +343,7 @@ def _from_elsewhere(nbs: Path, base: Path, name: str, edition: str, homes: dict[
         found |= _answers(mine.cells if mine else [], old.cells if old else [], new)
     return found
 
-
+# %% ../../nbs/course/update.ipynb #9cf1a5ae
 def _one(
     nbs: Path,        # the learner's notebooks
     base: Path,       # those handed out
@@ -382,7 +382,7 @@ def _readable(file: Path) -> Any | None:
     except (ValueError, OSError):
         return None
 
-
+# %% ../../nbs/course/update.ipynb #03e1ba54
 def _conflicts(before: str, after: str, name: str) -> tuple[str, ...]:
     """Count new conflicts in a notebook."""
     count = after.count('"id": "conflict-') // 2 - before.count('"id": "conflict-') // 2
@@ -400,7 +400,7 @@ def _backup(folder: Path, names: list[str]) -> Path:
             shutil.copyfile(folder / "nbs" / name, draft / name)
     return target
 
-
+# %% ../../nbs/course/update.ipynb #db2032f3
 def update_workspace(
     folder: str | Path,                         # of a workspace
     editions: dict[str, str] | None = None,     # part and file name -> text of the new edition; None: of the installed minbert
@@ -438,7 +438,7 @@ def update_workspace(
     found = tuple(c for name, text in texts.items() for c in _conflicts(there.get(name, ""), text, name))
     return Updated(state["minbert"], minbert.__version__, tuple(texts), found, tuple(left), backup, tuple(moved), tuple(gone))
 
-
+# %% ../../nbs/course/update.ipynb #c4da1ec5
 def _write(folder: Path, texts: dict[str, str]) -> None:
     """Write files whose text is another, all or none."""
     todo = {name: text for name, text in texts.items() if not (folder / name).is_file() or (folder / name).read_bytes() != text.encode()}

@@ -55,7 +55,7 @@ def _inside(path: str, roots: list[str]) -> int:
     """Give the length of the longest root that a path lies in; -1 for none."""
     return max((len(r) for r in roots if path == r or path.startswith(r.rstrip("/") + "/")), default=-1)
 
-
+# %% ../../nbs/course/walls.ipynb #f2ebd511
 def _hook(event, args):
     """Look at one audit event. By the time it runs, names in capitals are constants: see `_sealed`."""
     if event == "open":
@@ -111,7 +111,7 @@ def _hook(event, args):
         if (best <= hidden or odd or parts) and not (event == "open" and whole in ALWAYS):
             raise (IMPORT_ERROR if event == "import" else PERMISSION_ERROR)(f"an exercise may not {event} {path}")
 
-
+# %% ../../nbs/course/walls.ipynb #4a56bded
 def _marked(function) -> types.CodeType:
     """Compile a function with texts in the places of its names in capitals."""
     class Marks(ast.NodeTransformer):
@@ -153,7 +153,7 @@ def guard(
                   IMPORT_ERROR=ImportError, PERMISSION_ERROR=PermissionError, OS_ERROR=OSError, TYPE_ERROR=TypeError)
     sys.addaudithook(types.FunctionType(_sealed(_HOOK, values), {}))
 
-
+# %% ../../nbs/course/walls.ipynb #70ed991f
 def close_doors() -> None:
     """Take away what no audit event tells of: native functions by address, fresh copies of built-in modules, signals to others."""
     for name in sys.builtin_module_names:
@@ -204,7 +204,7 @@ def _parts(folder: str, hidden: list[str]) -> list[str]:
             found.append(path)
     return found
 
-
+# %% ../../nbs/course/walls.ipynb #63d53f52
 def landlock(
     readable: list[str],   # folders and files
     writable: list[str],   # folders and files

@@ -86,7 +86,7 @@ def behind(name: str, expected: Tensor, got: Tensor) -> str | None:
     extra, lacking = SAYS[name]
     return extra if extra and (got & ~expected).any() else lacking if lacking and (expected & ~got).any() else None
 
-
+# %% ../../nbs/course/watching.ipynb #f5b77d63
 def leaves(
     tree,           # nested lists, tuples and dicts
 ) -> Iterator:
@@ -107,7 +107,7 @@ def _modules(tree) -> list[nn.Module]:
 def _closed_over(x) -> tuple:
     return tuple(inspect.getclosurevars(x).nonlocals.values()) if isinstance(x, types.FunctionType) and x.__closure__ else ()
 
-
+# %% ../../nbs/course/watching.ipynb #d9990026
 def _wide(warned: tuple) -> bool:
     """Does a filter of warnings hold for any text, any module and a kind of Python's own? An import may leave others."""
     _, text, kind, module, _ = warned
@@ -141,7 +141,7 @@ def settings_kept() -> Iterator[dict[str, bool]]:   # filled at the end: which o
             if changed[name]:
                 write(before[name])
 
-
+# %% ../../nbs/course/watching.ipynb #5507dee8
 @contextmanager
 def _seeds_heard() -> Iterator[list]:
     """List the seeds and states that a block sets in torch's global generator. A state that it took there itself may be put back."""
@@ -169,7 +169,7 @@ def _seeds_heard() -> Iterator[list]:
         yield heard
     heard.extend([torch.initial_seed()] if torch.initial_seed() != first else [])   # past all four: `torch.default_generator.manual_seed`
 
-
+# %% ../../nbs/course/watching.ipynb #41626794
 class Witness:
     """Note what calls leave behind, one line a call."""
 

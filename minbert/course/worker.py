@@ -99,7 +99,7 @@ def run_task(
         outcomes = [Outcome(case.label, None, f"{type(error).__name__}: {error}") for case in cases]
     write([tuple(o) for o in outcomes], Path(task["outputs"]))
 
-
+# %% ../../nbs/course/worker.ipynb #157d9a10
 def _become_small(job: dict) -> None:
     """Everything that a child gives up before it meets a stranger's code."""
     os.chdir(job["folder"])
@@ -124,7 +124,7 @@ def _become_small(job: dict) -> None:
     guard(readable, [job["folder"]], job["hidden"])
     close_doors()
 
-
+# %% ../../nbs/course/worker.ipynb #24351554
 PATIENCE = 4   # seconds by the clock for a second of processor: a busy machine makes nobody late
 
 
@@ -148,7 +148,7 @@ def _in_time(task: dict, seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-
+# %% ../../nbs/course/worker.ipynb #6d47df9c
 def _apart() -> None:
     """Let the next child see no process but its own, and take all it starts along when it ends, where the system allows that."""
     if os.path.exists("/proc/self/ns/pid"):
@@ -174,7 +174,7 @@ def _child(job: dict) -> None:
     finally:
         os._exit(code)
 
-
+# %% ../../nbs/course/worker.ipynb #d429ff21
 def _taken(folder: str, pid: int, enough: int) -> int:
     """Count the bytes on disk of a job, also of files that are deleted and still open; an entry counts as a page. Stops at more than enough."""
     total, todo = 0, [folder, f"/proc/{pid}/fd"]
@@ -194,7 +194,7 @@ def _taken(folder: str, pid: int, enough: int) -> int:
             total += (enough + 1) * (error.errno == errno.ENAMETOOLONG)
     return total
 
-
+# %% ../../nbs/course/worker.ipynb #e98578ee
 def _watch(pid: int, job: dict) -> dict:
     """Wait for a child, kill what is left of it and its group, and say how it ended.
 
@@ -241,7 +241,7 @@ def _room(package: str, tasks: list[dict], preload: bool, requests, replies) -> 
         replies.flush()
     os._exit(0)
 
-
+# %% ../../nbs/course/worker.ipynb #edc4c0d6
 class _Room:
     """A forked process with a package in it, seen from outside."""
 
@@ -275,7 +275,7 @@ class _Room:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
-
+# %% ../../nbs/course/worker.ipynb #7dd25ae5
 def serve(requests, replies) -> None:
     """Answer jobs, one JSON line each, until there are no more."""
     torch.set_num_threads(1)

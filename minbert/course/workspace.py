@@ -83,6 +83,7 @@ dev_requirements =
 console_scripts =
 """
 
+# %% ../../nbs/course/workspace.ipynb #02138ddd
 SETUP = '''"""Everything but code lives in settings.ini."""
 from configparser import ConfigParser
 from pathlib import Path
@@ -161,7 +162,7 @@ About {hours} hours, {exercises}, {points}.
 The chapters are those of minbert {version}, Apache License 2.0. What you write is yours.
 """
 
-
+# %% ../../nbs/course/workspace.ipynb #e6ef0fc2
 def readme(
     package: str,               # such as "mybert"
     chapters: dict[str, Any],   # file name -> NotebookNode
@@ -223,7 +224,7 @@ def state_text(package: str) -> str:
     """Write down what the workspace is and which release its chapters come from."""
     return json.dumps({"package": package, "minbert": minbert.__version__}, indent=1) + "\n"
 
-
+# %% ../../nbs/course/workspace.ipynb #805e49be
 def new_workspace(
     folder: str | Path,           # a new or an empty one, such as "my-bert"
     package: str | None = None,   # of the learner; None: the folder's name, such as "mybert"
@@ -247,7 +248,7 @@ def new_workspace(
         raise
     return folder
 
-
+# %% ../../nbs/course/workspace.ipynb #106802a2
 def workspace_state(
     folder: str | Path,     # of a workspace
 ) -> dict[str, str]:        # "package", "minbert"

@@ -220,7 +220,7 @@ def autocast(
     dtype = half_type(device, precision)
     return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
 
-
+# %% ../../nbs/engine/devices.ipynb #4b32189e
 @contextmanager
 def fast_kernels(device: torch.device) -> Iterator[None]:
     """Inside the block a GPU rounds the factors of fp32 products to TF32, and plans no attention. On a CPU nothing changes.

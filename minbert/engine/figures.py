@@ -178,7 +178,7 @@ def curves(
     ax.legend(frameon=False, fontsize=8)
     return ax
 
-
+# %% ../../nbs/engine/figures.ipynb #55680840
 def _without_halves(locator):
     """Let an axis place its ticks at whole numbers; one with ticks of its own, or logarithmic ones, keeps them."""
     from matplotlib.ticker import MaxNLocator
@@ -223,7 +223,7 @@ def histogram(
     ax.legend(frameon=False, fontsize=8)
     return ax
 
-
+# %% ../../nbs/engine/figures.ipynb #29ed0f16
 def cosine_histogram(
     groups: dict,     # label -> (N,) cosines in [-1, 1]
     ax=None,          # Axes or None

@@ -104,7 +104,7 @@ def read_json(
     """
     return parse_json(read_whole(file, limit), file, kind)
 
-
+# %% ../../nbs/engine/files.ipynb #9cefc051
 def check_fields(
     values: dict,
     where: str | Path,      # what to call it in a message
@@ -120,7 +120,7 @@ def check_fields(
             raise ValueError(f"{where}: expected {name!r} to be a {wanted}, got {quoted(values[name])}")
     return values
 
-
+# %% ../../nbs/engine/files.ipynb #f9eab756
 def flush(path: Path) -> None:
     """Force a file, or the names in a folder, out of the caches onto the disk."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open folders

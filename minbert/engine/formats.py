@@ -125,7 +125,7 @@ def read_rows(
         raise ValueError(f"{path}: expected rows of cells, got none")
     return rows
 
-
+# %% ../../nbs/engine/formats.ipynb #322735ca
 def _swallowed(cells, delimiter):
     """Tell whether a row may be several, of which two stray quotes made one: the lines of one of its cells are cut as rows of its width would be."""
     last = len(cells) - 1
@@ -253,6 +253,7 @@ _OPEN_SENTENCES = Format(("source", "sentence"), ("sentence",))
 STS_TEXT = Format(("sentence1", "sentence2"), ("sentence1", "sentence2"), header=False)
 STS_GOLD = Format(("score",), ("score",), header=False, scale=(0, 5))
 
+# %% ../../nbs/engine/formats.ipynb #f312f3ae
 @dataclass(frozen=True)
 class Source:
     """Say where the files of a dataset lie in a data folder."""
@@ -273,6 +274,7 @@ def _course(kind: str, form: Format, stem: str) -> list[Source]:
     path = f"cs224n/{stem}-{{}}.csv"
     return [Source(kind, form, path, test="test-student"), Source(kind, form, path)]
 
+# %% ../../nbs/engine/formats.ipynb #cb8e30ea
 SOURCES: dict[str, list[Source]] = {  # the first file that exists is read
     "sentiment": [Source("sentiment", _OPEN_SENTIMENT, "open/sentiment.tsv")],
     "similarity": [Source("similarity", _OPEN_SIMILARITY, "open/similarity.tsv")],

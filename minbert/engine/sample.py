@@ -91,6 +91,8 @@ _FACT = ("The {t} was mentioned in the newspaper on {d}.", "My {w} has not seen 
          "The poster of the {t} shows the word {c} in red letters.", "Someone asked whether the {p} was {c} or {e}.",
          "She did not say whether the {t} was {c}.", "The {p} was neither {c} nor {e}.", "We will go there on {d}, says my {w}.",
          "I cannot tell yet whether the {p} is {c} or {e}.", "My {w} asked on {d} whether the {t} was {c}.")
+
+# %% ../../nbs/engine/sample.ipynb #e7c58c21
 PATTERNS: tuple[tuple[tuple[str, ...], Callable[[int, int], int]], ...] = (
     *[(_ONE, lambda x, y: x)] * 3, *[(_BUT, lambda x, y: sign(y))] * 3, *[(_FACT, lambda x, y: 0)] * 3,
     (_RIGHT, lambda x, y: x), (_WRONG, lambda x, y: -sign(x)), (_THEN, lambda x, y: y),
@@ -132,6 +134,7 @@ CHANGES = [line.split(",") for line in ("gain,lose,weight;raise,lower,my blood p
 VERBS = [("sue", "sued"), ("trust", "trusted"), ("report", "reported"), ("blame", "blamed"), ("refuse", "refused"),
          ("fire", "fired"), ("ignore", "ignored"), ("pay", "paid")]
 
+# %% ../../nbs/engine/sample.ipynb #25a935aa
 class Frame(NamedTuple):
     """Hold ways to ask one thing; {0}, {1}, ... are its slots."""
     ways: tuple[str, ...]                      # all mean the same
@@ -146,6 +149,7 @@ def _direction(draws: Draws) -> tuple:
     there, back, thing = draws.pick(CHANGES)
     return (there, back, thing) if draws.chance(0.5) else (back, there, thing)
 
+# %% ../../nbs/engine/sample.ipynb #fa7eeaa3
 FRAMES = (
     Frame(("How do I convert {0} to {1}?", "How do I express {0} in {1}?", "How can {0} be turned into {1}?",
            "What is the rule for getting {1} from {0}?"), lambda d: d.two(UNITS), _swap),
@@ -233,6 +237,7 @@ WHERE = ("in the park|on the beach|in the kitchen|in the street/on the road|in t
          "at the station|in the market|in front of the house|on the stage").split("|")
 WHEN = "in the morning|at night|after lunch|before sunset/before dusk|in winter|on Sunday".split("|")
 
+# %% ../../nbs/engine/sample.ipynb #eba096a6
 class Event(NamedTuple):
     """Hold who does what to whom, where and when."""
     agent: str

@@ -60,7 +60,7 @@ def clear_leftovers(
             delete(left)
             os.close(lock)
 
-
+# %% ../../nbs/engine/saving.ipynb #af6a99d9
 @contextmanager
 def held_folder(
     where: str | Path,   # a folder that exists
@@ -82,7 +82,7 @@ def held_folder(
         if lock is not None:
             os.close(lock)
 
-
+# %% ../../nbs/engine/saving.ipynb #ce44c6a1
 @contextmanager
 def replacing(
     folder: str | Path,  # made if missing; its other files are left alone
@@ -106,7 +106,7 @@ def replacing(
         _move(files, draft, folder)
         flush(folder)
 
-
+# %% ../../nbs/engine/saving.ipynb #7e49b178
 def _second_name(file, other):
     """Let a file be found under another name as well; where the disk has no such names, as a copy."""
     try:
@@ -161,7 +161,7 @@ def save_module(
     write_json(Path(folder) / "config.json", {"class": name, "init_kwargs": kwargs, "sha256": _module_checksum(name, kwargs, state)})
     save_tensors(Path(folder) / "model.safetensors", state)
 
-
+# %% ../../nbs/engine/saving.ipynb #a16e653c
 def load_module(
     folder: str | Path,  # written by `save_module`
 ) -> nn.Module:          # on the CPU, in eval mode
@@ -186,7 +186,7 @@ def load_module(
         raise ValueError(f"{file}: expected arguments and tensors of {name}, got: {str(error)[:200]}") from error
     return module.eval()
 
-
+# %% ../../nbs/engine/saving.ipynb #7aced42c
 def _module_checksum(name, kwargs, state):
     return tensor_checksum(state, json.dumps([name, kwargs], sort_keys=True))
 

@@ -123,7 +123,7 @@ def draw_cosine_bands(
     ax.set(xlim=limits, ylim=(-0.34, 3.02 if mark is None else 3.28))   # a line more for the words about the mark
     return ax
 
-
+# %% ../../nbs/explore/scenes.ipynb #db85f9c8
 _BANDS = [EXTRA[1], EXTRA[2], EXTRA[0]]  # low, middle, high grades: the colours and lines that they have in all chapters
 _GROUND = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}  # behind words that a line runs through
 
@@ -230,7 +230,7 @@ def _draw_body(ax, groups, first):
     ax.set_box_aspect(None, zoom=1.1 if alone else 0.8)
     ax.zaxis.labelpad = -3
 
-
+# %% ../../nbs/explore/scenes.ipynb #76c6ae6d
 def draw_anisotropy(
     groups: dict,             # label -> (n, 3) points: the cloud in three directions
     spectra: dict,            # label -> (K,) singular values, before and (if it differs) now
@@ -269,7 +269,7 @@ def draw_anisotropy(
             ax.set_title(title, fontsize=10)
     return flat.figure
 
-
+# %% ../../nbs/explore/scenes.ipynb #ee4b933e
 def shape_table(
     shapes: dict,  # label -> Shape
 ) -> str:

@@ -92,7 +92,7 @@ def grade_edges(
     low, high = pairs.scale or (min(pairs.labels), max(pairs.labels))
     return low, low + 0.4 * (high - low), low + 0.8 * (high - low), high
 
-
+# %% ../../nbs/explore/widgets.ipynb #3ddaa18f
 class CosineExplorer(Explorer):
     """Compare up to three encoders by the cosines of graded pairs, and of two sentences of your own.
 
@@ -164,7 +164,7 @@ class CosineExplorer(Explorer):
             told.append(f"The ringed pair, grade {self.grades[row]:g}: “{self.pairs.sentences[row]}” and “{self.pairs.sentences2[row]}”: {_listed(cosines)}.")
         return " ".join(told) or f"{len(self.grades)} pairs in three bands of grades, with edges {edges[0]:g} and {edges[1]:g}. Click a dot to read its pair."
 
-
+# %% ../../nbs/explore/widgets.ipynb #f70200cd
 def _unread(encoder, name, text):
     """Say what a cosine cannot know of a sentence: pieces that its encoder does not know, and what lies beyond its longest."""
     while isinstance(encoder, Remembered):
@@ -292,7 +292,7 @@ class AnisotropyExplorer(Explorer):
         several = len({name for name, _ in self.clouds}) > 1
         return (f"{encoder}, " if several else "") + state + (f", top {k} removed" if k else "")
 
-
+# %% ../../nbs/explore/widgets.ipynb #c49d193c
 def _states(x, text, flow):
     """Map all vectors by what is fitted on those of a text."""
     found = {"plain": x}
