@@ -31,7 +31,7 @@ def test_the_readme_shows_an_output():
 
 
 def commands() -> dict[str, str]:
-    """Every line that begins with `minbert` in what people read -> where it stands first."""
+    """Every line of a fenced block that begins with `minbert`, and what stands in backticks so, in what people read -> where it stands first."""
     pages = [ROOT / "README.md", *sorted((ROOT / "site" / "pages").glob("*.md")), *sorted((ROOT / "minbert" / "assets").glob("*/README.md"))]
     texts = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages}
     for page in sorted((ROOT / "nbs").rglob("*.ipynb")):
@@ -40,7 +40,8 @@ def commands() -> dict[str, str]:
             texts[page.name] = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     found = {}
     for name, text in texts.items():
-        for line in re.findall(r"^minbert .+$", text, re.M) + re.findall(r"`(minbert [^`\n]+)`", text):
+        fenced = "\n".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.M | re.S))
+        for line in re.findall(r"^ *(minbert .+)$", fenced, re.M) + re.findall(r"`(minbert [^`\n]+)`", text):
             found.setdefault(line, name)
     return found
 
