@@ -33,7 +33,7 @@ EMBEDDED = "embedded"  # the word for the model inside the package
 OPEN_TASKS, COURSE_TASKS = ("sentiment", "inference", "similarity"), ("sst", "quora", "stsb")  # without and with a data folder
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="The course's default.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of data sets; without it, the open data embedded in the package.")]
-ModelOption = Annotated[str, typer.Option("--model", help="Hugging Face folder, hub name, or 'embedded'.")]
+ModelOption = Annotated[str, typer.Option("--model", help="Folder, hub name, 'embedded' or 'embedded-sentences'.")]
 TasksOption = Annotated[list[str] | None, typer.Option("--tasks", help="One or more of: sentiment inference similarity (the open data; all three without --data), "
     "sst quora stsb (with --data, these) cfimdb sts sickr mrpc snli mnli qnli; or NAME, for NAME-train.csv and NAME-dev.csv of your own in --data.")]
 
