@@ -580,6 +580,12 @@ def test_the_folder_of_a_run_is_no_model_and_is_called_so(capsys, trained, small
     assert os.listdir(tmp_path) == ["s.txt"]
 
 
+def test_a_model_may_have_a_run_of_its_own_beside_its_files(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "both")
+    shutil.copytree(tiny, folder / "model")
+    assert SentenceEncoder.from_pretrained(folder).width == 16
+
+
 def test_status_of_one_notebook_has_no_rows_of_other_chapters(capsys):
     one = Path(__file__).resolve().parent.parent / "nbs" / "1_bert" / "02_attention.ipynb"
     assert "expected exercises of chapter 05 in" in run(capsys, f"course status {one} --chapter 05", 1)[1]
