@@ -4,7 +4,6 @@ Run by MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_browser.py
 folder for screenshots.
 """
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -114,9 +113,9 @@ class Shown:
 
     def picture(self) -> str:
         """Fingerprint of the picture, from its bytes."""
-        data = self.image.evaluate("""async image => { const bytes = await (await fetch(image.src)).arrayBuffer();
-                                      return Array.from(new Uint8Array(bytes)); }""")
-        return hashlib.sha1(bytes(data)).hexdigest()
+        return self.image.evaluate("""async image => {
+            const bytes = await (await fetch(image.src)).arrayBuffer();   // a picture a poll would be too much for the wire
+            return [...new Uint8Array(await crypto.subtle.digest("SHA-1", bytes))].join(); }""")
 
     def settled(self, before: str) -> str:
         """Wait for another picture than `before`, and then until all work behind it is done and it stays the same for half a second."""
