@@ -288,11 +288,12 @@ def prepare(
     folder: str | Path,   # the run's folder
     config: PretrainConfig,
 ):                        # -> (transformers tokenizer, Corpus)
-    """Learn the vocabulary and tokenise the corpus, or find both from an earlier start.
+    """Learn the vocabulary and tokenise the corpus, or find both from an earlier start, where the text is needed no more.
 
     Raises ValueError naming the file if one of them is damaged, or the text has changed since, or the folder if its model is that of something else.
     """
-    model, cache, text = Path(folder) / "model", Path(folder) / CORPUS, text_checksum(corpus)
+    model, cache = Path(folder) / "model", Path(folder) / CORPUS
+    text = "" if os.path.lexists(cache) and not os.path.lexists(corpus) else text_checksum(corpus)
     if os.path.lexists(model / "config.json") and not os.path.lexists(cache):
         raise ValueError(f"{folder}: expected an empty folder, or {CORPUS} of the run that is to go on, got a model alone")
     if not any(map(os.path.lexists, (model / "vocab.txt", cache, Path(folder) / CHECKPOINT))):
