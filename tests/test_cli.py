@@ -95,7 +95,7 @@ def test_help_is_quick_and_names_every_command_and_default():
         env = {**os.environ, "COLUMNS": "200", "TERM": "dumb"}
         shown[words[0]] = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True,
                                          check=True, env=env).stdout
-    for command in ("demo", "data", "train", "contrast", "sweep", "evaluate", "encode", "pretrain"):
+    for command in ("demo", "data", "split", "train", "contrast", "sweep", "evaluate", "encode", "pretrain"):
         assert command in shown["--help"]
     for option in ("--tasks", "--data", "--model", "--out", "--resume", "--schedule", "joint", "11711", "embedded", *cli.OPEN_TASKS, *TASKS):
         assert option in shown["train"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from minbert.app.owntext import renamed
 from minbert.data import Dataset
 from minbert.engine.files import check_fields, quoted, read_json, write_json
 from minbert.engine.formats import SOURCES, Format, write_rows
@@ -166,17 +167,6 @@ def write_answers(
     if file.suffix not in (".csv", ".tsv"):
         raise ValueError(f"expected a file called .csv or .tsv for the answers, got {file}")
     answers = {name: [f"{x:.6g}" if isinstance(x, float) else x for x in column] for name, column in answer_columns(model, task, rows, progress).items()}
-    columns = _renamed(_texts(rows) if table is None else table, answers) | answers
+    columns = renamed(_texts(rows) if table is None else table, answers) | answers
     form = Format(tuple(columns), tuple(columns)[:1], dialect="comma" if file.suffix == ".csv" else "tab")
     write_rows(file, form, [dict(zip(columns, row)) for row in zip(*columns.values())])
-
-
-def _renamed(table, answers):
-    """Give a column another name where an answer has its own."""
-    result = dict(table)
-    for name in table.keys() & answers.keys():
-        new = f"given_{name}"
-        while new in table:
-            new = f"given_{new}"
-        result = {new if old == name else old: column for old, column in result.items()}
-    return result

@@ -1,7 +1,7 @@
 """Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with classes or scores, and a head for each."""
 from __future__ import annotations
 
-__all__ = ["own_tasks", "misnamed", "answers_of", "load_own", "build_heads"]
+__all__ = ["own_tasks", "misnamed", "answers_of", "answers_in", "class_name", "load_own", "build_heads"]
 
 import re
 from collections.abc import Mapping
@@ -62,8 +62,17 @@ def answers_of(
     _, answer = _roles(file, names)
     if answer is None:
         raise ValueError(f"{file}: {_WANTED}, got {quoted(names)}")
-    cells = [(line, row[names.index(answer)]) for line, row in rows]
-    found = {"scale": _scale(file, cells)} if answer == "score" else {"classes": _classes(file, cells)}
+    return answers_in(file, [(line, row[names.index(answer)]) for line, row in rows], answer, answer)
+
+
+def answers_in(
+    file: Path,                # for messages
+    cells: list[tuple],        # (line, what stands there) of every row
+    column: str,               # what it is called
+    role: str,                 # label or score
+) -> Answers:
+    """Read from the rows to learn from what the answers are. Raises ValueError naming the file, and the line where one is to blame."""
+    found = {"scale": _scale(file, cells)} if role == "score" else {"classes": _classes(file, cells, column)}
     try:
         return Answers(**found)
     except ValueError as error:
@@ -78,9 +87,9 @@ def _scale(file, cells):
     return (low, high) if usual is None or low == high else (LOW, usual)
 
 
-def _classes(file, cells):
+def _classes(file, cells, column):
     """Collect the names of classes; most of them must come again."""
-    names = {_name(file, line, cell) for line, cell in cells}
+    names = {class_name(file, line, cell, column) for line, cell in cells}
     if all(map(_NUMERAL.fullmatch, names)):
         names = {*map(_whole, names)}   # 1.0 and 1 are one class; where others are called 1.1, they are none
     if len(names) > max(2, len(cells) // 2):
@@ -94,12 +103,12 @@ def _whole(name):
     return _NUMERAL.sub(r"\1", name) if _NUMERAL.fullmatch(name) else name
 
 
-def _name(file, line, cell):
-    """Take a cell as the name of a class."""
+def class_name(file: Path, line: int, cell, column: str = "label") -> str:
+    """Take a cell as the name of a class. Raises ValueError naming file, line and column for none."""
     whole = isinstance(cell, (int, bool)) or isinstance(cell, float) and cell.is_integer()   # pandas has floats where a cell is empty
     name = cell.strip() if isinstance(cell, str) else str(cell) if whole else ""
     if not name:
-        raise ValueError(f"{file}:{line}: expected the name of a class in column 'label', got {quoted(cell)}")
+        raise ValueError(f"{file}:{line}: expected the name of a class in column {column!r}, got {quoted(cell)}")
     return name
 
 
@@ -137,7 +146,7 @@ def _label(file, line, cell, answers):
     """Turn an answer into the number that a head learns."""
     if answers.scale:
         return answers.stretched(finite_number(file, line, cell))
-    name = _name(file, line, cell)
+    name = class_name(file, line, cell)
     name = name if name in answers.classes else _whole(name)
     if name not in answers.classes:
         raise ValueError(f"{file}:{line}: expected a label of the train file, {quoted(answers.classes)}, got {quoted(name)}")

@@ -1,9 +1,10 @@
 """Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
 from __future__ import annotations
 
-__all__ = ["read_text", "text_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "cut_table", "sentence_column", "finite_number", "is_number"]
+__all__ = ["read_text", "text_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 from minbert.data import Dataset
@@ -105,6 +106,20 @@ def whole_table(
     names, rows = cut_table(path)
     as_text = lambda cell: "" if cell is None else cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
     return {name: [as_text(cells[i]) for _, cells in rows] for i, name in enumerate(names)}
+
+
+def renamed(
+    table: dict[str, list],     # column -> its cells
+    taken: Collection[str],     # names that others need
+) -> dict[str, list]:           # the same columns in the same order
+    """Call a column whose name is taken `given_...`."""
+    result = dict(table)
+    for name in table.keys() & {*taken}:
+        new = f"given_{name}"
+        while new in table:
+            new = f"given_{new}"
+        result = {new if old == name else old: column for old, column in result.items()}
+    return result
 
 
 def cut_table(
