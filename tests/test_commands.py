@@ -15,6 +15,7 @@ from minbert.course import grading
 from minbert.app.cli import app
 from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
+from minbert.course.judging import NAMED
 from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, page, scores, write_pages
 from minbert.course.workspace import new_workspace, workspace_of
 
@@ -136,6 +137,16 @@ def test_pages_have_totals_flags_and_explanations():
     assert scores(reports).split("\n")[-1] == f"2 submissions: {TASK.points} of {2 * sum(by_chapter.values())} points"
     assert scores(reports).split("\n")[0].endswith("integrated 1, 1 flagged")
     assert json.dumps(gradescope(reports[1])) and page(reports[0]).count("<pre>not written yet</pre>") == len(EXERCISES) - 1
+
+
+def test_the_list_counts_the_mistakes_of_the_class():
+    """A known mistake by its sentence, the most frequent first; what is only suspected is not counted, nor shown as markup."""
+    wrong = lambda says, name=TASK.name: {name: Result("failed", 0, f"{name}: not yet.\n{says}")}
+    reports = [Report(f"learner {i}", wrong(says), 0, ()) for i, says in enumerate([NAMED + "Pads are read.", NAMED + "<b>too large", "Perhaps: guessed.", NAMED + "Pads are read."])]
+    shown = index(reports).partition("Known mistakes")[2]
+    assert f"<td>{TASK.name}: Pads are read.</td><td>2</td>" in shown and f"<td>{TASK.name}: &lt;b&gt;too large</td><td>1</td>" in shown
+    assert shown.index("Pads") < shown.index("too large") and "guessed" not in shown
+    assert "Known mistakes" not in index(some_reports())
 
 
 def test_half_a_character_stops_no_terminal(mine, asked, monkeypatch):

@@ -21,6 +21,7 @@ from .. import __version__
 from .batch import write_whole
 from .exercises import EXERCISES
 from .grading import Report, Result
+from .judging import NAMED
 from .sandbox import Limits
 
 # %% ../../nbs/course/reports.ipynb #d79787ca
@@ -172,8 +173,14 @@ def record(seed: int, level: str, limits: Limits) -> str:
                       f"limits of an answer: {limits.cpu} seconds of processor, {limits.wall:g} seconds, {limits.memory >> 20} MB of memory"])
 
 # %% ../../nbs/course/reports.ipynb #fe500845
+def _mistakes(reports: list[Report]) -> list[tuple[tuple[str, str], int]]:
+    """Count how many learners made each known mistake: ((exercise, sentence), learners), the most frequent first."""
+    found = ((name, line.removeprefix(NAMED)) for r in reports for name, x in r.results.items() for line in x.reason.split("\n") if line.startswith(NAMED))
+    return Counter(found).most_common()
+
+
 def index(reports: list[Report], told: str = "") -> str:
-    """Write the list of all submissions: points of each chapter, sums, flags; how many passed each exercise; and how it was graded."""
+    """Write the list of all submissions: points of each chapter, sums, flags; how many passed each exercise; which mistakes were made; and how it was graded."""
     chapters = _graded(reports)
     most = [sum(EXERCISES[name].points for name in names) for names in chapters.values()]
     def row(first: str, numbers: list, kind: str = "") -> str:
@@ -189,10 +196,11 @@ def index(reports: list[Report], told: str = "") -> str:
     found = Counter(name for r in reports for name, x in r.results.items() if x.status == "passed")
     easy = "".join(f"<h3>{html.escape(chapter)}</h3><table>" + "".join(row(html.escape(name), [f"{found[name]} of {len(reports)}"]) for name in names) + "</table>"
                    for chapter, names in chapters.items())
+    made = "".join(row(f"{html.escape(name)}: {html.escape(printable(says))}", [n]) for (name, says), n in _mistakes(reports))
     return _document("Grades", f'<h1>Grades</h1><p class=dim>{html.escape(told).replace(chr(10), "<br>")}</p><p class=dim>{INTEGRATED} Required: without the exercises that are optional. Columns with numbers are chapters.</p>'
                      f'<div class="wide"><table>{head}{"".join(lines + sums)}</table></div>'
                      + (f"<h2>Flagged, not punished</h2><p class=dim>Answers that call what the exercise is about, or are the reference word for word.</p><ul>{flags}</ul>" if flags else "")
-                     + f"<h2>Who passed what</h2>{easy}")
+                     + f"<h2>Who passed what</h2>{easy}" + (f"<h2>Known mistakes, and how many made them</h2><table>{made}</table>" if made else ""))
 
 
 def write_pages(

@@ -5,7 +5,7 @@ import warnings
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake, with_gradients
+from minbert.course.trials import Case, Trial, autocast, fixed, mistake, with_gradients
 
 
 # A loss that asks rows in place of columns still falls, and at the end the model is a bit worse. Who would notice? A table of scores in which rows
@@ -18,6 +18,11 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 def lopsided(u, v):
     """Score pairs (N, D), (N, D) -> (N,), and not the same from either side."""
     return 0.5 * (u * v).sum(-1) + u[:, 0] - 2 * v[:, 1] + torch.tanh(u[:, 2] * v[:, 0])
+
+
+def crowd(x):
+    """The same directions in a narrow cone: their cosines differ by a thousandth, which bfloat16 takes for 1."""
+    return 20 + x / x.norm(dim=1, keepdim=True)
 
 
 # ---- negatives.scores
@@ -193,7 +198,7 @@ def hide_duplicates(scores, groups=None):
 #
 # Every switch alone and together: scale, groups, dot product, a head that is not symmetric, both directions, hard negatives. Vectors of all lengths,
 # so that who forgets to normalise shows; a row of zeros; one pair, alone and with a hard negative; one group,
-# where nothing is wrong and the loss is 0.
+# where nothing is wrong and the loss is 0. A crowd under autocast: who multiplies the vectors by hand gets a product that is rounded to three digits.
 
 def loss_cases(generator):
     a, p, h = fixed(generator, 3, 5, 4) * (0.3 + 3 * torch.rand(3, 5, 1, generator=generator, dtype=torch.float64))
@@ -215,6 +220,7 @@ def loss_cases(generator):
                     Case("dot, 768 columns", {"anchors": wide, "positives": q, "score": "dot", "scale": 1.0}),
                     Case("dot, 768 columns, both directions, groups", {"anchors": wide, "positives": q, "score": "dot", "scale": 3.0, "symmetric": True, "groups": torch.tensor([0, 1, 1, 2, 3, 0])}),
                     Case("half precision", {"anchors": a.bfloat16(), "positives": p.bfloat16(), "hard": h.bfloat16(), "symmetric": True, "values": True}),
+                    autocast(Case("a crowd, hard, scale 1000", {"anchors": crowd(a), "positives": crowd(p), "hard": crowd(h), "scale": 1000.0, "values": True}), "anchors", "positives", "hard"),
                     Case("one pair, hard", {"anchors": a[:1], "positives": p[:1], "hard": h[:1], "scale": 2.0}),
                     Case("single precision", {"anchors": a.float(), "positives": p.float(), "groups": groups})]
 
@@ -252,6 +258,9 @@ MISTAKES["negatives.loss"] = [
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("positives, score", "positives, \"dot\" if score == \"cosine\" else score"),
         _WRONG_HARD, _WRONG_HARD.replace("hard, score", "hard, \"dot\" if score == \"cosine\" else score"),
                 "The vectors are not scaled to length 1: this is a dot product and no cosine."),
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("score_matrix(anchors, positives, score)", "(F.normalize(wide(anchors), dim=-1) @ F.normalize(wide(positives), dim=-1).T "
+        "if score == \"cosine\" else score_matrix(anchors, positives, score))"),
+            "The vectors are multiplied by hand, and under autocast that product is rounded to bfloat16. `score_matrix` keeps it whole."),
     mistake(_WRONG_PRICE, _WRONG_PRICE.replace("own)", "own, reduction=\"sum\")"),
         "The costs are added up. The loss is their mean, so that it does not grow with the batch."),
     mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace(", groups)", ", None)"),
