@@ -43,7 +43,7 @@ def attention_maps(
     key: Tensor,                 # (B, H, T, K) float, what each token offers
     mask: Tensor | None = None,  # (B, T) int or bool, 1 = real token; None: all are real
 ) -> Tensor:                     # (B, H, T, T) in [0, 1]; row i sums to 1: what token i reads
-    """Compute every share that every token gives to every token.
+    """Compute the attention weights: every share that every token gives to every token.
 
     P = softmax(Q K^T / sqrt(K) + bias), over the last axis
     Paper: Vaswani et al. (2017), equation 1.
@@ -126,7 +126,7 @@ class Projections(nn.Module):
         self,
         hidden_states: Tensor,  # (..., D) float, any number of axes before
     ) -> tuple[Tensor, Tensor, Tensor]:  # query, key, value, each (..., D)
-        """Make queries, keys and values in one matrix product."""
+        """Make queries, keys and values in one matrix product. Raises ValueError for vectors of another width."""
         if hidden_states.shape[-1] != self.query.in_features:
             raise ValueError(f"expected vectors of width {self.query.in_features}, "
                              f"got shape {tuple(hidden_states.shape)}")

@@ -19,7 +19,7 @@ from .data import Dataset
 
 # %% ../nbs/2_tasks/19_baselines.ipynb #a3c43828
 def words(
-    text: str,
+    text: str,   # a sentence
 ) -> list[str]:  # in lower case, without punctuation
     """Cut a sentence into words."""
     return re.findall(r"\w+", text.lower())
@@ -75,7 +75,7 @@ class BagOfWords:
     def fit(
         self,
         train: Dataset,  # labelled
-    ) -> "BagOfWords":
+    ) -> "BagOfWords":   # self
         """Learn from a labelled training set. Raises ValueError if it has no labels."""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -95,5 +95,5 @@ class BagOfWords:
         self,
         dataset: Dataset,  # of the same kind; labels are not looked at
     ) -> np.ndarray:       # (N,) classes, or grades inside the range of the training set
-        """Answer for every row."""
+        """Answer for every row, after `fit`."""
         return np.clip(self.model.predict(_columns(self.single, self.second, self.weights, dataset)), *self.range)

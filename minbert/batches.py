@@ -110,7 +110,7 @@ def _by_group(groups, generator):
 def no_duplicate_batches(
     groups: Tensor,                            # (N,) int, the cluster of each row
     batch_size: int,                           # m
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | None = None,  # None: torch's own
 ) -> tuple[Tensor, Tensor]:                    # (n, m) int64 rows of each batch; (N - n m,) rows left out, all others occur once
     """Deal one epoch of rows into as many full batches as possible, none with two rows of one group.
 
@@ -158,8 +158,8 @@ def pair_batches(
     unique: bool = True,           # False: batches at random, twins and all; `groups` tells them apart
     groups: Tensor | None = None,  # (N,) int; None: `clusters` of the first two columns
     process_index: int = 0,        # which share of each batch is ours
-    num_processes: int = 1,
-) -> Iterator[ViewBatch]:
+    num_processes: int = 1,        # how many share a batch; they divide `batch_size`
+) -> Iterator[ViewBatch]:          # two views or three, of m / num_processes rows
     """Yield batches of pairs for `view_loss(multiple_negatives_loss)`; the groups of a batch are clusters.
 
     Every row occurs at most once an epoch; a batch is a function of the seed and its number.

@@ -38,7 +38,7 @@ def _check_start(batch):
 
 # %% ../nbs/3_vectors/27_bijections.ipynb #ec39732c
 class Bijection(nn.Module):
-    """A map of (B, D) vectors that can be undone. `forward` gives the image and log |det| of the derivatives."""
+    """A map of (B, D) vectors that can be undone. `forward` gives the image and log |det| of the derivatives. Raises ValueError for a width below `least`."""
 
     def __init__(
         self,

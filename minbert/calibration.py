@@ -91,7 +91,7 @@ class Standardize(Calibration):
     Paper: Li et al. (2020), section 4.3, the baseline SN.
     """
 
-    def solve(self, covariance: Tensor, mean: Tensor) -> Tensor:
+    def solve(self, covariance: Tensor, mean: Tensor) -> Tensor:  # (D, D), (D,) float64 -> (D, D) float64
         """Give the diagonal matrix of 1 / sigma."""
         return inverse_spreads(covariance, mean).diag()
 
@@ -156,6 +156,7 @@ class StandardizeNullTop(Calibration):
     """Standardise, then remove the k longest directions of the result.
 
     Paper: Li et al. (2020), section 4.3, the baseline SN+NATSV.
+    Raises ValueError for k outside [0, D].
     """
 
     arguments = ("width", "k")
@@ -180,7 +181,7 @@ def score_top(
     grades: Iterable[float],  # M grades, not those of the final score
     ks: Iterable[int] = range(1, 21),  # Li et al.
 ) -> dict[int, float]:        # k -> Spearman of cosine and grade
-    """Rank graded pairs after removing 1, 2, ... directions."""
+    """Rank graded pairs after removing 1, 2, ... directions. Raises ValueError for k outside [0, D], and as `Calibration.fit` and `spearman` do."""
     grades, scores = list(grades), {}
     for k in ks:
         f = kind(x.shape[1], k).fit(x)

@@ -35,7 +35,7 @@ def mean_state(
 # %% ../nbs/1_bert/09_center.ipynb #ce17e008
 @torch.no_grad()
 def center(
-    model: BertModel,
+    model: BertModel, # changed in place, as the head is
     head: nn.Module,  # reads the hidden states with its linear layer `transform_dense`
     mean: Tensor,     # (D,) float
 ) -> None:

@@ -28,16 +28,18 @@ def draw_scores(
     answers,              # (S, N) numbers: of S seeds to N rows
     gold,                 # (N,) labels; (N, 2) for a metric that wants two columns
     metric: Callable,     # (answers, gold) -> score
-    resamples: int = 1000,
+    resamples: int = 1000, # R, how often to draw, at least 1
     seed: int = 11711,    # of the draws: equal for all that answer the same rows
 ) -> Scored:
     """Score every seed on rows drawn with replacement, the same rows for all seeds and all that are compared.
 
-    Raises ValueError for answers that do not fit the labels.
+    Raises ValueError for answers that do not fit the labels, or less than one draw.
     """
     x, y, random = np.asarray(answers, float), np.asarray(gold, float), np.random.default_rng(seed)
     if x.ndim != 2 or not len(x) or x.shape[1] != len(y):
         raise ValueError(f"expected answers of shape (seeds, {len(y)}), got {x.shape}")
+    if resamples < 1:
+        raise ValueError(f"expected at least 1 draw, got {resamples}")
     drawn = (random.integers(len(y), size=len(y)) for _ in range(resamples))
     scores = np.array([[metric(s[rows], y[rows]) for s in x] for rows in drawn])
     return Scored(float(np.mean([metric(s, y) for s in x])), scores)
@@ -59,10 +61,10 @@ def _over_seeds(draws, pick):
 def interval(
     one: Scored,
     other: Scored | None = None,   # on the same rows; then the difference
-    level: float = 0.95,
-    seed: int = 11711,
+    level: float = 0.95,           # share of the draws inside the interval
+    seed: int = 11711,             # of the draws of seeds
 ) -> Interval:
-    """Give the middle 95 % of a mean score, or of the difference of two, over rows and seeds together.
+    """Give the middle `level` of a mean score, or of the difference of two, over rows and seeds together.
 
     Where both have the same number of seeds these are drawn in pairs: seed 1 of both saw the same order of the data.
     """
@@ -80,7 +82,7 @@ def interval(
 
 # %% ../nbs/5_results/40_claims.ipynb #83ef9201
 def printed_interval(
-    value: float,    # what a paper printed
+    value: float,    # what a paper printed, not times 100
     n: int,          # rows that it was measured on
     metric: str,     # "accuracy", or "auc", for which it is too narrow: a share; "pearson", "spearman" or "wmean": a correlation
 ) -> Interval:
@@ -88,10 +90,12 @@ def printed_interval(
 
     A share: Wilson (1927). A correlation: Fisher's z = artanh r with deviation 1 / sqrt(n - 3), for ranks 1.03 / sqrt(n - 3)
     (Fieller, Hartley and Pearson, 1957).
-    Raises ValueError for fewer than 4 rows.
+    Raises ValueError for fewer than 4 rows, another metric, or a value beyond 1.
     """
     if n < 4:
         raise ValueError(f"expected at least 4 rows, got {n}")
+    if metric not in ("accuracy", "auc", "pearson", "spearman", "wmean") or not abs(value) <= 1:
+        raise ValueError(f"expected a share or a correlation of at most 1, and its metric, got {value} and {metric!r}")
     return (_share if metric in ("accuracy", "auc") else _correlation)(value, n, 1.0 if metric == "pearson" else 1.03)
 
 

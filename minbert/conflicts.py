@@ -101,14 +101,14 @@ class GradVac(SavesTargets, PCGrad):
     """Ask for the cosine that two tasks usually have, not only for one that is not negative.
 
     Paper: Wang et al. (2020). Everything else is as in PCGrad.
-    Raises ValueError for a beta outside [0, 1] or an unknown update.
+    Raises ValueError for a beta outside [0, 1], an unknown update or another reduction.
     """
 
     def __init__(
         self,
         parameters: nn.Module | Iterable[Tensor],  # the model, or its parameters
         beta: float = 0.01,    # share of the newest cosine in the next target, Wang et al. (2020)
-        update: str = "all",   # or "violations": only targets that were missed move, as in the fork used in the CS224N report
+        update: str = "all",   # or "violations": only targets that were missed move, as in the fork that Dao, Mehta and Tian used
         seed: int = 11711,     # of the orders, the same on every process; course default
         reduction: str = "sum",      # or "mean" over tasks, for shared weights
         accelerator=None,            # accelerate.Accelerator, to share the work among processes

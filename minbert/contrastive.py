@@ -59,8 +59,8 @@ def simcse_loss(
 
     L = -1/B sum_i log( exp(cos(a_i, b_i)/tau) / sum_j [exp(cos(a_i, b_j)/tau) + exp(cos(a_i, h_j)/tau)] )
     Paper: Gao et al. (2021), equations 4 and 5.
-    Differs: the mean over the batch, where a report prints the sum; both views are different passes, where the line
-    before its equation 2 has the same mask twice.
+    Differs: the mean over the batch, where Dao, Mehta and Tian (CS224N report) print the sum in equation 3; both views are
+    different passes, where the line before their equation 2 has the same mask twice.
     Raises ValueError for unequal shapes, groups that are not (B,), or a temperature that is not positive; warns for B = 1,
     where the loss is 0 without hard negatives, and for two equal views (dropout was off).
     """
@@ -132,7 +132,7 @@ def span_lengths(
     p: float = 0.3,            # probability that a run ends after each token; BERT-CF
     cap: int = 5,              # longest run [tokens]; BERT-CF
     renormalize: bool = False, # draw again what is longer than `cap`, instead of cutting it
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | None = None,  # None: torch's own
 ) -> Tensor:                   # (n,) int64 in [1, cap]
     """Draw lengths of runs: P(l) = p (1 - p)^(l - 1); what is longer than `cap` counts as `cap`.
 
@@ -157,7 +157,7 @@ def span_mask(
     mask_id: int,              # id of [MASK]
     p: float = 0.3,            # as in `span_lengths`; BERT-CF
     cap: int = 5,              # longest run [tokens]; 0 hides nothing, which leaves dropout alone
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | None = None,  # None: torch's own
     renormalize: bool = False, # as in `span_lengths`
     single_mask: bool = False, # one [MASK] for the whole run, so the sentence gets shorter
     pad_id: int = 0,           # fills the end of rows that got shorter

@@ -25,7 +25,7 @@ from .engine.tensorfiles import read_checked, save_checked
 def cut_batches(
     order: np.ndarray,    # (n,) int64, sequences in the order in which they come
     lengths: np.ndarray,  # (N,) tokens in each sequence
-    budget: int,          # tokens; the last sequence of a batch may go beyond it
+    budget: int,          # tokens, at least 1; the last sequence of a batch may go beyond it
 ) -> list[np.ndarray]:    # of each batch the indices of its sequences, a piece of `order`
     """Cut an order into batches that reach the budget; what is left behind the last one is dropped."""
     ends, batches, first, before = np.cumsum(lengths[order]), [], 0, 0
@@ -47,7 +47,7 @@ def _sorted_stretches(order, lengths, stretch):
 def budget_batches(
     lengths: np.ndarray,  # (N,) tokens in each sequence
     budget: int,          # tokens; the last sequence may go beyond it
-    seed: int,
+    seed: int,            # of the shuffling
     start: int = 0,       # batches to skip
     stretch: int = 1,     # sequences that are sorted by length before the cut, so that a batch holds few lengths; 1: no sorting
 ) -> Iterator[np.ndarray]:
@@ -92,7 +92,7 @@ def train_wordpiece(
     folder: str | Path,      # the corpus
     vocab_size: int = 8000,  # pieces, special tokens included
 ):                           # -> tokenizers.BertWordPieceTokenizer, lower-casing
-    """Learn a lower-cased WordPiece vocabulary from the corpus."""
+    """Learn a lower-cased WordPiece vocabulary from the corpus. Raises ValueError if there is no text, or a file cannot be read."""
     from tokenizers import BertWordPieceTokenizer
     from tokenizers.processors import BertProcessing
 
@@ -118,7 +118,7 @@ def cut_long(
 # %% ../nbs/1_bert/07_corpus.ipynb #413e090b
 def pack_sentences(
     sentences: list[list[int]],  # as `cut_long` gives them
-    rng: random.Random,
+    rng: random.Random,          # decides which sequences may grow
     short: int = 0,              # pieces that neighbours may fill together; 0: a sentence stays alone
     long: int = 510,             # the same in sequences that may grow; two places are left for [CLS] and [SEP]
     long_share: float = 0.01,    # share of sequences that may grow

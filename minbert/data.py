@@ -120,15 +120,16 @@ def _whole_rows(path: Path, rows: list, widths: tuple[int, ...], at: dict[str, i
 
 # %% ../nbs/2_tasks/13_data.ipynb #0f545b48
 def read_table(
-    path: str | Path,
-    form: Format,
+    path: str | Path,         # plain or .gz
+    form: Format,             # how it is cut, and what its columns mean
     kind: str = "text",       # one of KINDS
     name: str | None = None,  # None: the file name
     split: str = "train",     # one of SPLITS; only its rows are kept where the file has a column for it
-) -> Dataset:
-    """Read a table of sentences and labels.
+) -> Dataset:                 # ids are those of the file, or line numbers
+    """Read a table of sentences and labels. What a lenient `form` lets pass is listed in `skipped`.
 
-    Raises ValueError naming file and line; the table above says when.
+    Raises ValueError naming file and line for a column that is missing, a row of another width, an empty sentence, or a label or split that cannot
+    be; and if there is no row.
     """
     path, rows = Path(path), read_rows(path, form.dialect)
     names = [cell.strip() for cell in rows.pop(0)[1]] if form.header else list(form.columns)
@@ -144,9 +145,9 @@ def read_table(
 def read_sentences(
     path: str | Path,          # one sentence a line, plain or .gz
     name: str | None = None,   # None: the file name
-    split: str = "train",
+    split: str = "train",      # one of SPLITS
 ) -> Dataset:                  # of kind "text"; ids are line numbers
-    """Read plain sentences; blank lines (ends of articles) are listed in `skipped`."""
+    """Read plain sentences; blank lines (ends of articles) are listed in `skipped`. Raises ValueError as `read_lines`."""
     lines = [line.strip() for line in read_lines(path)]
     ids = [str(n) for n, line in enumerate(lines, 1) if line]
     blank = [(f"{path}:{n}", "blank line") for n, line in enumerate(lines, 1) if not line]
@@ -246,7 +247,7 @@ class TaskBatch:
     labels: Tensor | None = None       # (B,) int64 class or float32 score
     weight: float = 1.0                # factor of the mean loss where processes average gradients, see TaskSampler
 
-    def to(self, device) -> "TaskBatch":
+    def to(self, device: torch.device | str) -> "TaskBatch":  # the same there
         """Move every tensor to a device."""
         move = lambda x: None if x is None else x.to(device)
         return replace(self, first=move(self.first), second=move(self.second), labels=move(self.labels))
@@ -264,7 +265,7 @@ def label_tensor(dataset: Dataset) -> Tensor | None:  # (N,) int64 if the datase
 # %% ../nbs/2_tasks/13_data.ipynb #804f6a0a
 def task_batches(
     datasets: Mapping[str, Dataset],   # task -> one split
-    tokenizer,
+    tokenizer,                         # from `load_tokenizer`
     sampler: TaskSampler,              # over the same tasks and sizes
     max_length: int = 512,             # tokens; longer sentences are cut
 ) -> Iterator[dict[str, TaskBatch]]:   # one dict per step

@@ -16,7 +16,7 @@ def check_ids(
     ids: Tensor,     # any shape, int32 or int64
     size: int,       # rows of the table the ids point into
     what: str,       # what to call them in an error
-):
+) -> None:
     """Make sure that every id has a row in its table.
 
     Skipped for ids that `readable` does not show: inside torch.compile, and on a GPU where looking would make the CPU wait.

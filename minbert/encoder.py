@@ -49,9 +49,9 @@ class BertConfig:
     attention_probs_dropout_prob: float = 0.1  # in [0, 1)
     max_position_embeddings: int = 512  # longest sentence in tokens
     type_vocab_size: int = 2  # segments
-    layer_norm_eps: float = 1e-12
+    layer_norm_eps: float = 1e-12  # added to the variance, under the root
     initializer_range: float = 0.02  # standard deviation of fresh weights
-    pad_token_id: int = 0
+    pad_token_id: int = 0  # id whose row of the word table gets no gradient
 
     def __post_init__(self):
         check_settings(asdict(self), {field.name: field.default for field in fields(self)}, may_be_zero=("pad_token_id",))
@@ -114,7 +114,7 @@ class BertLayer(nn.Module):
 
 # %% ../nbs/1_bert/04_encoder.ipynb #f5a67a66
 def mix_tokens(
-    attention: SelfAttention,
+    attention: SelfAttention,  # its maps and its heads
     hidden_states: Tensor,  # (..., D) float, laid out
     layout: Padded | Packing,  # knows which tokens are of one sentence
 ) -> Tensor:  # shape of `hidden_states`
@@ -159,7 +159,7 @@ def _attend_by_maps(attention, query, key, value):
     return merge_heads(F.dropout(attention_maps(q, k), attention.dropout, attention.training) @ v)
 
 # %% ../nbs/1_bert/04_encoder.ipynb #b877f2e2
-def draw_weights(module: nn.Module, std: float) -> None:
+def draw_weights(module: nn.Module, std: float) -> None:  # module: changed in place
     """Draw the fresh weights of one module from N(0, std^2); biases and the pad vector are zero."""
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=std)
@@ -226,7 +226,7 @@ class BertModel(nn.Module):
         save_model(self, folder, dtype)
 
 # %% ../nbs/1_bert/04_encoder.ipynb #1ee82d77
-def rename(name: str, table: dict[str, str]) -> str:
+def rename(name: str, table: dict[str, str]) -> str:  # a tensor's name; left side -> right side; its other name
     """Match a whole name against the left side of `table`, write it as the right side says.
 
     {} on both sides stands for the number of a layer (digits 0 to 9, no leading zero); .weight or .bias follows and stays.

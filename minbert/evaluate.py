@@ -170,11 +170,11 @@ def _prediction_text(data: Dataset, predictions) -> str:
 def write_predictions(
     model: MultitaskBert,           # anything with .predict(task, dataset)
     datasets: dict[str, Dataset],   # task -> dataset of any split; labels are not needed
-    folder,                         # where the files go; made if missing
+    folder: str | Path,             # where the files go; made if missing
 ) -> list[Path]:                    # one file per task, such as folder/sst-dev-output.csv
     """Predict, and write the course's prediction files, each whole; none if a prediction or a write fails.
 
-    Raises ValueError for a kind without a file format, two tasks of one file, repeated ids, or NaN predictions.
+    Raises ValueError for a kind without a file format, two tasks of one file, repeated ids, or predictions that are NaN or not one a row.
     """
     texts = {}
     for task, data in datasets.items():
@@ -200,7 +200,7 @@ class Predicted:
     ):
         self.predictions = {task: model.predict(task, data) for task, data in datasets.items()}
 
-    def predict(self, task: str, dataset: Dataset) -> torch.Tensor:
+    def predict(self, task: str, dataset: Dataset) -> torch.Tensor:  # (N,) as the model gave them; the dataset is not looked at
         """Give what was predicted for a task."""
         return self.predictions[task]
 
@@ -226,7 +226,7 @@ def _check_ids(found: set, dataset: Dataset, file) -> None:
 
 # %% ../nbs/2_tasks/21_evaluate.ipynb #e8a2698d
 def read_predictions(
-    file,              # a file in the course's format
+    file: str | Path,  # a file in the course's format
     dataset: Dataset,  # what was predicted; gives kind, ids and their order
 ) -> np.ndarray:       # (N,) float64 in the order of the dataset
     """Read a prediction file and check it against its dataset.
@@ -250,7 +250,7 @@ def read_predictions(
 # %% ../nbs/2_tasks/21_evaluate.ipynb #fa457087
 def swap_symmetry(
     model: MultitaskBert,  # anything with .predict(task, dataset)
-    task: str,
+    task: str,             # a key of its heads
     dataset: Dataset,      # labelled pairs
 ) -> float:                # metric(first, second) - metric(second, first); 0 if order is ignored
     """Measure how much a score owes to the order of the sentences.
@@ -275,7 +275,7 @@ class Dropped(NamedTuple):
 
 def drop_linear(
     model: MultitaskBert,  # its head for `task` is a LinearPlusCosine
-    task: str,
+    task: str,             # a key of its heads
     dataset: Dataset,      # labelled pairs
 ) -> Dropped:
     """Set a head's linear weights to zero, keep bias and cosine, and score again.

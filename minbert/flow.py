@@ -39,7 +39,7 @@ class Rows(Bijection):
         self.blocks = nn.ModuleList(map(nn.ModuleList, rows))
 
     @property
-    def initialized(self) -> bool:
+    def initialized(self) -> bool:  # True: it can be used
         """Whether the norms have started from data."""
         return bool(self.blocks[0][0].initialized)
 

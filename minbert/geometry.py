@@ -131,7 +131,7 @@ def gram(
     center: bool = True,  # subtract the mean row first
     chunk: int = 8192,    # rows in double precision at a time
 ) -> Tensor:              # (D, D) float64, X^T X
-    """Add up the outer products of all rows, without a copy of `x`. Raises ValueError for NaN."""
+    """Add up the outer products of all rows, without a copy of `x`. Raises ValueError if `x` is not (N, D) or holds NaN."""
     x = _check_cloud(x)
     mean = x[:1] + sum((part.double() - x[:1]).sum(0) for part in x.split(chunk)) / len(x) if center and len(x) else 0.0  # exact if all rows are alike
     total = x.new_zeros(x.shape[1], x.shape[1], dtype=torch.float64)
@@ -160,12 +160,12 @@ def singular_spectrum(
 # %% ../nbs/2_tasks/18_geometry.ipynb #c85ec158
 def effective_rank(
     x: Tensor,            # (N, D) float
-    center: bool = True,
+    center: bool = True,  # as in `singular_spectrum`
 ) -> float:               # in [1, D]; NaN with a warning if all rows are alike
     """Count the directions a cloud uses, the weak ones in part.
 
     exp(-sum_i p_i log p_i),   p_i = sigma_i / sum_j sigma_j
-    Paper: Roy and Vetterli (2007).
+    Paper: Roy and Vetterli (2007). Raises ValueError if `x` is not (N, D) or holds NaN.
     """
     p = singular_spectrum(x, center)
     p = p / p.sum()

@@ -34,7 +34,7 @@ class _DropLinear(Head):
 
 # %% ../nbs/2_tasks/16_heads.ipynb #9b9c8b34
 class LinearHead(_DropLinear):
-    """Score C classes with one linear map of the sentence vector: W drop(u) + c."""
+    """Score C classes with one linear map of the sentence vector: W drop(u) + c. Raises ValueError for fewer than 2."""
 
     pair = False
 
@@ -78,6 +78,7 @@ class ConcatDiff(_DropLinear):
 
     Paper: Reimers and Gurevych (2019), section 3, classification objective.
     Differs: a bias; and `classes=1` gives one logit, the difference of two.
+    Raises ValueError unless goal and number of classes go together.
     """
 
     def __init__(
@@ -318,8 +319,8 @@ def multitask_loss(
 
 # %% ../nbs/2_tasks/16_heads.ipynb #45d39549
 def save_heads(
-    model: MultitaskBert,
-    folder: str | Path,  # made if missing; other files in it are left alone
+    model: MultitaskBert,  # with heads that minbert defines
+    folder: str | Path,    # made if missing; other files in it are left alone
 ) -> None:
     """Write encoder and heads; the folder also loads as a SentenceTransformer.
 

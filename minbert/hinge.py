@@ -43,7 +43,7 @@ def hinge_paraphrase_loss(
     """Pull positives to cosine 1, push negatives down to `floor`.
 
     L = 1/B sum_i [label = +1] (1 - y) + [label = -1] (y - h),   y = max(cos, h)
-    Paper: Hu (CS224N report, BERT-CF), supervised fine-tuning.
+    Paper: Hu (CS224N report, BERT-CF), section 4.3.
     Differs: with "open_positive" the positives keep y = cos; then L is the usual cosine
     embedding loss with margin h. As printed, positives below h get no gradient.
     Raises ValueError for another hinge, or labels that are not two-valued (`signed_labels` refuses these).
@@ -77,7 +77,7 @@ def hinge_similarity_loss(
     """Charge the squared distance to the grade moved onto [h, 1].
 
     L = 1/B sum_i (y - t)^2,   y = max(cos, h),   t = h + (1 - h) label / 5
-    Paper: Hu (CS224N report, BERT-CF), supervised fine-tuning.
+    Paper: Hu (CS224N report, BERT-CF), section 4.3.
     Differs: with "open_positive" y = cos wherever t > h, so that no such pair is stuck.
     Raises ValueError for another hinge, or labels outside [0, 5].
     """
@@ -97,7 +97,7 @@ def hinge_height(
 ) -> Tensor:         # (B,) float32 or wider, in [0, 1]: 0 at `floor` and below, 1 at cosine 1
     """Stretch [h, 1] to [0, 1]: (max(cos, h) - h) / (1 - h).
 
-    Paper: Hu (CS224N report, BERT-CF): yes if the height is 1/2 or more; grade = 5 height.
+    Paper: Hu (CS224N report, BERT-CF), section 5.2.2: yes if the height is 1/2 or more; grade = 5 height.
     """
     return ((wide(scores) - floor) / (1 - floor)).clamp(0, 1)
 
@@ -114,8 +114,9 @@ def _check_hinge(goal, hinge, floor):
 class HingeCosine(Head):
     """Give the cosine of two projected vectors, cut from below: y = max(cos(Pu, Pv), h).
 
-    Paper: Hu (CS224N report, BERT-CF): yes if y >= (1 + h)/2, grade 5 (y - h)/(1 - h).
+    Paper: Hu (CS224N report, BERT-CF), sections 4.3 and 5.2.2: yes if y >= (1 + h)/2, grade 5 (y - h)/(1 - h).
     Differs: hinge="open_positive" returns the uncut cosine and cuts in the loss, by label.
+    Raises ValueError for another goal or hinge, or a floor outside [-1, 1).
     """
 
     def __init__(

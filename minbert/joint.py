@@ -74,7 +74,7 @@ def start_joint(
 # %% ../nbs/3_vectors/30_joint.ipynb #6e28dc44
 def joint_decays(
     name: str,       # of a weight in a `JointModel`
-    weight: Tensor,
+    weight: Tensor,  # with that name; only its number of axes counts
 ) -> bool:
     """Say which weights decay: matrices of the encoder, and those in the nets of the flow; see `flow_groups`."""
     return weight.ndim >= 2 and (".net." in name or not name.startswith("flow."))

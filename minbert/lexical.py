@@ -66,13 +66,14 @@ class Band(NamedTuple):
 def frequency_table(
     table: Tensor,              # (V, D) word vectors
     ranked: Sequence[int],      # ids, most frequent first
-    bands: Sequence[tuple[int, int]] = BANDS,
-    ks: Sequence[int] = (3, 5, 7),
+    bands: Sequence[tuple[int, int]] = BANDS,   # ranks (first, behind the last)
+    ks: Sequence[int] = (3, 5, 7),              # numbers of neighbours; of the paper
 ) -> list[Band]:                # one a band that has words
     """Measure length and crowding of word vectors by the frequency of the word.
 
-    Paper: Li et al. (2020), table 1.
+    Paper: Li et al. (2020), section 2.2 and table 1.
     Differs: neighbours for the dot products are those with the largest dot products; the paper does not say.
+    Raises ValueError as `nearest` does for the largest of `ks`.
     """
     result = []
     for low, high in bands:
@@ -87,7 +88,7 @@ def frequency_table(
 # %% ../nbs/3_vectors/23_lexical.ipynb #24b6c6e6
 def edit_distance(
     a: Sequence,  # a string, or a list of words
-    b: Sequence,
+    b: Sequence,  # another of the same kind
 ) -> int:         # 0 for equal ones, at most the length of the longer
     """Count the insertions, deletions and replacements that turn `a` into `b`.
 
@@ -113,7 +114,7 @@ def edit_bias(
     similarity,        # (N,) cosines, or grades
     distances,         # (N,) edit distances
     limit: int = 4,    # what counts as few edits (Li et al.)
-) -> EditBias:
+) -> EditBias:         # both correlations in [-1, 1]
     """Correlate a similarity with the edit distance, over all pairs and over the near ones.
 
     Paper: Li et al. (2020), section 4.4 and table 6. Undefined correlations are NaN, with a warning.

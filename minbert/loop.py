@@ -248,8 +248,8 @@ def steps(
 
     Nothing runs until the first record is asked for. Processes start from the weights of the first. On a GPU a step
     waits once, for losses and length of the gradient together; other checks read what stayed on the CPU.
-    Raises NotFinite, a ValueError, naming step and task for a loss, step and parameter for a gradient, that is
-    not finite; the weights are then as they were before the step.
+    Raises NotFinite, a ValueError, naming step and task for a loss, step and parameter for a gradient, that is not finite; the weights
+    are then as before the step. Raises ValueError for a loss that is not one number, an unknown precision, or less than one batch a step.
     """
     shared = accelerator if accelerator is not None and accelerator.num_processes > 1 else None
     device = _device(model)

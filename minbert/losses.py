@@ -141,7 +141,7 @@ GOALS = {  # what a head's output means: its loss, and the way back to labels
 
 # %% ../nbs/2_tasks/14_losses.ipynb #c7eda4a2
 class Head(nn.Module):
-    """Share what all heads have: a goal with its loss and prediction, and how to build a copy."""
+    """Share what all heads have: a goal with its loss and prediction, and how to build a copy. Raises ValueError for an unknown goal."""
 
     pair = True  # wants two vectors
 

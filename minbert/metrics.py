@@ -91,7 +91,7 @@ def _no_correlation(x: np.ndarray, y: np.ndarray) -> str:
 
 # %% ../nbs/2_tasks/17_metrics.ipynb #22a9061f
 def average_ranks(
-    values,        # (N,) numbers
+    values,        # (N,) finite numbers
 ) -> np.ndarray:   # (N,) float64, 1 for the smallest; equal values share the mean of their ranks
     """Rank numbers from 1 to N."""
     _, group, counts = np.unique(as_vector(values, "values"), return_inverse=True, return_counts=True)

@@ -56,7 +56,7 @@ def draw_pass(
     n: int,                      # rows of the task
     fraction: float,             # in (0, 1], share of the rows that this pass may use
     length: int,                 # rows to deal
-    generator: torch.Generator,
+    generator: torch.Generator,  # on the CPU
 ) -> Tensor:                     # (length,) int64, indices in [0, n)
     """Shuffle the rows, keep a fraction, and repeat in new orders until there are enough.
 
@@ -72,9 +72,9 @@ def draw_pass(
 def sort_stretches(
     rows: Tensor,          # (n,) int64, a shuffled pack
     token_counts: Tensor,  # (N,) tokens of every row there is, N > every number in `rows`
-    batch_size: int,
+    batch_size: int,       # rows
     alike: int,            # batches whose rows are sorted together
-    generator: torch.Generator,
+    generator: torch.Generator,  # on the CPU
 ) -> Tensor:               # (n,) int64, the same rows
     """Sort stretches of a pack by length, then shuffle its full batches; the short one stays last."""
     stretches = (stretch[token_counts[stretch].argsort(stable=True)] for stretch in rows.split(alike * batch_size))
@@ -88,9 +88,9 @@ class Dealer:
     """Deal the rows of one task in batches, pass after pass; a pass depends on the seed, the task and its number alone."""
 
     def __init__(self,
-        task: str,
+        task: str,                    # part of the seed
         n: int,                       # rows of the task
-        batch_size: int,
+        batch_size: int,              # rows; the last batch of a pass may be smaller
         length: int | None = None,    # rows that a pass deals; None: all
         fraction: float = 1.0,        # share of the rows in a pass, see `draw_pass`
         seed: int = 11711,            # course default
@@ -132,7 +132,7 @@ def pass_lengths(
 def epoch_steps(
     batches: Mapping[str, int],   # of one pass over each task
     law: str,                     # one of LAWS
-) -> int:
+) -> int:                         # joint and round_robin: until the longest task is dealt; others: as many as there are batches
     """Count the steps of an epoch."""
     longest = max(batches.values())
     return {"joint": longest, "round_robin": len(batches) * longest}.get(law, sum(batches.values()))
@@ -142,8 +142,8 @@ def task_order(
     lengths: Mapping[str, int],   # rows of a pass over each task
     law: str,                     # one of LAWS
     steps: int,                   # of the epoch
-    epoch: int = 0,
-    epochs: int = 1,
+    epoch: int = 0,               # 0 to epochs - 1
+    epochs: int = 1,              # length of the run
     seed: int = 11711,            # course default
 ) -> list[list[str]]:             # the tasks of every step
     """Say whose rows each step of an epoch takes: all tasks' under `joint`, one task's otherwise."""
@@ -232,7 +232,10 @@ def share_of(
 
 # %% ../nbs/2_tasks/12_mixing.ipynb #390d48a7
 class TaskSampler(Resumable):
-    """Choose the tasks and the rows of every optimizer step: `task_order`, and a `Dealer` for each task. With one task every law gives the same plain shuffled epochs."""
+    """Choose the tasks and the rows of every optimizer step: `task_order`, and a `Dealer` for each task. With one task every law gives the same plain shuffled epochs.
+
+    Raises ValueError for an unknown law, numbers below 1, fractions outside (0, 1] or of other tasks, and a rank that is not below `world`.
+    """
 
     def __init__(self,
         sizes: Mapping[str, int],              # rows of every task, in the order of the rounds

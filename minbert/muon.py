@@ -6,7 +6,7 @@
 __all__ = ['orthogonalize', 'Muon', 'Together', 'muon']
 
 # %% ../nbs/1_bert/08_muon.ipynb #86fd5650
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +47,7 @@ class Muon(Optimizer):
 
     def __init__(
         self,
-        params,                      # matrices, or groups of them
+        params: Iterable,            # matrices, or groups of them
         lr: float = 0.02,            # a step's length in each direction; Jordan et al.
         weight_decay: float = 0.01,  # share of a weight lost in a step, times lr; BERT release
         momentum: float = 0.95,      # μ, share of M that is kept; Jordan et al.
@@ -60,7 +60,7 @@ class Muon(Optimizer):
                     raise ValueError(f"expected matrices, got a weight of shape {tuple(p.shape)}")
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable | None = None) -> Tensor | float | None:
         """Move every matrix that has a gradient; return the closure's loss, or None."""
         loss = _loss_of(closure)
         check_gradients(self.param_groups)
@@ -97,7 +97,7 @@ class _Dealt:
 
 # %% ../nbs/1_bert/08_muon.ipynb #0b8d4458
 class Together(_Dealt):
-    """Optimizers that each move weights of their own, used as one: by `minbert.loop.steps`, and in a checkpoint."""
+    """Optimizers that each move weights of their own, used as one: by `minbert.loop.steps`, and in a checkpoint. Raises ValueError for a weight in two of them."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Together(_Dealt):
         for part in self.parts:
             part.zero_grad(set_to_none)
 
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable | None = None) -> Tensor | float | None:
         """Let each move its weights; return the closure's loss, or None."""
         loss = _loss_of(closure)
         for part in self.parts:

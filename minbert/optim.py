@@ -35,9 +35,9 @@ def portable_step(
     means: list[Tensor],         # their averages m, changed in place
     squares: list[Tensor],       # their averages v, changed in place
     t: float,                    # number of this step for all of them, 1 for the first; math.inf: no bias correction
-    lr: float,
+    lr: float,                   # rate that was asked for
     betas: tuple[float, float],  # memory of m and v
-    eps: float,
+    eps: float,                  # added to the root of v
     weight_decay: float,         # share of p lost in a step, times lr
     decay_first: bool,           # shrink before the step, not after it
 ) -> None:
@@ -111,7 +111,7 @@ class AdamW(_Buckets):
     def step(
         self,
         closure: Callable | None = None,  # computes the loss again; rarely needed
-    ):
+    ) -> Tensor | float | None:           # what the closure gave
         """Move every weight that has a gradient, by the rules of its group; return the closure's loss, or None.
 
         A weight whose gradient is None stays as it is, and its t does not advance.
@@ -141,7 +141,7 @@ def warmup_decay(
     """Give the share of the peak learning rate at a step: up, flat, down, all straight lines.
 
     Differs: the first step of transformers' schedule has rate 0 and is lost.
-    Raises ValueError for negative counts.
+    Raises ValueError for negative counts, and a run of less than one step.
     """
     if min(step, warmup_steps, decay_steps or 0) < 0 or total_steps < 1:
         raise ValueError(f"expected steps >= 0 and total_steps >= 1, got step {step}, total "

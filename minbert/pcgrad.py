@@ -81,8 +81,8 @@ def project_conflicting(
 
     for each task i, for the others j in random order: if g_i . g_j < 0 then g_i -= (g_i . g_j / |g_j|^2) g_j
     Paper: Yu et al. (2020), algorithm 1. Only the (T, T) inner products are needed, see `project_weights`.
-    Differs: a g_j shorter than 1e-15 is passed over. The fork used in the CS224N report visits j = i too, and
-    equation 5 of that report leaves out the "if".
+    Differs: a g_j shorter than 1e-15 is passed over. The fork that Dao, Mehta and Tian (CS224N report) used visits
+    j = i too, and their equation 5 leaves out the "if".
     Raises ValueError for another shape or reduction; NotFinite for a gradient that is not finite, nor its square.
     """
     if grads.ndim != 2 or not len(grads) or not grads.is_floating_point():
@@ -98,7 +98,7 @@ def project_conflicting(
 class Surgery(NamedTuple):
     """What one call of PCGrad or GradVac saw and did, on the weights that two tasks or more share."""
 
-    tasks: tuple[str, ...]
+    tasks: tuple[str, ...]                   # in the order of the losses
     lengths: tuple[float, ...]               # of each task's gradient, before
     cosines: dict[tuple[str, str], float]    # pair -> cosine before; NaN where a gradient is zero
     weights: tuple[float, ...]               # times which each gradient went into the step
@@ -118,6 +118,7 @@ class PCGrad(SavesGenerator):
     Paper: Yu et al. (2020). Differs: whether a task uses a weight is asked of autograd, not of the values.
     With many processes each task's gradient is averaged first, and all draw the same orders.
     `.grad` is a view of the buffer: the next call writes over it. A resume begins with no `records`.
+    Raises ValueError for another reduction.
     """
 
     def __init__(

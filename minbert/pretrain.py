@@ -32,6 +32,7 @@ from .optim import AdamW, parameter_groups, warmup_decay
 from .engine.resume import go_on
 from .engine.runs import locked, recover, write_log
 from .engine.saving import replacing
+from .engine.settings import check_positive
 from .engine.stopping import Stopped, stop_requests
 from .engine.tensorfiles import check_numbers, check_tensors, read_tensors, save_tensors
 from .tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
@@ -53,7 +54,7 @@ def mask_tokens(
     mask_id: int,          # id of [MASK]
     vocab_size: int,       # V, random words are drawn from [lowest_random, V)
     rate: float = 0.15,    # probability that a position is chosen; BERT, section 3.1
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | None = None,  # None: torch's own
     lowest_random: int = 0,  # leave out the first ids, where special tokens live; 0 as in BERT
 ) -> tuple[Tensor, Tensor]:  # corrupted ids (B, T); labels (B, T), -100 where nothing was chosen
     """Choose positions independently; make 80 % of them [MASK], 10 % random, leave 10 %.
@@ -132,14 +133,14 @@ def mlm_loss(
 # %% ../nbs/1_bert/10_pretrain.ipynb #5810f195
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Sizes and schedule of a pretraining run; the defaults follow the comparison in this chapter."""
+    """Sizes and schedule of a pretraining run; the defaults follow the comparison in this chapter. Raises ValueError for a count below 1."""
 
     vocab_size: int = 8000           # pieces; two fifths of the weights at width 256
     hidden_size: int = 256           # D
     num_hidden_layers: int = 4       # L
     num_attention_heads: int = 4     # H, so 64 wide each, as in Google's BERTs
     intermediate_size: int = 1024    # 4 D, as in every published BERT
-    total_steps: int = 4200
+    total_steps: int = 4200          # optimizer steps
     tokens_per_step: int = 4096      # real tokens
     lr: float = 2e-3                 # AdamW's, for tables, norms and biases
     matrix_lr: float = 0.01          # Muon's, for the matrices of layers and head, see chapter 08; 0: AdamW moves them, too
@@ -151,6 +152,9 @@ class PretrainConfig:
     precision: str = "bf16"          # where the device has it; or "fp32"
     seed: int = 11711
     save_every: int = 500            # steps between checkpoints and held-out measurements
+
+    def __post_init__(self):
+        check_positive(self, "total_steps", "tokens_per_step", "alike", "save_every")
 
     def bert(self) -> BertConfig:
         """The encoder's sizes, without dropout: masks never repeat, and weights that never met it do worse with it later, too."""
@@ -220,7 +224,7 @@ def step_indices(
 def masked_accuracy(
     model: BertModel,
     head: MlmHead,
-    sentences: list[str],
+    sentences: list[str],     # no training has seen them
     tokenizer,                # a transformers tokenizer, see load_tokenizer
     rate: float = 0.15,       # share of positions asked for
     seed: int = 0,            # of the masks
@@ -245,15 +249,11 @@ def masked_accuracy(
 HEAD = "mlm_head.safetensors"  # its name beside the encoder's file
 
 
-def save_mlm(
-    model: BertModel,
-    head: MlmHead,
-    folder: str | Path,
-) -> None:
-    """Write encoder and head in half precision."""
+def save_mlm(model: BertModel, head: MlmHead, folder: str | Path) -> None:  # folder: made if missing; other files in it are left alone
+    """Write encoder and head in half precision. Raises ValueError for weights that are not finite in it."""
+    half = check_numbers({name: x.detach().to("cpu", torch.float16).contiguous() for name, x in head.state_dict().items()}, f"{folder}, head in float16")
     model.save_pretrained(folder, torch.float16)
     with replacing(folder) as draft:
-        half = {name: x.detach().to("cpu", torch.float16).contiguous() for name, x in head.state_dict().items()}
         save_tensors(draft / HEAD, half, {"format": "pt"})
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #73eb11d5

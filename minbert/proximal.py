@@ -86,7 +86,7 @@ class Teacher(_Settings):
         """Renew the teacher if the weights have moved since the last call.
 
         Several batches of one step see the same teacher; a step that moves nothing does not count. A model that trains other
-        weights than before starts anew.
+        weights than before starts anew. Raises ValueError for dropout "same" and a compiled model.
         """
         model = getattr(model, "module", model)
         if self._twin is None or not self._twin.fits(model):

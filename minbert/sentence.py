@@ -47,12 +47,12 @@ def masked_mean(
 # %% ../nbs/2_tasks/11_sentence.ipynb #9022a20c
 def first_last_average(
     hidden_states: tuple[Tensor, ...],  # (B, T, D) each; index 0 the embedding, k layer k
-    attention_mask: Tensor,             # (B, T) int, 1 = real token
+    attention_mask: Tensor,             # (B, T) int or bool, 1 = real token
 ) -> Tensor:                            # (B, D), zeros where a row has no real token
     """Average the sentence vectors of the first layer and of the last.
 
     (masked_mean(h_1) + masked_mean(h_L)) / 2
-    Paper: Li et al. (2020). Differs: it says the last two layers; its code computes this.
+    Paper: Li et al. (2020), section 4.1. Differs: it says the last two layers; its code computes this.
     """
     first, last = (masked_mean(hidden_states[k], attention_mask) for k in (1, -1))
     return (first + last) / 2
@@ -72,7 +72,7 @@ def _masked_max(hidden_states, attention_mask):
 # %% ../nbs/2_tasks/11_sentence.ipynb #1abbb8b1
 def pool(
     hidden_states: tuple[Tensor, ...],     # (B, T, D) each; index 0 the embedding, k layer k
-    attention_mask: Tensor,                # (B, T) int, 1 = real token
+    attention_mask: Tensor,                # (B, T) int or bool, 1 = real token
     how: str = "mean",                     # a key of `POOLINGS`
     pooler_output: Tensor | None = None,   # (B, D), only for "pooler"
 ) -> Tensor:                               # (B, D), zeros where a row has no real token
@@ -209,9 +209,9 @@ def encode_window(
 
 # %% ../nbs/2_tasks/11_sentence.ipynb #59b1769d
 class TextEncoder(PooledBert):
-    """A model, its tokenizer, a pooling, and perhaps a map: text in, one vector a sentence out."""
+    """A model, its tokenizer, a pooling, and perhaps a map: text in, one vector a sentence out. Arguments: `tokenizer` from `load_tokenizer`, the others as in `PooledBert`. Raises ValueError for an unknown pooling, or a max_length below 3."""
 
-    max_length = Longest()   # [tokens]; longer sentences are cut
+    max_length = Longest()   # [tokens]; longer sentences are cut; at most as many as the model has positions
 
     def __init__(self, model: BertModel, tokenizer, pooling: str | nn.Module = "mean", transform: nn.Module | None = None, max_length: int = 512):
         super().__init__(model, pooling, transform)
@@ -225,7 +225,7 @@ class TextEncoder(PooledBert):
         precision: str = "fp32",    # or "bf16": matrix products in bfloat16; or "int8", on a CPU: in 8-bit integers
         window: int | None = None,  # sentences cut into tokens and sorted at a time; None: as `windows` says
     ) -> Tensor:                    # (N, D) float32 on the CPU, row i for sentence i
-        """Encode text without gradient, in eval mode. Raises ValueError for an item that is no string, with its index, or a precision that is unknown or not to be had here."""
+        """Encode text without gradient, in eval mode. Raises ValueError for one bare str, an item that is no string, with its index, or a precision that is unknown or not to be had here."""
         sentences = check_sentences(sentences)
         vectors, done = torch.empty(len(sentences), self.width), 0
         for chunk in self.encode_stream(sentences, progress, batch_tokens, precision, window):
@@ -268,7 +268,7 @@ class SentenceEncoder(TextEncoder):
         return cls(**load_parts(name_or_folder, pooling, normalize)).to(device or choose_device()).eval()
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:  # folder: made if missing; other files in it are left alone
-        """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load (mean_padded: only the first), the model in `dtype`, a pooling with weights in its own. A save that fails leaves earlier files as they were."""
+        """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load (mean_padded: only the first), the model in `dtype`, a pooling with weights in its own. A save that fails leaves earlier files as they were. Raises ValueError for a pooling or a map that no folder can hold, and as `write_model`."""
         with replacing(folder) as draft:
             self.model.save_pretrained(draft, dtype)
             self.tokenizer.save_pretrained(draft)

@@ -37,7 +37,7 @@ class AttackSettings:
     Raises ValueError for an unknown variant, another p, steps not whole or < 0, or a size not positive and finite.
     """
 
-    variant: str = "paper"          # "rescale" (public code), "seed" (CS224N report)
+    variant: str = "paper"          # "rescale" (public code), "seed" (Wu and Zhao, algorithm 1 as printed)
     steps: int = 1                  # K, gradient steps; 0: noise only
     epsilon: float | None = None    # "paper": radius of the ball; others: added to a norm. 0.01; 1e-5
     step_size: float | None = None  # eta. "paper": 100 epsilon; others: 1e-3
@@ -63,7 +63,7 @@ class AttackSettings:
             object.__setattr__(self, name, value)
 
     @property
-    def moves(self) -> int:
+    def moves(self) -> int:  # 0 or more
         """Steps before the loss: "seed" takes it before the last."""
         return max(0, self.steps - 1) if self.variant == "seed" else self.steps
 
@@ -120,7 +120,7 @@ class SmartStats(NamedTuple):
 
 
 @contextmanager
-def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
+def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:  # those without a gradient stay as they are
     """Let the weights have no gradient inside the block: a backward pass to the input is then half the work."""
     moving = [w for w in weights if w.requires_grad]
     for w in moving:
@@ -161,7 +161,7 @@ def smart_loss(
     mask: Tensor | None = None,    # (...) 1 = may change; None: all
     weights: Iterable[nn.Parameter] = (),  # of `fn`, left out of the inner gradients
     reduction: str = "mean",       # over the batch; "sum" in smart-pytorch
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | None = None,  # of the first noise; None: torch's own
     start: Tensor | None = None,   # (..., D) first noise; None: drawn
 ) -> tuple[Tensor, SmartStats]:    # () float32 or wider
     """Measure the answer's move under the worst small change of the input.
@@ -251,6 +251,7 @@ class SmartPenalty(SavesSkips):
 
     Paper: Jiang et al. (2020), section 3.1. "vectors", "rescale", weight 5: Wu and Zhao (CS224N report).
     `skipped` counts batches without penalty, for a gradient that was not finite; `last` is what the search did.
+    Raises ValueError for settings that mean nothing.
     """
 
     def __init__(

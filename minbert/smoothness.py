@@ -26,9 +26,9 @@ def ball_points(
     radius: float = 1.0,          # in the unit of the vectors
     p: float = 2.0,               # order of the norm, 1 or more; math.inf for the largest coordinate
     where: str = "surface",       # "volume": uniform in the ball
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | None = None,  # None: torch's own
     device: torch.device | str = "cpu",   # without a generator; else the generator's
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype = torch.float32,   # of the points
 ) -> Tensor:                      # (n, D), p-norm `radius` each, or less inside
     """Draw points at random on, or in, a ball of the p-norm.
 
@@ -141,7 +141,7 @@ def _ascend(head, vectors, shifts, distance, radius, p, steps):
 
 # %% ../nbs/4_training/32_smoothness.ipynb #36a67340
 def sampled_smoothness(
-    head: Head,
+    head: Head,                   # (B, D), one or two -> (B,) or (B, C)
     vectors: tuple[Tensor, ...],  # (B, D) each, one or two, in the head's precision, with graph
     radius: float = 0.1,          # of the ball around each vector, in the unit of the vectors
     points: int = 1000,           # n, for "random"
@@ -149,7 +149,7 @@ def sampled_smoothness(
     where: str = "surface",       # or "volume", for "random"
     search: str = "random",       # "pgd": projected gradient ascent
     steps: int = 10,              # of the ascent
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | None = None,  # None: torch's own
     distance: Callable | None = None,  # None: `output_distance` of the head's goal
 ) -> Tensor:                      # () float32 or wider, never negative
     """Charge a head for the largest move of its answer in a small ball around each vector.
@@ -158,7 +158,7 @@ def sampled_smoothness(
     "random": the best of n points that all rows share. "pgd": climb from one random point a row.
     Paper: Jiang et al. (2020), equation 2; sampled as in Foley-Cox and Wendt (CS224N report), section 4.2.
     Differs: a pair has a ball around each of its two vectors; dropout is off in both passes.
-    Raises ValueError for another search, n < 1, steps < 0, or an ascent in another norm.
+    Raises ValueError for another search, points < 1, steps < 0, or an ascent in another norm, and as `ball_points` does.
     """
     _check_search(search, p, points, steps)
     distance, random = distance or output_distance(head), search == "random"
@@ -178,9 +178,9 @@ def _check_search(search, p, points, steps):
 
 # %% ../nbs/4_training/32_smoothness.ipynb #6875eda9
 def linear_maximum(
-    head: LinearHead | PairLinear,
+    head: LinearHead | PairLinear,  # its dropout is left out
     vectors: tuple[Tensor, ...],  # (B, D) each, one or two
-    radius: float,
+    radius: float,                # of the ball, in the unit of the vectors
     p: float = 2.0,               # order of the norm; classes want 2
 ) -> Tensor:                      # (B,) float32 or wider, without graph
     """Say how far a linear head's answer can move at most, dropout off.
@@ -227,7 +227,7 @@ def _generator_on(generator, device):
 class SmoothnessPenalty(_OwnRandomState):
     """Sampled smoothness of a task's head, as a penalty for `regularized_loss`.
 
-    Paper: Foley-Cox and Wendt (CS224N report), section 5: radius 1e-5 and 1e-4, 100 and 1000 points, weight .1 to 10.
+    Paper: Foley-Cox and Wendt (CS224N report), section 5.3.6: radius 1e-5 and 1e-4, 100 and 1000 points, weight .1 to 10.
     Differs: the default radius is one that matters. Raises ValueError for settings that mean nothing.
     """
 

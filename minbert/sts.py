@@ -84,14 +84,16 @@ STS_TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
 
 def load_sts(
-    folder=None,             # data folder; None: the embedded data, which have `similarity` and a grammar's `stsb`
-    tasks=STS_TASKS,         # which sets
-    split: str = "test",
-) -> dict[str, Dataset]:     # in the order of `tasks`
+    folder: str | Path | None = None,   # data folder; None: the embedded data, which have `similarity` and a grammar's `stsb`
+    tasks: Sequence[str] = STS_TASKS,   # which sets
+    split: str = "test",                # one of data.SPLITS
+) -> dict[str, Dataset]:                # in the order of `tasks`
     """Load sets of graded pairs.
 
-    Raises ValueError naming every set that is missing or cannot be read.
+    Raises ValueError for a bare str or no name at all, and naming every set that is missing or cannot be read.
     """
+    if isinstance(tasks, str) or not tasks:
+        raise ValueError(f"expected a tuple of names as tasks, at least one, got {tasks!r}")
     found, missing = {}, {}
     for task in tasks:
         try:
@@ -129,10 +131,10 @@ def score_sts(
 # %% ../nbs/2_tasks/20_sts.ipynb #f9ac9a30
 def evaluate_sts(
     encoder: SentenceEncoder,  # anything with .encode(list of str) -> (N, D) float tensor
-    folder=None,               # data folder; None: the embedded data
+    folder: str | Path | None = None,  # data folder; None: the embedded data
     aggregate: str = "all",    # "all" | "mean" | "wmean"
-    tasks=STS_TASKS,           # which sets
-    split: str = "test",
+    tasks: Sequence[str] = STS_TASKS,  # which sets
+    split: str = "test",       # one of data.SPLITS
 ) -> dict[str, float]:         # Spearman by task, then "average": their plain mean
     """Measure an encoder on semantic similarity, without any training.
 
@@ -147,10 +149,10 @@ def evaluate_sts(
 
 # %% ../nbs/2_tasks/20_sts.ipynb #febbdccd
 def sts_table(
-    encoder: SentenceEncoder,
-    folder=None,               # data folder; None: the embedded data
+    encoder: SentenceEncoder,  # as in `evaluate_sts`
+    folder: str | Path | None = None,  # data folder; None: the embedded data
     tasks: Sequence[str] | None = None,  # None: every similarity set of the folder that has the split; of the package, the open captions
-    split: str = "test",
+    split: str = "test",       # one of data.SPLITS
     aggregate: str = "all",    # "all" | "mean" | "wmean"
 ) -> str:                      # one line a set, and their average
     """Score an encoder on sets of graded pairs, and say over how many sets the average goes.
@@ -183,7 +185,7 @@ def word_overlap(
 @torch.no_grad()
 def sts_by_pooling(
     name_or_folder: str | Path | BertModel | None,  # None: the embedded model
-    dataset: Dataset,                               # graded pairs
+    dataset: Dataset,                               # graded pairs, labelled
     tokenizer=None,                                 # None: the one in the folder
 ) -> dict[str, float]:                              # pooling -> Spearman of cosine and grade, in [-1, 1]
     """Rank graded pairs by the cosine of their vectors, once for each pooling, in eval mode.

@@ -41,7 +41,7 @@ _STEMS = {"sentiment": "ids-sst", "paraphrase": "quora", "similarity": "sts"}   
 def grammar_dataset(
     like: Dataset,                  # whose task to imitate: sentiment in 2 or 5 classes, paraphrase, or similarity from 0 to 5
     rows: int,                      # how many to make
-    seed: int = 1,
+    seed: int = 1,                  # of the grammar's draws
     exclude: Iterable[Dataset] = (),  # sets that must share no sentence with the new one: dev, test
 ) -> Dataset:                       # split "train", every row marked "grammar of minbert.engine.sample, seed ..."
     """Make labelled rows with the grammar of `minbert.engine.sample`; sentiment is balanced over its classes.
@@ -109,7 +109,7 @@ def read_labelled(
 
 # %% ../nbs/5_results/39_synthetic.ipynb #85375167
 def mix_datasets(
-    first: Dataset,
+    first: Dataset,     # its name is kept
     *others: Dataset,   # of the same kind, classes and scale
 ) -> Dataset:           # all rows, those of `first` first; `sources` still says who labelled which
     """Put training sets of one task under each other.

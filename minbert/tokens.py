@@ -147,7 +147,7 @@ class TokenBatch(NamedTuple):
     input_ids: Tensor       # (B, T) int64, 0 to V - 1
     attention_mask: Tensor  # (B, T) int64, 1 = real token, 0 = padding
 
-    def to(self, device) -> "TokenBatch":
+    def to(self, device: torch.device | str) -> "TokenBatch":  # the same there
         """Move both tensors to `device`."""
         return TokenBatch(self.input_ids.to(device), self.attention_mask.to(device))
 

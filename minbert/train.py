@@ -10,7 +10,7 @@ __all__ = ['SCHEDULES', 'Phase', 'TrainConfig', 'usual_rate', 'phase_sampler', '
 # %% ../nbs/2_tasks/22_train.ipynb #99eb14fb
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ from .engine.modes import compile_parts
 from .engine.runs import RunFolder, opened, read_log
 from .engine.saving import saved_name
 from .engine.sentencefolders import check_kept
-from .engine.settings import check_choices, check_positive, check_rates
+from .engine.settings import check_choices, check_names, check_positive, check_rates
 from .engine.stopping import Stopped, stop_requests
 from .evaluate import evaluate_tasks
 from .heads import MultitaskBert, multitask_loss
@@ -51,10 +51,10 @@ class Phase:
 
     tasks: tuple[str, ...]         # in the order of the rounds
     law: str = "joint"             # one of minbert.mixing.LAWS
-    epochs: int = 1
+    epochs: int = 1                # passes, see `mixing.epoch_steps`
     steps: int | None = None       # optimizer steps of the phase; None: as many as the epochs need
     mode: str = "full"             # "frozen": only the heads learn
-    lr: float = 1e-5
+    lr: float = 1e-5               # highest rate; course, full mode
     head_lr: float | None = None   # rate of the heads; None: `lr`
     source: str | None = None      # which of fit's `sources` gives the rows; None: the train sets
 
@@ -88,13 +88,14 @@ class TrainConfig:
     phases: tuple[Phase, ...] = ()  # a plan of one's own, instead of `schedule`, `steps`, `mode`
 
     def __post_init__(self):
-        check_choices(self, schedule=SCHEDULES, mode=("full", "frozen"), precision=PRECISIONS)
-        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
-            raise ValueError(f"expected different tasks, at least one, got {self.tasks}")
-        check_positive(self, "epochs", "steps", "eval_every", "save_every", "accumulate", "alike")
-        check_rates(self, "lr", "head_lr", "weight_decay", "max_grad_norm")
-        for phase in self.phases:
-            check_rates(phase, "lr", "head_lr")
+        check_choices(self, schedule=SCHEDULES, precision=PRECISIONS)
+        check_positive(self, "eval_every", "save_every", "batch_size", "accumulate", "alike")
+        check_rates(self, "weight_decay", "max_grad_norm", "warmup", "quora_fraction")
+        for part in (self, *self.phases):
+            check_names(part, "tasks")
+            check_choices(part, mode=("full", "frozen"))
+            check_positive(part, "epochs", "steps")
+            check_rates(part, "lr", "head_lr")
         if not (0 <= self.warmup <= 1 and 0 < self.quora_fraction <= 1):
             raise ValueError(f"expected warmup in [0, 1] and quora_fraction in (0, 1], "
                              f"got {self.warmup} and {self.quora_fraction}")
@@ -126,11 +127,11 @@ def _precision(config, world):
 
 # %% ../nbs/2_tasks/22_train.ipynb #2a7be913
 def phase_sampler(
-    phase: Phase,
+    phase: Phase,                  # one of `TrainConfig.plan`
     sets: dict[str, Dataset],      # task -> train split
-    config: TrainConfig,
-    process: int = 0,
-    processes: int = 1,
+    config: TrainConfig,           # gives batch sizes, seed and shares of rows
+    process: int = 0,              # number of this process
+    processes: int = 1,            # how many share each step
 ) -> tuple[TaskSampler, int]:      # and the optimizer steps of the phase
     """Deal the rows of a phase to its steps."""
     sizes, rows = {task: len(sets[task]) for task in phase.tasks}, config.batch_size
@@ -145,7 +146,7 @@ class Stage(NamedTuple):
     """A phase that is ready to run."""
 
     phase: Phase
-    sampler: TaskSampler
+    sampler: TaskSampler   # of its rows
     optimizer: AdamW
     first: int   # number of its first step
     end: int     # of the step behind its last
@@ -157,7 +158,14 @@ class Stage(NamedTuple):
         return done == self.end or (done % every == 0 if every else (done - self.first) % epoch == 0)
 
 
-def begin_phase(model: MultitaskBert, phase: Phase, sets: dict[str, Dataset], config: TrainConfig, first: int, world) -> Stage:
+def begin_phase(
+    model: MultitaskBert,       # gets the phase's mode
+    phase: Phase,
+    sets: dict[str, Dataset],   # task -> train split
+    config: TrainConfig,
+    first: int,                 # number of its first step
+    world,                      # accelerate.Accelerator
+) -> Stage:
     """Choose which weights move, and give them a fresh optimizer and the rows of the phase."""
     model.set_mode(phase.mode)
     optimizer = AdamW(parameter_groups(model, config.weight_decay, phase.lr, phase.head_lr), lr=phase.lr)
@@ -212,7 +220,7 @@ class Parts(NamedTuple):
     """What the steps of a run share."""
 
     model: MultitaskBert
-    dev_sets: dict[str, Dataset]
+    dev_sets: dict[str, Dataset]  # task -> dev split
     config: TrainConfig
     files: RunFolder
     at: Position
@@ -279,6 +287,9 @@ def _bar(total, done, show):
 # %% ../nbs/2_tasks/22_train.ipynb #904a0cd0
 def _check(model, config, sources, dev_sets, loss_fn, backward):
     """Refuse a run that lacks sets or labels, or would leave something out silently."""
+    for name, sets in {"train_sets": sources[None], "dev_sets": dev_sets}.items():
+        if not isinstance(sets, Mapping):
+            raise ValueError(f"expected a dict from task to Dataset as {name}, got {type(sets).__name__}")
     for phase in config.plan():
         if phase.source not in sources:
             raise ValueError(f"expected a source among {sorted(filter(None, sources))}, got {phase.source!r}")
@@ -348,7 +359,7 @@ def fit(
     Sets the global seed. Only the first process writes. A `loss_fn` or `backward` with a memory of its own (a teacher,
     a random state) is saved and resumed too if it has `state_dict` and `load_state_dict`.
     Raises Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved, `resume` goes on.
-    Raises ValueError for another run in the folder, for missing sets, train sets without rows or with labels that the heads do not take, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken, or of other settings, rows, or reading.
+    Raises ValueError for another run in the folder, for sets that are missing or no dict, train sets without rows or with labels that the heads do not take, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken, or of other settings, rows, or reading.
     """
     config, sources = config or TrainConfig(), {None: train_sets, **(sources or {})}
     _check(model, config, sources, dev_sets, loss_fn, backward)

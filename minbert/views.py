@@ -42,7 +42,7 @@ class ViewBatch(NamedTuple):
         """Count the views V."""
         return len(self.tokens.input_ids) // len(self.groups)
 
-    def to(self, device) -> "ViewBatch":
+    def to(self, device: torch.device | str) -> "ViewBatch":  # the same there
         """Move every tensor to `device`."""
         labels = None if self.labels is None else self.labels.to(device)
         return ViewBatch(self.tokens.to(device), self.groups.to(device), labels)
@@ -79,9 +79,9 @@ def view_batches(
     epochs: int | None = None,     # None: without end
     max_length: int = 64,          # [tokens]; longer sentences are cut. SimCSE: 32
     pool: int | None = None,       # batches of like length: sort this many batches at a time; None: no sorting
-    seed: int = 11711,
+    seed: int = 11711,             # of order and changes; course default
     process_index: int = 0,        # which share of each batch is ours
-    num_processes: int = 1,
+    num_processes: int = 1,        # how many share a batch; they divide `batch_size`
 ) -> Iterator[ViewBatch]:
     """Draw batches without replacement, anew in each epoch; what does not fill a batch is left out.
 
@@ -156,7 +156,7 @@ def train_views(
     model: nn.Module,              # a `ViewModel`, or anything `loss_fn` takes; weights that require a gradient are trained
     batches: Iterable,             # at least `total_steps`
     loss_fn: Callable,             # (model, batch) -> loss, as `view_loss` makes
-    total_steps: int,
+    total_steps: int,              # optimizer steps
     lr: float = 3e-5,              # SimCSE, unsupervised, for BERT-base
     warmup: float = 0.1,           # share of the steps on the way up
     weight_decay: float = 0.01,    # BERT release

@@ -70,6 +70,11 @@ def test_answers_that_do_not_fit_are_refused(wrong):
         draw_scores(wrong, GOLD, accuracy)
 
 
+def test_no_draw_tells_nothing():
+    with pytest.raises(ValueError, match="at least 1 draw, got 0"):
+        draw_scores(GOOD, GOLD, accuracy, 0)
+
+
 @pytest.mark.parametrize("right, n", ((5, 10), (0, 20), (20, 20), (578, 1101)))
 def test_a_printed_share_has_wilsons_interval(right, n):
     theirs = stats.binomtest(right, n).proportion_ci(method="wilson")
@@ -87,6 +92,9 @@ def test_a_printed_correlation_has_fishers_interval():
     assert math.atanh(ranks.high) - math.atanh(.5) == pytest.approx(1.03 * (math.atanh(plain.high) - math.atanh(.5)))
     with pytest.raises(ValueError, match="at least 4 rows, got 3"):
         printed_interval(.5, 3, "pearson")
+    for value, metric in ((58.2, "spearman"), (.5, "f1"), (math.nan, "accuracy")):   # a figure times 100 has no interval
+        with pytest.raises(ValueError, match="of at most 1, and its metric"):
+            printed_interval(value, 80, metric)
 
 
 @pytest.mark.parametrize("low, high, printed, says", (

@@ -144,7 +144,7 @@ def test_bad_input_is_refused(metric):
         metric([1, 0, 0], [1, 0, math.inf])
     with pytest.raises(ValueError, match=r"shape \(N,\), got \(2, 1\)"):
         metric(torch.ones(2, 1), [1, 0])
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="expected numbers as predictions, got: .*'good'"):
         metric(["good", "bad"], [1, 0])
 
 

@@ -199,7 +199,7 @@ def test_huge_gradients_are_not_mistaken_for_infinite_ones():
 def test_refusals():
     p = torch.ones(3, requires_grad=True)
     for options, message in [(dict(lr=-1e-3), "lr >= 0, got -0.001"), (dict(lr=math.nan), "lr"), (dict(eps=-1.0), "eps"),
-                             (dict(weight_decay=-0.1), "weight_decay"), (dict(betas=(1.0, 0.9)), "betas"), (dict(betas=(0.9, -0.1)), "betas")]:
+                             (dict(weight_decay=-0.1), "weight_decay"), (dict(betas=(1.0, 0.9)), "betas"), (dict(betas=(0.9, -0.1)), "betas"), (dict(betas=(0.9,)), "two betas")]:
         with pytest.raises(ValueError, match=message):
             AdamW([p], **options)
     with pytest.raises(ValueError, match="lr"):

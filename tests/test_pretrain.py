@@ -667,6 +667,9 @@ def test_other_sizes_or_fewer_steps_than_done_are_refused(runs):
                           ({"total_steps": 10}, "at most 10 steps, got one that has done 30")):
         with pytest.raises(ValueError, match=words):
             next(pretrain(top / "corpus", top / "whole", PretrainConfig(**{**CONFIG, **change})))
+    for count in ("total_steps", "tokens_per_step", "alike", "save_every"):
+        with pytest.raises(ValueError, match=f"expected {count} of at least 1, got 0"):
+            PretrainConfig(**{**CONFIG, count: 0})
     with pytest.raises(ValueError, match="fp32"):
         next(pretrain(top / "corpus", fresh(runs, "fp8"), PretrainConfig(**{**CONFIG, "precision": "fp8"})))
     with pytest.raises(ValueError, match="at least one batch"):
@@ -833,6 +836,14 @@ def test_load_mlm_gives_back_what_was_saved(runs, tmp_path):
     for name in ("model.safetensors", HEAD):
         with safe_open(tmp_path / "model" / name, "pt") as file:
             assert {file.get_tensor(k).dtype for k in file.keys()} == {torch.float16}
+
+
+def test_a_head_that_half_precision_cannot_hold_is_refused_before_anything_is_written(tmp_path):
+    model, head, _ = small_pair()
+    head.bias.data[0] = 1e6
+    with pytest.raises(ValueError, match="head in float16: expected finite numbers in tensor 'bias'"):
+        save_mlm(model, head, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_model_without_its_head_is_refused(tmp_path):

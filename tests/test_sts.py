@@ -140,6 +140,12 @@ def test_missing_sets_are_all_named(folder):
     assert "sts12 (" not in message and "tasks=" in message
 
 
+@pytest.mark.parametrize("tasks", ("sts12", (), []))
+def test_tasks_are_several_names(folder, tasks):
+    with pytest.raises(ValueError, match="expected a tuple of names as tasks"):
+        evaluate_sts(Letters(), folder, tasks=tasks)
+
+
 def test_a_set_without_labels_counts_as_missing(tmp_path):
     (tmp_path / "sts-test-student.csv").write_text("\tid\tsentence1\tsentence2\n0\tx\ta dog\ta cat\n")
     with pytest.raises(ValueError, match="stsb .*expected labels"):

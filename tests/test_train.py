@@ -293,7 +293,9 @@ def test_progress_draws_a_bar(tmp_path, capsys):
     {"tasks": ("sst", "sst")}, {"epochs": 0}, {"steps": 0}, {"accumulate": 0}, {"warmup": 1.5},
     {"quora_fraction": 0.0}, {"quora_fraction": 2.0}, {"eval_every": 0}, {"save_every": -1},
     {"lr": -1.0}, {"lr": float("nan")}, {"head_lr": float("inf")}, {"weight_decay": -0.1}, {"max_grad_norm": -1.0},
-    {"phases": (Phase(("sst",), lr=-1.0),)},
+    {"phases": (Phase(("sst",), lr=-1.0),)}, {"phases": (Phase(("sst",), epochs=0, steps=1),)}, {"phases": (Phase("sst"),)},
+    {"phases": (Phase(("sst",), mode="half"),)}, {"tasks": "sst"}, {"epochs": "3"}, {"epochs": 1.5}, {"steps": float("nan")}, {"lr": "1e-3"},
+    {"warmup": "a tenth"}, {"batch_size": 0}, {"batch_size": "8"}, {"batch_size": {"sst": 8, "quora": 0}},
 ])
 def test_settings_out_of_range(bad):
     with pytest.raises(ValueError, match="expected"):
@@ -304,6 +306,13 @@ def test_missing_sets_leave_no_folder(tmp_path):
     for sets in ((TRAIN, {"sst": DEV["sst"]}), ({"sst": TRAIN["sst"]}, DEV)):
         with pytest.raises(ValueError, match="quora"):
             fit(small_model(), *sets, small(), tmp_path / "x")  # noqa: F821
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("sets, words", (((TRAIN["sst"], DEV), "as train_sets, got Dataset"), ((TRAIN, None), "as dev_sets, got NoneType")))
+def test_sets_without_names_of_tasks_are_refused(tmp_path, sets, words):
+    with pytest.raises(ValueError, match=words):
+        fit(small_model(), *sets, small(), tmp_path / "x")  # noqa: F821
     assert not (tmp_path / "x").exists()
 
 

@@ -69,10 +69,10 @@ class NamedBert(MultitaskBert):
 
     def answer(
         self,
-        task: str,
+        task: str,                             # a key of the model's heads
         sentences: list[str],                  # N texts; a column of pandas does as well
         sentences2: list[str] | None = None,   # their partners, where the head wants pairs
-    ) -> dict[str, list]:
+    ) -> dict[str, list]:                      # "label" and its "probability", or "score"; one of each a row
         """Answer for text: see `answer_columns`. Raises ValueError for what is no list of texts."""
         columns = [None if column is None else check_sentences(column) for column in (sentences, sentences2)]
         return answer_columns(self, task, Dataset("text", "test", "text", *columns))
@@ -113,7 +113,7 @@ def _parsed(task, values, file):
 
 def answer_columns(
     model: NamedBert,
-    task: str,
+    task: str,         # a key of the model's heads
     rows: Dataset,     # sentences, with partners where the head wants pairs
     progress: bool = False,   # a bar
 ) -> dict[str, list]:  # "label" and its "probability", or "score"; one of each a row
@@ -138,7 +138,7 @@ def _texts(rows):
 
 def with_labels(
     model: NamedBert,
-    task: str,
+    task: str,            # a key of the model's heads
     rows: Dataset,        # numbers of classes, or grades of the head; or without labels
 ) -> dict[str, list]:     # its columns as its file has them
     """Say the labels in the words, and on the scale, of whoever gave them."""
@@ -152,7 +152,7 @@ def with_labels(
 
 def write_answers(
     model: NamedBert,
-    task: str,
+    task: str,         # a key of the model's heads
     rows: Dataset,     # sentences, with partners where the head wants pairs
     file: Path,        # .csv or .tsv; replaced if it is there, and left alone if anything fails
     table: dict[str, list[str]] | None = None,   # the columns that the rows came from, handed on; None: the sentences

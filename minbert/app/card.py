@@ -20,7 +20,7 @@ from ..engine.saving import replacing
 def tokens_seen(
     folder: str | Path,     # the run's folder
     config: PretrainConfig,
-) -> int:
+) -> int:                   # tokens
     """Count the real tokens of a whole run, repeats included. Raises ValueError if its corpus is damaged."""
     lengths = load_corpus(folder).lengths
     batches = islice(step_indices(lengths, config), config.total_steps)

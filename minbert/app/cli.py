@@ -239,12 +239,12 @@ def data(
 
 # %% ../../nbs/app/cli.ipynb #2e6699cc
 def load_splits(
-    tasks: Sequence[str],
-    split: str,
-    folder: Path | None,
+    tasks: Sequence[str],  # data sets, or tasks of one's own
+    split: str,            # train, dev or test
+    folder: Path | None,   # data folder; None: the package
     known: Mapping = {},   # task -> Answers that a model was taught
 ) -> dict:            # task -> Dataset
-    """Load one split of every task, and say on standard error what was left out."""
+    """Load one split of every task, and say on standard error what was left out. Raises ValueError as `load_dataset` and `load_own` do."""
     from minbert.app.owntasks import load_own, own_tasks
     from minbert.data import OPEN, available, load_dataset
 
@@ -271,9 +271,9 @@ def begun(folder: Path) -> bool:
 
 
 def check_begin(
-    folder: Path,
-    resume: bool,
-    overwrite: bool,
+    folder: Path,  # the run's folder
+    resume: bool,  # go on
+    overwrite: bool,  # begin anew
 ) -> None:
     """Say if there is nothing to resume. Raises ValueError, with the flag that helps, where a run or a model would be lost unasked."""
     from minbert.engine.checkpoint import CHECKPOINT
@@ -292,8 +292,8 @@ def check_begin(
 
 # %% ../../nbs/app/cli.ipynb #26faccae
 def check_tasks(
-    tasks: Sequence[str],
-    folder: Path | None,
+    tasks: Sequence[str],  # as typed, or the usual ones
+    folder: Path | None,  # data folder; None: the package
 ) -> Sequence[str]:   # the same tasks
     """Raise ValueError for a name that no head can have, or, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
     from torch import nn
@@ -335,9 +335,9 @@ def extensions(
     model,                   # MultitaskBert
     surgery: str | None,     # pcgrad, gradvac, or None
     penalties: list[str],    # smart, proximal
-    seed: int,
+    seed: int,               # of their draws
 ) -> dict:                   # arguments of minbert.train.fit
-    """Build what part 4 adds to a run: smoothness as in chapter 42, the rest with its defaults."""
+    """Build what part 4 adds to a run: smoothness as in chapter 42, the rest with its defaults. Raises ValueError for another name."""
     from minbert.engine.devices import new_accelerator
     from minbert.conflicts import GradVac
     from minbert.pcgrad import PCGrad
@@ -418,7 +418,7 @@ def train(
 
 # %% ../../nbs/app/cli.ipynb #51e4f118
 def load_trained(
-    folder: str | Path,
+    folder: str | Path,   # as `fit` leaves it in model/
     hint: str = "",       # for somebody with another model
 ):                        # -> NamedBert
     """Load what train wrote. Raises ValueError for any other folder."""
@@ -681,8 +681,8 @@ def pretrain(
 # %% ../../nbs/app/cli.ipynb #a31a4640
 def read_on(
     model: str,     # as typed
-    corpus: Path,
-    out: Path,
+    corpus: Path,   # text to read
+    out: Path,      # the run's folder
     settings: dict, # of FurtherConfig
 ) -> tuple:         # the run's config, words about its beginning for the card, the model that begins
     """Make a run ready that begins with a model, and say what it guesses before."""

@@ -51,14 +51,14 @@ class ContrastConfig:
 
 def usual_contrast_rate(
     width: int,   # of the encoder's layers
-) -> float:
+) -> float:       # highest learning rate
     """Give a rate to begin with: 3e-5 for BERT-base (Gao et al., 2021, appendix A), more for a small encoder, as its chapters do."""
     return 3e-4 if width <= 256 else 1e-4 if width <= 384 else 3e-5
 
 
 def prepared(
     encoder: SentenceEncoder,   # its dropout is changed in place
-    rows: Dataset,
+    rows: Dataset,              # one column or more; labels are not looked at
     dropout: float | None,      # in [0, 1); None: that of its config, for single sentences at least .01
 ) -> SentenceEncoder:           # the same
     """Make two views of one sentence differ. Raises ValueError for single sentences without dropout."""
@@ -86,7 +86,7 @@ def batches_of(
 
 def whiten(
     encoder: SentenceEncoder,   # changed in place
-    rows: Dataset,
+    rows: Dataset,              # its sentences and their partners are fitted on
 ) -> None:
     """Put a whitening of these sentences behind what the encoder does so far, as a Dense that sentence-transformers has, too."""
     text = [sentence for column in (rows.sentences, rows.sentences2) for sentence in column or ()]

@@ -40,7 +40,7 @@ def own_tasks(
 
 def misnamed(
     folder: Path | None,     # data folder
-    task: str,
+    task: str,               # NAME in NAME-train.csv
 ) -> dict[Path, str]:        # file -> the name under which it would be read
     """Find files that look as if a task were meant: `tickets_train.csv`, `Tickets-dev.CSV`, `tickets-validation.csv`."""
     close = re.compile(rf"{re.escape(task)}[\W_]*(train|dev|val|test)[a-z]*\.((?:csv|tsv|jsonl)(?:\.gz)?)", re.IGNORECASE)
@@ -51,8 +51,8 @@ def misnamed(
 
 
 def answers_of(
-    folder: Path,
-    task: str,
+    folder: Path,  # data folder
+    task: str,  # NAME in NAME-train.csv
 ) -> Answers:   # names of classes, numbers in their order; or the ends of the scale: 0 and 1, 0 and 5, else the lowest and highest
     """Read from the train file what the answers of a task are. Raises ValueError naming the file."""
     file = own_tasks(folder).get(task, {}).get("train")
@@ -122,9 +122,9 @@ def _roles(file, names):
 
 
 def load_own(
-    task: str,
+    task: str,                # NAME in NAME-train.csv
     split: str,               # train, dev or test; a test file may lack its answers
-    folder: Path,
+    folder: Path,             # data folder
     answers: Answers | None = None,   # None: those of the train file
 ) -> Dataset:                 # kind "sentiment" (one sentence, a class), "nli" (two, a class) or "similarity" (two, a grade from 0 to 5)
     """Read one split. Raises ValueError naming file and line for a label that the train file does not have, and what `owntext` refuses."""
@@ -155,7 +155,7 @@ def _label(file, line, cell, answers):
 
 def build_heads(
     width: int,                        # of the sentence vectors
-    train_sets: Mapping[str, Dataset],
+    train_sets: Mapping[str, Dataset],  # task -> train split
 ) -> dict[str, Head]:                  # task -> new head
     """Give each task its usual head (chapter 16), and one of one's own that of its kind."""
     own = {

@@ -45,9 +45,9 @@ def text_columns(names: list[str], pair: bool) -> list[str]:
 
 
 def read_named(
-    path: Path,
+    path: Path,                  # text or table, as in `read_text`
     columns: list[str] | None,   # of a table; None: sentence or text, of pairs sentence1 and sentence2
-    pair: bool = False,
+    pair: bool = False,          # two columns are wanted
 ) -> Dataset:
     """Read the sentences of a file whose other columns do not matter. Raises ValueError as `read_text`."""
     return read_text(path, text_columns(cut_table(path)[0], pair) if not columns and is_table(path) else columns)
@@ -85,7 +85,7 @@ def read_graded(
 
 def too_long(
     encoder,            # SentenceEncoder
-    texts: list[str],
+    texts: list[str],   # that the encoder is to read
 ) -> str:               # a note; "" where all is read
     """Count the texts of which a model reads the beginning only."""
     most = encoder.max_length

@@ -22,7 +22,7 @@ Way = Callable[[Sequence[str], Sequence[str]], np.ndarray]   # (n sentences, m s
 def held_out(
     pairs: Dataset,   # two columns or three
     most: int,        # pairs to measure on, at most
-    seed: int,
+    seed: int,        # of the choice
 ) -> tuple[Dataset, Dataset]:   # to learn from; to measure on: none, or at least two
     """Take pairs out for measuring, one of a cluster: no chain of shared sentences leads from it to a pair that is learned from.
 
@@ -61,7 +61,7 @@ def _places(pairs, groups):
 def learned_from(
     graded: Dataset,   # pairs to measure on
     rows: Dataset,     # what is learned from; single sentences tell nothing about pairs
-) -> int:
+) -> int:              # pairs
     """Count the graded pairs whose sentences the training calls partners, directly or by a chain: what they measure is no new text."""
     if rows.sentences2 is None:
         return 0
@@ -106,7 +106,7 @@ def compare_on(
     text: Dataset,             # one column, two or three
     graded: Dataset | None,    # pairs with labels
     most: int,                 # as in `held_out`
-    seed: int,
+    seed: int,                 # as in `held_out`
 ) -> tuple[Dataset, Comparison]:   # rows to learn from; what is measured, the line to beat in it
     """Hold pairs out where there are some, and let shared words score them and the graded ones: a word counts that only one held-out pair has."""
     rows, partners = (text, None) if text.sentences2 is None else held_out(text, most, seed)

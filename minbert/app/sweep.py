@@ -132,8 +132,8 @@ def _check_settings(settings, seeds, config):
 # %% ../../nbs/app/sweep.ipynb #669cba05
 def sweep(
     build: Callable[[], MultitaskBert],  # makes a fresh model; the seed is set before
-    train_sets: dict[str, Dataset],
-    dev_sets: dict[str, Dataset],
+    train_sets: dict[str, Dataset],      # task -> train split
+    dev_sets: dict[str, Dataset],        # task -> dev split
     settings: Sequence[dict],            # of `grid`; names of TrainConfig's fields, "dropout", "encoder_dropout"
     config: TrainConfig | None = None,   # what the settings leave alone
     seeds: Sequence[int] = (11711,),     # each setting once a seed
@@ -200,7 +200,7 @@ def sweep_curve(
     rows: Sequence[dict],      # of `sweep` or `read_sweep`
     name: str,                 # the setting on the horizontal axis
     tasks: Sequence[str],      # columns to draw
-    ax=None,
+    ax=None,                   # Axes or None
 ):                             # Axes
     """Draw the dev score of each task against one setting: mean over seeds, band from lowest to highest.
 

@@ -116,13 +116,13 @@ def _finish(
 # %% ../../nbs/course/assemble.ipynb #aacf1de5
 def trained(
     texts: dict[str, str],    # module -> source; everything else is the reference
-    steps: int,
-    seed: int,
+    steps: int,               # of each training
+    seed: int,                # of both
     rows: int = 10**6,        # of each task's dev sentences, at most
     seconds: float = 1800.0,  # limit of a training
     reference: dict | None = None,  # what the same training gave with the references, if it is known
 ) -> tuple[dict, dict]:       # with the texts and without: metrics, losses, called functions
-    """Train twice at the same time: with some modules written anew, and with the references."""
+    """Train twice at the same time: with some modules written anew, and with the references. Raises ValueError for a training that stops or takes too long."""
     with held_folder(tempfile.gettempdir(), "minbert-assemble-") as folder:
         base = copy_package(Path(folder) / "base").parent
         rooms = [room_for(base, Path(folder) / "mine", texts), base]
@@ -173,6 +173,7 @@ class Assembled(NamedTuple):
 
     @property
     def agrees(self) -> bool:
+        """Tell whether no score differs by more than rounding."""
         return self.difference < TOLERANCE
 
     def __str__(self) -> str:

@@ -298,7 +298,7 @@ class Strength(NamedTuple):
 # %% ../../nbs/course/exercises.ipynb #366126c0
 def strength(
     task: Exercise,
-    seeds: Iterable[int] = (11711, 1, 2),
+    seeds: Iterable[int] = (11711, 1, 2),  # of the cases
 ) -> Strength:
     """Try every mistake and every variant of one exercise."""
     seeds, trouble = tuple(seeds), []

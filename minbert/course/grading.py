@@ -47,7 +47,7 @@ class Submission(NamedTuple):
 
 
 def find_submissions(
-    paths: Iterable[str | Path],
+    paths: Iterable[str | Path],       # folders, zips, notebooks, or a folder of them
     ours: Iterable[str | Path] = (),   # tables, pages and results of a grader, which may lie among them
 ) -> dict[str, Path | tuple[Path, ...]]:   # name -> file or folder, or the files that a platform says are one person's
     """List submissions: each path is one, unless it is a folder of folders or of single notebooks by many people.
@@ -120,12 +120,12 @@ def _holds_chapter(path: Path) -> bool:
 
 # %% ../../nbs/course/grading.ipynb #a42d4aaf
 def read_submission(
-    name: str,
+    name: str,                       # under which it is listed
     path: Path | tuple[Path, ...],   # several: files of one person
 ) -> Submission:
     """Read all chapters that hold exercises, by the name of the file or by the module it exports, at the first depth that has any.
 
-    A zip is read like the folder that was packed, and so is a folder that holds no chapter, but one zip.
+    A zip is read like the folder that was packed, and so is a folder that holds no chapter, but one zip. What cannot be read is said in `problems`.
     """
     if isinstance(path, tuple):
         return _read_several(name, path)
@@ -381,8 +381,8 @@ def grade(
     work: str | Path | None = None,      # folder for results so far; None: nothing is kept
     jobs: int = 2,                       # sandboxes at once
     seed: int | None = None,             # of the cases; None: drawn anew
-    limits: Limits = Limits(),
-    progress: bool = False,
+    limits: Limits = Limits(),           # of one answer
+    progress: bool = False,              # draw a bar
     only: Iterable[str] | None = None,   # names of exercises; None: all
     ours: Iterable[str | Path] = (),     # as in `find_submissions`; `work` is one of them
 ) -> tuple[list[Report], str]:           # one report a submission, in order; and how strangers' code was held

@@ -24,8 +24,8 @@ def _changes(base: Sequence[str], other: Sequence[str]) -> list[tuple[int, int, 
 
 def merged_lines(
     base: Sequence[str],     # lines that both started from
-    mine: Sequence[str],
-    theirs: Sequence[str],
+    mine: Sequence[str],     # a learner's
+    theirs: Sequence[str],   # of the new edition
 ) -> list[str] | None:       # with the changes of both; None if they changed the same lines in different ways
     """Merge two changes of a text. Where both insert, theirs comes first."""
     todo = sorted({(i1, i2, new): None for i1, i2, new in [*_changes(base, theirs), *_changes(base, mine)]}, key=lambda c: c[:2])
@@ -94,8 +94,8 @@ def _is_stub(node: ast.stmt) -> bool:
 # %% ../../nbs/course/merging.ipynb #742b21d2
 def merged_definition(
     base: Definition | None,    # as handed out; None if nobody knows
-    mine: Definition,
-    theirs: Definition,
+    mine: Definition,           # a learner's
+    theirs: Definition,         # of the new edition
 ) -> tuple[str, ...] | None:    # lines; None if a person has to decide
     """Put my body under their head."""
     if mine.lines == theirs.lines or (base and mine.lines == base.lines):
@@ -149,7 +149,7 @@ def is_python(source: str) -> bool:
 # %% ../../nbs/course/merging.ipynb #85baf508
 def merged_cell(
     base: str | None,                  # as handed out; None if nobody knows
-    mine: str,
+    mine: str,                         # a learner's
     theirs: str,                       # with marks
     answers: dict[str, Definition],    # target -> what I last wrote, here or in another cell
     moved: Mapping[str, str] = {},     # target as handed out -> target now, of what has another name or stands in another cell now

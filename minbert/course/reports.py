@@ -98,10 +98,10 @@ def _shade(value: float, low: float, high: float) -> str:
 
 
 def matrix_svg(
-    rows: list[list[float]],
+    rows: list[list[float]],  # of the matrix
     low: float,     # of the scale
-    high: float,
-    title: str,
+    high: float,    # of the scale
+    title: str,     # above it
     side: int = 22,  # pixels
 ) -> str:
     """Draw a matrix as coloured squares, with its numbers in tooltips; NaN and infinity are black."""

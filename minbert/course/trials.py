@@ -62,7 +62,7 @@ class Trial(NamedTuple):
 def mistake(
     *texts: str,   # old, new, old, new, ..., and last the sentence
 ) -> Mistake:
-    """Write a mistake as edits and a sentence."""
+    """Write a mistake as edits and a sentence. Raises ValueError for an old text without a new one."""
     *edits, says = texts
     if not edits or len(edits) % 2:
         raise ValueError(f"expected pairs of old and new and one sentence, got {len(texts)} texts")
@@ -251,7 +251,7 @@ def with_gradients(
 ) -> dict[str, Tensor]:          # "output", and "gradient of <name>" for each
     """Call a function and pull its result back by weights that differ from place to place.
 
-    A plain sum would miss much: the shares of a softmax add up to 1 whatever they are.
+    A plain sum would miss much: the shares of a softmax add up to 1 whatever they are. Raises TypeError for what is no tensor.
     """
     plain = f(**inputs)          # sees the inputs themselves, so that writing into them shows
     leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}

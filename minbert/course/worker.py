@@ -25,7 +25,7 @@ from .walls import close_doors, drop_rights, guard, landlock, limit
 
 # %% ../../nbs/course/worker.ipynb #9e278886
 def pack(tree, tensors: dict[str, torch.Tensor]):
-    """Turn nested dicts, lists, tuples, numbers and tensors into JSON; tensors go into `tensors` and leave their name."""
+    """Turn nested dicts, lists, tuples, numbers and tensors into JSON; tensors go into `tensors` and leave their name. Raises ValueError for anything else."""
     if isinstance(tree, torch.Tensor):
         name = f"t{len(tensors)}"
         tensors[name] = tree.detach().contiguous().clone()

@@ -205,7 +205,7 @@ HIDDEN, BASE, STATE = ".minbert", ".minbert/base", ".minbert/workspace.json"
 def workspace_files(
     package: str,   # such as "mybert"
 ) -> dict[str, str]:  # path within the workspace -> text
-    """Make all files of a new workspace."""
+    """Make all files of a new workspace. Raises ValueError if this package has no chapters for learners."""
     import nbformat
 
     editions = packaged_editions()

@@ -196,7 +196,7 @@ def read_checkpoint(
 
 
 def load_checkpoint(
-    folder: str | Path,
+    folder: str | Path,  # the run's folder
     model: nn.Module,    # gets the weights
     optimizer=None,      # gets its averages and counters, unless None
     sampler=None,        # anything with load_state_dict(), or None

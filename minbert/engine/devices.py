@@ -296,7 +296,7 @@ class LossScale:
     def around(
         self,
         backward: Callable,           # losses -> adds their gradient to `.grad`
-        parameters: list[nn.Parameter],
+        parameters: list[nn.Parameter],  # those that `backward` reaches
     ) -> Callable:                    # the same, through scaled losses
         """Scale the losses on the way in, and the gradients back on the way out."""
         def scaled(losses):

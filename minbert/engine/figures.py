@@ -98,7 +98,7 @@ def _margins(rows, columns, size):
 def panel(
     xlabel: str,      # quantity and unit, as in "time [s]"
     ylabel: str,      # quantity and unit
-    title: str | None = None,
+    title: str | None = None,  # above the panel
     ax=None,          # Axes to draw on; None makes a new figure
     size: tuple[float, float] | None = None,  # (width, height) of a new figure, inches
 ):                    # matplotlib Axes
@@ -126,7 +126,7 @@ def panels(
     size: tuple[float, float] | None = None,  # (width, height) of the whole figure, inches
     share=False,        # same scale on both axes everywhere
 ) -> list:              # `count` empty Axes, left to right; pass each as `ax=`
-    """Open one figure with `count` empty panels in a row; inside `compact(narrow=True)` one above the other."""
+    """Open one figure with `count` empty panels in a row; inside `compact(narrow=True)` one above the other. Raises ValueError for a count below 1."""
     import matplotlib.pyplot as plt
 
     if count < 1:
@@ -145,7 +145,7 @@ def curves(
     xlabel: str,      # quantity and unit
     ylabel: str,      # quantity and unit
     ax=None,          # Axes or None
-    title: str | None = None,
+    title: str | None = None,  # above the panel
     log: str = "",    # "x", "y" or "xy": logarithmic axes
 ):                    # Axes; one line per label, in order
     """Draw y over x, one line per label.
@@ -199,7 +199,7 @@ def histogram(
     ax=None,          # Axes or None
     bins=50,          # number of bins, or the (bins + 1,) edges
     limits: tuple[float, float] | None = None,  # (low, high); None: the range of all groups
-    title: str | None = None,
+    title: str | None = None,  # above the panel
     thing="values",   # what is counted, for the y label
 ):                    # Axes; one outline per label, heights in percent of the group
     """Draw the distribution of each group over common bins; the legend states each mean.
@@ -228,7 +228,7 @@ def cosine_histogram(
     groups: dict,     # label -> (N,) cosines in [-1, 1]
     ax=None,          # Axes or None
     bins: int = 50,   # bins over [-1, 1]
-    title: str | None = None,
+    title: str | None = None,  # above the panel
     limits: tuple[float, float] | None = None,  # of the axis; None: the quarters of [-1, 1] that are occupied
 ):                    # Axes; one outline per label, heights in percent of the group
     """Draw the distribution of cosines between pairs, in bins over [-1, 1].
@@ -252,9 +252,9 @@ def heatmap(
     rows=None,         # R row names, or None for numbers
     columns=None,      # C column names, or None for numbers
     ax=None,           # Axes or None
-    xlabel: str = "column",
-    ylabel: str = "row",
-    title: str | None = None,
+    xlabel: str = "column",  # quantity and unit
+    ylabel: str = "row",  # quantity and unit
+    title: str | None = None,  # above the panel
     value: str = "value",          # quantity and unit of the colour bar; "" leaves the bar out
     limits: tuple[float, float] | None = None,  # (low, high) of the colours
     write: str | None = None,      # format such as ".2f": write the number into each cell
@@ -311,9 +311,9 @@ def cloud(
     points,           # (N, 2) numbers, or a dict label -> (N, 2)
     labels=None,      # N group names, at most 10 different; not with a dict
     ax=None,          # Axes or None
-    xlabel: str = "first direction",
-    ylabel: str = "second direction",
-    title: str | None = None,
+    xlabel: str = "first direction",  # quantity and unit
+    ylabel: str = "second direction",  # quantity and unit
+    title: str | None = None,  # above the panel
     texts=None,       # N strings to write beside the points, or None; not with a dict
 ):                    # Axes; one collection of points per group
     """Scatter points in the plane, one colour and marker per group.
@@ -357,7 +357,7 @@ def _group(points, labels):
 def spectrum(
     series: dict,     # label -> (K,) singular values, none negative, any order
     ax=None,          # Axes or None
-    title: str | None = None,
+    title: str | None = None,  # above the panel
 ):                    # Axes; one line per label
     """Draw singular values over their rank, largest first and set to 1, on a logarithmic scale.
 

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 def quoted(
     value,               # anything with a repr
     longest: int = 200,  # characters
-) -> str:
+) -> str:                # at most `longest` characters
     """Write a value for a message: its repr, and where that is too long its beginning."""
     text = repr(value[:longest] if isinstance(value, (str, bytes)) else value)
     whole = len(text) <= longest and not (isinstance(value, (str, bytes)) and len(value) > longest)
@@ -106,7 +106,7 @@ def read_json(
 
 # %% ../../nbs/engine/files.ipynb #9cefc051
 def check_fields(
-    values: dict,
+    values: dict,           # from a file
     where: str | Path,      # what to call it in a message
     **kinds: type | tuple,  # name -> its type, or several
 ) -> dict:                  # `values`
@@ -142,7 +142,7 @@ def write_json(
 
 # %% ../../nbs/engine/files.ipynb #301e7628
 def inside(
-    folder: str | Path,
+    folder: str | Path,  # below which the file must lie
     name: str,          # from a file: "1_Pooling", "heads/sst"; "" is the folder
     where: str | Path,  # the file that holds the name
 ) -> Path:

@@ -108,7 +108,7 @@ def separator_hint(header, dialect):
 
 
 def read_rows(
-    path: str | Path,
+    path: str | Path,                  # plain or .gz
     dialect: str = "raw",              # one of DIALECTS
 ) -> list[tuple[int, list[str]]]:      # (line number from 1, cells) of every line or row that is not blank; of separators alone, too
     """Cut the lines of a file into cells.
@@ -175,8 +175,8 @@ def locate_columns(
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")  # float() takes 1_0 and other digits, too
 
 def parse_label(
-    text: str,
-    form: Format,
+    text: str,       # a cell
+    form: Format,    # says which labels there are
 ) -> int | float:    # number of the class, or a finite score inside `form.scale`
     """Turn the text of a label into a number. Raises ValueError saying what was expected."""
     text = text.strip()
@@ -202,7 +202,7 @@ def _write_table(file: TextIO, table: list[list[str]], dialect: str) -> None:
 
 def write_rows(
     path: str | Path,                # its folder is made if missing
-    form: Format,
+    form: Format,                    # gives the columns, their order and the dialect
     rows: Iterable[dict],            # column name -> value; a column left out, or None, is empty
 ) -> None:
     """Write a file that `read_rows` cuts back into cells: the same ones in the CSV dialects, where a line break becomes a blank.

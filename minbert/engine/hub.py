@@ -22,9 +22,9 @@ HUB: dict[str, tuple[str, str | None, tuple[str, ...], dict[str, str]]] = {  # h
 
 
 def hub_rows(
-    home: str,
-    part: str | None,
-    columns: tuple[str, ...],
+    home: str,                             # name of a dataset on the hub
+    part: str | None,                      # of the dataset; None: it has none
+    columns: tuple[str, ...],              # those to read
     split: str,                            # its name on the hub
     source: str | Path | Callable | None,  # None: the hub; a folder holding home/part/; a function like datasets.load_dataset
 ) -> list[list]:                           # one list a row, in the order of `columns`
@@ -45,10 +45,10 @@ def hub_rows(
 def write_split(
     name: str,            # a key of SOURCES or YEARS
     split: str,           # "train", "dev" or "test"
-    folder: Path,
+    folder: Path,         # data folder
     values: list[list],   # texts, then the label if there is one
 ) -> list[str]:           # relative paths of the files written
-    """Write one split where, and as, the reader of a data folder looks for it."""
+    """Write one split where, and as, the reader of a data folder looks for it. Raises ValueError for a label that the format has not, and as `write_rows`."""
     if name in YEARS:
         files = [(f"{YEARS[name]}/STS.input.all.txt", STS_TEXT, [dict(zip(STS_TEXT.text, v)) for v in values]),
                  (f"{YEARS[name]}/STS.gs.all.txt", STS_GOLD, [{"score": v[-1]} for v in values])]

@@ -97,7 +97,7 @@ def rust_tokenizer(
 def text_groups(
     texts: list[str],
     most: int = 2**20,   # characters; a longer text is a group of its own
-) -> Iterator[list[str]]:
+) -> Iterator[list[str]]:  # one group or more, none empty
     """Cut a list of texts into groups, in order."""
     group, size = [], 0
     for text in texts:

@@ -12,10 +12,13 @@ def as_vector(
     values,          # (N,) numbers: list, array or tensor, on any device
     name: str,       # what to call them in an error
 ) -> np.ndarray:     # (N,) float64
-    """Turn numbers into a float64 vector; ValueError for another shape, NaN or infinity."""
+    """Turn numbers into a float64 vector; ValueError for what is no number, another shape, NaN or infinity."""
     if isinstance(values, Tensor):
         values = values.detach().double().cpu().numpy()
-    vector = np.asarray(values, dtype=np.float64)
+    try:
+        vector = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"expected numbers as {name}, got: {error}") from None
     if vector.ndim != 1:
         raise ValueError(f"expected {name} of shape (N,), got {vector.shape}")
     if not np.isfinite(vector).all():
@@ -50,7 +53,7 @@ def as_classes(
 
 def undefined(
     metric: str,     # what has no value here
-    why: str,
+    why: str,        # what is said in the warning
 ) -> float:          # NaN
     """Warn that a metric has no value, and return NaN."""
     warnings.warn(f"{metric} is undefined: {why}", RuntimeWarning, stacklevel=3)

@@ -25,8 +25,9 @@ def check_group(group):
     for name in ("lr", "eps", "weight_decay"):
         if not 0 <= group.get(name, 0) < math.inf:
             raise ValueError(f"expected {name} >= 0, got {group[name]}")
-    if not all(0 <= beta < 1 for beta in group.get("betas", ())):
-        raise ValueError(f"expected betas in [0, 1), got {group['betas']}")
+    betas = group.get("betas", (0, 0))
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"expected two betas in [0, 1), got {betas}")
     if not 0 <= group.get("momentum", 0) < 1:
         raise ValueError(f"expected momentum in [0, 1), got {group['momentum']}")
 

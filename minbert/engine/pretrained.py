@@ -35,7 +35,7 @@ def read_settings(file: str | Path, fixed: Mapping[str, object]) -> dict:
 
 
 def check_sizes(sizes: Mapping[str, float], found: Mapping[str, Tensor], layers: str) -> None:
-    """Refuse sizes that no file with these tensors can have, before anything of such sizes is built. `layers` names the number of layers."""
+    """Refuse sizes that no file with these tensors can have, before anything of such sizes is built. `layers` names the number of layers. Raises ValueError naming the size."""
     numbers = sum(tensor.numel() for tensor in found.values())
     for name, value in sizes.items():
         most = len(found) if name == layers else numbers

@@ -36,7 +36,7 @@ def read_log(
 
 def write_log(
     folder: str | Path,   # exists
-    entries: list[dict],
+    entries: list[dict],  # one a line; each has "step"
     mode: str = "a",      # "a": add lines; "w": put a new log in place of the old one
 ) -> None:
     """Write lines of a run's log."""

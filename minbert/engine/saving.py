@@ -50,9 +50,9 @@ def _delete(folder: Path) -> None:
 
 
 def clear_leftovers(
-    where: str | Path,
-    prefix: str = DRAFT,
-    delete: Callable[[Path], None] = _delete,
+    where: str | Path,  # the folder that holds them
+    prefix: str = DRAFT,  # of their names
+    delete: Callable[[Path], None] = _delete,  # how one is deleted
 ) -> None:
     """Delete the folders of `held_folder` whose owners were killed."""
     for left in Path(where).glob(glob.escape(prefix) + "[a-z0-9_]" * 8):  # as `tempfile.mkdtemp` ends names
@@ -65,7 +65,7 @@ def clear_leftovers(
 def held_folder(
     where: str | Path,   # a folder that exists
     prefix: str,         # of the name
-    delete: Callable[[Path], None] = _delete,
+    delete: Callable[[Path], None] = _delete,  # how it is deleted
 ) -> Iterator[Path]:     # an empty folder with a name that nobody can guess
     """Give a folder for as long as the block lasts; those of this prefix whose owners were killed are deleted now."""
     clear_leftovers(where, prefix, delete)

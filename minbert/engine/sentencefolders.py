@@ -93,7 +93,7 @@ def check_kept(pooling: str | nn.Module) -> None:
 def write_settings(
     draft: Path,                    # folder that holds model and tokenizer already
     model: nn.Module,               # with a config
-    pooling: str | nn.Module,
+    pooling: str | nn.Module,       # a name, or a WordsBeside
     layers: tuple,                  # of the hidden states that the pooling reads
     max_length: int,                # [tokens]
     transform: nn.Module | None,    # a map of the vectors, or several in an nn.Sequential

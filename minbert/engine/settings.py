@@ -1,7 +1,8 @@
 """Settings that cannot be are refused by name."""
-__all__ = ["check_choices", "check_positive", "check_rates"]
+__all__ = ["check_choices", "check_names", "check_positive", "check_rates"]
 
 import math
+from numbers import Integral, Real
 
 
 def check_choices(
@@ -16,20 +17,39 @@ def check_choices(
 
 def check_positive(
     settings,      # anything with these attributes
-    *names: str,   # of attributes that are None or at least 1
+    *names: str,   # of attributes that are None or a whole number of at least 1; or a dict of such numbers
 ) -> None:
-    """Raise ValueError for an attribute below 1."""
+    """Raise ValueError for an attribute that is no whole number, or below 1."""
     for name in names:
-        if getattr(settings, name) is not None and getattr(settings, name) < 1:
-            raise ValueError(f"expected {name} of at least 1, got {getattr(settings, name)}")
+        value = getattr(settings, name)
+        for part in value.values() if isinstance(value, dict) else () if value is None else (value,):
+            if not isinstance(part, Integral):
+                raise ValueError(f"expected a whole number as {name}, got {part!r}")
+            if part < 1:
+                raise ValueError(f"expected {name} of at least 1, got {part}")
 
 
 def check_rates(
     settings,      # anything with these attributes
     *names: str,   # of attributes that are None or a finite number >= 0
 ) -> None:
-    """Raise ValueError for an attribute that is negative, NaN or infinite."""
+    """Raise ValueError for an attribute that is no number, negative, NaN or infinite."""
     for name in names:
         value = getattr(settings, name)
+        if value is not None and not isinstance(value, Real):
+            raise ValueError(f"expected a number as {name}, got {value!r}")
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"expected a finite {name} of at least 0, got {value}")
+
+
+def check_names(
+    settings,      # anything with these attributes
+    *names: str,   # of attributes that are several different texts
+) -> None:
+    """Raise ValueError for an attribute that is one text, holds none, or holds one twice."""
+    for name in names:
+        value = getattr(settings, name)
+        if isinstance(value, str):   # its letters are no names
+            raise ValueError(f"expected a tuple as {name}, got {value!r}: ({value!r},) is one")
+        if not value or len(set(value)) < len(value):
+            raise ValueError(f"expected different {name}, at least one, got {value}")

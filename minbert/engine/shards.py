@@ -135,7 +135,7 @@ def encoder_settings(
     precision: str,   # of the matrix products, as `products.laid_out` has it
     dtype: str,       # a key of DTYPES
 ) -> dict:            # name -> number or text
-    """Say what the vectors depend on besides the text: checksums of weights and tokenizer, and settings."""
+    """Say what the vectors depend on besides the text: checksums of weights and tokenizer, and settings. Raises ValueError for another dtype."""
     if dtype not in DTYPES:
         raise ValueError(f"expected dtype {', '.join(DTYPES)}, got {dtype!r}")
     return {"model": tensor_checksum({name: x.cpu() for name, x in encoder.state_dict().items()}), **reading(encoder),

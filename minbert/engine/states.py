@@ -16,7 +16,7 @@ class Longest:
 
     def __set__(self, encoder, tokens: int) -> None:
         if not isinstance(tokens, int) or tokens < 3:
-            raise ValueError(f"expected max_length >= 3 for [CLS], a piece and [SEP], got {tokens}")
+            raise ValueError(f"expected max_length >= 3 for [CLS], a piece and [SEP], got {tokens!r}")
         encoder._longest = min(tokens, encoder.model.config.max_position_embeddings)
 
 

@@ -101,7 +101,7 @@ def read_tensors(
 
 
 def check_numbers(
-    tensors: dict[str, Tensor],
+    tensors: dict[str, Tensor],  # by name
     where: str | Path,          # what to call them in a message
 ) -> dict[str, Tensor]:         # `tensors`
     """Make sure that weights are finite. Raises ValueError naming the first tensor that holds NaN or infinity."""

@@ -73,8 +73,8 @@ def encode_file(
     encoder,              # SentenceEncoder
     file: Path,           # one sentence a line, plain or .gz
     out: Path,            # .npy, (lines, D) float32
-    precision: str = "fp32",
-    progress: bool = False,
+    precision: str = "fp32",  # of the matrix products, as `products.laid_out` has it
+    progress: bool = False,  # draw a bar
     read: Callable[[Path], list[str]] = read_lines,   # another reader for another kind of file
 ) -> tuple[int, int]:     # shape of the array written
     """Encode every line of a file into a .npy; row n is line n, and a blank line is an empty sentence.

@@ -27,7 +27,7 @@ def hand_shares(
     keys: np.ndarray,      # (T, K)
     hidden: np.ndarray,    # (T,) bool, keys that get the mask constant
     factor: float = 1.0,   # times q . k / sqrt(K)
-    constant: float = -1e4,
+    constant: float = -1e4,  # added to the score of a hidden key
 ) -> tuple[np.ndarray, np.ndarray]:   # scores (T,) with the constant, shares (T,)
     """Score the keys and turn the scores into shares: softmax(factor q k^T / sqrt(K) + constant hidden)."""
     scores = factor * keys @ query / math.sqrt(len(query)) + constant * hidden
@@ -50,7 +50,7 @@ def read_sentence(
     input_ids: Tensor,    # (T,) int64
     hidden: Tensor,       # (T,) bool, keys that get the mask constant in every layer and head
     factor: float = 1.0,  # times q . k / sqrt(K), in every layer and head
-    constant: float = -1e4,
+    constant: float = -1e4,  # added to the scores of a hidden key
 ) -> tuple[Tensor, Tensor]:   # maps (L, H, T, T), last hidden states (T, D)
     """Run the encoder with another factor or mask constant, and keep every map."""
     maps = []

@@ -236,7 +236,7 @@ class Explorer:
     def answer(
         self,
         values: dict,         # of the controls, as a page sends them
-        narrow: bool = False,
+        narrow: bool = False,  # for a phone: panels one above the other
         ratio: float = 1.0,   # pixels of the screen to a point
         rounds: int | None = None,   # of long work that may be done first; None: all of it
     ) -> tuple[dict, bytes]:  # {"places", "text", "spots", "idle", "words", "ready", and "values" if some are others} or {"error"}, and the picture

@@ -97,7 +97,7 @@ def draw_cosine_bands(
     edges: tuple[float, float] = (2.0, 4.0),   # of the bands
     smoothing: float = 0.0,                    # see `cosine_share`; 0: bars
     mark: float | None = None,                 # cosine of one more pair, or None
-    title: str = "all pairs",
+    title: str = "all pairs",                  # above the panel, before the numbers
     ax=None,                                   # Axes or None
     limits: tuple[float, float] | None = None, # of the axis; None: what is occupied
     chosen: int | None = None,                 # a pair to ring, or None

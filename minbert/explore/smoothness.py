@@ -38,7 +38,7 @@ def _unit_points(width, draw):
 
 
 def slice_basis(
-    head: Head,
+    head: Head,       # of one sentence
     x: Tensor,        # (D,) a sentence's vector
     towards: Tensor,  # (D,) another vector: the second direction leads to it
 ) -> Tensor:          # (D, D) rows at right angles, of length 1: the first is where the answer moves most, the first two are the slice
@@ -71,8 +71,8 @@ class Climb:
 def climb(
     answer: Callable,       # (n, w) coordinates -> outputs of a head
     start: Tensor,          # (w,) inside the ball
-    radius: float,
-    steps: int = STEPS,
+    radius: float,          # of the ball
+    steps: int = STEPS,     # of the ascent
     stride: float = 4.0,    # of a step, in radii; chapter 32 takes 4
     distance: Callable | None = None,   # None: for classes
 ) -> Climb:
@@ -96,7 +96,7 @@ def climb(
 
 @torch.no_grad()
 def best_point(
-    head: Head,
+    head: Head,      # of one sentence
     x: Tensor,       # (D,)
     rows: Tensor,    # (k, D) of the basis, k = min(width, D)
     points: Tensor,  # (n, width)
@@ -124,7 +124,7 @@ class Words:
 def attack_words(
     model: MultitaskBert,  # in eval mode
     task: str,             # one of its tasks with one sentence
-    sentence: str,
+    sentence: str,         # its first LONGEST tokens are changed
     steps: int = 1,        # K
     size: float = 0.01,    # largest coordinate of a word's change
     before: Words | None = None,   # what fewer steps of the same size found, to go on from; None: from the noise

@@ -37,7 +37,7 @@ class Push:
 def push(
     u: Tensor,                     # (m, D) captions
     v: Tensor,                     # (m, D) their partners
-    temperature: float,
+    temperature: float,            # tau, above 0
     groups: Tensor | None = None,  # (m,) int; rows of one group are left out of each other's choices
 ) -> Push:
     """Compute a batch's loss of multiple negatives and its exact gradient, in closed form.

@@ -151,9 +151,9 @@ def run_in_sight(recipe: Recipe, run: Run) -> dict | None:
 def reproduce_here(
     name: str,                     # of a recipe, such as "hu/mirror"
     data: str | None = None,       # folder of data sets; None: what the package has, at micro alone
-    out: str | Path = "reproduced",
-    scale: str | Scale = "paper",
-    seed: int = 1,
+    out: str | Path = "reproduced",  # where results and stages are kept
+    scale: str | Scale = "paper",  # a key of `SCALES`, or sizes of your own
+    seed: int = 1,                 # of the run
 ) -> dict | None:                  # the stored result; None if something is missing, which is said
     """Run a recipe on this machine's GPU: costs first, then a bar and a curve, then every score beside what was printed. What is stored is shown, not made again.
 

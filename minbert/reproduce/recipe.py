@@ -124,7 +124,7 @@ def not_run(paper: str, table: str, *rows: str, why: str) -> None:
 
 def chosen(
     patterns: list[str],   # names, or with * and ?; none: all
-    scale: str,
+    scale: str,            # a key of `SCALES`
 ) -> list[Recipe]:         # in the order of the papers
     """Choose recipes. Raises ValueError for a pattern that fits none, or if all that fit are there at other scales alone."""
     for pattern in patterns:
