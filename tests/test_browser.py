@@ -118,16 +118,14 @@ class Shown:
             return [...new Uint8Array(await crypto.subtle.digest("SHA-1", bytes))].join(); }""")
 
     def settled(self, before: str) -> str:
-        """Wait for another picture than `before`, and then until all work behind it is done and it stays the same for half a second."""
+        """Wait for another picture than `before`, and then until the last move is answered, all work behind it is done and it stays the same for half a second."""
         end, last, since = time.time() + PATIENCE, before, time.time()
         while time.time() < end:
             now = self.picture()
             if now != last:
                 last, since = now, time.time()
-            if last != before and time.time() - since > 0.5 and self.box.get_attribute("data-ready") == "true":
+            if last != before and time.time() - since > 0.5 and self.box.evaluate("box => box.dataset.ready === 'true' && box.dataset.number === box.dataset.asked"):
                 return last
-            if last == before and time.time() - since > 20:
-                break
             time.sleep(0.05)
         return last
 

@@ -38,7 +38,9 @@ def all_views(explorer, shots, name):  # noqa: F811
             ratios[width, theme] = explorer.image.evaluate("image => image.naturalWidth / image.naturalHeight")
             assert explorer.box.evaluate("box => box.scrollWidth <= box.clientWidth + 1"), f"{name} at {width}: wider than its page"
         assert ("none" == explorer.image.evaluate("image => getComputedStyle(image).filter")) == (theme == "Light")
+    before = explorer.picture()
     page.set_viewport_size({"width": 1250, "height": 950})
+    explorer.settled(before)   # else the next move would find the wide picture in the place of its own
     page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
     assert all(ratio > 1 if width == 1280 else ratio < 1 for (width, _), ratio in ratios.items()), ratios
 

@@ -69,12 +69,13 @@ def test_both_in_a_dark_and_in_a_narrow_page(words_page, shots):
     explorers = [Shown(words_page, name) for name in ("What a token reads", "Guesses of a hidden word")]
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         words_page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+        words_page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=str(theme == "JupyterLab Light").lower())
         for width in (1280, 390):
             words_page.set_viewport_size({"width": width, "height": 1100})
             for number, explorer in enumerate(explorers):
                 explorer.box.scroll_into_view_if_needed()
-                words_page.wait_for_function("box => box.dataset.width == box.clientWidth || Math.abs(box.dataset.width - box.clientWidth) < 170", arg=explorer.box.element_handle())
-                words_page.wait_for_timeout(1500)
+                words_page.wait_for_function("""box => { const image = box.querySelector('.mb-stage img'), upright = image.naturalHeight > 0.9 * image.naturalWidth;
+                    return box.dataset.width == box.clientWidth && box.dataset.number === box.dataset.asked && upright === (box.clientWidth < 560); }""", arg=explorer.box.element_handle())
                 words_page.screenshot(path=shots / f"words_{number}_{theme.split()[1].lower()}_{width}.png")
                 assert explorer.box.evaluate("box => box.scrollWidth <= box.clientWidth + 1"), f"{width}: wider than the page"
                 turned = explorer.image.evaluate("image => getComputedStyle(image).filter")

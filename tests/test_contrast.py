@@ -3,6 +3,7 @@ import csv
 import gzip
 import json
 import math
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -456,7 +457,7 @@ if world.is_main_process:
 
 @pytest.mark.long
 def test_two_processes_learn_what_one_learns_and_stop_together(in_processes, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     in_processes(TOGETHER, tmp_path)
     one, two = (torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("one", "two"))
     assert [json.loads((tmp_path / name / "found.json").read_text()) for name in ("one", "two")] == [[3], [3]]

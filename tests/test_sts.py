@@ -125,10 +125,15 @@ def test_suite_by_hand(folder):
 
 
 def test_suite_aggregates(folder):
-    both = {how: evaluate_sts(Letters(), folder, how, ("sts12",))["sts12"] for how in ("mean", "wmean")}
-    assert_allclose(both["mean"], 1)       # both subsets are in order
-    assert_allclose(both["wmean"], 1)
-    assert evaluate_sts(Letters(), folder, "all", ("sts12",))["sts12"] <= 1
+    """One subset of three pairs in perfect order, one of four in the reverse: no two ways of adding up agree."""
+    rows = {"up": [("a", "a", 5), ("a", "ab", 4), ("a", "b", 3)], "down": [("c", "c", 0), ("c", "cb", 1), ("c", "cbb", 2), ("c", "b", 4.5)]}
+    write_year(folder, 14, rows)
+    got = {how: evaluate_sts(Letters(), folder, how, ("sts14",))["sts14"] for how in ("all", "mean", "wmean")}
+    first, second, grades = zip(*rows["up"], *rows["down"])
+    cosines = torch.nn.functional.cosine_similarity(Letters().encode(list(first)), Letters().encode(list(second)))
+    assert_allclose(got["all"], scipy.stats.spearmanr(cosines, grades).statistic)
+    assert_allclose([got["mean"], got["wmean"]], [0, (3 - 4) / 7], atol=1e-12)
+    assert abs(got["all"]) > 0.01 and abs(got["all"] + 1 / 7) > 0.01
 
 
 def test_missing_sets_are_all_named(folder):

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import tarfile
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -504,9 +503,7 @@ def test_a_workspace_is_brought_up_to_date_once(mine):
     old = file.read_bytes()
     (mine / "nbs" / "diary.ipynb").write_text(written(new_notebook(cells=[new_markdown_cell("Dear diary", id="d")])))
     (mine / "nbs" / "1_bert/03_embedding.ipynb").unlink()
-    start = time.perf_counter()
     report = update_workspace(mine, newer(n02_=BANK, n04_=("encoder", "Encoder")))
-    assert time.perf_counter() - start < 10
     assert set(report.changed) == {"1_bert/02_attention.ipynb", "1_bert/03_embedding.ipynb", "1_bert/04_encoder.ipynb"} and not report.left and not report.conflicts
     text = file.read_text(encoding="utf-8")
     assert BANK[1] in text and "river = 'bank'" in text

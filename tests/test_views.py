@@ -112,7 +112,7 @@ def test_only_the_second_view_is_corrupted(tokenizer):
 def test_processes_share_a_batch(tokenizer):
     whole = list(view_batches([TEXTS], tokenizer, 4, epochs=1))
     parts = [list(view_batches([TEXTS], tokenizer, 4, epochs=1, process_index=i, num_processes=2)) for i in (0, 1)]
-    for batch, *shares in zip(whole, *parts):
+    for batch, *shares in zip(whole, *parts, strict=True):
         together = [r for pair in zip(*(rows(s, tokenizer)[:2] for s in shares)) for r in pair]
         assert together == rows(batch, tokenizer)[:4]
         assert torch.stack([s.groups for s in shares], 1).flatten().tolist() == batch.groups.tolist()

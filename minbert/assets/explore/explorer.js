@@ -208,7 +208,7 @@ function render({ model, el }) {
   const ask = (rounds = 0) => {
     if (waiting) { again = true; return; }
     waiting = true;
-    asked += 1;
+    root.dataset.asked = asked += 1;
     model.send({ number: asked, rounds, values: state.values, narrow: was = narrow(), ratio: window.devicePixelRatio || 1 });
   };
   const change = (name) => (value) => { state.values = { ...state.values, [name]: value }; ask(); };
