@@ -58,10 +58,11 @@ def test_groups_stay_together_and_large_ones_are_learned_from():
     random_ = random.Random(3)
     groups = [0] * 300 + [random_.randrange(1, 400) for _ in range(700)]
     random_.shuffle(groups)
-    found = parts(groups, ["a"] * 1000)
-    where = [{groups[i] for i in rows} for rows in found.values()]
-    assert not where[0] & where[1] and not where[0] & where[2] and not where[1] & where[2]
-    assert 0 in where[0] and all(abs(len(found[split]) - 100) <= 2 for split in ("dev", "test"))
+    for seed in range(10):
+        found = parts(groups, ["a"] * 1000, seed=seed)
+        where = [{groups[i] for i in rows} for rows in found.values()]
+        assert not where[0] & where[1] and not where[0] & where[2] and not where[1] & where[2]
+        assert 0 in where[0] and all(abs(len(found[split]) - 100) <= 2 for split in ("dev", "test"))
 
 
 def test_what_is_held_out_is_drawn():

@@ -112,17 +112,16 @@ def share_out(
     size, kind = Counter(groups), {group: name for group, name in reversed([*zip(groups, classes)])}
     draw = torch.rand(max(groups) + 1, generator=torch.Generator().manual_seed(seed)).tolist()
     order = sorted(kind, key=lambda group: (kind[group], -size[group], draw[group]))
-    place, owed, begun = {}, dict.fromkeys(shares, 0.0), set()
+    place, owed = {}, dict.fromkeys(shares, 0.0)
     for group in order:
         owed = {split: rows + shares[split] * size[group] for split, rows in owed.items()}
         most = max(owed, key=owed.get)
-        held = kind[group] in begun and owed[most] >= size[group] / 2   # the first of a class is learned from
-        begun.add(kind[group])
+        held = owed[most] >= size[group] / 2
         place[group] = most if held else "train"
         if held:
             owed[most] -= size[group]
     known = {name for group, name in zip(groups, classes) if place[group] == "train"}
-    place |= {group: "train" for group, name in zip(groups, classes) if name not in known}   # beside rows of another class alone
+    place |= {group: "train" for group, name in zip(groups, classes) if name not in known}   # a class that was held out whole
     if empty := {*shares} - {*place.values()}:
         raise ValueError(f"expected rows to hold out for {' and '.join(sorted(empty))}, got {len(groups):,} rows of which {max(size.values()):,} hang together by sentences they share")
     return [place[group] for group in groups]
