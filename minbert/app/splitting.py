@@ -109,7 +109,7 @@ def share_out(
     """
     if not all(0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
         raise ValueError(f"expected shares above 0 that leave something to learn from, got {quoted(dict(shares))}")
-    size, kind = Counter(groups), {group: name for group, name in reversed([*zip(groups, classes)])}
+    size, kind = Counter(groups), dict(zip(groups, classes))
     draw = torch.rand(max(groups) + 1, generator=torch.Generator().manual_seed(seed)).tolist()
     order = sorted(kind, key=lambda group: (kind[group], -size[group], draw[group]))
     place, owed = {}, dict.fromkeys(shares, 0.0)
