@@ -58,7 +58,7 @@ def test_groups_stay_together_and_large_ones_are_learned_from():
     random_ = random.Random(3)
     groups = [0] * 300 + [random_.randrange(1, 400) for _ in range(700)]
     random_.shuffle(groups)
-    for seed in range(10):
+    for seed in range(60):   # drawn among the last, a large group would leave too few to make up for it
         found = parts(groups, ["a"] * 1000, seed=seed)
         where = [{groups[i] for i in rows} for rows in found.values()]
         assert not where[0] & where[1] and not where[0] & where[2] and not where[1] & where[2]
@@ -76,6 +76,11 @@ def test_a_class_that_lies_beside_another_in_every_group_is_learned_from():
     for seed in range(40):
         groups, classes = [*range(20), 5], ["a"] * 20 + ["b"]   # the text of row 5 has both answers
         assert 20 in parts(groups, classes, seed=seed)["train"]
+
+
+def test_a_class_of_one_row_is_learned_from():
+    for before in range(1, 40):   # somewhere among these its turn to be held out would come
+        assert before in parts(range(before + 21), ["a"] * before + ["b"] + ["c"] * 20)["train"]
 
 
 @pytest.mark.parametrize("shares", [{"dev": 0}, {"dev": .1, "test": .9}, {"dev": .6, "test": .6}, {"dev": -.1}, {"dev": 1}, {"dev": float("nan")}])
