@@ -205,12 +205,14 @@ def test_dropout_acts_in_training_only(rate, place, packed):
     assert_close(still(ids, mask, packed=packed), still(ids, mask, packed=packed))
 
 
-def test_packed_dropout_keeps_the_mean_of_a_layer():
-    """Inverted dropout: the expectation of a linear map of the embedding stays put."""
-    model = small(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.0).train()
-    drop = model.bert_layers[0].dropout
-    x = torch.ones(200_000)
-    assert abs(drop(x).mean().item() - 1) < 0.01
+def test_each_rate_of_dropout_is_that_of_transformers():
+    """One rate for maps, one for embeddings and for what each half of a layer adds."""
+    rates = dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.35)
+    model, oracle = BertModel(BertConfig(**SMALL, **rates)), transformers.BertModel(transformers.BertConfig(**SMALL, **rates))
+    assert model.embedding.embed_dropout.p == oracle.embeddings.dropout.p == 0.25
+    for ours, theirs in zip(model.bert_layers, oracle.encoder.layer, strict=True):
+        assert ours.self_attention.dropout == theirs.attention.self.dropout.p == 0.35
+        assert ours.dropout.p == theirs.attention.output.dropout.p == theirs.output.dropout.p == 0.25
 
 
 # Packed equals padded ------------------------------------------------------------------------
