@@ -62,14 +62,15 @@ def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
 
     logs = []
     monkeypatch.setattr(module, "fit", lambda *a, **k: logs.append(result := fit(*a, **k)) or result)
-    (row,) = run(tmp_path / "sweep", grid(lr=(2e-3,), dropout=(0.5,)), TrainConfig(("sst",), steps=6, batch_size=4, eval_every=1), seeds=(7,))
+    (row,) = run(tmp_path / "sweep", grid(lr=(2e-3,), dropout=(0.5,), encoder_dropout=(0.3,)), TrainConfig(("sst",), steps=6, batch_size=4, eval_every=1), seeds=(7,))
     torch.manual_seed(7)
     model = build()
     set_dropout(model.heads, 0.5)
+    set_dropout(model.encoder, 0.3)
     result = fit(model, TRAIN, DEV, TrainConfig(("sst",), steps=6, batch_size=4, lr=2e-3, seed=7, eval_every=1), tmp_path / "run")
     assert logs[0].log == result.log  # every loss and every score, to the bit: one seed on one machine is one run
     assert (row["sst"], row["mean"], row["trained"], row["note"]) == (result.best, result.best, 6, "")
-    assert (row["lr"], row["dropout"], row["seed"]) == (2e-3, 0.5, 7) and row["seconds"]
+    assert (row["lr"], row["dropout"], row["encoder_dropout"], row["seed"]) == (2e-3, 0.5, 0.3, 7) and row["seconds"]
     assert not (tmp_path / "sweep" / "runs").exists() or not list((tmp_path / "sweep" / "runs").iterdir())
 
 
