@@ -1,7 +1,9 @@
 """Attacks: each is a fail of its exercise alone, and leaves everything as it was."""
+import os
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
 
@@ -19,6 +21,30 @@ VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
 SHORT = Limits(wall=4.0, cpu=2)   # seconds; many of them only wait
 
 
+def mark(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Let whatever is started from here on, and whatever that starts, bear a folder's name in its environment."""
+    patch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(folder)]))
+
+
+def bearing(folder: Path) -> list[str]:
+    """List the processes that bear the name of a folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):   # gone, or not ours
+            if str(folder).encode() in file.read_bytes():
+                found.append(file.with_name("cmdline").read_text(errors="replace").replace("\0", " "))
+    return found
+
+
+def left_of(folder: Path) -> list[str]:
+    """Those that stay: whoever was killed may need a moment to be gone."""
+    for _ in range(50):
+        if not bearing(folder):
+            break
+        time.sleep(0.1)
+    return bearing(folder)
+
+
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
     """One submission an attack: the attack in one exercise, the reference in another."""
@@ -29,7 +55,9 @@ def attacked(tmp_path_factory):
     for kind in ATTACKS:
         make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, poison, VICTIM.notebook)
     before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-    reports, level = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=4)   # most of them only wait
+    with pytest.MonkeyPatch.context() as patch:
+        mark(folder, patch)
+        reports, level = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=4)   # most of them only wait
     return {r.name: r for r in reports}, before, folder, level
 
 
@@ -51,9 +79,17 @@ def test_attacks_leave_the_disk_as_it_was(attacked):
 
 @pytest.mark.long
 def test_no_attack_leaves_a_process(attacked):
-    time.sleep(0.5)
-    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    assert str(attacked[2]) not in found and "while True: pass" not in found
+    assert left_of(attacked[2]) == []
+
+
+def test_a_process_that_stays_would_be_seen(tmp_path, monkeypatch):
+    mark(tmp_path, monkeypatch)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            assert bearing(tmp_path) == ["sleep 60 "]
+        finally:
+            process.kill()
+    assert left_of(tmp_path) == []
 
 
 @pytest.mark.long
@@ -89,10 +125,11 @@ def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):
     kinds += ["native read", "native write"] * level[3]
     for kind in kinds:
         make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, only=VICTIM.notebook)
+    mark(folder, monkeypatch)
     reports, held = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=1)
     assert held == level[0] and "no namespaces" in held
     assert [(r.name, r.results[VICTIM.name].status, r.results[NEIGHBOUR.name].status) for r in reports] == [(k, "failed", "passed") for k in sorted(kinds)]
-    assert (folder / ".keep").read_text() == "keep me"
+    assert (folder / ".keep").read_text() == "keep me" and left_of(folder) == []
 
 
 def test_a_notebook_may_lie_beside_the_graders_own_folders(tmp_path, monkeypatch):

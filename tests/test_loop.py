@@ -7,11 +7,14 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from minbert.engine.devices import LossScale
 from minbert.loop import (
     Record,
+    _scaled_step,
     average_gradients,
     clip_gradients,
     compute_losses,
+    one_step,
     steps,
     sum_losses,
 )
@@ -223,6 +226,29 @@ def test_bf16_products_fp32_losses_gradients_and_weights():
     double = build().double()
     loss = compute_losses(double, {"a": torch.ones(2, 5).double()}, loss_fn)["loss"]
     assert loss.dtype == torch.float64  # wider than fp32 stays as it is
+
+
+def test_scaled_losses_take_the_same_step_and_one_that_overflows_is_taken_again():
+    """A factor is a power of two, so not a bit differs; plain SGD would show one that stays in the gradient."""
+    plain, scaled, scale, tried = build(dropout=0.0), build(dropout=0.0), LossScale(64.0, patience=2), []
+
+    def backward(losses):
+        assert losses["b"].item() == scale.factor * two(scaled, pair[len(tried) % 2])["b"].item() / 2   # of two batches
+        sum_losses(losses)
+        tried.append(scale.factor)
+        if scale.factor > most:   # as where float16 ends
+            scaled[3].bias.grad[0] = math.inf
+
+    for step, most in enumerate((16, 16, 32, 0.5)):
+        pair = batches(2, seed=step)
+        take = lambda: _scaled_step(scale, one_step, scaled, pair, two, torch.optim.SGD(scaled.parameters(), lr=0.1), backward, 0.5, None, "fp32")
+        if most < 1:   # then the fault is not the factor's
+            with pytest.raises(ValueError, match="finite gradient.*first in 3.bias"):
+                take()
+        else:
+            assert take() == one_step(plain, pair, two, torch.optim.SGD(plain.parameters(), lr=0.1), max_grad_norm=0.5)
+        assert same(scaled, plain.state_dict())
+    assert tried[::2] == tried[1::2] == [64, 32, 16, 16, 32, 32, 16, 8, 4, 2, 1]   # doubled after two good steps
 
 
 def test_a_parameter_without_gradient_is_left_alone():

@@ -301,8 +301,11 @@ from minbert.engine import shards
 from minbert.app.cli import main
 
 marker, replace_file, written = Path(sys.argv[1]), shards.replace_file, []
+watched = "WATCHED" in os.environ and not marker.exists()   # by a launcher that will stop all: until it does, on a busy machine, they would finish
 
 def dangerous(file, write):
+    if watched and marker.exists():
+        time.sleep(600)
     if file.suffix == ".json" or marker.exists():
         return replace_file(file, write)
     if os.environ["RANK"] == "2":
@@ -314,7 +317,7 @@ def dangerous(file, write):
             marker.write_text(file.name)
             os.kill(os.getpid(), signal.SIGKILL)
         return replace_file(file, half)
-    while written and not marker.exists():
+    while written and (watched or not marker.exists()):
         time.sleep(0.05)
     written.append(file)
     return replace_file(file, write)
@@ -359,6 +362,7 @@ def check_whole(work) -> None:
 
 @pytest.mark.long
 def test_one_of_four_launched_processes_is_killed_and_the_next_launch_goes_on(work):
+    work.env["WATCHED"] = "yes"
     first = launch(work, 4)
     assert first.returncode != 0 and work.marker.exists()
     before = files(work.out)
