@@ -289,7 +289,7 @@ def test_little_stands_before_the_first_words(site):
     """Bytes, for a clock says what else the machine had to do."""
     for name in (name for name in PAGES if name != "search"):   # its first words are what was found
         asked = before_the_first_words(site / f"{name}.html")
-        assert "site.css" in {file.name for file in asked}, name
+        assert "site.css" in {file.name for file in asked} or name.startswith("grades/"), name   # those carry their style in the page
         assert sum(file.stat().st_size for file in asked) < 200_000, name
 
 
