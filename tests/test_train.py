@@ -19,7 +19,7 @@ from minbert.app.cli import usual_tasks
 from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import LinearHead, MultitaskBert, default_heads, multitask_loss
-from minbert.optim import warmup_decay
+from minbert.optim import AdamW, warmup_decay
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
 from minbert.engine.runs import publish, read_log, recover
@@ -107,6 +107,10 @@ def test_without_a_number_of_steps_the_rows_decide(tmp_path):
     assert len(done(result)) == 8  # 30 rows in batches of 8: 4 steps, twice
     _, half = run(tmp_path, small(tasks=("quora",), steps=None, quora_fraction=0.5, batch_size=5))
     assert len(done(half)) == 3  # 15 rows
+    unequal = TRAIN | {"sst": TRAIN["sst"].subset(range(20))}
+    for resample, steps in (("truncate", 5), ("up", 8)):
+        config = small(tasks=("sst", "quora"), steps=None, resample=resample)
+        assert train.phase_sampler(*config.plan(), unequal, config)[1] == steps
 
 
 def test_accumulate_counts_optimizer_steps(tmp_path):
@@ -125,6 +129,33 @@ def test_batch_sizes_for_each_task(tmp_path):
 
     run(tmp_path, small(steps=1, batch_size={"sst": 2, "quora": 6, "stsb": 3}), loss_fn=loss_fn)
     assert sizes == [{"sst": 2, "quora": 6, "stsb": 3}]
+
+
+def test_a_run_is_the_loop_that_its_settings_say(tmp_path):
+    batches = []
+
+    def loss_fn(model, batch):
+        batches.append(batch)
+        return multitask_loss(model, batch)
+
+    config = small(steps=3, warmup=1 / 3, lr=0.01, head_lr=0.05, weight_decay=0.3, max_grad_norm=0.1)
+    model, result = run(tmp_path, config, small_model(dropout=0.0).double(), loss_fn=loss_fn)  # noqa: F821
+    ours = small_model(dropout=0.0).double()  # noqa: F821
+    rates = {name: 0.05 if name.startswith("heads.") else 0.01 for name, _ in ours.named_parameters()}
+    optimizer = AdamW([{"params": [p], "weight_decay": 0.3 if p.ndim > 1 else 0.0} for p in ours.parameters()])
+    norms = []
+    for batch, share in zip(batches, (1.0, 1.0, 0.5), strict=True):  # up in one step, down in two
+        optimizer.zero_grad()
+        sum(multitask_loss(ours, batch).values()).backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(ours.parameters(), 0.1).item())
+        for group, rate in zip(optimizer.param_groups, rates.values(), strict=True):
+            group["lr"] = rate * share
+        optimizer.step()
+    assert min(norms) > 0.1  # each was shortened
+    assert_close([entry["grad_norm"] for entry in done(result)], norms, rtol=1e-6, atol=0)
+    for name, p in ours.named_parameters():
+        # norms of single precision: 1e-7 of three steps of at most 0.05, and room for what they change
+        assert_close(model.get_parameter(name), p, rtol=0, atol=1e-6, msg=lambda text: f"{name}: {text}")
 
 
 def test_loss_weights_reach_the_losses(tmp_path):
