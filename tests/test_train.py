@@ -152,7 +152,7 @@ def test_a_run_is_the_loop_that_its_settings_say(tmp_path):
             group["lr"] = rate * share
         optimizer.step()
     assert min(norms) > 0.1  # each was shortened
-    assert_close([entry["grad_norm"] for entry in done(result)], norms, rtol=1e-6, atol=0)
+    assert_close([entry["grad_norm"] for entry in done(result)], norms, rtol=1e-5, atol=0)   # single precision, added up in another order
     for name, p in ours.named_parameters():
         # norms of single precision: 1e-7 of three steps of at most 0.05, and room for what they change
         assert_close(model.get_parameter(name), p, rtol=0, atol=1e-6, msg=lambda text: f"{name}: {text}")
