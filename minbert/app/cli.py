@@ -271,9 +271,9 @@ def begun(folder: Path) -> bool:
 
 
 def check_begin(
-    folder: Path,  # the run's folder
-    resume: bool,  # go on
-    overwrite: bool,  # begin anew
+    folder: Path,      # the run's folder
+    resume: bool,      # go on
+    overwrite: bool,   # begin anew
 ) -> None:
     """Say if there is nothing to resume. Raises ValueError, with the flag that helps, where a run or a model would be lost unasked."""
     from minbert.engine.checkpoint import CHECKPOINT
@@ -293,15 +293,13 @@ def check_begin(
 # %% ../../nbs/app/cli.ipynb #26faccae
 def check_tasks(
     tasks: Sequence[str],  # as typed, or the usual ones
-    folder: Path | None,  # data folder; None: the package
-) -> Sequence[str]:   # the same tasks
+    folder: Path | None,   # data folder; None: the package
+) -> Sequence[str]:        # the same tasks
     """Raise ValueError for a name that no head can have, or, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
-    from torch import nn
-
-    from minbert.app.owntasks import misnamed
+    from minbert.app.owntasks import can_be_named, misnamed
     from minbert.data import OPEN
 
-    if odd := [task for task in tasks if not task.isidentifier() or hasattr(nn.ModuleDict(), task)]:
+    if odd := [task for task in tasks if not can_be_named(task)]:
         raise ValueError(f"expected names of tasks with blanks between them, of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}")
     there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
     asked = [task for task in tasks if task not in OPEN]  # the package has them

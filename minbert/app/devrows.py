@@ -13,9 +13,9 @@ from minbert.metrics import paired_bootstrap
 
 
 def seen_in_training(
-    train: Dataset,  # what is learned from
-    dev: Dataset,  # what is measured on
-) -> int:   # rows of dev
+    train: Dataset,   # what is learned from
+    dev: Dataset,     # what is measured on
+) -> int:             # rows of dev
     """Count the rows whose text training reads as well, label or no label: what they measure is no new text."""
     texts = lambda data: [*zip(data.sentences, data.sentences2)] if data.sentences2 else data.sentences
     known = {*texts(train)}

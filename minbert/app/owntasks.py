@@ -1,11 +1,13 @@
 """Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with classes or scores, and a head for each."""
 from __future__ import annotations
 
-__all__ = ["own_tasks", "misnamed", "answers_of", "answers_in", "class_name", "load_own", "build_heads"]
+__all__ = ["own_tasks", "misnamed", "answers_of", "answers_in", "class_name", "can_be_named", "load_own", "build_heads"]
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
+
+from torch import nn
 
 from minbert.app.answers import HIGH, LOW, Answers
 from minbert.app.owntext import cut_table, finite_number, is_number, sentence_column, text_columns
@@ -15,9 +17,15 @@ from minbert.engine.formats import OPEN, SOURCES, YEARS
 from minbert.heads import ConcatDiff, LinearHead, LinearPlusCosine, default_heads
 from minbert.losses import Head
 
-_FILE = re.compile(r"([^\W\d]\w*)-(train|dev|test)\.(?:csv|tsv|jsonl)(?:\.gz)?")
+_NAME = re.compile(r"[^\W\d]\w*")
+_FILE = re.compile(rf"({_NAME.pattern})-(train|dev|test)\.(?:csv|tsv|jsonl)(?:\.gz)?")
 _NUMERAL = re.compile(r"([+-]?[0-9]{1,9})(?:\.0+)?")
 _WANTED = "expected columns sentence (or text) and label, or sentence1, sentence2 and label (a class) or score (a number)"
+
+
+def can_be_named(task: str) -> bool:
+    """Tell whether a file and a head can bear this name: PyTorch has some of its own, such as items."""
+    return bool(_NAME.fullmatch(task)) and task.isidentifier() and not hasattr(nn.ModuleDict(), task)
 
 
 def own_tasks(
@@ -51,9 +59,9 @@ def misnamed(
 
 
 def answers_of(
-    folder: Path,  # data folder
-    task: str,  # NAME in NAME-train.csv
-) -> Answers:   # names of classes, numbers in their order; or the ends of the scale: 0 and 1, 0 and 5, else the lowest and highest
+    folder: Path,   # data folder
+    task: str,      # NAME in NAME-train.csv
+) -> Answers:       # names of classes, numbers in their order; or the ends of the scale: 0 and 1, 0 and 5, else the lowest and highest
     """Read from the train file what the answers of a task are. Raises ValueError naming the file."""
     file = own_tasks(folder).get(task, {}).get("train")
     if file is None:
@@ -154,9 +162,9 @@ def _label(file, line, cell, answers):
 
 
 def build_heads(
-    width: int,                        # of the sentence vectors
+    width: int,                         # of the sentence vectors
     train_sets: Mapping[str, Dataset],  # task -> train split
-) -> dict[str, Head]:                  # task -> new head
+) -> dict[str, Head]:                   # task -> new head
     """Give each task its usual head (chapter 16), and one of one's own that of its kind."""
     own = {
         "sentiment": lambda data: LinearHead(width, len(data.classes)),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from minbert.app.owntasks import answers_in, class_name, own_tasks
+from minbert.app.owntasks import answers_in, can_be_named, class_name, own_tasks
 from minbert.app.owntext import cut_table, finite_number, is_table, renamed, sentence_column, text_columns, whole_table
 from minbert.batches import clusters
 from minbert.data import SPLITS
@@ -55,8 +55,8 @@ def task_name(
 ) -> str:
     """Name a task. Raises ValueError for a name that no task may have, or that one in the folder has."""
     name = name or re.sub(r"\W+", "_", re.sub(r"\.(csv|tsv|jsonl)(\.gz)?$", "", file.name)).strip("_")
-    if not re.fullmatch(r"[^\W\d]\w*", name) or name in (*OPEN, *SOURCES, *YEARS):
-        raise ValueError(f"expected a task's name of letters, digits and _, none of the package's own, got {quoted(name)}: --task gives another")
+    if not can_be_named(name) or name in (*OPEN, *SOURCES, *YEARS):
+        raise ValueError(f"expected a task's name of letters, digits and _, none that the package or PyTorch has, got {quoted(name)}: --task gives another")
     if there := own_tasks(folder).get(name):
         raise ValueError(f"expected a folder without files of {name}, got {quoted([path.name for path in there.values()])} in {folder}: rows of an old "
                          "split and of a new one must not meet; delete them, or take another folder or --task")
