@@ -218,3 +218,17 @@ def test_what_is_borrowed_works_and_passes_nothing(name, capsys):
     assert not hasattr(vars(ours)[method] if method else ours, "borrowed")     # the reference itself is not marked
     got, expected = task.perform(mine, SEED), expected_outcomes(name, SEED)
     assert [o.error for o in got] == [o.error for o in expected]
+
+
+def test_a_failing_check_says_what_went_in():
+    """A failing check says what went into the case that failed: shapes, dtypes that are not the usual one, settings."""
+    def message(name, wrong):
+        return verdict(name, EXERCISES[name].perform(wrong, SEED), SEED).message
+
+    shown = {line.split(maxsplit=1)[1] for line in message("contrastive.margin", lambda u, v, labels, margin=0.5: u.sum() * 0).split("\n") if line.startswith("  given ")}
+    assert shown == {"u (8, 5), v (8, 5), labels (8,) int64"}
+    assert "  given     x (11,), y (11,)\n" in message("metrics.pearson", lambda x, y: 3.0)
+    fails = message("losses.classes", lambda logits, labels: logits[:, 9])                     # where nothing comes back, the sizes say most
+    assert fails.index("IndexError") < fails.index("  given     logits (7, 5), labels (7,) int64")
+    late = message("contrastive.margin", lambda u, v, labels, margin=0.5: reference(EXERCISES["contrastive.margin"])(u, v, labels, 0.5))
+    assert "  given     u (8, 5), v (8, 5), labels (8,), margin 1\n" in late                   # of the case that fails, not of the first

@@ -9,6 +9,7 @@ __all__ = ['Known', 'NAMED', 'Verdict', 'recognize', 'judge']
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from .comparing import Difference, compare, compare_draws
@@ -36,10 +37,28 @@ def _window(x: Tensor, place: tuple[int, ...]) -> str:
     return ("... " if start else "") + "  ".join(numbers) + (" ..." if start + 6 < len(row) else "")
 
 
-def _tell(name: str, d: Difference, where: str | None) -> str:
+def _given(inputs: dict, most: int = 110) -> str:
+    """Write the inputs of a case, up to so many characters: shapes of tensors with their dtype unless it is float64, and short settings."""
+    line = ""
+    for name, x in inputs.items():
+        if isinstance(x, Tensor):
+            words = f"{name} {tuple(x.shape)}" + ("" if x.dtype == torch.float64 else f" {x.dtype}".replace("torch.", ""))
+        elif name != "seed" and (x is None or isinstance(x, (bool, int, float, str))):
+            words = f"{name} {x:.4g}" if isinstance(x, float) else f"{name} {x!r}"
+        else:
+            continue
+        if len(line) + len(words) > most:
+            return f"{line}, ..." if line else line
+        line += (", " if line else "") + words
+    return line
+
+
+def _tell(name: str, d: Difference, where: str | None, inputs: dict) -> str:
     lines = [f'{name}: not yet. Case "{d.label}"' + (f", {d.output}" if d.output else "") + f": {d.problem}"]
     if where:
         lines.append(f"  in {where}")
+    if given := _given(inputs):
+        lines.append(f"  given     {given}")
     if d.expected is not None and d.got is not None and d.expected.shape == d.got.shape and d.expected.numel():
         lines += [f"  expected  {_window(d.expected, d.place)}", f"  got       {_window(d.got, d.place)}"]
         if d.place and len(d.place) > 1:
@@ -107,7 +126,7 @@ def judge(
     expected: list[Outcome],    # of the reference
     got: list[Outcome],         # of the learner
     known: Iterable[Known],     # only run after a failure
-    cases: Sequence[Case] = (),  # for the diagnosis, if they are at hand
+    cases: Sequence[Case] = (),  # to say what was put in, and for the diagnosis; if they are at hand
 ) -> Verdict:
     """Decide, and say why. The message never holds the solution."""
     differences = {i: d for i, (a, b) in enumerate(zip(expected, got)) if (d := compare(trial, a, b))}
@@ -122,5 +141,6 @@ def judge(
     exact = found.output.startswith(("input ", "left behind"))     # the problem says it all
     told = found.problem if exact else diagnose(trial, cases, expected[: len(got)], got, failing)
     comment = f"{NAMED}{says}" if sure else f"Perhaps: {says}" if says else f"Hint: {_fitting_hint(trial, found)}"
-    lines = [_tell(name, found, where), *([told] if told and not exact else []), comment]
+    inputs = cases[failing[0]].inputs if cases else {}
+    lines = [_tell(name, found, where, inputs), *([told] if told and not exact else []), comment]
     return Verdict(False, "\n".join(lines), says if sure else None, found, told)
