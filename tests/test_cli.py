@@ -21,13 +21,13 @@ from minbert.app import demo
 from minbert.baselines import BagOfWords
 from minbert.engine.checkpoint import read_checkpoint
 from minbert.engine.integers import exact_integers
-from minbert.app.cli import main, repeat_option
+from minbert.app.cli import describe, main, repeat_option
 from minbert.app.messages import GO_ON
 from minbert.app.owntext import too_long
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
 from minbert.heads import MultitaskBert, default_heads
-from minbert.data import load_dataset
+from minbert.data import Dataset, load_dataset
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
 from minbert.train import usual_rate
@@ -255,7 +255,9 @@ def test_data_lists_splits_labels_and_rows_left_out(capsys, tmp_path):
     (tmp_path / "quora-train.csv").write_text(head + "".join(rows) + "5\tq5\tone side\t\t\n", encoding="utf8")
     out, _ = run(capsys, f"data --data {tmp_path} --rows")
     first, second = out.splitlines()
-    assert first.split() == "quora train 5 rows, classes 3 / 2, 1 rows left out".split()
+    assert first.split() == "quora train 5 rows, different 3 / duplicate 2, 1 rows left out".split()
+    many = Dataset("intents", "train", "sentiment", [f"text {i}" for i in range(25)], labels=[i % 9 for i in range(25)], classes=tuple("abcdefghi"))
+    assert describe(many).split()[:8] == "intents train 25 rows, 9 classes of 2".split() and describe(many).endswith("2 to 3 rows")
     assert str(tmp_path / "quora-train.csv:7") in second and "grammar" not in out
     _, err = run(capsys, f"data sst --data {tmp_path}", 1)
     assert "sst" in err and "quora" in err and str(tmp_path) in err

@@ -194,7 +194,8 @@ def describe(
     labels = "no labels"
     if dataset.labels is not None and dataset.classes:
         counts = [dataset.labels.count(c) for c in range(len(dataset.classes))]
-        labels = "classes " + " / ".join(map(str, counts))
+        each = " / ".join(f"{name} {count:,}" for name, count in zip(dataset.classes, counts))
+        labels = each if len(counts) <= 6 else f"{len(counts)} classes of {min(counts):,} to {max(counts):,} rows"
     elif dataset.labels is not None:
         labels = f"scores {min(dataset.labels):g} to {max(dataset.labels):g}"
     left_out = f", {len(dataset.skipped)} rows left out" if dataset.skipped else ""
@@ -322,9 +323,11 @@ def report(
 ) -> str:             # Markdown
     """Evaluate the best model of a run, and keep the table beside it."""
     from minbert.evaluate import evaluate_tasks, results_table
-    from minbert.heads import MultitaskBert
+    from minbert.app.answers import NamedBert
+    from minbert.app.perclass import with_names
 
-    table = results_table(evaluate_tasks(MultitaskBert.from_pretrained(folder / "model"), dev_sets))
+    whole = NamedBert.from_pretrained(folder / "model")
+    table = results_table(with_names(evaluate_tasks(whole, dev_sets), dev_sets, whole))
     (folder / "dev.md").write_text(table + "\n", encoding="utf8")
     return table
 
@@ -437,16 +440,18 @@ def evaluate(
     predictions: Annotated[Path | None, typer.Option(help="Write the course's files into this folder; for labels of your own, tables as predict writes them.")] = None,
     sts: Annotated[bool, typer.Option("--sts", help="Similarity sets by cosine instead, without any head.")] = False,
     tasks: Annotated[list[str] | None, typer.Option("--tasks", help="Which of the model's tasks; with --sts which of sts12 to sts16, stsb, sickr, and without it those in the folder, or the open captions.")] = None,
+    classes: Annotated[bool, typer.Option("--classes", help="Also precision, recall and F1 of each class, and what it is most often taken for.")] = False,
     aggregate: Annotated[str, typer.Option(help="all (SBERT), mean or wmean (BERT-flow).")] = "all",
 ) -> None:
     """Print the scores of a trained model beside its baselines, or write its predictions."""
     from minbert.app.answers import with_labels, write_answers
+    from minbert.app.perclass import class_tables, with_names
     from minbert.evaluate import Predicted, evaluate_tasks, results_table, write_predictions
     from minbert.sentence import SentenceEncoder
     from minbert.sts import sts_table
 
-    if sts and predictions:
-        raise ValueError("expected --predictions without --sts: cosines have no file format")
+    if sts and (predictions or classes):
+        raise ValueError("expected --predictions and --classes without --sts: cosines have no file format, and no classes")
     if sts:
         typer.echo(sts_table(SentenceEncoder.from_pretrained(model), folder, tasks, split or "test", aggregate))
         return
@@ -465,7 +470,9 @@ def evaluate(
         for path in written:
             typer.echo(f"written: {path}")
     if labelled:
-        typer.echo(results_table(evaluate_tasks(predicted, labelled)))
+        typer.echo(results_table(with_names(evaluate_tasks(predicted, labelled), labelled, whole)))
+    for table in class_tables(predicted, labelled, whole) if classes else ():
+        typer.echo(f"\n{table}")
 
 # %% ../../nbs/app/cli.ipynb #5b1d7c02
 @app.command()
