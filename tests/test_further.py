@@ -6,9 +6,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from terminal import run as typed
-from transformers import BertConfig as TheirConfig, BertForMaskedLM, BertModel as TheirBert
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig as TheirConfig, BertForMaskedLM, BertModel as TheirBert
 
-from minbert.app.further import FurtherConfig, beginning, lay_words, plan, published_head
+from minbert.app.fillmask import published_head, write_fill_mask
+from minbert.app.further import FurtherConfig, beginning, lay_words, plan
 from minbert.corpus import load_corpus
 from minbert.data import load_dataset
 from minbert.encoder import BertModel
@@ -221,3 +222,42 @@ def test_the_command_says_what_it_begins_with(tmp_path, text, capsys):
     out, _ = typed(capsys, f"pretrain {text} --model embedded --out {tmp_path / 'two'} --tokens-per-step 1000")
     tokens = load_corpus(tmp_path / "two").lengths.sum()
     assert out.startswith(f"{math.ceil(4 * tokens / 1000):,} steps from `embedded`\nstep 0  accuracy ")
+
+
+@pytest.fixture(scope="module")
+def fill_mask_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words") / "model"
+    write_fill_mask(None, folder)
+    return folder
+
+
+def test_transformers_guesses_the_words_that_ours_guesses(fill_mask_folder, capfd):
+    """Loaded by its name alone, with nothing missing and nothing over; the logits are ours."""
+    theirs, told = AutoModelForMaskedLM.from_pretrained(fill_mask_folder, output_loading_info=True)
+    assert type(theirs).__name__ == "BertForMaskedLM" and not any(told.values()), told
+    words = AutoTokenizer.from_pretrained(fill_mask_folder)
+    batch = words(["The cat sat on the [MASK].", "She opened the [MASK] and walked in, and then there was [MASK]."], padding=True, return_tensors="pt")
+    bert, head = load_mlm()
+    with torch.no_grad():
+        hidden = bert(batch["input_ids"], batch["attention_mask"]).last_hidden_state
+        ours, real = head(hidden, bert.embedding.word_embedding.weight), batch["attention_mask"].bool()
+        assert_close(theirs.eval()(**batch).logits[real], ours[real], rtol=1e-4, atol=1e-4)
+    assert load_tokenizer()(["a b [MASK]", "naïve Ünïcode 東"])["input_ids"] == words(["a b [MASK]", "naïve Ünïcode 東"])["input_ids"]
+
+
+def test_what_was_written_for_transformers_reads_on_here(fill_mask_folder):
+    again, head_from = beginning(fill_mask_folder)
+    ours, _ = beginning()
+    assert head_from == "its own"
+    for name, x in ours.state_dict().items():
+        assert "pooler" in name or torch.equal(x, again.state_dict()[name]), name
+    assert (fill_mask_folder / "vocab.txt").read_bytes() == (resolve_folder() / "vocab.txt").read_bytes()
+
+
+def test_fill_mask_writes_into_an_empty_folder_only(tmp_path, capsys):
+    (tmp_path / "kept").write_text("mine")
+    _, err = typed(capsys, f"fill-mask embedded --out {tmp_path}", 1)
+    assert "expected a new or empty folder" in err and [f.name for f in tmp_path.iterdir()] == ["kept"]
+    published(tmp_path / "theirs", TheirBert)
+    _, err = typed(capsys, f"fill-mask {tmp_path / 'theirs'} --out {tmp_path / 'out'}", 1)
+    assert "mlm_head.safetensors" in err and not (tmp_path / "out").exists()

@@ -259,3 +259,13 @@ def test_the_command_cuts_and_says_what_comes_next(tmp_path, capsys):
     assert "rows of an old split" in err and "--task" in err
     run(capsys, f"split --columns text --label site --out {data} --task two --test 0 --dev .2 {file}")
     assert {split: len(rows) for split, (_, rows) in written(data, "two").items()} == {"train": 49, "dev": 12}
+
+
+def test_one_and_one_point_nought_are_one_class(tmp_path):
+    """Excel writes either; training takes them as one, and so do the shares and the table."""
+    table = lambda rows: "\n".join(["sentence,label", *(f"row {i},{name}" for i, name in enumerate(rows))])
+    (tmp_path / "t.csv").write_text(table(["1.0", "1"] * 10 + ["0"] * 20))
+    rows = read_labelled(tmp_path / "t.csv", None, None, None)
+    assert rows.classes == ["1"] * 20 + ["0"] * 20 and rows.contradicted == 0
+    (tmp_path / "u.csv").write_text(table(["1.0", "1", "1.1"] * 6))   # versions, not numbers
+    assert {*read_labelled(tmp_path / "u.csv", None, None, None).classes} == {"1.0", "1", "1.1"}

@@ -7,7 +7,7 @@ __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'SeedOption', 'DataO
            'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'check_folder', 'usual_tasks', 'main_process',
            'processes', 'repeat_option', 'main', 'noted', 'encode_parts', 'encode', 'describe', 'data', 'load_splits',
            'begun', 'check_begin', 'check_tasks', 'report', 'extensions', 'train', 'load_trained', 'evaluate', 'split',
-           'predict', 'contrast', 'sweep', 'demo', 'pretrain', 'read_on']
+           'predict', 'contrast', 'sweep', 'demo', 'pretrain', 'read_on', 'fill_mask']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -706,3 +706,15 @@ def read_on(
     else:
         typer.echo("note: nothing tells what it brings: sentences in a folder heldout/ beside the text would be measured", err=True)
     return config, origin, start
+
+# %% ../../nbs/app/cli.ipynb #f111a502
+@app.command("fill-mask")
+def fill_mask(
+    model: Annotated[str, typer.Argument(help="A folder that pretrain wrote (its model/ or a step-N/), or 'embedded'.")],
+    out: Annotated[Path, typer.Option(help="A new or empty folder.")] = Path("fill-mask"),
+) -> None:
+    """Write a pretrained model with the head that guesses words, for transformers' fill-mask."""
+    from minbert.app.fillmask import write_fill_mask
+
+    write_fill_mask(model, out)
+    typer.echo(f'written: {out}; in Python: transformers.pipeline("fill-mask", "{out}")')

@@ -1,7 +1,7 @@
 """Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with classes or scores, and a head for each."""
 from __future__ import annotations
 
-__all__ = ["own_tasks", "misnamed", "answers_of", "answers_in", "class_name", "can_be_named", "load_own", "build_heads"]
+__all__ = ["own_tasks", "misnamed", "answers_of", "answers_in", "class_name", "taught_name", "can_be_named", "load_own", "build_heads"]
 
 import re
 from collections.abc import Mapping
@@ -120,6 +120,11 @@ def class_name(file: Path, line: int, cell, column: str = "label") -> str:
     return name
 
 
+def taught_name(name: str, answers: Answers) -> str:
+    """Call a class as training calls it: where names are whole numbers, 1.0 is 1."""
+    return name if name in answers.classes else _whole(name)
+
+
 def _roles(file, names):
     """Find the columns of text and of the answer, None where a table has none."""
     texts = text_columns(names, "sentence1" in names)
@@ -154,8 +159,7 @@ def _label(file, line, cell, answers):
     """Turn an answer into the number that a head learns."""
     if answers.scale:
         return answers.stretched(finite_number(file, line, cell))
-    name = class_name(file, line, cell)
-    name = name if name in answers.classes else _whole(name)
+    name = taught_name(class_name(file, line, cell), answers)
     if name not in answers.classes:
         raise ValueError(f"{file}:{line}: expected a label of the train file, {quoted(answers.classes)}, got {quoted(name)}")
     return answers.classes.index(name)

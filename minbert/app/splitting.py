@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from minbert.app.owntasks import answers_in, can_be_named, class_name, own_tasks
+from minbert.app.owntasks import answers_in, can_be_named, class_name, own_tasks, taught_name
 from minbert.app.owntext import cut_table, finite_number, is_table, renamed, sentence_column, text_columns, whole_table
 from minbert.batches import clusters
 from minbert.data import SPLITS
@@ -81,8 +81,8 @@ def read_labelled(
         raise ValueError(f"{file}: expected two columns of sentences where a score is learned, got {texts[0]!r} alone: --columns says which")
     sentences = [sentence_column(file, rows, names, names.index(name)) for name in texts]
     cells = [(line, row[names.index(answer)]) for line, row in rows]
-    answers_in(file, cells, answer, role)   # refuses what could not be learned
-    said = [class_name(file, *cell, answer) if role == "label" else f"{finite_number(file, *cell)!r}" for cell in cells]
+    answers = answers_in(file, cells, answer, role)   # refuses what could not be learned
+    said = [taught_name(class_name(file, *cell, answer), answers) if role == "label" else f"{finite_number(file, *cell)!r}" for cell in cells]
     others = {name: column for name, column in whole_table(file).items() if name not in (*texts, answer)}
     return Labelled(dict(zip(["sentence"] if len(texts) == 1 else ["sentence1", "sentence2"], sentences)), {role: said}, renamed(others, _ROLES))
 
