@@ -654,9 +654,9 @@ def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
     lines = [s for s in dict.fromkeys(load_dataset("sst").sentences)]
     (tmp_path / "text" / "a.txt").write_text("\n".join(lines[:300]) + "\n")
     (tmp_path / "text" / "heldout" / "mine.txt").write_text("\n".join(lines[300:320]) + "\n")
-    out, _ = run(capsys, f"pretrain {tmp_path / 'text'} --out {tmp_path / 'run'} --steps 1 --about Reviews. --license mit")
+    out, _ = run(capsys, f"pretrain {tmp_path / 'text'} --out {tmp_path / 'run'} --steps 1 --about Reviews. --license mit --language de")
     card = (tmp_path / "run" / "model" / "README.md").read_text()
-    assert "license: mit" in card and "| 1 |" in card  # the held-out row was measured
+    assert "license: mit" in card and "language: de" in card and "| 1 |" in card  # the held-out row was measured
     assert "Reviews." in card and "minbert pretrain" in card and "accuracy" in out
     assert SentenceEncoder.from_pretrained(tmp_path / "run" / "model").encode(["a film"]).shape == (1, 256)
 

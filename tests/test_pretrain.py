@@ -1006,16 +1006,16 @@ def test_card_says_what_it_is_told(runs, tmp_path):
     rows = [{"step": 500, "loss": 6.123, "lr": 1e-3}, {"step": 1234567, "loss": 3.456, "lr": 0.0, "accuracy": 0.3217,
                                                        "heldout_loss": 2.718}]
     config = PretrainConfig(**{**CONFIG, "lr": 5e-4, "warmup_steps": 77, "decay_share": 0.4, "mask_rate": 0.2})
-    write_card(folder, config, rows, 987654321, "Text: {curly} bräces kept.", {"cls": 0.1234, "mean": 0.5}, "cc-by-4.0")
+    write_card(folder, config, rows, 987654321, "Text: {curly} bräces kept.", {"cls": 0.1234, "mean": 0.5}, "cc-by-4.0", language="de")
     card = (folder / "README.md").read_text(encoding="utf-8")
     count = sum(p.numel() for p in BertModel.from_pretrained(folder).parameters())
     for words in ("Text: {curly} bräces kept.", "987,654,321 in 1,234,567 steps", "(fp32)", "cls 0.123, mean 0.500",
                   "| 1,234,567 | 3.46 | 2.72 | 32.2% |", "`minbert pretrain CORPUS --out RUN", "rate 0.01 (Muon, matrices) and 0.0005 (AdamW, the rest)",
                   "77 steps of warm-up", "mask rate 20%", f"{count:,} parameters", "1 layers, 16 wide, 2 heads",
-                  "200 lower-cased", "about 256"):
+                  "200 word pieces", "about 256"):
         assert words in re.sub(r"\n(?!\|)", " ", card), words
     assert "6.12" not in card  # a row that was not measured on held-out text
-    assert card.startswith("---\n") and card.count("\n---\n") == 1 and "\nlicense: cc-by-4.0\n" in card
+    assert card.startswith("---\nlanguage: de\nlicense: cc-by-4.0\nlibrary_name: minbert\n---\n") and card.count("\n---\n") == 1
     log = json.loads((folder / "pretraining.json").read_text())
     assert log["tokens"] == 987654321 and log["rows"] == rows and PretrainConfig(**log["config"]) == config
     assert (folder / "model.safetensors").read_bytes() == kept and not list(folder.glob(".draft*"))
@@ -1027,7 +1027,8 @@ def test_card_without_measurements(runs, tmp_path):
     write_card(folder, TINY, [{"step": 30, "loss": 4.0, "lr": 0.0}], 7680, "Text.", {})
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "by pooling: not measured." in card and "{" not in card
-    assert "license" not in card and "evaluation sentence" not in card and "embedded" not in card  # nobody said so
+    assert card.startswith("---\nlibrary_name: minbert\n---\n")
+    assert "license" not in card and "language:" not in card and "evaluation sentence" not in card and "embedded" not in card  # nobody said so
     with pytest.raises(ValueError, match="at least one row"):
         write_card(folder, TINY, [], 7680, "Text.", {})
 

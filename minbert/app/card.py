@@ -28,14 +28,13 @@ def tokens_seen(
 
 # %% ../../nbs/app/card.ipynb #94c5606c
 CARD = """---
-language: en{license}
-library_name: minbert
+{said}library_name: minbert
 ---
 
 # A small BERT pretrained with minbert
 
 A BERT of {config.num_hidden_layers} layers, {config.hidden_size} wide, {config.num_attention_heads} heads,
-{config.vocab_size:,} lower-cased word pieces, {parameters:,} parameters, stored in half precision. Pretrained from
+{config.vocab_size:,} word pieces, {parameters:,} parameters, stored in half precision. Pretrained from
 {origin} by masked-language modelling, without labels and without dropout. What is the same in all last hidden states
 was moved into the biases behind them; no guess changes by it.
 
@@ -63,6 +62,7 @@ def write_card(
     poolings: dict[str, float],   # as sts_by_pooling returns; may be empty
     license: str | None = None,   # of the model, as the hub spells it; None: not stated
     origin: str = "random weights",   # what the run began with
+    language: str | None = None,      # of the text, as the hub spells it, such as de; None: not stated
 ) -> None:
     """Write the model's card and its log. Raises ValueError if the log has no row."""
     if not rows:
@@ -72,10 +72,11 @@ def write_card(
              for r in rows if "accuracy" in r]
     scores = ", ".join(f"{how} {score:.3f}" for how, score in poolings.items()) or "not measured"
     rates = f"{config.matrix_lr:g} (Muon, matrices) and {config.lr:g} (AdamW, the rest)" if config.matrix_lr else f"{config.lr:g}"
+    said = "".join(f"{name}: {value}\n" for name, value in (("language", language), ("license", license)) if value)
     text = CARD.format(config=config, origin=origin, model="" if origin == "random weights" else " --model MODEL",
                        parameters=sum(p.numel() for p in model.parameters()), corpus=corpus,
                        tokens=tokens, steps=rows[-1]["step"], precision=config.precision,
-                       rows="\n".join(table), poolings=scores, rates=rates, license=f"\nlicense: {license}" if license else "")
+                       rows="\n".join(table), poolings=scores, rates=rates, said=said)
     with replacing(folder) as draft:
         (draft / "README.md").write_text(text, encoding="utf-8")
         (draft / "pretraining.json").write_text(json.dumps({"config": asdict(config), "tokens": tokens, "rows": rows}, indent=1) + "\n")

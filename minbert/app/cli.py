@@ -662,6 +662,7 @@ def pretrain(
     tokens_per_step: Annotated[int | None, typer.Option(help="Real tokens in a step; without it, as in chapter 10. A GPU likes 65536.", min=1)] = None,
     about: Annotated[str, typer.Option(help="A sentence about the text, for the card.")] = "",
     license: Annotated[str | None, typer.Option(help="Of the model, for the card, such as cc-by-sa-3.0.")] = None,
+    language: Annotated[str | None, typer.Option(help="Of the text, for the card, such as en or de.")] = None,
     bf16: Annotated[bool, typer.Option(help="Matrix products in bfloat16, where the device has them.")] = True,
     model: Annotated[str | None, typer.Option(
         help="'embedded', a folder, or a name on the Hugging Face hub: this model reads on, four times over the text without --steps. Without it: random weights.")] = None,
@@ -680,7 +681,7 @@ def pretrain(
     for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()], start):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
     poolings = sts_by_pooling(out / "model", load_dataset("stsb", "dev", folder)) if folder else {}
-    write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license, origin)
+    write_card(out / "model", config, read_log(out), tokens_seen(out, config), about or f"Text: {corpus.name}.", poolings, license, origin, language)
     typer.echo(f"model: {out / 'model'}")
 
 # %% ../../nbs/app/cli.ipynb #a31a4640
