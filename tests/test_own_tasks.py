@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from scipy.special import expit, softmax
 from sentence_transformers import SentenceTransformer
 from terminal import run
@@ -17,7 +19,7 @@ from minbert.app.answers import Answers, NamedBert, answer_columns, write_answer
 from minbert.app.cli import usual_tasks
 from minbert.app.devrows import against_words, seen_in_training
 from minbert.app.owntasks import answers_of, build_heads, load_own, misnamed, own_tasks
-from minbert.app.owntext import read_named, text_columns
+from minbert.app.owntext import read_named, text_columns, whole_table
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.runs import read_log
@@ -32,6 +34,9 @@ GRADED = [("a b", "a c", .5), ("d e", "f g", 0), ("h", "h", 1), ("i", "j k", .25
 
 def write(path, header, rows):
     """Write a table as its ending says."""
+    if path.suffix == ".parquet":
+        pd.DataFrame(list(rows), columns=header).to_parquet(path)
+        return path
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "wt", encoding="utf-8", newline="") as file:
         if ".jsonl" in path.name:
@@ -72,14 +77,15 @@ def test_text_does_for_sentence_where_there_is_none(tmp_path):
         read_named(write(tmp_path / "u.csv", ("Text", "id"), [("a b", 1)]), None)
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "csv.gz", "jsonl.gz"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet", "csv.gz", "jsonl.gz"])
 def test_a_file_of_any_kind_becomes_rows_and_classes(tmp_path, ending):
     write(tmp_path / f"thing-train.{ending}", ("number", "label", "sentence"), [(i, name, text) for i, (text, name) in enumerate(CLASSES)])
     data = load_own("thing", "train", tmp_path)
     assert (data.name, data.split, data.kind, data.classes, data.scale) == ("thing", "train", "sentiment", ("dog", "lamp", "river"), None)
     assert data.sentences == [text for text, _ in CLASSES] and data.sentences2 is None
     assert [data.classes[i] for i in data.labels] == [name for _, name in CLASSES]
-    assert data.ids == [str(line) for line in range(1 + ("jsonl" not in ending), 7 + ("jsonl" not in ending))]
+    named = "jsonl" in ending or ending == "parquet"   # no line is spent on the names of the columns
+    assert data.ids == [str(line) for line in range(1 + (not named), 7 + (not named))]
 
 
 def test_pairs_have_classes_or_scores(tmp_path):
@@ -455,7 +461,7 @@ def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, m
     ("predict run new.txt", "expected a model folder written by train, got 'run': its folder model is one"),
     ("evaluate tiny --data mine", "expected a model folder written by train, got 'tiny'; --sts scores any encoder"),
     ("evaluate run/model", "expected --data FOLDER with alike-dev.csv, got none"),
-    ("evaluate run/model --data tiny", "tiny: expected alike-dev.csv (or .tsv, .jsonl), found none"),
+    ("evaluate run/model --data tiny", "tiny: expected alike-dev.csv (or .tsv, .jsonl, .parquet), found none"),
 ])
 def test_complaints_name_what_is_wanted(mine, tmp_path, capsys, monkeypatch, line, complaint):
     monkeypatch.chdir(tmp_path)
@@ -467,3 +473,40 @@ def test_complaints_name_what_is_wanted(mine, tmp_path, capsys, monkeypatch, lin
     before = sorted(file.name for file in tmp_path.iterdir())
     assert complaint in run(capsys, line, status=1)[1]
     assert sorted(file.name for file in tmp_path.iterdir()) == before
+
+
+def test_parquet_is_read_as_other_tables(tmp_path):
+    """Numbers stay numbers, categories their names, what is missing is missing; an index, a date and a list come back as text."""
+    frame = pd.DataFrame({"text": [f"row {i} of it" for i in range(4)], "label": [1, 0, 1, 0], "kind": pd.Categorical(["a", "b", "a", "b"]),
+                          "at": pd.to_datetime(["2026-01-02"] * 4), "tags": [["x", "é"]] * 4, "left": ["z", None, "", "y"]}, index=[7, 8, 9, 10])
+    frame.to_parquet(tmp_path / "t.parquet")
+    data = read_named(tmp_path / "t.parquet", None)
+    assert data.sentences == [f"row {i} of it" for i in range(4)]
+    table = whole_table(tmp_path / "t.parquet")
+    assert table["kind"] == ["a", "b", "a", "b"] and table["label"] == ["1", "0", "1", "0"] and table["left"] == ["z", "", "", "y"]
+    assert json.loads(table["tags"][0]) == ["x", "é"] and "2026-01-02" in table["at"][0]
+    frame[["text", "label"]].to_parquet(tmp_path / "mine-train.parquet", index=False)
+    frame[["text", "label"]].to_parquet(tmp_path / "mine-dev.parquet", index=False)
+    assert load_own("mine", "dev", tmp_path).labels == [1, 0, 1, 0] and load_own("mine", "dev", tmp_path).classes == ("0", "1")
+    frame.assign(text=["a b", "c d", None, "e f"]).to_parquet(tmp_path / "u.parquet", index=False)
+    with pytest.raises(ValueError, match="u.parquet:3: expected a sentence in column 'text', got None"):
+        read_named(tmp_path / "u.parquet", None)
+
+
+@pytest.mark.parametrize("spoil, words", [
+    (lambda data: b"PAR1" + data[9:], "expected a readable Parquet file"),
+    (lambda data: data[:-30], "expected a readable Parquet file"),
+    (lambda data: b"text,label\na b,1\n", "expected a readable Parquet file"),
+    (lambda data: b"", "expected"),
+])
+def test_a_damaged_parquet_names_its_file(tmp_path, spoil, words):
+    file = write(tmp_path / "t.parquet", ("text", "label"), [(f"one more {i}", i % 2) for i in range(50)])
+    file.write_bytes(spoil(file.read_bytes()))
+    with pytest.raises(ValueError, match=f"^{file}: {words}"):
+        read_named(file, None)
+    write(file, ("text", "label"), [])
+    with pytest.raises(ValueError, match=f"^{file}: expected rows below the names"):
+        read_named(file, None)
+    parquet.write_table(pa.table([["a b"], ["c d"]], names=["text", "text"]), file)
+    with pytest.raises(ValueError, match=f"^{file}: expected different names of columns"):
+        read_named(file, None)

@@ -160,7 +160,7 @@ def test_a_cell_that_is_no_answer_is_named(tmp_path, answer, role, words):
 
 def test_text_without_columns_is_no_table(tmp_path):
     (tmp_path / "all.txt").write_text("one\ntwo\n")
-    with pytest.raises(ValueError, match=r"all.txt: expected a table \(.csv, .tsv, .jsonl\)"):
+    with pytest.raises(ValueError, match=r"all.txt: expected a table \(.csv, .tsv, .jsonl, .parquet\)"):
         read_labelled(tmp_path / "all.txt", None, None, None)
 
 

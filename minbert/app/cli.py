@@ -86,7 +86,7 @@ def processes() -> tuple[int, int]:  # number of this process from 0, and how ma
 
 # %% ../../nbs/app/cli.ipynb #ec56d384
 _REPEATED = ("--tasks", "--values", "--seeds", "--penalties", "--columns")
-_FILES = (".txt", ".tsv", ".csv", ".jsonl", ".gz")
+_FILES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet", ".gz")
 
 
 def _is_value(option, word):
@@ -148,7 +148,7 @@ def encode_parts(encoder, files, out: Path, part_size: int, dtype: str, precisio
 @app.command()
 def encode(
     model: Annotated[str, typer.Argument(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz; or a table (.tsv, .csv: the first line names the columns; .jsonl). With --part-size several texts, or folders of .txt and .txt.gz.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One sentence a line, UTF-8, plain or .gz; or a table (.tsv, .csv: the first line names the columns; .jsonl, .parquet). With --part-size several texts, or folders of .txt and .txt.gz.")],
     out: Annotated[Path, typer.Option(help="Where the vectors go; row n is line n, or row n of a table. With --part-size a folder.")] = VECTORS,
     columns: Annotated[list[str] | None, typer.Option("--columns", help="Which column of a table; without it sentence, or text.")] = None,
     max_length: Annotated[int | None, typer.Option("--max-length", min=3, help="Tokens that are read of each text, at most as many as the model has positions; without it as saved with the model.")] = None,
@@ -477,7 +477,7 @@ def evaluate(
 # %% ../../nbs/app/cli.ipynb #5b1d7c02
 @app.command()
 def split(
-    text: Annotated[Path, typer.Argument(metavar="FILE", help="A table of sentences and their labels (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="A table of sentences and their labels (.tsv, .csv: the first line names the columns; .jsonl, .parquet). Text also packed as .gz.")],
     columns: Annotated[list[str] | None, typer.Option("--columns", help="The column of sentences, or the two of pairs; without it sentence (or text), or sentence1 and sentence2.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of classes; without it label.")] = None,
     score: Annotated[str | None, typer.Option(help="The column of numbers, for pairs; without it score.")] = None,
@@ -503,7 +503,7 @@ def split(
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="A model folder written by train or demo.")],
-    text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt; blank lines get no row), or a table (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt; blank lines get no row), or a table (.tsv, .csv: the first line names the columns; .jsonl, .parquet). Text also packed as .gz.")],
     task: Annotated[str | None, typer.Option(help="Which of the model's tasks; without it, its only one.")] = None,
     columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns hold the sentences; without it sentence (or text), or sentence1 and sentence2.")] = None,
     out: Annotated[Path, typer.Option(help="A table, .csv or .tsv: what FILE has, and behind it the answers.")] = Path("predictions.csv"),
@@ -526,7 +526,7 @@ def predict(
 # %% ../../nbs/app/cli.ipynb #9af54862
 @app.command()
 def contrast(
-    text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt); or pairs that mean the same, or triplets with a wrong one (.tsv, .csv: the first line names the columns; .jsonl). Also packed as .gz.")],
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="Sentences, one a line (.txt); or pairs that mean the same, or triplets with a wrong one (.tsv, .csv: the first line names the columns; .jsonl, .parquet). Text also packed as .gz.")],
     model: Annotated[str, typer.Option(help="Folder, hub name, 'embedded' or 'embedded-sentences'.")] = "embedded-sentences",
     out: Annotated[Path, typer.Option(help="The run's folder: model, log, checkpoint, dev.md.")] = Path("runs/contrast"),
     columns: Annotated[list[str] | None, typer.Option("--columns", help="Which columns of a table, in this order; without it, all.")] = None,

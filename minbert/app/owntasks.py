@@ -18,7 +18,7 @@ from minbert.heads import ConcatDiff, LinearHead, LinearPlusCosine, default_head
 from minbert.losses import Head
 
 _NAME = re.compile(r"[^\W\d]\w*")
-_FILE = re.compile(rf"({_NAME.pattern})-(train|dev|test)\.(?:csv|tsv|jsonl)(?:\.gz)?")
+_FILE = re.compile(rf"({_NAME.pattern})-(train|dev|test)\.(?:parquet|(?:csv|tsv|jsonl)(?:\.gz)?)")
 _NUMERAL = re.compile(r"([+-]?[0-9]{1,9})(?:\.0+)?")
 _WANTED = "expected columns sentence (or text) and label, or sentence1, sentence2 and label (a class) or score (a number)"
 
@@ -51,7 +51,7 @@ def misnamed(
     task: str,               # NAME in NAME-train.csv
 ) -> dict[Path, str]:        # file -> the name under which it would be read
     """Find files that look as if a task were meant: `tickets_train.csv`, `Tickets-dev.CSV`, `tickets-validation.csv`."""
-    close = re.compile(rf"{re.escape(task)}[\W_]*(train|dev|val|test)[a-z]*\.((?:csv|tsv|jsonl)(?:\.gz)?)", re.IGNORECASE)
+    close = re.compile(rf"{re.escape(task)}[\W_]*(train|dev|val|test)[a-z]*\.(parquet|(?:csv|tsv|jsonl)(?:\.gz)?)", re.IGNORECASE)
     own = task not in (*SOURCES, *YEARS) and folder and folder.is_dir()   # files of others have names of their own
     matches = {path: close.fullmatch(path.name) for path in sorted(folder.iterdir())} if own else {}
     wanted = {path: f"{task}-{match[1].lower().replace('val', 'dev')}.{match[2].lower()}" for path, match in matches.items() if match}
@@ -65,7 +65,7 @@ def answers_of(
     """Read from the train file what the answers of a task are. Raises ValueError naming the file."""
     file = own_tasks(folder).get(task, {}).get("train")
     if file is None:
-        raise ValueError(f"{folder}: expected {task}-train.csv (or .tsv, .jsonl), from which the answers of {task} are known, found none")
+        raise ValueError(f"{folder}: expected {task}-train.csv (or .tsv, .jsonl, .parquet), from which the answers of {task} are known, found none")
     names, rows = cut_table(file)
     _, answer = _roles(file, names)
     if answer is None:
@@ -143,7 +143,7 @@ def load_own(
     """Read one split. Raises ValueError naming file and line for a label that the train file does not have, and what `owntext` refuses."""
     file = own_tasks(folder).get(task, {}).get(split)
     if file is None:
-        raise ValueError(f"{folder}: expected {task}-{split}.csv (or .tsv, .jsonl), found none")
+        raise ValueError(f"{folder}: expected {task}-{split}.csv (or .tsv, .jsonl, .parquet), found none")
     answers = answers or answers_of(folder, task)
     names, rows = cut_table(file)
     texts, answer = _roles(file, names)

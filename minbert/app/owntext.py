@@ -3,12 +3,13 @@ from __future__ import annotations
 
 __all__ = ["read_text", "text_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
 
+import io
 import json
 from collections.abc import Collection
 from pathlib import Path
 
 from minbert.data import Dataset
-from minbert.engine.files import parse_json, quoted
+from minbert.engine.files import parse_json, quoted, read_whole
 from minbert.engine.formats import Format, parse_label, read_lines, read_rows, separator_hint
 from minbert.tokens import encode_ids
 
@@ -16,7 +17,7 @@ _GRADED = Format(("sentence1", "sentence2", "grade"), ("sentence1", "sentence2")
 
 
 def read_text(
-    path: str | Path,                    # .txt: a sentence a line; .tsv, .csv (commas or semicolons): the first line names the columns; .jsonl: an object a line. Each also as .gz
+    path: str | Path,                    # .txt: a sentence a line; .tsv, .csv (commas or semicolons): the first line names the columns; .jsonl: an object a line. Each also as .gz; .parquet
     columns: list[str] | None = None,    # which of a table, in this order; None: all, which must be 1 to 3
 ) -> Dataset:                            # sentences; with a second column partners that mean the same, with a third sentences that do not
     """Read text to learn from. Blank lines are no rows.
@@ -96,7 +97,7 @@ def too_long(
 
 def is_table(path: Path) -> bool:
     """Tell by its name whether a file is cut into columns."""
-    return Path(path.name.removesuffix(".gz")).suffix in (".tsv", ".csv", ".jsonl")
+    return path.suffix == ".parquet" or Path(path.name.removesuffix(".gz")).suffix in (".tsv", ".csv", ".jsonl")
 
 
 def whole_table(
@@ -104,7 +105,7 @@ def whole_table(
 ) -> dict[str, list[str]]:   # column -> its cells as text, "" for one that a JSON row lacks
     """Read all columns, also those that are no sentences. Raises ValueError as `cut_table`."""
     names, rows = cut_table(path)
-    as_text = lambda cell: "" if cell is None else cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
+    as_text = lambda cell: "" if cell is None else cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
     return {name: [as_text(cells[i]) for _, cells in rows] for i, name in enumerate(names)}
 
 
@@ -123,7 +124,7 @@ def renamed(
 
 
 def cut_table(
-    path: Path,   # .txt, .tsv, .csv, .jsonl, each also as .gz
+    path: Path,   # .txt, .tsv, .csv, .jsonl, each also as .gz; .parquet
 ) -> tuple[list[str], list[tuple[int, list]]]:   # names of columns; (line, cells) of every row, a cell that a JSON row lacks is None
     """Cut a file into rows, by the end of its name; a row of blank cells is none. Raises ValueError naming file and line."""
     ending = Path(path.name.removesuffix(".gz")).suffix
@@ -131,8 +132,10 @@ def cut_table(
         return ["sentence"], [(n, [line]) for n, line in enumerate(read_lines(path), 1) if line.strip()]
     if ending == ".jsonl":
         return _objects(path)
+    if path.suffix == ".parquet":
+        return _packed_columns(path)
     if ending not in (".tsv", ".csv"):
-        raise ValueError(f"{path}: expected a file called .txt, .tsv, .csv or .jsonl, or one of these packed as .gz")
+        raise ValueError(f"{path}: expected a file called .txt, .tsv, .csv or .jsonl, or one of these packed as .gz, or .parquet")
     dialect = "tab" if ending == ".tsv" else _commas_or_semicolons(path)
     (first, names), *rows = [(line, cells) for line, cells in read_rows(path, dialect) if any(cell.strip() for cell in cells)]
     if len(names) == 1 and (hint := separator_hint(names[0], dialect)):   # else its pairs would be learned as single sentences
@@ -154,6 +157,22 @@ def _objects(path):
     found = [(n, parse_json(line, f"{path}:{n}")) for n, line in enumerate(read_lines(path), 1) if line.strip()]
     names = list(dict.fromkeys(name for _, row in found for name in row))
     return names, [(line, [row.get(name) for name in names]) for line, row in found]   # who chooses columns may have others that not every row has
+
+
+def _packed_columns(path):
+    """Read a Parquet file, as the datasets of the hub are; its rows count from 1."""
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    data = read_whole(path)
+    try:
+        table = ParquetFile(io.BytesIO(data)).read()
+        rows = [(n, list(cells)) for n, cells in enumerate(zip(*(column.to_pylist() for column in table.columns)), 1)]
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"{path}: expected a readable Parquet file, got: {str(error)[:200]}") from error
+    if len({*table.column_names}) < table.num_columns:
+        raise ValueError(f"{path}: expected different names of columns, got {quoted(table.column_names)}")
+    return table.column_names, _checked(path, rows, table.num_columns)
 
 
 def _checked(path, rows, width):

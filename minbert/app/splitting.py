@@ -54,7 +54,7 @@ def task_name(
     folder: Path,       # where the task's files are going to lie
 ) -> str:
     """Name a task. Raises ValueError for a name that no task may have, or that one in the folder has."""
-    name = name or re.sub(r"\W+", "_", re.sub(r"\.(csv|tsv|jsonl)(\.gz)?$", "", file.name)).strip("_")
+    name = name or re.sub(r"\W+", "_", re.sub(r"\.(parquet|(csv|tsv|jsonl)(\.gz)?)$", "", file.name)).strip("_")
     if not can_be_named(name) or name in (*OPEN, *SOURCES, *YEARS):
         raise ValueError(f"expected a task's name of letters, digits and _, none that the package or PyTorch has, got {quoted(name)}: --task gives another")
     if there := own_tasks(folder).get(name):
@@ -64,14 +64,14 @@ def task_name(
 
 
 def read_labelled(
-    file: Path,                   # .csv, .tsv, .jsonl, each also as .gz
+    file: Path,                   # .csv, .tsv, .jsonl, each also as .gz; .parquet
     columns: list[str] | None,    # the one of sentences, or the two; None: sentence (or text), or sentence1 and sentence2
     label: str | None,            # the column of classes
     score: str | None,            # the column of numbers, of pairs; both None: label, or score
 ) -> Labelled:
     """Read a table with sentences and their answers. Raises ValueError naming file, and line, column or option."""
     if not is_table(file):
-        raise ValueError(f"{file}: expected a table (.csv, .tsv, .jsonl), one column of which holds the answers")
+        raise ValueError(f"{file}: expected a table (.csv, .tsv, .jsonl, .parquet), one column of which holds the answers")
     names, rows = cut_table(file)
     texts = list(columns or text_columns(names, "sentence1" in names))
     if not 1 <= len({*texts}) == len(texts) <= 2 or not {*texts} <= {*names}:
