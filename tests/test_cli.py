@@ -3,6 +3,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from minbert.baselines import BagOfWords
 from minbert.engine.checkpoint import read_checkpoint
 from minbert.engine.integers import exact_integers
 from minbert.app.cli import describe, main, repeat_option
-from minbert.app.messages import GO_ON
+from minbert.app.messages import GO_ON, SECTIONS
 from minbert.app.owntext import too_long
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
@@ -95,8 +96,11 @@ def test_help_is_quick_and_names_every_command_and_default():
         env = {**os.environ, "COLUMNS": "200", "TERM": "dumb"}
         shown[words[0]] = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True,
                                          check=True, env=env).stdout
-    for command in ("demo", "data", "split", "train", "contrast", "sweep", "evaluate", "encode", "pretrain"):
-        assert command in shown["--help"]
+    listed = re.findall(r"^. ([a-z][a-z-]*)  ", shown["--help"], re.M)
+    assert listed == [name for names in SECTIONS.values() for name in names] and len({*listed}) == len(listed)
+    registered = {command.name or command.callback.__name__ for command in cli.app.registered_commands} | {group.name for group in cli.app.registered_groups}
+    assert registered == {*listed}                                     # none is hidden, and none is promised
+    assert re.findall(r"─ ([A-Z][a-z ]+) ─", shown["--help"]) == ["Options", *SECTIONS]
     for option in ("--tasks", "--data", "--model", "--out", "--resume", "--schedule", "joint", "11711", "embedded", *cli.OPEN_TASKS, *TASKS):
         assert option in shown["train"]
     assert all(text.splitlines()[-1] == "False" for text in shown.values()), "help loads torch"
