@@ -151,6 +151,13 @@ def test_what_cannot_be_learned_is_named(tmp_path, header, rows, complaint):
         load_own("t", "train", tmp_path)
 
 
+def test_dev_scores_that_are_all_alike_are_refused(tmp_path):
+    write(tmp_path / "t-train.csv", ("sentence1", "sentence2", "score"), GRADED)
+    write(tmp_path / "t-dev.csv", ("sentence1", "sentence2", "score"), GRADED[:1] * 2)
+    with pytest.raises(ValueError, match=r"t-dev\.csv: expected scores that differ"):
+        load_own("t", "dev", tmp_path)
+
+
 def test_a_label_that_training_has_not_seen_is_named_by_its_line(mine):
     write(mine / "thing-dev.csv", ("sentence", "label"), [("a lamp", "lamp"), ("a cat", "cat")])
     with pytest.raises(ValueError, match=r"thing-dev\.csv:3: expected a label of the train file, \('dog', 'lamp', 'river'\), got 'cat'"):

@@ -246,6 +246,8 @@ def test_what_training_would_refuse_is_not_written(tmp_path):
     alike = Labelled({"sentence1": [f"{i} x" for i in range(10)], "sentence2": ["y"] * 10}, {"score": ["1.0"] * 9 + ["2.0"]}, {})
     with pytest.raises(ValueError, match=r"alike-train\.csv: expected scores that differ"):
         write_splits(alike, ["train"] * 8 + ["dev"] * 2, tmp_path, "alike")
+    with pytest.raises(ValueError, match=r"alike-dev\.csv: expected scores that differ"):
+        write_splits(alike, ["dev"] + ["train"] * 9, tmp_path, "alike")
     assert not [*tmp_path.iterdir()]
 
 

@@ -135,10 +135,12 @@ def write_splits(
     folder: Path,            # made if missing
     task: str,
 ) -> list[Path]:             # train, dev, test: those that there are
-    """Write the files of a task, all of them or none, each in the order of the table. Raises ValueError for a train file that could not be learned from."""
+    """Write the files of a task, all of them or none, each in the order of the table. Raises ValueError for a train file that could not be learned from, or scores of a file that are all alike."""
     table = rows.texts | rows.answer | rows.others
     (role, answers), = rows.answer.items()
-    answers_in(folder / f"{task}-train.csv", [(n, cell) for n, (cell, place) in enumerate(zip(answers, places)) if place == "train"], role, role)
+    for split in SPLITS if role == "score" else ("train",):
+        if cells := [(n, cell) for n, (cell, place) in enumerate(zip(answers, places)) if place == split]:
+            answers_in(folder / f"{task}-{split}.csv", cells, role, role)
     form = Format(tuple(table), tuple(rows.texts), dialect="comma")
     files = {split: f"{task}-{split}.csv" for split in SPLITS if split in places}
     with replacing(folder) as draft:
