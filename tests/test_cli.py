@@ -22,7 +22,7 @@ from minbert.baselines import BagOfWords
 from minbert.engine.checkpoint import read_checkpoint
 from minbert.engine.integers import exact_integers
 from minbert.app.cli import main, repeat_option
-from minbert.app.messages import GO_ON
+from minbert.app.messages import GO_ON, plain_sentence
 from minbert.app.owntext import too_long
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
@@ -275,6 +275,12 @@ def test_data_of_a_folder_without_any_says_which_files_it_looked_for(capsys, tmp
 def test_a_rate_that_cannot_be_is_refused_before_a_run_begins(capsys, tmp_path, settings, told):
     _, err = run(capsys, f"train --out {tmp_path / 'run'} {settings}", 1)
     assert f"minbert: expected a {told}" in err and not (tmp_path / "run").exists()
+
+
+def test_a_full_card_is_a_sentence():
+    """The batch was too large: nobody has to mend the package."""
+    assert plain_sentence(torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB.")) == "CUDA out of memory. Tried to allocate 2 GiB."
+    assert plain_sentence(RuntimeError("a mistake of ours")) is None
 
 
 def test_a_demo_that_was_stopped_says_what_its_folder_takes(capsys, tmp_path):
