@@ -23,7 +23,7 @@ from minbert.baselines import BagOfWords
 from minbert.engine.checkpoint import read_checkpoint
 from minbert.engine.integers import exact_integers
 from minbert.app.cli import describe, main, repeat_option
-from minbert.app.messages import GO_ON, SECTIONS
+from minbert.app.messages import GO_ON, SECTIONS, plain_sentence
 from minbert.app.owntext import too_long
 from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
@@ -79,6 +79,7 @@ def small_data(tmp_path_factory) -> Path:
     ("contrast --columns a b t.csv.gz --out x", "contrast --columns a --columns b t.csv.gz --out x"),   # a file is no column
     ("predict model t.jsonl --columns a", "predict model t.jsonl --columns a"),
     ("predict model --columns a t.txt b", "predict model --columns a t.txt b"),
+    ("predict model --columns a T.CSV", "predict model --columns a T.CSV"),
     ("contrast --columns t.csv", "contrast --columns t.csv"),      # the parser misses FILE
     ("train --tasks a t.csv", "train --tasks a --tasks t.csv"),
     ("", ""),
@@ -140,7 +141,8 @@ def test_encode_reads_the_sentences_of_a_table(capsys, tmp_path, tiny):
             csv.writer(file, delimiter=mark).writerows([rows[0], *(row.values() for row in rows)])
     run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'}")
     expected = np.load(tmp_path / "v.npy")
-    for name in ("comma.csv", "semicolon.csv", "s.tsv", "s.csv.gz", "s.jsonl"):
+    shutil.copy(tmp_path / "comma.csv", tmp_path / "UPPER.CSV")
+    for name in ("comma.csv", "semicolon.csv", "s.tsv", "s.csv.gz", "s.jsonl", "UPPER.CSV"):
         out, _ = run(capsys, f"encode {tiny} {tmp_path / name} --out {tmp_path / 'w.npy'}")
         assert out.startswith("3 vectors of width 16: ") and np.array_equal(np.load(tmp_path / "w.npy"), expected), name
     run(capsys, f"encode {tiny} {tmp_path / 'comma.csv'} --columns day --out {tmp_path / 'w.npy'}")
@@ -279,6 +281,12 @@ def test_data_of_a_folder_without_any_says_which_files_it_looked_for(capsys, tmp
 def test_a_rate_that_cannot_be_is_refused_before_a_run_begins(capsys, tmp_path, settings, told):
     _, err = run(capsys, f"train --out {tmp_path / 'run'} {settings}", 1)
     assert f"minbert: expected a {told}" in err and not (tmp_path / "run").exists()
+
+
+def test_a_full_card_is_a_sentence():
+    """The batch was too large: nobody has to mend the package."""
+    assert plain_sentence(torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB.")) == "CUDA out of memory. Tried to allocate 2 GiB."
+    assert plain_sentence(RuntimeError("a mistake of ours")) is None
 
 
 def test_a_demo_that_was_stopped_says_what_its_folder_takes(capsys, tmp_path):
@@ -653,6 +661,14 @@ def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
     assert "got one with" in run(capsys, typed.replace("--steps 2", "--steps 3"), 1)[1]
 
 
+def test_train_says_that_a_text_is_cut(capsys, tmp_path, tiny):
+    rows = [f"a dog {i}{' in the rain' * (200 * (i == 3))},{'ab'[i % 2]}\n" for i in range(8)]
+    for split in ("train", "dev"):
+        (tmp_path / f"long-{split}.csv").write_text("sentence,label\n" + "".join(rows))
+    _, err = run(capsys, f"train --data {tmp_path} --model {tiny} --steps 1 --out {tmp_path / 'run'}")
+    assert "note: 1 of 8 texts are longer than the 512 tokens that the model reads: the rest of them is not read\n" in err
+
+
 def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
     (tmp_path / "text" / "heldout").mkdir(parents=True)
     lines = [s for s in dict.fromkeys(load_dataset("sst").sentences)]
@@ -663,6 +679,8 @@ def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
     assert "license: mit" in card and "language: de" in card and "| 1 |" in card  # the held-out row was measured
     assert "Reviews." in card and "minbert pretrain" in card and "accuracy" in out
     assert SentenceEncoder.from_pretrained(tmp_path / "run" / "model").encode(["a film"]).shape == (1, 256)
+    _, err = run(capsys, f"pretrain {tmp_path / 'texd'} --out {tmp_path / 'run'} --steps 1")
+    assert f"note: {tmp_path / 'texd'} is not there: the run in {tmp_path / 'run'} goes on with the text that it keeps" in err
 
 
 def test_train_with_surgery_and_penalties_resumes(capsys, tmp_path, monkeypatch):

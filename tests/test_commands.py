@@ -40,6 +40,11 @@ def asked(monkeypatch):
     return calls
 
 
+def test_the_next_line_can_be_pasted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "next: cd 'my bert'; pip" in CliRunner().invoke(app, ["course", "new", "my bert"]).output
+
+
 def test_a_workspace_is_found_from_inside(mine, asked, monkeypatch):
     for place in (mine, mine / "nbs", mine / "mybert", mine / ".minbert" / "base"):
         assert workspace_of(place) == mine

@@ -543,6 +543,12 @@ def test_pairs_too_few_to_hold_any_out_are_not_called_single(here, capsys):
     assert [entry["lr"] for entry in read_log("run7")] == [0, 0]
 
 
+def test_a_whitening_by_few_sentences_is_told(here, capsys):
+    (here / "few.txt").write_text("".join(row[0] + "\n" for row in topics(15)))
+    few, enough = (run(capsys, f"contrast {name}.txt --model tiny --out {name} --batch-size 8 --steps 1 --whiten")[1] for name in ("few", "text"))
+    assert "note: --whiten learns 16 directions from 15 sentences: vectors of other text may become worse\n" in few and "note" not in enough
+
+
 @pytest.mark.parametrize("line, complaint", [
     ("pairs.csv", "expected sentences in column 'id', got numbers alone"),
     ("graded.tsv", "expected sentences in column 'y', got numbers alone"),

@@ -157,6 +157,13 @@ def test_what_cannot_be_learned_is_named(tmp_path, header, rows, complaint):
         load_own("t", "train", tmp_path)
 
 
+def test_dev_scores_that_are_all_alike_are_refused(tmp_path):
+    write(tmp_path / "t-train.csv", ("sentence1", "sentence2", "score"), GRADED)
+    write(tmp_path / "t-dev.csv", ("sentence1", "sentence2", "score"), GRADED[:1] * 2)
+    with pytest.raises(ValueError, match=r"t-dev\.csv: expected scores that differ"):
+        load_own("t", "dev", tmp_path)
+
+
 def test_a_label_that_training_has_not_seen_is_named_by_its_line(mine):
     write(mine / "thing-dev.csv", ("sentence", "label"), [("a lamp", "lamp"), ("a cat", "cat")])
     with pytest.raises(ValueError, match=r"thing-dev\.csv:3: expected a label of the train file, \('dog', 'lamp', 'river'\), got 'cat'"):
@@ -192,6 +199,7 @@ def test_rows_that_training_reads_are_counted():
     assert seen_in_training(data("abc"), data("bcdb")) == 3
     assert seen_in_training(data("abc", "xyz"), data("aab", "xyy")) == 2   # both sentences of a pair, in this order
     assert seen_in_training(data("ab"), data("cd")) == 0
+    assert seen_in_training(data(["A  dog."]), data(["a dog.", "a dog"])) == 1   # case and blanks make no other sentence, as in a split
 
 
 def test_the_bag_of_words_is_the_line_to_beat(tmp_path):
@@ -334,6 +342,16 @@ def test_a_table_of_answers_is_whole_or_not_there(tmp_path):
     with pytest.raises(ValueError, match="expected one sentence for task 'thing', got two"):
         write_answers(model, "thing", Dataset("x", "test", "text", ["a"], ["b"]), tmp_path / "b.csv")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv", "a.tsv"]
+
+
+@pytest.mark.parametrize("place, complaint", [("folder.csv", "folder.csv: expected a file or nothing, got a folder"),
+                                              ("file.txt/a.csv", "expected a folder to save in, got the file")])
+def test_a_place_that_takes_no_table_is_told_before_the_model_is_asked(tmp_path, monkeypatch, place, complaint):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "file.txt").write_text("a\n")
+    monkeypatch.setattr(module, "answer_columns", lambda *_: pytest.fail("hours of answers"))
+    with pytest.raises(ValueError, match=complaint):
+        write_answers(named(thing=LinearHead(16, 3)), "thing", Dataset("x", "test", "text", ["a"]), tmp_path / place)
 
 
 def test_train_evaluate_predict(mine, tmp_path, capsys, monkeypatch):

@@ -90,7 +90,7 @@ def test_shares_that_leave_nothing_are_refused(shares):
 
 
 def test_too_few_rows_are_refused():
-    with pytest.raises(ValueError, match="expected rows to hold out for dev and test, got 3 rows of which 1 hang"):
+    with pytest.raises(ValueError, match="expected rows to hold out for dev and test, got 3 rows: too few for these shares"):
         share_out(range(3), ["a"] * 3, SHARES, 1)
     with pytest.raises(ValueError, match="got 50 rows of which 50 hang together"):
         share_out([0] * 50, ["a"] * 50, SHARES, 1)
@@ -237,6 +237,18 @@ def test_all_files_or_none(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no room"):
         write_splits(read, share_out(read.groups, read.classes, SHARES, 1), tmp_path, "x")
     assert len(calls) == 2 and not [*tmp_path.iterdir()]
+
+
+def test_what_training_would_refuse_is_not_written(tmp_path):
+    few = Labelled({"sentence": [f"{i} x" for i in range(38)]}, {"label": [f"{i % 19}" for i in range(38)]}, {})
+    with pytest.raises(ValueError, match=r"few-train\.csv: expected labels that come again, got 19 different ones in 30 rows"):
+        write_splits(few, ["train"] * 30 + ["dev"] * 8, tmp_path, "few")
+    alike = Labelled({"sentence1": [f"{i} x" for i in range(10)], "sentence2": ["y"] * 10}, {"score": ["1.0"] * 9 + ["2.0"]}, {})
+    with pytest.raises(ValueError, match=r"alike-train\.csv: expected scores that differ"):
+        write_splits(alike, ["train"] * 8 + ["dev"] * 2, tmp_path, "alike")
+    with pytest.raises(ValueError, match=r"alike-dev\.csv: expected scores that differ"):
+        write_splits(alike, ["dev"] + ["train"] * 9, tmp_path, "alike")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_table_counts_classes_the_frequent_ones_first():

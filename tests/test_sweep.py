@@ -184,7 +184,8 @@ def test_a_setting_of_zero_and_a_setting_called_steps(tmp_path):
     assert [(row["steps"], row["trained"]) for row in rows] == [(1, 1), (2, 2)] and run(tmp_path / "b", grid(steps=(1, 2))) == rows
 
 
-@pytest.mark.parametrize("settings", [grid(schedule=("joint", "sqrt")), grid(decay=(True, False)), grid(lr=(1e-3,)) + grid(dropout=(0.1,)), grid(lr=(None,)), []])
+@pytest.mark.parametrize("settings", [grid(schedule=("joint", "sqrt")), grid(decay=(True, False)), grid(lr=(1e-3,)) + grid(dropout=(0.1,)), grid(lr=(None,)),
+                                      grid(dropout=(0.1, 1.0)), grid(encoder_dropout=(0.1, -0.1)), []])
 def test_settings_that_would_fail_late_fail_at_once(tmp_path, settings):
     with pytest.raises(ValueError, match="expected"):
         run(tmp_path / "x", settings)

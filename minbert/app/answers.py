@@ -160,12 +160,17 @@ def write_answers(
 ) -> None:
     """Write row by row what a model answers, behind what the rows had. A column that is called as an answer is becomes `given_...`.
 
-    Raises ValueError for another kind of file, or other rows than the head wants.
+    Raises ValueError for another kind of file, a folder in its place, or other rows than the head wants, and OSError where nothing can be written:
+    all of this before the model is asked.
     """
     if rows.sentences3 is not None:
         raise ValueError(f"expected one column of sentences or two, got three in {rows.name}")
     if file.suffix not in (".csv", ".tsv"):
         raise ValueError(f"expected a file called .csv or .tsv for the answers, got {file}")
+    if file.is_dir():
+        raise ValueError(f"{file}: expected a file or nothing, got a folder")
+    with replacing(file.parent):
+        pass   # a folder that cannot be written in is told now, not when hours of answers are there
     answers = {name: [f"{x:.6g}" if isinstance(x, float) else x for x in column] for name, column in answer_columns(model, task, rows, progress).items()}
     columns = renamed(_texts(rows) if table is None else table, answers) | answers
     form = Format(tuple(columns), tuple(columns)[:1], dialect="comma" if file.suffix == ".csv" else "tab")

@@ -91,7 +91,7 @@ _FILES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet", ".gz")
 
 def _is_value(option, word):
     """Tell a value of an option of several from what may stand behind the last one."""
-    return not (word.startswith("-") or option == "--columns" and word.endswith(_FILES))
+    return not (word.startswith("-") or option == "--columns" and word.lower().endswith(_FILES))
 
 
 def repeat_option(
@@ -406,6 +406,8 @@ def train(
     if steps is None and rows <= 4 * batch_size and main_process():
         typer.echo(f"note: {rows} rows in batches of {batch_size} are {-(-rows // batch_size)} optimizer step(s) an epoch; "
                    "--epochs or a smaller --batch-size gives more", err=True)
+    for data in train_sets.values() if main_process() else ():
+        noted(encoder, [*data.sentences, *(data.sentences2 or ())])
     extras = extensions(whole, surgery, penalties, seed)
     result = fit(whole, train_sets, dev_sets, config, out, resume, progress=True, **extras)
     if main_process():
@@ -562,6 +564,8 @@ def contrast(
     if main_process():
         if graded and (met := learned_from(graded, rows)):
             typer.echo(f"note: {met:,} of {len(graded):,} pairs of {dev} are learned from: what they say of new text is too good", err=True)
+        if whiten and (texts := len(rows) * (1 + bool(rows.sentences2))) < encoder.width:
+            typer.echo(f"note: --whiten learns {encoder.width} directions from {texts:,} sentences: vectors of other text may become worse", err=True)
         typer.echo(f"{rows.name}: {len(rows):,} of {len(whole):,} rows to learn from, {config.steps:,} steps", err=True)
         comparison.add("before", cosines(encoder))
     train_on_text(encoder, rows, config, out, resume, True, {"weights to begin with": tensor_checksum(encoder.cpu().state_dict())})
@@ -670,13 +674,15 @@ def pretrain(
 ) -> None:
     """Pretrain a small BERT from random weights, or let a model read on in text of your own, and write model, log and card."""
     from minbert.app.card import tokens_seen, write_card
-    from minbert.corpus import heldout_sentences
+    from minbert.corpus import CORPUS, heldout_sentences
     from minbert.data import load_dataset
     from minbert.pretrain import PretrainConfig, pretrain as run
     from minbert.engine.runs import read_log
     from minbert.sts import sts_by_pooling
     sizes = {name: n for name, n in dict(total_steps=steps, tokens_per_step=tokens_per_step).items() if n}
     sizes |= {"precision": "bf16" if bf16 else "fp32"}
+    if not corpus.exists() and (out / CORPUS).exists():
+        typer.echo(f"note: {corpus} is not there: the run in {out} goes on with the text that it keeps, and nothing is measured on sentences held out", err=True)
     config, origin, start = (PretrainConfig(**sizes), "random weights", None) if model is None else read_on(model, corpus, out, sizes)
     for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()], start):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))

@@ -7,6 +7,7 @@ __all__ = ['course', 'new', 'update', 'status', 'assemble', 'strength', 'grade']
 
 # %% ../../nbs/app/commands.ipynb #6f420c5f
 import math
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ def new(
     from minbert.course.workspace import new_workspace
 
     new_workspace(folder, package)
-    typer.echo(f"made: {folder}\nnext: cd {folder}; pip install -e .; jupyter lab nbs/1_bert/01_tokens.ipynb")
+    typer.echo(f"made: {folder}\nnext: cd {shlex.quote(str(folder))}; pip install -e .; jupyter lab nbs/1_bert/01_tokens.ipynb")
 
 
 @course.command()

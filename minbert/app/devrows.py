@@ -5,6 +5,7 @@ __all__ = ["seen_in_training", "against_words"]
 
 import torch
 
+from minbert.app.partners import plain
 from minbert.baselines import BagOfWords
 from minbert.data import Dataset
 from minbert.evaluate import metric_of
@@ -16,8 +17,8 @@ def seen_in_training(
     train: Dataset,   # what is learned from
     dev: Dataset,     # what is measured on
 ) -> int:             # rows of dev
-    """Count the rows whose text training reads as well, label or no label: what they measure is no new text."""
-    texts = lambda data: [*zip(data.sentences, data.sentences2)] if data.sentences2 else data.sentences
+    """Count the rows whose text training reads as well, label or no label: what they measure is no new text. Case and blanks do not count."""
+    texts = lambda data: [tuple(map(plain, row)) for row in zip(data.sentences, *([data.sentences2] if data.sentences2 else []))]
     known = {*texts(train)}
     return sum(text in known for text in texts(dev))
 

@@ -22,7 +22,7 @@ def plain_sentence(
         return None
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, (OSError, ValueError, MemoryError)) or type(error).__name__ == "SafetensorError":
+    if isinstance(error, (OSError, ValueError, MemoryError)) or type(error).__name__ in ("SafetensorError", "OutOfMemoryError"):
         return " ".join(str(error).split()) or type(error).__name__
     return None
 

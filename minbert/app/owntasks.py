@@ -140,7 +140,7 @@ def load_own(
     folder: Path,             # data folder
     answers: Answers | None = None,   # None: those of the train file
 ) -> Dataset:                 # kind "sentiment" (one sentence, a class), "nli" (two, a class) or "similarity" (two, a grade from 0 to 5)
-    """Read one split. Raises ValueError naming file and line for a label that the train file does not have, and what `owntext` refuses."""
+    """Read one split. Raises ValueError naming file and line for a label that the train file does not have, scores that are all alike, and what `owntext` refuses."""
     file = own_tasks(folder).get(task, {}).get(split)
     if file is None:
         raise ValueError(f"{folder}: expected {task}-{split}.csv (or .tsv, .jsonl, .parquet), found none")
@@ -149,6 +149,8 @@ def load_own(
     texts, answer = _roles(file, names)
     if answer != ("label" if answers.classes else "score") and (answer or split != "test"):
         raise ValueError(f"{file}: expected a column {'label' if answers.classes else 'score'!r}, as the train file has, got {quoted(names)}")
+    if answer and answers.scale:
+        answers_in(file, [(line, row[names.index(answer)]) for line, row in rows], answer, answer)   # no correlation with scores all alike
     first, second = [sentence_column(file, rows, names, names.index(name)) for name in texts] + [None] * (2 - len(texts))
     labels = answer and [_label(file, line, row[names.index(answer)], answers) for line, row in rows]
     kind = "similarity" if answers.scale else "nli" if second else "sentiment"

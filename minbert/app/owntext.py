@@ -97,7 +97,12 @@ def too_long(
 
 def is_table(path: Path) -> bool:
     """Tell by its name whether a file is cut into columns."""
-    return path.suffix == ".parquet" or Path(path.name.removesuffix(".gz")).suffix in (".tsv", ".csv", ".jsonl")
+    return _ending(path) in (".tsv", ".csv", ".jsonl", ".parquet")
+
+
+def _ending(path):
+    """Give the end of a file's name, without that of the packing; DATA.CSV is a table, too."""
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
 def whole_table(
@@ -127,12 +132,12 @@ def cut_table(
     path: Path,   # .txt, .tsv, .csv, .jsonl, each also as .gz; .parquet
 ) -> tuple[list[str], list[tuple[int, list]]]:   # names of columns; (line, cells) of every row, a cell that a JSON row lacks is None
     """Cut a file into rows, by the end of its name; a row of blank cells is none. Raises ValueError naming file and line."""
-    ending = Path(path.name.removesuffix(".gz")).suffix
+    ending = _ending(path)
     if ending == ".txt":
         return ["sentence"], [(n, [line]) for n, line in enumerate(read_lines(path), 1) if line.strip()]
     if ending == ".jsonl":
         return _objects(path)
-    if path.suffix == ".parquet":
+    if ending == ".parquet":
         return _packed_columns(path)
     if ending not in (".tsv", ".csv"):
         raise ValueError(f"{path}: expected a file called .txt, .tsv, .csv or .jsonl, or one of these packed as .gz, or .parquet")

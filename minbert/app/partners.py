@@ -1,7 +1,7 @@
 """Did vectors become better? Sentences seek their partners, and pairs have grades; the words that two sentences share are the line to beat."""
 from __future__ import annotations
 
-__all__ = ["Comparison", "compare_on", "held_out", "learned_from", "partner_ranks", "cosines", "shared_words"]
+__all__ = ["Comparison", "compare_on", "held_out", "learned_from", "plain", "partner_ranks", "cosines", "shared_words"]
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -45,17 +45,17 @@ def held_out(
 def _touched(pairs, groups):
     """Give each row the clusters that its sentences are in: its own, and that of its third sentence, if this is a partner elsewhere."""
     where = _places(pairs, groups)
-    return [{own, where.get(_plain(text), own)} for own, text in zip(groups, pairs.sentences3 or pairs.sentences)]
+    return [{own, where.get(plain(text), own)} for own, text in zip(groups, pairs.sentences3 or pairs.sentences)]
 
 
-def _plain(text):
-    """Read a sentence as `clusters` does."""
+def plain(text: str) -> str:
+    """Read a sentence as `clusters` does: case and blanks do not count."""
     return " ".join(text.casefold().split())
 
 
 def _places(pairs, groups):
     """Say in which cluster each sentence is."""
-    return {_plain(text): group for column in (pairs.sentences, pairs.sentences2) for text, group in zip(column, groups)}
+    return {plain(text): group for column in (pairs.sentences, pairs.sentences2) for text, group in zip(column, groups)}
 
 
 def learned_from(
@@ -66,7 +66,7 @@ def learned_from(
     if rows.sentences2 is None:
         return 0
     where = _places(rows, clusters(rows.sentences, rows.sentences2).tolist())
-    return sum(where.get(_plain(a), -1) == where.get(_plain(b), -2) for a, b in zip(graded.sentences, graded.sentences2))
+    return sum(where.get(plain(a), -1) == where.get(plain(b), -2) for a, b in zip(graded.sentences, graded.sentences2))
 
 
 def cosines(encoder) -> Way:

@@ -54,7 +54,7 @@ def task_name(
     folder: Path,       # where the task's files are going to lie
 ) -> str:
     """Name a task. Raises ValueError for a name that no task may have, or that one in the folder has."""
-    name = name or re.sub(r"\W+", "_", re.sub(r"\.(parquet|(csv|tsv|jsonl)(\.gz)?)$", "", file.name)).strip("_")
+    name = name or re.sub(r"\W+", "_", re.sub(r"(?i)\.(parquet|(csv|tsv|jsonl)(\.gz)?)$", "", file.name)).strip("_")
     if not can_be_named(name) or name in (*OPEN, *SOURCES, *YEARS):
         raise ValueError(f"expected a task's name of letters, digits and _, none that the package or PyTorch has, got {quoted(name)}: --task gives another")
     if there := own_tasks(folder).get(name):
@@ -123,7 +123,9 @@ def share_out(
     known = {name for group, name in zip(groups, classes) if place[group] == "train"}
     place |= {group: "train" for group, name in zip(groups, classes) if name not in known}   # a class that was held out whole
     if empty := {*shares} - {*place.values()}:
-        raise ValueError(f"expected rows to hold out for {' and '.join(sorted(empty))}, got {len(groups):,} rows of which {max(size.values()):,} hang together by sentences they share")
+        most = max(size.values())
+        why = f" of which {most:,} hang together by sentences they share" if most > 1 else ": too few for these shares, as every class is learned from"
+        raise ValueError(f"expected rows to hold out for {' and '.join(sorted(empty))}, got {len(groups):,} rows{why}")
     return [place[group] for group in groups]
 
 
@@ -133,8 +135,12 @@ def write_splits(
     folder: Path,            # made if missing
     task: str,
 ) -> list[Path]:             # train, dev, test: those that there are
-    """Write the files of a task, all of them or none, each in the order of the table."""
+    """Write the files of a task, all of them or none, each in the order of the table. Raises ValueError for a train file that could not be learned from, or scores of a file that are all alike."""
     table = rows.texts | rows.answer | rows.others
+    (role, answers), = rows.answer.items()
+    for split in SPLITS if role == "score" else ("train",):
+        if cells := [(n, cell) for n, (cell, place) in enumerate(zip(answers, places)) if place == split]:
+            answers_in(folder / f"{task}-{split}.csv", cells, role, role)
     form = Format(tuple(table), tuple(rows.texts), dialect="comma")
     files = {split: f"{task}-{split}.csv" for split in SPLITS if split in places}
     with replacing(folder) as draft:

@@ -119,12 +119,14 @@ def _configure(config, setting, seed):
 
 
 def _check_settings(settings, seeds, config):
-    """Find what would fail after hours: a name, a value that is no number, settings of different names."""
+    """Find what would fail after hours: a name, a value that is no number, a dropout of 1 or more, settings of different names."""
     for setting in settings:
         odd = {name: v for name, v in setting.items() if isinstance(v, bool) or not isinstance(v, (int, float))}
         if odd or set(setting) != set(settings[0]):
             raise ValueError(f"expected numbers, and the same names in each setting, got {setting} beside {settings[0]}")
-        _configure(config, setting, seeds[0])
+        shares = _configure(config, setting, seeds[0])[1]
+        if wrong := [share for share in shares if share is not None and not 0 <= share < 1]:
+            raise ValueError(f"expected a dropout in [0, 1), got {wrong[0]}")
     if not settings or os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError(f"expected at least one setting, and one process, got {len(settings)} settings "
                          f"and {os.environ.get('WORLD_SIZE', '1')} processes")
