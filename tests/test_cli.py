@@ -82,6 +82,7 @@ def small_data(tmp_path_factory) -> Path:
     ("predict model --columns a T.CSV", "predict model --columns a T.CSV"),
     ("contrast --columns t.csv", "contrast --columns t.csv"),      # the parser misses FILE
     ("train --tasks a t.csv", "train --tasks a --tasks t.csv"),
+    ("evaluate --tasks a b run/model", "evaluate --tasks a --tasks b run/model"),   # no task is called so
     ("", ""),
 ])
 def test_many_words_after_tasks(typed, parsed):

@@ -495,7 +495,7 @@ def test_the_command_learns_and_says_by_how_much(here, capsys):
         again.add(name, cosines(SentenceEncoder.from_pretrained(folder, device="cpu")))
     assert table.splitlines()[3:] == again.table().splitlines()[2:]
     assert "expected an empty folder, got a run in run" in run(capsys, line, 1)[1]
-    for other, name in (("--seed 1", "seed"), ("--dropout 0.2", "dropout"), ("--model run/model", "weights to begin with")):
+    for other, name in (("--seed 1", "seed"), ("--dropout 0.2", "dropout"), ("--model run/model", "weights to begin with"), ("--pooling max", "pooling"), ("--max-length 9", "max_length")):
         assert f"expected a run with {name}=" in run(capsys, f"{line} --resume {other}", 1)[1]
     assert run(capsys, line + " --resume")[0] == out
     assert run(capsys, line + " --overwrite --steps 2")[0] != out and len(read_log(here / "run")) == 2
@@ -513,9 +513,10 @@ def test_single_sentences_are_not_measured_without_grades(here, capsys):
 def test_what_is_typed_reaches_the_run(here, capsys, monkeypatch):
     runs = []
     monkeypatch.setattr(module, "train_on_text", lambda encoder, rows, config, out, *rest: (runs.append((encoder, rows, config)), out.mkdir()))
-    line = "contrast pairs.csv --columns a q --model tiny --out run --batch-size 9 --epochs 3 --heldout 4 --save-every 7 --seed 5 --dropout 0.25 --bf16 --whiten --lr 0.5"
+    line = "contrast pairs.csv --columns a q --model tiny --out run --batch-size 9 --epochs 3 --heldout 4 --save-every 7 --seed 5 --dropout 0.25 --bf16 --whiten --lr 0.5 --pooling max --max-length 9"
     out, _ = run(capsys, line)
     (encoder, rows, config), = runs
+    assert (encoder.pooling, encoder.max_length) == ("max", 9)
     assert config == ContrastConfig(3 * (116 // 9), 0.5, 9, precision="bf16", save_every=7, whiten=True, seed=5)
     assert "4 pairs held out" in out and rows.sentences == held_out(read_text(here / "pairs.csv", ["a", "q"]), 4, 5)[0].sentences
     assert {part.p for part in encoder.modules() if isinstance(part, nn.Dropout)} == {0.25}

@@ -528,3 +528,14 @@ def test_a_damaged_parquet_names_its_file(tmp_path, spoil, words):
     parquet.write_table(pa.table([["a b"], ["c d"]], names=["text", "text"]), file)
     with pytest.raises(ValueError, match=f"^{file}: expected different names of columns"):
         read_named(file, None)
+
+
+def test_a_damaged_gz_is_said_when_it_is_read(tmp_path):
+    file = write(tmp_path / "t.csv.gz", ("text", "label"), [(f"one more {i}", i % 2) for i in range(50)])
+    for data in (file.read_bytes()[:40], b"text,label\n", b""):
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match=f"^{file}: expected"):
+            read_named(file, None)
+    (tmp_path / "s.csv").write_bytes(b"\xef\xbb\xbftext;label\n" + "é ü;1\nb c;0\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="s.csv:2: expected UTF-8 text"):
+        read_named(tmp_path / "s.csv", None)

@@ -55,8 +55,8 @@ def test_the_whole_table_against_a_report_of_scikit_learn():
 
 
 def test_names_with_a_bar_stay_in_their_cell():
-    table = class_table("t", ("a|b", "c"), [0, 1], [1, 1])
-    assert "| a\\|b | 0 |" in table and "| a\\|b (1) |" in table
+    table = class_table("t", ("a|\n b", "c"), [0, 1], [1, 1])
+    assert "| a\\| b | 0 |" in table and "| a\\| b (1) |" in table
 
 
 @pytest.fixture
@@ -101,5 +101,10 @@ def test_evaluate_tells_of_classes(tmp_path, capsys):
     assert "(always off)" in out and out.count("precision") == 1 and "| off | 4 |" in out and "| on | 4 |" in out and "alike: macro" not in out
     _, err = run(capsys, f"evaluate {model} --data {folder} --classes --tasks alike", 1)
     assert "expected a task with classes" in err
+    (tmp_path / "taken").write_text("")
+    _, err = run(capsys, f"evaluate {model} --data {folder} --predictions {tmp_path / 'taken'}", 1)
+    assert f"expected a folder for --predictions, got the file {tmp_path / 'taken'}" in err
+    _, err = run(capsys, "train --tasks thing", 1)
+    assert "--data names a folder with files of your own" in err
     _, err = run(capsys, f"evaluate {model} --sts --classes", 1)
     assert "--classes without --sts" in err

@@ -273,6 +273,11 @@ def test_the_command_cuts_and_says_what_comes_next(tmp_path, capsys):
     assert {split: len(rows) for split, (_, rows) in written(data, "two").items()} == {"train": 49, "dev": 12}
 
 
+def test_a_class_with_a_bar_keeps_the_table_whole():
+    rows = Labelled({"sentence": ["a", "b"]}, {"label": ["x|y", "z"]}, {})
+    assert counted(rows, ["train", "dev"]).splitlines()[2:4] == ["| x\\|y | 1 | 0 |", "| z | 0 | 1 |"]
+
+
 def test_one_and_one_point_nought_are_one_class(tmp_path):
     """Excel writes either; training takes them as one, and so do the shares and the table."""
     table = lambda rows: "\n".join(["sentence,label", *(f"row {i},{name}" for i, name in enumerate(rows))])

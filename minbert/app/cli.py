@@ -91,7 +91,8 @@ _FILES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet", ".gz")
 
 def _is_value(option, word):
     """Tell a value of an option of several from what may stand behind the last one."""
-    return not (word.startswith("-") or option == "--columns" and word.lower().endswith(_FILES))
+    behind = option == "--columns" and word.lower().endswith(_FILES) or option == "--tasks" and "/" in word   # a file; a model's folder
+    return not (word.startswith("-") or behind)
 
 
 def repeat_option(
@@ -313,7 +314,7 @@ def check_tasks(
     missing, found = (" ".join(task for task in asked if (task in there) == known) for known in (False, True))
     if missing and there:
         raise ValueError(f"expected train and dev files of {missing} in {folder or 'the embedded data'}, found only those of "
-                         f"{', '.join(there)}" + (f": --tasks {found} trains on what is there" if found else ""))
+                         f"{', '.join(there)}" + ("" if folder else "; --data names a folder with files of your own") + (f": --tasks {found} trains on what is there" if found else ""))
     return tasks
 
 # %% ../../nbs/app/cli.ipynb #de5d554d
@@ -457,6 +458,8 @@ def evaluate(
     if sts:
         typer.echo(sts_table(SentenceEncoder.from_pretrained(model), folder, tasks, split or "test", aggregate))
         return
+    if predictions and predictions.exists() and not predictions.is_dir():
+        raise ValueError(f"expected a folder for --predictions, got the file {predictions}")
     whole = load_trained(model, "; --sts scores any encoder")
     datasets = load_splits([task for task in tasks or whole.heads if whole.head(task)], split := split or "dev", folder, whole.own)
     labelled = {task: d for task, d in datasets.items() if d.labels is not None}
@@ -537,6 +540,8 @@ def contrast(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 1,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps instead of epochs.")] = None,
     batch_size: Annotated[int, typer.Option(min=2, help="Rows a step; each is a wrong answer of the others.")] = 64,
+    pooling: Annotated[str | None, typer.Option(help="Sentence vector. Without it: as saved with the model, else mean.")] = None,
+    max_length: Annotated[int | None, typer.Option("--max-length", min=3, help="Tokens that are read of each text; without it as saved with the model.")] = None,
     lr: Annotated[float | None, typer.Option(help="Without it: 3e-4 up to width 256, 1e-4 up to 384, else SimCSE's 3e-5.")] = None,
     dropout: Annotated[float | None, typer.Option(help="Without it: as the model's config says; for single sentences, whose views differ by nothing else, at least .01.")] = None,
     whiten: Annotated[bool, typer.Option("--whiten", help="Whiten the vectors afterwards, by those of this text (chapter 24); wants some thousands of sentences.")] = False,
@@ -550,13 +555,15 @@ def contrast(
     from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
     from minbert.app.owntext import read_graded, read_text
     from minbert.app.partners import compare_on, cosines, learned_from
+    from minbert.engine.states import pooling_name
     from minbert.engine.tensorfiles import tensor_checksum
     from minbert.sentence import SentenceEncoder
 
     check_begin(out, resume, overwrite)
     whole, graded = read_text(text, columns), read_graded(dev) if dev else None
     rows, comparison = compare_on(whole, graded, heldout, seed)
-    encoder = prepared(SentenceEncoder.from_pretrained(model), rows, dropout)
+    encoder = prepared(SentenceEncoder.from_pretrained(model, pooling), rows, dropout)
+    encoder.max_length = max_length or encoder.max_length
     for column in (rows.sentences, rows.sentences2, rows.sentences3) if main_process() else ():
         noted(encoder, column or [])
     config = ContrastConfig(steps or epochs * max(1, len(rows) // batch_size), usual_contrast_rate(encoder.model.config.hidden_size) if lr is None else lr,
@@ -568,7 +575,8 @@ def contrast(
             typer.echo(f"note: --whiten learns {encoder.width} directions from {texts:,} sentences: vectors of other text may become worse", err=True)
         typer.echo(f"{rows.name}: {len(rows):,} of {len(whole):,} rows to learn from, {config.steps:,} steps", err=True)
         comparison.add("before", cosines(encoder))
-    train_on_text(encoder, rows, config, out, resume, True, {"weights to begin with": tensor_checksum(encoder.cpu().state_dict())})
+    begun_with = {"weights to begin with": tensor_checksum(encoder.cpu().state_dict()), "pooling": pooling_name(encoder.pooling), "max_length": encoder.max_length}
+    train_on_text(encoder, rows, config, out, resume, True, begun_with)
     if main_process():
         comparison.add("after", cosines(encoder))
         why = "single sentences have no partners" if rows.sentences2 is None else f"{len(whole):,} rows, --heldout {heldout}: no two pairs to hold out"

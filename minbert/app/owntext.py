@@ -3,13 +3,16 @@ from __future__ import annotations
 
 __all__ = ["read_text", "text_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
 
+import gzip
 import io
 import json
+import zlib
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from minbert.data import Dataset
-from minbert.engine.files import parse_json, quoted, read_whole
+from minbert.engine.files import check_regular, parse_json, quoted, read_whole
 from minbert.engine.formats import Format, parse_label, read_lines, read_rows, separator_hint
 from minbert.tokens import encode_ids
 
@@ -153,7 +156,10 @@ def cut_table(
 
 def _commas_or_semicolons(path):
     """Look at the first line: a spreadsheet writes semicolons where its numbers have decimal commas."""
-    first = read_lines(path)[0]
+    check_regular(path)
+    first = ""
+    with suppress(OSError, EOFError, zlib.error), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        first = file.readline(2**20).decode("utf-8", errors="replace")   # what is wrong with the file is said when all of it is read
     return "semicolon" if first.count(";") > first.count(",") else "comma"
 
 

@@ -1,7 +1,7 @@
 """Which classes does a model know? One share of right answers hides the rare ones."""
 from __future__ import annotations
 
-__all__ = ["with_names", "macro_f1", "class_table", "class_tables"]
+__all__ = ["with_names", "macro_f1", "class_table", "class_tables", "cell"]
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ def with_names(
     """Let the baseline of a task of one's own say "always yelp" where the book's tables have a number."""
     named = {task: model.own[task].classes[majority_baseline(datasets[task].labels)[0]]
              for task in results if task in model.own and model.own[task].classes}
-    return results | {task: replace(results[task], baseline_name=f"always {_cell(name)}") for task, name in named.items()}
+    return results | {task: replace(results[task], baseline_name=f"always {cell(name)}") for task, name in named.items()}
 
 
 def macro_f1(
@@ -53,7 +53,7 @@ def class_table(
     lines = [f"| {task} | rows | answers | precision | recall | F1 | most often taken for |", "|---|---|---|---|---|---|---|"]
     for i in numbers:
         shares = " | ".join("-" if np.isnan(x) else f"{x:.3f}" for x in (precision[i], recall[i], f1[i]))
-        lines.append(f"| {_cell(names[i])} | {rows[i]} | {told[:, i].sum()} | {shares} | {_taken_for(told[i], i, names)} |")
+        lines.append(f"| {cell(names[i])} | {rows[i]} | {told[:, i].sum()} | {shares} | {_taken_for(told[i], i, names)} |")
     value, low, high, _ = paired_bootstrap(macro_f1, predictions, labels)
     return "\n".join([*lines, "", f"{task}: macro F1 {value:.3f} ({low:.3f} to {high:.3f}), the mean over classes, whatever their size"])
 
@@ -61,12 +61,12 @@ def class_table(
 def _taken_for(told: np.ndarray, right: int, names: tuple[str, ...]) -> str:   # told: (C,) answers to the rows of one class
     """Name the most frequent wrong answer, and how often it was given."""
     wrong = np.where(np.arange(len(told)) == right, 0, told)
-    return f"{_cell(names[wrong.argmax()])} ({wrong.max()})" if wrong.any() else "-"
+    return f"{cell(names[wrong.argmax()])} ({wrong.max()})" if wrong.any() else "-"
 
 
-def _cell(name: str) -> str:
-    """Keep a name from ending its cell."""
-    return name.replace("|", "\\|")
+def cell(name: str) -> str:
+    """Keep a name from ending its cell of a Markdown table, or its row."""
+    return " ".join(name.split()).replace("|", "\\|")
 
 
 def class_tables(
