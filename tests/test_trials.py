@@ -47,7 +47,7 @@ def mean(before: str = "pass", result: str = RIGHT):
     ("pass", f"({RIGHT}).flip(0)", "The order is reversed along axis 0"),
     ("pass", f"torch.where(torch.arange(len(mask)).eq(0)[:, None], {RIGHT}, 0)", "all but the first are wrong"),
     ("hidden_states *= 1.0", RIGHT, "Work on a copy"),
-    ("pass", "None", "your code gave back None\nHint: Does every way through your code end in `return`?"),
+    ("pass", "None", "your code gave back None\n  given     hidden_states (4, 6, 5), attention_mask (4, 6) int64\nHint: Does every way through your code end in `return`?"),
 ], ids=lambda x: x[:30])
 def test_a_wrong_mean_is_told_apart(before, result, said):
     found = mean(before, result)
