@@ -104,6 +104,9 @@ def test_evaluate_tells_of_classes(tmp_path, capsys):
     (tmp_path / "taken").write_text("")
     _, err = run(capsys, f"evaluate {model} --data {folder} --predictions {tmp_path / 'taken'}", 1)
     assert f"expected a folder for --predictions, got the file {tmp_path / 'taken'}" in err
+    write(folder / "thing-test.csv", ("sentence",), [("one lamp",)])
+    _, err = run(capsys, f"evaluate {model} --data {folder} --tasks thing --split test --classes --predictions {tmp_path / 'new'}", 1)
+    assert "test: expected labels" in err and not (tmp_path / "new").exists()
     _, err = run(capsys, "train --tasks thing", 1)
     assert "--data names a folder with files of your own" in err
     _, err = run(capsys, f"evaluate {model} --sts --classes", 1)

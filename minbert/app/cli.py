@@ -463,8 +463,8 @@ def evaluate(
     whole = load_trained(model, "; --sts scores any encoder")
     datasets = load_splits([task for task in tasks or whole.heads if whole.head(task)], split := split or "dev", folder, whole.own)
     labelled = {task: d for task, d in datasets.items() if d.labels is not None}
-    if not (predictions or labelled):
-        raise ValueError(f"{split}: expected labels, or --predictions FOLDER for a split without any")
+    if not labelled and (classes or not predictions):
+        raise ValueError(f"{split}: expected labels, or --predictions FOLDER alone for a split without any")
     predicted = Predicted(whole, datasets)  # once, for the files and for the table
     if predictions:
         own = [task for task in datasets if task in whole.own]   # the course's files have no names of classes, and one scale
