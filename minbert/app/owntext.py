@@ -141,7 +141,7 @@ def cut_table(
     if ending == ".jsonl":
         return _objects(path)
     if ending == ".parquet":
-        return _packed_columns(path)
+        return _parquet_rows(path)
     if ending not in (".tsv", ".csv"):
         raise ValueError(f"{path}: expected a file called .txt, .tsv, .csv or .jsonl, or one of these packed as .gz, or .parquet")
     dialect = "tab" if ending == ".tsv" else _commas_or_semicolons(path)
@@ -170,7 +170,7 @@ def _objects(path):
     return names, [(line, [row.get(name) for name in names]) for line, row in found]   # who chooses columns may have others that not every row has
 
 
-def _packed_columns(path):
+def _parquet_rows(path):
     """Read a Parquet file, as the datasets of the hub are; its rows count from 1."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
