@@ -8,6 +8,7 @@ import torch
 from minbert.course import exercises
 from minbert.course.exercises import (EXERCISES, CheckFailed, Mistaken, borrow, build, check, expected_outcomes, mistaken, reference, right_definition, shortfalls, strength, strength_table,
                                verdict, wrong_definition)
+from minbert.course.judging import _given
 from minbert.course.programs import guards, module_text, pieces
 from minbert.course.sandbox import without_answers
 from minbert.course.trials import repeated
@@ -232,3 +233,5 @@ def test_a_failing_check_says_what_went_in():
     assert fails.index("IndexError") < fails.index("  given     logits (7, 5), labels (7,) int64")
     late = message("contrastive.margin", lambda u, v, labels, margin=0.5: reference(EXERCISES["contrastive.margin"])(u, v, labels, 0.5))
     assert "  given     u (8, 5), v (8, 5), labels (8,), margin 1\n" in late                   # of the case that fails, not of the first
+    assert len(_given({f"setting_{i}": i for i in range(40)})) < 120 and _given({f"setting_{i}": i for i in range(40)}).endswith(", ...")
+    assert _given({"text": "long " * 40, "seed": 5, "rows": [1, 2], "x": torch.zeros(2, 3)}) == "x (2, 3) float32"                     # neither a wall of text, nor what no answer is given

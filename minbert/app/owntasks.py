@@ -1,7 +1,7 @@
 """Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with classes or scores, and a head for each."""
 from __future__ import annotations
 
-__all__ = ["own_tasks", "misnamed", "answers_of", "answers_in", "class_name", "taught_name", "can_be_named", "load_own", "build_heads"]
+__all__ = ["own_tasks", "misnamed", "answers_of", "answers_in", "class_name", "taught_name", "in_a_cell", "can_be_named", "load_own", "build_heads"]
 
 import re
 from collections.abc import Mapping
@@ -123,6 +123,11 @@ def class_name(file: Path, line: int, cell, column: str = "label") -> str:
 def taught_name(name: str, answers: Answers) -> str:
     """Call a class as training calls it: where names are whole numbers, 1.0 is 1."""
     return name if name in answers.classes else _whole(name)
+
+
+def in_a_cell(name: str) -> str:
+    """Keep the name of a class from ending its cell of a Markdown table, or its row."""
+    return " ".join(name.split()).replace("|", "\\|")
 
 
 def _roles(file, names):

@@ -1,7 +1,7 @@
 """Which classes does a model know? One share of right answers hides the rare ones."""
 from __future__ import annotations
 
-__all__ = ["with_names", "macro_f1", "class_table", "class_tables", "cell"]
+__all__ = ["with_names", "macro_f1", "class_table", "class_tables"]
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from minbert.app.answers import NamedBert
+from minbert.app.owntasks import in_a_cell
 from minbert.data import Dataset
 from minbert.evaluate import Predicted, TaskResult
 from minbert.metrics import majority_baseline, paired_bootstrap
@@ -23,7 +24,7 @@ def with_names(
     """Let the baseline of a task of one's own say "always yelp" where the book's tables have a number."""
     named = {task: model.own[task].classes[majority_baseline(datasets[task].labels)[0]]
              for task in results if task in model.own and model.own[task].classes}
-    return results | {task: replace(results[task], baseline_name=f"always {cell(name)}") for task, name in named.items()}
+    return results | {task: replace(results[task], baseline_name=f"always {in_a_cell(name)}") for task, name in named.items()}
 
 
 def macro_f1(
@@ -53,7 +54,7 @@ def class_table(
     lines = [f"| {task} | rows | answers | precision | recall | F1 | most often taken for |", "|---|---|---|---|---|---|---|"]
     for i in numbers:
         shares = " | ".join("-" if np.isnan(x) else f"{x:.3f}" for x in (precision[i], recall[i], f1[i]))
-        lines.append(f"| {cell(names[i])} | {rows[i]} | {told[:, i].sum()} | {shares} | {_taken_for(told[i], i, names)} |")
+        lines.append(f"| {in_a_cell(names[i])} | {rows[i]} | {told[:, i].sum()} | {shares} | {_taken_for(told[i], i, names)} |")
     value, low, high, _ = paired_bootstrap(macro_f1, predictions, labels)
     return "\n".join([*lines, "", f"{task}: macro F1 {value:.3f} ({low:.3f} to {high:.3f}), the mean over classes, whatever their size"])
 
@@ -61,12 +62,7 @@ def class_table(
 def _taken_for(told: np.ndarray, right: int, names: tuple[str, ...]) -> str:   # told: (C,) answers to the rows of one class
     """Name the most frequent wrong answer, and how often it was given."""
     wrong = np.where(np.arange(len(told)) == right, 0, told)
-    return f"{cell(names[wrong.argmax()])} ({wrong.max()})" if wrong.any() else "-"
-
-
-def cell(name: str) -> str:
-    """Keep a name from ending its cell of a Markdown table, or its row."""
-    return " ".join(name.split()).replace("|", "\\|")
+    return f"{in_a_cell(names[wrong.argmax()])} ({wrong.max()})" if wrong.any() else "-"
 
 
 def class_tables(

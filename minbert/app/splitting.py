@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-from minbert.app.owntasks import answers_in, can_be_named, class_name, own_tasks, taught_name
+from minbert.app.owntasks import answers_in, can_be_named, class_name, in_a_cell, own_tasks, taught_name
 from minbert.app.owntext import cut_table, finite_number, is_table, renamed, sentence_column, text_columns, whole_table
-from minbert.app.perclass import cell
 from minbert.batches import clusters
 from minbert.data import SPLITS
 from minbert.engine.files import quoted
@@ -163,5 +162,5 @@ def counted(
     if rest := len(whole) - len(named) if named else 0:
         lines[f"{rest:,} more"] = [sum(found[name, split] for name in whole.keys() - {*named}) for split in splits]
     lines["all rows"] = [sum(place == split for place in places) for split in splits]
-    cells = [[next(iter(rows.answer)), *splits], ["---"] * (1 + len(splits)), *([cell(name), *(f"{n:,}" for n in row)] for name, row in lines.items())]
+    cells = [[next(iter(rows.answer)), *splits], ["---"] * (1 + len(splits)), *([in_a_cell(name), *(f"{n:,}" for n in row)] for name, row in lines.items())]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)

@@ -43,12 +43,12 @@ def _given(inputs: dict, most: int = 110) -> str:
     for name, x in inputs.items():
         if isinstance(x, Tensor):
             words = f"{name} {tuple(x.shape)}" + ("" if x.dtype == torch.float64 else f" {x.dtype}".replace("torch.", ""))
-        elif name != "seed" and (x is None or isinstance(x, (bool, int, float, str))):
+        elif name != "seed" and (x is None or isinstance(x, (bool, int, float)) or isinstance(x, str) and len(x) <= 40):
             words = f"{name} {x:.4g}" if isinstance(x, float) else f"{name} {x!r}"
         else:
             continue
         if len(line) + len(words) > most:
-            return f"{line}, ..." if line else line
+            return f"{line}, ..."
         line += (", " if line else "") + words
     return line
 
