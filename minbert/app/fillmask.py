@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from minbert.encoder import BertConfig, hugging_face_name
+from minbert.engine.files import parse_json
 from minbert.engine.pretrained import fitted, write_model
 from minbert.engine.saving import replacing
 from minbert.engine.tensorfiles import load_tensors
@@ -65,7 +66,7 @@ def write_fill_mask(
     (bert, head), tokenizer = load_mlm(name_or_folder), load_tokenizer(name_or_folder)
     tensors = {f"bert.{hugging_face_name(name)}": x for name, x in bert.state_dict().items() if not name.startswith("pooler_dense.")}
     tensors |= {f"cls.predictions.{_PUBLISHED[name]}": x for name, x in head.state_dict().items()}   # the decoder's table is that of the words
-    config = json.loads(bert.config.to_json()) | {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": True}
+    config = parse_json(bert.config.to_json(), "config") | {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": True}
     with replacing(folder) as draft:
         write_model(draft, tensors, json.dumps(config, indent=2), torch.float32)
         write_words(tokenizer, draft)
