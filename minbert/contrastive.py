@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .engine.devices import drawing_device, readable, send
+from .engine.finite import check_finite
 from .losses import check_labels
 from .sentence import safe_cosine, unit
 
@@ -22,6 +23,8 @@ def _check_pairs(u, v, labels, margin):
     """Give the labels as fractions, or raise ValueError for pairs that cannot be compared."""
     if u.shape != v.shape or not 0 < margin <= 2:
         raise ValueError(f"expected equal shapes and a margin in (0, 2], got {tuple(u.shape)}, {tuple(v.shape)} and {margin}")
+    check_finite(u, "u")
+    check_finite(v, "v")
     y = check_labels(u[..., 0], labels, 0, 1)
     seen = readable(y)
     if seen is not None and not ((seen == 0) | (seen == 1)).all():
@@ -40,7 +43,7 @@ def contrastive_loss(
     L = 1/(2B) sum_i [ y_i d_i^2 + (1 - y_i) max(0, m - d_i)^2 ],   d_i = 1 - cos(u_i, v_i)
     Paper: Hadsell et al. (2006), equation 4; with the cosine distance: Wu and Zhao, section 3.2.2.
     A zero vector has distance 1 and no gradient: that is what `safe_cosine` is for.
-    Raises ValueError for other labels, unequal shapes, or a margin outside (0, 2].
+    Raises ValueError for other labels, unequal shapes, numbers that are not finite, or a margin outside (0, 2].
     """
     y = _check_pairs(u, v, labels, margin)
     distance = 1 - safe_cosine(u, v)  # (B,)
@@ -61,8 +64,8 @@ def simcse_loss(
     Paper: Gao et al. (2021), equations 4 and 5.
     Differs: the mean over the batch, where Dao, Mehta and Tian (CS224N report) print the sum in equation 3; both views are
     different passes, where the line before their equation 2 has the same mask twice.
-    Raises ValueError for unequal shapes, groups that are not (B,), or a temperature that is not positive; warns for B = 1,
-    where the loss is 0 without hard negatives, and for two equal views (dropout was off).
+    Raises ValueError for unequal shapes, numbers that are not finite, groups that are not (B,), or a temperature that is not
+    positive; warns for B = 1, where the loss is 0 without hard negatives, and for two equal views (dropout was off).
     """
     _check_views(a, b, temperature, hard, groups)
     logits = (_cosines(a, b) / temperature).masked_fill(_twins(a, groups), -torch.inf)  # (B, B)
@@ -95,6 +98,9 @@ def _check_views(a, b, temperature, hard=None, groups=None):
         raise ValueError(f"expected a temperature above 0, got {temperature}")
     if groups is not None and groups.shape != a.shape[:1]:
         raise ValueError(f"expected groups of shape {tuple(a.shape[:1])}, got {tuple(groups.shape)}")
+    for name, x in (("a", a), ("b", b), ("hard", hard)):
+        if x is not None:
+            check_finite(x, name)
     if len(a) == 1 and hard is None:
         warnings.warn("a batch of one has no negatives: the loss is 0", RuntimeWarning, stacklevel=3)
     elif readable(a) is not None and torch.equal(a, b):
@@ -112,8 +118,8 @@ def mirror_loss(
 
     L = -1/B sum_i log( exp(cos(a_i, b_i)/tau) / [sum_j exp(cos(a_i, b_j)/tau) + sum_{j != i} exp(cos(a_i, a_j)/tau)] )
     Paper: Hu (BERT-CF), section 4.1, with `symmetric=False`; Liu et al. (2021) release the symmetric one.
-    Raises ValueError for unequal shapes, groups that are not (B,), or a temperature that is not positive; warns as
-    `simcse_loss` does.
+    Raises ValueError for unequal shapes, numbers that are not finite, groups that are not (B,), or a temperature that is not
+    positive; warns as `simcse_loss` does.
     """
     _check_views(a, b, temperature, groups=groups)
     twins = _twins(a, groups)

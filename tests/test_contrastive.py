@@ -1,5 +1,6 @@
 """Chapter 25, losses: against loops and sentence-transformers, in values and gradients."""
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -253,6 +254,16 @@ def test_batches_that_teach_nothing_are_named(loss):
     assert value.isfinite() and torch.autograd.grad(value, zero)[0].eq(0).all()  # a zero vector: cosine 0, no gradient
 
 
+def spoilt(x):
+    """Put one infinity among finite numbers."""
+    return x.detach().index_put((torch.tensor(2), torch.tensor(3)), x.new_tensor(torch.inf))
+
+
+def loss_of(loss, bad, *views):
+    """Compare two matrices of which number `bad` is spoilt."""
+    return loss(*(spoilt(x) if i == bad else x for i, x in enumerate(views)), *([torch.ones(4)] if loss is contrastive_loss else []))
+
+
 @pytest.mark.parametrize("make, message", [
     (lambda a, b: simcse_loss(a, b[:3]), r"one shape \(B, D\), got \(4, 6\), \(3, 6\)"), (lambda a, b: simcse_loss(a[0], b[0]), "one shape"),
     (lambda a, b: simcse_loss(a, b, hard=a[:2]), r"\(2, 6\)"), (lambda a, b: simcse_loss(a[:0], b[:0]), "one shape"),
@@ -262,7 +273,10 @@ def test_batches_that_teach_nothing_are_named(loss):
     (lambda a, b: mirror_loss(a, b[:, :2]), "one shape"), (lambda a, b: contrastive_loss(a, b[:3], torch.ones(4)), "equal shapes"),
     (lambda a, b: contrastive_loss(a, b, torch.ones(4), margin=0), "margin"), (lambda a, b: contrastive_loss(a, b, torch.ones(3)), "labels"),
     (lambda a, b: contrastive_loss(a, b, torch.full((4,), 0.5)), "labels 0 and 1"),
-    (lambda a, b: contrastive_loss(a, b, torch.tensor([0, 1, 2, 1])), "2")])
+    (lambda a, b: contrastive_loss(a, b, torch.tensor([0, 1, 2, 1])), "2"),
+    *((partial(loss_of, loss, bad), f"finite numbers in {name}, got 1 of 24 .* at \\[2, 3\\]")
+      for loss, names in ((simcse_loss, "ab"), (mirror_loss, "ab"), (contrastive_loss, "uv")) for bad, name in enumerate(names)),
+    (lambda a, b: simcse_loss(a, b, hard=spoilt(b)), "finite numbers in hard")])
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make(*views(4))
