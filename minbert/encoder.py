@@ -70,8 +70,8 @@ class BertConfig:
             raise ValueError(f"{file}: {error}") from error
 
     def to_json(self) -> str:  # a config.json that `transformers` reads
-        """Write the sizes in Hugging Face's words."""
-        return json.dumps({"architectures": ["BertModel"], **_FIXED, **asdict(self)}, indent=2) + "\n"
+        """Write the sizes in Hugging Face's words. Weights stored in half precision too are to be float32 in memory, there as here."""
+        return json.dumps({"architectures": ["BertModel"], "dtype": "float32", **_FIXED, **asdict(self)}, indent=2) + "\n"
 
 # %% ../nbs/1_bert/04_encoder.ipynb #cb2b3327
 class BertLayer(nn.Module):

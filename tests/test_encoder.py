@@ -572,6 +572,7 @@ def test_half_precision_on_disk_is_float32_in_memory(saved, dtype):
     for a, b in zip(model.parameters(), again.parameters()):
         assert_close(a.to(dtype).float(), b, atol=0, rtol=0)
     assert next(model.parameters()).dtype == torch.float32
+    assert {p.dtype for p in transformers.BertModel.from_pretrained(folder).parameters()} == {torch.float32}   # 5 would keep the file's
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn, "float16", None], ids=str)
