@@ -186,6 +186,20 @@ def test_encode_normalize_gives_vectors_of_length_1(capsys, tmp_path, tiny):
     assert "expected transform UnitLength, as the parts in this folder have" in capsys.readouterr().err   # both kinds in one folder would be of no use
 
 
+def test_vectors_have_the_lengths_that_the_folder_asks_for(capsys, tmp_path, tiny):
+    """As sentence-transformers gives them: of length 1 where a Normalize ends the folder."""
+    SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(tmp_path / "theirs")
+    (tmp_path / "theirs" / "minbert_sentence.json").unlink()   # now another library's
+    (tmp_path / "s.txt").write_text("A dog barks.\nThe market fell.\n")
+    length = {}
+    for model in (tiny, tmp_path / "theirs"):
+        for option in ("", "--normalize", "--no-normalize"):
+            run(capsys, f"encode {model} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} {option}")
+            length[model.name, option] = np.linalg.norm(np.load(tmp_path / "v.npy"), axis=1)
+    ones = {key for key, norms in length.items() if np.allclose(norms, 1, atol=1e-6)}
+    assert ones == {("tiny", "--normalize"), ("theirs", ""), ("theirs", "--normalize")}
+
+
 def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
     (tmp_path / "s.txt").write_text("One line.\n")
     (tmp_path / "t.txt").symlink_to(tmp_path / "s.txt")

@@ -522,6 +522,15 @@ def test_what_is_typed_reaches_the_run(here, capsys, monkeypatch):
     assert {part.p for part in encoder.modules() if isinstance(part, nn.Dropout)} == {0.25}
 
 
+@pytest.mark.parametrize("option, length_1", [("", True), ("--whiten", False)])
+def test_a_folder_that_ends_in_normalize_does_so_afterwards(here, capsys, option, length_1):
+    SentenceEncoder.from_pretrained("tiny", normalize=True).save_pretrained("theirs")
+    (here / "theirs" / "minbert_sentence.json").unlink()   # now another library's
+    run(capsys, f"contrast pairs.csv --columns q a --model theirs --out run --batch-size 16 --steps 1 {option}")
+    norms = SentenceEncoder.from_pretrained("run/model", device="cpu").encode(["a dog", "rain"]).norm(dim=1)
+    assert torch.allclose(norms, torch.ones(2), atol=1e-6) == length_1
+
+
 def test_graded_pairs_that_are_learned_from_are_told(here, capsys):
     with open(here / "same.csv", "w", newline="") as file:
         csv.writer(file).writerows([("a", "b", "y"), *((*row[:2], i) for i, row in enumerate(topics(20) + topics(20, 3)))])

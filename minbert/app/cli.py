@@ -154,7 +154,7 @@ def encode(
     columns: Annotated[list[str] | None, typer.Option("--columns", help="Which column of a table; without it sentence, or text.")] = None,
     max_length: Annotated[int | None, typer.Option("--max-length", min=3, help="Tokens that are read of each text, at most as many as the model has positions; without it as saved with the model.")] = None,
     pooling: Annotated[str | None, typer.Option(help="Without it: as saved with the model, else mean. Another than the saved one comes without the maps behind it.")] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Vectors of length 1: the products of two are their cosines.")] = False,
+    normalize: Annotated[bool | None, typer.Option("--normalize/--no-normalize", help="Vectors of length 1: the products of two are their cosines. Without it: as the model's folder ends.")] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Faster where the device multiplies bfloat16; the vectors turn a little (benchmarks/bench_encode.py prints how much).")] = False,
     int8: Annotated[bool, typer.Option("--int8", help="Faster still, on a CPU with VNNI; the vectors turn more.")] = False,
     part_size: Annotated[int | None, typer.Option("--part-size", min=1, help="Sentences a part, such as 100000: for text larger than memory and for many processes; the same command goes on where it was stopped.")] = None,
@@ -163,8 +163,10 @@ def encode(
     """Encode the sentences of a file into a NumPy array of one vector a row, or with --part-size into a folder of parts."""
     from minbert.app.owntext import is_table, one_column
     from minbert.engine.formats import read_lines
+    from minbert.engine.sentencefolders import ends_scaled
     from minbert.engine.vectorfile import encode_file
     from minbert.sentence import SentenceEncoder
+    from minbert.tokens import resolve_folder
 
     rank, world = processes()
     if part_size is None and (len(files) > 1 or world > 1):
@@ -178,7 +180,7 @@ def encode(
     if part_size is not None and (columns or any(map(is_table, files))):
         raise ValueError("expected text with --part-size, one sentence a line, got a table")
     options, precision = {} if pooling is None else {"pooling": pooling}, "bf16" if bf16 else "int8" if int8 else "fp32"
-    encoder = SentenceEncoder.from_pretrained(model, normalize=normalize, **options)
+    encoder = SentenceEncoder.from_pretrained(model, normalize=ends_scaled(resolve_folder(model)) if normalize is None else normalize, **options)
     encoder.max_length = max_length or encoder.max_length
     if part_size is None:
         read = (lambda file: one_column(file, columns)) if columns or is_table(files[0]) else read_lines
@@ -555,14 +557,17 @@ def contrast(
     from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
     from minbert.app.owntext import read_graded, read_text
     from minbert.app.partners import compare_on, cosines, learned_from
+    from minbert.engine.sentencefolders import ends_scaled
     from minbert.engine.states import pooling_name
     from minbert.engine.tensorfiles import tensor_checksum
     from minbert.sentence import SentenceEncoder
+    from minbert.tokens import resolve_folder
 
     check_begin(out, resume, overwrite)
     whole, graded = read_text(text, columns), read_graded(dev) if dev else None
     rows, comparison = compare_on(whole, graded, heldout, seed)
-    encoder = prepared(SentenceEncoder.from_pretrained(model, pooling), rows, dropout)
+    scaled = not whiten and ends_scaled(resolve_folder(model))   # whitened vectors have lengths of their own
+    encoder = prepared(SentenceEncoder.from_pretrained(model, pooling, normalize=scaled), rows, dropout)
     encoder.max_length = max_length or encoder.max_length
     for column in (rows.sentences, rows.sentences2, rows.sentences3) if main_process() else ():
         noted(encoder, column or [])

@@ -64,6 +64,13 @@ def _usual_length(file: Path) -> int:   # [tokens], 512 at most
     return int(min(most or 512, 512))
 
 
+def ends_scaled(folder: Path) -> bool:
+    """Tell whether the last step of a folder, ours or sentence-transformers', gives vectors of length 1. Raises ValueError naming the file if it is no list of steps."""
+    steps = read_json(folder / "modules.json", list) if os.path.lexists(folder / "modules.json") else []
+    last = steps[-1] if steps and isinstance(steps[-1], dict) else {}
+    return str(last.get("type")).rpartition(".")[-1] == "Normalize"
+
+
 def read_maps(folder: Path, plain: Mapping[str, type], ours: Path | None = None) -> list[nn.Module]:
     """Load the maps behind the pooling, in their order: of somebody else's folder each Dense and each map of ours, of ours, which has the file `ours`, all that we wrote; `plain` as in `write_settings`.
 
