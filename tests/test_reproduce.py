@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -289,7 +290,11 @@ def test_the_command_lists_runs_and_reports(tmp_path, monkeypatch):
     assert said.exit_code == 0 and "hu/minbert" in said.output and "0 of 3" in said.output
     said = CliRunner().invoke(app, ["reproduce", "hu/nothing", "--out", str(tmp_path)])
     assert "expected a recipe, got 'hu/nothing'" in said.output + str(said.exception)
-    said = CliRunner().invoke(app, ["reproduce", "report", "--out", str(tmp_path), "--store", str(tmp_path / "r.json")])
+    report = lambda: CliRunner().invoke(app, ["reproduce", "report", "--out", str(tmp_path), "--store", str(tmp_path / "r.json")])
+    said = report()
+    assert f"{tmp_path / 'micro'}: expected results" in said.output + str(said.exception) and not (tmp_path / "r.json").exists()
+    shutil.copytree(Path(__file__).resolve().parent.parent / "results" / "recipes" / "micro", tmp_path / "micro", ignore=lambda _, names: [name for name in names if not name.startswith("hu-example-")])
+    said = report()
     assert said.exit_code == 0 and "BERT-CF" in said.output and json.loads((tmp_path / "r.json").read_text())["scale"] == "micro"
 
 

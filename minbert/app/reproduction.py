@@ -113,6 +113,8 @@ def reproduce(
     size = replace(size, base=base or size.base, seeds=tuple(range(1, seeds + 1)) if seeds else size.seeds)
     folder = out / scale
     if names == ["report"]:
+        if not any(folder.glob("*-*.json")):   # a report of nothing, stored, would replace one of something
+            raise ValueError(f"{folder}: expected results that `minbert reproduce --scale {scale} --out {out}` stored, found none")
         record = as_json(make_report(folder, data and str(data)), scale)
         typer.echo(markdown(record))
         if store:
