@@ -202,13 +202,6 @@ def test_one_flipped_bit_of_a_task_model_is_noticed_in_any_file(tmp_path, encode
     MultitaskBert.from_pretrained(tmp_path, device="cpu")
 
 
-def test_json_is_read_in_one_way():
-    """`json.loads` of a file elsewhere would bring back what this file refuses; the sandbox of the course talks in lines of its own."""
-    own = {"files", "assemble", "batch", "exercises", "extraction", "sandbox", "worker", "workspace"}
-    guilty = {p.stem for p in (ROOT / "minbert").rglob("*.py") if re.search(r"json\.loads?\((?!json\.dumps)", p.read_text(encoding="utf-8"))}
-    assert guilty <= own
-
-
 # --- runs
 
 @pytest.fixture

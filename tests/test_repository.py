@@ -232,6 +232,25 @@ def test_nothing_speaks_of_one_machine():
     assert not guilty
 
 
+def holding(pattern: str) -> set[str]:
+    """Names of the modules in whose text something stands."""
+    return {path.stem for path in PACKAGE.rglob("*.py") if re.search(pattern, path.read_text(encoding="utf-8"))}
+
+
+def test_one_module_chooses_a_device():
+    assert holding(r"cuda\.is_available|mps\.is_available|\bAccelerator\(") == {"devices"}
+
+
+def test_only_the_loop_and_the_encoder_round_products():
+    assert holding(r"fast_kernels\(") == {"devices", "loop", "sentence"}
+
+
+def test_json_is_read_in_one_way():
+    """`json.loads` of a file elsewhere would bring back what `read_json` refuses (tests/test_damage.py); the sandbox of the course talks in lines of its own."""
+    own = {"files", "assemble", "batch", "exercises", "extraction", "sandbox", "worker", "workspace"}
+    assert holding(r"json\.loads?\((?!json\.dumps)") == own
+
+
 def test_importing_the_encoder_costs_torch_and_nothing_more():
     code = "import sys, minbert.encoder; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
