@@ -19,7 +19,7 @@ from torch import Tensor
 from .engine.files import quoted
 from .engine.formats import OPEN, SOURCES, YEARS, Format, Source, locate_columns, parse_label, read_lines, read_rows
 from .engine.hub import HUB, hub_rows, write_split
-from .engine.labelled import check_numbers, check_texts
+from .engine.labelled import check_numbers, check_texts, plain_column
 from .engine.saving import replacing
 from .engine.years import places, read_subset, year_files
 from .mixing import TaskSampler
@@ -51,7 +51,7 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class Dataset(_Rows):
-    """Hold one split of a dataset, column by column, in file order.
+    """Hold one split of a dataset, column by column, in file order. A column of pandas, numpy or torch becomes a list.
 
     Raises ValueError for an unknown kind, columns of unequal length, or a sentence that is no text.
     """
@@ -72,12 +72,14 @@ class Dataset(_Rows):
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"expected a kind of {KINDS}, got {self.kind!r}")
+        for name, column in self._columns().items():
+            object.__setattr__(self, name, plain_column(column))
+        check_texts(self)
         if self.ids is None:
             object.__setattr__(self, "ids", [str(i) for i in range(len(self))])
         for name, column in self._columns().items():
             if len(column) != len(self):
                 raise ValueError(f"expected {len(self)} {name}, got {len(column)}")
-        check_texts(self)
 
 # %% ../nbs/2_tasks/13_data.ipynb #8a1b16dc
 def _check_row(cells: list[str], widths: tuple[int, ...], at: dict[str, int], form: Format) -> str | None:

@@ -242,6 +242,8 @@ class _TaskScores(SharedEncoder):
 # %% ../nbs/2_tasks/16_heads.ipynb #b8c19bf0
 def _score_text(model, task, data, progress):
     """Score a dataset: encode its distinct sentences, then look the vectors up."""
+    if not isinstance(data, Dataset):
+        raise ValueError(f"expected a Dataset or a TaskBatch, got {type(data).__name__}: Dataset('mine', 'test', 'text', sentences) makes one of a list of texts")
     columns = [c for c in (data.sentences, data.sentences2) if c is not None]
     model.head(task, len(columns) == 2)
     place = {text: i for i, text in enumerate(dict.fromkeys(t for c in columns for t in c))}

@@ -19,6 +19,7 @@ from .engine.ahead import Ahead
 from .engine.best import Best
 from .engine.gathering import everyone as _everyone
 from .engine.gathering import gather_views
+from .engine.labelled import plain_column
 from .engine.rows import check_columns, draw_batches
 from .loop import Record, steps
 from .optim import AdamW, parameter_groups, warmup_decay
@@ -88,6 +89,7 @@ def view_batches(
     Raises ValueError for columns of unequal length or more than three, fewer rows than a batch holds, a pool below 1, or
     a process that does not exist.
     """
+    labels = plain_column(labels)
     check_columns(columns, labels, batch_size, pool, process_index, num_processes)
     ids = [encode_ids(tokenizer, column, max_length) for column in columns]
     order = torch.Generator().manual_seed(seed)                              # the same on every process

@@ -8,6 +8,8 @@ from importlib import resources
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.testing import assert_close
@@ -411,6 +413,35 @@ def test_a_table_of_ones_own(tmp_path):
 
 
 # --- the shape of a dataset
+
+def shuffled(values):
+    """Give a column of pandas after a shuffle: its row 0 is no longer called 0."""
+    return pd.Series(values, index=range(len(values))[::-1])
+
+
+@pytest.mark.parametrize("column", [shuffled, np.array, tuple, iter], ids=["pandas", "numpy", "tuple", "iterator"])
+def test_columns_of_other_libraries_keep_their_rows_together(column):
+    texts, others, labels = ["a b", "c", "d e"], ["x", "y z", "w"], [0, 1, 2]
+    data = Dataset("own", "train", "nli", column(texts), column(others), column(labels), column(["r", "s", "t"]), ("n", "m", "y"))
+    assert len(data) == 3 and label_tensor(data).tolist() == labels
+    for rows in ([2, 0], [1]):
+        part = data.subset(rows)
+        assert [*zip(part.sentences, part.sentences2, part.labels, part.ids)] == [(texts[i], others[i], labels[i], "rst"[i]) for i in rows]
+        assert not any(isinstance(label, np.generic) for label in part.labels)
+
+
+def test_labels_of_torch_become_numbers():
+    data = Dataset("own", "train", "sentiment", ["a", "b"], labels=torch.tensor([1, 0]), classes=("n", "y"))
+    assert data.labels == [1, 0] and label_tensor(data).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("given, said", [(None, "expected a list of str, got NoneType"), (3, "got int: 3"), ("a b", "got one str"), (np.array("a"), "got one str"),
+                                         (pd.Series(["a", None]), "sentence 1, got"), (pd.DataFrame({"s": ["a"]}), "got a DataFrame"), (np.array([["a"]]), "sentence 0, got list")])
+def test_what_is_no_column_of_texts_is_named(given, said):
+    for columns in ([given], [["a", "b"], given])[:1 if given is None else 2]:   # no partners at all are none
+        with pytest.raises(ValueError, match=re.escape(f"own train, sentences{'2' if len(columns) > 1 else ''}: ") + ".*" + re.escape(said)):
+            Dataset("own", "train", "text", *columns)
+
 
 def test_a_subset_takes_every_column_along():
     whole = Dataset("t", "dev", "nli", ["a", "b", "c"], ["x", "y", "z"], [0, 1, 2], ["i", "j", "k"], THREE, None, ["p", "q", "r"],

@@ -425,7 +425,8 @@ def test_predict_refuses_what_does_not_fit(encoder):
     model = MultitaskBert(encoder, heads())
     single = Dataset("x", "dev", "text", WORDS)
     for task, data, words in (("stsb", single, "two sentences.*stsb.*one"), ("sst", pair_data(), "one sentence.*sst.*two"),
-                              ("poetry", single, "sst, quora.*poetry"), ("sst", Dataset("empty", "dev", "text", []), "empty")):
+                              ("poetry", single, "sst, quora.*poetry"), ("sst", Dataset("empty", "dev", "text", []), "empty"),
+                              ("sst", WORDS, "Dataset.* got list"), ("sst", WORDS[0], "Dataset.* got str")):
         with pytest.raises(ValueError, match=words):
             model.predict(task, data)
 

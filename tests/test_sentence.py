@@ -267,6 +267,22 @@ def test_modes_come_back_even_after_an_error(tokenizer, monkeypatch):
     assert [m.training for m in encoder.modules()] == modes
 
 
+@pytest.mark.parametrize("part", [lambda encoder: encoder, lambda encoder: encoder.model.bert_layers[1]])
+def test_who_ends_first_leaves_the_other_thread_in_eval_mode(tokenizer, part):
+    """Two threads encode with a model in training, as it is after `fit`: with dropout back on, the second would get other vectors."""
+    encoder = small_encoder(tokenizer).train()
+    encoder.model.bert_layers[0].eval()
+    modes = [m.training for m in encoder.modules()]
+    first, second = minbert.sentence._evaluating(encoder), minbert.sentence._evaluating(part(encoder))
+    first.__enter__(), second.__enter__(), first.__exit__(None, None, None)
+    assert not any(m.training for m in part(encoder).modules())
+    second.__exit__(None, None, None)
+    assert [m.training for m in encoder.modules()] == modes
+    with minbert.sentence._evaluating(encoder):   # nothing is left over of those before
+        assert not any(m.training for m in encoder.modules())
+    assert [m.training for m in encoder.modules()] == modes
+
+
 def test_vectors_can_feed_a_head(tokenizer):
     vectors = small_encoder(tokenizer).encode(TEXTS)
     assert not vectors.requires_grad and not vectors.is_inference()

@@ -426,6 +426,30 @@ def test_the_side_that_is_cut_is_the_tokenizers():
     assert encode_ids(tokenizer, [text], 5)[0][1] != encode_ids(tokenizer, [text[6:]], 5)[0][1]
 
 
+def test_the_end_of_a_very_long_text_is_kept_where_the_beginning_is_cut():
+    tokenizer = load_tokenizer()
+    tokenizer.truncation_side = "left"
+    assert encode_ids(tokenizer, ["a " * 999 + "b c d"], 5) == encode_ids(tokenizer, ["b c d"], 5)
+
+
+def test_other_threads_find_the_tokenizer_as_it_was_while_a_very_long_text_is_read(monkeypatch):
+    """They share it: where one asks it for a text uncut, the text of another would come uncut, too."""
+    from minbert.engine import longtext
+
+    tokenizer, text, stretches, seen = load_tokenizer(), "one two three " * 5000, longtext.stretches, []
+
+    def watched(*args, **kwargs):
+        for stretch in stretches(*args, **kwargs):
+            seen.append(tokenizer.backend_tokenizer.truncation)
+            yield stretch
+
+    wanted = tokenizer(text, truncation=True, max_length=4000)["input_ids"]
+    monkeypatch.setattr(longtext, "stretches", watched)
+    assert encode_ids(tokenizer, ["one", text], 4000)[1] == wanted
+    seen.append(tokenizer.backend_tokenizer.truncation)
+    assert len(seen) > 2 and all(found and found["max_length"] == 4000 for found in seen)
+
+
 def test_a_tokenizer_that_cuts_there_already_is_not_set_again():
     """Releases of tokenizers before 0.23 raise "Already borrowed" where it is set while another thread encodes."""
     from types import SimpleNamespace

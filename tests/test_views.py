@@ -4,6 +4,7 @@ import math
 from functools import partial
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -39,6 +40,13 @@ def rows(batch, tokenizer):
 
 
 # Batches
+
+def test_labels_of_a_shuffled_table_stay_with_their_sentences():
+    tokenizer, texts, labels = load_tokenizer(), ["one", "two", "three", "four"], [0, 1, 2, 3]
+    given = pd.Series(labels, index=[3, 2, 1, 0])
+    batch, wanted = (next(view_batches([column], tokenizer, batch_size=4, labels=y)) for column, y in ((texts, given), (texts, labels)))
+    assert torch.equal(batch.tokens.input_ids, wanted.tokens.input_ids) and batch.labels.tolist() == wanted.labels.tolist()
+
 
 def test_an_epoch_draws_every_sentence_once(tokenizer):
     wanted = sorted(tokenizer(TEXTS)["input_ids"])

@@ -1,9 +1,10 @@
 """What a table holds before a model learns from it: text where sentences belong, numbers where labels do, and rows that a head can read."""
 from __future__ import annotations
 
-__all__ = ["check_texts", "check_numbers", "check_train_set"]
+__all__ = ["plain_column", "check_texts", "check_numbers", "check_train_set"]
 
 import math
+from collections.abc import Iterator
 
 import torch
 
@@ -11,11 +12,20 @@ from .files import quoted
 from .streaming import check_sentences
 
 
+def plain_column(column):
+    """Make a list of a column of numpy, of torch or of pandas, whose row 0 may stand anywhere after a shuffle, and of a supply without a length. Others stay."""
+    if hasattr(column, "tolist"):
+        return column.tolist()
+    return list(column) if isinstance(column, Iterator) else column
+
+
 def check_texts(rows) -> None:   # data.Dataset
     """Raise ValueError naming table, column and row for a sentence that is no valid text."""
     for name in ("sentences", "sentences2", "sentences3"):
+        column = getattr(rows, name)
         try:
-            check_sentences(getattr(rows, name) or [])
+            if name == "sentences" or column is not None:
+                check_sentences(column)
         except ValueError as error:
             raise ValueError(f"{rows.name} {rows.split}, {name}: {error}") from None
 

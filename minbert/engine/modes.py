@@ -1,20 +1,37 @@
 """How a module runs: for a while in eval mode, and then as it was; or by what torch.compile made of it."""
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
 
+_changing = Lock()
+_held: WeakKeyDictionary = WeakKeyDictionary()   # part -> how many blocks hold it in eval mode, and its own mode
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module in eval mode, and each part back into its own mode afterwards, even after an error."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+    """Put a module in eval mode, and each part back into its own mode afterwards, even after an error. Of several threads the last one puts a part back."""
+    parts = list(module.modules())
+    with _changing:
+        for part in parts:
+            _held.setdefault(part, [0, part.training])[0] += 1
     try:
+        module.eval()
         yield
     finally:
-        for part, training in modes:
-            part.training = training
+        with _changing:
+            for part in parts:
+                _let_go(part)
+
+
+def _let_go(part):
+    """End one block's hold on a part."""
+    _held[part][0] -= 1
+    if not _held[part][0]:
+        part.training = _held.pop(part)[1]
 
 
 def compiled(module: nn.Module) -> bool:
