@@ -1,6 +1,10 @@
 """The checks themselves are checked: every known mistake rejected and named, every right variant accepted, nothing given away."""
 import ast
+import builtins
+import dis
 import re
+import types
+from importlib import import_module
 
 import pytest
 import torch
@@ -132,6 +136,29 @@ def test_a_room_gets_trials_without_answers(module):
     for name in own["TRIALS"]:
         for variant in EXERCISES[name].variants:
             assert variant not in text
+
+
+def names_used(code):
+    """Global names that a piece of code reads, those of its inner functions included."""
+    yield from (i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from names_used(inner)
+
+
+@pytest.mark.parametrize("module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()}))
+def test_a_trial_finds_every_name_that_it_uses(module):
+    """A name that is missing on a way that only wrong answers take would be said to be the learner's."""
+    known = {**vars(import_module(f"minbert.trials.{module}")), **vars(builtins)}
+    used = set(names_used(compile(module_text(f"trials.{module}"), module, "exec")))
+    assert len(used) > 10 and not used - known.keys() - {"__name__"}
+
+
+def test_a_group_with_an_empty_rate_is_told_by_its_numbers(name="optim.groups"):
+    task = EXERCISES[name]
+    empty, = [m for m in task.mistakes if "lr=None" in m.says]
+    found = verdict(name, task.perform(build(task, wrong_definition(task, empty)), SEED), SEED)
+    assert found.mistake == empty.says and "NameError" not in found.message
 
 
 def test_a_method_exercise_stands_alone():

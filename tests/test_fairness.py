@@ -136,6 +136,9 @@ def test_an_answer_that_counts_for_nothing_says_why():
                        ("x = padding_bias(", "not written yet"), ("padding_bias(1)", "not written yet")):
         found = answer(read_cells([stub, cell]), "padding_bias")
         assert says in found.reason and found.status == ("broken" if says == "SyntaxError" else "stub")
+    half = answer(read_cells([HEAD + "    x = max(1,\n    return x\n"]), "padding_bias")   # a person is told the line, and reads it
+    assert half.status == "broken" and re.search(r"never closed, line \d+ of it: x = max\(1,$", half.reason)
+    assert re.search(r"argument 'a' in function definition$", answer(read_cells(["def padding_bias(a, a):\n    return a"]), "padding_bias").reason)
     assert "`SelfAttention` is defined inside" in answer(read_cells(["if True:\n    class SelfAttention:\n        def attend(self): pass"]), "SelfAttention.attend").reason
     assert "def attend" in answer(read_cells(["SelfAttention.attend = better"]), "SelfAttention.attend").reason
     assert answer(read_cells([stub, "class Other:\n    def padding_bias(:"]), "Mine.padding_bias").status == "missing"

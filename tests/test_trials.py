@@ -54,6 +54,35 @@ def test_a_wrong_mean_is_told_apart(before, result, said):
     assert not found.passed and said in found.message and not found.mistake, found.message
 
 
+STEP = '''
+def portable_step(params, grads, means, squares, t, lr, betas, eps, weight_decay, decay_first):
+    for p, g, m, v in zip(params, grads, means, squares):
+        m.mul_(betas[0]).add_(g, alpha=1 - betas[0])
+        {squares}
+        p.sub_(corrected_rate(lr, betas, t) * m / (v.sqrt() + eps))
+'''
+
+
+def test_what_should_have_changed_in_place_is_said():
+    """A new tensor under the name of the old one: who is told to work on a copy looks in the wrong place."""
+    found = own("optim.update", STEP.format(squares="v = betas[1] * v + (1 - betas[1]) * g * g"))
+    assert "input squares[0] afterwards: your code left it as it was" in found.message and "Hint: This is to change in place" in found.message, found.message
+    changed = own("optim.update", STEP.format(squares="v.mul_(betas[1]).addcmul_(g, g, value=1 - betas[1]); g.mul_(2)"))
+    assert "your code changed its input" in changed.message and "in place:" not in changed.message, changed.message
+
+
+@pytest.mark.parametrize("head", ["hidden_states, mask", "hidden_states", "hidden_states, attention_mask, axis"])
+def test_an_argument_with_another_name_is_said(head):
+    said = "Hint: Are the arguments still those of the stub, by name and in order?"
+    assert said in own("sentence.mean", f"def masked_mean({head}):\n    return hidden_states.mean(1)").message
+    assert said not in mean(result="hidden_states + 'x'").message                     # another TypeError
+
+
+def test_a_write_into_what_a_gradient_needs_gets_the_hint_for_it():
+    found = own("sentence.mean", MEAN.format(before="hidden_states = hidden_states.exp(); y = hidden_states.square(); hidden_states[:, 0] = 0", result="(y * mask).sum(1)"))
+    assert "inplace operation" in found.message and "Work on a copy" in found.message, found.message
+
+
 def merge(after: str = "pass", result: str = "x.transpose(-3, -2).flatten(-2)"):
     return own("attention.merge", f"def merge_heads(x):\n    y = {result}\n    {after}\n    return y")
 

@@ -1,5 +1,6 @@
 """A learner's path: a new workspace, a failing check, a mistake that is named, an answer, a package."""
 import os
+import re
 import subprocess
 import sys
 from configparser import ConfigParser
@@ -152,3 +153,11 @@ def test_a_folder_that_is_no_workspace_says_so(tmp_path):
             (tmp_path / ".minbert" / "workspace.json").write_text(text)
         with pytest.raises(ValueError, match="minbert course new"):
             workspace_state(tmp_path)
+
+
+def test_the_page_and_the_chapters_name_the_same_minutes():
+    """The box at the head of a chapter and the table of the workspace are made from two editions of it."""
+    page = workspace_files("mybert")["README.md"]
+    in_page = dict(re.findall(r"\(nbs/(\S+)\) \| (\d+) \|", page))
+    in_box = {name: re.search(r"About (\d+) minutes", text)[1] for name, text in packaged_editions().items()}
+    assert len(in_page) > 40 and in_page == in_box

@@ -103,9 +103,19 @@ def _fault(source: str) -> str | None:
         return f"expected at most {LARGEST_CELL} characters, got {len(source)}"
     try:
         pieces(source)   # parses, and looks for what parses and yet cannot be: def f(a, a), or a global argument
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except SyntaxError as error:
+        return f"{type(error).__name__}: {error.msg}{_place(error, source)}"
+    except (ValueError, RecursionError, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def _place(error: SyntaxError, source: str) -> str:
+    """Name a line of a cell and write it down; nothing where lines are not counted from the first of the cell."""
+    if error.filename != "<unknown>" or not error.lineno:
+        return ""
+    line = source.split("\n")[error.lineno - 1 : error.lineno]
+    return f", line {error.lineno} of it: {''.join(line).strip()[:60]}"
 
 
 def read_cells(

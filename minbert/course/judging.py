@@ -111,12 +111,21 @@ _FITTING = {
 }
 
 
+_LEFT = "This is to change in place: `x += 1`, `x[...] = 1` and everything that ends in `_` write into what came in; `x = x + 1` makes a new tensor."
+_ARGUMENTS = ("unexpected keyword argument", "positional argument")
+
+
 def _fitting_hint(trial: Trial, found: Difference) -> str:
+    if found.output.startswith("input ") and found.got is None:
+        return _LEFT
+    if found.problem.startswith("TypeError") and any(words in found.problem for words in _ARGUMENTS):
+        return "Are the arguments still those of the stub, by name and in order? Whoever calls may name them."
     if found.problem.endswith(NOTHING):
         return "Does every way through your code end in `return`?"
     if "leaf Variable" in found.problem:
         return f"{_FITTING['input']} Where a task asks for a change in place, it stands under `torch.no_grad()`."
-    kind = "input" if found.output.startswith("input ") or "in-place operation" in found.problem else found.output.removeprefix("left behind: ")
+    written = any(word in found.problem for word in ("in-place operation", "inplace operation"))
+    kind = "input" if found.output.startswith("input ") or written else found.output.removeprefix("left behind: ")
     return _FITTING.get(kind, trial.hints[0])
 
 # %% ../../nbs/course/judging.ipynb #b4f3bbef

@@ -169,11 +169,11 @@ def readme(
 ) -> str:                       # markdown
     """Write the page a learner opens first."""
     found = {name: marks_of(notebook) for name, notebook in chapters.items()}
-    rows = [f"| [{_title(notebook)}](nbs/{name}) | {minutes_of(notebook)} | {len(found[name]) or ''} | "
+    rows = [f"| [{_title(notebook)}](nbs/{name}) | {_minutes(notebook)} | {len(found[name]) or ''} | "
             f"{sum(m.points for m in found[name]) or ''} |" for name, notebook in chapters.items()]
     everything = [mark for marks in found.values() for mark in marks]
     return README.format(**where_minbert_is(), package=package, version=minbert.__version__, rows="\n".join(rows),
-                         hours=round(sum(map(minutes_of, chapters.values())) / 60), exercises=plural(len(everything), "exercise"),
+                         hours=round(sum(map(_minutes, chapters.values())) / 60), exercises=plural(len(everything), "exercise"),
                          points=plural(sum(m.points for m in everything), "point"))
 
 
@@ -185,6 +185,13 @@ def where_minbert_is(
         return {"course": f"[minbert]({address})", "install": f"`pip install 'minbert[dev] @ git+{address}'`"}
     return {"course": "minbert", "install": f"`pip install 'minbert-{minbert.__version__}-py3-none-any.whl[dev]'`, "
             "with the wheel that you were given or that `make wheel` builds in a clone of minbert"}
+
+
+def _minutes(notebook: Any) -> int:
+    """Read the minutes in the box of a chapter, which counted them before its answers were taken out."""
+    box = next((cell.source for cell in notebook.cells if cell.get("id") == "chapter-box"), "")
+    found = re.search(r"About (\d+) minutes", box)
+    return int(found[1]) if found else minutes_of(notebook)
 
 
 def _title(notebook: Any) -> str:

@@ -1,5 +1,6 @@
 """How the last exercises of chapter 05 are checked: the rate of every step, and which weights decay."""
 
+import math
 
 import torch
 from torch import nn

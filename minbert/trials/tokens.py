@@ -22,7 +22,7 @@ def draw(generator, count):
 #
 # Words that must not be cut from the other end, not by the shortest piece, not by going back; beginnings that exist only with `##`, and rests that
 # exist only without. Limits of 100 and of five characters, hit exactly and missed by one, counted in letters of two bytes, and exceeded by a word
-# that is itself a piece. Capitals, and pieces of sixteen letters. Then forty random words over
+# that is itself a piece. Capitals, and pieces of sixteen letters, and words that another list of pieces cuts in another way. Then forty random words over
 # three letters and a vocabulary that lacks some: half of them cannot be cut, and the two halves change with the seed.
 
 PIECES = ["un", "##aff", "##able", "ab", "a", "##bc", "##b", "u", "##n", "##a", "n", "unaff", "##ables", "b", "re", "##", "##re", "x", "##xx"]
@@ -42,6 +42,7 @@ def piece_cases(generator):
             Case("at most five letters, a piece of six", {"words": ["ababab", "abab", "ab"], "vocab": {"ababab": 0, "ab": 1, "##ab": 2}, "longest": 5}),
             Case("pieces of up to 16 letters", {"words": ["x" * 12, "x" * 16 + "y", "x" * 28 + "y" * 16, "y" * 17], "vocab": long}),
             Case("the word 'abcde'", {"words": ["abcde"], "vocab": {"a": 0, "##b": 1, "##cde": 2, "abc": 3, "##de": 4}}),
+            Case("words from above, other pieces", {"words": ["unable", "able", "nun", "abc", "ab"], "vocab": {"una": 0, "##ble": 1, "able": 2, "n": 3, "##u": 4, "##c": 5, "a": 6, "##b": 7}}),
             Case("capital letters", {"words": ["Un", "unAff", "aB"], "vocab": vocab | {"Un": 50, "##A": 51, "##ff": 52}}),
             Case("60 letters of two bytes each", {"words": ["ä" * 60, "ä" * 101], "vocab": {"ä": 0, "##ä": 1}}),
             Case("forty random words", {"words": words, "vocab": {p: i for i, p in enumerate(dict.fromkeys(letters + longer))}})]
@@ -120,6 +121,8 @@ MISTAKES["tokens.pieces"] = [
             "A word that is itself a piece passes whatever its length. The limit comes first."),
     mistake("if len(word) > longest:", "word = word.lower()\n    if len(word) > longest:", "The word is put into lower case. It comes as it is to be looked up."),
     mistake("if len(word) > longest:", "if not word or len(word) > longest:", "An empty word gives [UNK]. It has no pieces."),
+    mistake("    found, start = [], 0", "    kept = word_pieces.__dict__\n    if word in kept:\n        return kept[word]\n    found, start = kept.setdefault(word, []), 0",
+            "The pieces of a word are kept from call to call. Another vocabulary may cut the same word in another way."),
     mistake('return ["[UNK]"]\n        found', 'return found or ["[UNK]"]\n        found', "Where nothing fits any more, what was found before comes back. The whole word is unknown."),
 ]
 
@@ -195,7 +198,8 @@ def pad_cases(generator):
 def run_pad(pad, inputs):
     rows = [list(row) for row in inputs["ids"]]
     batch = pad(rows, **{name: value for name, value in inputs.items() if name == "pad_id"}).to("cpu")
-    return {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask, "the rows are as they were": rows == inputs["ids"]}
+    return {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask, "the rows are as they were": rows == inputs["ids"],
+            "both are int64": batch.input_ids.dtype == batch.attention_mask.dtype == torch.int64}
 
 
 TRIALS["tokens.pad"] = Trial(pad_cases, run_pad, hints=(
@@ -221,6 +225,7 @@ MISTAKES["tokens.pad"] = [
             "The rectangle is as wide as the model allows. T is the length of the longest row."),
     mistake(_WRONG_BATCH, "return TokenBatch(input_ids, real)", "The mask holds truth values. Whole numbers were promised: they can be added up."),
     mistake(_WRONG_BATCH, "return TokenBatch(input_ids, real.float())", "The mask holds fractions. Whole numbers were promised."),
+    mistake(_WRONG_BATCH, "return TokenBatch(input_ids, real.int())", "The whole numbers are not int64, as they are in every `TokenBatch`."),
     mistake("    flat = _check_rows(ids)", "    longest = max(map(len, ids))\n    for row in ids:\n        row += [pad_id] * (longest "
             "- len(row))\n    flat = _check_rows(ids)",
             "The caller's rows are filled up in place, and then count as real to their new end."),
@@ -260,7 +265,7 @@ def pad_ids(ids, pad_id=0):
     '''
 def pad_ids(ids, pad_id=0):
     shape = len(ids), max(map(len, ids))
-    filled, mask = torch.zeros(shape, dtype=torch.long) + pad_id, torch.zeros(shape, dtype=torch.int32)
+    filled, mask = torch.zeros(shape, dtype=torch.long) + pad_id, torch.zeros(shape, dtype=torch.long)
     for b, row in enumerate(ids):
         filled[b, :len(row)] = torch.tensor(row, dtype=torch.long)
         mask[b, :len(row)] = 1
