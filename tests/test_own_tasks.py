@@ -285,6 +285,8 @@ def test_names_are_saved_with_the_model_and_all_readers_load_it(tmp_path):
     again = NamedBert.from_pretrained(tmp_path)
     assert again.own == model.own
     assert again.answers("thing").classes == ("dog", "lamp", "river") and again.answers("quora").classes == ("different", "duplicate")
+    with pytest.raises((RuntimeError, ValueError), match="nowhere"):
+        NamedBert.from_pretrained(tmp_path, "nowhere")   # the device that was asked for
     plain = MultitaskBert.from_pretrained(tmp_path)
     data = Dataset("x", "test", "text", ["a lamp", "a dog"])
     assert torch.equal(plain.predict("thing", data, raw=True), model.predict("thing", data, raw=True))

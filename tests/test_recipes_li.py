@@ -1,5 +1,6 @@
 """Li et al. (2020) and the controls: every printed figure has a recipe, and what a recipe stores is what the sets say."""
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -104,6 +105,23 @@ def test_a_correction_reads_the_text_of_its_own_set_once(run):
     assert fitted == [[s for d in parts for s in (*d.sentences, *d.sentences2)]]
     cached.encode(fitted[0])
     assert len(read) == len(set(read)) == len(set(fitted[0]))
+    look("sts12")
+    assert fitted[1] == seven.text_of(run, "sts12") != fitted[0]
+
+
+def test_an_encoder_is_kept_under_its_name_and_run_and_the_last_four_stay(run, monkeypatch):
+    monkeypatch.setattr(seven, "_KEPT", {})
+    kept = [seven.keep(at, name, SimpleNamespace(width=2)) for at in (run, replace(run, seed=2), replace(run, data=None)) for name in "ab"]
+    assert len({*map(id, kept)}) == 6 and [cached.name for cached in kept] == [*"ab"] * 3
+    assert seven.keep(replace(run, seed=2), "a", None) is kept[2]            # asked for again: the last used stays longest
+    assert len(seven._KEPT) == 4 and seven.keep(run, "a", SimpleNamespace(width=2)) is not kept[0]
+
+
+def test_all_seeds_read_the_same_share_of_the_text(run, monkeypatch):
+    monkeypatch.setattr(seven, "nli_sets", lambda data: [labelled("mnli/train", data)])
+    found = [seven.nli_text(replace(run, seed=seed), 0.5) for seed in (1, 2)]
+    assert found[0] == found[1] and len(found[0]) == 9 and found[0] != seven.nli_text(run, 1.0)[9:]
+    assert sorted(seven.nli_text(run, 1.0)) == sorted(s for column in (labelled("mnli/train", run.data).sentences, labelled("mnli/train", run.data).sentences2) for s in column)
 
 
 def test_a_flow_follows_its_row(run, monkeypatch):
