@@ -86,13 +86,28 @@ def test_plain_bert_is_what_the_book_measures(run):
     assert stored[seven.DEV]["dataset"] == "sts/dev/8"
 
 
-def test_pairs_of_the_dev_set_are_left_out_in_either_order(run):
+def test_pairs_of_the_dev_set_are_left_out_in_either_order(run, monkeypatch):
     data, dev = labelled("sts12/test", run.data), labelled("stsb/dev", run.data)
     known = {frozenset(pair) for pair in zip(dev.sentences, dev.sentences2)}
     wrong = [-y if frozenset(pair) in known else y for *pair, y in zip(data.sentences, data.sentences2, data.labels)]
     assert sum(w < 0 for w in wrong) >= 8
     assert seven.unseen(run, "sts12", wrong) == pytest.approx(1)
     assert aggregate_spearman(wrong, data.labels, data.subsets, "wmean") < 1
+    turned = data.subset(range(len(data) - 1, -1, -1))   # those of the dev set come first
+    monkeypatch.setattr(seven, "labelled", lambda key, folder: turned if key == "sts12/test" else labelled(key, folder))
+    assert seven.unseen(run, "sts12", wrong[::-1]) == pytest.approx(1)
+
+
+def test_answers_are_kept_as_ranks_for_cosines_near_one_lose_their_order_with_their_digits(run):
+    found = seven.seven(run, lambda task, data: [0.9999 + 1e-9 * i for i in range(len(data))])
+    assert found["STS-B"].values == list(range(1, 11)) and found[seven.DEV].values == list(range(1, 9))
+
+
+def test_natural_language_inference_is_that_of_the_folder_where_it_is_there(monkeypatch):
+    monkeypatch.setattr(seven, "load_dataset", lambda name, split, data: (name, split))
+    for there, names in (({"snli": ("train",), "inference": ("train",), "mnli": ("train", "dev")}, ("snli", "mnli")), ({"snli": ("dev",), "mnli": ("dev",)}, ("inference",))):
+        monkeypatch.setattr(seven, "available", lambda data: there)
+        assert seven.nli_sets(None) == [(name, "train") for name in names]
 
 
 def test_a_correction_reads_the_text_of_its_own_set_once(run):

@@ -170,7 +170,7 @@ def test_a_task_is_called_as_its_file(tmp_path, file, name, expected):
     assert task_name(tmp_path / file, name, tmp_path / "nowhere") == expected
 
 
-@pytest.mark.parametrize("file, name", [("2024.csv", None), ("a.csv", "my-task"), ("sst.csv", None), ("inference.csv", None), ("sts12.csv", None), ("a.csv", "x/y"), ("items.csv", None)])
+@pytest.mark.parametrize("file, name", [("2024.csv", None), ("a.csv", "my-task"), ("sst.csv", None), ("inference.csv", None), ("sts12.csv", None), ("a.csv", "x/y"), ("items.csv", None), ("a.csv", "x²")])
 def test_names_that_no_task_may_have_are_refused(tmp_path, file, name):
     with pytest.raises(ValueError, match="--task gives another"):
         task_name(tmp_path / file, name, tmp_path)
