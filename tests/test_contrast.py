@@ -112,6 +112,8 @@ def test_nobody_learns_from_ids_and_names_of_classes_unasked(tmp_path, header, f
     with pytest.raises(ValueError, match=f"expected sentences in column '{odd}', got single words alone, such as '{cells[odd]}': --columns says which to take"):
         read_text(path)
     assert read_text(path, names).sentences2 == [cells[names[1]]] * 3   # who names them means them
+    some = written(tmp_path, "some.csv", "question,answer\nhow do I pay?,cash\nhelp,by card\n")   # a single word may stand among sentences
+    assert (read_text(some).sentences, read_text(some).sentences2) == (["how do I pay?", "help"], ["cash", "by card"])
     words = written(tmp_path, "words.csv", "word\ndog\nlamp\n")
     assert read_text(words).sentences == ["dog", "lamp"]              # one column is what there is
 

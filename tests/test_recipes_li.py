@@ -128,7 +128,10 @@ def test_an_encoder_is_kept_under_its_name_and_run_and_the_last_four_stay(run, m
     monkeypatch.setattr(seven, "_KEPT", {})
     kept = [seven.keep(at, name, SimpleNamespace(width=2)) for at in (run, replace(run, seed=2), replace(run, data=None)) for name in "ab"]
     assert len({*map(id, kept)}) == 6 and [cached.name for cached in kept] == [*"ab"] * 3
-    assert seven.keep(replace(run, seed=2), "a", None) is kept[2]            # asked for again: the last used stays longest
+    assert seven.keep(replace(run, seed=2), "a", None) is kept[2]
+    for name in "cde":
+        seven.keep(run, name, SimpleNamespace(width=2))
+    assert seven.keep(replace(run, seed=2), "a", None) is kept[2]            # asked for again in between: the last used stays longest
     assert len(seven._KEPT) == 4 and seven.keep(run, "a", SimpleNamespace(width=2)) is not kept[0]
 
 

@@ -172,6 +172,28 @@ def test_what_is_stored_is_not_run_again_and_other_settings_are_refused(shelf, t
         unfinished([shelf.RECIPES["hu/minbert"]], TOY, tmp_path)
 
 
+def test_a_recipe_begins_with_its_seed_and_its_answers_keep_four_digits(shelf, tmp_path):
+    shelf.recipe("hu/other", needs=(), settings={})(lambda run: {"drawn": torch.rand(()).item(), "x": Answers("d", "spearman", [0.12344, 2.0])})
+    measured = lambda seed: perform(shelf.RECIPES["hu/other"], Run(TOY, seed, None, tmp_path))["measured"]
+    first, again, other = (measured(seed)["drawn"] for seed in (1, 1, 2))
+    assert first == again != other and measured(1)["x"]["answers"] == [0.1234, 2.0]
+
+
+def test_a_result_is_whole_or_not_there_and_other_files_are_none(shelf, tmp_path, monkeypatch):
+    shelf.recipe("hu/other", needs=(), settings={})(lambda run: {"x": 1.0})
+    (tmp_path / "report.json").write_text("{}")   # as --store may have put it there
+    write = Path.write_text
+
+    def full(file, text, *rest, **more):
+        write(file, text[:20], *rest, **more)
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no room"):
+        patch.setattr(Path, "write_text", full)
+        perform(shelf.RECIPES["hu/other"], Run(TOY, 1, None, tmp_path))
+    assert stored(tmp_path) == {} and [file.name for file in tmp_path.iterdir()] == ["report.json"]
+
+
 def test_a_recipe_that_fails_or_lacks_data_leaves_nothing(shelf, tmp_path):
     shelf.recipe("hu/broken", needs=(), settings={})(lambda run: {"x": float("nan")})
     with pytest.raises(ValueError):
