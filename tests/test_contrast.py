@@ -21,7 +21,7 @@ from torch.testing import assert_close
 from minbert.app import contrast as module
 from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
 from minbert.app.owntext import is_table, read_graded, read_text, whole_table
-from minbert.app.partners import Comparison, cosines, held_out, learned_from, partner_ranks, shared_words
+from minbert.app.partners import Comparison, compare_on, cosines, held_out, learned_from, partner_ranks, shared_words
 from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
@@ -112,6 +112,8 @@ def test_nobody_learns_from_ids_and_names_of_classes_unasked(tmp_path, header, f
     with pytest.raises(ValueError, match=f"expected sentences in column '{odd}', got single words alone, such as '{cells[odd]}': --columns says which to take"):
         read_text(path)
     assert read_text(path, names).sentences2 == [cells[names[1]]] * 3   # who names them means them
+    some = written(tmp_path, "some.csv", "question,answer\nhow do I pay?,cash\nhelp,by card\n")   # a single word may stand among sentences
+    assert (read_text(some).sentences, read_text(some).sentences2) == (["how do I pay?", "help"], ["cash", "by card"])
     words = written(tmp_path, "words.csv", "word\ndog\nlamp\n")
     assert read_text(words).sentences == ["dog", "lamp"]              # one column is what there is
 
@@ -238,6 +240,7 @@ def test_graded_pairs_that_are_learned_from_are_counted():
     rows = dataset([("a", "b"), ("B ", "c"), ("d", "e")])
     graded = dataset([("C", "a"), ("e", "d"), ("a", "d"), ("x", "y"), ("a", "y")], labels=[1, 2, 3, 4, 5])
     assert learned_from(graded, rows) == 2 and learned_from(graded, dataset([("a",), ("b",)], 1)) == 0
+    assert learned_from(dataset([("STRASSE", "weg")], labels=[1]), dataset([("straße", "Weg")])) == 1   # case as `clusters` takes it
 
 
 # --- how it is measured
@@ -256,6 +259,16 @@ def test_words_count_as_in_scikit_learn():
     assert_close(shared_words(text)(first, second), (counted.transform(first) @ counted.transform(second).T).toarray())
     signs = ["\N{DOG FACE} \N{CAT FACE}", "\N{CAT FACE}", "!"]   # no words at all
     assert (shared_words(signs)(signs, signs) > 0).tolist() == [[True, True, False], [True, True, False], [False, False, True]]
+
+
+def test_shared_words_are_counted_in_every_column_of_both():
+    text, graded = dataset(topics(40), 3), dataset(topics(30, 1), labels=list(range(30)))
+    _, found = compare_on(text, graded, 4, 0)
+    whole = Comparison(found.partners, graded)
+    whole.add("shared words", shared_words(text.sentences + text.sentences2 + graded.sentences + graded.sentences2))
+    assert len(found.partners) == 4 and len(whole.found) == 3
+    for title, ways in whole.found.items():
+        assert_close(found.found[title]["shared words"], ways["shared words"], rtol=0, atol=0)
 
 
 def test_a_table_says_what_was_found_on_the_same_pairs():
@@ -289,6 +302,11 @@ def test_either_kind_of_pairs_is_enough_and_none_is_nothing():
         found.add("two", way)
         assert found and title in found.table().splitlines()[0] and "+0.000 (+0.000 to +0.000)" in found.table()
     assert not Comparison(None, None)
+    nobody = held_out(dataset([("a", "b")] * 30), 9, 0)[1]   # one cluster: no pair of it can be held out
+    found = Comparison(nobody, dataset(topics(20), labels=list(range(20))))
+    found.add("one", way)
+    found.add("two", way)
+    assert found.table().startswith("| 20 pairs graded | Spearman of score and grade |\n")
 
 
 def test_cosines_are_those_of_the_encoder_as_it_is_when_asked():

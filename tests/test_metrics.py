@@ -95,7 +95,8 @@ def test_pearson_survives_extreme_scales_and_offsets():
     expected = pearson(x, y)
     assert_allclose(pearson(x * 1e-200, y * 1e250), expected)
     assert_allclose(pearson(x + 1e6, y), expected, atol=1e-8)
-    assert pearson([0.1, 0.2, 0.3], [1, 2, 3]) <= 1  # never 1.0000000000000002
+    x = np.array([0.6, 0.4, 0.0])
+    assert pearson(x, 0.1 - 3 * x) == -1  # never -1.0000000000000002
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.asarray, torch.tensor,
@@ -241,6 +242,7 @@ def test_seeds_and_global_random_state():
     seeded = [paired_bootstrap(pearson, x, y, resamples=50,
                                generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
     assert seeded[0] == seeded[1] != seeded[2]
+    assert paired_bootstrap(pearson, x, y) == paired_bootstrap(pearson, x, y, resamples=1000, generator=torch.Generator().manual_seed(11711))
     torch.manual_seed(5)
     before = torch.get_rng_state()
     assert paired_bootstrap(pearson, x, y, resamples=20) == paired_bootstrap(pearson, x, y, resamples=20)
@@ -255,7 +257,10 @@ def test_bootstrap_counts_undefined_draws_quietly():
     assert got.value == got.low == got.high == 1 and 60 < got.undefined < 130
     with pytest.warns(RuntimeWarning):
         none = paired_bootstrap(pearson, [1, 1, 1], [1, 2, 3])
-    assert all(map(math.isnan, none[:3]))
+    assert all(map(math.isnan, none[:3])) and none.undefined == 1000
+    asked = []
+    paired_bootstrap(lambda *_: asked.append(1) or math.nan, [1, 2], [1, 2])
+    assert len(asked) == 1  # what is undefined on all items is not drawn a thousand times
 
 
 @pytest.mark.parametrize("wrong", [{"resamples": -1}, {"level": 0.0}, {"level": 1.0}, {"level": 95}])

@@ -216,6 +216,15 @@ def test_the_bag_of_words_is_the_line_to_beat(tmp_path):
     assert against_words(always, "s", signs, signs).startswith("s: no bag of words to compare with: ")
 
 
+def test_of_many_rows_the_bag_learns_from_some_that_are_drawn():
+    always = type("Always", (), {"predict": lambda self, task, data: torch.ones(len(data))})()
+    rows = lambda *texts: Dataset("u", "dev", "sentiment", [*texts], labels=[1] * 40 + [0] * 40, classes=("blue", "red"))
+    scored = lambda data, most: float(against_words(always, "u", data, data, most).split(" has ")[1][:5])
+    assert scored(rows(*[f"red {i}" for i in range(40)], *[f"blue {i}" for i in range(40)]), 10) == 1   # the first ten are all red
+    alone = rows(*[f"n{i}" for i in range(80)])
+    assert scored(alone, 80) == 1 and scored(alone, 10) < .8                                            # of seventy of them it knows nothing
+
+
 def test_only_files_of_ones_own_are_found(tmp_path):
     assert own_tasks(None) == own_tasks(tmp_path / "nowhere") == {}
     for name in ("thing-train.csv", "thing-dev.tsv.gz", "thing-dev.txt", "quora-train.csv", "ids-sst-train.csv", "sts12-test.csv", "2nd-train.csv", "a b-train.csv", "x-all.csv"):
@@ -276,6 +285,8 @@ def test_names_are_saved_with_the_model_and_all_readers_load_it(tmp_path):
     again = NamedBert.from_pretrained(tmp_path)
     assert again.own == model.own
     assert again.answers("thing").classes == ("dog", "lamp", "river") and again.answers("quora").classes == ("different", "duplicate")
+    with pytest.raises((RuntimeError, ValueError), match="nowhere"):
+        NamedBert.from_pretrained(tmp_path, "nowhere")   # the device that was asked for
     plain = MultitaskBert.from_pretrained(tmp_path)
     data = Dataset("x", "test", "text", ["a lamp", "a dog"])
     assert torch.equal(plain.predict("thing", data, raw=True), model.predict("thing", data, raw=True))
@@ -304,7 +315,7 @@ def test_a_model_of_known_tasks_needs_no_names(tmp_path):
 
 
 @pytest.mark.parametrize("values", [3, {"classes": ["a", "b"]}, {"classes": ["a"], "scale": None}, {"classes": ["a", 1], "scale": None}, {"classes": None, "scale": None},
-                                    {"classes": ["a", "a"], "scale": None}, {"classes": None, "scale": [1, 0]}, {"classes": None, "scale": [0, "1"]}, {"classes": None, "scale": [0]},
+                                    {"classes": ["a", "a"], "scale": None}, {"classes": ["a", "b", "b"], "scale": None}, {"classes": None, "scale": [1, 0]}, {"classes": None, "scale": [0, "1"]}, {"classes": None, "scale": [0]},
                                     {"classes": None, "scale": []}, {"classes": [], "scale": None}, {"classes": None, "scale": [0, math.inf]}, {"classes": None, "scale": [-1e308, 1e308]},
                                     {"classes": ["a", "b"], "scale": [0, 1]}, {"classes": None, "scale": [0, math.nan]}])
 def test_names_that_make_no_sense_are_refused(tmp_path, values):

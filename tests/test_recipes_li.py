@@ -1,5 +1,6 @@
 """Li et al. (2020) and the controls: every printed figure has a recipe, and what a recipe stores is what the sets say."""
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -85,13 +86,28 @@ def test_plain_bert_is_what_the_book_measures(run):
     assert stored[seven.DEV]["dataset"] == "sts/dev/8"
 
 
-def test_pairs_of_the_dev_set_are_left_out_in_either_order(run):
+def test_pairs_of_the_dev_set_are_left_out_in_either_order(run, monkeypatch):
     data, dev = labelled("sts12/test", run.data), labelled("stsb/dev", run.data)
     known = {frozenset(pair) for pair in zip(dev.sentences, dev.sentences2)}
     wrong = [-y if frozenset(pair) in known else y for *pair, y in zip(data.sentences, data.sentences2, data.labels)]
     assert sum(w < 0 for w in wrong) >= 8
     assert seven.unseen(run, "sts12", wrong) == pytest.approx(1)
     assert aggregate_spearman(wrong, data.labels, data.subsets, "wmean") < 1
+    turned = data.subset(range(len(data) - 1, -1, -1))   # those of the dev set come first
+    monkeypatch.setattr(seven, "labelled", lambda key, folder: turned if key == "sts12/test" else labelled(key, folder))
+    assert seven.unseen(run, "sts12", wrong[::-1]) == pytest.approx(1)
+
+
+def test_answers_are_kept_as_ranks_for_cosines_near_one_lose_their_order_with_their_digits(run):
+    found = seven.seven(run, lambda task, data: [0.9999 + 1e-9 * i for i in range(len(data))])
+    assert found["STS-B"].values == list(range(1, 11)) and found[seven.DEV].values == list(range(1, 9))
+
+
+def test_natural_language_inference_is_that_of_the_folder_where_it_is_there(monkeypatch):
+    monkeypatch.setattr(seven, "load_dataset", lambda name, split, data: (name, split))
+    for there, names in (({"snli": ("train",), "inference": ("train",), "mnli": ("train", "dev")}, ("snli", "mnli")), ({"snli": ("dev",), "mnli": ("dev",)}, ("inference",))):
+        monkeypatch.setattr(seven, "available", lambda data: there)
+        assert seven.nli_sets(None) == [(name, "train") for name in names]
 
 
 def test_a_correction_reads_the_text_of_its_own_set_once(run):
@@ -104,6 +120,26 @@ def test_a_correction_reads_the_text_of_its_own_set_once(run):
     assert fitted == [[s for d in parts for s in (*d.sentences, *d.sentences2)]]
     cached.encode(fitted[0])
     assert len(read) == len(set(read)) == len(set(fitted[0]))
+    look("sts12")
+    assert fitted[1] == seven.text_of(run, "sts12") != fitted[0]
+
+
+def test_an_encoder_is_kept_under_its_name_and_run_and_the_last_four_stay(run, monkeypatch):
+    monkeypatch.setattr(seven, "_KEPT", {})
+    kept = [seven.keep(at, name, SimpleNamespace(width=2)) for at in (run, replace(run, seed=2), replace(run, data=None)) for name in "ab"]
+    assert len({*map(id, kept)}) == 6 and [cached.name for cached in kept] == [*"ab"] * 3
+    assert seven.keep(replace(run, seed=2), "a", None) is kept[2]
+    for name in "cde":
+        seven.keep(run, name, SimpleNamespace(width=2))
+    assert seven.keep(replace(run, seed=2), "a", None) is kept[2]            # asked for again in between: the last used stays longest
+    assert len(seven._KEPT) == 4 and seven.keep(run, "a", SimpleNamespace(width=2)) is not kept[0]
+
+
+def test_all_seeds_read_the_same_share_of_the_text(run, monkeypatch):
+    monkeypatch.setattr(seven, "nli_sets", lambda data: [labelled("mnli/train", data)])
+    found = [seven.nli_text(replace(run, seed=seed), 0.5) for seed in (1, 2)]
+    assert found[0] == found[1] and len(found[0]) == 9 and found[0] != seven.nli_text(run, 1.0)[9:]
+    assert sorted(seven.nli_text(run, 1.0)) == sorted(s for column in (labelled("mnli/train", run.data).sentences, labelled("mnli/train", run.data).sentences2) for s in column)
 
 
 def test_a_flow_follows_its_row(run, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minbert.contrastive import contrastive_loss
-from minbert.data import load_dataset
+from minbert.data import Dataset, load_dataset
 from minbert.reproduce import testsets, wu_zhao
 from minbert.reproduce.published import published
 from minbert.reproduce.recipe import CLAIMS, RECIPES
@@ -102,6 +102,21 @@ def test_grades_of_test_pairs_come_from_the_benchmark_without_what_was_trained_o
     own = dict(zip(test.ids, test.labels))
     assert grades == [own[i] for i in pairs.ids] and 0 < len(pairs) <= len(test)
     assert not key(pairs) & (key(load_dataset("sts", "train")) | key(load_dataset("sts", "dev")))
+
+
+def test_a_test_pair_has_its_first_grade_and_none_that_was_trained_or_chosen_on_is_asked(monkeypatch):
+    files = {("stsb", "train"): [("A dog.", "a cat", 1.0), ("a dog", "A CAT", 5.0)], ("stsb", "dev"): [("x", "y", 2.0)],
+             ("stsb", "test"): [("a dog", "a cat", 4.0), ("p", "q", 3.0), ("m", "n", 0.5), ("late", "r", 2.5)],
+             ("sts", "train"): [("P!", "q", 0.0)], ("sts", "dev"): [("m", "N", 0.0)],
+             ("sts", "test"): [("p", "q", 0.0), ("late", "R", 0.0), ("nobody", "knows", 0.0), ("X", "y", 0.0), ("m", "n", 0.0), ("A  DOG", "a-cat!", 0.0)]}
+
+    def load(task, split, folder):
+        first, second, labels = map(list, zip(*files[task, split]))
+        return Dataset(task, split, "similarity", first, second, labels)
+
+    monkeypatch.setattr(testsets, "load_dataset", load)
+    pairs, grades = testsets.course_test_pairs("somewhere")
+    assert [*zip(pairs.sentences, pairs.sentences2)] == [("late", "R"), ("X", "y"), ("A  DOG", "a-cat!")] and grades == [2.5, 2.0, 1.0]
 
 
 def test_answers_on_test_have_the_names_that_a_paper_gives_them(toy, sst, monkeypatch):

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from minbert.app import reproduction
 from minbert.app.cli import app, main
 from minbert.claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval, printed_interval
+from minbert.data import Dataset
 from minbert.metrics import accuracy
 from minbert.reproduce import (CLAIMS, NOT_RUN, PAPERS, RECIPES, SCALES, Answers, Run, as_json, chosen, make_report, markdown, perform, published,
                                result_file, stored, unfinished)
@@ -36,6 +37,7 @@ from minbert.reproduce.store import missing_data
 from minbert.reproduce.tasks import divisible, fine_tune, heads_from, passes, phase
 from minbert.reproduce.vectors import contrast, wiki
 from minbert.smart import SmartPenalty
+from minbert.sts import aggregate_spearman
 
 TOY = replace(SCALES["micro"], seeds=(1, 2), view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
               task_steps=3, head_steps=3, most_train=40, most_dev=30)
@@ -127,6 +129,9 @@ def test_expected_intervals_go_by_the_rows_that_the_paper_asked():
     mean = expected(*find("wu-zhao/baseline", "average"))
     parts = [expected(*find("wu-zhao/baseline", key)) for key in ("SST dev acc", "Quora dev acc", "STS dev pearson")]
     assert mean.value == .451 and mean.low == pytest.approx(.451 - math.sqrt(sum((p.value - p.low) ** 2 for p in parts)) / 3)
+    board = [expected(*find("dao-mehta-tian/leaderboard", key)) for key in ("SST dev acc", "Quora dev acc", "STS dev pearson", "overall")]
+    assert board[3].high == pytest.approx(board[3].value + math.sqrt(sum((p.high - p.value) ** 2 for p in board[:3])) / 3)   # each once, though two tables have them
+    assert expected(*find("li/edits-gold", "vs gold")) == pytest.approx((1.0, math.nan, math.nan), nan_ok=True)   # it is the gold itself
     without = {c.measured for r in RECIPES.values() for c in r.cells if math.isnan(expected(r, c).low) and not r.examples}
     assert not without & {"average", "overall", "mean", "median"} and "sd" in without
 
@@ -166,6 +171,28 @@ def test_what_is_stored_is_not_run_again_and_other_settings_are_refused(shelf, t
     shelf.RECIPES["hu/minbert"] = replace(recipe, settings={"rate": "2e-5"})
     with pytest.raises(ValueError, match="expected a result with recipe .*2e-5.*1e-5"):
         unfinished([shelf.RECIPES["hu/minbert"]], TOY, tmp_path)
+
+
+def test_a_recipe_begins_with_its_seed_and_its_answers_keep_four_digits(shelf, tmp_path):
+    shelf.recipe("hu/other", needs=(), settings={})(lambda run: {"drawn": torch.rand(()).item(), "x": Answers("d", "spearman", [0.12344, 2.0])})
+    measured = lambda seed: perform(shelf.RECIPES["hu/other"], Run(TOY, seed, None, tmp_path))["measured"]
+    first, again, other = (measured(seed)["drawn"] for seed in (1, 1, 2))
+    assert first == again != other and measured(1)["x"]["answers"] == [0.1234, 2.0]
+
+
+def test_a_result_is_whole_or_not_there_and_other_files_are_none(shelf, tmp_path, monkeypatch):
+    shelf.recipe("hu/other", needs=(), settings={})(lambda run: {"x": 1.0})
+    (tmp_path / "report.json").write_text("{}")   # as --store may have put it there
+    write = Path.write_text
+
+    def full(file, text, *rest, **more):
+        write(file, text[:20], *rest, **more)
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no room"):
+        patch.setattr(Path, "write_text", full)
+        perform(shelf.RECIPES["hu/other"], Run(TOY, 1, None, tmp_path))
+    assert stored(tmp_path) == {} and [file.name for file in tmp_path.iterdir()] == ["report.json"]
 
 
 def test_a_recipe_that_fails_or_lacks_data_leaves_nothing(shelf, tmp_path):
@@ -262,7 +289,10 @@ def test_of_an_example_each_seed_tells_its_answer(shelf, tmp_path):
         perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
     told = lambda: markdown(as_json(make_report(tmp_path, None, 50), "micro"))
     assert as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["answers"] == [4.0, 5.0] and "| 4.000, 5.000 | 2 |" in told()
-    result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2).unlink()
+    file = result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2)
+    file.write_text(file.read_text().replace('"value": 5.0', '"value": 4.0'))
+    assert "| 4.000 | 2 |" in told()   # once, where they agree
+    file.unlink()
     assert "| 4.000 | 1 |" in told()
     assert {name for name, recipe in RECIPES.items() if recipe.examples} == {name for name in RECIPES if "example" in name}
 
@@ -276,6 +306,55 @@ def test_plain_numbers_are_compared_seed_by_seed_and_equal_ones_tell_nothing():
         assert np.isnan(bounds(*pair).low) and np.isnan(bounds(*pair).high)
     rows = draw_scores([[1, 1, 0, 1, 0, 1]] * 2, [1] * 6, SCORES["accuracy"], 200)
     assert bounds(rows) == interval(rows) and bounds(rows, rows) == interval(rows, rows)   # rows can be drawn: chapter 40
+    right = draw_scores([[1] * 6] * 2, [1] * 6, SCORES["accuracy"], 200)
+    assert bounds(right, rows) == interval(right, rows)   # whoever errs on no row has equal draws, and yet answers rows
+
+
+def taken(answers, metric="accuracy"):
+    return {"dataset": "d", "metric": metric, "answers": list(answers)}
+
+
+def test_a_year_is_scored_subset_by_subset(monkeypatch):
+    grades, scores = np.random.default_rng(0).random((2, 60))
+    subsets = ["a"] * 10 + ["b"] * 50
+    scores[10:] += 1
+    monkeypatch.setattr(reports, "labelled", lambda *_: Dataset("sts12", "test", "similarity", ["x"] * 60, ["y"] * 60, list(grades), subsets=subsets))
+    found = reports.score([taken(scores, "wmean")], None, 5).value
+    assert found == pytest.approx(aggregate_spearman(scores, grades, subsets, "wmean")) != pytest.approx(aggregate_spearman(scores, grades, subsets))
+
+
+def test_a_row_has_learned_if_its_interval_is_above_the_best_constant_answer(monkeypatch):
+    monkeypatch.setattr(reports, "labelled", lambda *_: Dataset("d", "dev", "sentiment", ["x"] * 20, labels=[1] * 12 + [0] * 8))
+    assert [reports.constant(taken([], metric), None) for metric in ("accuracy", "auc", "pearson", "spearman")] == [.6, .5, 0, 0]
+    rows = {"most": [1] * 14 + [0] * 6, "all": [1] * 12 + [0] * 8, "common": [1] * 20}   # 18, 20 and 12 of 20
+    scores = reports.Scores({name: [{"seed": 1, "measured": {"x": taken(answers), "y": {"value": 0.0}}}] for name, answers in rows.items()}, None, 200)
+    assert [scores.learned(name, "x") for name in rows] == [True, True, False]
+    scores = reports.Scores({"some": [{"seed": 1, "measured": {"x": taken([1] * 12 + [0] * 2 + [1] * 6)}}]}, None, 200)
+    assert scores("some", "x").value == .7 and not scores.learned("some", "x")            # above .6, as it may be by chance
+    assert reports.Scores({"all": [{"seed": 1, "measured": {"y": {"value": 0.0}}}]}, None, 9).learned("all", "y")   # of a plain number nothing is known
+
+
+def test_one_row_that_learned_is_enough_to_judge(shelf, tmp_path):
+    put(shelf), put(shelf, "hu/bert-cf")
+    bad = replace(shelf.RECIPES["hu/bert-cf"], make=lambda run: {"SST-5 dev acc": Answers(run.part("sst", "dev"), "accuracy", [1] * 30)})
+    shelf.RECIPES["hu/bert-cf"] = bad
+    shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc", published=0.0)
+    for recipe in shelf.RECIPES.values():
+        perform(recipe, Run(TOY, 1, None, tmp_path))
+    report = make_report(tmp_path, None, 100)
+    (judged,) = report.judged
+    assert judged.learned and judged.verdict == VERDICTS[1] and judged.printed == 0     # the gain that the claim gives, not that of two cells
+    assert "SST-5 dev acc | +0.000 | -" in markdown(as_json(report, "micro"))
+
+
+def test_costs_are_means_over_seeds(shelf, tmp_path):
+    put(shelf)
+    for seed in TOY.seeds:
+        perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
+    spent = [r["processor_seconds"] for r in stored(tmp_path)["hu/minbert"]]
+    file = result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"processor_seconds": spent[0] + 10}))
+    assert make_report(tmp_path, None, 20).costs["hu/minbert"]["processor seconds"] == pytest.approx(spent[0] + 5)
 
 
 def test_not_run_is_said(shelf, tmp_path):

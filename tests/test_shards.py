@@ -260,10 +260,19 @@ def test_the_reader_refuses_what_is_not_whole(text, tmp_path, harm, named):
         list(read_shards(tmp_path / "v"))
 
 
+def test_a_part_from_elsewhere_is_refused_by_who_goes_on_and_by_who_reads_it_alone(text, tmp_path):
+    encode(text, tmp_path / "v")
+    encode(text, tmp_path / "other", Spelling(2.0))
+    shutil.copy(tmp_path / "other" / "part-00003.safetensors", tmp_path / "v")
+    for asked in (lambda: encode(text, tmp_path / "v"), lambda: Shards(tmp_path / "v").read(3), lambda: Shards(tmp_path / "v").read(3, verify=False)):
+        with pytest.raises(ValueError, match="part-00003.safetensors: expected part 3 of .*elsewhere"):
+            asked()
+
+
 def test_a_manifest_of_another_kind_is_refused(text, tmp_path):
     encode(text, tmp_path / "v")
     good = json.loads((tmp_path / "v" / "manifest.json").read_text())
-    for change, named in ((dict(format="other"), "expected 'minbert vectors"), (dict(parts=[[0, 1]]), r"expected file, offset.*\[0, 1\]"), (dict(settings={}), "'width'")):
+    for change, named in ((dict(format="other"), "expected 'minbert vectors"), (dict(parts=[*good["parts"], [0, 1]]), r"expected file, offset.*\[0, 1\]"), (dict(settings={}), "'width'")):
         (tmp_path / "v" / "manifest.json").write_text(json.dumps(good | change))
         with pytest.raises(ValueError, match=named):
             Shards(tmp_path / "v")
@@ -274,6 +283,12 @@ def test_numbers_that_do_not_fit_are_refused(text, tmp_path):
         encode(text, tmp_path / "v", Spelling(1e4))
     assert set(files(tmp_path / "v")) == {"manifest.json"}
     assert encode(text, tmp_path / "w", Spelling(1e4), dtype="bfloat16") == list(range(10))
+    vectors = torch.zeros(7, 6)
+    vectors[4, 5] = torch.inf
+    with pytest.raises(ValueError, match="part-00002.*the vector of sentence 19:"):   # counted through all parts
+        Shards(tmp_path / "v").write(2, vectors)
+    with pytest.raises(ValueError, match=r"part-00002.*expected 7 vectors of width 6, got \(6, 7\)"):
+        Shards(tmp_path / "v").write(2, torch.zeros(6, 7))
 
 
 def test_a_full_disk_leaves_nothing_half_written(text, tmp_path):

@@ -170,7 +170,7 @@ def test_a_task_is_called_as_its_file(tmp_path, file, name, expected):
     assert task_name(tmp_path / file, name, tmp_path / "nowhere") == expected
 
 
-@pytest.mark.parametrize("file, name", [("2024.csv", None), ("a.csv", "my-task"), ("sst.csv", None), ("inference.csv", None), ("sts12.csv", None), ("a.csv", "x/y"), ("items.csv", None)])
+@pytest.mark.parametrize("file, name", [("2024.csv", None), ("a.csv", "my-task"), ("sst.csv", None), ("inference.csv", None), ("sts12.csv", None), ("a.csv", "x/y"), ("items.csv", None), ("a.csv", "x²")])
 def test_names_that_no_task_may_have_are_refused(tmp_path, file, name):
     with pytest.raises(ValueError, match="--task gives another"):
         task_name(tmp_path / file, name, tmp_path)
@@ -218,6 +218,8 @@ def test_graded_pairs_and_other_kinds_of_labels_are_learned_from_what_was_writte
     sets = {name: [load_own(name, split, tmp_path / "out") for split in ("train", "dev")] for name in ("graded", "judged", "numbered")}
     assert [len(data) for data in sets["graded"]] == [40, 10] and not (tmp_path / "out" / "graded-test.csv").exists()
     assert sets["judged"][0].classes == ("False", "True") and sets["numbered"][0].classes == ("0", "1", "2", "3", "4")
+    (tmp_path / "fine.csv").write_text("sentence1,sentence2,score\na,b,0.123456789\nc,d,2\n")
+    assert read_labelled(tmp_path / "fine.csv", None, None, None).answer == {"score": ["0.123456789", "2.0"]}   # no digit is lost
     for data in sets["graded"]:
         numbers = [int(text.split()[1]) for text in data.sentences]
         assert data.labels == pytest.approx([i % 5 for i in numbers]) and data.sentences2 == [f"b {i}" for i in numbers]

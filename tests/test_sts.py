@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from minbert.data import Dataset
 from minbert.sts import (STS_TASKS, aggregate_spearman, evaluate_sts, gold_labels, load_sts,
-                         score_sts, unique_sentences, word_overlap)
+                         score_sts, sts_table, unique_sentences, word_overlap)
 
 
 class Letters:
@@ -183,6 +183,12 @@ def test_constant_encoder_has_no_score(folder):
 def test_embedded_sample():
     got = evaluate_sts(Letters(), tasks=("stsb",), split="dev")
     assert list(got) == ["stsb", "average"] and got["stsb"] == got["average"]
+
+
+def test_a_table_counts_each_set_once_and_asks_people_where_no_folder_is_given(folder):
+    lines = sts_table(Letters(), folder, ("sts12", "sts13", "sts12")).splitlines()
+    assert [line.split()[0] for line in lines] == ["sts12", "sts13", "average"] and lines[-1].endswith("  of 2")
+    assert [line.split()[0] for line in sts_table(Letters(), split="dev").splitlines()] == ["similarity", "average"]   # a grammar wrote the package's stsb
 
 
 # ---- word overlap -----------------------------------------------------------------------------

@@ -77,7 +77,8 @@ def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
 def test_rows_come_in_order_one_for_each_setting_and_seed(tmp_path):
     rows = run(tmp_path, grid(lr=(1e-4, 1e-2)), seeds=(1, 2))
     assert [(row["lr"], row["seed"]) for row in rows] == [(1e-4, 1), (1e-4, 2), (1e-2, 1), (1e-2, 2)]
-    assert rows == read_sweep(tmp_path / "sweep.csv")
+    again = read_sweep(tmp_path / "sweep.csv")
+    assert rows == again and all(type(row[name]) is int for row in again for name in ("seed", "trained"))   # a seed of 1 is not written as 1.0
 
 
 def test_settings_change_the_run(tmp_path, monkeypatch):
@@ -202,6 +203,9 @@ def test_what_the_caller_says_about_the_model_is_compared(tmp_path):
     run(tmp_path, grid(lr=(1e-3,)), about={"model": "a"})
     with pytest.raises(ValueError, match="model='b', got one with 'a'"):
         run(tmp_path, grid(lr=(1e-3,)), about={"model": "b"})
+    for about, told in ((None, "model=None, got one with 'a'"), ({"model": "a", "data": "c"}, "data='c', got one with None")):   # what one of them has not
+        with pytest.raises(ValueError, match=told):
+            run(tmp_path, grid(lr=(1e-3,)), about=about)
 
 
 def test_not_finite_is_told_from_other_errors():

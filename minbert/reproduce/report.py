@@ -79,7 +79,7 @@ def score(taken: list[dict], data: str | None, resamples: int) -> Scored:  # one
     """Score a measurement of a recipe over its seeds."""
     if "value" in taken[0]:   # one number a seed: only seeds can be drawn, and of one seed nothing is known
         values = np.array([t["value"] for t in taken])
-        return Scored(float(values.mean()), np.repeat(values[None] if len(values) > 1 else [[math.nan]], resamples, 0))
+        return Scored(float(values.mean()), np.repeat(values[None], resamples, 0))
     gold = gold_of(labelled(taken[0]["dataset"], data), taken[0]["metric"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)   # equal answers to all rows: no correlation, NaN
@@ -89,13 +89,13 @@ def score(taken: list[dict], data: str | None, resamples: int) -> Scored:  # one
 def bounds(one: Scored, other: Scored | None = None) -> Interval:   # where other is given, of the same seeds
     """Give the interval of chapter 40. Plain numbers have no rows to draw: Student's law of their seeds, or of the differences seed by seed.
 
-    Draws from two or three numbers would be far too sure. Where no seed changes anything, nothing was drawn, and the ends are NaN.
+    Draws from two or three numbers would be far too sure. Where no seed changes anything, as where there is one alone, the ends are NaN.
     """
     drawn = [scored.draws for scored in (one, other) if scored is not None]
     if not all((draws == draws[0]).all() for draws in drawn):
         return interval(one, other)
     seeds, value = drawn[0][0] - (drawn[1][0] if other is not None else 0), one.value - (other.value if other is not None else 0)
-    if len(seeds) < 2 or np.allclose(seeds, seeds[0], rtol=1e-9, atol=1e-12):
+    if np.allclose(seeds, seeds[0], rtol=1e-9, atol=1e-12):
         return Interval(value, math.nan, math.nan)
     half = stats.t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / math.sqrt(len(seeds))
     return Interval(value, value - half, value + half)
