@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+import torch
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -330,7 +331,8 @@ def test_a_planted_mistake_runs_and_is_refused_without_its_name(name):
 
 
 def test_guesses_of_all_kinds(capsys):
-    cases = [((None, 0.25), "no guess yet; it is 0.25"), ((0.2, 0.25), "you guessed 0.2, it is 0.25: surprised?"), ((0.2, 0.25, 0.1), "you guessed 0.2, it is 0.25: right"),
+    cases = [((torch.tensor([2, 4]), [2, 4]), "you guessed tensor([2, 4]), it is [2, 4]: right"), ((torch.tensor(0.2), 0.25, 0.1), "you guessed tensor(0.2000), it is 0.25: right"),
+             ((None, 0.25), "no guess yet; it is 0.25"), ((0.2, 0.25), "you guessed 0.2, it is 0.25: surprised?"), ((0.2, 0.25, 0.1), "you guessed 0.2, it is 0.25: right"),
              (("Paris", " paris"), "right"), (([1, 2], [1, 2]), "right"), (([1, 2], [1, 2, 3]), "surprised"), (("Reverse", ["reverse"]), "right"), (("swap", ["reverse"]), "surprised"), (("a", ["a", "b"]), "surprised"), (([1], 1), "surprised"), ((True, False), "surprised"), ((float("nan"), 1.0, 9.0), "surprised"), (("a", 3), "surprised")]
     for given_, said in cases:
         guessed(*given_)

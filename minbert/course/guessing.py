@@ -18,7 +18,8 @@ def guessed(
 
 
 def fits(guess: object, actual: object, within: float) -> bool:
-    """Tell whether a guess is right: numbers within a distance, lists item by item, the case of letters aside; a lone item is a list of one."""
+    """Tell whether a guess is right: numbers within a distance, lists and arrays item by item, the case of letters aside; a lone item is a list of one."""
+    guess = guess.tolist() if hasattr(guess, "tolist") else guess
     if isinstance(actual, (list, tuple)):
         guess = guess if isinstance(guess, (list, tuple)) else [guess]
         return len(guess) == len(actual) and all(fits(a, b, within) for a, b in zip(guess, actual))
