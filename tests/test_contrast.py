@@ -121,6 +121,8 @@ def test_nobody_learns_from_ids_and_names_of_classes_unasked(tmp_path, header, f
 def test_a_whole_table_is_handed_on_as_text(tmp_path):
     path = written(tmp_path, "t.jsonl", '{"id": 7, "s": "ä b", "tags": ["x", 1], "ok": true}\n{"id": 8.5, "s": "c", "more": null}\n')
     assert whole_table(path) == {"id": ["7", "8.5"], "s": ["ä b", "c"], "tags": ['["x", 1]', ""], "ok": ["true", ""], "more": ["", ""]}
+    assert is_table(tmp_path / "DATA.CSV") and is_table(tmp_path / "a.Tsv.gz")
+    assert read_text(written(tmp_path, "DATA.CSV", "a,b\nx,y\n"), ["b"]).sentences == ["y"]
     assert [is_table(tmp_path / name) for name in ("a.csv", "a.tsv.gz", "a.jsonl", "a.txt", "a.txt.gz", "a.md", "csv")] == [True] * 3 + [False] * 4
 
 

@@ -193,6 +193,11 @@ def test_a_result_is_whole_or_not_there_and_other_files_are_none(shelf, tmp_path
         patch.setattr(Path, "write_text", full)
         perform(shelf.RECIPES["hu/other"], Run(TOY, 1, None, tmp_path))
     assert stored(tmp_path) == {} and [file.name for file in tmp_path.iterdir()] == ["report.json"]
+    for seed in (10, 2):
+        perform(shelf.RECIPES["hu/other"], Run(TOY, seed, None, tmp_path))
+    assert [result["seed"] for result in stored(tmp_path)["hu/other"]] == [2, 10]   # as numbers, not as names of files
+    with pytest.raises(ValueError, match="expected a result with differs here, got : use another folder"):
+        unfinished([replace(shelf.RECIPES["hu/other"], differs="here")], replace(TOY, seeds=(2,)), tmp_path)
 
 
 def test_a_recipe_that_fails_or_lacks_data_leaves_nothing(shelf, tmp_path):
