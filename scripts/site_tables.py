@@ -129,13 +129,13 @@ def record_page() -> str:
 
 def folded(page: str) -> str:
     """Fold the tables of the record, which a phone would scroll through for a hundred screens; a click opens one, and so do a search in the page and print."""
-    kinds = {"table": "figures, printed and measured", "sentence": "sentences and their verdicts"}   # by the first column
+    kinds = {"table": "figures, printed and measured", "sentence": "sentences and their verdicts", "sentence and measurement": "sentences on two encoders"}   # by the first column
 
     def fold(found: re.Match) -> str:
         summary = f"{found[0].count(chr(10)) - 2} {kinds[found[1]]}"
         return f'<details class="folded"><summary>{summary}</summary>\n\n{found[0]}\n</details>\n'
 
-    return re.sub(r"^\| (\w+) \|.*\n(?:\|.*\n)+", fold, page, flags=re.M)
+    return re.sub(rf"^\| ({'|'.join(kinds)}) \|.*\n(?:\|.*\n)+", fold, page, flags=re.M)
 
 
 def glossary() -> list[dict]:
