@@ -23,7 +23,7 @@ from .engine.ahead import Ahead
 from .engine.checkpoint import load_checkpoint, save_checkpoint
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
 from .engine.identity import reading, rows_checksum
-from .engine.labelled import check_numbers, check_train_set
+from .engine.labelled import check_dev_set, check_train_set
 from .engine.maps import Dense, maps_of
 from .engine.modes import compile_parts
 from .engine.runs import RunFolder, opened, read_log
@@ -302,8 +302,7 @@ def _check(model, config, sources, dev_sets, loss_fn, backward):
             check_train_set(task, rows, model.head(task, rows.sentences2 is not None if usual else None), usual)
     for task, dev in dev_sets.items():
         gold_labels(dev)
-        check_numbers(dev)
-        model.head(task, dev.sentences2 is not None)
+        check_dev_set(task, dev, model.head(task, dev.sentences2 is not None))
     check_kept(model.encoder.pooling)
     for part in (*model.heads.values(), *maps_of(model.encoder.transform)):
         if type(part) is not Dense:   # its subclass would be written as somebody's own

@@ -596,6 +596,26 @@ def test_a_bad_train_set_is_refused_before_anything_is_removed(tmp_path, columns
     assert os.listdir(tmp_path) == [CHECKPOINT]
 
 
+BAD_DEV = {
+    "a class too many": ("sst", [0, 1, 5, 0], r"dev set of sst: expected labels in \[0, 4\], got 5.0 at row 2"),
+    "nan": ("sst", [0, 1, 2, math.nan], "dev set of sst: sst dev: expected a whole number, .* at row 3, got nan"),
+    "neither yes nor no": ("quora", [0, 1, 2, 0], "dev set of quora: .*got 2.0 at row 2"),
+}
+
+
+@pytest.mark.parametrize("task, labels, message", BAD_DEV.values(), ids=BAD_DEV)
+def test_a_dev_label_that_no_head_can_answer_is_refused(tmp_path, task, labels, message):
+    bad = replace(DEV[task].subset(range(4)), labels=labels, ids=None)
+    with pytest.raises(ValueError, match=message):
+        fit(small_model(), TRAIN, {**DEV, task: bad}, small(), tmp_path)  # noqa: F821
+    assert not os.listdir(tmp_path)
+
+
+def test_dev_grades_may_be_on_another_scale(tmp_path):
+    hundred = replace(DEV["stsb"], labels=[20 * grade for grade in DEV["stsb"].labels])
+    assert fit(small_model(), TRAIN, {**DEV, "stsb": hundred}, small(), tmp_path).best is not None  # noqa: F821
+
+
 def test_a_loss_of_ones_own_may_do_without_labels(tmp_path):
     free = {"sst": replace(TRAIN["sst"], labels=None)}
 

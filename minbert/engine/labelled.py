@@ -1,7 +1,7 @@
 """What a table holds before a model learns from it: text where sentences belong, numbers where labels do, and rows that a head can read."""
 from __future__ import annotations
 
-__all__ = ["plain_column", "check_texts", "check_numbers", "check_train_set"]
+__all__ = ["plain_column", "check_texts", "check_numbers", "check_train_set", "check_dev_set"]
 
 import math
 from collections.abc import Iterator
@@ -64,6 +64,20 @@ def check_train_set(
             _check_range(rows.labels, head)
     except ValueError as error:
         raise ValueError(f"train set of {task}: {error}") from None
+
+
+def check_dev_set(
+    task: str,   # for the message
+    rows,        # data.Dataset with labels
+    head,        # losses.Head of the task
+) -> None:
+    """Raise ValueError naming task and row for a label that the head can never answer: it would count as wrong at every step. Correlation asks no range of grades."""
+    try:
+        check_numbers(rows)
+        if head.goal != "similarity":
+            _check_range(rows.labels, head)
+    except ValueError as error:
+        raise ValueError(f"dev set of {task}: {error}") from None
 
 
 def _check_range(labels, head):
