@@ -6,14 +6,15 @@
 __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'SeedOption', 'DataOption', 'ModelOption', 'TasksOption', 'VECTORS',
            'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'check_folder', 'usual_tasks', 'main_process',
            'processes', 'repeat_option', 'main', 'noted', 'encode_parts', 'encode', 'describe', 'data', 'load_splits',
-           'begun', 'check_begin', 'check_tasks', 'report', 'extensions', 'train', 'load_trained', 'evaluate', 'split',
-           'predict', 'contrast', 'sweep', 'demo', 'pretrain', 'read_on', 'fill_mask']
+           'begun', 'check_begin', 'check_tasks', 'report', 'extensions', 'cautions', 'outcome', 'train',
+           'load_trained', 'evaluate', 'split', 'predict', 'contrast', 'sweep', 'demo', 'pretrain', 'read_on',
+           'fill_mask']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -355,6 +356,47 @@ def extensions(
     extras = {"backward": kinds[surgery](model, seed=seed, accelerator=accelerator), "accelerator": accelerator} if surgery else {}
     return extras | ({"loss_fn": regularized_loss(*(known[name]() for name in penalties))} if penalties else {})
 
+# %% ../../nbs/app/cli.ipynb #7be1c0de
+def cautions(
+    whole,             # NamedBert, before its training
+    train_sets: dict,  # task -> Dataset
+    dev_sets: dict,    # task -> Dataset
+    config,            # TrainConfig
+) -> Iterator[str]:
+    """Say before a run what its figures will not: dev rows that are learned from, an epoch of few steps, text that is cut."""
+    from minbert.app.devrows import seen_in_training
+    from minbert.app.owntext import too_long
+
+    for task in whole.own:
+        if seen := seen_in_training(train_sets[task], dev_sets[task]):
+            yield f"note: {seen:,} of {len(dev_sets[task]):,} dev rows of {task} are in its train file, too: what they say of new text is too good"
+    rows, size = max(map(len, train_sets.values())), config.batch_size
+    if config.steps is None and rows <= 4 * size:
+        yield f"note: {rows} rows in batches of {size} are {-(-rows // size)} optimizer step(s) an epoch; --epochs or a smaller --batch-size gives more"
+    for data in train_sets.values():
+        if note := too_long(whole.encoder, [*data.sentences, *(data.sentences2 or ())]):
+            yield note
+
+
+def outcome(
+    result,            # FitResult
+    whole,             # NamedBert, which was trained
+    train_sets: dict,  # task -> Dataset
+    dev_sets: dict,    # task -> Dataset
+    surgery=None,      # PCGrad or GradVac of the run
+) -> Iterator[str]:
+    """Say after a run what came of it: conflicts, scores on dev, and beside those of labels of one's own the bag of words."""
+    from minbert.app.answers import NamedBert
+    from minbert.app.devrows import against_words
+    from minbert.conflicts import conflict_summary
+
+    for pair, found in conflict_summary(surgery.records).items() if surgery else ():
+        yield f"{' and '.join(pair)}: gradients in conflict in {found.share:.0%} of {found.steps} steps"
+    yield report(result.folder, dev_sets)
+    for task in whole.own:
+        yield against_words(NamedBert.from_pretrained(result.folder / "model"), task, train_sets[task], dev_sets[task])
+    yield f"best dev mean {result.best:.3f} after step {result.best_step + 1}; model: {result.folder / 'model'}"
+
 # %% ../../nbs/app/cli.ipynb #39b1970a
 @app.command()
 def train(
@@ -384,9 +426,7 @@ def train(
     import torch
 
     from minbert.app.answers import NamedBert
-    from minbert.app.devrows import against_words, seen_in_training
     from minbert.app.owntasks import answers_of, build_heads, own_tasks
-    from minbert.conflicts import conflict_summary
     from minbert.sentence import SentenceEncoder
     from minbert.train import TrainConfig, fit, usual_rate
 
@@ -398,29 +438,16 @@ def train(
     mode = "frozen" if frozen else "full"
     whole = NamedBert(encoder, build_heads(encoder.width, train_sets), mode)
     whole.own = {task: answers_of(folder, task) for task in tasks if task in own_tasks(folder)}
-    for task in whole.own if main_process() else ():
-        if seen := seen_in_training(train_sets[task], dev_sets[task]):
-            typer.echo(f"note: {seen:,} of {len(dev_sets[task]):,} dev rows of {task} are in its train file, too: what they say of new text is too good", err=True)
     config = TrainConfig(
         tasks, schedule, epochs, steps, batch_size, mode=mode,
         lr=lr if lr is not None or frozen else usual_rate(encoder.model.config.hidden_size), precision="bf16" if bf16 else "fp32",
         compile=compile, seed=seed, eval_every=eval_every, save_every=save_every, quora_fraction=quora_fraction)
-    rows = max(map(len, train_sets.values()))
-    if steps is None and rows <= 4 * batch_size and main_process():
-        typer.echo(f"note: {rows} rows in batches of {batch_size} are {-(-rows // batch_size)} optimizer step(s) an epoch; "
-                   "--epochs or a smaller --batch-size gives more", err=True)
-    for data in train_sets.values() if main_process() else ():
-        noted(encoder, [*data.sentences, *(data.sentences2 or ())])
+    for note in cautions(whole, train_sets, dev_sets, config) if main_process() else ():
+        typer.echo(note, err=True)
     extras = extensions(whole, surgery, penalties, seed)
     result = fit(whole, train_sets, dev_sets, config, out, resume, progress=True, **extras)
-    if main_process():
-        if surgery:
-            for pair, found in conflict_summary(extras["backward"].records).items():
-                typer.echo(f"{' and '.join(pair)}: gradients in conflict in {found.share:.0%} of {found.steps} steps")
-        typer.echo(report(out, dev_sets))
-        for task in whole.own:
-            typer.echo(against_words(NamedBert.from_pretrained(out / "model"), task, train_sets[task], dev_sets[task]))
-        typer.echo(f"best dev mean {result.best:.3f} after step {result.best_step + 1}; model: {out / 'model'}")
+    for line in outcome(result, whole, train_sets, dev_sets, extras.get("backward")) if main_process() else ():
+        typer.echo(line)
 
 # %% ../../nbs/app/cli.ipynb #51e4f118
 def load_trained(
