@@ -16,29 +16,44 @@ from .wholefolders import check_folder, folder_checksums
 
 _OURS = re.compile(r"(\d{1,4})_(Dense|Transform|Normalize)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
 _FIRST = 3
-_THEIRS = "config_sentence_transformers.json"
+_OUR_FILE, _THEIRS = "minbert_sentence.json", "config_sentence_transformers.json"
 
 
 def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tuple], plain: Mapping[str, type]) -> dict:   # pooling, max_length, transform
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
     if (folder / "model" / "config.json").exists() and not os.path.lexists(folder / "config.json"):
         raise ValueError(f"{folder}: expected the folder of a model, got that of a run: its folder model is one")
-    ours, maps, length, beside = folder / "minbert_sentence.json", [], None, False
-    if os.path.lexists(ours):
-        config = check_fields({"files": {}} | read_json(ours), ours, pooling=str, max_length=int, transform=bool, files=dict)   # of an older release: without files
-        check_folder(folder, config["files"], ours, may_lack=True, hint=f". If another library saved this folder again, delete {ours.name}")   # the hub's copy lacks some
-        maps = read_maps(folder, plain, ours) if config["transform"] and pooling in (None, config["pooling"]) else []
-        pooling, length = pooling or config["pooling"], config["max_length"]
-        beside = pooling == config["pooling"] == WordsBeside.name
-    elif os.path.lexists(folder / "modules.json"):
-        asked, (pooling, length) = pooling, read_modules(folder, pooling)
-        _check_prompt(folder / _THEIRS, asked)
-        maps = read_maps(folder, plain) if asked in (None, _their_pooling(folder)) else []
-    elif pooling is None and os.path.lexists(folder / _THEIRS):
+    named, length, maps = _said(folder, pooling, plain)
+    if not isinstance(named, WordsBeside) and named not in (None, *poolings) or length is not None and length < 3:
+        raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(named)} and {length}")
+    return {"pooling": named or "mean", "max_length": length or _usual_length(folder / "tokenizer_config.json"), "transform": in_a_row(maps)}
+
+
+def _said(folder, asked, plain):
+    """Give pooling, length and maps, None for what is left to the usual: as our file says, else theirs, else who asks."""
+    if os.path.lexists(folder / _OUR_FILE):
+        return _said_by_us(folder, asked, plain)
+    if os.path.lexists(folder / "modules.json"):
+        return _said_by_them(folder, asked, plain)
+    if asked is None and os.path.lexists(folder / _THEIRS):
         raise ValueError(f"{folder}: expected modules.json beside {_THEIRS}, got none: a save that did not end? Name a pooling yourself to use the model alone")
-    if not beside and pooling not in (None, *poolings) or length is not None and length < 3:
-        raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(pooling)} and {length}")
-    return {"pooling": WordsBeside.load(folder) if beside else pooling or "mean", "max_length": length or _usual_length(folder / "tokenizer_config.json"), "transform": in_a_row(maps)}
+    return asked, None, []
+
+
+def _said_by_us(folder, asked, plain):
+    ours = folder / _OUR_FILE
+    config = check_fields({"files": {}} | read_json(ours), ours, pooling=str, max_length=int, transform=bool, files=dict)   # of an older release: without files
+    check_folder(folder, config["files"], ours, may_lack=True, hint=f". If another library saved this folder again, delete {ours.name}")   # the hub's copy lacks some
+    if asked not in (None, config["pooling"]):
+        return asked, config["max_length"], []
+    maps = read_maps(folder, plain, ours) if config["transform"] else []
+    return WordsBeside.load(folder) if config["pooling"] == WordsBeside.name else config["pooling"], config["max_length"], maps
+
+
+def _said_by_them(folder, asked, plain):
+    named, length = read_modules(folder, asked)
+    _check_prompt(folder / _THEIRS, asked)
+    return named, length, read_maps(folder, plain) if asked in (None, _their_pooling(folder)) else []
 
 
 def _their_pooling(folder: Path) -> str | None:
@@ -116,5 +131,5 @@ def write_settings(
             part.save(draft / path) if name else save_module(part, draft / path)
         extra.append((name or "minbert.engine.saving.TransformModule", path))
     write_modules(draft, model, pooling, layers, max_length, extra)
-    write_json(draft / "minbert_sentence.json", {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra),
+    write_json(draft / _OUR_FILE, {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra),
                                                  "files": folder_checksums(draft, "*.safetensors")})
