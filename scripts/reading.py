@@ -1,0 +1,43 @@
+"""A chapter as nbdev tests it and as a reader sees it: each cell must print the words that stand stored below it.
+
+Numbers are left aside: another processor rounds otherwise, and clocks differ. A module of its own, as a shell of
+IPython takes the place of `__main__` in the process that runs the cells.
+"""
+import re
+from difflib import unified_diff
+from pathlib import Path
+
+import nbdev.test
+from execnb.shell import CaptureShell
+
+NUMBER = re.compile(r"0x[0-9a-f]+|[-+−]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
+
+
+def wording(outputs: list) -> list[str]:
+    """Give the lines that a cell shows as text, # for numbers. Pictures have none, and a bar of progress is no result."""
+    texts = ["".join(out["text"] if out["output_type"] == "stream" else out.get("data", {}).get("text/plain", "")) for out in outputs if out.get("name") != "stderr"]
+    lines = (" ".join(NUMBER.sub("#", line).split()) for text in texts for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("<Figure")]
+
+
+class Reader(CaptureShell):
+    """Run cells as nbdev does, and note where they print something else than what is stored."""
+
+    def __init__(self, path: Path):
+        super().__init__(path)
+        self.stale = []
+
+    def cell(self, cell, **options):
+        stored, quiet = cell.get("outputs", []), cell.source.rstrip().endswith(";")
+        cell.source, cell.outputs = cell.source + "\n#", []   # behind a semicolon execnb leaves out what was printed, too
+        super().cell(cell, **options)
+        shown = [out for out in cell.outputs if not (quiet and out["output_type"] == "execute_result")]
+        if not self.exc and (lines := list(unified_diff(wording(stored), wording(shown), "stored", "shown", n=0, lineterm=""))):
+            self.stale.append("\n".join([f"cell {cell.idx_}:", *lines]))
+
+
+def tried(path: Path, **options) -> tuple[bool, float, list[str]]:
+    """Test a chapter: passed, seconds, and the cells whose stored words are not what they print."""
+    shells = []
+    nbdev.test.CaptureShell = lambda path: shells.append(Reader(path)) or shells[-1]
+    return *nbdev.test.test_nb(path, **options), [text for shell in shells for text in shell.stale]

@@ -1,0 +1,50 @@
+"""scripts/run_notebooks.py sees a cell that prints other words than those stored below it, and lets numbers differ."""
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+ROOT = Path(__file__).resolve().parent.parent
+CELLS = {  # what it is about -> (source, the text stored below it, None for nothing; whether that is what it prints)
+    "another number": ("print('loss -0.25, 3 steps', object())", "loss 1.5e-07, 12 steps <object object at 0x7f>", True),
+    "another word": ("print('loss 0.25')", "cost 0.25", False),
+    "a line more": ("print('one')\nprint('two')", "one", False),
+    "a line less": ("print('one')", "one\ntwo", False),
+    "other names in a result": ("{'a': 1}", "{'b': 1}", False),
+    "printed before a semicolon": ("print('one');", "two", False),
+    "a result behind a semicolon": ("'one';", None, True),
+    "a bar of progress": ("import sys; print('50%', file=sys.stderr)", None, True),
+    "nothing stored": ("'one'", None, False),
+    "a cell that is not run": ("#| eval: false\nprint('one')", "two", True),
+}
+
+
+def chapter(path: Path, source: str, text: str | None) -> None:
+    outputs = [] if text is None else [new_output("stream", text=text)]
+    nbformat.write(new_notebook(cells=[new_code_cell("x = 1"), new_code_cell(source, outputs=outputs)]), path)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory) -> str:
+    """What the script says of a chapter for each of the cells."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("nbs", "scripts"):
+        (folder / name).mkdir()
+    for name in ("scripts/run_notebooks.py", "scripts/reading.py", "settings.ini", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    for name, (source, text, _) in CELLS.items():
+        chapter(folder / "nbs" / f"{name}.ipynb", source, text)
+    done = subprocess.run([sys.executable, "scripts/run_notebooks.py"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == sum(not same for _, _, same in CELLS.values()), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_stored_words_are_those_that_the_cell_prints(told, name):
+    failed = told.rpartition("failed: ")[2].strip().split(", ")
+    assert (f"{name}.ipynb" in failed) != CELLS[name][2]
+    assert (f"{name}.ipynb, cell 1:" in told) != CELLS[name][2]
