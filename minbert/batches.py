@@ -116,7 +116,7 @@ def no_duplicate_batches(
 
     n is the largest number with sum_c min(s_c, n) >= n m, for groups of s_c rows.
     Chance decides which rows are left out, who meets whom, and in which batch.
-    Raises ValueError if there are fewer groups than a batch holds rows.
+    Raises ValueError for no rows, a batch below 1 row, or fewer groups than a batch holds rows.
     """
     _check_batch(groups, batch_size)
     order, rank = _by_group(groups, generator)
