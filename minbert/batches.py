@@ -116,7 +116,7 @@ def no_duplicate_batches(
 
     n is the largest number with sum_c min(s_c, n) >= n m, for groups of s_c rows.
     Chance decides which rows are left out, who meets whom, and in which batch.
-    Raises ValueError if there are fewer groups than a batch holds rows.
+    Raises ValueError for no rows, a batch below 1 row, or fewer groups than a batch holds rows.
     """
     _check_batch(groups, batch_size)
     order, rank = _by_group(groups, generator)
@@ -163,9 +163,12 @@ def pair_batches(
     """Yield batches of pairs for `view_loss(multiple_negatives_loss)`; the groups of a batch are clusters.
 
     Every row occurs at most once an epoch; a batch is a function of the seed and its number.
-    Raises ValueError for columns that do not fit or hold what is no text, too few groups, or a batch that cannot be shared.
+    Raises ValueError for columns that do not fit or hold what is no text, too few groups, a start
+    below 0, or a batch that cannot be shared.
     """
     _check_columns(columns, groups, batch_size, process_index, num_processes)
+    if start < 0:
+        raise ValueError(f"expected a start of 0 or more batches, got {start}")
     columns = [check_sentences(column) for column in columns]
     groups = clusters(*columns[:2]) if groups is None else groups
     ids = [encode_ids(tokenizer, column, max_length) for column in columns]

@@ -20,7 +20,7 @@ from .sentence import safe_cosine, unit
 
 # %% ../nbs/3_vectors/25_contrastive.ipynb #e8b57395
 def _check_pairs(u, v, labels, margin):
-    """Give the labels as fractions, or raise ValueError for pairs that cannot be compared."""
+    """Give the labels as floats, or raise ValueError for pairs that cannot be compared."""
     if u.shape != v.shape or not 0 < margin <= 2:
         raise ValueError(f"expected equal shapes and a margin in (0, 2], got {tuple(u.shape)}, {tuple(v.shape)} and {margin}")
     check_finite(u, "u")
@@ -42,8 +42,9 @@ def contrastive_loss(
 
     L = 1/(2B) sum_i [ y_i d_i^2 + (1 - y_i) max(0, m - d_i)^2 ],   d_i = 1 - cos(u_i, v_i)
     Paper: Hadsell et al. (2006), equation 4; with the cosine distance: Wu and Zhao, section 3.2.2.
+    Differs: Hadsell et al. label a different pair 1.
     A zero vector has distance 1 and no gradient: that is what `safe_cosine` is for.
-    Raises ValueError for other labels, unequal shapes, numbers that are not finite, or a margin outside (0, 2].
+    Raises ValueError for other labels, unequal shapes, no rows, numbers that are not finite, or a margin outside (0, 2].
     """
     y = _check_pairs(u, v, labels, margin)
     distance = 1 - safe_cosine(u, v)  # (B,)

@@ -89,7 +89,7 @@ def multiple_negatives_loss(
     Differs: S is a scaled cosine by default, a dot product there; duplicates are left out. `groups` say nothing of
     `hard`: that these are wrong, for duplicates of their anchor too, is not checked.
     Raises ValueError for unequal shapes, no rows, numbers that are not finite, groups that are not (m,), or a scale that is
-    not positive; warns for m = 1, where the loss and its gradient are 0 without hard negatives.
+    not positive and finite; warns for m = 1, where the loss and its gradient are 0 without hard negatives.
     """
     _check_pairs(anchors, positives, scale, hard, groups)
     own = torch.arange(len(anchors), device=anchors.device)

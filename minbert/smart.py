@@ -34,7 +34,7 @@ _all_ = ["symmetric_kl", "sampled_smoothness", "regularized_loss", "BregmanProxi
 class AttackSettings:
     """The constants of a search. None: the constant of the source.
 
-    Raises ValueError for an unknown variant, another p, steps not whole or < 0, or a size not positive and finite.
+    Raises ValueError for an unknown variant, another p, steps not whole or < 0, or a size that is negative, infinite, or 0 (but noise and step size may be 0).
     """
 
     variant: str = "paper"          # "rescale" (public code), "seed" (Wu and Zhao, algorithm 1 as printed)

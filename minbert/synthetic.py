@@ -93,7 +93,8 @@ def read_labelled(
 ) -> Dataset:                        # split "train", every row marked with `source`; rows left out are in `skipped`
     """Read rows that a machine labelled.
 
-    Raises ValueError naming file and line for a missing column, an empty sentence, or a label that the task does not have.
+    Raises ValueError for an empty source or another number of text columns, and naming file and line for a missing column,
+    an empty sentence, or a label that the task does not have.
     """
     pair = like.sentences2 is not None
     text = text or (("sentence1", "sentence2") if pair else ("sentence",))

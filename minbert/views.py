@@ -86,8 +86,8 @@ def view_batches(
 ) -> Iterator[ViewBatch]:
     """Draw batches without replacement, anew in each epoch; what does not fill a batch is left out.
 
-    Raises ValueError for columns of unequal length or more than three, fewer rows than a batch holds, a pool below 1, or
-    a process that does not exist.
+    Raises ValueError for columns of unequal length or more than three, fewer rows than a batch holds, a batch below 2 rows or
+    not divided by the processes, a pool below 1, or a process that does not exist.
     """
     labels = plain_column(labels)
     check_columns(columns, labels, batch_size, pool, process_index, num_processes)
@@ -201,7 +201,7 @@ def keep_best(
     the weights of that step.
 
     Paper: Gao et al. (2021), appendix A, which says 250 steps.
-    Raises ValueError for a score that is not a number.
+    Raises ValueError for a score that is not a number, or `every` below 1.
     """
     if every < 1:
         raise ValueError(f"expected at least 1 step between two scores, got {every}")

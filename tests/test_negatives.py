@@ -439,7 +439,7 @@ def test_own_groups_are_used_and_sentences_cut(tokenizer):
 
 @pytest.mark.parametrize("columns, change", [
     ((FIRST,), {}), ((FIRST, SECOND[1:]), {}), ((FIRST, SECOND, FIRST, SECOND), {}), ((FIRST, SECOND), dict(groups=torch.zeros(3))),
-    ((FIRST, SECOND), dict(num_processes=2, batch_size=5)), ((FIRST, SECOND), dict(process_index=1)),
+    ((FIRST, SECOND), dict(num_processes=2, batch_size=5)), ((FIRST, SECOND), dict(process_index=1)), ((FIRST, SECOND), dict(start=-1)),
     ((FIRST, SECOND), dict(batch_size=11)), ((FIRST, SECOND), dict(batch_size=12, unique=False)), ((FIRST, [None, *SECOND[1:]]), {}), ((FIRST, SECOND, [*FIRST[1:], 3.5]), {}),
 ])
 def test_bad_batches_are_refused(tokenizer, columns, change):
