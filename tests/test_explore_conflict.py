@@ -89,7 +89,8 @@ def test_what_is_said_is_what_is_drawn():
 
 def test_a_real_run_shows_a_line_for_each_pair_whatever_the_order_of_the_tasks():
     records = [Surgery(("c", "a", "b"), (1.0, 1.0, 1.0), {("a", "b"): 0.1 * i, ("a", "c"): 0.3, ("b", "c"): -0.2}, (1.0, 1.0, 1.0)) for i in range(4)]
-    figure = ConflictExplorer(records).figure(view="a real run")
+    figure = ConflictExplorer(records).figure(view="a real run", step=2)
     lines = {line.get_label(): line.get_ydata() for ax in figure.axes for line in ax.lines if " and " in line.get_label()}
+    assert [list(line.get_xdata()) for line in figure.axes[1].lines if line.get_label() == "a and b" or line.get_linestyle() == ":"] == [[1, 2, 3, 4], [3, 3]]   # steps count from 1, as in the title
     assert sorted(lines) == ["a and b", "a and c", "b and c"] and all(np.isfinite(y).all() for y in lines.values())
     plt.close("all")

@@ -169,9 +169,9 @@ class ConflictExplorer(Explorer):
         heatmap(_gram(record), record.tasks, record.tasks, left, "task", "task", f"step {step + 1} of {len(self.records)}: cosines of gradients", "", (-1, 1), ".2f")
         panel("step", "cosine", "the whole run", right)
         for (pair, (colour, line)) in zip(combinations(sorted(record.tasks), 2), EXTRA):   # a record names its pairs in this order
-            right.plot([r.cosines.get(pair, np.nan) for r in self.records], color=colour, linestyle=line, label=" and ".join(pair))
+            right.plot(range(1, len(self.records) + 1), [r.cosines.get(pair, np.nan) for r in self.records], color=colour, linestyle=line, label=" and ".join(pair))
         right.axhline(0, color="#777777", linewidth=1)
-        right.axvline(step, color="#777777", linewidth=1, linestyle=":")
+        right.axvline(step + 1, color="#777777", linewidth=1, linestyle=":")
         right.legend(frameon=False, fontsize=8)
         return left.figure
 
