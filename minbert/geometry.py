@@ -193,7 +193,7 @@ def isoscore(
 def partition_isotropy(
     x: Tensor,            # (N, D) float, with its own lengths
     chunk: int = 4096,    # rows at a time
-) -> float:               # in (0, 1]; NaN with a warning for no rows
+) -> float:               # in [0, 1]; NaN with a warning for no rows
     """Compare the smallest and the largest partition function over the axes of the cloud.
 
     min_c Z(c) / max_c Z(c),   Z(c) = sum_i exp(c x_i),   c over the eigenvectors of X^T X, both signs

@@ -140,6 +140,7 @@ def test_histograms_leave_room_for_the_legend_also_on_shared_axes():
         for ax, groups in zip(axes, order):
             histogram(groups, "x", ax=ax, limits=(0, 50))
         assert axes[0].get_ylim() == axes[1].get_ylim() == (0, pytest.approx(124))  # 100 % and the legend's two lines
+        assert max(axes[0].get_yticks()) == max(axes[1].get_yticks()) == 100        # no share is more than all
 
 
 # --- one by one

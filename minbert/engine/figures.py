@@ -220,6 +220,8 @@ def histogram(
         ax.stairs(share, edges, label=f"{label}, mean {mean}", linewidth=1.5, **style)
         room = share.max() * (1.06 + 0.09 * len(arrays))  # for the legend
         ax.set_ylim(0, max(ax.get_ylim()[1], room))
+    if ax.get_ylim()[1] > 100:
+        ax.set_yticks(range(0, 101, 20))  # the room above is the legend's: no share is more than all
     ax.legend(frameon=False, fontsize=8)
     return ax
 
