@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from submissions import attack, make
 
 from minbert.engine import saving
-from minbert.course.batch import Ledger, batch
+from minbert.course.batch import Ledger, batch, write_whole
 from minbert.course.exercises import exercise
 from minbert.course.programs import module_text
 from minbert.course.sandbox import Desk, Limits, Reply, Run
@@ -74,6 +75,20 @@ def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
     ledger.add("d", {"passed": True})
     assert list(Ledger(ledger.file).rows) == ["a", "b", "c", "d"]
     assert [json.loads(line)["key"] for line in ledger.file.read_text().splitlines()] == ["a", "b", "c", "d"]
+
+
+def test_a_full_disk_leaves_the_table_that_was_there(tmp_path, monkeypatch):
+    table, real = tmp_path / "grades.csv", Path.write_text
+    write_whole(table, "ada,3\n")
+
+    def full(self, text, **settings):
+        real(self, text[: len(text) // 2], **settings)
+        raise NO_SPACE
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="space"):
+        write_whole(table, "ada,3\nbob,3\n")
+    assert table.read_text() == "ada,3\n" and [*tmp_path.iterdir()] == [table]
 
 
 def test_bytes_are_counted_where_they_lie(tmp_path):
