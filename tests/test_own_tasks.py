@@ -118,6 +118,13 @@ def test_numbers_as_classes_stand_in_their_order(tmp_path):
     assert answers_of(tmp_path, "j").classes == ("2", "False", "True")
 
 
+def test_numbers_of_one_value_are_classes_in_one_order(tmp_path):
+    """01 and 1 are two names; in which order a set has them is drawn anew in every process, and each would train another head."""
+    names = ["0", "00", "+01", "+1", "0001", "001", "01", "1"]
+    write(tmp_path / "n-train.csv", ("sentence", "label"), [(f"text {i}", name) for i, name in enumerate(names * 2)])
+    assert answers_of(tmp_path, "n").classes == (*names,)
+
+
 def test_classes_are_those_of_the_train_file_or_of_a_model(mine):
     write(mine / "thing-dev.csv", ("sentence", "label"), [("rivers", "river"), ("a lamp", "lamp")])
     assert load_own("thing", "dev", mine).labels == [2, 1]
