@@ -269,6 +269,16 @@ def test_a_part_from_elsewhere_is_refused_by_who_goes_on_and_by_who_reads_it_alo
             asked()
 
 
+@pytest.mark.parametrize("put", [lambda place: place.mkdir(), lambda place: place.symlink_to("nowhere")])
+def test_what_is_no_file_in_the_place_of_a_part_is_named_and_not_taken_for_one(text, tmp_path, put):
+    encode(text, tmp_path / "v")
+    (tmp_path / "v" / "part-00003.safetensors").unlink()
+    put(tmp_path / "v" / "part-00003.safetensors")
+    for asked in (lambda: encode(text, tmp_path / "v"), lambda: Shards(tmp_path / "v").check()):
+        with pytest.raises(ValueError, match="part-00003.safetensors: expected a (readable )?file"):
+            asked()
+
+
 def test_a_manifest_of_another_kind_is_refused(text, tmp_path):
     encode(text, tmp_path / "v")
     good = json.loads((tmp_path / "v" / "manifest.json").read_text())
