@@ -1,4 +1,5 @@
 """Commands of the course: where a learner stands does not matter, and an instructor sees scores, seeds and reasons."""
+import csv
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from minbert.app.cli import app
 from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
 from minbert.course.judging import NAMED
-from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, page, scores, write_pages
+from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, page, refuse_to_replace, scores, write_gradescope, write_pages
 from minbert.course.workspace import new_workspace, workspace_of
 
 TASK = exercise("attention.bias")
@@ -150,8 +151,82 @@ def test_the_list_counts_the_mistakes_of_the_class():
     reports = [Report(f"learner {i}", wrong(says), 0, ()) for i, says in enumerate([NAMED + "Pads are read.", NAMED + "<b>too large", "Perhaps: guessed.", NAMED + "Pads are read."])]
     shown = index(reports).partition("Known mistakes")[2]
     assert f"<td>{TASK.name}: Pads are read.</td><td>2</td>" in shown and f"<td>{TASK.name}: &lt;b&gt;too large</td><td>1</td>" in shown
-    assert shown.index("Pads") < shown.index("too large") and "guessed" not in shown
+    assert shown.index("Pads") < shown.index("too large") and "guessed" not in shown and shown.count("<tr>") == 2
     assert "Known mistakes" not in index(some_reports())
+
+
+OPTIONAL = next(task for task in EXERCISES.values() if task.optional)
+
+
+def two_reports():
+    """Ada passed all; Bob failed one, borrowed the other, and nobody can read one of his notebooks."""
+    flags, maps = ("torch.optim.AdamW",), {"case": "two pads", "output": "output", "expected": [[0.0, 1.0]], "got": [[-3.0, float("-inf")]]}
+    passed = {task.name: Result("passed", task.points) for task in (TASK, OPTIONAL)}
+    failed = {TASK.name: Result("failed", 0, "not yet: " + "x" * 90, flags, maps), OPTIONAL.name: Result("borrowed", 0, "no points")}
+    return [Report("ada", passed, 1, ()), Report("bob", failed, 0, ("02.ipynb: broken",))]
+
+
+def test_each_cell_of_the_table_is_what_its_column_says():
+    ada, bob = csv.DictReader(csv_table(two_reports()).splitlines())
+    total = TASK.points + OPTIONAL.points
+    sums = {"points": total, "of": total, "required": TASK.points, "of required": TASK.points, "integrated": 1, "passed": 2}
+    assert [ada[name] for name in sums] == [f"{n}" for n in sums.values()]
+    assert [bob[name] for name in sums] == ["0", f"{total}", "0", f"{TASK.points}", "0", "0"]
+    assert bob["problems"] == "02.ipynb: broken" and bob["flags"] == f"{TASK.name}: torch.optim.AdamW"
+    assert bob[f"{TASK.name} reason"] == "not yet: " + "x" * 90 and bob[f"{OPTIONAL.name} status"] == "borrowed"
+
+
+@pytest.mark.parametrize("sign", "=+-@")
+def test_no_name_is_a_formula(sign):
+    assert next(csv.DictReader(csv_table([Report(f"{sign}1+1", {}, 0, ())]).splitlines()))["submission"] == f"'{sign}1+1"
+
+
+def test_a_page_names_points_flags_what_was_not_read_and_what_is_no_number():
+    shown = page(two_reports()[1])
+    assert f"<td>0 of {TASK.points}</td>" in shown and f"<td>0 of {OPTIONAL.points}, optional</td>" in shown
+    assert "<p class=broken>02.ipynb: broken</p>" in shown and "<div>uses torch.optim.AdamW</div>" in shown
+    colours = [cell.partition('"')[0] for cell in shown.split('fill="')[1:]]
+    assert colours[1] == "#08306b" and colours[2:] == ["#f7fbff", "#000000"]   # the highest, the lowest of both maps, and -inf
+    assert "from -3 (pale) to 1 (dark)" in shown
+
+
+def test_the_list_has_points_required_and_integrated_in_this_order_and_means_over_all():
+    shown = index(two_reports())
+    total, required = TASK.points + OPTIONAL.points, TASK.points
+    assert f'<a href="ada.html">ada</a></td><td>{total}</td><td>{required}</td><td>1</td>' in shown
+    assert f"<td>mean</td><td>{total / 2:.1f}</td><td>{required / 2:.1f}</td><td>0.5</td>" in shown
+    assert shown.count("<td>1 of 2</td>") == 2                # what is borrowed or failed is not passed
+    lines = scores(two_reports()).split("\n")
+    assert lines[1].endswith("1 flagged, 1 notebooks not read") and lines[2] == f"2 submissions: {total} of {2 * total} points"
+
+
+def test_a_long_name_of_any_script_is_a_file(tmp_path):
+    """A file's name has 255 bytes, of which three make one letter of Chinese: the folder of one learner must not stop the pages of all."""
+    names = ["x" * 255, "中" * 85, "中" * 84, "𝓹" * 63, "../eve", "a/b"]
+    reports = [Report(name, {}, 0, ()) for name in names]
+    write_pages(reports, tmp_path / "pages")
+    write_gradescope(reports, tmp_path / "scope")
+    assert len([*(tmp_path / "pages").iterdir()]) == len(names) + 1 and len([*(tmp_path / "scope").iterdir()]) == len(names)
+
+
+def test_the_same_class_replaces_its_table_and_pages_whatever_it_is_called(tmp_path):
+    names, table = ["=1+1", "a b", "中" * 85, "ada"], tmp_path / "grades.csv"
+    table.write_text(csv_table([Report(name, {}, 0, ()) for name in names]), encoding="utf-8")
+    write_pages([Report(name, {}, 0, ()) for name in names], tmp_path / "pages")
+    refuse_to_replace(names, table, tmp_path / "pages")
+    table.write_bytes("submission\nJosé\n".encode("cp1252"))   # saved again by a spreadsheet
+    with pytest.raises(ValueError, match="with 1 others, such as Jos"):
+        refuse_to_replace(names, table, None)
+
+
+def test_gradescope_shows_each_answer_with_what_it_could_be_worth(tmp_path):
+    told = gradescope(two_reports()[1])
+    first, second = told["tests"]
+    assert (first["score"], first["max_score"], first["status"], first["visibility"]) == (0, TASK.points, "failed", "visible")
+    assert second["status"] == "failed" and second["output"] == "no points" and told["output"].endswith("\n02.ipynb: broken")
+    assert gradescope(two_reports()[0])["score"] == TASK.points + OPTIONAL.points
+    write_gradescope(two_reports()[:1], tmp_path)             # one alone: where Gradescope looks for it
+    assert json.loads((tmp_path / "results.json").read_text())["score"] == TASK.points + OPTIONAL.points
 
 
 def test_half_a_character_stops_no_terminal(mine, asked, monkeypatch):

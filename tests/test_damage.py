@@ -228,6 +228,22 @@ def test_a_full_disk_under_encode_is_an_oserror_and_leaves_the_old_file(tmp_path
     assert np.load(tmp_path / "v.npy").sum() == 3 and os.listdir(tmp_path) == ["v.npy"]
 
 
+def test_room_is_asked_for_all_rows_before_the_first_and_a_bar_is_drawn_for_who_asks(tmp_path, monkeypatch):
+    class Encoder:
+        width = 3
+
+        def encode_stream(self, lines, progress, precision):
+            seen.append(progress)
+            yield torch.zeros(len(lines), 3)
+
+    seen, lines = [], tmp_path / "s.txt"
+    lines.write_text("one\ntwo\n")
+    monkeypatch.setattr("minbert.engine.vectorfile.reserve", lambda stream, size: seen.append(size))
+    for progress in ({}, {"progress": True}):
+        assert encode_file(Encoder(), lines, tmp_path / "v.npy", **progress) == (2, 3)
+    assert seen == [4 * 2 * 3, False, 4 * 2 * 3, True]
+
+
 @pytest.mark.parametrize("shape", [(3, 2), (1, 2), (2, 1), (2, 3)])
 def test_rows_that_are_not_as_many_or_as_wide_as_the_head_says_leave_the_old_file(tmp_path, shape):
     np.save(tmp_path / "v.npy", np.ones(3))

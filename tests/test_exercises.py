@@ -12,10 +12,10 @@ import torch
 from minbert.course import exercises
 from minbert.course.exercises import (EXERCISES, CheckFailed, Mistaken, borrow, build, check, expected_outcomes, mistaken, reference, right_definition, shortfalls, strength, strength_table,
                                verdict, wrong_definition)
-from minbert.course.judging import _given
+from minbert.course.judging import NAMED, _given, judge
 from minbert.course.programs import guards, module_text, pieces
 from minbert.course.sandbox import without_answers
-from minbert.course.trials import repeated
+from minbert.course.trials import AGAIN, Outcome, Trial, repeated
 from minbert.course.workspace import packaged_editions
 from minbert.trials.refusals import REFUSALS, refuses, with_refusals
 from minbert.course.worker import pack, unpack
@@ -262,3 +262,71 @@ def test_a_failing_check_says_what_went_in():
     assert "  given     u (8, 5), v (8, 5), labels (8,), margin 1\n" in late                   # of the case that fails, not of the first
     assert len(_given({f"setting_{i}": i for i in range(40)})) < 120 and _given({f"setting_{i}": i for i in range(40)}).endswith(", ...")
     assert _given({"text": "long " * 40, "seed": 5, "rows": [1, 2], "x": torch.zeros(2, 3)}) == "x (2, 3) float32"                     # neither a wall of text, nor what no answer is given
+
+
+def outcomes(*found):
+    """What came of each case: numbers, results by name, or an error."""
+    as_dict = lambda x: x if isinstance(x, dict) else {"average": torch.as_tensor(x, dtype=torch.float64)}
+    return [Outcome(f"case {i}", None, x) if isinstance(x, str) else Outcome(f"case {i}", as_dict(x)) for i, x in enumerate(found)]
+
+
+def judged(expected, got, **known):
+    """Judge made-up numbers; `known` are mistakes and what each makes of all cases."""
+    trial = Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",))
+    return judge("average", trial, outcomes(*expected), outcomes(*got), [(says, outcomes(*numbers).__getitem__) for says, numbers in known.items()])
+
+
+@pytest.mark.parametrize("known, says", [
+    ({"pads": (.4, .25, .3, .6, 1)}, NAMED + "pads"), ({"pads": (.4, .25, .3, .6, 1), "length": (.4, .25, .3, .6, 1)}, "Hint: "),
+    ({"pads": (.4, .25, .3, .9, 1)}, "Perhaps: pads"), ({"length": (.4, .25, .9, .9, 1)}, "Hint: "),                     # of three wrong numbers two, or one
+    ({"pads": (.4, .9, .3, .6, 1)}, "Hint: "), ({"pads": (.9, .25, .3, .6, 1)}, "Hint: "),                               # wrong where the learner is right; not in the first
+    ({"length": (.4, .25, .9, .6, 1), "pads": (.4, .25, .3, .9, 1)}, "Hint: "), ({"length": (.4, .9, .3, .6, 1), "pads": (.4, .25, .3, .9, 1)}, "Perhaps: pads")])
+def test_a_mistake_is_named_where_all_numbers_are_its_and_suspected_where_most_are(known, says):
+    found = judged((.5, .25, .125, .7, 1), (.4, .25, .3, .6, 1), **known)
+    assert not found.passed and found.message.split("\n")[-1].startswith(says)
+    assert found.mistake == ("pads" if says.startswith(NAMED) else None)
+
+
+def test_of_several_suspected_mistakes_the_one_with_most_numbers_is_told():
+    right, got = (.5, .25, .125, .7), (.4, .2, .3, .6)
+    found = judged(right, got, length=(.4, .2, .9, .9), pads=(.4, .2, .3, .9))
+    assert found.message.endswith("Perhaps: pads") and found.mistake is None
+    assert "Hint: " in judged((.5, .25), (0, 0), pads=(0, 1)).message      # zeros have many causes
+
+
+def test_a_message_shows_the_first_case_that_differs_around_its_worst_number():
+    right = torch.arange(18.0).reshape(2, 9)
+    middle, end = right.clone(), right.clone()
+    middle[1, 4], end[0, 8] = 14, 9
+    lines = judged((1, right, right), (1, middle, end)).message.split("\n")
+    assert lines[0] == 'average: not yet. Case "case 1", average: largest difference 1 at [1, 4]'
+    assert lines[1:3] == ["  expected  ... 11  12  13  14  15  16 ...   (row [1] of shape [2, 9])", "  got       ... 11  12  14  14  15  16 ..."]
+    assert "  got       ... 3  4  5  6  7  9\n" in judged((right,), (end,)).message
+    twice = judged((right,), (2 * right,))
+    assert twice.told and f"\n{twice.told}\n" in twice.message
+    trial, crash = Trial(lambda generator: [], lambda f, inputs: {}, ("",)), Outcome("case 0", None, "IndexError: 5", "line 2: x[5]")
+    assert "\n  in line 2: x[5]\n" in judge("average", trial, outcomes(1), [crash], []).message
+
+
+def test_cases_are_counted_once_and_a_draw_that_nobody_asked_for_fails():
+    drew = lambda yes: {"average": torch.tensor(1.0), "left behind: a draw": torch.tensor(yes)}
+    assert judged((1, 1), (1, 1)).message == "average: passed, 2 cases"
+    trial, plain = Trial(lambda generator: [], lambda f, inputs: {}, ("",)), outcomes(1, 1, 1)
+    assert judge("average", trial, [*plain[:2], plain[2]._replace(way=AGAIN)], plain, []).message == "average: passed, 2 cases"
+    assert judged((1, 1), (1,)).message == "average: only 1 of 2 cases came back" and 'Case "case 0"' in judged((1, 1), (2,)).message
+    assert judged((drew(False), 1), (drew(False), 1)).passed and not judged((drew(False), 1), (drew(True), 1)).passed
+
+
+@pytest.mark.parametrize("error, hint", [
+    ("TypeError: f() got an unexpected keyword argument 'x'", "Are the arguments still those of the stub"), ("TypeError: words; your code gave back None", "Does every way through your code end"),
+    ("RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.", "it stands under `torch.no_grad()`"),
+    ("RuntimeError: modified by an inplace operation", "Work on a copy"), ("ValueError: odd", "How many words are there?")])
+def test_an_error_gets_the_hint_that_fits(error, hint):
+    assert hint in judged((1,), (error,)).message.split("\n")[-1]
+
+
+def test_what_came_in_is_told_from_what_comes_out():
+    changed = {"average": torch.tensor(1.0), "input words afterwards": torch.tensor([1.0, 2.0])}
+    touched, left = judged((1,), (changed | {"average": torch.tensor(1.0, dtype=torch.float64)},)), judged((changed,), ({"average": changed["average"]},))
+    assert "Hint: Work on a copy" in touched.message and touched.message.count("your code changed its input") == 1
+    assert "your code left it as it was" in left.message and "Hint: This is to change in place" in left.message

@@ -224,5 +224,6 @@ def test_optional_points_are_told_apart():
     both = Report("ada", {name: Result("passed", EXERCISES[name].points) for name in names}, 0, ())
     a, b = (EXERCISES[name].points for name in names)
     assert scores([both]).startswith(f"ada  {a + b} of {a + b} points ({a} of {a} without the optional exercises), integrated 0")
+    assert scores([both._replace(results={names[0]: both.results[names[0]]})]).startswith(f"ada  {a} of {a} points, integrated 0")
     row = next(csv.DictReader(csv_table([both]).splitlines()))
     assert (row["points"], row["required"], row["of required"]) == (str(a + b), str(a), str(a)) and f"({a} of {a} without" in page(both)

@@ -107,6 +107,7 @@ def test_a_scale_is_chosen_by_the_train_file(tmp_path, scores, scale):
     low, high = scale
     assert data.labels == pytest.approx([5 * (.5 - low) / (high - low), 5 * (2 - low) / (high - low)])
     assert [names.shrunk(x) for x in data.labels] == pytest.approx([.5, 2])
+    assert data.ids == ["2", "3"]                              # the lines of the file, by which an answer is looked up
 
 
 def test_numbers_as_classes_stand_in_their_order(tmp_path):
@@ -116,6 +117,13 @@ def test_numbers_as_classes_stand_in_their_order(tmp_path):
     assert answers_of(tmp_path, "n").classes == ("-1", "9", "10")
     assert answers_of(tmp_path, "w").classes == ("10", "9", "x")
     assert answers_of(tmp_path, "j").classes == ("2", "False", "True")
+
+
+def test_numbers_of_one_value_are_classes_in_one_order(tmp_path):
+    """01 and 1 are two names; in which order a set has them is drawn anew in every process, and each would train another head."""
+    names = ["0", "00", "+01", "+1", "0001", "001", "01", "1"]
+    write(tmp_path / "n-train.csv", ("sentence", "label"), [(f"text {i}", name) for i, name in enumerate(names * 2)])
+    assert answers_of(tmp_path, "n").classes == (*names,)
 
 
 def test_classes_are_those_of_the_train_file_or_of_a_model(mine):
@@ -230,6 +238,7 @@ def test_only_files_of_ones_own_are_found(tmp_path):
     for name in ("thing-train.csv", "thing-dev.tsv.gz", "thing-dev.txt", "quora-train.csv", "ids-sst-train.csv", "sts12-test.csv", "2nd-train.csv", "a b-train.csv", "x-all.csv"):
         (tmp_path / name).touch()
     assert own_tasks(tmp_path) == {"thing": {"train": tmp_path / "thing-train.csv", "dev": tmp_path / "thing-dev.tsv.gz"}}
+    assert [*own_tasks(tmp_path)["thing"]] == ["train", "dev"]                                 # as they are told, and not as a folder has them
     (tmp_path / "thing-train.jsonl").touch()
     with pytest.raises(ValueError, match=r"thing-train\.jsonl: expected one file of thing train, got thing-train\.csv beside it"):
         own_tasks(tmp_path)

@@ -159,6 +159,22 @@ def test_without_locks_each_writes_its_share_alone(text, tmp_path, monkeypatch):
     assert torch.equal(torch.cat(list(read_shards(tmp_path / "v"))).float(), spelled(LINES))
 
 
+def test_a_lock_that_another_has_is_a_lock(tmp_path):
+    with held(tmp_path / "try.lock", ""):
+        assert shards._locks(tmp_path)
+
+
+def test_without_locks_only_the_first_process_writes_the_manifest(text, tmp_path, monkeypatch):
+    def waits(seconds):
+        raise InterruptedError
+
+    monkeypatch.setattr(shards, "_locks", lambda folder: False)
+    monkeypatch.setattr(shards.time, "sleep", waits)
+    with pytest.raises(InterruptedError):
+        encode(text, tmp_path / "v", rank=1, world=2)
+    assert not (tmp_path / "v" / "manifest.json").exists()
+
+
 @pytest.mark.parametrize("options, named", [
     (dict(encoder=Spelling(2.0)), "expected model "), (dict(part_size=8), "expected part_size 7,.*got 8"), (dict(dtype="float32"), "expected dtype float16,.*got float32"),
     (dict(precision="bf16"), "expected precision fp32,.*got bf16"), (dict(dtype="int8"), "expected dtype float32, float16, bfloat16, got 'int8'")])
@@ -215,6 +231,27 @@ def test_a_changed_line_of_a_finished_part_is_found_by_the_time_of_change(text, 
         encode(text, tmp_path / "v")
 
 
+def test_a_change_within_the_same_second_is_found(text, tmp_path):
+    os.utime(text / "d.txt", ns=(10**18, 10**18))
+    encode(text, tmp_path / "v")
+    other_letter(text / "d.txt", keep_time=False)
+    os.utime(text / "d.txt", ns=(10**18, 10**18 + 1000))
+    with pytest.raises(ValueError, match=r"d\.txt:32: expected the 4 lines that were here"):
+        encode(text, tmp_path / "v")
+
+
+def test_a_manifest_is_whole_or_not_there(text, tmp_path, monkeypatch):
+    def half(self, text, **_):
+        with self.open("w") as file:
+            file.write(text[:9])
+        raise OSError("power cut")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="power cut"):
+        encode(text, tmp_path / "v")
+    assert not (tmp_path / "v" / "manifest.json").exists()
+
+
 @pytest.mark.parametrize("name, data, named", [
     ("latin.txt", b"fine\n" * 9 + b"caf\xe9\n", r"latin\.txt:10: expected UTF-8 text, got the byte 0xe9"), ("void.txt", b"", r"void\.txt: expected text, got an empty file"),
     ("hole.txt", b"fine\n" * 8 + b"\0\n", r"hole\.txt:9: expected lines of text.*NUL"), ("cut.txt.gz", gzip.compress(b"fine\n" * 99, mtime=0)[:-9], r"cut\.txt\.gz: expected a readable file"),
@@ -269,10 +306,20 @@ def test_a_part_from_elsewhere_is_refused_by_who_goes_on_and_by_who_reads_it_alo
             asked()
 
 
+@pytest.mark.parametrize("put", [lambda place: place.mkdir(), lambda place: place.symlink_to("nowhere")])
+def test_what_is_no_file_in_the_place_of_a_part_is_named_and_not_taken_for_one(text, tmp_path, put):
+    encode(text, tmp_path / "v")
+    (tmp_path / "v" / "part-00003.safetensors").unlink()
+    put(tmp_path / "v" / "part-00003.safetensors")
+    for asked in (lambda: encode(text, tmp_path / "v"), lambda: Shards(tmp_path / "v").check()):
+        with pytest.raises(ValueError, match="part-00003.safetensors: expected a (readable )?file"):
+            asked()
+
+
 def test_a_manifest_of_another_kind_is_refused(text, tmp_path):
     encode(text, tmp_path / "v")
     good = json.loads((tmp_path / "v" / "manifest.json").read_text())
-    for change, named in ((dict(format="other"), "expected 'minbert vectors"), (dict(parts=[*good["parts"], [0, 1]]), r"expected file, offset.*\[0, 1\]"), (dict(settings={}), "'width'")):
+    for change, named in ((dict(format="other"), "expected 'minbert vectors"), (dict(parts=[*good["parts"], [0, 1]]), r"expected file, offset.*\[0, 1\]"), (dict(parts=[["0", 0, 1, 2, "x"]]), "expected file, offset"), (dict(settings={}), "'width'")):
         (tmp_path / "v" / "manifest.json").write_text(json.dumps(good | change))
         with pytest.raises(ValueError, match=named):
             Shards(tmp_path / "v")

@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from submissions import attack, make
 
 from minbert.engine import saving
-from minbert.course.batch import Ledger, batch
+from minbert.course.batch import Ledger, batch, write_whole
 from minbert.course.exercises import exercise
 from minbert.course.programs import module_text
 from minbert.course.sandbox import Desk, Limits, Reply, Run
@@ -74,6 +75,31 @@ def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
     ledger.add("d", {"passed": True})
     assert list(Ledger(ledger.file).rows) == ["a", "b", "c", "d"]
     assert [json.loads(line)["key"] for line in ledger.file.read_text().splitlines()] == ["a", "b", "c", "d"]
+
+
+def test_a_ledger_reads_what_it_can_and_writes_each_line_once(tmp_path):
+    ledger = Ledger(tmp_path / "results.jsonl")
+    for key in "abc":
+        ledger.add(key, {"passed": True})
+    assert len(ledger.file.read_text().splitlines()) == 3
+    with ledger.file.open("ab") as stream:
+        stream.write(b'7\n{}\n\xff\xfe\n{"key": "a", "passed": false}\n')   # of a damaged disk, and of somebody else
+    assert {key: row["passed"] for key, row in Ledger(ledger.file).rows.items()} == {"a": False, "b": True, "c": True}
+
+
+@pytest.mark.parametrize("where, step", [(Path, "write_text"), (os, "replace")])
+def test_a_full_disk_leaves_the_table_that_was_there(tmp_path, monkeypatch, where, step):
+    table = tmp_path / "grades.csv"
+    write_whole(table, "ada,3\n")
+
+    def full(place, *_, **__):
+        Path(place).open("w").close()                        # cut short
+        raise NO_SPACE
+
+    monkeypatch.setattr(where, step, full)
+    with pytest.raises(OSError, match="space"):
+        write_whole(table, "ada,3\nbob,3\n")
+    assert table.read_text() == "ada,3\n" and [*tmp_path.iterdir()] == [table]
 
 
 def test_bytes_are_counted_where_they_lie(tmp_path):

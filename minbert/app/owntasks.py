@@ -103,7 +103,8 @@ def _classes(file, cells, column):
     if len(names) > max(2, len(cells) // 2):
         why = "numbers to learn are called score, of a pair" if all(map(is_number, names)) else "a class is learned from several rows"
         raise ValueError(f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: {why}")
-    return tuple(sorted(names, key=int if all(map(_NUMERAL.fullmatch, names)) else None))
+    numbers = all(map(_NUMERAL.fullmatch, names))
+    return tuple(sorted(names, key=lambda name: (int(name) if numbers else 0, name)))   # the name, too: 01 and 1 are two classes, and a set has another order in every process
 
 
 def _whole(name):

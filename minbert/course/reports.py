@@ -137,7 +137,7 @@ def page(report: Report, level: str = "") -> str:
 
 def safe_name(name: str) -> str:
     """Turn a submission's name into a file name; different names stay different, and none is the list's."""
-    plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".")[:80]
+    plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".").encode()[:80].decode(errors="ignore")   # bytes: of 255 that a disk allows, three make one Chinese letter
     if plain == name and name.casefold() != "index" and not re.search(r"-[0-9a-f]{8}\Z", name):
         return plain
     import hashlib
