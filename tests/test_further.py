@@ -258,6 +258,7 @@ def test_fill_mask_writes_into_an_empty_folder_only(tmp_path, capsys):
     (tmp_path / "kept").write_text("mine")
     _, err = typed(capsys, f"fill-mask embedded --out {tmp_path}", 1)
     assert "expected a new or empty folder" in err and [f.name for f in tmp_path.iterdir()] == ["kept"]
+    assert "expected a new or empty folder" in typed(capsys, f"fill-mask embedded --out {tmp_path / 'kept'}", 1)[1] and (tmp_path / "kept").read_text() == "mine"
     published(tmp_path / "theirs", TheirBert)
     _, err = typed(capsys, f"fill-mask {tmp_path / 'theirs'} --out {tmp_path / 'out'}", 1)
     assert "mlm_head.safetensors" in err and not (tmp_path / "out").exists()

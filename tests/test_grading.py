@@ -89,6 +89,7 @@ def test_submissions_are_found_in_every_form(tmp_path):
     (tmp_path / "class" / "cy.ipynb").write_text("no notebook")
     (tmp_path / "class" / "dan").symlink_to("/etc")
     (tmp_path / "class" / "eve.txt").write_text("I could not")
+    (tmp_path / "class" / ".DS_Store").write_bytes(b"of a file browser")   # hidden, and nobody's
     found = find_submissions([tmp_path / "class"])
     assert list(found) == ["ada", "bob", "cy.ipynb", "dan", "eve.txt"]
     assert list(find_submissions([tmp_path / "class" / "bob"])) == ["bob"]

@@ -176,11 +176,9 @@ def encode_shards(
 def _turn(shards, i, encoder, reader, precision):
     """Write a part, unless it is there or somebody is writing it; tell whether it was written."""
     file = shards.file(i)
-    if file.exists():
-        return False
     try:
         with held(file.with_suffix(".lock"), ""):
-            if file.exists():   # finished between our look and our lock
+            if file.exists():   # asked behind the lock: nobody finishes it now
                 return False
             sentences = reader.read_part(shards.parts[i])
             shards.write(i, torch.cat(list(encoder.encode_stream(sentences, precision=precision))))
