@@ -9,8 +9,11 @@ from pathlib import Path
 
 import nbdev.test
 from execnb.shell import CaptureShell
+from nbdev.config import get_config
 
-NUMBER = re.compile(r"0x[0-9a-f]+|[-+−]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
+NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{32,}\b|[-+−]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
+
+FLAGS = {*get_config().tst_flags.split()}   # of cells that take long, and are left out
 
 
 def wording(outputs: list) -> list[str]:
@@ -25,15 +28,24 @@ class Reader(CaptureShell):
 
     def __init__(self, path: Path):
         super().__init__(path)
-        self.stale = []
+        self.stale, self.partial = [], False
+
+    def run_all(self, nb, preproc, **options):
+        def skipped(cell):
+            self.partial |= bool(FLAGS & (getattr(cell, "directives_", None) or {}).keys())
+            return preproc(cell)
+        super().run_all(nb, preproc=skipped, **options)
 
     def cell(self, cell, **options):
         stored, quiet = cell.get("outputs", []), cell.source.rstrip().endswith(";")
         cell.source, cell.outputs = cell.source + "\n#", []   # behind a semicolon execnb leaves out what was printed, too
         super().cell(cell, **options)
         shown = [out for out in cell.outputs if not (quiet and out["output_type"] == "execute_result")]
-        if not self.exc and (lines := list(unified_diff(wording(stored), wording(shown), "stored", "shown", n=0, lineterm=""))):
-            self.stale.append("\n".join([f"cell {cell.idx_}:", *lines]))
+        lines = list(unified_diff(wording(stored), wording(shown), n=0, lineterm=""))[2:]
+        if self.partial and not any(line[0] == "+" for line in lines):
+            lines = []   # what the cells that are left out would have added
+        if lines and not self.exc:
+            self.stale.append("\n".join([f"cell {cell.idx_}, - stored, + printed:", *lines]))
 
 
 def tried(path: Path, **options) -> tuple[bool, float, list[str]]:
