@@ -13,8 +13,6 @@ from nbdev.config import get_config
 
 NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{32,}\b|[-+−]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
 
-FLAGS = {*get_config().tst_flags.split()}   # of cells that take long, and are left out
-
 
 def wording(outputs: list) -> list[str]:
     """Give the lines that a cell shows as text, # for numbers. Pictures have none, and a bar of progress is no result."""
@@ -29,10 +27,11 @@ class Reader(CaptureShell):
     def __init__(self, path: Path):
         super().__init__(path)
         self.stale, self.partial = [], False
+        self.long = {*get_config().tst_flags.split()}   # of cells that are left out
 
     def run_all(self, nb, preproc, **options):
         def skipped(cell):
-            self.partial |= bool(FLAGS & (getattr(cell, "directives_", None) or {}).keys())
+            self.partial |= bool(self.long & (getattr(cell, "directives_", None) or {}).keys())
             return preproc(cell)
         super().run_all(nb, preproc=skipped, **options)
 
