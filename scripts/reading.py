@@ -26,7 +26,7 @@ class Reader(CaptureShell):
 
     def __init__(self, path: Path):
         super().__init__(path)
-        self.stale, self.partial = [], False
+        self.stale, self.partial = {}, False   # number of a cell -> lines
         self.long = {*get_config().tst_flags.split()}   # of cells that are left out
 
     def run_all(self, nb, preproc, **options):
@@ -44,11 +44,11 @@ class Reader(CaptureShell):
         if self.partial and not any(line[0] == "+" for line in lines):
             lines = []   # what the cells that are left out would have added
         if lines and not self.exc:
-            self.stale.append("\n".join([f"cell {cell.idx_}, - stored, + printed:", *lines]))
+            self.stale[cell.idx_] = "\n".join(lines)
 
 
-def tried(path: Path, **options) -> tuple[bool, float, list[str]]:
-    """Test a chapter: passed, seconds, and the cells whose stored words are not what they print."""
+def tried(path: Path, **options) -> tuple[bool, float, dict[int, str]]:
+    """Test a chapter: passed, seconds, and the cells whose stored words (-) are not what they print (+)."""
     shells = []
     nbdev.test.CaptureShell = lambda path: shells.append(Reader(path)) or shells[-1]
-    return *nbdev.test.test_nb(path, **options), [text for shell in shells for text in shell.stale]
+    return *nbdev.test.test_nb(path, **options), {number: lines for shell in shells for number, lines in shell.stale.items()}

@@ -1,6 +1,7 @@
 """Run nbdev's test of every chapter, two at a time, the last ones first: they are the long ones, and none shall be alone at the end.
 
 What a cell prints must be what stands stored below it, numbers left aside: another processor rounds otherwise, and clocks differ.
+A cell that prints something else is asked twice, for a few show what chance decides.
 
     python scripts/run_notebooks.py                # all
     python scripts/run_notebooks.py 31 proximal    # those whose file name holds one of these words
@@ -9,6 +10,7 @@ import argparse
 import faulthandler
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 # One torch thread a worker: two workers with two threads each were five times slower. Set before anything imports torch.
@@ -31,13 +33,17 @@ def main() -> int:
     chapters = [path for path in chapters if not words or any(word in path.name for word in words)]
     if not chapters:
         raise SystemExit(f"expected chapters in {Path.cwd()}{' named ' + ' or '.join(words) if words else ''}, found none")
-    passed, seconds, stale = zip(*parallel(tried, chapters, skip_flags=get_config().tst_flags.split(), basepath=ROOT, n_workers=2, pause=0.01))
+    run = partial(parallel, tried, skip_flags=get_config().tst_flags.split(), basepath=ROOT, n_workers=2, pause=0.01)
+    passed, seconds, stale = zip(*run(chapters))
+    stale = {path: cells for path, cells in zip(chapters, stale) if cells}
+    for path, (_, _, again) in zip(stale, run([*stale]) if stale else ()):
+        stale[path] = {number: lines for number, lines in stale[path].items() if number in again}
     for path, time in sorted(zip(chapters, seconds), key=lambda pair: -pair[1]):
         print(f"{path.name}: {time:.0f} s")
-    for path, texts in zip(chapters, stale):
-        for text in texts:
-            print(f"{path.name}, {text}")
-    failed = [path.name for path, good, texts in zip(chapters, passed, stale) if not good or texts]
+    for path, cells in stale.items():
+        for number, lines in cells.items():
+            print(f"{path.name}, cell {number}, - stored, + printed:\n{lines}")
+    failed = [path.name for path, good in zip(chapters, passed) if not good or stale.get(path)]
     print(f"failed: {', '.join(failed)}" if failed else f"Success: {len(chapters)} chapters.")
     return len(failed)
 

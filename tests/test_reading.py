@@ -20,6 +20,7 @@ CELLS = {  # what it is about -> (source, the text stored below it, None for not
     "a bar of progress": ("import sys; print('50%', file=sys.stderr)", None, True),
     "nothing stored": ("'one'", None, False),
     "a cell that is not run": ("#| eval: false\nprint('one')", "two", True),
+    "a word that chance decides": ("import os, pathlib\nfile = pathlib.Path('seen')\nprint('two' if file.exists() else 'one'); file.touch()", "two", True),
     "another number of cases": ("print('passed, 24 cases')", "passed, 23 cases", False),
     "a digest": ("print('0f8a' * 16)", "1b9d" * 16, True),
     "a line less behind a cell left out": ("print('one')", "one\ntwo", True),
