@@ -36,8 +36,8 @@ def main() -> int:
     run = partial(parallel, tried, skip_flags=get_config().tst_flags.split(), basepath=ROOT, n_workers=2, pause=0.01)
     passed, seconds, stale = zip(*run(chapters))
     stale = {path: cells for path, cells in zip(chapters, stale) if cells}
-    for path, (_, _, again) in zip(stale, run([*stale]) if stale else ()):
-        stale[path] = {number: lines for number, lines in stale[path].items() if number in again}
+    for path, (whole, _, again) in zip(stale, run([*stale]) if stale else ()):
+        stale[path] = {number: lines for number, lines in stale[path].items() if number in again or not whole}
     for path, time in sorted(zip(chapters, seconds), key=lambda pair: -pair[1]):
         print(f"{path.name}: {time:.0f} s")
     for path, cells in stale.items():
