@@ -11,11 +11,9 @@ from minbert.course.trials import Case, Trial, fixed, mistake, probe, probed, wi
 # Attention with a swapped axis still has the right shape, still sums to 1, still trains. Which inputs show that something is wrong?
 #
 # Those in which nothing agrees with anything else: three heads of width 4, two sentences of five tokens, a mask that differs from row to row.
-# Everything is drawn in double precision, and
-# gradients are compared along with values. One case has a single token, one a single head, one scores so large that the softmax has no slope left,
-# one pads that shout, one real tokens
-# that whisper, one a single query that shouts down the others. One runs in single precision, to see that
-# the result keeps the kind of its input.
+# Everything is drawn in double precision, and gradients are compared along with values. One case has a single token, one a single head, one scores so
+# large that the softmax has no slope left, one pads that shout, one real tokens that whisper, one a single query that shouts down the others. One
+# runs in single precision, to see that the result keeps the kind of its input.
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -57,8 +55,8 @@ def masked(cases, name, rows):
 # ---- attention.bias
 #
 # The bias is exact, so it is compared as it stands: shape, sign, size. The mask comes as whole numbers and as truth values, the keys in double and in
-# single precision. A mask that is read the wrong way round, a bias
-# for those who ask instead of those who are read, and an infinite constant are the mistakes that cost most later.
+# single precision. A mask that is read the wrong way round, a bias for those who ask instead of those who are read, and an infinite constant are the
+# mistakes that cost most later.
 
 def bias_cases(generator):
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])
@@ -137,16 +135,15 @@ def padding_bias(attention_mask, key):
 # ---- attention.maps
 #
 # The map before it meets the values. All cases of padding, large scores, one token and one head are here, and gradients of query and key. A map
-# masked after the softmax has rows that no longer sum to 1; one normalised over the
-# wrong axis has columns that do; a missing root shows in every case and most in the large one. Beside one loud query the quiet rows show
-# whether each row is normalised by itself. A NaN has to stay one.
+# masked after the softmax has rows that no longer sum to 1; one normalised over the wrong axis has columns that do; a missing root shows in every
+# case and most in the large one. Beside one loud query the quiet rows show whether each row is normalised by itself. A NaN has to stay one.
 #
 # Of a row of padding two things are asked: finite numbers, and shares that sum to 1. Whether the constant is added or put in place of the score is a
 # matter of taste.
 #
 # The masks of `MASKS` come in every exercise that reads one. In each of them one short cut fails that the others forgive: the mask of the first
-# sentence for all, a full
-# sentence or a full last column taken for a batch without padding, a length in place of the mask, a single sentence, sentences and tokens exchanged.
+# sentence for all, a full sentence or a full last column taken for a batch without padding, a length in place of the mask, a single sentence,
+# sentences and tokens exchanged.
 
 def spoilt(query):
     """The same with a NaN in one query of one head."""
@@ -281,8 +278,8 @@ def attention_maps(query, key, mask=None):
 # ---- attention.scores
 #
 # The same cases with values to mix, and dropout. Dropout is a fixed pattern here, so the place where it is applied shows: on the map, not on scores,
-# values or the result, and with nothing evened out afterwards. Gradients of the value are compared
-# too; a pad must get none. The reference is one fused call, so the mistakes are made in a version by hand.
+# values or the result, and with nothing evened out afterwards. Gradients of the value are compared too; a pad must get none. The reference is one
+# fused call, so the mistakes are made in a version by hand.
 
 def scores_cases(generator):
     q, k, v = fixed(generator, 3, 3, 3, 5, 6)

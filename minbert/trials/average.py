@@ -19,22 +19,26 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 def average_cases(generator):
     draw = lambda: {"t0": fixed(generator, 2, 3), "t1": fixed(generator, 4), "w0": fixed(generator, 2, 3), "w1": fixed(generator, 4)}
-    found = [Case(f"share {share:g}", {**draw(), "share": share}) for share in (0.01, 0.3, 0.5, 0.9, 0.0)]
-    return found + [Case("a copy", draw()), Case("a copy, share 1", {**draw(), "share": 1.0}), Case("single precision", {name: x.float() for name,
-        x in draw().items()} | {"share": 0.25}), Case("a copy into memory that nobody has written yet", {**draw(), "t1": torch.tensor([torch.nan, 1.0, -torch.inf, torch.nan],
-        dtype=torch.float64), "share": 1.0})]
+    unwritten = torch.tensor([torch.nan, 1.0, -torch.inf, torch.nan], dtype=torch.float64)
+    return [*(Case(f"share {share:g}", {**draw(), "share": share}) for share in (0.01, 0.3, 0.5, 0.9, 0.0)),
+            Case("a copy", draw()),
+            Case("a copy, share 1", {**draw(), "share": 1.0}),
+            Case("single precision", {**{name: x.float() for name, x in draw().items()}, "share": 0.25}),
+            Case("a copy into memory that nobody has written yet", {**draw(), "t1": unwritten, "share": 1.0})]
 
 
 def run_average(move, inputs):
     teacher, more = [inputs["t0"].clone(), inputs["t1"].clone()], {"share": inputs["share"]} if "share" in inputs else {}
     weights, first = [nn.Parameter(inputs["w0"].clone()), nn.Parameter(inputs["w1"].clone())], list(teacher)
     move(teacher, weights, **more)
-    found = {"teacher, first tensor": first[0].clone(), "teacher, second tensor": first[1].clone(), "the weights afterwards": weights[0].clone(),
-        "the teacher has a graph": any(t.requires_grad for t in first), "the weights learn": all(w.requires_grad for w in weights)}
+    found = {"teacher, first tensor": first[0].clone(),
+             "teacher, second tensor": first[1].clone(),
+             "the weights afterwards": weights[0].clone(),
+             "the teacher has a graph": any(t.requires_grad for t in first),
+             "the weights learn": all(w.requires_grad for w in weights)}
     with torch.no_grad():
         weights[0].add_(5.0)
-    return found | {"teacher, when the weights move on": first[0].clone(), "the list holds the same tensors": all(a is b for a, b in zip(teacher,
-        first))}
+    return found | {"teacher, when the weights move on": first[0].clone(), "the list holds the same tensors": all(a is b for a, b in zip(teacher, first))}
 
 
 TRIALS["proximal.average"] = Trial(average_cases, run_average, subject="proximal", rtol=1e-9, atol=1e-11, hints=(

@@ -9,8 +9,8 @@ from minbert.course.trials import Case, Trial, mistake
 
 
 # Two right dealers give two different deals. What do they have in common? The number of batches, the number of rows left out, that every row occurs
-# once, that no batch has two of a suit, that the same seed gives the same deal. And on average over
-# many deals, that everybody waits equally often. Those are compared.
+# once, that no batch has two of a suit, that the same seed gives the same deal. And on average over many deals, that everybody waits equally often.
+# Those are compared.
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -256,17 +256,16 @@ def clash_probability(groups, batch_size):
 #
 # Suits that come out even, in every deal (who takes the first cards that fit runs out of partners in some), one suit with more cards than there are
 # batches, batches of one row, more cards than fit. A hundred deals give averages: how often each row is left out, in which batch it is. A tolerance
-# of a quarter is five times
-# the spread of an honest dealer, and a tenth of a second buys no finer one.
+# of a quarter is five times the spread of an honest dealer, and a tenth of a second buys no finer one.
 
 def deal_cases(generator):
     shuffled = lambda groups: torch.tensor(groups)[torch.randperm(len(groups), generator=generator)]
-    return [Case("comes out even", {"groups": shuffled([0, 0, 0, 1, 1, 2]), "batch_size": 2}), Case("batches of one", {"groups": shuffled([5, 5, 5,
-        -2]), "batch_size": 1}),
+    return [Case("comes out even", {"groups": shuffled([0, 0, 0, 1, 1, 2]), "batch_size": 2}),
+            Case("batches of one", {"groups": shuffled([5, 5, 5, -2]), "batch_size": 1}),
             Case("one group is too large", {"groups": shuffled([7] * 9 + [1, 1, 2, 3, 4, 5]), "batch_size": 3}),
             Case("fewer batches than rows / batch size, twice over", {"groups": shuffled([0] * 8 + [1] * 3 + [2]), "batch_size": 2}),
-            Case("all different", {"groups": torch.arange(10) * 3, "batch_size": 4}), Case("one batch", {"groups": shuffled([0, 1, 1, 2, 2]),
-                "batch_size": 3}),
+            Case("all different", {"groups": torch.arange(10) * 3, "batch_size": 4}),
+            Case("one batch", {"groups": shuffled([0, 1, 1, 2, 2]), "batch_size": 3}),
             Case("many", {"groups": torch.randint(60, (150,), generator=generator), "batch_size": 16}),
             Case("one group is too large, on average over 100 deals", {"groups": shuffled([6] * 6 + [0, 1, 2, 2, 3]), "batch_size": 2, "deals": 100}),
             Case("all different, on average over 100 deals", {"groups": torch.arange(7), "batch_size": 2, "deals": 100}),

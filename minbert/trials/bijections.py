@@ -44,8 +44,7 @@ def back(layer, y):
 #
 # Spreads from .2 to 30; a column that never changes; one that changes by so little beside its mean that it is rounding; one so narrow that the floor
 # decides; no column that varies; two rows; and vectors in single precision, far from the origin. The number of columns that vary is odd wherever the
-# median counts, as
-# a median of four numbers is a matter of taste.
+# median counts, as a median of four numbers is a matter of taste.
 
 def start_cases(generator):
     x = fixed(generator, 9, 5) * torch.tensor([0.2, 30, 1, 4, 7], dtype=torch.float64) + 10 * fixed(generator, 5)

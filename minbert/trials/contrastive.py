@@ -15,10 +15,9 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 # ---- contrastive.margin
 #
 # Random vectors are nearly perpendicular, so nothing would ever come inside a margin of .5. The pairs here are drawn from close to opposite, some
-# labelled same, some
-# different. One batch has same pairs only, one has different pairs only, so a label read the wrong way round cannot hide behind the other. Margins of
-# 0.5, 1 and 2 tell a margin that is used from one that is written
-# into the code, and tell a margin of the distance from a margin of the cosine. The vectors are of all lengths, and one is zero.
+# labelled same, some different. One batch has same pairs only, one has different pairs only, so a label read the wrong way round cannot hide behind
+# the other. Margins of 0.5, 1 and 2 tell a margin that is used from one that is written into the code, and tell a margin of the distance from a
+# margin of the cosine. The vectors are of all lengths, and one is zero.
 
 def _pairs(generator, rows, width=5):
     """Pairs from alike to opposite, of all lengths."""
@@ -142,10 +141,9 @@ def contrastive_loss(u, v, labels, margin=0.5):
 # ---- contrastive.infonce
 #
 # Partners are alike but not too much, so that every softmax is undecided and each wrong answer counts. The number of rows, the width and the number
-# of groups all differ. Hard negatives come with and without groups, because a
-# group excuses partners and not hard negatives. The vectors have all lengths. At a temperature of .001 a logit can be 1000, and an exponential taken
-# by itself overflows; in two more cases the partners are the farthest of all, and the share of the right answer rounds to 0 although its logarithm is
-# a plain number.
+# of groups all differ. Hard negatives come with and without groups, because a group excuses partners and not hard negatives. The vectors have all
+# lengths. At a temperature of .001 a logit can be 1000, and an exponential taken by itself overflows; in two more cases the partners are the farthest
+# of all, and the share of the right answer rounds to 0 although its logarithm is a plain number.
 
 def _views(generator, rows, width, noise=0.8):
     """Two views and a contradiction of each sentence, of all lengths."""

@@ -17,8 +17,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 # ---- bijections.shift, bijections.unshift, bijections.affine, bijections.unaffine
 #
 # The net inside a coupling is replaced by a small smooth one without norms, so that nothing has to be started. Width 5 is cut into 2 and 3; width 4
-# into equal halves, where looking at the wrong one gives no error. Width 2 is the least. In one
-# case r is −1000 for a column: its scale is 0, and the logarithm of its scale is −998 and not −∞.
+# into equal halves, where looking at the wrong one gives no error. Width 2 is the least. In one case r is −1000 for a column: its scale is 0, and the
+# logarithm of its scale is −998 and not −∞.
 
 class _Net(nn.Module):
     """A smooth net of double precision; `inputs` and `outputs` are columns."""

@@ -10,8 +10,7 @@ from minbert.trials.attention import through
 # Three vectors, a sum, a norm, dropout. What can go wrong in five lines?
 #
 # The order, mostly, and what is left out. A norm hides much: it takes away the size of the sum and its mean. So the norm here has a large ε, and a
-# scale and a shift that differ from number to number. The gradients of all tables are compared:
-# which row was looked up shows there most clearly.
+# scale and a shift that differ from number to number. The gradients of all tables are compared: which row was looked up shows there most clearly.
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -31,8 +30,8 @@ def draw_ids(generator, *shape):
 # ---- embedding.positions
 #
 # Batches with fewer and with more sentences than tokens, since the wrong axis may have the right size. A flat list, a single token, the full length
-# of the table; then positions that are given, one for each token or one row for all. With as many sentences as tokens
-# nothing but the numbers tells the two axes apart.
+# of the table; then positions that are given, one for each token or one row for all. With as many sentences as tokens nothing but the numbers tells
+# the two axes apart.
 
 def position_cases(generator):
     def places(*shape):
@@ -127,9 +126,8 @@ def _positions(self, input_ids, position_ids):
 # ---- embedding.forward
 #
 # Training and evaluating, with pads among the words, with segments and positions left out or given (also as one row for all sentences), padded and
-# flat. Dropout is a fixed pattern. Word vectors far from 0 show
-# a variance that is the difference of two large numbers. A
-# row of `[PAD]` that gets a gradient, a norm with an ε of its own, dropout before the norm: each gives numbers of its own.
+# flat. Dropout is a fixed pattern. Word vectors far from 0 show a variance that is the difference of two large numbers. A row of `[PAD]` that gets a
+# gradient, a norm with an ε of its own, dropout before the norm: each gives numbers of its own.
 
 def embedding_cases(generator):
     def given(T, *front, training=False, segments=True, positions=False, far=False):

@@ -119,9 +119,8 @@ def add_norm(self, before, made, dense, norm):
 # ---- encoder.layer
 #
 # The other exercises are the reference here, so it is the wiring that counts: which residual, which norm, which map, where the GELU. Padded with all
-# the masks of chapter 02 and
-# without one, packed, in single precision. Only real tokens are compared. A tanh in place of the
-# exact GELU differs in the fourth digit, and is seen.
+# the masks of chapter 02 and without one, packed, in single precision. Only real tokens are compared. A tanh in place of the exact GELU differs in
+# the fourth digit, and is seen.
 
 def layer_cases(generator):
     h = fixed(generator, 3, 5, 12)

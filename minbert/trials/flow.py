@@ -30,8 +30,7 @@ def started(kind, width, seed=0, **settings):
 # ---- flow.through
 #
 # Three levels at width 7 work on 7, 4 and 2 columns: an odd width, a larger half, columns that are done. Every kind of mixing and coupling takes part
-# once. Then a fresh flow is started, part by part, from a batch; each norm must have seen
-# what comes out of the parts before it.
+# once. Then a fresh flow is started, part by part, from a batch; each norm must have seen what comes out of the parts before it.
 
 def through_cases(generator):
     u, many = fixed(generator, 3, 7), 2 * fixed(generator, 70, 4) + 1

@@ -13,8 +13,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
 # Where does the dropout of a pair head belong? Before or after the vectors are laid end to end makes no difference to chance, so it must make none to
-# a check. The usual probe tells the two apart, since it looks at places. Here dropout is replaced by a function of
-# each *value*: it commutes with laying end to end, and with nothing else.
+# a check. The usual probe tells the two apart, since it looks at places. Here dropout is replaced by a function of each *value*: it commutes with
+# laying end to end, and with nothing else.
 #
 # All heads share one run. The head is built small, gets weights that depend on names and places alone, and runs in training and in eval mode;
 # compared are its outputs, the gradients of both vectors and those of all its weights.
@@ -326,7 +326,9 @@ def forward(self, u, v):
 
 def hinged_cases(generator):
     relabel = lambda cases, what: [case._replace(label=f"{case.label}; {what}") for case in cases]
-    kinds = {"default floor": {}, "open": {"hinge": "open_positive", "project": 7}, "floor 0.2": {"floor": 0.2, "project": 7},
+    kinds = {"default floor": {},
+             "open": {"hinge": "open_positive", "project": 7},
+             "floor 0.2": {"floor": 0.2, "project": 7},
              "grades": {"goal": "similarity"},
              "a floor below 0": {"floor": -0.3, "hinge": "paper"}}
     made = []

@@ -81,9 +81,9 @@ def special_positions(input_ids, attention_mask, special_ids):
 
 # ---- pretrain.mask
 #
-# Nobody has to draw in our order. Compared are facts that hold for any draw (what may change, what the labels say), and shares over forty
-# thousand positions at a rate of one half, where chance moves them by less than half a percent; the check allows two and a half.
-# Other facts of chance are turned into truth values with a wide margin: the coins of different rows, and of different places, are independent.
+# Nobody has to draw in our order. Compared are facts that hold for any draw (what may change, what the labels say), and shares over forty thousand
+# positions at a rate of one half, where chance moves them by less than half a percent; the check allows two and a half. Other facts of chance are
+# turned into truth values with a wide margin: the coins of different rows, and of different places, are independent.
 #
 # Sentences of three words, at a rate of one tenth, have nothing to guess in .9³ = .73 of all cases. Words that are 0 or [MASK] already, two words to draw from, one of them [MASK], and sentences with special positions of their own show what
 # is left out silently. Without a generator two calls must differ.

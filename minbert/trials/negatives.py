@@ -9,8 +9,8 @@ from minbert.course.trials import Case, Trial, autocast, fixed, mistake, with_gr
 
 
 # A loss that asks rows in place of columns still falls, and at the end the model is a bit worse. Who would notice? A table of scores in which rows
-# and columns say different things. So none of the scores
-# here is symmetric, the numbers of rows differ from the widths, and the gradients of both sides are compared as well.
+# and columns say different things. So none of the scores here is symmetric, the numbers of rows differ from the widths, and the gradients of both
+# sides are compared as well.
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -35,14 +35,16 @@ def scores_cases(generator):
     none = a.clone()
     none[2] = 0
     small = {"a": a.float(), "b": b.float()}
-    return [Case("cosine", {"a": a, "b": b}), Case("cosine, one vector of zeros", {"a": none, "b": b, "values": True}), Case("dot", {"a": a, "b": b,
-        "score": "dot"}),
-            Case("a head", {"a": a, "b": b, "score": "head"}), Case("a head, at most 13 pairs at a time", {"a": a, "b": b, "score": "head",
-                "chunk": 13}),
+    return [Case("cosine", {"a": a, "b": b}),
+            Case("cosine, one vector of zeros", {"a": none, "b": b, "values": True}),
+            Case("dot", {"a": a, "b": b, "score": "dot"}),
+            Case("a head", {"a": a, "b": b, "score": "head"}),
+            Case("a head, at most 13 pairs at a time", {"a": a, "b": b, "score": "head", "chunk": 13}),
             Case("a head, five rows by four, at most 8 pairs at a time", {"a": torch.cat([a, a[:1] + 1]), "b": b[:4], "score": "head", "chunk": 8}),
             Case("a head, fewer pairs at a time than partners", {"a": a, "b": b, "score": "head", "chunk": 2}),
             Case("cosine, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "values": True}),
-            Case("a head, one partner", {"a": a, "b": b[:1], "score": "head", "chunk": 2}), Case("one row", {"a": a[:1], "b": b}),
+            Case("a head, one partner", {"a": a, "b": b[:1], "score": "head", "chunk": 2}),
+            Case("one row", {"a": a[:1], "b": b}),
             Case("dot, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "dot"}),
             *(Case(f"{score}, under autocast", {**small, "score": score, "autocast": True}) for score in ("cosine", "dot", "head")),
             Case("a head, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "head", "values": True})]
@@ -80,8 +82,7 @@ MISTAKES["negatives.scores"] = [
         "A vector of zeros is divided by its length, 0. Its cosine should be 0."),
     mistake("return _cosines(a, b)", "return 1 - _cosines(a, b)",
         "This is a distance: the best partner gets the smallest number. A score is larger the better."),
-    mistake(_WRONG_DOT, _WRONG_DOT.replace("(score, a, b,", "(lambda u, v: score(v, u), a, b,"),
-        "The head gets anchor and partner in the wrong order."),
+    mistake(_WRONG_DOT, _WRONG_DOT.replace("(score, a, b,", "(lambda u, v: score(v, u), a, b,"), "The head gets anchor and partner in the wrong order."),
     mistake(_WRONG_DOT, "a @ b.T if score == \"dot\" else score(a.repeat(len(b), 1), b.repeat_interleave(len(a), 0)).view(len(a), len(b))",
         "The pairs are laid out column by column and read row by row, so the scores of a head land in the wrong cells."),
     mistake(_WRONG_DOT, "a @ b.T if score == \"dot\" else torch.cat([_head_scores(score, a[: len(a) // max(1, chunk // len(b)) * max(1, chunk // len(b))], b, max(1, chunk // len(b))), "
@@ -197,8 +198,8 @@ def hide_duplicates(scores, groups=None):
 # ---- negatives.loss
 #
 # Every switch alone and together: scale, groups, dot product, a head that is not symmetric, both directions, hard negatives. Vectors of all lengths,
-# so that who forgets to normalise shows; a row of zeros; one pair, alone and with a hard negative; one group,
-# where nothing is wrong and the loss is 0. A crowd under autocast: who multiplies the vectors by hand gets a product that is rounded to three digits.
+# so that who forgets to normalise shows; a row of zeros; one pair, alone and with a hard negative; one group, where nothing is wrong and the loss is
+# 0. A crowd under autocast: who multiplies the vectors by hand gets a product that is rounded to three digits.
 
 def loss_cases(generator):
     a, p, h = fixed(generator, 3, 5, 4) * (0.3 + 3 * torch.rand(3, 5, 1, generator=generator, dtype=torch.float64))
@@ -208,15 +209,19 @@ def loss_cases(generator):
     wide, q = fixed(generator, 2, 6, 768)
     q = torch.cat([wide[:3] + 0.2 * q[:3], -wide[3:4], q[4:]])           # three sure answers, one surely wrong, two that nobody knows
     wide[5] = 1e-3 * wide[5]
-    ways = {"as it is": {}, "scale 3": {"scale": 3.0}, "groups": {"groups": groups}, "all in one group": {"groups": torch.zeros(5)},
-        "dot": {"score": "dot", "scale": 1.0},
-            "a head": {"score": "head", "scale": 0.5}, "symmetric": {"symmetric": True, "scale": 4.0}, "hard": {"hard": h, "scale": 5.0},
-            "hard, dot": {"hard": h, "scale": 0.3, "score": "dot"}, "hard, a head, symmetric, groups": {"hard": h, "scale": 0.7, "score": "head",
-            "symmetric": True, "groups": groups},
+    ways = {"as it is": {},
+            "scale 3": {"scale": 3.0},
+            "groups": {"groups": groups},
+            "all in one group": {"groups": torch.zeros(5)},
+            "dot": {"score": "dot", "scale": 1.0},
+            "a head": {"score": "head", "scale": 0.5},
+            "symmetric": {"symmetric": True, "scale": 4.0},
+            "hard": {"hard": h, "scale": 5.0},
+            "hard, dot": {"hard": h, "scale": 0.3, "score": "dot"},
+            "hard, a head, symmetric, groups": {"hard": h, "scale": 0.7, "score": "head", "symmetric": True, "groups": groups},
             "hard, groups": {"hard": h, "scale": 2.0, "groups": groups}}
     cases = [Case(label, {"anchors": a, "positives": p, **way}) for label, way in ways.items()]
-    return cases + [Case("a vector of zeros", {"anchors": none, "positives": p, "values": True}), Case("one pair", {"anchors": a[:1],
-        "positives": p[:1]}),
+    return cases + [Case("a vector of zeros", {"anchors": none, "positives": p, "values": True}), Case("one pair", {"anchors": a[:1], "positives": p[:1]}),
                     Case("dot, 768 columns", {"anchors": wide, "positives": q, "score": "dot", "scale": 1.0}),
                     Case("dot, 768 columns, both directions, groups", {"anchors": wide, "positives": q, "score": "dot", "scale": 3.0, "symmetric": True, "groups": torch.tensor([0, 1, 1, 2, 3, 0])}),
                     Case("half precision", {"anchors": a.bfloat16(), "positives": p.bfloat16(), "hard": h.bfloat16(), "symmetric": True, "values": True}),

@@ -12,8 +12,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
 # Which of twenty ways to get AdamW wrong still trains? Nearly all of them. The loss falls with epsilon in the wrong place, with the decay of another
-# paper, with the settings of another group. So the checks look at numbers, after
-# every step, where the ways differ.
+# paper, with the settings of another group. So the checks look at numbers, after every step, where the ways differ.
 #
 # ---- optim.rate
 #
@@ -92,8 +91,8 @@ def corrected_rate(lr, betas, t):
 #
 # Three tensors of different shapes at once. Gradients are as small as epsilon, so that its place shows; decay is large; the betas differ from case to
 # case; the count is 1, then 7, then infinite. One weight is stored crosswise, by columns, as the transpose of another tensor is. The run looks at the
-# tensors that it handed over,
-# not at what stands in the lists afterwards: a weight that is replaced, where it should be changed, never reaches the model.
+# tensors that it handed over, not at what stands in the lists afterwards: a weight that is replaced, where it should be changed, never reaches the
+# model.
 
 def _lists(generator, size, sizes=((3, 4), (5,), ()), dtype=torch.float64):
     """Weights around 1, gradients and averages around `size`."""

@@ -6,10 +6,9 @@ import torch
 from minbert.course.trials import Case, Trial, fixed, mistake, probe
 
 
-# How do you check a function that draws at random? Surgery on three gradients visits the others in a random order, and the order changes the result. Two
-# right programs may draw their orders in
-# different ways. But the *set* of results over all orders is the same for both. So a run asks often enough to see them all, and compares what it has
-# seen.
+# How do you check a function that draws at random? Surgery on three gradients visits the others in a random order, and the order changes the result.
+# Two right programs may draw their orders in different ways. But the *set* of results over all orders is the same for both. So a run asks often
+# enough to see them all, and compares what it has seen.
 #
 # With two tasks there is nothing to draw, and the numbers are compared as they are.
 
@@ -57,9 +56,8 @@ ORDERS, TWICE = {"ask": "all orders", "times": 102}, {"ask": "twice"}   # of eig
 # ---- pcgrad.weights
 #
 # The loop on three numbers, a Gram matrix at a time. Two tasks in conflict, in agreement, opposite; one task; three, over all orders. In one of the
-# triples a gradient, after two cuts,
-# works against its own original: that tells `j = i`. Zeros among them, in any order: they are passed over. A gradient of length 1e-17 tells who
-# divides by what is nearly zero.
+# triples a gradient, after two cuts, works against its own original: that tells `j = i`. Zeros among them, in any order: they are passed over. A
+# gradient of length 1e-17 tells who divides by what is nearly zero.
 
 def _gradients(generator):
     """Gradients, and how to ask about them."""
@@ -68,11 +66,15 @@ def _gradients(generator):
     conflict, g = three(CONFLICT, [1.0, 2.0, 0.6]), fixed(generator, 1, 5)
     holes = torch.zeros(5, 5, dtype=torch.float64)
     holes[[1, 3]] = pair(-0.6, 2.0, 0.7)
-    return [("two in conflict", pair(-0.6, 2.0, 0.7), {}), ("two that agree", pair(0.4, 1.0, 3.0), {}), ("two opposite", torch.cat([g, -2.5 * g]),
-        {}),
-            ("small gradients", 1e-7 * pair(-0.5, 1.0, 2.0), {}), ("one task", fixed(generator, 1, 4), {}), ("a gradient of zeros", torch.cat([g,
-                0 * g]), {}),
-            ("a gradient of length 1e-17", pair(-0.8, 1.5, 1e-17), {}), ("two in conflict among zeros: all results, over the orders", holes, {**ORDERS, "times": 20}), ("three, two in conflict", three(MIXED, [0.7, 1.0, 1.8]), {}),
+    return [("two in conflict", pair(-0.6, 2.0, 0.7), {}),
+            ("two that agree", pair(0.4, 1.0, 3.0), {}),
+            ("two opposite", torch.cat([g, -2.5 * g]), {}),
+            ("small gradients", 1e-7 * pair(-0.5, 1.0, 2.0), {}),
+            ("one task", fixed(generator, 1, 4), {}),
+            ("a gradient of zeros", torch.cat([g, 0 * g]), {}),
+            ("a gradient of length 1e-17", pair(-0.8, 1.5, 1e-17), {}),
+            ("two in conflict among zeros: all results, over the orders", holes, {**ORDERS, "times": 20}),
+            ("three, two in conflict", three(MIXED, [0.7, 1.0, 1.8]), {}),
             ("three, each against each: all results, over the orders", conflict, ORDERS),
             ("three, each against each: difference between two runs with one seed", conflict, TWICE),
             ("three, one turns against itself: all results, over the orders", three(PATIENCE, [1.5, 0.8, 1.0]), ORDERS),

@@ -17,8 +17,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 # ---- smoothness.points
 #
 # Surfaces and volumes for p from 1 to infinity. Exact: the norm of each point on a surface, shapes, kinds, the same points from the same seed. By
-# averages: sizes, squares, the largest coordinate, the mean, how far in. The tolerance of .02 is five times what
-# chance does to a mean of 20,000, or more; what chance moves further is divided by three or five.
+# averages: sizes, squares, the largest coordinate, the mean, how far in. The tolerance of .02 is five times what chance does to a mean of 20,000, or
+# more; what chance moves further is divided by three or five.
 
 def points_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))

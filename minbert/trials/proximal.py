@@ -63,8 +63,8 @@ class Part:
 def renew_cases(generator):
     path = torch.randint(2**31, (), generator=generator).item()
     kinds = {f"lag {k}": {"lag": k} for k in range(3)} | {f"an epoch of {k}": {"teacher": "epoch", "every": k} for k in (2, 3)} | {
-        "average": {"teacher": "ema", "beta": 0.7}, "average, a later beta from step 3": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9,
-        "switch": 3},
+        "average": {"teacher": "ema", "beta": 0.7},
+        "average, a later beta from step 3": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9, "switch": 3},
         "average, a later beta from the start": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9, "switch": 0},
         "once a batch": {"teacher": "once_per_batch"}}
     return [Case(label, {"kind": way, "path": path, "saved": False}) for label, way in kinds.items()] + [
@@ -209,8 +209,11 @@ def run_answers(make, inputs):
     target = penalty._answers("task", part, clean)
     learner = torch.ones(target.shape[-1], dtype=target.dtype, requires_grad=True)
     (target * learner).sum().backward()                                  # as a loss behind the answers would
-    return {"answers": wide(target), "the answers have a graph": target.requires_grad, "gradient behind the answers": wide(learner.grad), "the random state has moved": not torch.equal(state,
-        torch.get_rng_state()), "the model trains": all(m.training for m in model.modules()),
+    return {"answers": wide(target),
+            "the answers have a graph": target.requires_grad,
+            "gradient behind the answers": wide(learner.grad),
+            "the random state has moved": not torch.equal(state, torch.get_rng_state()),
+            "the model trains": all(m.training for m in model.modules()),
             "answers the second time": wide(penalty._answers("task", part, clean))}
 
 
@@ -275,12 +278,12 @@ def _answers(self, task, part, clean):
 
 def charge_cases(generator):
     u, v = fixed(generator, 2, 5, 3)
-    return [Case("classes", {"head": "classes", "mode": "full", "way": {}, "u": u}), Case("classes, weight 3", {"head": "classes", "mode": "full",
-        "way": {"weight": 3.0}, "u": u}),
+    return [Case("classes", {"head": "classes", "mode": "full", "way": {}, "u": u}),
+            Case("classes, weight 3", {"head": "classes", "mode": "full", "way": {"weight": 3.0}, "u": u}),
             Case("grades, weight .5", {"head": "pair", "mode": "full", "way": {"weight": 0.5, "teacher": "ema", "beta": 0.9}, "u": u, "v": v}),
-                Case("a frozen encoder", {"head": "pair", "mode": "frozen", "way": {}, "u": u, "v": v}),
-            Case("one row", {"head": "classes", "mode": "full", "way": {"dropout": "same"}, "u": u[:1]}), Case("goes on after a save",
-                {"head": "classes", "mode": "full", "way": {}, "u": u, "saved": True}),
+            Case("a frozen encoder", {"head": "pair", "mode": "frozen", "way": {}, "u": u, "v": v}),
+            Case("one row", {"head": "classes", "mode": "full", "way": {"dropout": "same"}, "u": u[:1]}),
+            Case("goes on after a save", {"head": "classes", "mode": "full", "way": {}, "u": u, "saved": True}),
             Case("the first call", {"head": "classes", "mode": "full", "way": {}, "u": u, "fresh": True})]
 
 

@@ -92,8 +92,7 @@ def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
 #
 # A small model with everything that has to be told apart: matrices, biases, a norm, a lone number, a stack of matrices, something frozen, heads, and
 # a layer whose name only sounds like a head; in one case a weight with two names. The run tells for every weight which decay and rate it got; the
-# order of
-# the groups is left open.
+# order of the groups is left open.
 
 class Zoo(nn.Module):
     """One weight of every kind."""

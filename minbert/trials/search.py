@@ -25,13 +25,13 @@ def worst_cases(generator):
     (u, v), (d, e) = fixed(generator, 2, 5, 4), fixed(generator, 2, 40, 4)
     d[-2:], e[-2:] = 12 * d[-2:], 12 * e[-2:]                            # the worst of some rows are in the last chunk, a short one
     more = {"du": d, "dv": e}
-    return [Case("classes", {"head": "classes", "seed": seed, "u": u, "du": d}), Case("classes, in small chunks", {"head": "classes", "seed": seed,
-        "u": u, "du": d, "limit": 105}),
-            Case("pairs", {"head": "pair", "seed": seed, "u": u, "v": v, **more}), Case("pairs, one point at a time", {"head": "pair", "seed": seed,
-                "u": u, "v": v, **more, "limit": 1}),
+    return [Case("classes", {"head": "classes", "seed": seed, "u": u, "du": d}),
+            Case("classes, in small chunks", {"head": "classes", "seed": seed, "u": u, "du": d, "limit": 105}),
+            Case("pairs", {"head": "pair", "seed": seed, "u": u, "v": v, **more}),
+            Case("pairs, one point at a time", {"head": "pair", "seed": seed, "u": u, "v": v, **more, "limit": 1}),
             Case("pairs and a cosine, in small chunks", {"head": "cosine", "seed": seed, "u": u, "v": v, **more, "limit": 45}),
-            Case("one row", {"head": "cosine", "seed": seed, "u": u[:1], "v": v[:1], **more}), Case("one point", {"head": "classes", "seed": seed,
-                "u": u, "du": d[:1]}),
+            Case("one row", {"head": "cosine", "seed": seed, "u": u[:1], "v": v[:1], **more}),
+            Case("one point", {"head": "classes", "seed": seed, "u": u, "du": d[:1]}),
             Case("a distance with a direction", {"head": "pair", "seed": seed, "u": u, "v": v, **more, "aim": True})]
 
 
@@ -118,14 +118,13 @@ def sampled_cases(generator):
     line, wide = fixed(generator, 2, 5, 1), fixed(generator, 2, 5, 4)
     case = lambda label, head, x, **way: Case(label, {"head": head, "seed": seed, "u": x[0], **({} if "classes" in head else {"v": x[1]}), **way})
     found = [case(f"{head}, at random", head, line, radius=0.3, points=64) for head in ("classes of a line", "pair on a line", "yes on a line")]
-    return found + [case("in another norm", "pair on a line", line, radius=0.2, points=64, p=math.inf), case("climbing in a box", "pair", wide,
-        radius=0.1, p=math.inf, search="pgd", steps=3),
-                    case("climbing in a ball", "pair", wide, radius=0.4, search="pgd"), case("a distance of one's own", "classes of a line", line,
-                        radius=0.5, points=64, own=True),
+    return found + [case("in another norm", "pair on a line", line, radius=0.2, points=64, p=math.inf),
+                    case("climbing in a box", "pair", wide, radius=0.1, p=math.inf, search="pgd", steps=3),
+                    case("climbing in a ball", "pair", wide, radius=0.4, search="pgd"),
+                    case("a distance of one's own", "classes of a line", line, radius=0.5, points=64, own=True),
                     case("climbing, by a distance that knows the way", "pair", wide, radius=0.1, p=math.inf, search="pgd", steps=3, aim=True),
                     Case("as many steps as asked for", {"u": wide[0], "radius": 0.3, "search": "pgd"}),
-                    *(Case(f"{where} of another norm", {"u": wide[0], "p": 1.5, "radius": 0.3, "points": 50, "where": where}) for where in ("surface",
-                        "volume")),
+                    *(Case(f"{where} of another norm", {"u": wide[0], "p": 1.5, "radius": 0.3, "points": 50, "where": where}) for where in ("surface", "volume")),
                     case("the default radius", "pair on a line", line)]
 
 

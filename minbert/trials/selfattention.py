@@ -229,8 +229,7 @@ def attend_cases(generator):
              Case("training, no mask", {**qkv, "mask": None, "training": True}),
              Case("training, after a call in eval mode", {**qkv, "mask": mask, "training": True, "earlier": True}),
              Case("evaluating, one token", {name: x[:1, :1] for name, x in qkv.items()} | {"mask": None, "training": False}),
-             Case("evaluating, pads with a thousand times the score",
-                  {**qkv, "key": k * (1 + 999 * (1 - mask))[..., None], "mask": mask, "training": False}),
+             Case("evaluating, pads with a thousand times the score", {**qkv, "key": k * (1 + 999 * (1 - mask))[..., None], "mask": mask, "training": False}),
              Case("evaluating, a row of padding", {**qkv, "value": v.abs() + 1, "mask": mask * torch.tensor([[1], [0]]), "training": False})]
     return masked(cases, "mask", lambda B: dict(zip(qkv, fixed(generator, 3, B, 5, 12))) | {"training": False})
 

@@ -20,8 +20,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 # ---- sentence.mean
 #
 # Rows of every length, one with a hole in its mask, one with nothing, NaN and infinity under pads, NaN in a real token (it stays), a mask of truth
-# values. In bfloat16 the inputs are
-# such that their sum is exact in single precision in any order; so there is one right result, and who rounds twice does not get it.
+# values. In bfloat16 the inputs are such that their sum is exact in single precision in any order; so there is one right result, and who rounds twice
+# does not get it.
 
 def mean_cases(generator):
     h = fixed(generator, 4, 6, 5)
@@ -122,8 +122,7 @@ def masked_mean(hidden_states, attention_mask):
 # ---- sentence.first_last
 #
 # Five states that differ, so that the embedding, layer 1, the last two and the last can be told apart; a model of one layer and one of thirteen; rows
-# with pads and
-# without. The gradients say which states were read.
+# with pads and without. The gradients say which states were read.
 
 def first_last_cases(generator):
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
@@ -311,8 +310,9 @@ def cosine_cases(generator):
             Case("two single vectors", {"u": u[0], "v": v[0]}), Case("NaN in one vector", {"u": torch.where(torch.arange(35).view(7, 5) == 7, math.nan, u), "v": v}),
             Case("one against seven", {"u": u[0], "v": v}),
             Case("three against four, all pairs", {"u": u[:3, None], "v": v[None, :4]}),
-            Case("eps 2, some vectors of each shorter", {"u": lengths * u / u.norm(dim=1, keepdim=True), "v": lengths.flip(0) * v / v.norm(dim=1,
-                keepdim=True), "eps": 2.0}),
+            Case("eps 2, some vectors of each shorter", {"u": lengths * u / u.norm(dim=1, keepdim=True),
+                                                         "v": lengths.flip(0) * v / v.norm(dim=1, keepdim=True),
+                                                         "eps": 2.0}),
             Case("very different lengths", {"u": 1e-4 * u, "v": 1e4 * v}),
             Case("half precision", {"u": u.bfloat16(), "v": v.bfloat16()})]
 

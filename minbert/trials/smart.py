@@ -10,8 +10,8 @@ from minbert.course.trials import Case, Trial, fixed, mistake
 
 
 # An attack that finds nothing looks like a steady model. So these checks compare what the search did, step by step: the first noise is given, and the
-# change in the loss comes back with the loss. Sentences have one to four words, since a norm
-# over the batch, over a sentence and over a word are the same if there is one of each.
+# change in the loss comes back with the loss. Sentences have one to four words, since a norm over the batch, over a sentence and over a word are the
+# same if there is one of each.
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -87,19 +87,20 @@ def step_cases(generator):
     pads, none = gradient.clone(), gradient.clone()
     pads[[1, 4]], none[rows == 2] = 0, 0
     small = {"variant": "paper", "epsilon": 0.2, "step_size": 0.15}
-    ways = {"paper, inside the box": {"variant": "paper", "epsilon": 5.0, "step_size": 0.15}, "paper, to the edge of the box": small,
-        "paper, its own constants": {"variant": "paper"}, "paper, with a noise and a size that do not count here": {**small, "noise": 0.03,
-        "size": 3.0},
-            "paper, inside the ball": {"variant": "paper", "epsilon": 5.0, "step_size": 0.3, "p": 2}, "paper, to the edge of the ball": {**small,
-            "p": 2},
-            "rescale": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02}, "rescale, p = 2, size .3": {"variant": "rescale", "epsilon": 0.05,
-            "step_size": 0.02, "p": 2, "size": 0.3},
-            "rescale, its own constants": {"variant": "rescale"}, "seed": {"variant": "seed", "epsilon": 0.03, "step_size": 0.1, "size": 2.0}}
+    ways = {"paper, inside the box": {"variant": "paper", "epsilon": 5.0, "step_size": 0.15},
+            "paper, to the edge of the box": small,
+            "paper, its own constants": {"variant": "paper"},
+            "paper, with a noise and a size that do not count here": {**small, "noise": 0.03, "size": 3.0},
+            "paper, inside the ball": {"variant": "paper", "epsilon": 5.0, "step_size": 0.3, "p": 2},
+            "paper, to the edge of the ball": {**small, "p": 2},
+            "rescale": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02},
+            "rescale, p = 2, size .3": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02, "p": 2, "size": 0.3},
+            "rescale, its own constants": {"variant": "rescale"},
+            "seed": {"variant": "seed", "epsilon": 0.03, "step_size": 0.1, "size": 2.0}}
     found = [Case(label, {"delta": delta, "gradient": gradient, "rows": rows, "attack": way}) for label, way in ways.items()]
     for p in (2, math.inf):
         found += [Case(f"paper, {label}, p = {p}", {"delta": d, "gradient": g, "rows": rows, "attack": {**small, "p": p}})
-                  for label, d, g in (("a gradient of zeros for one sentence", delta, none), ("pads", delta, pads), ("no gradient at all", delta,
-                      0 * gradient),
+                  for label, d, g in (("a gradient of zeros for one sentence", delta, none), ("pads", delta, pads), ("no gradient at all", delta, 0 * gradient),
                                       ("gradients of 1e-30", delta.float(), 1e-30 * gradient.float()))]
     faint = gradient.float() * torch.where(rows == 2, 1e-30, 1.0)[:, None]
     found.append(Case("paper, one sentence with gradients of 1e-30, p = 2", {"delta": delta.float(), "gradient": faint, "rows": rows, "attack": {**small, "epsilon": 5.0, "p": 2}}))
@@ -207,9 +208,8 @@ def move(self, delta, gradient, rows):
 #
 # A small net with weights, so that gradients can go where they should not. Zero to three steps in every variant, a sum where the length of a step
 # depends on it, a mask, sentences by number and by their place, a distance that is not symmetric, noise that is given and noise that is drawn, a
-# gradient that is not finite. Compared: the loss, its gradients with respect to
-# the input, the weights and through the clean answer, the noise and the change; whether the weights are as free as before, and whether the search
-# left gradients in them.
+# gradient that is not finite. Compared: the loss, its gradients with respect to the input, the weights and through the clean answer, the noise and
+# the change; whether the weights are as free as before, and whether the search left gradients in them.
 
 def smart_cases(generator):
     net = {"W": 0.7 * fixed(generator, 3, 4), "V": fixed(generator, 4, 2)}
@@ -217,10 +217,12 @@ def smart_cases(generator):
     one = {**net, "embeds": sentences, "start": 0.1 * fixed(generator, 5, 3)}
     many = {**net, "embeds": tokens, "start": 0.1 * fixed(generator, 2, 4, 3), "mask": torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])}
     paper = {"variant": "paper", "epsilon": 0.2, "step_size": 0.15}
-    ways = {"one step": {**paper}, "three steps": {**paper, "steps": 3}, "three steps, p = 2": {**paper, "steps": 3, "p": 2}, "no step": {**paper,
-        "steps": 0},
-            "rescale, two steps": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.5, "steps": 2}, "seed, three steps": {"variant": "seed",
-            "epsilon": 0.05, "step_size": 0.5, "steps": 3},
+    ways = {"one step": {**paper},
+            "three steps": {**paper, "steps": 3},
+            "three steps, p = 2": {**paper, "steps": 3, "p": 2},
+            "no step": {**paper, "steps": 0},
+            "rescale, two steps": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.5, "steps": 2},
+            "seed, three steps": {"variant": "seed", "epsilon": 0.05, "step_size": 0.5, "steps": 3},
             "seed, one step: only noise": {"variant": "seed", "epsilon": 0.05, "step_size": 0.5}}
     cases = [Case(f"sentences, {label}", {**one, "attack": way}) for label, way in ways.items()]
     cases += [Case(f"tokens with a mask, {label}", {**many, "attack": ways[label]}) for label in ("one step", "three steps, p = 2")]
@@ -271,11 +273,13 @@ def _drawn(search, mask, spread):
     noises = torch.stack([search(seed).start for seed in range(12)]) / spread
     moving = torch.ones(noises.shape[1:-1], dtype=torch.bool) if mask is None else mask.bool()
     near = lambda x, y: bool(abs(x - y) < 0.25)
-    return {"mean noise is near 0": near(noises[:, moving].mean(), 0), "spread of the noise is near sigma": near(noises[:, moving].std(), 1),
-        "noise where nothing may change": noises[:, ~moving].abs().sum(),
+    return {"mean noise is near 0": near(noises[:, moving].mean(), 0),
+            "spread of the noise is near sigma": near(noises[:, moving].std(), 1),
+            "noise where nothing may change": noises[:, ~moving].abs().sum(),
             "without a generator, other noise each time": not torch.equal(search(None).start, search(None).start),
-            "the same seed, the same noise": torch.equal(search(3).start, search(3).start), "another seed, other noise": not torch.equal(noises[0],
-            noises[1]), "noise that comes twice": len(rows := noises[0][moving].abs()) - len(rows.unique(dim=0)),
+            "the same seed, the same noise": torch.equal(search(3).start, search(3).start),
+            "another seed, other noise": not torch.equal(noises[0], noises[1]),
+            "noise that comes twice": len(rows := noises[0][moving].abs()) - len(rows.unique(dim=0)),
             "other noise for another number of a vector": not torch.equal(noises[..., 0], noises[..., 1])}
 
 

@@ -37,10 +37,12 @@ def kl_cases(generator):
     p, q = fixed(generator, 2, 4, 3)
     wide = fixed(generator, 2, 2, 3, 5)
     cases = [Case(f"four rows of three classes, {grad}", {"logits_p": p, "logits_q": q, "grad": grad}) for grad in ("full", "detached")]
-    return cases + [Case("more axes", {"logits_p": wide[0], "logits_q": wide[1]}), Case("one row, no batch", {"logits_p": p[0], "logits_q": q[0]}),
-                    Case("large logits", {"logits_p": 3000 * p, "logits_q": 3000 * q}), Case("equal", {"logits_p": p, "logits_q": p.clone()}),
-                    Case("equal but for a constant", {"logits_p": p, "logits_q": p + 3}), Case("half precision", {"logits_p": p.bfloat16(),
-                        "logits_q": q.bfloat16()})]
+    return cases + [Case("more axes", {"logits_p": wide[0], "logits_q": wide[1]}),
+                    Case("one row, no batch", {"logits_p": p[0], "logits_q": q[0]}),
+                    Case("large logits", {"logits_p": 3000 * p, "logits_q": 3000 * q}),
+                    Case("equal", {"logits_p": p, "logits_q": p.clone()}),
+                    Case("equal but for a constant", {"logits_p": p, "logits_q": p + 3}),
+                    Case("half precision", {"logits_p": p.bfloat16(), "logits_q": q.bfloat16()})]
 
 
 def run_kl(symmetric_kl, inputs):

@@ -7,8 +7,7 @@ from minbert.course.trials import Case, Trial, mistake
 
 
 # How does one check a function that draws at random? Not by its draws: somebody may draw in another order and be right. By what must hold for every
-# roll, and by how often each thing happens
-# in thousands of rolls.
+# roll, and by how often each thing happens in thousands of rolls.
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -17,9 +16,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 #
 # Twenty thousand draws a case (a hundred thousand where four in ten runs are too long: to give those any length moves a share by .045 only): a share
 # of .25 is then right to within .003, and the tolerance is .03. That is far beyond chance, and every mistake below moves some share by more. A second
-# set of outputs is exact: lengths stay in [1, cap], the same generator
-# gives the same lengths, another one others, torch's own random state is left alone, and a generator goes on from call to call. Without a generator two
-# calls differ. Neighbours agree as often as chance has it.
+# set of outputs is exact: lengths stay in [1, cap], the same generator gives the same lengths, another one others, torch's own random state is left
+# alone, and a generator goes on from call to call. Without a generator two calls differ. Neighbours agree as often as chance has it.
 
 def lengths_cases(generator):
     seed = int(torch.randint(1000, (), generator=generator))
@@ -126,12 +124,12 @@ def span_lengths(n, p=0.3, cap=5, renormalize=False, generator=None):
 # ---- contrastive.spans
 #
 # Two thousand copies of one sentence are masked at once. What must hold for every copy is counted: changed places that were forbidden, runs with a
-# hole, words that changed into something else. Then three shares: how long runs are, where they begin,
-# how often each place is hidden. One sentence has a separator in the middle; a run steps over it. One has two words, one has none. Four sentences
-# with other words and other marks come in one batch: what is measured on the first of them shows on the others. A word may have the number of the
-# padding or of [MASK]; it stays a word. With `single_mask` the sentence gets shorter, and what is left must be the old one in order, separators
-# included. Runs of one token in ten thousand copies show that each place is as likely as another: a share is then right to within .004, and .025 is
-# allowed. Without a generator two calls differ.
+# hole, words that changed into something else. Then three shares: how long runs are, where they begin, how often each place is hidden. One sentence
+# has a separator in the middle; a run steps over it. One has two words, one has none. Four sentences with other words and other marks come in one
+# batch: what is measured on the first of them shows on the others. A word may have the number of the padding or of [MASK]; it stays a word. With
+# `single_mask` the sentence gets shorter, and what is left must be the old one in order, separators included. Runs of one token in ten thousand
+# copies show that each place is as likely as another: a share is then right to within .004, and .025 is allowed. Without a generator two calls
+# differ.
 
 def spans_cases(generator):
     words = 10 + torch.randperm(80, generator=generator)[:9]

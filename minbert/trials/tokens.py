@@ -177,8 +177,7 @@ def word_pieces(word, vocab, longest=100):
 # ---- tokens.pad
 #
 # Rows of different lengths in no order, one of them empty, real ids that equal the padding, a padding other than 0, large ids, a row longer than any
-# model reads. The rows themselves must stay as
-# they were: who appends zeros to them changes the caller's data.
+# model reads. The rows themselves must stay as they were: who appends zeros to them changes the caller's data.
 
 def pad_cases(generator):
     def rows(*lengths):

@@ -22,10 +22,13 @@ def vaccine_cases(generator):
     pair = lambda cosine, a=2.0, b=0.7: with_cosines(generator, [[1, cosine], [cosine, 1]], [a, b], 5)
     wanted = lambda a, b: torch.tensor([[0, a], [b, 0]], dtype=torch.float64)
     g = fixed(generator, 1, 5)
-    two = {"first call: targets of 0": (pair(-0.4), wanted(0, 0)), "below its target": (pair(0.1), wanted(0.6, 0.3)), "above its target": (pair(0.8),
-        wanted(0.2, -0.1)),
-           "one above, one below": (pair(0.3), wanted(0.7, -0.5)), "negative targets": (pair(-0.7), wanted(-0.2, -0.4)),
-           "parallel": (torch.cat([g, 3 * g]), wanted(0.4, 0.2)), "opposite": (torch.cat([g, -3 * g]), wanted(0.0, 0.3)),
+    two = {"first call: targets of 0": (pair(-0.4), wanted(0, 0)),
+           "below its target": (pair(0.1), wanted(0.6, 0.3)),
+           "above its target": (pair(0.8), wanted(0.2, -0.1)),
+           "one above, one below": (pair(0.3), wanted(0.7, -0.5)),
+           "negative targets": (pair(-0.7), wanted(-0.2, -0.4)),
+           "parallel": (torch.cat([g, 3 * g]), wanted(0.4, 0.2)),
+           "opposite": (torch.cat([g, -3 * g]), wanted(0.0, 0.3)),
            "a gradient of zeros": (torch.cat([g, 0 * g]), wanted(0.4, 0.2))}
     rules = {"": {}, ", beta .3": {"beta": 0.3}, ", violations": {"beta": 0.3, "update": "violations"}}
     cases = [Case(label + rule, {"gram": g @ g.T, "targets": r, **more}) for label, (g, r) in two.items() for rule, more in rules.items()

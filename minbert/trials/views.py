@@ -112,8 +112,8 @@ def forward(self, batch):
 # ---- views.loss
 #
 # The loss is a stand-in that tells its arguments apart: each view has a weight of its own, and groups count by their numbers. It is asked for another
-# batch before, whose groups and vectors it has to forget. A second process is
-# played by an object that hands every tensor back twice, as two processes with equal rows would.
+# batch before, whose groups and vectors it has to forget. A second process is played by an object that hands every tensor back twice, as two
+# processes with equal rows would.
 
 class _Processes:
     """Two processes that hold the same rows."""
