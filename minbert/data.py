@@ -64,7 +64,7 @@ class Dataset(_Rows):
     ids: list[str] | None = None         # N ids; None: "0", "1", ...
     classes: tuple[str, ...] | None = None      # names of the classes; None: labels are scores
     scale: tuple[float, float] | None = None    # lowest and highest score
-    sentences3: list[str] | None = None  # N hard negatives, in triplets
+    sentences3: list[str] | None = None  # N partners that do not fit, in triplets
     subsets: list[str] | None = None     # N names of subsets, in STS12 to STS16
     skipped: list[tuple[str, str]] = field(default_factory=list)  # ("file:line", reason) of rows left out
     sources: list[str | None] | None = None     # N makers of the labels; None: people. Others are for training only
