@@ -59,8 +59,8 @@ def collision_rate(
 
 # %% ../nbs/4_training/36_batches.ipynb #3fd6796f
 def _log_choose(n, k):
-    """ln of n choose k, in float64."""
-    n = torch.tensor(n, dtype=torch.float64)
+    """ln of n choose k, in float64; both may be numbers, whole numbers too, or tensors of them."""
+    n, k = (torch.as_tensor(x, dtype=torch.float64) for x in (n, k))
     return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
 
@@ -92,7 +92,7 @@ def clash_probability(
     for s, c in zip(sizes.tolist(), how_many.tolist()):               # (1 + s t)^c for all clusters of one size
         k = torch.arange(min(c, m) + 1).double()
         ways = _log_product(ways, _log_choose(c, k) + k * math.log(s))
-    return -math.expm1(min(0.0, (ways[m] - _log_choose(n, torch.tensor(float(m), dtype=torch.float64))).item()))
+    return -math.expm1(min(0.0, (ways[m] - _log_choose(n, m)).item()))
 
 # %% ../nbs/4_training/36_batches.ipynb #4cc093d7
 def _by_group(groups, generator):

@@ -212,7 +212,7 @@ def test_what_is_promised_is_refused_and_each_guard_is_asked_for(name):
         assert any(accepted(task, d.replace(guard + "\n", "", 1)) for d in right), guard
     for definition in [v for v in task.variants if given and accepted(task, v)][:1]:
         found = verdict(name, task.perform(build(task, definition), SEED), SEED)
-        assert not found.passed and found.message.startswith(f"{name}: not yet. Wrong input must end in a ValueError (the stub has the lines for it")
+        assert not found.passed and found.message.startswith(f"{name}: not yet. Wrong input must end in a ValueError (the docstring asks for it; the stub may have the lines, below it)")
         assert all(label in found.mistake for label in accepted(task, definition))
 
 

@@ -198,9 +198,9 @@ def _of_shapes(x: Tensor, y: Tensor) -> Iterator[str]:
         yield "the numbers are right, but the last two axes have changed places"
     elif x.numel() == y.numel() and torch.allclose(x.double().flatten(), y.double().flatten(), equal_nan=True):
         yield "the numbers are right, and in order; the shape is not"
-    elif y.numel() and x.numel() == 1 and torch.allclose(y.double().mean(), x.double().mean()):
+    elif y.numel() and x.numel() == 1 and x.is_floating_point() and torch.allclose(y.double().mean(), x.double().mean()):
         yield "the numbers are right one by one; their mean is missing"
-    elif y.numel() and x.numel() == 1 and torch.allclose(y.double().sum(), x.double().sum()):
+    elif y.numel() and x.numel() == 1 and x.is_floating_point() and torch.allclose(y.double().sum(), x.double().sum()):
         yield "the numbers are right one by one; their sum is missing"
 
 # %% ../../nbs/course/diagnosis.ipynb #359aa22b

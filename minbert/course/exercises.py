@@ -236,7 +236,7 @@ def verdict(
 
 def _unrefused(task: Exercise, accepted: list[str]) -> Verdict:
     """Say what should have been refused, and where the lines for it are."""
-    where = "the stub has the lines for it, below the docstring" if guards(task.definition) else "the docstring asks for it"
+    where = "the docstring asks for it" + ("; the stub may have the lines, below it" if guards(task.definition) else "")
     says = f"Wrong input must end in a ValueError ({where}): {'; '.join(accepted)}."
     return Verdict(False, f"{task.name}: not yet. {says}", says)
 

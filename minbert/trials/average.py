@@ -29,10 +29,12 @@ def average_cases(generator):
 
 def run_average(move, inputs):
     teacher, more = [inputs["t0"].clone(), inputs["t1"].clone()], {"share": inputs["share"]} if "share" in inputs else {}
+    views = [t.view(-1) for t in teacher]
     weights, first = [nn.Parameter(inputs["w0"].clone()), nn.Parameter(inputs["w1"].clone())], list(teacher)
     move(teacher, weights, **more)
     found = {"teacher, first tensor": first[0].clone(),
              "teacher, second tensor": first[1].clone(),
+             "the tensors are where they were in memory": all(v.data_ptr() == t.data_ptr() for v, t in zip(views, first)),
              "the weights afterwards": weights[0].clone(),
              "the teacher has a graph": any(t.requires_grad for t in first),
              "the weights learn": all(w.requires_grad for w in weights)}
@@ -70,6 +72,10 @@ MISTAKES["proximal.average"] = [
         "New tensors are put into the list. The teacher's own tensors, which the twin holds, stay as they were.", loop="i in range(len(teacher))"),
     _wrong_move("t.data = w.data if share == 1 else torch.lerp(t, w.data, share)",
         "A copy shares its memory with the model, so the teacher moves along with every step."),
+    _wrong_move("t.data = w.data.clone() if share == 1 else torch.lerp(t, w.data, share)",
+        "The tensors are given other memory. The twin reads the old one, and there the numbers stay as they were."),
+    _wrong_move("t.copy_(w) if share == 1 else t.mul_(share).add_(w, alpha=1 - share)",
+        "The two shares are swapped, but for a copy: with beta .99 the teacher would be nearly the model of this step."),
     _wrong_move("t.mul_(1 - share).add_(share * w)", "A graph is recorded: the teacher would get a gradient, and remember all steps.", graph=True),
     _wrong_move("t.lerp_(w, share)", "Only the first tensor is moved.", loop="t, w in list(zip(teacher, weights))[:1]"),
     _wrong_move("t.mul_(1 - share).add_(t, alpha=0).add_((w - t) * share)",

@@ -162,7 +162,7 @@ TRIALS["negatives.clash"] = Trial(clash_cases, run_clash, hints=(
     "Count the batches without a clash. What does one group contribute, if at most one of its s rows may be chosen?",
     "Multiply the polynomials 1 + s t, one a group, up to degree m; groups of one size together are (1 + s t)^c. More rows than groups: there must "
     "be a clash.",
-    "With logarithms: `ways = _log_product(ways, _log_choose(c, k) + k * math.log(s))` for k = 0 ... min(c, m), starting from the polynomial 1; at "
+    "With logarithms: `ways = _log_product(ways, _log_choose(c, k) + k * math.log(s))` for k = 0.0 ... min(c, m) in double precision, starting from the polynomial 1; at "
     "the end compare ways[m] with _log_choose(N, m)."))
 
 
@@ -203,9 +203,11 @@ def collision_rate(groups):
 MISTAKES["negatives.clash"] = [
     mistake("return -math.expm1(", "return math.exp(", "This is the probability of a batch without a clash."),
     mistake(" + k * math.log(s))", ")", "A group of s rows counts as one choice; there are s ways to take one of its rows."),
+    mistake("torch.arange(min(c, m) + 1).double()", "torch.arange(min(c, m) + 1)",
+        "k times ln s is in single precision if k holds whole numbers: seven digits are too few for the logarithm of such a count. Make k double first."),
     mistake("_log_choose(c, k) + k * math.log(s)", "torch.stack([torch.tensor(0.0), torch.tensor(math.log(s))]).double()",
         "Of several groups of one size only one is counted."),
-    mistake("min(0.0, (ways[m] - _log_choose(n, torch.tensor(float(m), dtype=torch.float64))).item())",
+    mistake("min(0.0, (ways[m] - _log_choose(n, m)).item())",
         "min(0.0, (ways[m] + math.lgamma(m + 1) - m * math.log(n)).item())", "The batches are counted as if rows were drawn with replacement."),
     mistake("    sizes, how_many = groups",
         "    rate = collision_rate(groups)\n    return 1 - math.exp(-rate * m * (m - 1) / 2)\n    sizes, how_many = groups",

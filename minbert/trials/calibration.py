@@ -44,7 +44,7 @@ def spreads_cases(generator):
 
 TRIALS["calibration.spreads"] = Trial(spreads_cases, lambda f, inputs: {"1 / sigma": f(**inputs)}, rtol=1e-9, hints=(
     "Where in a covariance matrix are the variances?", "On the diagonal. Which of them are more than rounding? Compare with 1e-12 (variance + mean²).",
-    "torch.where(varies, 1 / sqrt(variance), 0); divide only where it varies, or an infinity slips through."))
+    "torch.where(varies, 1 / sqrt(variance), 0)."))
 
 MISTAKES["calibration.spreads"] = [
     mistake(".rsqrt(), 0.0)", ".reciprocal(), 0.0)", "The column is divided by its variance, not by its standard deviation."),
@@ -110,6 +110,7 @@ MISTAKES["calibration.nulltop"] = [
     mistake(_WRONG_TOP, ".eigenvectors.flip(1)[:self.k].T", "The eigenvectors are taken from the rows; they are the columns."),
     mistake("covariance if self.center else covariance + mean.outer(mean)", "covariance", "`center` is not used: the mean of u uᵀ never takes the place of the covariance."),
     mistake("covariance if self.center else covariance + mean.outer(mean)", "covariance + mean.outer(mean)", "The directions are always those of the vectors with their mean, centred or not."),
+    mistake("covariance if self.center else covariance + mean.outer(mean)", "covariance + mean.outer(mean) if self.center else covariance", "`center` is read the wrong way round."),
     mistake("covariance + mean.outer(mean)", "covariance - mean.outer(mean)", "μ μᵀ is subtracted from the covariance; the mean of u uᵀ is their sum."),
     mistake("torch.eye(self.width).to(top) - top @ top.T", "torch.eye(self.width).to(top) - 2 * top @ top.T", "The directions are turned round (I - 2 V Vᵀ), not removed."),
     mistake(_WRONG_TOP, ".eigenvectors.flip(1)[:, self.k - 1 : self.k]", "Only the k-th direction is removed, not the first k."),

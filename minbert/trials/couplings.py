@@ -54,7 +54,7 @@ def affine_cases(generator):
 
 def uncoupling_cases(generator):
     cases = [Case(c.label, {"y" if name == "x" else name: value for name, value in c.inputs.items()}) for c in coupling_cases(generator)]
-    return [*cases, Case("a small scale", {"y": cases[0].inputs["y"], "low": -12.0})]
+    return [*cases, *(Case(f"a scale of e^{low}", {"y": cases[0].inputs["y"], "low": low - 2.0}) for low in (-10, -20))]
 
 
 def run_coupling(kind, inputs):

@@ -322,6 +322,7 @@ MISTAKES["flow.nll"] = [
             "The result is cut off at 0. A density may be above 1, and -log p below 0."),
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', "nats", "The result is always in nats."),
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', _WRONG_BITS, "The result is always in bits per dimension."),
+    mistake(_WRONG_BITS + ' if unit == "bits" else nats', 'nats if unit == "bits" else ' + _WRONG_BITS, "The units are exchanged: nats come where bits per dimension were asked for."),
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', 'nats / self.width / (math.log(2) if unit == "bits" else 1)', "Nats are divided by D too; in nats the whole vector counts."),
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', "-" + _WRONG_BITS + ' if unit == "bits" else -nats', "The log-likelihood is returned, not its negative."),
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', "(" + _WRONG_BITS + ' if unit == "bits" else nats).mean()', "The mean over the batch is returned; one number a row was asked for."),

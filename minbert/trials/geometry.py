@@ -231,6 +231,9 @@ MISTAKES["geometry.uniformity"] = [
     _wrong_pairs("(-t * torch.cdist(u, u).square()).flatten().logsumexp(0) - 2 * math.log(len(u))",
             "Each vector is compared with itself too, which puts exponentials of 0 into the mean."),
     _wrong_pairs("(-t * torch.pdist(u).square()).logsumexp(0) - math.log(len(d2))", "The vectors are not scaled to length 1.", "x.double()"),
+    mistake(_WRONG_UNIT, "u = F.normalize(x.double(), dim=1).to(torch.promote_types(x.dtype, torch.float32))",
+            "Vectors of length 1e-15 are divided by 1e-12, not by their length: give `normalize` an eps of 0."),
+    _wrong_pairs("(-t * d2).logsumexp(0) - math.log(len(u) ** 2 / 2)", "The sum is divided by N² / 2; there are N (N - 1) / 2 pairs."),
     mistake("x = _without_zeros(x)", "pass", _WRONG_UNIT, "u = F.normalize(x.double(), dim=1)",
             "Zero rows are counted; they have no direction and are to be left out."),
     mistake(_WRONG_SUMS, "sums = [_log_sum(u[i : i + chunk], u[i : i + chunk], t) for i in range(0, len(u) - 1, chunk)]",
@@ -275,7 +278,7 @@ def isoscore_cases(generator):
     return [Case("an ellipsoid, turned", {"x": x}), Case("moved away from 0", {"x": x + 1e7}), Case("a disc in four dimensions", {"x": x[:, :2] @ turn[:2]}), Case("round", {"x": 3 * corners}),
             Case("a line", {"x": fixed(generator, 7, 1) * turn[:1] + 1}),
             Case("two coordinates", {"x": x[:, :2]}), Case("two points", {"x": x[:2]}), Case("single precision", {"x": x.float()}),
-            Case("one coordinate", {"x": x[:, :1]}), Case("equal rows", {"x": torch.ones(5, 3, dtype=torch.float64)})]
+            Case("spreads of 1e-8", {"x": 1e-8 * x}), Case("one coordinate", {"x": x[:, :1]}), Case("equal rows", {"x": torch.ones(5, 3, dtype=torch.float64)})]
 
 
 TRIALS["geometry.isoscore"] = Trial(isoscore_cases, measure, atol=1e-7, hints=(

@@ -122,7 +122,7 @@ _WRONG_MEAN = "(last - (counts - 1) / 2)[group]"
 
 MISTAKES["metrics.ranks"] = [
     mistake('as_vector(values, "values")', 'as_vector(values, "values").round(8)', "Numbers that are close are taken for equal. Only equal ones share a rank."),
-    mistake('as_vector(values, "values")', 'as_vector(values, "values").astype(np.float32)', "The numbers are rounded to single precision, and different ones become equal."),
+    mistake('as_vector(values, "values")', 'as_vector(values, "values").astype(np.float32)', "The numbers are rounded to single precision, or compared with a tolerance: different ones become equal."),
     mistake(_WRONG_MEAN, "(last - (counts - 1) // 2)[group].astype(float)", "The mean rank of equal values is cut to a whole number."),
     mistake(_WRONG_MEAN, "np.sort((last - (counts - 1) / 2)[group])", "The ranks come in rising order. Each belongs to the place of its number."),
     mistake('as_vector(values, "values")', 'np.abs(as_vector(values, "values"))', "The sizes of the numbers are ranked. -4 is smaller than 1."),

@@ -31,13 +31,16 @@ def repeats(call):
     return torch.stack([(once(seed, 1) - once(seed, 2)).abs().max() for seed in range(8)]).max()
 
 
-def asked(call, inputs):
-    """Call a function the way a case wants: once, often, or twice with generators that are alike."""
+def asked(name, call, inputs):
+    """Call a function the way a case wants: once, often, or twice with generators that are alike. Give what was found under this name."""
     way, times = inputs.pop("ask", "once"), inputs.pop("times", 0)
     if way == "once":
-        return call(None)
+        return {name: call(None)}
+    if way == "twice":
+        return {name: repeats(call)}
     rng = torch.Generator().manual_seed(7)
-    return distinct(lambda: call(rng), times) if way == "all orders" else repeats(call)
+    seen = distinct(lambda: call(rng), times)
+    return {"number of different results": len(seen), name: seen}
 
 
 def with_cosines(generator, cosines, lengths, width):
@@ -87,14 +90,15 @@ def weights_cases(generator):
 
 
 def run_weights(project_weights, inputs):
-    gram, graphs = inputs["gram"].requires_grad_(), []
+    gram, graphs, dtypes = inputs["gram"].requires_grad_(), [], set()
 
     def call(rng):
         weights = project_weights(gram, rng)
         graphs.append(weights.requires_grad)
+        dtypes.add(weights.dtype)
         return weights.detach()
 
-    return {"weights": asked(call, inputs), "the weights have a graph": any(graphs)}
+    return {**asked("weights", call, inputs), "weights in double precision": dtypes == {torch.float64}, "the weights have a graph": any(graphs)}
 
 
 TRIALS["pcgrad.weights"] = Trial(weights_cases, run_weights, replay=True, subject="pcgrad", rtol=1e-9, hints=(
@@ -108,6 +112,8 @@ MISTAKES["pcgrad.weights"] = [
     mistake("w[j] -= inner / gram[j, j]", "w[j] -= inner / gram[j, j]\n                break", "Only the first conflict of each task is cut; the loop ends there."),
     mistake("            if inner < 0 and gram[j, j] > _FLOOR:", "            if gram[j, j] <= _FLOOR:\n                break\n            if inner < 0:",
         "The loop ends at a gradient of zeros; it should pass over it and go on with the others."),
+    mistake("gram.detach().cpu().double()", "gram.detach().cpu()", "w = torch.zeros_like(total)", "w = torch.zeros_like(total, dtype=gram.dtype)", "    return total", "    return total.to(gram)",
+        "The weights are in the dtype of `gram`. They are asked for in double precision: cut after cut the rounding adds up."),
     mistake("gram.detach().cpu()", "gram.cpu()", "The weights carry a graph. They are plain numbers: nobody differentiates the surgery."),
     mistake("_orders(len(gram), generator)", "_orders(len(gram), generator.clone_state() if generator else None)", "The generator is copied and stays where it was, so every step has the same orders."),
     mistake("inner < 0 and ", "", "There is no test for conflict, so agreement is removed as well."),
@@ -203,10 +209,11 @@ def run_project(project_conflicting, inputs):
         graphs.append(step.requires_grad)
         return step.detach()
 
-    step = asked(call, inputs)
+    found = asked("step", call, inputs)
     if grads.dtype in (torch.float16, torch.bfloat16):
+        step = found["step"]
         return {"in the dtype of the gradients": step.dtype == grads.dtype, "the step has a graph": any(graphs), "distance to the right step, beside its length, is below .02": _off(step, grads) < 0.02}
-    return {"step": step, "the step has a graph": any(graphs), **({} if len(inputs["grads"]) > 2 else {"in the dtype of the gradients": step.dtype == inputs["grads"].dtype})}
+    return {**found, "the step has a graph": any(graphs), **({} if len(inputs["grads"]) > 2 else {"in the dtype of the gradients": found["step"].dtype == inputs["grads"].dtype})}
 
 
 TRIALS["pcgrad.project"] = Trial(project_cases, run_project, subject="pcgrad", hints=(

@@ -67,20 +67,21 @@ def renew_cases(generator):
         "average, a later beta from step 3": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9, "switch": 3},
         "average, a later beta from the start": {"teacher": "ema", "beta": 0.6, "late_beta": 0.9, "switch": 0},
         "once a batch": {"teacher": "once_per_batch"}}
-    return [Case(label, {"kind": way, "path": path, "saved": False}) for label, way in kinds.items()] + [
-        Case(f"{label}, saved after step 3", {"kind": kinds[label], "path": path, "saved": True}) for label in ("lag 2", "an epoch of 2",
-            "average, a later beta from step 3")]
+    saved = ("lag 2", "an epoch of 2", "average, a later beta from step 3")
+    return [*(Case(label, {**way, "path": path, "saved": False}) for label, way in kinds.items()),
+            *(Case(f"{label}, saved after step 3", {**kinds[label], "path": path, "saved": True}) for label in saved)]
 
 
 def run_renew(make, inputs):
-    model, penalty, found = Toy("classes"), make(**inputs["kind"]), {}
+    path, saved = inputs.pop("path"), inputs.pop("saved")
+    model, penalty, found = Toy("classes"), make(**inputs), {}
     for n in range(7):
-        start = seeded(inputs["path"], n)
+        start = seeded(path, n)
         with torch.no_grad():
             for w in model.parameters():
                 w.copy_(torch.randn(w.shape, generator=start, dtype=torch.float64))
-        if inputs["saved"] and n == 4:
-            state, penalty = penalty.state_dict(), make(**inputs["kind"])
+        if saved and n == 4:
+            state, penalty = penalty.state_dict(), make(**inputs)
             penalty.load_state_dict(state)
         for _ in range(1 + n % 2):
             penalty.begin(model)
@@ -106,6 +107,8 @@ MISTAKES["proximal.renew"] = [
     mistake("self.late_beta if late else self.beta", "self.beta", "`late_beta` is never used."),
     mistake("self.switch is not None and n >= self.switch", "self.switch is None or n >= self.switch",
         "Without a switch the later beta is used. None means never."),
+    mistake("self.switch is not None and n >= self.switch", "self.switch and n >= self.switch",
+        "A switch at step 0 counts as none, since 0 is false. None is what means never."),
     mistake("if self.teacher == \"ema\" and n:",
         "if self.teacher == \"ema\" and n == 0:\n        for w in twin.sets[0]:\n            w.zero_()\n        twin.take(0, 1 - self.beta)\n    "
         "elif self.teacher == \"ema\":",
@@ -241,6 +244,7 @@ MISTAKES["proximal.answers"] = [
     mistake("twin.score(task, *clean.vectors) if frozen else twin(", "twin(", "A frozen encoder is run again, for vectors that are there already."),
     mistake("twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)", "twin.score(task, *clean.vectors)",
         "The teacher's head gets the model's vectors. Only for a frozen encoder they are the teacher's too."),
+    mistake("self._twin.model.mode == \"frozen\"", "False", "A frozen encoder is treated like any other: it is run again, and the draws are those of the whole pass."),
     mistake("with torch.no_grad(), narrow, drawn:", "with narrow, drawn:", "The teacher answers with a graph, if its input has one. The answers are constants."),
     mistake("with torch.no_grad(), narrow, drawn:", "with torch.inference_mode(), narrow, drawn:",
         "The answers come from inference mode. No loss can be made of such tensors."),

@@ -53,6 +53,10 @@ TRIALS["smoothness.worst"] = Trial(worst_cases, run_worst, subject="smart", hint
 
 
 MISTAKES["smoothness.worst"] = [
+    mistake("size = max(1, limit // (clean.numel() if type(head) in _SHORTCUTS else vectors[0].numel()))", "size = len(shifts[0])",
+        "`limit` is not used: all points are tried at once, and B n C answers may not fit into memory."),
+    mistake("size = max(1, limit // (clean.numel() if type(head) in _SHORTCUTS else vectors[0].numel()))", "size = limit",
+        "A chunk holds `limit` points. It should hold `limit` numbers: each point has an answer for every row and class."),
     mistake("torch.cat(found, 1).argmax(1)", "torch.cat(found, 1).argmin(1)",
         "The smallest move is taken. The worst point is the one with the largest."),
     mistake("torch.cat(found, 1).argmax(1)", "torch.cat(found, 1).sum(0).argmax().expand(len(vectors[0]))",

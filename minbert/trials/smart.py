@@ -116,7 +116,7 @@ TRIALS["smart.step"] = Trial(step_cases, run_step, subject="smart", hints=(
     "Two algorithms under one roof. In which of them does the gradient's length count, and where does each want its epsilon?",
     "\"paper\": the gradient is divided by its norm over the sentence, then the point is brought back: each coordinate for infinity, the whole "
     "sentence for 2. The others divide the *moved* vector by its own norm plus epsilon.",
-    "paper: delta + eta * g / sentence_norms(g), then clamp, or times epsilon / max(epsilon, norm). Others: moved = delta + eta * g; size * moved / "
+    "paper: g over its largest coordinate in the sentence first, since the squares of 1e-30 vanish; delta + eta * g / sentence_norms(g), then clamp, or times epsilon / max(epsilon, norm). Others: moved = delta + eta * g; size * moved / "
     "(|moved| + epsilon) along the last axis."))
 
 
@@ -164,6 +164,12 @@ MISTAKES["smart.step"] = [
     mistake("    gradient = gradient / sentence_norms(gradient, math.inf, rows).clamp(min=tiny)  # squares of 1e-30 would be 0\n", "", _WRONG_MOVED,
         _WRONG_MOVED.replace(".clamp(min=tiny)", " + 1e-8)").replace("gradient / sentence_norms", "gradient / (sentence_norms"),
         "A constant is added to the norm, so a short gradient makes nearly no step. Its direction is what counts."),
+    mistake("    gradient = gradient / sentence_norms(gradient, math.inf, rows).clamp(min=tiny)  # squares of 1e-30 would be 0\n",
+        "    norm = sentence_norms(gradient, self.p, rows)\n", _WRONG_MOVED, "moved = delta + torch.where(norm > 0, self.step_size * gradient / norm, 0.0)",
+        "A gradient of 1e-30 counts as one of zeros: the squares in its norm vanish in single precision. Divide it by its largest coordinate first."),
+    mistake(_WRONG_MOVED, "moved = delta + self.step_size * (gradient.sign() if self.p == math.inf else gradient / sentence_norms(gradient, self.p, rows).clamp(min=tiny))",
+        "In the box only the signs are used. The paper divides by the largest coordinate; those with a small slope move less."),
+    mistake(_WRONG_SCALED, _WRONG_SCALED.replace("self.p", "2"), "The public step is divided by the usual norm, whatever `p` says."),
     mistake(".clamp(min=tiny)  # squares of 1e-30 would be 0", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", ""),
         "A gradient of zeros is divided by 0. Where nothing slopes the change stays."),
 ]
@@ -302,6 +308,15 @@ MISTAKES["smart.loss"] = [
         "The arguments of the distance are swapped: first the moved answer, then the one it is compared with."),
     mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace("total(fn(embeds.detach() + d), clean.detach())", "total(clean.detach(), fn(embeds.detach() + d))"),
         "In the search the arguments of the distance are swapped, so it climbs another hill than the one that is charged."),
+    mistake("SmartStats(start, delta, True)", "SmartStats(start, 0 * delta, True)",
+        "After a gradient that is not finite the stats hold zeros. They hold the change as it was before that step."),
+    mistake("            if _broken(gradient):\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)\n            delta = attack.move(delta, gradient, rows)",
+        "            delta = attack.move(delta, gradient, rows)\n            if _broken(gradient):\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)",
+        "The bad gradient is followed before it is looked at, so the change in the stats is not finite."),
+    mistake("    " + _WRONG_END, "    with frozen(weights):\n        " + _WRONG_END,
+        "The weights are frozen while the penalty is computed, too: it teaches them nothing."),
+    mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace("total(fn(embeds.detach() + d), clean.detach())", "distance(fn(embeds.detach() + d), clean.detach()).sum()"),
+        "The search climbs the sum whatever `reduction` says; only the charge is reduced as asked."),
     mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace("total(fn(embeds.detach() + d), clean.detach())", "distance(fn(embeds.detach() + d), clean.detach()).mean()"),
         "The search climbs the mean whatever `reduction` says; only the charge is reduced as asked."),
     mistake("delta = attack.move(delta, gradient, rows)", "delta = attack.move(delta, -gradient, rows)",

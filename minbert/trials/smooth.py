@@ -208,8 +208,8 @@ def steepest_cases(generator):
     holes[1], holes[0, 2] = 0, 0
     more = fixed(generator, 2, 3, 4)
     return [Case(f"{label}, p = {p}", {"gradient": x, "p": p}) for p in (2, math.inf)
-            for label, x in (("three rows", g), ("rows of very different size", g * torch.tensor([[1.0], [1e-9], [1e-20]], dtype=torch.float64)), ("zeros", holes), ("more axes", more), ("one vector", g[0]), ("gradients of 1e-30",
-                1e-30 * g.float()), ("large", 1e9 * g))]
+            for label, x in (("three rows", g), ("rows of very different size", g * torch.tensor([[1.0], [1e-9], [1e-20]], dtype=torch.float64)), ("zeros", holes), ("more axes", more), ("one vector", g[0]),
+                             ("gradients of 1e-30", 1e-30 * g.float()), ("one row of 1e-30 beside one of 1", g.float() * torch.tensor([[1.0], [1e-30], [1.0]])), ("large", 1e9 * g))]
 
 
 def run_steepest(steepest, inputs):
@@ -233,6 +233,8 @@ MISTAKES["smoothness.steepest"] = [
     mistake("amax(-1, keepdim=True)", "amax()", "All rows are divided by the largest number of the batch, so the squares of short rows vanish."),
     mistake("return unit(scaled).to(gradient.dtype)", "return unit(gradient).to(gradient.dtype)",
         "A short gradient counts as zero: its squares vanish, though its direction is known."),
+    mistake("return unit(scaled).to(gradient.dtype)", "n = gradient.norm(dim=-1, keepdim=True)\n    return torch.where(n > 0, gradient / n, 0.0)",
+        "A short gradient counts as zero: the squares in its length vanish. Divide by its largest coordinate first."),
     mistake("return unit(scaled).to(gradient.dtype)", "return gradient / gradient.norm(dim=-1, keepdim=True)",
         "A gradient of zeros is divided by its length, 0."),
     mistake("return unit(scaled).to(gradient.dtype)", "return gradient / (gradient.norm(dim=-1, keepdim=True) + 1e-3)",

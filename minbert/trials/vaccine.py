@@ -40,7 +40,10 @@ def vaccine_cases(generator):
     cases.append(Case("two among zeros: all results, over the orders", {"gram": holes @ holes.T, "targets": torch.full((5, 5), 0.6, dtype=torch.float64), "beta": 0.3, **ORDERS, "times": 20}))
     near = lambda f: torch.tensor([[1.0, f], [f, 1.0]], dtype=torch.float64)    # rounding has carried the cosine beyond 1
     cases += [Case("cosine and targets a little above 1", {"gram": near(1 + 1e-9), "targets": near(1 + 1e-12)}),
-              Case("a cosine a little below -1", {"gram": near(-1 - 1e-9), "targets": wanted(0.0, 0.3)})]
+              Case("a cosine a little below -1", {"gram": near(-1 - 1e-9), "targets": wanted(0.0, 0.3)}),
+              Case("a target of 1", {"gram": near(0.5), "targets": wanted(1.0, 0.2)}),
+              Case("two that cancel, and a third: all results, over the orders", {"gram": torch.tensor([[1, -1, 0.3], [-1, 1, -0.3], [0.3, -0.3, 1]], dtype=torch.float64),
+                  "targets": torch.zeros(3, 3, dtype=torch.float64), **ORDERS})]
     return cases + [Case("three: all results, over the orders", {"gram": g @ g.T, "targets": r, "beta": 0.2, **ORDERS}),
                     Case("three: difference between two runs with one seed", {"gram": g @ g.T, "targets": r, "beta": 0.2, **TWICE}),
                     Case("four, one against all: all results, over the orders", {"gram": four @ four.T,
@@ -57,7 +60,7 @@ def run_vaccine(vaccine_weights, inputs):
         graphs.append(weights.requires_grad or targets.requires_grad)
         return torch.cat([weights, targets[~torch.eye(len(targets), dtype=torch.bool)]]).detach()
 
-    return {"weights, then targets without the diagonal": asked(call, inputs), "targets in double precision": dtypes == {torch.float64}, "the results have a graph": any(graphs)}
+    return {**asked("weights, then targets without the diagonal", call, inputs), "targets in double precision": dtypes == {torch.float64}, "the results have a graph": any(graphs)}
 
 
 TRIALS["pcgrad.vaccine"] = Trial(vaccine_cases, run_vaccine, subject="pcgrad", hints=(
@@ -75,6 +78,11 @@ MISTAKES["pcgrad.vaccine"] = [
     mistake("gram.detach().cpu()", "gram.cpu()", "w = torch.zeros_like(total)", "w = torch.zeros_like(total) + 0 * gram[0]", "The results carry a graph. They are plain numbers: nobody differentiates the surgery."),
     mistake("targets[i, j].item()", "max(0.0, targets[i, j].item())", "A target below 0 is taken for 0. Tasks that usually conflict may go on doing so."),
     mistake("if f < r:\n", "if f < 0:\n", "Only conflicts are turned, as in PCGrad. The test here is against the usual cosine, not 0."),
+    mistake("square_i, square_j, r = (w @ gram @ w).item(),", "square_i, square_j, r = gram[i, i].item(),", "|g_i| is that of the original gradient; g_i may have been turned already."),
+    mistake("math.sqrt(square_i / square_j) *", "1 / math.sqrt(square_j) *", "|g_i| is left out: the piece of g_j has the wrong length."),
+    mistake("                targets[i, j] = (1 - beta) * r + beta * f\n", "                f = (w @ gram[j]).item() / math.sqrt((w @ gram @ w).item() * square_j)\n                targets[i, j] = (1 - beta) * r + beta * f\n",
+        "The cosine is measured again after the turn, where it is the target itself: so no target moves down."),
+    mistake("math.sqrt(max(1 - r * r, 1e-12))", "math.sqrt(max(1 - r * r, 0))", "/ sin_r", "/ (sin_r or 1e-300)", "1 - r² may become 0 below the line. It is kept at 1e-12 at least."),
     mistake("math.sqrt(square_i / square_j)", "math.sqrt(square_j / square_i)",
         "The ratio of the lengths is upside down: a short g_j then counts too little."),
     mistake("math.sqrt(square_i / square_j)", "square_i / square_j", "The lengths stand in squares where the equation has plain lengths."),
@@ -129,7 +137,7 @@ def vaccine_weights(gram, targets, beta=0.01, update="all", generator=None):
             if own > 1e-30 and other > 1e-30:
                 f, r = float(G[j] @ mix) / own ** 0.5 / other ** 0.5, float(targets[i, j])
                 if f < r:                            # sin(a - b), from angles
-                    a, b = math.acos(max(-1.0, min(1.0, f))), math.acos(r)
+                    a, b = math.acos(max(-1.0, min(1.0, f))), max(math.acos(r), 1e-6)
                     mix[j] += (own / other) ** 0.5 * math.sin(a - b) / math.sin(b)
                     new[i, j] = r - beta * (r - f)
                 elif update == "all":

@@ -138,7 +138,7 @@ def run_view_loss(make, inputs):
     def loss(a, b, groups=None, **more):
         heard.append((a, b, groups, more))
         total = (a * torch.arange(a.numel()).view(a.shape)).sum() + 2 * (b.square() * torch.arange(b.numel()).view(b.shape)).sum()
-        return total + 3 * more["hard"].exp().sum() if "hard" in more else total
+        return total + 3 * more["hard"].exp().sum() if more.get("hard") is not None else total
 
     made = make(loss, **({"exclude_duplicates": inputs["exclude_duplicates"]} if "exclude_duplicates" in inputs else {}),
                 accelerator=_Processes() if "processes" in inputs else None)
@@ -154,20 +154,23 @@ def run_view_loss(make, inputs):
     value = made(model, batch)
     a, b, groups, more = heard[-1]
     return {"loss": value, "gradient": torch.autograd.grad(value, vectors)[0], "times the loss was asked": len(heard), "times the model was asked": len(calls),
-            "groups": torch.tensor([-1]) if groups is None else groups, "rows": torch.tensor([len(a), len(b), len(more.get("hard", ()))]),
+            "groups": torch.tensor([-1]) if groups is None else groups, "rows": torch.tensor([len(a), len(b), 0 if more.get("hard") is None else len(more["hard"])]),
+            "`hard` is handed on as None": more.get("hard", ()) is None,
             "other arguments": len(set(more) - {"hard"})}
 
 
 TRIALS["views.loss"] = Trial(view_loss_cases, run_view_loss, hints=(
     "Write a function inside the function: it takes a model and a batch, and it knows `loss` from outside.",
     "model(batch) gives the views; views[0] and views[1] go in by place, views[2], if there, as `hard=`, the groups as `groups=`.",
-    "views, groups = _everyone(model(batch), batch.groups, accelerator); loss(*views[:2], hard=..., groups=groups or None); and return the inner function."))
+    "views, groups = _everyone(model(batch), batch.groups, accelerator); loss(*views[:2], groups=groups if exclude_duplicates else None), with hard=views[2] only if there are three; and return the inner function."))
 
 MISTAKES["views.loss"] = [
     mistake("groups=groups if exclude_duplicates else None", "groups=groups", "`exclude_duplicates` is not used: doubles are always excused."),
     mistake("groups=groups if exclude_duplicates else None", "groups=None if exclude_duplicates else groups", "`exclude_duplicates` is read the wrong way round."),
     mistake("groups=groups if exclude_duplicates else None", "groups=None", "The groups are not passed on, so doubles are punished for being alike."),
     mistake("**hard, groups", "groups", "The third view, the hard negatives, is not passed on."),
+    mistake("{\"hard\": views[2]} if len(views) > 2 else {}", "{\"hard\": views[2] if len(views) > 2 else None}",
+            "`hard=None` is handed on where there is no third view. Not every loss knows that argument: `mirror_loss` does not."),
     mistake("return loss(*views[:2], **hard", "return loss(*views[1::-1], **hard", "The first two views are exchanged."),
     mistake("{\"hard\": views[2]}", "{\"hard\": views[1]}", "The second view is passed as the hard negatives."),
     mistake("_everyone(model(batch), batch.groups, accelerator)", "(model(batch), batch.groups)", "The other processes are not asked: wrong answers come from one's own rows only."),
