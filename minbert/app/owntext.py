@@ -149,7 +149,10 @@ def cut_table(
     if len(names) == 1 and (hint := separator_hint(names[0], dialect)):   # else its pairs would be learned as single sentences
         raise ValueError(f"{path}:{first}: expected names of columns in the {dialect} dialect, got {quoted(names[0])}{hint}")
     names = [name.strip() for name in names]
-    if any(len(name.split()) > 3 for name in names) or len({*names}) < len(names):
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(twice)} more than once"
+                         + ("" if twice else ": delete the columns without a name, or name them"))
+    if any(len(name.split()) > 3 for name in names):
         raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(names)}: a sentence?")
     return names, _checked(path, rows, len(names))
 

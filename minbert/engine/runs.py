@@ -160,7 +160,7 @@ def opened(
 ) -> Iterator[dict]:     # where the run stands, as `save` was told; {} for a new one
     """Keep the folder for a run as long as the block lasts. An earlier model stays until the run publishes its first.
 
-    Raises ValueError for another run in the folder, a checkpoint of another kind, or a model to go on from without one.
+    Raises ValueError for another run in the folder, a checkpoint of another kind, or, with `resume`, a model without a checkpoint.
     """
     with locked(run.folder) if run.world.is_main_process else nullcontext():
         file = run.folder / CHECKPOINT

@@ -24,8 +24,10 @@ def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tup
     if (folder / "model" / "config.json").exists() and not os.path.lexists(folder / "config.json"):
         raise ValueError(f"{folder}: expected the folder of a model, got that of a run: its folder model is one")
     named, length, maps = _said(folder, pooling, plain)
-    if not isinstance(named, WordsBeside) and named not in (None, *poolings) or length is not None and length < 3:
-        raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)} and 3 tokens or more, got {quoted(named)} and {length}")
+    if not isinstance(named, WordsBeside) and named not in (None, *poolings):
+        raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)}, got {quoted(named)}")
+    if length is not None and length < 3:
+        raise ValueError(f"{folder}: expected a max_length of 3 tokens or more, got {length}")
     return {"pooling": named or "mean", "max_length": length or _usual_length(folder / "tokenizer_config.json"), "transform": in_a_row(maps)}
 
 
