@@ -106,9 +106,9 @@ def test_a_table_as_a_spreadsheet_writes_it(tmp_path, ends):
 
 
 def test_a_packed_table_of_semicolons_is_cut_at_them_however_long_its_names_are(tmp_path):
-    name = "x" * 100   # longer than a first look at a screen
+    name = "x" * 100   # a name has three words at most, of any length, and no blanks around it
     for file in ("t.csv", "t.csv.gz"):
-        read = read_text(written(tmp_path, file, f"{name}; what they say ;c\na, b;c, d;e, f\n"), ["what they say", name])   # a name has three words at most, and no blanks around it
+        read = read_text(written(tmp_path, file, f"{name}; what they say ;c\na, b;c, d;e, f\n"), ["what they say", name])
         assert (read.sentences, read.sentences2) == (["c, d"], ["a, b"])
 
 
@@ -530,7 +530,8 @@ def test_two_processes_learn_what_one_learns_and_stop_together(in_processes, tmp
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     in_processes(TOGETHER, tmp_path)
     one, two = (torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("one", "two"))
-    assert [json.loads((tmp_path / name / "found.json").read_text()) for name in ("one", "two")] == [[[3], [11711]], [[3], [11711, 11712]]]   # each draws its own dropout
+    found = [json.loads((tmp_path / name / "found.json").read_text()) for name in ("one", "two")]
+    assert found == [[[3], [11711]], [[3], [11711, 11712]]]   # each draws its own dropout
     start = weights(tiny())
     moved = max((one[name] - start[name]).abs().max() for name in one)
     assert moved > 1e-3 and max((one[name] - two[name]).abs().max() for name in one) < 1e-2 * moved

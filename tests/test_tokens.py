@@ -432,8 +432,10 @@ def test_the_end_of_a_very_long_text_is_kept_where_the_beginning_is_cut():
     assert encode_ids(tokenizer, ["a " * 999 + "b c d"], 5) == encode_ids(tokenizer, ["b c d"], 5)
 
 
-@pytest.mark.parametrize("change", [lambda tokenizer: tokenizer.add_tokens(["two three"]),
-                                    lambda tokenizer: setattr(tokenizer.backend_tokenizer, "normalizer", normalizers.Sequence([normalizers.Replace("two three", "four"), normalizers.BertNormalizer()]))])
+ACROSS = normalizers.Sequence([normalizers.Replace("two three", "four"), normalizers.BertNormalizer()])
+
+
+@pytest.mark.parametrize("change", [lambda tokenizer: tokenizer.add_tokens(["two three"]), lambda tokenizer: setattr(tokenizer.backend_tokenizer, "normalizer", ACROSS)])
 def test_a_very_long_text_is_not_cut_where_a_tokenizer_looks_across_blanks(change):
     tokenizer, text = load_tokenizer(), "two three " * 8000
     change(tokenizer)
