@@ -1,9 +1,11 @@
 """Contrast on text of one's own: what is read, what is held out, how it is measured, and a run that goes on after any stop."""
 import csv
 import gzip
+import inspect
 import json
 import math
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from minbert.app.partners import Comparison, compare_on, cosines, held_out, lear
 from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.checkpoint import CHECKPOINT
 from minbert.engine.devices import LossScale
 from minbert.engine.maps import Dense
 from minbert.engine.runs import read_log
@@ -100,6 +103,13 @@ def test_a_table_as_a_spreadsheet_writes_it(tmp_path, ends):
         read_graded(grades)
     with pytest.raises(ValueError, match="none.csv: expected rows below the names of the columns, got none"):
         read_text(written(tmp_path, "none.csv", "a,b\n,\n , \n"))
+
+
+def test_a_packed_table_of_semicolons_is_cut_at_them_however_long_its_names_are(tmp_path):
+    name = "x" * 100   # a name has three words at most, of any length, and no blanks around it
+    for file in ("t.csv", "t.csv.gz"):
+        read = read_text(written(tmp_path, file, f"{name}; what they say ;c\na, b;c, d;e, f\n"), ["what they say", name])
+        assert (read.sentences, read.sentences2) == (["c, d"], ["a, b"])
 
 
 @pytest.mark.parametrize("header, first, odd", [("ticket,question,answer", "T-17", "ticket"), ("question,answer,category", "", "category"), ("day,question", "2024-05-01", "day")])
@@ -182,7 +192,7 @@ def test_grades_are_finite_numbers_on_any_scale(tmp_path):
     assert (graded.sentences, graded.sentences2, graded.labels) == (["x", "z"], ["y", "w"], [-7.5, 100.0])
     assert read_graded(written(tmp_path, "g.jsonl", '{"a": "x", "b": "y", "y": 3}\n{"a": "x", "b": "z", "y": 1.5}\n')).labels == [3, 1.5]
     for grade in ("nan", "inf", "", "good", "1_0"):
-        with pytest.raises(ValueError, match=r"bad.csv:3: expected a grade that is a finite number"):
+        with pytest.raises(ValueError, match=f"bad.csv:3: expected a grade that is a finite number, got '{grade}'$"):
             read_graded(written(tmp_path, "bad.csv", f"a,b,y\nx,y,1\nz,w,{grade}\n"))
     with pytest.raises(ValueError, match="bad.jsonl:1: expected a grade"):
         read_graded(written(tmp_path, "bad.jsonl", '{"a": "x", "b": "y", "y": true}\n'))
@@ -295,6 +305,9 @@ def test_a_table_says_what_was_found_on_the_same_pairs():
     expected.append([b - a for a, b in zip(*expected)])
     assert_close(np.array(values), np.array(expected), atol=5.1e-4, rtol=0)
     assert [line[0] for line in lines[2:]] == ["one", "two", "two minus one"] and lines[-1][1].startswith("+")
+    for cell in (cell for line in lines[2:] for cell in line[1:]):
+        value, low, high = map(float, re.fullmatch(r"(\S+) \((\S+) to (\S+)\)", cell).groups())
+        assert low <= value <= high, cell
 
 
 def test_either_kind_of_pairs_is_enough_and_none_is_nothing():
@@ -373,7 +386,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path, columns, at, 
     monkeypatch.setattr(module._Run, "keep", keep)
     stopped = prepared(tiny(0.1), rows, None)
     if at < 6:
-        with pytest.raises(Stopped) as stop:
+        with pytest.raises(Stopped, match=f"^stopped at step {at}; resume=True goes on$") as stop:
             train_on_text(stopped, rows, CONFIG, tmp_path / "parts")
         assert (stop.value.step, stop.value.number) == (at, signal.SIGTERM) and not (tmp_path / "parts/model").exists()
     else:   # at the end there is nothing to stop
@@ -383,6 +396,19 @@ def test_a_run_that_was_stopped_ends_in_the_same_weights(tmp_path, columns, at, 
     train_on_text(again, rows, CONFIG, tmp_path / "parts", resume=True)
     assert same(weights(again), weights(whole)) and steps == list(range(6))
     assert read_log(tmp_path / "parts") == read_log(tmp_path / "whole")
+
+
+def test_a_run_begun_anew_leaves_no_checkpoint_of_the_run_before(tmp_path, monkeypatch):
+    """Killed before its first, it would be resumed with the steps of the other."""
+    train_on_text(tiny(), dataset(topics(40)), CONFIG, tmp_path)
+
+    def dies(run, record, request):
+        raise OSError("power cut")
+
+    monkeypatch.setattr(module._Run, "keep", dies)
+    with pytest.raises(OSError, match="power cut"):
+        train_on_text(tiny(), dataset(topics(40)), CONFIG, tmp_path)
+    assert not (tmp_path / CHECKPOINT).exists() and read_log(tmp_path) == []
 
 
 def test_checkpoints_come_as_often_as_asked_and_at_the_end(tmp_path, monkeypatch):
@@ -414,9 +440,31 @@ def test_a_rate_and_a_dropout_fit_the_encoder():
         assert share(prepared(tiny(own), rows, asked)) == {expected}
     with pytest.raises(ValueError, match="both views of each would be the same"):
         prepared(tiny(0.1), single, 0.0)
-    for bad in (dict(steps=0), dict(lr=-1.0), dict(lr=math.nan), dict(batch_size=0)):
-        with pytest.raises(ValueError, match="expected"):
+    for bad in (dict(steps=0), dict(lr=-1.0), dict(lr=math.nan), dict(batch_size=0), dict(save_every=0), dict(weight_decay=-0.1)):
+        with pytest.raises(ValueError, match=f"expected .*{[*bad][0]} of at least"):
             ContrastConfig(**{"steps": 1, "lr": 1.0, **bad})
+
+
+def test_what_nobody_sets_is_as_in_the_chapters():
+    ours, theirs = ContrastConfig(1, 1.0), inspect.signature(train_views).parameters
+    for name in ("warmup", "weight_decay", "precision"):
+        assert getattr(ours, name) == theirs[name].default, name
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_batch_may_hold_all_rows(tmp_path, columns):
+    rows = dataset([(f"{word} here", f"there {word}") for word in WORDS[:8]], columns)
+    train_on_text(prepared(tiny(), rows, None), rows, replace(CONFIG, steps=2), tmp_path)
+    with pytest.raises(ValueError, match="expected at least 9 rows"):
+        train_on_text(tiny(), rows, replace(CONFIG, batch_size=9), tmp_path / "more")
+
+
+def test_a_bar_is_drawn_for_who_asks_and_begins_where_the_run_does(tmp_path, capsys):
+    rows = dataset(topics(40))
+    train_on_text(tiny(), rows, CONFIG, tmp_path)
+    assert capsys.readouterr().err == ""
+    train_on_text(tiny(), rows, CONFIG, tmp_path, resume=True, progress=True)   # nothing is left to do
+    assert "6/6" in capsys.readouterr().err
 
 
 def test_whitened_vectors_are_white_and_another_library_has_the_same(tmp_path):
@@ -449,15 +497,17 @@ import json, os, signal, sys
 from pathlib import Path
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from minbert.app import contrast as module
 from minbert.app.contrast import ContrastConfig, train_on_text
 from minbert.engine.stopping import Stopped
 from test_contrast import dataset, tiny, topics, weights
 
 world, folder = Accelerator(cpu=True), Path(sys.argv[1])
-rows, config, found, keep = dataset(topics(40)), ContrastConfig(5, 1e-2, batch_size=8), [], module._Run.keep
+rows, config, found, seeds, keep = dataset(topics(40)), ContrastConfig(5, 1e-2, batch_size=8), [], [], module._Run.keep
 
 def ask(run, record, request):
+    seeds[:] = gather_object([torch.initial_seed()])
     if record.step == 2 and not found and world.process_index == world.num_processes - 1:
         os.kill(os.getpid(), signal.SIGTERM)   # one hears it, all stop
     keep(run, record, request)
@@ -471,7 +521,7 @@ for resume in (False, True):
         found.append(stop.step)
     world.wait_for_everyone()
 if world.is_main_process:
-    (folder / "found.json").write_text(json.dumps(found))
+    (folder / "found.json").write_text(json.dumps([found, seeds]))
     torch.save(weights(encoder), folder / "weights.pt")
 """
 
@@ -481,7 +531,8 @@ def test_two_processes_learn_what_one_learns_and_stop_together(in_processes, tmp
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     in_processes(TOGETHER, tmp_path)
     one, two = (torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("one", "two"))
-    assert [json.loads((tmp_path / name / "found.json").read_text()) for name in ("one", "two")] == [[3], [3]]
+    found = [json.loads((tmp_path / name / "found.json").read_text()) for name in ("one", "two")]
+    assert found == [[[3], [11711]], [[3], [11711, 11712]]]   # each draws its own dropout
     start = weights(tiny())
     moved = max((one[name] - start[name]).abs().max() for name in one)
     assert moved > 1e-3 and max((one[name] - two[name]).abs().max() for name in one) < 1e-2 * moved

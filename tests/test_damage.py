@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -226,6 +227,17 @@ def test_a_full_disk_under_encode_is_an_oserror_and_leaves_the_old_file(tmp_path
     assert "too large" in plain_sentence(caught.value) or "space" in plain_sentence(caught.value)
     assert not (reserves and asked), "the disk is asked before the first sentence is encoded"
     assert np.load(tmp_path / "v.npy").sum() == 3 and os.listdir(tmp_path) == ["v.npy"]
+
+
+@pytest.mark.parametrize("number, full", [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EOPNOTSUPP, False), (errno.EINVAL, False)])
+def test_a_disk_that_cannot_keep_room_is_written_all_the_same(tmp_path, monkeypatch, number, full):
+    def refuses(*asked):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuses, raising=False)
+    with pytest.raises(OSError, match=os.strerror(number)) if full else nullcontext():
+        write_vectors(tmp_path / "v.npy", (2, 3), [torch.ones(2, 3)])
+    assert os.listdir(tmp_path) == [] if full else np.load(tmp_path / "v.npy").sum() == 6
 
 
 def test_room_is_asked_for_all_rows_before_the_first_and_a_bar_is_drawn_for_who_asks(tmp_path, monkeypatch):

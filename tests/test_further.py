@@ -15,7 +15,7 @@ from minbert.data import load_dataset
 from minbert.encoder import BertModel
 from minbert.engine.checkpoint import CHECKPOINT
 from minbert.engine.files import read_json
-from minbert.pretrain import HEAD, load_mlm, masked_accuracy, pretrain
+from minbert.pretrain import HEAD, PretrainConfig, load_mlm, masked_accuracy, pretrain
 from minbert.tokens import load_tokenizer, resolve_folder, tokenize
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* has no pooler")
@@ -82,6 +82,7 @@ def test_without_a_head_one_is_drawn_and_always_the_same(tmp_path):
     assert head_from == "drawn at random"
     assert torch.equal(guesses(one), guesses(two)) and not torch.equal(guesses(one), guesses(other))
     assert all(torch.equal(a, b) for a, b in zip(one["bert"].parameters(), other["bert"].parameters()))
+    assert not any(part.training for part in one.modules())
 
 
 @pytest.mark.parametrize("change, words", [
@@ -136,7 +137,7 @@ def test_what_began_with_other_words_is_left_alone(tmp_path, there):
         (place / "vocab.txt").unlink()
         (place / "config.json").write_text("{}")
     before = files_of(place)
-    with pytest.raises(ValueError, match="expected the words of the embedded model, got others"):
+    with pytest.raises(ValueError, match="expected the words of the embedded model, got others: something else began there"):
         lay_words(None, tmp_path)
     assert files_of(place) == before
 
@@ -152,6 +153,10 @@ def test_sizes_and_steps_follow_model_and_text(tmp_path, text):
     assert (config.lr, config.matrix_lr) == (FurtherConfig.lr, FurtherConfig.matrix_lr)
 
 
+def test_a_model_that_has_learned_goes_on_at_a_quarter_of_the_rates():
+    assert (FurtherConfig.lr, FurtherConfig.matrix_lr) == (PretrainConfig.lr / 4, PretrainConfig.matrix_lr / 4)
+
+
 FOUR = {"total_steps": 4, "tokens_per_step": 256, "save_every": 2, "precision": "fp32"}
 
 
@@ -165,6 +170,8 @@ def test_text_longer_than_the_model_reads_is_refused(tmp_path, text):
     (text / "mine.txt").write_text("a film " * 40 + "\n")
     with pytest.raises(ValueError, match=f"{text}: expected sequences of at most 32 tokens, as the model reads them, got one of 82"):
         run(text, tmp_path / "run", tmp_path / "theirs")
+    published(tmp_path / "longer", max_position_embeddings=82)   # all of it
+    assert plan(text, tmp_path / "two", tmp_path / "longer", tokens_per_step=256)[0].total_steps > 0
 
 
 def test_nothing_is_dropped_and_what_is_saved_drops_as_before(tmp_path, text):

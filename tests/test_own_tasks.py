@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from terminal import run
 
 from minbert.app import answers as module
-from minbert.app.answers import Answers, NamedBert, answer_columns, write_answers
+from minbert.app.answers import Answers, NamedBert, answer_columns, with_labels, write_answers
 from minbert.app.cli import usual_tasks
 from minbert.app.devrows import against_words, seen_in_training
 from minbert.app.owntasks import answers_of, build_heads, load_own, misnamed, own_tasks
@@ -332,6 +332,11 @@ def test_names_that_make_no_sense_are_refused(tmp_path, values):
         module._parsed("thing", values, tmp_path / "answers.json")
 
 
+def test_ends_of_a_scale_that_are_refused_are_told_in_their_order():
+    with pytest.raises(ValueError, match="expected scores that differ by a finite number, got 5 to 1$"):
+        Answers(scale=(5.0, 1.0))
+
+
 def test_answers_have_the_words_and_the_scale_of_the_labels():
     model = named(thing=LinearHead(16, 3), alike=LinearPlusCosine(16, "similarity"), quora=CosineHead("paraphrase", 10.0, -8.0))
     single = Dataset("x", "test", "text", [text for text, _ in CLASSES])
@@ -362,6 +367,13 @@ def test_a_table_of_answers_is_whole_or_not_there(tmp_path):
     with pytest.raises(ValueError, match="expected one sentence for task 'thing', got two"):
         write_answers(model, "thing", Dataset("x", "test", "text", ["a"], ["b"]), tmp_path / "b.csv")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv", "a.tsv"]
+
+
+def test_a_bar_is_drawn_for_who_asks(tmp_path, capsys):
+    model, rows = named(thing=LinearHead(16, 3)), Dataset("x", "test", "text", ["a lamp", "a dog"])
+    for asked in (False, True):
+        write_answers(model, "thing", rows, tmp_path / "a.csv", progress=asked)
+        assert ("2/2" in capsys.readouterr().err) == asked
 
 
 @pytest.mark.parametrize("place, complaint", [("folder.csv", "folder.csv: expected a file or nothing, got a folder"),
@@ -439,6 +451,14 @@ def test_written_predictions_have_the_words_and_the_scale_of_the_labels(mine, tm
     assert [row["label"] for row in tables["thing"]] == answer_columns(model, "thing", data["thing"])["label"]
     assert [float(row["score"]) for row in tables["alike"]] == pytest.approx(answer_columns(model, "alike", data["alike"])["score"], rel=1e-4)
     assert (mine / "thing-dev.csv").read_bytes() == before
+
+
+def test_scores_that_were_given_come_back_with_their_digits():
+    """As far as a float of the head has them."""
+    model = named(alike=LinearPlusCosine(16, "similarity"))   # -1 to 1
+    given = [-0.98765, 0.123456, 0.5]
+    rows = Dataset("x", "dev", "similarity", ["a"] * 3, ["b"] * 3, [model.own["alike"].stretched(score) for score in given])
+    assert with_labels(model, "alike", rows)["score"] == [f"{score:g}" for score in given]
 
 
 def test_a_model_answers_for_a_list_or_a_column():

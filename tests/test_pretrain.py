@@ -1021,6 +1021,23 @@ def test_card_says_what_it_is_told(runs, tmp_path):
     assert (folder / "model.safetensors").read_bytes() == kept and not list(folder.glob(".draft*"))
 
 
+def test_card_and_log_are_written_both_or_none(runs, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(runs[0] / "whole" / "model", folder)
+    (folder / "README.md").write_text("of an earlier run")
+    with pytest.raises(TypeError, match="JSON"):
+        write_card(folder, TINY, [{"step": 30, "loss": 4.0, "lr": 0.0, "more": {1}}], 7680, "Text.", {})
+    assert (folder / "README.md").read_text() == "of an earlier run" and not (folder / "pretraining.json").exists()
+
+
+def test_card_of_a_run_with_one_optimizer_has_one_rate(runs, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(runs[0] / "whole" / "model", folder)
+    write_card(folder, replace(TINY, lr=5e-4, matrix_lr=0.0, precision="bf16"), [{"step": 30, "loss": 4.0, "lr": 0.0}], 7680, "Text.", {})
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "(bf16). Highest rate 0.0005,\n" in card and "Muon" not in card
+
+
 def test_card_without_measurements(runs, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(runs[0] / "whole" / "model", folder)

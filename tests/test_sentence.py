@@ -12,6 +12,7 @@ from torch.testing import assert_close
 import minbert.sentence
 from minbert.calibration import Whiten
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.streaming import windows
 from minbert.flow import Flow
 from minbert.sentence import POOLINGS, SentenceEncoder, UnitLength, check_finite, masked_mean, pool, safe_cosine, unit
 from minbert.tokens import load_tokenizer, tokenize
@@ -214,6 +215,11 @@ def test_batches_keep_to_the_budget_and_go_packed(tokenizer, monkeypatch):
     encoder.pooling = "mean_padded"
     encoder.encode(["a b c", "a"])
     assert seen[-1][1] is False
+
+
+@pytest.mark.parametrize("device, most", [("cpu", 4096), ("cuda", 32768)])
+def test_a_window_is_larger_for_a_gpu_which_waits_between_two(device, most):
+    assert [len(texts) for texts, _ in windows(["a"] * 33000, None, False, torch.device(device))][0] == most
 
 
 def test_the_stream_reads_one_window_ahead_at_most(tokenizer):

@@ -17,10 +17,11 @@ import torch
 from torch.testing import assert_close
 
 from minbert.data import load_dataset
-from minbert.engine import locks, shards
+from minbert.engine import locks, shards, textparts
 from minbert.engine.locks import held
 from minbert.engine.saving import DRAFT
 from minbert.engine.shards import Shards, encode_shards, read_shards
+from minbert.engine.tensorfiles import save_checked
 from minbert.engine.textparts import TextReader, cut_parts, text_files
 from minbert.sentence import SentenceEncoder
 
@@ -263,6 +264,41 @@ def test_what_is_no_text_is_named_before_anything_is_encoded(text, tmp_path, nam
     assert list((tmp_path / "v").iterdir()) == []
 
 
+def test_only_text_is_taken_from_a_folder(text):
+    before = text_files([text])
+    for name in ("a.txt~", "b.txt.bak", "c.txt.gz.part", "d.md"):
+        (text / name).write_text("not this\n")
+    assert text_files([text]) == before
+
+
+def test_a_damaged_packed_file_is_named(text, tmp_path):
+    data = bytearray(gzip.compress("\n".join(SENTENCES).encode(), mtime=0))
+    data[10:40] = b"\xff" * 30   # behind the head: what is packed makes no sense
+    (text / "odd.txt.gz").write_bytes(data)
+    with pytest.raises(ValueError, match=r"odd\.txt\.gz: expected a readable file, got: Error -3"):
+        encode(text, tmp_path / "v")
+
+
+def test_a_part_has_a_line_at_least(text):
+    with pytest.raises(ValueError, match="expected at least 1 line a part, got 0"):
+        list(cut_parts(text_files([text]), 0))
+
+
+def test_one_line_without_an_end_is_text(text):
+    (text / "one.txt").write_bytes(b"alone")
+    with TextReader(text_files([text])) as reader:
+        assert reader.read(99)[0] == [*LINES, "alone"]
+
+
+def test_a_line_may_be_as_long_as_the_limit(text, monkeypatch):
+    monkeypatch.setattr(textparts, "LINE_LIMIT", 1000)
+    (text / "long.txt").write_bytes(b"fine\n" + b"x" * 999 + b"\n")   # the end of the line counts
+    assert sum(part.rows for part in cut_parts(text_files([text]), 7)) == 69
+    (text / "long.txt").write_bytes(b"fine\n" + b"x" * 1000 + b"\n")
+    with pytest.raises(ValueError, match=r"long\.txt:2: expected lines of at most 1,000 bytes, got a longer one"):
+        list(cut_parts(text_files([text]), 7))
+
+
 def test_a_place_without_text_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
     for place, named in (("empty", "expected .txt or .txt.gz files, found none"), ("none.txt", "expected a file, got none")):
@@ -306,6 +342,16 @@ def test_a_part_from_elsewhere_is_refused_by_who_goes_on_and_by_who_reads_it_alo
             asked()
 
 
+@pytest.mark.parametrize("tensors", [{"vectors": torch.zeros(7, 5).half()}, {"vectors": torch.zeros(7, 6)}, {"vectors": torch.zeros(7, 6).half(), "more": torch.zeros(1)}])
+def test_a_part_of_another_shape_or_precision_is_refused(text, tmp_path, tensors):
+    encode(text, tmp_path / "v")
+    out = Shards(tmp_path / "v")
+    save_checked(out.file(3), tensors, json.dumps({"run": out.name, "part": 3}))
+    for asked in (lambda: encode(text, tmp_path / "v"), lambda: out.read(3, verify=False)):
+        with pytest.raises(ValueError, match=r"part-00003.safetensors: expected vectors of shape \(7, 6\) in F16, got "):
+            asked()
+
+
 @pytest.mark.parametrize("put", [lambda place: place.mkdir(), lambda place: place.symlink_to("nowhere")])
 def test_what_is_no_file_in_the_place_of_a_part_is_named_and_not_taken_for_one(text, tmp_path, put):
     encode(text, tmp_path / "v")
@@ -319,7 +365,7 @@ def test_what_is_no_file_in_the_place_of_a_part_is_named_and_not_taken_for_one(t
 def test_a_manifest_of_another_kind_is_refused(text, tmp_path):
     encode(text, tmp_path / "v")
     good = json.loads((tmp_path / "v" / "manifest.json").read_text())
-    for change, named in ((dict(format="other"), "expected 'minbert vectors"), (dict(parts=[*good["parts"], [0, 1]]), r"expected file, offset.*\[0, 1\]"), (dict(parts=[["0", 0, 1, 2, "x"]]), "expected file, offset"), (dict(settings={}), "'width'")):
+    for change, named in ((dict(format="other"), "expected 'minbert vectors"), (dict(parts=[*good["parts"], [0, 1]]), r"expected file, offset.*\[0, 1\]"), (dict(parts=[["0", 0, 1, 2, "x"]]), "expected file, offset"), (dict(parts=[3]), "expected file, offset.*got 3"), (dict(settings={}), "'width'")):
         (tmp_path / "v" / "manifest.json").write_text(json.dumps(good | change))
         with pytest.raises(ValueError, match=named):
             Shards(tmp_path / "v")

@@ -1,6 +1,7 @@
 """Sweeps: every run becomes one row, rows are never lost or doubled, and another sweep is not mixed in."""
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import minbert.app.sweep as module
 from minbert.attention import set_dropout
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.locks import held
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import NotFinite, SentenceEncoder
 from minbert.app.sweep import GRIDS, grid, read_sweep, sweep, sweep_curve
@@ -72,6 +74,26 @@ def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
     assert (row["sst"], row["mean"], row["trained"], row["note"]) == (result.best, result.best, 6, "")
     assert (row["lr"], row["dropout"], row["encoder_dropout"], row["seed"]) == (2e-3, 0.5, 0.3, 7) and row["seconds"]
     assert not (tmp_path / "sweep" / "runs").exists() or not list((tmp_path / "sweep" / "runs").iterdir())
+
+
+def test_a_dropout_of_zero_is_a_dropout(tmp_path):
+    models = []
+    list(sweep(lambda: models.append(build()) or models[-1], TRAIN, DEV, grid(dropout=(0.0,), encoder_dropout=(0.0,)), CONFIG, folder=tmp_path))
+    assert {part.p for part in models[0].modules() if isinstance(part, nn.Dropout)} == {0.0}
+
+
+def test_a_row_that_another_writes_meanwhile_is_kept(tmp_path, monkeypatch):
+    one, two = ({"lr": lr, "seed": 1} for lr in (1e-3, 1e-2))
+    other = held(tmp_path / ".lock", "")
+
+    def meanwhile(seconds):
+        module._write_sweep(tmp_path / "sweep.csv", [one])
+        other.__exit__(None, None, None)
+
+    other.__enter__()
+    monkeypatch.setattr(module.time, "sleep", meanwhile)
+    module._add_row(tmp_path, lambda: read_sweep(tmp_path / "sweep.csv"), two)
+    assert read_sweep(tmp_path / "sweep.csv") == [one, two]
 
 
 def test_rows_come_in_order_one_for_each_setting_and_seed(tmp_path):
@@ -208,6 +230,12 @@ def test_what_the_caller_says_about_the_model_is_compared(tmp_path):
             run(tmp_path, grid(lr=(1e-3,)), about=about)
 
 
+def test_the_seed_of_the_config_makes_no_other_sweep(tmp_path):
+    """The seeds of the runs are given beside it."""
+    rows = run(tmp_path, grid(lr=(1e-3,)))
+    assert run(tmp_path, grid(lr=(1e-3,)), replace(CONFIG, seed=3)) == rows
+
+
 def test_not_finite_is_told_from_other_errors():
     from minbert.loop import clip_gradients, steps
 
@@ -227,11 +255,12 @@ def test_not_finite_is_told_from_other_errors():
 @pytest.mark.parametrize("change, message", [
     (dict(config=TrainConfig(("sst",), steps=4, batch_size=4, lr=1e-3)), "steps=4, got one with 3"),
     (dict(settings=grid(dropout=(0.1,))), r"settings=\['dropout'\], got one with \['lr'\]"),
-    (dict(train={"sst": TRAIN["sst"].subset(range(20))}), "train rows={'sst': 20}, got one with {'sst': 24}")])
+    (dict(train={"sst": TRAIN["sst"].subset(range(20))}), "train rows={'sst': 20}, got one with {'sst': 24}"),
+    (dict(dev={"sst": DEV["sst"].subset(range(20))}), "dev rows={'sst': 20}, got one with {'sst': 24}")])
 def test_another_sweep_is_not_mixed_in(tmp_path, change, message):
     run(tmp_path, grid(lr=(1e-3,)))
     with pytest.raises(ValueError, match=f"sweep.json: expected a sweep with {message}"):
-        list(sweep(build, change.get("train", TRAIN), DEV, change.get("settings", grid(lr=(1e-3,))), change.get("config", CONFIG), folder=tmp_path))
+        list(sweep(build, change.get("train", TRAIN), change.get("dev", DEV), change.get("settings", grid(lr=(1e-3,))), change.get("config", CONFIG), folder=tmp_path))
     assert len(read_sweep(tmp_path / "sweep.csv")) == 1
 
 
@@ -276,6 +305,7 @@ def test_the_curve_shows_means_bands_and_gaps():
     assert band[:, 1].min() == 0.1 and band[:, 1].max() == 0.5 and ax.get_xscale() == "log"
     again = sweep_curve([dict(row, quora=0.9) for row in rows], "lr", ("quora",), ax=ax)
     assert again is ax and len(ax.get_lines()) == 2 and ax.get_lines()[1].get_ydata()[0] == 0.9 and len(ax.collections) == 2
+    assert sweep_curve([{"decay": decay, "sst": 0.5} for decay in (0.0, 1.0)], "decay", ("sst",)).get_xscale() == "linear"   # 0 has no logarithm
     with pytest.raises(ValueError, match=r"expected rows with \['rate', 'sst'\]"):
         sweep_curve(rows, "rate", ("sst",))
     with pytest.raises(ValueError, match=r"expected rows with \['lr', 'sst'\], got \['lr', 'quora'\]"):

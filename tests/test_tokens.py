@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import BertWordPieceTokenizer
+from tokenizers import BertWordPieceTokenizer, normalizers
 from torch.testing import assert_close
 from transformers import BertTokenizerFast
 
@@ -430,6 +430,29 @@ def test_the_end_of_a_very_long_text_is_kept_where_the_beginning_is_cut():
     tokenizer = load_tokenizer()
     tokenizer.truncation_side = "left"
     assert encode_ids(tokenizer, ["a " * 999 + "b c d"], 5) == encode_ids(tokenizer, ["b c d"], 5)
+
+
+ACROSS = normalizers.Sequence([normalizers.Replace("two three", "four"), normalizers.BertNormalizer()])
+
+
+@pytest.mark.parametrize("change", [lambda tokenizer: tokenizer.add_tokens(["two three"]), lambda tokenizer: setattr(tokenizer.backend_tokenizer, "normalizer", ACROSS)])
+def test_a_very_long_text_is_not_cut_where_a_tokenizer_looks_across_blanks(change):
+    tokenizer, text = load_tokenizer(), "two three " * 8000
+    change(tokenizer)
+    expected = tokenizer(text, truncation=True, max_length=4000)["input_ids"]
+    assert encode_ids(tokenizer, [text], 4000) == [expected] and len({*expected[1:-1]}) == 1
+
+
+def test_an_added_token_stays_whole_where_a_window_ends():
+    tokenizer, text = load_tokenizer(), "ab [MASK] " * 8000   # the second window of 8192 ends behind a bracket
+    assert encode_ids(tokenizer, [text], 4000) == [tokenizer(text, truncation=True, max_length=4000)["input_ids"]]
+
+
+def test_a_word_may_be_as_long_as_the_tokenizer_reads():
+    tokenizer, text = load_tokenizer(), " " * 8000 + ("a" * 200 + " ") * 400   # the first window of 8192 ends in a word
+    tokenizer.backend_tokenizer.model.max_input_chars_per_word = 300
+    expected = tokenizer(text, truncation=True, max_length=4000)["input_ids"]
+    assert encode_ids(tokenizer, [text], 4000) == [expected] and tokenizer.unk_token_id not in expected
 
 
 def test_other_threads_find_the_tokenizer_as_it_was_while_a_very_long_text_is_read(monkeypatch):

@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +24,8 @@ from minbert.heads import LinearHead, MultitaskBert, default_heads, multitask_lo
 from minbert.optim import AdamW, warmup_decay
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
-from minbert.engine.runs import publish, read_log, recover
+from minbert.engine.runs import RunFolder, opened, publish, read_log, recover, write_log
+from minbert.engine.stopping import stop_requests
 from minbert.train import Phase, TrainConfig, fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pearson is undefined", "ignore:.*one class")
@@ -550,6 +553,14 @@ def test_an_earlier_model_stays_until_the_new_run_has_one(tmp_path):
     assert_close(dict(kept), dict(second.state_dict()), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["log.jsonl", CHECKPOINT])
+def test_a_folder_where_a_file_of_the_run_belongs_is_refused_before_the_run(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=f"{name}: expected a readable file, got a folder"):
+        run(tmp_path, small())
+    assert os.listdir(tmp_path) == [name]
+
+
 def test_a_model_that_is_a_link_is_refused_before_the_run(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").mkdir()
@@ -788,6 +799,19 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
                 assert math.isclose(a["grad_norm"], b["grad_norm"], rel_tol=1e-3, abs_tol=1e-5)
 
 
+@pytest.mark.parametrize("end", [None, OSError("no space left")])
+def test_signals_act_as_before_when_a_run_is_over(end):
+    """In a notebook the process lives on: Ctrl-C has to stop what comes next."""
+    handlers = lambda: [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = handlers()
+    with pytest.raises(OSError, match="no space") if end else nullcontext():
+        with stop_requests():
+            assert all(now != then for now, then in zip(handlers(), before))
+            if end:
+                raise end
+    assert handlers() == before
+
+
 TOGETHER = MODEL + """
 import json, os, signal, sys
 from pathlib import Path
@@ -871,6 +895,43 @@ def test_the_memory_of_a_backward_is_resumed(tmp_path):
         assert_close(again.state_dict()[name], value, rtol=0, atol=0)
     with pytest.raises(ValueError, match=r"expected the memory of \[\], found that of \['backward'\]"):
         run(tmp_path / "cut", config, resume=True)
+
+
+ALONE = SimpleNamespace(is_main_process=True, process_index=0, num_processes=1, wait_for_everyone=lambda: None)
+
+
+def saved(folder, **parts):
+    """Save a checkpoint of three steps, and give a run that is to go on from there."""
+    layer, first = torch.nn.Linear(2, 2), RunFolder(folder, {}, {}, ALONE)
+    with opened(first, False):
+        first.save(3, layer, None, None, {"phase": 0, "first": 0})
+    return layer, RunFolder(folder, {}, parts, ALONE)
+
+
+def test_a_checkpoint_is_loaded_once(tmp_path):
+    """A later phase begins with what the earlier one has learned."""
+    layer, again = saved(tmp_path)
+    with opened(again, True):
+        assert [again.load(layer, None, None) for _ in range(2)] == [3, None]
+
+
+def test_a_checkpoint_without_a_memory_is_no_start_for_who_needs_one(tmp_path):
+    _, again = saved(tmp_path, backward=Counting())
+    with pytest.raises(ValueError, match=r"expected the memory of \['backward'\], found that of \[\]"):
+        opened(again, True).__enter__()
+
+
+def test_a_log_that_is_put_in_the_place_of_another_is_whole(tmp_path, monkeypatch):
+    def half(self, text, **_):
+        with self.open("w") as file:
+            file.write(text[:9])
+        raise OSError("power cut")
+
+    write_log(tmp_path, [{"step": 0, "loss": 2.5}], "w")
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="power cut"):
+        write_log(tmp_path, [], "w")
+    assert read_log(tmp_path) == [{"step": 0, "loss": 2.5}] and os.listdir(tmp_path) == ["log.jsonl"]
 
 
 def test_a_phase_may_take_its_rows_from_another_source(tmp_path, monkeypatch):
