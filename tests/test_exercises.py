@@ -320,6 +320,15 @@ def test_the_picture_is_cut_out_where_the_worst_number_is():
     assert found["got"] == wrong[1, 2, :, :24].tolist() and found["expected"] == right[0, 0, :, :24].tolist()
 
 
+BOTH = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
+
+
+@pytest.mark.parametrize("expected, got", [(.5, math.nan), (math.nan, .5), (math.inf, .5), (-math.inf, math.inf), ("ValueError: a", "TypeError: b"), ("ValueError: a", .5), (BOTH, {"a": BOTH["a"]}),
+                                           ({"a": BOTH["a"]}, BOTH)], ids=str)
+def test_what_is_no_number_another_error_or_another_set_of_outputs_never_passes(expected, got):
+    assert judged((expected,), (expected,)).passed and not judged((expected,), (got,)).passed
+
+
 def test_cases_are_counted_once_and_a_draw_that_nobody_asked_for_fails():
     drew = lambda yes: {"average": torch.tensor(1.0), "left behind: a draw": torch.tensor(yes)}
     assert judged((1, 1), (1, 1)).message == "average: passed, 2 cases"
