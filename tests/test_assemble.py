@@ -96,15 +96,19 @@ def test_a_training_that_stops_says_why():
         trained({"encoder": text}, steps=1, seed=1)
 
 
-def test_a_training_that_does_not_end_is_stopped():
+def test_a_training_that_does_not_end_is_stopped(monkeypatch):
+    started, start = [], module._start
+    monkeypatch.setattr(module, "_start", lambda *arguments: started.append(start(*arguments)) or started[-1])
     with pytest.raises(ValueError, match="your parts to end within 0 seconds"):
         trained({}, steps=10**6, seed=1, seconds=0.2)
+    assert [run.poll() is None for run in started] == [False, False]       # neither it nor the one beside it runs on
 
 
 def test_an_answer_is_used_if_one_of_its_lines_ran():
     texts = {"attention": module_text("attention")}
     first = texts["attention"].split("\n").index("def split_heads(") + 1
-    for line, used in ((first, True), (first - 1, False), (first + 40, False)):
+    last = first + len(EXERCISES["attention.split"].definition.rstrip("\n").split("\n")) - 1
+    for line, used in ((first, True), (last, True), (first - 1, False), (last + 1, False)):
         assert called_parts(texts, ["attention.split"], [("attention", line, "f")]) == (("attention.split",) if used else ())
 
 
@@ -124,7 +128,8 @@ def test_the_checks_decide_what_is_put_in(solved, monkeypatch):
     results = {name: Result("failed" if name == "attention.scores" else "passed") for name in EXERCISES}
     seen = {}
     monkeypatch.setattr(module, "grade", lambda paths, **settings: ([Report("me", results, 0, ())], "walls"))
-    monkeypatch.setattr(module, "trained", lambda texts, steps, seed, rows: seen.update(texts) or ({"metrics": {"sst": 1.0}, "losses": [2.0], "called": []},) * 2)
+    monkeypatch.setattr(module, "trained", lambda texts, steps, seed, rows: seen.update(texts) or ({"metrics": {"sst": 1.0}, "losses": [3.0, 2.0], "called": []}, {"metrics": {"sst": 0.5}, "losses": [4.0, 2.5]}))
     made = assemble(solved, steps=1)
     assert made.left == {"attention.scores": "failed"} and "attention.scores" not in made.parts and len(made.parts) == len(EXERCISES) - 1
     assert made.used == () and set(seen) >= {"attention"}
+    assert made.metrics == {"sst": (1.0, 0.5)} and made.losses == (2.0, 2.5)   # the learner's first; the last step's

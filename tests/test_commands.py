@@ -17,7 +17,7 @@ from minbert.app.cli import app
 from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
 from minbert.course.judging import NAMED
-from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, page, refuse_to_replace, scores, write_gradescope, write_pages
+from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, matrix_svg, page, refuse_to_replace, scores, write_gradescope, write_pages
 from minbert.course.workspace import new_workspace, workspace_of
 
 TASK = exercise("attention.bias")
@@ -77,15 +77,22 @@ def test_chapters_without_a_workspace_are_work_too(tmp_path):
         assert own_work(place)[0] == place
 
 
+def test_a_chapter_that_cannot_be_read_is_still_work(tmp_path):
+    """Its exercises are named, and why they are broken is said."""
+    file = tmp_path / "02_attention.ipynb"
+    file.write_text("no notebook")
+    assert own_work(file) == (file, [name for name, task in EXERCISES.items() if task.module == "attention"])
+
+
 def test_seeds_are_drawn_anew_and_kept_by_an_interrupted_batch(tmp_path, monkeypatch):
     assert len({drawn_seed() for _ in range(20)}) > 18
     first = drawn_seed(tmp_path)
     assert drawn_seed(tmp_path) == first and (tmp_path / SEED).read_text() == str(first)
     (tmp_path / SEED).write_text("half a nu")
     assert 0 <= drawn_seed(tmp_path) < 2**31
-    draws = iter([LEARNERS_SEED, LEARNERS_SEED, 5])
-    monkeypatch.setattr(grading.secrets, "randbelow", lambda _: next(draws))
-    assert drawn_seed() == 5
+    draws, ends = iter([LEARNERS_SEED, LEARNERS_SEED, 5]), set()
+    monkeypatch.setattr(grading.secrets, "randbelow", lambda end: ends.add(end) or next(draws))
+    assert drawn_seed() == 5 and ends == {2**31}              # from so many that nobody tries them all
 
 
 def grade_command(folder, *options):
@@ -161,7 +168,7 @@ OPTIONAL = next(task for task in EXERCISES.values() if task.optional)
 def two_reports():
     """Ada passed all; Bob failed one, borrowed the other, and nobody can read one of his notebooks."""
     flags, maps = ("torch.optim.AdamW",), {"case": "two pads", "output": "output", "expected": [[0.0, 1.0]], "got": [[-3.0, float("-inf")]]}
-    passed = {task.name: Result("passed", task.points) for task in (TASK, OPTIONAL)}
+    passed = {task.name: Result("passed", task.points, f"{task.name}: passed, 6 cases") for task in (TASK, OPTIONAL)}
     failed = {TASK.name: Result("failed", 0, "not yet: " + "x" * 90, flags, maps), OPTIONAL.name: Result("borrowed", 0, "no points")}
     return [Report("ada", passed, 1, ()), Report("bob", failed, 0, ("02.ipynb: broken",))]
 
@@ -172,6 +179,7 @@ def test_each_cell_of_the_table_is_what_its_column_says():
     sums = {"points": total, "of": total, "required": TASK.points, "of required": TASK.points, "integrated": 1, "passed": 2}
     assert [ada[name] for name in sums] == [f"{n}" for n in sums.values()]
     assert [bob[name] for name in sums] == ["0", f"{total}", "0", f"{TASK.points}", "0", "0"]
+    assert ada[f"{TASK.name} reason"] == ""                   # nothing is to be read where nothing is to be done
     assert bob["problems"] == "02.ipynb: broken" and bob["flags"] == f"{TASK.name}: torch.optim.AdamW"
     assert bob[f"{TASK.name} reason"] == "not yet: " + "x" * 90 and bob[f"{OPTIONAL.name} status"] == "borrowed"
 
@@ -188,6 +196,21 @@ def test_a_page_names_points_flags_what_was_not_read_and_what_is_no_number():
     colours = [cell.partition('"')[0] for cell in shown.split('fill="')[1:]]
     assert colours[1] == "#08306b" and colours[2:] == ["#f7fbff", "#000000"]   # the highest, the lowest of both maps, and -inf
     assert "from -3 (pale) to 1 (dark)" in shown
+
+
+def test_a_page_says_how_strangers_code_was_held():
+    assert "walls &amp; moats" in page(two_reports()[0], "walls & moats")
+
+
+def test_a_row_of_a_picture_is_a_row_of_the_matrix():
+    squares = matrix_svg([[1.0, 2.0, 3.0]], 1.0, 3.0, "maps", side=10).split("<rect")[1:]
+    assert [square.split(" width")[0] for square in squares] == [' x="0" y="0"', ' x="10" y="0"', ' x="20" y="0"']
+
+
+def test_a_picture_of_one_number_and_nan_stops_no_page():
+    maps = {"case": "ones", "output": "output", "expected": [[1.0, 1.0]], "got": [[1.0, float("nan")]]}
+    shown = page(Report("ada", {TASK.name: Result("failed", 0, "not yet", (), maps)}, 0, ()))
+    assert [cell.partition('"')[0] for cell in shown.split('fill="')[1:]] == ["#f7fbff"] * 3 + ["#000000"]
 
 
 def test_the_list_has_points_required_and_integrated_in_this_order_and_means_over_all():
@@ -224,7 +247,7 @@ def test_gradescope_shows_each_answer_with_what_it_could_be_worth(tmp_path):
     first, second = told["tests"]
     assert (first["score"], first["max_score"], first["status"], first["visibility"]) == (0, TASK.points, "failed", "visible")
     assert second["status"] == "failed" and second["output"] == "no points" and told["output"].endswith("\n02.ipynb: broken")
-    assert gradescope(two_reports()[0])["score"] == TASK.points + OPTIONAL.points
+    assert gradescope(two_reports()[0])["score"] == TASK.points + OPTIONAL.points and gradescope(two_reports()[0])["tests"][0]["output"] == ""
     write_gradescope(two_reports()[:1], tmp_path)             # one alone: where Gradescope looks for it
     assert json.loads((tmp_path / "results.json").read_text())["score"] == TASK.points + OPTIONAL.points
 

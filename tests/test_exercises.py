@@ -2,6 +2,7 @@
 import ast
 import builtins
 import dis
+import math
 import re
 import types
 from importlib import import_module
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from minbert.course import exercises
+from minbert.course.batch import picture_of
 from minbert.course.exercises import (EXERCISES, CheckFailed, Mistaken, borrow, build, check, expected_outcomes, mistaken, reference, right_definition, shortfalls, strength, strength_table,
                                verdict, wrong_definition)
 from minbert.course.judging import NAMED, _given, judge
@@ -292,6 +294,8 @@ def test_of_several_suspected_mistakes_the_one_with_most_numbers_is_told():
     found = judged(right, got, length=(.4, .2, .9, .9), pads=(.4, .2, .3, .9))
     assert found.message.endswith("Perhaps: pads") and found.mistake is None
     assert "Hint: " in judged((.5, .25), (0, 0), pads=(0, 1)).message      # zeros have many causes
+    assert "Hint: " in judged((.5, .25), (math.nan, math.nan), pads=(math.nan, 1)).message   # and so has NaN
+    assert judged((.5, .25), (.4, .2), pads=(.4, .9)).message.endswith("Perhaps: pads")      # half of the wrong numbers
 
 
 def test_a_message_shows_the_first_case_that_differs_around_its_worst_number():
@@ -306,6 +310,23 @@ def test_a_message_shows_the_first_case_that_differs_around_its_worst_number():
     assert twice.told and f"\n{twice.told}\n" in twice.message
     trial, crash = Trial(lambda generator: [], lambda f, inputs: {}, ("",)), Outcome("case 0", None, "IndexError: 5", "line 2: x[5]")
     assert "\n  in line 2: x[5]\n" in judge("average", trial, outcomes(1), [crash], []).message
+
+
+def test_the_picture_is_cut_out_where_the_worst_number_is():
+    right = torch.zeros(2, 3, 4, 30)
+    wrong = right.clone()
+    wrong[1, 2, 3, 0] = 5
+    found = picture_of(judged(({"maps": right},), ({"maps": wrong},)))
+    assert found["got"] == wrong[1, 2, :, :24].tolist() and found["expected"] == right[0, 0, :, :24].tolist()
+
+
+BOTH = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
+
+
+@pytest.mark.parametrize("expected, got", [(.5, math.nan), (math.nan, .5), (math.inf, .5), (-math.inf, math.inf), ("ValueError: a", "TypeError: b"), ("ValueError: a", .5), (BOTH, {"a": BOTH["a"]}),
+                                           ({"a": BOTH["a"]}, BOTH)], ids=str)
+def test_what_is_no_number_another_error_or_another_set_of_outputs_never_passes(expected, got):
+    assert judged((expected,), (expected,)).passed and not judged((expected,), (got,)).passed
 
 
 def test_cases_are_counted_once_and_a_draw_that_nobody_asked_for_fails():

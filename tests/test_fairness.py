@@ -11,7 +11,7 @@ from nbformat.v4 import new_code_cell, new_output
 from submissions import make
 
 from minbert.course.exercises import EXERCISES, exercise
-from minbert.course.extraction import LARGEST_CELL, LARGEST_CODE, answer, plain_python, read_cells, read_notebook
+from minbert.course.extraction import LARGEST_CELL, LARGEST_CODE, answer, plain_python, read_cells, read_notebook, single
 from minbert.course.grading import Report, Result, find_submissions, grade, plan, read_submission
 from minbert.course.programs import guards
 from minbert.course.reports import csv_table, page, safe_name, scores, write_gradescope, write_pages, write_whole
@@ -142,6 +142,21 @@ def test_an_answer_that_counts_for_nothing_says_why():
     assert "`SelfAttention` is defined inside" in answer(read_cells(["if True:\n    class SelfAttention:\n        def attend(self): pass"]), "SelfAttention.attend").reason
     assert "def attend" in answer(read_cells(["SelfAttention.attend = better"]), "SelfAttention.attend").reason
     assert answer(read_cells([stub, "class Other:\n    def padding_bias(:"]), "Mine.padding_bias").status == "missing"
+
+
+def test_the_last_definition_counts_and_an_exported_one_before_it():
+    """Behind an answer, somebody tries another in a scratch cell: what goes into the package is what was meant."""
+    cell = lambda number, head="": head + using(number)
+    said = lambda *cells: re.search(r"\* (-\d)", answer(read_cells(cells), "padding_bias").definition)[1]
+    assert said(cell("-1"), cell("-2")) == "-2" and said(cell("-1", "#| export\n"), cell("-2", "#| export\n")) == "-2"
+    assert said(cell("-1", "#| hide\n#| export\n"), cell("-2")) == "-1"
+
+
+def test_an_exported_helper_counts_before_a_later_one_that_is_not():
+    helper = lambda number: f"def helper():\n    return {number}"
+    notebook = read_cells(["#| export\n" + helper("-1e4"), helper("-7"), "#| export\n" + using("helper()")])
+    text = single(notebook, TASK, answer(notebook, TASK.target))
+    assert text.rindex("return -1e4") > text.find("return -7")
 
 
 def test_what_is_python_stays_as_it_is():

@@ -10,18 +10,22 @@ import sys
 import tempfile
 import time
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from submissions import KINDS, make, make_all
 from typer.testing import CliRunner
 
 from minbert.app.cli import app
+from minbert.course import grading
 from minbert.course.batch import Ledger
 from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
 from minbert.course.extraction import read_cells
-from minbert.course.grading import LARGEST_ZIP, PASTED, Submission, find_submissions, grade, plan, read_submission
+from minbert.course.grading import LARGEST_ZIP, PASTED, SEED, Submission, find_submissions, grade, plan, read_submission
 from minbert.course.reports import csv_table, gradescope, page, write_gradescope, write_pages
+from minbert.course.sandbox import Limits
 
 VICTIM = exercise("attention.scores")
 GRADED = in_chapter("32_smoothness")
@@ -80,6 +84,70 @@ def test_the_same_answers_again_cost_nothing(tmp_path):
     assert len(Ledger(tmp_path / "work" / "results.jsonl").rows) == 2
     _, other = grade([tmp_path / "class"], seed=2, **arguments)
     assert other != "nothing had to run"
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """What `grade` would try, and what it hides; nothing runs: an answer that holds "while 1" never ends, and every other passes."""
+    seen = SimpleNamespace(whole=[], alone=[], hidden=[])
+
+    @contextmanager
+    def batch(results, hidden, **settings):
+        ledger = Ledger(results)
+
+        def together(todo, tick):
+            for key, (modules, names) in todo.items():
+                ends = "while 1:" not in "".join(modules.values())
+                seen.whole.append(key)
+                ledger.add(key, {"passed": names if ends else [], "ended": ends})
+
+        def alone(todo, tick):
+            for key, text in (one for texts in todo.values() for one in texts.items()):
+                ends = "while 1:" not in text
+                seen.alone.append(key)
+                ledger.add(key, {"passed": ends, "ended": ends, "reason": "", "picture": None})
+
+        seen.hidden = hidden
+        yield SimpleNamespace(ledger=ledger, together=together, alone=alone, level="walls")
+
+    monkeypatch.setattr(grading, "batch", batch)
+    return seen
+
+
+def test_other_limits_or_another_edition_are_tried_anew(tmp_path, tried, monkeypatch):
+    """Who is late with two seconds may pass with eight; who passed an older check may fail a newer one."""
+    chapter(VICTIM, VICTIM.definition, tmp_path / "02_attention.ipynb")
+    again = lambda **settings: grade([tmp_path / "02_attention.ipynb"], tmp_path / "work", seed=1, only=[VICTIM.name], **settings)
+    for settings, runs in ({}, 1), ({}, 1), ({"limits": Limits(cpu=2)}, 2), ({"limits": Limits(memory=2**27)}, 3):
+        again(**settings)
+        assert len(tried.whole) == runs
+    monkeypatch.setattr(grading, "edition", lambda: "another")
+    again()
+    assert len(tried.whole) == 4
+
+
+def test_no_answer_sees_a_submission_or_the_results(tmp_path, tried):
+    for who in ("ada", "bob"):
+        chapter(VICTIM, VICTIM.definition, tmp_path / "class" / who / "02_attention.ipynb")
+    chapter(VICTIM, VICTIM.definition, tmp_path / "late" / "cy.ipynb")
+    grade([tmp_path / "class", tmp_path / "late" / "cy.ipynb"], tmp_path / "work", seed=1, only=[VICTIM.name])
+    assert {*tried.hidden} == {tmp_path / "class" / "ada", tmp_path / "class" / "bob", tmp_path / "late", tmp_path / "work"}
+
+
+def test_a_drawn_seed_goes_with_its_batch(tmp_path, tried):
+    chapter(VICTIM, VICTIM.definition, tmp_path / "02_attention.ipynb")
+    for runs in (1, 2):
+        grade([tmp_path / "02_attention.ipynb"], tmp_path / "work", only=[VICTIM.name])
+        assert len({*tried.whole}) == runs and not (tmp_path / "work" / SEED).exists()
+
+
+def test_an_answer_that_never_ends_costs_itself_alone_and_together(tmp_path, tried):
+    other = exercise("attention.split")
+    endless = VICTIM.definition.replace("bias = None", "while 1: pass\n    bias = None")
+    make(tmp_path / "class" / "one", {VICTIM.name: endless, other.name: other.definition}, only=VICTIM.notebook)
+    report, = grade([tmp_path / "class"], tmp_path / "work", seed=1, only=[VICTIM.name, other.name])[0]
+    assert {name: r.points for name, r in report.results.items()} == {VICTIM.name: 0, other.name: other.points}
+    assert report.integrated == other.points and len(tried.whole) == 2 and len(tried.alone) == 2
 
 
 def test_submissions_are_found_in_every_form(tmp_path):
@@ -170,6 +238,26 @@ def test_submissions_of_one_name_all_get_a_row(tmp_path):
     assert len(find_submissions([tmp_path / "a", tmp_path / "b", tmp_path / "c" / "a"])) == 3
 
 
+def test_one_person_in_two_folders_is_two_submissions(tmp_path):
+    for task in ("first", "second"):
+        (tmp_path / task).mkdir()
+        (tmp_path / task / "doejane_4321_98765_02_attention.ipynb").write_text("{}")
+    assert len(find_submissions([tmp_path / "first", tmp_path / "second"])) == 2
+
+
+def test_of_one_persons_files_a_notebook_goes_before_a_zip_and_a_newer_zip_before_an_older_one(tmp_path):
+    chapter(VICTIM, "", tmp_path / "empty.ipynb")
+    text = (tmp_path / "empty.ipynb").read_text(encoding="utf-8")
+    cell = lambda says: text.replace('"cells": [', '"cells": [' + json.dumps({"cell_type": "code", "source": f"# {says}", "metadata": {}, "outputs": [], "execution_count": None}) + ",", 1)
+    stem = Path(VICTIM.notebook).name
+    old, new = (packed(tmp_path / f"doejane_4321_{number}_mine.zip", {f"{stem}.ipynb": cell(says)}) for number, says in ((99999, "old"), (100001, "new")))
+    read = read_submission("jane", (old, new))
+    assert "# new" in read.notebooks[VICTIM.module].cells and "99999_mine.zip: another copy of this chapter, not read" in str(read.problems)
+    (tmp_path / f"doejane_4321_98765_{stem}.ipynb").write_text(cell("alone"), encoding="utf-8")
+    read = read_submission("jane", (old, new, tmp_path / f"doejane_4321_98765_{stem}.ipynb"))
+    assert "# alone" in read.notebooks[VICTIM.module].cells and len(read.problems) == 2
+
+
 def test_files_that_a_platform_says_are_one_persons_are_one_submission(tmp_path):
     """Canvas: name, LATE, number of the person, number of the file, what it was called, which time it was handed in. Moodle has a word of its own."""
     other = next(EXERCISES[name] for name in GRADED if EXERCISES[name].notebook != VICTIM.notebook)
@@ -229,6 +317,12 @@ def test_a_copy_beside_a_chapter_is_named_and_not_read(tmp_path):
     assert [why for why in read.problems.values()] == [f"{name}: another copy of this chapter, not read" for name in ("02_attention (1).ipynb", "02_attention-Copy1.ipynb")]
 
 
+def test_of_two_copies_at_one_depth_the_one_in_nbs_is_read(tmp_path):
+    chapter(VICTIM, "", tmp_path / "1_bert" / "02_attention.ipynb")
+    chapter(VICTIM, VICTIM.definition, tmp_path / "nbs" / "1_bert" / "02_attention.ipynb")
+    assert plan(read_submission("ada", tmp_path), VICTIM).status == "written"
+
+
 def test_a_stray_notebook_or_one_folder_more_hides_no_workspace(tmp_path):
     chapter(VICTIM, VICTIM.definition, tmp_path / "stray" / "my-bert-main" / "my-bert" / "nbs" / "1_bert" / "02_attention.ipynb")
     (tmp_path / "stray" / "Untitled.ipynb").write_text('{"cells": []}')
@@ -281,11 +375,14 @@ def test_the_text_of_the_reference_is_flagged_and_a_short_or_own_one_is_not():
     long, other = exercise("loop.clip"), "# my own\n" + exercise("loop.clip").definition.replace('"""', '"""Mine. ', 1)
     assert handed_in(long, long.definition) == handed_in(long, other) == (PASTED,)
     assert not any(PASTED in handed_in(long, right_definition(long, variant)) for variant in long.variants)
-    found = [task for task in EXERCISES.values() if task.planted]
-    assert found and not any(handed_in(task, task.definition) for task in (VICTIM, *found))
+    found, five, six = [task for task in EXERCISES.values() if task.planted], exercise("tokens.pad"), exercise("encoder.rename")
+    assert found and not any(handed_in(task, task.definition) for task in (VICTIM, five, *found)) and handed_in(six, six.definition) == (PASTED,)
     pearson = exercise("metrics.pearson")
     assert handed_in(pearson, f"from scipy import stats\ndef {pearson.target}(a, b):\n    return stats.pearsonr(a, b)[0]") == ("scipy.stats.pearsonr",)
     assert handed_in(pearson, f"import numpy as np\ndef {pearson.target}(a, b):\n    return np.corrcoef(a, b)[0, 1]") == ("numpy.corrcoef",)
+    assert handed_in(pearson, f"from scipy import stats\ndef helper(a, b):\n    return stats.pearsonr(a, b)[0]\ndef {pearson.target}(a, b):\n    return helper(a, b)") == ("scipy.stats.pearsonr",)
+    behind = "import torch\nclass AdamW(torch.optim.Optimizer):\n    def step(self, closure=None):\n        return self.other()\n    def other(self):\n        return torch.optim.AdamW(self.params).step()"
+    assert handed_in(exercise("optim.adamw"), behind) == ("torch.optim.AdamW",)
 
 
 def test_what_a_grader_wrote_among_the_submissions_is_none(tmp_path, monkeypatch):
@@ -348,6 +445,13 @@ def test_a_hostile_zip_is_a_row_and_leaves_nothing(tmp_path, monkeypatch):
     wanted = {"climbs.zip": "expected a notebook", "empty.zip": "no chapter found; saw: nothing", "bomb.zip": "notebooks of 100 MB", "none.zip": "expected a zip of notebooks, got BadZipFile",
               "locked.zip": "encrypted", "link.zip": "expected a notebook", "large.zip": "hand in `nbs` alone", "several": "saw: one.zip, two.zip"}
     assert told.keys() == wanted.keys() and all(part in told[who] for who, part in wanted.items()), told
+
+
+def test_a_link_to_a_zip_is_not_followed(tmp_path):
+    packed(tmp_path / "theirs.zip", {f"{Path(VICTIM.notebook).name}.ipynb": '{"cells": []}'})
+    (tmp_path / "eve.zip").symlink_to(tmp_path / "theirs.zip")
+    read = read_submission("eve", tmp_path / "eve.zip")
+    assert not read.notebooks and "symbolic link" in read.problems[""]
 
 
 def test_damaged_zips_stop_nobody(tmp_path):

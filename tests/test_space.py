@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from submissions import attack, make
 
 from minbert.engine import saving
-from minbert.course.batch import Ledger, batch, write_whole
+from minbert.course.batch import Batch, Ledger, batch, write_whole
 from minbert.course.exercises import exercise
 from minbert.course.programs import module_text
 from minbert.course.sandbox import Desk, Limits, Reply, Run
@@ -55,6 +56,31 @@ def test_a_full_disk_costs_one_exercise_and_not_for_good(tmp_path, monkeypatch, 
         reasons = [row["reason"] for row in on.ledger.rows.values()]
     assert len(Ledger(tmp_path / "results.jsonl").rows) == kept
     assert sum("o space left" in reason for reason in reasons) == 4 - kept
+
+
+def small_batch(folder, **settings):
+    """One without the copy of the package, where nothing is to run."""
+    return Batch(folder, folder / "package", Ledger(folder / "results.jsonl"), **settings)
+
+
+@pytest.mark.parametrize("answers", [1, 8, 9, 40, 200])
+def test_every_answer_of_a_class_is_tried_however_many(tmp_path, monkeypatch, answers):
+    """They are dealt out in parts; what falls between two parts would be nobody's."""
+    late, todo = Run([], Reply(True, 9, 1.0)), {FIRST.name: {f"{i}": "" for i in range(answers)}, SECOND.name: {"other": ""}}
+    monkeypatch.setattr(Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, [])))
+    on, ticks = small_batch(tmp_path, jobs=2), []
+    monkeypatch.setattr(on, "_sandbox", lambda: None)
+    on.alone(todo, ticks.append)
+    assert set(on.ledger.rows) == {*todo[FIRST.name], "other"} and sum(ticks) == answers + 1
+
+
+def test_a_whole_submission_that_finds_no_place_is_tried_alone_within_the_usual_limits(tmp_path):
+    """Its row is not kept, for the next batch may have more space; and nobody after it has more time than an answer may take."""
+    on, there = small_batch(tmp_path), SimpleNamespace(folder=tmp_path / "gone", limits=Limits(cpu=2))
+    on.limits, on.idle = there.limits, [there]
+    on.together({"one": ({}, [FIRST.name])}, lambda n: None)
+    assert on.ledger.rows["one"] == {"passed": [], "ended": False} and not Ledger(tmp_path / "results.jsonl").rows
+    assert there.limits == Limits(cpu=2)
 
 
 def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
