@@ -59,6 +59,8 @@ _WRONG_KEEP = "batches.append(order[first:last])"
 _WRONG_NEXT = "first, before = last, ends[last - 1]"
 
 MISTAKES["corpus.cut"] = [
+    mistake(_WRONG_LAST, '(last := max(first + 1, np.searchsorted(ends, before + budget, side="right"))) < len(order)',
+            "No batch goes beyond the budget, as in chapter 01. Here the sequence that reaches it belongs to the batch."),
     mistake(_WRONG_ENDS, "np.cumsum(lengths[:len(order)])", "The lengths are read from the front of the table. They belong to the sequences that `order` names."),
     mistake(_WRONG_NEXT, "first, before = last, before + budget",
             "What a batch has beyond the budget is taken off the next one, so later batches fall short. Each counts from its own first sequence."),

@@ -45,6 +45,7 @@ def position_cases(generator):
             Case("as many positions given as sentences and tokens", {"input_ids": draw_ids(generator, 5, 5), "position_ids": places(5)}),
             Case("positions given, one for each token", {"input_ids": draw_ids(generator, 3, 5), "position_ids": places(3, 5)}),
             Case("positions given, one row for all", {"input_ids": draw_ids(generator, 3, 5), "position_ids": places(5)}),
+            Case("all at position 0, which is a position like another", {"input_ids": draw_ids(generator, 3, 5), "position_ids": torch.zeros(5, dtype=torch.long)}),
             Case("positions given for a flat list", {"input_ids": draw_ids(generator, 7), "position_ids": places(7)})]
 
 
@@ -77,6 +78,8 @@ MISTAKES["embedding.positions"] = [
     mistake(_WRONG_ROWS, "return self.pos_embedding(input_ids)", "The ids of the words are taken for positions."),
     mistake("return self.pos_embedding.weight", "return self.word_embedding.weight.repeat(2, 1)", "The rows come from the table of words."),
     mistake("if position_ids is not None:", "if False:", "Positions that are given are not used."),
+    mistake("if position_ids is not None:", "if position_ids is not None and position_ids.any():",
+            "Positions that are all 0 count as none. None is what means that nobody gave any."),
     mistake("return self.pos_embedding(position_ids)", "return self.word_embedding(position_ids % 11)",
             "Given positions are looked up in the table of words."),
     mistake("weight[:T]", "weight[:T].detach()", "The rows are detached, so positions never learn."),

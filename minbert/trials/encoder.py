@@ -162,6 +162,8 @@ _WRONG_OUT = "return self.add_norm(h, inner, self.out_dense, self.out_layer_norm
 _WRONG_FIRST = "h = self.add_norm(hidden_states, mixed, self.attention_dense, self.attention_layer_norm)"
 
 MISTAKES["encoder.layer"] = [
+    mistake("(hidden_states, mixed, self.attention_dense,", "(hidden_states, self.attention_dense(mixed), self.attention_dense,",
+            "The last map of attention is applied twice: `add_norm` applies the one that it is given."),
     mistake("F.gelu(self.interm_dense(h))", "F.relu(self.interm_dense(h))", "The feed-forward net bends with a ReLU. BERT has the GELU."),
     mistake("F.gelu(self.interm_dense(h))", 'F.gelu(self.interm_dense(h), approximate="tanh")',
             "The GELU is the approximation by tanh. BERT's is exact."),

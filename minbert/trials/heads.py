@@ -107,7 +107,16 @@ VARIANTS["heads.linear"] = [
 #
 # The order of the vectors shows because all weights differ; a batch of one must keep its axis.
 
-TRIALS["heads.pair"] = Trial(lambda generator: _pairs(generator, width=5, dropout=0.3), run_head, hints=(
+def _of_goals(generator, **options):
+    """Long vectors, so that answers lie far off the scale, for heads whose numbers are no logits of a yes or are read as something else."""
+    return [_pairs(generator, **options, goal=goal)[-1]._replace(label=f"the goal {goal}") for goal in ("similarity", "paraphrase_mse")]
+
+
+def pair_cases(generator):
+    return _pairs(generator, width=5, dropout=0.3) + _of_goals(generator, width=5, dropout=0.3)
+
+
+TRIALS["heads.pair"] = Trial(pair_cases, run_head, hints=(
     "The linear map wants 2D numbers a pair and gives one. What is the shape of what it gives?",
     "torch.cat over the last axis, u first. The result of the linear map is (B, 1); take its only column.",
     "self.linear(self.drop(torch.cat([u, v], -1))), then the column [:, 0] of it. squeeze() would take the axis of a batch of one as well."))
@@ -116,6 +125,10 @@ TRIALS["heads.pair"] = Trial(lambda generator: _pairs(generator, width=5, dropou
 _WRONG_PAIR = "self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]"
 
 MISTAKES["heads.pair"] = [
+    mistake("return " + _WRONG_PAIR, "out = " + _WRONG_PAIR + "\n    return out.clamp(0, 5) if self.goal == \"similarity\" else out",
+            "Grades are cut to the scale. Beyond its ends they then have no gradient, and never come back."),
+    mistake("return " + _WRONG_PAIR, "out = " + _WRONG_PAIR + "\n    return out.sigmoid() if self.goal == \"paraphrase_mse\" else out",
+            "A probability comes back for \"paraphrase_mse\". The head gives a logit for every goal; the loss takes the sigmoid."),
     mistake(_WRONG_PAIR, "((self.linear(self.drop(torch.cat([u, v], -1))) + self.linear(self.drop(torch.cat([v, u], -1)))) / 2)[:, 0]",
             "Both orders are averaged, so the order no longer counts."),
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([u, v]).reshape(len(u), -1)))[:, 0]", "The batches are laid under one another and reshaped: the shape fits, and pairs are mixed."),
@@ -217,7 +230,7 @@ def cosine_cases(generator):
     scale, bias = (1 + torch.rand(2, generator=generator)).tolist()
     fixed_numbers = {"scale": scale, "bias": -bias, "trainable": False}
     negative = [case._replace(label="a negative scale") for case in _pairs(generator, scale=-scale, bias=bias)[:1]]
-    return _with_zeros(_pairs(generator, scale=3 * scale, bias=bias)) + _pairs(generator, **fixed_numbers)[:1] + negative
+    return _with_zeros(_pairs(generator, scale=3 * scale, bias=bias)) + _pairs(generator, **fixed_numbers)[:1] + negative + _of_goals(generator, scale=3 * scale, bias=bias)
 
 
 TRIALS["heads.cosine"] = Trial(cosine_cases, run_head, hints=(
@@ -229,6 +242,10 @@ TRIALS["heads.cosine"] = Trial(cosine_cases, run_head, hints=(
 _WRONG_COSINE = "self.scale * safe_cosine(u, v) + self.bias"
 
 MISTAKES["heads.cosine"] = [
+    mistake("return " + _WRONG_COSINE, "out = " + _WRONG_COSINE + "\n    return out.clamp(0, 5) if self.goal == \"similarity\" else out",
+            "Grades are cut to the scale. Beyond its ends they then have no gradient, and never come back."),
+    mistake("return " + _WRONG_COSINE, "out = " + _WRONG_COSINE + "\n    return out.sigmoid() if self.goal == \"paraphrase_mse\" else out",
+            "A probability comes back for \"paraphrase_mse\". The head gives a logit for every goal; the loss takes the sigmoid."),
     mistake(_WRONG_COSINE, "self.scale * safe_cosine(u, v)", "The bias is left out."),
     mistake(_WRONG_COSINE, "safe_cosine(u, v) + self.bias", "The scale is left out."),
     mistake(_WRONG_COSINE, "self.scale.detach() * safe_cosine(u, v) + self.bias", "The scale is taken out of the graph, so it never learns."),

@@ -67,6 +67,9 @@ _WRONG_TOTAL = "torch.linalg.vector_norm(norms).item()"
 _WRONG_CUT = "if max_norm is not None and total > max_norm:\n        torch._foreach_mul_(list(grads.values()), max_norm / total)"
 
 MISTAKES["loop.clip"] = [
+    mistake("    if not math.isfinite(total):\n", "    if max_norm is not None:\n        torch.nn.utils.clip_grad_norm_(list(parameters.values()), max_norm)\n    if not math.isfinite(total):\n",
+            "    if max_norm is not None and total > max_norm:\n        torch._foreach_mul_(list(grads.values()), max_norm / total)\n", "",
+            "`clip_grad_norm_` cuts before anybody looks whether the length is finite: one NaN is then in all gradients."),
     mistake(_WRONG_TOTAL, "norms.sum().item()", "The lengths of the parts are added up. The whole is shorter: squares add up, lengths do not."),
     mistake(_WRONG_TOTAL, "(norms @ norms).item()", "The root is missing: that is the square of the length."),
     mistake(_WRONG_TOTAL, "norms.max().item()", "The length of the longest part is taken for the length of the whole."),

@@ -102,7 +102,7 @@ def mask_cases(generator):
             Case("two words to draw from, one of them [MASK]",
                  {**base, "input_ids": torch.full_like(ids, 5), "lowest_random": 4, "vocab_size": 6, "rate": 1.0, "special_mask": torch.zeros_like(special)}),
             Case("sentences of three words", {**base, "input_ids": ids.view(8000, 5), "special_mask": torch.tensor([1, 0, 0, 0, 1]).expand(8000, 5).clone(), "rate": 0.1}),
-            Case("one position", {**base, "input_ids": ids[:1, :1], "special_mask": special[:1, :1], "rate": 0.0})]
+            Case("one position", {**base, "input_ids": ids[:1, :1], "special_mask": torch.zeros_like(special[:1, :1]), "rate": 1.0})]
 
 
 def _spread(hits, among, axis):
@@ -242,7 +242,10 @@ MISTAKES["pretrain.mask"] = [
             "One coin decides what happens to all chosen words of a sentence; each should have its own."),
     mistake("< rate\n", "< 0.15\n", "The rate is always 0.15, whatever was asked for."),
     mistake("chosen = torch.rand(shape, generator=generator, device=device) < rate", "chosen = torch.rand(shape, device=device) < rate",
-            "torch's global random state chooses, so equal generators give different masks."),
+            "torch's global random state takes part, so equal generators give different results. Coins and random words belong to `generator`."),
+    mistake("chosen = torch.rand(shape, generator=generator, device=device) < rate", "chosen = torch.rand(shape, device=device) < rate", _WRONG_FATE, "fate = torch.rand(shape, device=device)",
+            "words = torch.randint(lowest_random, vocab_size, shape, generator=generator, device=device)", "words = torch.randint(lowest_random, vocab_size, shape, device=device)",
+            "The generator is not used at all, so equal generators give different masks."),
     mistake("corrupted = input_ids.masked_fill(", "truth = input_ids.clone()\n    corrupted = input_ids.masked_fill_(", _WRONG_LABELS,
             "return corrupted, truth.masked_fill(~chosen, -100)",
             "The ids that came in are overwritten; whoever holds them loses the sentence."),

@@ -27,7 +27,7 @@ def shares_cases(generator):
 def run_shares(shares, inputs):
     before = dict(inputs["sizes"])
     found = shares(**inputs)
-    return {"the sizes are as they were": inputs["sizes"] == before} | {f"share of {task}": torch.as_tensor(found[task], dtype=torch.float64) for task in before}
+    return {"the sizes are as they were": inputs["sizes"] == before, "the tasks are in the order of the sizes": list(found) == list(before)} | {f"share of {task}": torch.as_tensor(found[task], dtype=torch.float64) for task in before}
 
 
 TRIALS["mixing.shares"] = Trial(shares_cases, run_shares, hints=(
@@ -54,6 +54,7 @@ MISTAKES["mixing.shares"] = [
     mistake("n**alpha for task, n in sizes.items()", "n**alpha for task, n in zip(sizes, sorted(sizes.values()))", "The sizes are sorted, so tasks get the shares of others."),
     mistake("\"sqrt\": 0.5", "\"sqrt\": 0.5, \"joint\": 1.0", "Joint training is given shares by size. All tasks take part in each step there."),
     mistake("x / sum(powers.values())", "round(x / sum(powers.values()), 4)", "The shares are rounded, so they do not quite sum to 1."),
+    mistake("for task, x in powers.items()", "for task, x in sorted(powers.items())", "The tasks come back in another order. Whoever reads the shares alone, by place, gives them to other tasks."),
     mistake("{\"proportional\": 1.0,", "{\"proportional\": annealed,", "The proportional law is annealed too. Only \"annealed\" reads the epoch."),
     mistake("\"annealed\": annealed}", "\"annealed\": 1.0}", "`epoch` is not used: the annealed law stays proportional."),
     mistake("n**alpha for", "alpha * n for", "The sizes are multiplied by alpha, where they should be raised to it; the factor cancels."),

@@ -144,6 +144,8 @@ _WRONG_ALPHA = "alpha = corrected_rate(lr, betas, t)"
 _WRONG_AFTER = "if not decay_first and weight_decay:\n        torch._foreach_mul_(params, 1 - lr * weight_decay)"
 
 MISTAKES["optim.update"] = [
+    mistake("    b1, b2 = betas\n", "    params, means, squares = ([x.clone() for x in tensors] for tensors in (params, means, squares))\n    b1, b2 = betas\n",
+            "The numbers go into new tensors, and those that were given stay as they are. `p = p - ...` makes a new tensor; what ends in an underscore, or `p -= ...`, changes the old one."),
     mistake(_WRONG_MOVE, "torch._foreach_addcdiv_(params, torch._foreach_add(torch._foreach_mul(means, b1), grads, alpha=1 - b1), roots, -alpha)",
             "The gradient is put into m a second time before the step, as Nesterov does. Adam steps by m."),
     mistake(_WRONG_AFTER, "torch._foreach_mul_([p for p in params if p.ndim > 1], 1 if decay_first else 1 - lr * weight_decay)",

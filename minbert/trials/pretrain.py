@@ -2,6 +2,7 @@
 
 
 import inspect
+import math
 
 import torch
 
@@ -113,7 +114,7 @@ def loss_cases(generator):
     lone[1, 2] = labels[1, 2]
     return [Case("four chosen positions", base), Case("not packed", {**base, "packed": False}), Case("one chosen position", {**base, "labels": lone}),
             Case("one sentence", {k: x[:1] for k, x in base.items()}), Case("nothing chosen", {**base, "labels": torch.full_like(labels, -100)}),
-            Case("places given", {**base, "places": torch.tensor([1, 4, 8, 13])}), Case("half precision", {**base, "half": True})]
+            Case("places given", {**base, "places": torch.tensor([1, 4, 8, 13])}), Case("half precision", {**base, "half": True}), Case("NaN in the weights", {**base, "spoilt": True})]
 
 
 class WordHead(torch.nn.Module):
@@ -131,7 +132,7 @@ def run_mlm_loss(grade, inputs):
     """The loss, whether it has a graph, and the gradients of encoder and head."""
     model = fill(BertModel(BertConfig(13, 6, 1, 2, 8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))).float()
     head = fill(WordHead()).float()
-    packed, modes, given = [], [], {name: value for name, value in inputs.items() if name != "half"}
+    packed, modes, given = [], [], {name: value for name, value in inputs.items() if name not in ("half", "spoilt")}
     asked = inspect.signature(model.forward)
     model.register_forward_pre_hook(lambda module, args, kwargs: packed.append(asked.bind(*args, **kwargs).arguments.get("packed", False)), with_kwargs=True)
     for part in (model, head):
@@ -140,6 +141,9 @@ def run_mlm_loss(grade, inputs):
         flat = lambda hidden, words: (0 * hidden.sum(-1, keepdim=True) + torch.linspace(-3, 3, 13)).bfloat16()   # the same logits everywhere, exact in half
         loss = grade(model.bfloat16(), flat, **given)
         return {"loss": loss.detach(), "float32 as promised": loss.dtype == torch.float32}
+    if "spoilt" in inputs:
+        torch.nn.init.constant_(model.embedding.word_embedding.weight, math.nan)
+        return {"loss": grade(model, head, **given).detach()}
     loss = grade(model, head, **given)
     weights = {f"encoder {n}": p for n, p in model.named_parameters()} | {f"head {n}": p for n, p in head.named_parameters()}
     seen = {"loss": loss.detach().clone(), "has a graph": torch.tensor(loss.requires_grad), "float32 as promised": loss.dtype == torch.float32}
@@ -176,6 +180,8 @@ MISTAKES["pretrain.loss"] = [
     mistake(_WRONG_NONE, "return F.cross_entropy(logits, labels.flatten()[places])",
             "If nothing is chosen the mean over nothing is NaN, and one such batch ruins the weights."),
     mistake(_WRONG_NONE, "return torch.zeros(())", "If nothing is chosen a new tensor comes back, without a graph: backward() fails on it."),
+    mistake(_WRONG_NONE, "pass", _WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places]).nan_to_num() + 0.0 * (hidden.sum() + logits.sum()).nan_to_num()",
+            "NaN is made 0, wherever it comes from. A model whose weights are NaN would cost nothing for ever; 0 is right only where nothing is chosen."),
     mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places], reduction=\"sum\")",
             "The costs are added up; the mean over the chosen positions is wanted."),
     mistake(_WRONG_GRADE, "return F.cross_entropy(logits, labels.flatten()[places], reduction=\"sum\") / labels.numel()",

@@ -76,6 +76,7 @@ MISTAKES["attention.split"] = [
     mistake("(heads, -1)", "(-1, heads)", "Number and width of the heads have changed places: K heads of width H."),
     mistake("transpose(-3, -2)", "transpose(1, 2)",
             "The axes are counted from the left, which fits only where exactly one axis stands before the tokens."),
+    mistake("transpose(-3, -2)", "transpose(-3, -2).contiguous()", "The numbers are copied. A view is enough, and costs nothing; leave `contiguous` to whoever needs it."),
     mistake("transpose(-3, -2)", "movedim(-2, 0)", "The heads stand in front of everything, also of the sentences."),
     mistake("transpose(-3, -2)", "transpose(-3, -2).mT", "Width and tokens have changed places, (H, K, T)."),
     mistake(_WRONG_CUT, "return torch.stack([x] * heads, -3)", "Every head gets the whole vector. It should get its own K numbers."),

@@ -230,6 +230,8 @@ _WRONG_UNIT = "return torch.where(alive, scaled, 0.0)"
 _WRONG_ALIVE = "alive = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
 
 MISTAKES["sentence.unit"] = [
+    mistake(_WRONG_UNIT, _WRONG_UNIT + ".to(half)", "    x = x.to(torch.promote_types(x.dtype, torch.float32))\n", "    half = x.dtype\n    x = x.to(torch.promote_types(x.dtype, torch.float32))\n",
+            "The result goes back to half precision. float32 or wider was promised: a length of 1 has three digits in half."),
     mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1)",
             "This is F.normalize: at zero its gradient is 10¹², and short vectors are scaled like others."),
     mistake(_WRONG_UNIT, "return torch.nn.functional.normalize(x, dim=-1, eps=eps)",

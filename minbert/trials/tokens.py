@@ -228,6 +228,8 @@ MISTAKES["tokens.pad"] = [
     mistake("    flat = _check_rows(ids)", "    longest = max(map(len, ids))\n    for row in ids:\n        row += [pad_id] * (longest "
             "- len(row))\n    flat = _check_rows(ids)",
             "The caller's rows are filled up in place, and then count as real to their new end."),
+    mistake(_WRONG_BATCH, "longest = max(map(len, ids))\n    for row in ids:\n        row += [pad_id] * (longest - len(row))\n    " + _WRONG_BATCH,
+            "The caller's rows are filled up in place. `row += ...` writes into the list that was given; `row + ...` makes a new one."),
     mistake("    flat = _check_rows(ids)", "    ids = sorted(ids, key=len, reverse=True)\n    flat = _check_rows(ids)",
             "The rows are put in another order."),
     mistake("    flat = _check_rows(ids)", "    ids = sorted(ids, key=len)\n    flat = _check_rows(ids)",
