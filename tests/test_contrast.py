@@ -136,6 +136,13 @@ def test_a_whole_table_is_handed_on_as_text(tmp_path):
     assert [is_table(tmp_path / name) for name in ("a.csv", "a.tsv.gz", "a.jsonl", "a.txt", "a.txt.gz", "a.md", "csv")] == [True] * 3 + [False] * 4
 
 
+def test_columns_without_name_or_cell_at_the_right_are_left_out(tmp_path):
+    assert whole_table(written(tmp_path, "t.csv", "a,b,,\nx,y,,\nz,w,,\n")) == {"a": ["x", "z"], "b": ["y", "w"]}   # as a spreadsheet writes them
+    assert whole_table(written(tmp_path, "u.csv", "a,b,,\nx,y,,\nz,w,c,\n")) == {"a": ["x", "z"], "b": ["y", "w"], "": ["", "c"]}
+    with pytest.raises(ValueError, match="v.csv:2: expected 2 cells"):
+        whole_table(written(tmp_path, "v.csv", "a,b,,\nx,y,\n"))
+
+
 def test_columns_that_were_not_chosen_may_be_uneven(tmp_path):
     path = written(tmp_path, "t.jsonl", '{"a": "x", "b": "y", "note": "z"}\n{"b": "w", "a": "v"}\n')
     read = read_text(path, ["a", "b"])
@@ -157,7 +164,7 @@ def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     ("t.tsv", "a\tb\nx\t \n", "t.tsv:2: expected a sentence in column 'b', got ' '"),
     ("t.tsv", "a\tb\tc\td\nx\ty\tz\tw\n", "t.tsv: expected 1 to 3 columns"),
     ("t.tsv", "a\ta\nx\ty\n", "t.tsv:1: expected a first line of different names of columns, got 'a' more than once"),
-    ("t.csv", "a,b,,\nx,y,,\n", "t.csv:1: expected a first line of different names of columns, got '' more than once: delete the columns without a name"),
+    ("t.csv", "a,,,b\nx,,,y\n", "t.csv:1: expected a first line of different names of columns, got '' more than once: delete the columns without a name"),
     ("t.csv", "How do I cook rice?,How is rice cooked?\nx,y\n", "t.csv:1: expected a first line of different names of columns"),
     ("t.tsv", "\ufeffa;b\r\nx;y\r\n", "t.tsv:1: expected names of columns in the tab dialect, got 'a;b': separated by semicolons?"),
     ("t.csv", "a\tb\nx\ty\n", "separated by tabs?"),

@@ -1,10 +1,12 @@
 """Space: one answer that fills a disk costs itself alone, and a full disk costs nobody a result for good."""
+import collections
 import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ import pytest
 from submissions import attack, make
 
 from minbert.engine import saving
+from minbert.course import batch as batches
 from minbert.course.batch import Batch, Ledger, batch, write_whole
 from minbert.course.exercises import exercise
 from minbert.course.programs import module_text
@@ -146,6 +149,7 @@ def test_bytes_are_counted_where_they_lie(tmp_path):
 
 SMALL = """
 import sys
+import threading
 from minbert.course.grading import grade
 reports, _ = grade([sys.argv[1]], seed=5, only=["attention.split", "attention.merge"], jobs=1)
 for r in reports:
@@ -211,3 +215,37 @@ def test_rooms_share_no_file_and_the_base_is_closed(tmp_path):
         assert len(base) > 50 and not base & {s.st_ino for s in room} and all(s.st_nlink == 1 for s in room)
         assert on.base.parent.stat().st_mode & 0o077 == 0 and on.base.parent in on.hidden and on.folder not in on.base.parents
         assert all(not f.stat().st_mode & 0o222 for f in on.base.rglob("*.py"))
+
+
+class Store(collections.deque):
+    """A queue's store that tells when it is cleared."""
+
+    def __init__(self, cleared):
+        super().__init__()
+        self.cleared = cleared
+
+    def clear(self):
+        super().clear()
+        self.cleared.set()
+
+
+def test_an_error_in_any_lane_empties_the_queue(tmp_path, monkeypatch):
+    cleared, worked = threading.Event(), []
+
+    class Watched(batches.Queue):
+        def __init__(self):
+            super().__init__()
+            self.queue = Store(cleared)
+
+    def work(sandbox, item):
+        worked.append(item)
+        if item == 1:
+            raise OSError("the second lane fails")
+        assert cleared.wait(60)          # the first lane is busy until somebody clears the queue
+
+    monkeypatch.setattr(batches, "Queue", Watched)
+    on = Batch(tmp_path, tmp_path, Ledger(tmp_path / "r.jsonl"), jobs=2)
+    monkeypatch.setattr(on, "_sandbox", object)
+    with pytest.raises(OSError, match="second lane"):
+        on._lanes(range(10), work)
+    assert sorted(worked) == [0, 1]

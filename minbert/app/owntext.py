@@ -148,13 +148,21 @@ def cut_table(
     (first, names), *rows = [(line, cells) for line, cells in read_rows(path, dialect) if any(cell.strip() for cell in cells)]
     if len(names) == 1 and (hint := separator_hint(names[0], dialect)):   # else its pairs would be learned as single sentences
         raise ValueError(f"{path}:{first}: expected names of columns in the {dialect} dialect, got {quoted(names[0])}{hint}")
-    names = [name.strip() for name in names]
+    names, rows = _without_empty_ends([name.strip() for name in names], rows)
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(twice)} more than once"
                          + ("" if twice else ": delete the columns without a name, or name them"))
     if any(len(name.split()) > 3 for name in names):
         raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(names)}: a sentence?")
     return names, _checked(path, rows, len(names))
+
+
+def _without_empty_ends(names, rows):
+    """Leave out columns at the right that have neither a name nor a cell: spreadsheets write them."""
+    width = len(names)
+    while len(names) > 1 and not names[-1] and not any(len(cells) == width and cells[len(names) - 1].strip() for _, cells in rows):
+        names = names[:-1]
+    return names, [(line, cells[:len(names)] if len(cells) == width else cells) for line, cells in rows]
 
 
 def _commas_or_semicolons(path):

@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +131,7 @@ class Batch:
         for item in todo:
             queue.put(item)
 
-        def lane(_):
+        def lane():
             sandbox = self._sandbox()
             while True:
                 try:
@@ -141,7 +141,8 @@ class Batch:
 
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
-                list(pool.map(lane, range(min(self.jobs, queue.qsize()))))
+                for lane_done in as_completed([pool.submit(lane) for _ in range(min(self.jobs, queue.qsize()))]):
+                    lane_done.result()
             finally:
                 queue.queue.clear()
 
