@@ -149,7 +149,6 @@ def test_bytes_are_counted_where_they_lie(tmp_path):
 
 SMALL = """
 import sys
-import threading
 from minbert.course.grading import grade
 reports, _ = grade([sys.argv[1]], seed=5, only=["attention.split", "attention.merge"], jobs=1)
 for r in reports:
@@ -244,7 +243,7 @@ def test_an_error_in_any_lane_empties_the_queue(tmp_path, monkeypatch):
         assert cleared.wait(60)          # the first lane is busy until somebody clears the queue
 
     monkeypatch.setattr(batches, "Queue", Watched)
-    on = Batch(tmp_path, tmp_path, Ledger(tmp_path / "r.jsonl"), jobs=2)
+    on = small_batch(tmp_path, jobs=2)
     monkeypatch.setattr(on, "_sandbox", object)
     with pytest.raises(OSError, match="second lane"):
         on._lanes(range(10), work)
