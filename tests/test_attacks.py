@@ -37,10 +37,10 @@ def bearing(folder: Path) -> list[str]:
     return found
 
 
-def left_of(folder: Path) -> list[str]:
-    """Those that stay: whoever was killed may need a moment to be gone."""
+def left_of(folder: Path, expected: list[str] | None = None) -> list[str]:
+    """Those that stay. Whoever was killed may need a moment to be gone, and who has just begun may have no environment yet."""
     for _ in range(50):
-        if not bearing(folder):
+        if bearing(folder) == (expected or []):
             break
         time.sleep(0.1)
     return bearing(folder)
@@ -87,7 +87,7 @@ def test_a_process_that_stays_would_be_seen(tmp_path, monkeypatch):
     mark(tmp_path, monkeypatch)
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
-            assert bearing(tmp_path) == ["sleep 60"]
+            assert left_of(tmp_path, ["sleep 60"]) == ["sleep 60"]
         finally:
             process.kill()
     assert left_of(tmp_path) == []

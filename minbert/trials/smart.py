@@ -313,7 +313,7 @@ MISTAKES["smart.loss"] = [
     mistake("            if _broken(gradient):\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)\n            delta = attack.move(delta, gradient, rows)",
         "            delta = attack.move(delta, gradient, rows)\n            if _broken(gradient):\n                return wide(clean.new_zeros(())), SmartStats(start, delta, True)",
         "The bad gradient is followed before it is looked at, so the change in the stats is not finite."),
-    mistake("    " + _WRONG_END, "    with frozen(weights):\n        " + _WRONG_END,
+    mistake("    with frozen(weights):\n", "    weights = list(weights)\n    with frozen(weights):\n", "    " + _WRONG_END, "    with frozen(weights):\n        " + _WRONG_END,
         "The weights are frozen while the penalty is computed, too: it teaches them nothing."),
     mistake(_WRONG_SLOPE, _WRONG_SLOPE.replace("total(fn(embeds.detach() + d), clean.detach())", "distance(fn(embeds.detach() + d), clean.detach()).sum()"),
         "The search climbs the sum whatever `reduction` says; only the charge is reduced as asked."),
