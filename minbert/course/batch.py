@@ -141,8 +141,8 @@ class Batch:
 
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
-                for lane_done in as_completed([pool.submit(lane) for _ in range(min(self.jobs, queue.qsize()))]):
-                    lane_done.result()
+                for done in as_completed([pool.submit(lane) for _ in range(min(self.jobs, queue.qsize()))]):
+                    done.result()
             finally:
                 queue.queue.clear()
 
