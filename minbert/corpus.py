@@ -75,7 +75,7 @@ def corpus_files(
     found = [whole] if whole.is_file() else [p for p in whole.rglob("*.txt*") if p.is_file() and "heldout" not in p.relative_to(whole).parts]
     paths = sorted(p for p in found if p.name.endswith((".txt", ".txt.gz")))
     if not paths:
-        raise ValueError(f"expected .txt or .txt.gz files under {folder}, found none")
+        raise ValueError(f"{folder}: expected a .txt or .txt.gz file, or a folder that holds some, found none")
     return paths
 
 

@@ -267,7 +267,7 @@ def load_mlm(
     folder = resolve_folder(name_or_folder)
     file = folder / HEAD
     if not os.path.lexists(file):
-        raise ValueError(f"expected {HEAD} in {folder}, found none: was it saved by save_mlm?")
+        raise ValueError(f"{folder}: expected {HEAD}, which guesses words and which save_mlm and pretrain write, found none")
     model = BertModel.from_pretrained(folder).eval()
     head = MlmHead(model.config).half()  # as it was saved
     head.load_state_dict(check_numbers(check_tensors(file, read_tensors(file), head.state_dict()), file))

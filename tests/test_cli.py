@@ -591,6 +591,12 @@ def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
     ("train --tasks sst --data {data} --model no/such-model --out {out}", ["no/such-model"]),
     ("encode {tiny} {out}/none.txt", ["none.txt"]),
     ("encode {tiny} {out}/none.txt --dtype float16", ["--dtype", "--part-size"]),
+    ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.csv", ["expected --out FILE.npy", "v.csv"]),
+    ("evaluate {tiny} --split all", ["--split train or dev or test", "got all"]),
+    ("evaluate {tiny} --sts --split all", ["--split train or dev or test", "got all"]),
+    ("split {out}", ["expected a table"]),
+    ("fill-mask {tiny} --out {out}/f", ["expected mlm_head.safetensors, which guesses words"]),
+    ("pretrain {data}/ids-sst-dev.csv --out {out}/p", ["ids-sst-dev.csv: expected a .txt or .txt.gz file"]),
     ("evaluate {tiny} --sts --predictions {out}/p", ["--predictions", "--sts"]),
     ("sweep batch_size --values 4 16.7 --tasks sst --data {data} --model {tiny} --out {out}/s", ["whole numbers", "16.7"]),
 ])

@@ -19,6 +19,7 @@ from minbert.course.batch import Batch, Ledger, batch, write_whole
 from minbert.course.exercises import exercise
 from minbert.course.programs import module_text
 from minbert.course.sandbox import Desk, Limits, Reply, Run
+from minbert.course.trials import Outcome
 from minbert.engine.saving import clear_leftovers, held_folder
 from minbert.course.update import update_workspace
 from minbert.course.worker import _taken
@@ -59,6 +60,27 @@ def test_a_full_disk_costs_one_exercise_and_not_for_good(tmp_path, monkeypatch, 
         reasons = [row["reason"] for row in on.ledger.rows.values()]
     assert len(Ledger(tmp_path / "results.jsonl").rows) == kept
     assert sum("o space left" in reason for reason in reasons) == 4 - kept
+
+
+WORKER_GONE, KILLED = Run([], Reply(False, -1, 0.0)), Run([], Reply(False, 9, 0.1))
+
+
+@pytest.mark.parametrize("first", [WORKER_GONE, KILLED])
+def test_an_answer_whose_process_was_killed_has_a_second_try(tmp_path, monkeypatch, first):
+    """The second one counts, whatever it says, and is kept."""
+    late = Run([], Reply(True, 9, 1.0))
+    for errors, reasons in (([first], ["too long"] * 4), ([first, first], [first.trouble, *["too long"] * 3])):
+        monkeypatch.setattr(Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors))))
+        on = small_batch(tmp_path / first.trouble[:5] / str(len(errors)), jobs=1)
+        monkeypatch.setattr(on, "_sandbox", lambda: None)
+        on.alone(RIGHT, lambda n: None)
+        assert all(said in row["reason"] for said, row in zip(reasons, on.ledger.rows.values(), strict=True))
+        assert len(Ledger(on.ledger.file).rows) == 4
+
+
+@pytest.mark.parametrize("reply", [Reply(True, 9, 32.0), Reply(False, 9, 1.0, True), Reply(False, 24, 8.0), Reply(False, 11, 0.1), Reply(False, 0, 0.1), Reply(False, 256, 0.1)])
+def test_what_an_answer_did_itself_is_tried_once(reply):
+    assert not Run([], reply).doubtful and not Run([Outcome("a", {}, None)], Reply(False, -1, 0.0)).doubtful
 
 
 def small_batch(folder, **settings):

@@ -128,7 +128,7 @@ def test_pairs_hang_together_by_chains():
 
 
 @pytest.mark.parametrize("header, options, words", [
-    (("what", "kind"), (None, "kind", None), r"among \['what', 'kind'\], got \['sentence'\]: --columns says which"),
+    (("what", "kind"), (None, "kind", None), r"all.csv: expected a column sentence, or text, got \['what', 'kind'\]: --columns says which"),
     (("sentence", "kind"), (["sentence", "sentence"], "kind", None), "one column of sentences or two"),
     (("sentence", "kind"), (None, None, None), r"among \['kind'\], got neither"),
     (("sentence", "kind"), (None, "colour", None), r"got \['colour'\]"),

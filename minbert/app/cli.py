@@ -176,6 +176,8 @@ def encode(
         raise ValueError("expected --out FOLDER with --part-size")
     if part_size is None and dtype:
         raise ValueError(f"expected --dtype with --part-size, got {dtype} for one file, which has float32")
+    if part_size is None and out.suffix.lower() not in ("", ".npy"):
+        raise ValueError(f"expected --out FILE.npy, a NumPy array, got {out}")
     if bf16 and int8:
         raise ValueError("expected --bf16 or --int8, got both")
     if part_size is not None and (columns or any(map(is_table, files))):
@@ -478,10 +480,13 @@ def evaluate(
     """Print the scores of a trained model beside its baselines, or write its predictions."""
     from minbert.app.answers import with_labels, write_answers
     from minbert.app.perclass import class_tables, with_names
+    from minbert.data import SPLITS
     from minbert.evaluate import Predicted, evaluate_tasks, results_table, write_predictions
     from minbert.sentence import SentenceEncoder
     from minbert.sts import sts_table
 
+    if split not in (None, *SPLITS):
+        raise ValueError(f"expected --split {' or '.join(SPLITS)}, got {split}")
     if sts and (predictions or classes):
         raise ValueError("expected --predictions and --classes without --sts: cosines have no file format, and no classes")
     if sts:
@@ -524,8 +529,8 @@ def split(
     """Cut one table of your own into the train, dev and test files of a task; rows that share a sentence stay together."""
     from minbert.app.splitting import counted, read_labelled, share_out, task_name, write_splits
 
-    name = task_name(text, task, out)
     rows = read_labelled(text, columns, label, score)
+    name = task_name(text, task, out)
     places = share_out(rows.groups, rows.classes, {"dev": dev} | ({"test": test} if test else {}), seed)
     files = write_splits(rows, places, out, name)
     if rows.contradicted:

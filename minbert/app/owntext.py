@@ -1,7 +1,7 @@
 """Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
 from __future__ import annotations
 
-__all__ = ["read_text", "text_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
+__all__ = ["read_text", "text_columns", "usual_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
 
 import gzip
 import io
@@ -48,13 +48,21 @@ def text_columns(names: list[str], pair: bool) -> list[str]:
     return ["sentence1", "sentence2"] if pair else ["text"] if "text" in names and "sentence" not in names else ["sentence"]
 
 
+def usual_columns(path: Path, names: list[str], pair: bool) -> list[str]:
+    """Say the same of a table. Raises ValueError, with the option that helps, if they are not there."""
+    columns = text_columns(names, pair)
+    if not {*columns} <= {*names}:
+        raise ValueError(f"{path}: expected {'columns sentence1 and sentence2' if pair else 'a column sentence, or text'}, got {quoted(names)}: --columns says which to take")
+    return columns
+
+
 def read_named(
     path: Path,                  # text or table, as in `read_text`
     columns: list[str] | None,   # of a table; None: sentence or text, of pairs sentence1 and sentence2
     pair: bool = False,          # two columns are wanted
 ) -> Dataset:
     """Read the sentences of a file whose other columns do not matter. Raises ValueError as `read_text`."""
-    return read_text(path, text_columns(cut_table(path)[0], pair) if not columns and is_table(path) else columns)
+    return read_text(path, usual_columns(path, cut_table(path)[0], pair) if not columns and is_table(path) else columns)
 
 
 def one_column(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from minbert.app.owntasks import answers_in, can_be_named, class_name, in_a_cell, own_tasks, taught_name
-from minbert.app.owntext import cut_table, finite_number, is_table, renamed, sentence_column, text_columns, whole_table
+from minbert.app.owntext import cut_table, finite_number, is_table, renamed, sentence_column, usual_columns, whole_table
 from minbert.batches import clusters
 from minbert.data import SPLITS
 from minbert.engine.files import quoted
@@ -73,7 +73,7 @@ def read_labelled(
     if not is_table(file):
         raise ValueError(f"{file}: expected a table (.csv, .tsv, .jsonl, .parquet), one column of which holds the answers")
     names, rows = cut_table(file)
-    texts = list(columns or text_columns(names, "sentence1" in names))
+    texts = list(columns or usual_columns(file, names, "sentence1" in names))
     if not 1 <= len({*texts}) == len(texts) <= 2 or not {*texts} <= {*names}:
         raise ValueError(f"{file}: expected one column of sentences or two, among {quoted(names)}, got {quoted(texts)}: --columns says which")
     role, answer = _answer_column(file, [name for name in names if name not in texts], label, score)

@@ -147,11 +147,11 @@ class Batch:
                 queue.queue.clear()
 
     def _file(self, key: str, name: str, attempt: Callable[[], Run]) -> None:
-        """Try an answer and file what became of it. A full disk, maybe another's fault, is tried a second time, and again by the next batch."""
+        """Try an answer and file what became of it. What another may have done to it is tried a second time; after a full disk, again by the next batch."""
         for last in (False, True):
             try:
                 run = attempt()
-                if last or not run.no_space:
+                if last or not run.doubtful:
                     return self.ledger.add(key, judged(name, run, self.seed), not run.no_space)
             except OSError as error:
                 if last:

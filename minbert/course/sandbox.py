@@ -290,6 +290,12 @@ class Run(NamedTuple):
         return not self.outcomes and self.reply.status == errno.ENOSPC << 8
 
     @property
+    def doubtful(self) -> bool:
+        """Tell whether a second try may end otherwise: no space, the worker gone, or killed by nobody who watched it, as by a machine short of memory."""
+        killed = self.reply.status & 0x7F == 9 and not (self.reply.late or self.reply.full)
+        return self.no_space or not self.outcomes and (self.reply.status == -1 or killed)
+
+    @property
     def trouble(self) -> str | None:
         """Say in words why nothing came back."""
         if self.outcomes:
