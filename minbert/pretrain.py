@@ -80,7 +80,7 @@ def mask_tokens(
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #b2c48e5e
 class MlmHead(nn.Module):
-    """Score every word of the vocabulary: logits = LN(gelu(W h + b)) Eᵀ + c, with E the word table.
+    """Score every word of the vocabulary: logits = LN(gelu(W h + b₁)) Eᵀ + b₂, with E the word table.
 
     Paper: Devlin et al. (2019), section 3.1. The dense layer, its norm and the tied E are in the released code only.
     """

@@ -24,6 +24,7 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "16_heads": {".88": SUM, ".95": SUM},
     "17_metrics": {".375": PAPER, ".631": PAPER, ".625": PAPER, ".006": SUM, "3.231": "an example", "2.25": SUM},
     "21_evaluate": {".830": PAPER, ".375": PAPER},
+    "22_train": {".617": "chapter 20"},
     "23_lexical": {".95": PAPER, "1.45": PAPER, ".77": PAPER, "1.30": PAPER, ".505": PAPER, ".246": PAPER},
     "24_calibration": {".015": SUM, ".505": PAPER, ".280": PAPER},
     "25_contrastive": {".37": PICTURE, ".22": PICTURE, ".27": "an example"},
@@ -31,6 +32,7 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "29_flow": {"1.386": SUM, ".505": PAPER},
     "30_joint": {".11": SUM, "3.43": "log 31"},
     "33_proximal": {"2.13": "a release of torch"},
+    "40_claims": {".048": "chapter 24, a sum"},
     "41_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".013": PAPER},
 }
 

@@ -719,7 +719,7 @@ def pretrain(
 ) -> None:
     """Pretrain a small BERT from random weights, or let a model read on in text of your own, and write model, log and card."""
     from minbert.app.card import tokens_seen, write_card
-    from minbert.corpus import CORPUS, heldout_sentences
+    from minbert.corpus import CORPUS, corpus_files, heldout_sentences
     from minbert.data import load_dataset
     from minbert.pretrain import PretrainConfig, pretrain as run
     from minbert.engine.runs import read_log
@@ -728,6 +728,8 @@ def pretrain(
     sizes |= {"precision": "bf16" if bf16 else "fp32"}
     if not corpus.exists() and (out / CORPUS).exists():
         typer.echo(f"note: {corpus} is not there: the run in {out} goes on with the text that it keeps, and nothing is measured on sentences held out", err=True)
+    else:
+        corpus_files(corpus)   # refuses what holds no text before a folder is made
     config, origin, start = (PretrainConfig(**sizes), "random weights", None) if model is None else read_on(model, corpus, out, sizes)
     for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()], start):
         typer.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))

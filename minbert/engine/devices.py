@@ -225,7 +225,7 @@ def autocast(
 def fast_kernels(device: torch.device) -> Iterator[None]:
     """Inside the block a GPU rounds the factors of fp32 products to TF32, and plans no attention. On a CPU nothing changes.
 
-    cuDNN's attention is planned anew for every shape (18 ms a call on an H100), and batches of sentences keep changing theirs.
+    cuDNN's attention is planned anew for every shape (18 ms a call when measured on an H100), and batches of sentences keep changing theirs.
     """
     if device.type != "cuda":
         yield
