@@ -191,14 +191,15 @@ def test_vectors_have_the_lengths_that_the_folder_asks_for(capsys, tmp_path, tin
     """As sentence-transformers gives them: of length 1 where a Normalize ends the folder."""
     SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(tmp_path / "theirs")
     (tmp_path / "theirs" / "minbert_sentence.json").unlink()   # now another library's
+    SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(tmp_path / "ours")
     (tmp_path / "s.txt").write_text("A dog barks.\nThe market fell.\n")
     length = {}
-    for model in (tiny, tmp_path / "theirs"):
+    for model in (tiny, tmp_path / "theirs", tmp_path / "ours"):
         for option in ("", "--normalize", "--no-normalize"):
             run(capsys, f"encode {model} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} {option}")
             length[model.name, option] = np.linalg.norm(np.load(tmp_path / "v.npy"), axis=1)
     ones = {key for key, norms in length.items() if np.allclose(norms, 1, atol=1e-6)}
-    assert ones == {("tiny", "--normalize"), ("theirs", ""), ("theirs", "--normalize")}
+    assert ones == {("tiny", "--normalize"), ("theirs", ""), ("theirs", "--normalize"), ("ours", ""), ("ours", "--normalize")}
 
 
 def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
@@ -592,6 +593,8 @@ def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
     ("encode {tiny} {out}/none.txt", ["none.txt"]),
     ("encode {tiny} {out}/none.txt --dtype float16", ["--dtype", "--part-size"]),
     ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.csv", ["expected --out FILE.npy", "v.csv"]),
+    ("encode {tiny} {out}/rows.json --out {out}/v.npy", ["rows.json: expected sentences, one a line, or a table", "got .json"]),
+    ("encode {tiny} {out}/a.txt {out}/sheet.xlsx --out {out}/v --part-size 9", ["sheet.xlsx: expected sentences", "got .xlsx"]),
     ("evaluate {tiny} --split all", ["--split train or dev or test", "got all"]),
     ("evaluate {tiny} --sts --split all", ["--split train or dev or test", "got all"]),
     ("split {out}", ["expected a table"]),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import spearmanr
@@ -22,7 +23,7 @@ from torch.testing import assert_close
 
 from minbert.app import contrast as module
 from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
-from minbert.app.owntext import is_table, read_graded, read_text, whole_table
+from minbert.app.owntext import is_table, read_graded, read_named, read_text, whole_table
 from minbert.app.partners import Comparison, compare_on, cosines, held_out, learned_from, partner_ranks, shared_words
 from minbert.batches import clusters, pair_batches
 from minbert.data import Dataset
@@ -154,6 +155,33 @@ def test_columns_that_were_not_chosen_may_be_uneven(tmp_path):
         read_text(later)
 
 
+def test_a_name_as_long_as_a_sentence_is_one_where_somebody_says_so(tmp_path):
+    path = written(tmp_path, "t.csv", "What do you want to know?,b\nx y,z w\n")
+    assert read_text(path, ["What do you want to know?"]).sentences == ["x y"]
+    beside = written(tmp_path, "u.csv", "What do you want to know?,text\nx y,z w\n")   # `text` is a name, so the first line has names
+    assert read_named(beside, None).sentences == ["z w"] and whole_table(path) == {"What do you want to know?": ["x y"], "b": ["z w"]}
+
+
+@pytest.mark.parametrize("text, gap", [
+    ("text,n\na b,1\n,\nc d,2\n", 3), ("text;n\na b;1\n ; \n;\nc d;2\n", 3), ("text,n\n,\na b,1\n", 2), ("text,n\na b,1\n,\n,,\n", None), ("text,n\na b,1\n\nc d,2\n", None), ("text\na b\n\nc d\n", None),
+])
+def test_where_rows_are_counted_a_row_of_empty_cells_is_refused(tmp_path, text, gap):
+    """Row n of the answers is row n of the table; lines without any sign, and what a spreadsheet leaves at the end, are no rows for anybody."""
+    path = written(tmp_path, "t.csv", text)
+    if gap:
+        with pytest.raises(ValueError, match=f"t.csv:{gap}: expected a text in each row, got a row of empty cells"):
+            read_named(path, ["text"])
+    else:
+        assert read_named(path, ["text"]).sentences == ["a b", "c d"][:text.count(" ")]
+    assert "a b" in read_text(path, ["text"]).sentences   # to learn from, it is no row
+
+
+def test_cells_that_are_no_text_become_what_a_table_would_show(tmp_path):
+    pd.DataFrame({"text": ["a"], "day": [pd.Timestamp("2024-01-02")], "list": [["a", "é"]], "yes": [True], "n": [1.5]}).to_parquet(tmp_path / "t.parquet")
+    assert {name: cells[0] for name, cells in whole_table(tmp_path / "t.parquet").items()} == {
+        "text": "a", "day": "2024-01-02 00:00:00", "list": '["a", "é"]', "yes": "true", "n": "1.5"}
+
+
 def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     for name in ("t.txt", "t.txt.gz"):
         assert read_text(written(tmp_path, name, "\ufeffone \n\n  \ntwo\r\n")).sentences == ["one", "two"]
@@ -165,7 +193,9 @@ def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     ("t.tsv", "a\tb\tc\td\nx\ty\tz\tw\n", "t.tsv: expected 1 to 3 columns"),
     ("t.tsv", "a\ta\nx\ty\n", "t.tsv:1: expected a first line of different names of columns, got 'a' more than once"),
     ("t.csv", "a,,,b\nx,,,y\n", "t.csv:1: expected a first line of different names of columns, got '' more than once: delete the columns without a name"),
-    ("t.csv", "How do I cook rice?,How is rice cooked?\nx,y\n", "t.csv:1: expected a first line of different names of columns"),
+    ("t.csv", "How do I cook rice?,How is rice cooked?\nx,y\n", "t.csv:1: expected a first line of names of columns, got ['How do I cook rice?', 'How is rice cooked?']: a sentence? If these are names, --columns"),
+    ("t.csv", "sep=,\na,b\nx,y\n", "t.csv:1: expected names of columns, got 'sep=', which only a spreadsheet reads: delete this line"),
+    ("t.csv", "a|b\nx|y\n", "separated by bars?"),
     ("t.tsv", "\ufeffa;b\r\nx;y\r\n", "t.tsv:1: expected names of columns in the tab dialect, got 'a;b': separated by semicolons?"),
     ("t.csv", "a\tb\nx\ty\n", "separated by tabs?"),
     ("t.tsv", "a,b\nx,y\n", "separated by commas?"),

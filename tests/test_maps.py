@@ -1,6 +1,7 @@
 """engine/maps: linear maps behind a pooling, one folder for two libraries."""
 import json
 import pickle
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch.testing import assert_close
 from minbert.calibration import NullTop, StandardizeNullTop, Whiten
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.files import read_json, write_json
+from minbert.engine.sentencefolders import _check_case
 from minbert.engine.maps import ACTIVATIONS, Dense, maps_of, moved, named_maps, width_after
 from minbert.sentence import SentenceEncoder, UnitLength, unit
 from minbert.tokens import load_tokenizer
@@ -90,6 +92,60 @@ def test_a_folder_that_they_wrote_is_read(tmp_path):
     assert_close(theirs(tmp_path / "again"), expected, rtol=0, atol=1e-5)
     once = SentenceEncoder.from_pretrained(tmp_path / "again", device="cpu", normalize=True)   # not a second Normalize
     assert len(maps_of(once.transform)) == 3 and torch.equal(once.encode(TEXTS), scaled.encode(TEXTS))
+
+
+CHANGES = {
+    "shorter": lambda model: setattr(model, "max_seq_length", 32), "another pooling": lambda model: model.__setitem__(1, Pooling(16, "cls")),
+    "a map more": lambda model: model.append(TheirDense(16, 4)), "unit length": lambda model: model.append(Normalize()),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_settings_that_they_changed_in_our_folder_are_not_passed_over(tmp_path, name):
+    """The weights are the same, so their checksums say nothing; without our file it is a folder of theirs."""
+    small_encoder().save_pretrained(tmp_path)
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    model.save(str(tmp_path))
+    assert SentenceEncoder.from_pretrained(tmp_path).max_length == 60   # nothing was changed
+    CHANGES[name](model)
+    model.save(str(tmp_path))
+    with pytest.raises(ValueError, match="modules.json: expected steps and length as minbert_sentence.json .*delete minbert_sentence.json"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path, "max").pooling == "max"   # who chooses a pooling takes the model alone
+    (tmp_path / "minbert_sentence.json").unlink()
+    again = SentenceEncoder.from_pretrained(tmp_path, device="cpu", normalize=name == "unit length")
+    assert_close(again.encode(TEXTS), torch.tensor(model.encode(TEXTS)), rtol=0, atol=1e-5)
+
+
+def test_a_folder_of_before_has_no_word_of_their_settings(tmp_path):
+    small_encoder().save_pretrained(tmp_path)
+    ours = read_json(tmp_path / "minbert_sentence.json")
+    assert ours.pop("theirs") == [["Transformer"], ["Pooling", "mean"], 60]
+    write_json(tmp_path / "minbert_sentence.json", ours)
+    write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": 32})
+    assert SentenceEncoder.from_pretrained(tmp_path).max_length == 60
+
+
+def test_vectors_that_they_cut_are_refused(tmp_path):
+    small_encoder().save_pretrained(tmp_path)
+    SentenceTransformer(str(tmp_path), device="cpu", truncate_dim=8).save(str(tmp_path))
+    (tmp_path / "minbert_sentence.json").unlink()
+    with pytest.raises(ValueError, match="config_sentence_transformers.json: expected vectors that are not cut, got truncate_dim 8"):
+        SentenceEncoder.from_pretrained(tmp_path)
+    assert SentenceEncoder.from_pretrained(tmp_path, "mean").width == 16
+
+
+@pytest.mark.parametrize("asked, tokenizer, whole, refused", [
+    (True, {"do_lower_case": False}, None, True), (True, {"do_lower_case": True}, {"lowercase": False}, False), (True, {}, {"lowercase": False}, True),
+    (True, {}, {"lowercase": True}, False), (True, {}, None, False), (False, {"do_lower_case": False}, None, False),
+])
+def test_small_letters_that_only_they_make_are_refused(tmp_path, asked, tokenizer, whole, refused):
+    write_json(tmp_path / "sentence_bert_config.json", {"do_lower_case": asked})
+    write_json(tmp_path / "tokenizer_config.json", tokenizer)
+    if whole is not None:
+        write_json(tmp_path / "tokenizer.json", {"normalizer": whole})
+    with pytest.raises(ValueError, match="small letters") if refused else nullcontext():
+        _check_case(tmp_path)
 
 
 def test_another_pooling_comes_without_the_map_of_the_first(tmp_path):
@@ -284,6 +340,8 @@ def test_many_maps_and_maps_within_maps(tmp_path):
     small_encoder(transform=nn.Sequential(*(Dense(16, 16) for _ in range(9)))).save_pretrained(tmp_path / "many")
     steps = read_json(tmp_path / "many" / "modules.json", list)
     write_json(tmp_path / "many" / "modules.json", [*steps, {**steps[-1], "path": "3_Dense_old"}])
+    ours = read_json(tmp_path / "many" / "minbert_sentence.json")
+    write_json(tmp_path / "many" / "minbert_sentence.json", ours | {"theirs": None})   # as an older release, which compared no steps
     again = SentenceEncoder.from_pretrained(tmp_path / "many")
     assert len(maps_of(again.transform)) == 9 and again.max_length == 60
 

@@ -157,7 +157,7 @@ def test_a_test_file_may_lack_answers_and_no_other(mine):
     (("sentence", "label"), [("", "x"), ("b", "y")], r"t-train.csv:2: expected a sentence in column 'sentence', got ''"),
     (("sentence1", "sentence2", "score"), [("a", "b", "x"), ("c", "d", 1)], r"t-train.csv:2: expected a grade that is a finite number, got 'x'"),
     (("sentence1", "sentence2", "score"), [("a", "b", "nan"), ("c", "d", 1)], r"t-train.csv:2: expected a grade that is a finite number, got 'nan'"),
-    (("sentence1", "sentence2", "score"), [("a", "b", 1), ("c", "d", 1)], r"t-train.csv: expected scores that differ by a finite number, got 1 to 1"),
+    (("sentence1", "sentence2", "score"), [("a", "b", 1), ("c", "d", 1)], r"t-train.csv: expected scores that differ, got 1 in every row: nothing can be learned from them"),
 ])
 def test_what_cannot_be_learned_is_named(tmp_path, header, rows, complaint):
     write(tmp_path / "t-train.csv", header, rows)
@@ -222,6 +222,8 @@ def test_the_bag_of_words_is_the_line_to_beat(tmp_path):
     write(tmp_path / "s-train.csv", ("sentence", "label"), [("?!", "a"), ("!", "b")] * 2)
     signs = load_own("s", "train", tmp_path)
     assert against_words(always, "s", signs, signs).startswith("s: no bag of words to compare with: ")
+    graded = Dataset("g", "dev", "similarity", ["a dog", "a cat", "a cow"], ["a dog", "a cat", "a cow"], [1.0, 2.0, 3.0])   # all pairs share all their words
+    assert against_words(always, "g", graded, graded) == "g: no bag of words to compare with: it gives all dev rows the same answer"
 
 
 def test_of_many_rows_the_bag_learns_from_some_that_are_drawn():

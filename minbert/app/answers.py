@@ -35,6 +35,8 @@ class Answers:
             raise ValueError(f"expected classes or a scale, got {self.classes} and {self.scale}")
         if self.classes is not None and len({*self.classes}) < max(2, len(self.classes)):
             raise ValueError(f"expected two or more different classes, got {quoted(self.classes)}")
+        if self.scale is not None and self.scale[0] == self.scale[1]:
+            raise ValueError(f"expected scores that differ, got {self.scale[0]:g} in every row: nothing can be learned from them")
         if self.scale is not None and not 0 < self.scale[1] - self.scale[0] < math.inf:
             raise ValueError(f"expected scores that differ by a finite number, got {self.scale[0]:g} to {self.scale[1]:g}")
 

@@ -162,11 +162,12 @@ def encode(
     dtype: Annotated[str | None, typer.Option(help="Of the parts: float32, float16 (without it) or bfloat16; one file has float32.")] = None,
 ) -> None:
     """Encode the sentences of a file into a NumPy array of one vector a row, or with --part-size into a folder of parts."""
-    from minbert.app.owntext import is_table, one_column
+    from minbert.app.owntext import check_lines, is_table, one_column
     from minbert.engine.formats import read_lines
+    from minbert.engine.maps import in_a_row, maps_of
     from minbert.engine.sentencefolders import ends_scaled
     from minbert.engine.vectorfile import encode_file
-    from minbert.sentence import SentenceEncoder
+    from minbert.sentence import SentenceEncoder, UnitLength
     from minbert.tokens import resolve_folder
 
     rank, world = processes()
@@ -182,9 +183,13 @@ def encode(
         raise ValueError("expected --bf16 or --int8, got both")
     if part_size is not None and (columns or any(map(is_table, files))):
         raise ValueError("expected text with --part-size, one sentence a line, got a table")
+    for file in files:
+        check_lines(file)
     options, precision = {} if pooling is None else {"pooling": pooling}, "bf16" if bf16 else "int8" if int8 else "fp32"
     encoder = SentenceEncoder.from_pretrained(model, normalize=ends_scaled(resolve_folder(model)) if normalize is None else normalize, **options)
     encoder.max_length = max_length or encoder.max_length
+    if normalize is False:   # a folder of ours may end in one
+        encoder.transform = in_a_row([part for part in maps_of(encoder.transform) if not isinstance(part, UnitLength)])
     if part_size is None:
         read = (lambda file: one_column(file, columns)) if columns or is_table(files[0]) else read_lines
         rows, width = encode_file(encoder, files[0], out, precision, True, lambda file: noted(encoder, read(file)))
@@ -372,6 +377,8 @@ def cautions(
     for task in whole.own:
         if seen := seen_in_training(train_sets[task], dev_sets[task]):
             yield f"note: {seen:,} of {len(dev_sets[task]):,} dev rows of {task} are in its train file, too: what they say of new text is too good"
+        if len(dev_sets[task]) < 20:
+            yield f"note: {len(dev_sets[task])} dev rows of {task}: whatever is measured on so few says little, and its interval is not to be trusted"
     rows, size = max(map(len, train_sets.values())), config.batch_size
     if config.steps is None and rows <= 4 * size:
         yield f"note: {rows} rows in batches of {size} are {-(-rows // size)} optimizer step(s) an epoch; --epochs or a smaller --batch-size gives more"

@@ -1,7 +1,7 @@
 """Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
 from __future__ import annotations
 
-__all__ = ["read_text", "text_columns", "usual_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
+__all__ = ["ROLES", "read_text", "text_columns", "usual_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "check_lines", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
 
 import gzip
 import io
@@ -16,6 +16,7 @@ from minbert.engine.files import check_regular, parse_json, quoted, read_whole
 from minbert.engine.formats import Format, parse_label, read_lines, read_rows, separator_hint
 from minbert.tokens import encode_ids
 
+ROLES = {"sentence", "text", "sentence1", "sentence2", "label", "score"}   # what the files of a task call their columns
 _GRADED = Format(("sentence1", "sentence2", "grade"), ("sentence1", "sentence2"), "grade")   # any finite number
 
 
@@ -30,10 +31,10 @@ def read_text(
     nobody said which of several columns are meant, for one of single words alone, such as ids, dates or names of classes.
     """
     path = Path(path)
-    names, rows = cut_table(path)
+    names, rows = cut_table(path, bool(columns))
     asked, columns = bool(columns), list(columns or names)
     if not 1 <= len(set(columns)) == len(columns) <= 3 or not {*columns} <= {*names}:
-        raise ValueError(f"{path}: expected 1 to 3 columns of {quoted(names)}, each once, got {quoted(columns)}: --columns says which")
+        raise ValueError(f"{path}: expected 1 to 3 columns of {quoted(names)}, each once, got {quoted(columns)}" + ("" if asked else ": --columns says which"))
     places = [names.index(name) for name in columns]
     texts = [sentence_column(path, rows, names, i) for i in places]
     for column, text in zip(columns, texts if len(texts) > 1 and not asked else []):
@@ -61,7 +62,8 @@ def read_named(
     columns: list[str] | None,   # of a table; None: sentence or text, of pairs sentence1 and sentence2
     pair: bool = False,          # two columns are wanted
 ) -> Dataset:
-    """Read the sentences of a file whose other columns do not matter. Raises ValueError as `read_text`."""
+    """Read the sentences of a file whose other columns do not matter, a row each. Raises ValueError as `read_text`, and for a row of empty cells among the others."""
+    _check_gaps(path)
     return read_text(path, usual_columns(path, cut_table(path)[0], pair) if not columns and is_table(path) else columns)
 
 
@@ -116,12 +118,22 @@ def _ending(path):
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
+_NO_TEXT = (".json", ".xlsx", ".xls", ".ods", ".docx", ".odt", ".pdf", ".html", ".xml", ".zip", ".npy")   # what is often meant, and holds no sentence a line
+
+
+def check_lines(path: Path) -> None:
+    """Raise ValueError for a file whose lines are no sentences, as its name says."""
+    if (ending := _ending(path)) in _NO_TEXT:
+        raise ValueError(f"{path}: expected sentences, one a line, or a table (.csv, .tsv, .jsonl, .parquet), got {ending}")
+
+
 def whole_table(
     path: Path,              # a table
 ) -> dict[str, list[str]]:   # column -> its cells as text, "" for one that a JSON row lacks
     """Read all columns, also those that are no sentences. Raises ValueError as `cut_table`."""
-    names, rows = cut_table(path)
-    as_text = lambda cell: "" if cell is None else cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
+    names, rows = cut_table(path, True)
+    as_json = lambda cell: json.dumps(cell, ensure_ascii=False, default=str) if isinstance(cell, (list, dict, bool, int, float)) else str(cell)   # a date is no text in JSON
+    as_text = lambda cell: "" if cell is None else as_json(cell)
     return {name: [as_text(cells[i]) for _, cells in rows] for i, name in enumerate(names)}
 
 
@@ -140,7 +152,8 @@ def renamed(
 
 
 def cut_table(
-    path: Path,   # .txt, .tsv, .csv, .jsonl, each also as .gz; .parquet
+    path: Path,           # .txt, .tsv, .csv, .jsonl, each also as .gz; .parquet
+    named: bool = False,  # somebody knows the names of its columns; then one of them may be as long as a sentence
 ) -> tuple[list[str], list[tuple[int, list]]]:   # names of columns; (line, cells) of every row, a cell that a JSON row lacks is None
     """Cut a file into rows, by the end of its name; a row of blank cells is none. Raises ValueError naming file and line."""
     ending = _ending(path)
@@ -152,16 +165,18 @@ def cut_table(
         return _parquet_rows(path)
     if ending not in (".tsv", ".csv"):
         raise ValueError(f"{path}: expected a file called .txt, .tsv, .csv or .jsonl, or one of these packed as .gz, or .parquet")
-    dialect = "tab" if ending == ".tsv" else _commas_or_semicolons(path)
+    dialect = _dialect(path)
     (first, names), *rows = [(line, cells) for line, cells in read_rows(path, dialect) if any(cell.strip() for cell in cells)]
     if len(names) == 1 and (hint := separator_hint(names[0], dialect)):   # else its pairs would be learned as single sentences
         raise ValueError(f"{path}:{first}: expected names of columns in the {dialect} dialect, got {quoted(names[0])}{hint}")
+    if names[0].startswith("sep="):
+        raise ValueError(f"{path}:{first}: expected names of columns, got {quoted(names[0])}, which only a spreadsheet reads: delete this line")
     names, rows = _without_empty_ends([name.strip() for name in names], rows)
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(twice)} more than once"
                          + ("" if twice else ": delete the columns without a name, or name them"))
-    if any(len(name.split()) > 3 for name in names):
-        raise ValueError(f"{path}:{first}: expected a first line of different names of columns, got {quoted(names)}: a sentence?")
+    if not named and not {*names} & ROLES and any(len(name.split()) > 3 for name in names):
+        raise ValueError(f"{path}:{first}: expected a first line of names of columns, got {quoted(names)}: a sentence? If these are names, --columns says which to take")
     return names, _checked(path, rows, len(names))
 
 
@@ -173,8 +188,20 @@ def _without_empty_ends(names, rows):
     return names, [(line, cells[:len(names)] if len(cells) == width else cells) for line, cells in rows]
 
 
-def _commas_or_semicolons(path):
-    """Look at the first line: a spreadsheet writes semicolons where its numbers have decimal commas."""
+def _check_gaps(path):
+    """Refuse a row of empty cells that has others behind it: whoever counts rows would count it. A line without any sign is no row."""
+    gap = None
+    for line, cells in read_rows(path, _dialect(path)) if _ending(path) in (".tsv", ".csv") else ():
+        filled = any(cell.strip() for cell in cells)
+        if filled and gap:
+            raise ValueError(f"{path}:{gap}: expected a text in each row, got a row of empty cells: delete it, or fill it")
+        gap = gap or (line if len(cells) > 1 and not filled else None)
+
+
+def _dialect(path):
+    """Look at the first line of a .csv: a spreadsheet writes semicolons where its numbers have decimal commas."""
+    if _ending(path) == ".tsv":
+        return "tab"
     check_regular(path)
     first = ""
     with suppress(OSError, EOFError, zlib.error), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:

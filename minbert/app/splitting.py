@@ -12,15 +12,12 @@ from typing import NamedTuple
 import torch
 
 from minbert.app.owntasks import answers_in, can_be_named, class_name, in_a_cell, own_tasks, taught_name
-from minbert.app.owntext import cut_table, finite_number, is_table, renamed, sentence_column, usual_columns, whole_table
+from minbert.app.owntext import ROLES, cut_table, finite_number, is_table, renamed, sentence_column, usual_columns, whole_table
 from minbert.batches import clusters
 from minbert.data import SPLITS
 from minbert.engine.files import quoted
 from minbert.engine.formats import OPEN, SOURCES, YEARS, Format, write_rows
 from minbert.engine.saving import replacing
-
-_ROLES = ("sentence", "text", "sentence1", "sentence2", "label", "score")   # what the files of a task call their columns
-
 
 class Labelled(NamedTuple):
     """The rows of a table, by what a task wants of them."""
@@ -72,7 +69,7 @@ def read_labelled(
     """Read a table with sentences and their answers. Raises ValueError naming file, and line, column or option."""
     if not is_table(file):
         raise ValueError(f"{file}: expected a table (.csv, .tsv, .jsonl, .parquet), one column of which holds the answers")
-    names, rows = cut_table(file)
+    names, rows = cut_table(file, bool(columns))
     texts = list(columns or usual_columns(file, names, "sentence1" in names))
     if not 1 <= len({*texts}) == len(texts) <= 2 or not {*texts} <= {*names}:
         raise ValueError(f"{file}: expected one column of sentences or two, among {quoted(names)}, got {quoted(texts)}: --columns says which")
@@ -84,7 +81,7 @@ def read_labelled(
     answers = answers_in(file, cells, answer, role)   # refuses what could not be learned
     said = [taught_name(class_name(file, *cell, answer), answers) if role == "label" else f"{finite_number(file, *cell)!r}" for cell in cells]
     others = {name: column for name, column in whole_table(file).items() if name not in (*texts, answer)}
-    return Labelled(dict(zip(["sentence"] if len(texts) == 1 else ["sentence1", "sentence2"], sentences)), {role: said}, renamed(others, _ROLES))
+    return Labelled(dict(zip(["sentence"] if len(texts) == 1 else ["sentence1", "sentence2"], sentences)), {role: said}, renamed(others, ROLES))
 
 
 def _answer_column(file, names, label, score):

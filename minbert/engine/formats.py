@@ -103,7 +103,7 @@ _DELIMITERS = {"raw": "\t", "tab": "\t", "comma": ",", "semicolon": ";", "space"
 
 def separator_hint(header, dialect):
     """Guess what separates the names in the first line of a table, where the delimiter of the dialect is not in it."""
-    found = [name for mark, name in ((",", "commas"), (";", "semicolons"), ("\t", "tabs")) if mark in header]
+    found = [name for mark, name in ((",", "commas"), (";", "semicolons"), ("\t", "tabs"), ("|", "bars")) if mark in header]
     return f": separated by {found[0]}?" if found and _DELIMITERS[dialect] not in header else ""
 
 

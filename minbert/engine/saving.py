@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DRAFT', 'clear_leftovers', 'held_folder', 'replacing', 'saved_name', 'save_module', 'load_module', 'write_modules',
-           'write_pooling', 'write_layers', 'read_modules', 'TransformModule']
+           'write_pooling', 'write_layers', 'read_modules', 'read_steps', 'pooling_modes', 'TransformModule']
 
 # %% ../../nbs/engine/saving.ipynb #43903cdb
 import glob
@@ -285,19 +285,32 @@ def read_modules(
     length = _read_length(Path(folder) / "sentence_bert_config.json")
     if pooling is not None:
         return pooling, length
-    for step in read_json(file, list):
-        kind = check_fields(step if isinstance(step, dict) else {}, file, type=str, path=str)["type"].rpartition(".")[-1]
+    for kind, path in read_steps(folder):
         if kind == "Pooling":
-            config = read_json(inside(folder, step["path"], file) / "config.json")
-            modes = [re.sub("_tokens?$", "", key.removeprefix("pooling_mode_"))
-                     for key, on in config.items() if key.startswith("pooling_mode_") and on]
-            pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
+            modes = pooling_modes(inside(folder, path, file))
+            pooling = modes[0] if len(modes) == 1 else modes
         elif kind not in ("Transformer", "Dense", "Normalize", "TransformModule"):
+            learned = ", which may have learned there" if kind == "WeightedLayerPooling" else ""
             raise ValueError(f"expected Transformer, Pooling, Dense, Normalize in {file}, "
-                             f"got {quoted(kind)}: name a pooling yourself to leave it out")
+                             f"got {quoted(kind)}{learned}: name a pooling yourself to leave it out")
     if not isinstance(pooling, str):
         raise ValueError(f"expected one pooling in {file}, got {quoted(pooling)}")
     return pooling, length
+
+
+def read_steps(folder: str | Path) -> list[tuple[str, str]]:   # (kind, where) of each
+    """Read what a sentence-transformers folder does, step by step. Raises ValueError naming the file if it is no list of steps."""
+    file = Path(folder) / "modules.json"
+    steps = [check_fields(step if isinstance(step, dict) else {}, file, type=str, path=str) for step in read_json(file, list)]
+    return [(step["type"].rpartition(".")[-1], step["path"]) for step in steps]
+
+
+def pooling_modes(folder: Path) -> list[str]:   # such as ["mean"]; several stand side by side
+    """Read what a Pooling does, as older or newer releases of sentence-transformers write it."""
+    config = read_json(folder / "config.json")
+    if named := config.get("pooling_mode"):
+        return list(named) if isinstance(named, (list, tuple)) else [named]
+    return [re.sub("_tokens?$", "", key.removeprefix("pooling_mode_")) for key, on in config.items() if key.startswith("pooling_mode_") and on]
 
 
 def _read_length(file):

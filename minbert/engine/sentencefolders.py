@@ -10,7 +10,7 @@ from torch import nn
 from .beside import WordsBeside
 from .files import check_fields, inside, quoted, read_json, write_json
 from .maps import Dense, in_a_row, maps_of
-from .saving import load_module, read_modules, save_module, write_modules
+from .saving import load_module, pooling_modes, read_modules, read_steps, save_module, write_modules
 from .states import pooling_name
 from .wholefolders import check_folder, folder_checksums
 
@@ -49,12 +49,27 @@ def _said_by_us(folder, asked, plain):
     if asked not in (None, config["pooling"]):
         return asked, config["max_length"], []
     maps = read_maps(folder, plain, ours) if config["transform"] else []
-    return WordsBeside.load(folder) if config["pooling"] == WordsBeside.name else config["pooling"], config["max_length"], maps
+    pooling = WordsBeside.load(folder) if config["pooling"] == WordsBeside.name else config["pooling"]
+    if config.get("theirs") not in (None, there := _their_settings(folder)):   # of an older release: without
+        raise ValueError(f"{folder / 'modules.json'}: expected steps and length as {ours.name} has them, {quoted(config['theirs'])}, got {quoted(there)}. "
+                         f"If another library saved this folder again, delete {ours.name}")
+    return pooling, config["max_length"], maps
+
+
+def _their_settings(folder: Path) -> list | None:   # [kind, or kind and modes, of each step, then tokens]; None where a part of the folder is not there
+    """Say what sentence-transformers does with a folder, whichever release wrote it."""
+    try:
+        steps = [[kind, *sorted(map(str, pooling_modes(folder / path)))] if kind == "Pooling" else [kind] for kind, path in read_steps(folder)]
+        return [*steps, read_modules(folder, "mean")[1] or _usual_length(folder / "tokenizer_config.json")]
+    except ValueError:
+        return None
 
 
 def _said_by_them(folder, asked, plain):
     named, length = read_modules(folder, asked)
-    _check_prompt(folder / _THEIRS, asked)
+    if asked is None:   # who chooses a pooling takes the model alone
+        _check_prompt(folder / _THEIRS)
+        _check_case(folder)
     return named, length, read_maps(folder, plain) if asked in (None, _their_pooling(folder)) else []
 
 
@@ -65,12 +80,24 @@ def _their_pooling(folder: Path) -> str | None:
     return None
 
 
-def _check_prompt(file: Path, asked: str | None) -> None:
-    """Refuse a text that sentence-transformers puts before each sentence, unless the reader chose a pooling: then other settings do not matter."""
+def _check_prompt(file: Path) -> None:
+    """Refuse a text that sentence-transformers puts before each sentence, and a number of columns after which it cuts the vectors."""
     said = read_json(file) if os.path.lexists(file) else {}
     name, prompts = said.get("default_prompt_name"), said.get("prompts")
-    if asked is None and name is not None and not (isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name) == ""):
+    if (cut := said.get("truncate_dim")) is not None:
+        raise ValueError(f"{file}: expected vectors that are not cut, got truncate_dim {quoted(cut)}: name a pooling yourself, and cut them")
+    if name is not None and not (isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name) == ""):
         raise ValueError(f"{file}: expected no default prompt, got {quoted(name)}: name a pooling yourself, and put the prompt before each sentence")
+
+
+def _check_case(folder: Path) -> None:
+    """Refuse small letters that sentence-transformers makes before a tokenizer that tells them from capitals."""
+    said, ours, whole = (read_json(folder / name, limit=2**27) if os.path.lexists(folder / name) else {}   # bytes, as `load_tokenizer`
+                         for name in ("sentence_bert_config.json", "tokenizer_config.json", "tokenizer.json"))
+    lowers = ours.get("do_lower_case", (whole.get("normalizer") or {}).get("lowercase", True))
+    if said.get("do_lower_case") and not lowers:
+        raise ValueError(f"{folder / 'sentence_bert_config.json'}: expected a tokenizer that makes small letters, as do_lower_case says, got one that keeps capitals: "
+                         "name a pooling yourself, and lower-case each sentence")
 
 
 def _usual_length(file: Path) -> int:   # [tokens], 512 at most
@@ -134,4 +161,4 @@ def write_settings(
         extra.append((name or "minbert.engine.saving.TransformModule", path))
     write_modules(draft, model, pooling, layers, max_length, extra)
     write_json(draft / _OUR_FILE, {"pooling": pooling_name(pooling), "max_length": max_length, "transform": bool(extra), "maps": len(extra),
-                                                 "files": folder_checksums(draft, "*.safetensors")})
+                                   "files": folder_checksums(draft, "*.safetensors"), "theirs": _their_settings(draft)})
