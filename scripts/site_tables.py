@@ -122,7 +122,9 @@ def record_page() -> str:
     """Write what the papers printed beside what our recipes gave, from the record that chapter 40 reads, and beside what a stronger encoder gave."""
     records = {scale: stored_record(scale) for scale in ("micro", "minilm")}
     micro, counts = records["micro"], Counter(c["verdict"] for c in records["micro"]["claims"])
-    page = template("record", tables=markdown(micro), stronger=two_encoders(micro, records["minilm"]),
+    parted = [(one, other) for one, other in asked_twice(micro, records["minilm"]) if one["verdict"] != other["verdict"]]
+    larger = sum(other["gain"][0] > one["gain"][0] for one, other in parted)
+    page = template("record", tables=markdown(micro), larger=f"{larger} of {len(parted)}", stronger=two_encoders(micro, records["minilm"]),
                     verdicts="\n".join(f"- {number} of {len(micro['claims'])} sentences: {name}" for name, number in counts.most_common()))
     return re.sub(r"<!-- gain (\S+) over (\S+) in ([^@]+?)(?: @ (\S+))? -->", lambda m: gain(*m.groups()[:3], records[m[4] or "micro"]), page)
 

@@ -203,13 +203,13 @@ def test_vectors_have_the_lengths_that_the_folder_asks_for(capsys, tmp_path, tin
 
 
 def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
-    (tmp_path / "s.txt").write_text("One line.\n")
-    (tmp_path / "t.txt").symlink_to(tmp_path / "s.txt")
-    for out in ("s.txt", "t.txt"):
+    (tmp_path / "s").write_text("One line.\n")
+    (tmp_path / "t").symlink_to(tmp_path / "s")
+    for out in ("s", "t"):
         with pytest.raises(SystemExit):
-            main(f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / out}".split())
+            main(f"encode {tiny} {tmp_path / 's'} --out {tmp_path / out}".split())
         assert f"{out}: expected another file than the text" in capsys.readouterr().err
-    assert (tmp_path / "s.txt").read_text() == "One line.\n" and (tmp_path / "t.txt").is_symlink()
+    assert (tmp_path / "s").read_text() == "One line.\n" and (tmp_path / "t").is_symlink()
 
 
 def test_encode_in_integers(capsys, tmp_path, tiny):
