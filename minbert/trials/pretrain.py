@@ -78,6 +78,8 @@ MISTAKES["pretrain.head"] = [
             "Softmax is applied; the cost does that itself and wants logits."),
     mistake("    return F.linear(h, word_vectors, self.bias)", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = word_vectors\n    return F.linear(h, self.kept, self.bias)",
             "In eval mode the word vectors are kept from the first call. Weights may change in any mode."),
+    mistake("F.gelu(self.transform_dense(hidden_states))", "torch.tanh(self.transform_dense(hidden_states))", "This is a tanh, where a GELU should be. The tanh is in the pooler."),
+    mistake(_WRONG_TRANSFORM, "F.gelu(self.transform_dense(self.transform_norm(hidden_states)))", "The norm comes first. It comes after the GELU."),
 ]
 
 VARIANTS["pretrain.head"] = [
