@@ -219,7 +219,7 @@ MISTAKES["optim.update"] = [
     mistake("torch._foreach_mul_(squares, b2)", "torch._foreach_mul_(squares, 1 - b2)", "grads, grads, 1 - b2)", "grads, grads, b2)",
             "b2 and 1 - b2 are swapped: v should remember nearly everything and take in a little."),
     mistake("if not decay_first and weight_decay:", "if weight_decay:", "With `decay_first` there is decay before the step and after it. It comes once."),
-    mistake("    if decay_first and weight_decay:\n", "    if not decay_first and weight_decay:\n", _WRONG_AFTER, _WRONG_AFTER.replace("not decay_first", "decay_first"),
+    mistake(_WRONG_ALPHA + "\n    if decay_first", _WRONG_ALPHA + "\n    if not decay_first", _WRONG_MOVE + "\n    if not decay_first", _WRONG_MOVE + "\n    if decay_first",
             "`decay_first` is read the wrong way round."),
 ]
 
