@@ -285,11 +285,21 @@ def run_deal(deal, inputs):
     again, _ = deal(groups, m, seeded(3))
     goes_on, many = seeded(3), len(groups) > 100                         # of a few rows two deals may agree by chance
     repeated = sum(len(row) - len(row.unique()) for row in groups[batches])
-    return {"shape of the batches": torch.tensor(batches.shape), "batches in each of six deals": torch.tensor([len(deal(groups, m,
+    return {"shape of the batches": torch.tensor(batches.shape), "most groups stand in batches that follow one another": many and _in_a_row(groups, batches), "batches in each of six deals": torch.tensor([len(deal(groups, m,
         seeded(seed))[0]) for seed in range(6)]), "rows left out": len(left), "all rows, sorted": torch.cat([batches.flatten(), left]).sort().values,
             "rows of a group that is in the batch already": repeated, "the same with the same seed": torch.equal(batches, again),
                 "int64": batches.dtype == torch.int64, "a generator goes on": not many or not torch.equal(*(deal(groups, m, goes_on)[0] for _ in range(2))),
                 "without a generator, another deal each time": not many or not torch.equal(*(deal(groups, m)[0] for _ in range(2)))}
+
+
+def _in_a_row(groups, batches):
+    where, n = {}, len(batches)
+    for number, rows in enumerate(batches):
+        for group in groups[rows].tolist():
+            where.setdefault(group, []).append(number)
+    large = [places for places in where.values() if 3 <= len(places) <= n - 2]
+    close = [sum((b - a) % n == 1 for a, b in zip(places, places[1:] + places[:1])) >= len(places) - 1 for places in large]   # round the end
+    return sum(close) > len(close) / 2
 
 
 def _averages(deal, times, rows):
@@ -350,6 +360,8 @@ MISTAKES["negatives.deal"] = [
         "The batches hold the numbers of the groups. They should hold the numbers of the rows."),
     mistake("    batches = batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]\n", "",
         "The batches come in the order in which the deck is dealt, so a row that is alone in its group is in some of them more often than in others."),
+    mistake("batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]", "batches.roll(int(torch.randint(n, (), generator=generator)), 0)",
+            "Only the first batch is drawn; the others follow as they were dealt, so the rows of a group stand in batches next to each other."),
 ]
 
 VARIANTS["negatives.deal"] = [

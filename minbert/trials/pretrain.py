@@ -199,7 +199,7 @@ MISTAKES["pretrain.loss"] = [
     mistake("asked(labels)", "(labels.flatten() > 0).nonzero().squeeze(1)", "A label of 0 is a word as well; only -100 means that nothing is asked."),
     mistake("model.embedding.word_embedding.weight)", "model.embedding.word_embedding.weight.detach())",
             "The word table is detached: it does not learn from being read."),
-    mistake("model(input_ids, attention_mask, packed=packed)", "model(input_ids, torch.ones_like(attention_mask))",
+    mistake("model(input_ids, attention_mask, packed=packed)", "model(input_ids, torch.ones_like(attention_mask), packed=packed)",
             "The attention mask is not handed on, so words attend to padding."),
     mistake("hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state", "hidden = model.embedding(input_ids)",
             "The word vectors are graded without the encoder: no word sees its neighbours."),
@@ -210,6 +210,9 @@ MISTAKES["pretrain.loss"] = [
     mistake("    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state",
             "    mode = model.training\n    model.eval()\n    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state\n    model.train(mode)",
             "The model is in eval mode while it is asked, so it learns without dropout."),
+    mistake("model(input_ids, attention_mask, packed", "model(input_ids.where(labels == -100, labels), attention_mask, packed",
+            "The model reads the words as they were before, so it sees what it is asked for."),
+    mistake(_WRONG_GRADE, "return F.nll_loss(logits, labels.flatten()[places])", "The logits are taken for log-probabilities; no softmax is applied at all."),
 ]
 
 VARIANTS["pretrain.loss"] = [
