@@ -85,6 +85,7 @@ MISTAKES["negatives.clusters"] = [
         "= min(seen.get(a, i), first_row), min(seen.get(b, i), first_row)\n    speaker = seen.get\n",
         "Each row looks only at the rows before it that share a sentence. Chains that close later are not followed back."),
     mistake("    rows = [tuple(", "    first[:] = [text.casefold() for text in first]\n    rows = [tuple(", "The caller's sentences are changed. They are only to be compared in small letters."),
+    mistake("\" \".join(text.casefold().split())", "text.casefold().strip()", "Only blanks at the ends are cut off. Several in a row count as one."),
 ]
 
 VARIANTS["negatives.clusters"] = [
