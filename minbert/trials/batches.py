@@ -259,7 +259,8 @@ def clash_probability(groups, batch_size):
 #
 # Suits that come out even, in every deal (who takes the first cards that fit runs out of partners in some), one suit with more cards than there are
 # batches, batches of one row, more cards than fit. A hundred deals give averages: how often each row is left out, in which batch it is. A tolerance
-# of a quarter is five times the spread of an honest dealer, and a tenth of a second buys no finer one.
+# of a quarter is five times the spread of an honest dealer, and a tenth of a second buys no finer one. If only the first batch is drawn, every group
+# stays in batches that follow one another, round the end; shuffled ones do that once in 40,000.
 
 def deal_cases(generator):
     shuffled = lambda groups: torch.tensor(groups)[torch.randperm(len(groups), generator=generator)]
@@ -286,7 +287,7 @@ def run_deal(deal, inputs):
     again, _ = deal(groups, m, seeded(3))
     goes_on, many = seeded(3), len(groups) > 100                         # of a few rows two deals may agree by chance
     repeated = sum(len(row) - len(row.unique()) for row in groups[batches])
-    return {"shape of the batches": torch.tensor(batches.shape), "most groups stand in batches that follow one another": many and _in_a_row(groups, batches), "batches in each of six deals": torch.tensor([len(deal(groups, m,
+    return {"shape of the batches": torch.tensor(batches.shape), "every group stands in batches that follow one another": many and _in_a_row(groups, batches), "batches in each of six deals": torch.tensor([len(deal(groups, m,
         seeded(seed))[0]) for seed in range(6)]), "rows left out": len(left), "all rows, sorted": torch.cat([batches.flatten(), left]).sort().values,
             "rows of a group that is in the batch already": repeated, "the same with the same seed": torch.equal(batches, again),
                 "int64": batches.dtype == torch.int64, "a generator goes on": not many or not torch.equal(*(deal(groups, m, goes_on)[0] for _ in range(2))),
@@ -300,7 +301,7 @@ def _in_a_row(groups, batches):
             where.setdefault(group, []).append(number)
     large = [places for places in where.values() if 3 <= len(places) <= n - 2]
     close = [sum((b - a) % n == 1 for a, b in zip(places, places[1:] + places[:1])) >= len(places) - 1 for places in large]   # round the end
-    return sum(close) > len(close) / 2
+    return len(close) > 0 and all(close)
 
 
 def _averages(deal, times, rows):

@@ -17,7 +17,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 #
 # A small table with the traps of the real one: a left side that ends like another, one that begins like another, a dot that must be a dot, layers
 # with two digits. Names with a blank, a line break, a capital, or a number that only looks like one are refused; a digit elsewhere in the table is no
-# layer. The result is a text, so its place in a list of names is compared; a name that is refused counts as -1. Which words the error uses does not
+# layer, and a number that the table itself has is none either. The result is a text, so its place in a list of names is compared; a name that is refused counts as -1. Which words the error uses does not
 # matter, only its kind.
 
 TABLE = {"out_dense": "output.dense", "layers.{}.out_dense": "layer.{}.output.dense", "layers.{}.attention_dense": "layer.{}.attention.output.dense",
