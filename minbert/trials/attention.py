@@ -111,6 +111,9 @@ MISTAKES["attention.bias"] = [
     mistake("* MASK_VALUE)", "* -1e9)", "The constant is another than MASK_VALUE."),
     mistake("[:, None, None, :]", "[:, None, None, :].expand(key.shape[0], key.shape[1], key.shape[2], key.shape[2])",
             "The bias is spread to (B, H, T, T). (B, 1, 1, T) broadcasts by itself, and costs nothing."),
+    mistake(_WRONG_BIAS, "return (1 - real[:, None, :, None] * real[:, None, None, :]) * MASK_VALUE",
+            "The rows of the pads are closed as well. The bias says which tokens are read; it is the same for whoever reads."),
+    mistake(_WRONG_BIAS, "return (real == 0)[:, None, None, :]", "Truth values come back. A number is to be added to the scores: 0 or MASK_VALUE."),
 ]
 
 VARIANTS["attention.bias"] = [
@@ -245,6 +248,12 @@ MISTAKES["attention.maps"] = [
     mistake("key.mT", "key.reshape(*key.shape[:2], key.shape[3], key.shape[2])",
             "The key is reshaped, not transposed: the shape fits, and numbers of different tokens get mixed."),
     mistake(_WRONG_MAP, _WRONG_MAP + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
+    mistake("/ math.sqrt(query.shape[-1])", "* math.sqrt(query.shape[-1])", "The scores are multiplied by √K. They are divided by it."),
+    mistake("padding_bias(mask, key)", "(1 - mask[:, None, :, None].to(key) * mask[:, None, None].to(key)) * MASK_VALUE",
+            "The rows of the pads are closed as well. The mask says which tokens are read; a pad reads like any other."),
+    mistake("scores + padding_bias(mask, key)", "scores - padding_bias(mask, key)", "The bias is subtracted. It is negative already, so now only pads are read."),
+    mistake("scores + padding_bias(mask, key)", "scores * padding_bias(mask, key)", "The scores are multiplied by the bias, which is 0 at real tokens. It is added."),
+    mistake(_WRONG_MAP, "return scores.log_softmax(dim=-1)", "Logarithms of the shares come back. The shares themselves were promised."),
 ]
 
 VARIANTS["attention.maps"] = [
@@ -298,6 +307,8 @@ def scores_cases(generator):
              Case("one token", {name: x[:, :, :1] for name, x in qkv.items()} | {"mask": mask[:, :1]}),
              Case("large scores", {**qkv, "query": 30 * q, "mask": mask}),
              Case("pads with a thousand times the score", {**qkv, "key": loud, "mask": mask}),
+             Case("a pad with a score of 1568, heads 64 wide", {"query": torch.full((1, 2, 3, 64), 14.0, dtype=torch.float64),
+                  "key": torch.tensor([0.0, 0.01, 14.0], dtype=torch.float64)[:, None].expand(1, 2, 3, 64).clone(), "value": fixed(generator, 1, 2, 3, 64), "mask": torch.tensor([[1, 1, 0]])}),
              Case("real tokens with scores far below zero", {**qkv, "query": 300 * q.abs(), "key": -k.abs(), "mask": mask}),
              Case("dropout, as a fixed pattern", {**qkv, "mask": mask, "dropout_p": 0.3}),
              Case("dropout without a mask", {**qkv, "mask": None, "dropout_p": 0.4}),
@@ -392,6 +403,16 @@ MISTAKES["attention.scores"] = [
             "One maximum is subtracted from a whole map. Beside a loud row all powers of a quiet one vanish, and 0 / 0 is NaN; each row needs its own."),
     mistake(_WRONG_FUSED, _wrong_by_hand(mixed="shares @ key"), "The keys are mixed instead of the values."),
     mistake(_WRONG_FUSED, _WRONG_FUSED + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
+    mistake(_WRONG_FUSED, _wrong_by_hand("query @ key.mT * math.sqrt(query.shape[-1])"), "The scores are multiplied by √K. They are divided by it."),
+    mistake(_WRONG_FUSED, _wrong_by_hand("query @ key.mT", masked="scores + bias", shares="F.dropout((scores / math.sqrt(query.shape[-1])).softmax(-1), dropout_p)"),
+            "The bias is divided by √K along with the scores, so in wide heads a pad with a high score is still read. It is added after the division."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores + (1 - mask[:, None, :, None].to(key) * mask[:, None, None].to(key)) * MASK_VALUE"),
+            "The rows of the pads are closed as well. The mask says which tokens are read; a pad reads like any other."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(masked="scores - bias"), "The bias is subtracted. It is negative already, so now only pads are read."),
+    mistake("attn_mask=bias", "attn_mask=None if mask is None else (mask == 0)[:, None, None]",
+            "The fused call gets truth values the wrong way round: there True means that a token is read."),
+    mistake(_WRONG_FUSED, _wrong_by_hand("query @ value.mT / math.sqrt(query.shape[-1])", mixed="shares @ key"), "Key and value have changed places."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(shares="F.dropout(scores.softmax(-1), 1 - dropout_p)"), "`dropout_p` is taken for the share that stays. It is the share that is dropped."),
 ]
 
 VARIANTS["attention.scores"] = [

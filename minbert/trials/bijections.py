@@ -91,6 +91,8 @@ MISTAKES["bijections.start"] = [
     mistake("x = batch.double()", "x = batch", "Everything is computed in the precision of the batch; single loses a small spread beside a large mean."),
     mistake("usual)\n", "floor * usual)\n", "A spread below the floor counts as the floor: norm by norm the column is stretched a thousandfold; it should count as the median."),
     mistake("usual)\n", "torch.ones_like(mean))\n", "A column that does not vary gets spread 1; it should get the median."),
+    mistake("return -mean, -(std + 1e-6).log()", "return -(std + 1e-6).log(), -mean", "c and s have changed places: the shift comes first."),
+    mistake("return -mean,", "return -mean / (std + 1e-6),", "c is divided by the spread. It is added before the stretch."),
 ]
 
 VARIANTS["bijections.start"] = [
@@ -174,6 +176,9 @@ MISTAKES["bijections.norm"] = [
     mistake("self._prepare(x)", "self.initialize(x) if self.training and len(x) > 1 else None", "The norm starts over with every batch: it should forget the batch after the first."),
     mistake("s.sum().expand(len(x))", "s.sum().detach().expand(len(x))", "log |det| is detached, so the scales do not feel it."),
     mistake("    s = 3 * self.logs", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = 3 * self.logs\n    s = self.kept", "In eval mode the scale is kept from the first call. Weights may change in any mode."),
+    mistake(_WRONG_IMAGE, "return s.sum().expand(len(x)), (x + self.shift) * s.exp()", "Image and log |det| have changed places: the image comes first."),
+    mistake("(x + self.shift) * s.exp()", "(x - x.mean(0)) / x.std(0, correction=0)", "The batch's own mean and spread are used, as in batch norm. c and s are weights."),
+    mistake("s.sum().expand(len(x))", "s.expand(len(x), -1)", "log |det| has a number for each column. They add up to one for each row."),
 ]
 
 VARIANTS["bijections.norm"] = [

@@ -179,6 +179,7 @@ MISTAKES["calibration.whiten"] = [
     mistake("(directions * values.rsqrt()).flip(1)[:, :self.out_features]", "(directions * values.rsqrt()) @ directions.T[:, :self.out_features]",
             "The vectors are turned back after scaling (ZCA); here they stay in the eigenvectors' coordinates, longest first."),
     mistake("[:, :self.out_features]", "", "All directions are kept; `out_features` says how many."),
+    mistake("(directions * values.rsqrt()).flip(1)", "(directions.flip(1) * values.rsqrt())", "The directions are turned round and their spreads are not, so each is divided by that of another."),
 ]
 
 VARIANTS["calibration.whiten"] = [

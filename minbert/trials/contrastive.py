@@ -108,6 +108,7 @@ MISTAKES["contrastive.margin"] = [
     mistake(_WRONG_DISTANCE, "distance = (2 - 2 * safe_cosine(u, v)).clamp_min(0).sqrt().square() / 2",
             "The distance goes through a root, whose slope at 0 is infinite: equal vectors get NaN for a gradient."),
     mistake(_WRONG_DISTANCE, "distance = 1 - safe_cosine(u, v).abs()", "The sign of the cosine is lost: opposite counts as alike."),
+    mistake(_WRONG_DISTANCE, "distance = 1 + safe_cosine(u, v)", "The cosine is added to 1, so alike counts as far. A distance is small for what is alike."),
 ]
 
 VARIANTS["contrastive.margin"] = [
@@ -256,6 +257,8 @@ MISTAKES["contrastive.infonce"] = [
     mistake("_cosines(a, hard)", "_cosines(a, hard.detach())", "The hard negatives are detached, so nothing pushes them away."),
     mistake("(_cosines(a, b) / temperature)", "(-torch.cdist(unit(a), unit(b)) / temperature)", "_cosines(a, hard) / temperature", "-torch.cdist(unit(a), unit(hard)) / temperature",
             "Distances between unit vectors stand where cosines were meant."),
+    mistake("_cosines(a, b) / temperature).masked", "_cosines(a, a) / temperature).masked", "The anchors are compared with themselves. `b` holds the partners."),
+    mistake(_WRONG_LABELS, "torch.zeros(len(a), dtype=torch.int64)", "Every row has column 0 as its right answer. Row i belongs to column i."),
 ]
 
 VARIANTS["contrastive.infonce"] = [

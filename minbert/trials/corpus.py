@@ -82,6 +82,10 @@ MISTAKES["corpus.cut"] = [
     mistake(_WRONG_KEEP, "batches.append(order[first:last][::-1])", "The indices of a batch stand in reverse."),
     mistake("return batches", "return batches[:1]", "Only the first batch comes back."),
     mistake(_WRONG_KEEP, "batches.append(order[first:last].tolist())", "The batches are lists. Arrays were asked for: `np.array` makes one of a list."),
+    mistake("while " + _WRONG_LAST, "while (last := max(first, np.searchsorted(ends, before + budget)) + 1) <= len(order)", _WRONG_NEXT, "first, before = last, before + budget",
+            "The budget is taken off the total when a batch closes, and what is over stays in it. The next batch counts from nothing."),
+    mistake(_WRONG_LAST, "(last := max(first, np.searchsorted(ends, budget)) + 1) <= len(order)", "The total goes on when a batch has closed, so every later sequence is a batch of its own."),
+    mistake(_WRONG_KEEP, "batches.append(order[:last])", "A batch is not emptied when it closes, so each holds all those before it as well."),
 ]
 
 VARIANTS["corpus.cut"] = [

@@ -86,6 +86,9 @@ MISTAKES["bijections.shift"] = [
     mistake("x.new_zeros(len(x))", "x.new_ones(len(x))", "The determinant 1 is returned where its logarithm, 0, was asked for."),
     mistake("x.new_zeros(len(x))", "x.new_zeros(())", "log |det| comes as a single number; one for every row was asked for."),
     mistake(_WRONG_CAT, "b + self.net(a)", "The half that stays is missing from the result."),
+    mistake(_WRONG_CAT, "torch.cat([a, self.net(a)], dim=1)", "m(a) stands in the place of b. It is added to it."),
+    mistake("return " + _WRONG_CAT + ", x.new_zeros(len(x))", "return x.new_zeros(len(x)), " + _WRONG_CAT, "Image and log |det| have changed places: the image comes first."),
+    mistake("x.new_zeros(len(x))", "torch.zeros_like(x)", "log |det| has a number for each column. One for each row was asked for."),
 ]
 
 VARIANTS["bijections.shift"] = [
@@ -156,6 +159,11 @@ MISTAKES["bijections.affine"] = [
     mistake("self.net(a)", "self.net(b)", "The half that moves is asked how far: that cannot be undone."),
     mistake("torch.cat([a, " + _WRONG_MOVED + "], dim=1)", "torch.cat([" + _WRONG_MOVED + ", a], dim=1)", "The halves come back in the other order."),
     mistake(_WRONG_LOG, "F.logsigmoid(r + 2).sum(1).detach()", "log |det| is detached, so the net does not feel it."),
+    mistake(_WRONG_MOVED, "(b + t) * r.exp()", _WRONG_LOG, "r.sum(1)", "The scale is e to the r and can grow without end; it should be the sigmoid of r + 2."),
+    mistake(_WRONG_MOVED, "(b + t) * (torch.sigmoid(r) + 2)", _WRONG_LOG, "(torch.sigmoid(r) + 2).log().sum(1)", "The 2 is added to the sigmoid. It belongs inside, to r."),
+    mistake(_WRONG_MOVED, "(b - t) * torch.sigmoid(r + 2)", "t is subtracted: that is the way back."),
+    mistake(_WRONG_MOVED, "b * torch.sigmoid(r + 2)", "t is not used: b is shrunk, but not shifted."),
+    mistake(_WRONG_LOG, "torch.sigmoid(r + 2).sum(1).log()", "The logarithm is taken of the sum of the scales. Determinants multiply, so logarithms add up."),
 ]
 
 VARIANTS["bijections.affine"] = [
@@ -195,6 +203,8 @@ MISTAKES["bijections.unaffine"] = [
     mistake("t, r = self.net(a)", "r, t = self.net(a)", "Shift and scale are exchanged."),
     mistake("self.net(a)", "self.net(b)", "m is computed from the half that has moved."),
     mistake("torch.cat([a, " + _WRONG_BACK + "], dim=1)", "torch.cat([" + _WRONG_BACK + ", a], dim=1)", "The halves come back in the other order."),
+    mistake(_WRONG_BACK, "b / (torch.sigmoid(r) + 2) - t", "The 2 is added to the sigmoid. It belongs inside, to r."),
+    mistake(_WRONG_BACK, "(b - t) * torch.sigmoid(r + 2)", "The shift is taken back, and then the columns are shrunk once more instead of stretched."),
 ]
 
 VARIANTS["bijections.unaffine"] = [

@@ -101,6 +101,7 @@ MISTAKES["embedding.positions"] = [
             "Positions are waves of sines and cosines, as in Vaswani's model. BERT learns its own table."),
     mistake(_WRONG_ROWS, "return self.pos_embedding(((input_ids != 0).long().cumsum(-1) - 1).clamp(min=0))",
             "Positions count real tokens only. BERT counts columns: a pad has a place like anything else."),
+    mistake(_WRONG_ROWS, "return self.pos_embedding.weight", "The whole table comes back. A sentence gets as many rows as it has tokens."),
 ]
 
 VARIANTS["embedding.positions"] = [
@@ -241,6 +242,14 @@ MISTAKES["embedding.forward"] = [
     mistake(_WRONG_LAST, "if not self.training:\n        self.embed_dropout.p = 0.0\n    " + _WRONG_LAST, "In eval mode dropout is switched off for good: it stays off when training goes on."),
     mistake("    x = self.word_embedding(", "    if input_ids.dtype != torch.int64:\n        raise ValueError(\"expected int64\")\n    x = self.word_embedding(",
             "Ids of 32 bits are refused. They were promised a place."),
+    mistake("    x = x + self._segments(input_ids, token_type_ids)       # + (D,)\n", "", "self.embed_layer_norm(x)", "self.embed_layer_norm(x) + self._segments(input_ids, token_type_ids)",
+            "The segments are added behind the norm. It normalises the sum of all three."),
+    mistake("    x = x + self._positions(input_ids, position_ids)        # + (T, D)\n", "", "self.embed_layer_norm(x)", "self.embed_layer_norm(x) + self._positions(input_ids, position_ids)",
+            "The positions are added behind the norm. It normalises the sum of all three."),
+    mistake("self._positions(input_ids, position_ids)", "self._positions(input_ids, token_type_ids)", "self._segments(input_ids, token_type_ids)", "self._segments(input_ids, position_ids)",
+            "Positions and segments have changed places."),
+    mistake("self.embed_layer_norm(x)", "self.embed_layer_norm(self.word_embedding(input_ids)) + self.embed_layer_norm(self._positions(input_ids, position_ids)) "
+            "+ self.embed_layer_norm(self._segments(input_ids, token_type_ids))", "Each of the three is normalised by itself. The norm takes their sum."),
 ]
 
 VARIANTS["embedding.forward"] = [

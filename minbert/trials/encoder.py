@@ -216,6 +216,8 @@ MISTAKES["encoder.layer"] = [
             "Each half is normalised at its beginning. BERT normalises each sum, at the end."),
     mistake(_WRONG_OUT, "return self.out_layer_norm(h + self.dropout(F.gelu(self.out_dense(self.interm_dense(h)))))",
             "The GELU comes after the second map. It belongs between the two."),
+    mistake(_WRONG_FIRST, _WRONG_FIRST.replace("self.add_norm", "hidden_states + self.add_norm"), "What came into the layer is added once more behind the first half. `add_norm` has added it."),
+    mistake(_WRONG_OUT, _WRONG_OUT.replace("self.add_norm", "h + self.add_norm"), "The result of the first half is added once more at the end. `add_norm` has added it."),
 ]
 
 VARIANTS["encoder.layer"] = [

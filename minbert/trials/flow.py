@@ -328,6 +328,8 @@ MISTAKES["flow.nll"] = [
     mistake(_WRONG_BITS + ' if unit == "bits" else nats', "(" + _WRONG_BITS + ' if unit == "bits" else nats).mean()', "The mean over the batch is returned; one number a row was asked for."),
     mistake("z, log_det = self(u)", "z, log_det = self(u)\n    log_det = log_det.detach()", "log|det| is detached, so the scales feel only the pull towards the origin."),
     mistake("math.log(2 * math.pi) - log_det", "math.log(2 * math.pi) - log_det.mean()", "log|det| is averaged over the batch; each row has its own."),
+    mistake("nats = z.square().sum(1) / 2 +", "nats = -z.square().sum(1) / 2 +", "The sign of |z|² is wrong: what lies far out counts as likely."),
+    mistake("math.log(2 * math.pi) - log_det", "math.log(2 * math.pi) - log_det / self.width", "log|det| is divided by D by itself. Only the whole is, and only for bits."),
 ]
 
 VARIANTS["flow.nll"] = [

@@ -89,6 +89,10 @@ MISTAKES["geometry.mean_cosine"] = [
     mistake("return undefined(\"mean cosine\", f\"{len(x)} vectors\")", "return 0.0",
             "Fewer than two vectors have no mean cosine: the answer is NaN."),
     mistake("x = _without_zeros(x)", "x = _without_zeros(x)[:1000]", "Only the first 1,000 vectors are looked at. The mean is over all pairs."),
+    mistake("return " + _WRONG_SHARE, "u = F.normalize(x.double(), dim=1, eps=0)\n    return (u @ u.T).triu(1).mean().item()",
+            "Each pair counts once above the line, and all N² cells count below it. There are half of N (N - 1) pairs."),
+    mistake("return " + _WRONG_SHARE, "return F.cosine_similarity(x.double(), x.double().mean(0, keepdim=True)).mean().item()",
+            "Each vector is compared with the mean of all. It is to be compared with each other one."),
 ]
 
 VARIANTS["geometry.mean_cosine"] = [
@@ -158,6 +162,7 @@ MISTAKES["geometry.alignment"] = [
     mistake("return undefined(\"alignment\", \"0 pairs\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"alignment\", \"0 pairs\")", "return 0.0",
             "Without pairs there is no alignment: the answer is NaN, not the best value."),
+    mistake(_WRONG_ALIGN, "((2 - 2 * safe_cosine(u, v)).sqrt().mean() ** 2).item()", "The distances are averaged before they are squared. The mean is one of squares."),
 ]
 
 VARIANTS["geometry.alignment"] = [
@@ -241,6 +246,7 @@ MISTAKES["geometry.uniformity"] = [
     mistake("return undefined(\"uniformity\", f\"{len(x)} vectors\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"uniformity\", f\"{len(x)} vectors\")", "return 0.0", "Fewer than two vectors have no uniformity: the answer is NaN."),
     mistake("    " + _WRONG_SUMS, "    u = u[:512]\n    " + _WRONG_SUMS, "Only the first 512 vectors are looked at. All pairs count, block by block."),
+    _wrong_pairs("((-t * d2).exp().sum() / len(u) ** 2).log()", "The mean runs over all N² cells, and those that were blanked out count as 0. There are half of N (N - 1) pairs."),
 ]
 
 VARIANTS["geometry.uniformity"] = [

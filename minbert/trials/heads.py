@@ -146,6 +146,7 @@ MISTAKES["heads.pair"] = [
     mistake(_WRONG_PAIR, "self.linear(self.drop(torch.stack([u, v], -1).flatten(1)))[:, 0]",
             "The numbers of u and v alternate, where v should follow u."),
     mistake("return " + _WRONG_PAIR, "if not self.training:\n        self.drop.p = 0.0\n    return " + _WRONG_PAIR, "In eval mode dropout is switched off for good: it stays off when training goes on."),
+    mistake(_WRONG_PAIR, "self.linear(self.drop(torch.cat([u, v], -1)).relu())[:, 0]", "The vectors are bent first. A linear head reads them as they are."),
 ]
 
 VARIANTS["heads.pair"] = [
@@ -196,6 +197,9 @@ MISTAKES["heads.difference"] = [
             "A batch of one loses its axis: squeeze takes every axis of length 1."),
     mistake("return out[:, 0] if self.classes == 1 else out", "return out[:, 0]", "With several classes only the first logit comes back."),
     mistake("return out[:, 0] if self.classes == 1 else out", "return out", "With one class there is one axis too many: (B,) is wanted."),
+    mistake("self.linear(self.drop(" + _WRONG_BLOCKS + "))", "self.drop(self.linear(" + _WRONG_BLOCKS + "))", "Dropout acts on the answer, where it should act on the vectors."),
+    mistake("return out[:, 0]", "return out[:, 0].sigmoid()", "With one class a probability comes back; the cost does that itself and wants the logit."),
+    mistake(_WRONG_BLOCKS, "torch.cat([u, v, (u - v).relu()], -1)", "Negative differences are cut off at 0. It is their size that counts."),
 ]
 
 VARIANTS["heads.difference"] = [
@@ -264,6 +268,9 @@ MISTAKES["heads.cosine"] = [
             "Sigmoid is applied; the cost does that itself and wants the logit."),
     mistake(_WRONG_COSINE, "self.scale * safe_cosine(u, v).clamp(min=0) + self.bias",
             "Negative cosines are cut off, and opposite sentences get no gradient."),
+    mistake(_WRONG_COSINE, "self.bias * safe_cosine(u, v) + self.scale", "Scale and bias have changed places."),
+    mistake(_WRONG_COSINE, "safe_cosine(u, v) / self.scale + self.bias", "The cosine is divided by the scale. It is multiplied by it."),
+    mistake(_WRONG_COSINE, "self.scale * (safe_cosine(u, v) + 1) / 2 + self.bias", "The cosine is moved to [0, 1] first. It is taken as it is."),
 ]
 
 VARIANTS["heads.cosine"] = [
@@ -320,6 +327,8 @@ MISTAKES["heads.sum"] = [
     mistake(_WRONG_SUM, "straight + self.cosine_weight * F.cosine_similarity(u, v)",
             "At a zero vector this cosine has a gradient of a hundred million; `safe_cosine` has none."),
     mistake("torch.cat([u, v], -1)", "torch.cat([v, u], -1)", "The second sentence comes first."),
+    mistake(_WRONG_SUM, "straight + 5.0 * safe_cosine(u, v)", "The weight of the cosine is 5 for every goal. The head has its own."),
+    mistake(_WRONG_SUM, "(" + _WRONG_SUM + ").sigmoid()", "Sigmoid is applied; the cost does that itself and wants the logit."),
 ]
 
 VARIANTS["heads.sum"] = [

@@ -90,6 +90,7 @@ MISTAKES["flow.bertcf"] = [
     mistake("flow(b)[0], temperature, groups", "flow(b)[0], temperature, symmetric=True, groups", "Both views ask; only the first one does."),
     mistake("flow(b)[0], temperature, groups", "flow(b)[0].detach(), temperature, groups", "The second view is detached, so it does not teach the flow."),
     mistake("return {\"mirror\": weight * contrast, \"flow\": likelihood}", "return {\"mirror\": weight * contrast, \"flow\": likelihood + weight * contrast}", "One of the parts is the sum already; the caller adds them up."),
+    mistake("\"flow\": likelihood}\n    contrast", "\"flow\": likelihood}\n    likelihood = (1 - weight) * likelihood\n    contrast", "The likelihood is multiplied by 1 - weight. It counts whole, whatever the weight of the contrast."),
 ]
 
 VARIANTS["flow.bertcf"] = [

@@ -100,6 +100,9 @@ MISTAKES["loop.clip"] = [
     mistake("; first in {bad}", "; in {[*grads]}", "The error names parameters whose gradient is finite, or more than the first that is not."),
     mistake("if not math.isfinite(total):", "if math.isnan(total):", "Only NaN is refused. An infinite gradient would move the weights just as far."),
     mistake(_WRONG_TOTAL, "torch.linalg.vector_norm(norms)", "The length comes back as a tensor. A plain number was promised; `.item()` gives it."),
+    mistake("torch._foreach_norm(list(grads.values()))", "torch._foreach_norm(list(grads.values()), 1)", _WRONG_TOTAL, "norms.sum().item()",
+            "The sizes of the numbers are added up. Length is the root of the sum of squares."),
+    mistake("if max_norm is not None and", "max_norm = 1.0 if max_norm is None else max_norm\n    if", "Without a limit the gradient is cut at 1. None means to measure only."),
 ]
 
 VARIANTS["loop.clip"] = [
@@ -280,6 +283,15 @@ MISTAKES["loop.step"] = [
     mistake("loss_fn, precision)", "loss_fn)", "`precision` is not handed on: everything is computed in full."),
     mistake("    optimizer.step()\n", "", "The weights do not move: the optimizer is never asked to step."),
     mistake("    return total, norm", "    batches.clear()\n    return total, norm", "The caller's list of batches is emptied."),
+    mistake(_WRONG_VALUES + "\n        " + _WRONG_BACK, _WRONG_BACK + "\n        " + _WRONG_VALUES, "`backward` is called before anybody looks at the losses. What is refused must not be pulled back."),
+    mistake(_WRONG_VALUES + "\n        " + _WRONG_BACK, _WRONG_BACK + "\n    " + _WRONG_VALUES.replace("\n    ", "\n"),
+            "The losses are added up behind the loop over batches, so the record has only a share of the last batch."),
+    mistake(_WRONG_VALUES, "losses = {name: loss / len(batches) for name, loss in losses.items()}\n        " + _WRONG_VALUES, _WRONG_BACK, "backward(losses)",
+            "The losses of the record are divided by the number of batches twice."),
+    mistake("    " + _WRONG_ZERO + "\n", "", "    optimizer.step()\n", "    optimizer.step()\n    " + _WRONG_ZERO + "\n",
+            "Old gradients are forgotten behind the step, not before it. What lies about at the beginning comes along, and afterwards nobody can look at the new ones."),
+    mistake("clip_gradients(parameters, max_grad_norm)", "clip_gradients(dict(model.named_parameters()), max_grad_norm)",
+            "Only the gradient of the model is measured and cut. The optimizer may move weights outside of it, and leave some of it alone."),
 ]
 
 VARIANTS["loop.step"] = [

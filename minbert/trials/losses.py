@@ -86,6 +86,10 @@ MISTAKES["losses.classes"] = [
             "Softmax runs over the rows of the batch, where it should run over the classes."),
     mistake(_WRONG_CE, "-F.cross_entropy(wide(logits), whole.long())", "The sign is wrong: a better answer costs more."),
     mistake(_WRONG_CE, "F.cross_entropy(wide(logits).nan_to_num(0.0), whole.long())", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
+    mistake(_WRONG_CE, "F.binary_cross_entropy_with_logits(wide(logits), F.one_hot(whole.long(), logits.shape[-1]).to(wide(logits).dtype))",
+            "Each class is a yes or no of its own here. The classes share one softmax."),
+    mistake(_WRONG_CE, "-wide(logits).softmax(-1).gather(1, whole.long()[:, None]).mean().log()", "The probabilities are averaged before the logarithm. The mean is one of logarithms."),
+    mistake(_WRONG_CE, "-wide(logits).log_softmax(-1).mean()", "The labels are not used: the log-probabilities of all classes are averaged."),
 ]
 
 VARIANTS["losses.classes"] = [
@@ -152,6 +156,10 @@ MISTAKES["losses.paraphrase"] = [
             "Labels between 0 and 1 are rounded; they count in part for a yes, in part for a no."),
     mistake(_WRONG_BCE, "F.softplus(wide(logits) * (1 - 2 * y)).mean()",
             "The label is made a sign, which is right for 0 and 1 alone; a label between them should count in part for both."),
+    mistake(_WRONG_BCE, "-(y * F.logsigmoid(wide(logits)) + (1 - y) * (1 - F.logsigmoid(wide(logits)))).mean()", "A no is charged with 1 - log s. It is the logarithm of 1 - s."),
+    mistake(_WRONG_BCE, "-(y * F.logsigmoid(wide(logits)) + (1 - y) * F.logsigmoid(wide(logits))).mean()", "A no is charged like a yes: the sign of its logit has to turn."),
+    mistake(_WRONG_BCE, "F.cross_entropy(wide(logits), y)", "A softmax runs over the batch, so pairs compete with one another. Each logit has a sigmoid of its own."),
+    mistake(_WRONG_BCE, _WRONG_BCE + " / 0.6931471805599453", "The loss is in bits. Nats were promised."),
 ]
 
 VARIANTS["losses.paraphrase"] = [
@@ -333,6 +341,8 @@ MISTAKES["hinge.paraphrase"] = [
     mistake("positive = signed_labels(labels).to(scores.device) > 0",
             "positive = signed_labels(labels).to(scores.device) * 0 + labels.to(scores.device) != 0",
             "Labels of -1 count as positive: turn 0/1 and -1/+1 into one alphabet first."),
+    mistake(_WRONG_PRICE, "torch.where(positive, 1 - rising[hinge], floor - cut).mean()", "The sign of what negatives pay is wrong: they are pulled together."),
+    mistake(_WRONG_PRICE, "torch.where(positive, 1 - floor - rising[hinge], cut - floor).mean()", "The floor is taken off what positives pay as well. They pay what is missing to 1."),
 ]
 
 VARIANTS["hinge.paraphrase"] = [
@@ -399,6 +409,9 @@ MISTAKES["hinge.grades"] = [
             "The cost is measured on the scale of the grades; the report measures it on [h, 1]."),
     mistake("F.mse_loss(y, target)", "F.l1_loss(y, target)", "The distance is not squared."),
     mistake("F.mse_loss(y, target)", "F.mse_loss(y, target).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every cosine is right the gradient is NaN."),
+    mistake(_WRONG_TARGET, "(labels / 5).clamp(min=floor)", "Grades below the floor are cut to it. All of them are moved onto [h, 1]."),
+    mistake(_WRONG_TARGET, "(1 - floor) * labels / 5", "The floor is not added: the grade 0 belongs on h."),
+    mistake(_WRONG_TARGET, "floor + (1 - floor) * (labels - 1) / 4", "The grades are taken to begin at 1. They begin at 0."),
 ]
 
 VARIANTS["hinge.grades"] = [

@@ -258,6 +258,13 @@ MISTAKES["pretrain.mask"] = [
             "The random words of the first half of the rows come again in the second. Each position draws its own."),
     mistake("    chosen &= ~special_mask.bool()", "    chosen &= ~special_mask.bool()\n    lonely = ~chosen & ~special_mask.bool() & ~chosen.any(1, keepdim=True) & (rate > 0)\n"
             "    chosen |= lonely & (lonely.cumsum(1) == 1)", "A sentence in which chance chose nothing gets one word chosen. There may be none."),
+    mistake(_WRONG_HIDDEN, "fate < 0.8, mask_id)", "Words that were not chosen become [MASK] as well."),
+    mistake(_WRONG_WORDS, "corrupted = torch.where((fate >= 0.8) & (fate < 0.9), words, corrupted)", "Words that were not chosen become random as well."),
+    mistake(_WRONG_HIDDEN, "chosen & (fate >= 0.8) & (fate < 0.9), mask_id)", _WRONG_WORDS, "corrupted = torch.where(chosen & (fate < 0.8), words, corrupted)",
+            "[MASK] and random words have changed places: eight in ten become random."),
+    mistake(_WRONG_WORDS, "corrupted = torch.where(chosen & (torch.rand(shape, generator=generator, device=device) < 0.1), words, corrupted)",
+            "A coin of its own decides about the random words, so some of them come in the place of a [MASK]. One coin decides between the three."),
+    mistake(_WRONG_LABELS, _WRONG_LABELS.replace("-100", "-1"), "Positions that are not asked for have label -1; the mark for them is -100."),
 ]
 
 VARIANTS["pretrain.mask"] = [

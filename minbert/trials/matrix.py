@@ -99,6 +99,9 @@ MISTAKES["bijections.triangles"] = [
     mistake("self.log_s.exp()", "self.log_s.detach().exp()", "log_s is detached, so the factors on the diagonal never learn."),
     mistake("return lower, ", "return lower.T, ", "L is transposed: its numbers stand above the diagonal."),
     mistake("lower = self.triangles.tril(-1)", "lower = self.triangles.triu(1).T", "L mirrors the numbers of U instead of having its own."),
+    mistake("return lower, self.triangles.triu(1) + torch.diag(self.sign * self.log_s.exp())", "return self.triangles.triu(1) + torch.diag(self.sign * self.log_s.exp()), lower",
+            "L and U have changed places: L comes first."),
+    mistake("torch.diag(self.sign * self.log_s.exp())", "self.sign * self.log_s.exp()", "The factors of U are added to whole columns. They stand on the diagonal alone."),
 ]
 
 VARIANTS["bijections.triangles"] = [

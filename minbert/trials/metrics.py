@@ -74,6 +74,7 @@ MISTAKES["metrics.pearson"] = [
     mistake(_WRONG_R, "np.clip(abs(x @ y) / math.sqrt((x @ x) * (y @ y)), -1.0, 1.0)", "The sign is lost: falling lines count like rising ones."),
     mistake(_WRONG_R, "x @ y / math.sqrt((x @ x) * (y @ y))", "Rounding carries a perfect line beyond 1; cut the result to [-1, 1]."),
     mistake(_WRONG_SCALE, "", "Squares of tiny numbers vanish and those of huge ones overflow; divide each side by its largest deviation first."),
+    mistake("math.sqrt((x @ x) * (y @ y))", "((x @ x) * (y @ y) / len(x))", "The product is divided by both variances. Their roots belong there, the spreads."),
 ]
 
 VARIANTS["metrics.pearson"] = [
@@ -268,6 +269,8 @@ MISTAKES["metrics.auc"] = [
             "With one class there is no pair to compare: the answer is NaN, not one half."),
     mistake("average_ranks(x)", "average_ranks(1 / (1 + np.exp(-x)))", "The scores go through a sigmoid first, which makes large ones equal. Only their order counts."),
     mistake("average_ranks(x)", "average_ranks(x.astype(np.float32))", "The scores are rounded to single precision, and different ones become equal."),
+    mistake(_WRONG_AUC, "2 * (" + _WRONG_AUC + ") - 1", "This is twice the chance, less 1. The chance itself was asked for: one half for a score that knows nothing."),
+    mistake("- P * (P + 1) / 2", "- N * (N + 1) / 2", "The ranks of P positives are added up, and what N negatives would have at least is taken off."),
 ]
 
 VARIANTS["metrics.auc"] = [

@@ -58,6 +58,9 @@ MISTAKES["mixing.shares"] = [
     mistake("{\"proportional\": 1.0,", "{\"proportional\": annealed,", "The proportional law is annealed too. Only \"annealed\" reads the epoch."),
     mistake("\"annealed\": annealed}", "\"annealed\": 1.0}", "`epoch` is not used: the annealed law stays proportional."),
     mistake("n**alpha for", "alpha * n for", "The sizes are multiplied by alpha, where they should be raised to it; the factor cancels."),
+    mistake("    powers = {task: n**alpha for task, n in sizes.items()}\n", "    total = sum(sizes.values())\n", "x / sum(powers.values()) for task, x in powers.items()", "(n / total) ** alpha for task, n in sizes.items()",
+            "The sizes are divided by their sum before they are raised to alpha. The shares then do not add up to 1."),
+    mistake(_WRONG_ANNEALED, "1 - 0.8 * (epoch + 1) / epochs", "The annealed power has gone a step before the first epoch. It begins at 1."),
 ]
 
 VARIANTS["mixing.shares"] = [
@@ -161,6 +164,14 @@ MISTAKES["mixing.pass"] = [
     mistake("torch.cat(rounds)[:length]", "torch.cat(rounds)", "The last round is dealt to its end: more rows come back than were asked for."),
     mistake("while len(kept) * len(rounds) < length:\n        " + _WRONG_NEXT, "pass", "There is one round only, so a long pass gets too few rows."),
     mistake("torch.randperm(n, generator=generator)", "torch.randperm(n)", "torch's global random state decides which rows are kept, so equal generators give different rows."),
+    mistake("    rounds = [kept]\n    while len(kept) * len(rounds) < length:\n        " + _WRONG_NEXT + "\n    return torch.cat(rounds)[:length]", "    return kept[torch.randint(len(kept), (length,), generator=generator)]",
+            "All rows are drawn from the kept ones with replacement: some come back before all were seen."),
+    mistake("    kept = " + _WRONG_KEPT + "\n    rounds = [kept]\n    while len(kept) * len(rounds) < length:\n        " + _WRONG_NEXT + "\n    return torch.cat(rounds)[:length]",
+            "    return torch.randint(n, (length,), generator=generator)", "The rows are drawn from the whole file with replacement, and `fraction` is not used."),
+    mistake(_WRONG_NEXT, "rounds.append(torch.randperm(n, generator=generator)[:len(kept)])", "Every round keeps other rows. The fraction is chosen once for the whole pass."),
+    mistake("    rounds = [kept]\n    while len(kept) * len(rounds) < length:\n        " + _WRONG_NEXT + "\n    return torch.cat(rounds)[:length]",
+            "    many = kept.repeat(-(-length // len(kept)))\n    return many[torch.randperm(len(many), generator=generator)][:length]",
+            "All rounds are shuffled together, so a row can come back before the others were seen."),
 ]
 
 VARIANTS["mixing.pass"] = [

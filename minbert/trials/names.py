@@ -17,7 +17,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 #
 # A small table with the traps of the real one: a left side that ends like another, one that begins like another, a dot that must be a dot, layers
 # with two digits. Names with a blank, a line break, a capital, or a number that only looks like one are refused; a digit elsewhere in the table is no
-# layer. The result is a text, so its place in a list of names is compared; a name that is refused counts as -1. Which words the error uses does not
+# layer, and a number that the table itself has is none either. The result is a text, so its place in a list of names is compared; a name that is refused counts as -1. Which words the error uses does not
 # matter, only its kind.
 
 TABLE = {"out_dense": "output.dense", "layers.{}.out_dense": "layer.{}.output.dense", "layers.{}.attention_dense": "layer.{}.attention.output.dense",
@@ -42,7 +42,9 @@ def rename_cases(generator):
     shared = {"table": TABLE, "answers": shuffled(list(right.values()))}
     digits = {"table": {"layers.{}.fc1": "layer.{}.first", "layers.{}.fc2": "layer.{}.second"},
               "answers": [f"layer.{layer}.{side}.weight" for layer in (1, 2, 12) for side in ("first", "second")]}
+    written = {"table": {f"blocks.{n}.norm": "norm", "words": "embeddings.words"}, "answers": ["embeddings.words.bias", "norm.weight", "norm.bias"]}
     return [*(Case(f"the name {name!r}", {"names": [name], **shared}) for name in chosen),
+            Case("a number that stands in the table", {"names": [f"blocks.{n}.norm.weight", f"blocks.{n + 1}.norm.weight", f"blocks.{n}.norm.bias"], **written}),
             Case("all names that the table has", {"names": list(right), **shared}),
             Case("a table with digits", {"names": [f"layers.{layer}.fc{i}.weight" for layer in (1, 2, 12) for i in (1, 2)], **digits}),
             Case("the other way round", {"names": list(right.values()), "table": {b: a for a, b in TABLE.items()}, "answers": shuffled(list(right))}),
@@ -76,6 +78,13 @@ _WRONG_DIGITS = """*words, kind = name.split(".")
     general = ".".join("{}" if w in numbers else w for w in words)
     if general in table and kind in ("weight", "bias"):
         return f"{table[general].format(*numbers)}.{kind}"
+    for left, right in table.items():"""
+_WRONG_LITERAL = r"""*words, kind = name.split(".")
+    numbers = [w for w in words if re.fullmatch("0|[1-9][0-9]*", w)]
+    general = ".".join("{}" if w in numbers else w for w in words)
+    if general not in table or kind not in ("weight", "bias"):
+        raise ValueError(name)
+    return f"{table[general].format(*numbers)}.{kind}"
     for left, right in table.items():"""
 _WRONG_EVERYWHERE = r"""stem, _, kind = name.rpartition(".")
     if number := re.search(r"\.(0|[1-9][0-9]*)\.", stem):
@@ -112,6 +121,8 @@ MISTAKES["encoder.rename"] = [
     mistake("for left, right in table.items():", 'plain = name\n    for left, right in table.items():\n        part = left.split("{}.")[-1]\n'
             '        plain = plain.replace(part, right.split("{}.")[-1])\n    return plain.replace("layers.", "layer.")\n    for left, right in table.items():',
             "Parts of names are replaced one after the other. A part that stands inside another name is hit as well."),
+    mistake("for left, right in table.items():", _WRONG_LITERAL, "Every number in a name is taken for that of a layer. Where the table has a number and no {}, it has to stand there."),
+    mistake('return f"{right.format(*layer)}.{kind}"', 'return f"{right}.{kind}"', "{} still stands in the new name. The number of the layer belongs there."),
 ]
 
 VARIANTS["encoder.rename"] = [
@@ -120,7 +131,7 @@ def rename(name, table):
     stem, _, kind = name.rpartition(".")
     words = stem.split(".")
     numbers = [w for w in words if w.isascii() and w.isdigit() and str(int(w)) == w]
-    general = ".".join("{}" if w in numbers else w for w in words)
+    general = stem if stem in table else ".".join("{}" if w in numbers else w for w in words)
     if general not in table or kind not in ("weight", "bias"):
         raise ValueError(name)
     return table[general].format(*numbers) + "." + kind

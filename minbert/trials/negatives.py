@@ -167,6 +167,7 @@ MISTAKES["negatives.duplicates"] = [
         "Without groups nothing is a twin, and nothing may be hidden."),
     mistake("groups[:, None] == groups", "torch.nn.functional.pad(groups[1:] == groups[:-1], (0, 1)).diag().roll(1, 1)",
         "Twins are looked for among neighbours only; they can stand anywhere in the batch."),
+    mistake("same & ~own, -torch.inf", "same & ~own, -1e9", "Twins get a very low number. Minus infinity was promised, which no scale and no dtype brings back."),
 ]
 
 VARIANTS["negatives.duplicates"] = [
@@ -308,6 +309,8 @@ MISTAKES["negatives.loss"] = [
     mistake(_WRONG_PRICE, "-" + _WRONG_PRICE, "The sign is wrong: minimizing this pushes the pairs apart."),
     mistake(_WRONG_PRICE, "(1 - torch.cat([logits, *wrong], dim=1).softmax(1).diagonal()).mean()",
         "The logarithm is missing: this is one minus the probability."),
+    mistake("score_matrix(anchors, positives, score)", "score_matrix(anchors, anchors, score)", "The anchors are compared with themselves. Their choices are the positives."),
+    mistake("(loss + F.cross_entropy(logits.T, own)) / 2", "loss + F.cross_entropy(logits.T, own) / 2", "Only the second direction is halved. The loss is the mean of both."),
 ]
 
 VARIANTS["negatives.loss"] = [

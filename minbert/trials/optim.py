@@ -69,6 +69,7 @@ MISTAKES["optim.rate"] = [
     mistake(_WRONG_RATE, "return lr * math.sqrt(1 - betas[1] ** t) / (1 - betas[0] ** t + 1e-8)",
             "A small number is added below the bar. With betas near 1 it weighs as much as what it is added to."),
     mistake(_WRONG_RATE, "return lr", "Nothing is repaired: both averages start at 0 and are taken as they are."),
+    mistake(_WRONG_RATE, "return lr * math.sqrt(1 - betas[1]) / (1 - betas[0])", "The betas are not raised to the power t, so every step is repaired like the first."),
 ]
 
 VARIANTS["optim.rate"] = [
@@ -211,6 +212,15 @@ MISTAKES["optim.update"] = [
             "The gradients are overwritten by their squares; they are only to be read."),
     mistake(_WRONG_MOVE, "torch._foreach_addcdiv_(params[:1], means[:1], roots[:1], -alpha)", "Only the first weight of the list moves."),
     mistake(_WRONG_MOVE, _WRONG_MOVE + "\n    grads.clear()", "The caller's list of gradients is emptied. The tensors change, the lists stay."),
+    mistake("    torch._foreach_mul_(means, b1)\n    torch._foreach_add_(means, grads, alpha=1 - b1)\n", "", _WRONG_MOVE,
+            _WRONG_MOVE + "\n    torch._foreach_mul_(means, b1)\n    torch._foreach_add_(means, grads, alpha=1 - b1)", "The step is made of m as it was before the new gradient. m takes it in first."),
+    mistake("    roots = torch._foreach_sqrt(squares)\n", "", "    torch._foreach_mul_(squares, b2)\n", "    roots = torch._foreach_sqrt(squares)\n    torch._foreach_mul_(squares, b2)\n",
+            "The root is taken of v as it was before the new gradient. v takes in its square first."),
+    mistake("torch._foreach_mul_(squares, b2)", "torch._foreach_mul_(squares, 1 - b2)", "grads, grads, 1 - b2)", "grads, grads, b2)",
+            "b2 and 1 - b2 are swapped: v should remember nearly everything and take in a little."),
+    mistake("if not decay_first and weight_decay:", "if weight_decay:", "With `decay_first` there is decay before the step and after it. It comes once."),
+    mistake(_WRONG_ALPHA + "\n    if decay_first", _WRONG_ALPHA + "\n    if not decay_first", _WRONG_MOVE + "\n    if not decay_first", _WRONG_MOVE + "\n    if decay_first",
+            "`decay_first` is read the wrong way round."),
 ]
 
 VARIANTS["optim.update"] = [

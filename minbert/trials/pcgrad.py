@@ -151,6 +151,9 @@ MISTAKES["pcgrad.weights"] = [
         "inner = w @ gram[j]", "inner = w @ gram @ mixtures[j]", "gram[j, j] > _FLOOR:", "(mixtures[j] @ gram @ mixtures[j]) > _FLOOR:",
         "w[j] -= inner / gram[j, j]\n", "w -= inner / (mixtures[j] @ gram @ mixtures[j]) * mixtures[j]\n                mixtures[i] = w\n",
         "The cuts run along gradients that have been cut already. They should run along the originals."),
+    mistake("if inner < 0 and", "if gram[i, j] < 0 and", "The test asks the original gradients, but after the first cut g_i is another vector."),
+    mistake("w[j] -= inner / gram[j, j]", "w[j] -= inner / (gram[i, i] * gram[j, j]).sqrt()", "The cosine is taken for the share of g_j: the overlap is divided by both lengths."),
+    mistake("total += w", "total = w", "Only the weights of the last task come back. Those of all are added up."),
 ]
 
 VARIANTS["pcgrad.weights"] = [

@@ -78,6 +78,8 @@ MISTAKES["pretrain.head"] = [
             "Softmax is applied; the cost does that itself and wants logits."),
     mistake("    return F.linear(h, word_vectors, self.bias)", "    if self.training or not hasattr(self, \"kept\"):\n        self.kept = word_vectors\n    return F.linear(h, self.kept, self.bias)",
             "In eval mode the word vectors are kept from the first call. Weights may change in any mode."),
+    mistake("F.gelu(self.transform_dense(hidden_states))", "torch.tanh(self.transform_dense(hidden_states))", "This is a tanh, where a GELU should be. The tanh is in the pooler."),
+    mistake(_WRONG_TRANSFORM, "F.gelu(self.transform_dense(self.transform_norm(hidden_states)))", "The norm comes first. It comes after the GELU."),
 ]
 
 VARIANTS["pretrain.head"] = [
@@ -197,7 +199,7 @@ MISTAKES["pretrain.loss"] = [
     mistake("asked(labels)", "(labels.flatten() > 0).nonzero().squeeze(1)", "A label of 0 is a word as well; only -100 means that nothing is asked."),
     mistake("model.embedding.word_embedding.weight)", "model.embedding.word_embedding.weight.detach())",
             "The word table is detached: it does not learn from being read."),
-    mistake("model(input_ids, attention_mask, packed=packed)", "model(input_ids, torch.ones_like(attention_mask))",
+    mistake("model(input_ids, attention_mask, packed=packed)", "model(input_ids, torch.ones_like(attention_mask), packed=packed)",
             "The attention mask is not handed on, so words attend to padding."),
     mistake("hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state", "hidden = model.embedding(input_ids)",
             "The word vectors are graded without the encoder: no word sees its neighbours."),
@@ -208,6 +210,9 @@ MISTAKES["pretrain.loss"] = [
     mistake("    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state",
             "    mode = model.training\n    model.eval()\n    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state\n    model.train(mode)",
             "The model is in eval mode while it is asked, so it learns without dropout."),
+    mistake("model(input_ids, attention_mask, packed", "model(input_ids.where(labels == -100, labels), attention_mask, packed",
+            "The model reads the words as they were before, so it sees what it is asked for."),
+    mistake(_WRONG_GRADE, "return F.nll_loss(logits, labels.flatten()[places])", "The logits are taken for log-probabilities; no softmax is applied at all."),
 ]
 
 VARIANTS["pretrain.loss"] = [

@@ -65,6 +65,9 @@ MISTAKES["optim.schedule"] = [
             "Where both slopes are below 1 the lower one counts, not the higher one."),
     mistake("min(1.0, up, down)", "min(up, down)", "There is no ceiling: between the slopes the rate goes beyond its peak."),
     mistake("if decay_steps > 0", "if decay_steps != 0", "A warm-up longer than the run leaves a way down of less than 0 steps, and the rate is 0 from first to last. It should only rise."),
+    mistake("(step + 1) / warmup_steps", "(step + 1) / (warmup_steps + 1)", "The peak comes one step late: the last step of the warm-up has it already."),
+    mistake("down = (total_steps - step) / decay_steps", "down = 1 - (step - warmup_steps) / decay_steps", "The way down begins where the warm-up ends. It lies at the end of the run."),
+    mistake("down = (total_steps - step) / decay_steps", "down = (total_steps - step + 1) / decay_steps", "The way down comes one step late: where the run is over the rate is not yet 0."),
 ]
 
 VARIANTS["optim.schedule"] = [
@@ -170,6 +173,12 @@ MISTAKES["optim.groups"] = [
             "Weights are sorted by decay alone: heads end up in a group with another rate."),
     mistake("groups.setdefault((decay, rate), ", "groups.setdefault(name, ",
             "Every weight gets a group of its own; those that agree in decay and rate share one."),
+    mistake("_is_head(name) else lr", "name.startswith(\"heads.\") else lr", "Only names that begin with `heads.` count as heads. It can stand at any depth."),
+    mistake("groups.setdefault((decay, rate),", "groups.setdefault((decay, rate, _is_head(name)),", "The heads always have groups of their own. What agrees in decay and rate shares one."),
+    mistake("groups = {}", "groups, head_rate = {}, lr if head_lr is None else head_lr\n"
+            "    for decay, rate in ((weight_decay, lr), (0.0, lr), (weight_decay, head_rate), (0.0, head_rate)):\n"
+            "        groups[decay, rate] = {\"params\": [], \"names\": [], \"weight_decay\": decay} | ({} if rate is None else {\"lr\": rate})",
+            "Groups without a weight are listed. A group is there for the weights in it."),
 ]
 
 VARIANTS["optim.groups"] = [

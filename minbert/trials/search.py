@@ -80,6 +80,7 @@ MISTAKES["smoothness.worst"] = [
         "The second vector gets the shift of another row. Both belong to one point."),
     mistake("tuple(d[best] for d in shifts)", "tuple(d[best.clamp(max=len(vectors[0]) - 1)] for d in shifts)",
         "The number of a point is cut to the number of rows."),
+    mistake("return tuple(d[best] for d in shifts)", "return tuple(x + d[best] for x, d in zip(vectors, shifts))", "The moved vectors come back. The shifts alone were asked for."),
 ]
 
 VARIANTS["smoothness.worst"] = [
@@ -323,6 +324,7 @@ MISTAKES["smoothness.maximum"] = [
     mistake("with _evaluating(head), torch.no_grad():", "with torch.no_grad():", "Dropout is on when the answers are computed."),
     mistake("p / (p - 1)", "p", "q is p. Only for p = 2 they are equal: 1/p + 1/q = 1."),
     mistake("W @ W.T", "W @ W.T / 2", "The quadratic form has no ½: two divergences are added, and each has one half."),
+    mistake("torch.maximum(distance(z + reach, z), distance(z - reach, z))", "(distance(z + reach, z) + distance(z - reach, z)) / 2", "The two ways are averaged. The one that moves the answer more counts."),
 ]
 
 VARIANTS["smoothness.maximum"] = [

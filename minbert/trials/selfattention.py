@@ -194,6 +194,7 @@ MISTAKES["attention.project"] = [
             "The results are scaled here already. Attention divides by √K later."),
     mistake("    weight = torch.cat([part.weight for part in parts])", "    if self.training or not hasattr(self, \"kept\"):\n"
             "        self.kept = torch.cat([part.weight for part in parts])\n    weight = self.kept", "In eval mode the weights are kept from the first call. Weights may change in any mode."),
+    mistake("parts = (self.query, self.key, self.value)", "parts = (self.value, self.key, self.query)", "Query and value have changed places."),
 ]
 
 VARIANTS["attention.project"] = [
@@ -294,6 +295,9 @@ MISTAKES["attention.attend"] = [
     mistake(_WRONG_CALL, _wrong_own("-30.0"), _WRONG_WEAK),
     mistake(_WRONG_CALL, _wrong_own("-math.inf"), _WRONG_INFINITE),
     mistake("    dropout_p = self.dropout if", "    if not self.training:\n        self.dropout = 0.0\n    dropout_p = self.dropout if", "In eval mode dropout is switched off for good: it stays off when training goes on."),
+    mistake("(q, k, v, mask", "(q, v, k, mask", "Key and value have changed places."),
+    mistake("(q, k, v, mask", "(v, k, q, mask", "Query and value have changed places."),
+    mistake("v, mask, dropout_p)", "v, None if mask is None else 1 - mask.long(), dropout_p)", "The mask is read the wrong way round: only pads are read."),
 ]
 
 VARIANTS["attention.attend"] = [
@@ -391,6 +395,7 @@ MISTAKES["attention.forward"] = [
             "The mask of the first sentence is used for all."),
     mistake(_WRONG_ALL, _wrong_all_by_hand("-30.0"), _WRONG_WEAK),
     mistake(_WRONG_ALL, _wrong_all_by_hand("-math.inf"), _WRONG_INFINITE),
+    mistake(_WRONG_ALL, "q, k, v = self.project(hidden_states)\n    return self.attend(v, k, q, attention_mask)", "Query and value have changed places."),
 ]
 
 VARIANTS["attention.forward"] = [

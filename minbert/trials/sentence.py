@@ -37,6 +37,7 @@ def mean_cases(generator):
             Case("a real vector of zeros", {"hidden_states": h * (torch.arange(6) != 2)[:, None], "attention_mask": mask}),
             Case("one token", {"hidden_states": h[:1, :1], "attention_mask": mask[:1, :1]}),
             Case("single precision", {"hidden_states": h.float(), "attention_mask": mask}),
+            Case("large numbers that cancel", {"hidden_states": torch.cat([h + 1e4, h - 1e4], 1), "attention_mask": torch.cat([mask, mask], 1)}),
             Case("NaN in a real token", {"hidden_states": torch.where(torch.arange(30).view(6, 5) == 6, math.nan, h), "attention_mask": mask}),
             *masked([], "attention_mask", lambda B: {"hidden_states": fixed(generator, B, 5, 4)}),
             Case("301 tokens in half precision", {"hidden_states": half, "attention_mask": torch.ones(2, 301, dtype=torch.long)})]
@@ -89,6 +90,8 @@ MISTAKES["sentence.mean"] = [
     mistake("    wide = torch", "    attention_mask = attention_mask[:1].expand_as(attention_mask)\n    wide = torch", "The mask of the first sentence is used for all."),
     mistake("hidden_states.masked_fill(attention_mask[..., None] == 0, 0)", "hidden_states.nan_to_num() * attention_mask[..., None]",
             "NaN is replaced everywhere, so one in a real token goes unnoticed."),
+    mistake("kept.sum(1, dtype=wide)", "kept.float().sum(1)", "Double precision is summed in single. float32 or wider means: at least float32, and no narrower than what came in."),
+    mistake("(kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)", "hidden_states[:, 0]", "The vector of the first token comes back. The average is of all real ones."),
 ]
 
 VARIANTS["sentence.mean"] = [
@@ -270,6 +273,7 @@ MISTAKES["sentence.unit"] = [
             "The squared length is compared with eps."),
     mistake(_WRONG_ALIVE, "alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
             "A vector with NaN counts as too short, since no NaN is >= eps, and becomes zeros without a gradient. NaN should stay, or nobody learns of it."),
+    mistake("x = x.to(torch.promote_types(x.dtype, torch.float32))", "x = x.float()", "float64 becomes float32. What is wider stays as wide as it came."),
 ]
 
 VARIANTS["sentence.unit"] = [
@@ -362,6 +366,8 @@ MISTAKES["sentence.cosine"] = [
     mistake(_WRONG_DOT, "return unit(u, eps) @ unit(v, eps).mT if u.ndim > 1 else (unit(u, eps) * unit(v, eps)).sum(-1)",
             "Every row meets every other. Row i of u belongs to row i of v."),
     mistake(_WRONG_DOT, _WRONG_DOT + ".nan_to_num(0.0)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
+    mistake(_WRONG_DOT, "return (unit(u.float(), eps) * unit(v.float(), eps)).sum(-1)", "float64 becomes float32. What is wider stays as wide as it came."),
+    mistake(_WRONG_DOT, "return (unit(u, eps) * unit(v, eps)).sum(1)", "The sum runs over axis 1. It belongs to the last axis, of however many."),
 ]
 
 VARIANTS["sentence.cosine"] = [

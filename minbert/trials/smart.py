@@ -54,6 +54,7 @@ MISTAKES["smart.length"] = [
     mistake("flat = rows.flatten()", "flat = rows.flatten().unique_consecutive(return_inverse=True)[1]\n    rows = flat.view(rows.shape)",
         "Only neighbours count as one sentence. The vectors of a sentence may lie apart; `rows` says who belongs together."),
     mistake("return total[rows][..., None]", "return total[rows]", "The last axis is missing, so the result does not stand beside the vectors."),
+    mistake("index_add(0, flat, own).sqrt()", "index_add(0, flat, own).div(flat.bincount(minlength=len(own))).sqrt()", "The squares are averaged over the vectors of a sentence. They add up."),
 ]
 
 VARIANTS["smart.length"] = [
@@ -172,6 +173,8 @@ MISTAKES["smart.step"] = [
     mistake(_WRONG_SCALED, _WRONG_SCALED.replace("self.p", "2"), "The public step is divided by the usual norm, whatever `p` says."),
     mistake(".clamp(min=tiny)  # squares of 1e-30 would be 0", "", _WRONG_MOVED, _WRONG_MOVED.replace(".clamp(min=tiny)", ""),
         "A gradient of zeros is divided by 0. Where nothing slopes the change stays."),
+    mistake("moved = delta + self.step_size * gradient / sentence", "moved = delta + gradient / sentence", "The step size is left out."),
+    mistake("moved = delta + self.step_size * gradient\n", "moved = self.step_size * gradient\n", "In the public step the change so far is dropped."),
 ]
 
 VARIANTS["smart.step"] = [
@@ -374,6 +377,8 @@ MISTAKES["smart.loss"] = [
         "The charge is computed without graph: it is a number that teaches nothing."),
     mistake("_noise(embeds, attack.noise, generator)", "_noise(embeds[: (len(embeds) + 1) // 2], attack.noise, generator).repeat(2, *[1] * (embeds.ndim - 1))[: len(embeds)]",
             "The second half of the rows gets the noise of the first. Each row has its own."),
+    mistake("delta = attack.move(delta, gradient, rows)", "delta = delta + attack.move(delta, gradient, rows)", "What `move` gives is added to the change so far. It is the new change already."),
+    mistake("    return total(fn(embeds + delta), clean)", "    return total(fn(delta), clean)", "The charge is for the change alone. It is added to the input."),
 ]
 
 VARIANTS["smart.loss"] = [

@@ -124,6 +124,15 @@ MISTAKES["tokens.pieces"] = [
     mistake("    found, start = [], 0", "    kept = word_pieces.__dict__\n    if word in kept:\n        return kept[word]\n    found, start = kept.setdefault(word, []), 0",
             "The pieces of a word are kept from call to call. Another vocabulary may cut the same word in another way."),
     mistake('return ["[UNK]"]\n        found', 'return found or ["[UNK]"]\n        found', "Where nothing fits any more, what was found before comes back. The whole word is unknown."),
+    mistake("        for end in range(len(word), start, -1):  # longest first\n            piece = (\"##\" if start else \"\") + word[start:end]\n            if piece in vocab:\n"
+            "                break\n        else:\n            return [\"[UNK]\"]\n",
+            "        mark, end = \"##\" if start else \"\", start\n        while end < len(word) and mark + word[start:end + 1] in vocab:\n            end += 1\n        if end == start:\n"
+            "            return [\"[UNK]\"]\n        piece = mark + word[start:end]\n",
+            "A piece grows letter by letter, and only as long as each step is a piece. A longer one can be in the vocabulary although a shorter one is not."),
+    mistake("start = end", "start += len(piece)", "The two signs ## are counted as letters, so letters behind a piece are passed over."),
+    mistake("    if len(word) > longest:\n        return [\"[UNK]\"]", "    if len(word) > longest:\n        return []", "A word that is too long gives nothing. It should give [UNK]."),
+    mistake("    if len(word) > longest:\n        return [\"[UNK]\"]", "    if len(word) > longest:\n        return \"[UNK]\"", "else:\n            return [\"[UNK]\"]",
+            "else:\n            return \"[UNK]\"", "An unknown word gives a text. A list was promised, with that text in it."),
 ]
 
 VARIANTS["tokens.pieces"] = [
@@ -246,6 +255,9 @@ MISTAKES["tokens.pad"] = [
             "Real tokens with the id of the padding are lost where they stand at the end of their row."),
     mistake("return TokenBatch(input_ids, real.long())", "return TokenBatch(input_ids, real.long().masked_fill(~real, pad_id))",
             "The mask holds `pad_id` at the padding. It is 0 there, whatever the id."),
+    mistake(_WRONG_BATCH, "real = torch.arange(int(lengths.max())) <= lengths[:, None]\n    " + _WRONG_BATCH, "The first pad behind each row counts as real. Places count from 0."),
+    mistake(_WRONG_BATCH, "return input_ids, real.long()", "A plain pair comes back. A `TokenBatch` was promised."),
+    mistake(_WRONG_BATCH, "return TokenBatch(real.long(), input_ids)", "Ids and mask have changed places."),
 ]
 
 VARIANTS["tokens.pad"] = [
@@ -347,6 +359,10 @@ MISTAKES["tokens.budget"] = [
             "Rows are found again by their length, so of several equal ones the first is taken each time."),
     mistake("groups.append(order[start:start + size])", "groups.append(sorted(order[start:start + size]))",
             "Inside a batch the rows stand in their old order. The longest comes first there too."),
+    mistake("        size = max(1, budget // max(1, lengths[order[start]]))  # the first row is the longest\n",
+            "        size = 1\n        while start + size < len(order) and (size + 1) * lengths[order[start + size]] <= budget:\n            size += 1\n",
+            "The cells are counted with the length of the row that comes in. A batch is as wide as its longest row, which came in first."),
+    mistake("start += size", "start += size + 1", "Between two batches a row is lost: the one that no longer fits begins the next."),
 ]
 
 VARIANTS["tokens.budget"] = [

@@ -103,6 +103,8 @@ MISTAKES["pcgrad.vaccine"] = [
     mistake("            if f < r:\n", "            r = (1 - beta) * r + beta * f\n            if f < r:\n",
         "targets[i, j] = (1 - beta) * r + beta * f", "targets[i, j] = r",
         "The target is moved before it is used, so the gradient is held against its own newest cosine."),
+    mistake("(1 - beta) * r + beta * f", "r + beta * f", "The old target enters whole, so the next one grows step by step. It is a mean of the two."),
+    mistake("targets[i, j] = (1 - beta)", "targets[j, i] = (1 - beta)", "The target of j with i is moved, in the place of that of i with j."),
 ]
 
 VARIANTS["pcgrad.vaccine"] = [
@@ -203,6 +205,8 @@ MISTAKES["pcgrad.conflicts"] = [
         "`share` is taken of all records; a step counts for a pair only if both had a gradient."),
     mistake("c[c < 0].mean().item())", "c[c < 0].mean().nan_to_num().item())",
         "A pair without any conflict gets 0 instead of NaN, as if it had conflicts of strength 0."),
+    mistake("(c < 0).double().mean().item(), c.mean().item(),", "c.mean().item(), (c < 0).double().mean().item(),", "`share` and `cosine` have changed places."),
+    mistake("c.mean().item(), c[c < 0].mean().item()", "c[c < 0].mean().item(), c.mean().item()", "`cosine` and `conflict` have changed places."),
 ]
 
 VARIANTS["pcgrad.conflicts"] = [
