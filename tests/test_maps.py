@@ -126,6 +126,14 @@ def test_a_folder_of_before_has_no_word_of_their_settings(tmp_path):
     assert SentenceEncoder.from_pretrained(tmp_path).max_length == 60
 
 
+def test_a_copy_that_lacks_their_files_is_read_by_ours(tmp_path):
+    small_encoder().save_pretrained(tmp_path)
+    (tmp_path / "1_Pooling" / "config.json").unlink()
+    assert SentenceEncoder.from_pretrained(tmp_path).max_length == 60
+    (tmp_path / "modules.json").unlink()
+    assert SentenceEncoder.from_pretrained(tmp_path).max_length == 60
+
+
 def test_vectors_that_they_cut_are_refused(tmp_path):
     small_encoder().save_pretrained(tmp_path)
     SentenceTransformer(str(tmp_path), device="cpu", truncate_dim=8).save(str(tmp_path))
@@ -137,7 +145,7 @@ def test_vectors_that_they_cut_are_refused(tmp_path):
 
 @pytest.mark.parametrize("asked, tokenizer, whole, refused", [
     (True, {"do_lower_case": False}, None, True), (True, {"do_lower_case": True}, {"lowercase": False}, False), (True, {}, {"lowercase": False}, True),
-    (True, {}, {"lowercase": True}, False), (True, {}, None, False), (False, {"do_lower_case": False}, None, False),
+    (True, {}, {"lowercase": True}, False), (True, {}, None, False), (True, {}, "none", False), (False, {"do_lower_case": False}, None, False),
 ])
 def test_small_letters_that_only_they_make_are_refused(tmp_path, asked, tokenizer, whole, refused):
     write_json(tmp_path / "sentence_bert_config.json", {"do_lower_case": asked})

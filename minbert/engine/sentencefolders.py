@@ -50,16 +50,18 @@ def _said_by_us(folder, asked, plain):
         return asked, config["max_length"], []
     maps = read_maps(folder, plain, ours) if config["transform"] else []
     pooling = WordsBeside.load(folder) if config["pooling"] == WordsBeside.name else config["pooling"]
-    if config.get("theirs") not in (None, there := _their_settings(folder)):   # of an older release: without
-        raise ValueError(f"{folder / 'modules.json'}: expected steps and length as {ours.name} has them, {quoted(config['theirs'])}, got {quoted(there)}. "
+    said, there = config.get("theirs"), _their_settings(folder)
+    if None not in (said, there) and said != there:   # of an older release: without
+        raise ValueError(f"{folder / 'modules.json'}: expected steps and length as {ours.name} has them, {quoted(said)}, got {quoted(there)}. "
                          f"If another library saved this folder again, delete {ours.name}")
     return pooling, config["max_length"], maps
 
 
 def _their_settings(folder: Path) -> list | None:   # [kind, or kind and modes, of each step, then tokens]; None where a part of the folder is not there
     """Say what sentence-transformers does with a folder, whichever release wrote it."""
+    modes = lambda path: sorted(map(str, pooling_modes(inside(folder, path, folder / "modules.json"))))
     try:
-        steps = [[kind, *sorted(map(str, pooling_modes(folder / path)))] if kind == "Pooling" else [kind] for kind, path in read_steps(folder)]
+        steps = [[kind, *modes(path)] if kind == "Pooling" else [kind] for kind, path in read_steps(folder)]
         return [*steps, read_modules(folder, "mean")[1] or _usual_length(folder / "tokenizer_config.json")]
     except ValueError:
         return None
@@ -94,7 +96,8 @@ def _check_case(folder: Path) -> None:
     """Refuse small letters that sentence-transformers makes before a tokenizer that tells them from capitals."""
     said, ours, whole = (read_json(folder / name, limit=2**27) if os.path.lexists(folder / name) else {}   # bytes, as `load_tokenizer`
                          for name in ("sentence_bert_config.json", "tokenizer_config.json", "tokenizer.json"))
-    lowers = ours.get("do_lower_case", (whole.get("normalizer") or {}).get("lowercase", True))
+    normalizer = whole.get("normalizer")
+    lowers = ours.get("do_lower_case", normalizer.get("lowercase", True) if isinstance(normalizer, dict) else True)
     if said.get("do_lower_case") and not lowers:
         raise ValueError(f"{folder / 'sentence_bert_config.json'}: expected a tokenizer that makes small letters, as do_lower_case says, got one that keeps capitals: "
                          "name a pooling yourself, and lower-case each sentence")
