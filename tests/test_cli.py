@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from terminal import run
+from torch import nn
 from torch.testing import assert_close
 
 from minbert.app import cli
@@ -29,7 +30,8 @@ from minbert.encoder import BertConfig, BertModel
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
 from minbert.heads import MultitaskBert, default_heads
 from minbert.data import Dataset, load_dataset
-from minbert.sentence import SentenceEncoder
+from minbert.engine.maps import Dense
+from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
 from minbert.train import usual_rate
 from minbert.engine.vectorfile import encode_file
@@ -192,14 +194,18 @@ def test_vectors_have_the_lengths_that_the_folder_asks_for(capsys, tmp_path, tin
     SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(tmp_path / "theirs")
     (tmp_path / "theirs" / "minbert_sentence.json").unlink()   # now another library's
     SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(tmp_path / "ours")
+    inner = SentenceEncoder.from_pretrained(tiny, device="cpu")
+    inner.transform = nn.Sequential(UnitLength(), Dense(16, 4))
+    inner.save_pretrained(tmp_path / "inner")
     (tmp_path / "s.txt").write_text("A dog barks.\nThe market fell.\n")
     length = {}
-    for model in (tiny, tmp_path / "theirs", tmp_path / "ours"):
+    for model in (tiny, tmp_path / "theirs", tmp_path / "ours", tmp_path / "inner"):
         for option in ("", "--normalize", "--no-normalize"):
             run(capsys, f"encode {model} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} {option}")
             length[model.name, option] = np.linalg.norm(np.load(tmp_path / "v.npy"), axis=1)
+    assert np.array_equal(length["inner", ""], length["inner", "--no-normalize"])   # one in the middle stays
     ones = {key for key, norms in length.items() if np.allclose(norms, 1, atol=1e-6)}
-    assert ones == {("tiny", "--normalize"), ("theirs", ""), ("theirs", "--normalize"), ("ours", ""), ("ours", "--normalize")}
+    assert ones == {("tiny", "--normalize"), ("theirs", ""), ("theirs", "--normalize"), ("ours", ""), ("ours", "--normalize"), ("inner", "--normalize")}
 
 
 def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
@@ -545,7 +551,7 @@ def test_evaluate_sts(capsys, tiny, small_data, tmp_path, monkeypatch):
                     (tmp_path, "all", ("stsb", "sickr"), "dev")]
     _, err = run(capsys, f"evaluate {tiny} --sts --data {year} --split test", 1)
     assert "expected a test split" in err and str(year) in err
-    assert "the embedded data" in run(capsys, f"evaluate {tiny} --sts --split exam", 1)[1]
+    assert "the embedded data" in run(capsys, f"evaluate {tiny} --sts --tasks sickr", 1)[1]
 
 
 def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, tmp_path):

@@ -163,7 +163,7 @@ def test_a_name_as_long_as_a_sentence_is_one_where_somebody_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("text, gap", [
-    ("text,n\na b,1\n,\nc d,2\n", 3), ("text;n\na b;1\n ; \n;\nc d;2\n", 3), ("text,n\n,\na b,1\n", 2), ("text,n\na b,1\n,\n,,\n", None), ("text,n\na b,1\n\nc d,2\n", None), ("text\na b\n\nc d\n", None),
+    ("text,n\na b,1\n,\nc d,2\n", 3), ("text;n\na b;1\n ; \n;\nc d;2\n", 3), ("text,n\n,\na b,1\n", 2), (",\ntext,n\na b,1\n", None), ("text,n\na b,1\n,\n,,\n", None), ("text,n\na b,1\n\nc d,2\n", None), ("text\na b\n\nc d\n", None),
 ])
 def test_where_rows_are_counted_a_row_of_empty_cells_is_refused(tmp_path, text, gap):
     """Row n of the answers is row n of the table; lines without any sign, and what a spreadsheet leaves at the end, are no rows for anybody."""

@@ -1,7 +1,6 @@
 """engine/maps: linear maps behind a pooling, one folder for two libraries."""
 import json
 import pickle
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from torch.testing import assert_close
 from minbert.calibration import NullTop, StandardizeNullTop, Whiten
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.files import read_json, write_json
-from minbert.engine.sentencefolders import _check_case
+from minbert.engine.sentencefolders import _makes_small_letters
 from minbert.engine.maps import ACTIVATIONS, Dense, maps_of, moved, named_maps, width_after
 from minbert.sentence import SentenceEncoder, UnitLength, unit
 from minbert.tokens import load_tokenizer
@@ -128,32 +127,45 @@ def test_a_folder_of_before_has_no_word_of_their_settings(tmp_path):
 
 def test_a_copy_that_lacks_their_files_is_read_by_ours(tmp_path):
     small_encoder().save_pretrained(tmp_path)
-    (tmp_path / "1_Pooling" / "config.json").unlink()
-    assert SentenceEncoder.from_pretrained(tmp_path).max_length == 60
-    (tmp_path / "modules.json").unlink()
-    assert SentenceEncoder.from_pretrained(tmp_path).max_length == 60
+    for name in ("1_Pooling/config.json", "sentence_bert_config.json", "modules.json"):
+        (tmp_path / name).rename(tmp_path / "away")
+        assert SentenceEncoder.from_pretrained(tmp_path).max_length == 60
+        (tmp_path / "away").rename(tmp_path / name)
 
 
 def test_vectors_that_they_cut_are_refused(tmp_path):
     small_encoder().save_pretrained(tmp_path)
     SentenceTransformer(str(tmp_path), device="cpu", truncate_dim=8).save(str(tmp_path))
-    (tmp_path / "minbert_sentence.json").unlink()
-    with pytest.raises(ValueError, match="config_sentence_transformers.json: expected vectors that are not cut, got truncate_dim 8"):
-        SentenceEncoder.from_pretrained(tmp_path)
+    for _ in range(2):   # in a folder of ours, then in one of theirs
+        with pytest.raises(ValueError, match="config_sentence_transformers.json: expected vectors that are not cut, got truncate_dim 8"):
+            SentenceEncoder.from_pretrained(tmp_path)
+        (tmp_path / "minbert_sentence.json").unlink(missing_ok=True)
     assert SentenceEncoder.from_pretrained(tmp_path, "mean").width == 16
 
 
-@pytest.mark.parametrize("asked, tokenizer, whole, refused", [
-    (True, {"do_lower_case": False}, None, True), (True, {"do_lower_case": True}, {"lowercase": False}, False), (True, {}, {"lowercase": False}, True),
-    (True, {}, {"lowercase": True}, False), (True, {}, None, False), (True, {}, "none", False), (False, {"do_lower_case": False}, None, False),
+def test_small_letters_that_only_they_make_are_refused(tmp_path):
+    small_encoder().save_pretrained(tmp_path)
+    write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": 60, "do_lower_case": True})
+    assert SentenceEncoder.from_pretrained(tmp_path).width == 16   # our tokenizer makes them, too
+    write_json(tmp_path / "tokenizer_config.json", read_json(tmp_path / "tokenizer_config.json") | {"do_lower_case": False})
+    for _ in range(2):   # in a folder of ours, then in one of theirs
+        with pytest.raises(ValueError, match="sentence_bert_config.json: expected a tokenizer that makes small letters"):
+            SentenceEncoder.from_pretrained(tmp_path)
+        (tmp_path / "minbert_sentence.json").unlink(missing_ok=True)
+    assert SentenceEncoder.from_pretrained(tmp_path, "mean").width == 16
+
+
+@pytest.mark.parametrize("settings, normalizer, lowers", [
+    ({"do_lower_case": False}, {"type": "Lowercase"}, False), ({"do_lower_case": True}, None, True),
+    ({}, {"type": "BertNormalizer", "lowercase": False}, False), ({}, {"type": "BertNormalizer", "lowercase": True}, True), ({}, {"type": "BertNormalizer"}, True),
+    ({}, None, False), ({}, {"type": "NFC"}, False), ({}, {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}, True),
+    ({}, {"type": "Sequence", "normalizers": [{"type": "NFC"}]}, False), ({}, "none", False),
 ])
-def test_small_letters_that_only_they_make_are_refused(tmp_path, asked, tokenizer, whole, refused):
-    write_json(tmp_path / "sentence_bert_config.json", {"do_lower_case": asked})
-    write_json(tmp_path / "tokenizer_config.json", tokenizer)
-    if whole is not None:
-        write_json(tmp_path / "tokenizer.json", {"normalizer": whole})
-    with pytest.raises(ValueError, match="small letters") if refused else nullcontext():
-        _check_case(tmp_path)
+def test_whether_a_tokenizer_makes_small_letters_is_read_where_it_stands(tmp_path, settings, normalizer, lowers):
+    assert _makes_small_letters(tmp_path)   # a vocab.txt alone
+    write_json(tmp_path / "tokenizer_config.json", settings)
+    write_json(tmp_path / "tokenizer.json", {"normalizer": normalizer})
+    assert _makes_small_letters(tmp_path) is lowers
 
 
 def test_another_pooling_comes_without_the_map_of_the_first(tmp_path):

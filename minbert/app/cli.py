@@ -188,8 +188,8 @@ def encode(
     options, precision = {} if pooling is None else {"pooling": pooling}, "bf16" if bf16 else "int8" if int8 else "fp32"
     encoder = SentenceEncoder.from_pretrained(model, normalize=ends_scaled(resolve_folder(model)) if normalize is None else normalize, **options)
     encoder.max_length = max_length or encoder.max_length
-    if normalize is False:   # a folder of ours may end in one
-        encoder.transform = in_a_row([part for part in maps_of(encoder.transform) if not isinstance(part, UnitLength)])
+    while normalize is False and isinstance([None, *maps_of(encoder.transform)][-1], UnitLength):   # as the last step of a folder of ours
+        encoder.transform = in_a_row(maps_of(encoder.transform)[:-1])
     if part_size is None:
         read = (lambda file: one_column(file, columns)) if columns or is_table(files[0]) else read_lines
         rows, width = encode_file(encoder, files[0], out, precision, True, lambda file: noted(encoder, read(file)))
@@ -378,7 +378,7 @@ def cautions(
         if seen := seen_in_training(train_sets[task], dev_sets[task]):
             yield f"note: {seen:,} of {len(dev_sets[task]):,} dev rows of {task} are in its train file, too: what they say of new text is too good"
         if len(dev_sets[task]) < 20:
-            yield f"note: {len(dev_sets[task])} dev rows of {task}: whatever is measured on so few says little, and its interval is not to be trusted"
+            yield f"note: task {task} has {len(dev_sets[task])} dev row(s) only: a figure from so few says little, and its interval is not to be trusted"
     rows, size = max(map(len, train_sets.values())), config.batch_size
     if config.steps is None and rows <= 4 * size:
         yield f"note: {rows} rows in batches of {size} are {-(-rows // size)} optimizer step(s) an epoch; --epochs or a smaller --batch-size gives more"
@@ -735,7 +735,7 @@ def pretrain(
     sizes |= {"precision": "bf16" if bf16 else "fp32"}
     if not corpus.exists() and (out / CORPUS).exists():
         typer.echo(f"note: {corpus} is not there: the run in {out} goes on with the text that it keeps, and nothing is measured on sentences held out", err=True)
-    else:
+    elif not (out / CORPUS).exists():
         corpus_files(corpus)   # refuses what holds no text before a folder is made
     config, origin, start = (PretrainConfig(**sizes), "random weights", None) if model is None else read_on(model, corpus, out, sizes)
     for row in run(corpus, out, config, heldout_sentences(corpus), [round(m * 1e6 / config.tokens_per_step) for m in keep or ()], start):

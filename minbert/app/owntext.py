@@ -85,7 +85,7 @@ def read_graded(
 ) -> Dataset:           # two columns of sentences, and how alike people found them
     """Read pairs with grades, on any scale. Raises ValueError as `read_text` does, for a grade that is no finite number, and for grades all alike."""
     path = Path(path)
-    names, rows = cut_table(path)
+    names, rows = cut_table(path, True)   # three, whatever they are called
     columns = _PAIR if {*_PAIR} <= {*names} else names
     if len(columns) != 3:
         raise ValueError(f"{path}: expected columns sentence1, sentence2 and score, or three others in this order, got {quoted(names)}")
@@ -189,13 +189,13 @@ def _without_empty_ends(names, rows):
 
 
 def _check_gaps(path):
-    """Refuse a row of empty cells that has others behind it: whoever counts rows would count it. A line without any sign is no row."""
-    gap = None
+    """Refuse a row of empty cells between others: whoever counts rows would count it. A line without any sign, or with "" alone, is no row."""
+    gap, names = None, False
     for line, cells in read_rows(path, _dialect(path)) if _ending(path) in (".tsv", ".csv") else ():
         filled = any(cell.strip() for cell in cells)
         if filled and gap:
             raise ValueError(f"{path}:{gap}: expected a text in each row, got a row of empty cells: delete it, or fill it")
-        gap = gap or (line if len(cells) > 1 and not filled else None)
+        gap, names = gap or (line if names and len(cells) > 1 and not filled else None), names or filled
 
 
 def _dialect(path):

@@ -291,7 +291,7 @@ class Run(NamedTuple):
 
     @property
     def doubtful(self) -> bool:
-        """Tell whether a second try may end otherwise: no space, the worker gone, or killed by nobody who watched it, as by a machine short of memory."""
+        """Tell whether a second try may end otherwise: no space, the worker gone, or a kill that was not ours, as on a machine short of memory."""
         killed = self.reply.status & 0x7F == 9 and not (self.reply.late or self.reply.full)
         return self.no_space or not self.outcomes and (self.reply.status == -1 or killed)
 

@@ -97,7 +97,7 @@ _LENGTH = {"module_input_name": "sentence_embedding", "module_output_name": "cls
 def _check_steps(file: Path) -> None:
     steps = [(str(step.get("type")).rpartition(".")[-1], step.get("path")) for step in read_json(file, list) if isinstance(step, dict)]
     if steps[1:len(_STEPS) + 1] != _STEPS:
-        raise ValueError(f"{file}: expected the steps of a WordsBeside, got others: what another library saved again, only that one reads")
+        raise ValueError(f"{file}: expected the steps of a WordsBeside, got others. If another library saved this folder again, only that one reads all of it: name a pooling yourself to use the model alone")
 
 
 def _mean(hidden_states: Tensor, attention_mask: Tensor) -> Tensor:   # (B, T, D), (B, T) -> (B, D); what stands at padding does not count

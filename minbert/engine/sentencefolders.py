@@ -54,11 +54,15 @@ def _said_by_us(folder, asked, plain):
     if None not in (said, there) and said != there:   # of an older release: without
         raise ValueError(f"{folder / 'modules.json'}: expected steps and length as {ours.name} has them, {quoted(said)}, got {quoted(there)}. "
                          f"If another library saved this folder again, delete {ours.name}")
+    if asked is None:
+        _check_cuts(folder)
     return pooling, config["max_length"], maps
 
 
 def _their_settings(folder: Path) -> list | None:   # [kind, or kind and modes, of each step, then tokens]; None where a part of the folder is not there
     """Say what sentence-transformers does with a folder, whichever release wrote it."""
+    if not os.path.lexists(folder / "sentence_bert_config.json"):
+        return None
     modes = lambda path: sorted(map(str, pooling_modes(inside(folder, path, folder / "modules.json"))))
     try:
         steps = [[kind, *modes(path)] if kind == "Pooling" else [kind] for kind, path in read_steps(folder)]
@@ -70,8 +74,7 @@ def _their_settings(folder: Path) -> list | None:   # [kind, or kind and modes, 
 def _said_by_them(folder, asked, plain):
     named, length = read_modules(folder, asked)
     if asked is None:   # who chooses a pooling takes the model alone
-        _check_prompt(folder / _THEIRS)
-        _check_case(folder)
+        _check_cuts(folder)
     return named, length, read_maps(folder, plain) if asked in (None, _their_pooling(folder)) else []
 
 
@@ -82,25 +85,32 @@ def _their_pooling(folder: Path) -> str | None:
     return None
 
 
-def _check_prompt(file: Path) -> None:
-    """Refuse a text that sentence-transformers puts before each sentence, and a number of columns after which it cuts the vectors."""
+def _check_cuts(folder: Path) -> None:
+    """Refuse what only sentence-transformers does: a text before each sentence, vectors that are cut after so many columns, small letters before a tokenizer that tells them from capitals."""
+    file = folder / _THEIRS
     said = read_json(file) if os.path.lexists(file) else {}
     name, prompts = said.get("default_prompt_name"), said.get("prompts")
     if (cut := said.get("truncate_dim")) is not None:
         raise ValueError(f"{file}: expected vectors that are not cut, got truncate_dim {quoted(cut)}: name a pooling yourself, and cut them")
     if name is not None and not (isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name) == ""):
         raise ValueError(f"{file}: expected no default prompt, got {quoted(name)}: name a pooling yourself, and put the prompt before each sentence")
-
-
-def _check_case(folder: Path) -> None:
-    """Refuse small letters that sentence-transformers makes before a tokenizer that tells them from capitals."""
-    said, ours, whole = (read_json(folder / name, limit=2**27) if os.path.lexists(folder / name) else {}   # bytes, as `load_tokenizer`
-                         for name in ("sentence_bert_config.json", "tokenizer_config.json", "tokenizer.json"))
-    normalizer = whole.get("normalizer")
-    lowers = ours.get("do_lower_case", normalizer.get("lowercase", True) if isinstance(normalizer, dict) else True)
-    if said.get("do_lower_case") and not lowers:
-        raise ValueError(f"{folder / 'sentence_bert_config.json'}: expected a tokenizer that makes small letters, as do_lower_case says, got one that keeps capitals: "
+    file = folder / "sentence_bert_config.json"
+    if os.path.lexists(file) and read_json(file).get("do_lower_case") and not _makes_small_letters(folder):
+        raise ValueError(f"{file}: expected a tokenizer that makes small letters, as do_lower_case says, got one that keeps capitals: "
                          "name a pooling yourself, and lower-case each sentence")
+
+
+def _makes_small_letters(folder: Path) -> bool:
+    """Ask as `load_tokenizer` does: tokenizer_config.json, else tokenizer.json, else yes."""
+    settings, whole = (read_json(folder / name, limit=2**27) if os.path.lexists(folder / name) else {} for name in ("tokenizer_config.json", "tokenizer.json"))   # bytes
+    return bool(settings["do_lower_case"]) if "do_lower_case" in settings else not whole or _lowers(whole.get("normalizer"))
+
+
+def _lowers(normalizer) -> bool:   # of a tokenizer.json
+    steps = normalizer if isinstance(normalizer, dict) else {}
+    if steps.get("type") == "Sequence":
+        return any(map(_lowers, steps.get("normalizers") or ()))
+    return steps.get("type") == "Lowercase" or bool(steps.get("lowercase", steps.get("type") == "BertNormalizer"))
 
 
 def _usual_length(file: Path) -> int:   # [tokens], 512 at most

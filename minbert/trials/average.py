@@ -83,7 +83,7 @@ MISTAKES["proximal.average"] = [
     _wrong_move("t.add_((w - t).sign() * (w - t).square() * share)",
         "The teacher goes by the square of the difference. It should go a share of the way."),
     mistake("torch._foreach_lerp_(teacher, weights, share)", "torch._foreach_add_(teacher, weights, alpha=share)",
-            "The teacher's own part is not made smaller, but for a copy, so its weights grow with every step."),
+            "Except at a share of 1 the teacher's own part is not made smaller, so its weights grow with every step."),
 ]
 
 VARIANTS["proximal.average"] = [

@@ -161,7 +161,7 @@ MISTAKES["bijections.affine"] = [
     mistake(_WRONG_LOG, "F.logsigmoid(r + 2).sum(1).detach()", "log |det| is detached, so the net does not feel it."),
     mistake(_WRONG_MOVED, "(b + t) * r.exp()", _WRONG_LOG, "r.sum(1)", "The scale is e to the r and can grow without end; it should be the sigmoid of r + 2."),
     mistake(_WRONG_MOVED, "(b + t) * (torch.sigmoid(r) + 2)", _WRONG_LOG, "(torch.sigmoid(r) + 2).log().sum(1)", "The 2 is added to the sigmoid. It belongs inside, to r."),
-    mistake(_WRONG_MOVED, "(b - t) * torch.sigmoid(r + 2)", "t is subtracted: that is the way back."),
+    mistake(_WRONG_MOVED, "(b - t) * torch.sigmoid(r + 2)", "t is subtracted. On the way there it is added, before the columns shrink."),
     mistake(_WRONG_MOVED, "b * torch.sigmoid(r + 2)", "t is not used: b is shrunk, but not shifted."),
     mistake(_WRONG_LOG, "torch.sigmoid(r + 2).sum(1).log()", "The logarithm is taken of the sum of the scales. Determinants multiply, so logarithms add up."),
 ]

@@ -246,7 +246,7 @@ MISTAKES["geometry.uniformity"] = [
     mistake("return undefined(\"uniformity\", f\"{len(x)} vectors\")", "return math.nan", "NaN comes back without a word. `undefined` gives it and warns."),
     mistake("return undefined(\"uniformity\", f\"{len(x)} vectors\")", "return 0.0", "Fewer than two vectors have no uniformity: the answer is NaN."),
     mistake("    " + _WRONG_SUMS, "    u = u[:512]\n    " + _WRONG_SUMS, "Only the first 512 vectors are looked at. All pairs count, block by block."),
-    _wrong_pairs("((-t * d2).exp().sum() / len(u) ** 2).log()", "The mean runs over all N² cells, and those that were blanked out count as 0. There are half of N (N - 1) pairs."),
+    _wrong_pairs("((-t * d2).exp().sum() / len(u) ** 2).log()", "The sum over the pairs is divided by N². There are half of N (N - 1) pairs."),
 ]
 
 VARIANTS["geometry.uniformity"] = [

@@ -283,7 +283,7 @@ MISTAKES["loop.step"] = [
     mistake("loss_fn, precision)", "loss_fn)", "`precision` is not handed on: everything is computed in full."),
     mistake("    optimizer.step()\n", "", "The weights do not move: the optimizer is never asked to step."),
     mistake("    return total, norm", "    batches.clear()\n    return total, norm", "The caller's list of batches is emptied."),
-    mistake(_WRONG_VALUES + "\n        " + _WRONG_BACK, _WRONG_BACK + "\n        " + _WRONG_VALUES, "`backward` is called before anybody looks at the losses. What is refused must not be pulled back."),
+    mistake(_WRONG_VALUES + "\n        " + _WRONG_BACK, _WRONG_BACK + "\n        " + _WRONG_VALUES, "`backward` is called before anybody looks at the losses. A loss that is refused must leave no gradient."),
     mistake(_WRONG_VALUES + "\n        " + _WRONG_BACK, _WRONG_BACK + "\n    " + _WRONG_VALUES.replace("\n    ", "\n"),
             "The losses are added up behind the loop over batches, so the record has only a share of the last batch."),
     mistake(_WRONG_VALUES, "losses = {name: loss / len(batches) for name, loss in losses.items()}\n        " + _WRONG_VALUES, _WRONG_BACK, "backward(losses)",

@@ -59,7 +59,7 @@ MISTAKES["mixing.shares"] = [
     mistake("\"annealed\": annealed}", "\"annealed\": 1.0}", "`epoch` is not used: the annealed law stays proportional."),
     mistake("n**alpha for", "alpha * n for", "The sizes are multiplied by alpha, where they should be raised to it; the factor cancels."),
     mistake("    powers = {task: n**alpha for task, n in sizes.items()}\n", "    total = sum(sizes.values())\n", "x / sum(powers.values()) for task, x in powers.items()", "(n / total) ** alpha for task, n in sizes.items()",
-            "The sizes are divided by their sum before they are raised to alpha. The shares then do not add up to 1."),
+            "The powers are not divided by their own sum, so the shares do not add up to 1."),
     mistake(_WRONG_ANNEALED, "1 - 0.8 * (epoch + 1) / epochs", "The annealed power has gone a step before the first epoch. It begins at 1."),
 ]
 

@@ -121,7 +121,7 @@ MISTAKES["encoder.rename"] = [
     mistake("for left, right in table.items():", 'plain = name\n    for left, right in table.items():\n        part = left.split("{}.")[-1]\n'
             '        plain = plain.replace(part, right.split("{}.")[-1])\n    return plain.replace("layers.", "layer.")\n    for left, right in table.items():',
             "Parts of names are replaced one after the other. A part that stands inside another name is hit as well."),
-    mistake("for left, right in table.items():", _WRONG_LITERAL, "Every number in a name is taken for that of a layer. Where the table has a number and no {}, it has to stand there."),
+    mistake("for left, right in table.items():", _WRONG_LITERAL, "Every number in a name is taken for that of a layer. Where the table has a number and no {}, the name must have the same number."),
     mistake('return f"{right.format(*layer)}.{kind}"', 'return f"{right}.{kind}"', "{} still stands in the new name. The number of the layer belongs there."),
 ]
 
