@@ -676,7 +676,7 @@ def test_other_sizes_or_fewer_steps_than_done_are_refused(runs):
     with pytest.raises(ValueError, match="at least one batch"):
         big = PretrainConfig(**{**CONFIG, "tokens_per_step": 10**6})
         next(pretrain(top / "corpus", fresh(runs, "big"), big))
-    with pytest.raises(ValueError, match="expected .txt"):
+    with pytest.raises(ValueError, match="nowhere: expected a .txt or .txt.gz file"):
         next(pretrain(top / "nowhere", top / "new", TINY))
     assert not (top / "new" / CORPUS).exists()
 
@@ -851,7 +851,7 @@ def test_a_model_without_its_head_is_refused(tmp_path):
     model, head, _ = small_pair()
     save_mlm(model, head, tmp_path)
     (tmp_path / HEAD).unlink()
-    with pytest.raises(ValueError, match=f"expected {re.escape(HEAD)} in {re.escape(str(tmp_path))}"):
+    with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))}: expected {re.escape(HEAD)}, which guesses words"):
         load_mlm(tmp_path)
     with pytest.raises(ValueError, match="no-such-folder"):
         load_mlm(tmp_path / "no-such-folder")

@@ -483,7 +483,7 @@ def test_a_folder_of_two_saves_is_one_of_them_or_refused_wherever_the_second_was
         try:
             found = SentenceEncoder.from_pretrained(tmp_path / "old", device="cpu")
         except ValueError as error:
-            assert "as it was saved, got another: cut short, or mixed from two saves" in str(error)
+            assert "mixed from two saves" in str(error)
             refused += 1
         else:
             assert torch.equal(found.encode(TEXTS), wanted[found.pooling])
@@ -520,7 +520,7 @@ def test_a_folder_lacks_what_the_hub_does_not_fetch_and_may_be_of_an_older_relea
     shutil.rmtree(tmp_path / "2_Dense")
     assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
     settings = json.loads((tmp_path / "minbert_sentence.json").read_text())
-    (tmp_path / "minbert_sentence.json").write_text(json.dumps({name: value for name, value in settings.items() if name != "files"}))
+    (tmp_path / "minbert_sentence.json").write_text(json.dumps({name: value for name, value in settings.items() if name not in ("files", "theirs")}))
     (tmp_path / "sentence_bert_config.json").write_text("{}")
     assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
 

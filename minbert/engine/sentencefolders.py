@@ -52,7 +52,7 @@ def _said_by_us(folder, asked, plain):
     pooling = WordsBeside.load(folder) if config["pooling"] == WordsBeside.name else config["pooling"]
     said, there = config.get("theirs"), _their_settings(folder)
     if None not in (said, there) and said != there:   # of an older release: without
-        raise ValueError(f"{folder / 'modules.json'}: expected steps and length as {ours.name} has them, {quoted(said)}, got {quoted(there)}. "
+        raise ValueError(f"{folder / 'modules.json'}: expected steps and length as {ours.name} has them, {quoted(said)}, got {quoted(there)}: mixed from two saves? "
                          f"If another library saved this folder again, delete {ours.name}")
     if asked is None:
         _check_cuts(folder)
