@@ -50,7 +50,7 @@ def text_columns(names: list[str], pair: bool) -> list[str]:
 
 
 def usual_columns(path: Path, names: list[str], pair: bool) -> list[str]:
-    """Say the same of a table. Raises ValueError, with the option that helps, if they are not there."""
+    """Find the sentences of a table where nobody named their columns. Raises ValueError, with the option that helps, if they are not there."""
     columns = text_columns(names, pair)
     if not {*columns} <= {*names}:
         raise ValueError(f"{path}: expected {'columns sentence1 and sentence2' if pair else 'a column sentence, or text'}, got {quoted(names)}: --columns says which to take")

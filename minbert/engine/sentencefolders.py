@@ -55,7 +55,7 @@ def _said_by_us(folder, asked, plain):
         raise ValueError(f"{folder / 'modules.json'}: expected steps and length as {ours.name} has them, {quoted(said)}, got {quoted(there)}: mixed from two saves? "
                          f"If another library saved this folder again, delete {ours.name}")
     if asked is None:
-        _check_cuts(folder)
+        _check_extras(folder)
     return pooling, config["max_length"], maps
 
 
@@ -74,7 +74,7 @@ def _their_settings(folder: Path) -> list | None:   # [kind, or kind and modes, 
 def _said_by_them(folder, asked, plain):
     named, length = read_modules(folder, asked)
     if asked is None:   # who chooses a pooling takes the model alone
-        _check_cuts(folder)
+        _check_extras(folder)
     return named, length, read_maps(folder, plain) if asked in (None, _their_pooling(folder)) else []
 
 
@@ -85,7 +85,7 @@ def _their_pooling(folder: Path) -> str | None:
     return None
 
 
-def _check_cuts(folder: Path) -> None:
+def _check_extras(folder: Path) -> None:
     """Refuse what only sentence-transformers does: a text before each sentence, vectors that are cut after so many columns, small letters before a tokenizer that tells them from capitals."""
     file = folder / _THEIRS
     said = read_json(file) if os.path.lexists(file) else {}
