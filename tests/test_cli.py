@@ -110,6 +110,14 @@ def test_help_is_quick_and_names_every_command_and_default():
     assert all(text.splitlines()[-1] == "False" for text in shown.values()), "help loads torch"
 
 
+@pytest.mark.parametrize("words", [["grade", "."], ["course", "status"]])
+def test_where_no_process_can_be_limited_nobody_is_graded_and_a_sentence_says_so(tmp_path, words):
+    code = "import sys; sys.modules['resource'] = sys.modules['fcntl'] = None; from minbert.app.cli import main; main()"   # Windows has neither
+    shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path,
+                           env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])})
+    assert shown.returncode == 1 and "WSL" in shown.stderr and "Traceback" not in shown.stderr
+
+
 def test_usual_rate_falls_with_the_width():
     assert [usual_rate(width) for width in (128, 256, 384, 768, 1024)] == [5e-4, 5e-4, 1e-4, 1e-5, 1e-5]
 
