@@ -250,7 +250,7 @@ def summary(
             scored[task, "words by rank", ""] = "Spearman", score(answers, stored["gold"], spearman, resamples)
     for (task, measure, encoder), (name, scores) in scored.items():
         row = {"task": task, "measure": measure, "tokens": float(encoder) if encoder else None, "metric": name, "seeds": scores.draws.shape[1],
-               "chosen": found.get((task, measure, encoder), ({},))[0].get("chosen"), "value": scores.value, "interval": list(interval(scores)[1:])}
+               "chosen": found.get((task, measure, encoder), ({},))[0].get("chosen"), "value": scores.value, "interval": list(interval(scores)[1:3])}
         words = scored.get((task, "words by rank" if name == "Spearman" else "words", ""))
         for label, rival in (("untrained", scored.get((task, measure, "0"))), ("words", words)):
             if encoder and rival is not None and not (label == "untrained" and encoder == "0"):

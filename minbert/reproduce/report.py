@@ -205,7 +205,7 @@ def make_report(out: str | Path, data: str | None, resamples: int = 400) -> Repo
 
 
 def _three(i: Interval | None) -> list | None:
-    return i and [None if math.isnan(x) else round(x, 4) for x in i]
+    return i and [None if math.isnan(x) else round(x, 4) for x in i[:3]]
 
 
 def _out_of_reach(scale: str) -> list[dict]:
