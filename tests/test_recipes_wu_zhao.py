@@ -7,10 +7,11 @@ import torch
 
 from minbert.contrastive import contrastive_loss
 from minbert.data import Dataset, load_dataset
+from minbert.metrics import accuracy, pearson
 from minbert.reproduce import testsets, wu_zhao
 from minbert.reproduce.published import published
 from minbert.reproduce.recipe import CLAIMS, RECIPES
-from minbert.reproduce.run import Answers, Run
+from minbert.reproduce.run import Answers, Run, labelled
 from minbert.reproduce.scale import SCALES
 from minbert.reproduce.store import perform
 
@@ -42,10 +43,9 @@ def test_claims_name_recipes_that_exist():
 
 
 def test_a_row_averages_its_three_scores(toy, sst):
-    found = wu_zhao.scored(toy, sst[0])
+    found = wu_zhao.with_mean(toy, sst[0], wu_zhao.AVERAGE)
     assert {*found} == {*wu_zhao.KEYS.values(), "average"} and len(found["SST dev acc"].values) == 40
-    scores = [metric(found[key].values, wu_zhao.labelled(found[key].dataset, None).labels)
-              for key, metric in zip(wu_zhao.KEYS.values(), (wu_zhao.accuracy, wu_zhao.accuracy, wu_zhao.pearson))]
+    scores = [metric(found[key].values, labelled(found[key].dataset, None).labels) for key, metric in zip(wu_zhao.KEYS.values(), (accuracy, accuracy, pearson))]
     assert math.isclose(found["average"], sum(scores) / 3, rel_tol=1e-12)
 
 

@@ -29,7 +29,7 @@ from ..views import ViewModel, train_views, view_loss
 from .published import published
 from .recipe import cell, claim, recipe, row
 from .run import Answers, Run
-from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase, pooled_base
+from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, loss_ends, phase, pooled_base, rows_with
 from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
 from .vectors import graded
 
@@ -92,9 +92,8 @@ def overfit(run: Run, model: MultitaskBert, dev: Answers) -> dict:
 
 def asked(run: Run, model: MultitaskBert) -> dict:
     """All measurements of a fine-tuned model, and the loss at the end of its curve."""
-    losses = [point["loss"] for point in run.curve if point["stage"] == "tasks" and "loss" in point]
-    last, said = losses[-max(1, len(losses) // 10):], answered(run, model)
-    return said | overfit(run, model, said[KEYS["sst"]]) | {"training loss, last tenth": sum(last) / len(last)}
+    said = answered(run, model)
+    return said | overfit(run, model, said[KEYS["sst"]]) | {"training loss, last tenth": loss_ends(run)[1]}
 
 
 # Section 4.3: pairs that mean the same, each other pair of the batch a wrong answer
@@ -345,8 +344,7 @@ def machine(run: Run) -> dict:
 
 def find(data: Dataset, *words: str) -> Dataset:
     """The one row that holds all words. Raises ValueError if there is none."""
-    texts = [" ".join(parts).lower() for parts in zip(data.sentences, data.sentences2 or [""] * len(data))]
-    rows = [i for i, text in enumerate(texts) if all(word in text for word in words)]
+    rows = rows_with(data, words)
     if not rows:
         raise ValueError(f"{data.name} {data.split}: expected a row with the words {', '.join(words)}, got none")
     return data.subset(rows[:1])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..baselines import words
 from ..data import Dataset, available, load_dataset
+from ..engine.maps import moved
 from ..metrics import average_ranks
 from ..mixing import seeded
 from ..sentence import SentenceEncoder
@@ -57,8 +58,7 @@ class Through:
     @torch.no_grad()
     def encode(self, sentences: list[str]) -> Tensor:  # (N, K) float32
         """Encode, and move the vectors."""
-        moved = self.transform(self.encoder.encode(sentences))
-        return moved[0] if isinstance(moved, tuple) else moved   # a flow gives (vectors, log_det)
+        return moved(self.encoder.encode(sentences), self.transform)
 
 
 _KEPT: dict[tuple, Cached] = {}   # the last four: recipes come back to an encoder, and the text of seven sets is long
