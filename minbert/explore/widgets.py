@@ -15,6 +15,7 @@ from torch import Tensor
 from ..calibration import Standardize, Whiten
 from ..data import Dataset, load_dataset
 from ..engine.figures import as_array, panels
+from ..engine.maps import moved
 from ..metrics import as_vectors
 from ..engine.finite import check_finite
 from ..sentence import SentenceEncoder, safe_cosine
@@ -300,8 +301,8 @@ def _states(x, text, flow):
         found[name] = kind(x.shape[1]).double().fit(text.double())(x.double())
     if flow is not None:
         with torch.no_grad():
-            z = deepcopy(flow).eval()(x.to(next(flow.parameters(), x)))  # a copy: the argument keeps its mode
-        found["flow"] = check_finite((z[0] if isinstance(z, tuple) else z).cpu(), "flow")
+            z = moved(x.to(next(flow.parameters(), x)), deepcopy(flow).eval())  # a copy: the argument keeps its mode
+        found["flow"] = check_finite(z.cpu(), "flow")
     return found
 
 
