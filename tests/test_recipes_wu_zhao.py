@@ -119,8 +119,8 @@ def test_a_test_pair_has_its_first_grade_and_none_that_was_trained_or_chosen_on_
     assert [*zip(pairs.sentences, pairs.sentences2)] == [("late", "R"), ("X", "y"), ("A  DOG", "a-cat!")] and grades == [2.5, 2.0, 1.0]
 
 
-def test_answers_on_test_have_the_names_that_a_paper_gives_them(toy, sst, monkeypatch):
+def test_answers_on_test_say_which_rows_were_asked(toy, sst, monkeypatch):
     monkeypatch.setattr(Run, "dataset", lambda run, task, split: load_dataset("sst", "dev").subset(range(5)))
     monkeypatch.setattr(Run, "part", lambda run, task, split: f"{task}/{split}/5")
-    found = testsets.on_test(toy, sst[0], "SST-5 test acc")
-    assert isinstance(found["SST-5 test acc"], Answers) and found["SST-5 test acc"].dataset == "sst5/test/5" and -1 <= found["STS test pearson"] <= 1
+    found = testsets.on_test(toy, sst[0])
+    assert isinstance(found["SST test acc"], Answers) and found["SST test acc"].dataset == "sst5/test/5" and -1 <= found["STS test pearson"] <= 1

@@ -247,6 +247,11 @@ def share_steps(run: Run, share: float = 0.5) -> int | None:
     return None if run.scale.task_steps is None else max(1, round(run.scale.task_steps * share / 0.5))
 
 
+def plain(model: MultitaskBert) -> Callable:
+    """The sum of the losses, no surgery."""
+    return sum_losses
+
+
 def together(run: Run, name: str, backward: Callable, tasks: tuple[str, ...] = TASKS, share: float = 0.5, **phases) -> MultitaskBert:
     """Train the tasks of a row in one model; `backward(model)` makes the gradient of their losses."""
     return run.own(f"dao/{name}", lambda: _join(run, backward, tasks, share, phases))
@@ -350,12 +355,12 @@ def clock() -> float:
     return time.perf_counter() if choose_device().type == "cuda" else time.process_time()
 
 
-def step_seconds(run: Run, tasks: tuple[str, ...], mode: str = "full", backward: Callable = lambda model: sum_losses, count: int = 12) -> float:
-    """Time a step of training: the median, without the first two."""
+def step_seconds(run: Run, tasks: tuple[str, ...], mode: str = "full", backward: Callable = plain) -> float:
+    """Time a step of training: the median of twelve, without the first two."""
     model = heads_from(run, start(run), three)
     model.set_mode(mode)
     sets = {task: run.dataset(task, "train") for task in tasks}
-    sampler = TaskSampler({task: len(data) for task, data in sets.items()}, rows(run), "joint", steps=count, seed=run.seed)
+    sampler = TaskSampler({task: len(data) for task, data in sets.items()}, rows(run), "joint", steps=12, seed=run.seed)
     optimizer, times = AdamW(parameter_groups(model, 0.0, 1e-5), lr=1e-5), [clock()]
     batches = task_batches(sets, model.encoder.tokenizer, sampler, model.encoder.max_length)
     for _ in steps(model.train(), batches, Contrast({"sst": 0.8}), optimizer, backward(model), precision=run.scale.precision):
@@ -390,11 +395,6 @@ def scaled(surgery: Callable[[MultitaskBert], Callable]) -> Callable[[MultitaskB
         combine = surgery(model)
         return lambda losses: combine(equal_size(losses))
     return make
-
-
-def plain(model: MultitaskBert) -> Callable:
-    """The sum of the losses, no surgery."""
-    return sum_losses
 
 
 BACKWARDS = {"sum": (plain, "the plain sum"), "scaled": (scaled(plain), "the sum of losses divided by their own size"),

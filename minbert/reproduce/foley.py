@@ -259,11 +259,11 @@ class CopyEachStep:
         return output_distance(model.head(task))(clean.outputs, target).mean()
 
 
-def step_seconds(run: Run, losses: dict, rounds: int = 12) -> dict[str, float]:
-    """Median seconds of processor of a step with each loss, the same batches in turn."""
+def step_seconds(run: Run, losses: dict) -> dict[str, float]:
+    """Median seconds of processor of a step with each loss, the same twelve batches in turn."""
     model, spent = heads_from(run, pooled_base(run), heads).train(), {name: [] for name in losses}
     sets, optimizer = {task: run.dataset(task, "train") for task in TASKS}, AdamW(model.parameters(), lr=1e-6)
-    sampler = TaskSampler({task: len(data) for task, data in sets.items()}, 64 if printed(run) else run.scale.batch, "joint", 1, rounds, run.seed)
+    sampler = TaskSampler({task: len(data) for task, data in sets.items()}, 64 if printed(run) else run.scale.batch, "joint", 1, 12, run.seed)
     for batch in task_batches(sets, model.encoder.tokenizer, sampler, model.encoder.max_length):
         for name, loss in losses.items():
             start = time.process_time()

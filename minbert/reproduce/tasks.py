@@ -20,7 +20,7 @@ from ..proximal import BregmanProximal
 from ..sentence import SentenceEncoder
 from ..smart import SmartPenalty
 from ..train import Phase, TrainConfig, fit, phase_sampler
-from .run import Answers, Run, labelled
+from .run import EVERY, Answers, Run, labelled
 
 TASKS = ("sst", "quora", "sts")   # the three of the course
 TOKENS = 20   # of a sentence of these sets, about
@@ -60,7 +60,7 @@ def fine_tune(run: Run, model: MultitaskBert, *phases: Phase, rows: int | dict[s
         loss_fn, config = _watched(run, loss_fn or partial(multitask_loss, weights=weights), pieces), replace(config, loss_weights=None)
     with tempfile.TemporaryDirectory(prefix="minbert-") as folder:
         result = fit(model, train, dev, config, folder, progress=bool(run.watch), loss_fn=loss_fn, backward=backward, sources=sources)
-        run.curve += [_point(line) for line in result.log if "dev" in line or line["step"] % 10 == 0]
+        run.curve += [_point(line) for line in result.log if "dev" in line or line["step"] % EVERY == 0]
         return MultitaskBert.from_pretrained(result.folder / "model") if best else model.eval()
 
 

@@ -267,13 +267,13 @@ def flips(model: MultitaskBert, task: str, batches: list[TaskBatch]) -> dict[str
     return found
 
 
-def roughness(model: MultitaskBert, task: str, batches: list[TaskBatch], radius: float = 0.5) -> float:
-    """Sampled smoothness of the head at the vectors of a dev set: the largest move among 1,000 random points at this distance."""
+def roughness(model: MultitaskBert, task: str, batches: list[TaskBatch]) -> float:
+    """Sampled smoothness of the head at the vectors of a dev set: the largest move among 1,000 random points at distance .5."""
     with torch.no_grad():
         found = [model.vectors(part.first, part.second) for part in batches]
     vectors = tuple(torch.cat(column) for column in zip(*found))
     generator = torch.Generator(vectors[0].device).manual_seed(0)
-    return sampled_smoothness(model.head(task), vectors, radius, generator=generator).item()
+    return sampled_smoothness(model.head(task), vectors, 0.5, generator=generator).item()
 
 
 def shaken(run: Run, task: str) -> dict[str, float]:
