@@ -53,7 +53,7 @@ def _factor(a: Tensor, b: Tensor, inputs: dict) -> str | None:
     return f"every number is {c:.6g} times what it should be" if (a != 0).sum() > 1 or telling else None
 
 # %% ../../nbs/course/diagnosis.ipynb #a2fddbf8
-def _moved(a: Tensor, b: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _moved(a: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Places that numbers may have changed, one way after another."""
     if a.ndim >= 2 and a.shape[-1] == a.shape[-2]:
         yield "the last two axes have changed places", a.mT
@@ -88,7 +88,7 @@ def relation(
         return found
     if a.numel() > 2 and _near((b - a).mean().expand_as(a), b - a):
         return f"every number is {(b - a).mean():.6g} too much" if (b - a).mean() > 0 else f"every number is {(a - b).mean():.6g} too little"
-    for words, moved in (_moved(a, b) if a.numel() > 2 and not _near(a, b) else ()):
+    for words, moved in (_moved(a) if a.numel() > 2 and not _near(a, b) else ()):
         if moved.shape == b.shape and _near(moved, b):
             return words
     if a.ndim and a.numel() > 2 and _permuted(a, b):
