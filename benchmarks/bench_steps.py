@@ -9,15 +9,10 @@ import random
 import torch
 import torch.nn.functional as F
 import transformers
-from common import interleave, parser, question_pairs, shape, store, table
+from common import interleave, mean, parser, question_pairs, shape, store, table
 
 from minbert.encoder import BertModel
 from minbert.tokens import load_tokenizer, pad_ids
-
-
-def mean(h, mask):
-    """(B, T, D) -> (B, D), over real tokens."""
-    return (h * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 
 def similarity(u, v):

@@ -34,6 +34,11 @@ def question_pairs(data: str) -> list[tuple[str, str]]:
     return [(f[2].strip(), f[3].strip()) for f in fields if len(f) == 5 and f[2].strip() and f[3].strip()]
 
 
+def mean(hidden, mask):
+    """(B, T, D) -> (B, D), over real tokens."""
+    return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
 def interleave(
     variants: dict[str, Callable[[int], object]],  # name -> what to time; gets the number of the round
     repeats: int,
@@ -79,6 +84,11 @@ def keep(folder: Path, name: str, says: str, command: str, rounds: int, columns:
     """Write a table as FOLDER/NAME.json, with the machine."""
     run = {"name": says.partition(":")[0], "says": says, "command": command,
            "machine": f"{processor()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}", "rounds": rounds, "columns": columns, "rows": rows} | more
+    write(folder, name, run)
+
+
+def write(folder: Path, name: str, run: dict) -> None:
+    """Write FOLDER/NAME.json, for the site."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
 

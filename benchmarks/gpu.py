@@ -9,7 +9,6 @@ import argparse
 import csv
 import gc
 import gzip
-import json
 import random
 import statistics
 import tempfile
@@ -22,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 import transformers
-from common import interleave, processor, shape
+from common import interleave, mean, processor, shape, write
 
 from minbert.contrastive import simcse_loss
 from minbert.data import TaskBatch
@@ -164,11 +163,6 @@ class OurSteps:
     def __call__(self, batches) -> float:
         supply = Ahead(self.bench.device).over(batches)
         return sum(r.loss for r in steps(self.model, supply, self.loss_fn, self.optimizer, max_grad_norm=1.0, precision=self.bench.precision, scale=self.scale))
-
-
-def mean(hidden, mask):
-    """(B, T, D) -> (B, D), over real tokens."""
-    return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 
 def groups_of(rows, size, alike=False):
@@ -356,8 +350,7 @@ def store(folder: Path, part: str, says: str, where: str, bench: Bench, found) -
     run = {"name": f"GPU, {part}{', compiled beside plain' * bench.compile}", "says": says,
            "command": f"python benchmarks/gpu.py --parts {part} --rounds {bench.rounds}{' --compile' * bench.compile}", "machine": where, "rounds": bench.rounds,
            "columns": COLUMNS, "rows": {f"{title}: {name}": numbers for title, table in found.items() for name, numbers in table.items()}}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"gpu-{part}{'-compiled' * bench.compile}.json").write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+    write(folder, f"gpu-{part}{'-compiled' * bench.compile}", run)
 
 
 def run_part(bench: Bench, part: str, tokenizer, peaks) -> dict[str, dict[str, list[float]]]:

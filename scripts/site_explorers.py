@@ -54,7 +54,7 @@ def models() -> tuple:   # name -> encoder, graded pairs
 
     from minbert.data import load_dataset
     from minbert.encoder import BertModel
-    from minbert.explore.widgets import Remembered
+    from minbert.engine.remembering import Remembered
     from minbert.sentence import SentenceEncoder
 
     before, after = SentenceEncoder.from_pretrained(device="cpu"), SentenceEncoder.from_pretrained("embedded-sentences", device="cpu")
@@ -66,7 +66,7 @@ def models() -> tuple:   # name -> encoder, graded pairs
 @cache
 def clouds() -> tuple:   # name -> encoder, graded pairs
     """Load what the notebook draws as clouds: of the second model the last layer alone."""
-    from minbert.explore.widgets import Remembered
+    from minbert.engine.remembering import Remembered
     from minbert.sentence import SentenceEncoder
 
     encoders, pairs = models()

@@ -19,6 +19,7 @@ from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_se
 from minbert.course.judging import NAMED
 from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, matrix_svg, page, refuse_to_replace, scores, write_gradescope, write_pages
 from minbert.course.workspace import new_workspace, workspace_of
+from minbert.engine.saving import DRAFT
 
 TASK = exercise("attention.bias")
 
@@ -118,7 +119,7 @@ def test_an_interrupted_batch_keeps_its_seed_and_leaves_nothing(tmp_path):
     left = {p.name for p in place.iterdir()}
     assert {name.rpartition("-")[0] for name in left} >= {"minbert-grading", "minbert-base"}
     done = ledger.read_text().splitlines()
-    (ledger.parent / ".results.jsonl.part-deaddead").mkdir()
+    (ledger.parent / f"{DRAFT}deaddead").mkdir()
     again = subprocess.run(grade_command(tmp_path), env=environment, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert not list(place.iterdir())

@@ -7,27 +7,18 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers.sentence_transformer.losses import ContrastiveLoss, MultipleNegativesRankingLoss
 from torch.testing import assert_close
+from toys import equal, vectors
 
 from minbert.contrastive import contrastive_loss, mirror_loss, simcse_loss, span_lengths, span_mask
-
-
-def views(n, d=6, count=2, seed=0, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, d, generator=g, dtype=dtype).requires_grad_() for _ in range(count)]
-
-
-def equal(ours, theirs, inputs, **close):
-    assert_close(ours, theirs, **close)
-    assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), **close)
 
 
 @pytest.mark.parametrize("n", [2, 5, 16])
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
 def test_simcse_is_multiple_negatives_ranking(given, n, temperature):
-    a, b = views(n, seed=n)
+    a, b = vectors(n, seed=n)
     theirs = MultipleNegativesRankingLoss(given, scale=1 / temperature)([{"e": a}, {"e": b}], None)
     equal(simcse_loss(a, b, temperature), theirs, (a, b))
-    a, b, h = views(n, count=3, seed=n)
+    a, b, h = vectors(n, count=3, seed=n)
     theirs = MultipleNegativesRankingLoss(given, scale=1 / temperature)([{"e": a}, {"e": b}, {"e": h}], None)
     equal(simcse_loss(a, b, temperature, hard=h), theirs, (a, b, h))
 
@@ -35,7 +26,7 @@ def test_simcse_is_multiple_negatives_ranking(given, n, temperature):
 @pytest.mark.parametrize("n", [2, 5, 16])
 @pytest.mark.parametrize("temperature", [0.04, 0.5])
 def test_mirror_is_the_joint_form_of_ranking(given, n, temperature):
-    a, b = views(n, seed=n)
+    a, b = vectors(n, seed=n)
     judge = MultipleNegativesRankingLoss(given, scale=1 / temperature, directions=("query_to_doc", "query_to_query"),
                                          partition_mode="joint")
     equal(mirror_loss(a, b, temperature), judge([{"e": a}, {"e": b}], None), (a, b))
@@ -47,7 +38,7 @@ def test_symmetric_mirror_is_nt_xent_over_all_anchors():
     """Mirror-BERT's released form: 2B anchors, each with one positive and 2B - 2 negatives."""
     from pytorch_metric_learning.losses import NTXentLoss
 
-    a, b = views(7)
+    a, b = vectors(7)
     labels = torch.arange(7).repeat(2)  # it adds a tiny constant inside the logarithm, which shows at low temperature
     equal(mirror_loss(a, b, 0.5, symmetric=True), NTXentLoss(temperature=0.5)(torch.cat([a, b]), labels), (a, b), rtol=1e-5, atol=1e-7)
     x = F.normalize(torch.cat([a, b]), dim=1)
@@ -57,7 +48,7 @@ def test_symmetric_mirror_is_nt_xent_over_all_anchors():
 
 @pytest.mark.parametrize("margin", [0.5, 0.9])
 def test_margin_loss_is_that_of_sentence_transformers(given, margin):
-    u, v = views(40)
+    u, v = vectors(40)
     labels = torch.arange(40) % 2
     theirs = ContrastiveLoss(given, margin=margin)([{"e": u}, {"e": v}], labels)
     equal(contrastive_loss(u, v, labels, margin), theirs, (u, v))
@@ -69,7 +60,7 @@ def test_margin_loss_is_that_of_sentence_transformers(given, margin):
     lambda a, b, h: mirror_loss(a, b, symmetric=True)])
 def test_autocast_changes_nothing(loss):
     """A cosine rounded to bfloat16 is off by .004, and by .1 after division by the temperature."""
-    inputs = views(12, d=32, count=3, dtype=torch.float32)
+    inputs = vectors(12, d=32, count=3, dtype=torch.float32)
     plain = loss(*inputs)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = loss(*inputs)
@@ -79,7 +70,7 @@ def test_autocast_changes_nothing(loss):
 
 def test_hard_negatives_stand_beside_groups():
     """Doubles are no wrong answers, but everybody's hard negative is."""
-    a, b, h = views(5, count=3)
+    a, b, h = vectors(5, count=3)
     groups = torch.tensor([1, 2, 1, 3, 2])
     a1, b1, h1 = (F.normalize(x, dim=1) for x in (a, b, h))
     rows = []
@@ -91,12 +82,12 @@ def test_hard_negatives_stand_beside_groups():
 
 
 def test_one_row_with_a_hard_negative_is_no_empty_question(recwarn):
-    a, b, h = views(1, count=3)
+    a, b, h = vectors(1, count=3)
     assert simcse_loss(a, b, hard=h) > 0 and not recwarn.list
 
 
 def test_groups_take_doubles_out_of_the_negatives():
-    a, b = views(6)
+    a, b = vectors(6)
     groups = torch.tensor([3, 3, 7, 9, 3, 9])
     cosine = F.normalize(a, dim=1) @ F.normalize(b, dim=1).T / 0.05
     rows = []
@@ -110,7 +101,7 @@ def test_groups_take_doubles_out_of_the_negatives():
 
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_mirror_excuses_doubles_in_both_blocks(symmetric):
-    a, b = views(6)
+    a, b = vectors(6)
     groups = torch.tensor([3, 3, 7, 9, 3, 9])
 
     def side(a, b):
@@ -232,7 +223,7 @@ def test_bad_runs(change, message):
 
 @pytest.mark.parametrize("loss", [simcse_loss, mirror_loss, lambda a, b: mirror_loss(a, b, symmetric=True)])
 def test_what_does_not_matter(loss):
-    a, b = views(8)
+    a, b = vectors(8)
     order = torch.randperm(8, generator=torch.Generator().manual_seed(1))
     assert_close(loss(a[order], b[order]), loss(a, b))
     assert_close(loss(3 * a, b / 7), loss(a, b))
@@ -242,11 +233,11 @@ def test_what_does_not_matter(loss):
 
 @pytest.mark.parametrize("loss", [simcse_loss, mirror_loss])
 def test_batches_that_teach_nothing_are_named(loss):
-    a, b = views(1)
+    a, b = vectors(1)
     with pytest.warns(RuntimeWarning, match="batch of one"):
         value = loss(a, b)
     assert value == 0 and all((g == 0).all() for g in torch.autograd.grad(value, (a, b)))
-    a, _ = views(4)
+    a, _ = vectors(4)
     with pytest.warns(RuntimeWarning, match="dropout"):
         loss(a, a.clone())
     zero = torch.zeros(3, 4, requires_grad=True)
@@ -279,4 +270,4 @@ def loss_of(loss, bad, *views):
     (lambda a, b: simcse_loss(a, b, hard=spoilt(b)), "finite numbers in hard")])
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
-        make(*views(4))
+        make(*vectors(4))

@@ -2,7 +2,6 @@
 import csv
 import gzip
 import io
-import math
 import random
 from pathlib import Path
 

@@ -12,7 +12,6 @@ from minbert.mixing import LAWS, TaskSampler, draw_pass, seeded, sort_stretches,
 
 COURSE = {"sst": 8544, "quora": 141498, "sts": 6040}
 SMALL = {"a": 23, "b": 9, "c": 5}
-RANDOM = ("proportional", "sqrt", "equal", "annealed")
 
 
 def run(sampler) -> list[dict[str, list[int]]]:

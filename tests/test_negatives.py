@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
 from torch.testing import assert_close
+from toys import equal, vectors
 
 from minbert.contrastive import simcse_loss
 from minbert.encoder import BertConfig, BertModel
@@ -19,16 +20,6 @@ from minbert.negatives import multiple_negatives_loss, score_matrix
 from minbert.sentence import SentenceEncoder, safe_cosine
 from minbert.tokens import load_tokenizer
 from minbert.views import ViewModel, train_views, view_batches, view_loss
-
-
-def vectors(n, d=6, count=2, seed=0, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, d, generator=g, dtype=dtype).requires_grad_() for _ in range(count)]
-
-
-def equal(ours, theirs, inputs, **close):
-    assert_close(ours, theirs, **close)
-    assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), **close)
 
 
 def naive(S, groups=None, hard=None, symmetric=False):

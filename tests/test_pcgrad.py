@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 from torchjd import aggregation
+from toys import dice
 
 from minbert.engine.checkpoint import _attach, _detach
 from minbert.data import load_dataset, task_batches
@@ -23,10 +24,6 @@ from minbert.sentence import NotFinite, SentenceEncoder
 from minbert.tokens import load_tokenizer
 
 TASKS = ("sst", "quora", "stsb")
-
-
-def dice(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def naive(grads, generator=None):

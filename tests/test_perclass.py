@@ -54,6 +54,11 @@ def test_the_whole_table_against_a_report_of_scikit_learn():
     assert np.allclose([low, high], np.quantile(draws, [.025, .975]), atol=0.03)
 
 
+def test_rows_are_whole_where_no_answer_is_right():
+    lines = class_table("thing", ("a", "b"), [1, 1, 0], [0, 0, 1]).splitlines()
+    assert [cells(line)[1:3] for line in lines[2:4]] == [["2", "1"], ["1", "2"]]
+
+
 def test_names_with_a_bar_stay_in_their_cell():
     table = class_table("t", ("a|\n b", "c"), [0, 1], [1, 1])
     assert "| a\\| b | 0 |" in table and "| a\\| b (1) |" in table

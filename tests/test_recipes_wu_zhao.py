@@ -7,10 +7,11 @@ import torch
 
 from minbert.contrastive import contrastive_loss
 from minbert.data import Dataset, load_dataset
+from minbert.metrics import accuracy, pearson
 from minbert.reproduce import testsets, wu_zhao
 from minbert.reproduce.published import published
 from minbert.reproduce.recipe import CLAIMS, RECIPES
-from minbert.reproduce.run import Answers, Run
+from minbert.reproduce.run import Answers, Run, labelled
 from minbert.reproduce.scale import SCALES
 from minbert.reproduce.store import perform
 
@@ -42,10 +43,9 @@ def test_claims_name_recipes_that_exist():
 
 
 def test_a_row_averages_its_three_scores(toy, sst):
-    found = wu_zhao.scored(toy, sst[0])
+    found = wu_zhao.with_mean(toy, sst[0], wu_zhao.AVERAGE)
     assert {*found} == {*wu_zhao.KEYS.values(), "average"} and len(found["SST dev acc"].values) == 40
-    scores = [metric(found[key].values, wu_zhao.labelled(found[key].dataset, None).labels)
-              for key, metric in zip(wu_zhao.KEYS.values(), (wu_zhao.accuracy, wu_zhao.accuracy, wu_zhao.pearson))]
+    scores = [metric(found[key].values, labelled(found[key].dataset, None).labels) for key, metric in zip(wu_zhao.KEYS.values(), (accuracy, accuracy, pearson))]
     assert math.isclose(found["average"], sum(scores) / 3, rel_tol=1e-12)
 
 
@@ -119,8 +119,8 @@ def test_a_test_pair_has_its_first_grade_and_none_that_was_trained_or_chosen_on_
     assert [*zip(pairs.sentences, pairs.sentences2)] == [("late", "R"), ("X", "y"), ("A  DOG", "a-cat!")] and grades == [2.5, 2.0, 1.0]
 
 
-def test_answers_on_test_have_the_names_that_a_paper_gives_them(toy, sst, monkeypatch):
+def test_answers_on_test_say_which_rows_were_asked(toy, sst, monkeypatch):
     monkeypatch.setattr(Run, "dataset", lambda run, task, split: load_dataset("sst", "dev").subset(range(5)))
     monkeypatch.setattr(Run, "part", lambda run, task, split: f"{task}/{split}/5")
-    found = testsets.on_test(toy, sst[0], "SST-5 test acc")
-    assert isinstance(found["SST-5 test acc"], Answers) and found["SST-5 test acc"].dataset == "sst5/test/5" and -1 <= found["STS test pearson"] <= 1
+    found = testsets.on_test(toy, sst[0])
+    assert isinstance(found["SST test acc"], Answers) and found["SST test acc"].dataset == "sst5/test/5" and -1 <= found["STS test pearson"] <= 1

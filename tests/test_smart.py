@@ -7,9 +7,10 @@ import torch
 from smart_pytorch import SMARTLoss, sym_kl_loss
 from torch import nn
 from torch.testing import assert_close
+from toys import batch_of, dice, run, small_bert, tokens
 
 from minbert.data import TaskBatch
-from minbert.encoder import BertConfig, BertModel
+from minbert.encoder import BertModel
 from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear
 from minbert.loop import compute_losses, steps
 from minbert.losses import GOALS
@@ -18,45 +19,18 @@ from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.smart import Attack, SmartPenalty, frozen, smart_loss, token_input
 from minbert.regularized import clean_pass, output_distance, regularized_loss, replay, symmetric_kl
 from minbert.smoothness import linear_maximum
-from minbert.tokens import TokenBatch
 
 INF = math.inf
 f64 = torch.float64
-
-
-def dice(seed=0):
-    return torch.Generator().manual_seed(seed)
+TASKS = ("sst", "stsb", "quora", "nli")
 
 
 def make_model(dropout=0.1, pooling="mean", transform=None, head_input="flow"):
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-                        max_position_embeddings=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     heads = {"sst": LinearHead(16, 5), "stsb": LinearPlusCosine(16, "similarity"), "quora": CosineHead(),
              "nli": ConcatDiff(16, 3, "classes")}
-    model = MultitaskBert(SentenceEncoder(BertModel(config), None, pooling, transform), heads, head_input=head_input)
+    model = MultitaskBert(SentenceEncoder(BertModel(small_bert(dropout)), None, pooling, transform), heads, head_input=head_input)
     return model.train()
-
-
-def tokens(lengths, seed):
-    ids = torch.randint(5, 60, (len(lengths), max(lengths)), generator=dice(seed))
-    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
-    return TokenBatch(ids * mask, mask)
-
-
-def make_batch(tasks=("sst", "stsb", "quora", "nli"), weight=1.0):
-    labels = {"sst": torch.tensor([0, 4, 2, 1]), "stsb": torch.tensor([0.0, 5, 2.5, 4]),
-              "quora": torch.tensor([0, 1, 1, 0]), "nli": torch.tensor([2, 1, 0, 0])}
-    return {task: TaskBatch(task, tokens([5, 9, 3, 7], 1), None if task == "sst" else tokens([4, 4, 8, 6], 2),
-                            labels[task], weight) for task in tasks}
-
-
-def run(model, loss_fn, batch, seed=3):
-    torch.manual_seed(seed)
-    model.zero_grad(set_to_none=True)
-    losses = loss_fn(model, batch)
-    sum(losses.values()).backward()
-    return losses, {name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None}
 
 
 def make_net(outputs=3, width=6):
@@ -328,7 +302,7 @@ def test_published_sizes():
 @pytest.mark.parametrize("task", ["sst", "stsb"])
 def test_words_opened_and_closed_are_the_plain_pass(pooling, task):
     """mean_padded runs padded, the others packed; same dropout; gradients reach each real token."""
-    model, part = make_model(pooling=pooling), make_batch()[task]
+    model, part = make_model(pooling=pooling), batch_of(TASKS)[task]
     clean = clean_pass(model, task, part)
     embeds, rows, encode = token_input(model, part)
     lengths = part.first.attention_mask.sum(1).tolist() + (part.second.attention_mask.sum(1).tolist() if part.second else [])
@@ -351,7 +325,7 @@ def test_words_opened_and_closed_are_the_plain_pass(pooling, task):
 
 
 def test_word_vectors_pass_gradients_to_the_table():
-    model, part = make_model().eval(), make_batch()["stsb"]
+    model, part = make_model().eval(), batch_of(TASKS)["stsb"]
     weight = torch.randn(4, 16)
     plain = (model.vectors(part.first, part.second)[1] * weight).sum()
     embeds, _, encode = token_input(model, part)
@@ -364,7 +338,7 @@ def test_word_vectors_pass_gradients_to_the_table():
 
 
 def test_the_hook_goes_when_the_model_fails():
-    model, part = make_model(), make_batch()["sst"]
+    model, part = make_model(), batch_of(TASKS)["sst"]
     _, _, encode = token_input(model, part)
     with pytest.raises(RuntimeError):
         encode(torch.zeros(3, 16))
@@ -402,7 +376,7 @@ def by_hand(model, task, part, level, attack, seed, target="clean", grad="full")
 @pytest.mark.parametrize("task", ["sst", "stsb", "quora", "nli"])
 @pytest.mark.parametrize("variant, p", [("paper", INF), ("paper", 2), ("rescale", INF), ("seed", 2)])
 def test_penalty_is_its_parts_and_leaves_no_trace(level, task, variant, p):
-    model, batch = make_model(), make_batch((task,))
+    model, batch = make_model(), batch_of((task,))
     attack = Attack(variant, 2, 0.05, p=p)
     charge = SmartPenalty(3.0, level, variant, 2, 0.05, p=p, seed=6)
     ours, grads = run(model, regularized_loss(charge), batch)
@@ -429,7 +403,7 @@ def test_penalty_is_its_parts_and_leaves_no_trace(level, task, variant, p):
 
 @pytest.mark.parametrize("level", ["tokens", "vectors"])
 def test_options_are_passed_on(level):
-    model, batch = make_model(), make_batch(("nli",))
+    model, batch = make_model(), batch_of(("nli",))
     torch.manual_seed(1)
     clean = clean_pass(model, "nli", batch["nli"])
     for target, grad, kw in (("labels", "full", {}), ("clean", "detached", {}), ("clean", "full", {"size": 0.3, "step_size": 2.0, "noise": 0.02})):
@@ -445,7 +419,7 @@ def test_options_are_passed_on(level):
 @pytest.mark.parametrize("level", ["tokens", "vectors"])
 @pytest.mark.parametrize("head_input", ["flow", "encoder"])
 def test_a_transform_is_part_of_the_function_or_not(level, head_input):
-    model, batch = make_model(0.0, transform=UnitLength(), head_input=head_input).eval(), make_batch(("sst",))
+    model, batch = make_model(0.0, transform=UnitLength(), head_input=head_input).eval(), batch_of(("sst",))
     charge = SmartPenalty(1.0, level, "paper", 1, 0.05)
     clean = clean_pass(model, "sst", batch["sst"])
     charge(model, "sst", batch["sst"], clean)
@@ -457,7 +431,7 @@ def test_a_transform_is_part_of_the_function_or_not(level, head_input):
 
 @pytest.mark.parametrize("level", ["tokens", "vectors"])
 def test_a_frozen_encoder_is_attacked_and_does_not_learn(level):
-    model, batch = make_model(), make_batch(("sst", "stsb"))
+    model, batch = make_model(), batch_of(("sst", "stsb"))
     full = regularized_loss(SmartPenalty(2.0, level, steps=2))
     learned, _ = run(model, full, batch)
     model.set_mode("frozen")
@@ -474,7 +448,7 @@ def test_a_frozen_encoder_is_attacked_and_does_not_learn(level):
 @pytest.mark.parametrize("level", ["tokens", "vectors"])
 def test_one_backward_a_task_and_bf16(level):
     """PCGrad goes backward once for each loss; under bf16 the penalty is float32 and near the full one."""
-    model, batch = make_model().eval(), make_batch()
+    model, batch = make_model().eval(), batch_of(TASKS)
     make = lambda: regularized_loss(SmartPenalty(1.0, level, epsilon=0.02))
     together = run(model, make(), batch)[1]
     model.zero_grad(set_to_none=True)
@@ -495,7 +469,7 @@ def test_one_backward_a_task_and_bf16(level):
 
 
 def test_broken_gradients_are_skipped_and_counted():
-    model, batch = make_model(), make_batch(("sst",))
+    model, batch = make_model(), batch_of(("sst",))
     model.encoder.model.embedding.embed_layer_norm.register_full_backward_pre_hook(lambda m, g: (g[0] * math.nan,))
     charge = SmartPenalty(1.0, steps=1)
     loss_fn = regularized_loss(charge)
@@ -510,7 +484,7 @@ def test_broken_gradients_are_skipped_and_counted():
 
 
 def test_a_resumed_run_draws_the_same_noise():
-    model, batch = make_model(), make_batch(("sst",))
+    model, batch = make_model(), batch_of(("sst",))
     first, second = regularized_loss(SmartPenalty(seed=1)), regularized_loss(SmartPenalty(seed=2))
     run(model, first, batch)
     second.load_state_dict(copy.deepcopy(first.state_dict()))
@@ -530,7 +504,7 @@ def test_one_row_and_one_token(level):
 
 
 def test_the_search_beats_noise_and_training_withstands_it():
-    model, batch = make_model(0.0).eval(), make_batch(("sst", "stsb"))
+    model, batch = make_model(0.0).eval(), batch_of(("sst", "stsb"))
     def measure(**kw):
         loss_fn = regularized_loss(SmartPenalty(1.0, **kw))
         loss_fn(model, batch)
@@ -559,7 +533,7 @@ def test_bad_weights_and_gradients_are_refused_at_once(kw):
 @pytest.mark.parametrize("part", [lambda m: m.encoder.model, lambda m: m.encoder.model.embedding])
 def test_a_compiled_model_is_refused_on_words_only(part):
     """Compiled code does not look for hooks: the words would not move, and nothing would be charged."""
-    model, batch = make_model(), make_batch(("sst",))
+    model, batch = make_model(), batch_of(("sst",))
     part(model).compile(backend="eager")
     with pytest.raises(ValueError, match="not compiled, got a compiled one"):
         token_input(model, batch["sst"])

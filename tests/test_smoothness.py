@@ -13,9 +13,10 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from toys import batch_of, dice, run, small_bert
 
 from minbert.data import TaskBatch
-from minbert.encoder import BertConfig, BertModel
+from minbert.encoder import BertModel
 from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear, multitask_loss
 from minbert.hinge import HingeCosine
 from minbert.loop import compute_losses, steps
@@ -26,10 +27,10 @@ from minbert.regularized import Clean, clean_pass, random_state, output_distance
 from minbert.smoothness import (
     SmoothnessPenalty, _outputs_at, ball_points, into_ball, linear_maximum, sampled_smoothness,
     steepest, worst_shifts)
-from minbert.tokens import TokenBatch
 
 INF = math.inf
 D = 12
+TASKS = ("sst", "stsb", "quora")
 HEADS = {
     "linear": lambda: LinearHead(D, 3), "pair": lambda: PairLinear(D), "pair grade": lambda: PairLinear(D, "similarity"),
     "cosine": lambda: CosineHead(), "cosine mse": lambda: CosineHead("paraphrase_mse"),
@@ -37,10 +38,6 @@ HEADS = {
     "concat classes": lambda: ConcatDiff(D, 3, "classes"), "hinge": lambda: HingeCosine(D, floor=0.0, project=7),
     "hinge open": lambda: HingeCosine(D, "similarity", hinge="open_positive", project=7),
 }
-
-
-def dice(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def make_head(name, dtype=torch.float64):
@@ -54,30 +51,8 @@ def make_vectors(head, rows=5, dtype=torch.float64, seed=2):
 
 def make_model(dropout=0.1, pooling="mean", heads=None):
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-                        max_position_embeddings=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     heads = heads or {"sst": LinearHead(16, 5), "stsb": LinearPlusCosine(16, "similarity"), "quora": CosineHead()}
-    return MultitaskBert(SentenceEncoder(BertModel(config), None, pooling), heads).train()
-
-
-def tokens(lengths, seed):
-    ids = torch.randint(5, 60, (len(lengths), max(lengths)), generator=dice(seed))
-    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
-    return TokenBatch(ids * mask, mask)
-
-
-def make_batch(weight=1.0):
-    labels = {"sst": torch.tensor([0, 4, 2, 1]), "stsb": torch.tensor([0.0, 5, 2.5, 4]), "quora": torch.tensor([0, 1, 1, 0])}
-    return {task: TaskBatch(task, tokens([5, 9, 3, 7], 1), None if task == "sst" else tokens([4, 4, 8, 6], 2), y, weight)
-            for task, y in labels.items()}
-
-
-def run(model, loss_fn, batch, seed=3):
-    torch.manual_seed(seed)
-    model.zero_grad(set_to_none=True)
-    losses = loss_fn(model, batch)
-    sum(losses.values()).backward()
-    return losses, {name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None}
+    return MultitaskBert(SentenceEncoder(BertModel(small_bert(dropout)), None, pooling), heads).train()
 
 
 # --- the distance between two answers
@@ -161,7 +136,7 @@ def test_bad_goal_and_shapes_are_refused():
 
 @pytest.mark.parametrize("pooling", ["mean", "mean_padded", "cls"])
 def test_replay_repeats_the_dropout_and_leaves_no_trace(pooling):
-    model, batch = make_model(pooling=pooling), make_batch()
+    model, batch = make_model(pooling=pooling), batch_of(TASKS)
     for task, part in batch.items():
         torch.manual_seed(5)
         clean = clean_pass(model, task, part)
@@ -189,7 +164,7 @@ def test_replay_restores_the_dice_after_an_error():
 
 
 def test_clean_pass_checks_task_and_pair():
-    model, batch = make_model(), make_batch()
+    model, batch = make_model(), batch_of(TASKS)
     with pytest.raises(ValueError, match="one sentence for task"):
         clean_pass(model, "sst", batch["stsb"])
     with pytest.raises(ValueError, match="two sentences for task"):
@@ -202,7 +177,7 @@ def test_clean_pass_checks_task_and_pair():
 @pytest.mark.parametrize("weights", [None, {"sst": 0.5, "quora": 0.0}])
 @pytest.mark.parametrize("weight", [1.0, 0.25])
 def test_without_penalties_it_is_the_multitask_loss(mode, weights, weight):
-    model, batch = make_model(), make_batch(weight)
+    model, batch = make_model(), batch_of(TASKS, weight)
     model.set_mode(mode)
     ours = run(model, regularized_loss(weights=weights), batch)
     theirs = run(model, partial(multitask_loss, weights=weights), batch)
@@ -213,7 +188,7 @@ def test_without_penalties_it_is_the_multitask_loss(mode, weights, weight):
 
 
 def test_a_penalty_counts_times_the_weight_of_the_batch_and_not_of_the_task():
-    model, batch = make_model().double().eval(), make_batch(weight=0.5)
+    model, batch = make_model().double().eval(), batch_of(TASKS, 0.5)
     seen = []
 
     def penalty(m, task, part, clean):
@@ -239,7 +214,7 @@ def test_a_penalty_counts_times_the_weight_of_the_batch_and_not_of_the_task():
 
 
 def test_begin_is_called_once_a_step_and_a_wrapper_is_opened():
-    model, batch = make_model(), make_batch()
+    model, batch = make_model(), batch_of(TASKS)
 
     class Counted:
         calls = []
@@ -260,7 +235,7 @@ def test_begin_is_called_once_a_step_and_a_wrapper_is_opened():
 
 
 def test_bad_losses_are_refused():
-    model, batch = make_model(), make_batch()
+    model, batch = make_model(), batch_of(TASKS)
     nan = regularized_loss(SmoothnessPenalty(points=3), lambda *_: torch.tensor(math.nan))
     with pytest.raises(ValueError, match="in function of sst"):
         nan(model, batch)
@@ -276,7 +251,7 @@ def test_bad_losses_are_refused():
 
 def test_states_of_penalties_are_collected_and_given_back():
     first = regularized_loss(lambda *_: torch.tensor(0.0), SmoothnessPenalty(points=3, seed=1))
-    model, batch = make_model(), make_batch()
+    model, batch = make_model(), batch_of(TASKS)
     first(model, batch)
     state = copy.deepcopy(first.state_dict())
     assert set(state) == {"1"}
@@ -521,7 +496,7 @@ def test_random_search_in_768_dimensions_finds_little():
 @pytest.mark.parametrize("search", ["random", "pgd"])
 @pytest.mark.parametrize("mode", ["full", "frozen"])
 def test_penalty_in_training(search, mode):
-    model, batch = make_model(), make_batch(0.5)
+    model, batch = make_model(), batch_of(TASKS, 0.5)
     model.set_mode(mode)
     charge = SmoothnessPenalty(3.0, 0.5, 20, search=search, seed=4)
     torch.manual_seed(8)
@@ -556,7 +531,7 @@ def test_a_clean_pass_must_know_all_its_dice():
 
 
 def test_penalty_settings_are_passed_on():
-    model, batch = make_model(dropout=0.0), make_batch()
+    model, batch = make_model(dropout=0.0), batch_of(TASKS)
     clean = clean_pass(model, "sst", batch["sst"])
     kw = {"radius": 0.2, "points": 7, "p": 3.0, "where": "volume", "search": "random", "steps": 2}
     found = SmoothnessPenalty(2.0, seed=9, **kw)(model, "sst", batch["sst"], clean)
@@ -566,7 +541,7 @@ def test_penalty_settings_are_passed_on():
 @pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("search", ["random", "pgd"])
 def test_penalty_under_bf16_is_reduced_in_float32(search):
-    model, batch = make_model().eval(), make_batch()
+    model, batch = make_model().eval(), batch_of(TASKS)
     short = compute_losses(model, batch, regularized_loss(SmoothnessPenalty(1.0, 0.5, 50, search=search)), "bf16")
     full = compute_losses(model, batch, regularized_loss(SmoothnessPenalty(1.0, 0.5, 50, search=search)))
     for task in batch:
@@ -575,7 +550,7 @@ def test_penalty_under_bf16_is_reduced_in_float32(search):
 
 
 def test_training_with_the_penalty_flattens_the_head():
-    model, batch = make_model(dropout=0.0), make_batch()
+    model, batch = make_model(dropout=0.0), batch_of(TASKS)
     loss_fn = regularized_loss(SmoothnessPenalty(30.0, 0.5, search="pgd"))
     optimizer = AdamW(model.parameters(), lr=1e-2)
     found = []

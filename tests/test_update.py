@@ -20,7 +20,7 @@ from minbert.course import update
 from minbert.course.editions import learners_edition, marks, read_notebook, written
 from minbert.course.exercises import EXERCISES
 from minbert.course.grading import plan, read_submission
-from minbert.course.merging import definition_in, merged_lines
+from minbert.course.merging import merged_lines
 from minbert.course.programs import is_stub, parse, replace, same_program, source_of
 from minbert.course.update import HIDDEN, merged_cells, merged_notebook, partners, update_workspace
 from minbert.course.workspace import BASE, new_workspace, packaged_editions

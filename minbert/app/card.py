@@ -6,7 +6,6 @@
 __all__ = ['CARD', 'tokens_seen', 'write_card']
 
 # %% ../../nbs/app/card.ipynb #c0a7d003
-import json
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from ..corpus import load_corpus
 from ..encoder import BertModel
 from ..pretrain import PretrainConfig, step_indices
+from ..engine.files import write_json
 from ..engine.saving import replacing
 
 # %% ../../nbs/app/card.ipynb #9306ae3a
@@ -79,4 +79,4 @@ def write_card(
                        rows="\n".join(table), poolings=scores, rates=rates, said=said)
     with replacing(folder) as draft:
         (draft / "README.md").write_text(text, encoding="utf-8")
-        (draft / "pretraining.json").write_text(json.dumps({"config": asdict(config), "tokens": tokens, "rows": rows}, indent=1) + "\n")
+        write_json(draft / "pretraining.json", {"config": asdict(config), "tokens": tokens, "rows": rows})

@@ -373,6 +373,7 @@ def cautions(
     """Say before a run what its figures will not: dev rows that are learned from, an epoch of few steps, text that is cut."""
     from minbert.app.devrows import seen_in_training
     from minbert.app.owntext import too_long
+    from minbert.engine.labelled import sentences_of
 
     for task in whole.own:
         if seen := seen_in_training(train_sets[task], dev_sets[task]):
@@ -383,7 +384,7 @@ def cautions(
     if config.steps is None and rows <= 4 * size:
         yield f"note: {rows} rows in batches of {size} are {-(-rows // size)} optimizer step(s) an epoch; --epochs or a smaller --batch-size gives more"
     for data in train_sets.values():
-        if note := too_long(whole.encoder, [*data.sentences, *(data.sentences2 or ())]):
+        if note := too_long(whole.encoder, sentences_of(data)):
             yield note
 
 
@@ -557,6 +558,7 @@ def predict(
     """Answer for sentences without labels: a class and its probability, or a score."""
     from minbert.app.answers import write_answers
     from minbert.app.owntext import is_table, read_named, whole_table
+    from minbert.engine.labelled import sentences_of
 
     whole = load_trained(model)
     if task is None and len(whole.heads) > 1:
@@ -565,7 +567,7 @@ def predict(
     rows = read_named(text, columns, pair)
     if out.exists() and out.samefile(text):
         raise ValueError(f"expected another file for the answers than {text}, from which they come: --out names one")
-    noted(whole.encoder, [*rows.sentences, *(rows.sentences2 or ())])
+    noted(whole.encoder, sentences_of(rows))
     write_answers(whole, task, rows, out, whole_table(text) if is_table(text) else None, progress=True)
     typer.echo(f"{len(rows):,} rows, answered as {task}: {out}")
 

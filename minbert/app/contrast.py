@@ -19,6 +19,7 @@ from minbert.data import Dataset
 from minbert.engine.ahead import Ahead
 from minbert.engine.devices import LossScale, check_device, half_type, new_accelerator
 from minbert.engine.identity import reading, rows_checksum
+from minbert.engine.labelled import sentences_of
 from minbert.engine.maps import Dense, in_a_row, maps_of
 from minbert.engine.runs import RunFolder, opened
 from minbert.engine.settings import check_positive, check_rates
@@ -89,8 +90,7 @@ def whiten(
     rows: Dataset,              # its sentences and their partners are fitted on
 ) -> None:
     """Put a whitening of these sentences behind what the encoder does so far, as a Dense that sentence-transformers has, too."""
-    text = [sentence for column in (rows.sentences, rows.sentences2) for sentence in column or ()]
-    fitted = Whiten(encoder.width).fit(encoder.encode(text))
+    fitted = Whiten(encoder.width).fit(encoder.encode(sentences_of(rows)))
     encoder.transform = in_a_row([*maps_of(encoder.transform), Dense.of(fitted).to(encoder.device)])
 
 

@@ -92,9 +92,9 @@ def partner_ranks(
     return (scores >= scores.diagonal()[:, None]).sum(1).astype(float)
 
 
-def _pair_by_pair(way, pairs, size=128):
-    """Score each pair alone: the diagonal of all with all, a block at a time."""
-    blocks = (slice(start, start + size) for start in range(0, len(pairs), size))
+def _pair_by_pair(way, pairs):
+    """Score each pair alone: the diagonal of all with all, a block of 128 at a time."""
+    blocks = (slice(start, start + 128) for start in range(0, len(pairs), 128))
     return np.concatenate([way(pairs.sentences[b], pairs.sentences2[b]).diagonal() for b in blocks])
 
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from minbert.app.answers import NamedBert
 from minbert.app.owntasks import in_a_cell
 from minbert.data import Dataset
 from minbert.evaluate import Predicted, TaskResult
-from minbert.metrics import majority_baseline, paired_bootstrap
+from minbert.metrics import confusion_matrix, majority_baseline, paired_bootstrap
 
 
 def with_names(
@@ -48,13 +47,14 @@ def class_table(
     labels,                   # (N,) numbers of classes
 ) -> str:                     # Markdown: a row for each class, and the mean of their F1 with its 95 % interval
     """Say of each class how many of its rows were found, how much of what was called so is so, and what its rows were called most often instead."""
-    predictions, labels, numbers = np.asarray(predictions, int), np.asarray(labels, int), range(len(names))
-    precision, recall, f1, rows = precision_recall_fscore_support(labels, predictions, labels=numbers, zero_division=np.nan)
-    told = confusion_matrix(labels, predictions, labels=numbers)   # (C, C): of the class, called so
+    told = confusion_matrix(predictions, labels, len(names))   # (C, C): of the class, called so
+    rows, answers, right = told.sum(1), told.sum(0), told.diagonal()
+    with np.errstate(invalid="ignore"):   # 0 of 0 is NaN: a class without rows, or without answers
+        shares = np.stack([right / answers, right / rows, 2 * right / (answers + rows)], 1)   # (C, 3) precision, recall, F1
     lines = [f"| {task} | rows | answers | precision | recall | F1 | most often taken for |", "|---|---|---|---|---|---|---|"]
-    for i in numbers:
-        shares = " | ".join("-" if np.isnan(x) else f"{x:.3f}" for x in (precision[i], recall[i], f1[i]))
-        lines.append(f"| {in_a_cell(names[i])} | {rows[i]} | {told[:, i].sum()} | {shares} | {_taken_for(told[i], i, names)} |")
+    for i, name in enumerate(names):
+        cells = " | ".join("-" if np.isnan(x) else f"{x:.3f}" for x in shares[i])
+        lines.append(f"| {in_a_cell(name)} | {rows[i]} | {answers[i]} | {cells} | {_taken_for(told[i], i, names)} |")
     value, low, high, _ = paired_bootstrap(macro_f1, predictions, labels)
     return "\n".join([*lines, "", f"{task}: macro F1 {value:.3f} ({low:.3f} to {high:.3f}), the mean over classes, whatever their size"])
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from ..attention import set_dropout
 from ..engine.checkpoint import replace_file
 from ..data import Dataset
-from ..engine.files import quoted, read_json
+from ..engine.files import quoted, read_json, write_json
 from ..engine.formats import read_rows
 from ..heads import MultitaskBert
 from ..engine.finite import NotFinite
@@ -105,7 +105,7 @@ def _check_same(folder, common):
                 raise ValueError(f"{file}: expected a sweep with {name}={quoted(mine.get(name))}, got one with {quoted(theirs.get(name))}: "
                                  "use another folder")
     else:
-        replace_file(file, lambda part: part.write_text(json.dumps(mine, indent=1), encoding="utf8"))
+        replace_file(file, lambda part: write_json(part, mine))
 
 
 def _configure(config, setting, seed):

@@ -8,7 +8,6 @@ __all__ = ['picture_of', 'judged', 'write_whole', 'Ledger', 'Batch', 'batch']
 # %% ../../nbs/course/batch.ipynb #ed3141c4
 import compileall
 import json
-import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from queue import Empty, Queue
 from .exercises import EXERCISES, verdict
 from .judging import Verdict
 from .programs import module_text
+from ..engine.checkpoint import replace_file
 from ..engine.saving import clear_leftovers, held_folder
 from .sandbox import ONE_AT_A_TIME, Desk, Limits, Run, Sandbox, copy_package, room_for, sweep
 
@@ -49,12 +49,8 @@ def judged(name: str, run: Run, seed: int) -> dict:
 
 # %% ../../nbs/course/batch.ipynb #a91c93d6
 def write_whole(file: Path, text: str) -> None:
-    """Put a file in place in one move, so that nobody ever sees half of it; what a killed writer left goes."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with held_folder(file.parent, f".{file.name}.part-") as draft:
-        part = draft / "text"
-        part.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")   # names of files may be no Unicode
-        os.replace(part, file)
+    """Put a text in place in one move, so that nobody ever sees half of it."""
+    replace_file(file, lambda part: part.write_text(text, encoding="utf-8", errors="backslashreplace", newline=""))   # names of files may be no Unicode
 
 
 class Ledger:
@@ -62,7 +58,7 @@ class Ledger:
 
     def __init__(self, file: Path):
         self.file, self.rows, self._lock, self._unwritten = file, {}, threading.Lock(), []
-        clear_leftovers(file.parent, f".{file.name}.part-")
+        clear_leftovers(file.parent)
         old = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         for line in old.split("\n"):
             try:

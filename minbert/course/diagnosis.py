@@ -53,7 +53,7 @@ def _factor(a: Tensor, b: Tensor, inputs: dict) -> str | None:
     return f"every number is {c:.6g} times what it should be" if (a != 0).sum() > 1 or telling else None
 
 # %% ../../nbs/course/diagnosis.ipynb #a2fddbf8
-def _moved(a: Tensor, b: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _moved(a: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Places that numbers may have changed, one way after another."""
     if a.ndim >= 2 and a.shape[-1] == a.shape[-2]:
         yield "the last two axes have changed places", a.mT
@@ -88,7 +88,7 @@ def relation(
         return found
     if a.numel() > 2 and _near((b - a).mean().expand_as(a), b - a):
         return f"every number is {(b - a).mean():.6g} too much" if (b - a).mean() > 0 else f"every number is {(a - b).mean():.6g} too little"
-    for words, moved in (_moved(a, b) if a.numel() > 2 and not _near(a, b) else ()):
+    for words, moved in (_moved(a) if a.numel() > 2 and not _near(a, b) else ()):
         if moved.shape == b.shape and _near(moved, b):
             return words
     if a.ndim and a.numel() > 2 and _permuted(a, b):
@@ -163,19 +163,29 @@ def _of_outputs(trial: Trial, a: Outcome, b: Outcome, inputs: dict) -> Iterator[
     wrong = _wrong_names(trial, a, b)
     if not wrong:
         return                          # only an output that nobody asked for
-    plain = [name for name, x in a.outputs.items() if x.is_floating_point() and not name.startswith("gradient")]
-    bad = [name for name in wrong if not name.startswith("gradient")]
-    gradients = [name for name in wrong if name.startswith("gradient")]
-    if gradients == wrong:
-        lost = [name for name in gradients if name in b.outputs and not b.outputs[name].any()]
-        yield f"the values are right; wrong is the {', the '.join(gradients)}"
-        if lost:
-            yield f"{'all of them are' if lost == gradients and len(lost) > 1 else 'the ' + ', the '.join(lost) + ' is'} 0: something on the way is detached, rounded, or done under no_grad"
+    if values := [name for name in wrong if not _is_gradient(name)]:
+        yield from _only(values, [name for name, x in a.outputs.items() if x.is_floating_point() and not _is_gradient(name) and name not in values])
+    else:
+        yield f"the values are right; wrong is the {', the '.join(wrong)}"
+        if lost := [name for name in wrong if name in b.outputs and not b.outputs[name].any()]:
+            yield f"{'all of them are' if lost == wrong and len(lost) > 1 else 'the ' + ', the '.join(lost) + ' is'} 0: something on the way is detached, rounded, or done under no_grad"
             return
-    elif set(plain) - set(bad):
-        yield f"wrong {'is' if len(bad) == 1 else 'are'} only {', '.join(bad[:4])}{' ...' if len(bad) > 4 else ''}; right {'is' if len(good := [n for n in plain if n not in bad]) == 1 else 'are'} {', '.join(good[:4])}{' ...' if len(good) > 4 else ''}"
-    name = wrong[0]
-    x, y = a.outputs[name], b.outputs.get(name)
+    yield from _of_one(trial, a.outputs[wrong[0]], b.outputs.get(wrong[0]), a.way, inputs)
+
+
+def _is_gradient(name: str) -> bool:
+    return name.startswith("gradient")
+
+
+def _only(wrong: list[str], right: list[str]) -> Iterator[str]:
+    """Say which of several outputs are wrong; nothing if all are."""
+    be, some = (lambda names: "is" if len(names) == 1 else "are"), (lambda names: ", ".join(names[:4]) + " ..." * (len(names) > 4))
+    if right:
+        yield f"wrong {be(wrong)} only {some(wrong)}; right {be(right)} {some(right)}"
+
+# %% ../../nbs/course/diagnosis.ipynb #5e3bbafa
+def _of_one(trial: Trial, x: Tensor, y: Tensor | None, way: str, inputs: dict) -> Iterator[str]:
+    """Say what is wrong with one output: `x` was expected, `y` is there, or nothing."""
     if y is None or x.is_complex() or y.is_complex():
         return
     if x.shape != y.shape:
@@ -184,17 +194,21 @@ def _of_outputs(trial: Trial, a: Outcome, b: Outcome, inputs: dict) -> Iterator[
         if torch.equal(x.double(), y.double()):
             yield f"the numbers are right, but they are {y.dtype} and not {x.dtype}"
     elif x.dtype != torch.bool:
-        places = wrong_places(trial, x, y, a.way)
-        if y.is_floating_point() and x.isfinite().all() and torch.equal(places, ~y.isfinite()) and not places.all():
-            yield f"all finite numbers are right, the others are NaN or infinity: {place(places, inputs) or 'here and there'}"
-        elif words := relation(x, y, inputs):
-            yield words
-            if x.dtype != y.dtype:
-                yield f"the result is {y.dtype}, expected {x.dtype}"
-        elif words := place(places, inputs):
-            yield words
+        yield from _of_numbers(x, y, wrong_places(trial, x, y, way), inputs)
 
-# %% ../../nbs/course/diagnosis.ipynb #5e3bbafa
+
+def _of_numbers(x: Tensor, y: Tensor, wrong: Tensor, inputs: dict) -> Iterator[str]:
+    """Say what the wrong numbers have in common, else where they are."""
+    if y.is_floating_point() and x.isfinite().all() and torch.equal(wrong, ~y.isfinite()) and not wrong.all():
+        yield f"all finite numbers are right, the others are NaN or infinity: {place(wrong, inputs) or 'here and there'}"
+    elif words := relation(x, y, inputs):
+        yield words
+        if x.dtype != y.dtype:
+            yield f"the result is {y.dtype}, expected {x.dtype}"
+    elif words := place(wrong, inputs):
+        yield words
+
+
 def _of_shapes(x: Tensor, y: Tensor) -> Iterator[str]:
     if x.ndim >= 2 and y.shape == x.mT.shape and torch.allclose(y.double(), x.mT.double()):
         yield "the numbers are right, but the last two axes have changed places"

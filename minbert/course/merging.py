@@ -85,11 +85,7 @@ def definition_in(
     start = _first_line(node, lines) if plain else first - 1
     alone = not lines[span(node.body[0])[0] - 1][: node.body[0].col_offset].strip() and start <= last
     cut = max(start, first - 1) if plain and alone else first - 1
-    return Definition(tuple(lines[first - 1 : cut]), tuple(lines[cut:last]), signature_of(node), not (plain and _is_stub(node)))
-
-
-def _is_stub(node: ast.stmt) -> bool:
-    return is_stub(ast.unparse(node))
+    return Definition(tuple(lines[first - 1 : cut]), tuple(lines[cut:last]), signature_of(node), not (plain and is_stub(ast.unparse(node))))
 
 # %% ../../nbs/course/merging.ipynb #742b21d2
 def merged_definition(

@@ -337,7 +337,7 @@ def alone(
     others: Iterable[str],     # targets of the other exercises of that module
 ):                             # the same, with the reference in the place of the others
     """Put the reference in the place of every exercise but one."""
-    head, _, method = target.partition(".")
+    head = target.partition(".")[0]
     names = {o.partition(".")[0] for o in others if "." not in o}
     table = {name: getattr(reference, name) for name in names - {head}}
     if not isinstance(implementation, type):

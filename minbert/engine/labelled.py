@@ -1,7 +1,7 @@
 """What a table holds before a model learns from it: text where sentences belong, numbers where labels do, and rows that a head can read."""
 from __future__ import annotations
 
-__all__ = ["plain_column", "check_texts", "check_numbers", "check_train_set", "check_dev_set"]
+__all__ = ["plain_column", "sentences_of", "check_texts", "check_numbers", "check_train_set", "check_dev_set"]
 
 import math
 from collections.abc import Iterator
@@ -17,6 +17,11 @@ def plain_column(column):
     if hasattr(column, "tolist"):
         return column.tolist()
     return list(column) if isinstance(column, Iterator) else column
+
+
+def sentences_of(rows) -> list[str]:   # of a data.Dataset
+    """List the sentences of a table, and then their partners, where there are some."""
+    return [*rows.sentences, *(rows.sentences2 or ())]
 
 
 def check_texts(rows) -> None:   # data.Dataset

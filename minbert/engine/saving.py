@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from .devices import shapes_only
-from .files import check_fields, flush, inside, quoted, read_json, write_json
+from .files import check_fields, flush, inside, quoted, read_json, read_json_if_there, write_json
 from .maps import Dense, moved
 from .tensorfiles import check_numbers, read_tensors, save_tensors, tensor_checksum
 
@@ -315,7 +315,7 @@ def pooling_modes(folder: Path) -> list[str]:   # such as ["mean"]; several stan
 
 def _read_length(file):
     """Read the longest sentence [tokens], if the file is there and says it."""
-    length = read_json(file).get("max_seq_length") if os.path.lexists(file) else None
+    length = read_json_if_there(file).get("max_seq_length")
     if length is not None and (type(length) is not int or length < 3):
         raise ValueError(f"{file}: expected max_seq_length of 3 or more, got {quoted(length)}")
     return length

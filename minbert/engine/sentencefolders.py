@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from .beside import WordsBeside
-from .files import check_fields, inside, quoted, read_json, write_json
+from .files import check_fields, inside, quoted, read_json, read_json_if_there, write_json
 from .maps import Dense, in_a_row, maps_of
 from .saving import load_module, pooling_modes, read_modules, read_steps, save_module, write_modules
 from .states import pooling_name
@@ -88,21 +88,21 @@ def _their_pooling(folder: Path) -> str | None:
 def _check_extras(folder: Path) -> None:
     """Refuse what only sentence-transformers does: a text before each sentence, vectors that are cut after so many columns, small letters before a tokenizer that tells them from capitals."""
     file = folder / _THEIRS
-    said = read_json(file) if os.path.lexists(file) else {}
+    said = read_json_if_there(file)
     name, prompts = said.get("default_prompt_name"), said.get("prompts")
     if (cut := said.get("truncate_dim")) is not None:
         raise ValueError(f"{file}: expected vectors that are not cut, got truncate_dim {quoted(cut)}: name a pooling yourself, and cut them")
     if name is not None and not (isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name) == ""):
         raise ValueError(f"{file}: expected no default prompt, got {quoted(name)}: name a pooling yourself, and put the prompt before each sentence")
     file = folder / "sentence_bert_config.json"
-    if os.path.lexists(file) and read_json(file).get("do_lower_case") and not _makes_small_letters(folder):
+    if read_json_if_there(file).get("do_lower_case") and not _makes_small_letters(folder):
         raise ValueError(f"{file}: expected a tokenizer that makes small letters, as do_lower_case says, got one that keeps capitals: "
                          "name a pooling yourself, and lower-case each sentence")
 
 
 def _makes_small_letters(folder: Path) -> bool:
     """Ask as `load_tokenizer` does: tokenizer_config.json, else tokenizer.json, else yes."""
-    settings, whole = (read_json(folder / name, limit=2**27) if os.path.lexists(folder / name) else {} for name in ("tokenizer_config.json", "tokenizer.json"))   # bytes
+    settings, whole = (read_json_if_there(folder / name, limit=2**27) for name in ("tokenizer_config.json", "tokenizer.json"))   # bytes
     return bool(settings["do_lower_case"]) if "do_lower_case" in settings else not whole or _lowers(whole.get("normalizer"))
 
 
@@ -115,7 +115,7 @@ def _lowers(normalizer) -> bool:   # of a tokenizer.json
 
 def _usual_length(file: Path) -> int:   # [tokens], 512 at most
     """Ask the settings of the tokenizer, which transformers cuts by; "no limit" is a huge number there. Raises ValueError naming the file for less than 3."""
-    most = read_json(file).get("model_max_length") if os.path.lexists(file) else None
+    most = read_json_if_there(file).get("model_max_length")
     if most is not None and (type(most) not in (int, float) or not most >= 3):
         raise ValueError(f"{file}: expected model_max_length of 3 or more, got {quoted(most)}")
     return int(min(most or 512, 512))
@@ -123,7 +123,7 @@ def _usual_length(file: Path) -> int:   # [tokens], 512 at most
 
 def ends_scaled(folder: Path) -> bool:
     """Tell whether the last step of a folder, ours or sentence-transformers', gives vectors of length 1. Raises ValueError naming the file if it is no list of steps."""
-    steps = read_json(folder / "modules.json", list) if os.path.lexists(folder / "modules.json") else []
+    steps = read_json_if_there(folder / "modules.json", list)
     last = steps[-1] if steps and isinstance(steps[-1], dict) else {}
     return str(last.get("type")).rpartition(".")[-1] == "Normalize"
 

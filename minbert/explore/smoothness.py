@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..data import TaskBatch, load_dataset
 from ..engine.figures import EXTRA, PALETTE, curves, heatmap, panel, panels
+from ..engine.remembering import Remembered
 from ..heads import LinearHead, MultitaskBert
 from ..losses import Head
 from ..optim import AdamW
@@ -22,7 +23,6 @@ from ..smart import Attack, smart_loss, token_input
 from ..smoothness import ball_points, into_ball, sampled_smoothness, steepest, worst_shifts
 from ..tokens import TokenBatch, tokenize
 from .base import Explorer, choice, colour_scale, name_cells, plain_ticks, slider, text
-from .widgets import Remembered
 
 __all__ = ["SmoothnessExplorer", "Climb", "Words", "slice_basis", "climb", "best_point", "attack_words"]
 

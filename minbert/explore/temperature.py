@@ -12,10 +12,10 @@ from ..batches import clusters
 from ..data import Dataset, load_dataset
 from ..engine.figures import PALETTE, curves, heatmap, panel, panels
 from ..engine.finite import check_finite
+from ..engine.remembering import Remembered
 from ..negatives import hide_duplicates, score_matrix
 from ..sentence import SentenceEncoder, unit
 from .base import Explorer, choice, colour_scale, pick, plain_ticks, slider, switch
-from .widgets import Remembered
 
 __all__ = ["TemperatureExplorer", "Push", "push", "entailed_pairs", "deal"]
 

@@ -1,7 +1,6 @@
 """SimCSE's loss, two heads and PCGrad, the report of Dao, Mehta and Tian: sections 4.3 and 4.4, tables 1 to 4, figures 4 to 6, and controls."""
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,19 +14,18 @@ from ..conflicts import GradVac, conflict_summary
 from ..contrastive import simcse_loss
 from ..data import Dataset, TaskBatch, task_batches
 from ..engine.devices import choose_device
-from ..evaluate import metric_of
 from ..heads import ConcatDiff, CosineHead, LinearHead, MultitaskBert, PairLinear, multitask_loss
+from ..loop import steps, sum_losses
 from ..losses import Head
 from ..metrics import accuracy
 from ..mixing import TaskSampler, seeded
 from ..optim import AdamW, parameter_groups
 from ..pcgrad import PCGrad
 from ..sentence import SentenceEncoder
-from ..train import steps, sum_losses
 from .published import published
 from .recipe import cell, claim, recipe, row
 from .run import Answers, Run, labelled
-from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase, pooled_base
+from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, loss_ends, phase, pooled_base, told, with_mean
 
 PAPER, OVERALL = "dao-mehta-tian", "overall"
 SST, QUORA, STS = (KEYS[task] for task in TASKS)
@@ -151,19 +149,12 @@ def leaderboard(run: Run) -> MultitaskBert:
     return run.model("dao/leaderboard", lambda: fine_tune(run, heads_from(run, start(run), untrained), phase(run, "sst", mode="frozen"), rows=rows(run)))
 
 
-def with_overall(run: Run, model: MultitaskBert) -> dict:
-    """Ask the three dev sets, and give the mean of the scores, too; answers that are all equal have correlation 0."""
-    answers = answered(run, model)
-    scores = [metric_of(data)[1](a.values, data.labels) for a in answers.values() if (data := labelled(a.dataset, run.data))]
-    return {**answers, OVERALL: sum(0.0 if math.isnan(s) else s for s in scores) / len(scores)}
-
-
 @recipe(f"{PAPER}/leaderboard", row("S4.4", "Leaderboard baseline", SST_dev_acc=SST, paraphrase_dev_acc=QUORA, STS_dev_pearson=STS, overall=OVERALL),
         cell("T1", "Sentiment Analysis", "baseline", SST), cell("T1", "Paraphrase Detection", "baseline", QUORA),
         cell("T1", "Semantic Textual Similarity", "baseline", STS), needs=ALL,
         settings={**BASE, "heads of pairs": "linear on (u, v), never trained: the paper has \"a random classifier\""})
 def leaderboard_scores(run: Run) -> dict:
-    return with_overall(run, leaderboard(run))
+    return with_mean(run, leaderboard(run), OVERALL)
 
 
 # Table 1: each task alone
@@ -256,6 +247,11 @@ def share_steps(run: Run, share: float = 0.5) -> int | None:
     return None if run.scale.task_steps is None else max(1, round(run.scale.task_steps * share / 0.5))
 
 
+def plain(model: MultitaskBert) -> Callable:
+    """The sum of the losses, no surgery."""
+    return sum_losses
+
+
 def together(run: Run, name: str, backward: Callable, tasks: tuple[str, ...] = TASKS, share: float = 0.5, **phases) -> MultitaskBert:
     """Train the tasks of a row in one model; `backward(model)` makes the gradient of their losses."""
     return run.own(f"dao/{name}", lambda: _join(run, backward, tasks, share, phases))
@@ -267,20 +263,13 @@ def _join(run, backward, tasks, share, phases):
     return fine_tune(run, model, stretch, rows=rows(run), loss_fn=Contrast({"sst": 0.8}), backward=backward(model), best=False, resample="up", quora_fraction=share)
 
 
-def loss_ends(run: Run) -> dict[str, float]:
-    """Give the mean train loss of the first and the last tenth of the steps (figure 6)."""
-    losses = [point["loss"] for point in run.curve if "loss" in point]
-    tenth = max(1, len(losses) // 10)
-    return {"train loss at first": sum(losses[:tenth]) / tenth, "train loss at last": sum(losses[-tenth:]) / tenth}
-
-
 @recipe(f"{PAPER}/sequential", cell("T2", "Sentiment Analysis (CL)", "sequential", SST), cell("T2", "Paraphrase Detection (C)", "sequential", QUORA),
         cell("T2", "Semantic Textual Similarity (CS)", "sequential", STS), cell("T2", "Overall", "sequential", OVERALL), needs=ALL,
         settings={**JOINT, "loss": "one task at a time", "rows": "SST, then Quora, then STS (table 2), all of each"}, differs=COSINE)
 def sequential(run: Run) -> dict:
     phases = [phase(run, task) for task in TASKS]
     make = lambda: fine_tune(run, heads_from(run, start(run), three), *phases, rows=rows(run), loss_fn=Contrast({"sst": 0.8}), best=False)
-    return with_overall(run, run.own("dao/sequential", make))
+    return with_mean(run, run.own("dao/sequential", make), OVERALL)
 
 
 ROUND = "the paper says round robin and writes the sum of the losses: the sum, with one batch of each task a step"
@@ -295,7 +284,7 @@ def multitask(run: Run) -> dict:
         made.append(PCGrad(model))
         return made[0]
     model = together(run, "multitask", surgery)
-    return with_overall(run, model) | loss_ends(run) | {
+    return with_mean(run, model, OVERALL) | dict(zip(("train loss at first", "train loss at last"), loss_ends(run))) | {   # figure 6
         f"share of steps in conflict, {a} and {b}": pair.share for (a, b), pair in (conflict_summary(made[0].records) if made else {}).items()}   # a kept model is not trained again
 
 
@@ -303,7 +292,7 @@ def _quora_share(name: str, share: float):
     settings = {**JOINT, "rows": f"{share:.1f} of Quora (section 4.3), drawn anew each epoch", "steps": "in proportion to the share, as an epoch is",
                 "gradients": "PCGrad, summed"}
     recipe(f"{PAPER}/multitask-{name}", needs=ALL, settings=settings, differs=f"{ROUND}; {COSINE}")(
-        lambda run: with_overall(run, together(run, f"multitask-{name}", PCGrad, share=share)))
+        lambda run: with_mean(run, together(run, f"multitask-{name}", PCGrad, share=share), OVERALL))
 
 
 for _name, _share in (("tenth", 0.1), ("fifth", 0.2), ("whole", 1.0)):   # half: multitask itself
@@ -343,8 +332,7 @@ def said(run: Run, task: str, **models: MultitaskBert) -> dict[str, float]:
     data = example(run, task)
     answers = {"gold": data.labels[0]}
     for name, model in models.items():
-        probability = task == "quora" and name != "baseline"   # the baseline is printed as an answer
-        answers[name] = (model.predict(task, data, raw=True).sigmoid() if probability else model.predict(task, data)).item()
+        answers[name] = model.predict(task, data).item() if name == "baseline" else told(model, task, data)   # the baseline is printed as an answer
     return {f"{task} {name}": float(x) for name, x in answers.items()}
 
 
@@ -367,12 +355,12 @@ def clock() -> float:
     return time.perf_counter() if choose_device().type == "cuda" else time.process_time()
 
 
-def step_seconds(run: Run, tasks: tuple[str, ...], mode: str = "full", backward: Callable = lambda model: sum_losses, count: int = 12) -> float:
-    """Time a step of training: the median, without the first two."""
+def step_seconds(run: Run, tasks: tuple[str, ...], mode: str = "full", backward: Callable = plain) -> float:
+    """Time a step of training: the median of twelve, without the first two."""
     model = heads_from(run, start(run), three)
     model.set_mode(mode)
     sets = {task: run.dataset(task, "train") for task in tasks}
-    sampler = TaskSampler({task: len(data) for task, data in sets.items()}, rows(run), "joint", steps=count, seed=run.seed)
+    sampler = TaskSampler({task: len(data) for task, data in sets.items()}, rows(run), "joint", steps=12, seed=run.seed)
     optimizer, times = AdamW(parameter_groups(model, 0.0, 1e-5), lr=1e-5), [clock()]
     batches = task_batches(sets, model.encoder.tokenizer, sampler, model.encoder.max_length)
     for _ in steps(model.train(), batches, Contrast({"sst": 0.8}), optimizer, backward(model), precision=run.scale.precision):
@@ -409,11 +397,6 @@ def scaled(surgery: Callable[[MultitaskBert], Callable]) -> Callable[[MultitaskB
     return make
 
 
-def plain(model: MultitaskBert) -> Callable:
-    """The sum of the losses, no surgery."""
-    return sum_losses
-
-
 BACKWARDS = {"sum": (plain, "the plain sum"), "scaled": (scaled(plain), "the sum of losses divided by their own size"),
              "scaled-pcgrad": (scaled(PCGrad), "PCGrad on losses divided by their own size"),
              "gradvac": (GradVac, "GradVac, rate of the targets .01 (Wang et al. 2020)"),
@@ -423,7 +406,7 @@ BACKWARDS = {"sum": (plain, "the plain sum"), "scaled": (scaled(plain), "the sum
 def _joint(name: str):
     backward, words = BACKWARDS[name]
     recipe(f"control/joint-{name}", needs=ALL, settings={**JOINT, "gradients": words}, differs="not in the paper: table 2's multitask row with other gradients")(
-        lambda run: with_overall(run, together(run, f"joint-{name}", backward)))
+        lambda run: with_mean(run, together(run, f"joint-{name}", backward), OVERALL))
 
 
 for _name in BACKWARDS:
@@ -434,7 +417,7 @@ for _name in BACKWARDS:
         differs="not in the paper: round robin as the word says")
 def round_robin(run: Run) -> dict:
     s = run.scale.task_steps
-    return with_overall(run, together(run, "round-robin", plain, law="round_robin", steps=s and 3 * s))
+    return with_mean(run, together(run, "round-robin", plain, law="round_robin", steps=s and 3 * s), OVERALL)
 
 
 @recipe("control/multitask-same-tenth", needs=ALL, settings={**JOINT, "rows": "one tenth of Quora, always the same rows", "steps": "as with half of Quora", "gradients": "PCGrad, summed"},
@@ -445,7 +428,7 @@ def same_tenth(run: Run) -> dict:
     model = heads_from(run, start(run), three)
     length = share_steps(run) or 10 * -(-len(run.dataset("quora", "train")) // (2 * rows(run)))   # the paper's ten epochs of one half
     stretch = replace(phase(run, *TASKS, steps=length), source="tenth")
-    return with_overall(run, fine_tune(run, model, stretch, rows=rows(run), loss_fn=Contrast({"sst": 0.8}), backward=PCGrad(model), best=False, sources={"tenth": sets}))
+    return with_mean(run, fine_tune(run, model, stretch, rows=rows(run), loss_fn=Contrast({"sst": 0.8}), backward=PCGrad(model), best=False, sources={"tenth": sets}), OVERALL)
 
 
 @recipe("control/sst-dropout-alone", needs=NEEDS["sst"], settings={**BASE, "dropout before a head": ".8, as the best of figure 4", "contrast": "none"},

@@ -29,7 +29,7 @@ from ..views import ViewModel, train_views, view_loss
 from .published import published
 from .recipe import cell, claim, recipe, row
 from .run import Answers, Run
-from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, phase, pooled_base
+from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, loss_ends, phase, pooled_base, rows_with
 from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
 from .vectors import graded
 
@@ -92,9 +92,8 @@ def overfit(run: Run, model: MultitaskBert, dev: Answers) -> dict:
 
 def asked(run: Run, model: MultitaskBert) -> dict:
     """All measurements of a fine-tuned model, and the loss at the end of its curve."""
-    losses = [point["loss"] for point in run.curve if point["stage"] == "tasks" and "loss" in point]
-    last, said = losses[-max(1, len(losses) // 10):], answered(run, model)
-    return said | overfit(run, model, said[KEYS["sst"]]) | {"training loss, last tenth": sum(last) / len(last)}
+    said = answered(run, model)
+    return said | overfit(run, model, said[KEYS["sst"]]) | {"training loss, last tenth": loss_ends(run)[1]}
 
 
 # Section 4.3: pairs that mean the same, each other pair of the batch a wrong answer
@@ -260,11 +259,11 @@ class CopyEachStep:
         return output_distance(model.head(task))(clean.outputs, target).mean()
 
 
-def step_seconds(run: Run, losses: dict, rounds: int = 12) -> dict[str, float]:
-    """Median seconds of processor of a step with each loss, the same batches in turn."""
+def step_seconds(run: Run, losses: dict) -> dict[str, float]:
+    """Median seconds of processor of a step with each loss, the same twelve batches in turn."""
     model, spent = heads_from(run, pooled_base(run), heads).train(), {name: [] for name in losses}
     sets, optimizer = {task: run.dataset(task, "train") for task in TASKS}, AdamW(model.parameters(), lr=1e-6)
-    sampler = TaskSampler({task: len(data) for task, data in sets.items()}, 64 if printed(run) else run.scale.batch, "joint", 1, rounds, run.seed)
+    sampler = TaskSampler({task: len(data) for task, data in sets.items()}, 64 if printed(run) else run.scale.batch, "joint", 1, 12, run.seed)
     for batch in task_batches(sets, model.encoder.tokenizer, sampler, model.encoder.max_length):
         for name, loss in losses.items():
             start = time.process_time()
@@ -345,8 +344,7 @@ def machine(run: Run) -> dict:
 
 def find(data: Dataset, *words: str) -> Dataset:
     """The one row that holds all words. Raises ValueError if there is none."""
-    texts = [" ".join(parts).lower() for parts in zip(data.sentences, data.sentences2 or [""] * len(data))]
-    rows = [i for i, text in enumerate(texts) if all(word in text for word in words)]
+    rows = rows_with(data, words)
     if not rows:
         raise ValueError(f"{data.name} {data.split}: expected a row with the words {', '.join(words)}, got none")
     return data.subset(rows[:1])

@@ -1,7 +1,7 @@
 """One recipe at one scale with one seed: what it may use, and where its stages and its result are kept."""
 from __future__ import annotations
 
-__all__ = ["Answers", "Work", "Run", "labelled"]
+__all__ = ["EVERY", "Answers", "Work", "Run", "labelled"]
 
 import json
 from collections.abc import Callable, Iterable
@@ -22,6 +22,9 @@ from ..heads import MultitaskBert
 from ..mixing import seeded
 from ..sentence import SentenceEncoder
 from .scale import Scale, agreed
+
+
+EVERY = 10   # steps between two points of a curve
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,12 @@ class Run:
     kept: list[Path] = field(default_factory=list)        # folders of the models that the recipe made or began with
     texts: dict[str, int] = field(default_factory=dict)   # text without labels -> sentences that were used
 
-    def log(self, records: Iterable, stage: str, every: int = 10) -> None:
+    def log(self, records: Iterable, stage: str) -> None:
         """Run a training to its end, and keep every tenth loss."""
         for record in records:
             if self.watch:
                 self.watch(stage, record.step, record.loss)
-            if record.step % every == 0:
+            if record.step % EVERY == 0:
                 self.curve.append({"stage": stage, "step": record.step, "loss": round(float(record.loss), 5)})
 
     def counts(self, stage: str, steps: int, rows: int, tokens: int, backward: bool = True, **more) -> bool:

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from ..baselines import words
 from ..data import Dataset, available, load_dataset
+from ..engine.labelled import sentences_of
+from ..engine.maps import moved
+from ..engine.remembering import Remembered
 from ..metrics import average_ranks
 from ..mixing import seeded
 from ..sentence import SentenceEncoder
@@ -32,19 +35,12 @@ class Encoder(Protocol):
     def encode(self, sentences: list[str]) -> Tensor: ...
 
 
-class Cached:
-    """An encoder that remembers: each different sentence is encoded once, however many sets hold it."""
+class Cached(Remembered):
+    """An encoder that remembers, however many sets hold a sentence; its name is that of what is fitted on its vectors."""
 
     def __init__(self, encoder: SentenceEncoder, name: str = "encoder"):
-        self.encoder, self.width, self.name = encoder, encoder.width, name
-        self.row, self.table = {}, torch.empty(0, encoder.width)
-
-    def encode(self, sentences: list[str]) -> Tensor:  # (N, D) float32 on the CPU
-        """Encode what is new, and look all of them up."""
-        if new := [s for s in dict.fromkeys(sentences) if s not in self.row]:
-            self.row |= {s: len(self.row) + i for i, s in enumerate(new)}
-            self.table = torch.cat([self.table, self.encoder.encode(new)])
-        return self.table[[self.row[s] for s in sentences]]
+        super().__init__(encoder)
+        self.width, self.name = encoder.width, name
 
 
 @dataclass(frozen=True)
@@ -57,8 +53,7 @@ class Through:
     @torch.no_grad()
     def encode(self, sentences: list[str]) -> Tensor:  # (N, K) float32
         """Encode, and move the vectors."""
-        moved = self.transform(self.encoder.encode(sentences))
-        return moved[0] if isinstance(moved, tuple) else moved   # a flow gives (vectors, log_det)
+        return moved(self.encoder.encode(sentences), self.transform)
 
 
 _KEPT: dict[tuple, Cached] = {}   # the last four: recipes come back to an encoder, and the text of seven sets is long
@@ -73,13 +68,9 @@ def keep(run: Run, name: str, encoder: SentenceEncoder) -> Cached:
     return _KEPT[key]
 
 
-def _both(data: Dataset) -> list[str]:
-    return [*data.sentences, *(data.sentences2 or ())]
-
-
 def text_of(run: Run, task: str) -> list[str]:
     """List the sentences of a set, all splits that are there, as often as they stand there; no label is read."""
-    return [s for split in available(run.data).get(task, ()) for s in _both(labelled(f"{task}/{split}", run.data))]
+    return [s for split in available(run.data).get(task, ()) for s in sentences_of(labelled(f"{task}/{split}", run.data))]
 
 
 def nli_sets(data: str | None) -> list[Dataset]:  # one or two
@@ -91,7 +82,7 @@ def nli_sets(data: str | None) -> list[Dataset]:  # one or two
 
 def nli_text(run: Run, share: float) -> list[str]:
     """Draw that share of the sentences of SNLI and MNLI, labels unseen; at most as many as the scale allows."""
-    text = [s for data in nli_sets(run.data) for s in _both(data)]
+    text = [s for data in nli_sets(run.data) for s in sentences_of(data)]
     order = torch.randperm(len(text), generator=seeded("nli text")).tolist()
     return [text[i] for i in order[:min(run.scale.most_text, max(2, round(share * len(text))))]]
 

@@ -1,7 +1,7 @@
 """Stages and questions that recipes share once labels teach: heads, phases, dev sets."""
 from __future__ import annotations
 
-__all__ = ["TASKS", "KEYS", "pooled_base", "heads_from", "fine_tune", "phase", "divisible", "passes", "answered", "example"]
+__all__ = ["TASKS", "KEYS", "pooled_base", "heads_from", "fine_tune", "phase", "divisible", "passes", "loss_ends", "answered", "with_mean", "rows_with", "example", "told"]
 
 import math
 import tempfile
@@ -12,6 +12,7 @@ from itertools import count
 
 import torch
 
+from ..claims import SCORES
 from ..data import Dataset
 from ..heads import MultitaskBert, multitask_loss
 from ..loop import sum_losses
@@ -19,7 +20,7 @@ from ..proximal import BregmanProximal
 from ..sentence import SentenceEncoder
 from ..smart import SmartPenalty
 from ..train import Phase, TrainConfig, fit, phase_sampler
-from .run import Answers, Run, labelled
+from .run import EVERY, Answers, Run, labelled
 
 TASKS = ("sst", "quora", "sts")   # the three of the course
 TOKENS = 20   # of a sentence of these sets, about
@@ -59,7 +60,7 @@ def fine_tune(run: Run, model: MultitaskBert, *phases: Phase, rows: int | dict[s
         loss_fn, config = _watched(run, loss_fn or partial(multitask_loss, weights=weights), pieces), replace(config, loss_weights=None)
     with tempfile.TemporaryDirectory(prefix="minbert-") as folder:
         result = fit(model, train, dev, config, folder, progress=bool(run.watch), loss_fn=loss_fn, backward=backward, sources=sources)
-        run.curve += [_point(line) for line in result.log if "dev" in line or line["step"] % 10 == 0]
+        run.curve += [_point(line) for line in result.log if "dev" in line or line["step"] % EVERY == 0]
         return MultitaskBert.from_pretrained(result.folder / "model") if best else model.eval()
 
 
@@ -121,6 +122,13 @@ def _point(line: dict) -> dict:
     return {"stage": "tasks", **kept, **({"dev": dev} if dev else {})}
 
 
+def loss_ends(run: Run) -> tuple[float, float]:
+    """Mean loss of fine-tuning over the first and the last tenth of its points on the curve."""
+    losses = [point["loss"] for point in run.curve if point["stage"] == "tasks" and "loss" in point]
+    tenth = max(1, len(losses) // 10)
+    return sum(losses[:tenth]) / tenth, sum(losses[-tenth:]) / tenth
+
+
 KEYS = {"sst": "SST dev acc", "quora": "Quora dev acc", "sts": "STS dev pearson"}
 
 
@@ -130,11 +138,28 @@ def answered(run: Run, model: MultitaskBert, keys: dict[str, str] = KEYS) -> dic
     return {key: Answers(run.part(task, "dev"), METRIC[task], say(task, run.dataset(task, "dev"))) for task, key in keys.items()}
 
 
+def with_mean(run: Run, model: MultitaskBert, name: str) -> dict[str, Answers | float]:
+    """Ask the three dev sets, and give under `name` the mean of their scores; answers that are all equal have correlation 0."""
+    found = answered(run, model)
+    scores = [SCORES[a.metric](a.values, labelled(a.dataset, run.data).labels) for a in found.values()]
+    return found | {name: sum(0.0 if math.isnan(s) else s for s in scores) / len(scores)}
+
+
+def rows_with(data: Dataset, words: tuple[str, ...]) -> list[int]:
+    """Number the rows whose text, in lower case, has all of these words."""
+    texts = [" ".join(parts).lower() for parts in zip(data.sentences, data.sentences2 or [""] * len(data))]
+    return [i for i, text in enumerate(texts) if all(word in text for word in words)]
+
+
 def example(task: str, words: tuple[str, ...], data: str | None) -> Dataset:  # one row
     """Find a row of a whole dev set by some words. Raises ValueError unless there is one."""
     dev = labelled(f"{task}/dev", data)
-    texts = [" ".join(t).lower() for t in zip(dev.sentences, dev.sentences2 or dev.sentences)]
-    rows = [i for i, text in enumerate(texts) if all(word in text for word in words)]
+    rows = rows_with(dev, words)
     if len(rows) != 1:
         raise ValueError(f"{task}/dev: expected one row with the words {', '.join(words)}, got {len(rows)}")
     return dev.subset(rows)
+
+
+def told(model: MultitaskBert, task: str, row: Dataset) -> float:
+    """Say what tables of examples print: a class, the probability of a yes, or a grade."""
+    return (model.predict(task, row, raw=True).sigmoid() if task == "quora" else model.predict(task, row)).item()

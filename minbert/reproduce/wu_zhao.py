@@ -7,10 +7,9 @@ from functools import partial
 import torch
 
 from ..contrastive import contrastive_loss
-from ..data import Dataset, TaskBatch
+from ..data import TaskBatch
 from ..evaluate import drop_linear, metric_of, swap_symmetry
 from ..heads import CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear
-from ..metrics import accuracy, pearson
 from ..mixing import seeded
 from ..regularized import clean_pass, output_distance, regularized_loss
 from ..smart import Attack, SmartPenalty, smart_loss, token_input
@@ -18,8 +17,8 @@ from ..smoothness import ball_points, sampled_smoothness
 from ..tokens import encode_ids, pad_ids
 from ..train import Phase
 from .recipe import cell, claim, not_run, recipe, row
-from .run import Run, labelled
-from .tasks import answered, example, fine_tune, heads_from, phase, pooled_base, KEYS, TASKS
+from .run import Run
+from .tasks import KEYS, TASKS, answered, example, fine_tune, heads_from, phase, pooled_base, told, with_mean
 from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
 
 NEEDS = tuple(f"{task}/{split}" for task in TASKS for split in ("train", "dev"))
@@ -102,13 +101,6 @@ def whole(run: Run, plan: tuple[str, ...], tasks: tuple[str, ...]) -> MultitaskB
     return run.own("wu/" + "-".join((*plan, "heads", *tasks)), make) if tasks else make()
 
 
-def scored(run: Run, model: MultitaskBert) -> dict:
-    """Ask the three dev sets, and average the three scores as the report does."""
-    found = answered(run, model)
-    scores = [{"accuracy": accuracy, "pearson": pearson}[a.metric](a.values, labelled(a.dataset, run.data).labels) for a in found.values()]
-    return found | {AVERAGE: sum(0.0 if math.isnan(s) else s for s in scores) / len(scores)}
-
-
 ALL = ("sst", "quora", "sts")
 SMOOTH = tuple(f"{task}+smart" for task in ALL)
 ROWS = {  # name -> row of table 1, what moves the encoder, which heads are trained afterwards
@@ -130,7 +122,7 @@ def _row_of(name: str):
     contrast, smart = "contrast" in plan, "smart" in name
     recipe(f"wu-zhao/{name}", row("T1", printed), needs=NEEDS, settings=(TUNE, HADSELL if contrast else {}, SMART if smart else {}),
            differs="; ".join([LAST] * contrast + [ORDER] * smart))(
-        lambda run: scored(run, whole(run, plan, tasks)))
+        lambda run: with_mean(run, whole(run, plan, tasks), AVERAGE))
 
 
 for _name in ROWS:
@@ -149,7 +141,7 @@ def final(run: Run) -> MultitaskBert:
 
 @recipe("wu-zhao/final", row("T1", "Pretrain with contrastive loss then finetune on all 3 + SMART"), needs=NEEDS, settings=FINAL, differs=FINAL_DIFFERS)
 def final_dev(run: Run) -> dict:
-    return scored(run, final(run))
+    return with_mean(run, final(run), AVERAGE)
 
 
 @recipe("wu-zhao/test", cell("T1", "Final result on test set", "SST dev acc", "SST test acc"),
@@ -179,11 +171,6 @@ EXAMPLES = {  # row of table 2 -> dev set, and words that no other row of it has
     "Quora Success": ("quora", "ceramic", "armor"), "Quora Failure": ("quora", "pronunciation", "roll"),
     "STS Success": ("sts", "small", "black dog", "grass"), "STS Failure": ("sts", "slowly", "seems"),
 }
-
-
-def told(model: MultitaskBert, task: str, data: Dataset) -> float:
-    """Say what table 2 prints: a class, the probability of a yes, or a grade."""
-    return model.predict(task, data, raw=True).sigmoid().item() if task == "quora" else model.predict(task, data).item()
 
 
 @recipe("wu-zhao/examples", *(row("T2", name, gold=f"{name} gold", prediction=f"{name} prediction") for name in EXAMPLES), examples=True, needs=NEEDS, settings=FINAL, differs=FINAL_DIFFERS)
@@ -234,7 +221,7 @@ def pair_heads(run: Run, make) -> dict:
 
 _control("head-linear", lambda run: pair_heads(run, PairLinear), **{"head": "linear alone"})
 _control("head-cosine", lambda run: pair_heads(run, lambda width, goal: CosineHead(goal)), **{"head": "cosine with a trained factor and shift"})
-_control("final-without-smart", lambda run: scored(run, whole(run, ("contrast", *ALL), ("sst", "quora"))), **HADSELL,
+_control("final-without-smart", lambda run: with_mean(run, whole(run, ("contrast", *ALL), ("sst", "quora")), AVERAGE), **HADSELL,
          **ONE_BY_ONE, why="the report's last row has two more heads trained than the row without SMART that it is compared with")
 
 
@@ -280,13 +267,13 @@ def flips(model: MultitaskBert, task: str, batches: list[TaskBatch]) -> dict[str
     return found
 
 
-def roughness(model: MultitaskBert, task: str, batches: list[TaskBatch], radius: float = 0.5) -> float:
-    """Sampled smoothness of the head at the vectors of a dev set: the largest move among 1,000 random points at this distance."""
+def roughness(model: MultitaskBert, task: str, batches: list[TaskBatch]) -> float:
+    """Sampled smoothness of the head at the vectors of a dev set: the largest move among 1,000 random points at distance .5."""
     with torch.no_grad():
         found = [model.vectors(part.first, part.second) for part in batches]
     vectors = tuple(torch.cat(column) for column in zip(*found))
     generator = torch.Generator(vectors[0].device).manual_seed(0)
-    return sampled_smoothness(model.head(task), vectors, radius, generator=generator).item()
+    return sampled_smoothness(model.head(task), vectors, 0.5, generator=generator).item()
 
 
 def shaken(run: Run, task: str) -> dict[str, float]:
