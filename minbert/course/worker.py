@@ -276,9 +276,16 @@ class _Room:
         os.waitpid(self.pid, 0)
 
 # %% ../../nbs/course/worker.ipynb #7dd25ae5
+def _keep_names() -> None:
+    """Let `@torch.no_grad()` and its like leave code as it is: torch 2.15 makes new code of what they return, with a name for tracebacks, and behind the walls nobody makes code."""
+    if hasattr(torch.utils._contextlib, "_set_stack_frame_name"):
+        torch.utils._contextlib._set_stack_frame_name = lambda function, name: None
+
+
 def serve(requests, replies) -> None:
     """Answer jobs, one JSON line each, until there are no more."""
     torch.set_num_threads(1)
+    _keep_names()
     for name in ("torch._dynamo", "scipy._lib._ccallback"):   # the first step of an optimizer needs one; the other, what the walls take away
         with suppress(ImportError):
             __import__(name)
