@@ -1,5 +1,6 @@
 """The command line as people type it: output, exit status, what is written and what is not."""
 import csv
+import errno
 import gzip
 import json
 import os
@@ -310,6 +311,19 @@ def test_a_full_card_is_a_sentence():
     """The batch was too large: nobody has to mend the package."""
     assert plain_sentence(torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB.")) == "CUDA out of memory. Tried to allocate 2 GiB."
     assert plain_sentence(RuntimeError("a mistake of ours")) is None
+
+
+def test_a_disk_that_is_full_for_the_tokenizer_is_a_sentence(tmp_path):
+    """Its library raises a bare Exception."""
+    with pytest.raises(Exception) as caught:
+        load_tokenizer().backend_tokenizer.save(str(tmp_path / "none" / "tokenizer.json"))
+    assert type(caught.value) is Exception and plain_sentence(caught.value) == "No such file or directory (os error 2)"
+
+
+@pytest.mark.parametrize("inside, place", [("", "runs/"), ("/heads/model.safetensors", "runs/heads/model.safetensors")])
+def test_a_draft_that_is_gone_is_not_named(inside, place):
+    error = OSError(errno.ENOSPC, "No space left on device", f"runs/.draft-minbert-ab0_cd1e{inside}")
+    assert plain_sentence(error) == f"{place}: No space left on device"
 
 
 def test_a_demo_that_was_stopped_says_what_its_folder_takes(capsys, tmp_path):
