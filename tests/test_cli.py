@@ -612,6 +612,7 @@ def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
     ("encode {tiny} {out}/none.txt", ["none.txt"]),
     ("encode {tiny} {out}/none.txt --dtype float16", ["--dtype", "--part-size"]),
     ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.csv", ["expected --out FILE.npy", "v.csv"]),
+    ("encode {tiny} {out}/none.txt --out -", ["expected --out FILE.npy", "got -"]),
     ("encode {tiny} {out}/rows.json --out {out}/v.npy", ["rows.json: expected sentences, one a line, or a table", "got .json"]),
     ("encode {tiny} {out}/a.txt {out}/sheet.xlsx --out {out}/v --part-size 9", ["sheet.xlsx: expected sentences", "got .xlsx"]),
     ("evaluate {tiny} --split all", ["--split train or dev or test", "got all"]),

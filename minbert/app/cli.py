@@ -135,7 +135,7 @@ def check_one_file(files: Sequence[Path], out: Path, world: int, dtype: str | No
         raise ValueError(f"expected --part-size and --out FOLDER for several files or processes, got {len(files)} and {world}")
     if dtype:
         raise ValueError(f"expected --dtype with --part-size, got {dtype} for one file, which has float32")
-    if out.suffix.lower() not in ("", ".npy"):
+    if out.suffix.lower() not in ("", ".npy") or out.name == "-":   # a hyphen is no file to those who mean a pipe
         raise ValueError(f"expected --out FILE.npy, a NumPy array, got {out}")
 
 
