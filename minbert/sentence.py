@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .encoder import BertModel, packing_pays
-from .engine.devices import choose_device, fast_kernels, send
+from .engine.devices import fast_kernels, send, usable_device
 from .engine.finite import NotFinite, check_finite
 from .engine.maps import check_widths, in_a_row, maps_of, moved, width_after
 from .engine.modes import evaluating as _evaluating
@@ -197,7 +197,7 @@ def encode_window(
     if batch_tokens is None:
         batch_tokens = 2048 if encoder.device.type == "cpu" else 32768
     budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
-    vectors, waiting = torch.empty(len(ids), encoder.width), []
+    vectors, waiting = torch.empty(len(ids), encoder.width, dtype=torch.float32), []
     with _evaluating(encoder), laid_out(encoder.model, precision, sum(map(len, ids))), fast_kernels(encoder.device):
         for positions, batch in token_batches(ids, budget, encoder.model.config.pad_token_id):
             waiting.append((positions, encoder.embed(batch).float()))
@@ -227,7 +227,7 @@ class TextEncoder(PooledBert):
     ) -> Tensor:                    # (N, D) float32 on the CPU, row i for sentence i
         """Encode text without gradient, in eval mode. Raises ValueError for one bare str, an item that is no string, with its index, or a precision that is unknown or not to be had here."""
         sentences = check_sentences(sentences)
-        vectors, done = torch.empty(len(sentences), self.width), 0
+        vectors, done = torch.empty(len(sentences), self.width, dtype=torch.float32), 0
         for chunk in self.encode_stream(sentences, progress, batch_tokens, precision, window):
             vectors[done:done + len(chunk)] = chunk
             done += len(chunk)
@@ -265,7 +265,7 @@ class SentenceEncoder(TextEncoder):
     def from_pretrained(cls, name_or_folder: str | Path | None = None, pooling: str | None = None, device: str | torch.device | None = None,
                         normalize: bool = False) -> "SentenceEncoder":  # in eval mode
         """Load an encoder that minbert, sentence-transformers or transformers saved: see `load_parts`. A Normalize at the end of theirs is left to `normalize`. A device of None: as `choose_device` says."""
-        return cls(**load_parts(name_or_folder, pooling, normalize)).to(device or choose_device()).eval()
+        return cls(**load_parts(name_or_folder, pooling, normalize)).to(usable_device(device)).eval()
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:  # folder: made if missing; other files in it are left alone
         """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load (mean_padded: only the first), the model in `dtype`, a pooling with weights in its own. A save that fails leaves earlier files as they were. Raises ValueError for a pooling or a map that no folder can hold, and as `write_model`."""

@@ -1,6 +1,7 @@
 """Checkpoints: everything comes back, damage is named, nothing is half-written."""
 import copy
 import json
+import os
 import random
 import signal
 import subprocess
@@ -265,6 +266,13 @@ def test_failed_write_leaves_the_old_file(tmp_path):
     assert file.read_text() == "old"
     assert replace_file(file, lambda part: part.write_text("new")).read_text() == "new"
     assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_pipe_or_a_device_keeps_its_place(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe: expected a file or nothing, got a device or a pipe"):
+        replace_file(tmp_path / "pipe", lambda part: part.write_text("new"))
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_two_writers_of_one_file_leave_what_one_of_them_wrote(tmp_path):

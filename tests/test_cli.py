@@ -1,5 +1,6 @@
 """The command line as people type it: output, exit status, what is written and what is not."""
 import csv
+import errno
 import gzip
 import json
 import os
@@ -320,6 +321,19 @@ def test_a_full_card_is_a_sentence():
     assert plain_sentence(RuntimeError("a mistake of ours")) is None
 
 
+def test_a_disk_that_is_full_for_the_tokenizer_is_a_sentence(tmp_path):
+    """Its library raises a bare Exception."""
+    with pytest.raises(Exception) as caught:
+        load_tokenizer().backend_tokenizer.save(str(tmp_path / "none" / "tokenizer.json"))
+    assert type(caught.value) is Exception and plain_sentence(caught.value) == "No such file or directory (os error 2)"
+
+
+@pytest.mark.parametrize("inside, place", [("", "runs/"), ("/heads/model.safetensors", "runs/heads/model.safetensors")])
+def test_a_draft_that_is_gone_is_not_named(inside, place):
+    error = OSError(errno.ENOSPC, "No space left on device", f"runs/.draft-minbert-ab0_cd1e{inside}")
+    assert plain_sentence(error) == f"{place}: No space left on device"
+
+
 def test_a_demo_that_was_stopped_says_what_its_folder_takes(capsys, tmp_path):
     (tmp_path / "checkpoint.safetensors").touch()
     assert GO_ON["demo"].removeprefix("; ") in run(capsys, f"demo --out {tmp_path}", 1)[1]
@@ -606,6 +620,7 @@ def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
     ("encode {tiny} {out}/none.txt", ["none.txt"]),
     ("encode {tiny} {out}/none.txt --dtype float16", ["--dtype", "--part-size"]),
     ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.csv", ["expected --out FILE.npy", "v.csv"]),
+    ("encode {tiny} {out}/none.txt --out -", ["expected --out FILE.npy", "got -"]),
     ("encode {tiny} {out}/rows.json --out {out}/v.npy", ["rows.json: expected sentences, one a line, or a table", "got .json"]),
     ("encode {tiny} {out}/a.txt {out}/sheet.xlsx --out {out}/v --part-size 9", ["sheet.xlsx: expected sentences", "got .xlsx"]),
     ("evaluate {tiny} --split all", ["--split train or dev or test", "got all"]),

@@ -673,10 +673,11 @@ def test_a_whitening_by_few_sentences_is_told(here, capsys):
     ("graded.tsv", "expected sentences in column 'y', got numbers alone"),
     ("pairs.csv --columns q x", "expected 1 to 3 columns"),
     ("text.txt --batch-size 64", "text.txt: expected at least 64 rows, as many as a batch holds, got 40: --batch-size takes fewer"),
+    ("text.txt --model ./none", "text.txt: expected at least 64 rows"),   # the rows are counted first
     ("pairs.csv --columns q a --batch-size 200", "expected at least 200 rows of which no two share a sentence, by any chain of partners, as many as a batch holds, got 108"),
     ("text.txt --batch-size 8 --lr -1", "expected a finite lr of at least 0"),
-    ("text.txt --dropout 0", "both views of each would be the same"),
-    ("text.txt --dropout 1", "expected a dropout in [0, 1)"),
+    ("text.txt --batch-size 8 --dropout 0", "both views of each would be the same"),
+    ("text.txt --batch-size 8 --dropout 1", "expected a dropout in [0, 1)"),
     ("text.txt --dev pairs.csv", "expected sentences in column 'id', got numbers alone"),
     ("none.txt", "none.txt: expected a file, got none"),
     ("text.txt --resume --overwrite", "got both"),

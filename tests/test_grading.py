@@ -24,7 +24,7 @@ from minbert.course.batch import Ledger
 from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
 from minbert.course.extraction import read_cells
 from minbert.course.grading import LARGEST_ZIP, PASTED, SEED, Submission, find_submissions, grade, plan, read_submission
-from minbert.course.reports import csv_table, gradescope, page, write_gradescope, write_pages
+from minbert.course.reports import csv_table, gradescope, page, refuse_to_replace, write_gradescope, write_pages
 from minbert.course.sandbox import Limits
 
 VICTIM = exercise("attention.scores")
@@ -477,3 +477,8 @@ def test_a_method_put_into_its_class_from_outside_is_told_where_it_belongs(line)
     stubbed = "class SelfAttention:\n    def forward(self, hidden_states, attention_mask=None):\n        raise NotImplementedError('exercise attention.forward')"
     found = plan(Submission("ada", {task.module: read_cells(["#| export\n" + stubbed, "#| export\n" + line])}, {}), task)
     assert (found.status, found.reason) == ("not attempted", "assigned, not defined: write `def forward` in `class SelfAttention`")
+
+
+def test_grades_do_not_take_the_place_of_a_device():
+    with pytest.raises(ValueError, match="expected a readable file, got a device"):
+        refuse_to_replace([], Path(os.devnull), None)

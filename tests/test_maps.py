@@ -33,6 +33,18 @@ def theirs(folder):
     return torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS))
 
 
+def test_a_folder_is_read_in_float32_whatever_torch_takes_as_usual(tmp_path):
+    encoder = small_encoder(transform=Dense(16, 5))
+    encoder.save_pretrained(tmp_path)
+    torch.set_default_dtype(torch.float64)
+    try:
+        again = SentenceEncoder.from_pretrained(tmp_path, device="cpu")
+        assert {weight.dtype for weight in again.parameters()} == {torch.float32}
+        assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("out", [5, 16])

@@ -403,6 +403,12 @@ def test_sentence_transformers_reproduces_the_folder(tokenizer, tmp_path, how, l
     assert torch.equal(again.encode(TEXTS), expected)
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_device_that_is_not_here_is_refused_by_name(device):
+    with pytest.raises(ValueError, match=f"expected a device that is here, such as cpu, got '{device}'"):
+        SentenceEncoder.from_pretrained(device=device)
+
+
 @pytest.mark.parametrize("how", [how for how in POOLINGS if how != "mean_padded"])
 def test_half_precision_halves_the_file_and_loads_everywhere(tokenizer, tmp_path, how):
     from sentence_transformers import SentenceTransformer

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['app', 'EMBEDDED', 'OPEN_TASKS', 'COURSE_TASKS', 'SeedOption', 'DataOption', 'ModelOption', 'TasksOption', 'VECTORS',
            'DEMO_FOLDER', 'show_version', 'options', 'holdings', 'check_folder', 'usual_tasks', 'main_process',
-           'processes', 'repeat_option', 'main', 'noted', 'encode_parts', 'encode', 'describe', 'data', 'load_splits',
-           'begun', 'check_begin', 'check_tasks', 'report', 'extensions', 'cautions', 'outcome', 'train',
-           'load_trained', 'evaluate', 'split', 'predict', 'contrast', 'sweep', 'demo', 'pretrain', 'read_on',
-           'fill_mask']
+           'processes', 'repeat_option', 'main', 'noted', 'check_one_file', 'check_parts', 'encode_parts', 'encode',
+           'describe', 'data', 'load_splits', 'begun', 'check_begin', 'check_tasks', 'report', 'extensions', 'cautions',
+           'outcome', 'train', 'load_trained', 'evaluate', 'split', 'predict', 'contrast', 'sweep', 'demo', 'pretrain',
+           'read_on', 'fill_mask']
 
 # %% ../../nbs/app/cli.ipynb #8f8261fa
 import os
@@ -129,6 +129,26 @@ def noted(encoder, texts: list[str]) -> list[str]:
     return texts
 
 
+def check_one_file(files: Sequence[Path], out: Path, world: int, dtype: str | None) -> None:
+    """Refuse what one array cannot be made of, or cannot be."""
+    if len(files) > 1 or world > 1:
+        raise ValueError(f"expected --part-size and --out FOLDER for several files or processes, got {len(files)} and {world}")
+    if dtype:
+        raise ValueError(f"expected --dtype with --part-size, got {dtype} for one file, which has float32")
+    if out.suffix.lower() not in ("", ".npy") or out.name == "-":   # a hyphen is no file to those who mean a pipe
+        raise ValueError(f"expected --out FILE.npy, a NumPy array, got {out}")
+
+
+def check_parts(files: Sequence[Path], out: Path, columns: bool) -> None:
+    """Refuse what parts cannot be made of."""
+    from minbert.app.owntext import is_table
+
+    if out == VECTORS:
+        raise ValueError("expected --out FOLDER with --part-size")
+    if columns or any(map(is_table, files)):
+        raise ValueError("expected text with --part-size, one sentence a line, got a table")
+
+
 def encode_parts(encoder, files, out: Path, part_size: int, dtype: str, precision: str, rank: int, world: int) -> None:
     """Write the missing parts together with the other processes; each says which ones it wrote, the first one what is there."""
     from minbert.engine.shards import Shards, encode_shards
@@ -171,18 +191,9 @@ def encode(
     from minbert.tokens import resolve_folder
 
     rank, world = processes()
-    if part_size is None and (len(files) > 1 or world > 1):
-        raise ValueError(f"expected --part-size and --out FOLDER for several files or processes, got {len(files)} and {world}")
-    if part_size is not None and out == VECTORS:
-        raise ValueError("expected --out FOLDER with --part-size")
-    if part_size is None and dtype:
-        raise ValueError(f"expected --dtype with --part-size, got {dtype} for one file, which has float32")
-    if part_size is None and out.suffix.lower() not in ("", ".npy"):
-        raise ValueError(f"expected --out FILE.npy, a NumPy array, got {out}")
     if bf16 and int8:
         raise ValueError("expected --bf16 or --int8, got both")
-    if part_size is not None and (columns or any(map(is_table, files))):
-        raise ValueError("expected text with --part-size, one sentence a line, got a table")
+    check_parts(files, out, bool(columns)) if part_size else check_one_file(files, out, world, dtype)
     for file in files:
         check_lines(file)
     options, precision = {} if pooling is None else {"pooling": pooling}, "bf16" if bf16 else "int8" if int8 else "fp32"
@@ -595,7 +606,7 @@ def contrast(
     seed: SeedOption = 11711,
 ) -> None:
     """Train sentence vectors on text of your own, without grades, and say what it brought."""
-    from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
+    from minbert.app.contrast import ContrastConfig, check_rows, prepared, train_on_text, usual_contrast_rate
     from minbert.app.owntext import read_graded, read_text
     from minbert.app.partners import compare_on, cosines, learned_from
     from minbert.engine.sentencefolders import ends_scaled
@@ -607,6 +618,7 @@ def contrast(
     check_begin(out, resume, overwrite)
     whole, graded = read_text(text, columns), read_graded(dev) if dev else None
     rows, comparison = compare_on(whole, graded, heldout, seed)
+    check_rows(rows, batch_size)   # before a model is loaded, perhaps from the hub
     scaled = not whiten and ends_scaled(resolve_folder(model))   # whitened vectors have lengths of their own
     encoder = prepared(SentenceEncoder.from_pretrained(model, pooling, normalize=scaled), rows, dropout)
     encoder.max_length = max_length or encoder.max_length

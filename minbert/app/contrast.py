@@ -1,7 +1,7 @@
 """Contrast on text of one's own, in a folder from which it can go on: pairs and triplets as in chapter 35, single sentences as in chapter 26."""
 from __future__ import annotations
 
-__all__ = ["ContrastConfig", "usual_contrast_rate", "prepared", "train_on_text"]
+__all__ = ["ContrastConfig", "usual_contrast_rate", "check_rows", "prepared", "train_on_text"]
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -94,7 +94,10 @@ def whiten(
     encoder.transform = in_a_row([*maps_of(encoder.transform), Dense.of(fitted).to(encoder.device)])
 
 
-def _check_rows(rows, batch_size):
+def check_rows(
+    rows: Dataset,     # one column or more
+    batch_size: int,
+) -> None:
     """Raise ValueError where a batch cannot be filled."""
     single = rows.sentences2 is None
     found = len(rows) if single else len(set(clusters(rows.sentences, rows.sentences2).tolist()))
@@ -107,7 +110,7 @@ class _Run:
     """A model, its optimizer, and the folder that remembers both."""
 
     def __init__(self, encoder, rows, config, folder, notes):
-        _check_rows(rows, config.batch_size)
+        check_rows(rows, config.batch_size)
         self.rows, self.config, self.world = rows, config, new_accelerator()
         self.model = ViewModel(encoder.to(check_device(self.world.device)))
         self.optimizer = AdamW(parameter_groups(self.model, config.weight_decay, config.lr), lr=config.lr)

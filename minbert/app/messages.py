@@ -7,6 +7,7 @@ __all__ = ['GO_ON', 'SECTIONS', 'plain_sentence', 'Commands']
 
 # %% ../../nbs/app/messages.ipynb #c8cd6159
 import errno
+import re
 
 import typer
 from typer.core import TyperGroup
@@ -21,8 +22,9 @@ def plain_sentence(
     if isinstance(error, OSError) and error.errno == errno.EPIPE:  # `minbert data | head`: typer knows what to do
         return None
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, (OSError, ValueError, MemoryError)) or type(error).__name__ in ("SafetensorError", "OutOfMemoryError"):
+        place = re.sub(r"\.draft-minbert-[a-z0-9_]{8}/?", "", str(error.filename or ""))   # a draft is gone by now
+        return f"{place}: {error.strerror}" if place else error.strerror
+    if isinstance(error, (OSError, ValueError, MemoryError)) or type(error) is Exception or type(error).__name__ in ("SafetensorError", "OutOfMemoryError"):   # bare: the tokenizers' library
         return " ".join(str(error).split()) or type(error).__name__
     return None
 

@@ -23,6 +23,7 @@ from .exercises import EXERCISES
 from .grading import Report, Result
 from .judging import NAMED
 from .sandbox import Limits
+from ..engine.files import check_regular
 
 # %% ../../nbs/course/reports.ipynb #d79787ca
 def printable(name: str) -> str:
@@ -224,6 +225,7 @@ def refuse_to_replace(
     """Raise ValueError if a table or a list of pages that is there holds submissions that a batch lacks."""
     names = list(names)
     if table.exists():
+        check_regular(table)
         with table.open(encoding="utf-8", errors="replace", newline="") as stream:
             rows = [row.get("submission") or "a line without a name" for row in csv.DictReader(stream)]
         _refuse(table, "--csv", [name for name in rows if name not in {*map(_plain, names)}])

@@ -41,11 +41,11 @@ def replace_file(
 
     A process killed at any moment leaves the old file or the new one, and its draft, which the next call
     in the same folder deletes; a failed write leaves none. Of two writers at once, the later to end wins.
-    Raises ValueError, before anything is written, if a folder has the name, and OSError naming a file for a full disk.
+    Raises ValueError, before anything is written, if a folder, a device or a pipe has the name, and OSError naming a file for a full disk.
     """
     file = Path(file)
-    if file.is_dir():
-        raise ValueError(f"{file}: expected a file or nothing, got a folder")
+    if file.exists() and not file.is_file():   # whoever may write anywhere would put a file in the place of /dev/null
+        raise ValueError(f"{file}: expected a file or nothing, got {'a folder' if file.is_dir() else 'a device or a pipe'}")
     file.parent.mkdir(parents=True, exist_ok=True)
     with held_folder(file.parent, DRAFT) as draft:
         part = draft / file.name

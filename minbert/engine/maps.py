@@ -76,7 +76,7 @@ class Dense(nn.Module):
             raise ValueError(f"{file}: expected a linear map and {', '.join(ACTIVATIONS)} of torch.nn, got {config['in_features']} by "
                              f"{config['out_features']} and {quoted(config['activation_function'])}")
         with torch.device("meta"):   # sizes in a file may be anything: nothing is set aside before the tensors are there
-            dense = cls(config["in_features"], config["out_features"], config["bias"], kind)
+            dense = cls(config["in_features"], config["out_features"], config["bias"], kind).float()
         # copied, or the weights would change with the file
         state = {name: x.to(torch.float32, copy=True) for name, x in check_numbers(load_tensors(folder), folder).items()}
         dense.load_state_dict(check_tensors(folder, state, dense.state_dict()), assign=True)
