@@ -1,6 +1,7 @@
 """Attacks: each is a fail of its exercise alone, and leaves everything as it was."""
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -152,3 +153,19 @@ def test_a_swallowed_alarm_does_not_hold_up_the_others(tmp_path):
         runs = desk.run({t.name: t for t in (NEIGHBOUR, VICTIM)}, {NEIGHBOUR.name: module_text(NEIGHBOUR.module), VICTIM.name: text}, desk.room / "package", True, 0.5)
     assert runs[NEIGHBOUR.name].outcomes and not runs[VICTIM.name].outcomes
     assert runs[VICTIM.name].reply.late and runs[VICTIM.name].reply.seconds < 60
+
+
+def test_what_torch_decorates_makes_no_code_behind_the_walls():
+    """An honest chapter has `@torch.no_grad()`; what torch itself does about it must not be what the walls forbid."""
+    code = ("import sys, torch\nfrom minbert.course.worker import serve\n"
+            "class Asks:\n"
+            "    def __iter__(self):\n"
+            "        sys.addaudithook(lambda event, _: event == 'code.__new__' and heard.append(event))\n"
+            "        for wrapped in (torch.no_grad(), torch.inference_mode()):\n"
+            "            print(wrapped(lambda: torch.is_grad_enabled())())\n"
+            "            list(wrapped(steps)())\n"
+            "        return iter(())\n"
+            "def steps():\n    yield\n"
+            "heard = []\nserve(Asks(), sys.stdout)\nprint(heard)")
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[1:] == ["False", "False", "[]"]
