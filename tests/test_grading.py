@@ -23,7 +23,7 @@ from minbert.course import grading
 from minbert.course.batch import Ledger
 from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
 from minbert.course.extraction import read_cells
-from minbert.course.grading import LARGEST_ZIP, PASTED, SEED, Submission, find_submissions, grade, plan, read_submission
+from minbert.course.grading import LARGEST_ZIP, MOST_NOTEBOOKS, PASTED, SEED, Submission, find_submissions, grade, plan, read_submission
 from minbert.course.reports import csv_table, gradescope, page, write_gradescope, write_pages
 from minbert.course.sandbox import Limits
 
@@ -139,6 +139,14 @@ def test_a_drawn_seed_goes_with_its_batch(tmp_path, tried):
     for runs in (1, 2):
         grade([tmp_path / "02_attention.ipynb"], tmp_path / "work", only=[VICTIM.name])
         assert len({*tried.whole}) == runs and not (tmp_path / "work" / SEED).exists()
+
+
+def test_a_seed_that_is_given_leaves_the_batchs_own_until_its_table_is_written(tmp_path, tried):
+    """`minbert grade` draws it before and throws it away at the end; killed in between, it must go on with the same."""
+    chapter(VICTIM, VICTIM.definition, tmp_path / "02_attention.ipynb")
+    seed = grading.drawn_seed(tmp_path / "work")
+    grade([tmp_path / "02_attention.ipynb"], tmp_path / "work", seed=seed, only=[VICTIM.name])
+    assert grading.drawn_seed(tmp_path / "work") == seed and (tmp_path / "work" / SEED).exists()
 
 
 def test_an_answer_that_never_ends_costs_itself_alone_and_together(tmp_path, tried):
@@ -301,6 +309,22 @@ def test_files_that_a_platform_says_are_one_persons_are_one_submission(tmp_path)
     assert list(read.notebooks) == [VICTIM.module] and "another copy" in str(read.problems)    # both are shown, one is read
 
 
+def test_what_somebody_typed_into_moodle_is_no_submission_of_its_own(tmp_path):
+    """One person is one row, with one-digit numbers too: a second row of 0 points could replace the first in a gradebook."""
+    stem, flat, folders = Path(VICTIM.notebook).name, tmp_path / "flat", tmp_path / "folders"
+    for who in ("Ann Lee_7", "Bob Roe_31"):
+        for file in (f"file_{stem}.ipynb", "file_b.ipynb", "onlinetext_onlinetext.html"):
+            flat.mkdir(exist_ok=True)
+            (flat / f"{who}_assignsubmission_{file}").write_text("{}")
+        for file in (f"file_/{stem}.ipynb", "onlinetext_/onlinetext.html"):
+            (folders / f"{who}_assignsubmission_{file}").parent.mkdir(parents=True)
+            (folders / f"{who}_assignsubmission_{file}").write_text("{}")
+    assert [*find_submissions([flat])] == ["Ann Lee_7", "Bob Roe_31"]
+    assert [*find_submissions([folders])] == ["Ann Lee_7_assignsubmission_file_", "Bob Roe_31_assignsubmission_file_"]
+    (folders / "Cy Poe_8_assignsubmission_onlinetext_").mkdir()          # who only typed has a row, too
+    assert len(find_submissions([folders])) == 3
+
+
 def chapter(task, definition, file):
     """One chapter with one answer, in a file of any name."""
     make(file.parent / "made", {task.name: definition}, only=task.notebook)
@@ -445,6 +469,28 @@ def test_a_hostile_zip_is_a_row_and_leaves_nothing(tmp_path, monkeypatch):
     wanted = {"climbs.zip": "expected a notebook", "empty.zip": "no chapter found; saw: nothing", "bomb.zip": "notebooks of 100 MB", "none.zip": "expected a zip of notebooks, got BadZipFile",
               "locked.zip": "encrypted", "link.zip": "expected a notebook", "large.zip": "hand in `nbs` alone", "several": "saw: one.zip, two.zip"}
     assert told.keys() == wanted.keys() and all(part in told[who] for who, part in wanted.items()), told
+
+
+def test_the_size_of_a_zip_is_the_sum_of_what_it_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "LARGEST_ZIP", 2**20)
+    halves = {f"{i}/{Path(VICTIM.notebook).name}.ipynb": '{"cells": []}' + " " * 2**19 for i in range(2)}
+    assert "notebooks of 1 MB; at most 1 are read" in read_submission("two", packed(tmp_path / "two.zip", halves)).problems[""]
+    assert VICTIM.module in read_submission("one", packed(tmp_path / "one.zip", dict([*halves.items()][:1]))).notebooks
+
+
+def test_a_zip_that_lies_about_its_size_is_not_read(tmp_path):
+    text = '{"cells": []}' + " " * 2**20
+    file = packed(tmp_path / "liar.zip", {f"{Path(VICTIM.notebook).name}.ipynb": text})
+    told, size = file.read_bytes(), len(text).to_bytes(4, "little")
+    assert told.count(size) == 2                              # before the text, and in the list at the end
+    file.write_bytes(told.replace(size, (13).to_bytes(4, "little")))
+    assert not (read := read_submission("liar", file)).notebooks and "CRC" in read.problems[""]
+
+
+def test_a_zip_of_more_notebooks_than_anybody_writes_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(zipfile.ZipFile, "extract", None)
+    read = read_submission("many", packed(tmp_path / "many.zip", {f"{i}.ipynb": "{}" for i in range(MOST_NOTEBOOKS + 1)}))
+    assert f"{MOST_NOTEBOOKS + 1} notebooks; at most {MOST_NOTEBOOKS} are read" in read.problems[""]
 
 
 def test_a_link_to_a_zip_is_not_followed(tmp_path):

@@ -764,6 +764,18 @@ def test_a_deleted_cell_stays_away_until_its_chapter_changes(mine):
     assert gone.id in [c.id for c in read_notebook(file).cells]
 
 
+@pytest.mark.parametrize("saved", [lambda text: "\ufeff" + text, lambda text: text.replace("\\n", "\\r\\n"), lambda text: text.replace("\n", "\r\n")], ids=["BOM", "cells", "file"])
+def test_a_notebook_with_the_marks_and_line_ends_of_another_editor_is_updated(mine, saved):
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
+    notebook = read_notebook(file)
+    notebook.cells.insert(5, new_code_cell("river = 'bank'\nriver"))
+    file.write_bytes(saved(written(notebook)).encode())
+    report = update_workspace(mine, newer(n02_=BANK))
+    assert report.changed == ("1_bert/02_attention.ipynb",) and not report.conflicts and not report.left
+    text = file.read_text(encoding="utf-8")
+    assert BANK[1] in text and "river = 'bank'" in text
+
+
 def test_a_notebook_of_an_older_format_is_updated(mine):
     file = mine / "nbs" / "1_bert/02_attention.ipynb"
     notebook = read_notebook(file)
