@@ -134,6 +134,14 @@ def test_no_answer_sees_a_submission_or_the_results(tmp_path, tried):
     assert {*tried.hidden} == {tmp_path / "class" / "ada", tmp_path / "class" / "bob", tmp_path / "late", tmp_path / "work"}
 
 
+def test_a_link_uncovers_nobody(tmp_path, tried):
+    """It is not read, so what it points to, such as everything, is not hidden in the place of all others."""
+    chapter(VICTIM, VICTIM.definition, tmp_path / "class" / "ada" / "02_attention.ipynb")
+    (tmp_path / "class" / "eve").symlink_to("/")
+    grade([tmp_path / "class"], tmp_path / "work", seed=1, only=[VICTIM.name])
+    assert {*tried.hidden} == {tmp_path / "class" / "ada", tmp_path / "work"}
+
+
 def test_a_drawn_seed_goes_with_its_batch(tmp_path, tried):
     chapter(VICTIM, VICTIM.definition, tmp_path / "02_attention.ipynb")
     for runs in (1, 2):
@@ -147,6 +155,15 @@ def test_a_seed_that_is_given_leaves_the_batchs_own_until_its_table_is_written(t
     seed = grading.drawn_seed(tmp_path / "work")
     grade([tmp_path / "02_attention.ipynb"], tmp_path / "work", seed=seed, only=[VICTIM.name])
     assert grading.drawn_seed(tmp_path / "work") == seed and (tmp_path / "work" / SEED).exists()
+
+
+def test_more_exercises_on_the_same_results_count_together_too(tmp_path, tried):
+    """One chapter first, then all: the texts are the same, and what they were tried for is not."""
+    other = exercise("attention.split")
+    make(tmp_path / "class" / "one", {task.name: task.definition for task in (VICTIM, other)}, only=VICTIM.notebook)
+    for tasks in ([VICTIM], [VICTIM, other]):
+        report, = grade([tmp_path / "class"], tmp_path / "work", seed=1, only=[task.name for task in tasks])[0]
+        assert report.integrated == report.points == sum(task.points for task in tasks)
 
 
 def test_an_answer_that_never_ends_costs_itself_alone_and_together(tmp_path, tried):
@@ -176,6 +193,24 @@ def test_submissions_are_found_in_every_form(tmp_path):
     assert plan(read["cy.ipynb"], VICTIM).status == "broken"
     with pytest.raises(ValueError, match="there is nothing"):
         find_submissions([tmp_path / "nowhere"])
+
+
+def test_every_chapter_of_a_workspace_is_read_however_deep_it_lies(tmp_path):
+    place = tmp_path / "ada" / "my" / "own" / "work" / "x"    # with `nbs` and a part of the book, as deep as anybody looks
+    make(place, {})
+    assert {*read_submission("ada", tmp_path / "ada").notebooks} == {task.module for task in EXERCISES.values()}
+    place.rename(tmp_path / "x")
+    (place / "y").mkdir(parents=True)
+    (tmp_path / "x").rename(place / "y" / "x")
+    assert not read_submission("ada", tmp_path / "ada").notebooks
+
+
+def test_who_borrows_and_then_writes_has_written():
+    """The line that borrows may be forgotten above an answer."""
+    status = lambda *cells: plan(Submission("ada", {VICTIM.module: read_cells(cells)}, {}), VICTIM).status
+    line = f'{VICTIM.target} = borrow("{VICTIM.name}")'
+    todo = f"def {VICTIM.target}(query, key, value, mask=None, dropout_p=0.0):\n    raise NotImplementedError('exercise {VICTIM.name}')"
+    assert [status(todo), status(todo, line), status(line), status(VICTIM.definition, line)] == ["not attempted", "borrowed", "borrowed", "written"]
 
 
 def test_a_renamed_notebook_is_known_by_its_module(tmp_path):

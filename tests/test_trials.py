@@ -315,7 +315,7 @@ def test_a_repeated_call_gives_back_what_came_and_what_was_put_in():
 def test_a_repeated_call_writes_what_was_written_and_nothing_else():
     nan = torch.tensor([float("nan"), 1.0])
     tape = taped(lambda x, y: x.mul_(2), torch.ones(2), nan)
-    x, y = torch.zeros(2), torch.zeros(2)
+    x, y = torch.full((2,), 7.0), torch.zeros(2)
     assert stand_in(max, "", tape)(x, y) is x
     assert x.tolist() == [2.0, 2.0] and y.tolist() == [0.0, 0.0]
 
@@ -332,6 +332,11 @@ def test_a_repeated_result_has_a_graph_where_the_first_one_had():
     x = torch.ones(2, requires_grad=True)
     again = stand_in(max, "", taped(lambda x: (x * 2, x.detach() * 3, x.long()), x))
     assert [part.requires_grad for part in again(torch.ones(2))] == [True, False, False]
+
+
+def test_a_tape_that_gives_whole_numbers_a_graph_stops_nothing():
+    tape = taped(lambda: torch.arange(2)) | {"call 0 has a graph": torch.tensor(True)}
+    assert stand_in(max, "", tape)().tolist() == [0, 1]
 
 
 def test_a_tape_that_names_an_argument_that_nobody_gave_stops_nothing():

@@ -401,7 +401,7 @@ def grade(
     plans = {name: {task.name: plan(s, task) for task in tasks} for name, s in everyone.items()}
     settings = (edition(), seed, asdict(limits))
     places = [place for found in paths.values() for place in (found if isinstance(found, tuple) else [found])]
-    hidden = [p.resolve() if p.is_dir() else p.resolve().parent for p in places] + ([Path(work)] if work else [])
+    hidden = [p.resolve() if p.is_dir() else p.resolve().parent for p in places if not p.is_symlink()] + ([Path(work)] if work else [])
     with batch(Path(work) / "results.jsonl" if work else None, _outermost(hidden), limits=limits, jobs=jobs, seed=seed) as on:
         done = on.ledger.rows
 
