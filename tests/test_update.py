@@ -282,6 +282,12 @@ def test_lines_merge(base, mine, theirs):
         assert (merged_lines(base, theirs, mine) is not None)
 
 
+@pytest.mark.parametrize("base, mine, theirs, merged", [("ab", "xb", "ay", "xy"), ("ab", "axb", "yb", "yxb"), ("", "x", "y", "yx"), ("a", "xa", "ya", "yxa"), ("ab", "x", "yb", None), ("a", "x", "y", None)])
+def test_neighbouring_lines_merge_and_the_same_line_does_not(base, mine, theirs, merged):
+    """Where both insert, what the release wrote comes first."""
+    assert merged_lines(base, mine, theirs) == (merged and [*merged])
+
+
 # ---------------------------------------------------------------- what should happen in the plain cases
 
 def changed(notebook, *edits):
