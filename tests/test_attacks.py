@@ -189,6 +189,7 @@ def test_a_worker_tells_the_late_the_full_and_the_ended_apart(tmp_path):
 
 def test_whom_the_kernel_kills_for_its_seconds_is_told_so(tmp_path):
     """The first process of a namespace gets no signal from its own limit but the kill."""
+    assert watched("exit 3", tmp_path, cpu=0)["status"] == 3 << 8
     assert watched("kill -9 $$", tmp_path)["status"] == 9 and watched("kill -9 $$", tmp_path, cpu=0)["status"] == 24
 
 
