@@ -687,6 +687,15 @@ def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):
     assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
 
 
+def test_a_chapter_that_moves_replaces_no_notebook_of_the_learners(tmp_path):
+    for name in ("02_attention.ipynb", "1_bert/02_attention.ipynb"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert not update._move(tmp_path, "02_attention.ipynb", "1_bert/02_attention.ipynb")
+    assert (tmp_path / "1_bert/02_attention.ipynb").read_text() == "1_bert/02_attention.ipynb" and (tmp_path / "02_attention.ipynb").exists()
+    assert update._move(tmp_path, "02_attention.ipynb", "2_tasks/03_attention.ipynb") and not (tmp_path / "02_attention.ipynb").exists()
+
+
 def test_an_update_that_is_cut_short_after_any_write_is_done_by_the_next(mine, monkeypatch):
     """What was handed out is written last: it says that a notebook has what it says."""
     real, written_to = update._write, []
