@@ -804,6 +804,13 @@ def test_an_update_cut_short_after_a_drop_adds_no_second_conflict():
     assert len(conflicts(result)) == 1 and bare(merged_notebook(EDITION, result, theirs)) == bare(result)
 
 
+def test_an_update_cut_short_shows_an_answer_in_a_cell_of_its_own_once():
+    mine, theirs = copy.deepcopy(EDITION), changed(EDITION, ("pair", "x: float,", "new, x: float,"))
+    mine.cells.append(new_code_cell("def double(x):\n    return 2 * x", id="own"))
+    once = merged_notebook(EDITION, mine, theirs)
+    assert len(conflicts(once)) == 1 and merged_notebook(EDITION, once, theirs).cells == once.cells
+
+
 def test_an_edited_cell_without_its_id_is_known_by_likeness():
     mine = changed(EDITION, ("loop", "range(3)", "range(5)"), ("next", "Square it.", "Cube it."))
     for c in mine.cells:
