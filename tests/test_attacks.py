@@ -10,6 +10,7 @@ from textwrap import indent
 
 import psutil
 import pytest
+import torch
 from submissions import ATTACKS, SECOND, attack, make
 
 from minbert.course import sandbox
@@ -18,6 +19,8 @@ from minbert.course.exercises import exercise
 from minbert.course.grading import grade
 from minbert.course.programs import module_text, replace
 from minbert.course.sandbox import Desk, Limits, Reply, Run, Sandbox
+from minbert.course.trials import Outcome
+from minbert.course.worker import _watch, write_tree
 
 VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
 SHORT = Limits(wall=4.0, cpu=2)   # seconds; many of them only wait
@@ -107,6 +110,88 @@ def test_every_copy_of_the_package_is_hidden(tmp_path, monkeypatch):
         (tmp_path / place / "minbert").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path / "path")
     assert {str(sandbox.PACKAGE), *(str(p) for p in tmp_path.rglob("minbert"))} <= set(Sandbox(tmp_path).hidden)
+
+
+def test_a_hidden_folder_may_lie_in_another(tmp_path):
+    """Where the outer one is covered first, the inner one is not found, and the walls would be the next weaker ones."""
+    (tmp_path / "place").mkdir()
+    (tmp_path / "class" / "work").mkdir(parents=True)
+    for hidden in (["class", "class/work"], ["class/work", "class"]):
+        with Sandbox(tmp_path / "place", [tmp_path / name for name in hidden]).start(lambda _: True) as made:
+            assert made.level == sandbox._levels()[0][0], made.log.read_text()
+
+
+def test_the_weakest_worker_gets_none_of_the_graders_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKEN", "secret")
+    sandbox = Sandbox(tmp_path)
+    sandbox._prefix = []
+    with sandbox:
+        sandbox._launch()
+        assert {"PATH", "OMP_NUM_THREADS"} <= {*psutil.Process(sandbox.process.pid).environ()} <= {"PATH", "LANG", "LC_CTYPE", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+
+
+def linked(file, tmp_path):
+    file.symlink_to(file.rename(tmp_path / "elsewhere"))
+
+
+def piped(file, _):
+    file.unlink()
+    os.mkfifo(file)
+
+
+def foldered(file, _):
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize("ending", [".json", ".safetensors"])
+@pytest.mark.parametrize("odd", [linked, piped, foldered, lambda file, _: os.truncate(file, 2**20 + 1), lambda file, _: os.truncate(file, 7), lambda file, _: file.unlink()],
+                         ids=["link", "pipe", "folder", "large", "cut", "gone"])
+def test_a_result_that_is_no_plain_file_of_a_usual_size_is_none(tmp_path, ending, odd):
+    """A pipe would keep the grader waiting for ever, and a link would hand over what only the grader may read."""
+    write_tree([tuple(Outcome("a", {"x": torch.ones(2)}, None))], tmp_path / "result")
+    (found,) = sandbox.read_outcomes(tmp_path / "result", 2**20)
+    assert found.label == "a" and found.outputs["x"].tolist() == [1.0, 1.0]
+    odd((tmp_path / "result").with_suffix(ending), tmp_path)
+    assert sandbox.read_outcomes(tmp_path / "result", 2**20) == []
+
+
+@pytest.mark.parametrize("ending, first", [(".json", b"[" + b" " * sandbox._MOST), (".safetensors", (sandbox._MOST + 1).to_bytes(8, "little"))])
+def test_a_result_with_more_names_than_numbers_is_not_parsed(tmp_path, monkeypatch, ending, first):
+    write_tree([tuple(Outcome("a", None, "no"))], tmp_path / "result")
+    (tmp_path / "result").with_suffix(ending).write_bytes(first + b"]")
+    monkeypatch.setattr(sandbox, "load", lambda _: pytest.fail("parsed"))
+    monkeypatch.setattr(sandbox.json, "loads", lambda _: pytest.fail("parsed"))
+    assert sandbox.read_outcomes(tmp_path / "result", 2**30) == []
+
+
+@pytest.mark.parametrize("reply, says", [
+    (Reply(True, 9, 32.0), "took too long"), (Reply(True, 9, 32.0, True), "filled its space"), (Reply(False, 28 << 8, 0.1), "no space left"), (Reply(False, 24, 8.0), "too many seconds"),
+    (Reply(False, 9, 0.1, False, 64), "killed (maybe more than 64 MB"), (Reply(False, 11, 0.1, False, 64), "crashed (maybe"), (Reply(False, 128 | 11, 0.1), "crashed"),
+    (Reply(False, 1 << 8, 0.1), "ended without a result"), (Reply(False, 0, 0.1), "ended without a result"), (Reply(False, -1, 0.0), "ended without a result")])
+def test_why_nothing_came_back_is_said(reply, says):
+    assert says in Run([], reply).trouble and Run([Outcome("a", None, "no")], reply).trouble is None
+
+
+def watched(command, folder, **limits):
+    """What a worker says of a process, once it is over."""
+    job = {"wall": 60.0, "cpu": 60, "space": 2**22, "folder": str(folder), "tasks": []} | limits
+    process = subprocess.Popen(["sh", "-c", command], cwd=folder, start_new_session=True)
+    told, process.returncode = _watch(process.pid, job), 0     # waited for already
+    return told
+
+
+def test_a_worker_tells_the_late_the_full_and_the_ended_apart(tmp_path):
+    kinds = {"sleep 60": (True, False, 9), "exit 3": (False, False, 3 << 8), "kill -11 $$": (False, False, 11), "head -c 9000000 /dev/zero > x; sleep 60": (True, True, 9)}
+    for command, expected in kinds.items():
+        told = watched(command, tmp_path, **({"wall": 0.5} if command == "sleep 60" else {}))
+        assert (told["late"], told["full"], told["status"]) == expected, command
+
+
+def test_whom_the_kernel_kills_for_its_seconds_is_told_so(tmp_path):
+    """The first process of a namespace gets no signal from its own limit but the kill."""
+    assert watched("exit 3", tmp_path, cpu=0)["status"] == 3 << 8
+    assert watched("kill -9 $$", tmp_path)["status"] == 9 and watched("kill -9 $$", tmp_path, cpu=0)["status"] == 24
 
 
 @pytest.mark.long

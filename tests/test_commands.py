@@ -17,7 +17,7 @@ from minbert.app.cli import app
 from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
 from minbert.course.judging import NAMED
-from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, matrix_svg, page, refuse_to_replace, scores, write_gradescope, write_pages
+from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, matrix_svg, page, refuse_to_replace, safe_name, scores, write_gradescope, write_pages
 from minbert.course.workspace import new_workspace, workspace_of
 from minbert.engine.saving import DRAFT
 
@@ -241,6 +241,21 @@ def test_the_same_class_replaces_its_table_and_pages_whatever_it_is_called(tmp_p
     table.write_bytes("submission\nJosé\n".encode("cp1252"))   # saved again by a spreadsheet
     with pytest.raises(ValueError, match="with 1 others, such as Jos"):
         refuse_to_replace(names, table, None)
+
+
+def test_a_table_of_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "grades.csv").write_text("name,grade\nada,3\n")
+    with pytest.raises(ValueError, match="such as a line without a name: choose another --csv"):
+        refuse_to_replace(["ada"], tmp_path / "grades.csv", None)
+
+
+def test_a_name_that_is_the_file_of_another_gets_its_own():
+    assert len({safe_name("a b"), safe_name(safe_name("a b")), safe_name("a_b")}) == 3
+
+
+def test_no_cell_of_the_table_is_longer_than_anybody_reads():
+    row = next(csv.DictReader(csv_table([Report("ada", {TASK.name: Result("failed", 0, "x " * 999)}, 0, ("y" * 999,))]).splitlines()))
+    assert {len(row[name]) for name in (f"{TASK.name} reason", "problems")} == {400}
 
 
 def test_gradescope_shows_each_answer_with_what_it_could_be_worth(tmp_path):

@@ -23,7 +23,7 @@ from minbert.course import grading
 from minbert.course.batch import Ledger
 from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
 from minbert.course.extraction import read_cells
-from minbert.course.grading import LARGEST_ZIP, PASTED, SEED, Submission, find_submissions, grade, plan, read_submission
+from minbert.course.grading import LARGEST_ZIP, MOST_NOTEBOOKS, PASTED, SEED, Submission, find_submissions, grade, plan, read_submission
 from minbert.course.reports import csv_table, gradescope, page, refuse_to_replace, write_gradescope, write_pages
 from minbert.course.sandbox import Limits
 
@@ -134,11 +134,36 @@ def test_no_answer_sees_a_submission_or_the_results(tmp_path, tried):
     assert {*tried.hidden} == {tmp_path / "class" / "ada", tmp_path / "class" / "bob", tmp_path / "late", tmp_path / "work"}
 
 
+def test_a_link_uncovers_nobody(tmp_path, tried):
+    """It is not read, so what it points to, such as everything, is not hidden in the place of all others."""
+    chapter(VICTIM, VICTIM.definition, tmp_path / "class" / "ada" / "02_attention.ipynb")
+    (tmp_path / "class" / "eve").symlink_to("/")
+    grade([tmp_path / "class"], tmp_path / "work", seed=1, only=[VICTIM.name])
+    assert {*tried.hidden} == {tmp_path / "class" / "ada", tmp_path / "work"}
+
+
 def test_a_drawn_seed_goes_with_its_batch(tmp_path, tried):
     chapter(VICTIM, VICTIM.definition, tmp_path / "02_attention.ipynb")
     for runs in (1, 2):
         grade([tmp_path / "02_attention.ipynb"], tmp_path / "work", only=[VICTIM.name])
         assert len({*tried.whole}) == runs and not (tmp_path / "work" / SEED).exists()
+
+
+def test_a_seed_that_is_given_leaves_the_batchs_own_until_its_table_is_written(tmp_path, tried):
+    """`minbert grade` draws it before and throws it away at the end; killed in between, it must go on with the same."""
+    chapter(VICTIM, VICTIM.definition, tmp_path / "02_attention.ipynb")
+    seed = grading.drawn_seed(tmp_path / "work")
+    grade([tmp_path / "02_attention.ipynb"], tmp_path / "work", seed=seed, only=[VICTIM.name])
+    assert grading.drawn_seed(tmp_path / "work") == seed and (tmp_path / "work" / SEED).exists()
+
+
+def test_more_exercises_on_the_same_results_count_together_too(tmp_path, tried):
+    """One chapter first, then all: the texts are the same, and what they were tried for is not."""
+    other = exercise("attention.split")
+    make(tmp_path / "class" / "one", {task.name: task.definition for task in (VICTIM, other)}, only=VICTIM.notebook)
+    for tasks in ([VICTIM], [VICTIM, other]):
+        report, = grade([tmp_path / "class"], tmp_path / "work", seed=1, only=[task.name for task in tasks])[0]
+        assert report.integrated == report.points == sum(task.points for task in tasks)
 
 
 def test_an_answer_that_never_ends_costs_itself_alone_and_together(tmp_path, tried):
@@ -168,6 +193,24 @@ def test_submissions_are_found_in_every_form(tmp_path):
     assert plan(read["cy.ipynb"], VICTIM).status == "broken"
     with pytest.raises(ValueError, match="there is nothing"):
         find_submissions([tmp_path / "nowhere"])
+
+
+def test_every_chapter_of_a_workspace_is_read_however_deep_it_lies(tmp_path):
+    place = tmp_path / "ada" / "my" / "own" / "work" / "x"    # with `nbs` and a part of the book, as deep as anybody looks
+    make(place, {})
+    assert {*read_submission("ada", tmp_path / "ada").notebooks} == {task.module for task in EXERCISES.values()}
+    place.rename(tmp_path / "x")
+    (place / "y").mkdir(parents=True)
+    (tmp_path / "x").rename(place / "y" / "x")
+    assert not read_submission("ada", tmp_path / "ada").notebooks
+
+
+def test_who_borrows_and_then_writes_has_written():
+    """The line that borrows may be forgotten above an answer."""
+    status = lambda *cells: plan(Submission("ada", {VICTIM.module: read_cells(cells)}, {}), VICTIM).status
+    line = f'{VICTIM.target} = borrow("{VICTIM.name}")'
+    todo = f"def {VICTIM.target}(query, key, value, mask=None, dropout_p=0.0):\n    raise NotImplementedError('exercise {VICTIM.name}')"
+    assert [status(todo), status(todo, line), status(line), status(VICTIM.definition, line)] == ["not attempted", "borrowed", "borrowed", "written"]
 
 
 def test_a_renamed_notebook_is_known_by_its_module(tmp_path):
@@ -299,6 +342,22 @@ def test_files_that_a_platform_says_are_one_persons_are_one_submission(tmp_path)
     assert "# 100001" in str(read_submission("jane", again).notebooks[VICTIM.module].cells)    # what was handed in last
     read = read_submission("jane", (places / f"doejane_LATE_4321_98765_{stem}-2.ipynb", places / f"doejane_77_98768_{stem}.ipynb"))
     assert list(read.notebooks) == [VICTIM.module] and "another copy" in str(read.problems)    # both are shown, one is read
+
+
+def test_what_somebody_typed_into_moodle_is_no_submission_of_its_own(tmp_path):
+    """One person is one row, with one-digit numbers too: a second row of 0 points could replace the first in a gradebook."""
+    stem, flat, folders = Path(VICTIM.notebook).name, tmp_path / "flat", tmp_path / "folders"
+    for who in ("Ann Lee_7", "Bob Roe_31"):
+        for file in (f"file_{stem}.ipynb", "file_b.ipynb", "onlinetext_onlinetext.html"):
+            flat.mkdir(exist_ok=True)
+            (flat / f"{who}_assignsubmission_{file}").write_text("{}")
+        for file in (f"file_/{stem}.ipynb", "onlinetext_/onlinetext.html"):
+            (folders / f"{who}_assignsubmission_{file}").parent.mkdir(parents=True)
+            (folders / f"{who}_assignsubmission_{file}").write_text("{}")
+    assert [*find_submissions([flat])] == ["Ann Lee_7", "Bob Roe_31"]
+    assert [*find_submissions([folders])] == ["Ann Lee_7_assignsubmission_file_", "Bob Roe_31_assignsubmission_file_"]
+    (folders / "Cy Poe_8_assignsubmission_onlinetext_").mkdir()          # who only typed has a row, too
+    assert len(find_submissions([folders])) == 3
 
 
 def chapter(task, definition, file):
@@ -445,6 +504,28 @@ def test_a_hostile_zip_is_a_row_and_leaves_nothing(tmp_path, monkeypatch):
     wanted = {"climbs.zip": "expected a notebook", "empty.zip": "no chapter found; saw: nothing", "bomb.zip": "notebooks of 100 MB", "none.zip": "expected a zip of notebooks, got BadZipFile",
               "locked.zip": "encrypted", "link.zip": "expected a notebook", "large.zip": "hand in `nbs` alone", "several": "saw: one.zip, two.zip"}
     assert told.keys() == wanted.keys() and all(part in told[who] for who, part in wanted.items()), told
+
+
+def test_the_size_of_a_zip_is_the_sum_of_what_it_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "LARGEST_ZIP", 2**20)
+    halves = {f"{i}/{Path(VICTIM.notebook).name}.ipynb": '{"cells": []}' + " " * 2**19 for i in range(2)}
+    assert "notebooks of 1 MB; at most 1 are read" in read_submission("two", packed(tmp_path / "two.zip", halves)).problems[""]
+    assert VICTIM.module in read_submission("one", packed(tmp_path / "one.zip", dict([*halves.items()][:1]))).notebooks
+
+
+def test_a_zip_that_lies_about_its_size_is_not_read(tmp_path):
+    text = '{"cells": []}' + " " * 2**20
+    file = packed(tmp_path / "liar.zip", {f"{Path(VICTIM.notebook).name}.ipynb": text})
+    told, size = file.read_bytes(), len(text).to_bytes(4, "little")
+    assert told.count(size) == 2                              # before the text, and in the list at the end
+    file.write_bytes(told.replace(size, (13).to_bytes(4, "little")))
+    assert not (read := read_submission("liar", file)).notebooks and "CRC" in read.problems[""]
+
+
+def test_a_zip_of_more_notebooks_than_anybody_writes_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(zipfile.ZipFile, "extract", None)
+    read = read_submission("many", packed(tmp_path / "many.zip", {f"{i}.ipynb": "{}" for i in range(MOST_NOTEBOOKS + 1)}))
+    assert f"{MOST_NOTEBOOKS + 1} notebooks; at most {MOST_NOTEBOOKS} are read" in read.problems[""]
 
 
 def test_a_link_to_a_zip_is_not_followed(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from submissions import attack, make
 
 from minbert.engine import saving
@@ -18,7 +19,7 @@ from minbert.course import batch as batches
 from minbert.course.batch import Batch, Ledger, batch, write_whole
 from minbert.course.exercises import exercise
 from minbert.course.programs import module_text
-from minbert.course.sandbox import Desk, Limits, Reply, Run
+from minbert.course.sandbox import Desk, Limits, Reply, Run, cases_of
 from minbert.course.trials import Outcome
 from minbert.engine.saving import clear_leftovers, held_folder
 from minbert.course.update import update_workspace
@@ -106,6 +107,25 @@ def test_a_whole_submission_that_finds_no_place_is_tried_alone_within_the_usual_
     on.together({"one": ({}, [FIRST.name])}, lambda n: None)
     assert on.ledger.rows["one"] == {"passed": [], "ended": False} and not Ledger(tmp_path / "results.jsonl").rows
     assert there.limits == Limits(cpu=2)
+
+
+@pytest.mark.parametrize("second, ended", [(Run([Outcome("a", {}, None)], Reply(False, 0, 0.1)), True), (Run([], Reply(True, 9, 9.0)), False)])
+def test_a_whole_submission_has_ended_when_every_answer_has(tmp_path, monkeypatch, second, ended):
+    """Else it is tried once more, without those that ended the process for all."""
+    first = Run([Outcome("a", {}, None)], Reply(False, 0, 0.1))
+    monkeypatch.setattr(batches, "room_for", lambda base, folder, modules: folder)
+    monkeypatch.setattr(Desk, "run", lambda *_: {FIRST.name: first, SECOND.name: second})
+    on = small_batch(tmp_path)
+    on.idle = [SimpleNamespace(folder=tmp_path, limits=Limits())]
+    on.together({"one": ({}, [FIRST.name, SECOND.name])}, lambda n: None)
+    assert Ledger(tmp_path / "results.jsonl").rows["one"] == {"key": "one", "passed": [], "ended": ended}
+
+
+def test_what_came_to_nothing_has_not_ended_and_what_cannot_be_compared_has():
+    task, eighths = exercise("attention.scores"), lambda x: torch.zeros_like(x).to(torch.float8_e4m3fn)   # numbers that torch cannot subtract
+    odd = Run([Outcome(label, {"output": eighths(inputs.get("value", torch.zeros(1)))}, None, way=way) for label, inputs, way in cases_of(task, 1)], None)
+    assert not batches.judged(task.name, WORKER_GONE, 1)["ended"]
+    assert (found := batches.judged(task.name, odd, 1))["ended"] and "no numbers to compare" in found["reason"]
 
 
 def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
@@ -236,6 +256,8 @@ def test_rooms_share_no_file_and_the_base_is_closed(tmp_path):
         assert len(base) > 50 and not base & {s.st_ino for s in room} and all(s.st_nlink == 1 for s in room)
         assert on.base.parent.stat().st_mode & 0o077 == 0 and on.base.parent in on.hidden and on.folder not in on.base.parents
         assert all(not f.stat().st_mode & 0o222 for f in on.base.rglob("*.py"))
+        assert on.folder.stat().st_mode & 0o777 == 0o711 and desk.room.stat().st_mode & 0o777 == 0o755   # enter what you know by name; list and write nothing
+        assert not any(place.stat().st_mode & 0o022 for place in desk.room.rglob("*"))
 
 
 class Store(collections.deque):

@@ -11,7 +11,8 @@ from minbert import attention
 from minbert.course.comparing import compare
 from minbert.course.diagnosis import relation
 from minbert.course.exercises import EXERCISES, build, cases, exercise, expected_facts, expected_outcomes, mistaken, reference, right_definition, verdict, wrong_definition
-from minbert.course.watching import _wide
+from minbert.course.replaying import Tape, stand_in
+from minbert.course.watching import Witness, _wide, watched
 from minbert.course.trials import REFUSAL, _changes
 
 
@@ -292,3 +293,59 @@ def test_statistics_written_by_hand_are_no_result(name):
     assert verdict(name, drawn, 5).passed
     assert not verdict(name, facts, 5).passed
     assert not verdict(name, [o._replace(outputs={**o.outputs, "call 0": much}) if o.outputs else o for o in drawn], 5).passed
+
+
+def taped(function, *args):
+    """What one call hands over to whoever judges."""
+    tape = Tape()
+    watched(function, "", Witness(tape))(*args)
+    return tape.tensors
+
+
+def test_a_repeated_call_gives_back_what_came_and_what_was_put_in():
+    """What was an argument is the argument of now; a part of one is none."""
+    x, y = torch.arange(6.0).view(2, 3), torch.ones(3)
+    again = stand_in(max, "", taped(lambda x, y: [y, x[0], 7, x.detach()], x, y))
+    other, own = torch.zeros(2, 3), torch.zeros(3)
+    first, part, number, last = again(other, own)
+    assert first is own and last is other and torch.equal(part, x[0]) and number.item() == 7
+    assert torch.equal(stand_in(max, "", taped(torch.neg, x))(other), -x)           # one result is no tuple of one
+
+
+def test_a_repeated_call_writes_what_was_written_and_nothing_else():
+    nan = torch.tensor([float("nan"), 1.0])
+    tape = taped(lambda x, y: x.mul_(2), torch.ones(2), nan)
+    x, y = torch.full((2,), 7.0), torch.zeros(2)
+    assert stand_in(max, "", tape)(x, y) is x
+    assert x.tolist() == [2.0, 2.0] and y.tolist() == [0.0, 0.0]
+
+
+def test_a_repeated_call_moves_the_generators_that_moved_and_no_other():
+    first, second = torch.Generator(), torch.Generator()
+    again = stand_in(max, "", taped(lambda g, h: torch.rand(3, generator=h), first, second))
+    before = [g.get_state() for g in (torch.default_generator, first, second)]
+    again(first, second)
+    assert [torch.equal(old, g.get_state()) for old, g in zip(before, (torch.default_generator, first, second))] == [True, True, False]
+
+
+def test_a_repeated_result_has_a_graph_where_the_first_one_had():
+    x = torch.ones(2, requires_grad=True)
+    again = stand_in(max, "", taped(lambda x: (x * 2, x.detach() * 3, x.long()), x))
+    assert [part.requires_grad for part in again(torch.ones(2))] == [True, False, False]
+
+
+def test_a_tape_that_gives_whole_numbers_a_graph_stops_nothing():
+    tape = taped(lambda: torch.arange(2)) | {"call 0 has a graph": torch.tensor(True)}
+    assert stand_in(max, "", tape)().tolist() == [0, 1]
+
+
+def test_a_tape_that_names_an_argument_that_nobody_gave_stops_nothing():
+    tape = taped(torch.neg, torch.ones(2))
+    for number in (-1, 1, 9):
+        assert stand_in(max, "", tape | {"call 0 is argument": torch.tensor(number)})(torch.zeros(2)).tolist() == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("result", ["text", None, {"a": 1}, [torch.ones(1), "text"]])
+def test_what_is_no_number_is_not_taped(result):
+    with pytest.raises(TypeError, match="expected a tensor back"):
+        taped(lambda: result)

@@ -20,7 +20,7 @@ from minbert.course import update
 from minbert.course.editions import learners_edition, marks, read_notebook, written
 from minbert.course.exercises import EXERCISES
 from minbert.course.grading import plan, read_submission
-from minbert.course.merging import merged_lines
+from minbert.course.merging import Merged, definition_in, merged_cell, merged_definition, merged_lines
 from minbert.course.programs import is_stub, parse, replace, same_program, source_of
 from minbert.course.update import HIDDEN, merged_cells, merged_notebook, partners, update_workspace
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
@@ -282,6 +282,12 @@ def test_lines_merge(base, mine, theirs):
         assert (merged_lines(base, theirs, mine) is not None)
 
 
+@pytest.mark.parametrize("base, mine, theirs, merged", [("ab", "xb", "ay", "xy"), ("ab", "axb", "yb", "yxb"), ("", "x", "y", "yx"), ("a", "xa", "ya", "yxa"), ("ab", "x", "yb", None), ("a", "x", "y", None)])
+def test_neighbouring_lines_merge_and_the_same_line_does_not(base, mine, theirs, merged):
+    """Where both insert, what the release wrote comes first."""
+    assert merged_lines(base, mine, theirs) == (merged and [*merged])
+
+
 # ---------------------------------------------------------------- what should happen in the plain cases
 
 def changed(notebook, *edits):
@@ -443,6 +449,23 @@ def test_outputs_stay_with_a_cell_whose_text_stays():
     result = {c.id: c for c in merged_notebook(EDITION, mine, theirs).cells}
     assert result["circle"].outputs and result["circle"].metadata["mine"] and result["circle"].execution_count == 3
     assert not result["loop"].outputs and not result["pair"].outputs and result["pair"].execution_count is None
+
+
+def test_a_learners_own_cell_stays_behind_the_cell_it_stood_behind():
+    mine, theirs = copy.deepcopy(EDITION), changed(EDITION, ("m", "circle itself", "circle"))
+    theirs.cells.insert(0, new_markdown_cell("News", id="news"))
+    for name in ("sums", "next"):
+        at = [c.id for c in mine.cells].index(name) + 1
+        mine.cells.insert(at, new_code_cell("mine", id=f"behind-{name}"))
+    mine.cells.insert(0, new_markdown_cell("My notes", id="first"))
+    ids = [c.id for c in merged_notebook(EDITION, mine, theirs).cells]
+    assert ids[0] == "first" and all(ids[ids.index(name) + 1] == f"behind-{name}" for name in ("sums", "next"))
+
+
+def test_a_learners_kernel_stays_and_what_the_release_says_of_itself_comes():
+    mine, theirs = copy.deepcopy(EDITION), changed(EDITION, ("m", "circle itself", "circle"))
+    mine.metadata, theirs.metadata = ({**own, "kernelspec": {"name": name, "display_name": name}} for own, name in (({"colab": {}}, "mine"), ({"news": 1}, "python3")))
+    assert merged_notebook(EDITION, mine, theirs).metadata == {"colab": {}, "news": 1, "kernelspec": {"name": "mine", "display_name": "mine"}}
 
 
 def test_cells_without_ids_and_with_new_ones_are_still_known():
@@ -664,6 +687,33 @@ def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):
     assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
 
 
+def test_a_chapter_that_moves_replaces_no_notebook_of_the_learners(tmp_path):
+    for name in ("02_attention.ipynb", "1_bert/02_attention.ipynb"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert not update._move(tmp_path, "02_attention.ipynb", "1_bert/02_attention.ipynb")
+    assert (tmp_path / "1_bert/02_attention.ipynb").read_text() == "1_bert/02_attention.ipynb" and (tmp_path / "02_attention.ipynb").exists()
+    assert update._move(tmp_path, "02_attention.ipynb", "2_tasks/03_attention.ipynb") and not (tmp_path / "02_attention.ipynb").exists()
+
+
+def test_an_update_that_is_cut_short_after_any_write_is_done_by_the_next(mine, monkeypatch):
+    """What was handed out is written last: it says that a notebook has what it says."""
+    real, written_to = update._write, []
+
+    def cut_short(folder, texts):
+        real(folder, texts)
+        written_to.append(folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(update, "_write", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        update_workspace(mine, newer(n02_=BANK))
+    monkeypatch.setattr(update, "_write", real)
+    report = update_workspace(mine, newer(n02_=BANK))
+    assert written_to == [mine / "nbs"] and not report.conflicts
+    assert BANK[1] in (mine / "nbs" / "1_bert/02_attention.ipynb").read_text(encoding="utf-8")
+
+
 def test_an_invalid_cell_is_named_and_the_notebook_left_alone(mine):
     file = mine / "nbs" / "1_bert/02_attention.ipynb"
     text = file.read_text(encoding="utf-8").replace('"outputs": []', '"outputs": [{"output_type": "nonsense"}]', 1)
@@ -717,6 +767,26 @@ def test_a_changed_default_is_a_conflict():
     assert len(conflicts(result)) == 1 and "def half(x, by=4):" in cell(result, "pair") and "return x / by" not in cell(result, "pair")
 
 
+def test_what_nobody_has_written_yet_is_the_releases():
+    """The lines below "given" belong to the stub, too."""
+    before, now = (definition_in(f"def f(x):\n    if x < {least}:\n        raise ValueError(x)\n    raise NotImplementedError('exercise f')", "f") for least in (0, 1))
+    assert merged_definition(before, before, now) == now.lines and before.lines != now.lines
+
+
+def test_a_decorator_of_the_release_is_a_conflict():
+    handed_out, mine = (definition_in(f"def f(x):\n    {body}", "f") for body in ("raise NotImplementedError('exercise f')", "return x"))
+    theirs = definition_in("@torch.no_grad()\ndef f(x):\n    raise NotImplementedError('exercise f')", "f")
+    assert merged_definition(handed_out, mine, theirs) is None
+
+
+def test_a_mistake_as_it_was_handed_out_is_no_other_version_of_an_answer():
+    """Where a mistake is to be found, what was given is a whole program, and it was not the learner who wrote it."""
+    mark = "#| exercise f points=1 minutes=5 target=f\n"
+    given, newer = (f'{mark}def f(x):\n    """{says}"""\n    return x + x + 1' for says in ("Double.", "Twice."))
+    answer = definition_in('def f(x):\n    """Double."""\n    return x + x', "f")
+    assert merged_cell(given, given, newer, {"f": answer}) == Merged(f'{mark}def f(x):\n    """Twice."""\n    return x + x')
+
+
 def test_one_of_two_exercises_cut_out_of_its_cell_comes_back():
     pair = cell(SOLVED, "pair")
     half = source_of(pair, "half").replace("raise NotImplementedError('exercise circles.half')", "return x / by")
@@ -732,6 +802,13 @@ def test_an_update_cut_short_after_a_drop_adds_no_second_conflict():
     theirs.cells = [c for c in theirs.cells if c.id not in ("pair", "m")]
     result = merged_notebook(EDITION, SOLVED, theirs)
     assert len(conflicts(result)) == 1 and bare(merged_notebook(EDITION, result, theirs)) == bare(result)
+
+
+def test_an_update_cut_short_shows_an_answer_in_a_cell_of_its_own_once():
+    mine, theirs = copy.deepcopy(EDITION), changed(EDITION, ("pair", "x: float,", "new, x: float,"))
+    mine.cells.append(new_code_cell("def double(x):\n    return 2 * x", id="own"))
+    once = merged_notebook(EDITION, mine, theirs)
+    assert len(conflicts(once)) == 1 and merged_notebook(EDITION, once, theirs).cells == once.cells
 
 
 def test_an_edited_cell_without_its_id_is_known_by_likeness():
@@ -762,6 +839,18 @@ def test_a_deleted_cell_stays_away_until_its_chapter_changes(mine):
     assert update_workspace(mine).changed == ()
     assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
     assert gone.id in [c.id for c in read_notebook(file).cells]
+
+
+@pytest.mark.parametrize("saved", [lambda text: "\ufeff" + text, lambda text: text.replace("\\n", "\\r\\n"), lambda text: text.replace("\n", "\r\n")], ids=["BOM", "cells", "file"])
+def test_a_notebook_with_the_marks_and_line_ends_of_another_editor_is_updated(mine, saved):
+    file = mine / "nbs" / "1_bert/02_attention.ipynb"
+    notebook = read_notebook(file)
+    notebook.cells.insert(5, new_code_cell("river = 'bank'\nriver"))
+    file.write_bytes(saved(written(notebook)).encode())
+    report = update_workspace(mine, newer(n02_=BANK))
+    assert report.changed == ("1_bert/02_attention.ipynb",) and not report.conflicts and not report.left
+    text = file.read_text(encoding="utf-8")
+    assert BANK[1] in text and "river = 'bank'" in text
 
 
 def test_a_notebook_of_an_older_format_is_updated(mine):

@@ -74,9 +74,9 @@ def read_notebook(file: Path) -> Any:  # NotebookNode
     import nbformat
 
     try:
-        notebook = nbformat.reads(file.read_text(encoding="utf-8"), as_version=4)
+        notebook = nbformat.reads(file.read_text(encoding="utf-8-sig"), as_version=4)
         for cell in notebook.cells:
-            cell.source, cell.cell_type
+            cell.source, cell.cell_type = cell.source.replace("\r\n", "\n"), cell.cell_type
     except Exception as error:  # json, nbformat and attribute errors of many classes
         raise ValueError(f"expected a notebook in {file.name}, got {type(error).__name__}: {error}") from error
     return notebook

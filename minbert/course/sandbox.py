@@ -169,7 +169,7 @@ class Sandbox:
         limits: Limits = Limits(),
     ):
         self.folder, self.limits, self.process = Path(folder), limits, None
-        self.hidden = [*dict.fromkeys(str(Path(h).resolve()) for h in (*hidden, *copies()))]
+        self.hidden = sorted({str(Path(h).resolve()) for h in (*hidden, *copies())}, key=len, reverse=True)   # one in another first, while it can be found
         self.level, self.user, self.landlock = "not started", None, False
         self.worker = Path(tempfile.mkdtemp(prefix="worker", dir=self.folder))   # a package of two modules, that knows of no other
         for module in ("walls", "worker"):
