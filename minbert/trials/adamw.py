@@ -91,6 +91,8 @@ def run_adamw(kind, inputs):
         seen |= {f"weight {i} after step {n + 1}": w.detach().clone() for i, w in enumerate(weights)}
         if "closure" in inputs:
             seen[f"loss of step {n + 1}"] = torch.as_tensor(math.nan if loss is None else loss)
+        elif any(g is not None and w.grad is None for w, g in zip(weights, grads)):
+            seen["a gradient is gone"] = torch.tensor(True)
         elif any(g is not None and not torch.equal(g.nan_to_num(), w.grad.nan_to_num()) for w, g in zip(weights, grads)):
             seen["a gradient was overwritten"] = torch.tensor(True)
     kept = [(x, w) for w in weights for x in optimizer.state.get(w, {}).values() if isinstance(x, torch.Tensor) and w.ndim and x.shape == w.shape]

@@ -243,7 +243,7 @@ MISTAKES["flow.sample"] = [
     mistake("generator=generator, device=device", "generator=generator or torch.Generator(), device=device",
             "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own random state."),
     mistake("temperature * z", "temperature**0.5 * z", "The root of the temperature is the spread; it should be the temperature itself."),
-    mistake("temperature * z", "z / max(temperature, 1e-3)", "The latent vectors are divided by the temperature."),
+    mistake("temperature * z.to(like.device)", "z.to(like.device) / max(temperature, 1e-3)", "The latent vectors are divided by the temperature."),
     mistake("return self.inverse(temperature * z.to(like.device))", "return self.through(temperature * z.to(like.device))[0]", "The samples are sent from data to latent instead of back."),
     mistake("return self.inverse(temperature * z.to(like.device))", "return temperature * z.to(like.device)", "Latent vectors are returned; nothing is undone."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.rand(n, self.width, generator=generator, device=device, dtype=like.dtype)",
