@@ -91,6 +91,8 @@ def run_adamw(kind, inputs):
         seen |= {f"weight {i} after step {n + 1}": w.detach().clone() for i, w in enumerate(weights)}
         if "closure" in inputs:
             seen[f"loss of step {n + 1}"] = torch.as_tensor(math.nan if loss is None else loss)
+        elif any(g is not None and w.grad is None for w, g in zip(weights, grads)):
+            seen["a gradient is gone"] = torch.tensor(True)
         elif any(g is not None and not torch.equal(g.nan_to_num(), w.grad.nan_to_num()) for w, g in zip(weights, grads)):
             seen["a gradient was overwritten"] = torch.tensor(True)
     kept = [(x, w) for w in weights for x in optimizer.state.get(w, {}).values() if isinstance(x, torch.Tensor) and w.ndim and x.shape == w.shape]
@@ -248,6 +250,21 @@ MISTAKES["optim.adamw"] = [
     mistake("return loss", "return None", "The closure's loss is not given back."),
     mistake("    for group in self.param_groups:", "    for group in self.__dict__.setdefault(\"kept_groups\", list(self.param_groups)):",
             "The groups of the first step are kept. A group that is added later never moves."),
+    mistake("means, squares, t, **options)", "[m.clone() for m in means], [v.clone() for v in squares], t, **options)", "The averages are moved as copies, so `state` keeps zeros and every step starts anew."),
+    mistake("squares = [self.state[p][\"exp_avg_sq\"] for p in params]", "squares = means", "Both averages are kept in one place, and each overwrites the other."),
+    mistake("means, squares, t, **options)", "means, squares, 1, **options)", "The step is always told that it is the first."),
+    mistake("means, squares, t, **options)", "means, squares, t + 1, **options)", "The count is one too high: `_buckets` has advanced it already."),
+    mistake("self._buckets(group)", "self._buckets(self.param_groups[0])", "Each group moves the weights of the first."),
+    mistake("for group in self.param_groups:", "for group in self.param_groups[-1:]:", "Only the last group moves."),
+    mistake("    return loss", "    for group in self.param_groups:\n        for p in group[\"params\"]:\n            if p.grad is not None:\n                p.grad.zero_()\n    return loss", "The gradients are set to 0 after the step. Whoever computed them decides that."),
+    mistake("    _check_gradients(self.param_groups)\n", "    for group in self.param_groups:\n        for p in group[\"params\"]:\n            if p.grad is not None:\n                p.grad.nan_to_num_()\n",
+            "NaN and infinity are replaced by numbers. The step should end in a ValueError before it moves anything."),
+    mistake("    loss = None\n", "    _check_gradients(self.param_groups)\n    loss = None\n", "            loss = closure()\n    _check_gradients(self.param_groups)\n", "            loss = closure()\n",
+            "The gradients are looked at before the closure has made them."),
+    mistake("    _check_gradients(self.param_groups)\n", "", "    return loss", "    _check_gradients(self.param_groups)\n    return loss", "The gradients are looked at after the step, when weights and averages are spoilt."),
+    mistake("    for group in self.param_groups:\n        options = {k: group[k] for k in (\"lr\", \"betas\", \"eps\", \"weight_decay\", \"decay_first\")}",
+            "    for group in self.param_groups:\n        options = {k: group[k] for k in (\"lr\", \"betas\", \"eps\", \"weight_decay\", \"decay_first\")} | {\"betas\": (0.9, 0.999)}",
+            "The betas are the usual ones whatever the group says."),
 ]
 
 VARIANTS["optim.adamw"] = [

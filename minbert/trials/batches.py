@@ -131,7 +131,7 @@ def _groups(generator):
     draw = lambda high, n: torch.randint(high, (n,), generator=generator)
     return {"groups of three, two and one": torch.tensor([4, -1, 4, 9, 4, 9]), "all different": torch.randperm(7, generator=generator),
         "all alike": torch.full((4,), 3),
-            "two rows": torch.tensor([1, 1]), "random": draw(9, 20) * 5 - 11, "many": draw(2000, 3000)}
+            "two rows": torch.tensor([1, 1]), "random": draw(9, 20) * 5 - 10, "many": draw(2000, 3000)}
 
 
 def collision_cases(generator):
@@ -227,6 +227,22 @@ MISTAKES["negatives.clash"] = [
         "    for s in groups.unique(return_counts=True)[1]:\n        ways[1:] = ways[1:] + s * ways[:-1]\n"
         "    for k in range(m):\n        total = total * (n - k) / (k + 1)\n    return (1 - ways[m] / total).item()\n    sizes, how_many = groups",
         "For a large file the counts overflow. Use logarithms, or whole numbers, which do not."),
+    mistake("    sizes, how_many = groups", "    return min(1.0, collision_rate(groups) * m * (m - 1) / 2)\n    sizes, how_many = groups",
+            "This is how many twosomes of a batch clash on average. That is more than the probability of a clash, since a batch may hold several."),
+    mistake("    sizes, how_many = groups", "    size, clean = n / len(groups.unique()), 1.0\n    for i in range(m):\n        clean *= max(0.0, n - i * size) / (n - i)\n    return 1 - clean\n    sizes, how_many = groups",
+            "All groups are taken to be of one size, their average. Large groups clash more often than small ones make up for."),
+    mistake("    sizes, how_many = groups", "    kinds, clean = len(groups.unique()), 1.0\n    for i in range(m):\n        clean *= max(0, kinds - i) / kinds\n    return 1 - clean\n    sizes, how_many = groups",
+            "Groups are drawn, all alike and with replacement, as in the riddle of the birthdays. Rows are drawn, and without."),
+    mistake("    sizes, how_many = groups", "    return collision_rate(groups)\n    sizes, how_many = groups", "This is the probability that two rows clash. A batch holds `batch_size` of them."),
+    mistake("groups.unique(return_counts=True)[1].unique", "groups.unique_consecutive(return_counts=True)[1].unique", "Only rows that stand side by side are put into one group. Rows of a group can stand anywhere."),
+    mistake("    sizes, how_many = groups", "    m = m - 1\n    sizes, how_many = groups", "The batch is one row too small."),
+    mistake("ways[m] - _log_choose(n, m)", "ways[m] - math.lgamma(n + 1) + math.lgamma(n - m + 1)", "Batches without a clash are counted without an order, all batches with one."),
+    mistake("    sizes, how_many = groups", "    ways = [1] + [0] * m\n    for s in groups.unique(return_counts=True)[1].tolist():\n        for k in range(1, m + 1):\n            ways[k] += s * ways[k - 1]\n"
+            "    return (math.comb(n, m) - ways[m]) / math.comb(n, m)\n    sizes, how_many = groups", "The powers of t are filled from below, so a group is used again for the next one. Go from the highest power down."),
+    mistake("torch.arange(min(c, m) + 1)", "torch.arange(min(c, m))", "The highest power is missing: each of c groups may give a row."),
+    mistake("k * math.log(s)", "math.log(s)", "Each of the k groups has s ways to give a row, which makes s to the power k."),
+    mistake("sizes, how_many = groups", "how_many, sizes = groups", "The sizes of the groups and how many there are of each have changed places."),
+    mistake("torch.zeros(m + 1, dtype=torch.float64).log()", "torch.zeros(m + 1).log()", "The logarithms are in single precision. They are large, and their digits behind the point are what counts."),
 ]
 
 VARIANTS["negatives.clash"] = [

@@ -220,7 +220,7 @@ def run_both(kind, inputs):
     return {"matrix": M, "covariance that comes out": M.T @ inputs["covariance"] @ M}
 
 
-TRIALS["calibration.both"] = Trial(both_cases, run_both, hints=(
+TRIALS["calibration.both"] = Trial(both_cases, run_both, rtol=1e-9, hints=(
     "What is the covariance of vectors that have been multiplied by S?",
     "S C S. Take the longest directions of that. The row vector u meets S first, then the projection.",
     "S = inverse_spreads(...).diag(); V from eigh(S @ C @ S), last k columns; S @ (eye - V @ V.T)."))
@@ -236,6 +236,20 @@ MISTAKES["calibration.both"] = [
     mistake("return scale - scale @ top @ top.T", "return scale", "No direction is removed."),
     mistake(".eigenvectors.flip(1)[:, :self.k]", ".eigenvectors[:, :self.k]", "The *shortest* directions are removed: `eigh` sorts from small to large."),
     mistake("return scale - scale @ top @ top.T", "return scale - top @ top.T", "V Vᵀ is taken from S itself; it should be taken from the identity, and S multiplied."),
+    mistake(".flip(1)[:, :self.k]", ".flip(1)[:, :self.k + 1]", "One direction too many is removed."),
+    mistake(".flip(1)[:, :self.k]", ".flip(1)[:, 1:self.k + 1]", "The longest direction is skipped: the removed ones begin with the second."),
+    mistake("inverse_spreads(covariance, mean).diag()", "(1 / inverse_spreads(covariance, mean)).diag()", "S multiplies by the spreads; it divides by them."),
+    mistake("inverse_spreads(covariance, mean).diag()", "inverse_spreads(covariance, mean).square().diag()", "Columns are divided by their variance; it should be the root of it."),
+    mistake("inverse_spreads(covariance, mean).diag()", "covariance.diagonal().rsqrt().diag()", "A column that never varies is divided by its spread, which is 0. `inverse_spreads` gives 0 for it."),
+    mistake("return scale - scale @ top @ top.T", "return (scale - scale @ top @ top.T) @ scale", "The result is standardised once more behind the projection. S belongs in front of it only."),
+    mistake("return scale - scale @ top @ top.T", "return scale - 2 * scale @ top @ top.T", "The directions are taken out twice, which turns them round; once makes them 0."),
+    mistake("return scale - scale @ top @ top.T", "return scale + scale @ top @ top.T", "The directions are added instead of taken away."),
+    mistake("    top = torch.linalg.eigh(scale @ covariance @ scale).eigenvectors.flip(1)[:, :self.k]\n    return scale - scale @ top @ top.T",
+            "    top = torch.linalg.eigh(scale @ covariance @ scale).eigenvectors.flip(1)[:self.k]\n    return scale - scale @ top.T @ top", "The rows of the eigenvectors are taken; each *column* is one."),
+    mistake("eigh(scale @ covariance @ scale)", "eigh(scale.diag() * covariance * scale.diag())", "A vector multiplies the columns both times. The rows of C need their factors as well, by `s[:, None]`."),
+    mistake("    top = torch.linalg.eigh(scale @ covariance @ scale).eigenvectors.flip(1)[:, :self.k]\n    return scale - scale @ top @ top.T",
+            "    top = torch.linalg.eigh(covariance).eigenvectors.flip(1)[:, :self.k]\n    rest = torch.eye(len(mean)).to(top) - top @ top.T\n    return rest @ inverse_spreads(rest @ covariance @ rest, mean).diag()",
+            "The directions of the vectors as they come are removed first, and what is left is standardised. It is the other way round."),
 ]
 
 VARIANTS["calibration.both"] = [

@@ -156,6 +156,16 @@ MISTAKES["flow.inverse"] = [
     mistake("x, done = u[:, :block[0].width], u[:, block[0].width:]", "x, done = u[:, -block[0].width:], u[:, :-block[0].width]", "Each level undoes the last columns; it worked on the first ones."),
     mistake("x = part.inverse(x)", "x = part.inverse(x.detach())", "What is handed on is detached, so nothing behind the inverse can be learned."),
     mistake("for part in reversed(block):", "for part in list(block)[:0:-1]:", "The first part of each block, its norm, is not undone."),
+    mistake("x = part.inverse(x)\n            u = torch.cat([x, done], dim=1)", "y = part.inverse(x)\n            u = torch.cat([y, done], dim=1)", "Each part undoes the block's input instead of what the part before it gave."),
+    mistake("for part in reversed(block):", "for part in list(block)[-2::-1]:", "The last part of each block is not undone."),
+    mistake("for block in reversed(self.blocks):", "for block in list(self.blocks)[-1:]:", "Only the last level is undone."),
+    mistake("for block in reversed(self.blocks):", "for block in list(self.blocks)[:0:-1]:", "The first level is not undone."),
+    mistake("for block in reversed(self.blocks):", "for block in self.blocks:", "for part in reversed(block):", "for part in block:", "Levels and parts are undone in the order in which they were done; the last has to go first, of both."),
+    mistake("x, done = u[:, :block[0].width], u[:, block[0].width:]", "x, done = u, u[:, :0]", "All columns go through the parts of a level. It knows only its own, the first ones."),
+    mistake("u = torch.cat([x, done], dim=1)", "u = x", "Only the columns of the last level go on. Each level has a width of its own, and what waits belongs behind."),
+    mistake("    return u", "    return u.detach()", "The way back has no graph, so nobody can learn through it."),
+    mistake("    return u", "    return u.to(z.dtype)", "The result goes back to the dtype of `z`. That of the weights was promised."),
+    mistake("enabled=False", "enabled=True", "Autocast is switched on here; it has to be off."),
 ]
 
 VARIANTS["flow.inverse"] = [
@@ -233,7 +243,7 @@ MISTAKES["flow.sample"] = [
     mistake("generator=generator, device=device", "generator=generator or torch.Generator(), device=device",
             "Where no generator is given a new one is made. A new one starts from the same seed at every call; None means torch's own random state."),
     mistake("temperature * z", "temperature**0.5 * z", "The root of the temperature is the spread; it should be the temperature itself."),
-    mistake("temperature * z", "z / max(temperature, 1e-3)", "The latent vectors are divided by the temperature."),
+    mistake("temperature * z.to(like.device)", "z.to(like.device) / max(temperature, 1e-3)", "The latent vectors are divided by the temperature."),
     mistake("return self.inverse(temperature * z.to(like.device))", "return self.through(temperature * z.to(like.device))[0]", "The samples are sent from data to latent instead of back."),
     mistake("return self.inverse(temperature * z.to(like.device))", "return temperature * z.to(like.device)", "Latent vectors are returned; nothing is undone."),
     mistake("torch.randn(n, self.width, generator=generator, device=device, dtype=like.dtype)", "torch.rand(n, self.width, generator=generator, device=device, dtype=like.dtype)",

@@ -162,7 +162,7 @@ def run_joint(kind, inputs):
             "rows of each call of the encoder": torch.tensor(encoder.calls), "in train mode afterwards": encoder.training, "weights that ask for a gradient": encoder.table.requires_grad, "gradients as the caller had them": after == ("silent" not in inputs)}
 
 
-TRIALS["joint.forward"] = Trial(joint_cases, run_joint, hints=(
+TRIALS["joint.forward"] = Trial(joint_cases, run_joint, rtol=1e-9, atol=1e-10, hints=(
     "Encode, cut. And switch gradients off around it, if the encoder is frozen.", "torch.set_grad_enabled(x) switches them on as well as off. What if the caller had switched them off?",
     "with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen): self.encoder.embed(batch.tokens).chunk(batch.views)."))
 
@@ -187,6 +187,15 @@ MISTAKES["joint.forward"] = [
     mistake(".chunk(batch.views)", ".split(batch.views)", "The rows are cut into pieces of V rows, not into V pieces."),
     mistake("return self.encoder.embed(batch.tokens).chunk(batch.views)", "vectors = self.encoder.embed(batch.tokens)\n        return tuple(vectors[k::batch.views] for k in range(batch.views))",
             "Every V-th row is taken for a view; the views stand one below the other."),
+    mistake("return self.encoder.embed(batch.tokens).chunk(batch.views)", "return self.encoder.embed(batch.tokens).chunk(batch.views)[::-1]", "The views come back in reverse order."),
+    mistake("return self.encoder.embed(batch.tokens).chunk(batch.views)", "vectors, n = self.encoder.embed(batch.tokens), len(batch.groups)\n        return vectors[:n], vectors[n:2 * n]", "Only the first two views come back, however many there are."),
+    mistake("return self.encoder.embed(batch.tokens).chunk(batch.views)", "vectors, n = self.encoder.embed(batch.tokens), len(batch.groups)\n        return vectors[:n], vectors[n:]", "All rows behind the first view are taken for the second, however many views there are."),
+    mistake("return self.encoder.embed(batch.tokens).chunk(batch.views)", "first, *rest = self.encoder.embed(batch.tokens).chunk(batch.views)\n        return first, *(view.detach() for view in rest)", "Only the first view keeps its graph; all of them should."),
+    mistake("self.encoder.embed(batch.tokens).chunk", "torch.nn.functional.normalize(self.encoder.embed(batch.tokens), dim=-1).chunk", "The vectors are scaled to length 1. They are wanted as the encoder gives them."),
+    mistake("self.encoder.embed(batch.tokens).chunk(batch.views)", "self.encoder.embed(batch.tokens)", "The rows are not cut into views."),
+    mistake(".chunk(batch.views)", ".chunk(batch.views, dim=1)", "The columns are cut. A view holds some of the rows, with all their columns."),
+    mistake("return self.encoder.embed(batch.tokens).chunk(batch.views)", "mode = self.encoder.training\n        self.encoder.train(mode and not self.frozen)\n        views = self.encoder.embed(batch.tokens).chunk(batch.views)\n        self.encoder.train(mode)\n        return views",
+            "A frozen encoder works in eval mode here; its dropout should stay on, or the views are too alike."),
 ]
 
 VARIANTS["joint.forward"] = [

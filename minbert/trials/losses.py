@@ -37,11 +37,12 @@ def classes_cases(generator):
 
 
 def run_loss(loss, inputs):
-    """Cost and gradient; in half precision the cost alone."""
+    """Cost and gradient, and whether the cost is as wide as what it is made of; in half precision the cost alone."""
     first = next(iter(inputs))
     if inputs[first].dtype in (torch.bfloat16, torch.float16):
         return {"output": loss(**inputs).double()}
-    return with_gradients(loss, inputs, first)
+    found = with_gradients(loss, inputs, first)
+    return found | {f"as wide as the {first}": torch.promote_types(found["output"].dtype, inputs[first].dtype) == found["output"].dtype}
 
 
 TRIALS["losses.classes"] = Trial(classes_cases, run_loss, hints=(
@@ -90,6 +91,7 @@ MISTAKES["losses.classes"] = [
             "Each class is a yes or no of its own here. The classes share one softmax."),
     mistake(_WRONG_CE, "-wide(logits).softmax(-1).gather(1, whole.long()[:, None]).mean().log()", "The probabilities are averaged before the logarithm. The mean is one of logarithms."),
     mistake(_WRONG_CE, "-wide(logits).log_softmax(-1).mean()", "The labels are not used: the log-probabilities of all classes are averaged."),
+    mistake(_WRONG_CE, "F.cross_entropy(logits.float(), whole.long())", "float64 becomes float32. What is wider stays as wide as it came."),
 ]
 
 VARIANTS["losses.classes"] = [
@@ -119,8 +121,8 @@ def yes_cases(generator):
     return [Case("yes and no", {"logits": z, "labels": y}), Case("one pair", {"logits": z[:1], "labels": y[1:2]}),
             Case("truth values", {"logits": z, "labels": y == 1}),
             Case("labels between 0 and 1", {"logits": z, "labels": (torch.arange(8) + torch.rand(8, generator=generator, dtype=torch.float64)) / 8}),
-            Case("logits of hundreds, right and wrong", {"logits": 200 * (1 + z.abs()) * torch.tensor([1, -1]).repeat(4), "labels": y}),
-            Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), *halves(Case("half precision", {"logits": 4 * z, "labels": y}), "logits")]
+            Case("logits of hundreds, right and wrong", {"logits": 800 * (1 + z.abs()) * torch.tensor([1, -1]).repeat(4), "labels": y}),
+            Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), *halves(Case("half precision", {"logits": z, "labels": y}), "logits")]
 
 
 TRIALS["losses.paraphrase"] = Trial(yes_cases, run_loss, hints=(
@@ -160,6 +162,7 @@ MISTAKES["losses.paraphrase"] = [
     mistake(_WRONG_BCE, "-(y * F.logsigmoid(wide(logits)) + (1 - y) * F.logsigmoid(wide(logits))).mean()", "A no is charged like a yes: the sign of its logit has to turn."),
     mistake(_WRONG_BCE, "F.cross_entropy(wide(logits), y)", "A softmax runs over the batch, so pairs compete with one another. Each logit has a sigmoid of its own."),
     mistake(_WRONG_BCE, _WRONG_BCE + " / 0.6931471805599453", "The loss is in bits. Nats were promised."),
+    mistake(_WRONG_BCE, "F.binary_cross_entropy_with_logits(logits.float(), y.float())", "float64 becomes float32. What is wider stays as wide as it came."),
 ]
 
 VARIANTS["losses.paraphrase"] = [
@@ -222,6 +225,7 @@ MISTAKES["losses.similarity"] = [
             "Every score is compared with every label: (B, 1) against (B,) gives (B, B)."),
     mistake(_WRONG_MSE, "F.mse_loss(wide(scores).nan_to_num(0.0), labels)", "NaN is replaced by a number. It has to go on, so that somebody learns of it."),
     mistake(_WRONG_MSE, "F.mse_loss(wide(scores), labels).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every score is right the gradient is NaN."),
+    mistake(_WRONG_MSE, "F.mse_loss(scores.float(), labels.float())", "float64 becomes float32. What is wider stays as wide as it came."),
 ]
 
 VARIANTS["losses.similarity"] = [
@@ -343,6 +347,7 @@ MISTAKES["hinge.paraphrase"] = [
             "Labels of -1 count as positive: turn 0/1 and -1/+1 into one alphabet first."),
     mistake(_WRONG_PRICE, "torch.where(positive, 1 - rising[hinge], floor - cut).mean()", "The sign of what negatives pay is wrong: they are pulled together."),
     mistake(_WRONG_PRICE, "torch.where(positive, 1 - floor - rising[hinge], cut - floor).mean()", "The floor is taken off what positives pay as well. They pay what is missing to 1."),
+    mistake("scores = wide(scores)\n", "scores = scores.float()\n", "float64 becomes float32. What is wider stays as wide as it came."),
 ]
 
 VARIANTS["hinge.paraphrase"] = [

@@ -134,8 +134,8 @@ def run_mask(hide, inputs):
     global_dice = torch.tensor(not torch.equal(before, torch.random.get_rng_state()))
     chosen, changed = labels != -100, corrupted != ids
     drawn = corrupted[chosen & changed & (corrupted != mask_id)]
-    facts = {"labels that are neither -100 nor the true id": (chosen & (labels != ids)).sum(),
-             "special positions that were chosen": (special & chosen).sum(), "positions changed but not asked for": (changed & ~chosen).sum(),
+    facts = {"labels that are neither -100 nor the true id": (chosen & (labels != ids)).any(), "share of such labels": (chosen & (labels != ids)).double().mean(),
+             "special positions that were chosen": (special & chosen).any(), "positions changed but not asked for": (changed & ~chosen).any(), "share of these": (changed & ~chosen).double().mean(),
              "equal generators give unequal masks": torch.tensor(not all(map(torch.equal, (corrupted, labels), again))),
              "torch's global random state was used": global_dice}
     if "more" in inputs:
@@ -151,7 +151,7 @@ def run_mask(hide, inputs):
     if len(ids) == 8000:
         facts["share of sentences in which nothing is asked for"] = share(~chosen.any(1))
     if inputs.get("rate") in (0.0, 1.0):
-        return facts | {"positions not chosen": (~chosen & ~special).sum()}
+        return facts | {"positions not chosen": (~chosen & ~special).any()}
     free, rate = chosen[~special], share(chosen[~special])
     pairs = ~special[:, :-1] & ~special[:, 1:]
     both = share((chosen[:, :-1] & chosen[:, 1:])[pairs])

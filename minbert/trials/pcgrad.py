@@ -235,7 +235,7 @@ _WRONG_TAIL = '''gram = _gram([grads])
 def _wrong_loop(says, begin="", order="torch.randperm(len(grads), generator=generator).tolist()", start="grads[i].clone()", meets="j != i",
     other="grads[j]",
                 floor="other @ other > 1e-30", test="g @ other < 0", cut="g = g - g @ other / (other @ other) * other", keep="",
-                    share='len(grads) if reduction == "mean" else 1'):
+                    share='len(grads) if reduction == "mean" else 1', more="g"):
     """The paper's loop, with one of its parts replaced."""
     return mistake(_WRONG_TAIL, f'''{begin or "total = torch.zeros_like(grads[0])"}
     for i in range(len(grads)):
@@ -244,7 +244,7 @@ def _wrong_loop(says, begin="", order="torch.randperm(len(grads), generator=gene
             other = {other}
             if {meets} and {floor} and {test}:
                 {cut}{keep}
-        total = total + g
+        total = total + {more}
     return total / ({share})''', says)
 
 
@@ -286,6 +286,19 @@ MISTAKES["pcgrad.project"] = [
     _wrong_loop("A constant in the denominator, there against zeros, swallows the cut when gradients are small.",
         cut="g = g - g @ other / (other @ other + 1e-8) * other"),
     _wrong_loop("A gradient that is nearly zero is not passed over, so its direction, mere rounding, is cut out of the others.", floor="True"),
+    _wrong_loop("The loop runs in the precision of the gradients. In half precision squares overflow, so the gradients should be widened to single first."),
+    _wrong_loop("`reduction` \"mean\" divides by the number of weights; a mean over tasks divides by T.", share='grads.shape[1] if reduction == "mean" else 1'),
+    _wrong_loop("The last task is in no order, so nobody meets it.", order="torch.randperm(len(grads) - 1, generator=generator).tolist()"),
+    _wrong_loop("A gradient of zeros is divided by its length, 0: that is NaN.", floor="True", test="True", cut="g = g - (g @ other / (other @ other)).clamp(max=0) * other"),
+    _wrong_loop("Each gradient is brought back to the length it had. What is cut off stays off.", more="g * grads[i].norm() / g.norm()"),
+    _wrong_loop("A gradient in conflict is dropped as a whole. Only its part against the other goes.", cut="g = torch.zeros_like(g)"),
+    _wrong_loop("Only the gradient of the last task comes back; all are added up.", more="g - total"),
+    _wrong_loop("The orders come from Python's `random`, which `generator` knows nothing of.", order='__import__("random").sample(range(len(grads)), len(grads))'),
+    _wrong_loop("The order goes by the size of the conflict. It is drawn.", order="(grads @ grads[i]).argsort().tolist()"),
+    mistake(".to(grads.dtype)", ".double()", "The step comes in double precision; it should have the dtype of the gradients."),
+    mistake("    gram = _gram([grads])\n    _check_lengths(gram, range(len(grads)))\n    weights = project_weights(gram, generator) / (len(grads) if reduction == \"mean\" else 1)\n    return (weights.to(gram) @ grads.to(gram.dtype)).to(grads.dtype)",
+            "    total = grads.sum(0)\n    for g in grads:\n        if total @ g < 0:\n            total = total - total @ g / (g @ g) * g\n    return total / (len(grads) if reduction == \"mean\" else 1)",
+            "The sum is cut along each gradient. Each gradient gives in before it is added."),
 ]
 
 VARIANTS["pcgrad.project"] = [

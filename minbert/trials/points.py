@@ -96,6 +96,14 @@ MISTAKES["smoothness.points"] = [
     mistake("    " + _WRONG_DRAW, "    " + _WRONG_DRAW.replace("(n, width", "((n + 1) // 2, width") + "\n    y = torch.cat([y, -y])[:n]", "The second half of the points lies opposite to the first. Each point has a direction of its own."),
     mistake("torch.rand(n, 1, generator=generator, dtype=dtype, device=device)", "torch.rand((n + 1) // 2, 1, generator=generator, dtype=dtype, device=device).repeat_interleave(2, 0)[:n]",
         "Two neighbours share their share of the radius. Each point has its own."),
+    mistake("if where == \"volume\":", "if where == \"surface\":", "Surface and volume have changed places."),
+    mistake("x = radius * y /", "x = radius**2 * y /", "The radius comes in twice."),
+    mistake("torch.linalg.vector_norm(y, p, -1, keepdim=True)", "y.abs().pow(p).mean(-1, keepdim=True).pow(1 / p)", "The powers are averaged. A norm adds them up."),
+    mistake("torch.linalg.vector_norm(y, p, -1, keepdim=True)", "y.abs().pow(p).sum(-1, keepdim=True).pow(1 / p)", "For p = ∞ there are no powers to add up: the norm is the largest coordinate."),
+    mistake("torch.empty(n, width, dtype=dtype, device=device)", "torch.empty(n, width, device=device)", "generator=generator, dtype=dtype, device=device)", "generator=generator, device=device)", "`dtype` is not used."),
+    mistake(_WRONG_DRAW, "y = torch.rand(n, width, generator=generator, dtype=dtype, device=device)", "The coordinates are drawn between 0 and 1: only one corner of the ball is visited, and not evenly."),
+    mistake(" ** (1 / width)", " ** (1 / n)", "The exponent has the number of points; it is 1/D, D the width."),
+    mistake(" ** (1 / width)", " ** (1 / p)", "The exponent is 1/p. Volume grows with the power D of the radius, whatever the norm."),
 ]
 
 VARIANTS["smoothness.points"] = [

@@ -131,6 +131,17 @@ MISTAKES["proximal.renew"] = [
         "The teacher is copied every few steps and stays until the next copy: that is an epoch, not a lag."),
     mistake("    " + _WRONG_WEAR, "    if self.teacher == \"ema\" or n % len(twin.sets) == 0:\n        " + _WRONG_WEAR,
         "The twin puts on another set only when all are full. It has to at every step."),
+    mistake(_WRONG_WEAR, "twin.wear(max(0, n - self.lag - 1 if self.lag else n) % len(twin.sets))", "The teacher is one step too old: with `lag` 1 it has the weights before this step, not those before that."),
+    mistake("twin.take(n % len(twin.sets))", "twin.take(n % max(1, self.lag))", _WRONG_WEAR, "twin.wear(max(0, n - self.lag) % max(1, self.lag))", "The sets are counted round by `lag`. There are `lag` + 1 of them."),
+    mistake("self.teacher != \"epoch\" or n % self.every == 0", "n == 0 or self.teacher == \"epoch\" and n % self.every == 0", "A teacher that lags is never renewed after the start; only an epoch's is."),
+    mistake("n % self.every == 0", "n % self.every == 1 or n == 0", "The epochs begin at step 1. They begin at steps 0, `every`, 2 `every`."),
+    mistake("n % self.every == 0", "n % (self.every + 1) == 0", "An epoch lasts one step too long."),
+    mistake("twin, n = self._twin, self.step", "twin, n = self._twin, self.step + 1", "The steps are counted from 1; `self.step` counts from 0, and so do `every` and `switch`."),
+    mistake("self.late_beta if late else self.beta", "self.beta if late else self.late_beta", "The two betas are exchanged: `late_beta` counts from `switch` on."),
+    mistake("self.late_beta if late else self.beta", "0.99", "beta is always 0.99, whatever was asked for."),
+    mistake("n >= self.switch", "n == self.switch", "The later beta is used at step `switch` alone; it stays from there on."),
+    mistake("if self.teacher == \"ema\" and n:", "if self.teacher == \"ema\" and n > 1:", "At step 1 the weights are copied; there the average moves already."),
+    mistake("twin, n = self._twin, self.step", "self.count = getattr(self, \"count\", -1) + 1\n    twin, n = self._twin, self.count", "The steps are counted beside `self.step`, so a run that goes on starts again from 0."),
 ]
 
 VARIANTS["proximal.renew"] = [
@@ -250,6 +261,18 @@ MISTAKES["proximal.answers"] = [
         "The answers come from inference mode. No loss can be made of such tensors."),
     mistake("    twin, frozen = self._twin.model,", "    self._twin.source.eval()\n    twin, frozen = self._twin.model,", "The model itself is left in eval mode: from here on it trains without dropout."),
     mistake("torch.autocast(clean.outputs.device.type, self.dtype) if self.dtype else nullcontext()", "nullcontext()", "`dtype` is not used."),
+    mistake("twin(task, part.first, part.second)", "twin(task, part.first)", "The second input of a pair is not handed on."),
+    mistake("twin.score(task, *clean.vectors)", "twin.score(task, clean.vectors[0])", "The head does not get all vectors: a pair has two of them, `*clean.vectors`."),
+    mistake("    with torch.no_grad(), narrow, drawn:\n", "    return clean.outputs.detach()\n    with torch.no_grad(), narrow, drawn:\n", "The model's own answers come back; the teacher is not asked."),
+    mistake("        return twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)", "        return (twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)).softmax(-1)",
+            "Softmax is applied. Answers are outputs as they are; the distance does the rest."),
+    mistake("torch.autocast(clean.outputs.device.type, self.dtype) if self.dtype else nullcontext()", "torch.autocast(clean.outputs.device.type, torch.bfloat16)", "The answers are in bfloat16 even where no `dtype` was asked for."),
+    mistake("if self.dropout == \"off\":", "if False:", "`dropout` is not read: the teacher always has the model's."),
+    mistake("if self.dropout == \"off\":", "if self.dropout == \"same\":", "The two ways are exchanged: \"off\" is without dropout, \"same\" with the model's."),
+    mistake("clean.head_random_state if frozen else clean.random_state", "clean.random_state if frozen else clean.head_random_state",
+            "The two random states are exchanged: a frozen encoder is not run, so its draws begin at the head, and others at the words."),
+    mistake("twin.score(task, *clean.vectors) if frozen", "self._twin.source.score(task, *clean.vectors) if frozen", "With a frozen encoder the model's own head answers, not the teacher's."),
+    mistake("    if self.dropout == \"off\":", "    self._twin.take(0)\n    if self.dropout == \"off\":", "The teacher is renewed before it answers. `begin` decides about that, once a step."),
 ]
 
 VARIANTS["proximal.answers"] = [

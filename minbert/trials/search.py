@@ -231,6 +231,29 @@ MISTAKES["smoothness.sampled"] = [
     mistake("_ascend(head, fixed, shifts, distance, radius, p, steps))", "shifts)", "\"pgd\" only takes the points it begins with; nobody climbs."),
     mistake(_WRONG_CHARGE, "with torch.no_grad():\n            return distance(head(*(x + d for x, d in zip(vectors, shifts))), "
         "head(*vectors)).mean()", "The charge has no gradient, so it is a number that teaches nothing."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("zip(vectors, shifts))),", "zip(vectors, shifts))).detach(),"), "The moved answer is constant in the charge, so half of the gradient is missing."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("zip(vectors", "zip(fixed"), "The moved vectors have no graph; both answers should have one."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("head(*vectors)", "head(*fixed)"), "The vectors of the clean answer have no graph; both answers should have one."),
+    mistake(_WRONG_CHARGE, "return distance(head(*vectors), head(*(x + d for x, d in zip(vectors, shifts)))).mean()", "The two answers have changed places: the moved one comes first, as in the equation."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("x + d for", "x - d for"), "The shift that was found is taken off; it should be added."),
+    mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("head(*(x + d for x, d in zip(vectors, shifts)))", "head(*shifts)"), "The head is asked about the shifts alone; they belong on top of the vectors."),
+    mistake("D, radius, p, where", "D, 0.1, p, where", "distance, radius, p, steps", "distance, 0.1, p, steps", "`radius` is not used: it is always 0.1."),
+    mistake("D, radius, p, where", "D, 1.0, p, where", "The points are drawn with radius 1, whatever was asked for."),
+    mistake("D, radius, p, where", "D, radius, 2.0, where", "The points are drawn in the norm of order 2, whatever `p` is."),
+    mistake("distance, radius, p, steps", "distance, radius, 2.0, steps", "The climb is told that the norm has order 2, whatever `p` is."),
+    mistake("distance, radius, p, steps", "distance, 0.1, p, steps", "The climb is told that the radius is 0.1, whatever was asked for."),
+    mistake("search == \"random\"", "True", "`search` is not used: the best of n points is taken, and nobody climbs."),
+    mistake("points if random else B", "points", "A climb begins at n points; it needs one for each row."),
+    mistake("points if random else B", "B", "The random search has as many points as there are rows, where `points` says how many."),
+    mistake("points if random else B", "points if random else 1", "All rows begin their climb at one point; each has a point of its own."),
+    mistake("worst_shifts(head, fixed, shifts, distance) if random", "tuple(d[:B] for d in shifts) if random", "Nobody looks for the worst point: each row is charged for whichever came first."),
+    mistake("    with _evaluating(head):\n", "    cloud = shifts\n    with _evaluating(head):\n", _WRONG_CHARGE,
+            "if random:\n            return torch.stack([distance(head(*(x + d for x, d in zip(vectors, point))), head(*vectors)).mean() for point in zip(*cloud)]).mean()\n        " + _WRONG_CHARGE,
+            "The moves are averaged over all points. The largest of each row is charged."),
+    mistake("worst_shifts(head, fixed, shifts, distance) if random", "(lambda k: tuple(d[k].expand(B, D) for d in shifts))(torch.stack([distance(head(*(x + d for x, d in zip(fixed, point))), "
+            "head(*fixed)).mean() for point in zip(*shifts)]).argmax()) if random", "One point is the worst for the whole batch. Each row has a worst point of its own."),
+    mistake("    with _evaluating(head):\n", "    clean = head(*vectors)\n    with _evaluating(head):\n", _WRONG_CHARGE, _WRONG_CHARGE.replace("head(*vectors))", "clean)"),
+            "The clean answer is asked for before dropout is off."),
 ]
 
 VARIANTS["smoothness.sampled"] = [
