@@ -234,7 +234,7 @@ MISTAKES["smoothness.sampled"] = [
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("zip(vectors, shifts))),", "zip(vectors, shifts))).detach(),"), "The moved answer is constant in the charge, so half of the gradient is missing."),
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("zip(vectors", "zip(fixed"), "The moved vectors have no graph; both answers should have one."),
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("head(*vectors)", "head(*fixed)"), "The vectors of the clean answer have no graph; both answers should have one."),
-    mistake(_WRONG_CHARGE, "return distance(head(*vectors), head(*(x + d for x, d in zip(vectors, shifts)))).mean()", "The two answers have changed places: the moved one comes first, as in the equation."),
+    mistake(_WRONG_CHARGE, "return distance(head(*vectors), head(*(x + d for x, d in zip(vectors, shifts)))).mean()", "The two answers have changed places. The moved one belongs in front, as in the equation."),
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("x + d for", "x - d for"), "The shift that was found is taken off; it should be added."),
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("head(*(x + d for x, d in zip(vectors, shifts)))", "head(*shifts)"), "The head is asked about the shifts alone; they belong on top of the vectors."),
     mistake("D, radius, p, where", "D, 0.1, p, where", "distance, radius, p, steps", "distance, 0.1, p, steps", "`radius` is not used: it is always 0.1."),
