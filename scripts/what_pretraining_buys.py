@@ -254,7 +254,7 @@ def summary(
         words = scored.get((task, "words by rank" if name == "Spearman" else "words", ""))
         for label, rival in (("untrained", scored.get((task, measure, "0"))), ("words", words)):
             if encoder and rival is not None and not (label == "untrained" and encoder == "0"):
-                row[f"over {label}"] = list(interval(scores, rival[1]))
+                row[f"over {label}"] = list(interval(scores, rival[1])[:3])
         rows.append(row)
     order = [*MEASURES, "words by rank"]
     return sorted(rows, key=lambda r: ([*OPEN_TASKS, *LARGE_TASKS].index(r["task"]), order.index(r["measure"]), r["tokens"] or 0))

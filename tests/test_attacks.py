@@ -13,7 +13,7 @@ import pytest
 import torch
 from submissions import ATTACKS, SECOND, attack, make
 
-from minbert.course import sandbox
+from minbert.course import sandbox, worker
 from minbert.course.batch import batch
 from minbert.course.exercises import exercise
 from minbert.course.grading import grade
@@ -241,7 +241,7 @@ def test_a_swallowed_alarm_does_not_hold_up_the_others(tmp_path):
 
 
 def test_what_torch_decorates_makes_no_code_behind_the_walls():
-    """An honest chapter has `@torch.no_grad()`; what torch itself does about it must not be what the walls forbid."""
+    """An honest chapter has `@torch.no_grad()`; what torch itself does about it must not be what the walls forbid. Torch before 2.15 does nothing."""
     code = ("import sys, torch\nfrom minbert.course.worker import serve\n"
             "class Asks:\n"
             "    def __iter__(self):\n"
@@ -254,3 +254,10 @@ def test_what_torch_decorates_makes_no_code_behind_the_walls():
             "heard = []\nserve(Asks(), sys.stdout)\nprint(heard)")
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert said[1:] == ["False", "False", "[]"]
+
+
+def test_a_worker_takes_the_new_names_away(monkeypatch):
+    renames = lambda function, name: None
+    monkeypatch.setattr(torch.utils._contextlib, "_set_stack_frame_name", renames, raising=False)   # as in torch 2.15
+    worker._keep_names()
+    assert torch.utils._contextlib._set_stack_frame_name is not renames

@@ -111,7 +111,7 @@ def test_help_is_quick_and_names_every_command_and_default():
     assert all(text.splitlines()[-1] == "False" for text in shown.values()), "help loads torch"
 
 
-@pytest.mark.parametrize("words", [["grade", "."], ["course", "status"]])
+@pytest.mark.parametrize("words", [["grade", "."], ["course", "status"], ["course", "assemble"]])
 def test_where_no_process_can_be_limited_nobody_is_graded_and_a_sentence_says_so(tmp_path, words):
     code = "import sys; sys.modules['resource'] = sys.modules['fcntl'] = None; from minbert.app.cli import main; main()"   # Windows has neither
     shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path,

@@ -195,7 +195,7 @@ def test_submissions_are_found_in_every_form(tmp_path):
         find_submissions([tmp_path / "nowhere"])
 
 
-def test_every_chapter_of_a_workspace_is_read_however_deep_it_lies(tmp_path):
+def test_every_chapter_of_a_workspace_is_read_down_to_a_depth_and_no_deeper(tmp_path):
     place = tmp_path / "ada" / "my" / "own" / "work" / "x"    # with `nbs` and a part of the book, as deep as anybody looks
     make(place, {})
     assert {*read_submission("ada", tmp_path / "ada").notebooks} == {task.module for task in EXERCISES.values()}
@@ -561,5 +561,5 @@ def test_a_method_put_into_its_class_from_outside_is_told_where_it_belongs(line)
 
 
 def test_grades_do_not_take_the_place_of_a_device():
-    with pytest.raises(ValueError, match="expected a readable file, got a device"):
+    with pytest.raises(ValueError, match="expected a file or nothing, got a folder, a device or a pipe"):
         refuse_to_replace([], Path(os.devnull), None)

@@ -106,7 +106,7 @@ def test_the_stored_summary_follows_from_the_stored_answers(tmp_path):
 
 def test_equal_answers_have_no_correlation_and_do_not_stop_the_table():
     scores = script.score([[1.0] * 9], range(9), pearson, 10)
-    assert np.isnan(scores.value) and np.isnan(script.interval(scores)).all()
+    assert np.isnan(scores.value) and np.isnan(script.interval(scores)[:3]).all()
 
 
 def test_the_choice_sees_two_parts_of_train_that_share_no_row():

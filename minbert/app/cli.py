@@ -135,7 +135,7 @@ def check_one_file(files: Sequence[Path], out: Path, world: int, dtype: str | No
         raise ValueError(f"expected --part-size and --out FOLDER for several files or processes, got {len(files)} and {world}")
     if dtype:
         raise ValueError(f"expected --dtype with --part-size, got {dtype} for one file, which has float32")
-    if out.suffix.lower() not in ("", ".npy") or out.name == "-":   # a hyphen is no file to those who mean a pipe
+    if out.suffix.lower() not in ("", ".npy") or out.name == "-":   # no file to those who mean a pipe
         raise ValueError(f"expected --out FILE.npy, a NumPy array, got {out}")
 
 
@@ -143,7 +143,7 @@ def check_parts(files: Sequence[Path], out: Path, columns: bool) -> None:
     """Refuse what parts cannot be made of."""
     from minbert.app.owntext import is_table
 
-    if out == VECTORS:
+    if out == VECTORS or out.name == "-":
         raise ValueError("expected --out FOLDER with --part-size")
     if columns or any(map(is_table, files)):
         raise ValueError("expected text with --part-size, one sentence a line, got a table")
@@ -193,7 +193,10 @@ def encode(
     rank, world = processes()
     if bf16 and int8:
         raise ValueError("expected --bf16 or --int8, got both")
-    check_parts(files, out, bool(columns)) if part_size else check_one_file(files, out, world, dtype)
+    if part_size is None:
+        check_one_file(files, out, world, dtype)
+    else:
+        check_parts(files, out, bool(columns))
     for file in files:
         check_lines(file)
     options, precision = {} if pooling is None else {"pooling": pooling}, "bf16" if bf16 else "int8" if int8 else "fp32"

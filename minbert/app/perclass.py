@@ -46,7 +46,7 @@ def class_table(
     predictions,              # (N,) numbers of classes
     labels,                   # (N,) numbers of classes
 ) -> str:                     # Markdown: a row for each class, and the mean of their F1 with its 95 % interval
-    """Say of each class how many of its rows were found, how much of what was called so is so, and what its rows were called most often instead."""
+    """Say of each class how many of its rows were found, how much of what was called so is so, and what its rows were called most often instead. Raises ValueError for a number of no class."""
     told = confusion_matrix(predictions, labels, len(names))   # (C, C): of the class, called so
     rows, answers, right = told.sum(1), told.sum(0), told.diagonal()
     with np.errstate(invalid="ignore"):   # 0 of 0 is NaN: a class without rows, or without answers

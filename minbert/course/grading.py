@@ -104,8 +104,13 @@ def _people(folder: Path) -> list[Path]:
     others = (p for p in entries if p not in own and not p.is_symlink() and (p.is_dir() or _is_zip(p) or not beside) and _holds_chapter(p))
     if own and len([*islice(others, 2)]) == 2:               # one of many left theirs in between
         return [p for p in entries if p.is_dir() or p.is_symlink() or p.suffix == ".ipynb" or _is_zip(p)]
-    typed = {p.with_name(p.name.replace("_assignsubmission_file", "_assignsubmission_onlinetext")) for p in entries if "_assignsubmission_file" in p.name}
-    return [] if own else [p for p in entries if p not in typed]   # a second folder of Moodle's for one person, without notebooks
+    typed = {p for p in map(_typed_beside, entries) if p and not _holds_chapter(p)}
+    return [] if own else [p for p in entries if p not in typed]
+
+
+def _typed_beside(place: Path) -> Path | None:
+    """Name Moodle's second folder of a person: beside the files, what was typed."""
+    return place.with_name(place.name.replace("_assignsubmission_file", "_assignsubmission_onlinetext")) if "_assignsubmission_file" in place.name else None
 
 
 def _is_part(path: Path) -> bool:
@@ -401,7 +406,8 @@ def grade(
     plans = {name: {task.name: plan(s, task) for task in tasks} for name, s in everyone.items()}
     settings = (edition(), seed, asdict(limits))
     places = [place for found in paths.values() for place in (found if isinstance(found, tuple) else [found])]
-    hidden = [p.resolve() if p.is_dir() else p.resolve().parent for p in places if not p.is_symlink()] + ([Path(work)] if work else [])
+    hidden = [p.resolve() if p.is_dir() else p.resolve().parent for p in places if not p.is_symlink()]
+    hidden += [p.resolve() for p in map(_typed_beside, places) if p and p.is_dir()] + ([Path(work)] if work else [])
     with batch(Path(work) / "results.jsonl" if work else None, _outermost(hidden), limits=limits, jobs=jobs, seed=seed) as on:
         done = on.ledger.rows
 

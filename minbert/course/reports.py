@@ -23,7 +23,6 @@ from .exercises import EXERCISES
 from .grading import Report, Result
 from .judging import NAMED
 from .sandbox import Limits
-from ..engine.files import check_regular
 
 # %% ../../nbs/course/reports.ipynb #d79787ca
 def printable(name: str) -> str:
@@ -225,7 +224,8 @@ def refuse_to_replace(
     """Raise ValueError if a table or a list of pages that is there holds submissions that a batch lacks."""
     names = list(names)
     if table.exists():
-        check_regular(table)
+        if not table.is_file():
+            raise ValueError(f"{table}: expected a file or nothing, got a folder, a device or a pipe")
         with table.open(encoding="utf-8", errors="replace", newline="") as stream:
             rows = [row.get("submission") or "a line without a name" for row in csv.DictReader(stream)]
         _refuse(table, "--csv", [name for name in rows if name not in {*map(_plain, names)}])

@@ -32,10 +32,11 @@ def usable_device(
     name: str | torch.device | None = None,  # None: as `choose_device` says
 ) -> torch.device:
     """Find a device. Raises ValueError for one that this torch, or this machine, has not."""
+    wanted = name or choose_device()
     try:
-        return torch.empty(0, device=name or choose_device()).device
+        return torch.empty(0, device=wanted).device
     except (AssertionError, RuntimeError) as error:
-        raise ValueError(f"expected a device that is here, such as cpu, got {str(name)!r}: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"expected a device that is here, such as cpu, got {str(wanted)!r}: {str(error).splitlines()[0]}") from None
 
 
 def new_accelerator(

@@ -14,7 +14,7 @@ class Remembered:
         self,
         encoder,  # with .encode(list of str); its weights should not change any more
     ):
-        self.encoder, self.known, self.table = encoder, {}, torch.empty(0)   # sentence -> its row in the table
+        self.encoder, self.known, self.table = encoder, {}, torch.empty(0, dtype=torch.float32)   # sentence -> its row in the table
 
     def encode(
         self,

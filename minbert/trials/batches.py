@@ -230,7 +230,7 @@ MISTAKES["negatives.clash"] = [
     mistake("    sizes, how_many = groups", "    return min(1.0, collision_rate(groups) * m * (m - 1) / 2)\n    sizes, how_many = groups",
             "This is how many twosomes of a batch clash on average. That is more than the probability of a clash, since a batch may hold several."),
     mistake("    sizes, how_many = groups", "    size, clean = n / len(groups.unique()), 1.0\n    for i in range(m):\n        clean *= max(0.0, n - i * size) / (n - i)\n    return 1 - clean\n    sizes, how_many = groups",
-            "All groups are taken to be of one size, their average. Large groups clash more often than small ones make up for."),
+            "All groups are taken to be of one size, their average. Where sizes differ, large groups add more clashes than small ones save."),
     mistake("    sizes, how_many = groups", "    kinds, clean = len(groups.unique()), 1.0\n    for i in range(m):\n        clean *= max(0, kinds - i) / kinds\n    return 1 - clean\n    sizes, how_many = groups",
             "Groups are drawn, all alike and with replacement, as in the riddle of the birthdays. Rows are drawn, and without."),
     mistake("    sizes, how_many = groups", "    return collision_rate(groups)\n    sizes, how_many = groups", "This is the probability that two rows clash. A batch holds `batch_size` of them."),

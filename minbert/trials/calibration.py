@@ -238,7 +238,7 @@ MISTAKES["calibration.both"] = [
     mistake("return scale - scale @ top @ top.T", "return scale - top @ top.T", "V Vᵀ is taken from S itself; it should be taken from the identity, and S multiplied."),
     mistake(".flip(1)[:, :self.k]", ".flip(1)[:, :self.k + 1]", "One direction too many is removed."),
     mistake(".flip(1)[:, :self.k]", ".flip(1)[:, 1:self.k + 1]", "The longest direction is skipped: the removed ones begin with the second."),
-    mistake("inverse_spreads(covariance, mean).diag()", "(1 / inverse_spreads(covariance, mean)).diag()", "S multiplies by the spreads; it divides by them."),
+    mistake("inverse_spreads(covariance, mean).diag()", "(1 / inverse_spreads(covariance, mean)).diag()", "S multiplies by the spreads; it should divide by them."),
     mistake("inverse_spreads(covariance, mean).diag()", "inverse_spreads(covariance, mean).square().diag()", "Columns are divided by their variance; it should be the root of it."),
     mistake("inverse_spreads(covariance, mean).diag()", "covariance.diagonal().rsqrt().diag()", "A column that never varies is divided by its spread, which is 0. `inverse_spreads` gives 0 for it."),
     mistake("return scale - scale @ top @ top.T", "return (scale - scale @ top @ top.T) @ scale", "The result is standardised once more behind the projection. S belongs in front of it only."),

@@ -105,7 +105,7 @@ MISTAKES["contrastive.margin"] = [
     mistake(_WRONG_DISTANCE, "distance = 1 - (u * v).sum(-1) / (u.norm(dim=-1) * v.norm(dim=-1))",
             "A zero vector is divided by its length: the loss becomes NaN."),
     mistake(_WRONG_DISTANCE, "distance = (1 - safe_cosine(u, v)) / 2", "The distance is halved, so it ends at 1 where 2 was meant."),
-    mistake(_WRONG_DISTANCE, "distance = (2 - 2 * safe_cosine(u, v)).clamp_min(0).sqrt().square() / 2",
+    mistake(_WRONG_DISTANCE, "distance = (2 - 2 * safe_cosine(u, v)).abs().sqrt().square() / 2",
             "The distance goes through a root, whose slope at 0 is infinite: equal vectors get NaN for a gradient."),
     mistake(_WRONG_DISTANCE, "distance = 1 - safe_cosine(u, v).abs()", "The sign of the cosine is lost: opposite counts as alike."),
     mistake(_WRONG_DISTANCE, "distance = 1 + safe_cosine(u, v)", "The cosine is added to 1, so alike counts as far. A distance is small for what is alike."),

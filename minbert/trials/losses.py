@@ -42,7 +42,7 @@ def run_loss(loss, inputs):
     if inputs[first].dtype in (torch.bfloat16, torch.float16):
         return {"output": loss(**inputs).double()}
     found = with_gradients(loss, inputs, first)
-    return found | {f"as wide as the {first}": torch.promote_types(found["output"].dtype, inputs[first].dtype) == found["output"].dtype}
+    return found | {f"dtype as wide as that of the {first}": torch.promote_types(found["output"].dtype, inputs[first].dtype) == found["output"].dtype}
 
 
 TRIALS["losses.classes"] = Trial(classes_cases, run_loss, hints=(
@@ -112,7 +112,7 @@ def classes_loss(logits, labels):
 
 # ---- losses.paraphrase
 #
-# Labels of 0 and 1, as numbers and as truth values, and labels between; logits of ±200, where the naive logarithm of a sigmoid is minus infinity;
+# Labels of 0 and 1, as numbers and as truth values, and labels between; logits of ±800 and more, where the naive logarithm of a sigmoid is minus infinity;
 # half precision.
 
 def yes_cases(generator):
@@ -121,7 +121,7 @@ def yes_cases(generator):
     return [Case("yes and no", {"logits": z, "labels": y}), Case("one pair", {"logits": z[:1], "labels": y[1:2]}),
             Case("truth values", {"logits": z, "labels": y == 1}),
             Case("labels between 0 and 1", {"logits": z, "labels": (torch.arange(8) + torch.rand(8, generator=generator, dtype=torch.float64)) / 8}),
-            Case("logits of hundreds, right and wrong", {"logits": 800 * (1 + z.abs()) * torch.tensor([1, -1]).repeat(4), "labels": y}),
+            Case("logits of a thousand, right and wrong", {"logits": 800 * (1 + z.abs()) * torch.tensor([1, -1]).repeat(4), "labels": y}),
             Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), *halves(Case("half precision", {"logits": z, "labels": y}), "logits")]
 
 

@@ -134,8 +134,8 @@ def run_mask(hide, inputs):
     global_dice = torch.tensor(not torch.equal(before, torch.random.get_rng_state()))
     chosen, changed = labels != -100, corrupted != ids
     drawn = corrupted[chosen & changed & (corrupted != mask_id)]
-    facts = {"labels that are neither -100 nor the true id": (chosen & (labels != ids)).any(), "share of such labels": (chosen & (labels != ids)).double().mean(),
-             "special positions that were chosen": (special & chosen).any(), "positions changed but not asked for": (changed & ~chosen).any(), "share of these": (changed & ~chosen).double().mean(),
+    facts = {"labels that are neither -100 nor the true id": (chosen & (labels != ids)).any(), "share of labels that are neither": (chosen & (labels != ids)).double().mean(),
+             "special positions that were chosen": (special & chosen).any(), "positions changed but not asked for": (changed & ~chosen).any(), "share of positions changed but not asked for": (changed & ~chosen).double().mean(),
              "equal generators give unequal masks": torch.tensor(not all(map(torch.equal, (corrupted, labels), again))),
              "torch's global random state was used": global_dice}
     if "more" in inputs:

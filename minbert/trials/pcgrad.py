@@ -186,8 +186,7 @@ def project_weights(gram, generator=None):
 
 # ---- pcgrad.project
 #
-# The same gradients, as vectors. Also in single precision, and with the mean in place of the sum. Twenty-two ways to get the paper's five lines
-# wrong, and the inputs may not be touched.
+# The same gradients, as vectors. Also in single precision, and with the mean in place of the sum. The inputs may not be touched.
 
 def project_cases(generator):
     two, three = (with_cosines(generator, c, n, 6) for c, n in (([[1, -0.7], [-0.7, 1]], [1.0, 0.4]), (MIXED, [1.0, 0.5, 2.0])))

@@ -246,7 +246,7 @@ MISTAKES["smoothness.sampled"] = [
     mistake("points if random else B", "points", "A climb begins at n points; it needs one for each row."),
     mistake("points if random else B", "B", "The random search has as many points as there are rows, where `points` says how many."),
     mistake("points if random else B", "points if random else 1", "All rows begin their climb at one point; each has a point of its own."),
-    mistake("worst_shifts(head, fixed, shifts, distance) if random", "tuple(d[:B] for d in shifts) if random", "Nobody looks for the worst point: each row is charged for whichever came first."),
+    mistake("worst_shifts(head, fixed, shifts, distance) if random", "tuple(d[:B] for d in shifts) if random", "Nobody looks for the worst point: row i is charged for point i, whatever that does."),
     mistake("    with _evaluating(head):\n", "    cloud = shifts\n    with _evaluating(head):\n", _WRONG_CHARGE,
             "if random:\n            return torch.stack([distance(head(*(x + d for x, d in zip(vectors, point))), head(*vectors)).mean() for point in zip(*cloud)]).mean()\n        " + _WRONG_CHARGE,
             "The moves are averaged over all points. The largest of each row is charged."),
