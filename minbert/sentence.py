@@ -265,7 +265,7 @@ class SentenceEncoder(TextEncoder):
     def from_pretrained(cls, name_or_folder: str | Path | None = None, pooling: str | None = None, device: str | torch.device | None = None,
                         normalize: bool = False) -> "SentenceEncoder":  # in eval mode
         """Load an encoder that minbert, sentence-transformers or transformers saved: see `load_parts`. A Normalize at the end of theirs is left to `normalize`. A device of None: as `choose_device` says."""
-        place = usable_device(device)   # before a model is read
+        place = usable_device(device)
         return cls(**load_parts(name_or_folder, pooling, normalize)).to(place).eval()
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:  # folder: made if missing; other files in it are left alone

@@ -261,7 +261,7 @@ def run_smart(smart_loss, inputs):
         out = torch.tanh(x @ W) @ V
         out = out.sum(1) if x.ndim == 3 else out
         moved = (x - embeds.detach())[:, :2]                                                # an infinite slope at home
-        return out + (moved.clamp(min=0) if steep == "edge" else moved.abs()).sqrt() if steep else out
+        return out + (moved if steep == "edge" else moved.abs()).sqrt() if steep else out
 
     distance = (lambda p, q: (p * (p - q)).sum(-1)) if aim else (lambda p, q: (p - q).square().sum(-1))
     call = lambda **more: smart_loss(**{**inputs, "embeds": embeds, "fn": answer, "clean": answer(embeds) + elsewhere, "distance": distance, "attack": attack,
