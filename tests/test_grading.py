@@ -561,5 +561,5 @@ def test_a_method_put_into_its_class_from_outside_is_told_where_it_belongs(line)
 
 
 def test_grades_do_not_take_the_place_of_a_device():
-    with pytest.raises(ValueError, match="expected a file or nothing, got a folder, a device or a pipe"):
+    with pytest.raises(ValueError, match="expected a file or nothing, got a device or a pipe"):
         refuse_to_replace([], Path(os.devnull), None)

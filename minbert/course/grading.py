@@ -183,7 +183,7 @@ def _stem(file: Path) -> str:
 
 # %% ../../nbs/course/grading.ipynb #5da13df0
 LARGEST_ZIP = 100 * 2**20   # bytes, packed and unpacked; the chapters of a workspace have a tenth of it at most
-MOST_NOTEBOOKS = 2_000      # in a zip; a million empty ones fit into its bytes, and take a quarter of an hour
+MOST_NOTEBOOKS = 2_000      # in a zip; a million empty ones fit into its bytes, and reading them takes minutes
 
 
 def _is_zip(path: Path) -> bool:

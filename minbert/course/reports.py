@@ -23,6 +23,7 @@ from .exercises import EXERCISES
 from .grading import Report, Result
 from .judging import NAMED
 from .sandbox import Limits
+from ..engine.checkpoint import check_place
 
 # %% ../../nbs/course/reports.ipynb #d79787ca
 def printable(name: str) -> str:
@@ -221,11 +222,10 @@ def refuse_to_replace(
     table: Path,
     pages: Path | None,     # folder
 ) -> None:
-    """Raise ValueError if a table or a list of pages that is there holds submissions that a batch lacks."""
+    """Raise ValueError if a table or a list of pages that is there holds submissions that a batch lacks, or if the table's place is none."""
     names = list(names)
+    check_place(table)
     if table.exists():
-        if not table.is_file():
-            raise ValueError(f"{table}: expected a file or nothing, got a folder, a device or a pipe")
         with table.open(encoding="utf-8", errors="replace", newline="") as stream:
             rows = [row.get("submission") or "a line without a name" for row in csv.DictReader(stream)]
         _refuse(table, "--csv", [name for name in rows if name not in {*map(_plain, names)}])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from statistics import fmean
 
 import torch
 
@@ -123,10 +124,10 @@ def _point(line: dict) -> dict:
 
 
 def loss_ends(run: Run) -> tuple[float, float]:
-    """Mean loss of fine-tuning over the first and the last tenth of its points on the curve."""
+    """Mean loss of fine-tuning over the first and the last tenth of its points on the curve; an error where it has none."""
     losses = [point["loss"] for point in run.curve if point["stage"] == "tasks" and "loss" in point]
     tenth = max(1, len(losses) // 10)
-    return sum(losses[:tenth]) / tenth, sum(losses[-tenth:]) / tenth
+    return fmean(losses[:tenth]), fmean(losses[-tenth:])
 
 
 KEYS = {"sst": "SST dev acc", "quora": "Quora dev acc", "sts": "STS dev pearson"}
