@@ -64,6 +64,7 @@ def test_steps_grow_with_the_length(kind):
 
     plan(Submission("one", {TASK.module: read_cells([HEAD + "    return 1"])}, {}), TASK)     # caches of our own texts
     small = 60
+    steps(work(2))                     # Python 3.14 misses some steps of a function that is followed for the first time
     few, many = steps(work(small)), steps(work(4 * small))
     base = steps(work(1))
     assert many - base <= 6 * (few - base), (base, few, many)

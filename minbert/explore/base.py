@@ -325,7 +325,7 @@ def _at_once():
         torch.set_num_threads(threads)
         if collects:
             gc.enable()
-            gc.collect(1)   # the young: figures are circles, and would grow old
+            gc.collect(0)   # the young: figures are circles, and would grow old
 
 
 def _widget(explorer):
