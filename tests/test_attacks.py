@@ -202,6 +202,13 @@ def test_a_crash_may_be_a_lack_of_memory(attacked):
     assert attacked[0]["abort"].results[VICTIM.name].reason.endswith("ed (maybe more than 768 MB of memory)")   # aborted; the first process of a namespace crashes
 
 
+def test_a_door_that_stood_open_is_empty():
+    """Python 3.14's `concurrent.futures` has imported the module of interpreters before anybody's code runs, so no event tells of it."""
+    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    code = f"import {name}; from minbert.course.walls import close_doors; print(hasattr({name}, 'create')); close_doors(); import {name} as again; print(hasattr(again, 'create'), vars({name}))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == ["True", "False", "{}"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("level", [level for level in sandbox._levels() if not level[1]], ids=lambda level: level[0])
 def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):

@@ -168,8 +168,10 @@ def close_doors() -> None:
     for holder in map(sys.modules.get, ("signal", "os", "_signal", "posix", "_posixsubprocess", "subprocess")):
         for name in ("pidfd_send_signal", "pidfd_open", "setpriority", "sched_setaffinity", "sched_setscheduler", "fork_exec", "_fork_exec", "unshare", "setns"):
             vars(holder).pop(name, None) if holder else None
+    for name in [n for n in _DOORS if "interp" in n and n in sys.modules]:
+        vars(sys.modules[name]).clear()                  # in Python 3.14 `concurrent.futures` has opened one
     vars(sys.modules["_imp"]).pop("create_builtin", None)
-    shutil._use_fd_functions = False                     # to delete a tree, it would open folders, which the hook refuses
+    shutil._use_fd_functions, shutil._rmtree_impl = False, shutil._rmtree_unsafe    # to delete a tree, it would open folders, which the hook refuses
     for module in (sys.modules["ctypes"], sys.modules["_ctypes"]):       # safetensors casts with it; nobody calls an address
         for name in [n for n in vars(module) if n.startswith(("mem", "_mem", "call_", "dl", "pythonapi")) or "FUNC" in n.upper() or "DLL" in n.upper()]:
             delattr(module, name)
