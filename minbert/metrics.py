@@ -133,12 +133,18 @@ def auc(
 
 # %% ../nbs/2_tasks/17_metrics.ipynb #89872e52
 class Interval(NamedTuple):
-    """A measured value and how far it could wobble."""
+    """A measured value with its confidence interval."""
 
     value: float        # on all items
     low: float          # lower end of the interval
     high: float         # upper end
     undefined: int = 0  # resamples left out because the metric was NaN there
+    seeds: int = 1      # trained models behind it; 1: the interval covers sampling error of the items alone
+
+    @property
+    def scope(self) -> str:
+        """Say what the interval covers: "examples only", or "examples and 3 seeds"."""
+        return "examples only" if self.seeds < 2 else f"examples and {self.seeds} seeds"
 
 
 def _resample(score: Callable, n: int, resamples: int, generator=None) -> np.ndarray:

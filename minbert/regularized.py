@@ -110,7 +110,9 @@ def clean_pass(model: MultitaskBert, task: str, part: TaskBatch) -> Clean:  # la
 class RegularizedLoss(SavesParts):
     """Add penalties to the losses of `multitask_loss`: a `loss_fn` for `loop.steps`.
 
-    L_t = batch weight * (weight_t * mean loss of task t + sum of the penalties of task t)
+    L_t = batch weight * weight_t * (mean loss of task t + sum of the penalties of task t)
+    The weight of a task scales its penalties together with its loss, so that the ratio of the two,
+    and with it the meaning of a penalty's own weight, is the same for every task weight.
     A penalty with `begin(model)` is told when a step begins. After a call, `last` holds for each
     task the mean loss and every penalty, unweighted by task or batch.
     """
@@ -118,7 +120,7 @@ class RegularizedLoss(SavesParts):
     def __init__(
         self,
         *penalties: Callable,                     # (model, task, part, clean) -> (), times its own weight
-        weights: dict[str, float] | None = None,  # factor of each loss; a missing task counts 1
+        weights: dict[str, float] | None = None,  # factor of each task's loss and penalties; default 1
     ):
         self.penalties, self.weights = penalties, weights or {}
         self.last: dict[str, tuple[Tensor, ...]] = {}
@@ -144,7 +146,7 @@ class RegularizedLoss(SavesParts):
         extra = [check_finite(penalty(model, task, part, clean), f"{type(penalty).__name__} of {task}")
                  for penalty in self.penalties]
         self.last[task] = tuple(x.detach() for x in (loss, *extra))
-        return sum((x * part.weight for x in extra), loss * part.weight * self.weights.get(task, 1.0))
+        return sum(extra, loss) * part.weight * self.weights.get(task, 1.0)
 
 
 regularized_loss = RegularizedLoss  # reads like multitask_loss where it is used

@@ -1,12 +1,11 @@
 """Intervals over rows and seeds, against laws that are known; and what a verdict may not do."""
 import math
-from itertools import product
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from minbert.claims import SCORES, VERDICTS, Interval, Scored, draw_scores, grouped_spearman, interval, printed_interval, verdict
+from minbert.claims import DIRECTIONS, SCORES, VERDICTS, Interval, Scored, draw_scores, grouped_spearman, interval, printed_interval, verdict
 from minbert.metrics import accuracy, spearman
 
 random = np.random.default_rng(0)
@@ -22,24 +21,55 @@ def test_rows_alone_follow_the_binomial_law():
     assert abs((i.high - i.low) / 2 - 1.96 * deviation) < 0.15 * deviation and i.low < i.value < i.high
 
 
+def constant_draws(*by_seed, samples=500):
+    """Scores of seeds that no other examples would change."""
+    values = np.array(by_seed)
+    return Scored(values, np.repeat(values[None], samples, 0))
+
+
+def test_one_seed_has_the_percentile_interval_over_examples_and_says_so():
+    one = draw_scores(GOOD[:1], GOLD, accuracy)
+    found = interval(one)
+    assert found[1:3] == pytest.approx(np.quantile(one.draws, [.025, .975])) and found.scope == "examples only"
+    three = interval(draw_scores(GOOD, GOLD, accuracy))
+    assert three.seeds == 3 and three.scope == "examples and 3 seeds"
+
+
 def test_seeds_widen_an_interval():
-    """Rows drawn for one seed, against three whose scores lie apart."""
+    """One seed, against three whose scores lie apart."""
     spread = np.concatenate([GOOD[:1], BAD[:1], GOOD[1:2]])
     one, three = interval(draw_scores(GOOD[:1], GOLD, accuracy)), interval(draw_scores(spread, GOLD, accuracy))
     assert three.high - three.low > one.high - one.low
 
 
-def test_seeds_alone_follow_the_bootstrap_of_three():
-    values = np.array([0.1, 0.2, 0.6])
-    i = interval(Scored(values.mean(), np.repeat(values[None], 20_000, 0)))
-    assert (i.low, i.high) == pytest.approx((0.1, 0.6))   # each with 1/27 of the 27 ways to draw three seeds, more than 2.5 %
-    middle = interval(Scored(values.mean(), np.repeat(values[None], 20_000, 0)), level=0.8)
-    means = np.sort([np.mean(v) for v in product(values, repeat=3)])
-    assert (middle.low, middle.high) == pytest.approx((means[2], means[-3]))
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("values", [(0.1, 0.2), (0.1, 0.2, 0.6), (0.3, 0.5, 0.1, 0.8, 0.2)])
+def test_variance_across_seeds_alone_gives_students_interval(values, level):
+    theirs = stats.t.interval(level, len(values) - 1, np.mean(values), stats.sem(values))
+    assert interval(constant_draws(*values), level=level)[:3] == pytest.approx((np.mean(values), *theirs))
+
+
+def test_the_standard_error_has_both_parts_and_the_degrees_of_freedom_lie_between():
+    values = np.array([0.70, 0.74, 0.69])
+    examples = np.random.default_rng(1).normal(scale=0.03, size=(2000, 1))
+    found = interval(Scored(values, values + examples))
+    a, b = examples.var(ddof=1), values.var(ddof=1) / 3
+    df = 2 / (b / (a + b)) ** (2 / 3)
+    assert found.high - found.value == pytest.approx(stats.t.ppf(.975, df) * math.sqrt(a + b))
+    assert found.value - found.low == pytest.approx(found.high - found.value)
+
+
+def test_what_seeds_owe_to_the_examples_is_not_counted_twice():
+    """Ten seeds that agree on average and differ in every example: their variance is all there is."""
+    random = np.random.default_rng(2)
+    values = random.normal(scale=0.02, size=10)
+    found = interval(Scored(values, values + random.normal(scale=0.02, size=(4000, 10))))
+    half = stats.t.ppf(.975, 9) * values.std(ddof=1) / math.sqrt(10)
+    assert found.high - found.value == pytest.approx(half, rel=0.05)
 
 
 def test_the_same_rows_for_both_make_a_difference_narrow():
-    """Answers that agree but in few rows: the paired interval is far narrower than the difference of two that know nothing of each other."""
+    """Predictions that agree but for few examples: the paired interval is far narrower than that of two independent samples."""
     almost = GOOD[:1].copy()
     almost[0, :8] = 1 - almost[0, :8]
     a, b = draw_scores(GOOD[:1], GOLD, accuracy), draw_scores(almost, GOLD, accuracy)
@@ -50,18 +80,34 @@ def test_the_same_rows_for_both_make_a_difference_narrow():
     assert interval(b, a).low == pytest.approx(-paired.high) and interval(b, a).high == pytest.approx(-paired.low)
 
 
-def test_seeds_are_drawn_in_pairs_where_both_have_as_many():
-    shift = Scored(0.5, np.repeat([[0.2, 0.5, 0.8]], 500, 0)), Scored(0.4, np.repeat([[0.1, 0.4, 0.7]], 500, 0))
-    assert interval(*shift)[:3] == pytest.approx((0.1, 0.1, 0.1))
-    fewer = Scored(0.4, np.repeat([[0.1, 0.7]], 500, 0))
-    assert interval(shift[0], fewer).high - interval(shift[0], fewer).low > 0.5
+def test_seeds_are_compared_in_pairs():
+    better, worse = constant_draws(0.2, 0.5, 0.8), constant_draws(0.1, 0.4, 0.7)
+    assert interval(better, worse)[:3] == pytest.approx((0.1, 0.1, 0.1))   # the same seed by seed, whatever the seed
+    with pytest.raises(ValueError, match="the same seeds for both methods, got 3 and 2"):
+        interval(better, constant_draws(0.1, 0.4))
+    with pytest.raises(ValueError, match="the same number of bootstrap samples, got 500 and 400"):
+        interval(better, constant_draws(0.1, 0.4, 0.7, samples=400))
+
+
+def test_a_method_without_seeds_is_compared_with_every_seed():
+    bag = draw_scores(BAD[:1], GOLD, accuracy, deterministic=True)
+    found, turned = interval(draw_scores(GOOD, GOLD, accuracy), bag), interval(bag, draw_scores(GOOD, GOLD, accuracy))
+    assert found.seeds == turned.seeds == 3
+    assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
+    assert interval(bag, bag).seeds == 1
 
 
 def test_undefined_scores_are_left_out_and_all_of_them_are_nan():
     draws = np.full((100, 1), math.nan)
-    assert math.isnan(interval(Scored(math.nan, draws)).low)
+    assert math.isnan(interval(Scored(np.array([math.nan]), draws)).low)
     draws[:99] = 0.3
-    assert interval(Scored(0.3, draws)) == pytest.approx((0.3, 0.3, 0.3, 1))   # the last one is the number left out
+    assert interval(Scored(np.array([0.3]), draws)) == pytest.approx((0.3, 0.3, 0.3, 1, 1))   # one sample was left out
+
+
+@pytest.mark.parametrize("level", [0, 1, 95, math.nan])
+def test_a_level_is_a_probability(level):
+    with pytest.raises(ValueError, match="level between 0 and 1"):
+        interval(constant_draws(0.1, 0.2), level=level)
 
 
 @pytest.mark.parametrize("wrong", (GOLD, GOOD[:, :10], np.zeros((0, 400))))
@@ -98,10 +144,22 @@ def test_a_printed_correlation_has_fishers_interval():
 
 
 @pytest.mark.parametrize("low, high, printed, says", (
-    (.001, .2, None, 0), (.001, .2, .5, 0), (-.1, .2, .3, 1), (-.1, .2, .2, 2), (-.1, .2, .1, 2), (-.1, .2, None, 2), (-.2, -.1, None, 1),
-    (-.2, -.1, -.15, 1), (-.2, .1, -.15, 2), (0, .1, .2, 1), (math.nan, math.nan, .1, 2)))
-def test_three_verdicts(low, high, printed, says):
-    assert verdict(Interval(0, low, high), printed) == VERDICTS[says]
+    (.001, .2, .1, "reproduced"), (.001, .2, .2, "reproduced"), (.3, .4, .1, "reproduced"),   # ours exceeds it
+    (.001, .2, .5, "same sign, smaller"), (-.2, -.001, -.5, "same sign, smaller"), (-.2, -.1, -.15, "reproduced"),
+    (-.4, -.3, -.15, "reproduced"), (-.2, -.1, .1, "reversed"), (.1, .2, -.1, "reversed"),
+    (-.1, .2, .1, "inconclusive"), (-.1, .2, .5, "inconclusive"), (0, .1, .05, "inconclusive"), (-.005, .003, .1, "inconclusive"),
+    (-.01, .02, 0, "null agrees"), (.005, .015, 0, "null agrees"), (-.03, .01, 0, "inconclusive"), (.021, .05, 0, "reversed"),
+    (-.05, -.021, 0, "reversed"), (math.nan, math.nan, .1, "inconclusive"), (math.nan, math.nan, 0, "inconclusive"),
+    (.001, .2, None, "higher"), (-.2, -.001, None, "lower"), (-.01, .01, None, "no difference"), (-.1, .1, None, "inconclusive")))
+def test_verdicts(low, high, printed, says):
+    assert verdict(Interval(0, low, high, seeds=2), printed) == says
+    assert says in (DIRECTIONS if printed is None else VERDICTS)
+    assert verdict(Interval(0, low, high, seeds=1), printed) == "inconclusive"   # one seed supports no claim
+
+
+def test_the_margin_of_a_null_is_stated_beforehand():
+    gain = Interval(0, -.04, .04, seeds=5)
+    assert (verdict(gain, 0), verdict(gain, 0, margin=.05)) == ("inconclusive", "null agrees")
 
 
 def test_subsets_count_by_their_size():

@@ -19,11 +19,14 @@ from minbert.data import TaskBatch
 from minbert.encoder import BertModel
 from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear, multitask_loss
 from minbert.hinge import HingeCosine
-from minbert.loop import compute_losses, steps
+from minbert.loop import compute_losses, steps, sum_losses
 from minbert.losses import GOALS
 from minbert.optim import AdamW
+from minbert.pcgrad import PCGrad
+from minbert.proximal import BregmanProximal
 from minbert.sentence import SentenceEncoder
 from minbert.regularized import Clean, clean_pass, random_state, output_distance, regularized_loss, replay, symmetric_kl
+from minbert.smart import SmartPenalty
 from minbert.smoothness import (
     SmoothnessPenalty, _outputs_at, ball_points, into_ball, linear_maximum, sampled_smoothness,
     steepest, worst_shifts)
@@ -187,30 +190,105 @@ def test_without_penalties_it_is_the_multitask_loss(mode, weights, weight):
             assert torch.equal(mine[name], other[name]), name
 
 
-def test_a_penalty_counts_times_the_weight_of_the_batch_and_not_of_the_task():
+def test_the_weights_of_task_and_batch_scale_loss_and_penalties_together():
     model, batch = make_model().double().eval(), batch_of(TASKS, 0.5)
+    weights = {"sst": 0.1, "quora": 20.0}
     seen = []
 
     def penalty(m, task, part, clean):
         seen.append((m is model, task, part is batch[task], isinstance(clean, Clean)))
         return 3 * clean.outputs.square().mean()
 
-    loss_fn = regularized_loss(penalty, lambda *_: torch.tensor(2.0), weights={"sst": 0.1})
+    def expected_losses(m, b):
+        losses = {}
+        for task, part in b.items():
+            outputs = m(task, part.first, part.second)
+            loss = m.heads[task].loss(outputs, part.labels) + 3 * outputs.square().mean() + 2
+            losses[task] = 0.5 * weights.get(task, 1.0) * loss
+        return losses
+
+    loss_fn = regularized_loss(penalty, lambda *_: torch.tensor(2.0), weights=weights)
     ours, grads = run(model, loss_fn, batch)
-    plain = multitask_loss(model, batch, {"sst": 0.1})
+    theirs, expected = run(model, expected_losses, batch)
     for task, part in batch.items():
         outputs = model(task, part.first, part.second)
-        assert_close(ours[task], plain[task] + 0.5 * (3 * outputs.square().mean() + 2))
+        assert_close(ours[task], theirs[task])
         assert_close(loss_fn.last[task][1], 3 * outputs.square().mean())
         assert_close(loss_fn.last[task][0], model.heads[task].loss(outputs, part.labels))
         assert not loss_fn.last[task][1].requires_grad
     assert seen == [(True, task, True, True) for task in batch]
     loss_fn(model, {"quora": batch["quora"]})
     assert set(loss_fn.last) == {"quora"}  # nothing of an earlier call
-    expected = run(model, lambda m, b: {t: plain_t for t, plain_t in zip(b, [sum(
-        (multitask_loss(m, b, {"sst": 0.1})[t], 1.5 * m(t, b[t].first, b[t].second).square().mean())) for t in b])}, batch)[1]
     for name in grads:
         assert_close(grads[name], expected[name])
+
+
+def proximal_away_from_its_start():
+    """Let the previous iterate differ from the model: at the first step the penalty would be zero."""
+    penalty, started = BregmanProximal(3.0), []
+
+    class Moved:
+        def begin(self, model):
+            if not started:
+                penalty.begin(model)
+                started.append(model)
+                with torch.no_grad():
+                    for index, weight in enumerate(model.parameters()):
+                        noise = torch.randn(weight.shape, generator=dice(index), dtype=torch.float64)
+                        weight += 0.01 * noise.to(weight.dtype)
+            penalty.begin(model)
+
+        def __call__(self, *args):
+            return penalty(*args)
+
+    return Moved()
+
+
+PENALTIES = {
+    "smoothness": lambda: SmoothnessPenalty(10.0, radius=0.5, points=4),
+    "SMART on tokens": lambda: SmartPenalty(5.0, "tokens", epsilon=0.1),
+    "SMART on vectors": lambda: SmartPenalty(5.0, "vectors", epsilon=0.1),
+    "SMART, labels as target": lambda: SmartPenalty(5.0, "vectors", epsilon=0.1, target="labels"),
+    "Bregman proximal point": proximal_away_from_its_start,
+}
+
+
+def task_gradients(penalty, weight, backward_of):
+    """Gradient of one step with the given weight of every task, from the same model and random state."""
+    model, batch = make_model().double(), batch_of(TASKS, 0.5)
+    model.train()
+    loss_fn = regularized_loss(penalty(), weights={task: weight for task in TASKS})
+    torch.manual_seed(3)
+    losses = loss_fn(model, batch)
+    shares = {task: loss_fn.last[task][1] / loss_fn.last[task][0] for task in TASKS}
+    backward_of(model)(losses)
+    return {name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None}, shares
+
+
+@pytest.mark.parametrize("backward_of", [lambda model: sum_losses, PCGrad], ids=["sum", "PCGrad"])
+@pytest.mark.parametrize("weight", [0.1, 20.0])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_task_weight_scales_the_gradient_of_loss_and_penalty(name, weight, backward_of):
+    plain, shares = task_gradients(PENALTIES[name], 1.0, backward_of)
+    scaled, _ = task_gradients(PENALTIES[name], weight, backward_of)
+    assert min(shares.values()) > 1e-6   # far above the rounding of float64: a missing factor would show
+    assert set(plain) == set(scaled)
+    for parameter in plain:
+        assert_close(scaled[parameter], weight * plain[parameter], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_pcgrad_projects_gradients_of_weighted_loss_and_penalty(name):
+    weights = {"sst": 0.1, "stsb": 3.0, "quora": 1.0}
+    norms = {}
+    for given in (weights, {}):
+        model, batch = make_model().double(), batch_of(TASKS)
+        surgery = PCGrad(model)
+        torch.manual_seed(3)
+        surgery(regularized_loss(PENALTIES[name](), weights=given)(model, batch))
+        norms[bool(given)] = dict(zip(surgery.records[0].tasks, surgery.records[0].lengths))
+    for task, weight in weights.items():
+        assert norms[True][task] == pytest.approx(weight * norms[False][task], rel=1e-9)
 
 
 def test_begin_is_called_once_a_step_and_a_wrapper_is_opened():
