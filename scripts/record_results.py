@@ -1,4 +1,5 @@
 """Put new results of `minbert reproduce` into results/recipes, and rebuild the shipped record."""
+
 import argparse
 from pathlib import Path
 

@@ -1,4 +1,5 @@
 """Results as Parquet: nothing is lost, whatever happens, and pandas can read it."""
+
 import multiprocessing
 import os
 import signal
@@ -21,17 +22,42 @@ RECORD = ROOT / "results" / "recipes"
 
 def result(recipe="hu/mirror", seed=1, scale="micro", **measured) -> dict:
     measured = measured or {
-        "SST dev acc": {"dataset": "sst/dev", "metric": "accuracy", "value": 0.5,
-                        "examples": "ab12", "answers": [1.0, 0.1234, 3749.5]},
-        "average": {"value": 1 / 3}}
-    return {"recipe": recipe, "seed": seed, "deterministic": False, "device": "cpu",
-            "settings": {"scale": {"name": scale, "lr": 5e-4, "rows": {"sst": 8}}, "base": None,
-                         "recipe": {"rate": "1e-5 (section 5.3)"}, "differs": "", "ran": {"lr": 1}},
-            "versions": {"minbert": "0", "torch": "2", "transformers": "5", "python": "3",
-                         "hardware": "x86_64"},
-            "seconds": 1.5, "processor_seconds": 1.25, "gpu_mb": None, "measured": measured,
-            "curve": [{"stage": "contrast", "step": 0, "loss": 0.5}],
-            "rows": {"sst/dev": "cd34"}, "texts": {"corpus": 3}}
+        "SST dev acc": {
+            "dataset": "sst/dev",
+            "metric": "accuracy",
+            "value": 0.5,
+            "examples": "ab12",
+            "answers": [1.0, 0.1234, 3749.5],
+        },
+        "average": {"value": 1 / 3},
+    }
+    return {
+        "recipe": recipe,
+        "seed": seed,
+        "deterministic": False,
+        "device": "cpu",
+        "settings": {
+            "scale": {"name": scale, "lr": 5e-4, "rows": {"sst": 8}},
+            "base": None,
+            "recipe": {"rate": "1e-5 (section 5.3)"},
+            "differs": "",
+            "ran": {"lr": 1},
+        },
+        "versions": {
+            "minbert": "0",
+            "torch": "2",
+            "transformers": "5",
+            "python": "3",
+            "hardware": "x86_64",
+        },
+        "seconds": 1.5,
+        "processor_seconds": 1.25,
+        "gpu_mb": None,
+        "measured": measured,
+        "curve": [{"stage": "contrast", "step": 0, "loss": 0.5}],
+        "rows": {"sst/dev": "cd34"},
+        "texts": {"corpus": 3},
+    }
 
 
 def test_a_result_comes_back_as_it_was_stored(tmp_path):
@@ -49,15 +75,26 @@ def test_a_result_comes_back_as_it_was_stored(tmp_path):
 def test_a_run_that_is_stored_again_replaces_itself_alone(tmp_path):
     add_results(tmp_path, [result(seed=1), result(seed=2), result(seed=1, scale="minilm")])
     add_results(tmp_path, [result(seed=1, average={"value": 7.0})])
-    found = [(r["settings"]["scale"]["name"], r["seed"], r["measured"]["average"]["value"])
-             for r in read_results(tmp_path / "hu.parquet")]
+    found = [
+        (r["settings"]["scale"]["name"], r["seed"], r["measured"]["average"]["value"])
+        for r in read_results(tmp_path / "hu.parquet")
+    ]
     assert sorted(found) == [("micro", 1, 7.0), ("micro", 2, 1 / 3), ("minilm", 1, 1 / 3)]
 
 
 @pytest.mark.parametrize("answers", ([0.12345], [2.0**24 + 1], [float("nan")], [1e300]))
 def test_a_prediction_that_would_change_is_refused(tmp_path, answers):
-    wrong = {"dataset": "d", "metric": "pearson", "value": 0.0, "examples": None, "answers": answers}
-    with np.errstate(over="ignore"), pytest.raises(ValueError, match="hu/mirror, STS: expected finite"):
+    wrong = {
+        "dataset": "d",
+        "metric": "pearson",
+        "value": 0.0,
+        "examples": None,
+        "answers": answers,
+    }
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(ValueError, match="hu/mirror, STS: expected finite"),
+    ):
         add_results(tmp_path, [result(STS=wrong)])
     assert not list(tmp_path.glob("*.parquet"))
 
@@ -66,12 +103,12 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
     add_results(tmp_path, [result()])
     file = tmp_path / "hu.parquet"
     good = file.read_bytes()
-    for bad in (b"", good[:len(good) // 2], b"PAR1 nothing PAR1", b"{}"):
+    for bad in (b"", good[: len(good) // 2], b"PAR1 nothing PAR1", b"{}"):
         file.write_bytes(bad)
         with pytest.raises(ValueError, match=r"hu\.parquet: expected a Parquet file of results"):
             read_results(file)
         with pytest.raises(ValueError, match=r"hu\.parquet"):
-            add_results(tmp_path, [result(seed=2)])   # which would otherwise lose the old runs
+            add_results(tmp_path, [result(seed=2)])  # which would otherwise lose the old runs
         assert file.read_bytes() == bad
     pq.write_table(pa.table({"scale": ["micro"], "seed": [1]}), file)
     with pytest.raises(ValueError, match=r"hu\.parquet: expected the columns .* see 'recipe'"):
@@ -143,22 +180,33 @@ def test_pandas_reads_the_record(file):
     assert not rows.duplicated(["scale", "recipe", "seed", "measurement"]).any()
     assert all(result_file(RECORD, name) == file and name in RECIPES for name in rows.recipe)
     assert (rows.deterministic == [RECIPES[name].deterministic for name in rows.recipe]).all()
-    assert (rows.device.isin(["cpu", "cuda"]) & (rows.device.eq("cuda") == rows.gpu_memory_mb.notna())).all()
+    assert (
+        rows.device.isin(["cpu", "cuda"]) & (rows.device.eq("cuda") == rows.gpu_memory_mb.notna())
+    ).all()
     predicted = rows[rows.predictions.notna()]
     assert (predicted.dataset.notna() & predicted.metric.notna()).all()
     runs = rows.drop_duplicates(["scale", "recipe", "seed"])
     seeds = runs[runs.deterministic].groupby(["scale", "recipe"]).seed.nunique()
     assert (seeds == 1).all()
     for name, found in rows[~rows.deterministic].groupby(["scale", "recipe"]):
-        measured = {str([(row.value, None if row.predictions is None else row.predictions.tobytes())
-                         for row in run.itertuples()]) for _, run in found.groupby("seed")}
-        assert found.seed.nunique() == 1 or len(measured) > 1, name   # else it is deterministic
+        measured = {
+            str(
+                [
+                    (row.value, None if row.predictions is None else row.predictions.tobytes())
+                    for row in run.itertuples()
+                ]
+            )
+            for _, run in found.groupby("seed")
+        }
+        assert found.seed.nunique() == 1 or len(measured) > 1, name  # else it is deterministic
 
 
 def test_stored_values_are_the_scores_of_the_stored_predictions():
-    """On the data sets of the package, whose labels are at hand, and which no stored run was asked."""
+    """Shown on a data set of the package, whose labels are at hand."""
     answers = [1.0, 0.0, 3.0]
     assert score_of("sst/dev/3", "accuracy", answers, None) in (0.0, 1 / 3, 2 / 3, 1.0)
     assert score_of("sst/dev/3", "spearman", [1.0, 1.0, 1.0], None) is None
-    with pytest.raises(ValueError, match="sst/dev/3: expected 3 predictions, one for each example, got 2"):
+    with pytest.raises(
+        ValueError, match="sst/dev/3: expected 3 predictions, one for each example, got 2"
+    ):
         score_of("sst/dev/3", "accuracy", [1.0, 2.0], None)

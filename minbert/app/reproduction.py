@@ -100,13 +100,14 @@ def _outcome(future: Future, recipe, seed: int) -> tuple[str, str]:
 def show_report(folder: Path, scale: str, data: str | None, store: Path | None) -> None:
     """Print the report on the results in a folder; where it has none, the record in the package."""
     from minbert.engine.files import write_json
-    from minbert.reproduce import markdown
+    from minbert.reproduce import markdown, totals
 
     record = _own_record(folder, scale, data)
     if record is None and store:   # a copy of the record would pass for a report on other results
         raise ValueError(f"{folder}: expected results that `minbert reproduce --scale {scale}` "
                          f"stored, found none to write to {store}")
-    typer.echo(markdown(record or _shipped_record(folder, scale)))
+    shown = record or _shipped_record(folder, scale)
+    typer.echo("\n".join(["## Verdicts for each report", "", *totals(shown), "", markdown(shown)]))
     if store:
         write_json(store, record)
 

@@ -1,4 +1,5 @@
-"""The record of replication that comes with the package: what `report` makes of the stored results."""
+"""The record of replication in the package: what `report` made of the stored results."""
+
 from __future__ import annotations
 
 __all__ = ["RECORDED", "shipped_record", "shipped_records", "recorded_seeds"]
@@ -8,7 +9,7 @@ from importlib import resources
 
 from ..engine.files import read_json
 
-RECORDED = ("micro", "minilm")   # scales with a record
+RECORDED = ("micro", "minilm")  # scales with a record
 
 
 @cache

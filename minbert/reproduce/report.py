@@ -262,7 +262,7 @@ def _section(title: str, key: str, record: dict) -> list[str]:
 def markdown(
     record: dict,   # from `as_json`
 ) -> str:
-    """Write the report as tables: totals, then a section for each paper."""
+    """Write the report as tables, a section for each paper."""
     sections = PAPERS | {"control": "Controls: rows that no paper has"}
     lines = [line for key, title in sections.items() for line in _section(title, key, record)]
-    return "\n".join(["## Verdicts for each report", "", *totals(record), "", *lines])
+    return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 results/recipes/README.md documents every column. Each file can be read with `pandas.read_parquet`.
 """
+
 from __future__ import annotations
 
 __all__ = ["SCHEMA", "result_file", "read_results", "add_results", "stored_settings"]
@@ -18,21 +19,36 @@ from filelock import FileLock
 from ..engine.checkpoint import replace_file
 from ..engine.files import check_regular, parse_json
 
-DIGITS = 4   # decimal places of a stored prediction
+DIGITS = 4  # decimal places of a stored prediction
 VERSIONS = ("minbert", "torch", "transformers", "python")
-KEY = ("scale", "recipe", "seed")   # of one run
-SCHEMA = pa.schema([
-    ("scale", pa.string()), ("recipe", pa.string()), ("seed", pa.int32()),
-    ("deterministic", pa.bool_()),
-    ("measurement", pa.string()), ("value", pa.float64()), ("metric", pa.string()),
-    ("dataset", pa.string()), ("examples_sha256", pa.string()),
-    ("predictions", pa.list_(pa.float32())),
-    ("paper_settings", pa.string()), ("effective_settings", pa.string()), ("differs", pa.string()),
-    ("base_model", pa.string()), ("device", pa.string()), ("hardware", pa.string()),
-    *((f"{name}_version", pa.string()) for name in VERSIONS),
-    ("seconds", pa.float64()), ("processor_seconds", pa.float64()),
-    ("gpu_memory_mb", pa.float64()),
-    ("data_sha256", pa.string()), ("texts", pa.string()), ("training_curve", pa.string())])
+KEY = ("scale", "recipe", "seed")  # of one run
+SCHEMA = pa.schema(
+    [
+        ("scale", pa.string()),
+        ("recipe", pa.string()),
+        ("seed", pa.int32()),
+        ("deterministic", pa.bool_()),
+        ("measurement", pa.string()),
+        ("value", pa.float64()),
+        ("metric", pa.string()),
+        ("dataset", pa.string()),
+        ("examples_sha256", pa.string()),
+        ("predictions", pa.list_(pa.float32())),
+        ("paper_settings", pa.string()),
+        ("effective_settings", pa.string()),
+        ("differs", pa.string()),
+        ("base_model", pa.string()),
+        ("device", pa.string()),
+        ("hardware", pa.string()),
+        *((f"{name}_version", pa.string()) for name in VERSIONS),
+        ("seconds", pa.float64()),
+        ("processor_seconds", pa.float64()),
+        ("gpu_memory_mb", pa.float64()),
+        ("data_sha256", pa.string()),
+        ("texts", pa.string()),
+        ("training_curve", pa.string()),
+    ]
+)
 
 
 def result_file(out: str | Path, recipe: str) -> Path:
@@ -46,10 +62,13 @@ def _read(file: Path, columns: list[str] | None = None) -> pa.Table:
     try:
         found = pq.read_schema(file)
         if found.remove_metadata() != SCHEMA:
-            wrong = next((f.name for f in SCHEMA if f.name not in found.names
-                          or found.field(f.name) != f), "further columns")
-            raise ValueError(f"{file}: expected the columns of a file of results, got others: "
-                             f"see {wrong!r}")
+            wrong = next(
+                (f.name for f in SCHEMA if f.name not in found.names or found.field(f.name) != f),
+                "further columns",
+            )
+            raise ValueError(
+                f"{file}: expected the columns of a file of results, got others: see {wrong!r}"
+            )
         return pq.read_table(file, columns=columns)
     except (pa.ArrowException, OSError) as error:
         message = str(error).splitlines()[0][:200]
@@ -61,8 +80,10 @@ def stored_settings(file: Path) -> dict[tuple[str, str, int], dict]:
     if not file.exists():
         return {}
     columns = [*KEY, "paper_settings", "effective_settings", "differs", "base_model"]
-    return {tuple(row[name] for name in KEY): _settings(row, file)
-            for row in _read(file, columns).to_pylist()}
+    return {
+        tuple(row[name] for name in KEY): _settings(row, file)
+        for row in _read(file, columns).to_pylist()
+    }
 
 
 def read_results(file: Path) -> list[dict]:
@@ -96,7 +117,7 @@ def add_results(out: str | Path, results: Iterable[dict]) -> None:
 
 
 def _replace(file: Path, rows: list[dict]) -> None:
-    """Write a file that holds the old runs, those of the new rows' keys excepted, and the new rows."""
+    """Write the file anew: the new rows, and the old runs that they do not replace."""
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     if file.exists():
         old, new = _read(file), {tuple(row[name] for name in KEY) for row in rows}
@@ -108,9 +129,14 @@ def _replace(file: Path, rows: list[dict]) -> None:
 def _write(table: pa.Table, file: Path) -> None:
     """Compress well: texts repeat from row to row, and so do ranks and classes."""
     text = [field.name for field in SCHEMA if field.type == pa.string()]
-    pq.write_table(table.combine_chunks(), file, compression="zstd", compression_level=15,
-                   use_dictionary=[*text, "predictions.list.element"],
-                   dictionary_pagesize_limit=2**24)
+    pq.write_table(
+        table.combine_chunks(),
+        file,
+        compression="zstd",
+        compression_level=15,
+        use_dictionary=[*text, "predictions.list.element"],
+        dictionary_pagesize_limit=2**24,
+    )
 
 
 def _json(value) -> str:
@@ -122,16 +148,26 @@ def _rows(result: dict) -> list[dict]:
     settings, versions = result["settings"], result["versions"]
     ran = {"ran": settings["ran"]} if "ran" in settings else {}
     common = {name: result[name] for name in (*KEY[1:], "seconds", "processor_seconds")} | {
-        "scale": settings["scale"]["name"], "deterministic": result["deterministic"],
-        "paper_settings": _json(settings["recipe"]), "differs": settings["differs"],
-        "effective_settings": _json(settings["scale"] | ran), "base_model": settings["base"],
-        "device": result["device"], "hardware": versions["hardware"],
+        "scale": settings["scale"]["name"],
+        "deterministic": result["deterministic"],
+        "paper_settings": _json(settings["recipe"]),
+        "differs": settings["differs"],
+        "effective_settings": _json(settings["scale"] | ran),
+        "base_model": settings["base"],
+        "device": result["device"],
+        "hardware": versions["hardware"],
         **{f"{name}_version": versions[name] for name in VERSIONS},
-        "gpu_memory_mb": result["gpu_mb"], "training_curve": _json(result["curve"]),
-        **{column: _json(result[name]) if name in result else None
-           for column, name in (("data_sha256", "rows"), ("texts", "texts"))}}
-    return [common | _measurement(result["recipe"], key, taken)
-            for key, taken in result["measured"].items()]
+        "gpu_memory_mb": result["gpu_mb"],
+        "training_curve": _json(result["curve"]),
+        **{
+            column: _json(result[name]) if name in result else None
+            for column, name in (("data_sha256", "rows"), ("texts", "texts"))
+        },
+    }
+    return [
+        common | _measurement(result["recipe"], key, taken)
+        for key, taken in result["measured"].items()
+    ]
 
 
 def _measurement(recipe: str, key: str, taken: dict) -> dict:
@@ -139,11 +175,18 @@ def _measurement(recipe: str, key: str, taken: dict) -> dict:
     if "answers" in taken:
         exact = np.asarray(taken["answers"], float)
         if not np.array_equal(_decimals(exact.astype(np.float32)), exact):
-            raise ValueError(f"{recipe}, {key}: expected finite predictions of {DIGITS} decimal "
-                             f"places that fit into float32")
-    return {"measurement": key, "value": taken["value"], "metric": taken.get("metric"),
-            "dataset": taken.get("dataset"), "examples_sha256": taken.get("examples"),
-            "predictions": taken.get("answers")}
+            raise ValueError(
+                f"{recipe}, {key}: expected finite predictions of {DIGITS} decimal "
+                f"places that fit into float32"
+            )
+    return {
+        "measurement": key,
+        "value": taken["value"],
+        "metric": taken.get("metric"),
+        "dataset": taken.get("dataset"),
+        "examples_sha256": taken.get("examples"),
+        "predictions": taken.get("answers"),
+    }
 
 
 def _decimals(values) -> np.ndarray:
@@ -155,25 +198,46 @@ def _measured(row: dict) -> dict:
     """Turn columns back into a measurement."""
     if row["predictions"] is None:
         return {"value": row["value"]}
-    return {"dataset": row["dataset"], "metric": row["metric"], "value": row["value"],
-            "examples": row["examples_sha256"], "answers": _decimals(row["predictions"]).tolist()}
+    return {
+        "dataset": row["dataset"],
+        "metric": row["metric"],
+        "value": row["value"],
+        "examples": row["examples_sha256"],
+        "answers": _decimals(row["predictions"]).tolist(),
+    }
 
 
 def _settings(row: dict, file: Path) -> dict:
     scale = parse_json(row["effective_settings"], f"{file}, effective_settings")
     ran = {"ran": scale.pop("ran")} if "ran" in scale else {}
     recipe = parse_json(row["paper_settings"], f"{file}, paper_settings")
-    return {"scale": scale, "base": row["base_model"], "recipe": recipe,
-            "differs": row["differs"]} | ran
+    return {
+        "scale": scale,
+        "base": row["base_model"],
+        "recipe": recipe,
+        "differs": row["differs"],
+    } | ran
 
 
 def _run(row: dict, file: Path) -> dict:
     """Turn the columns that all rows of a run share back into a result without measurements."""
     versions = {name: row[f"{name}_version"] for name in VERSIONS} | {"hardware": row["hardware"]}
-    known = {name: parse_json(row[column], f"{file}, {column}")
-             for column, name in (("data_sha256", "rows"), ("texts", "texts")) if row[column]}
+    known = {
+        name: parse_json(row[column], f"{file}, {column}")
+        for column, name in (("data_sha256", "rows"), ("texts", "texts"))
+        if row[column]
+    }
     curve = parse_json(row["training_curve"], f"{file}, training_curve", list)
-    return {"recipe": row["recipe"], "seed": row["seed"], "deterministic": row["deterministic"],
-            "settings": _settings(row, file), "versions": versions, "device": row["device"],
-            "seconds": row["seconds"], "processor_seconds": row["processor_seconds"],
-            "gpu_mb": row["gpu_memory_mb"], "measured": {}, "curve": curve} | known
+    return {
+        "recipe": row["recipe"],
+        "seed": row["seed"],
+        "deterministic": row["deterministic"],
+        "settings": _settings(row, file),
+        "versions": versions,
+        "device": row["device"],
+        "seconds": row["seconds"],
+        "processor_seconds": row["processor_seconds"],
+        "gpu_mb": row["gpu_memory_mb"],
+        "measured": {},
+        "curve": curve,
+    } | known

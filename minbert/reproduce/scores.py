@@ -1,4 +1,5 @@
-"""Scores of stored results with their bootstrap samples, and the two rows of a claim side by side."""
+"""Scores of stored results with their bootstrap samples, alone and in pairs."""
+
 from __future__ import annotations
 
 __all__ = ["Pair", "Scores", "bounds", "constant"]
@@ -16,9 +17,9 @@ from .scoring import gold_of, sample_scores
 from .seven import SETS, unseen_pairs
 from .tasks import KEYS
 
-UNSEEN = " less STS-B dev"   # ends the name of a score on the pairs that STS-B dev lacks
-MEANS = ("average", "overall")   # measurements that are means of other measurements of the run
-MEAN_ERROR = 2e-3   # of a mean of scores of predictions that are stored with four decimal places
+UNSEEN = " less STS-B dev"  # ends the name of a score on the pairs that STS-B dev lacks
+MEANS = ("average", "overall")  # measurements that are means of other measurements of the run
+MEAN_ERROR = 2e-3  # of a mean of scores of predictions that are stored with four decimal places
 
 
 class Pair(NamedTuple):
@@ -27,19 +28,22 @@ class Pair(NamedTuple):
     better: Scored
     worse: Scored
     device: str
-    deterministic: bool   # both rows
+    deterministic: bool  # both rows
 
 
 def bounds(one: Scored, other: Scored | None = None) -> Interval:
-    """Give the interval of chapter 40.
+    """Give the interval of chapter 40; its ends are NaN where nothing is known about the error.
 
-    A plain number has no examples to sample. Where no seed changes it either, or where there is
-    only one seed, nothing is known about its error, and the ends are NaN.
+    That is so for a plain number, which has no examples to sample, with one seed or where no seed
+    changes it; and where a few seeds scored the same by chance. Equal predictions are no chance.
     """
     found = interval(one, other)
-    plain = all((x.draws == x.by_seed).all() for x in (one, other) if x is not None)
-    unknown = plain and found.low == found.high
-    return found._replace(low=math.nan, high=math.nan) if unknown else found
+    if not found.high - found.low < 1e-12:
+        return found
+    sampled = not (one.draws == one.by_seed).all()
+    if sampled and other is not None and np.array_equal(one.draws, other.draws):
+        return found
+    return found._replace(low=math.nan, high=math.nan)
 
 
 def constant(taken: dict, data: str | None) -> float:
@@ -67,8 +71,9 @@ class Scores:
 
     def usual_runs(self, recipe: str, key: str) -> tuple[str | None, dict[int, dict]]:
         """Give the kind of machine with the most seeds, and the measurements made there."""
-        return max(self.runs(recipe, key).items(), key=lambda found: len(found[1]),
-                   default=(None, {}))
+        return max(
+            self.runs(recipe, key).items(), key=lambda found: len(found[1]), default=(None, {})
+        )
 
     def deterministic(self, recipe: str) -> bool:
         """Tell whether no seed changes the results of a recipe."""
@@ -79,24 +84,27 @@ class Scores:
         if not seeds:
             return None
         each = [self._one(recipe, key, seed) for seed in seeds]
-        return Scored(np.array([value for value, _ in each]),
-                      np.stack([draws for _, draws in each], 1), self.deterministic(recipe))
+        return Scored(
+            np.array([value for value, _ in each]),
+            np.stack([draws for _, draws in each], 1),
+            self.deterministic(recipe),
+        )
 
     def _one(self, recipe: str, key: str, seed: int) -> tuple[float, np.ndarray]:
         """Score a measurement of one seed: on the examples as they are, and on samples (R,)."""
         if (recipe, key, seed) not in self.known:
             result = next(r for r in self.results[recipe] if r["seed"] == seed)
-            self.known[recipe, key, seed] = self._scored(result, key)
+            self.known[recipe, key, seed] = self._scored(recipe, result, key)
         return self.known[recipe, key, seed]
 
-    def _scored(self, result: dict, key: str) -> tuple[float, np.ndarray]:
+    def _scored(self, recipe: str, result: dict, key: str) -> tuple[float, np.ndarray]:
         taken = result["measured"][key]
         value = math.nan if taken["value"] is None else taken["value"]
         if "answers" in taken:
             return value, self._samples(taken)
         if parts := parts_of(result["measured"], key):
-            draws = [self._one(result["recipe"], part, result["seed"])[1] for part in parts]
-            return value, np.mean(np.nan_to_num(draws), 0)   # undefined counts 0, as in the value
+            draws = [self._one(recipe, part, result["seed"])[1] for part in parts]
+            return value, np.mean(np.nan_to_num(draws), 0)  # undefined counts 0, as in the value
         whole = result["measured"].get(key.removesuffix(UNSEEN))
         if key.endswith(UNSEEN) and whole:
             return value, self._samples(whole, unseen_pairs(whole["dataset"], self.data))
@@ -110,11 +118,13 @@ class Scores:
         gold = gold_of(labelled(taken["dataset"], self.data), taken["metric"])
         predictions = np.asarray(taken["answers"])
         if len(predictions) != len(gold):
-            raise ValueError(f"{taken['dataset']}: expected {len(predictions)} examples, one for "
-                             f"each stored prediction, got {len(gold)}")
+            raise ValueError(
+                f"{taken['dataset']}: expected {len(predictions)} examples, one for "
+                f"each stored prediction, got {len(gold)}"
+            )
         if rows is not None:
             gold, predictions = gold[rows], predictions[rows]
-        seed = zlib.crc32(taken["dataset"].encode())   # samples of two data sets are independent
+        seed = zlib.crc32(taken["dataset"].encode())  # samples of two data sets are independent
         return sample_scores(predictions, gold, taken["metric"], self.samples, seed)
 
     def pair(self, better: str, worse: str, key: str) -> Pair | None:
@@ -124,8 +134,17 @@ class Scores:
         ValueError if the two rows have predictions for different examples.
         """
         first, second = self.runs(better, key), self.runs(worse, key)
-        self._check_examples(better, worse, key, [
-            taken for runs in (first, second) for found in runs.values() for taken in found.values()])
+        self._check_examples(
+            better,
+            worse,
+            key,
+            [
+                taken
+                for runs in (first, second)
+                for found in runs.values()
+                for taken in found.values()
+            ],
+        )
         fixed = [name for name in (better, worse) if self.deterministic(name)]
         found = {}
         for device in first.keys() & second.keys():
@@ -137,8 +156,9 @@ class Scores:
         if not found:
             return None
         device = max(sorted(found), key=lambda name: max(map(len, found[name])))
-        one, other = (self.scored(name, key, seeds)
-                      for name, seeds in zip((better, worse), found[device]))
+        one, other = (
+            self.scored(name, key, seeds) for name, seeds in zip((better, worse), found[device])
+        )
         return Pair(one, other, device, len(fixed) == 2)
 
     def _check_examples(self, better: str, worse: str, key: str, taken: list[dict]) -> None:
@@ -146,14 +166,21 @@ class Scores:
         sums = {t["examples"] for t in taken if t.get("examples")}
         if len(names) > 1 or len(sums) > 1:
             got = names if len(names) > 1 else sums
-            raise ValueError(f"{better} and {worse}, {key}: expected predictions for the same "
-                             f"examples, got {' and '.join(sorted(map(str, got)))}")
+            raise ValueError(
+                f"{better} and {worse}, {key}: expected predictions for the same "
+                f"examples, got {' and '.join(sorted(map(str, got)))}"
+            )
 
     def learned(self, recipe: str, key: str) -> bool:
-        """Tell whether the interval of a row lies above the best constant prediction."""
+        """Tell whether the runs of a row are above the best constant prediction.
+
+        The question is what these runs learned. Therefore their mean is sampled over examples alone.
+        """
         _, runs = self.usual_runs(recipe, key)
-        low = bounds(self.scored(recipe, key, runs)).low
-        return not low <= constant(next(iter(runs.values())), self.data)
+        means = self.scored(recipe, key, runs).draws.mean(1)
+        means = means[~np.isnan(means)]
+        best = constant(next(iter(runs.values())), self.data)
+        return not len(means) or bool(np.quantile(means, 0.025) > best)
 
 
 def parts_of(measured: dict[str, dict], key: str) -> list[str]:

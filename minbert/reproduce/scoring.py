@@ -3,6 +3,7 @@
 `draw_scores` of chapter 40 calls a metric once for each sample. Here all samples of a metric are
 scored together, from how often each example was drawn; the values are the same.
 """
+
 from __future__ import annotations
 
 __all__ = ["SAMPLES", "gold_of", "score_of", "sample_counts", "sample_scores"]
@@ -17,8 +18,8 @@ from ..claims import SCORES
 from ..data import Dataset
 from .run import labelled
 
-SAMPLES = 2000   # bootstrap samples behind every interval
-CHUNK = 250      # samples that are scored at once, which limits the memory
+SAMPLES = 2000  # bootstrap samples behind every interval
+CHUNK = 250  # samples that are scored at once, which limits the memory
 
 
 def gold_of(data: Dataset, metric: str) -> np.ndarray:  # (N,) labels; (N, 2) with subsets
@@ -37,20 +38,22 @@ def score_of(dataset: str, metric: str, predictions, data: str | None) -> float 
     """
     gold = gold_of(labelled(dataset, data), metric)
     if len(gold) != len(predictions):
-        raise ValueError(f"{dataset}: expected {len(gold)} predictions, one for each example, "
-                         f"got {len(predictions)}")
+        raise ValueError(
+            f"{dataset}: expected {len(gold)} predictions, one for each example, "
+            f"got {len(predictions)}"
+        )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)   # constant predictions: no correlation
+        warnings.simplefilter("ignore", RuntimeWarning)  # constant predictions: no correlation
         value = SCORES[metric](np.asarray(predictions, float), gold)
     return None if np.isnan(value) else float(value)
 
 
 @lru_cache(maxsize=16)
 def sample_counts(
-    size: int,      # N examples
-    samples: int,   # R
+    size: int,  # N examples
+    samples: int,  # R
     seed: int,
-) -> np.ndarray:    # (R, N) uint16: how often each example is in a sample
+) -> np.ndarray:  # (R, N) uint16: how often each example is in a sample
     """Draw bootstrap samples as `claims.draw_scores` does, and count their examples."""
     random = np.random.default_rng(seed)
     drawn = (random.integers(size, size=size) for _ in range(samples))
@@ -58,15 +61,15 @@ def sample_counts(
 
 
 def sample_scores(
-    predictions,       # (N,) of one seed
+    predictions,  # (N,) of one seed
     gold: np.ndarray,  # as `gold_of` gives it
-    metric: str,       # a key of `claims.SCORES`
-    samples: int,      # R
+    metric: str,  # a key of `claims.SCORES`
+    samples: int,  # R
     seed: int,
-) -> np.ndarray:       # (R,) scores, NaN where a sample leaves them undefined
+) -> np.ndarray:  # (R,) scores, NaN where a sample leaves them undefined
     """Score bootstrap samples of the examples."""
     counts, x = sample_counts(len(gold), samples, seed), np.asarray(predictions, float)
-    parts = [counts[i:i + CHUNK].astype(float) for i in range(0, samples, CHUNK)]
+    parts = [counts[i : i + CHUNK].astype(float) for i in range(0, samples, CHUNK)]
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.concatenate([_METRICS[metric](x, gold, part) for part in parts])
 
@@ -96,7 +99,7 @@ def _scaled(x):
 def _ranks(x, counts):
     """Average rank of each example within each sample: (R, N)."""
     order = np.argsort(x, kind="stable")
-    first = np.r_[True, np.diff(x[order]) != 0]   # of its group of equal values
+    first = np.r_[True, np.diff(x[order]) != 0]  # of its group of equal values
     sizes = np.add.reduceat(counts[:, order], np.flatnonzero(first), axis=1)
     ranks = np.cumsum(sizes, 1) - (sizes - 1) / 2
     group = np.empty(len(x), int)
@@ -108,8 +111,11 @@ def _spearman(x, y, counts):
     """Correlation of the ranks within each sample: (R,)."""
     middle = (counts.sum(1, keepdims=True) + 1) / 2
     x, y = _ranks(x, counts) - middle, _ranks(y, counts) - middle
-    total = lambda a, b: np.einsum("rn,rn,rn->r", counts, a, b)
-    return total(x, y) / np.sqrt(total(x, x) * total(y, y))   # 0 / 0 is NaN: constant ranks
+
+    def total(a, b):
+        return np.einsum("rn,rn,rn->r", counts, a, b)
+
+    return total(x, y) / np.sqrt(total(x, x) * total(y, y))  # 0 / 0 is NaN: constant ranks
 
 
 def _auc(x, y, counts):
@@ -131,5 +137,10 @@ def _wmean(x, gold, counts):
     return total / len(x)
 
 
-_METRICS: dict[str, Callable] = {"accuracy": _accuracy, "pearson": _pearson, "auc": _auc,
-                                 "spearman": _spearman, "wmean": _wmean}
+_METRICS: dict[str, Callable] = {
+    "accuracy": _accuracy,
+    "pearson": _pearson,
+    "auc": _auc,
+    "spearman": _spearman,
+    "wmean": _wmean,
+}
