@@ -20,7 +20,7 @@ def encoder_of(recipe: Recipe, scale: Scale) -> str:
 
 def _cell(recipe: Recipe, cell: Cell) -> str:
     """A place in a table: figure, interval, and how and on how many rows it was measured."""
-    value, low, high, _ = expected(recipe, cell)
+    value, low, high = expected(recipe, cell)[:3]
     on = printed_on(recipe, cell)
     span = "" if math.isnan(low) else f", {low:.3f} to {high:.3f} expected from the rows alone"
     how = f"; {HOW[on[0]]}, {on[1]:,} rows in print" if on else ""
