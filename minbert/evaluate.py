@@ -139,8 +139,8 @@ def evaluate_tasks(
     results = {}
     for task, data in datasets.items():
         (name, metric), labels = metric_of(data), gold_labels(data)
-        value, low, high, _ = paired_bootstrap(metric, model.predict(task, data), labels,
-                                               resamples=resamples, generator=generator)
+        value, low, high = paired_bootstrap(metric, model.predict(task, data), labels,
+                                            resamples=resamples, generator=generator)[:3]
         rival, baseline = task_baseline(data)
         results[task] = TaskResult(name, value, len(data), low, high, baseline, rival)
     return results

@@ -139,7 +139,7 @@ class Interval(NamedTuple):
     low: float          # lower end of the interval
     high: float         # upper end
     undefined: int = 0  # resamples left out because the metric was NaN there
-    seeds: int = 1      # trained models behind it; 1: the interval covers sampling error of the items alone
+    seeds: int = 1      # trained models behind it; 0: training draws nothing, so that there are no seeds
 
     @property
     def scope(self) -> str:

@@ -94,7 +94,8 @@ def test_a_method_without_seeds_is_compared_with_every_seed():
     found, turned = interval(draw_scores(GOOD, GOLD, accuracy), bag), interval(bag, draw_scores(GOOD, GOLD, accuracy))
     assert found.seeds == turned.seeds == 3
     assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
-    assert interval(bag, bag).seeds == 1
+    assert interval(bag, bag).seeds == 0   # no seeds, so examples are all there is
+    assert verdict(interval(draw_scores([GOLD], GOLD, accuracy, deterministic=True), bag)) == "higher"
 
 
 def test_undefined_scores_are_left_out_and_all_of_them_are_nan():
@@ -112,7 +113,7 @@ def test_a_level_is_a_probability(level):
 
 @pytest.mark.parametrize("wrong", (GOLD, GOOD[:, :10], np.zeros((0, 400))))
 def test_answers_that_do_not_fit_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"expected answers of shape \(seeds, 400\)"):
+    with pytest.raises(ValueError, match=r"expected predictions of shape \(seeds, 400\)"):
         draw_scores(wrong, GOLD, accuracy)
 
 
