@@ -549,7 +549,7 @@ def test_a_cell_shows_what_is_stored_and_does_not_train_again(tmp_path, card, ca
     assert here.reproduce_here("control/course", out=tmp_path, scale=TOY) == first
     said = capsys.readouterr().out
     assert "is stored already" in said and "0.515   0.485 to 0.544" in said and "10 seeds" in said
-    with pytest.raises(ValueError, match="use another folder, or remove the file"):
+    with pytest.raises(ValueError, match="use another folder"):
         here.reproduce_here("control/course", out=tmp_path, scale=replace(TOY, lr=1.0))
 
 
@@ -661,8 +661,26 @@ def test_the_record_is_that_of_the_stored_runs(scale):
     assert record["scale"] == scale and kept
     assert {c["recipe"]: c["seeds"] for c in record["cells"]} == {c["recipe"]: len(kept.get(c["recipe"], [])) for c in record["cells"]}
     assert {name: cost["seeds"] for name, cost in record["costs"].items()} == {name: len(results) for name, results in kept.items()} and set(kept) <= set(RECIPES)
+    current = {}
     for name, results in kept.items():
         settings = {"recipe": RECIPES[name].settings, "differs": RECIPES[name].differs, "scale": mine}
-        assert all({k: r["settings"][k] for k in settings} == settings for r in results), name
+        current[name] = all({k: r["settings"][k] for k in settings} == settings for r in results)
+    assert all(c["outdated"] == (not current.get(c["recipe"], True)) for c in record["cells"])
+    assert all(c["outdated"] == (not (current[c["better"]] and current[c["worse"]])) for c in record["claims"] if c["gain"])
     assert len({r["settings"]["base"] for results in kept.values() for r in results}) == 1   # the same weights everywhere
     assert {(c["better"], c["worse"], c["measured"]) for c in record["claims"]} == {(c.better, c.worse, c.measured) for c in CLAIMS}
+
+
+def test_results_of_a_changed_recipe_are_marked(shelf, tmp_path):
+    """What a recipe says of itself is that of today; a result that was made before says so."""
+    put(shelf, right=.5), put(shelf, "hu/bert-cf", right=.95)
+    shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
+    for recipe in list(shelf.RECIPES.values()):
+        for seed in TOY.seeds:
+            perform(recipe, Run(SCALES["micro"], seed, None, tmp_path))
+    report = lambda: as_json(make_report(tmp_path, None, 50), "micro")
+    assert not any(x["outdated"] for x in (*report()["cells"], *report()["claims"]))
+    assert "before the recipe was changed" not in markdown(report())
+    shelf.RECIPES["hu/bert-cf"] = replace(shelf.RECIPES["hu/bert-cf"], settings={"rate": "2e-5"})
+    assert {c["recipe"]: c["outdated"] for c in report()["cells"]} == {"hu/minbert": False, "hu/bert-cf": True}
+    assert report()["claims"][0]["outdated"] and markdown(report()).count("(ran before the recipe was changed)") == 2

@@ -41,7 +41,6 @@ def result(recipe="hu/mirror", seed=1, scale="micro", **measured) -> dict:
             "base": None,
             "recipe": {"rate": "1e-5 (section 5.3)"},
             "differs": "",
-            "ran": {"lr": 1},
         },
         "versions": {
             "minbert": "0",
@@ -55,6 +54,7 @@ def result(recipe="hu/mirror", seed=1, scale="micro", **measured) -> dict:
         "gpu_mb": None,
         "measured": measured,
         "curve": [{"stage": "contrast", "step": 0, "loss": 0.5}],
+        "ran": [{"stage": "contrast", "steps": 60, "learning rate": 1e-5}],
         "rows": {"sst/dev": "cd34"},
         "texts": {"corpus": 3},
     }
@@ -62,7 +62,7 @@ def result(recipe="hu/mirror", seed=1, scale="micro", **measured) -> dict:
 
 def test_a_result_comes_back_as_it_was_stored(tmp_path):
     first, second = result(), result(seed=2)
-    del second["rows"], second["texts"], second["settings"]["ran"]
+    del second["rows"], second["texts"], second["ran"]
     second["settings"]["base"], second["gpu_mb"], second["device"] = "f916", 12.5, "cuda"
     add_results(tmp_path, [first])
     add_results(tmp_path, [second, result("li/base")])

@@ -23,6 +23,7 @@ class HeadlineClaim(NamedTuple):
 
 
 SST, QUORA, STS = (KEYS[task] for task in ("sst", "quora", "sts"))
+OUTDATED = "†"  # marks a verdict
 AUTHORS = {
     "hu": "Hu",
     "wu-zhao": "Wu and Zhao",
@@ -212,7 +213,10 @@ def claims_table(records: dict[str, dict]) -> str:  # name of a column -> record
         for name, record in records.items()
     }
     lines = [f"| paper | claim | printed | {names} |", "|---|---|---|" + "---|---|" * len(records)]
-    return "\n".join(lines + [_line(headline, found) for headline in HEADLINE_CLAIMS])
+    lines += [_line(headline, found) for headline in HEADLINE_CLAIMS]
+    if any(OUTDATED in line for line in lines):
+        lines += ["", f"{OUTDATED} A recipe of this comparison has been changed since it ran."]
+    return "\n".join(lines)
 
 
 def _line(headline: HeadlineClaim, found: dict[str, dict]) -> str:
@@ -228,7 +232,8 @@ def _line(headline: HeadlineClaim, found: dict[str, dict]) -> str:
 def _verdict(result: dict | None) -> str:
     if result is None:
         return "not run"
-    return result["verdict"] + ("" if result["learned"] else " (neither row learned)")
+    learned = "" if result["learned"] else " (neither row learned)"
+    return result["verdict"] + learned + (f" {OUTDATED}" if result["outdated"] else "")
 
 
 def _measured(result: dict | None) -> str:

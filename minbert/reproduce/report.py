@@ -17,7 +17,7 @@ from .published import PAPERS, published
 from .recipe import CLAIMS, NOT_RUN, RECIPES, Cell, Claim, Recipe
 from .scores import Scores, bounds
 from .scoring import SAMPLES
-from .store import stored
+from .store import is_current, stored
 
 NOT_COMPARED = ("not run", "not comparable: different hardware",   # in the place of a verdict
                 "not comparable: no common seed")
@@ -47,6 +47,7 @@ class Line(NamedTuple):
     differs: str
     answers: tuple[float, ...] = ()   # of examples: what each seed says
     device: str | None = None   # kind of machine on which these seeds ran
+    outdated: bool = False      # the recipe has been changed since
 
 
 class Judged(NamedTuple):
@@ -59,6 +60,7 @@ class Judged(NamedTuple):
     verdict: str                # of VERDICTS where a difference was printed, else of DIRECTIONS
     learned: bool = True        # False: neither row is above the best constant prediction
     device: str | None = None   # kind of machine on which both rows ran
+    outdated: bool = False      # the recipe of one of the rows has been changed since
 
 
 @dataclass(frozen=True)
@@ -97,12 +99,13 @@ def expected(recipe: Recipe, cell: Cell) -> Interval:
     return Interval(value, value - float(half[1]), value + float(half[2]))
 
 
-def _line(recipe: Recipe, cell: Cell, scores: Scores) -> Line:
+def _line(recipe: Recipe, cell: Cell, scores: Scores, outdated: set[str]) -> Line:
     device, runs = scores.usual_runs(recipe.name, cell.measured)
     found = scores.scored(recipe.name, cell.measured, runs)
     answers = tuple(taken["value"] for taken in runs.values()) if recipe.examples else ()
     return Line(recipe.paper, *cell[:3], recipe.name, expected(recipe, cell),
-                found and bounds(found), len(runs), recipe.differs, answers, device)
+                found and bounds(found), len(runs), recipe.differs, answers, device,
+                recipe.name in outdated)
 
 
 def printed_gain(claim: Claim) -> float | None:
@@ -115,7 +118,7 @@ def printed_gain(claim: Claim) -> float | None:
     return places[0][shared[0]] - places[1][shared[0]] if shared else None
 
 
-def _judge(claim: Claim, scores: Scores) -> Judged:
+def _judge(claim: Claim, scores: Scores, outdated: set[str] = frozenset()) -> Judged:
     """Compare two rows on the seeds and the kind of machine that they have in common."""
     printed = printed_gain(claim)
     pair = scores.pair(claim.better, claim.worse, claim.measured)
@@ -128,7 +131,7 @@ def _judge(claim: Claim, scores: Scores) -> Judged:
     # no seed changes two deterministic rows: their interval over the examples is complete
     judged = verdict(gain._replace(seeds=2) if pair.deterministic else gain, printed)
     return Judged(claim, printed, gain, seeds, judged if learned else VERDICTS[-1], learned,
-                  pair.device)
+                  pair.device, not outdated.isdisjoint((claim.better, claim.worse)))
 
 
 def _why_unpaired(claim: Claim, scores: Scores) -> str:
@@ -143,9 +146,12 @@ def make_report(out: str | Path, data: str | None, samples: int = SAMPLES,
                 scale: str | None = None) -> Report:
     """Score every result in a folder against the labels in a data folder."""
     scores = Scores(stored(Path(out), scale), data, samples)
-    lines = [_line(recipe, cell, scores) for recipe in RECIPES.values() for cell in recipe.cells]
+    outdated = {name for name, results in scores.results.items() if name in RECIPES
+                and not all(is_current(result, RECIPES[name]) for result in results)}
+    lines = [_line(recipe, cell, scores, outdated)
+             for recipe in RECIPES.values() for cell in recipe.cells]
     costs = {name: _cost(results) for name, results in scores.results.items()}
-    return Report(lines, [_judge(claim, scores) for claim in CLAIMS], costs)
+    return Report(lines, [_judge(claim, scores, outdated) for claim in CLAIMS], costs)
 
 
 def _cost(results: list[dict]) -> dict:
@@ -171,14 +177,15 @@ def as_json(report: Report, scale: str) -> dict:
     """Give the report as plain values, which the site, chapter 40 and the commands show."""
     cells = [{"paper": x.paper, "table": x.table, "row": x.row, "metric": x.metric,
               "recipe": x.recipe, "printed": _three(x.printed), "measured": _three(x.measured),
-              "seeds": x.seeds, "device": x.device, "differs": x.differs,
+              "seeds": x.seeds, "device": x.device, "outdated": x.outdated,
+              "differs": x.differs,
               **({"answers": [round(a, 4) for a in x.answers]} if x.answers else {})}
              for x in report.lines]
     claims = [{"paper": RECIPES[j.claim.better].paper, "text": j.claim.text,
                "better": j.claim.better, "worse": j.claim.worse, "measured": j.claim.measured,
                "printed": None if j.printed is None else round(j.printed, 4),
-               "gain": _three(j.gain), "seeds": j.seeds, "device": j.device, "verdict": j.verdict,
-               "learned": j.learned} for j in report.judged]
+               "gain": _three(j.gain), "seeds": j.seeds, "device": j.device, "outdated": j.outdated,
+               "verdict": j.verdict, "learned": j.learned} for j in report.judged]
     left = [{"paper": p, "table": t, "row": r, "why": why} for (p, t, r), why in NOT_RUN.items()]
     return {"scale": scale, "cells": cells, "claims": claims, "costs": report.costs,
             "not run": left + _out_of_reach(scale)}
@@ -225,8 +232,11 @@ def _row(c: dict) -> str:
     return c["row"] + " (target)" * (c["recipe"].endswith("-target") and "target" not in c["row"])
 
 
+OUTDATED = " (ran before the recipe was changed)"
+
+
 def _cell_line(c: dict) -> str:
-    return f"| {c['table']} | {_row(c)} | {c['metric']} | {_text(c['printed'])} | {_measured(c)} | {c['seeds'] or ''} | {c['differs']} |"
+    return f"| {c['table']} | {_row(c)} | {c['metric']} | {_text(c['printed'])} | {_measured(c)} | {c['seeds'] or ''} | {c['differs']}{OUTDATED * c['outdated']} |"
 
 
 def _claim_line(c: dict) -> str:
@@ -234,7 +244,7 @@ def _claim_line(c: dict) -> str:
     learned = "" if c["learned"] else ": neither row learned"
     seeds = c["seeds"] or ("deterministic" if c["gain"] else "")
     return (f"| {c['text']} | `{c['better']}` over `{c['worse']}`, {c['measured']} | {printed} "
-            f"| {_text(c['gain'])} | {seeds} | {c['verdict']}{learned} |")
+            f"| {_text(c['gain'])} | {seeds} | {c['verdict']}{learned}{OUTDATED * c['outdated']} |")
 
 
 def _claim_lines(claims: list[dict]) -> list[str]:

@@ -146,7 +146,7 @@ def _json(value) -> str:
 def _rows(result: dict) -> list[dict]:
     """Turn a run into rows of the table, one for each measurement."""
     settings, versions = result["settings"], result["versions"]
-    ran = {"ran": settings["ran"]} if "ran" in settings else {}
+    ran = {"ran": result["ran"]} if "ran" in result else {}
     common = {name: result[name] for name in (*KEY[1:], "seconds", "processor_seconds")} | {
         "scale": settings["scale"]["name"],
         "deterministic": result["deterministic"],
@@ -209,14 +209,16 @@ def _measured(row: dict) -> dict:
 
 def _settings(row: dict, file: Path) -> dict:
     scale = parse_json(row["effective_settings"], f"{file}, effective_settings")
-    ran = {"ran": scale.pop("ran")} if "ran" in scale else {}
+    scale.pop("ran", None)
     recipe = parse_json(row["paper_settings"], f"{file}, paper_settings")
-    return {
-        "scale": scale,
-        "base": row["base_model"],
-        "recipe": recipe,
-        "differs": row["differs"],
-    } | ran
+    base, differs = row["base_model"], row["differs"]
+    return {"scale": scale, "base": base, "recipe": recipe, "differs": differs}
+
+
+def _ran(row: dict, file: Path) -> dict:
+    """Read the values with which each stage ran, where the run noted them."""
+    effective = parse_json(row["effective_settings"], f"{file}, effective_settings")
+    return {name: effective[name] for name in ("ran",) if name in effective}
 
 
 def _run(row: dict, file: Path) -> dict:
@@ -240,4 +242,4 @@ def _run(row: dict, file: Path) -> dict:
         "gpu_mb": row["gpu_memory_mb"],
         "measured": {},
         "curve": curve,
-    } | known
+    } | known | _ran(row, file)

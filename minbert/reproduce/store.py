@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 __all__ = ["settings_of", "hardware", "processor", "missing_data", "perform", "unfinished",
-           "find_result", "stored", "versions"]
+           "find_result", "is_current", "stored", "versions"]
 
 import math
 import platform
 import time
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from .published import PAPERS
 from .recipe import Recipe
 from .results_table import DIGITS, add_results, read_results, result_file, stored_settings
 from .run import Answers, Run, labelled
-from .scale import Scale, agreed
+from .scale import SCALES, Scale, agreed
 from .scoring import score_of
 
 
@@ -81,15 +82,16 @@ def perform(recipe: Recipe, run: Run) -> dict:
     device = choose_device().type
     memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
     ran = {"ran": run.ran} if getattr(run, "ran", None) else {}
+    rows = {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs}
     result = {
         "recipe": recipe.name, "seed": run.seed, "deterministic": recipe.deterministic,
-        "settings": settings_of(run.scale, recipe) | ran, "versions": versions(), "device": device,
+        "settings": settings_of(run.scale, recipe), "versions": versions(), "device": device,
         "seconds": round(time.perf_counter() - start, 1),
         "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
-        "rows": {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs},
+        "rows": rows | getattr(run, "examples", {}),
         "measured": {key: _plain(f"{recipe.name}, seed {run.seed}, {key}", value, run.data)
                      for key, value in measured.items()},
-        "curve": run.curve} | ({"texts": run.texts} if run.texts else {})
+        "curve": run.curve} | ran | ({"texts": run.texts} if run.texts else {})
     add_results(run.out, [result])
     return result
 
@@ -132,7 +134,17 @@ def _compare_settings(where: str, there: dict, scale: Scale, recipe: Recipe) -> 
     other = next((name for name in mine if there.get(name) != mine[name]), None)
     if other:
         raise ValueError(f"{where}: expected a result with {other} {mine[other]}, got "
-                         f"{there.get(other)}: use another folder, or remove the file")
+                         f"{there.get(other)}: use another folder")
+
+
+def is_current(result: dict, recipe: Recipe) -> bool:
+    """Tell whether a result was made with the settings that its recipe and its scale have now."""
+    there, sizes = result["settings"], {}
+    if there["scale"]["name"] in SCALES:
+        sizes = asdict(SCALES[there["scale"]["name"]])
+    same_sizes = all(sizes.get(name) == value for name, value in there["scale"].items())
+    return (there["recipe"] == recipe.settings and there["differs"] == recipe.differs
+            and same_sizes)
 
 
 def find_result(out: Path, recipe: str, seed: int, scale: str) -> dict | None:
