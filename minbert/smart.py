@@ -37,18 +37,18 @@ class AttackSettings:
     Raises ValueError for an unknown variant, another p, steps not whole or < 0, or a size that is negative, infinite, or 0 (but noise and step size may be 0).
     """
 
-    variant: str = "paper"          # "rescale" (public code), "seed" (Wu and Zhao, algorithm 1 as printed)
+    variant: str = "paper"          # "rescale" (public code), "printed" (Wu and Zhao, algorithm 1 as printed)
     steps: int = 1                  # K, gradient steps; 0: noise only
     epsilon: float | None = None    # "paper": radius of the ball; others: added to a norm. 0.01; 1e-5
     step_size: float | None = None  # eta. "paper": 100 epsilon; others: 1e-3
     noise: float | None = None      # sigma, spread of the first step. "paper": epsilon; others: 1e-5
     p: float = math.inf             # order of the norm, or 2
-    size: float = 1.0               # "rescale", "seed": norm of a rescaled step, times nearly 1
+    size: float = 1.0               # "rescale", "printed": norm of a rescaled step, times nearly 1
 
     def __post_init__(self):
         whole = isinstance(self.steps, int) and self.steps >= 0
-        if self.variant not in ("paper", "rescale", "seed") or self.p not in (2, math.inf) or not whole:
-            raise ValueError("expected variant 'paper', 'rescale' or 'seed', p of 2 or infinity and whole steps >= 0, "
+        if self.variant not in ("paper", "rescale", "printed") or self.p not in (2, math.inf) or not whole:
+            raise ValueError("expected variant 'paper', 'rescale' or 'printed', p of 2 or infinity and whole steps >= 0, "
                              f"got {self.variant!r}, {self.p} and {self.steps}")
         paper = self.variant == "paper"
         self._fill("epsilon", 0.01 if paper else 1e-5)
@@ -64,8 +64,8 @@ class AttackSettings:
 
     @property
     def moves(self) -> int:  # 0 or more
-        """Steps before the loss: "seed" takes it before the last."""
-        return max(0, self.steps - 1) if self.variant == "seed" else self.steps
+        """Steps before the loss: "printed" takes it before the last."""
+        return max(0, self.steps - 1) if self.variant == "printed" else self.steps
 
 # %% ../nbs/4_training/34_smart.ipynb #81b81a69
 def sentence_norms(

@@ -60,7 +60,7 @@ def naive_move(attack, delta, gradient, rows):
     return out
 
 
-@pytest.mark.parametrize("variant", ["paper", "rescale", "seed"])
+@pytest.mark.parametrize("variant", ["paper", "rescale", "printed"])
 @pytest.mark.parametrize("p", [2, INF])
 @pytest.mark.parametrize("scale", [1.0, 1e-9])
 def test_a_step_is_the_formula(variant, p, scale):
@@ -72,7 +72,7 @@ def test_a_step_is_the_formula(variant, p, scale):
         assert_close(attack.move(delta, gradient, rows), naive_move(attack, delta, gradient, rows))
 
 
-@pytest.mark.parametrize("variant", ["paper", "rescale", "seed"])
+@pytest.mark.parametrize("variant", ["paper", "rescale", "printed"])
 @pytest.mark.parametrize("p", [2, INF])
 def test_nothing_moves_from_zero_without_a_gradient(variant, p):
     zero, rows = torch.zeros(3, 4), torch.arange(3)
@@ -84,10 +84,10 @@ def test_nothing_moves_from_zero_without_a_gradient(variant, p):
 
 
 def test_constants_of_the_sources():
-    paper, public, course = Attack("paper", epsilon=1e-5), Attack("rescale"), Attack("seed", 3)
+    paper, public, course = Attack("paper", epsilon=1e-5), Attack("rescale"), Attack("printed", 3)
     assert (paper.epsilon, paper.step_size, paper.noise) == (1e-5, 1e-3, 1e-5)
     assert (public.epsilon, public.step_size, public.noise, public.size) == (1e-5, 1e-3, 1e-5, 1.0)
-    assert [Attack("seed", k).moves for k in (0, 1, 2, 5)] == [0, 0, 1, 4]
+    assert [Attack("printed", k).moves for k in (0, 1, 2, 5)] == [0, 0, 1, 4]
     assert [Attack("paper", k).moves for k in (0, 1, 5)] == [0, 1, 5] and course.moves == 2
     assert Attack("paper", noise=0.0).noise == 0.0 and Attack("rescale", step_size=0.0).step_size == 0.0
 
@@ -149,7 +149,7 @@ def test_seed_takes_the_loss_before_its_last_step():
     net = make_net()
     x, start = torch.randn(2, 5, 6, generator=dice(2), dtype=f64)
     for K in (1, 2, 4):
-        early, _ = smart_loss(x, net, net(x), symmetric_kl, Attack("seed", K), start=1e-5 * start)
+        early, _ = smart_loss(x, net, net(x), symmetric_kl, Attack("printed", K), start=1e-5 * start)
         late, _ = smart_loss(x, net, net(x), symmetric_kl, Attack("rescale", K - 1), start=1e-5 * start)
         assert torch.equal(early, late)
 
@@ -188,7 +188,7 @@ def test_paper_finds_the_maximum_of_a_linear_head(p, goal):
     assert_close(found, linear_maximum(head, (u, v), 1e-3, p).mean(), rtol=2e-3, atol=0)
 
 
-@pytest.mark.parametrize("variant", ["paper", "rescale", "seed"])
+@pytest.mark.parametrize("variant", ["paper", "rescale", "printed"])
 def test_masked_vectors_stay(variant):
     net = make_net()
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
@@ -292,7 +292,7 @@ def test_published_sizes():
         _, stats = smart_loss(x, net, net(x), symmetric_kl, Attack("rescale", 1, epsilon), generator=dice(1))
         assert abs(stats.delta.abs().amax(-1).mean() - size) < 0.015
         assert torch.cosine_similarity(stats.start, stats.delta).min() > 0.999999
-    tiny, stats = smart_loss(x, net, net(x), symmetric_kl, Attack("seed", 1), generator=dice(1))
+    tiny, stats = smart_loss(x, net, net(x), symmetric_kl, Attack("printed", 1), generator=dice(1))
     assert tiny < 1e-8 and torch.equal(stats.start, stats.delta)
 
 
@@ -374,7 +374,7 @@ def by_hand(model, task, part, level, attack, seed, target="clean", grad="full")
 
 @pytest.mark.parametrize("level", ["tokens", "vectors"])
 @pytest.mark.parametrize("task", ["sst", "stsb", "quora", "nli"])
-@pytest.mark.parametrize("variant, p", [("paper", INF), ("paper", 2), ("rescale", INF), ("seed", 2)])
+@pytest.mark.parametrize("variant, p", [("paper", INF), ("paper", 2), ("rescale", INF), ("printed", 2)])
 def test_penalty_is_its_parts_and_leaves_no_trace(level, task, variant, p):
     model, batch = make_model(), batch_of((task,))
     attack = Attack(variant, 2, 0.05, p=p)

@@ -48,7 +48,7 @@ def penalized(run: Run, variant: str = "rescale", **settings) -> dict:
 KINDS = {  # how the encoder is trained on a task; all but the first two are our controls
     "plain": lambda run: {},
     "smart": penalized,
-    "printed": partial(penalized, variant="seed"),                           # algorithm 1 as it stands
+    "printed": partial(penalized, variant="printed"),                           # algorithm 1 as it stands
     "noise": partial(penalized, step_size=0.0),                              # the same change without its gradient
     "adversary": partial(penalized, variant="paper", steps=3, epsilon=0.05), # a search that stays in its ball
     "decay": lambda run: {"weight_decay": 0.1},

@@ -97,7 +97,7 @@ def step_cases(generator):
             "rescale": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02},
             "rescale, p = 2, size .3": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02, "p": 2, "size": 0.3},
             "rescale, its own constants": {"variant": "rescale"},
-            "seed": {"variant": "seed", "epsilon": 0.03, "step_size": 0.1, "size": 2.0}}
+            "printed": {"variant": "printed", "epsilon": 0.03, "step_size": 0.1, "size": 2.0}}
     found = [Case(label, {"delta": delta, "gradient": gradient, "rows": rows, "attack": way}) for label, way in ways.items()]
     for p in (2, math.inf):
         found += [Case(f"paper, {label}, p = {p}", {"delta": d, "gradient": g, "rows": rows, "attack": {**small, "p": p}})
@@ -198,7 +198,7 @@ def move(self, delta, gradient, rows):
     return new * (self.size / (norm + self.epsilon))
 ''', '''
 def move(self, delta, gradient, rows):
-    if self.variant in ("rescale", "seed"):
+    if self.variant in ("rescale", "printed"):
         new = torch.add(delta, gradient, alpha=self.step_size)
         return torch.div(new * self.size, new.norm(p=self.p, dim=-1).unsqueeze(-1) + self.epsilon)
     top = sentence_norms(gradient, math.inf, rows)
@@ -231,8 +231,8 @@ def smart_cases(generator):
             "three steps, p = 2": {**paper, "steps": 3, "p": 2},
             "no step": {**paper, "steps": 0},
             "rescale, two steps": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.5, "steps": 2},
-            "seed, three steps": {"variant": "seed", "epsilon": 0.05, "step_size": 0.5, "steps": 3},
-            "seed, one step: only noise": {"variant": "seed", "epsilon": 0.05, "step_size": 0.5}}
+            "printed, three steps": {"variant": "printed", "epsilon": 0.05, "step_size": 0.5, "steps": 3},
+            "printed, one step: only noise": {"variant": "printed", "epsilon": 0.05, "step_size": 0.5}}
     cases = [Case(f"sentences, {label}", {**one, "attack": way}) for label, way in ways.items()]
     cases += [Case(f"tokens with a mask, {label}", {**many, "attack": ways[label]}) for label in ("one step", "three steps, p = 2")]
     return cases + [Case("tokens without a mask, summed", {**many, "mask": None, "reduction": "sum", "attack": ways["three steps"]}),
