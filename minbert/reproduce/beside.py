@@ -44,11 +44,15 @@ def neighbours(recipe: Recipe) -> list[str]:
 
 
 def compared(recipe: Recipe, result: dict, out: Path) -> str:
-    """Set the result beside those of its neighbours with the same seed and sizes that are stored; if none is, say which to run."""
+    """Compare the result with its neighbours of the same seed, sizes and kind of machine.
+
+    If none is stored, say which to run.
+    """
     names = neighbours(recipe)
     there = stored(out, result["settings"]["scale"]["name"])
     found = [r for name in names for r in there.get(name, []) if r["seed"] == result["seed"]]
-    same = [other for other in found if all(other["settings"][key] == result["settings"][key] for key in ("scale", "base"))]
+    same = [other for other in found if other["device"] == result["device"]
+            and all(other["settings"][key] == result["settings"][key] for key in ("scale", "base"))]
     lines = [_differences(result, other) for other in same]
     return "\n".join(lines or [f"To compare: reproduce_here({name!r}, ...) stores that row beside this one." for name in names[:1]])
 
