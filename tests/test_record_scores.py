@@ -320,3 +320,36 @@ def test_claims_on_unsupervised_sts_after_ranking_are_there():
     }
     gain = found["foley-cox-wendt/final", "foley-cox-wendt/plain", "unsup STS dev spearman"]["gain"]
     assert gain[0] == pytest.approx(0.035, abs=1e-3)
+
+
+def test_scores_without_pairs_of_the_dev_set_are_sampled(monkeypatch):
+    """Their predictions are stored as a part of those of the whole set."""
+    gold, predictions = labels_of("wmean")
+    data = Dataset(
+        "sts12",
+        "test",
+        "similarity",
+        ["x"] * N,
+        ["y"] * N,
+        list(gold[:, 0]),
+        subsets=[str(g) for g in gold[:, 1]],
+    )
+    monkeypatch.setattr(scores_module, "labelled", lambda *_: data)
+    monkeypatch.setattr(scores_module, "unseen_pairs", lambda *_: list(range(10, N)))
+    value = SCORES["wmean"](predictions[10:], gold[10:])
+    key = "STS-12 less STS-B dev"
+    results = {
+        "a": [
+            run(
+                1,
+                **{
+                    "STS-12": taken(predictions, "sts12/test", "wmean", value=0.0),
+                    key: {"value": value},
+                },
+            )
+        ]
+    }
+    found = Scores(results, None, 300).scored("a", key, (1,))
+    assert found.by_seed.tolist() == [value] and bounds(found).low < value < bounds(found).high
+    alone = Scores({"a": [run(1, **{key: {"value": value}})]}, None, 300).scored("a", key, (1,))
+    assert math.isnan(bounds(alone).low)

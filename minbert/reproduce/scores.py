@@ -59,7 +59,9 @@ class Scores:
     """Scores of what is stored, each computed once."""
 
     def __init__(self, results: dict[str, list[dict]], data: str | None, samples: int):
-        self.results, self.data, self.samples, self.known = results, data, samples, {}
+        self.results, self.data, self.samples = results, data, samples
+        self.known: dict[tuple[str, str, int], tuple[float, np.ndarray]] = {}
+        self.rows: dict[str, list[int]] = {}
 
     def runs(self, recipe: str, key: str) -> dict[str, dict[int, dict]]:
         """Give the measurements of a recipe: kind of machine -> seed -> measurement."""
@@ -107,8 +109,14 @@ class Scores:
             return value, np.mean(np.nan_to_num(draws), 0)  # undefined counts 0, as in the value
         whole = result["measured"].get(key.removesuffix(UNSEEN))
         if key.endswith(UNSEEN) and whole:
-            return value, self._samples(whole, unseen_pairs(whole["dataset"], self.data))
+            return value, self._samples(whole, self._unseen(whole["dataset"]))
         return value, np.full(self.samples, value)
+
+    def _unseen(self, name: str) -> list[int]:
+        """Number the pairs of a data set that STS-B dev lacks, once."""
+        if name not in self.rows:
+            self.rows[name] = unseen_pairs(name, self.data)
+        return self.rows[name]
 
     def _samples(self, taken: dict, rows: list[int] | None = None) -> np.ndarray:
         """Score bootstrap samples of a data set, or of some of its examples: the same for all runs.

@@ -5,7 +5,6 @@ __all__ = ["SETS", "DEV", "NEEDS", "Cached", "Through", "keep", "text_of", "nli_
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -123,7 +122,6 @@ def unseen(run: Run, task: str, values: list[float]) -> float:
     return _wmean(labelled(f"{task}/test", run.data).subset(rest), np.asarray(values)[rest])
 
 
-@cache
 def unseen_pairs(name: str, data: str | None) -> list[int]:
     """Number the pairs of a set, such as "sts12/test", that are not in the dev set of STS-B."""
     chosen_on = set(_pairs(labelled("stsb/dev", data)))
