@@ -7,6 +7,7 @@ __all__ = ["HEADLINE_CLAIMS", "HeadlineClaim", "claims_table"]
 from typing import NamedTuple
 
 from .recipe import CLAIMS, claim
+from .record import shipped_records
 from .seven import DEV
 from .tasks import KEYS
 
@@ -205,8 +206,11 @@ for _claim in HEADLINE_CLAIMS:
     _claim_once(_claim.text, *_claim[2:5])
 
 
-def claims_table(records: dict[str, dict]) -> str:  # name of a column -> record of `report.as_json`
+def claims_table(
+    records: dict[str, dict] | None = None,  # column -> record; None: those of the package
+) -> str:
     """Write one line for each headline claim: printed difference, ours with interval, verdict."""
+    records = shipped_records() if records is None else records
     names = " | ".join(f"{name}: ours [95 % interval], seeds | verdict" for name in records)
     found = {
         name: {(c["better"], c["worse"], c["measured"]): c for c in record["claims"]}

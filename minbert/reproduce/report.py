@@ -125,13 +125,10 @@ def _judge(claim: Claim, scores: Scores, outdated: set[str] = frozenset()) -> Ju
     if pair is None:
         return Judged(claim, printed, None, 0, _why_unpaired(claim, scores))
     gain = bounds(pair.better, pair.worse)
-    learned = scores.learned(claim.better, claim.measured) or scores.learned(claim.worse,
-                                                                             claim.measured)
-    seeds = 0 if pair.deterministic else gain.seeds
-    # no seed changes two deterministic rows: their interval over the examples is complete
-    judged = verdict(gain._replace(seeds=2) if pair.deterministic else gain, printed)
-    return Judged(claim, printed, gain, seeds, judged if learned else VERDICTS[-1], learned,
-                  pair.device, not outdated.isdisjoint((claim.better, claim.worse)))
+    learned = any(scores.learned(name, claim.measured) for name in (claim.better, claim.worse))
+    judged = verdict(gain, printed) if learned else "inconclusive"
+    outdated = not outdated.isdisjoint((claim.better, claim.worse))
+    return Judged(claim, printed, gain, gain.seeds, judged, learned, pair.device, outdated)
 
 
 def _why_unpaired(claim: Claim, scores: Scores) -> str:

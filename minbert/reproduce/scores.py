@@ -28,7 +28,6 @@ class Pair(NamedTuple):
     better: Scored
     worse: Scored
     device: str
-    deterministic: bool  # both rows
 
 
 def bounds(one: Scored, other: Scored | None = None) -> Interval:
@@ -153,7 +152,7 @@ class Scores:
                 for taken in found.values()
             ],
         )
-        fixed = [name for name in (better, worse) if self.deterministic(name)]
+        fixed = self.deterministic(better) or self.deterministic(worse)
         found = {}
         for device in first.keys() & second.keys():
             seeds = [set(first[device]) & set(second[device])] * 2
@@ -167,7 +166,7 @@ class Scores:
         one, other = (
             self.scored(name, key, seeds) for name, seeds in zip((better, worse), found[device])
         )
-        return Pair(one, other, device, len(fixed) == 2)
+        return Pair(one, other, device)
 
     def _check_examples(self, better: str, worse: str, key: str, taken: list[dict]) -> None:
         names = {t.get("dataset") for t in taken}
