@@ -141,53 +141,55 @@ class Scores:
         ValueError if the two rows have predictions for different examples.
         """
         first, second = self.runs(better, key), self.runs(worse, key)
-        self._check_examples(
-            better,
-            worse,
-            key,
-            [
-                taken
-                for runs in (first, second)
-                for found in runs.values()
-                for taken in found.values()
-            ],
-        )
+        _check_examples(f"{better} and {worse}, {key}", [*first.values(), *second.values()])
         fixed = self.deterministic(better) or self.deterministic(worse)
-        found = {}
-        for device in first.keys() & second.keys():
-            seeds = [set(first[device]) & set(second[device])] * 2
-            if fixed:
-                seeds = [set(first[device]), set(second[device])]
-            found[device] = [sorted(each) for each in seeds]
-        found = {device: seeds for device, seeds in found.items() if all(seeds)}
+        found = _common_seeds(first, second, fixed)
         if not found:
             return None
         device = max(sorted(found), key=lambda name: max(map(len, found[name])))
-        one, other = (
-            self.scored(name, key, seeds) for name, seeds in zip((better, worse), found[device])
-        )
-        return Pair(one, other, device)
-
-    def _check_examples(self, better: str, worse: str, key: str, taken: list[dict]) -> None:
-        names = {t.get("dataset") for t in taken}
-        sums = {t["examples"] for t in taken if t.get("examples")}
-        if len(names) > 1 or len(sums) > 1:
-            got = names if len(names) > 1 else sums
-            raise ValueError(
-                f"{better} and {worse}, {key}: expected predictions for the same "
-                f"examples, got {' and '.join(sorted(map(str, got)))}"
-            )
+        seeds, other_seeds = found[device]
+        one = self.scored(better, key, seeds)
+        return Pair(one, self.scored(worse, key, other_seeds), device)
 
     def learned(self, recipe: str, key: str) -> bool:
         """Tell whether the runs of a row are above the best constant prediction.
 
-        The question is what these runs learned. Therefore their mean is sampled over examples alone.
+        The question is what these runs learned, so their mean is sampled over examples alone.
         """
         _, runs = self.usual_runs(recipe, key)
         means = self.scored(recipe, key, runs).draws.mean(1)
         means = means[~np.isnan(means)]
         best = constant(next(iter(runs.values())), self.data)
         return not len(means) or bool(np.quantile(means, 0.025) > best)
+
+
+def _check_examples(where: str, runs: list[dict[int, dict]]) -> None:
+    """Raise ValueError unless all predictions of two rows are for the same examples."""
+    taken = [measurement for seeds in runs for measurement in seeds.values()]
+    names = {str(t.get("dataset")) for t in taken}
+    checksums = {t["examples"] for t in taken if t.get("examples")}
+    for found in (names, checksums):
+        if len(found) > 1:
+            raise ValueError(
+                f"{where}: expected predictions for the same examples, "
+                f"got {' and '.join(sorted(found))}"
+            )
+
+
+def _common_seeds(
+    first: dict[str, dict[int, dict]],  # kind of machine -> seed -> measurement
+    second: dict[str, dict[int, dict]],
+    fixed: bool,  # one of the rows is deterministic: its only seed goes with every other
+) -> dict[str, tuple[list[int], list[int]]]:  # kind of machine -> seeds of the one, of the other
+    """List the seeds on which two rows can be compared, for each kind of machine that has some."""
+    found = {}
+    for device in first.keys() & second.keys():
+        one, other = set(first[device]), set(second[device])
+        if not fixed:
+            one = other = one & other
+        if one and other:
+            found[device] = (sorted(one), sorted(other))
+    return found
 
 
 def parts_of(measured: dict[str, dict], key: str) -> list[str]:
