@@ -336,7 +336,7 @@ def test_a_table_says_what_was_found_on_the_same_pairs():
         blocks = [way(grades.sentences[i:i + 128], grades.sentences2[i:i + 128]).diagonal() for i in (0, 128, 256)]
         graded.append(spearmanr(np.concatenate(blocks), grades.labels).statistic)
     lines = [line.strip("| ").split(" | ") for line in found.table().splitlines()]
-    assert lines[0] == ["20 pairs held out, 300 pairs graded", "partner is nearest", "mean reciprocal rank", "Spearman of score and grade"]
+    assert lines[0] == ["20 pairs held out, 300 pairs graded; 95 % intervals, examples only", "partner is nearest", "mean reciprocal rank", "Spearman of score and grade"]
     values = [[float(cell.split()[0]) for cell in line[1:]] for line in lines[2:]]
     expected = [[(r == 1).mean(), (1 / r).mean(), g] for r, g in zip(ranks, graded)]
     expected.append([b - a for a, b in zip(*expected)])
@@ -359,7 +359,7 @@ def test_either_kind_of_pairs_is_enough_and_none_is_nothing():
     found = Comparison(nobody, dataset(topics(20), labels=list(range(20))))
     found.add("one", way)
     found.add("two", way)
-    assert found.table().startswith("| 20 pairs graded | Spearman of score and grade |\n")
+    assert found.table().startswith("| 20 pairs graded; 95 % intervals, examples only | Spearman of score and grade |\n")
 
 
 def test_cosines_are_those_of_the_encoder_as_it_is_when_asked():

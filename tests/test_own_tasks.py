@@ -217,7 +217,7 @@ def test_the_bag_of_words_is_the_line_to_beat(tmp_path):
     train, dev = (load_own("t", split, tmp_path) for split in ("train", "dev"))
     always = type("Always", (), {"predict": lambda self, task, data: torch.ones(len(data))})()   # red
     told = against_words(always, "t", train, dev)
-    assert told.startswith("t: a bag of words that learned from the same rows has 1.000; the model minus the bag -0.333 (-0.4")
+    assert told.startswith("t: a bag of words that learned from the same rows has 1.000; the model minus the bag -0.333 (95 % interval -0.4")
     assert "learned from 10 of these rows has" in against_words(always, "t", train, dev, most=10)
     write(tmp_path / "s-train.csv", ("sentence", "label"), [("?!", "a"), ("!", "b")] * 2)
     signs = load_own("s", "train", tmp_path)

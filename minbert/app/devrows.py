@@ -40,4 +40,4 @@ def against_words(
         return f"{task}: no bag of words to compare with: it gives all dev rows the same answer"
     value, low, high = paired_bootstrap(metric_of(dev)[1], model.predict(task, dev), dev.labels, bag)[:3]
     return (f"{task}: a bag of words that learned from {'the same' if len(rows) == len(train) else f'{most:,} of these'} rows has "
-            f"{metric_of(dev)[1](bag, dev.labels):.3f}; the model minus the bag {value:+.3f} ({low:+.3f} to {high:+.3f})")
+            f"{metric_of(dev)[1](bag, dev.labels):.3f}; the model minus the bag {value:+.3f} (95 % interval {low:+.3f} to {high:+.3f}, examples only)")
