@@ -1,7 +1,6 @@
 """Pages made of stored data: results, the glossary, and the way from CS224N's handout to this book."""
 import json
 import re
-from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -9,7 +8,8 @@ import compare_pretraining
 import what_pretraining_buys
 import yaml
 from book import anchor
-from minbert.reproduce import markdown
+from minbert.reproduce import markdown, totals
+from minbert.reproduce.headline_claims import claims_table
 from site_chapters import ROOT, Chapter, book, link
 
 SITE = ROOT / "site"
@@ -80,7 +80,7 @@ def stored_record(scale: str) -> dict:
 
 
 def spread(found: dict) -> str:
-    """Write the gain of a sentence, with its interval where it has one."""
+    """Write the gain of a claim, with its interval where it has one."""
     value, low, high = found["gain"]
     return f"{value:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
 
@@ -91,17 +91,26 @@ def printed_gain(found: dict) -> str:
 
 
 def seeds_of(found: dict) -> str:
-    """Say how many seeds a sentence was asked with."""
-    return f"{found['seeds']} seed{'s' * (found['seeds'] > 1)}"
+    """Say with how many seeds a claim was tested."""
+    number = found["seeds"]
+    return f"{number} seed{'s' * (number > 1)}" if number else "deterministic"
 
 
 def gain(better: str, worse: str, measured: str, record: dict) -> str:
-    """Write what a sentence of a record came to: gain, interval, printed gain, seeds and verdict. Raises ValueError for one that has not been run."""
-    found = [c for c in record["claims"] if (c["better"], c["worse"], c["measured"]) == (better, worse, measured) and c["gain"]]
-    if not found:
-        raise ValueError(f"site/pages/record.md: expected a sentence of the record whose rows have run, got {better} over {worse} in {measured}")
-    printed = printed_gain(found[0])
-    return f"{spread(found[0])}{printed and f', printed {printed}'}, {seeds_of(found[0])}: {found[0]['verdict']}"
+    """Write what a record says of a claim: gain, interval, printed gain, seeds and verdict.
+
+    Raises ValueError for a claim that has not been run.
+    """
+    found = next((c for c in record["claims"] if (c["better"], c["worse"], c["measured"])
+                  == (better, worse, measured) and c["verdict"] != "not run"), None)
+    if found is None:
+        raise ValueError(f"site/pages/record.md: expected a claim of the record whose rows have "
+                         f"run, got {better} over {worse} in {measured}")
+    if not found["gain"]:
+        return found["verdict"]
+    printed = printed_gain(found)
+    printed = f", printed {printed}" if printed else ""
+    return f"{spread(found)}{printed}, {seeds_of(found)}: {found['verdict']}"
 
 
 def asked_twice(first: dict, second: dict) -> list[tuple[dict, dict]]:
@@ -119,25 +128,32 @@ def two_encoders(first: dict, second: dict) -> str:
 
 
 def record_page() -> str:
-    """Write what the papers printed beside what our recipes gave, from the record that chapter 40 reads, and beside what a stronger encoder gave."""
+    """Write which claims replicate, then every printed figure beside ours, from the record."""
     records = {scale: stored_record(scale) for scale in ("micro", "minilm")}
-    micro, counts = records["micro"], Counter(c["verdict"] for c in records["micro"]["claims"])
-    parted = [(one, other) for one, other in asked_twice(micro, records["minilm"]) if one["verdict"] != other["verdict"]]
+    micro, minilm = records["micro"], records["minilm"]
+    parted = [(one, other) for one, other in asked_twice(micro, minilm)
+              if one["verdict"] != other["verdict"]]
     larger = sum(other["gain"][0] > one["gain"][0] for one, other in parted)
-    page = template("record", tables=markdown(micro), larger=f"{larger} of {len(parted)}", stronger=two_encoders(micro, records["minilm"]),
-                    verdicts="\n".join(f"- {number} of {len(micro['claims'])} sentences: {name}" for name, number in counts.most_common()))
-    return re.sub(r"<!-- gain (\S+) over (\S+) in ([^@]+?)(?: @ (\S+))? -->", lambda m: gain(*m.groups()[:3], records[m[4] or "micro"]), page)
+    page = template("record", tables=markdown(micro), larger=f"{larger} of {len(parted)}",
+                    headline=claims_table(records), stronger=two_encoders(micro, minilm),
+                    verdicts="\n".join(totals(micro)))
+    found = re.compile(r"<!-- gain (\S+) over (\S+) in ([^@]+?)(?: @ (\S+))? -->")
+    return found.sub(lambda m: gain(*m.groups()[:3], records[m[4] or "micro"]), page)
+
+
+FOLDED = {   # first column of a table -> what its fold is called
+    "table": "figures, printed and measured", "claim": "claims and their verdicts",
+    "claim without a printed difference": "claims without a printed difference",
+    "sentence and measurement": "claims on two encoders"}
 
 
 def folded(page: str) -> str:
-    """Fold the tables of the record, which a phone would scroll through for a hundred screens; a click opens one, and so do a search in the page and print."""
-    kinds = {"table": "figures, printed and measured", "sentence": "sentences and their verdicts", "sentence and measurement": "sentences on two encoders"}   # by the first column
-
+    """Fold the long tables of the record; a click opens one, and so do a search and printing."""
     def fold(found: re.Match) -> str:
-        summary = f"{found[0].count(chr(10)) - 2} {kinds[found[1]]}"
+        summary = f"{found[0].count(chr(10)) - 2} {FOLDED[found[1]]}"
         return f'<details class="folded"><summary>{summary}</summary>\n\n{found[0]}\n</details>\n'
 
-    return re.sub(rf"^\| ({'|'.join(kinds)}) \|.*\n(?:\|.*\n)+", fold, page, flags=re.M)
+    return re.sub(rf"^\| ({'|'.join(FOLDED)}) \|.*\n(?:\|.*\n)+", fold, page, flags=re.M)
 
 
 def glossary() -> list[dict]:

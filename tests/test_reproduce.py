@@ -10,20 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
 from minbert.app import reproduction
 from minbert.app.cli import app, main
-from minbert.claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval, printed_interval
+from minbert.claims import VERDICTS, Interval, Scored, printed_interval
 from minbert.data import Dataset
 from minbert.metrics import accuracy
-from minbert.reproduce import (CLAIMS, NOT_RUN, PAPERS, RECIPES, SCALES, Answers, Run, as_json, chosen, make_report, markdown, perform, published,
-                               result_file, stored, unfinished)
+from minbert.reproduce import (CLAIMS, NOT_RUN, PAPERS, RECIPES, SCALES, Answers, Run, add_results, as_json, chosen, find_result, make_report, markdown,
+                               perform, published, result_file, stored, unfinished)
 from minbert.reproduce import here
 from minbert.reproduce import recipe as recipes
 from minbert.reproduce import report as reports
-from minbert.reproduce.report import bounds, expected
+from minbert.reproduce import results_table, scoring
+from minbert.reproduce import scores as scores_module
+from minbert.reproduce.report import expected
+from minbert.reproduce.scores import Scores, bounds, constant
 from minbert.engine.devices import Card
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.loop import sum_losses
@@ -37,7 +39,6 @@ from minbert.reproduce.store import missing_data
 from minbert.reproduce.tasks import divisible, fine_tune, heads_from, passes, phase
 from minbert.reproduce.vectors import contrast, wiki
 from minbert.smart import SmartPenalty
-from minbert.sts import aggregate_spearman
 
 TOY = replace(SCALES["micro"], seeds=(1, 2), view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
               task_steps=3, head_steps=3, most_train=40, most_dev=30)
@@ -163,10 +164,10 @@ def test_what_is_stored_is_not_run_again_and_other_settings_are_refused(shelf, t
     assert [seed for _, seed in unfinished([recipe], TOY, tmp_path)] == [1, 2]
     perform(recipe, Run(TOY, 1, None, tmp_path))
     assert [seed for _, seed in unfinished([recipe], TOY, tmp_path)] == [2]
-    result = json.loads(result_file(tmp_path, recipe, 1).read_text())
+    result = find_result(tmp_path, "hu/minbert", 1, "micro")
     assert {"recipe", "seed", "settings", "versions", "seconds", "processor_seconds", "measured", "curve", "rows"} <= set(result)
     assert "labels" not in json.dumps(result) and len(result["measured"]["SST-5 dev acc"]["answers"]) == 30
-    with pytest.raises(ValueError, match=r"hu-minbert-1\.json: expected a result with scale .*, got .*: use another folder"):
+    with pytest.raises(ValueError, match=r"hu\.parquet: hu/minbert, seed 1: expected a result with scale .*, got .*: use another folder"):
         unfinished([recipe], replace(TOY, lr=1.0), tmp_path)
     shelf.RECIPES["hu/minbert"] = replace(recipe, settings={"rate": "2e-5"})
     with pytest.raises(ValueError, match="expected a result with recipe .*2e-5.*1e-5"):
@@ -174,7 +175,7 @@ def test_what_is_stored_is_not_run_again_and_other_settings_are_refused(shelf, t
 
 
 def test_a_recipe_begins_with_its_seed_and_its_answers_keep_four_digits(shelf, tmp_path):
-    shelf.recipe("hu/other", needs=(), settings={})(lambda run: {"drawn": torch.rand(()).item(), "x": Answers("d", "spearman", [0.12344, 2.0])})
+    shelf.recipe("hu/other", needs=(), settings={})(lambda run: {"drawn": torch.rand(()).item(), "x": Answers("sst/dev/2", "spearman", [0.12344, 2.0])})
     measured = lambda seed: perform(shelf.RECIPES["hu/other"], Run(TOY, seed, None, tmp_path))["measured"]
     first, again, other = (measured(seed)["drawn"] for seed in (1, 1, 2))
     assert first == again != other and measured(1)["x"]["answers"] == [0.1234, 2.0]
@@ -183,31 +184,30 @@ def test_a_recipe_begins_with_its_seed_and_its_answers_keep_four_digits(shelf, t
 def test_a_result_is_whole_or_not_there_and_other_files_are_none(shelf, tmp_path, monkeypatch):
     shelf.recipe("hu/other", needs=(), settings={})(lambda run: {"x": 1.0})
     (tmp_path / "report.json").write_text("{}")   # as --store may have put it there
-    write = Path.write_text
 
-    def full(file, text, *rest, **more):
-        write(file, text[:20], *rest, **more)
+    def full(table, file, **options):
+        Path(file).write_bytes(b"PAR1")
         raise OSError("no room")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no room"):
-        patch.setattr(Path, "write_text", full)
+        patch.setattr(results_table.pq, "write_table", full)
         perform(shelf.RECIPES["hu/other"], Run(TOY, 1, None, tmp_path))
-    assert stored(tmp_path) == {} and [file.name for file in tmp_path.iterdir()] == ["report.json"]
+    assert stored(tmp_path) == {} and not list(tmp_path.glob("*.parquet"))
     for seed in (10, 2):
         perform(shelf.RECIPES["hu/other"], Run(TOY, seed, None, tmp_path))
-    assert [result["seed"] for result in stored(tmp_path)["hu/other"]] == [2, 10]   # as numbers, not as names of files
+    assert [result["seed"] for result in stored(tmp_path)["hu/other"]] == [2, 10]
     with pytest.raises(ValueError, match="expected a result with differs here, got : use another folder"):
         unfinished([replace(shelf.RECIPES["hu/other"], differs="here")], replace(TOY, seeds=(2,)), tmp_path)
 
 
 def test_a_recipe_that_fails_or_lacks_data_leaves_nothing(shelf, tmp_path):
     shelf.recipe("hu/broken", needs=(), settings={})(lambda run: {"x": float("nan")})
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="hu/broken, seed 1, x: expected finite numbers"):
         perform(shelf.RECIPES["hu/broken"], Run(TOY, 1, None, tmp_path))
     put(shelf, needs=("sickr/test",))
     with pytest.raises(ValueError, match="hu/minbert: sickr test: expected one of these files"):
         perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
-    assert not list(tmp_path.rglob("*.json"))
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_a_stage_is_trained_once_and_gives_the_same_weights(tmp_path):
@@ -243,7 +243,7 @@ def test_draws_are_the_same_for_every_run(tmp_path):
 
 
 def test_a_report_scores_answers_and_judges_claims(shelf, tmp_path):
-    put(shelf, right=.6), put(shelf, "hu/bert-cf", right=.95)
+    put(shelf, right=.5), put(shelf, "hu/bert-cf", right=.95)
     shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
     shelf.claim("it harms", "hu/minbert", "hu/bert-cf", "SST-5 dev acc")
     for recipe in shelf.RECIPES.values():
@@ -256,7 +256,8 @@ def test_a_report_scores_answers_and_judges_claims(shelf, tmp_path):
     assert line.measured.value == pytest.approx(by_hand) and line.measured.low < by_hand < line.measured.high and line.seeds == 2
     assert line.printed.value == .512 and line.printed.low == pytest.approx(.4825, abs=.001)
     helps, harms = report.judged
-    assert helps.verdict == VERDICTS[0] and helps.printed == pytest.approx(.525 - .512) and harms.verdict == VERDICTS[1]
+    assert helps.verdict == "reproduced" and helps.printed == pytest.approx(.525 - .512)
+    assert harms.verdict == "reproduced" and harms.printed == pytest.approx(.512 - .525)   # in print it harms, too
     plain = json.loads(json.dumps(as_json(report, "micro"), allow_nan=False))
     assert "| it helps | `hu/bert-cf` over `hu/minbert`, SST-5 dev acc | +0.013 |" in markdown(plain)
     assert plain["claims"][0]["gain"][1] > 0 and plain["cells"][0]["seeds"] == 2
@@ -270,73 +271,71 @@ def test_rows_that_learned_nothing_tell_nothing(shelf, tmp_path):
         perform(shelf.RECIPES[name], Run(TOY, 1, None, tmp_path))
     shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
     (judged,) = make_report(tmp_path, None, 100).judged
-    assert judged.verdict == VERDICTS[2] and not judged.learned
+    assert judged.verdict == "inconclusive" and not judged.learned
     assert "neither row learned" in markdown(as_json(make_report(tmp_path, None, 100), "micro"))
+
+
+def change(folder, edit):
+    """Store the results of a folder again with something changed."""
+    results = [result for found in stored(folder).values() for result in found]
+    for result in results:
+        edit(result)
+    add_results(folder, results)
 
 
 def test_a_number_has_the_luck_of_its_seeds(shelf, tmp_path):
     put(shelf)
     shelf.RECIPES["hu/minbert"] = replace(shelf.RECIPES["hu/minbert"], cells=(recipes.Cell("T1", "MinBERT", "SST-5 dev acc", "length"),))
-    for seed in TOY.seeds:
-        perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
+    perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
+    alone = make_report(tmp_path, None, 50)   # of one seed nothing is known, and a claim about it cannot be told
+    assert alone.lines[0].measured.value == 4.0 and np.isnan(alone.lines[0].measured.low)
+    assert as_json(alone, "micro")["cells"][0]["measured"] == [4.0, None, None]
+    perform(shelf.RECIPES["hu/minbert"], Run(TOY, 2, None, tmp_path))
     half = 12.706 * np.std([4, 5], ddof=1) / math.sqrt(2)   # Student's law with one degree of freedom
-    assert make_report(tmp_path, None, 500).lines[0].measured == pytest.approx(Interval(4.5, 4.5 - half, 4.5 + half), abs=1e-3)
-    result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2).unlink()
-    alone = make_report(tmp_path, None, 50).lines[0].measured   # of one seed nothing is known, and a claim about it cannot be told
-    assert alone.value == 4.0 and np.isnan(alone.low) and as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["measured"] == [4.0, None, None]
+    assert make_report(tmp_path, None, 500).lines[0].measured[:3] == pytest.approx((4.5, 4.5 - half, 4.5 + half), abs=1e-3)
 
 
 def test_of_an_example_each_seed_tells_its_answer(shelf, tmp_path):
     """Two seeds that say 4 and 5 do not say 4.5."""
     put(shelf)
     shelf.RECIPES["hu/minbert"] = replace(shelf.RECIPES["hu/minbert"], cells=(recipes.Cell("T1", "MinBERT", "SST-5 dev acc", "length"),), examples=True)
-    for seed in TOY.seeds:
-        perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
     told = lambda: markdown(as_json(make_report(tmp_path, None, 50), "micro"))
-    assert as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["answers"] == [4.0, 5.0] and "| 4.000, 5.000 | 2 |" in told()
-    file = result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2)
-    file.write_text(file.read_text().replace('"value": 5.0', '"value": 4.0'))
-    assert "| 4.000 | 2 |" in told()   # once, where they agree
-    file.unlink()
+    perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
     assert "| 4.000 | 1 |" in told()
+    perform(shelf.RECIPES["hu/minbert"], Run(TOY, 2, None, tmp_path))
+    assert as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["answers"] == [4.0, 5.0] and "| 4.000, 5.000 | 2 |" in told()
+    change(tmp_path, lambda result: result["measured"]["length"].update(value=4.0))
+    assert "| 4.000 | 2 |" in told()   # once, where they agree
     assert {name for name, recipe in RECIPES.items() if recipe.examples} == {name for name in RECIPES if "example" in name}
 
 
 def test_plain_numbers_are_compared_seed_by_seed_and_equal_ones_tell_nothing():
-    plain = lambda *values: Scored(float(np.mean(values)), np.tile(values, (50, 1)).astype(float))
+    plain = lambda *values: Scored(np.array(values), np.tile(values, (50, 1)).astype(float))
     one, other = plain(0.71, 0.52, 0.63), plain(0.61, 0.43, 0.52)
-    expected = ttest_rel([0.71, 0.52, 0.63], [0.61, 0.43, 0.52]).confidence_interval(0.95)
-    assert bounds(one, other)[:3] == pytest.approx((0.1, *expected)) and bounds(one).low < 0.4 < bounds(one).high   # each alone is far less sure
-    for pair in ((plain(0.7, 0.7), None), (plain(0.7, 0.7), plain(0.1, 0.1)), (plain(0.7), None), (plain(0.7, 0.8), plain(0.2, 0.3))):
+    difference = bounds(one, other)
+    assert difference.value == pytest.approx(0.1) and 0 < difference.low < difference.high and bounds(one).low < 0.4 < bounds(one).high   # each alone is far less sure
+    for pair in ((plain(0.7, 0.7), None), (plain(0.7, 0.7), plain(0.1, 0.1)), (plain(0.7), None)):
         assert np.isnan(bounds(*pair).low) and np.isnan(bounds(*pair).high)
-    rows = draw_scores([[1, 1, 0, 1, 0, 1]] * 2, [1] * 6, SCORES["accuracy"], 200)
-    assert bounds(rows) == interval(rows) and bounds(rows, rows) == interval(rows, rows)   # rows can be drawn: chapter 40
-    right = draw_scores([[1] * 6] * 2, [1] * 6, SCORES["accuracy"], 200)
-    assert bounds(right, rows) == interval(right, rows)   # whoever errs on no row has equal draws, and yet answers rows
 
 
-def taken(answers, metric="accuracy"):
-    return {"dataset": "d", "metric": metric, "answers": list(answers)}
+def taken(answers, metric="accuracy", value=0.5):
+    return {"dataset": "d", "metric": metric, "value": value, "examples": None, "answers": list(answers)}
 
 
-def test_a_year_is_scored_subset_by_subset(monkeypatch):
-    grades, scores = np.random.default_rng(0).random((2, 60))
-    subsets = ["a"] * 10 + ["b"] * 50
-    scores[10:] += 1
-    monkeypatch.setattr(reports, "labelled", lambda *_: Dataset("sts12", "test", "similarity", ["x"] * 60, ["y"] * 60, list(grades), subsets=subsets))
-    found = reports.score([taken(scores, "wmean")], None, 5).value
-    assert found == pytest.approx(aggregate_spearman(scores, grades, subsets, "wmean")) != pytest.approx(aggregate_spearman(scores, grades, subsets))
+def run_of(seed, device="cpu", deterministic=False, **measured):
+    return {"seed": seed, "device": device, "deterministic": deterministic, "measured": measured}
 
 
 def test_a_row_has_learned_if_its_interval_is_above_the_best_constant_answer(monkeypatch):
-    monkeypatch.setattr(reports, "labelled", lambda *_: Dataset("d", "dev", "sentiment", ["x"] * 20, labels=[1] * 12 + [0] * 8))
-    assert [reports.constant(taken([], metric), None) for metric in ("accuracy", "auc", "pearson", "spearman")] == [.6, .5, 0, 0]
+    for module in (scores_module, scoring):
+        monkeypatch.setattr(module, "labelled", lambda *_: Dataset("d", "dev", "sentiment", ["x"] * 20, labels=[1] * 12 + [0] * 8))
+    assert [constant(taken([], metric), None) for metric in ("accuracy", "auc", "pearson", "spearman")] == [.6, .5, 0, 0]
     rows = {"most": [1] * 14 + [0] * 6, "all": [1] * 12 + [0] * 8, "common": [1] * 20}   # 18, 20 and 12 of 20
-    scores = reports.Scores({name: [{"seed": 1, "measured": {"x": taken(answers), "y": {"value": 0.0}}}] for name, answers in rows.items()}, None, 200)
-    assert [scores.learned(name, "x") for name in rows] == [True, True, False]
-    scores = reports.Scores({"some": [{"seed": 1, "measured": {"x": taken([1] * 12 + [0] * 2 + [1] * 6)}}]}, None, 200)
-    assert scores("some", "x").value == .7 and not scores.learned("some", "x")            # above .6, as it may be by chance
-    assert reports.Scores({"all": [{"seed": 1, "measured": {"y": {"value": 0.0}}}]}, None, 9).learned("all", "y")   # of a plain number nothing is known
+    scores = Scores({name: [run_of(1, x=taken(answers), y={"value": 0.0})] for name, answers in rows.items()}, None, 200)
+    assert [scores.learned(name, "x") for name in ("most", "common")] == [True, False]
+    scores = Scores({"some": [run_of(1, x=taken([1] * 12 + [0] * 2 + [1] * 6))]}, None, 200)
+    assert not scores.learned("some", "x")            # 14 of 20 is above .6, as it may be by chance
+    assert Scores({"all": [run_of(1, y={"value": 0.0})]}, None, 9).learned("all", "y")   # of a plain number nothing is known
 
 
 def test_one_row_that_learned_is_enough_to_judge(shelf, tmp_path):
@@ -345,10 +344,11 @@ def test_one_row_that_learned_is_enough_to_judge(shelf, tmp_path):
     shelf.RECIPES["hu/bert-cf"] = bad
     shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc", published=0.0)
     for recipe in shelf.RECIPES.values():
-        perform(recipe, Run(TOY, 1, None, tmp_path))
+        for seed in TOY.seeds:
+            perform(recipe, Run(TOY, seed, None, tmp_path))
     report = make_report(tmp_path, None, 100)
     (judged,) = report.judged
-    assert judged.learned and judged.verdict == VERDICTS[1] and judged.printed == 0     # the gain that the claim gives, not that of two cells
+    assert judged.learned and judged.verdict == "reversed" and judged.printed == 0     # the gain that the claim gives, not that of two cells
     assert "SST-5 dev acc | +0.000 | -" in markdown(as_json(report, "micro"))
 
 
@@ -357,9 +357,9 @@ def test_costs_are_means_over_seeds(shelf, tmp_path):
     for seed in TOY.seeds:
         perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
     spent = [r["processor_seconds"] for r in stored(tmp_path)["hu/minbert"]]
-    file = result_file(tmp_path, shelf.RECIPES["hu/minbert"], 2)
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"processor_seconds": spent[0] + 10}))
-    assert make_report(tmp_path, None, 20).costs["hu/minbert"]["processor seconds"] == pytest.approx(spent[0] + 5)
+    change(tmp_path, lambda result: result.update(processor_seconds=spent[0] + 10 * (result["seed"] == 2)))
+    costs = make_report(tmp_path, None, 20).costs["hu/minbert"]
+    assert costs["processor seconds"] == pytest.approx(spent[0] + 5) and costs["seeds"] == 2
 
 
 def test_not_run_is_said(shelf, tmp_path):
@@ -369,17 +369,33 @@ def test_not_run_is_said(shelf, tmp_path):
     assert report.lines[0].measured is None and report.judged[0].verdict == "not run" and "not run" in markdown(as_json(report, "micro"))
 
 
-def test_the_command_lists_runs_and_reports(tmp_path, monkeypatch):
-    said = CliRunner().invoke(app, ["reproduce", "--list", "--out", str(tmp_path)])
-    assert said.exit_code == 0 and "hu/minbert" in said.output and "0 of 3" in said.output
-    said = CliRunner().invoke(app, ["reproduce", "hu/nothing", "--out", str(tmp_path)])
-    assert "expected a recipe, got 'hu/nothing'" in said.output + str(said.exception)
-    report = lambda: CliRunner().invoke(app, ["reproduce", "report", "--out", str(tmp_path), "--store", str(tmp_path / "r.json")])
-    said = report()
-    assert f"{tmp_path / 'micro'}: expected results" in said.output + str(said.exception) and not (tmp_path / "r.json").exists()
-    shutil.copytree(Path(__file__).resolve().parent.parent / "results" / "recipes" / "micro", tmp_path / "micro", ignore=lambda _, names: [name for name in names if not name.startswith("hu-example-")])
-    said = report()
-    assert said.exit_code == 0 and "BERT-CF" in said.output and json.loads((tmp_path / "r.json").read_text())["scale"] == "micro"
+def asked(*words):
+    said = CliRunner().invoke(app, ["reproduce", *map(str, words)])
+    return said.exit_code, said.output + str(said.exception or "")
+
+
+def test_list_and_report_show_the_record_of_the_package_in_any_folder(tmp_path):
+    code, said = asked("--list", "--out", tmp_path)
+    line = next(line for line in said.splitlines() if line.startswith("hu/minbert "))
+    assert code == 0 and "0 of 3 here, 3 in the record" in line
+    code, said = asked("report", "--out", tmp_path)
+    assert code == 0 and f"{tmp_path / 'micro'} holds no results: this is the record that comes with minbert" in said
+    assert "| T1 | BERT-CF | unsup STS dev spearman | 0.760" in said and not list(tmp_path.iterdir())
+    code, said = asked("report", "--scale", "small", "--out", tmp_path)
+    assert code and f"{tmp_path / 'small'}: expected results" in said and "the record has micro and minilm" in said
+    code, said = asked("report", "--out", tmp_path, "--store", tmp_path / "r.json")
+    assert code and "found none to write to" in said and not (tmp_path / "r.json").exists()
+    code, said = asked("hu/nothing", "--out", tmp_path)
+    assert code and "expected a recipe, got 'hu/nothing'" in said
+
+
+def test_a_report_on_results_of_ones_own_says_nothing_of_the_record(tmp_path):
+    run = Run(replace(TOY, seeds=(1,)), 1, None, tmp_path / "micro")
+    perform(RECIPES["control/course"], run)
+    code, said = asked("report", "--out", tmp_path, "--store", tmp_path / "r.json")
+    assert code == 0 and "holds no results" not in said
+    assert list(json.loads((tmp_path / "r.json").read_text())["costs"]) == ["control/course"]
+    assert "control/course                       1 of 3 here" in asked("--list", "--out", tmp_path)[1]
 
 
 def killed_or_done(name, scale, seed, *_):
@@ -394,14 +410,14 @@ def test_a_failure_stops_nothing_else(tmp_path):
     small = replace(TOY, seeds=(1,))
     outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif-target"], "micro"), small, None, tmp_path, jobs=2))
     assert [state for state, _ in outcomes] == ["failed", "failed"] and all("expected one of these files" in line for _, line in outcomes)
-    assert not list(tmp_path.glob("*.json"))
+    assert not list(tmp_path.glob("*.parquet"))
 
 
 def test_a_process_that_is_killed_takes_no_other_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction, "_one", killed_or_done)
-    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif-target"], "micro"), replace(TOY, seeds=(1, 2)), None, tmp_path))
-    assert sorted(outcomes) == [("done", f"control/sif-target {seed}") for seed in (1, 2)] + [
-        ("failed", f"li/base, seed {seed}: {line}") for seed in (1, 2) for line in [outcomes[0][1].partition(": ")[2]]] and "terminated" in outcomes[0][1]
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/untrained"], "micro"), replace(TOY, seeds=(1, 2)), None, tmp_path))
+    assert sorted(outcomes) == [("done", f"control/untrained {seed}") for seed in (1, 2)] + [
+        ("failed", f"li/base, seed 1: {line}") for line in [outcomes[0][1].partition(": ")[2]]] and "terminated" in outcomes[0][1]
 
 
 def test_failures_alone_do_not_speak_of_others(tmp_path):
@@ -465,8 +481,9 @@ def test_penalties_cost_their_passes():
 
 def test_a_row_over_seeds_is_run_once(tmp_path):
     recipe = RECIPES["li/large-seeds"]
-    assert unfinished([recipe, RECIPES["li/base"]], TOY, tmp_path) == [(recipe, 1), (RECIPES["li/base"], 1), (RECIPES["li/base"], 2)]
-    assert "0 of 1" in reproduction.listing([recipe], tmp_path, TOY)
+    assert unfinished([recipe, RECIPES["li/base-flow-nli"]], TOY, tmp_path) == [(recipe, 1), *((RECIPES["li/base-flow-nli"], seed) for seed in (1, 2))]
+    assert unfinished([RECIPES["li/base"]], TOY, tmp_path) == [(RECIPES["li/base"], 1)]   # deterministic
+    assert "0 of 1 here" in reproduction.listing([recipe], tmp_path, TOY)
 
 
 def test_a_number_of_seeds_may_stand_before_the_names(monkeypatch, tmp_path):
@@ -487,7 +504,7 @@ def test_papers_sets_are_never_replaced_by_those_of_the_package(tmp_path, monkey
     assert here.reproduce_here("control/course", out=tmp_path) is None and "`minbert data sst quora --data FOLDER --download`" in capsys.readouterr().out
     with pytest.raises(ValueError, match="control/course: expected a folder of data sets at scale small"):
         perform(RECIPES["control/course"], Run(replace(TOY, name="small"), 1, None, tmp_path))
-    assert not list(tmp_path.rglob("*.json"))
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_the_text_that_was_used_is_told(tmp_path, monkeypatch):
@@ -522,17 +539,17 @@ def test_a_cell_tells_costs_trains_in_sight_and_compares(tmp_path, card, capsys)
     result = here.reproduce_here("hu/mirror", out=tmp_path, scale=replace(TOY, seeds=(1,), precision="fp32"))
     said = capsys.readouterr().out
     assert "at 1.0e+13 operations a second" in said and "GB of 15.0 GB free" in said and "temperature: .04" in said and "0.736   0.703 to 0.766" in said
-    assert result_file(tmp_path / "micro", RECIPES["hu/mirror"], 1).is_file() and {p["stage"] for p in result["curve"]} == {"contrast", "tasks"}
+    assert result_file(tmp_path / "micro", "hu/mirror").is_file() and {p["stage"] for p in result["curve"]} == {"contrast", "tasks"}
 
 
 def test_a_cell_shows_what_is_stored_and_does_not_train_again(tmp_path, card, capsys):
     first = here.reproduce_here("control/course", out=tmp_path, scale=TOY)
     card.setattr(here, "perform", lambda *_: 1 / 0)
     capsys.readouterr()
-    assert here.reproduce_here("control/course", out=tmp_path, scale=TOY) == json.loads(json.dumps(first))
+    assert here.reproduce_here("control/course", out=tmp_path, scale=TOY) == first
     said = capsys.readouterr().out
     assert "is stored already" in said and "0.515   0.485 to 0.544" in said and "10 seeds" in said
-    with pytest.raises(ValueError, match="use another folder, or remove the file"):
+    with pytest.raises(ValueError, match="use another folder"):
         here.reproduce_here("control/course", out=tmp_path, scale=replace(TOY, lr=1.0))
 
 
@@ -625,7 +642,7 @@ def test_answers_to_other_rows_are_not_compared(shelf, tmp_path):
     shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
     perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
     perform(shelf.RECIPES["hu/bert-cf"], Run(replace(TOY, most_dev=20), 1, None, tmp_path))
-    with pytest.raises(ValueError, match="hu/bert-cf and hu/minbert, SST-5 dev acc: expected answers to the same rows, got sst/dev/20 and sst/dev/30"):
+    with pytest.raises(ValueError, match="hu/bert-cf and hu/minbert, SST-5 dev acc: expected predictions for the same examples, got sst/dev/20 and sst/dev/30"):
         make_report(tmp_path, None, 50)
 
 
@@ -637,15 +654,33 @@ def test_a_stage_of_other_settings_is_refused(tmp_path):
 
 @pytest.mark.parametrize("scale", ("micro", "minilm"))
 def test_the_record_is_that_of_the_stored_runs(scale):
-    """What chapter 40 and the site show has a file for each recipe and seed, and leaves none out."""
+    """What chapter 40 and the site show has a result for each recipe and seed, and leaves none out."""
     root = Path(__file__).resolve().parent.parent
     record = json.loads((root / "minbert" / "assets" / "results" / f"recipes-{scale}.json").read_text(encoding="utf-8"))
-    kept, mine = stored(root / "results" / "recipes" / scale), json.loads(json.dumps(agreed(SCALES[scale])["scale"]))
+    kept, mine = stored(root / "results" / "recipes", scale), json.loads(json.dumps(agreed(SCALES[scale])["scale"]))
     assert record["scale"] == scale and kept
     assert {c["recipe"]: c["seeds"] for c in record["cells"]} == {c["recipe"]: len(kept.get(c["recipe"], [])) for c in record["cells"]}
-    assert set(record["costs"]) == set(kept) <= set(RECIPES)
+    assert {name: cost["seeds"] for name, cost in record["costs"].items()} == {name: len(results) for name, results in kept.items()} and set(kept) <= set(RECIPES)
+    current = {}
     for name, results in kept.items():
         settings = {"recipe": RECIPES[name].settings, "differs": RECIPES[name].differs, "scale": mine}
-        assert all({k: r["settings"][k] for k in settings} == settings for r in results), name
+        current[name] = all({k: r["settings"][k] for k in settings} == settings for r in results)
+    assert all(c["outdated"] == (not current.get(c["recipe"], True)) for c in record["cells"])
+    assert all(c["outdated"] == (not (current[c["better"]] and current[c["worse"]])) for c in record["claims"] if c["gain"])
     assert len({r["settings"]["base"] for results in kept.values() for r in results}) == 1   # the same weights everywhere
     assert {(c["better"], c["worse"], c["measured"]) for c in record["claims"]} == {(c.better, c.worse, c.measured) for c in CLAIMS}
+
+
+def test_results_of_a_changed_recipe_are_marked(shelf, tmp_path):
+    """What a recipe says of itself is that of today; a result that was made before says so."""
+    put(shelf, right=.5), put(shelf, "hu/bert-cf", right=.95)
+    shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
+    for recipe in list(shelf.RECIPES.values()):
+        for seed in TOY.seeds:
+            perform(recipe, Run(SCALES["micro"], seed, None, tmp_path))
+    report = lambda: as_json(make_report(tmp_path, None, 50), "micro")
+    assert not any(x["outdated"] for x in (*report()["cells"], *report()["claims"]))
+    assert "before the recipe was changed" not in markdown(report())
+    shelf.RECIPES["hu/bert-cf"] = replace(shelf.RECIPES["hu/bert-cf"], settings={"rate": "2e-5"})
+    assert {c["recipe"]: c["outdated"] for c in report()["cells"]} == {"hu/minbert": False, "hu/bert-cf": True}
+    assert report()["claims"][0]["outdated"] and markdown(report()).count("(ran before the recipe was changed)") == 2

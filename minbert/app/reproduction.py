@@ -1,4 +1,4 @@
-"""`minbert reproduce`: list the recipes, run them, and set what came out beside what was printed."""
+"""`minbert reproduce`: list the recipes, run them, and compare the results with the published ones."""
 from __future__ import annotations
 
 __all__ = ["reproduce", "listing", "cards", "run_recipes"]
@@ -25,14 +25,21 @@ def _price(recipe, scale, data: str | None) -> str:
 
 
 def listing(recipes: list, out: Path, scale, data: str | None = None, cost: bool = False) -> str:
-    """One line a recipe: its name, how many seeds are stored, where its figures stand, and on request what it costs."""
-    from minbert.reproduce import result_file
+    """Give each recipe a line: name, stored seeds, where its figures are printed, and its cost."""
+    from minbert.reproduce.record import recorded_seeds
+    from minbert.reproduce.results_table import result_file, stored_settings
 
-    lines = []
+    files = {result_file(out, recipe.name) for recipe in recipes}
+    here = {key for file in files for key in stored_settings(file)}
+    record, lines = recorded_seeds(scale.name), []
     for recipe in recipes:
-        done = sum(result_file(out, recipe, seed).exists() for seed in recipe.seeds(scale))
-        places = ", ".join(dict.fromkeys(f"{c.table} {c.row}" for c in recipe.cells)) or "no published row"
-        lines.append(f"{recipe.name:36} {done} of {len(recipe.seeds(scale))}  {places}{_price(recipe, scale, data) if cost else ''}")
+        seeds = recipe.seeds(scale)
+        done = sum((scale.name, recipe.name, seed) in here for seed in seeds)
+        kept = f"{record.get(recipe.name, 0)} in the record"
+        places = ", ".join(dict.fromkeys(f"{c.table} {c.row}" for c in recipe.cells))
+        price = _price(recipe, scale, data) if cost else ""
+        lines.append(f"{recipe.name:36} {done} of {len(seeds)} here, {kept}  "
+                     f"{places or 'no published row'}{price}")
     return "\n".join(lines)
 
 
@@ -90,8 +97,53 @@ def _outcome(future: Future, recipe, seed: int) -> tuple[str, str]:
         return "failed", f"{recipe.name}, seed {seed}: {type(error).__name__}: {error}"
 
 
+def show_report(folder: Path, scale: str, data: str | None, store: Path | None) -> None:
+    """Print the report on the results in a folder; where it has none, the record in the package."""
+    from minbert.engine.files import write_json
+    from minbert.reproduce import markdown, totals
+
+    record = _own_record(folder, scale, data)
+    if record is None and store:   # a copy of the record would pass for a report on other results
+        raise ValueError(f"{folder}: expected results that `minbert reproduce --scale {scale}` "
+                         f"stored, found none to write to {store}")
+    shown = record or _shipped_record(folder, scale)
+    typer.echo("\n".join(["## Verdicts for each report", "", *totals(shown), "", markdown(shown)]))
+    if store:
+        write_json(store, record)
+
+
+def show_claims(folder: Path, scale: str, data: str | None) -> None:
+    """Print which headline claims replicate: the record in the package, and results of one's own."""
+    from minbert.reproduce.headline_claims import claims_table
+    from minbert.reproduce.record import shipped_records
+
+    records = shipped_records()
+    if own := _own_record(folder, scale, data):
+        records = {f"{scale}, {folder}": own} | records
+    typer.echo(claims_table(records))
+
+
+def _own_record(folder: Path, scale: str, data: str | None) -> dict | None:
+    """Report on the results of a scale in a folder; None if there are none."""
+    from minbert.reproduce import as_json, make_report, stored
+
+    return as_json(make_report(folder, data, scale=scale), scale) if stored(folder, scale) else None
+
+
+def _shipped_record(folder: Path, scale: str) -> dict:
+    """Read the record of a scale, and say so. Raises ValueError for a scale without one."""
+    from minbert.reproduce.record import shipped_records
+
+    records = shipped_records()
+    if scale not in records:
+        raise ValueError(f"{folder}: expected results that `minbert reproduce --scale {scale}` "
+                         f"stored, found none; the record has {' and '.join(records)}")
+    typer.echo(f"{folder} holds no results: this is the record that comes with minbert.", err=True)
+    return records[scale]
+
+
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Recipes, such as hu/mirror or 'li/*'; none: all. The word report: what came out beside what was printed.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Recipes, such as hu/mirror or 'li/*'; none: all. The word report: every result beside the published one. The word claims: which published claims replicate.")] = None,
     show: Annotated[bool, typer.Option("--list", help="List the recipes and run nothing; of one to three that are named, show all settings with their sources, figures and cost.")] = False,
     cost: Annotated[bool, typer.Option("--cost", help="With --list: minutes and memory on a GPU, from the number of steps; takes seconds a recipe.")] = False,
     scale: Annotated[str, typer.Option(help="micro (a desk, the embedded model), minilm (the same, a published encoder), small, or paper.")] = "micro",
@@ -104,8 +156,7 @@ def reproduce(
     store: Annotated[Path | None, typer.Option(help="With report: also write it here as JSON.")] = None,
 ) -> None:
     """Run published rows as recipes; what is stored is not run again."""
-    from minbert.engine.files import write_json
-    from minbert.reproduce import SCALES, as_json, chosen, make_report, markdown
+    from minbert.reproduce import SCALES, chosen
 
     if scale not in SCALES:
         raise ValueError(f"expected a scale among {', '.join(SCALES)}, got {scale!r}")
@@ -113,12 +164,10 @@ def reproduce(
     size = replace(size, base=base or size.base, seeds=tuple(range(1, seeds + 1)) if seeds else size.seeds)
     folder = out / scale
     if names == ["report"]:
-        if not any(folder.glob("*-*.json")):   # a report of nothing, stored, would replace one of something
-            raise ValueError(f"{folder}: expected results that `minbert reproduce --scale {scale} --out {out}` stored, found none")
-        record = as_json(make_report(folder, data and str(data)), scale)
-        typer.echo(markdown(record))
-        if store:
-            write_json(store, record)
+        show_report(folder, scale, data and str(data), store)
+        return
+    if names == ["claims"]:
+        show_claims(folder, scale, data and str(data))
         return
     recipes = chosen(names or [], scale)
     if show and names and len(recipes) <= FEW:

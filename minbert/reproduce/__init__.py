@@ -3,14 +3,16 @@ from importlib import import_module
 
 from .published import PAPERS, published
 from .recipe import CLAIMS, NOT_RUN, RECIPES, chosen
-from .report import as_json, make_report, markdown
+from .report import as_json, make_report, markdown, totals
 from .run import Answers, Run
 from .scale import SCALES, Scale
-from .store import perform, result_file, stored, unfinished
+from .results_table import add_results, read_results, result_file
+from .store import find_result, perform, stored, unfinished
 
-__all__ = ["PAPERS", "published", "CLAIMS", "NOT_RUN", "RECIPES", "chosen", "as_json", "make_report", "markdown", "Answers", "Run", "SCALES", "Scale",
-           "perform", "result_file", "stored", "unfinished"]
+__all__ = ["PAPERS", "published", "CLAIMS", "NOT_RUN", "RECIPES", "chosen", "as_json", "make_report", "markdown", "totals", "Answers", "Run", "SCALES", "Scale",
+           "add_results", "read_results", "result_file", "find_result", "perform", "stored", "unfinished"]
 
-MODULES = ("hu", "li", "controls", "course", "wu_zhao", "dao", "foley")   # one a paper, and the controls; each registers its recipes
+MODULES = ("hu", "li", "controls", "course", "wu_zhao", "dao", "foley",   # one a paper, and the controls; each registers its recipes
+           "headline_claims")   # looks up what these registered
 for _module in MODULES:
     import_module(f".{_module}", __name__)

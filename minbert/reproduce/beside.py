@@ -6,22 +6,15 @@ __all__ = ["value_of", "in_print", "beside", "neighbours", "compared"]
 import math
 from pathlib import Path
 
-import torch
-
-from ..claims import SCORES, Interval
-from ..engine.files import read_json
-from .recipe import CLAIMS, RECIPES, Recipe
-from .report import expected, gold_of, printed_alone
-from .run import labelled
-from .store import result_file
+from ..claims import Interval
+from .recipe import CLAIMS, Recipe
+from .report import expected, printed_alone
+from .store import stored
 
 
-def value_of(taken: dict, data: str | None) -> float:
-    """Score a stored measurement."""
-    if "value" in taken:
-        return taken["value"]
-    gold = gold_of(labelled(taken["dataset"], data), taken["metric"])
-    return SCORES[taken["metric"]](torch.tensor(taken["answers"]).double().numpy(), gold)
+def value_of(taken: dict) -> float:
+    """Give the score of a stored measurement; NaN where it is undefined."""
+    return math.nan if taken["value"] is None else taken["value"]
 
 
 def in_print(recipe: Recipe, key: str) -> list[tuple[str, Interval]]:
@@ -31,12 +24,12 @@ def in_print(recipe: Recipe, key: str) -> list[tuple[str, Interval]]:
     return cells + [(source, printed_alone(figure, key)) for source, figure in like]
 
 
-def beside(recipe: Recipe, result: dict, data: str | None) -> str:
+def beside(recipe: Recipe, result: dict) -> str:
     """Write every measurement, and beside it each printed figure with the interval that this has from its rows."""
     lines = [f"{'':38}{'here':>8}{'printed':>9}   expected from the rows alone"]
     for key, taken in result["measured"].items():
         start, *more = [f"{i.value:9.3f}   {_span(i):16}   {source}" for source, i in in_print(recipe, key)] or [""]
-        lines += [f"{key:38}{value_of(taken, data):8.3f}{start}", *(f"{'':46}{line}" for line in more)]
+        lines += [f"{key:38}{value_of(taken):8.3f}{start}", *(f"{'':46}{line}" for line in more)]
     return "\n".join(lines)
 
 
@@ -50,20 +43,25 @@ def neighbours(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys(name for pair in pairs for name in pair if name != recipe.name))
 
 
-def compared(recipe: Recipe, result: dict, out: Path, data: str | None) -> str:
-    """Set the result beside those of its neighbours with the same seed and sizes that are stored; if none is, say which to run."""
+def compared(recipe: Recipe, result: dict, out: Path) -> str:
+    """Compare the result with its neighbours of the same seed, sizes and kind of machine.
+
+    If none is stored, say which to run.
+    """
     names = neighbours(recipe)
-    found = [read_json(file) for name in names if (file := result_file(out, RECIPES[name], result["seed"])).is_file()]
-    same = [other for other in found if all(other["settings"][key] == result["settings"][key] for key in ("scale", "base"))]
-    lines = [_differences(result, other, data) for other in same]
+    there = stored(out, result["settings"]["scale"]["name"])
+    found = [r for name in names for r in there.get(name, []) if r["seed"] == result["seed"]]
+    same = [other for other in found if other["device"] == result["device"]
+            and all(other["settings"][key] == result["settings"][key] for key in ("scale", "base"))]
+    lines = [_differences(result, other) for other in same]
     return "\n".join(lines or [f"To compare: reproduce_here({name!r}, ...) stores that row beside this one." for name in names[:1]])
 
 
-def _differences(result: dict, other: dict, data: str | None) -> str:
+def _differences(result: dict, other: dict) -> str:
     """Compare what both measured on the same rows."""
     theirs, lines = other["measured"], [f"{other['recipe']}, the same seed:"]
     for key, taken in result["measured"].items():
         if key in theirs and taken.get("dataset") == theirs[key].get("dataset"):
-            value = value_of(theirs[key], data)
-            lines.append(f"   {key:35}{value:8.3f}   here {value_of(taken, data) - value:+.3f}")
+            value = value_of(theirs[key])
+            lines.append(f"   {key:35}{value:8.3f}   here {value_of(taken) - value:+.3f}")
     return "\n".join(lines)

@@ -13,14 +13,14 @@ import torch
 
 from ..engine.devices import Card, choose_device, find_card, half_type, product_speed
 from ..engine.figures import curves
-from ..engine.files import read_json
 from ..tokens import resolve_folder
 from .beside import beside, compared
 from .cost import PIECES, SHARE, Cost, cost_of, pieces_for, shapes_of, work_of
 from .recipe import RECIPES, Recipe
 from .run import Run, Work
 from .scale import SCALES, Scale
-from .store import hardware, missing_data, perform, result_file, unfinished
+from .results_table import result_file
+from .store import find_result, hardware, missing_data, perform, unfinished
 
 ROOM = 0.9   # of the free memory that a run may plan with: what the estimate leaves out wants some
 
@@ -86,7 +86,8 @@ def told(recipe: Recipe, result: dict, run: Run) -> str:
     texts = [f"text used: {name}, {count:,} sentences" for name, count in result.get("texts", {}).items()]
     stages = run.out / "stages"
     models = [f"model: {folder}" for folder in dict.fromkeys(run.kept)] or [f"models: {stages}"] * stages.is_dir()   # a result that was stored before
-    parts = [beside(recipe, result, run.data), compared(recipe, result, run.out, run.data), *texts, *models, f"result: {result_file(run.out, recipe, run.seed)}"]
+    parts = [beside(recipe, result), compared(recipe, result, run.out), *texts, *models,
+             f"result: {result_file(run.out, recipe.name)}"]
     return "\n".join(filter(None, parts))
 
 
@@ -163,7 +164,7 @@ def reproduce_here(
     recipe, size = RECIPES[name], SCALES[scale] if isinstance(scale, str) else scale
     run = Run(size, seed, data, Path(out) / size.name, keep=True)
     if not missing_data(recipe, size, data) and not unfinished([recipe], replace(size, seeds=(seed,)), run.out):
-        result = read_json(result_file(run.out, recipe, seed))
+        result = find_result(run.out, name, run.seed, size.name)
         print(f"{name}, seed {seed}, is stored already: {result['seconds'] / 60:.0f} minutes on {result['versions']['hardware']}.\n{told(recipe, result, run)}")
         return result
     if reason := lacking(recipe, size, data):

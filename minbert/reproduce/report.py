@@ -1,25 +1,26 @@
-"""What came out, beside what was printed: a table a paper, and a verdict a sentence."""
+"""What came out, beside what was printed: a table for each paper, and a verdict for each claim."""
 from __future__ import annotations
 
-__all__ = ["Report", "expected", "gold_of", "printed_alone", "printed_on", "make_report", "as_json", "markdown"]
+__all__ = ["NOT_COMPARED", "Report", "expected", "printed_alone", "printed_on", "make_report",
+           "as_json", "markdown", "totals"]
 
 import math
-import warnings
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
-from ..claims import SCORES, VERDICTS, Interval, Scored, draw_scores, interval, printed_interval, verdict
-from ..data import Dataset
-from ..metrics import majority_baseline
+from ..claims import DIRECTIONS, VERDICTS, Interval, printed_interval, verdict
 from .published import PAPERS, published
 from .recipe import CLAIMS, NOT_RUN, RECIPES, Cell, Claim, Recipe
-from .run import labelled
-from .store import stored
+from .scores import Scores, bounds
+from .scoring import SAMPLES
+from .store import is_current, stored
 
+NOT_COMPARED = ("not run", "not comparable: different hardware",   # in the place of a verdict
+                "not comparable: no common seed")
 MEASURED_ON = {   # measurement -> metric and rows of the set that the papers used
     **dict.fromkeys(("SST dev acc", "SST-5 dev acc"), ("accuracy", 1101)), **dict.fromkeys(("QQP dev acc", "Quora dev acc"), ("accuracy", 20212)),
     "STS dev pearson": ("pearson", 863), "unsup STS dev spearman": ("spearman", 863), "STS-B": ("spearman", 1379), "SICK-R": ("spearman", 4927),
@@ -45,17 +46,21 @@ class Line(NamedTuple):
     seeds: int
     differs: str
     answers: tuple[float, ...] = ()   # of examples: what each seed says
+    device: str | None = None   # kind of machine on which these seeds ran
+    outdated: bool = False      # the recipe has been changed since
 
 
 class Judged(NamedTuple):
-    """A sentence of a paper, and what our rows say."""
+    """A claim of a paper, and what our rows say."""
 
     claim: Claim
     printed: float | None
-    gain: Interval | None       # None: one of the rows is missing
-    seeds: int
-    verdict: str
-    learned: bool = True        # False: neither row is above the best constant answer, and nothing can be told
+    gain: Interval | None       # None: one of the rows is missing, or they cannot be compared
+    seeds: int                  # 0: both rows are deterministic, or nothing was compared
+    verdict: str                # of VERDICTS where a difference was printed, else of DIRECTIONS
+    learned: bool = True        # False: neither row is above the best constant prediction
+    device: str | None = None   # kind of machine on which both rows ran
+    outdated: bool = False      # the recipe of one of the rows has been changed since
 
 
 @dataclass(frozen=True)
@@ -65,82 +70,6 @@ class Report:
     lines: list[Line]
     judged: list[Judged]
     costs: dict[str, dict]      # recipe -> seconds of processor, GPU memory, hardware; means over seeds
-
-
-def gold_of(data: Dataset, metric: str) -> np.ndarray:
-    labels = np.array(data.labels, float)
-    if metric != "wmean":
-        return labels
-    groups = np.unique(data.subsets or [data.name] * len(data), return_inverse=True)[1]
-    return np.stack([labels, groups], 1)
-
-
-def score(taken: list[dict], data: str | None, resamples: int) -> Scored:  # one measurement a seed
-    """Score a measurement of a recipe over its seeds."""
-    if "value" in taken[0]:   # one number a seed: only seeds can be drawn, and of one seed nothing is known
-        values = np.array([t["value"] for t in taken])
-        return Scored(float(values.mean()), np.repeat(values[None], resamples, 0))
-    gold = gold_of(labelled(taken[0]["dataset"], data), taken[0]["metric"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)   # equal answers to all rows: no correlation, NaN
-        return draw_scores([t["answers"] for t in taken], gold, SCORES[taken[0]["metric"]], resamples)
-
-
-def bounds(one: Scored, other: Scored | None = None) -> Interval:   # where other is given, of the same seeds
-    """Give the interval of chapter 40. Plain numbers have no rows to draw: Student's law of their seeds, or of the differences seed by seed.
-
-    Draws from two or three numbers would be far too sure. Where no seed changes anything, as where there is one alone, the ends are NaN.
-    """
-    drawn = [scored.draws for scored in (one, other) if scored is not None]
-    if not all((draws == draws[0]).all() for draws in drawn):
-        return interval(one, other)
-    seeds, value = drawn[0][0] - (drawn[1][0] if other is not None else 0), one.value - (other.value if other is not None else 0)
-    if np.allclose(seeds, seeds[0], rtol=1e-9, atol=1e-12):
-        return Interval(value, math.nan, math.nan)
-    half = stats.t.ppf(0.975, len(seeds) - 1) * seeds.std(ddof=1) / math.sqrt(len(seeds))
-    return Interval(value, value - half, value + half)
-
-
-def constant(taken: dict, data: str | None) -> float:
-    """What the best constant answer scores: the share of the commonest class, one half of an area, no correlation; minus infinity for a plain number."""
-    if "value" in taken:
-        return -math.inf
-    if taken["metric"] != "accuracy":
-        return 0.5 if taken["metric"] == "auc" else 0.0
-    return majority_baseline(labelled(taken["dataset"], data).labels)[1]
-
-
-class Scores:
-    """Scores of what is stored, each computed once."""
-
-    def __init__(self, results: dict[str, list[dict]], data: str | None, resamples: int):
-        self.results, self.data, self.resamples, self.known = results, data, resamples, {}
-
-    def taken(self, recipe: str, key: str) -> dict[int, dict]:
-        """Give what a recipe measured under a name, seed by seed."""
-        return {r["seed"]: r["measured"][key] for r in self.results.get(recipe, []) if key in r["measured"]}
-
-    def __call__(self, recipe: str, key: str, seeds: tuple[int, ...] | None = None) -> Scored | None:
-        """Score a measurement over some seeds, or all; None if it was not taken."""
-        taken = self.taken(recipe, key)
-        chosen = tuple(seed for seed in taken if seeds is None or seed in seeds)
-        if (recipe, key, chosen) not in self.known:
-            self.known[recipe, key, chosen] = score([taken[seed] for seed in chosen], self.data, self.resamples) if chosen else None
-        return self.known[recipe, key, chosen]
-
-    def both(self, one: str, other: str, key: str) -> tuple[Scored, Scored] | None:
-        """Score two recipes over the seeds that both have; None if there is none. Raises ValueError if they answered different rows."""
-        first, second = self.taken(one, key), self.taken(other, key)
-        sets = {t.get("dataset") for t in (*first.values(), *second.values())}
-        if len(sets) > 1:
-            raise ValueError(f"{one} and {other}, {key}: expected answers to the same rows, got {' and '.join(map(str, sorted(sets, key=str)))}")
-        shared = tuple(sorted({*first} & {*second}))
-        return (self(one, key, shared), self(other, key, shared)) if shared else None
-
-    def learned(self, recipe: str, key: str) -> bool:
-        """Tell whether a row is above the best constant answer, by its interval."""
-        taken = next(iter(self.taken(recipe, key).values()))
-        return not bounds(self(recipe, key)).low <= constant(taken, self.data)
 
 
 def printed_alone(value: float, measured: str) -> Interval:
@@ -170,10 +99,13 @@ def expected(recipe: Recipe, cell: Cell) -> Interval:
     return Interval(value, value - float(half[1]), value + float(half[2]))
 
 
-def _line(recipe: Recipe, cell: Cell, scores: Scores) -> Line:
-    found, results = scores(recipe.name, cell.measured), scores.results.get(recipe.name, [])
-    answers = tuple(taken["value"] for taken in scores.taken(recipe.name, cell.measured).values()) if recipe.examples else ()
-    return Line(recipe.paper, *cell[:3], recipe.name, expected(recipe, cell), found and bounds(found), len(results), recipe.differs, answers)
+def _line(recipe: Recipe, cell: Cell, scores: Scores, outdated: set[str]) -> Line:
+    device, runs = scores.usual_runs(recipe.name, cell.measured)
+    found = scores.scored(recipe.name, cell.measured, runs)
+    answers = tuple(taken["value"] for taken in runs.values()) if recipe.examples else ()
+    return Line(recipe.paper, *cell[:3], recipe.name, expected(recipe, cell),
+                found and bounds(found), len(runs), recipe.differs, answers, device,
+                recipe.name in outdated)
 
 
 def printed_gain(claim: Claim) -> float | None:
@@ -186,22 +118,44 @@ def printed_gain(claim: Claim) -> float | None:
     return places[0][shared[0]] - places[1][shared[0]] if shared else None
 
 
-def _judge(claim: Claim, scores: Scores) -> Judged:
-    found, printed = scores.both(claim.better, claim.worse, claim.measured), printed_gain(claim)
-    if found is None:
-        return Judged(claim, printed, None, 0, "not run")
-    gain, seeds = bounds(*found), found[0].draws.shape[1]
-    asked = [name for name in (claim.better, claim.worse) if scores.learned(name, claim.measured)]
-    return Judged(claim, printed, gain, seeds, verdict(gain, printed) if asked else VERDICTS[2], bool(asked))
+def _judge(claim: Claim, scores: Scores, outdated: set[str] = frozenset()) -> Judged:
+    """Compare two rows on the seeds and the kind of machine that they have in common."""
+    printed = printed_gain(claim)
+    pair = scores.pair(claim.better, claim.worse, claim.measured)
+    if pair is None:
+        return Judged(claim, printed, None, 0, _why_unpaired(claim, scores))
+    gain = bounds(pair.better, pair.worse)
+    learned = any(scores.learned(name, claim.measured) for name in (claim.better, claim.worse))
+    judged = verdict(gain, printed) if learned else "inconclusive"
+    outdated = not outdated.isdisjoint((claim.better, claim.worse))
+    return Judged(claim, printed, gain, gain.seeds, judged, learned, pair.device, outdated)
 
 
-def make_report(out: str | Path, data: str | None, resamples: int = 400) -> Report:
-    """Score everything in a folder of results against the labels in a data folder."""
-    scores = Scores(stored(Path(out)), data, resamples)
-    lines = [_line(recipe, cell, scores) for recipe in RECIPES.values() for cell in recipe.cells]
-    costs = {name: {"processor seconds": float(np.mean([r["processor_seconds"] for r in rs])), "GPU MB": rs[0]["gpu_mb"], "hardware": rs[0]["versions"]["hardware"]}
-             for name, rs in scores.results.items()}
-    return Report(lines, [_judge(claim, scores) for claim in CLAIMS], costs)
+def _why_unpaired(claim: Claim, scores: Scores) -> str:
+    """Say in the place of a verdict why two rows are not compared."""
+    first, second = (scores.runs(name, claim.measured) for name in (claim.better, claim.worse))
+    if not (first and second):
+        return NOT_COMPARED[0]
+    return NOT_COMPARED[2 if first.keys() & second.keys() else 1]
+
+
+def make_report(out: str | Path, data: str | None, samples: int = SAMPLES,
+                scale: str | None = None) -> Report:
+    """Score every result in a folder against the labels in a data folder."""
+    scores = Scores(stored(Path(out), scale), data, samples)
+    outdated = {name for name, results in scores.results.items() if name in RECIPES
+                and not all(is_current(result, RECIPES[name]) for result in results)}
+    lines = [_line(recipe, cell, scores, outdated)
+             for recipe in RECIPES.values() for cell in recipe.cells]
+    costs = {name: _cost(results) for name, results in scores.results.items()}
+    return Report(lines, [_judge(claim, scores, outdated) for claim in CLAIMS], costs)
+
+
+def _cost(results: list[dict]) -> dict:
+    """Average the costs of a recipe over its seeds."""
+    seconds = float(np.mean([r["processor_seconds"] for r in results]))
+    return {"seeds": len(results), "processor seconds": seconds, "GPU MB": results[0]["gpu_mb"],
+            "hardware": results[0]["versions"]["hardware"]}
 
 
 def _three(i: Interval | None) -> list | None:
@@ -217,20 +171,50 @@ def _out_of_reach(scale: str) -> list[dict]:
 
 
 def as_json(report: Report, scale: str) -> dict:
-    """The report as plain values: what the site and chapter 40 show."""
-    cells = [{"paper": x.paper, "table": x.table, "row": x.row, "metric": x.metric, "recipe": x.recipe, "printed": _three(x.printed),
-              "measured": _three(x.measured), "seeds": x.seeds, "differs": x.differs,
-              **({"answers": [round(a, 4) for a in x.answers]} if x.answers else {})} for x in report.lines]
-    claims = [{"paper": RECIPES[j.claim.better].paper, "text": j.claim.text, "better": j.claim.better, "worse": j.claim.worse, "measured": j.claim.measured,
-               "printed": None if j.printed is None else round(j.printed, 4), "gain": _three(j.gain), "seeds": j.seeds, "verdict": j.verdict, "learned": j.learned} for j in report.judged]
+    """Give the report as plain values, which the site, chapter 40 and the commands show."""
+    cells = [{"paper": x.paper, "table": x.table, "row": x.row, "metric": x.metric,
+              "recipe": x.recipe, "printed": _three(x.printed), "measured": _three(x.measured),
+              "seeds": x.seeds, "device": x.device, "outdated": x.outdated,
+              "differs": x.differs,
+              **({"answers": [round(a, 4) for a in x.answers]} if x.answers else {})}
+             for x in report.lines]
+    claims = [{"paper": RECIPES[j.claim.better].paper, "text": j.claim.text,
+               "better": j.claim.better, "worse": j.claim.worse, "measured": j.claim.measured,
+               "printed": None if j.printed is None else round(j.printed, 4),
+               "gain": _three(j.gain), "seeds": j.seeds, "device": j.device, "outdated": j.outdated,
+               "verdict": j.verdict, "learned": j.learned} for j in report.judged]
+    left = [{"paper": p, "table": t, "row": r, "why": why} for (p, t, r), why in NOT_RUN.items()]
     return {"scale": scale, "cells": cells, "claims": claims, "costs": report.costs,
-            "not run": [{"paper": p, "table": t, "row": r, "why": why} for (p, t, r), why in NOT_RUN.items()] + _out_of_reach(scale)}
+            "not run": left + _out_of_reach(scale)}
+
+
+def totals(record: dict) -> list[str]:
+    """Count verdicts: a table of the claims with a printed difference, and one of the others.
+
+    Each paper has a line of its own, since the papers have unequal numbers of claims.
+    """
+    printed = [c for c in record["claims"] if c["printed"] is not None]
+    others = [c for c in record["claims"] if c["printed"] is None]
+    return [*_counts("claims with a printed difference", printed, VERDICTS), "",
+            *_counts("claims without a printed difference", others, DIRECTIONS)]
+
+
+def _counts(title: str, claims: list[dict], labels: tuple[str, ...]) -> list[str]:
+    labels = (*labels, *NOT_COMPARED)
+    lines = [f"| {title} | all | {' | '.join(labels)} |", "|---|" + "---|" * (len(labels) + 1)]
+    for paper in dict.fromkeys(c["paper"] for c in claims):
+        found = Counter(c["verdict"] for c in claims if c["paper"] == paper)
+        numbers = " | ".join(str(found[label]) for label in labels)
+        lines.append(f"| {PAPERS.get(paper, 'Controls')} | {found.total()} | {numbers} |")
+    return lines
 
 
 def _text(three: list | None) -> str:
     if three is None:
         return "not run"
     value, low, high = three
+    if value is None:
+        return "undefined"
     return f"{value:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
 
 
@@ -245,13 +229,31 @@ def _row(c: dict) -> str:
     return c["row"] + " (target)" * (c["recipe"].endswith("-target") and "target" not in c["row"])
 
 
+OUTDATED = " (ran before the recipe was changed)"
+
+
 def _cell_line(c: dict) -> str:
-    return f"| {c['table']} | {_row(c)} | {c['metric']} | {_text(c['printed'])} | {_measured(c)} | {c['seeds'] or ''} | {c['differs']} |"
+    return f"| {c['table']} | {_row(c)} | {c['metric']} | {_text(c['printed'])} | {_measured(c)} | {c['seeds'] or ''} | {c['differs']}{OUTDATED * c['outdated']} |"
 
 
 def _claim_line(c: dict) -> str:
     printed = "" if c["printed"] is None else f"{c['printed']:+.3f}"
-    return f"| {c['text']} | `{c['better']}` over `{c['worse']}`, {c['measured']} | {printed} | {_text(c['gain'])} | {c['seeds'] or ''} | {c['verdict']}{'' if c['learned'] else ': neither row learned'} |"
+    learned = "" if c["learned"] else ": neither row learned"
+    seeds = c["seeds"] or ("deterministic" if c["gain"] else "")
+    return (f"| {c['text']} | `{c['better']}` over `{c['worse']}`, {c['measured']} | {printed} "
+            f"| {_text(c['gain'])} | {seeds} | {c['verdict']}{learned}{OUTDATED * c['outdated']} |")
+
+
+def _claim_lines(claims: list[dict]) -> list[str]:
+    """A table of the claims with a printed difference, and one of those without: never pooled."""
+    head = "| claim | rows and measurement | printed difference | ours | seeds | verdict |"
+    out = []
+    for found in ([c for c in claims if c["printed"] is not None],
+                  [c for c in claims if c["printed"] is None]):
+        if found:
+            out += [head, "|---|---|---|---|---|---|", *map(_claim_line, found), ""]
+        head = "| claim without a printed difference | rows and measurement | | ours | seeds | direction |"
+    return out
 
 
 def _section(title: str, key: str, record: dict) -> list[str]:
@@ -260,13 +262,14 @@ def _section(title: str, key: str, record: dict) -> list[str]:
     out = [f"## {title}", ""]
     if cells:
         out += ["| table | row | metric | printed (rows alone) | measured (rows and seeds) | seeds | differs from the paper in |", "|---|---|---|---|---|---|---|", *map(_cell_line, cells), ""]
-    if claims:
-        out += ["| sentence | rows and measurement | printed gain | measured gain | seeds | verdict |", "|---|---|---|---|---|---|", *map(_claim_line, claims), ""]
+    out += _claim_lines(claims)
     return out + [f"- Not run: {x['table']}, {x['row']}: {x['why']}." for x in left] + [""] * bool(left)
 
 
 def markdown(
     record: dict,   # from `as_json`
 ) -> str:
-    """The report as tables, a section a paper."""
-    return "\n".join(line for key, title in (PAPERS | {"control": "Controls: rows that no paper has"}).items() for line in _section(title, key, record))
+    """Write the report as tables, a section for each paper."""
+    sections = PAPERS | {"control": "Controls: rows that no paper has"}
+    lines = [line for key, title in sections.items() for line in _section(title, key, record)]
+    return "\n".join(lines)

@@ -118,9 +118,14 @@ def _wmean(data: Dataset, values) -> float:
 
 def unseen(run: Run, task: str, values: list[float]) -> float:
     """Score the pairs of a year that are not in the dev set of STS-B, on which hyper-parameters were chosen."""
-    data, chosen_on = labelled(f"{task}/test", run.data), set(_pairs(labelled("stsb/dev", run.data)))
-    rest = [i for i, pair in enumerate(_pairs(data)) if pair not in chosen_on]
-    return _wmean(data.subset(rest), np.asarray(values)[rest])
+    rest = unseen_pairs(f"{task}/test", run.data)
+    return _wmean(labelled(f"{task}/test", run.data).subset(rest), np.asarray(values)[rest])
+
+
+def unseen_pairs(name: str, data: str | None) -> list[int]:
+    """Number the pairs of a set, such as "sts12/test", that are not in the dev set of STS-B."""
+    chosen_on = set(_pairs(labelled("stsb/dev", data)))
+    return [i for i, pair in enumerate(_pairs(labelled(name, data))) if pair not in chosen_on]
 
 
 def seven(run: Run, answer: Callable[[str, Dataset], list[float]]) -> dict[str, Answers | float]:

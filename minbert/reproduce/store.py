@@ -1,11 +1,13 @@
-"""A result is a small JSON file; what is there is not done again, and what was done otherwise is refused."""
+"""Run recipes and store what they measure; what is stored is not run again, and other settings are refused."""
 from __future__ import annotations
 
-__all__ = ["result_file", "settings_of", "hardware", "processor", "missing_data", "perform", "unfinished", "stored", "versions"]
+__all__ = ["settings_of", "hardware", "processor", "missing_data", "perform", "unfinished",
+           "find_result", "is_current", "stored", "versions"]
 
-import json
+import math
 import platform
 import time
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,16 +15,15 @@ import torch
 
 from .. import __version__
 from ..data import load_dataset
-from ..engine.checkpoint import replace_file
 from ..engine.devices import choose_device
-from ..engine.files import read_json
 from ..engine.hub import HUB
 from ..engine.identity import rows_checksum
+from .published import PAPERS
 from .recipe import Recipe
+from .results_table import DIGITS, add_results, read_results, result_file, stored_settings
 from .run import Answers, Run, labelled
-from .scale import Scale, agreed
-
-DIGITS = 4   # of an answer
+from .scale import SCALES, Scale, agreed
+from .scoring import score_of
 
 
 def hardware() -> str:
@@ -50,11 +51,6 @@ def settings_of(scale: Scale, recipe: Recipe) -> dict:
     return agreed(scale) | {"recipe": recipe.settings, "differs": recipe.differs}
 
 
-def result_file(out: Path, recipe: Recipe, seed: int) -> Path:
-    """Say where a result lies."""
-    return out / f"{recipe.name.replace('/', '-')}-{seed}.json"
-
-
 def missing_data(recipe: Recipe, scale: Scale, data: str | None) -> str:
     """Say in one line which of its files a recipe lacks; nothing if all are there. The rows in the package stand in at micro alone: no paper was measured on them."""
     if data is None and scale.name != "micro":
@@ -74,46 +70,97 @@ def _fetched(recipe: Recipe) -> str:
 
 
 def perform(recipe: Recipe, run: Run) -> dict:
-    """Run a recipe and put its file in place when it is whole. Raises ValueError in one line if data are missing."""
+    """Run a recipe, and add its result to the file of its report once it is complete.
+
+    Raises ValueError in one line if data are missing, or a measurement is not a finite number.
+    """
     if missing := missing_data(recipe, run.scale, run.data):
         raise ValueError(missing)
-    run.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)
     start, spent = time.perf_counter(), time.process_time()
     measured = recipe.make(run)
-    memory = torch.cuda.max_memory_allocated() / 2**20 if choose_device().type == "cuda" else None
-    result = {"recipe": recipe.name, "seed": run.seed, "settings": settings_of(run.scale, recipe), "versions": versions(),
-              "seconds": round(time.perf_counter() - start, 1), "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
-              "rows": {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs},
-              "measured": {key: _plain(value) for key, value in measured.items()}, "curve": run.curve} | ({"texts": run.texts} if run.texts else {})
-    replace_file(result_file(run.out, recipe, run.seed), lambda part: part.write_text(json.dumps(result, allow_nan=False) + "\n"))
+    device = choose_device().type
+    memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
+    ran = {"ran": run.ran} if getattr(run, "ran", None) else {}
+    rows = {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs}
+    result = {
+        "recipe": recipe.name, "seed": run.seed, "deterministic": recipe.deterministic,
+        "settings": settings_of(run.scale, recipe), "versions": versions(), "device": device,
+        "seconds": round(time.perf_counter() - start, 1),
+        "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
+        "rows": rows | getattr(run, "examples", {}),
+        "measured": {key: _plain(f"{recipe.name}, seed {run.seed}, {key}", value, run.data)
+                     for key, value in measured.items()},
+        "curve": run.curve} | ran | ({"texts": run.texts} if run.texts else {})
+    add_results(run.out, [result])
     return result
 
 
-def _plain(value):
-    if isinstance(value, Answers):
-        return {"dataset": value.dataset, "metric": value.metric, "answers": [round(float(x), DIGITS) for x in value.values]}
-    return {"value": float(value)}
+def _plain(name: str, value, data: str | None) -> dict:
+    """Turn a measurement into plain values, its score and the checksum of its examples included."""
+    numbers = value.values if isinstance(value, Answers) else [value]
+    if not all(math.isfinite(x) for x in numbers):
+        raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
+    if not isinstance(value, Answers):
+        return {"value": float(value)}
+    answers = [round(float(x), DIGITS) for x in value.values]
+    return {"dataset": value.dataset, "metric": value.metric,
+            "value": score_of(value.dataset, value.metric, answers, data),
+            "examples": rows_checksum(labelled(value.dataset, data)), "answers": answers}
 
 
 def unfinished(recipes: list[Recipe], scale: Scale, out: Path) -> list[tuple[Recipe, int]]:
-    """List recipe and seed of what is not stored, seed by seed. Raises ValueError naming the file of a result with other settings."""
+    """List recipe and seed of what is not stored, seed by seed.
+
+    Raises ValueError naming the file of a result with other settings.
+    """
+    files = {result_file(out, recipe.name) for recipe in recipes}
+    known = {file: stored_settings(file) for file in files}
     todo = []
     for seed in scale.seeds:
         for recipe in (r for r in recipes if seed in r.seeds(scale)):
-            file = result_file(out, recipe, seed)
-            if not file.exists():
+            file = result_file(out, recipe.name)
+            there = known[file].get((scale.name, recipe.name, seed))
+            if there is None:
                 todo.append((recipe, seed))
-            elif (there := read_json(file)["settings"]) != (mine := settings_of(scale, recipe)):
-                other = next(k for k in mine if there.get(k) != mine[k])
-                raise ValueError(f"{file}: expected a result with {other} {mine[other]}, got {there.get(other)}: use another folder, or remove the file")
+            else:
+                _compare_settings(f"{file}: {recipe.name}, seed {seed}", there, scale, recipe)
     return todo
 
 
-def stored(out: Path) -> dict[str, list[dict]]:  # recipe -> its results, in the order of their seeds
-    """Read every result of a folder."""
+def _compare_settings(where: str, there: dict, scale: Scale, recipe: Recipe) -> None:
+    """Raise ValueError if a stored result has other settings than a run would have now."""
+    mine = settings_of(scale, recipe)
+    other = next((name for name in mine if there.get(name) != mine[name]), None)
+    if other:
+        raise ValueError(f"{where}: expected a result with {other} {mine[other]}, got "
+                         f"{there.get(other)}: use another folder")
+
+
+def is_current(result: dict, recipe: Recipe) -> bool:
+    """Tell whether a result was made with the settings that its recipe and its scale have now."""
+    there, sizes = result["settings"], {}
+    if there["scale"]["name"] in SCALES:
+        sizes = asdict(SCALES[there["scale"]["name"]])
+    same_sizes = all(sizes.get(name) == value for name, value in there["scale"].items())
+    return (there["recipe"] == recipe.settings and there["differs"] == recipe.differs
+            and same_sizes)
+
+
+def find_result(out: Path, recipe: str, seed: int, scale: str) -> dict | None:
+    """Read the result of one run; None if it is not stored."""
+    return next((r for r in stored(out, scale).get(recipe, []) if r["seed"] == seed), None)
+
+
+def stored(
+    out: Path,
+    scale: str | None = None,     # name of a scale; None: of every scale
+) -> dict[str, list[dict]]:       # recipe -> its results, in the order of their seeds
+    """Read every result in the folder."""
     found: dict[str, list[dict]] = {}
-    for file in sorted(out.glob("*-*.json")):
-        result = read_json(file)
-        found.setdefault(result["recipe"], []).append(result)
+    for paper in (*PAPERS, "control"):
+        if (file := result_file(out, paper)).exists():
+            for result in read_results(file):
+                if scale in (None, result["settings"]["scale"]["name"]):
+                    found.setdefault(result["recipe"], []).append(result)
     return {name: sorted(results, key=lambda r: r["seed"]) for name, results in found.items()}
