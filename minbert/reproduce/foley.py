@@ -28,7 +28,7 @@ from ..train import Phase
 from ..views import ViewModel, train_views, view_loss
 from .published import published
 from .recipe import cell, claim, recipe, row
-from .run import Answers, Run
+from .run import LOOK, Answers, Run
 from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, loss_ends, phase, pooled_base, rows_with
 from .testsets import TEST_DIFFERS, TEST_NEEDS, on_test
 from .vectors import graded
@@ -71,15 +71,20 @@ def joint_steps(run: Run) -> int:
 
 
 def epoch(run: Run) -> int:
-    """Steps between two looks at dev: an epoch, or a fifth of a shorter run."""
+    """Count the steps of an epoch, or of a fifth of a shorter run."""
     return max(1, joint_steps(run) // (20 if printed(run) else 5))
+
+
+def look(run: Run, steps: int) -> int:
+    """Choose the steps between two evaluations on dev: an epoch as in the course's code, or a fifth of a shorter run, 125 at most."""
+    return epoch(run) if printed(run) else max(1, min(LOOK, steps // 5))
 
 
 def tuned(run: Run, encoder: SentenceEncoder, *before: Phase, lr: float | None = None, dropout: float = 0.3, law: str = "equal", **settings) -> MultitaskBert:
     """Put fresh heads on an encoder and train all of it on the three tasks, after other phases if there are some."""
     model = heads_from(run, encoder, partial(heads, dropout=dropout))
     joint = phase(run, *TASKS, law=law, lr=lr or rate(run), steps=joint_steps(run))
-    return fine_tune(run, model, *before, joint, rows=64 if printed(run) else None, eval_every=epoch(run), warmup=0.0, decay=False, **settings)
+    return fine_tune(run, model, *before, joint, rows=64 if printed(run) else None, eval_every=look(run, joint_steps(run)), warmup=0.0, decay=False, **settings)
 
 
 def overfit(run: Run, model: MultitaskBert, dev: Answers) -> dict:
@@ -108,6 +113,7 @@ def rank(run: Run, epochs: int, unique: bool) -> SentenceEncoder:
     batches = pair_batches([same.sentences, same.sentences2], encoder.tokenizer, size, seed=run.seed, unique=unique)
     loss = view_loss(multiple_negatives_loss, exclude_duplicates=unique)
     run.log(train_views(ViewModel(encoder), batches, loss, count, rate(run), precision=run.scale.precision), "ranking")
+    run.note("ranking", batch=size, steps=count, rate=rate(run), kept="the last")
     return encoder.eval()
 
 
@@ -133,7 +139,7 @@ def plain(run: Run) -> MultitaskBert:
 def baseline(run: Run) -> dict:
     count = joint_steps(run) if printed(run) else 3 * run.scale.head_steps
     heads_only = phase(run, *TASKS, mode="frozen", law="equal", steps=count)
-    make = lambda: fine_tune(run, heads_from(run, pooled_base(run), heads), heads_only, rows=64 if printed(run) else None, eval_every=max(1, count // 5), warmup=0.0, decay=False)
+    make = lambda: fine_tune(run, heads_from(run, pooled_base(run), heads), heads_only, rows=64 if printed(run) else None, eval_every=look(run, count), warmup=0.0, decay=False)
     return asked(run, run.own(f"{ME}/baseline", make))
 
 
@@ -141,7 +147,7 @@ def baseline(run: Run) -> dict:
         differs=f"asked on dev: the labels of the course's Quora test set are not public; {SMALLER}")
 def final_model(run: Run) -> dict:
     said = asked(run, final(run))
-    return said | graded(run, ranked(replace(run, curve=[])))   # the curve of the ranking is in that of the model
+    return said | graded(run, ranked(run.aside()))   # the record of the ranking is in that of the model
 
 
 @recipe(f"{ME}/test", cell("S7", "final model", "SST test acc", "SST test acc"), cell("S7", "final model", "STS test pearson", "STS test pearson"),
@@ -203,7 +209,7 @@ def moved(run: Run, model: MultitaskBert, points: int, radius: float) -> float:
 
 def as_plain(run: Run, model: MultitaskBert) -> float:
     """Share of sentiment dev that gets the answer it gets without the penalty, same seed; that model's curve is not ours."""
-    mine, theirs = (m.predict("sst", run.dataset("sst", "dev")) for m in (model, plain(replace(run, curve=[]))))
+    mine, theirs = (m.predict("sst", run.dataset("sst", "dev")) for m in (model, plain(run.aside())))
     return float((mine == theirs).double().mean())
 
 
@@ -323,7 +329,7 @@ def _synthetic(name: str, source: str, epochs: int, *places: tuple) -> None:
 def synthetic_only(run: Run) -> dict:
     alone = first_five(run, "machine")
     make = lambda: fine_tune(run, heads_from(run, pooled_base(run), heads), alone, rows=64 if printed(run) else None, warmup=0.0, decay=False,
-                             eval_every=max(1, (alone.steps or 780) // 5), sources=sources(run))
+                             eval_every=look(run, alone.steps or 780), sources=sources(run))
     return answered(run, run.own(f"{ME}/synthetic-only", make), {"sst": KEYS["sst"]})
 
 

@@ -57,9 +57,7 @@ KINDS = {  # how the encoder is trained on a task; all but the first two are our
 
 def learn(run: Run, model: MultitaskBert, task: str, kind: str = "plain", mode: str = "full") -> MultitaskBert:
     """Train on one task, and keep what is best on its dev set."""
-    plan = phase(run, task, mode=mode)
-    every = max(1, plan.steps // 4) if plan.steps else None
-    return fine_tune(run, model, plan, eval_every=every, **KINDS[kind](run))
+    return fine_tune(run, model, phase(run, task, mode=mode), **KINDS[kind](run))
 
 
 def hadsell(model: MultitaskBert, batch: dict[str, TaskBatch]) -> dict[str, torch.Tensor]:
