@@ -152,7 +152,8 @@ class LinearPlusCosine(_DropLinear):
 
     def init_kwargs(self) -> dict:  # argument -> value
         """Give the arguments that build an equal head."""
-        return super().init_kwargs() | {"cosine_weight": float(self.cosine_weight)}
+        k = self.cosine_weight.item() if self.learned else self.cosine_weight
+        return super().init_kwargs() | {"cosine_weight": k}
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:  # (B, D), (B, D) -> (B,) logits or grades
         """Give one number a pair."""

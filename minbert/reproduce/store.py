@@ -85,7 +85,7 @@ def perform(recipe: Recipe, run: Run) -> dict:
     result = {"recipe": recipe.name, "seed": run.seed, "settings": settings_of(run.scale, recipe), "versions": versions(),
               "seconds": round(time.perf_counter() - start, 1), "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
               "rows": {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs},
-              "measured": {key: _plain(value) for key, value in measured.items()}, "curve": run.curve} | ({"texts": run.texts} if run.texts else {})
+              "measured": {key: _plain(value) for key, value in measured.items()}} | run.record()
     replace_file(result_file(run.out, recipe, run.seed), lambda part: part.write_text(json.dumps(result, allow_nan=False) + "\n"))
     return result
 
