@@ -126,7 +126,7 @@ class Run:
         return SentenceEncoder.from_pretrained(self.scale.large if large else self.scale.base, pooling=pooling)
 
     def noisy(self, encoder: SentenceEncoder, dropout: float | None = None) -> SentenceEncoder:
-        """Give an encoder the dropout of contrastive training: that of the scale, or another."""
+        """Give the layers of an encoder a dropout: that of the scale, or another."""
         dropout = self.scale.view_dropout if dropout is None else dropout
         if dropout is not None:
             set_dropout(encoder, dropout)

@@ -20,7 +20,7 @@ class Scale:
     view_batch: int                  # sentences a step of contrastive training
     view_steps: int
     view_lr: float                   # of contrastive training at the scale of the papers; the others search in `RATES`
-    view_dropout: float | None       # None: the model's own
+    view_dropout: float | None       # of the layers under the contrast of Dao, Mehta and Tian; None: the model's own
     flow_batch: int
     flow_steps: int | None           # None: as many epochs as the recipe says
     flow_lr: float | None            # None: as the recipe says

@@ -28,7 +28,7 @@ TUNE = {"vector": "the pooler's, of [CLS] (section 3.1); below the paper's scale
         "dropout of heads": ".3 SST, .1 pairs: the report has none; the course's and BERT's", "batch": "32", "rate": "1e-5, heads on a frozen encoder 1e-3",
         "epochs": "10, the best on the task's own dev set (section 4.3)", "rate over time": "up for a tenth, then down to 0: the report has none; BERT's",
         "clipping": "gradient at most 1 long: the report has none; BERT's", "precision": "bfloat16 products over float32 weights: the report has none",
-        "looks at dev": "at the end of each epoch; below the paper's scale four"}
+        "looks at dev": "before the first step and at the end of each epoch; below the paper's scale after every 125 steps, or every quarter of a shorter run"}
 HADSELL = {"margin": ".5 (section 3.2.2)", "checkpoint of the contrast": "the last"}
 SMART = {"lambda": "5", "eta": "1e-3", "epsilon": "1e-5", "sigma": "1e-5 (section 3.2.3)", "steps of the search": "1: the report has none; SMART's",
          "change": "of sentence vectors (algorithm 1)"}
