@@ -105,7 +105,7 @@ class Plan(NamedTuple):
 def planned(recipe: Recipe, run: Run) -> Plan:
     """Count the work, ask the card, and take steps in as few pieces as fit. Raises ValueError in one line for missing data or weights."""
     texts, device = {}, choose_device()
-    works = work_of(recipe, run.scale, run.data, texts)
+    works = work_of(recipe, run.scale, run.data, texts, run)
     if any(w.large for w in works):
         resolve_folder(run.scale.large)
     card, speed, shapes = find_card(device), SHARE * product_speed(device, run.scale.precision), shapes_of(run.scale)

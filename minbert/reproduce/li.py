@@ -40,7 +40,7 @@ SMALL = "where the train split of SNLI is missing, open captions stand for it; a
 
 def siamese(run: Run, encoder: SentenceEncoder) -> SentenceEncoder:
     """Fine-tune on labelled NLI pairs: both sets as one, under one head."""
-    sets = nli_sets(run.data)
+    sets = nli_sets(run)
     whole = replace(sets[-1], sentences=sum((d.sentences for d in sets), []), sentences2=sum((d.sentences2 for d in sets), []),
                      labels=sum((d.labels for d in sets), []), ids=[f"{d.name}-{i}" for d in sets for i in d.ids])
     model = heads_from(run, encoder, lambda width: {"mnli": ConcatDiff(width, 3, "classes")})
@@ -230,7 +230,7 @@ def crowding(run: Run, band: tuple[int, int]) -> dict[str, float]:
     if run.data is None:
         raise ValueError(f"expected {COUNTS} in a data folder, got none")
     encoder = run.base()
-    ranked = rank_words(encoder.tokenizer.get_vocab(), read_lines(Path(run.data) / COUNTS))
+    ranked = rank_words(encoder.tokenizer.get_vocab(), run.read_text(COUNTS, read_lines(Path(run.data) / COUNTS)))
     found = frequency_table(encoder.model.embedding.word_embedding.weight.detach().cpu(), ranked, (band,), KS)
     return {key: value for b in found for key, value in (
         ("words", float(b.words)), ("Mean l2-norm", b.norm), *((f"Mean k-NN l2-dist. (k = {k})", b.distance[k]) for k in KS),
@@ -248,6 +248,8 @@ def _band(band: tuple[int, int]):
 for _b in BANDS:
     _band(_b)
 
+not_run("li", "E2", "decomposition of the dot product into PMI, word and context terms (equations 2 and 3)", figures=False,
+        why="an argument without a measurement: it would need the counts of words and contexts of BERT's own training text")
 COPIED = "copied there from Reimers and Gurevych (2019): models of another kind"
 not_run("li", "T2", "Avg. GloVe embeddings", why=COPIED)
 not_run("li", "T3", "InferSent- Glove", "USE", "SROBERTa base-NLI", "SROBERTa large-NLI", why=COPIED)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..baselines import words
 from ..data import Dataset, available, load_dataset
+from ..engine.identity import rows_checksum
 from ..engine.labelled import sentences_of
 from ..engine.maps import moved
 from ..engine.remembering import Remembered
@@ -70,19 +71,28 @@ def keep(run: Run, name: str, encoder: SentenceEncoder) -> Cached:
 
 def text_of(run: Run, task: str) -> list[str]:
     """List the sentences of a set, all splits that are there, as often as they stand there; no label is read."""
-    return [s for split in available(run.data).get(task, ()) for s in sentences_of(labelled(f"{task}/{split}", run.data))]
+    text = [s for split in available(run.data).get(task, ()) for s in sentences_of(labelled(f"{task}/{split}", run.data))]
+    return run.read_text(f"text of {task}", text)
 
 
-def nli_sets(data: str | None) -> list[Dataset]:  # one or two
-    """Read the train splits of SNLI and MNLI that are there; captions of the package stand for SNLI's, a sample may stand for MNLI's."""
-    there = [name for name, splits in available(data).items() if "train" in splits]
+def nli_sets(run: Run) -> list[Dataset]:  # one or two
+    """Read the train splits of SNLI and MNLI that are there, and note their checksums; a sample may stand for MNLI's.
+
+    Below the scale of the papers captions of the package stand for a missing SNLI. Raises ValueError where it is missing at that scale.
+    """
+    there = [name for name, splits in available(run.data).items() if "train" in splits]
+    if run.scale.printed and not {"snli", "mnli"} <= {*there}:
+        raise ValueError(f"expected the train splits of snli and mnli in {run.data} at scale {run.scale.name}, "
+                         f"got {' and '.join(name for name in ('snli', 'mnli') if name in there) or 'neither'}")
     names = ("snli" if "snli" in there else "inference", *(["mnli"] if "mnli" in there else []))
-    return [load_dataset(name, "train", data) for name in names]
+    found = [load_dataset(name, "train", run.data) for name in names]
+    run.examples |= {f"{data.name}/train": rows_checksum(data) for data in found}
+    return found
 
 
 def nli_text(run: Run, share: float) -> list[str]:
     """Draw that share of the sentences of SNLI and MNLI, labels unseen; at most as many as the scale allows."""
-    text = [s for data in nli_sets(run.data) for s in sentences_of(data)]
+    text = [s for data in nli_sets(run) for s in sentences_of(data)]
     order = torch.randperm(len(text), generator=seeded("nli text")).tolist()
     return [text[i] for i in order[:min(run.scale.most_text, max(2, round(share * len(text))))]]
 

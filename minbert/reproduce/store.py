@@ -81,14 +81,14 @@ def perform(recipe: Recipe, run: Run) -> dict:
     measured = recipe.make(run)
     device = choose_device().type
     memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
-    ran = {"ran": run.ran} if getattr(run, "ran", None) else {}
+    ran = {"ran": run.ran} if run.ran else {}
     rows = {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs}
     result = {
         "recipe": recipe.name, "seed": run.seed, "deterministic": recipe.deterministic,
         "settings": settings_of(run.scale, recipe), "versions": versions(), "device": device,
         "seconds": round(time.perf_counter() - start, 1),
         "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
-        "rows": rows | getattr(run, "examples", {}),
+        "rows": rows | run.examples,
         "measured": {key: _plain(f"{recipe.name}, seed {run.seed}, {key}", value, run.data)
                      for key, value in measured.items()},
         "curve": run.curve} | ran | ({"texts": run.texts} if run.texts else {})
