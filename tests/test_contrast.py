@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import os
+import random
 import re
 import signal
 from dataclasses import replace
@@ -407,6 +408,16 @@ def test_the_steps_are_those_of_the_chapters(tmp_path, columns, config):
     assert [entry["loss"] for entry in read_log(tmp_path)] == losses
     kept = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu")
     assert same(weights(kept), weights(encoder)) and not encoder.training
+
+
+def test_equal_runs_write_equal_checkpoints_to_the_byte(tmp_path):
+    rows, found = dataset(topics(40), 1), []
+    for number in (1, 2):
+        encoder = prepared(tiny(0.1), rows, None)
+        random.seed(number), np.random.seed(number), torch.manual_seed(number)
+        train_on_text(encoder, rows, CONFIG, tmp_path / str(number))
+        found.append((tmp_path / str(number) / CHECKPOINT).read_bytes())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("columns", [1, 2])
