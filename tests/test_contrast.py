@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import os
+import random
 import re
 import signal
 from dataclasses import replace
@@ -206,6 +207,9 @@ def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     ("t.jsonl", '{"i": 1, "a": "x"}\n{"i": 2, "a": "y"}\n', "t.jsonl: expected sentences in column 'i', got numbers alone"),
     ("t.jsonl", '{"a": "x"}\n{"a": null}\n', "t.jsonl:2: expected a sentence in column 'a', got None"),
     ("t.jsonl", '{"a": "x"\n', "t.jsonl:1: expected JSON"),
+    ("t.jsonl", '{"a": "x"}\n{"a": "bad \\ud83d half"}\n', r"t.jsonl:2: expected valid Unicode in column 'a', got a lone surrogate: 'bad \ud83d half'"),
+    ("t.jsonl", '{"a": "x"}\n\n{"a": "y", "note": "\\udc00"}\n', "t.jsonl:3: expected valid Unicode in column 'note'"),   # it would be handed on
+    ("t.jsonl", '{"a\\ud83d": "x"}\n', "t.jsonl:1: expected valid Unicode in column"),
     ("t.json", "[]", "t.json: expected a file called .txt, .tsv, .csv or .jsonl"),
     ("t.txt", "\n\n", "t.txt: expected text, got an empty file"),
     ("none.txt", None, "none.txt: expected a file, got none"),
@@ -404,6 +408,16 @@ def test_the_steps_are_those_of_the_chapters(tmp_path, columns, config):
     assert [entry["loss"] for entry in read_log(tmp_path)] == losses
     kept = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu")
     assert same(weights(kept), weights(encoder)) and not encoder.training
+
+
+def test_equal_runs_write_equal_checkpoints_to_the_byte(tmp_path):
+    rows, found = dataset(topics(40), 1), []
+    for number in (1, 2):
+        encoder = prepared(tiny(0.1), rows, None)
+        random.seed(number), np.random.seed(number), torch.manual_seed(number)
+        train_on_text(encoder, rows, CONFIG, tmp_path / str(number))
+        found.append((tmp_path / str(number) / CHECKPOINT).read_bytes())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("columns", [1, 2])

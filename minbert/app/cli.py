@@ -669,6 +669,7 @@ def sweep(
     from minbert.app.owntasks import build_heads
     from minbert.heads import MultitaskBert
     from minbert.sentence import SentenceEncoder
+    from minbert.engine.modelfolders import model_folder
     from minbert.tokens import resolve_folder
     from minbert.app.sweep import GRIDS, grid, sweep as run, sweep_curve
     from minbert.train import TrainConfig, usual_rate
@@ -680,7 +681,7 @@ def sweep(
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
     dev_sets = {task: data.draw(dev_rows, torch.Generator().manual_seed(11711)) for task, data in dev_sets.items()}
     build = lambda: MultitaskBert(encoder := SentenceEncoder.from_pretrained(model), build_heads(encoder.width, train_sets))
-    width = BertConfig.from_json(resolve_folder(model) / "config.json").hidden_size  # without loading any weights
+    width = BertConfig.from_json(model_folder(resolve_folder(model)) / "config.json").hidden_size  # without loading any weights
     config = TrainConfig(tasks, schedule, steps=None if setting == "epochs" else steps, batch_size=batch_size,   # steps would count instead
                          lr=usual_rate(width), precision="bf16" if bf16 else "fp32")
     number = int if setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate", "alike") else float

@@ -17,6 +17,7 @@ from minbert.batches import clusters, pair_batches
 from minbert.calibration import Whiten
 from minbert.data import Dataset
 from minbert.engine.ahead import Ahead
+from minbert.engine.checkpoint import seed_everything
 from minbert.engine.devices import LossScale, check_device, half_type, new_accelerator
 from minbert.engine.identity import reading, rows_checksum
 from minbert.engine.labelled import sentences_of
@@ -150,7 +151,7 @@ def train_on_text(
     progress: bool = False,     # draw a bar
     notes: dict[str, str] | None = None,   # what else a resume must find again
 ) -> None:
-    """Train by contrast with the other rows of a batch; same weights after any kill. Sets the global seed.
+    """Train by contrast with the other rows of a batch; same weights after any kill. Seeds the global generators of Python, NumPy and torch.
 
     Raises Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved, `resume` goes on.
     Raises ValueError for another run in the folder, fewer rows than a batch wants, or a checkpoint that is broken, or of other settings, rows, reading, dropout or notes.
@@ -159,7 +160,7 @@ def train_on_text(
 
     run = _Run(encoder, rows, config, folder, notes)
     with stop_requests() as request, opened(run.files, resume):
-        torch.manual_seed(config.seed + run.world.process_index)
+        seed_everything(config.seed + run.world.process_index)
         done = run.files.load(run.model, run.optimizer, None) or 0
         with tqdm(total=config.steps, initial=done, unit="step", disable=not (progress and run.world.is_main_process)) as bar:
             for record in run.records(done):

@@ -6,6 +6,7 @@ __all__ = ["ROLES", "read_text", "text_columns", "usual_columns", "read_named", 
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
@@ -212,8 +213,21 @@ def _dialect(path):
 def _objects(path):
     """Cut lines of JSON; a column is what any line names."""
     found = [(n, parse_json(line, f"{path}:{n}")) for n, line in enumerate(read_lines(path), 1) if line.strip()]
+    for line, row in found:
+        _check_unicode(path, line, row)
     names = list(dict.fromkeys(name for _, row in found for name in row))
     return names, [(line, [row.get(name) for name in names]) for line, row in found]   # who chooses columns may have others that not every row has
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _check_unicode(path, line, row):
+    """Refuse half a character, which an escape such as \\ud83d alone is, in the names and the texts of a row: no file and no tokenizer takes it."""
+    for name, value in row.items():
+        for text in (name, value):
+            if isinstance(text, str) and _SURROGATE.search(text):
+                raise ValueError(f"{path}:{line}: expected valid Unicode in column {quoted(name)}, got a lone surrogate: {quoted(text)}")
 
 
 def _parquet_rows(path):
