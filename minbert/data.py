@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .engine.files import quoted
-from .engine.formats import OPEN, SOURCES, YEARS, Format, Source, locate_columns, parse_label, read_lines, read_rows
+from .engine.formats import OPEN, SOURCES, YEARS, Format, Source, check_header_once, locate_columns, parse_label, read_lines, read_rows
 from .engine.hub import HUB, hub_rows, write_split
 from .engine.labelled import check_numbers, check_texts, plain_column
 from .engine.saving import replacing
@@ -136,6 +136,7 @@ def read_table(
     path, rows = Path(path), read_rows(path, form.dialect)
     names = [cell.strip() for cell in rows.pop(0)[1]] if form.header else list(form.columns)
     at = locate_columns(path, names, form)
+    check_header_once(path, rows, names)
     whole, skipped = _whole_rows(path, rows, form.widths or (len(names),), at, form, split)
     if not whole:
         raise ValueError(f"{path}: expected at least one row{' of ' + split if form.split else ''}, got none ({len(skipped)} skipped)")
