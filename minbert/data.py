@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .engine.elsewhere import where_to_get
 from .engine.files import quoted
 from .engine.formats import OPEN, SOURCES, YEARS, Format, Source, check_header_once, locate_columns, parse_label, read_lines, read_rows
 from .engine.hub import HUB, outdated, published_splits, write_split
@@ -231,7 +232,7 @@ def download(
     Raises ValueError for an unknown name, no network, or rows that `load_dataset` would refuse. Then nothing is written.
     """
     if name not in HUB:
-        raise ValueError(f"expected one of {list(HUB)}, got {name!r}")
+        raise ValueError(f"expected one of {list(HUB)}, got {name!r}" + (f": {hint}" if (hint := where_to_get(name)) else ""))
     with replacing(folder) as draft:
         paths = []
         for split, rows in published_splits(name, source):

@@ -237,9 +237,10 @@ def data(
     """Show what the package or a data folder holds, or download data sets into it."""
     from minbert.app.owntasks import load_own, own_tasks
     from minbert.data import HUB, OPEN, download as fetch, load_dataset
+    from minbert.engine.elsewhere import ELSEWHERE, not_as_published
 
     if download and not (folder and names):
-        raise ValueError(f"expected names and --data FOLDER with --download; names: {', '.join(HUB)}")
+        raise ValueError(f"expected names and --data FOLDER with --download; names: {', '.join(HUB)}; minbert does not download {', '.join(ELSEWHERE)}")
     for name in names if download else ():
         fetch(name, folder)
         typer.echo(f"downloaded {name} into {folder}")
@@ -260,6 +261,8 @@ def data(
         typer.echo(describe(dataset) + ("" if folder or name in OPEN else ", written by a grammar"))
         for where, reason in dataset.skipped if rows else []:
             typer.echo(f"           {where}: {reason}")
+    for line in (line for name in ELSEWHERE if folder for line in not_as_published(name, folder)):
+        typer.echo(f"note: {line}", err=True)
     if failed:
         raise typer.Exit(1)
 

@@ -11,6 +11,7 @@ import torch
 
 from ..contrastive import span_mask
 from ..data import Dataset, load_dataset
+from ..engine.elsewhere import not_as_published, where_to_get
 from ..flow import Flow, train_flow
 from ..joint import joint_decays, joint_loss, start_joint
 from ..metrics import spearman
@@ -19,17 +20,21 @@ from ..sentence import SentenceEncoder, safe_cosine
 from ..views import ViewModel, keep_best, train_views, view_batches, view_loss
 from .run import Answers, Run
 
-WIKI = ("wiki1m_for_simcse.txt", "corpus/wiki1m-simcse-sample.txt")   # the published file, or a sample of it
+WIKI = ("wiki1m_for_simcse.txt", "corpus/wiki1m-simcse-sample.txt")   # the published file, or below the paper's scale a sample of it
 
 
 def wiki(run: Run) -> list[str]:
     """Read sentences of Wiki1M with at least six words, in an order of their own: the paper leaves out "length 5 or less". The run notes which text it was, and how long.
 
-    Without a data folder the open sentences of the package stand in: enough to try a recipe. Raises ValueError for a folder without the file.
+    Without a data folder the open sentences of the package stand in: enough to try a recipe.
+    Raises ValueError for a folder without the file, and at the paper's scale for a sample of it.
     """
-    there = [name for name in WIKI if run.data and (Path(run.data) / name).is_file()]
+    wanted = WIKI[:1] if run.scale.name == "paper" else WIKI
+    there = [name for name in wanted if run.data and (Path(run.data) / name).is_file()]
     if run.data and not there:
-        raise ValueError(f"expected one of {', '.join(WIKI)} in {run.data}, got none")
+        raise ValueError(f"expected {' or '.join(wanted)} in {run.data} at scale {run.scale.name}, got none: {where_to_get('wiki1m')}")
+    if there and run.scale.name == "paper" and (wrong := not_as_published("wiki1m", run.data)):
+        raise ValueError(wrong[0])
     found = load_dataset(there[0] if there else "sentences", "train", run.data)
     long = list(dict.fromkeys(s for s in found.sentences if len(s.split()) > 5))
     order = torch.randperm(len(long), generator=seeded("wiki")).tolist()[:run.scale.most_text]
