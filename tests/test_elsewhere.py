@@ -12,6 +12,7 @@ from minbert.engine.elsewhere import ELSEWHERE, Elsewhere, not_as_published, whe
 from minbert.engine.formats import SOURCES
 from minbert.engine.hub import HUB
 from minbert.reproduce import RECIPES, SCALES, Run, li, seven
+from minbert.reproduce.sizes import PUBLISHED_ROWS, smaller_sets
 from minbert.reproduce.store import missing_data
 from minbert.reproduce.vectors import WIKI, wiki
 
@@ -61,7 +62,7 @@ def test_a_file_that_is_not_the_published_one_is_told(tmp_path, monkeypatch, cap
     assert told.startswith(f"{tmp_path / 'ids-cfimdb-dev.csv'}: expected SHA-256 ") and told.endswith(", as in the published file")
     assert f"note: {told}" in typed(capsys, f"data --data {tmp_path}")[1]
     for lines, right in ((1000, True), (999, True), (990, False), (0, False)):
-        (tmp_path / "wiki.txt.gz").write_bytes(gzip.compress(b"a\n" * lines))
+        (tmp_path / "wiki.txt.gz").write_bytes(gzip.compress(b"a\n" * lines, mtime=0))
         assert not_as_published("wiki1m", tmp_path) == ([] if right else [f"{tmp_path / 'wiki.txt.gz'}: expected 1,000 lines, got {lines:,}, as in the published file"])
 
 
@@ -77,6 +78,18 @@ def test_another_file_than_the_published_one_is_refused_at_the_papers_scale(pape
         put(paper, f"cs224n/ids-cfimdb-{split}.csv", "\tid\tsentence\tsentiment\n0\ta\tGood\t1\n")
     assert "expected SHA-256" in missing_data(RECIPES["dao-mehta-tian/cfimdb-full"], paper.scale, paper.data)
     assert missing_data(RECIPES["dao-mehta-tian/cfimdb-full"], SCALES["micro"], paper.data) == ""   # a toy, and its name says so
+
+
+def test_a_set_with_fewer_rows_than_published_is_called_a_sample(paper, capsys, monkeypatch):
+    assert {need for recipe in RECIPES.values() for need in recipe.needs} == {*PUBLISHED_ROWS}
+    for split in ("train", "dev"):
+        put(paper, f"cs224n/ids-sst-{split}.csv", "\tid\tsentence\tsentiment\n0\ta\tGood\t1\n")
+    recipe = RECIPES["hu/mirror"]
+    told = list(smaller_sets([recipe, recipe], paper.scale, paper.data))   # what is missing is told elsewhere
+    assert told == [f"sst/{split} in {paper.data} is a sample of 1 rows; the published set has {rows} or more" for split, rows in (("train", "8,544"), ("dev", "1,101"))]
+    assert not list(smaller_sets([recipe], SCALES["micro"], paper.data)) and not list(smaller_sets([recipe], paper.scale, None))
+    monkeypatch.setattr("minbert.app.reproduction.run_recipes", lambda *_: iter(()))
+    assert f"note: {told[0]}\n" in typed(capsys, f"reproduce hu/mirror --scale paper --data {paper.data} --out {paper.out}")[1]
 
 
 # --- text

@@ -20,6 +20,7 @@ from .cost import PIECES, SHARE, Cost, cost_of, pieces_for, shapes_of, work_of
 from .recipe import RECIPES, Recipe
 from .run import Run, Work
 from .scale import SCALES, Scale
+from .sizes import smaller_sets
 from .store import hardware, missing_data, perform, result_file, unfinished
 
 ROOM = 0.9   # of the free memory that a run may plan with: what the estimate leaves out wants some
@@ -141,6 +142,8 @@ def run_in_sight(recipe: Recipe, run: Run) -> dict | None:
         print(too_large(recipe, plan))
         return None
     print(price(recipe, plan, run.scale.precision))
+    for line in smaller_sets([recipe], run.scale, run.data):
+        print(f"   note: {line}")
     run = replace(run, pieces=plan.pieces, watch=Watcher(sum(w.steps for w in plan.works if w.steps > 1)))
     result = perform(recipe, run)
     run.watch.bar.close()
