@@ -164,11 +164,16 @@ def test_a_name_as_long_as_a_sentence_is_one_where_somebody_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("text, gap", [
-    ("text,n\na b,1\n,\nc d,2\n", 3), ("text;n\na b;1\n ; \n;\nc d;2\n", 3), ("text,n\n,\na b,1\n", 2), (",\ntext,n\na b,1\n", None), ("text,n\na b,1\n,\n,,\n", None), ("text,n\na b,1\n\nc d,2\n", None), ("text\na b\n\nc d\n", None),
+    ("text,n\na b,1\n,\nc d,2\n", 3), ("text;n\na b;1\n ; \n;\nc d;2\n", 3), ("text,n\n,\na b,1\n", 2), (",\ntext,n\na b,1\n", None), ("text,n\na b,1\n,\n,,\n", None), ("text,n\na b,1\n\nc d,2\n", None),
+    ('text\na b\n""\nc d\n', 3), ('text\na b\n""\n', 3), ('text\n""\na b\n', 2), ('text\na b\n" "\nc d\n', 3), ("text\na b\n\nc d\n", 3), ("text\na b\n  \nc d\n", 3),
+    ("text\na b\n\n\n", None), ('"text"\n"a\n\nb"\n', "none"), ("\ntext\na b\n", None),
 ])
 def test_where_rows_are_counted_a_row_of_empty_cells_is_refused(tmp_path, text, gap):
-    """Row n of the answers is row n of the table; lines without any sign, and what a spreadsheet leaves at the end, are no rows for anybody."""
+    """Row n of the answers is row n of the table; what a spreadsheet leaves at the end is no row. A blank line is an empty cell in a table of one column alone."""
     path = written(tmp_path, "t.csv", text)
+    if gap == "none":   # the blank line belongs to a text
+        assert read_named(path, ["text"]).sentences == ["a\n\nb"]
+        return
     if gap:
         with pytest.raises(ValueError, match=f"t.csv:{gap}: expected a text in each row, got a row of empty cells"):
             read_named(path, ["text"])
@@ -219,6 +224,48 @@ def test_what_is_no_text_is_refused_by_line(tmp_path, name, text, complaint):
     with pytest.raises(ValueError) as refused:
         read_text(path)
     assert complaint in str(refused.value) and str(tmp_path) in str(refused.value)
+
+
+@pytest.mark.parametrize("name, text, line", [
+    ("t.csv", "a,b\nx y,z w\na,b\nc,d\n", 3), ("t.csv", "a,b\nx y,z w\nB, A\n", 3), ("t.tsv", "a\tb\t\nx\ty\t\na\tb\t\n", 3), ("t.csv", "text\none\ntext\n", 3),
+    ("t.jsonl", '{"a": "x", "b": "y"}\n{"a": "a", "b": "b"}\n', 2),
+])
+def test_names_of_columns_among_the_rows_are_refused(tmp_path, name, text, line):
+    """Two tables that were joined have two first lines."""
+    path = written(tmp_path, name, text)
+    for read in (read_text, whole_table):
+        with pytest.raises(ValueError, match=f"{name}:{line}: expected a row, got the names of the columns again"):
+            read(path)
+
+
+def test_a_row_that_shares_a_cell_with_the_names_is_a_row(tmp_path):
+    assert read_text(written(tmp_path, "t.csv", "text,b\ntext,text\na f,b c\n")).sentences == ["text", "a f"]
+
+
+@pytest.mark.parametrize("negative", ["how to pay", "by CARD ", "  How to  pay"])
+def test_a_negative_that_is_its_anchor_or_its_positive_is_refused_by_line(tmp_path, negative):
+    path = written(tmp_path, "t.csv", f"q,a,n\nwhere is it,over there,not here\nhow to pay,by card,{negative}\n")
+    with pytest.raises(ValueError, match="t.csv:3: expected a negative that differs from its anchor and from its positive, got "):
+        read_text(path)
+    rows = Dataset("t", "train", "text", ["where is it", "how to pay"], ["over there", "by card"], sentences3=["not here", negative])
+    with pytest.raises(ValueError, match="t: expected a negative that differs .* at row 1"):
+        module.check_rows(rows, 2)
+    read_text(path, ["q", "a"])   # who does not take the column is not told of it
+
+
+def test_a_negative_may_be_the_positive_of_another_row():
+    module.check_rows(Dataset("t", "train", "text", ["a", "b"], ["c", "d"], sentences3=["d", "c"]), 2)
+
+
+def test_equal_lines_cannot_be_told_apart():
+    lines = Dataset("t", "train", "text", ["hello there"] * 7 + ["Hello  there", "good bye"])
+    module.check_rows(lines, 2)
+    with pytest.raises(ValueError, match="t: expected at least 3 rows that differ, as many as a batch holds, got 2"):
+        module.check_rows(lines, 3)
+    pairs = Dataset("t", "train", "text", ["a b", "c d", "e"], ["A  b", "c d", "e"])
+    with pytest.raises(ValueError, match="t: expected pairs of different sentences, got each sentence beside itself"):
+        module.check_rows(pairs, 2)
+    module.check_rows(Dataset("t", "train", "text", ["a b", "c d"], ["a b", "c"]), 2)   # some may be
 
 
 def test_columns_that_are_not_there_or_come_twice_are_refused(tmp_path):

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from minbert.app.owntext import EQUAL_NEGATIVE, equal_negative
+from minbert.app.partners import plain
 from minbert.attention import set_dropout
 from minbert.batches import clusters, pair_batches
 from minbert.calibration import Whiten
@@ -19,6 +21,7 @@ from minbert.data import Dataset
 from minbert.engine.ahead import Ahead
 from minbert.engine.checkpoint import seed_everything
 from minbert.engine.devices import LossScale, check_device, half_type, new_accelerator
+from minbert.engine.files import quoted
 from minbert.engine.identity import reading, rows_checksum
 from minbert.engine.labelled import sentences_of
 from minbert.engine.maps import Dense, in_a_row, maps_of
@@ -99,12 +102,25 @@ def check_rows(
     rows: Dataset,     # one column or more
     batch_size: int,
 ) -> None:
-    """Raise ValueError where a batch cannot be filled."""
+    """Raise ValueError where a batch cannot be filled with different texts, or where the rows contradict the loss."""
     single = rows.sentences2 is None
-    found = len(rows) if single else len(set(clusters(rows.sentences, rows.sentences2).tolist()))
+    if single:
+        found = len({*map(plain, rows.sentences)})
+    else:
+        _check_partners(rows)
+        found = len(set(clusters(rows.sentences, rows.sentences2).tolist()))
     if found < batch_size:
-        which = "" if single else " of which no two share a sentence, by any chain of partners"
+        which = " that differ" * (found < len(rows)) if single else " of which no two share a sentence, by any chain of partners"
         raise ValueError(f"{rows.name}: expected at least {batch_size} rows{which}, as many as a batch holds, got {found}: --batch-size takes fewer")
+
+
+def _check_partners(rows):
+    """Refuse pairs that are all a text and itself, and a negative that is equal to its anchor or to its positive."""
+    if all(plain(a) == plain(b) for a, b in zip(rows.sentences, rows.sentences2)):
+        raise ValueError(f"{rows.name}: expected pairs of different sentences, got each sentence beside itself: "
+                         "one column trains on single sentences")
+    if (row := equal_negative([rows.sentences, rows.sentences2, rows.sentences3])) is not None:
+        raise ValueError(f"{rows.name}: {EQUAL_NEGATIVE}, got {quoted(rows.sentences3[row])} again at row {row}")
 
 
 class _Run:

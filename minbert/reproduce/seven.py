@@ -1,8 +1,9 @@
 """Seven public sets of graded pairs that nothing is trained on, and the text that a correction of the vectors may see."""
 from __future__ import annotations
 
-__all__ = ["SETS", "DEV", "NEEDS", "Cached", "Through", "keep", "text_of", "nli_text", "on_target", "on_nli", "ranks", "by_cosine", "seven"]
+__all__ = ["SETS", "DEV", "NEEDS", "Cached", "Through", "keep", "text_of", "nli_of", "nli_text", "on_target", "on_nli", "ranks", "by_cosine", "seven"]
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -90,11 +91,33 @@ def nli_sets(run: Run) -> list[Dataset]:  # one or two
     return found
 
 
+WHOLE = {"snli": 549_367, "mnli": 392_702}   # labelled train rows, as published
+
+
+def nli_of(run: Run) -> tuple[list[Dataset], str]:
+    """Read the NLI sets of a run, and give them a name that tells which of them is no published set.
+
+    Raises ValueError at the paper's scale, where nothing may stand in for these.
+    """
+    sets, names = nli_sets(run), []
+    for found in sets:
+        whole = len(found) >= 0.99 * WHOLE.get(found.name, math.inf)
+        names.append(found.name if whole else f"a sample of {found.name}" if found.name in WHOLE else "captions of the package in place of snli")
+        if not whole and run.scale.name == "paper" and run.data:
+            task = found.name if found.name in WHOLE else "snli"
+            raise ValueError(f"expected the {WHOLE[task]:,} train rows of {task} at scale paper, got {names[-1]}, {len(found):,} rows: "
+                             f"`minbert data {task} --data {run.data} --download` fetches it")
+    return sets, " and ".join(names)
+
+
 def nli_text(run: Run, share: float) -> list[str]:
-    """Draw that share of the sentences of SNLI and MNLI, labels unseen; at most as many as the scale allows."""
-    text = [s for data in nli_sets(run) for s in sentences_of(data)]
+    """Draw that share of the sentences of SNLI and MNLI, labels unseen; at most as many as the scale allows. The run notes which text it was."""
+    sets, name = nli_of(run)
+    text = [s for data in sets for s in sentences_of(data)]
     order = torch.randperm(len(text), generator=seeded("nli text")).tolist()
-    return [text[i] for i in order[:min(run.scale.most_text, max(2, round(share * len(text))))]]
+    drawn = [text[i] for i in order[:min(run.scale.most_text, max(2, round(share * len(text))))]]
+    run.texts[name] = len(drawn)
+    return drawn
 
 
 def on_target(run: Run, vectors: Encoder, fit: Callable[[list[str]], nn.Module]) -> Callable[[str], Encoder]:

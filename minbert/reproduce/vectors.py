@@ -13,6 +13,7 @@ import torch
 from ..contrastive import mirror_loss, span_mask
 from ..data import Dataset, load_dataset
 from ..engine.best import Best
+from ..engine.elsewhere import not_as_published, where_to_get
 from ..engine.maps import moved
 from ..flow import Flow, train_flow
 from ..joint import JointModel, joint_decays, start_joint
@@ -26,7 +27,7 @@ from .run import Answers, Run, look_every
 START = 256          # sentences from which a flow is initialized
 MIXING = "dense"     # invertible linear layer of a flow: u = W u (Hu, section 4.2)
 VIEW_DROPOUT = 0.1   # of contrastive training (Hu, section 5.3)
-WIKI = ("wiki1m_for_simcse.txt", "corpus/wiki1m-simcse-sample.txt")   # the published file, or a sample of it
+WIKI = ("wiki1m_for_simcse.txt", "corpus/wiki1m-simcse-sample.txt")   # the published file, or below the papers' scale a sample of it
 
 
 def wiki(run: Run) -> list[str]:
@@ -38,7 +39,9 @@ def wiki(run: Run) -> list[str]:
     files = WIKI[:1] if run.scale.printed else WIKI
     there = [name for name in files if run.data and (Path(run.data) / name).is_file()]
     if run.data and not there:
-        raise ValueError(f"expected {' or '.join(files)} in {run.data} at scale {run.scale.name}, got none")
+        raise ValueError(f"expected {' or '.join(files)} in {run.data} at scale {run.scale.name}, got none: {where_to_get('wiki1m')}")
+    if there and run.scale.printed and (wrong := not_as_published("wiki1m", run.data)):
+        raise ValueError(wrong[0])
     found = load_dataset(there[0] if there else "sentences", "train", run.data)
     name = there[0] if there else "sentences of the package"
     long = [s for s in found.sentences if len(s.split()) > 5]
