@@ -159,12 +159,17 @@ def _flags(report: Report) -> list[str]:
     return sorted({f"{name} uses {flag}" for name, result in report.results.items() for flag in result.flags})
 
 
+def _problems(report: Report) -> tuple[int, int]:   # notebooks that could not be read, cells that could not be used
+    cells = sum(bool(re.search(r": cell \d+ ", problem)) for problem in report.problems)
+    return len(report.problems) - cells, cells
+
+
 def scores(reports: list[Report]) -> str:
     """One line a submission, and the sum."""
     total = sum(EXERCISES[name].points for names in _graded(reports).values() for name in names)
     wide = max([len(_plain(r.name)) for r in reports], default=0)
     lines = [f"{_plain(r.name):<{wide}}  {points_told(r)}, integrated {r.integrated}" + (f", {len(_flags(r))} flagged" if _flags(r) else "")
-             + (f", {len(r.problems)} notebooks not read" if r.problems else "") for r in reports]
+             + "".join(f", {n} {what}" for n, what in zip(_problems(r), ("notebooks not read", "cells not used")) if n) for r in reports]
     return readable("\n".join(lines) + f"\n{len(reports)} submissions: {sum(r.points for r in reports)} of {total * len(reports)} points")
 
 
