@@ -28,7 +28,7 @@ from .batch import Ledger, batch, write_whole
 from .exercises import EXERCISES, Exercise, exercise
 from .extraction import Answer, Notebook, answer, borrows, integrated, read_notebook, single, unusable
 from .programs import edition, fingerprint, leans_on, length, needed, parse, pieces, same_words, stub
-from .sandbox import Limits
+from .sandbox import ABSENT, Limits
 from .workspace import workspace_of
 from ..engine.saving import held_folder
 
@@ -467,7 +467,22 @@ def shortcuts(notebook: Notebook, task: Exercise, found: Answer) -> tuple[str, .
     used = set().union(*(_dotted(t, aliases) for t in [text, *(t for t in extra if t.lstrip().startswith(("def ", "class ", "@")))]))
     taboo = (*task.trial.forbidden, f"minbert.{task.module}.{task.target.partition('.')[0]}")
     called = sorted(name for name in taboo if any(u == name or u.endswith("." + name) for u in used))
-    return (*called, *[PASTED] * is_pasted(task, found.definition))
+    suspicious = sorted(name for name in _SUSPICIOUS if any(u == name or u.startswith(name + ".") for u in used))
+    changed = sorted(f"{name} = ..., which changes a library" for t in [text, *extra] for name in _changed_libraries(t, aliases))
+    return (*called, *suspicious, *dict.fromkeys(changed), *[PASTED] * is_pasted(task, found.definition))
+
+
+# What no exercise needs: the grader's own modules, other frames and objects, the process, and modules around the walls.
+_SUSPICIOUS = ("__main__", "_ctypes", "_imp", "_posixsubprocess", "builtins", "cffi", "ctypes", "gc.get_objects", "gc.get_referrers", "importlib", "inspect.currentframe",
+               "inspect.stack", "inspect.trace", "minbert.course", "minbert.trials", "multiprocessing", "os._exit", "os.abort", "os.fork", "os.kill", "os.symlink", "os.system",
+               "resource", "signal", "socket", "sqlite3", "subprocess", "sys._getframe", "sys.addaudithook", "sys.modules", "sys.settrace", "torch.from_file")
+
+
+def _changed_libraries(text: str, aliases: dict[str, str]) -> set[str]:
+    """Name the attributes of torch, safetensors or ours that a text writes to."""
+    targets = [t for node in ast.walk(parse(text)) if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Attribute)]
+    names = {max(_dotted(ast.unparse(t), aliases), key=len, default="") for t in targets}
+    return {name for name in names if name.startswith(("torch.", "safetensors.", "minbert.")) and not name.startswith("torch.backends.")}
 
 
 PASTED, ALIKE_BY_CHANCE = "the text of the reference", 5   # statements
@@ -599,6 +614,8 @@ def _together(submission: Submission, plans: dict[str, Plan], settings: tuple, g
 def _doubtful(plans: dict[str, Plan], whole: str | None, ledger: Ledger) -> list[str]:
     """Name the answers to be tried alone: what failed together, and what leans on a module with a failure (two errors may cancel)."""
     written = [e for e, p in plans.items() if p.status == "written"]
+    if whole and ledger.rows[whole].get("refused"):           # which of them it was shows when each is alone
+        return written
     passed = set(ledger.rows[whole]["passed"]) if written else set()
     bad = {EXERCISES[e].module for e in written if e not in passed}
     return [e for e in written if e not in passed or bad & (leans_on(EXERCISES[e].module) | leans_on(EXERCISES[e].trial.run.__module__.removeprefix("minbert.")))]
@@ -613,6 +630,7 @@ def _report(submission: Submission, plans: dict[str, Plan], keys: dict[str, str]
         else:
             points = EXERCISES[name].points if row["passed"] else 0
             reason = row["reason"] if row["passed"] or not p.note else f"{row['reason']}\n{p.note}"
-            results[name] = Result("passed" if row["passed"] else "failed", points, reason, p.flags, row["picture"])
+            flags = (*p.flags, *(f"{event}, which was refused" for event in row.get("refused", ())), *[f"minbert's own {name}"] * (ABSENT.format(name) in row["reason"]))
+            results[name] = Result("passed" if row["passed"] else "failed", points, reason, flags, row["picture"])
     together = sum(results[name].points for name in ledger.rows[whole]["passed"]) if whole else 0
     return Report(submission.name, results, together, tuple(submission.problems.values()))

@@ -205,7 +205,7 @@ def index(reports: list[Report], told: str = "") -> str:
     made = "".join(row(f"{html.escape(name)}: {html.escape(printable(says))}", [n]) for (name, says), n in _mistakes(reports))
     return _document("Grades", f'<h1>Grades</h1><p class=dim>{html.escape(told).replace(chr(10), "<br>")}</p><p class=dim>{INTEGRATED} Required: without the exercises that are optional. Columns with numbers are chapters.</p>'
                      f'<div class="wide"><table>{head}{"".join(lines + sums)}</table></div>'
-                     + (f"<h2>Flagged, not punished</h2><p class=dim>Answers that call what the exercise is about, or are the reference word for word.</p><ul>{flags}</ul>" if flags else "")
+                     + (f"<h2>Flagged, not punished</h2><p class=dim>Answers that call what the exercise is about, are the reference word for word, or tried something that no exercise needs.</p><ul>{flags}</ul>" if flags else "")
                      + f"<h2>Who passed what</h2>{easy}" + (f"<h2>Known mistakes, and how many made them</h2><table>{made}</table>" if made else ""))
 
 
