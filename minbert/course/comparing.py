@@ -9,6 +9,7 @@ __all__ = ['Difference', 'tolerance', 'wrong_places', 'compare', 'compare_draws'
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,7 +67,7 @@ def _far(trial, expected, got, way):
     if not wrong.any():
         return None, 0.0
     gap = torch.where(wrong, torch.nan_to_num((expected.double() - got.double()).abs(), nan=math.inf), -1.0)
-    place = torch.unravel_index(gap.argmax(), gap.shape) if gap.ndim else ()
+    place = np.unravel_index(int(gap.argmax()), gap.shape) if gap.ndim else ()   # torch's imports SymPy
     return tuple(int(i) for i in place), float(gap.max())
 
 # %% ../../nbs/course/comparing.ipynb #b1342c80

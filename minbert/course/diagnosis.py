@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .comparing import compare, wrong_places
 from .trials import AGAIN, Case, Outcome, Trial
+from .watching import BEHIND
 
 # %% ../../nbs/course/diagnosis.ipynb #aba15bf1
 def _near(a: Tensor, b: Tensor) -> bool:
@@ -164,13 +165,16 @@ def _of_outputs(trial: Trial, a: Outcome, b: Outcome, inputs: dict) -> Iterator[
     if not wrong:
         return                          # only an output that nobody asked for
     if values := [name for name in wrong if not _is_gradient(name)]:
-        yield from _only(values, [name for name, x in a.outputs.items() if x.is_floating_point() and not _is_gradient(name) and name not in values])
+        yield from _only(values, [name for name in a.outputs if not _is_gradient(name) and not name.startswith(_BEHIND) and name not in values])
     else:
-        yield f"the values are right; wrong is the {', the '.join(wrong)}"
+        yield f"wrong: the {', the '.join(wrong)}. The values themselves are right"
         if lost := [name for name in wrong if name in b.outputs and not b.outputs[name].any()]:
             yield f"{'all of them are' if lost == wrong and len(lost) > 1 else 'the ' + ', the '.join(lost) + ' is'} 0: something on the way is detached, rounded, or done under no_grad"
             return
     yield from _of_one(trial, a.outputs[wrong[0]], b.outputs.get(wrong[0]), a.way, inputs)
+
+
+_BEHIND = BEHIND.format("")
 
 
 def _is_gradient(name: str) -> bool:
@@ -178,10 +182,15 @@ def _is_gradient(name: str) -> bool:
 
 
 def _only(wrong: list[str], right: list[str]) -> Iterator[str]:
-    """Say which of several outputs are wrong; nothing if all are."""
-    be, some = (lambda names: "is" if len(names) == 1 else "are"), (lambda names: ", ".join(names[:4]) + " ..." * (len(names) > 4))
+    """Say which of several outputs are wrong, then which are right; nothing if all are wrong."""
     if right:
-        yield f"wrong {be(wrong)} only {some(wrong)}; right {be(right)} {some(right)}"
+        yield f"failed: {_quoted(wrong)}. Passed: {_quoted(right)}"
+
+
+def _quoted(names: list[str]) -> str:
+    """Write the first four names in quotes, and how many more there are."""
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(f'"{name}"' for name in names[:4]) + more
 
 # %% ../../nbs/course/diagnosis.ipynb #5e3bbafa
 def _of_one(trial: Trial, x: Tensor, y: Tensor | None, way: str, inputs: dict) -> Iterator[str]:
@@ -262,5 +271,6 @@ def diagnose(
     if bad and 2 * len(bad) <= len(plain):
         labels = ", ".join(f'"{expected[j].label}"' for j in bad[:4])
         right = len(plain) - len(bad)
-        found.append(f"of {len(plain)} cases, {right} {'is' if right == 1 else 'are'} right; wrong {'is' if len(bad) == 1 else 'are'} {labels}{' ...' if len(bad) > 4 else ''}")
+        more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
+        found.append(f"{len(bad)} of {len(plain)} cases {'fails' if len(bad) == 1 else 'fail'}: {labels}{more}. The other {right} {'passes' if right == 1 else 'pass'}")
     return ". ".join(text[0].upper() + text[1:] for text in found) + "." if found else None
