@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .trials import AUTOCAST, Outcome, Trial
-from .watching import BEHIND, DRAW, behind
+from .watching import BEHIND, DRAW, DTYPES, behind, dtype_problem
 
 # %% ../../nbs/course/comparing.ipynb #ecbf82e0
 class Difference(NamedTuple):
@@ -96,6 +96,9 @@ def _compare_one(trial, expected, name, a, b):
     label, way = expected.label, expected.way
     if name == BEHIND.format(DRAW):
         return None                     # see `compare_draws`
+    if name == BEHIND.format(DTYPES):
+        problem = dtype_problem(trial.promise, a, b) if trial.promise and b is not None else None
+        return Difference(label, name, problem) if problem else None
     if name.startswith(_BEHIND):
         problem = behind(name.removeprefix(_BEHIND), a, b) if b is not None else None
         return Difference(label, name, problem) if problem else None

@@ -27,7 +27,7 @@ import torch
 from .comparing import compare
 from .judging import Verdict, judge
 from .programs import PACKAGE, edited, guarded, guards, module_text, planted, program, source_of, stub
-from .trials import REFUSAL, Case, Mistake, Outcome, Trial, alone, attempt, drawn, repeated
+from .trials import REFUSAL, Case, Mistake, Outcome, Trial, alone, attempt, derived, drawn, repeated
 
 # %% ../../nbs/course/exercises.ipynb #0d4cdeea
 class Exercise(NamedTuple):
@@ -85,9 +85,19 @@ def _collect() -> dict[str, Exercise]:
     trials, mistakes, variants, places = ({name: value for m in found for name, value in getattr(m, table, {}).items()}
                                           for table in ("TRIALS", "MISTAKES", "VARIANTS", "PLANTED"))
     facts, refusals = json.loads(FACTS.read_text(encoding="utf-8")), import_module("minbert.trials.refusals")
-    return {fact["name"]: Exercise(**fact, trial=refusals.with_refusals(fact["name"], trials[fact["name"]]),
+    return {fact["name"]: Exercise(**fact, trial=refusals.with_refusals(fact["name"], _with_promise(trials[fact["name"]], fact)),
                                    refusals=tuple(r.label for r in refusals.REFUSALS.get(fact["name"], ())), mistakes=tuple(mistakes.get(fact["name"], ())),
                                    variants=tuple(variants.get(fact["name"], ())), planted=_planted(places.get(fact["name"]), mistakes.get(fact["name"], ()))) for fact in facts if fact["name"] in trials}
+
+
+def _with_promise(trial: Trial, fact: dict) -> Trial:
+    """Note which dtype the docstring of the target promises for its result, where it does."""
+    definition = source_of(module_text(fact["module"]), fact["target"])
+    returns = next((line for line in definition.split("\n") if line.startswith(") ->")), "").partition("#")[2]
+    if "float32 or wider" in returns:
+        return trial._replace(promise="float32 or wider")
+    exact = re.search(r"float(32|64)|int64|\bbool\b|dtype", returns)
+    return trial._replace(promise="as the reference") if exact and not trial.promise else trial
 
 
 def _planted(begins: str | None, mistakes: Iterable[Mistake]) -> Mistake | None:
@@ -150,8 +160,18 @@ def reference(task: Exercise):  # function or class, as the installed package ha
 # %% ../../nbs/course/exercises.ipynb #6c23190f
 @lru_cache(maxsize=64)
 def cases(name: str, seed: int) -> list[Case]:
-    """Draw the cases of an exercise, once for each seed."""
-    return drawn(exercise(name).trial, seed)
+    """Draw the cases of an exercise, once for each seed, and make further ones of the first."""
+    task = exercise(name)
+    found = drawn(task.trial, seed)
+    return found + _derived_cases(task, found[0], seed)
+
+
+def _derived_cases(task: Exercise, first: Case, seed: int) -> list[Case]:
+    """Make cases of one, and keep those with which the reference has no trouble: no error, and finite numbers where there were some."""
+    made = [case for way in task.trial.derive if (case := derived(first, way)) is not None]
+    found = [attempt(task.trial, reference(task), case, seed, task.target.partition(".")[2]) for case in made]
+    finite = lambda o: o.outputs is not None and all(x.isfinite().all() for x in o.outputs.values())
+    return [case for case, outcome in zip(made, found) if finite(outcome)]
 
 
 @lru_cache(maxsize=512)
