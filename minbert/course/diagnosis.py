@@ -74,6 +74,12 @@ def _permuted(a: Tensor, b: Tensor) -> bool:
     return bool(not _near(a, b) and torch.equal(alike(a, b), alike(a, a)) and torch.equal(alike(b, a), alike(b, b)))
 
 # %% ../../nbs/course/diagnosis.ipynb #8b127e93
+def _renamed(a: Tensor, b: Tensor) -> bool:
+    """Are equal whole numbers at the same places, and only the numbers are others?"""
+    pairs = torch.stack([a.flatten(), b.flatten()], 1).unique(dim=0)
+    return len(pairs) == len(a.unique()) == len(b.unique()) and 1 < len(pairs) < a.numel()
+
+
 def relation(
     expected: Tensor,
     got: Tensor,      # of the same shape
@@ -85,11 +91,15 @@ def relation(
         return None
     if not b.any():
         return "every number is 0"
+    whole = not expected.is_floating_point() and not got.is_floating_point()
+    if whole and not torch.equal(a, b) and _renamed(a, b):
+        return "equal numbers stand at the right places, but the numbers themselves are others: they are given in another order"
     if found := _factor(a, b, inputs):
         return found
     if a.numel() > 2 and _near((b - a).mean().expand_as(a), b - a):
         return f"every number is {(b - a).mean():.6g} too much" if (b - a).mean() > 0 else f"every number is {(a - b).mean():.6g} too little"
-    for words, moved in (_moved(a) if a.numel() > 2 and not _near(a, b) else ()):
+    few = len(a.unique()) < 4     # so few numbers are easily reversed or moved by accident
+    for words, moved in (_moved(a) if a.numel() > 2 and not few and not _near(a, b) else ()):
         if moved.shape == b.shape and _near(moved, b):
             return words
     if a.ndim and a.numel() > 2 and _permuted(a, b):
@@ -251,6 +261,20 @@ def _kept(trial: Trial, cases: list[Case], expected: list[Outcome], got: list[Ou
     return None
 
 # %% ../../nbs/course/diagnosis.ipynb #36bffacf
+def _setting(cases: list[Case], bad: list[int], good: list[int]) -> str | None:
+    """Name an argument that tells all failing cases from all passing ones."""
+    def value(j: int, name: str) -> str:
+        x = cases[j].inputs.get(name)
+        return "" if x is None else repr(x) if isinstance(x, (bool, int, float, str)) else "given"
+
+    for name in cases[bad[0]].inputs:
+        seen = {value(j, name) for j in bad}
+        if len(seen) == 1 and seen.isdisjoint({"", *(value(j, name) for j in good)}) and name != "seed":
+            [only] = seen
+            return f"all cases fail in which {name} is {only}, and no other case does"
+    return None
+
+
 def diagnose(
     trial: Trial,
     cases: list[Case],          # [] if the inputs are not at hand
@@ -273,4 +297,5 @@ def diagnose(
         right = len(plain) - len(bad)
         more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
         found.append(f"{len(bad)} of {len(plain)} cases {'fails' if len(bad) == 1 else 'fail'}: {labels}{more}. The other {right} {'passes' if right == 1 else 'pass'}")
+        found += [words] if cases and (words := _setting(cases, bad, [j for j in plain if j not in bad])) else []
     return ". ".join(text[0].upper() + text[1:] for text in found) + "." if found else None

@@ -168,7 +168,7 @@ def cases(name: str, seed: int) -> list[Case]:
 
 def _derived_cases(task: Exercise, first: Case, seed: int) -> list[Case]:
     """Make cases of one, and keep those with which the reference has no trouble: no error, and finite numbers where there were some."""
-    made = [case for way in task.trial.derive if (case := derived(first, way)) is not None]
+    made = [case for way in (() if task.trial.replay else task.trial.derive) if (case := derived(first, way)) is not None]
     found = [attempt(task.trial, reference(task), case, seed, task.target.partition(".")[2]) for case in made]
     finite = lambda o: o.outputs is not None and all(x.isfinite().all() for x in o.outputs.values())
     return [case for case, outcome in zip(made, found) if finite(outcome)]

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .comparing import Difference, compare, compare_draws
+from .comparing import TEXT, Difference, compare, compare_draws
 from .diagnosis import diagnose
 from .trials import AGAIN, NOTHING, Case, Outcome, Trial
-from .watching import BEHIND
+from .watching import BEHIND, BESIDE
 
 # %% ../../nbs/course/judging.ipynb #14baee96
 class Verdict(NamedTuple):
@@ -118,6 +118,7 @@ _FITTING = {
     "a seed": "Draw from the generator that is given, or from torch's own as it stands; who calls decides about seeds.",
     "a draw": "`generator=generator` hands on what was given; None means torch's own generator.",
     "a draw from the generator given": "`generator=generator` belongs into every call that draws.",
+    BESIDE: "`generator=generator` belongs into every call that draws.",
     "a graph": "`.detach()`, or a block under `torch.no_grad()`, cuts the result loose.",
     "a mode": "Note `module.training` before, and put it back afterwards.",
     "a frozen or thawed weight": "Note `requires_grad` before, and put it back afterwards.",
@@ -168,7 +169,8 @@ def judge(
     if found.problem.startswith(_MISSPELT):
         return Verdict(False, "\n".join(_tell(name, found, where, {}).split("\n")[:2]), None, found)
     says, sure = recognize(trial, expected[: len(got)], got, failing, known, time.process_time() + seconds)
-    exact = found.output.startswith(("input ", "left behind"))     # the problem says it all
+    exact = found.output.startswith(("input ", "left behind", TEXT))     # the problem says it all
+    says = says if sure or not exact else None
     told = found.problem if exact else diagnose(trial, cases, expected[: len(got)], got, failing)
     comment = f"{NAMED}{says}" if sure else f"Perhaps: {says}" if says else f"Hint: {_fitting_hint(trial, found)}"
     inputs = cases[failing[0]].inputs if cases else {}

@@ -133,6 +133,7 @@ def attempt(
     spare_the_compiler()
     with torch.random.fork_rng(devices=[]), usual(case.way == AUTOCAST):
         inputs = copy.deepcopy(case.inputs)
+        handed = dict(inputs)                  # a run may take something out of `inputs`
         torch.default_generator.manual_seed(seed + (case.way == AGAIN))   # torch.manual_seed would move CUDA's generators, too
         try:
             outputs = trial.run(seen, inputs)
@@ -140,7 +141,7 @@ def attempt(
         except Exception as error:
             nothing = NOTHING if witness.none and "NoneType" in str(error) else ""
             return Outcome(case.label, None, f"{type(error).__name__}: {error}{nothing}", _last_line(error), case.way)
-    changed = {CHANGED.format(name): value for name, value in _changes(case.inputs, inputs)}
+    changed = {CHANGED.format(name): value for name, value in _changes(case.inputs, handed)}
     return Outcome(case.label, {**outputs, **changed, **witness.outputs()}, way=case.way)
 
 # %% ../../nbs/course/trials.ipynb #b750b434
