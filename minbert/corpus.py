@@ -153,14 +153,17 @@ def build_corpus(
     folder: str | Path,  # the corpus
     tokenizer,           # with encode_batch and token_to_id, as train_wordpiece returns
     seed: int = 11711,   # decides which sequences may grow long
+    frame: tuple[str, str] = ("[CLS]", "[SEP]"),  # the tokens that begin and end a sequence, as the tokenizer calls them
     **sizes,             # of what is packed, see pack_sentences
 ) -> Corpus:
     """Tokenise every file: of articles some sentences packed, of other files one sentence a sequence.
 
-    Raises ValueError naming the file, and the line where one is to blame, if it cannot be read.
+    Raises ValueError naming the file, and the line where one is to blame, if it cannot be read, and for a tokenizer without the tokens of the frame.
     """
     rng = random.Random(seed)
-    cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    cls, sep = tokenizer.token_to_id(frame[0]), tokenizer.token_to_id(frame[1])
+    if cls is None or sep is None:
+        raise ValueError(f"expected the tokens {frame[0]} and {frame[1]} in the vocabulary of the tokenizer, which frame a sequence, got none of that name")
     arrays = []
     for path in corpus_files(folder):
         encoded = tokenizer.encode_batch(read_lines(path), add_special_tokens=False)

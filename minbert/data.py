@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .engine.elsewhere import where_to_get
 from .engine.files import quoted
-from .engine.formats import OPEN, SOURCES, YEARS, Format, Source, locate_columns, parse_label, read_lines, read_rows
-from .engine.hub import HUB, hub_rows, write_split
+from .engine.formats import OPEN, SOURCES, YEARS, Format, Source, check_header_once, locate_columns, parse_label, read_lines, read_rows
+from .engine.hub import HUB, outdated, published_splits, write_split
 from .engine.labelled import check_numbers, check_texts, plain_column
 from .engine.saving import replacing
 from .engine.years import places, read_subset, year_files
@@ -136,6 +137,7 @@ def read_table(
     path, rows = Path(path), read_rows(path, form.dialect)
     names = [cell.strip() for cell in rows.pop(0)[1]] if form.header else list(form.columns)
     at = locate_columns(path, names, form)
+    check_header_once(path, rows, names)
     whole, skipped = _whole_rows(path, rows, form.widths or (len(names),), at, form, split)
     if not whole:
         raise ValueError(f"{path}: expected at least one row{' of ' + split if form.split else ''}, got none ({len(skipped)} skipped)")
@@ -225,18 +227,19 @@ def download(
     folder: str | Path,          # data folder, made if missing
     source: str | Path | Callable | None = None,  # None: the hub; a folder with the hub's names; or a loading function
 ) -> list[Path]:                 # the files written; existing ones are replaced
-    """Fetch every split of a dataset, check that it can be read, and put it in place at once.
+    """Fetch every split of a dataset in its published splits and subsets, check that it can be read, and put it in place at once.
 
     Raises ValueError for an unknown name, no network, or rows that `load_dataset` would refuse. Then nothing is written.
     """
     if name not in HUB:
-        raise ValueError(f"expected one of {list(HUB)}, got {name!r}")
-    home, part, columns, splits = HUB[name]
+        raise ValueError(f"expected one of {list(HUB)}, got {name!r}" + (f": {hint}" if (hint := where_to_get(name)) else ""))
     with replacing(folder) as draft:
         paths = []
-        for split, word in splits.items():
-            paths += write_split(name, split, draft, hub_rows(home, part, columns, word, source))
+        for split, rows in published_splits(name, source):
+            paths += write_split(name, split, draft, rows)
             load_dataset(name, split, draft)
+    for file in outdated(name, Path(folder)):
+        file.unlink()
     return [Path(folder) / path for path in paths]
 
 # %% ../nbs/2_tasks/13_data.ipynb #dd386fd8

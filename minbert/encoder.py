@@ -24,6 +24,7 @@ from .attention import SelfAttention, attention_maps, merge_heads, split_heads
 from .embedding import BertEmbedding
 from .engine.devices import shapes_only
 from .engine import varlen
+from .engine.modelfolders import model_folder
 from .engine.modes import compiled
 from .engine.packing import Packing, Padded, check_batch, padding_share
 from .engine.pretrained import check_settings, check_sizes, fitted, read_settings, write_model
@@ -282,7 +283,7 @@ def load_model(folder: str | Path) -> "BertModel":  # float32, on the CPU, in ev
 
     Raises ValueError naming file and tensor if anything does not fit.
     """
-    folder = Path(folder)
+    folder = model_folder(folder)
     config, found = BertConfig.from_json(folder / "config.json"), load_tensors(folder)
     try:
         check_sizes(asdict(config), found, layers="num_hidden_layers")

@@ -120,7 +120,7 @@ def results_table(
     results: dict[str, TaskResult],
 ) -> str:   # Markdown
     """Write results as a table, one row per task."""
-    rows = ["| task | metric | score | 95 % interval | n | baseline |", "|---|---|---|---|---|---|"]
+    rows = ["| task | metric | score | 95 % interval (examples only) | n | baseline |", "|---|---|---|---|---|---|"]
     rows += [f"| {task} | {r.metric} | {r.value:.3f} | {r.low:.3f} to {r.high:.3f} | {r.n} "
              f"| {r.baseline:.3f} ({r.baseline_name}) |" for task, r in results.items()]
     return "\n".join(rows)

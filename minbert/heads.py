@@ -130,9 +130,10 @@ class CosineHead(Head):
 
 # %% ../nbs/2_tasks/16_heads.ipynb #6072ff6a
 class LinearPlusCosine(_DropLinear):
-    """Add a linear map of both vectors and a fixed multiple of their cosine: w.drop([u; v]) + c + k cos(u, v).
+    """Add a linear map of both vectors and a multiple of their cosine: w.drop([u; v]) + c + k cos(u, v).
 
     Paper: Wu and Zhao (CS224N report), section 3.2.1; k = 5 because grades reach 5.
+    With `learned` the cosine is one more input of the linear layer, and k its weight: another variant that they tried.
     """
 
     def __init__(
@@ -141,10 +142,18 @@ class LinearPlusCosine(_DropLinear):
         goal: str = "paraphrase",            # or "paraphrase_mse", "similarity"
         cosine_weight: float | None = None,  # k; None: 5 for "similarity", else 1
         dropout: float = 0.1,                # BERT release
+        learned: bool = False,               # True: k is trained
     ):
         super().__init__(goal, 2 * width, 1, dropout)
         default = 5.0 if goal == "similarity" else 1.0
-        self.width, self.cosine_weight = width, default if cosine_weight is None else float(cosine_weight)
+        k = default if cosine_weight is None else float(cosine_weight)
+        self.width, self.learned = width, learned
+        self.cosine_weight = nn.Parameter(torch.tensor(k)) if learned else k
+
+    def init_kwargs(self) -> dict:  # argument -> value
+        """Give the arguments that build an equal head."""
+        k = self.cosine_weight.item() if self.learned else self.cosine_weight
+        return super().init_kwargs() | {"cosine_weight": k}
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:  # (B, D), (B, D) -> (B,) logits or grades
         """Give one number a pair."""

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['HEAD', 'WORKERS', 'special_positions', 'mask_tokens', 'MlmHead', 'asked', 'mlm_loss', 'PretrainConfig', 'MlmBatch',
-           'MlmSteps', 'mlm_batches', 'step_indices', 'masked_accuracy', 'save_mlm', 'load_mlm', 'prepare', 'pretrain']
+           'special_token_ids', 'MlmSteps', 'mlm_batches', 'step_indices', 'masked_accuracy', 'save_mlm', 'load_mlm',
+           'prepare', 'pretrain']
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #4f1b98fd
 import copy
@@ -21,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .center import center, mean_state
-from .engine.checkpoint import CHECKPOINT, save_checkpoint
+from .engine.checkpoint import CHECKPOINT, save_checkpoint, seed_everything
 from .corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, save_corpus, text_checksum, train_wordpiece
 from .engine.devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
@@ -181,6 +182,19 @@ class MlmBatch(NamedTuple):
     places: Tensor          # (n,) int64, where something is, see `asked`
 
 
+def special_token_ids(
+    tokenizer,          # a transformers tokenizer, see load_tokenizer
+) -> dict[str, int]:    # ids of [PAD], [CLS], [SEP] and [MASK], whatever the tokenizer calls these four
+    """Look up the special tokens of masked language modelling. Raises ValueError for a tokenizer that lacks one of them."""
+    ids = {}
+    for name in ("pad", "cls", "sep", "mask"):
+        ids[f"[{name.upper()}]"] = getattr(tokenizer, f"{name}_token_id")
+    for name, found in ids.items():
+        if found is None:
+            raise ValueError(f"expected a tokenizer with the special token {name}, got none: {name[1:-1].lower()}_token in tokenizer_config.json names it")
+    return ids
+
+
 class MlmSteps(torch.utils.data.Dataset):
     """The batch of any step, made on demand: (step, indices of sequences) -> MlmBatch. The mask depends on seed and step alone."""
 
@@ -290,7 +304,7 @@ def prepare(
 ):                        # -> (transformers tokenizer, Corpus)
     """Learn the vocabulary and tokenise the corpus, or find both from an earlier start, where the text is needed no more.
 
-    Raises ValueError naming the file if one of them is damaged, or the text has changed since, or the folder if its model is that of something else.
+    Raises ValueError naming the file if one of them is damaged, or the text has changed since, the folder if its model is that of something else, or a tokenizer that lacks a special token.
     """
     model, cache = Path(folder) / "model", Path(folder) / CORPUS
     text = "" if os.path.lexists(cache) and not os.path.lexists(corpus) else text_checksum(corpus)
@@ -299,8 +313,12 @@ def prepare(
     if not any(map(os.path.lexists, (model / "vocab.txt", cache, Path(folder) / CHECKPOINT))):
         _learn_words(corpus, model, config)
     tokenizer = load_tokenizer(model)
+    special_token_ids(tokenizer)  # refuses one that lacks a special token
     if not os.path.lexists(cache):
-        save_corpus(build_corpus(corpus, tokenizer.backend_tokenizer, config.seed), folder, text)
+        rust = tokenizer.backend_tokenizer
+        rust.no_truncation()  # tokenizer.json may say where to cut, and up to which length to pad
+        rust.no_padding()
+        save_corpus(build_corpus(corpus, rust, config.seed, (tokenizer.cls_token, tokenizer.sep_token)), folder, text)
     return tokenizer, load_corpus(folder, text)
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #ead312d4
@@ -349,12 +367,13 @@ def pretrain(
 # %% ../nbs/1_bert/10_pretrain.ipynb #082bbd3d
 def _rows(corpus, folder, config, heldout, keep, model, request):
     tokenizer, data = prepare(corpus, folder, config)
+    seed_everything(config.seed)  # the checkpoint holds the states of all generators
     device, model = choose_device(), _fresh(config) if model is None else model
     model, optimizer = model.to(device), config.optimizer(model)
     settings = {k: v for k, v in asdict(config).items() if k not in ("total_steps", "save_every")}   # these may change on the way
     start, rows, losses = go_on(folder, model, optimizer, config.total_steps, settings)
     write_log(folder, rows, "w")  # the checkpoint remembers the log: no row twice, none lost
-    special_ids = {t: tokenizer.convert_tokens_to_ids(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]")}
+    special_ids = special_token_ids(tokenizer)
     batches = mlm_batches(data, special_ids, config, start, 0 if device.type == "cpu" else min(WORKERS, os.cpu_count() or 1))
     loss_fn = lambda m, batch: mlm_loss(m["bert"], m["head"], *batch[:3], device.type == "cpu", batch.places)
     for record in steps(model, islice(batches, config.total_steps - start), loss_fn, optimizer, schedule=config.rate,

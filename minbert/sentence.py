@@ -17,12 +17,14 @@ from .encoder import BertModel, packing_pays
 from .engine.devices import fast_kernels, send, usable_device
 from .engine.finite import NotFinite, check_finite
 from .engine.maps import check_widths, in_a_row, maps_of, moved, width_after
+from .engine.modelfolders import model_folder
 from .engine.modes import evaluating as _evaluating
 from .engine.products import laid_out
 from .engine.saving import replacing
 from .engine.sentencefolders import saved_settings, write_settings
 from .engine.states import Longest, check_pooling, check_states as _check_states, layers_read, pooled_width
 from .engine.streaming import check_sentences, windows
+from .engine.tokenizerfiles import check_same_reading
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches
 
 # %% ../nbs/2_tasks/11_sentence.ipynb #522c39af
@@ -245,10 +247,11 @@ def load_parts(
     pooling: str | None,                 # None: what the folder says, else "mean"; another than the folder's comes without its maps
     normalize: bool,                     # scale vectors to length 1
 ) -> dict:                               # arguments of `SentenceEncoder`
-    """Read model, tokenizer and settings. Raises ValueError for a broken folder, modules we do not have, or pieces that the model does not know."""
+    """Read model, tokenizer and settings. Raises ValueError for a broken folder, modules we do not have, a tokenizer that sentence-transformers uses in another way, or pieces that the model does not know."""
     folder = resolve_folder(name_or_folder)
     saved = saved_settings(folder, pooling, POOLINGS, {"Normalize": UnitLength})
     model, tokenizer = BertModel.from_pretrained(folder), load_tokenizer(folder)
+    check_same_reading(model_folder(folder), tokenizer)
     if (pieces := 1 + max(tokenizer.get_vocab().values())) > model.config.vocab_size:
         raise ValueError(f"{folder}: expected a vocabulary of at most {model.config.vocab_size} pieces, as the model has, got {pieces}")
     maps = maps_of(saved["transform"])

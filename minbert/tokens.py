@@ -18,7 +18,9 @@ from torch import Tensor
 
 from .engine.files import check_regular, read_json
 from .engine.longtext import first_ids, knows_stretches, rust_tokenizer, text_groups
+from .engine.modelfolders import model_folder
 from .engine.streaming import check_sentences
+from .engine.tokenizerfiles import bert_options, check_bert, is_generic, name_special_tokens
 
 # %% ../nbs/1_bert/01_tokens.ipynb #3fa695ae
 def word_pieces(
@@ -45,7 +47,7 @@ def word_pieces(
     return found
 
 # %% ../nbs/1_bert/01_tokens.ipynb #e6f59a24
-WANTED_FILES = ["*.json", "vocab.txt", "*.safetensors", "1_Pooling/*"]  # of a model on the hub
+WANTED_FILES = ["*.json", "vocab.txt", "0_*/vocab.txt", "*.safetensors", "1_Pooling/*"]  # of a model on the hub
 PACKAGED = {None: "model", "embedded": "model", "embedded-sentences": "sentences"}  # name -> folder among the package's assets
 
 
@@ -77,8 +79,8 @@ def resolve_folder(
     name, fast = str(name_or_folder), {"etag_timeout": 5}  # seconds without an answer
     try:
         folder = Path(snapshot_download(name, allow_patterns=WANTED_FILES, **fast))
-        if not any(folder.glob("*.safetensors")):
-            snapshot_download(name, allow_patterns=["pytorch_model.bin"], **fast)
+        if not any((*folder.glob("*.safetensors"), *folder.glob("0_*/*.safetensors"))):  # 0_: sentence-transformers before 2.0
+            snapshot_download(name, allow_patterns=["pytorch_model.bin", "0_*/pytorch_model.bin"], **fast)
     except Exception as error:  # each release of the hub library has exceptions of its own
         raise ValueError(f"expected a folder or the name of a public model, got {name!r}: no such "
                          f"folder, and the hub gave nothing ({type(error).__name__})") from error
@@ -93,27 +95,33 @@ _LARGEST = 2**27  # bytes; the largest vocabularies have 2**25
 def load_tokenizer(
     name_or_folder: str | Path | None = None,  # as in `resolve_folder`; None: the embedded one
 ):                                             # a transformers fast tokenizer
-    """Load the WordPiece tokenizer of a BERT model.
+    """Load the tokenizer of a BERT model: BERT's own WordPiece, or whatever tokenizer.json holds if `tokenizer_class` is the generic one.
 
-    Lower-casing: `do_lower_case` of tokenizer_config.json, else tokenizer.json, else yes.
-    Raises ValueError, with the folder, if the tokenizer files are missing or broken, with the file if it is no JSON.
+    Lower-casing of BERT's own: `do_lower_case` of tokenizer_config.json, else tokenizer.json, else yes.
+    Raises ValueError, with the folder, if the tokenizer files are missing or broken, or name no token that can pad;
+    with the file if it is no JSON, names another class, or holds another tokenizer than its class reads.
     """
-    folder = resolve_folder(name_or_folder)
+    folder = model_folder(resolve_folder(name_or_folder))
     names = [name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
     if not {"tokenizer.json", "vocab.txt"} & set(names):
         raise ValueError(f"expected tokenizer.json or vocab.txt in {folder}, got neither")
     for name in names:
         check_regular(folder / name, _LARGEST)
     found = {name: read_json(folder / name, limit=_LARGEST) for name in names if name.endswith(".json")}
-    given = found.get("tokenizer_config.json", {})
+    given, whole = found.get("tokenizer_config.json", {}), found.get("tokenizer.json", {})
+    generic = is_generic(folder, given)
+    if generic and "tokenizer.json" not in names:
+        raise ValueError(f"expected tokenizer.json in {folder}, as its tokenizer_class needs, got vocab.txt alone")
+    if "tokenizer.json" in names and not generic:
+        check_bert(folder / "tokenizer.json", whole)
     from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
     try:
-        if "tokenizer.json" in names and "do_lower_case" not in given:
-            special = {key: token for key, token in SPECIAL_TOKENS.items() if key not in given}
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True, **special)
+        if generic:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
         else:
-            tokenizer = BertTokenizerFast.from_pretrained(folder, local_files_only=True)
+            tokenizer = BertTokenizerFast.from_pretrained(folder, local_files_only=True, **bert_options(given, whole))
+        name_special_tokens(tokenizer, SPECIAL_TOKENS)
         tokenizer("unknown: \U00012345")  # a vocabulary without [UNK] fails only here
     except Exception as error:  # the Rust library raises bare Exception
         raise ValueError(f"expected a readable tokenizer in {folder}, got {str(error)[:200]}") from error

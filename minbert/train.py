@@ -20,7 +20,7 @@ import torch
 
 from .data import Dataset, task_batches
 from .engine.ahead import Ahead
-from .engine.checkpoint import load_checkpoint, save_checkpoint
+from .engine.checkpoint import load_checkpoint, save_checkpoint, seed_everything
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
 from .engine.identity import reading, rows_checksum
 from .engine.labelled import check_dev_set, check_train_set
@@ -355,7 +355,7 @@ def fit(
 ) -> FitResult:
     """Train, evaluate, keep the best model and enough to resume; same weights after any kill.
 
-    Sets the global seed. Only the first process writes. A `loss_fn` or `backward` with a memory of its own (a teacher,
+    Seeds the global generators of Python, NumPy and torch, so that equal runs write equal checkpoints. Only the first process writes. A `loss_fn` or `backward` with a memory of its own (a teacher,
     a random state) is saved and resumed too if it has `state_dict` and `load_state_dict`.
     Raises Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved, `resume` goes on.
     Raises ValueError for another run in the folder, for sets that are missing or no dict, train sets without rows or with labels that the heads do not take, dev sets without people's labels, loss weights beside a `loss_fn`, or a checkpoint that is broken, or of other settings, rows, or reading.
@@ -371,7 +371,7 @@ def fit(
     losses = loss_fn or (lambda m, batch: multitask_loss(m, batch, config.loss_weights))
     with stop_requests() as request, opened(files, resume) as position:
         run = Parts(model, dev_sets, config, files, Position(**position))
-        torch.manual_seed(config.seed + world.process_index)
+        seed_everything(config.seed + world.process_index)
         with _bar(total, files.step, progress and world.is_main_process) as bar:
             for stage, step in _stages(run, sources):
                 for record in phase_records(model, stage, sources[stage.phase.source], config, step, losses, backward, world, scale):

@@ -641,7 +641,7 @@ def test_mistakes_are_one_line_and_leave_nothing(capsys, tiny, small_data, tmp_p
 
 @pytest.mark.parametrize("line", ["encode {run} {out}/s.txt --out {out}/v.npy", "train --tasks sst --data {data} --model {run} --out {out}/r", "contrast {out}/s.txt --model {run} --batch-size 8 --out {out}/r"])
 def test_the_folder_of_a_run_is_no_model_and_is_called_so(capsys, trained, small_data, tmp_path, line):
-    (tmp_path / "s.txt").write_text("A dog barks.\n" * 20)
+    (tmp_path / "s.txt").write_text("".join(f"Dog {i} barks.\n" for i in range(20)))
     _, err = run(capsys, line.format(run=trained, out=tmp_path, data=small_data), 1)
     assert f"{trained}: expected the folder of a model, got that of a run: its folder model is one\n" in err
     assert os.listdir(tmp_path) == ["s.txt"]

@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import os
+import random
 import re
 import signal
 from dataclasses import replace
@@ -163,11 +164,16 @@ def test_a_name_as_long_as_a_sentence_is_one_where_somebody_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("text, gap", [
-    ("text,n\na b,1\n,\nc d,2\n", 3), ("text;n\na b;1\n ; \n;\nc d;2\n", 3), ("text,n\n,\na b,1\n", 2), (",\ntext,n\na b,1\n", None), ("text,n\na b,1\n,\n,,\n", None), ("text,n\na b,1\n\nc d,2\n", None), ("text\na b\n\nc d\n", None),
+    ("text,n\na b,1\n,\nc d,2\n", 3), ("text;n\na b;1\n ; \n;\nc d;2\n", 3), ("text,n\n,\na b,1\n", 2), (",\ntext,n\na b,1\n", None), ("text,n\na b,1\n,\n,,\n", None), ("text,n\na b,1\n\nc d,2\n", None),
+    ('text\na b\n""\nc d\n', 3), ('text\na b\n""\n', 3), ('text\n""\na b\n', 2), ('text\na b\n" "\nc d\n', 3), ("text\na b\n\nc d\n", 3), ("text\na b\n  \nc d\n", 3),
+    ("text\na b\n\n\n", None), ('"text"\n"a\n\nb"\n', "none"), ("\ntext\na b\n", None),
 ])
 def test_where_rows_are_counted_a_row_of_empty_cells_is_refused(tmp_path, text, gap):
-    """Row n of the answers is row n of the table; lines without any sign, and what a spreadsheet leaves at the end, are no rows for anybody."""
+    """Row n of the answers is row n of the table; what a spreadsheet leaves at the end is no row. A blank line is an empty cell in a table of one column alone."""
     path = written(tmp_path, "t.csv", text)
+    if gap == "none":   # the blank line belongs to a text
+        assert read_named(path, ["text"]).sentences == ["a\n\nb"]
+        return
     if gap:
         with pytest.raises(ValueError, match=f"t.csv:{gap}: expected a text in each row, got a row of empty cells"):
             read_named(path, ["text"])
@@ -206,6 +212,9 @@ def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     ("t.jsonl", '{"i": 1, "a": "x"}\n{"i": 2, "a": "y"}\n', "t.jsonl: expected sentences in column 'i', got numbers alone"),
     ("t.jsonl", '{"a": "x"}\n{"a": null}\n', "t.jsonl:2: expected a sentence in column 'a', got None"),
     ("t.jsonl", '{"a": "x"\n', "t.jsonl:1: expected JSON"),
+    ("t.jsonl", '{"a": "x"}\n{"a": "bad \\ud83d half"}\n', r"t.jsonl:2: expected valid Unicode in column 'a', got a lone surrogate: 'bad \ud83d half'"),
+    ("t.jsonl", '{"a": "x"}\n\n{"a": "y", "note": "\\udc00"}\n', "t.jsonl:3: expected valid Unicode in column 'note'"),   # it would be handed on
+    ("t.jsonl", '{"a\\ud83d": "x"}\n', "t.jsonl:1: expected valid Unicode in column"),
     ("t.json", "[]", "t.json: expected a file called .txt, .tsv, .csv or .jsonl"),
     ("t.txt", "\n\n", "t.txt: expected text, got an empty file"),
     ("none.txt", None, "none.txt: expected a file, got none"),
@@ -215,6 +224,48 @@ def test_what_is_no_text_is_refused_by_line(tmp_path, name, text, complaint):
     with pytest.raises(ValueError) as refused:
         read_text(path)
     assert complaint in str(refused.value) and str(tmp_path) in str(refused.value)
+
+
+@pytest.mark.parametrize("name, text, line", [
+    ("t.csv", "a,b\nx y,z w\na,b\nc,d\n", 3), ("t.csv", "a,b\nx y,z w\nB, A\n", 3), ("t.tsv", "a\tb\t\nx\ty\t\na\tb\t\n", 3), ("t.csv", "text\none\ntext\n", 3),
+    ("t.jsonl", '{"a": "x", "b": "y"}\n{"a": "a", "b": "b"}\n', 2),
+])
+def test_names_of_columns_among_the_rows_are_refused(tmp_path, name, text, line):
+    """Two tables that were joined have two first lines."""
+    path = written(tmp_path, name, text)
+    for read in (read_text, whole_table):
+        with pytest.raises(ValueError, match=f"{name}:{line}: expected a row, got the names of the columns again"):
+            read(path)
+
+
+def test_a_row_that_shares_a_cell_with_the_names_is_a_row(tmp_path):
+    assert read_text(written(tmp_path, "t.csv", "text,b\ntext,text\na f,b c\n")).sentences == ["text", "a f"]
+
+
+@pytest.mark.parametrize("negative", ["how to pay", "by CARD ", "  How to  pay"])
+def test_a_negative_that_is_its_anchor_or_its_positive_is_refused_by_line(tmp_path, negative):
+    path = written(tmp_path, "t.csv", f"q,a,n\nwhere is it,over there,not here\nhow to pay,by card,{negative}\n")
+    with pytest.raises(ValueError, match="t.csv:3: expected a negative that differs from its anchor and from its positive, got "):
+        read_text(path)
+    rows = Dataset("t", "train", "text", ["where is it", "how to pay"], ["over there", "by card"], sentences3=["not here", negative])
+    with pytest.raises(ValueError, match="t: expected a negative that differs .* at row 1"):
+        module.check_rows(rows, 2)
+    read_text(path, ["q", "a"])   # who does not take the column is not told of it
+
+
+def test_a_negative_may_be_the_positive_of_another_row():
+    module.check_rows(Dataset("t", "train", "text", ["a", "b"], ["c", "d"], sentences3=["d", "c"]), 2)
+
+
+def test_equal_lines_cannot_be_told_apart():
+    lines = Dataset("t", "train", "text", ["hello there"] * 7 + ["Hello  there", "good bye"])
+    module.check_rows(lines, 2)
+    with pytest.raises(ValueError, match="t: expected at least 3 rows that differ, as many as a batch holds, got 2"):
+        module.check_rows(lines, 3)
+    pairs = Dataset("t", "train", "text", ["a b", "c d", "e"], ["A  b", "c d", "e"])
+    with pytest.raises(ValueError, match="t: expected pairs of different sentences, got each sentence beside itself"):
+        module.check_rows(pairs, 2)
+    module.check_rows(Dataset("t", "train", "text", ["a b", "c d"], ["a b", "c"]), 2)   # some may be
 
 
 def test_columns_that_are_not_there_or_come_twice_are_refused(tmp_path):
@@ -336,7 +387,7 @@ def test_a_table_says_what_was_found_on_the_same_pairs():
         blocks = [way(grades.sentences[i:i + 128], grades.sentences2[i:i + 128]).diagonal() for i in (0, 128, 256)]
         graded.append(spearmanr(np.concatenate(blocks), grades.labels).statistic)
     lines = [line.strip("| ").split(" | ") for line in found.table().splitlines()]
-    assert lines[0] == ["20 pairs held out, 300 pairs graded", "partner is nearest", "mean reciprocal rank", "Spearman of score and grade"]
+    assert lines[0] == ["20 pairs held out, 300 pairs graded; 95 % intervals, examples only", "partner is nearest", "mean reciprocal rank", "Spearman of score and grade"]
     values = [[float(cell.split()[0]) for cell in line[1:]] for line in lines[2:]]
     expected = [[(r == 1).mean(), (1 / r).mean(), g] for r, g in zip(ranks, graded)]
     expected.append([b - a for a, b in zip(*expected)])
@@ -359,7 +410,7 @@ def test_either_kind_of_pairs_is_enough_and_none_is_nothing():
     found = Comparison(nobody, dataset(topics(20), labels=list(range(20))))
     found.add("one", way)
     found.add("two", way)
-    assert found.table().startswith("| 20 pairs graded | Spearman of score and grade |\n")
+    assert found.table().startswith("| 20 pairs graded; 95 % intervals, examples only | Spearman of score and grade |\n")
 
 
 def test_cosines_are_those_of_the_encoder_as_it_is_when_asked():
@@ -404,6 +455,16 @@ def test_the_steps_are_those_of_the_chapters(tmp_path, columns, config):
     assert [entry["loss"] for entry in read_log(tmp_path)] == losses
     kept = SentenceEncoder.from_pretrained(tmp_path / "model", device="cpu")
     assert same(weights(kept), weights(encoder)) and not encoder.training
+
+
+def test_equal_runs_write_equal_checkpoints_to_the_byte(tmp_path):
+    rows, found = dataset(topics(40), 1), []
+    for number in (1, 2):
+        encoder = prepared(tiny(0.1), rows, None)
+        random.seed(number), np.random.seed(number), torch.manual_seed(number)
+        train_on_text(encoder, rows, CONFIG, tmp_path / str(number))
+        found.append((tmp_path / str(number) / CHECKPOINT).read_bytes())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("columns", [1, 2])

@@ -351,6 +351,9 @@ BAD = {
     "empty left side": ("sts", "sts-dev.csv", "\tid\tsentence1\tsentence2\tsimilarity\n0\ta\t\tc\t1\n", r"csv:2: expected text in 'sentence1', got nothing"),
     "empty right side": ("stsb-cased", "STSBenchmark-cased/sts-dev.csv", STSB + "m\tM\t1\t2\t3.0\tb\t \n", r"csv:2: expected text in 'sentence2', got nothing"),
     "empty negative": ("triplets", "nli-triplets.csv", "sent0,sent1,hard_neg\na,b,\n", r"csv:2: expected text in 'hard_neg', got nothing"),
+    "names again": ("triplets", "nli-triplets.csv", "sent0,sent1,hard_neg\na,b,c\nsent0,sent1,hard_neg\nd,e,f\n", r"csv:3: expected a row, got the names of the columns again"),
+    "names again, other dialect": ("duplicates", "paraphrase/qqp-duplicates.tsv", "sentence1\tsentence2\na\tb\nsentence1\tsentence2\n", r"tsv:3: expected a row, got the names"),
+    "names again, with a label": ("sst", "ids-sst-dev.csv", ONE + "0\ta\tFine\t1\n" + ONE, r"csv:3: expected a row, got the names"),
     "empty file": ("sst", "ids-sst-dev.csv", "", r"csv: expected text, got an empty file"),
     "only a header": ("sst", "ids-sst-dev.csv", ONE, r"csv: expected at least one row, got none \(0 skipped\)"),
     "only gaps": ("quora", "quora-dev.csv", QUORA + "0\ta\tb\tc\t\n1\ta\t\tc\t1\n", r"csv: expected at least one row, got none \(2 skipped\)"),
@@ -365,10 +368,18 @@ BAD = {
 def test_bad_input_is_refused_by_file_and_line(tmp_path, case):
     name, path, text, message = BAD[case]
     file = put(tmp_path, path, text)
-    split = "train" if name == "triplets" else "test" if "test" in path else "dev"
+    split = "train" if name in ("triplets", "duplicates") else "test" if "test" in path else "dev"
     with pytest.raises(ValueError, match=message) as caught:
         load_dataset(name, split, tmp_path)
     assert str(caught.value).startswith(str(file))
+
+
+@pytest.mark.parametrize("name", ["sentences", "sentences2", "labels"])
+def test_a_mapping_is_no_column(name):
+    """A slice of a datasets.Dataset is one, and its keys are not the rows."""
+    columns = {"sentences": ["a", "b"], "sentences2": ["c", "d"], "labels": [0.5, 1.0]}
+    with pytest.raises(ValueError, match="expected a list as a column, got a dict with the keys "):
+        Dataset("t", "train", "similarity", **columns | {name: dict.fromkeys(columns[name], 1)})
 
 
 def test_an_unknown_name_or_split_or_a_missing_file_is_refused(tmp_path):
@@ -510,7 +521,7 @@ def hub_rows(name: str) -> tuple[list[dict], tuple]:
     return rows, (read[0], read[1], read[2], labels)
 
 
-@pytest.mark.parametrize("name", HUB)
+@pytest.mark.parametrize("name", [name for name in HUB if name not in ("sts", "sickr", *YEARS)])   # these: tests/test_splits.py
 def test_every_dataset_that_can_be_fetched_is_read_back(tmp_path, name):
     rows, (first, second, third, labels) = hub_rows(name)
     home, part, columns, splits = HUB[name]

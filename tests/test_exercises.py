@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from minbert.course import exercises
+from minbert.course import exercises, judging
 from minbert.course.batch import picture_of
 from minbert.course.exercises import (EXERCISES, CheckFailed, Mistaken, borrow, build, check, expected_outcomes, mistaken, reference, right_definition, shortfalls, strength, strength_table,
                                verdict, wrong_definition)
@@ -296,6 +296,69 @@ def test_of_several_suspected_mistakes_the_one_with_most_numbers_is_told():
     assert "Hint: " in judged((.5, .25), (0, 0), pads=(0, 1)).message      # zeros have many causes
     assert "Hint: " in judged((.5, .25), (math.nan, math.nan), pads=(math.nan, 1)).message   # and so has NaN
     assert judged((.5, .25), (.4, .2), pads=(.4, .9)).message.endswith("Perhaps: pads")      # half of the wrong numbers
+
+
+def test_the_search_for_a_mistake_ends_when_its_processor_time_is_spent(monkeypatch):
+    clock, tried = [0.0], []
+    monkeypatch.setattr(judging.time, "process_time", lambda: clock[0])
+
+    def mistaken_by(n):
+        def run(i):
+            tried.append(n)
+            clock[0] += 1.0
+            return outcomes(float(n))[i]
+        return run
+
+    trial = Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",))
+    known = [(f"mistake {n}", mistaken_by(n)) for n in range(9)]
+    found = judge("average", trial, outcomes(.5), outcomes(8.0), known, seconds=2.5)
+    assert tried == [0, 1, 2] and found.mistake is None and "Hint: " in found.message
+    assert judge("average", trial, outcomes(.5), outcomes(8.0), known).mistake == "mistake 8"
+    assert judge("average", trial, outcomes(.5), outcomes(1.0), known, seconds=2.5).mistake == "mistake 1"
+
+
+def test_a_mistake_is_looked_for_where_it_costs_least():
+    """The number of calls tells what a case costs; a mistake that does not fit the cheapest failing case is not run on the others."""
+    called = lambda n, x: {"average": torch.tensor(x), "left behind: a seed": torch.zeros(n, dtype=torch.bool)}
+    right, got, ran = (called(100, .5), called(1, .25), called(1, .5)), (called(100, .4), called(1, .2), called(1, .5)), []
+    run = lambda i: ran.append(i) or outcomes(called(100, .4), called(1, .3), called(1, .5))[i]
+    judge("average", Trial(lambda generator: [], lambda f, inputs: {}, ("",)), outcomes(*right), outcomes(*got), [("pads", run)])
+    assert ran == [1]
+
+
+def test_mistakes_that_look_like_the_answer_are_tried_first():
+    task = EXERCISES["attention.split"]
+    looks = {m.says: exercises._likeness(m, wrong_definition(task, task.mistakes[3])) for m in task.mistakes}
+    assert looks[task.mistakes[3].says] == max(looks.values()) == 1.0 > min(looks.values())
+    assert {exercises._likeness(m, "") for m in task.mistakes} == {0.0}
+
+
+def test_a_check_computes_with_one_thread_and_gives_the_others_back(monkeypatch):
+    threads, seen = torch.get_num_threads(), []
+    monkeypatch.setattr(exercises, "verdict", lambda *_: seen.append(torch.get_num_threads()) or verdict(*_))
+    try:
+        torch.set_num_threads(2)
+        check("attention.split", reference(EXERCISES["attention.split"]))
+        assert seen == [1] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kind", ["NameError: name 'maths' is not defined", "UnboundLocalError: x", "ModuleNotFoundError: No module named 'x'"])
+def test_a_name_that_does_not_exist_is_said_and_nothing_else(kind):
+    """No hint, no numbers and no known mistake: what is wrong is the name."""
+    trial, crash = Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",)), Outcome("case 0", None, kind, "line 2: maths.sqrt(5)")
+    found = judge("average", trial, outcomes(1), [crash], [("pads", lambda i: pytest.fail("nobody asked"))])
+    assert found.message == f'average: not yet. Case "case 0": {kind}\n  in line 2: maths.sqrt(5)' and not found.passed
+
+
+def test_a_message_says_what_failed_and_then_what_passed():
+    right = {"output": torch.ones(3), "finite at a row of padding": True, "dtype as promised": True, "left behind: a seed": torch.tensor([False])}
+    as_tensors = lambda d: {name: torch.as_tensor(x) for name, x in d.items()}
+    found = judged((as_tensors(right),), (as_tensors(right | {"finite at a row of padding": False}),))
+    assert '\nFailed: "finite at a row of padding". Passed: "output", "dtype as promised".' in found.message
+    some = judged((.5, .25, .125, .7, 1), (.4, .25, .125, .7, 1))
+    assert '1 of 5 cases fails: "case 0". The other 4 pass.' in some.message
 
 
 def test_a_message_shows_the_first_case_that_differs_around_its_worst_number():

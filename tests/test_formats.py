@@ -5,6 +5,7 @@ import io
 import random
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from minbert.engine.formats import DIALECTS, Format, parse_label, read_lines, read_rows, write_rows
@@ -122,12 +123,24 @@ def test_quoted_cells_are_those_of_the_csv_module(tmp_path, dialect, delimiter):
         start += 1 + sum(cell.count("\n") for cell in cells)
 
 
-@pytest.mark.parametrize("dialect, blank", [("tab", " \t\t "), ("comma", " , ,"), ("tab", '""\t" "'), ("raw", " \t")])
+@pytest.mark.parametrize("dialect, blank", [("tab", " \t\t "), ("comma", " , ,"), ("tab", '""\t" "'), ("raw", " \t"), ("comma", '""'), ("tab", '" "')])
 def test_rows_of_separators_are_rows_and_blank_lines_are_none(tmp_path, dialect, blank):
     rows = read_rows(save(tmp_path / "f", f"a\n{blank}\n\n  \nb\n"), dialect)
     assert [n for n, _ in rows] == [1, 2, 5] and not "".join(rows[1][1]).strip()
     with pytest.raises(ValueError, match="expected (rows of cells|text), got"):
         read_rows(save(tmp_path / "f", f"{blank}\n"), dialect)
+
+
+@pytest.mark.parametrize("dialect", ["comma", "tab", "semicolon"])
+def test_an_empty_cell_of_one_column_comes_back(tmp_path, dialect):
+    """What is written, here and by pandas, is read as as many rows; blank lines are given to who asks."""
+    texts = ["one", "", "two", "", ""]
+    write_rows(tmp_path / "f", Format(("text",), ("text",), dialect=dialect), [{"text": text} for text in texts])
+    assert [cells for _, cells in read_rows(tmp_path / "f", dialect)] == [["text"], *([text] for text in texts)]
+    pd.DataFrame({"text": [text or None for text in texts]}).to_csv(tmp_path / "g", index=False)
+    assert read_rows(tmp_path / "g", dialect) == [(n, [text]) for n, text in enumerate(["text", *texts], 1)]
+    save(tmp_path / "h", 'a\n\n  \n"x\n\ny"\n""\n')
+    assert read_rows(tmp_path / "h", dialect, blank=True) == [(1, ["a"]), (2, []), (3, []), (4, ["x\n\ny"]), (7, [""])]
 
 
 def test_a_cell_may_be_as_long_as_it_likes(tmp_path):

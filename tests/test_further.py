@@ -1,11 +1,15 @@
 """A model that reads on: its words, its head and its weights are those that begin the run; transformers' head is the oracle."""
 import math
+import random
+from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from terminal import run as typed
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig as TheirConfig, BertForMaskedLM, BertModel as TheirBert
 
 from minbert.app.fillmask import published_head, write_fill_mask
@@ -14,8 +18,8 @@ from minbert.corpus import load_corpus
 from minbert.data import load_dataset
 from minbert.encoder import BertModel
 from minbert.engine.checkpoint import CHECKPOINT
-from minbert.engine.files import read_json
-from minbert.pretrain import HEAD, PretrainConfig, load_mlm, masked_accuracy, pretrain
+from minbert.engine.files import read_json, write_json
+from minbert.pretrain import HEAD, PretrainConfig, load_mlm, masked_accuracy, mlm_batches, pretrain, special_token_ids
 from minbert.tokens import load_tokenizer, resolve_folder, tokenize
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* has no pooler")
@@ -191,6 +195,72 @@ def test_a_run_that_does_not_move_ends_where_the_model_began(tmp_path, text):
     lines = load_dataset("sentiment", "dev").sentences[:100]
     scores = [masked_accuracy(*model.values(), lines, load_tokenizer()) for model in (before, after)]
     assert scores[0][1] == pytest.approx(scores[1][1], rel=2 ** -11)   # saved in float16, which keeps 11 bits
+
+
+def test_equal_runs_write_equal_checkpoints_to_the_byte(tmp_path, text):
+    found = []
+    for number in (1, 2):
+        config, model, _ = plan(text, tmp_path / str(number), **FOUR)
+        random.seed(number), np.random.seed(number), torch.manual_seed(number)
+        list(pretrain(text, tmp_path / str(number), config, model=model))
+        found.append((tmp_path / str(number) / CHECKPOINT).read_bytes())
+    assert found[0] == found[1]
+
+
+def generic(folder, special):
+    """A folder whose tokenizer is no WordPiece, and calls its special tokens otherwise: named in tokenizer_config.json as `special` says."""
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted({word for line in load_dataset("sentiment").sentences[:80] for word in line.split()})]
+    rust = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    rust.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    rust.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    torch.manual_seed(4)
+    BertForMaskedLM(TheirConfig(vocab_size=len(words), pad_token_id=1, **SIZES)).save_pretrained(folder)
+    rust.save(str(folder / "tokenizer.json"))
+    names = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask>"}
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True} | {name: names[name] for name in special})
+    return folder
+
+
+ALL = ("cls_token", "pad_token", "sep_token", "unk_token", "mask_token")
+
+
+def test_special_tokens_are_those_of_the_tokenizer(tmp_path, text):
+    base = generic(tmp_path / "base", ALL)
+    tokenizer = load_tokenizer(base)
+    assert special_token_ids(tokenizer) == {"[PAD]": 1, "[CLS]": 0, "[SEP]": 2, "[MASK]": 4}
+    rows = run(text, tmp_path / "run", base)
+    assert rows[-1]["step"] == 4 and math.isfinite(rows[-1]["loss"])
+    lines = [line for line in (text / "mine.txt").read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert load_corpus(tmp_path / "run").sequences(range(len(lines))) == [tokenizer(line)["input_ids"] for line in lines]
+    assert load_tokenizer(tmp_path / "run" / "model").get_vocab() == tokenizer.get_vocab()
+    seen = [batch for batch in islice(mlm_batches(load_corpus(tmp_path / "run"), special_token_ids(tokenizer), PretrainConfig(vocab_size=len(tokenizer), tokens_per_step=256)), 4)]
+    for batch in seen:   # no padding and no frame is asked for, and the mask is the tokenizer's own
+        asked, real = batch.labels != -100, batch.attention_mask.bool()
+        assert not (asked & ~real).any() and not torch.isin(batch.labels[asked], torch.tensor([0, 1, 2])).any()
+        assert (batch.input_ids[asked] == 4).float().mean() > 0.5 and (batch.input_ids[~real] == 1).all() and (batch.input_ids[:, 0] == 0).all()
+
+
+@pytest.mark.parametrize("missing", ["cls_token", "sep_token", "mask_token"])
+def test_a_tokenizer_without_a_special_token_is_refused_before_anything_is_written(tmp_path, text, missing, capsys):
+    base = generic(tmp_path / "base", [name for name in ALL if name != missing])
+    with pytest.raises(ValueError, match=rf"expected a tokenizer with the special token \[{missing[:-6].upper()}\], got none: {missing} in tokenizer_config.json"):
+        plan(text, tmp_path / "run", base, **FOUR)
+    assert not (tmp_path / "run").exists()
+    _, err = typed(capsys, f"pretrain {text} --model {base} --steps 2 --tokens-per-step 64 --out {tmp_path / 'run'}", 1)
+    assert f"got none: {missing}" in err and len(err.splitlines()) == 1 and not (tmp_path / "run" / "model").exists()
+
+
+def test_what_tokenizer_json_says_of_cutting_and_padding_is_not_done_to_the_text(tmp_path, text):
+    """That of all-MiniLM-L6-v2 cuts at 128 tokens and pads up to them: lines would lose their ends, and padding would be learned."""
+    published(tmp_path / "base")
+    file = tmp_path / "base" / "tokenizer.json"
+    rust = Tokenizer.from_file(str(file))
+    rust.enable_truncation(8)
+    rust.enable_padding(length=8, pad_id=0, pad_token="[PAD]")
+    rust.save(str(file))
+    plan(text, tmp_path / "run", tmp_path / "base", **FOUR)
+    plain = load_tokenizer()
+    assert load_corpus(tmp_path / "run").sequences(range(60)) == [plain(line)["input_ids"][:128] for line in load_dataset("sentiment").sentences[:60]]
 
 
 def test_reading_on_lowers_the_loss_on_its_own_text(tmp_path, text):

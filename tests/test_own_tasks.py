@@ -17,7 +17,7 @@ from terminal import run
 from minbert.app import answers as module
 from minbert.app.answers import Answers, NamedBert, answer_columns, with_labels, write_answers
 from minbert.app.cli import usual_tasks
-from minbert.app.devrows import against_words, seen_in_training
+from minbert.app.devrows import against_words, scale_notes, seen_in_training
 from minbert.app.owntasks import answers_of, build_heads, load_own, misnamed, own_tasks
 from minbert.app.owntext import read_named, text_columns, whole_table
 from minbert.data import Dataset, load_dataset
@@ -155,6 +155,7 @@ def test_a_test_file_may_lack_answers_and_no_other(mine):
     (("sentence", "label"), [(f"a{i}", f"{i - 4}.5e1") for i in range(9)], r"got 9 different ones in 9 rows: numbers to learn are called score, of a pair$"),
     (("sentence", "label"), [(f"a{i}", f"class {i}") for i in range(9)], r"got 9 different ones in 9 rows: a class is learned from several rows$"),
     (("sentence", "label"), [("", "x"), ("b", "y")], r"t-train.csv:2: expected a sentence in column 'sentence', got ''"),
+    (("sentence", "label"), [("a", "x"), ("sentence", "label"), ("b", "y"), ("c", "y")], r"t-train.csv:3: expected a row, got the names of the columns again"),
     (("sentence1", "sentence2", "score"), [("a", "b", "x"), ("c", "d", 1)], r"t-train.csv:2: expected a grade that is a finite number, got 'x'"),
     (("sentence1", "sentence2", "score"), [("a", "b", "nan"), ("c", "d", 1)], r"t-train.csv:2: expected a grade that is a finite number, got 'nan'"),
     (("sentence1", "sentence2", "score"), [("a", "b", 1), ("c", "d", 1)], r"t-train.csv: expected scores that differ, got 1 in every row: nothing can be learned from them"),
@@ -170,6 +171,43 @@ def test_dev_scores_that_are_all_alike_are_refused(tmp_path):
     write(tmp_path / "t-dev.csv", ("sentence1", "sentence2", "score"), GRADED[:1] * 2)
     with pytest.raises(ValueError, match=r"t-dev\.csv: expected scores that differ"):
         load_own("t", "dev", tmp_path)
+
+
+@pytest.mark.parametrize("split, told", [("train", ""), ("dev", r"thing-dev\.csv:3"), ("test", r"thing-test\.csv:3")])
+def test_a_row_of_empty_cells_is_refused_where_answers_are_written_by_row(mine, split, told):
+    write(mine / f"thing-{split}.csv", ("sentence", "label"), [CLASSES[0], ("", ""), *CLASSES[1:]])
+    if not told:
+        assert len(load_own("thing", split, mine)) == len(CLASSES)   # to learn from, it is no row
+        return
+    with pytest.raises(ValueError, match=f"{told}: expected a text in each row, got a row of empty cells"):
+        load_own("thing", split, mine)
+
+
+def test_an_unlabelled_column_with_an_empty_cell_is_refused(mine):
+    (mine / "thing-test.csv").write_text('sentence\na lamp\n""\na dog\n')
+    with pytest.raises(ValueError, match=r"thing-test\.csv:3: expected a text in each row"):
+        load_own("thing", "test", mine)
+
+
+@pytest.mark.parametrize("train, dev, told", [
+    ((0, .9), (0, 5), "0 to 0.9 in the train file and from 0 to 5 in the dev file"), ((0, 5), (0, 1), "0 to 5 in the train file and from 0 to 1"),
+    ((0, 5), (.2, 4.1), ""), ((0, 1), (0, 1), ""), ((1, 10), (1.5, 9), ""), ((1, 10), (1, 10.5), ""), ((1, 10), (0, 100), "1 to 10 in the train file and from 0 to 100"),
+    ((-1, 1), (0, 1), ""), ((0, 100), (0, 1), "0 to 100 in the train file and from 0 to 1"), ((1, 5), (-1, 1), "1 to 5 in the train file and from -1 to 1"),
+])
+def test_dev_scores_on_another_scale_get_a_note(tmp_path, train, dev, told):
+    for split, (low, high) in (("train", train), ("dev", dev)):
+        write(tmp_path / f"t-{split}.csv", ("sentence1", "sentence2", "score"), [("a", "b", low), ("c", "d", (low + high) / 2), ("e", "f", high)])
+    sets = [{"t": load_own("t", split, tmp_path)} for split in ("train", "dev")]
+    notes = list(scale_notes(*sets, {"t": answers_of(tmp_path, "t")}))
+    assert len(notes) == bool(told) and told in "".join(notes)
+
+
+def test_a_run_and_a_sweep_tell_of_two_scales(mine, capsys, monkeypatch):
+    monkeypatch.chdir(mine.parent)
+    write(mine / "alike-dev.csv", ("sentence1", "sentence2", "score"), [(a, b, 5 * score) for a, b, score in GRADED])
+    (mine / "alike-dev.jsonl").unlink()
+    for line in ("train --data mine --tasks alike --model tiny --steps 1 --batch-size 2", "sweep lr --values 1e-3 --data mine --tasks alike --model tiny --steps 1 --batch-size 2"):
+        assert "note: the scores of alike reach from 0 to 1 in the train file and from 0 to 5 in the dev file" in run(capsys, line)[1]
 
 
 def test_a_label_that_training_has_not_seen_is_named_by_its_line(mine):
@@ -217,7 +255,7 @@ def test_the_bag_of_words_is_the_line_to_beat(tmp_path):
     train, dev = (load_own("t", split, tmp_path) for split in ("train", "dev"))
     always = type("Always", (), {"predict": lambda self, task, data: torch.ones(len(data))})()   # red
     told = against_words(always, "t", train, dev)
-    assert told.startswith("t: a bag of words that learned from the same rows has 1.000; the model minus the bag -0.333 (-0.4")
+    assert told.startswith("t: a bag of words that learned from the same rows has 1.000; the model minus the bag -0.333 (95 % interval -0.4")
     assert "learned from 10 of these rows has" in against_words(always, "t", train, dev, most=10)
     write(tmp_path / "s-train.csv", ("sentence", "label"), [("?!", "a"), ("!", "b")] * 2)
     signs = load_own("s", "train", tmp_path)

@@ -72,7 +72,8 @@ def test_joint_run_gives_answers_scores_and_ends_of_the_loss(run):
 def test_a_dev_score_without_correlation_can_be_stored(run):
     with pytest.warns(RuntimeWarning):
         result = perform(RECIPES["dao-mehta-tian/sts-classes"], run)
-    assert [point["dev"] for point in result["curve"] if "dev" in point] == [{"sts": None}]
+    assert [point["dev"] for point in result["curve"] if "dev" in point][-1] == {"sts": None}
+    assert result["ran"][0]["looks"] == [0, 1, 2] and result["ran"][0]["dev"][-1] == -1.0
 
 
 def test_examples_are_looked_for_by_their_row():

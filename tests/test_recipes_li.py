@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from minbert.data import load_dataset
+from minbert.data import Dataset, load_dataset
 from minbert.metrics import spearman
 from minbert.reproduce import controls, li, seven
 from minbert.reproduce.published import published
@@ -103,11 +103,12 @@ def test_answers_are_kept_as_ranks_for_cosines_near_one_lose_their_order_with_th
     assert found["STS-B"].values == list(range(1, 11)) and found[seven.DEV].values == list(range(1, 9))
 
 
-def test_natural_language_inference_is_that_of_the_folder_where_it_is_there(monkeypatch):
-    monkeypatch.setattr(seven, "load_dataset", lambda name, split, data: (name, split))
+def test_natural_language_inference_is_that_of_the_folder_where_it_is_there(run, monkeypatch):
+    monkeypatch.setattr(seven, "load_dataset", lambda name, split, data: Dataset(name, split, "nli", ["a"], ["b"], [0]))
     for there, names in (({"snli": ("train",), "inference": ("train",), "mnli": ("train", "dev")}, ("snli", "mnli")), ({"snli": ("dev",), "mnli": ("dev",)}, ("inference",))):
         monkeypatch.setattr(seven, "available", lambda data: there)
-        assert seven.nli_sets(None) == [(name, "train") for name in names]
+        assert [(data.name, data.split) for data in seven.nli_sets(run)] == [(name, "train") for name in names]
+        assert {f"{name}/train" for name in names} <= {*run.examples}
 
 
 def test_a_correction_reads_the_text_of_its_own_set_once(run):
@@ -136,7 +137,7 @@ def test_an_encoder_is_kept_under_its_name_and_run_and_the_last_four_stay(run, m
 
 
 def test_all_seeds_read_the_same_share_of_the_text(run, monkeypatch):
-    monkeypatch.setattr(seven, "nli_sets", lambda data: [labelled("mnli/train", data)])
+    monkeypatch.setattr(seven, "nli_sets", lambda asking: [labelled("mnli/train", asking.data)])
     found = [seven.nli_text(replace(run, seed=seed), 0.5) for seed in (1, 2)]
     assert found[0] == found[1] and len(found[0]) == 9 and found[0] != seven.nli_text(run, 1.0)[9:]
     assert sorted(seven.nli_text(run, 1.0)) == sorted(s for column in (labelled("mnli/train", run.data).sentences, labelled("mnli/train", run.data).sentences2) for s in column)
@@ -146,12 +147,13 @@ def test_a_flow_follows_its_row(run, monkeypatch):
     asked = []
     fit = li.fit_flow
     monkeypatch.setattr(li, "fit_flow", lambda r, e, text, **k: asked.append((len(text), r.scale.flow_batch, k)) or fit(r, e, text, **k))
-    monkeypatch.setattr(seven, "nli_sets", lambda data: [labelled("mnli/train", data)])
+    monkeypatch.setattr(seven, "nli_sets", lambda asking: [labelled("mnli/train", asking.data)])
     look = li.flow_target(run, li.vectors(run))
     for task in ("stsb", "sickr", "sts12"):
         look(task)
     assert [size for size, *_ in asked] == [60, 60, 56]   # both sides of each pair, each set by itself
     assert all(batch == 64 and k == {"levels": 2, "lr": 1e-3} for _, batch, k in asked)
+    assert run.ran[-1] == {"stage": "flow", "batch": 64, "steps": 1, "rate": 1e-3, "kept": "the last"}   # 56 sentences: one step
     printed = replace(run, scale=replace(run.scale, flow_lr=None, most_text=10**6))
     asked.clear()
     li.flow_nli(printed, li.vectors(printed))

@@ -1,6 +1,7 @@
 """Recipes of Wu and Zhao, and what of the course's test sets has labels."""
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from minbert.contrastive import contrastive_loss
 from minbert.data import Dataset, load_dataset
 from minbert.metrics import accuracy, pearson
-from minbert.reproduce import testsets, wu_zhao
+from minbert.reproduce import tasks, testsets, wu_zhao
 from minbert.reproduce.published import published
 from minbert.reproduce.recipe import CLAIMS, RECIPES
 from minbert.reproduce.run import Answers, Run, labelled
@@ -54,7 +55,8 @@ def test_a_control_runs_from_end_to_end(toy):
     assert result["measured"]["STS dev pearson"]["dataset"] == "sts/dev/40" and result["curve"]
 
 
-def test_plans_share_their_first_part_and_heads_leave_the_encoder_alone(toy):
+def test_plans_share_their_first_part_and_heads_leave_the_encoder_alone(toy, monkeypatch):
+    monkeypatch.setattr(tasks, "evaluate_tasks", lambda *_, **__: {"any": SimpleNamespace(value=-2.0)})   # two steps may harm: the start is not to be kept
     model = wu_zhao.trained(toy, ("contrast", "sts+smart"))
     assert {f.name for f in (toy.out / "stages").iterdir()} == {"wu-contrast-1", "wu-contrast-sts+smart-1"}
     fresh, old = wu_zhao.trained(toy, ()), wu_zhao.trained(toy, ("contrast",))

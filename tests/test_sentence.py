@@ -1,11 +1,13 @@
 """Chapter 11: poolings, the safe cosine and the encoder, against loops, torch, transformers and sentence-transformers."""
 import json
 import shutil
+from collections import UserDict
 
 import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from datasets import Dataset as HubRows
 from torch import nn
 from torch.testing import assert_close
 
@@ -324,6 +326,8 @@ def test_precision(tokenizer):
     ("one text", "got one str"), (b"bytes", "got one bytes"), (["a", 3], "sentence 1, got int"),
     (["a"] * 5 + [None], "sentence 5, got NoneType"), (["a", "\ud800"], "Unicode for sentence 1"),
     (None, "a list of str, got NoneType: None"), (3, "a list of str, got int: 3"), ({"a", "b"}, "got a set, which has no order"), (frozenset("a"), "got a frozenset"), (pd.DataFrame({"text": ["a", "b"], "id": [1, 2]}), "got a DataFrame: of a table name the column"),
+    ({"text": ["a b", "c d"], "label": [0, 1]}, r"got a dict with the keys \['text', 'label'\]: pass its column of sentences, such as rows\['text'\]"),
+    ({}, r"got a dict with the keys \[\]"), (UserDict(text=["a"]), "got a UserDict with the keys"), (HubRows.from_dict({"text": ["a b", "c d"]})[:2], "got a dict with the keys"),
 ])
 def test_encode_refuses(tokenizer, sentences, message):
     encoder = small_encoder(tokenizer)

@@ -230,6 +230,14 @@ def test_download_of_an_old_model_takes_the_bin_file(monkeypatch, tmp_path):
     assert {f.name for f in tmp_path.iterdir()} == {"config.json", "vocab.txt", "pytorch_model.bin"}
 
 
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_download_of_the_layout_of_old_sentence_transformers(monkeypatch, tmp_path, weights):
+    wanted = ["config.json", "modules.json", *(f"0_Transformer/{name}" for name in ("config.json", "vocab.txt", weights)), "1_Pooling/config.json"]
+    fake_hub(monkeypatch, tmp_path, [*wanted, "0_Transformer/tf_model.h5", "README.md"])
+    resolve_folder("someone/model")
+    assert {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()} == set(wanted)
+
+
 # --- ids
 
 def test_ids_by_hand(tokenizer):

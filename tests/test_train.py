@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -278,6 +280,28 @@ def test_same_seed_same_run_another_seed_another_run(tmp_path):
     runs = [run(tmp_path / str(i), small(steps=2, seed=seed))[0] for i, seed in enumerate((1, 1, 2))]
     a, b, c = ([*model.state_dict().values()] for model in runs)
     assert all(map(torch.equal, a, b)) and not all(map(torch.equal, a, c))
+
+
+def checkpoint_of(folder, number, **more):
+    """The bytes that a run leaves, begun with global generators in a state of their own."""
+    model = small_model()  # noqa: F821
+    random.seed(number), np.random.seed(number), torch.manual_seed(number)
+    np.random.randn()   # half of a pair, the other half waits
+    run(folder, small(steps=3, save_every=1), model, **more)
+    return (folder / CHECKPOINT).read_bytes()
+
+
+def test_equal_runs_write_equal_checkpoints_to_the_byte(tmp_path):
+    assert checkpoint_of(tmp_path / "a", 1) == checkpoint_of(tmp_path / "b", 2)
+
+
+def test_a_run_that_was_killed_and_resumed_writes_the_checkpoint_of_one_that_was_not(tmp_path, monkeypatch):
+    whole = checkpoint_of(tmp_path / "a", 1)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(train, "_keep_record", lambda run, stage, record, keep=train._keep_record: 1 / 0 if record.step == 2 else keep(run, stage, record))
+        checkpoint_of(tmp_path / "b", 2)
+    assert (tmp_path / "b" / CHECKPOINT).read_bytes() != whole
+    assert checkpoint_of(tmp_path / "b", 3, resume=True) == whole
 
 
 def test_backward_is_used_for_every_step(tmp_path):

@@ -44,7 +44,7 @@ def mean(before: str = "pass", result: str = RIGHT):
     ("torch.manual_seed(0)", RIGHT, "sets the seed"),
     ("pass", f"2 * ({RIGHT})", "2 times what it should be"),
     ("pass", f"-({RIGHT})", "The sign is wrong"),
-    ("pass", f"({RIGHT}).detach()", "The values are right; wrong is the gradient of hidden_states"),
+    ("pass", f"({RIGHT}).detach()", "Wrong: the gradient of hidden_states. The values themselves are right."),
     ("pass", f"({RIGHT}).flip(0)", "The order is reversed along axis 0"),
     ("pass", f"torch.where(torch.arange(len(mask)).eq(0)[:, None], {RIGHT}, 0)", "all but the first are wrong"),
     ("hidden_states *= 1.0", RIGHT, "Work on a copy"),

@@ -237,9 +237,10 @@ def data(
     """Show what the package or a data folder holds, or download data sets into it."""
     from minbert.app.owntasks import load_own, own_tasks
     from minbert.data import HUB, OPEN, download as fetch, load_dataset
+    from minbert.engine.elsewhere import ELSEWHERE, not_as_published
 
     if download and not (folder and names):
-        raise ValueError(f"expected names and --data FOLDER with --download; names: {', '.join(HUB)}")
+        raise ValueError(f"expected names and --data FOLDER with --download; names: {', '.join(HUB)}; minbert does not download {', '.join(ELSEWHERE)}")
     for name in names if download else ():
         fetch(name, folder)
         typer.echo(f"downloaded {name} into {folder}")
@@ -260,6 +261,8 @@ def data(
         typer.echo(describe(dataset) + ("" if folder or name in OPEN else ", written by a grammar"))
         for where, reason in dataset.skipped if rows else []:
             typer.echo(f"           {where}: {reason}")
+    for line in (line for name in ELSEWHERE if folder for line in not_as_published(name, folder)):
+        typer.echo(f"note: {line}", err=True)
     if failed:
         raise typer.Exit(1)
 
@@ -384,8 +387,8 @@ def cautions(
     dev_sets: dict,    # task -> Dataset
     config,            # TrainConfig
 ) -> Iterator[str]:
-    """Say before a run what its figures will not: dev rows that are learned from, an epoch of few steps, text that is cut."""
-    from minbert.app.devrows import seen_in_training
+    """Say before a run what its figures will not: dev rows that are learned from, scores on two scales, an epoch of few steps, text that is cut."""
+    from minbert.app.devrows import scale_notes, seen_in_training
     from minbert.app.owntext import too_long
     from minbert.engine.labelled import sentences_of
 
@@ -394,6 +397,7 @@ def cautions(
             yield f"note: {seen:,} of {len(dev_sets[task]):,} dev rows of {task} are in its train file, too: what they say of new text is too good"
         if len(dev_sets[task]) < 20:
             yield f"note: task {task} has {len(dev_sets[task])} dev row(s) only: a figure from so few says little, and its interval is not to be trusted"
+    yield from scale_notes(train_sets, dev_sets, whole.own)
     rows, size = max(map(len, train_sets.values())), config.batch_size
     if config.steps is None and rows <= 4 * size:
         yield f"note: {rows} rows in batches of {size} are {-(-rows // size)} optimizer step(s) an epoch; --epochs or a smaller --batch-size gives more"
@@ -666,9 +670,11 @@ def sweep(
     from matplotlib import pyplot
 
     from minbert.encoder import BertConfig
-    from minbert.app.owntasks import build_heads
+    from minbert.app.devrows import scale_notes
+    from minbert.app.owntasks import answers_of, build_heads, own_tasks
     from minbert.heads import MultitaskBert
     from minbert.sentence import SentenceEncoder
+    from minbert.engine.modelfolders import model_folder
     from minbert.tokens import resolve_folder
     from minbert.app.sweep import GRIDS, grid, sweep as run, sweep_curve
     from minbert.train import TrainConfig, usual_rate
@@ -678,9 +684,11 @@ def sweep(
     pyplot.switch_backend("agg")
     tasks = check_tasks(usual_tasks(tasks, folder), folder)
     train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
+    for note in scale_notes(train_sets, dev_sets, {task: answers_of(folder, task) for task in tasks if task in own_tasks(folder)}):
+        typer.echo(note, err=True)
     dev_sets = {task: data.draw(dev_rows, torch.Generator().manual_seed(11711)) for task, data in dev_sets.items()}
     build = lambda: MultitaskBert(encoder := SentenceEncoder.from_pretrained(model), build_heads(encoder.width, train_sets))
-    width = BertConfig.from_json(resolve_folder(model) / "config.json").hidden_size  # without loading any weights
+    width = BertConfig.from_json(model_folder(resolve_folder(model)) / "config.json").hidden_size  # without loading any weights
     config = TrainConfig(tasks, schedule, steps=None if setting == "epochs" else steps, batch_size=batch_size,   # steps would count instead
                          lr=usual_rate(width), precision="bf16" if bf16 else "fp32")
     number = int if setting in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate", "alike") else float

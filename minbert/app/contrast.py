@@ -12,12 +12,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from minbert.app.owntext import EQUAL_NEGATIVE, equal_negative
+from minbert.app.partners import plain
 from minbert.attention import set_dropout
 from minbert.batches import clusters, pair_batches
 from minbert.calibration import Whiten
 from minbert.data import Dataset
 from minbert.engine.ahead import Ahead
+from minbert.engine.checkpoint import seed_everything
 from minbert.engine.devices import LossScale, check_device, half_type, new_accelerator
+from minbert.engine.files import quoted
 from minbert.engine.identity import reading, rows_checksum
 from minbert.engine.labelled import sentences_of
 from minbert.engine.maps import Dense, in_a_row, maps_of
@@ -98,12 +102,25 @@ def check_rows(
     rows: Dataset,     # one column or more
     batch_size: int,
 ) -> None:
-    """Raise ValueError where a batch cannot be filled."""
+    """Raise ValueError where a batch cannot be filled with different texts, or where the rows contradict the loss."""
     single = rows.sentences2 is None
-    found = len(rows) if single else len(set(clusters(rows.sentences, rows.sentences2).tolist()))
+    if single:
+        found = len({*map(plain, rows.sentences)})
+    else:
+        _check_partners(rows)
+        found = len(set(clusters(rows.sentences, rows.sentences2).tolist()))
     if found < batch_size:
-        which = "" if single else " of which no two share a sentence, by any chain of partners"
+        which = " that differ" * (found < len(rows)) if single else " of which no two share a sentence, by any chain of partners"
         raise ValueError(f"{rows.name}: expected at least {batch_size} rows{which}, as many as a batch holds, got {found}: --batch-size takes fewer")
+
+
+def _check_partners(rows):
+    """Refuse pairs that are all a text and itself, and a negative that is equal to its anchor or to its positive."""
+    if all(plain(a) == plain(b) for a, b in zip(rows.sentences, rows.sentences2)):
+        raise ValueError(f"{rows.name}: expected pairs of different sentences, got each sentence beside itself: "
+                         "one column trains on single sentences")
+    if (row := equal_negative([rows.sentences, rows.sentences2, rows.sentences3])) is not None:
+        raise ValueError(f"{rows.name}: {EQUAL_NEGATIVE}, got {quoted(rows.sentences3[row])} again at row {row}")
 
 
 class _Run:
@@ -150,7 +167,7 @@ def train_on_text(
     progress: bool = False,     # draw a bar
     notes: dict[str, str] | None = None,   # what else a resume must find again
 ) -> None:
-    """Train by contrast with the other rows of a batch; same weights after any kill. Sets the global seed.
+    """Train by contrast with the other rows of a batch; same weights after any kill. Seeds the global generators of Python, NumPy and torch.
 
     Raises Stopped, a KeyboardInterrupt, after SIGINT or SIGTERM: the step is done and saved, `resume` goes on.
     Raises ValueError for another run in the folder, fewer rows than a batch wants, or a checkpoint that is broken, or of other settings, rows, reading, dropout or notes.
@@ -159,7 +176,7 @@ def train_on_text(
 
     run = _Run(encoder, rows, config, folder, notes)
     with stop_requests() as request, opened(run.files, resume):
-        torch.manual_seed(config.seed + run.world.process_index)
+        seed_everything(config.seed + run.world.process_index)
         done = run.files.load(run.model, run.optimizer, None) or 0
         with tqdm(total=config.steps, initial=done, unit="step", disable=not (progress and run.world.is_main_process)) as bar:
             for record in run.records(done):

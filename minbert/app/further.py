@@ -15,10 +15,11 @@ from torch import nn
 
 from .fillmask import published_head, write_words
 from ..encoder import BertModel
+from ..engine.modelfolders import model_folder
 from ..engine.runs import locked
 from ..engine.saving import replacing
 from ..engine.tensorfiles import tensor_checksum
-from ..pretrain import HEAD, MlmHead, PretrainConfig, load_mlm, prepare
+from ..pretrain import HEAD, MlmHead, PretrainConfig, load_mlm, prepare, special_token_ids
 from ..tokens import load_tokenizer, resolve_folder
 
 # %% ../../nbs/app/further.ipynb #f7a10009
@@ -28,9 +29,11 @@ def lay_words(
 ) -> None:
     """Give a run the vocabulary of the model that reads on.
 
-    Raises ValueError if the run has other words, or its folder holds a model, and leaves both as they are.
+    Raises ValueError if the run has other words, or its folder holds a model, and leaves both as they are; and, before
+    anything is written, for a tokenizer that lacks a special token.
     """
     place, tokenizer = Path(folder) / "model", load_tokenizer(name_or_folder)
+    special_token_ids(tokenizer)
     with locked(folder):
         if (place / "vocab.txt").exists() or (place / "config.json").exists():
             if load_tokenizer(place).get_vocab() != tokenizer.get_vocab():
@@ -45,7 +48,7 @@ def beginning(
     seed: int = 11711,                         # of a head that has to be drawn
 ) -> tuple[nn.ModuleDict, str]:                # "bert" and "head", in float32 and eval mode: no dropout, as in chapter 10; where the head is from
     """Load an encoder and the best head that there is for it. Raises ValueError as `load_mlm` and `published_head` do."""
-    folder = resolve_folder(name_or_folder)
+    folder = model_folder(resolve_folder(name_or_folder))
     if (folder / HEAD).exists():
         bert, head = load_mlm(folder)
     else:

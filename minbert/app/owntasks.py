@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import nn
 
 from minbert.app.answers import HIGH, LOW, Answers
-from minbert.app.owntext import cut_table, finite_number, is_number, sentence_column, text_columns
+from minbert.app.owntext import check_gaps, cut_table, finite_number, is_number, sentence_column, text_columns
 from minbert.data import SPLITS, Dataset
 from minbert.engine.files import quoted
 from minbert.engine.formats import OPEN, SOURCES, YEARS
@@ -146,11 +146,14 @@ def load_own(
     folder: Path,             # data folder
     answers: Answers | None = None,   # None: those of the train file
 ) -> Dataset:                 # kind "sentiment" (one sentence, a class), "nli" (two, a class) or "similarity" (two, a grade from 0 to 5)
-    """Read one split. Raises ValueError naming file and line for a label that the train file does not have, scores that are all alike, and what `owntext` refuses."""
+    """Read one split. Raises ValueError naming file and line for a label that the train file does not have, scores that are all alike, a row of empty cells
+    in a dev or test file, and what `owntext` refuses."""
     file = own_tasks(folder).get(task, {}).get(split)
     if file is None:
         raise ValueError(f"{folder}: expected {task}-{split}.csv (or .tsv, .jsonl, .parquet), found none")
     answers = answers or answers_of(folder, task)
+    if split != "train":
+        check_gaps(file)   # `evaluate --predictions` writes a row for each of these
     names, rows = cut_table(file)
     texts, answer = _roles(file, names)
     if answer != ("label" if answers.classes else "score") and (answer or split != "test"):

@@ -1,11 +1,12 @@
 """Text of one's own: sentences one a line, or a table whose columns belong together, with the grades of people where there are some."""
 from __future__ import annotations
 
-__all__ = ["ROLES", "read_text", "text_columns", "usual_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "check_lines", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
+__all__ = ["ROLES", "read_text", "text_columns", "usual_columns", "read_named", "one_column", "read_graded", "too_long", "is_table", "check_lines", "check_gaps", "whole_table", "renamed", "cut_table", "sentence_column", "finite_number", "is_number"]
 
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
@@ -13,7 +14,8 @@ from pathlib import Path
 
 from minbert.data import Dataset
 from minbert.engine.files import check_regular, parse_json, quoted, read_whole
-from minbert.engine.formats import Format, parse_label, read_lines, read_rows, separator_hint
+from minbert.engine.formats import Format, check_header_once, parse_label, read_lines, read_rows, separator_hint
+from minbert.app.partners import plain
 from minbert.tokens import encode_ids
 
 ROLES = {"sentence", "text", "sentence1", "sentence2", "label", "score"}   # what the files of a task call their columns
@@ -28,7 +30,8 @@ def read_text(
 
     Raises ValueError naming file and line for another kind of file, columns that are not there, more than three, a first line that
     holds sentences instead of names or is separated by other signs, a column of numbers alone, or a cell that is no sentence; and, where
-    nobody said which of several columns are meant, for one of single words alone, such as ids, dates or names of classes.
+    nobody said which of several columns are meant, for one of single words alone, such as ids, dates or names of classes. Of three columns,
+    the negatives must differ from the other two, because the loss would push a sentence away from itself.
     """
     path = Path(path)
     names, rows = cut_table(path, bool(columns))
@@ -40,8 +43,22 @@ def read_text(
     for column, text in zip(columns, texts if len(texts) > 1 and not asked else []):
         if not any(len(sentence.split()) > 1 for sentence in text):
             raise ValueError(f"{path}: expected sentences in column {column!r}, got single words alone, such as {quoted(text[0])}: --columns says which to take")
+    if (row := equal_negative(texts)) is not None:
+        raise ValueError(f"{path}:{rows[row][0]}: {EQUAL_NEGATIVE}, got {quoted(texts[2][row])} again")
     name = path.name if len(names) == 1 else f"{path.name} [{', '.join(columns)}]"
     return Dataset(name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
+
+
+EQUAL_NEGATIVE = "expected a negative that differs from its anchor and from its positive"
+
+
+def equal_negative(
+    columns: list[list[str] | None],   # anchors, positives, negatives; fewer have no negatives
+) -> int | None:                       # number of the row, from 0; None: there is none
+    """Find the first row whose negative is equal to its anchor or to its positive; case and blanks do not count."""
+    triplets = zip(*columns) if len(columns) == 3 and all(columns) else ()
+    return next((row for row, texts in enumerate(triplets)
+                 if plain(texts[2]) in map(plain, texts[:2])), None)
 
 
 def text_columns(names: list[str], pair: bool) -> list[str]:
@@ -63,7 +80,7 @@ def read_named(
     pair: bool = False,          # two columns are wanted
 ) -> Dataset:
     """Read the sentences of a file whose other columns do not matter, a row each. Raises ValueError as `read_text`, and for a row of empty cells among the others."""
-    _check_gaps(path)
+    check_gaps(path)
     return read_text(path, usual_columns(path, cut_table(path)[0], pair) if not columns and is_table(path) else columns)
 
 
@@ -177,7 +194,7 @@ def cut_table(
                          + ("" if twice else ": delete the columns without a name, or name them"))
     if not named and not {*names} & ROLES and any(len(name.split()) > 3 for name in names):
         raise ValueError(f"{path}:{first}: expected a first line of names of columns, got {quoted(names)}: a sentence? If these are names, --columns says which to take")
-    return names, _checked(path, rows, len(names))
+    return names, _checked(path, rows, names)
 
 
 def _without_empty_ends(names, rows):
@@ -188,14 +205,28 @@ def _without_empty_ends(names, rows):
     return names, [(line, cells[:len(names)] if len(cells) == width else cells) for line, cells in rows]
 
 
-def _check_gaps(path):
-    """Refuse a row of empty cells between others: whoever counts rows would count it. A line without any sign, or with "" alone, is no row."""
-    gap, names = None, False
-    for line, cells in read_rows(path, _dialect(path)) if _ending(path) in (".tsv", ".csv") else ():
+def check_gaps(
+    path: Path,   # text or table
+) -> None:
+    """Raise ValueError naming file and line for a row of empty cells between others: row n of the answers would not belong to row n of the table.
+
+    A blank line counts in a table of one column only, where it may be an empty cell. What a spreadsheet leaves below the last row does not count.
+    """
+    table = _ending(path) in (".tsv", ".csv")
+    gap, width = None, 0
+    for line, cells in read_rows(path, _dialect(path), blank=True) if table else ():
         filled = any(cell.strip() for cell in cells)
+        if width == 1 and cells and not filled:   # "" is an empty cell wherever it stands
+            raise _gap_error(path, line)
         if filled and gap:
-            raise ValueError(f"{path}:{gap}: expected a text in each row, got a row of empty cells: delete it, or fill it")
-        gap, names = gap or (line if names and len(cells) > 1 and not filled else None), names or filled
+            raise _gap_error(path, gap)
+        if not filled and (width == 1 or width and len(cells) > 1):
+            gap = gap or line
+        width = width or (len(cells) if filled else 0)
+
+
+def _gap_error(path, line):
+    return ValueError(f"{path}:{line}: expected a text in each row, got a row of empty cells: delete it, or fill it")
 
 
 def _dialect(path):
@@ -212,8 +243,23 @@ def _dialect(path):
 def _objects(path):
     """Cut lines of JSON; a column is what any line names."""
     found = [(n, parse_json(line, f"{path}:{n}")) for n, line in enumerate(read_lines(path), 1) if line.strip()]
+    for line, row in found:
+        _check_unicode(path, line, row)
     names = list(dict.fromkeys(name for _, row in found for name in row))
-    return names, [(line, [row.get(name) for name in names]) for line, row in found]   # who chooses columns may have others that not every row has
+    rows = [(line, [row.get(name) for name in names]) for line, row in found]   # who chooses columns may have others that not every row has
+    check_header_once(path, rows, names)
+    return names, rows
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _check_unicode(path, line, row):
+    """Refuse half a character, which an escape such as \\ud83d alone is, in the names and the texts of a row: no file and no tokenizer takes it."""
+    for name, value in row.items():
+        for text in (name, value):
+            if isinstance(text, str) and _SURROGATE.search(text):
+                raise ValueError(f"{path}:{line}: expected valid Unicode in column {quoted(name)}, got a lone surrogate: {quoted(text)}")
 
 
 def _parquet_rows(path):
@@ -229,16 +275,17 @@ def _parquet_rows(path):
         raise ValueError(f"{path}: expected a readable Parquet file, got: {str(error)[:200]}") from error
     if len({*table.column_names}) < table.num_columns:
         raise ValueError(f"{path}: expected different names of columns, got {quoted(table.column_names)}")
-    return table.column_names, _checked(path, rows, table.num_columns)
+    return table.column_names, _checked(path, rows, table.column_names)
 
 
-def _checked(path, rows, width):
-    """Refuse a table without rows, or a row of another width."""
+def _checked(path, rows, names):
+    """Refuse a table without rows, a row of another width, or one that repeats the names."""
     if not rows:
         raise ValueError(f"{path}: expected rows below the names of the columns, got none")
     for line, cells in rows:
-        if len(cells) != width:
-            raise ValueError(f"{path}:{line}: expected {width} cells, as there are names, got {len(cells)}")
+        if len(cells) != len(names):
+            raise ValueError(f"{path}:{line}: expected {len(names)} cells, as there are names, got {len(cells)}")
+    check_header_once(path, rows, names)
     return rows
 
 

@@ -146,10 +146,11 @@ class Comparison:
         *_, before, after = names = list(next(iter(measured.values())))
         rows = {name: [self._interval(title, name) for title in measured] for name in names}
         gaps = [self._interval(title, after, before) for title in measured]
-        cells = lambda found, sign: " | ".join(f"{v:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})" for v, low, high, _ in found)
-        lines = [f"| {self._sizes()} | " + " | ".join(measured) + " |", "|---" * (1 + len(measured)) + "|"]
+        cells = lambda found, sign: " | ".join(f"{v:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})" for v, low, high, *_ in found)
+        lines = [f"| {self._sizes()}; 95 % intervals, examples only | " + " | ".join(measured) + " |", "|---" * (1 + len(measured)) + "|"]
         lines += [f"| {name} | {cells(found, '')} |" for name, found in rows.items()]
-        return "\n".join([*lines, f"| {after} minus {before} | {cells(gaps, '+')} |"])
+        lines.append(f"| {after} minus {before} | {cells(gaps, '+')} |")
+        return "\n".join(lines)
 
     def _sizes(self):
         """Say on how many pairs."""

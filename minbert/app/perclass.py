@@ -56,7 +56,7 @@ def class_table(
         cells = " | ".join("-" if np.isnan(x) else f"{x:.3f}" for x in shares[i])
         lines.append(f"| {in_a_cell(name)} | {rows[i]} | {answers[i]} | {cells} | {_taken_for(told[i], i, names)} |")
     value, low, high = paired_bootstrap(macro_f1, predictions, labels)[:3]
-    return "\n".join([*lines, "", f"{task}: macro F1 {value:.3f} ({low:.3f} to {high:.3f}), the mean over classes, whatever their size"])
+    return "\n".join([*lines, "", f"{task}: macro F1 {value:.3f} (95 % interval {low:.3f} to {high:.3f}, examples only), the mean over classes, whatever their size"])
 
 
 def _taken_for(told: np.ndarray, right: int, names: tuple[str, ...]) -> str:   # told: (C,) answers to the rows of one class

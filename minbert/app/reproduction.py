@@ -157,6 +157,7 @@ def reproduce(
 ) -> None:
     """Run published rows as recipes; what is stored is not run again."""
     from minbert.reproduce import SCALES, chosen
+    from minbert.reproduce.sizes import smaller_sets
 
     if scale not in SCALES:
         raise ValueError(f"expected a scale among {', '.join(SCALES)}, got {scale!r}")
@@ -176,6 +177,8 @@ def reproduce(
     if show:
         typer.echo(listing(recipes, folder, size, data and str(data), cost))
         return
+    for line in smaller_sets(recipes, size, data and str(data)):
+        typer.echo(f"note: {line}", err=True)
     failed = stored = 0
     for state, line in run_recipes(recipes, size, data and str(data), folder, jobs, threads):
         failed, stored = failed + (state == "failed"), stored + (state == "done")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .comparing import compare, wrong_places
 from .trials import AGAIN, Case, Outcome, Trial
+from .watching import BEHIND
 
 # %% ../../nbs/course/diagnosis.ipynb #aba15bf1
 def _near(a: Tensor, b: Tensor) -> bool:
@@ -73,6 +74,12 @@ def _permuted(a: Tensor, b: Tensor) -> bool:
     return bool(not _near(a, b) and torch.equal(alike(a, b), alike(a, a)) and torch.equal(alike(b, a), alike(b, b)))
 
 # %% ../../nbs/course/diagnosis.ipynb #8b127e93
+def _renamed(a: Tensor, b: Tensor) -> bool:
+    """Are equal whole numbers at the same places, and only the numbers are others?"""
+    pairs = torch.stack([a.flatten(), b.flatten()], 1).unique(dim=0)
+    return len(pairs) == len(a.unique()) == len(b.unique()) and 1 < len(pairs) < a.numel()
+
+
 def relation(
     expected: Tensor,
     got: Tensor,      # of the same shape
@@ -84,11 +91,15 @@ def relation(
         return None
     if not b.any():
         return "every number is 0"
+    whole = not expected.is_floating_point() and not got.is_floating_point()
+    if whole and not torch.equal(a, b) and _renamed(a, b):
+        return "equal numbers stand at the right places, but the numbers themselves are others: they are given in another order"
     if found := _factor(a, b, inputs):
         return found
     if a.numel() > 2 and _near((b - a).mean().expand_as(a), b - a):
         return f"every number is {(b - a).mean():.6g} too much" if (b - a).mean() > 0 else f"every number is {(a - b).mean():.6g} too little"
-    for words, moved in (_moved(a) if a.numel() > 2 and not _near(a, b) else ()):
+    few = len(a.unique()) < 4     # so few numbers are easily reversed or moved by accident
+    for words, moved in (_moved(a) if a.numel() > 2 and not few and not _near(a, b) else ()):
         if moved.shape == b.shape and _near(moved, b):
             return words
     if a.ndim and a.numel() > 2 and _permuted(a, b):
@@ -164,13 +175,16 @@ def _of_outputs(trial: Trial, a: Outcome, b: Outcome, inputs: dict) -> Iterator[
     if not wrong:
         return                          # only an output that nobody asked for
     if values := [name for name in wrong if not _is_gradient(name)]:
-        yield from _only(values, [name for name, x in a.outputs.items() if x.is_floating_point() and not _is_gradient(name) and name not in values])
+        yield from _only(values, [name for name in a.outputs if not _is_gradient(name) and not name.startswith(_BEHIND) and name not in values])
     else:
-        yield f"the values are right; wrong is the {', the '.join(wrong)}"
+        yield f"wrong: the {', the '.join(wrong)}. The values themselves are right"
         if lost := [name for name in wrong if name in b.outputs and not b.outputs[name].any()]:
             yield f"{'all of them are' if lost == wrong and len(lost) > 1 else 'the ' + ', the '.join(lost) + ' is'} 0: something on the way is detached, rounded, or done under no_grad"
             return
     yield from _of_one(trial, a.outputs[wrong[0]], b.outputs.get(wrong[0]), a.way, inputs)
+
+
+_BEHIND = BEHIND.format("")
 
 
 def _is_gradient(name: str) -> bool:
@@ -178,10 +192,15 @@ def _is_gradient(name: str) -> bool:
 
 
 def _only(wrong: list[str], right: list[str]) -> Iterator[str]:
-    """Say which of several outputs are wrong; nothing if all are."""
-    be, some = (lambda names: "is" if len(names) == 1 else "are"), (lambda names: ", ".join(names[:4]) + " ..." * (len(names) > 4))
+    """Say which of several outputs are wrong, then which are right; nothing if all are wrong."""
     if right:
-        yield f"wrong {be(wrong)} only {some(wrong)}; right {be(right)} {some(right)}"
+        yield f"failed: {_quoted(wrong)}. Passed: {_quoted(right)}"
+
+
+def _quoted(names: list[str]) -> str:
+    """Write the first four names in quotes, and how many more there are."""
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(f'"{name}"' for name in names[:4]) + more
 
 # %% ../../nbs/course/diagnosis.ipynb #5e3bbafa
 def _of_one(trial: Trial, x: Tensor, y: Tensor | None, way: str, inputs: dict) -> Iterator[str]:
@@ -242,6 +261,20 @@ def _kept(trial: Trial, cases: list[Case], expected: list[Outcome], got: list[Ou
     return None
 
 # %% ../../nbs/course/diagnosis.ipynb #36bffacf
+def _setting(cases: list[Case], bad: list[int], good: list[int]) -> str | None:
+    """Name an argument that tells all failing cases from all passing ones."""
+    def value(j: int, name: str) -> str:
+        x = cases[j].inputs.get(name)
+        return "" if x is None else repr(x) if isinstance(x, (bool, int, float, str)) else "given"
+
+    for name in cases[bad[0]].inputs:
+        seen = {value(j, name) for j in bad}
+        if len(seen) == 1 and seen.isdisjoint({"", *(value(j, name) for j in good)}) and name != "seed":
+            [only] = seen
+            return f"all cases fail in which {name} is {only}, and no other case does"
+    return None
+
+
 def diagnose(
     trial: Trial,
     cases: list[Case],          # [] if the inputs are not at hand
@@ -262,5 +295,7 @@ def diagnose(
     if bad and 2 * len(bad) <= len(plain):
         labels = ", ".join(f'"{expected[j].label}"' for j in bad[:4])
         right = len(plain) - len(bad)
-        found.append(f"of {len(plain)} cases, {right} {'is' if right == 1 else 'are'} right; wrong {'is' if len(bad) == 1 else 'are'} {labels}{' ...' if len(bad) > 4 else ''}")
+        more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
+        found.append(f"{len(bad)} of {len(plain)} cases {'fails' if len(bad) == 1 else 'fail'}: {labels}{more}. The other {right} {'passes' if right == 1 else 'pass'}")
+        found += [words] if cases and (words := _setting(cases, bad, [j for j in plain if j not in bad])) else []
     return ". ".join(text[0].upper() + text[1:] for text in found) + "." if found else None

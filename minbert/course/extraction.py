@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LARGEST', 'LARGEST_CODE', 'LARGEST_CELL', 'MOST_CELLS', 'Notebook', 'plain_python', 'read_cells', 'read_notebook',
-           'Answer', 'answer', 'borrows', 'around', 'single', 'integrated']
+           'Answer', 'answer', 'unusable', 'borrows', 'around', 'single', 'integrated']
 
 # %% ../../nbs/course/extraction.ipynb #737d4e55
 import ast
@@ -33,6 +33,8 @@ class Notebook(NamedTuple):
 
     cells: tuple[str, ...]           # that parse
     broken: tuple[tuple[str, str], ...]  # (source, error) of the others
+    texts: tuple[str, ...] = ()      # of the cells that hold no code: Markdown and raw text
+    left_out: tuple[str, ...] = ()   # which cells cannot be used, and why: one sentence each
 
     @property
     def exported(self) -> tuple[str, ...]:
@@ -46,23 +48,39 @@ class Notebook(NamedTuple):
         return [piece for cell in (*(c for c in self.cells if c not in own), *own) for piece in pieces(cell)]
 
 # %% ../../nbs/course/extraction.ipynb #45bb9fac
-_TIMERS = re.compile(r"(?:[ \t\n]*%%(?:time|timeit|capture|prun)\b[^\n]*(?:\n|\Z))+")   # what stands below them is Python
-_LINE = re.compile(r"(?:\\\n|[^\n])*")                                                # with what a backslash adds to it
+_MAGICS = re.compile(r"(?:[ \t]*\n|%%[^\n]*(?:\n|\Z))*")                     # the cell magics at the top of a cell
+_LINE = re.compile(r"(?:\\\n|[^\n])*")   # with what a backslash adds to it
 _TOKENS = re.compile(r"""#[^\n]*|('''|\"\"\")(?:\\.?|[^\\])*?(?:\1|\Z)|'(?:\\.|[^'\\\n])*'?|"(?:\\.|[^"\\\n])*"?|[()\[\]{}]|\\\n|\n""", re.S)
+# Cell magics of IPython that do not run what stands below them as Python of the notebook.
+_NOT_RUN_HERE = frozenset("! bash cmd file html HTML javascript js latex markdown perl pypy python python2 python3 ruby script sh "
+                          "svg SVG sx system writefile".split())
 
 
 def plain_python(
     source: str,   # of a cell
 ) -> str:          # with as many lines
-    """Turn IPython's own commands into comments; what is Python stays as it is."""
+    """Turn what only IPython understands into Python, with its commands as comments; what is Python stays as it is."""
     source = source.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if len(source) > LARGEST_CELL or _fault(source) is None:
         return source
-    head = timers[0] if (timers := _TIMERS.match(source)) else ""
-    rest = source[len(head) :]
-    if rest.lstrip().startswith("%%"):
+    text = _cleaned(source)
+    head = _MAGICS.match(text)[0]
+    if not _NOT_RUN_HERE.isdisjoint(re.findall(r"^%%(\w+|!)", head, re.M)):
         return _comment(source)
+    rest = _cleaned(text[len(head) :])
     return _comment(head) + (rest if _fault(rest) is None else _without_commands(rest))
+
+
+def _cleaned(source: str) -> str:
+    """Take a common indent and prompts away, as IPython does; empty lines at the top stay."""
+    from IPython.core.inputtransformer2 import TransformerManager   # late: it takes half a second
+
+    text = source.lstrip("\n")
+    lines = text.splitlines(keepends=True)
+    empty = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    for clean in TransformerManager().cleanup_transforms:
+        lines = clean(lines)
+    return "\n" * (len(source) - len(text) + empty) + "".join(lines)
 
 
 def _comment(text: str) -> str:
@@ -88,12 +106,12 @@ def _without_commands(source: str) -> str:
 
 
 def _is_command(line: str) -> bool:
-    """Tell IPython's lines from Python: %magic, !shell, name?, and the first two behind an equals sign."""
+    """Tell IPython's lines from Python: %magic, !shell, name?, the first two behind an equals sign, and calls without brackets by `,`, `;` or `/`."""
     text = line.strip()
     name, _, value = text.partition("=")
     plain = not set(name) & set("#'\"(")                # print(f"{x=!r}") is none
     asks = text.endswith("?") and not set(text) & set("#'\"")
-    return text.startswith(("%", "!", "?")) or asks or (plain and value.lstrip().startswith(("%", "!")))
+    return text.startswith(("%", "!", "?", ",", ";", "/")) or asks or (plain and value.lstrip().startswith(("%", "!")))
 
 # %% ../../nbs/course/extraction.ipynb #f80b6678
 @lru_cache(maxsize=65536)
@@ -119,32 +137,76 @@ def _place(error: SyntaxError, source: str) -> str:
 
 
 def read_cells(
-    sources: Iterable[str],   # of the code cells
+    sources: Iterable[str],          # of the code cells
+    texts: Iterable[str] = (),       # of the other cells
+    left_out: Iterable[str] = (),    # which cells are damaged, and how
+    numbers: Iterable[int] = (),     # of the code cells in their notebook, counted from 1
 ) -> Notebook:
     """Sort cells into those that parse and those that do not."""
     cells = [(source, _fault(source)) for source in map(plain_python, sources)]
     fine, broken = [s for s, fault in cells if not fault], [cell for cell in cells if cell[1]]
-    return Notebook(tuple(fine), tuple(broken))
+    unread = [f"cell {number} cannot be used: {fault}" for number, (_, fault) in zip(numbers, cells) if fault]
+    return Notebook(tuple(fine), tuple(broken), tuple(texts), (*left_out, *unread))
 
 # %% ../../nbs/course/extraction.ipynb #38447af5
+def _source(cell) -> str:
+    """Give the text of a cell. Raises ValueError if the cell has none."""
+    if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
+        raise ValueError("is no cell: it has no cell_type")
+    source = cell.get("source")
+    lines = source if isinstance(source, list) else [source]
+    if not all(isinstance(line, str) for line in lines):
+        raise ValueError("has no source")
+    return "".join(lines)
+
+
+def _cells_of(text: str, name: str) -> list:
+    """Give the cells of a notebook's file. Raises ValueError, with the reason, for what is no notebook of format 4."""
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name}: expected a notebook, got something else: {type(error).__name__}: {error}"[:300]) from error
+    version = read.get("nbformat", 4) if isinstance(read, dict) else 4
+    if isinstance(read, dict) and ("worksheets" in read or isinstance(version, int) and version < 4):
+        old = version if version != 4 else 3
+        raise ValueError(f"{name}: expected a notebook of nbformat 4, got nbformat {old}: open it in Jupyter, save it, and hand it in again")
+    if not isinstance(read, dict) or not isinstance(read.get("cells"), list):
+        raise ValueError(f"{name}: expected a notebook, got something else: JSON without a list of cells")
+    return read["cells"]
+
+
 def read_notebook(
     file: Path,
 ) -> Notebook:
-    """Read a notebook without running it. Raises ValueError, with the reason, for what is no notebook."""
+    """Read a notebook without running it; a damaged cell is left out. Raises ValueError, with the reason, for what is no notebook."""
     if file.is_symlink() or not file.is_file():
         raise ValueError(f"{file.name}: expected a file, got {'a symbolic link' if file.is_symlink() else 'none'}")
     if (size := file.stat().st_size) > LARGEST:
         raise ValueError(f"{file.name}: expected at most {LARGEST >> 20} MB, got {size >> 20}")
     try:
-        cells = json.loads(file.read_text(encoding="utf-8-sig"))["cells"]
-        sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        text = file.read_text(encoding="utf-8-sig")
+    except ValueError as error:
         raise ValueError(f"{file.name}: expected a notebook, got something else: {type(error).__name__}: {error}"[:300]) from error
-    if len(sources) > MOST_CELLS:
-        raise ValueError(f"{file.name}: expected at most {MOST_CELLS} cells of code, got {len(sources)}")
-    if (size := sum(map(len, sources))) > LARGEST_CODE:
+    cells, code, texts, damaged = _cells_of(text, file.name), {}, [], []
+    for number, cell in enumerate(cells, 1):
+        try:
+            source = _source(cell)
+        except ValueError as error:
+            damaged.append(f"cell {number} {error}")
+            continue
+        if (kind := cell["cell_type"]) == "code":
+            code[number] = source
+            continue
+        texts.append(source)
+        if kind not in ("markdown", "raw"):
+            damaged.append(f"cell {number} is not read as code: its type is {kind[:20]!r}")
+    if damaged and not code and not texts:
+        raise ValueError(f"{file.name}: expected a notebook, got {len(cells)} cells of which none can be read: {damaged[0]}")
+    if len(code) > MOST_CELLS:
+        raise ValueError(f"{file.name}: expected at most {MOST_CELLS} cells of code, got {len(code)}")
+    if (size := sum(map(len, code.values()))) > LARGEST_CODE:
         raise ValueError(f"{file.name}: expected at most {LARGEST_CODE} characters of code, got {size}")
-    return read_cells(sources)
+    return read_cells(code.values(), texts, damaged, code)
 
 # %% ../../nbs/course/extraction.ipynb #e478fae8
 class Answer(NamedTuple):
@@ -165,10 +227,21 @@ def _heads(cell: str) -> frozenset[str]:
 @lru_cache(maxsize=65536)
 def _assigned(cell: str) -> frozenset[str]:
     """Name what a cell puts in place at top level by `=`, "name" or "Class.name", or by a decorator such as fastcore's `@patch`."""
-    body = parse(cell).body
-    places = {ast.unparse(target) for node in body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, (ast.Name, ast.Attribute))}
-    return frozenset(places | {f"{node.args.args[0].annotation.id}.{node.name}" for node in body if isinstance(node, ast.FunctionDef) and node.decorator_list
-                               and node.args.args and isinstance(node.args.args[0].annotation, ast.Name)})
+    places = set()
+    for node in parse(cell).body:
+        if isinstance(node, ast.Assign):
+            places |= {ast.unparse(target) for target in node.targets if isinstance(target, (ast.Name, ast.Attribute))}
+        elif isinstance(node, ast.FunctionDef):
+            places |= {f"{name}.{node.name}" for name in _patched(node)}
+    return frozenset(places)
+
+
+def _patched(node: ast.FunctionDef) -> set[str]:
+    """Name the classes into which decorators put a function: `@patch` reads the annotation of its first argument, `@patch_to` names them itself."""
+    places = [arg for d in node.decorator_list if isinstance(d, ast.Call) and ast.unparse(d.func).endswith("patch_to") for arg in (*d.args, *(k.value for k in d.keywords))]
+    if node.decorator_list and node.args.args and (annotation := node.args.args[0].annotation):
+        places.append(annotation)
+    return {name.id for place in places for name in ast.walk(place) if isinstance(name, ast.Name)}
 
 
 @lru_cache(maxsize=65536)
@@ -193,6 +266,8 @@ def answer(
         for source, error in notebook.broken:
             if re.search(rf"^[ \t]*(def|class)[ \t]+{own if found else head}\b", text := normalize("NFKC", source), re.M) and head in text:
                 return Answer("broken", reason=f"its cell is not Python: {error}")
+        if where := _not_read(notebook, own):
+            return Answer("stub" if found else "missing", reason=f"`def {own}` stands {where}")
         if any(target in _assigned(cell) for cell in notebook.cells):
             return Answer("stub" if found else "missing", reason=f"assigned, not defined: write `def {own}`" + f" in `class {head}`" * bool(method))
         if any(head in _inside(cell) for cell in notebook.cells):
@@ -203,6 +278,35 @@ def answer(
     cell = ([c for c in written if c in exported] or written or found)[-1]
     holder = source_of(cell, head) if method else ""
     return Answer("written" if written else "stub", source_of(cell, target), holder, "" if written else "not written yet")
+
+
+def _not_read(notebook: Notebook, name: str) -> str:
+    """Say where a function is defined that no cell of code defines: in Markdown, or below a magic that runs no Python here; else nothing."""
+    begins = rf"[ \t]*(?:def|class)[ \t]+{re.escape(name)}\b"
+    for text in notebook.texts:
+        if re.search("^" + begins, text, re.M) and "```" not in text:      # what a chapter shows stands between such fences
+            return "in a cell that is no code, such as Markdown: turn it into a cell of code"
+    for cell in notebook.cells:
+        if cell.lstrip().startswith("# %%") and re.search("^# " + begins, cell, re.M):
+            return f"below `{cell.lstrip()[2:].split()[0]}`, which does not define it in the notebook"
+    return ""
+
+# %% ../../nbs/course/extraction.ipynb #6c2f9a41
+_DEFINES = re.compile(r"^[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", re.M)
+
+
+def unusable(
+    notebook: Notebook,
+    module: str,     # such as "attention"
+    found: Answer,   # with status "written"
+) -> list[str]:      # one sentence for each name
+    """Say which names of an answer are defined only in a cell that cannot be used."""
+    given = set(dir(builtins)).union(*(p.names for p in pieces(module_text(module))))
+    uses = {u for p in pieces(found.holder or found.definition) for u in p.uses}
+    helpers = needed(uses, notebook.pieces)
+    missing = uses.union(*(p.uses for p in helpers)) - given.union(*(p.names for p in helpers))
+    said = {name: error for source, error in notebook.broken for pair in _DEFINES.findall(source) for name in pair if name in missing}
+    return [f"`{name}` is defined in a cell that cannot be used: {error}" for name, error in sorted(said.items())]
 
 # %% ../../nbs/course/extraction.ipynb #b667a539
 def borrows(

@@ -6,15 +6,18 @@
 __all__ = ['Known', 'NAMED', 'Verdict', 'recognize', 'judge']
 
 # %% ../../nbs/course/judging.ipynb #5e011035
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .comparing import Difference, compare, compare_draws
+from .comparing import TEXT, Difference, compare, compare_draws
 from .diagnosis import diagnose
 from .trials import AGAIN, NOTHING, Case, Outcome, Trial
+from .watching import BEHIND, BESIDE
 
 # %% ../../nbs/course/judging.ipynb #14baee96
 class Verdict(NamedTuple):
@@ -76,18 +79,32 @@ def recognize(
     got: list[Outcome],
     failing: list[int],      # numbers of the cases that differ, in order; some
     known: Iterable[Known],
+    until: float = math.inf,   # processor time of this process, in seconds, at which no further mistake is tried
 ) -> tuple[str | None, bool]:   # sentence, and whether it is sure
-    """Look for the known mistake that gives these numbers: in the first failing case, then in the others. None if two fit equally well."""
-    first, rest = failing[0], [i for i in range(len(got)) if i != failing[0]]
-    alike = [(says, run) for says, run in known if compare(trial, run(first), got[first]) is None]
-    same = {says: [i for i in rest if compare(trial, run(i), got[i]) is None] for says, run in alike}
-    whole = [says for says, agree in same.items() if len(agree) == len(rest)]
+    """Look for the known mistake that gives these numbers; None if two fit equally well.
+
+    A mistake is tried on the failing case with the fewest calls, then where the learner is right, and then on the other failing cases.
+    """
+    order = sorted(range(len(got)), key=lambda i: (_calls(expected[i]), i))
+    bad = set(failing)
+    first, right, wrong = next(i for i in order if i in bad), [i for i in order if i not in bad], [i for i in order if i in bad]
+    count = {}
+    for says, run in known:
+        if time.process_time() > until:
+            break
+        fits = lambda i: compare(trial, run(i), got[i]) is None
+        if fits(first) and all(map(fits, right)):              # wrong where the learner is right: another mistake
+            count[says] = sum(map(fits, wrong))
+    whole = [says for says, n in count.items() if n == len(wrong)]
     if whole:
         return (whole[0], True) if len(whole) == 1 else (None, False)
-    count = {says: 1 + sum(i in failing for i in agree) for says, agree in same.items()
-             if all(i in agree for i in rest if i not in failing)}         # wrong where the learner is right: another mistake
     best = [says for says, n in count.items() if n == max(count.values()) and 2 * n >= len(failing)]
     return (best[0], False) if len(best) == 1 and _telling(expected[first], got[first]) else (None, False)
+
+
+def _calls(outcome: Outcome) -> int:
+    """Count the calls of the implementation in a case: what a case costs, on every machine alike."""
+    return max((x.numel() for name, x in (outcome.outputs or {}).items() if name.startswith(BEHIND.format(""))), default=0)
 
 
 def _telling(expected: Outcome, got: Outcome) -> bool:
@@ -101,6 +118,7 @@ _FITTING = {
     "a seed": "Draw from the generator that is given, or from torch's own as it stands; who calls decides about seeds.",
     "a draw": "`generator=generator` hands on what was given; None means torch's own generator.",
     "a draw from the generator given": "`generator=generator` belongs into every call that draws.",
+    BESIDE: "`generator=generator` belongs into every call that draws.",
     "a graph": "`.detach()`, or a block under `torch.no_grad()`, cuts the result loose.",
     "a mode": "Note `module.training` before, and put it back afterwards.",
     "a frozen or thawed weight": "Note `requires_grad` before, and put it back afterwards.",
@@ -113,6 +131,7 @@ _FITTING = {
 
 _LEFT = "This is to change in place: `x += 1`, `x[...] = 1` and everything that ends in `_` write into what came in; `x = x + 1` makes a new tensor."
 _ARGUMENTS = ("unexpected keyword argument", "positional argument")
+_MISSPELT = ("NameError: ", "UnboundLocalError: ", "ImportError: ", "ModuleNotFoundError: ")   # the error says it all
 
 
 def _fitting_hint(trial: Trial, found: Difference) -> str:
@@ -136,6 +155,7 @@ def judge(
     got: list[Outcome],         # of the learner
     known: Iterable[Known],     # only run after a failure
     cases: Sequence[Case] = (),  # to say what was put in, and for the diagnosis; if they are at hand
+    seconds: float = math.inf,   # of processor time for known mistakes
 ) -> Verdict:
     """Decide, and say why. The message never holds the solution."""
     differences = {i: d for i, (a, b) in enumerate(zip(expected, got)) if (d := compare(trial, a, b))}
@@ -146,8 +166,11 @@ def judge(
         return Verdict(True, f"{name}: passed, {sum(o.way != AGAIN for o in expected)} cases")
     failing = list(differences) or [0]
     found, where = (differences[failing[0]], got[failing[0]].where) if differences else (drawn, None)
-    says, sure = recognize(trial, expected[: len(got)], got, failing, known)
-    exact = found.output.startswith(("input ", "left behind"))     # the problem says it all
+    if found.problem.startswith(_MISSPELT):
+        return Verdict(False, "\n".join(_tell(name, found, where, {}).split("\n")[:2]), None, found)
+    says, sure = recognize(trial, expected[: len(got)], got, failing, known, time.process_time() + seconds)
+    exact = found.output.startswith(("input ", "left behind", TEXT))     # the problem says it all
+    says = says if sure or not exact else None
     told = found.problem if exact else diagnose(trial, cases, expected[: len(got)], got, failing)
     comment = f"{NAMED}{says}" if sure else f"Perhaps: {says}" if says else f"Hint: {_fitting_hint(trial, found)}"
     inputs = cases[failing[0]].inputs if cases else {}

@@ -31,6 +31,11 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
+def _breakable(name: str) -> str:
+    """Write a name that may be broken behind an underscore, where a platform joins words."""
+    return html.escape(printable(name)).replace("_", "_<wbr>")
+
+
 def _plain(text: str) -> str:
     """One line that no spreadsheet takes for a formula."""
     text = printable(text)[:400]
@@ -79,7 +84,7 @@ body{background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif;
 table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid var(--line);padding:.4rem .6rem;text-align:left;vertical-align:top}
 pre{white-space:pre-wrap;background:var(--soft);padding:.6rem;margin:.3rem 0;font-size:13px}.passed{color:var(--good)}.failed,.broken{color:var(--bad)}
 .maps{display:flex;gap:2rem;flex-wrap:wrap}figure{margin:.5rem 0;max-width:100%}svg{max-width:100%;height:auto}figcaption,small,.dim{font-size:13px;color:var(--dim)}
-.wide{overflow-x:auto}.wide td,.wide th{white-space:nowrap}.wide td:first-child{white-space:normal;min-width:6rem}.sum td{font-weight:600}.results td:not(:last-child),.results th{white-space:nowrap}
+.sum td{font-weight:600}.results td:not(:last-child),.results th{white-space:nowrap}
 @media(max-width:40rem){.results tr:first-child{display:none}.results tr{display:block;border-bottom:1px solid var(--line);padding:.5rem 0}
 .results td{border:0;padding:0 .8rem 0 0;display:inline-block}.results td:first-child{font-weight:600}.results td:last-child{display:block;padding:0}}"""
 
@@ -132,7 +137,7 @@ def page(report: Report, level: str = "") -> str:
     """Write a learner's page: points, and for each exercise what was found."""
     problems = "".join(f"<p class=broken>{html.escape(p)}</p>" for p in report.problems)
     rows = "".join(_row(name, r) for name, r in report.results.items())
-    return _document(report.name, f"<h1>{html.escape(printable(report.name))}</h1><p><b>{points_told(report)}</b>; integrated {report.integrated}.</p><p class=dim>{INTEGRATED}</p>{problems}"
+    return _document(report.name, f"<h1>{_breakable(report.name)}</h1><p><b>{points_told(report)}</b>; integrated {report.integrated}.</p><p class=dim>{INTEGRATED}</p>{problems}"
                      f'<table class="results"><tr><th>exercise</th><th>status</th><th>points</th><th>what was found</th></tr>{rows}</table><p><small>{html.escape(level)}</small></p>')
 
 
@@ -159,12 +164,17 @@ def _flags(report: Report) -> list[str]:
     return sorted({f"{name} uses {flag}" for name, result in report.results.items() for flag in result.flags})
 
 
+def _problems(report: Report) -> tuple[int, int]:   # notebooks that could not be read, cells that could not be used
+    cells = sum(bool(re.search(r": cell \d+ ", problem)) for problem in report.problems)
+    return len(report.problems) - cells, cells
+
+
 def scores(reports: list[Report]) -> str:
     """One line a submission, and the sum."""
     total = sum(EXERCISES[name].points for names in _graded(reports).values() for name in names)
     wide = max([len(_plain(r.name)) for r in reports], default=0)
     lines = [f"{_plain(r.name):<{wide}}  {points_told(r)}, integrated {r.integrated}" + (f", {len(_flags(r))} flagged" if _flags(r) else "")
-             + (f", {len(r.problems)} notebooks not read" if r.problems else "") for r in reports]
+             + "".join(f", {n} {what}" for n, what in zip(_problems(r), ("notebooks not read", "cells not used")) if n) for r in reports]
     return readable("\n".join(lines) + f"\n{len(reports)} submissions: {sum(r.points for r in reports)} of {total * len(reports)} points")
 
 
@@ -180,6 +190,23 @@ def _mistakes(reports: list[Report]) -> list[tuple[tuple[str, str], int]]:
     return Counter(found).most_common()
 
 
+def _chapter_number(notebook: str) -> str:
+    """Give the number of a chapter such as "1_bert/02_attention": 02."""
+    return notebook.rpartition("/")[2].partition("_")[0]
+
+
+_WIDE = """body{max-width:78rem}.wide{overflow-x:auto}.wide table{font-size:12px;font-variant-numeric:tabular-nums}.wide td,.wide th{padding:.3rem .1rem;text-align:right;white-space:nowrap}.wide th{font-size:11px}
+.wide td:first-child,.wide th:first-child{text-align:left;white-space:normal;min-width:8rem}
+@media(max-width:79rem){.wide table,.wide tbody{display:block}.wide tr{display:block;border-bottom:1px solid var(--line);padding:.5rem 0}.wide tr:first-child{display:none}
+.wide td{border:0;display:inline-block;padding:.1rem .9rem .1rem 0;text-align:left}.wide td:first-child{display:block;font-size:15px}.wide td:empty{display:none}.wide td::before{color:var(--dim);font-weight:400}"""
+
+
+def _labelled(columns: list[str]) -> str:
+    """Write the style of the wide table: on a narrow screen a row is a block, and each number stands behind the name of its column."""
+    names = "".join(f'.wide td:nth-child({i})::before{{content:"{html.escape(name)} "}}' for i, name in enumerate(columns, 2))
+    return f"<style>{_WIDE}{names}}}</style>"
+
+
 def index(reports: list[Report], told: str = "") -> str:
     """Write the list of all submissions: points of each chapter, sums, flags; how many passed each exercise; which mistakes were made; and how it was graded."""
     chapters = _graded(reports)
@@ -188,8 +215,9 @@ def index(reports: list[Report], told: str = "") -> str:
         return f"<tr{kind}><td>{first}</td>" + "".join(f"<td>{n}</td>" for n in numbers) + "</tr>"
 
     points = {r.name: [sum(r.results[name].points for name in names) for names in chapters.values()] for r in reports}
-    head = row("submission", ["points", "required", "integrated", "flags", *(html.escape(c.partition("_")[0]) for c in chapters)]).replace("td>", "th>")
-    lines = [row(f'<a href="{safe_name(r.name)}.html">{html.escape(printable(r.name))}</a>', [r.points, required(r)[0], r.integrated, len(_flags(r)) or "", *points[r.name]]) for r in reports]
+    columns = ["points", "required", "integrated", "flags", *map(_chapter_number, chapters)]
+    head = row("submission", columns).replace("td>", "th>")
+    lines = [row(f'<a href="{safe_name(r.name)}.html">{_breakable(r.name)}</a>', [r.points, required(r)[0], r.integrated, len(_flags(r)) or "", *points[r.name]]) for r in reports]
     mean = lambda numbers: f"{sum(numbers) / len(reports):.1f}" if reports else ""
     sums = [row("mean", [mean([r.points for r in reports]), mean([required(r)[0] for r in reports]), mean([r.integrated for r in reports]), "", *(mean(column) for column in zip(*points.values()))], " class=sum"),
             row("of", [sum(most), required(reports[0])[1] if reports else "", sum(most), "", *most], " class=sum")]
@@ -198,9 +226,9 @@ def index(reports: list[Report], told: str = "") -> str:
     easy = "".join(f"<h3>{html.escape(chapter)}</h3><table>" + "".join(row(html.escape(name), [f"{found[name]} of {len(reports)}"]) for name in names) + "</table>"
                    for chapter, names in chapters.items())
     made = "".join(row(f"{html.escape(name)}: {html.escape(printable(says))}", [n]) for (name, says), n in _mistakes(reports))
-    return _document("Grades", f'<h1>Grades</h1><p class=dim>{html.escape(told).replace(chr(10), "<br>")}</p><p class=dim>{INTEGRATED} Required: without the exercises that are optional. Columns with numbers are chapters.</p>'
+    return _document("Grades", f'{_labelled(columns)}<h1>Grades</h1><p class=dim>{html.escape(told).replace(chr(10), "<br>")}</p><p class=dim>{INTEGRATED} Required: without the exercises that are optional. Columns with numbers are chapters.</p>'
                      f'<div class="wide"><table>{head}{"".join(lines + sums)}</table></div>'
-                     + (f"<h2>Flagged, not punished</h2><p class=dim>Answers that call what the exercise is about, or are the reference word for word.</p><ul>{flags}</ul>" if flags else "")
+                     + (f"<h2>Flagged, not punished</h2><p class=dim>Answers that call what the exercise is about, are the reference word for word, or tried something that no exercise needs.</p><ul>{flags}</ul>" if flags else "")
                      + f"<h2>Who passed what</h2>{easy}" + (f"<h2>Known mistakes, and how many made them</h2><table>{made}</table>" if made else ""))
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import site
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from typing import NamedTuple
 import torch
 from safetensors.torch import load
 
-from .exercises import Exercise
+from .exercises import SECONDS, Exercise
 from .programs import PACKAGE, module_text, parse, replace, source_of, stub
 from .trials import Outcome, drawn
 from .walls import landlock_version
@@ -109,8 +110,8 @@ def stubbed(task: Exercise) -> str:
 class Limits:
     """What one answer may use."""
 
-    wall: float = 32.0              # seconds; more than `cpu`, so that only who waits is late, and not who shares a busy machine
-    cpu: int = 8                    # seconds of processor; an honest check takes well under 2
+    wall: float = 4.0 * SECONDS     # seconds, without those in which others had the processors: only who waits for something else is late
+    cpu: int = SECONDS              # seconds of processor; an honest check takes well under 2
     memory: int = 768 * 2**20       # bytes beyond what torch takes
     file_size: int = 32 * 2**20     # bytes
     space: int = 96 * 2**20         # bytes on disk, of all files together
@@ -157,6 +158,7 @@ class Reply(NamedTuple):
     seconds: float
     full: bool = False   # killed because it had filled its space
     memory: int = 0      # MB that it might have
+    refused: tuple[str, ...] = ()   # audit events that no exercise needs
 
 # %% ../../nbs/course/sandbox.ipynb #0c71955c
 class Sandbox:
@@ -211,15 +213,15 @@ class Sandbox:
             raise OSError("the worker is gone") from error
 
     def run(self, job: dict) -> Reply:
-        """Send a job, and wait a little longer than it may take. A worker that dies is started again."""
+        """Send a job, and wait longer than it may take. A worker that dies is started again."""
         job = {**vars(self.limits), "user": self.user, "landlock": self.landlock, "hidden": self.hidden, **job}
         try:
             if self.process is None or self.process.poll() is not None:
                 self._launch()
             self.process.stdin.write(json.dumps(job).encode() + b"\n")
             self.process.stdin.flush()
-            reply = self._line(job["wall"] + 60)
-            return Reply(reply["late"], reply["status"], reply["seconds"], reply.get("full", False), job["memory"] >> 20)
+            reply = self._line(20 * job["wall"] + 60)   # a job may have to wait for a processor
+            return Reply(reply["late"], reply["status"], reply["seconds"], reply.get("full", False), job["memory"] >> 20, tuple(reply.get("refused", ())))
         except (OSError, KeyError):
             self.close()
             return Reply(False, -1, 0.0)
@@ -296,6 +298,11 @@ class Run(NamedTuple):
         return self.no_space or not self.outcomes and (self.reply.status == -1 or killed)
 
     @property
+    def out_of_time(self) -> bool:
+        """Tell whether an answer was stopped for its time, which another answer at work may have cost it."""
+        return not self.outcomes and not self.reply.full and (self.reply.late or self.reply.status & 0x7F == signal.SIGXCPU)
+
+    @property
     def trouble(self) -> str | None:
         """Say in words why nothing came back."""
         if self.outcomes:
@@ -306,10 +313,10 @@ class Run(NamedTuple):
             return "stopped: took too long"
         if self.no_space:
             return "could not be tried: no space left on the disk"
-        signal = self.reply.status & 0x7F
+        by = self.reply.status & 0x7F
         much = f" (maybe more than {self.reply.memory} MB of memory)"
         words = {24: "stopped: too many seconds of processor", 9: f"stopped: killed{much}", 11: f"crashed{much}", 6: f"aborted{much}"}
-        return words.get(signal, "ended without a result")
+        return words.get(by, "ended without a result")
 
 # %% ../../nbs/course/sandbox.ipynb #b4e64d7e
 class Desk:

@@ -11,6 +11,7 @@ import errno
 import gc
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -100,7 +101,10 @@ def run_task(
     write([tuple(o) for o in outcomes], Path(task["outputs"]))
 
 # %% ../../nbs/course/worker.ipynb #157d9a10
-def _become_small(job: dict) -> None:
+_TELL = 3   # the number of the open pipe into which a child's audit hook writes what it refused
+
+
+def _become_small(job: dict, tell: int) -> None:
     """Everything that a child gives up before it meets a stranger's code."""
     os.chdir(job["folder"])
     os.environ.clear()
@@ -120,12 +124,13 @@ def _become_small(job: dict) -> None:
     null = os.open(os.devnull, os.O_RDWR)                # until here, errors go to the sandbox's log
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    os.closerange(3, 256)
-    guard(readable, [job["folder"]], job["hidden"])
+    os.dup2(tell, _TELL)
+    os.closerange(_TELL + 1, 256)
+    guard(readable, [job["folder"]], job["hidden"], _TELL)
     close_doors()
 
 # %% ../../nbs/course/worker.ipynb #24351554
-PATIENCE = 4   # seconds by the clock for a second of processor: a busy machine makes nobody late
+PATIENCE = 4   # seconds by the clock for a second of processor, for who waits for something else
 
 
 class TooLate(BaseException):
@@ -133,20 +138,20 @@ class TooLate(BaseException):
 
 
 def _in_time(task: dict, seconds: float) -> None:
-    """Run a task, and leave it without a result after so many seconds of processor (0: no limit but the process's own); who only waits has `PATIENCE` times as long."""
+    """Run a task, and leave it without a result after so many seconds of processor (0: no limit but the process's own); `_watch` rings for who only waits."""
     def ring(*_):
         raise TooLate
 
-    for alarm, timer, last in ((signal.SIGPROF, signal.ITIMER_PROF, seconds), (signal.SIGALRM, signal.ITIMER_REAL, PATIENCE * seconds)):
-        signal.signal(alarm, ring)
-        signal.setitimer(timer, last)
+    signal.signal(signal.SIGALRM, ring)
+    signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         run_task(task)
     except TooLate:
         Path(f"{task['outputs']}.late").touch()    # for whoever watches: we went on
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 # %% ../../nbs/course/worker.ipynb #6d47df9c
 def _apart() -> None:
@@ -157,12 +162,12 @@ def _apart() -> None:
             ctypes.CDLL(None).unshare(0x20000000)
 
 
-def _child(job: dict) -> None:
+def _child(job: dict, tell: int) -> None:
     os.setsid()
     gc.disable()
     code = 1
     try:
-        _become_small(job)
+        _become_small(job, tell)
         if not job["preload"]:
             sys.path.insert(0, job["package"])
         for task in job["tasks"]:
@@ -195,23 +200,50 @@ def _taken(folder: str, pid: int, enough: int) -> int:
     return total
 
 # %% ../../nbs/course/worker.ipynb #e98578ee
+def _queued(pid: int) -> float:
+    """Give the seconds for which a process was ready to run while others had the processors; 0 where the system does not count them (not Linux)."""
+    try:
+        with open(f"/proc/{pid}/schedstat") as counts:
+            return int(counts.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+_EVENT = re.compile(r"[a-z_]+(\.\w+)+|open")
+
+
+def _refused(pipe: int) -> list[str]:
+    """Name the events that a hook has written into a pipe; an answer can write there too, so only what looks like events, and few, are taken."""
+    with suppress(BlockingIOError):
+        lines = os.read(pipe, 2**16).decode(errors="replace").split("\n")
+        return sorted({line for line in lines if len(line) < 40 and _EVENT.fullmatch(line)})[:5]
+    return []
+
+
 def _watch(pid: int, job: dict) -> dict:
     """Wait for a child, kill what is left of it and its group, and say how it ended.
 
-    It is late after `wall` seconds, or when one of several answers has swallowed its alarm and holds up the others. It is ended too
-    when it has filled its space.
+    It is late after `wall` seconds, or when one of several answers has swallowed its alarm and holds up the others. The time for which
+    it had to wait for a processor is left out, so that a busy machine makes nobody late. It is ended too when it has filled its space.
     """
+    def own() -> float:
+        return time.monotonic() - start - _queued(pid)
+
     def full() -> bool:
         return _taken(job["folder"], pid, job["space"]) > job["space"]
 
     signs = [f"{task['outputs']}{ending}" for task in job["tasks"] for ending in (".json", ".late")]
-    start = last = time.monotonic()
-    patience, pause, seen = (PATIENCE + 1) * job["each"] + 1 if job.get("each") else job["wall"], 0.001, 0
-    while not (ended := os.wait4(pid, os.WNOHANG))[0] and (now := time.monotonic()) - start < job["wall"] and now - last < patience and not full():
+    start, each = time.monotonic(), job.get("each", 0)
+    patience = (PATIENCE + 1) * each + 1 if each else job["wall"]
+    last, pause, seen, rung = 0.0, 0.001, 0, -1
+    while not (ended := os.wait4(pid, os.WNOHANG))[0] and (now := own()) < job["wall"] and now - last < patience and not full():
         time.sleep(pause)
         pause = min(0.02, pause * 1.5)
-        if job.get("each") and (there := sum(map(os.path.exists, signs))) != seen:
-            seen, last = there, time.monotonic()
+        if each and (there := sum(map(os.path.exists, signs))) != seen:
+            seen, last = there, own()
+        elif each and rung != seen and now - last > PATIENCE * each:
+            os.kill(pid, signal.SIGALRM)                       # once for each answer
+            rung = seen
     late, much = not ended[0], full()
     try:
         os.killpg(pid, signal.SIGKILL)
@@ -234,11 +266,17 @@ def _room(package: str, tasks: list[dict], preload: bool, requests, replies) -> 
     for line in requests:
         job = json.loads(line)
         _apart()
+        heard, tell = os.pipe()
+        os.set_blocking(heard, False)
+        os.set_blocking(tell, False)
         pid = os.fork()
         if pid == 0:
-            _child(job)
-        replies.write(json.dumps(_watch(pid, job)) + "\n")
+            _child(job, tell)
+        os.close(tell)
+        told = _watch(pid, job)
+        replies.write(json.dumps(told | {"refused": _refused(heard)}) + "\n")
         replies.flush()
+        os.close(heard)
     os._exit(0)
 
 # %% ../../nbs/course/worker.ipynb #edc4c0d6

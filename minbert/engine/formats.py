@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['DIALECTS', 'TEXT_LIMIT', 'SST', 'NLI', 'STS_TEXT', 'STS_GOLD', 'SOURCES', 'OPEN', 'YEARS', 'Format', 'read_lines',
-           'cut_lines', 'separator_hint', 'read_rows', 'locate_columns', 'parse_label', 'write_rows', 'Source']
+           'cut_lines', 'separator_hint', 'read_rows', 'locate_columns', 'check_header_once', 'parse_label',
+           'write_rows', 'Source']
 
 # %% ../../nbs/engine/formats.ipynb #e6309529
 import csv
@@ -110,6 +111,7 @@ def separator_hint(header, dialect):
 def read_rows(
     path: str | Path,                  # plain or .gz
     dialect: str = "raw",              # one of DIALECTS
+    blank: bool = False,               # keep blank lines, too, as rows without cells
 ) -> list[tuple[int, list[str]]]:      # (line number from 1, cells) of every line or row that is not blank; of separators alone, too
     """Cut the lines of a file into cells.
 
@@ -118,12 +120,13 @@ def read_rows(
     lines = read_lines(path)
     if dialect in ("raw", "space"):
         separator, cuts = ("\t", -1) if dialect == "raw" else (" ", 1)
-        rows = [(n, line.split(separator, cuts)) for n, line in enumerate(lines, 1) if line.strip() or "\t" in line]
+        rows = [(n, line.split(separator, cuts) if line.strip() or "\t" in line else [])
+                for n, line in enumerate(lines, 1)]
     else:
         rows = _quoted_rows(path, lines, dialect)
     if not any(cell.strip() for _, cells in rows for cell in cells):
         raise ValueError(f"{path}: expected rows of cells, got none")
-    return rows
+    return rows if blank else [(n, cells) for n, cells in rows if cells]
 
 # %% ../../nbs/engine/formats.ipynb #322735ca
 def _swallowed(cells, delimiter):
@@ -146,14 +149,16 @@ def _quoted_rows(path, lines, dialect):
             if _swallowed(cells, delimiter):
                 raise csv.Error(f"a cell whose lines, down to line {reader.line_num}, have as many delimiters as rows between two "
                                 "stray quotes would have: if it is one text, write it on one line")
-            rows.append((start, cells))
+            # A line of blanks is empty, but not "", which is the empty cell of a single column.
+            empty = len(cells) < 2 and not lines[start - 1].strip()
+            rows.append((start, [] if empty else cells))
             start = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(f'{path}:{start}: expected matching CSV quotes (a cell that begins with one ends with one; inside they are doubled), '
                          f"got: {str(error).replace(chr(9), 'tab')}{separator_hint(lines[0], dialect)}") from None
     finally:
         csv.field_size_limit(limit)
-    return [(n, cells) for n, cells in rows if len(cells) > 1 or "".join(cells).strip()]
+    return rows
 
 # %% ../../nbs/engine/formats.ipynb #04f65284
 def locate_columns(
@@ -170,6 +175,21 @@ def locate_columns(
         hint = separator_hint(names[0], form.dialect) if len(names) == 1 else ""
         raise ValueError(f"{path}:1: expected columns {wanted} in the {form.dialect} dialect, got {quoted(names)}{hint}")
     return {name: i for i, name in enumerate(names) if name in (*form.text, form.label, form.id, form.split)}
+
+
+def check_header_once(
+    path: str | Path,               # for the message
+    rows: list[tuple[int, list]],   # (line, cells) below the header
+    names: list[str],               # of the columns
+) -> None:
+    """Raise ValueError with file and line for a row that repeats the names, in any order or case."""
+    header = {name.strip().casefold() for name in names}
+    for line, cells in rows:
+        if len(cells) == len(names) and {str(cell).strip().casefold() for cell in cells} == header:
+            raise ValueError(
+                f"{path}:{line}: expected a row, got the names of the columns again, "
+                f"{quoted(names)}: were two tables joined? Delete this line, "
+                "or rename the columns if it is a row")
 
 # %% ../../nbs/engine/formats.ipynb #306a42eb
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")  # float() takes 1_0 and other digits, too

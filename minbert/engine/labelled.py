@@ -4,7 +4,7 @@ from __future__ import annotations
 __all__ = ["plain_column", "sentences_of", "check_texts", "check_numbers", "check_train_set", "check_dev_set"]
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -13,7 +13,12 @@ from .streaming import check_sentences
 
 
 def plain_column(column):
-    """Make a list of a column of numpy, of torch or of pandas, whose row 0 may stand anywhere after a shuffle, and of a supply without a length. Others stay."""
+    """Make a list of a column of numpy, of torch or of pandas, whose row 0 may stand anywhere after a shuffle, and of a supply without a length. Others stay.
+
+    Raises ValueError for a mapping, whose keys would be taken for the column.
+    """
+    if isinstance(column, Mapping):
+        raise ValueError(f"expected a list as a column, got a {type(column).__name__} with the keys {quoted(list(column))}")
     if hasattr(column, "tolist"):
         return column.tolist()
     return list(column) if isinstance(column, Iterator) else column

@@ -68,14 +68,26 @@ def rust_tokenizer(
 def knows_stretches(
     tokenizer,   # a transformers fast tokenizer
 ) -> bool:
-    """Say whether `first_ids` is safe: BERT's normalizer, pre-tokenizer and word pieces, added tokens like [MASK], and texts that keep their beginning."""
+    """Say whether `first_ids` is safe: BERT's normalizer, pre-tokenizer and word pieces, added tokens like [MASK], one token on either side, and texts that keep their beginning."""
     from tokenizers import models, normalizers, pre_tokenizers
 
     inner = getattr(tokenizer, "backend_tokenizer", None)
     kinds = ((getattr(inner, "normalizer", None), normalizers.BertNormalizer), (getattr(inner, "model", None), models.WordPiece),
              (getattr(inner, "pre_tokenizer", None), pre_tokenizers.BertPreTokenizer))
     plain = lambda token: token[:1] + token[-1:] == "[]" and token[1:-1].isalnum() and token.isascii()
-    return all(isinstance(part, kind) for part, kind in kinds) and all(map(plain, tokenizer.get_added_vocab())) and tokenizer.truncation_side == "right"
+    berts = all(isinstance(part, kind) for part, kind in kinds) and all(map(plain, tokenizer.get_added_vocab()))
+    return berts and tokenizer.truncation_side == "right" and _frames(inner)
+
+
+def _frames(rust):
+    """Tell whether one token stands before every text and one behind it."""
+    framed, bare = _real_ids(rust.encode("a")), _real_ids(rust.encode("a", add_special_tokens=False))
+    return framed[1:-1] == bare and len(framed) == len(bare) + 2
+
+
+def _real_ids(encoding):
+    """Leave out the padding."""
+    return [token for token, real in zip(encoding.ids, encoding.attention_mask) if real]
 
 
 def first_ids(

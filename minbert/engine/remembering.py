@@ -6,6 +6,8 @@ __all__ = ["Remembered"]
 import torch
 from torch import Tensor
 
+from .streaming import check_sentences
+
 
 class Remembered:
     """Ask an encoder for each sentence once; the second time the answer comes from memory."""
@@ -20,7 +22,8 @@ class Remembered:
         self,
         sentences: list[str],  # N >= 1
     ) -> Tensor:               # (N, D) float32 on the CPU
-        """Encode what is new, look up the rest. Raises ValueError unless the encoder gives a vector for each sentence."""
+        """Encode what is new, look up the rest. Raises ValueError for what is no list of texts, and unless the encoder gives a vector for each sentence."""
+        sentences = check_sentences(sentences)
         if new := [text for text in dict.fromkeys(sentences) if text not in self.known]:
             x = torch.as_tensor(self.encoder.encode(new)).detach().cpu().float()
             if x.ndim != 2 or len(x) != len(new):

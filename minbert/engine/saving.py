@@ -24,6 +24,7 @@ from torch import nn
 from .devices import shapes_only
 from .files import check_fields, flush, inside, quoted, read_json, read_json_if_there, write_json
 from .maps import Dense, moved
+from .modelfolders import model_folder
 from .tensorfiles import check_numbers, read_tensors, save_tensors, tensor_checksum
 
 # %% ../../nbs/engine/saving.ipynb #e32f9649
@@ -282,7 +283,7 @@ def read_modules(
     Raises ValueError for steps other than Transformer, Pooling, Dense, Normalize and a map of ours, or mixed poolings.
     """
     file = Path(folder) / "modules.json"
-    length = _read_length(Path(folder) / "sentence_bert_config.json")
+    length = _read_length(model_folder(folder) / "sentence_bert_config.json")
     if pooling is not None:
         return pooling, length
     for kind, path in read_steps(folder):

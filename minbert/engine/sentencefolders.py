@@ -10,8 +10,10 @@ from torch import nn
 from .beside import WordsBeside
 from .files import check_fields, inside, quoted, read_json, read_json_if_there, write_json
 from .maps import Dense, in_a_row, maps_of
+from .modelfolders import model_folder
 from .saving import load_module, pooling_modes, read_modules, read_steps, save_module, write_modules
 from .states import pooling_name
+from .tokenizerfiles import is_generic
 from .wholefolders import check_folder, folder_checksums
 
 _OURS = re.compile(r"(\d{1,4})_(Dense|Transform|Normalize)")   # the folders of maps; a pooling's own Dense is called 2_Dense, before the first of them
@@ -23,12 +25,18 @@ def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tup
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
     if (folder / "model" / "config.json").exists() and not os.path.lexists(folder / "config.json"):
         raise ValueError(f"{folder}: expected the folder of a model, got that of a run: its folder model is one")
+    _check_pooling_name(folder, pooling, poolings)
     named, length, maps = _said(folder, pooling, plain)
-    if not isinstance(named, WordsBeside) and named not in (None, *poolings):
-        raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)}, got {quoted(named)}")
+    if not isinstance(named, WordsBeside):
+        _check_pooling_name(folder, named, poolings)
     if length is not None and length < 3:
         raise ValueError(f"{folder}: expected a max_length of 3 tokens or more, got {length}")
-    return {"pooling": named or "mean", "max_length": length or _usual_length(folder / "tokenizer_config.json"), "transform": in_a_row(maps)}
+    return {"pooling": named or "mean", "max_length": length or _usual_length(model_folder(folder)), "transform": in_a_row(maps)}
+
+
+def _check_pooling_name(folder, name, poolings):
+    if name not in (None, *poolings):
+        raise ValueError(f"{folder}: expected a pooling among {', '.join(poolings)}, got {quoted(name)}")
 
 
 def _said(folder, asked, plain):
@@ -61,12 +69,12 @@ def _said_by_us(folder, asked, plain):
 
 def _their_settings(folder: Path) -> list | None:   # [kind, or kind and modes, of each step, then tokens]; None where a part of the folder is not there
     """Say what sentence-transformers does with a folder, whichever release wrote it."""
-    if not os.path.lexists(folder / "sentence_bert_config.json"):
+    if not os.path.lexists(model_folder(folder) / "sentence_bert_config.json"):
         return None
     modes = lambda path: sorted(map(str, pooling_modes(inside(folder, path, folder / "modules.json"))))
     try:
         steps = [[kind, *modes(path)] if kind == "Pooling" else [kind] for kind, path in read_steps(folder)]
-        return [*steps, read_modules(folder, "mean")[1] or _usual_length(folder / "tokenizer_config.json")]
+        return [*steps, read_modules(folder, "mean")[1] or _usual_length(model_folder(folder))]
     except ValueError:
         return None
 
@@ -94,16 +102,19 @@ def _check_extras(folder: Path) -> None:
         raise ValueError(f"{file}: expected vectors that are not cut, got truncate_dim {quoted(cut)}: name a pooling yourself, and cut them")
     if name is not None and not (isinstance(prompts, dict) and isinstance(name, str) and prompts.get(name) == ""):
         raise ValueError(f"{file}: expected no default prompt, got {quoted(name)}: name a pooling yourself, and put the prompt before each sentence")
-    file = folder / "sentence_bert_config.json"
-    if read_json_if_there(file).get("do_lower_case") and not _makes_small_letters(folder):
+    place = model_folder(folder)
+    file = place / "sentence_bert_config.json"
+    if read_json_if_there(file).get("do_lower_case") and not _makes_small_letters(place):
         raise ValueError(f"{file}: expected a tokenizer that makes small letters, as do_lower_case says, got one that keeps capitals: "
                          "name a pooling yourself, and lower-case each sentence")
 
 
 def _makes_small_letters(folder: Path) -> bool:
-    """Ask as `load_tokenizer` does: tokenizer_config.json, else tokenizer.json, else yes."""
+    """Ask as `load_tokenizer` does: of BERT's own tokenizer tokenizer_config.json, else tokenizer.json, else yes; of any other tokenizer.json alone."""
     settings, whole = (read_json_if_there(folder / name, limit=2**27) for name in ("tokenizer_config.json", "tokenizer.json"))   # bytes
-    return bool(settings["do_lower_case"]) if "do_lower_case" in settings else not whole or _lowers(whole.get("normalizer"))
+    if "do_lower_case" in settings and not is_generic(folder, settings):
+        return bool(settings["do_lower_case"])
+    return not whole or _lowers(whole.get("normalizer"))
 
 
 def _lowers(normalizer) -> bool:   # of a tokenizer.json
@@ -113,12 +124,16 @@ def _lowers(normalizer) -> bool:   # of a tokenizer.json
     return steps.get("type") == "Lowercase" or bool(steps.get("lowercase", steps.get("type") == "BertNormalizer"))
 
 
-def _usual_length(file: Path) -> int:   # [tokens], 512 at most
+def _usual_length(place: Path) -> int:   # [tokens], as many as the model has positions at most
     """Ask the settings of the tokenizer, which transformers cuts by; "no limit" is a huge number there. Raises ValueError naming the file for less than 3."""
-    most = read_json_if_there(file).get("model_max_length")
+    file, config = place / "tokenizer_config.json", read_json_if_there(place / "config.json")
+    settings = read_json_if_there(file)
+    name = "model_max_length" if "model_max_length" in settings else "max_len"   # the second is that of transformers before 3
+    most, positions = settings.get(name), config.get("max_position_embeddings")
     if most is not None and (type(most) not in (int, float) or not most >= 3):
-        raise ValueError(f"{file}: expected model_max_length of 3 or more, got {quoted(most)}")
-    return int(min(most or 512, 512))
+        raise ValueError(f"{file}: expected {name} of 3 or more, got {quoted(most)}")
+    positions = positions if type(positions) is int else 512   # BertConfig refuses what is no number
+    return int(min(most or positions, positions))
 
 
 def ends_scaled(folder: Path) -> bool:

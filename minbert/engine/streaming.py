@@ -1,6 +1,6 @@
 """Text by the window: a supply that may be longer than the memory, checked as it comes, with a bar."""
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 
@@ -14,6 +14,11 @@ def _check_kind(sentences) -> None:
         raise ValueError(f"expected a list of str, got one {kind}")
     if isinstance(sentences, (set, frozenset)):
         raise ValueError(f"expected a list of str, got a {kind}, which has no order: nobody could say which row belongs to which sentence")
+    if isinstance(sentences, Mapping):   # such as a slice of a datasets.Dataset: its keys would be read
+        names = list(sentences)
+        hint = f", such as rows[{quoted(names[0], 50)}]" if names else ""
+        raise ValueError(f"expected a list of str, got a {kind} with the keys {quoted(names)}: "
+                         f"pass its column of sentences{hint}")
     if hasattr(sentences, "columns"):   # of pandas: who walks through it gets the names of its columns
         raise ValueError(f"expected a list of str, got a {kind}: of a table name the column of sentences")
     try:

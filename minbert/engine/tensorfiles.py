@@ -8,6 +8,7 @@ __all__ = ['HEADER_LIMIT', 'check_file', 'read_tensors', 'check_numbers', 'check
 
 # %% ../../nbs/engine/tensorfiles.ipynb #e2125770
 import hashlib
+import json
 import os
 import re
 from math import prod
@@ -200,7 +201,7 @@ def save_tensors(
     tensors: dict[str, Tensor],            # on the CPU, contiguous
     notes: dict[str, str] | None = None,   # the file's metadata
 ) -> None:
-    """Write a safetensors file. Raises OSError naming it if the system refuses, for a full disk as for any other reason."""
+    """Write a safetensors file, the same bytes for the same contents. Raises OSError naming it if the system refuses, for a full disk as for any other reason."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -210,6 +211,21 @@ def save_tensors(
         if said := re.search(r"\(os error (\d+)\)", str(error)):
             raise OSError(number := int(said[1]), os.strerror(number), str(file)) from error
         raise
+    if notes and len(notes) > 1:
+        _sort_notes(file)
+
+
+def _sort_notes(file):
+    """Bring the metadata of a file into alphabetical order, without changing its length."""
+    with open(file, "r+b") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(size).decode("utf-8"))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8").ljust(size)
+        if len(text) != size:
+            raise ValueError(f"{file}: expected a header of {size} bytes, as safetensors wrote it, got {len(text)} after sorting")
+        stream.seek(8)
+        stream.write(text)
 
 
 def save_checked(

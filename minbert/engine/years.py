@@ -26,6 +26,9 @@ def read_subset(
 ) -> tuple[list[tuple], list[tuple[str, str]]]:          # (first, second, score, id, "X") of each scored pair; ("file:line", reason)
     """Read the pairs of a subset that somebody scored, and list the others. Raises ValueError naming file and line."""
     subset, gold = path.name[len("STS.input."):-len(".txt")], path.with_name(path.name.replace("input", "gs", 1))
+    if subset == "all":   # their scores would be pooled, and a mean over subsets would silently become another figure
+        raise ValueError(f"{path}: expected a file for each subset, got all pairs in one, as older versions downloaded them: "
+                         "`minbert data --download` of this year replaces it")
     lines, marks = read_lines(path), read_lines(gold)
     if len(lines) != len(marks):
         raise ValueError(f"{gold}: expected {len(lines)} lines as in {path.name}, got {len(marks)}")

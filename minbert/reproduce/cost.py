@@ -51,9 +51,13 @@ class _Counting(Run):
         return super().counts(*what, **more, large=self.loaded.get("large", False))
 
 
-def work_of(recipe: Recipe, scale: Scale, data: str | None, texts: dict[str, int] | None = None) -> list[Work]:
-    """Walk through a recipe without training. The encoder stands in for that of the scale: only sizes of steps are looked at. `texts` gets what text would be read."""
-    run = _Counting(scale, scale.seeds[0], data, Path("unused"), counted=[], texts={} if texts is None else texts)
+def work_of(recipe: Recipe, scale: Scale, data: str | None, texts: dict[str, int] | None = None, stored: Run | None = None) -> list[Work]:
+    """Walk through a recipe without training. The encoder stands in for that of the scale: only sizes of steps are looked at. `texts` gets what text would be read.
+
+    Stages that are stored in the folder of the run `stored` are not counted: they are not trained again.
+    """
+    seed, out = (stored.seed, stored.out) if stored else (scale.seeds[0], Path("unused"))
+    run = _Counting(scale, seed, data, out, counted=[], texts={} if texts is None else texts, keep=bool(stored and stored.keep))
     recipe.make(run)
     return run.counted
 

@@ -9,6 +9,7 @@ from .tasks import TASKS, answered, fine_tune, heads_from, phase
 
 @recipe("control/course", needs=tuple(f"{task}/{split}" for task in TASKS for split in ("train", "dev")),
         settings={"rows": "32 of each task a step (Hu, section 5.3, for SST and STS)", "epochs": "10 of the largest task (Wu and Zhao)", "rate": "1e-5 (course)",
+                  "looks at dev": "before the first step and at the end of each epoch; below the paper's scale after every 125 steps, or every quarter of a shorter run",
                   "warm-up": "a tenth of the steps, then straight to 0 (BERT release)", "clipping": "gradient at most 1 long (BERT release)"},
         references={"SST dev acc": (0.515, "bert-base fine-tuned on SST alone, mean of 10 seeds: README of CMU's version of the course")})
 def course(run: Run) -> dict:

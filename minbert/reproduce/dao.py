@@ -23,7 +23,7 @@ from ..optim import AdamW, parameter_groups
 from ..pcgrad import PCGrad
 from ..sentence import SentenceEncoder
 from .published import published
-from .recipe import cell, claim, recipe, row
+from .recipe import cell, claim, not_run, recipe, row
 from .run import Answers, Run, labelled
 from .tasks import KEYS, TASKS, answered, fine_tune, heads_from, loss_ends, phase, pooled_base, told, with_mean
 
@@ -37,6 +37,8 @@ BASE = {"vectors": "output of the pooler, as in the course's skeleton (the paper
         "batch": "8 (section 4.3) where the scale has no steps of its own", "rate": "1e-5; 1e-3 frozen (section 4.3)", "epochs": "10 (section 4.3)",
         "dropout of the layers": ".1, BERT's own; .01 at micro: the embedded model was trained without", "warm-up and decay": "over .1 of the steps, then to 0: ours, BERT's",
         "weight decay": "0: ours, the paper names none", "clipping": "gradient at most 1 long: ours, BERT's", "dropout before a head": ".3 (section 4.3)"}
+BEST_DEV = {"checkpoint": "best on dev, the model before the first step included: not printed; the course's code keeps the best", "looks at dev": "at the end of each epoch, as the course's code; "
+            "below the paper's scale after every 125 steps, or every quarter of a shorter run"}
 CONTRAST = {**BASE, "temperature": ".05 (section 4.3)", "weight of the contrast": "1: not printed; we add the two losses", "mask": "on the sentence vectors, another one for each view",
             "negatives": "the other sentences of the batch; of a pair those in the same place"}
 PAIR = {**BASE, "loss": "log cost for paraphrase, squared error for grades (section 4.3)"}
@@ -135,7 +137,7 @@ def baseline(run: Run, task: str, mode: str) -> dict[str, Answers]:
 
 def _baseline(task: str, mode: str, printed: str):
     name, key = ("SST baseline", SST) if task == "sst" else ("CFIMDB baseline", CFIMDB)
-    recipe(f"{PAPER}/{task}-{mode}", cell("S4.4", name, printed, key), needs=NEEDS[task], settings=BASE,
+    recipe(f"{PAPER}/{task}-{mode}", cell("S4.4", name, printed, key), needs=NEEDS[task], settings=BASE | BEST_DEV,
            differs="at micro 128 tokens of a review" if task == "cfimdb" else "")(lambda run: baseline(run, task, mode))
 
 
@@ -152,7 +154,7 @@ def leaderboard(run: Run) -> MultitaskBert:
 @recipe(f"{PAPER}/leaderboard", row("S4.4", "Leaderboard baseline", SST_dev_acc=SST, paraphrase_dev_acc=QUORA, STS_dev_pearson=STS, overall=OVERALL),
         cell("T1", "Sentiment Analysis", "baseline", SST), cell("T1", "Paraphrase Detection", "baseline", QUORA),
         cell("T1", "Semantic Textual Similarity", "baseline", STS), needs=ALL,
-        settings={**BASE, "heads of pairs": "linear on (u, v), never trained: the paper has \"a random classifier\""})
+        settings={**BASE, **BEST_DEV, "heads of pairs": "linear on (u, v), never trained: the paper has \"a random classifier\""})
 def leaderboard_scores(run: Run) -> dict:
     return with_mean(run, leaderboard(run), OVERALL)
 
@@ -183,7 +185,7 @@ CL_HEAD = "the paper names no head for pairs under contrast: the cosine, so that
 
 
 def _single(task: str, how: str):
-    settings = {**CONTRAST, "mask": ".3 (section 4.3, for STS)"} if how == "contrastive" else PAIR
+    settings = BEST_DEV | ({**CONTRAST, "mask": ".3 (section 4.3, for STS)"} if how == "contrastive" else PAIR)
     differs = {"concatenation": "", "cosine": COSINE, "contrastive": f"{CL_HEAD}; {COSINE}"}[how]
     recipe(f"{PAPER}/{task}-{how}", cell("T1", TABLE_1[task], how, KEYS[task]), needs=NEEDS[task], settings=settings, differs=differs)(
         lambda run: answered(run, paired(run, task, how), {task: KEYS[task]}))
@@ -195,7 +197,7 @@ for _task in TABLE_1:
 
 
 def _more_mask(mask: float):
-    recipe(f"{PAPER}/sts-contrastive-{mask:.1f}", needs=NEEDS["sts"], settings={**CONTRAST, "mask": f"{mask:.1f}: \"as we increased the dropout\" (section 4.3)"},
+    recipe(f"{PAPER}/sts-contrastive-{mask:.1f}", needs=NEEDS["sts"], settings={**CONTRAST, **BEST_DEV, "mask": f"{mask:.1f}: \"as we increased the dropout\" (section 4.3)"},
            differs=f"{CL_HEAD}; {COSINE}")(lambda run: answered(run, paired(run, "sts", "contrastive", mask), {"sts": STS}))
 
 
@@ -203,12 +205,12 @@ for _mask in (0.5, 0.8):
     _more_mask(_mask)
 
 
-@recipe(f"{PAPER}/quora-squared", needs=NEEDS["quora"], settings={**PAIR, "loss": "squared distance of probability and label (section 4.3: tried, worse)"})
+@recipe(f"{PAPER}/quora-squared", needs=NEEDS["quora"], settings={**PAIR, **BEST_DEV, "loss": "squared distance of probability and label (section 4.3: tried, worse)"})
 def squared(run: Run) -> dict:
     return answered(run, alone(run, "quora", lambda width: ConcatDiff(width, goal="paraphrase_mse", dropout=0.3)), {"quora": QUORA})
 
 
-@recipe(f"{PAPER}/sts-classes", needs=NEEDS["sts"], settings={**PAIR, "loss": "cross-entropy (section 4.3: tried, worse)", "classes": "6, grades rounded: ours"})
+@recipe(f"{PAPER}/sts-classes", needs=NEEDS["sts"], settings={**PAIR, **BEST_DEV, "loss": "cross-entropy (section 4.3: tried, worse)", "classes": "6, grades rounded: ours"})
 def classes(run: Run) -> dict:
     return answered(run, alone(run, "sts", lambda width: ConcatDiff(width, 6, "classes", 0.3), rounded), {"sts": STS})
 
@@ -221,7 +223,7 @@ GRID = [round(0.1 * i, 1) for i in range(10)]
 
 def _dropout(mask: float):
     places = (cell("T1", "Sentiment Analysis", "contrastive", SST),) if mask == 0.8 else ()
-    recipe(f"{PAPER}/dropout-{mask:.1f}", *places, needs=NEEDS["sst"], settings={**CONTRAST, "mask": f"{mask:.1f} (figure 4)"}, differs=MASK[0])(
+    recipe(f"{PAPER}/dropout-{mask:.1f}", *places, needs=NEEDS["sst"], settings={**CONTRAST, **BEST_DEV, "mask": f"{mask:.1f} (figure 4)"}, differs=MASK[0])(
         lambda run: answered(run, masked(run, mask), {"sst": SST}))
 
 
@@ -230,7 +232,7 @@ for _mask in GRID:
 
 
 @recipe(f"{PAPER}/dropout-grid", row("S4.3", "SimCSE dropout grid best", dropout="best dropout", SST_dev_acc=SST), needs=NEEDS["sst"],
-        settings={**CONTRAST, "mask": "in steps of .1 (section 4.3), 0 to .9 (figure 4), the best on dev"}, differs=f"{MASK[0]}; the best of ten on dev is reported on dev, as in the paper")
+        settings={**CONTRAST, **BEST_DEV, "mask": "in steps of .1 (section 4.3), 0 to .9 (figure 4), the best on dev"}, differs=f"{MASK[0]}; the best of ten on dev is reported on dev, as in the paper")
 def dropout_grid(run: Run) -> dict:
     labels = run.dataset("sst", "dev").labels
     found = {mask: answered(run, masked(run, mask), {"sst": SST})[SST] for mask in GRID}
@@ -339,7 +341,7 @@ def said(run: Run, task: str, **models: MultitaskBert) -> dict[str, float]:
 @recipe(f"{PAPER}/examples", row("T4", "Extreme Ops", gold="sst gold", baseline="sst baseline", CL="sst CL"),
         row("T4", "UK CS university pair", gold="quora gold", baseline="quora baseline", concat="quora concat", CL="quora CL"),
         row("T4", "Aleppo pair", gold="sts gold", baseline="sts baseline", cosine="sts cosine", CL="sts CL"), examples=True, needs=ALL,
-        settings={"models": "those of table 1", "rows": "all three stand in the train sets of the course"}, differs=f"one row tells nothing of a method; {CL_HEAD}; {COSINE}")
+        settings={**BEST_DEV, "models": "those of table 1", "rows": "all three stand in the train sets of the course"}, differs=f"one row tells nothing of a method; {CL_HEAD}; {COSINE}")
 def examples(run: Run) -> dict:
     base = leaderboard(run)
     return (said(run, "sst", baseline=base, CL=masked(run, 0.8))
@@ -431,14 +433,14 @@ def same_tenth(run: Run) -> dict:
     return with_mean(run, fine_tune(run, model, stretch, rows=rows(run), loss_fn=Contrast({"sst": 0.8}), backward=PCGrad(model), best=False, sources={"tenth": sets}), OVERALL)
 
 
-@recipe("control/sst-dropout-alone", needs=NEEDS["sst"], settings={**BASE, "dropout before a head": ".8, as the best of figure 4", "contrast": "none"},
+@recipe("control/sst-dropout-alone", needs=NEEDS["sst"], settings={**BASE, **BEST_DEV, "dropout before a head": ".8, as the best of figure 4", "contrast": "none"},
         differs="not in the paper: figure 4's best dropout without the contrast")
 def dropout_alone(run: Run) -> dict:
     return answered(run, alone(run, "sst", lambda width: LinearHead(width, 5, dropout=0.8)), {"sst": SST})
 
 
 def _layers(mask: float):
-    recipe(f"control/dropout-layers-{mask:.1f}", needs=NEEDS["sst"], settings={**CONTRAST, "mask": f"{mask:.1f}, also in all layers of the encoder"},
+    recipe(f"control/dropout-layers-{mask:.1f}", needs=NEEDS["sst"], settings={**CONTRAST, **BEST_DEV, "mask": f"{mask:.1f}, also in all layers of the encoder"},
            differs="the other reading of figure 4: the dropout of every layer")(lambda run: answered(
                run, alone(run, "sst", lambda width: LinearHead(width, 5, dropout=0.0), Contrast({"sst": mask}), mask), {"sst": SST}))
 
@@ -447,10 +449,14 @@ for _mask in (0.3, 0.8):
     _layers(_mask)
 
 
-@recipe("control/quora-plain-cosine", needs=NEEDS["quora"], settings={**PAIR, "head": "cos(u, v) without scale and shift"},
+@recipe("control/quora-plain-cosine", needs=NEEDS["quora"], settings={**PAIR, **BEST_DEV, "head": "cos(u, v) without scale and shift"},
         differs="not in the paper: what a cosine without a scale can say, probabilities of .27 to .73")
 def plain_cosine(run: Run) -> dict:
     return answered(run, alone(run, "quora", lambda width: CosineHead("paraphrase", 1.0, 0.0, False)), {"quora": QUORA})
+
+
+not_run(PAPER, "S4.3", "search over rates, dropout and batch sizes of the baseline", figures=False, why="the paper prints the values that were best, and neither the grid nor the other scores")
+not_run(PAPER, "F6", "loss over epochs", figures=False, why="a curve without a figure: the losses are kept with the result of dao-mehta-tian/multitask")
 
 
 # What the paper says of its rows

@@ -20,6 +20,7 @@ from .recipe import RECIPES, Recipe
 from .run import Run, Work
 from .scale import SCALES, Scale
 from .results_table import result_file
+from .sizes import smaller_sets
 from .store import find_result, hardware, missing_data, perform, unfinished
 
 ROOM = 0.9   # of the free memory that a run may plan with: what the estimate leaves out wants some
@@ -105,7 +106,7 @@ class Plan(NamedTuple):
 def planned(recipe: Recipe, run: Run) -> Plan:
     """Count the work, ask the card, and take steps in as few pieces as fit. Raises ValueError in one line for missing data or weights."""
     texts, device = {}, choose_device()
-    works = work_of(recipe, run.scale, run.data, texts)
+    works = work_of(recipe, run.scale, run.data, texts, run)
     if any(w.large for w in works):
         resolve_folder(run.scale.large)
     card, speed, shapes = find_card(device), SHARE * product_speed(device, run.scale.precision), shapes_of(run.scale)
@@ -142,6 +143,8 @@ def run_in_sight(recipe: Recipe, run: Run) -> dict | None:
         print(too_large(recipe, plan))
         return None
     print(price(recipe, plan, run.scale.precision))
+    for line in smaller_sets([recipe], run.scale, run.data):
+        print(f"   note: {line}")
     run = replace(run, pieces=plan.pieces, watch=Watcher(sum(w.steps for w in plan.works if w.steps > 1)))
     result = perform(recipe, run)
     run.watch.bar.close()

@@ -10,6 +10,7 @@ from statistics import mean, median, stdev
 import numpy as np
 
 from ..calibration import Calibration, NullTop, Standardize, StandardizeNullTop, score_top
+from ..engine.elsewhere import not_as_published, where_to_get
 from ..engine.formats import read_lines
 from ..heads import ConcatDiff
 from ..lexical import BANDS, edit_bias, edit_distance, frequency_table, rank_words
@@ -17,7 +18,7 @@ from ..metrics import spearman
 from ..sentence import SentenceEncoder
 from .recipe import EVERY, cell, claim, not_run, recipe, row
 from .run import Answers, Run, labelled
-from .seven import NEEDS, SETS, Cached, Through, by_cosine, keep, nli_sets, on_nli, on_target, ranks, seven, text_of
+from .seven import NEEDS, SETS, Cached, Through, by_cosine, keep, nli_of, on_nli, on_target, ranks, seven, text_of
 from .tasks import fine_tune, heads_from, phase
 from .vectors import cosines, fit_flow
 
@@ -39,8 +40,9 @@ SMALL = "where the train split of SNLI is missing, open captions stand for it; a
 
 
 def siamese(run: Run, encoder: SentenceEncoder) -> SentenceEncoder:
-    """Fine-tune on labelled NLI pairs: both sets as one, under one head."""
-    sets = nli_sets(run.data)
+    """Fine-tune on labelled NLI pairs: both sets as one, under one head. The run notes which sets they were."""
+    sets, name = nli_of(run)
+    run.texts[name] = sum(2 * len(pairs) for pairs in sets)
     whole = replace(sets[-1], sentences=sum((d.sentences for d in sets), []), sentences2=sum((d.sentences2 for d in sets), []),
                      labels=sum((d.labels for d in sets), []), ids=[f"{d.name}-{i}" for d in sets for i in d.ids])
     model = heads_from(run, encoder, lambda width: {"mnli": ConcatDiff(width, 3, "classes")})
@@ -229,8 +231,12 @@ def crowding(run: Run, band: tuple[int, int]) -> dict[str, float]:
     """Measure the word vectors of a band of ranks. Raises ValueError if there is no frequency list."""
     if run.data is None:
         raise ValueError(f"expected {COUNTS} in a data folder, got none")
+    if not (Path(run.data) / COUNTS).is_file():
+        raise ValueError(f"{Path(run.data) / COUNTS}: expected a file, got none: {where_to_get('word counts')}")
+    if run.scale.name == "paper" and (wrong := not_as_published("word counts", run.data)):
+        raise ValueError(wrong[0])
     encoder = run.base()
-    ranked = rank_words(encoder.tokenizer.get_vocab(), read_lines(Path(run.data) / COUNTS))
+    ranked = rank_words(encoder.tokenizer.get_vocab(), run.read_text(COUNTS, read_lines(Path(run.data) / COUNTS)))
     found = frequency_table(encoder.model.embedding.word_embedding.weight.detach().cpu(), ranked, (band,), KS)
     return {key: value for b in found for key, value in (
         ("words", float(b.words)), ("Mean l2-norm", b.norm), *((f"Mean k-NN l2-dist. (k = {k})", b.distance[k]) for k in KS),
@@ -248,6 +254,8 @@ def _band(band: tuple[int, int]):
 for _b in BANDS:
     _band(_b)
 
+not_run("li", "E2", "decomposition of the dot product into PMI, word and context terms (equations 2 and 3)", figures=False,
+        why="an argument without a measurement: it would need the counts of words and contexts of BERT's own training text")
 COPIED = "copied there from Reimers and Gurevych (2019): models of another kind"
 not_run("li", "T2", "Avg. GloVe embeddings", why=COPIED)
 not_run("li", "T3", "InferSent- Glove", "USE", "SROBERTa base-NLI", "SROBERTa large-NLI", why=COPIED)

@@ -130,10 +130,14 @@ def claim(text: str, better: str, worse: str, measured: str, published: float | 
     CLAIMS.append(Claim(text, better, worse, measured, published))
 
 
-def not_run(paper: str, table: str, *rows: str, why: str) -> None:
-    """Say of published rows why there is no recipe. Raises ValueError for one that was never printed."""
+def not_run(paper: str, table: str, *rows: str, why: str, figures: bool = True) -> None:
+    """Say of published rows why there is no recipe; with `figures=False` of experiments without a printed figure.
+
+    Raises ValueError for a row that was never printed.
+    """
     for name in rows:
-        cells_of(paper, row(table, name))
+        if figures:
+            cells_of(paper, row(table, name))
         NOT_RUN[paper, table, name] = why
 
 

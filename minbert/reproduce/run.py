@@ -1,11 +1,14 @@
 """One recipe at one scale with one seed: what it may use, and where its stages and its result are kept."""
 from __future__ import annotations
 
-__all__ = ["EVERY", "Answers", "Work", "Run", "labelled"]
+__all__ = ["EVERY", "LOOK", "SEARCH_SEED", "Answers", "Work", "Run", "labelled", "look_every", "searched_rate"]
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,15 +19,24 @@ from ..attention import set_dropout
 from ..data import Dataset, load_dataset
 from ..engine.checkpoint import replace_file
 from ..engine.files import read_json
+from ..engine.identity import rows_checksum
+from ..engine.locks import Taken, held
 from ..engine.saving import load_module, save_module
 from ..flow import Flow
 from ..heads import MultitaskBert
 from ..mixing import seeded
 from ..sentence import SentenceEncoder
-from .scale import Scale, agreed
+from .scale import RATES, Scale, agreed
 
 
-EVERY = 10   # steps between two points of a curve
+EVERY = 10        # steps between two points of a curve
+LOOK = 125        # steps between two evaluations on dev, as in SimCSE's released script
+SEARCH_SEED = 0   # of the learning-rate search: none of the seeds that are reported
+
+
+def look_every(steps: int) -> int:
+    """Choose the number of steps between two evaluations on dev: 125, or a quarter of a run of fewer than 500."""
+    return max(1, min(LOOK, steps // 4))
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,26 @@ class Run:
     keep: bool = False               # also the models that no other recipe begins with: a notebook's cell wants its own
     kept: list[Path] = field(default_factory=list)        # folders of the models that the recipe made or began with
     texts: dict[str, int] = field(default_factory=dict)   # text without labels -> sentences that were used
+    ran: list[dict] = field(default_factory=list)         # the values with which each stage ran
+    examples: dict[str, str] = field(default_factory=dict)   # rows or text that were read -> checksum
+
+    def note(self, stage: str, **values) -> None:
+        """Keep the values with which a stage ran; `Recipe.settings` has those of the paper."""
+        self.ran.append({"stage": stage, **values})
+
+    def aside(self, **changes) -> Run:
+        """Copy the run with an empty record: for a stage whose record is in the result already, or must not be in it."""
+        return replace(self, **({"curve": [], "ran": []} | changes))
+
+    def record(self) -> dict:
+        """Give what a result keeps of the run beside its measurements: curve, values that ran, and checksums of examples."""
+        found = {"curve": self.curve, "ran": self.ran, "examples": self.examples}
+        return found | ({"texts": self.texts} if self.texts else {})
+
+    def read_text(self, name: str, sentences: list[str]) -> list[str]:
+        """Note the checksum of sentences without labels under the name of their source, and give them back."""
+        self.examples[name] = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
+        return sentences
 
     def log(self, records: Iterable, stage: str) -> None:
         """Run a training to its end, and keep every tenth loss."""
@@ -94,7 +126,7 @@ class Run:
         return SentenceEncoder.from_pretrained(self.scale.large if large else self.scale.base, pooling=pooling)
 
     def noisy(self, encoder: SentenceEncoder, dropout: float | None = None) -> SentenceEncoder:
-        """Give an encoder the dropout of contrastive training: that of the scale, or another."""
+        """Give the layers of an encoder a dropout: that of the scale, or another."""
         dropout = self.scale.view_dropout if dropout is None else dropout
         if dropout is not None:
             set_dropout(encoder, dropout)
@@ -106,8 +138,12 @@ class Run:
         return f"{task}/{split}" if most is None or most >= len(labelled(f"{task}/{split}", self.data)) else f"{task}/{split}/{most}"
 
     def dataset(self, task: str, split: str) -> Dataset:
-        """Read these rows, under the name of their task."""
-        return labelled(self.part(task, split), self.data)
+        """Read these rows, under the name of their task, and note their checksum."""
+        name = self.part(task, split)
+        data = labelled(name, self.data)
+        if name not in self.examples:
+            self.examples[name] = rows_checksum(data)
+        return data
 
     def encoder(self, name: str, make: Callable[[], SentenceEncoder]) -> SentenceEncoder:
         """Train an encoder once for all recipes that begin with it."""
@@ -129,19 +165,86 @@ class Run:
         folder = self.out / "stages" / f"{name.replace('/', '-')}-{self.seed}"
         note = folder / "stage.json"   # written last: a folder without it is a torso
         if self.counted is not None:
-            return make()
-        mine = agreed(self.scale)
-        if not note.exists():
-            before = len(self.curve)
+            return self._count_stage(make, note)
+        if note.exists():
+            self._take_record(note)
+        else:
+            curve, ran = len(self.curve), len(self.ran)
             made = make()
             folder.mkdir(parents=True, exist_ok=True)
             save(made, folder)
-            replace_file(note, lambda part: part.write_text(json.dumps({"settings": mine, "curve": self.curve[before:], "texts": self.texts}) + "\n"))
-        elif (there := read_json(note)).get("settings") != mine:
-            raise ValueError(f"{folder}: expected a stage with {mine}, got {there.get('settings')}: use another folder, or remove this one")
-        else:
-            self.curve += there["curve"]
-            self.texts |= there.get("texts", {})
+            kept = {"settings": agreed(self.scale), **self.record(), "curve": self.curve[curve:], "ran": self.ran[ran:]}
+            replace_file(note, lambda part: part.write_text(json.dumps(kept) + "\n"))
         self.kept.append(folder)
         torch.manual_seed(self.seed)
         return load(folder)
+
+    def _count_stage(self, make, note):
+        """Count the work of a stage; one that is stored asks for none."""
+        before = len(self.counted)
+        made = make()
+        if note.exists():
+            del self.counted[before:]
+        return made
+
+    def _take_record(self, note: Path) -> None:
+        """Add the record of a stored stage. Raises ValueError for one of other settings, or of a version that kept fewer values."""
+        there, mine = read_json(note), agreed(self.scale)
+        if there.get("settings") != mine or "ran" not in there:
+            got = there.get("settings") if "ran" in there else "one without the values that ran"
+            raise ValueError(f"{note.parent}: expected a stage with {mine}, got {got}: use another folder, or remove this one")
+        self.curve += there["curve"]
+        self.ran += there["ran"]
+        self.texts |= there.get("texts", {})
+        self.examples |= there["examples"]
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Wait until no other process holds a lock on the file, and hold it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(held(file, f"{file}: expected no other search"))
+                break
+            except Taken:
+                time.sleep(0.5)
+        yield
+
+
+def searched_rate(
+    run: Run,
+    stage: str,             # what is trained, such as "hu/mirror-5"
+    prepare: Callable,      # (Run) -> (learning rate) -> None: trains the stage, whose last note has the "dev" scores
+    paper: float,           # learning rate in print
+) -> float:
+    """Choose the learning rate of a stage: at the scale of the papers theirs, elsewhere that of `RATES` with the best score on dev.
+
+    The search trains with a seed that is not reported, once for all seeds; every value and its score go into the result.
+    """
+    if run.scale.printed:
+        return paper
+    file = run.out / "stages" / f"search-{stage.replace('/', '-')}.json"
+    if run.counted is not None:
+        return RATES[0] if file.exists() else _search(run, stage, prepare)["rate"]
+    with _alone(file.with_suffix(".lock")):
+        if not file.exists():
+            found = {"settings": agreed(run.scale), **_search(run, stage, prepare)}
+            replace_file(file, lambda part: part.write_text(json.dumps(found) + "\n"))
+    found = read_json(file)
+    if found.pop("settings") != (mine := agreed(run.scale)):
+        raise ValueError(f"{file}: expected a search with {mine}, got another: use another folder, or remove this file")
+    run.note(f"{stage}: learning-rate search", **found)
+    return found["rate"]
+
+
+def _search(run: Run, stage: str, prepare: Callable) -> dict:
+    """Train with every rate of the grid, and keep the best score on dev of each."""
+    trial, scores = run.aside(seed=SEARCH_SEED, kept=[]), []
+    train = prepare(trial)
+    for rate in RATES:
+        torch.manual_seed(SEARCH_SEED)
+        train(rate)
+        scores.append(0.0 if run.counted is not None else max(trial.ran[-1]["dev"]))
+    return {"seed": SEARCH_SEED, "rates": list(RATES), "dev": scores, "rate": RATES[scores.index(max(scores))]}

@@ -1,7 +1,7 @@
 """How large: the same recipes on a desk with one encoder or another, on a small card, and as printed."""
 from __future__ import annotations
 
-__all__ = ["Scale", "SCALES", "agreed"]
+__all__ = ["Scale", "SCALES", "RATES", "agreed"]
 
 from dataclasses import asdict, dataclass, field, replace
 
@@ -19,8 +19,8 @@ class Scale:
     seeds: tuple[int, ...]
     view_batch: int                  # sentences a step of contrastive training
     view_steps: int
-    view_lr: float
-    view_dropout: float | None       # None: the model's own
+    view_lr: float                   # of contrastive training at the scale of the papers; the others search in `RATES`
+    view_dropout: float | None       # of the layers under the contrast of Dao, Mehta and Tian; None: the model's own
     flow_batch: int
     flow_steps: int | None           # None: as many epochs as the recipe says
     flow_lr: float | None            # None: as the recipe says
@@ -36,7 +36,14 @@ class Scale:
     most_text: int = 1_000_000       # sentences without labels
     precision: str = "fp32"
 
+    @property
+    def printed(self) -> bool:
+        """Tell whether the papers' own batch sizes, steps and learning rates are used."""
+        return self.task_steps is None
 
+
+RATES = (3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)   # grid of the learning-rate search, the same for all methods that are compared
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _HU = {"sst": 32, "quora": 96, "sts": 32}   # Hu, section 5.3
 _MICRO = Scale("micro", None, None, (1, 2, 3), 64, 60, 5e-5, 0.01, 64, 300, 1e-3, {"sst": 8, "quora": 24, "sts": 8}, 240, 16, 300, 5e-4, 1e-2, 150,
                12_800, 2_000, 20_000, "bf16")
@@ -55,9 +62,20 @@ def agreed(scale: Scale) -> dict:
 
     Where these lie does not matter: a folder in the place of the scale's own name is told by its weights alone.
     """
-    try:
-        base = file_checksum(resolve_folder(scale.base) / "model.safetensors")
-    except ValueError:   # a name of the hub that is not on this machine yet
-        base = scale.base
     named = replace(scale, base=SCALES.get(scale.name, scale).base)
-    return {"scale": {k: v for k, v in asdict(named).items() if k != "seeds"}, "base": base}
+    return {"scale": {k: v for k, v in asdict(named).items() if k != "seeds"}, "base": weights_checksum(scale.base)}
+
+
+def weights_checksum(name: str | None) -> str | None:
+    """Compute the checksum of the weights of a model; of a name of the hub that is not on this machine yet, give the name.
+
+    Raises ValueError for a folder without a file of weights: a path does not tell one model from another.
+    """
+    try:
+        folder = resolve_folder(name)
+    except ValueError:
+        return name
+    for file in WEIGHTS:
+        if (folder / file).is_file():
+            return file_checksum(folder / file)
+    raise ValueError(f"{folder}: expected {' or '.join(WEIGHTS)}, got neither")

@@ -1,8 +1,9 @@
 """Seven public sets of graded pairs that nothing is trained on, and the text that a correction of the vectors may see."""
 from __future__ import annotations
 
-__all__ = ["SETS", "DEV", "NEEDS", "Cached", "Through", "keep", "text_of", "nli_text", "on_target", "on_nli", "ranks", "by_cosine", "seven"]
+__all__ = ["SETS", "DEV", "NEEDS", "Cached", "Through", "keep", "text_of", "nli_of", "nli_text", "on_target", "on_nli", "ranks", "by_cosine", "seven"]
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from ..baselines import words
 from ..data import Dataset, available, load_dataset
+from ..engine.identity import rows_checksum
 from ..engine.labelled import sentences_of
 from ..engine.maps import moved
 from ..engine.remembering import Remembered
@@ -70,21 +72,52 @@ def keep(run: Run, name: str, encoder: SentenceEncoder) -> Cached:
 
 def text_of(run: Run, task: str) -> list[str]:
     """List the sentences of a set, all splits that are there, as often as they stand there; no label is read."""
-    return [s for split in available(run.data).get(task, ()) for s in sentences_of(labelled(f"{task}/{split}", run.data))]
+    text = [s for split in available(run.data).get(task, ()) for s in sentences_of(labelled(f"{task}/{split}", run.data))]
+    return run.read_text(f"text of {task}", text)
 
 
-def nli_sets(data: str | None) -> list[Dataset]:  # one or two
-    """Read the train splits of SNLI and MNLI that are there; captions of the package stand for SNLI's, a sample may stand for MNLI's."""
-    there = [name for name, splits in available(data).items() if "train" in splits]
+def nli_sets(run: Run) -> list[Dataset]:  # one or two
+    """Read the train splits of SNLI and MNLI that are there, and note their checksums; a sample may stand for MNLI's.
+
+    Below the scale of the papers captions of the package stand for a missing SNLI. Raises ValueError where it is missing at that scale.
+    """
+    there = [name for name, splits in available(run.data).items() if "train" in splits]
+    if run.scale.printed and not {"snli", "mnli"} <= {*there}:
+        raise ValueError(f"expected the train splits of snli and mnli in {run.data} at scale {run.scale.name}, "
+                         f"got {' and '.join(name for name in ('snli', 'mnli') if name in there) or 'neither'}")
     names = ("snli" if "snli" in there else "inference", *(["mnli"] if "mnli" in there else []))
-    return [load_dataset(name, "train", data) for name in names]
+    found = [load_dataset(name, "train", run.data) for name in names]
+    run.examples |= {f"{data.name}/train": rows_checksum(data) for data in found}
+    return found
+
+
+WHOLE = {"snli": 549_367, "mnli": 392_702}   # labelled train rows, as published
+
+
+def nli_of(run: Run) -> tuple[list[Dataset], str]:
+    """Read the NLI sets of a run, and give them a name that tells which of them is no published set.
+
+    Raises ValueError at the paper's scale, where nothing may stand in for these.
+    """
+    sets, names = nli_sets(run), []
+    for found in sets:
+        whole = len(found) >= 0.99 * WHOLE.get(found.name, math.inf)
+        names.append(found.name if whole else f"a sample of {found.name}" if found.name in WHOLE else "captions of the package in place of snli")
+        if not whole and run.scale.name == "paper" and run.data:
+            task = found.name if found.name in WHOLE else "snli"
+            raise ValueError(f"expected the {WHOLE[task]:,} train rows of {task} at scale paper, got {names[-1]}, {len(found):,} rows: "
+                             f"`minbert data {task} --data {run.data} --download` fetches it")
+    return sets, " and ".join(names)
 
 
 def nli_text(run: Run, share: float) -> list[str]:
-    """Draw that share of the sentences of SNLI and MNLI, labels unseen; at most as many as the scale allows."""
-    text = [s for data in nli_sets(run.data) for s in sentences_of(data)]
+    """Draw that share of the sentences of SNLI and MNLI, labels unseen; at most as many as the scale allows. The run notes which text it was."""
+    sets, name = nli_of(run)
+    text = [s for data in sets for s in sentences_of(data)]
     order = torch.randperm(len(text), generator=seeded("nli text")).tolist()
-    return [text[i] for i in order[:min(run.scale.most_text, max(2, round(share * len(text))))]]
+    drawn = [text[i] for i in order[:min(run.scale.most_text, max(2, round(share * len(text))))]]
+    run.texts[name] = len(drawn)
+    return drawn
 
 
 def on_target(run: Run, vectors: Encoder, fit: Callable[[list[str]], nn.Module]) -> Callable[[str], Encoder]:

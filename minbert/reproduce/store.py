@@ -16,6 +16,7 @@ import torch
 from .. import __version__
 from ..data import load_dataset
 from ..engine.devices import choose_device
+from ..engine.elsewhere import ELSEWHERE, not_as_published, where_to_get
 from ..engine.hub import HUB
 from ..engine.identity import rows_checksum
 from .published import PAPERS
@@ -59,14 +60,21 @@ def missing_data(recipe: Recipe, scale: Scale, data: str | None) -> str:
         try:
             load_dataset(*need.split("/"), data)
         except ValueError as error:
-            return f"{recipe.name}: {error}"
-    return ""
+            return f"{recipe.name}: {error}; {_fetched(recipe)}"
+    elsewhere = [task for task in tasks_of(recipe) if task in ELSEWHERE and scale.name == "paper"]
+    return next((f"{recipe.name}: {wrong}" for task in elsewhere for wrong in not_as_published(task, data)), "")
+
+
+def tasks_of(recipe: Recipe) -> list[str]:
+    """Name the data sets that a recipe needs."""
+    return list(dict.fromkeys(need.split("/")[0] for need in recipe.needs))
 
 
 def _fetched(recipe: Recipe) -> str:
     """Say how to get what a recipe needs."""
-    open_sets = [task for task in dict.fromkeys(need.split("/")[0] for need in recipe.needs) if task in HUB]
-    return f"`minbert data {' '.join(open_sets)} --data FOLDER --download` fetches what is open" if open_sets else "minbert can download none of them"
+    open_sets = [task for task in tasks_of(recipe) if task in HUB]
+    fetched = f"`minbert data {' '.join(open_sets)} --data FOLDER --download` fetches what is open" if open_sets else "minbert can download none of them"
+    return "; ".join([fetched, *(where_to_get(task) for task in tasks_of(recipe) if task in ELSEWHERE)])
 
 
 def perform(recipe: Recipe, run: Run) -> dict:
@@ -81,14 +89,14 @@ def perform(recipe: Recipe, run: Run) -> dict:
     measured = recipe.make(run)
     device = choose_device().type
     memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
-    ran = {"ran": run.ran} if getattr(run, "ran", None) else {}
+    ran = {"ran": run.ran} if run.ran else {}
     rows = {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs}
     result = {
         "recipe": recipe.name, "seed": run.seed, "deterministic": recipe.deterministic,
         "settings": settings_of(run.scale, recipe), "versions": versions(), "device": device,
         "seconds": round(time.perf_counter() - start, 1),
         "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
-        "rows": rows | getattr(run, "examples", {}),
+        "rows": rows | run.examples,
         "measured": {key: _plain(f"{recipe.name}, seed {run.seed}, {key}", value, run.data)
                      for key, value in measured.items()},
         "curve": run.curve} | ran | ({"texts": run.texts} if run.texts else {})

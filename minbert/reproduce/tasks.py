@@ -15,13 +15,14 @@ import torch
 
 from ..claims import SCORES
 from ..data import Dataset
+from ..evaluate import evaluate_tasks
 from ..heads import MultitaskBert, multitask_loss
 from ..loop import sum_losses
 from ..proximal import BregmanProximal
 from ..sentence import SentenceEncoder
 from ..smart import SmartPenalty
-from ..train import Phase, TrainConfig, fit, phase_sampler
-from .run import EVERY, Answers, Run, labelled
+from ..train import FitResult, Phase, TrainConfig, fit, phase_sampler
+from .run import EVERY, Answers, Run, labelled, look_every
 
 TASKS = ("sst", "quora", "sts")   # the three of the course
 TOKENS = 20   # of a sentence of these sets, about
@@ -49,20 +50,56 @@ def phase(run: Run, *tasks: str, mode: str = "full", law: str = "joint", epochs:
 def fine_tune(run: Run, model: MultitaskBert, *phases: Phase, rows: int | dict[str, int] | None = None, weights: dict[str, float] | None = None,
               weight_decay: float = 0.0, watch: tuple[str, ...] = (), loss_fn: Callable | None = None, backward: Callable = sum_losses,
               sources: dict | None = None, best: bool = True, **settings) -> MultitaskBert:
-    """Train through phases and give the model that was best on the dev sets of `watch` (none: of the tasks trained), or the last one."""
+    """Train through phases and give the model that was best on the dev sets of `watch` (none: of the tasks trained), or the last one.
+
+    The model of the start is a candidate. The run notes the values of each phase, and at which steps dev was scored with what mean.
+    Dev is scored after every `look_every` steps, at the end of each epoch where a phase has no steps of its own, or as `eval_every` says.
+    """
     tasks = tuple(dict.fromkeys(task for p in phases for task in p.tasks))
     train, dev = ({t: run.dataset(t, split) for t in names} for names, split in ((tasks, "train"), (tuple(dict.fromkeys((*watch, *tasks))), "dev")))
+    sets_of = lambda p: train if p.source is None else sources[p.source]
     rows, pieces = rows or run.scale.batch, run.pieces if divisible(loss_fn, backward) else 1
+    if best and all(p.steps for p in phases):
+        settings = {"eval_every": look_every(min(p.steps for p in phases))} | settings
     config = TrainConfig(tasks, batch_size=_cut(rows, pieces), accumulate=pieces, loss_weights=weights, weight_decay=weight_decay, precision=run.scale.precision,
                          seed=run.seed, phases=phases, **settings)
     if run.counted is not None:
-        return _count(run, model, train, config, loss_fn, backward)
+        return _count(run, model, sets_of, config, loss_fn, backward)
     if run.watch:
         loss_fn, config = _watched(run, loss_fn or partial(multitask_loss, weights=weights), pieces), replace(config, loss_weights=None)
+    start = _Start(model, dev) if best else None
     with tempfile.TemporaryDirectory(prefix="minbert-") as folder:
         result = fit(model, train, dev, config, folder, progress=bool(run.watch), loss_fn=loss_fn, backward=backward, sources=sources)
         run.curve += [_point(line) for line in result.log if "dev" in line or line["step"] % EVERY == 0]
-        return MultitaskBert.from_pretrained(result.folder / "model") if best else model.eval()
+        _note(run, config, rows, sets_of, result, start)
+        if best and result.best > start.mean:
+            return MultitaskBert.from_pretrained(result.folder / "model")
+        return start.restored(model) if best else model.eval()
+
+
+class _Start:
+    """Weights and mean dev score of a model before it is trained, as `fit` computes the mean."""
+
+    def __init__(self, model: MultitaskBert, dev: dict[str, Dataset]):
+        scores = [result.value for result in evaluate_tasks(model, dev, resamples=0).values()]
+        self.mean = sum(-1.0 if math.isnan(s) else s for s in scores) / len(scores)
+        self.weights = {name: x.detach().cpu().clone() for name, x in model.state_dict().items()}
+
+    def restored(self, model: MultitaskBert) -> MultitaskBert:
+        """Give the model its weights back."""
+        model.load_state_dict(self.weights)
+        model.set_mode("full")
+        return model.eval()
+
+
+def _note(run: Run, config: TrainConfig, rows: int | dict[str, int], sets_of: Callable, result: FitResult, start: _Start | None) -> None:
+    """Note the values of each phase of a training, and the mean dev score of each evaluation."""
+    for p in config.phases:
+        run.note(" ".join(p.tasks), mode=p.mode, batch=rows, steps=phase_sampler(p, sets_of(p), config)[1], rate=p.lr, sampling=p.law,
+                 warmup=config.warmup, decay=config.decay, weight_decay=config.weight_decay)
+    looks = {0: start.mean} if start else {}
+    looks |= {line["step"] + 1: line["mean"] for line in result.log if "dev" in line}
+    run.ran[-1] |= {"looks": list(looks), "dev": list(looks.values()), "kept": max(looks, key=looks.get) if start else max(looks)}
 
 
 def divisible(loss_fn: Callable | None, backward: Callable) -> bool:
@@ -90,12 +127,13 @@ def passes(loss_fn: Callable | None, task: str) -> tuple[float, float]:
     return 1 + len(teachers) / 3 + sum(1 + 2 / 3 * p.attack.moves for p in searches), 1.0 + len(searches)
 
 
-def _count(run, model, train, config, loss_fn, backward):
+def _count(run, model, sets_of, config, loss_fn, backward):
     """Note the work of every phase; the passes are the mean over its rows."""
     for p in config.phases:
-        steps = phase_sampler(p, train, config)[1]
+        sets = sets_of(p)
+        steps = phase_sampler(p, sets, config)[1]
         rows = {t: config.batch_size.get(t, 32) if isinstance(config.batch_size, dict) else config.batch_size for t in p.tasks}
-        sides = {t: 1 if train[t].sentences2 is None else 2 for t in p.tasks}
+        sides = {t: 1 if sets[t].sentences2 is None else 2 for t in p.tasks}
         share, sentences = 1 if p.law == "joint" else 1 / len(p.tasks), sum(rows[t] * sides[t] for t in p.tasks)
         again, held = (sum(rows[t] * sides[t] * passes(loss_fn, t)[k] for t in p.tasks) / sentences for k in (0, 1))
         run.curve.append({"stage": "tasks", "step": 0, "loss": 0.0, "dev": dict.fromkeys(p.tasks, 0.0)})

@@ -43,6 +43,7 @@ MASKS = {  # each would hide a mistake that some other one shows
     "the first sentence full, the others with pads": [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]],
     "a real token at every end, pads before it": [[1, 0, 1, 1, 1], [1, 1, 0, 0, 1], [0, 1, 1, 0, 1]],
     "one sentence with pads, one head": [[1, 1, 0, 1, 0]],
+    "no place is real in all sentences": [[0, 1, 1, 1, 0], [1, 0, 1, 0, 1], [1, 1, 0, 1, 0]],
     "as many sentences as tokens": [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]],
 }
 
@@ -161,7 +162,7 @@ def maps_cases(generator):
     both = {"query": q, "key": k}
     loud = k * (1 + 999 * (1 - mask))[:, None, :, None]
     cases = [Case("three sentences, two with pads", {**both, "mask": mask}),
-             Case("no mask", {**both, "mask": None}), Case("NaN in one query", {"query": spoilt(q), "key": k, "mask": None}),
+             Case("no mask", {**both, "mask": None}), Case("40 tokens without a mask", {**dict(zip(both, fixed(generator, 2, 1, 2, 40, 6))), "mask": None}), Case("NaN in one query", {"query": spoilt(q), "key": k, "mask": None}),
              Case("a mask of truth values", {**both, "mask": mask.bool()}),
              Case("one token", {name: x[:, :, :1] for name, x in both.items()} | {"mask": mask[:, :1]}),
              Case("large scores", {**both, "query": 30 * q, "mask": mask}),
@@ -312,6 +313,8 @@ def scores_cases(generator):
              Case("real tokens with scores far below zero", {**qkv, "query": 300 * q.abs(), "key": -k.abs(), "mask": mask}),
              Case("dropout, as a fixed pattern", {**qkv, "mask": mask, "dropout_p": 0.3}),
              Case("dropout without a mask", {**qkv, "mask": None, "dropout_p": 0.4}),
+             Case("40 tokens without a mask", {**dict(zip(qkv, fixed(generator, 3, 1, 2, 40, 6))), "mask": None}),
+             Case("values wider than the keys", {**qkv, "value": fixed(generator, 3, 3, 5, 9), "mask": mask}),
              Case("one loud query among quiet ones", {**qkv, "query": q * torch.tensor([1, 3000, 1, 1, 1])[:, None], "mask": None}),
              Case("single precision", {name: x.float() for name, x in qkv.items()} | {"mask": mask}),
              Case("a row of padding", {**qkv, "value": v.abs() + 1, "mask": mask * torch.tensor([[1], [0], [1]])})]

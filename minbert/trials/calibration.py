@@ -3,7 +3,7 @@
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake
+from minbert.course.trials import SMALL, Case, Trial, fixed, mistake
 
 
 # An eigenvector may point either way. Two right answers can differ in the sign of a column. What should a check compare? What the sign does not
@@ -42,7 +42,7 @@ def spreads_cases(generator):
             Case("nothing varies", {"covariance": torch.zeros(3, 3, dtype=torch.float64), "mean": torch.arange(3).double()})]
 
 
-TRIALS["calibration.spreads"] = Trial(spreads_cases, lambda f, inputs: {"1 / sigma": f(**inputs)}, rtol=1e-9, hints=(
+TRIALS["calibration.spreads"] = Trial(spreads_cases, lambda f, inputs: {"1 / sigma": f(**inputs)}, rtol=1e-9, derive=(SMALL,), hints=(
     "Where in a covariance matrix are the variances?", "On the diagonal. Which of them are more than rounding? Compare with 1e-12 (variance + mean²).",
     "torch.where(varies, 1 / sqrt(variance), 0)."))
 

@@ -77,7 +77,7 @@ MISTAKES["flow.through"] = [
     mistake("for block in self.blocks:", "for block in reversed(self.blocks):", "The levels come in the wrong order: that is the way back."),
     mistake("for part in block:", "for part in reversed(block):", "The parts of a block come in the wrong order: that is the way back."),
     mistake("x, change = part(x)", "image, change = part(x)\n            x = image if part is block[-1] else x", "Each part gets the block's input instead of what the part before it gave."),
-    mistake("            if start:\n                part._fit(x)\n", "", "`start` is not used: the parts never start from data."),
+    mistake("            if start:\n                part._fit(x)\n", "", "The parts do not start from data: `start` has no effect."),
     mistake("            if start:\n                part._fit(x)\n            x, change = part(x)", "            if start:\n                part._fit(z[:, :block[0].width])\n            x, change = part(x)",
             "Each part starts from the block's input and not from what it is about to see."),
     mistake("            if start:\n                part._fit(x)\n            x, change = part(x)", "            if start:\n                part._fit(x)\n            x, change = part(x.detach())",

@@ -162,7 +162,7 @@ def run_joint(kind, inputs):
             "rows of each call of the encoder": torch.tensor(encoder.calls), "in train mode afterwards": encoder.training, "weights that ask for a gradient": encoder.table.requires_grad, "gradients as the caller had them": after == ("silent" not in inputs)}
 
 
-TRIALS["joint.forward"] = Trial(joint_cases, run_joint, rtol=1e-9, atol=1e-10, hints=(
+TRIALS["joint.forward"] = Trial(joint_cases, run_joint, rtol=1e-9, atol=1e-10, derive=(), hints=(
     "Encode, cut. And switch gradients off around it, if the encoder is frozen.", "torch.set_grad_enabled(x) switches them on as well as off. What if the caller had switched them off?",
     "with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen): self.encoder.embed(batch.tokens).chunk(batch.views)."))
 

@@ -18,7 +18,7 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 # ---- loop.clip
 #
 # Several parameters of different sizes, one without gradient, so that a length for each and a length of all differ. A limit above and a limit below
-# the length, no limit, no gradient at all, a gradient of 0, a NaN in the second of three. What is refused must be refused with NotFinite, and before
+# the length, no limit, no gradient at all, a gradient of 0, a tiny one, beside which any constant in the denominator is large, a NaN in the second of three. What is refused must be refused with NotFinite, and before
 # any gradient changes.
 
 def clip_cases(generator):
@@ -36,6 +36,7 @@ def clip_cases(generator):
             Case("a NaN in the second", {"grads": bad, "max_norm": 0.5}), Case("infinite", {"grads": {"a": grads["a"] * math.inf}, "max_norm": None}),
             Case("infinite, with a limit", {"grads": {**grads, "b": grads["b"] * math.inf}, "max_norm": 0.5}),
             Case("NaN in the second, infinity in the last", {"grads": two, "max_norm": 0.5, "bad": ["second.weight", "third.bias"]}),
+            Case("gradients of length 1e-6, a tenth of it as limit", {"grads": {k: None if g is None else 1e-6 * g / 5 for k, g in grads.items()}, "max_norm": 1e-7, "unit": 1e7}),
             Case("gradients of 0, a limit of 0", {"grads": {"a": torch.zeros(3)}, "max_norm": 0.0})]
 
 
@@ -52,7 +53,8 @@ def run_clip(clip, inputs):
         if "bad" in inputs:
             first, other = (name in str(error) for name in inputs["bad"])
             seen |= {"names the first": first, "names no other": not other}
-    return seen | {f"gradient of {name}": torch.tensor([]) if p.grad is None else p.grad for name, p in parameters.items()}
+    unit = inputs.get("unit", 1.0)       # small gradients are compared in a unit of their own
+    return seen | {f"gradient of {name}": torch.tensor([]) if p.grad is None else unit * p.grad for name, p in parameters.items()}
 
 
 TRIALS["loop.clip"] = Trial(clip_cases, run_clip, rtol=1e-5, atol=1e-7, forbidden=("clip_grad_norm_",), hints=(
@@ -81,6 +83,7 @@ MISTAKES["loop.clip"] = [
             "Single numbers are cut off at the limit, where the whole vector should be shortened; its direction changes."),
     mistake(" and total > max_norm:", ":", "Short gradients are stretched to the limit; only longer ones are to be changed."),
     mistake("    return total\n", "    return total if max_norm is None else min(total, max_norm)\n", "The length after the cut comes back; the length before it is what tells of trouble."),
+    mistake("max_norm / total)", "max_norm / (total + 1e-6))", "A small constant is added to the length, as torch's `clip_grad_norm_` does, so a tiny gradient is cut far below the limit."),
     mistake("max_norm / total)", "total / max_norm)", "The factor is upside down: long gradients get longer."),
     mistake("torch._foreach_mul_(list(grads.values()), max_norm / total)", "grads = {k: g * (max_norm / total) for k, g in grads.items()}",
             "The shortened gradients are computed and thrown away; what the optimizer reads is `.grad`."),
@@ -122,7 +125,12 @@ def clip_gradients(parameters, max_norm=None):
     for name, p in parameters.items():
         if p.grad is not None and not torch.isfinite(p.grad).all():
             raise NotFinite(name)
-    return float(nn.utils.clip_grad_norm_(list(parameters.values()), math.inf if max_norm is None else max_norm))
+    with_gradient = [p for p in parameters.values() if p.grad is not None]
+    total = float(nn.utils.get_total_norm([p.grad for p in with_gradient]))
+    for p in with_gradient:
+        if max_norm is not None and total > max_norm:
+            p.grad = p.grad * (max_norm / total)
+    return total
 ''',
 ]
 

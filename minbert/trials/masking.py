@@ -172,7 +172,7 @@ def run_mask(hide, inputs):
     return facts
 
 
-TRIALS["pretrain.mask"] = Trial(mask_cases, run_mask, replay=True, rtol=0, atol=0.025, hints=(
+TRIALS["pretrain.mask"] = Trial(mask_cases, run_mask, replay=True, rtol=0, atol=0.025, derive=(), hints=(
     "Two coins a position, independent of each other: the first chooses, the second decides what happens. Which of them do the labels depend on?",
     "chosen = torch.rand(shape, generator=generator) < rate, and not special. A second torch.rand decides: below 0.8 [MASK], from 0.8 to 0.9 a "
     "random word, above that nothing.",

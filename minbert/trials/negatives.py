@@ -27,7 +27,7 @@ def crowd(x):
 
 # ---- negatives.scores
 #
-# Four rows by six, so that a transposed table has another shape. A zero vector, whose cosine is 0. A head that is not symmetric and notes how many
+# Four rows by six, so that a transposed table has another shape, and four by four, for whoever transposes only then. A zero vector, whose cosine is 0. A head that is not symmetric and notes how many
 # pairs it is given at once. Half precision, and autocast, for a head with a product in it too: the numbers may not be rounded to bfloat16.
 
 def scores_cases(generator):
@@ -38,6 +38,7 @@ def scores_cases(generator):
     return [Case("cosine", {"a": a, "b": b}),
             Case("cosine, one vector of zeros", {"a": none, "b": b, "values": True}),
             Case("dot", {"a": a, "b": b, "score": "dot"}),
+            *(Case(f"{score}, as many rows as partners", {"a": a, "b": b[2:], "score": score}) for score in ("cosine", "dot", "head")),
             Case("a head", {"a": a, "b": b, "score": "head"}),
             Case("a head, at most 13 pairs at a time", {"a": a, "b": b, "score": "head", "chunk": 13}),
             Case("a head, five rows by four, at most 8 pairs at a time", {"a": torch.cat([a, a[:1] + 1]), "b": b[:4], "score": "head", "chunk": 8}),
@@ -222,7 +223,7 @@ def loss_cases(generator):
             "hard, a head, symmetric, groups": {"hard": h, "scale": 0.7, "score": "head", "symmetric": True, "groups": groups},
             "hard, groups": {"hard": h, "scale": 2.0, "groups": groups}}
     cases = [Case(label, {"anchors": a, "positives": p, **way}) for label, way in ways.items()]
-    return cases + [Case("a vector of zeros", {"anchors": none, "positives": p, "values": True}), Case("one pair", {"anchors": a[:1], "positives": p[:1]}),
+    return cases + [Case("a vector of zeros", {"anchors": none, "positives": p, "values": True}), Case("a vector of zeros, its gradient", {"anchors": none, "positives": p, "steep": True}), Case("one pair", {"anchors": a[:1], "positives": p[:1]}),
                     Case("dot, 768 columns", {"anchors": wide, "positives": q, "score": "dot", "scale": 1.0}),
                     Case("dot, 768 columns, both directions, groups", {"anchors": wide, "positives": q, "score": "dot", "scale": 3.0, "symmetric": True, "groups": torch.tensor([0, 1, 1, 2, 3, 0])}),
                     Case("half precision", {"anchors": a.bfloat16(), "positives": p.bfloat16(), "hard": h.bfloat16(), "symmetric": True, "values": True}),
@@ -233,10 +234,13 @@ def loss_cases(generator):
 
 def run_loss(loss, inputs):
     score = inputs.pop("score", "cosine")
+    steep = inputs.pop("steep", False)
     names = () if inputs.pop("values", False) else ("anchors", "positives", *(["hard"] if "hard" in inputs else []))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")                              # of one pair
         found = with_gradients(lambda **kw: loss(**kw, score=lopsided if score == "head" else score), inputs, *names)
+    if steep:                                                        # what a vector of zeros gets is anybody's, if it is a number of this world
+        return {"loss": found["output"], "gradients are finite and below 1000": all(bool((g.abs() < 1000).all()) for name, g in found.items() if name != "output")}
     return {"loss": found.pop("output")} | found
 
 
@@ -307,6 +311,9 @@ MISTAKES["negatives.loss"] = [
     mistake("    loss = " + _WRONG_PRICE, "    logits = torch.where(logits.isinf(), logits, logits.clamp(-50, 50))\n    loss = " + _WRONG_PRICE, "The logits are cut off: beyond that no score counts, and nothing pulls."),
     mistake(_WRONG_HARD, _WRONG_HARD.replace("hard, score", "hard.detach(), score"), "The hard negatives are detached, so nothing pushes them away."),
     mistake(_WRONG_PRICE, "-" + _WRONG_PRICE, "The sign is wrong: minimizing this pushes the pairs apart."),
+    mistake(_WRONG_LOGITS, _WRONG_LOGITS.replace("score_matrix(anchors, positives, score)", "(score_matrix(anchors, positives, score) if score != \"cosine\" else "
+            "score_matrix(F.normalize(wide(anchors), dim=-1), F.normalize(wide(positives), dim=-1), \"dot\"))"),
+            "A vector of zeros is divided by 1e-12, as `F.normalize` does, so its gradient is a million million times too large. `score_matrix` divides by nothing there."),
     mistake(_WRONG_PRICE, "(1 - torch.cat([logits, *wrong], dim=1).softmax(1).diagonal()).mean()",
         "The logarithm is missing: this is one minus the probability."),
     mistake("score_matrix(anchors, positives, score)", "score_matrix(anchors, anchors, score)", "The anchors are compared with themselves. Their choices are the positives."),

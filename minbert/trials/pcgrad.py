@@ -3,7 +3,7 @@
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake, probe
+from minbert.course.trials import ALIKE, SMALL, Case, Trial, fixed, mistake, probe
 
 
 # How do you check a function that draws at random? Surgery on three gradients visits the others in a random order, and the order changes the result.
@@ -71,6 +71,7 @@ def _gradients(generator):
     holes[[1, 3]] = pair(-0.6, 2.0, 0.7)
     return [("two in conflict", pair(-0.6, 2.0, 0.7), {}),
             ("two that agree", pair(0.4, 1.0, 3.0), {}),
+            ("two in a conflict of one part in 500", pair(-0.002, 3.0, 1.0), {}),
             ("two opposite", torch.cat([g, -2.5 * g]), {}),
             ("small gradients", 1e-7 * pair(-0.5, 1.0, 2.0), {}),
             ("one task", fixed(generator, 1, 4), {}),
@@ -218,7 +219,7 @@ def run_project(project_conflicting, inputs):
     return {**found, "the step has a graph": any(graphs), **({} if len(inputs["grads"]) > 2 else {"in the dtype of the gradients": found["step"].dtype == inputs["grads"].dtype})}
 
 
-TRIALS["pcgrad.project"] = Trial(project_cases, run_project, subject="pcgrad", hints=(
+TRIALS["pcgrad.project"] = Trial(project_cases, run_project, subject="pcgrad", derive=(ALIKE, SMALL), hints=(
     "Two loops. The outer copies one gradient, the inner lets it meet each of the others and cuts where they conflict. Which version of the other "
     "does it meet?",
     "The part of g_i along g_j is (g_i . g_j / |g_j|²) g_j. Take it out only if the product is negative, and always use the original g_j.",

@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake, probed
+from minbert.course.trials import SMALL, Case, Trial, fixed, mistake, probed
 from minbert.trials.smooth import made_head
 
 
@@ -46,7 +46,7 @@ def run_worst(worst, inputs):
     return {f"best shift of vector {i}": d for i, d in enumerate(found)} | {"vectors": len(found), "all answers at once, above the limit": max(sizes, default=0) >= whole > inputs.get("limit", whole)}
 
 
-TRIALS["smoothness.worst"] = Trial(worst_cases, run_worst, subject="smart", hints=(
+TRIALS["smoothness.worst"] = Trial(worst_cases, run_worst, subject="smart", derive=(SMALL,), hints=(
     "For every row and every point: how far does the answer move? That is a table (B, n). What do you take of each row?",
     "`_outputs_at(head, vectors, shifts)` gives (B, n) or (B, n, C). The distance to the answer without a shift is (B, n); argmax along n.",
     "Cut the shifts into chunks, collect the (B, k) distances, torch.cat along 1, argmax(1), and give d[best] of each vector's shifts."))
@@ -195,7 +195,7 @@ def run_sampled(sampled_smoothness, inputs):
         g in enumerate(slopes)}
 
 
-TRIALS["smoothness.sampled"] = Trial(sampled_cases, run_sampled, subject="smart", hints=(
+TRIALS["smoothness.sampled"] = Trial(sampled_cases, run_sampled, subject="smart", derive=(), hints=(
     "Three parts: points to begin with, a search without gradient, and the charge with gradient for what was found. Which of them need dropout off?",
     "`ball_points` for each vector (n points for \"random\", B for \"pgd\"), then `worst_shifts` or `_ascend` on the vectors without graph, inside "
     "`_evaluating(head)`.",

@@ -23,9 +23,9 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 def length_cases(generator):
     x, rows = fixed(generator, 8, 3), torch.tensor([2, 0, 0, 1, 2, 2, 3, 0])
     x[3] = 0
-    padded, own = fixed(generator, 2, 4, 3), torch.tensor([[0] * 4, [1] * 4])
+    padded, own, mixed = fixed(generator, 2, 4, 3), torch.tensor([[0] * 4, [1] * 4]), torch.tensor([[1, 0, 2, 1], [2, 2, 0, 1]])
     return [Case(f"{label}, p = {p}", {"x": y, "p": p, "rows": r}) for p in (2, math.inf)
-            for label, y, r in (("tokens end to end", x, rows), ("padded", padded, own), ("one vector a sentence", x, torch.arange(8)),
+            for label, y, r in (("tokens end to end", x, rows), ("padded", padded, own), ("a table of mixed rows", padded, mixed), ("one vector a sentence", x, torch.arange(8)),
                 ("one sentence", x, 0 * rows))]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from minbert.tokens import TokenBatch
-from minbert.course.trials import Case, Trial, fixed, mistake
+from minbert.course.trials import ALIKE, COLUMNS, SMALL, Case, Trial, fixed, mistake
 from minbert.views import ViewBatch
 
 
@@ -64,7 +64,7 @@ def run_views(kind, inputs):
             "gradient of the encoder": model.encoder.table.grad, **({"gradient of the layer": layer.weight.grad} if layer is not None else {})}
 
 
-TRIALS["views.forward"] = Trial(views_cases, run_views, hints=(
+TRIALS["views.forward"] = Trial(views_cases, run_views, derive=(COLUMNS,), hints=(
     "Three steps: encode all rows, apply the layer if there is one, cut.",
     "`self._encode` takes ids and mask, which is what `batch.tokens` unpacks to. The rows of one view stand together.",
     "vectors.chunk(batch.views) cuts (V B, E) into V matrices of B rows."))
@@ -159,7 +159,7 @@ def run_view_loss(make, inputs):
             "other arguments": len(set(more) - {"hard"})}
 
 
-TRIALS["views.loss"] = Trial(view_loss_cases, run_view_loss, hints=(
+TRIALS["views.loss"] = Trial(view_loss_cases, run_view_loss, derive=(ALIKE, SMALL), hints=(
     "Write a function inside the function: it takes a model and a batch, and it knows `loss` from outside.",
     "model(batch) gives the views; views[0] and views[1] go in by place, views[2], if there, as `hard=`, the groups as `groups=`.",
     "views, groups = _everyone(model(batch), batch.groups, accelerator); loss(*views[:2], groups=groups if exclude_duplicates else None), with hard=views[2] only if there are three; and return the inner function."))
