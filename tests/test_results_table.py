@@ -72,6 +72,16 @@ def test_a_result_comes_back_as_it_was_stored(tmp_path):
     assert settings == {("micro", "hu/mirror", r["seed"]): r["settings"] for r in (first, second)}
 
 
+def test_an_undefined_loss_costs_no_result(tmp_path):
+    """Hours of training must not end in an error about a number of the curve."""
+    diverged = result() | {
+        "curve": [{"step": 10, "loss": float("nan"), "dev": {"sts": float("inf")}}]
+    }
+    add_results(tmp_path, [diverged])
+    (found,) = read_results(tmp_path / "hu.parquet")
+    assert found["curve"] == [{"step": 10, "loss": None, "dev": {"sts": None}}]
+
+
 def test_a_run_that_is_stored_again_replaces_itself_alone(tmp_path):
     add_results(tmp_path, [result(seed=1), result(seed=2), result(seed=1, scale="minilm")])
     add_results(tmp_path, [result(seed=1, average={"value": 7.0})])

@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = ["SCHEMA", "result_file", "read_results", "add_results", "stored_settings"]
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -140,7 +141,17 @@ def _write(table: pa.Table, file: Path) -> None:
 
 
 def _json(value) -> str:
-    return json.dumps(value, allow_nan=False)
+    """Write JSON, which has no NaN: a loss or a dev score that is undefined is null there."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value):
+    """Put None in the place of every number that is NaN or infinite."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _rows(result: dict) -> list[dict]:
@@ -230,16 +241,20 @@ def _run(row: dict, file: Path) -> dict:
         if row[column]
     }
     curve = parse_json(row["training_curve"], f"{file}, training_curve", list)
-    return {
-        "recipe": row["recipe"],
-        "seed": row["seed"],
-        "deterministic": row["deterministic"],
-        "settings": _settings(row, file),
-        "versions": versions,
-        "device": row["device"],
-        "seconds": row["seconds"],
-        "processor_seconds": row["processor_seconds"],
-        "gpu_mb": row["gpu_memory_mb"],
-        "measured": {},
-        "curve": curve,
-    } | known | _ran(row, file)
+    return (
+        {
+            "recipe": row["recipe"],
+            "seed": row["seed"],
+            "deterministic": row["deterministic"],
+            "settings": _settings(row, file),
+            "versions": versions,
+            "device": row["device"],
+            "seconds": row["seconds"],
+            "processor_seconds": row["processor_seconds"],
+            "gpu_mb": row["gpu_memory_mb"],
+            "measured": {},
+            "curve": curve,
+        }
+        | known
+        | _ran(row, file)
+    )
