@@ -6,10 +6,10 @@ from .recipe import CLAIMS, NOT_RUN, RECIPES, chosen
 from .report import as_json, make_report, markdown
 from .run import Answers, Run
 from .scale import SCALES, Scale
-from .store import perform, result_file, stored, unfinished
+from .store import missing_data, perform, result_file, stored, unfinished
 
 __all__ = ["PAPERS", "published", "CLAIMS", "NOT_RUN", "RECIPES", "chosen", "as_json", "make_report", "markdown", "Answers", "Run", "SCALES", "Scale",
-           "perform", "result_file", "stored", "unfinished"]
+           "missing_data", "perform", "result_file", "stored", "unfinished"]
 
 MODULES = ("hu", "li", "controls", "course", "wu_zhao", "dao", "foley")   # one a paper, and the controls; each registers its recipes
 for _module in MODULES:
