@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
+from stored import how_to_restore, was_run
+
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 3600   # seconds: a chapter that hangs must not hold up the tests for ever
 # One torch thread a chapter: two chapters with two threads each were five times slower.
@@ -116,6 +118,8 @@ def main() -> int:
     files, start = chapters(parser.parse_args().words), time.monotonic()
     results = run_all(files)
     stale = run_again(results)
+    if touched := [file for file in stale if was_run(file)]:
+        print(how_to_restore(touched, ROOT))
     for file, cells in stale.items():
         for number, lines in cells.items():
             print(f"{file.name}, cell {number}, - stored, + printed:\n{lines}")

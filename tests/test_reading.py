@@ -42,7 +42,7 @@ def project(folder: Path) -> Path:
     """Make a project without chapters that has the script."""
     for name in ("nbs", "scripts"):
         (folder / name).mkdir()
-    for name in ("scripts/run_notebooks.py", "scripts/reading.py", "settings.ini", "pyproject.toml"):
+    for name in ("scripts/run_notebooks.py", "scripts/reading.py", "scripts/stored.py", "settings.ini", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     return folder
 
@@ -87,6 +87,16 @@ def test_a_chapter_is_reported_as_soon_as_it_ends(tmp_path):
         script.kill()
     assert re.fullmatch(r"\[1/2\] a_ends\.ipynb: \d+ s, \d+\.\d GB\n", first)
     assert "[2/2] b_waits.ipynb: " in rest and rest.endswith("Success: 2 chapters.\n") and script.returncode == 0
+
+
+def test_a_chapter_that_was_run_in_jupyter_is_called_so(tmp_path):
+    folder = project(tmp_path)
+    cell = new_code_cell("print('one')", execution_count=3, outputs=[new_output("stream", text="two")])
+    nbformat.write(new_notebook(cells=[new_code_cell("x = 1"), cell]), folder / "nbs" / "run.ipynb")
+    chapter(folder / "nbs" / "other.ipynb", "print('one')", "two")
+    done = subprocess.run([sys.executable, "scripts/run_notebooks.py"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert "nbs/run.ipynb was run in Jupyter" in done.stdout and "git restore nbs/run.ipynb" in done.stdout and done.returncode == 2
+    assert "nbs/other.ipynb was run" not in done.stdout
 
 
 def test_a_chapter_inherits_nothing_and_one_that_is_killed_is_named(tmp_path):
