@@ -1,0 +1,84 @@
+"""The bigram-shift task: were two adjacent words of a sentence swapped? (Conneau et al., 2018)"""
+import hashlib
+import re
+from typing import NamedTuple
+
+CLASSES = ("original", "swapped")
+SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}  # of the sentences
+
+# A word stands between white space, apart from punctuation behind it: no part of U.S. or "so".
+_WORD = re.compile(r"(?<!\S)[^\W_]+(?:['’-][^\W_]+)*(?=[.,;:!?]*(?:\s|$))")
+
+
+class SwappedPair(NamedTuple):
+    """A sentence and the same sentence with two adjacent words swapped."""
+
+    original: str
+    swapped: str
+    line: int  # index of the sentence in the list that it was taken from
+
+
+def bag_key(
+    text: str,  # a sentence
+) -> str:       # its words in their order, in lower case, without punctuation
+    """Reduce a sentence to what a reader of words alone sees of it."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def possible_swaps(
+    text: str,   # a sentence
+) -> list[str]:  # the sentence once for each swap, from left to right
+    """Swap each two adjacent, different words that nothing but a space separates.
+
+    A word must precede both, because a capital letter would otherwise reveal that a first word was moved.
+    """
+    words = list(_WORD.finditer(text))
+    found = []
+    for before, left, right in zip(words, words[1:], words[2:]):
+        gaps = text[before.end():left.start()], text[left.end():right.start()]
+        if gaps == (" ", " ") and left[0].lower() != right[0].lower():
+            found.append(f"{text[:left.start()]}{right[0]} {left[0]}{text[right.end():]}")
+    return found
+
+
+def _fraction(purpose: str, text: str) -> float:
+    """Draw a number in [0, 1) that depends on the text alone."""
+    digest = hashlib.sha256(f"bigram-shift {purpose}: {text}".encode()).digest()
+    return int.from_bytes(digest[:7], "big") / 2**56
+
+
+def split_of(
+    key: str,  # from `bag_key`
+) -> str:      # "train", "dev" or "test"
+    """Assign a sentence to a split, whatever other sentences there are."""
+    drawn, limit = _fraction("split", key), 0.0
+    for split, share in SHARES.items():
+        limit += share
+        if drawn < limit:
+            return split
+    return split
+
+
+def swapped_pairs(
+    sentences: list[str],  # may repeat
+    split: str,            # "train", "dev" or "test"
+) -> list[SwappedPair]:    # in the order of the sentences
+    """Give each sentence of a split beside a copy in which two adjacent words are swapped.
+
+    No text occurs twice in any split, capitals and punctuation aside: a repeated sentence is used
+    once, and a swap that produces another sentence, or another swap's result, is not taken.
+    """
+    keys = {}
+    for line, text in enumerate(sentences):
+        keys.setdefault(bag_key(text), line)
+    taken, pairs = set(keys), []
+    for key, line in keys.items():
+        text = sentences[line]
+        swaps = [swap for swap in possible_swaps(text) if bag_key(swap) not in taken]
+        if not swaps:
+            continue
+        swapped = swaps[int(_fraction("swap", key) * len(swaps))]
+        taken.add(bag_key(swapped))
+        if split_of(key) == split:
+            pairs.append(SwappedPair(text, swapped, line))
+    return pairs
