@@ -352,7 +352,7 @@ def test_data_shows_the_named_sets_in_the_order_named(capsys):
 
     splits = ("train", "dev", "test")
     assert shown("data stsb sst") == [[name, split] for name in ("stsb", "sst") for split in splits]
-    there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference") for split in splits]
+    there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference", "bigram-shift") for split in splits]
     assert sorted(shown("data")) == sorted([*there, ["sentences", "train"]])
     grammar = {row.split()[0] for row in run(capsys, "data")[0].splitlines() if "written by a grammar" in row}
     assert grammar == {*TASKS, "sts"}

@@ -224,7 +224,7 @@ def describe(
     elif dataset.labels is not None:
         labels = f"scores {min(dataset.labels):g} to {max(dataset.labels):g}"
     left_out = f", {len(dataset.skipped)} rows left out" if dataset.skipped else ""
-    return f"{dataset.name:10s} {dataset.split:6s} {len(dataset):7,d} rows, {labels}{left_out}"
+    return f"{dataset.name:12s} {dataset.split:6s} {len(dataset):7,d} rows, {labels}{left_out}"
 
 # %% ../../nbs/app/cli.ipynb #e0790201
 @app.command()
@@ -236,7 +236,7 @@ def data(
 ) -> None:
     """Show what the package or a data folder holds, or download data sets into it."""
     from minbert.app.owntasks import load_own, own_tasks
-    from minbert.data import HUB, OPEN, download as fetch, load_dataset
+    from minbert.data import DERIVED, HUB, OPEN, download as fetch, load_dataset
 
     if download and not (folder and names):
         raise ValueError(f"expected names and --data FOLDER with --download; names: {', '.join(HUB)}")
@@ -257,7 +257,7 @@ def data(
             typer.echo(f"{name} {split}: {error}", err=True)
             failed = True
             continue
-        typer.echo(describe(dataset) + ("" if folder or name in OPEN else ", written by a grammar"))
+        typer.echo(describe(dataset) + ("" if folder or name in (*OPEN, *DERIVED) else ", written by a grammar"))
         for where, reason in dataset.skipped if rows else []:
             typer.echo(f"           {where}: {reason}")
     if failed:
@@ -272,7 +272,7 @@ def load_splits(
 ) -> dict:            # task -> Dataset
     """Load one split of every task, and say on standard error what was left out. Raises ValueError as `load_dataset` and `load_own` do."""
     from minbert.app.owntasks import load_own, own_tasks
-    from minbert.data import OPEN, available, load_dataset
+    from minbert.data import DERIVED, OPEN, available, load_dataset
 
     if homeless := [task for task in tasks if task in known and not folder]:
         raise ValueError(f"expected --data FOLDER with {homeless[0]}-{split}.csv, got none")
@@ -281,7 +281,7 @@ def load_splits(
     for task in tasks if main_process() else ():   # both are easily taken for one's own rows
         if folder and task in OPEN and task not in available(folder):
             typer.echo(f"note: {folder} has no {task}; its {split} rows are those of the package", err=True)
-        if not folder and task not in OPEN:
+        if not folder and task not in (*OPEN, *DERIVED):
             typer.echo(f"note: without --data, the {split} rows of {task} are a sample written by a grammar", err=True)
     for dataset in datasets.values():
         for where, reason in dataset.skipped if main_process() else ():

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 CLASSES = ("original", "swapped")
 SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}  # of the sentences
+MOST_WORDS = 20  # longer sentences are left out (28 in the paper), so that an epoch takes about a minute on one processor
 
 # A word stands between white space, apart from punctuation behind it: no part of U.S. or "so".
 _WORD = re.compile(r"(?<!\S)[^\W_]+(?:['’-][^\W_]+)*(?=[.,;:!?]*(?:\s|$))")
@@ -18,10 +19,10 @@ class SwappedPair(NamedTuple):
     line: int  # index of the sentence in the list that it was taken from
 
 
-def bag_key(
+def normalized(
     text: str,  # a sentence
 ) -> str:       # its words in their order, in lower case, without punctuation
-    """Reduce a sentence to what a reader of words alone sees of it."""
+    """Reduce a sentence to its words, so that repetitions are recognized."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
@@ -48,15 +49,13 @@ def _fraction(purpose: str, text: str) -> float:
 
 
 def split_of(
-    key: str,  # from `bag_key`
+    key: str,  # from `normalized`
 ) -> str:      # "train", "dev" or "test"
     """Assign a sentence to a split, whatever other sentences there are."""
-    drawn, limit = _fraction("split", key), 0.0
-    for split, share in SHARES.items():
-        limit += share
-        if drawn < limit:
-            return split
-    return split
+    drawn = _fraction("split", key)
+    if drawn < SHARES["train"]:
+        return "train"
+    return "dev" if drawn < SHARES["train"] + SHARES["dev"] else "test"
 
 
 def swapped_pairs(
@@ -68,17 +67,18 @@ def swapped_pairs(
     No text occurs twice in any split, capitals and punctuation aside: a repeated sentence is used
     once, and a swap that produces another sentence, or another swap's result, is not taken.
     """
-    keys = {}
+    lines = {}
     for line, text in enumerate(sentences):
-        keys.setdefault(bag_key(text), line)
-    taken, pairs = set(keys), []
-    for key, line in keys.items():
+        lines.setdefault(normalized(text), line)
+    taken, pairs = set(lines), []
+    for key, line in lines.items():
         text = sentences[line]
-        swaps = [swap for swap in possible_swaps(text) if bag_key(swap) not in taken]
+        found = possible_swaps(text) if len(text.split()) <= MOST_WORDS else []
+        swaps = [swap for swap in found if normalized(swap) not in taken]
         if not swaps:
             continue
         swapped = swaps[int(_fraction("swap", key) * len(swaps))]
-        taken.add(bag_key(swapped))
+        taken.add(normalized(swapped))
         if split_of(key) == split:
             pairs.append(SwappedPair(text, swapped, line))
     return pairs
