@@ -352,7 +352,7 @@ def test_data_shows_the_named_sets_in_the_order_named(capsys):
 
     splits = ("train", "dev", "test")
     assert shown("data stsb sst") == [[name, split] for name in ("stsb", "sst") for split in splits]
-    there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference", "bigram-shift") for split in splits]
+    there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference", "bigram_shift") for split in splits]
     assert sorted(shown("data")) == sorted([*there, ["sentences", "train"]])
     grammar = {row.split()[0] for row in run(capsys, "data")[0].splitlines() if "written by a grammar" in row}
     assert grammar == {*TASKS, "sts"}
@@ -664,9 +664,10 @@ def test_unknown_options_are_refused_by_the_parser(capsys):
 
 def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     """On a few rows; the whole demo's table is in the README, and test_repository.py reads it."""
-    load, tune, start = cli.load_splits, demo.fine_tune, []
+    load, tune, order, start = cli.load_splits, demo.fine_tune, demo.word_order, []
     monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
         task: data.subset(range(40)) for task, data in load(tasks, split, folder).items()})
+    monkeypatch.setattr(demo, "word_order", lambda split: order(split).subset(range(40)))
     monkeypatch.setattr(demo, "fine_tune", lambda *a, **k: start.append(tune(*a, **k)) or start[0])
     monkeypatch.chdir(tmp_path)
     out, err = run(capsys, "demo --epochs 2 --out d")
@@ -675,8 +676,8 @@ def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
         assert place in out and Path(place).exists()
     assert Path("d/table.txt").read_text().strip() in out
     rows = [line.split() for line in Path("d/table.txt").read_text().splitlines()[1:]]
-    assert [row[0] for row in rows] == list(cli.OPEN_TASKS)
-    train, dev = (cli.load_splits(cli.OPEN_TASKS, split, None) for split in ("train", "dev"))
+    assert [row[0] for row in rows] == [*cli.OPEN_TASKS, "bigram_shift"] and rows[-1][2:4] == ["0.500", "0.500"]
+    train, dev = (cli.load_splits(cli.OPEN_TASKS, split, None) | {"bigram_shift": demo.word_order(split)} for split in ("train", "dev"))
     before, after = (evaluate_tasks(m, dev) for m in (start[0][0], MultitaskBert.from_pretrained("d/model")))
     for task, *_, bag, first, last, low, _, high, gain, _, _, _ in rows:
         words = metric_of(dev[task])[1](BagOfWords().fit(train[task]).predict(dev[task]), dev[task].labels)

@@ -49,7 +49,7 @@ def test_words_are_swapped_only_where_a_single_space_separates_them(text, moved)
 def test_there_are_enough_examples_and_each_split_is_balanced(task):
     assert len(task["train"]) >= 10_000 and min(len(data) for data in task.values()) >= 1000
     for split, data in task.items():
-        assert (data.name, data.split, data.kind, data.classes) == ("bigram-shift", split, "sentiment", ("original", "swapped"))
+        assert (data.name, data.split, data.kind, data.classes) == ("bigram_shift", split, "sentiment", ("original", "swapped"))
         assert data.labels == [0, 1] * (len(data) // 2) and data.sentences2 is None and data.skipped == []
         assert len(set(data.ids)) == len(data)
 
@@ -111,12 +111,12 @@ def test_neither_the_first_word_nor_the_length_reveals_a_swap(task):
 # --- where it is found
 
 def test_the_task_is_constructed_from_the_sentences_of_a_folder_where_it_has_some(tmp_path, task):
-    assert available()["bigram-shift"] == list(SPLITS) and "bigram-shift" not in available(tmp_path)
-    assert load_dataset("bigram-shift", "dev", tmp_path) == task["dev"]
+    assert available()["bigram_shift"] == list(SPLITS) and "bigram_shift" not in available(tmp_path)
+    assert load_dataset("bigram-shift", "dev", tmp_path) == load_dataset("bigram_shift", "dev") == task["dev"]
     lines = [f"me\tNumber {n} is one of the many numbers here." for n in range(60)]
     (tmp_path / "sentences.tsv").write_text("source\tsentence\n" + "\n".join(lines) + "\n", encoding="utf-8")
     own = load_dataset("bigram-shift", "train", tmp_path)
-    assert available(tmp_path) == {"sentences": ["train"], "bigram-shift": list(SPLITS)}
+    assert available(tmp_path) == {"sentences": ["train"], "bigram_shift": list(SPLITS)}
     assert 60 < len(own) < 120 and all(text.startswith("Number") for text in own.sentences)
 
 
@@ -124,5 +124,30 @@ def test_an_unknown_split_and_sentences_without_two_words_to_swap_are_refused(tm
     with pytest.raises(ValueError, match=r"expected a split of .*'test'.*, got 'valid'"):
         load_dataset("bigram-shift", "valid")
     (tmp_path / "sentences.tsv").write_text("source\tsentence\nme\tStop it!\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="bigram-shift train: expected sentences with words to swap, got none among 1"):
+    with pytest.raises(ValueError, match="bigram_shift train: expected sentences with words to swap, got none among 1"):
         load_dataset("bigram-shift", "train", tmp_path)
+
+
+# --- what the programs make of it
+
+def test_a_model_can_be_trained_scored_and_asked_under_the_name_of_the_task(tmp_path, capsys):
+    """A head needs an identifier for a name; the tables call its classes what the dataset calls them."""
+    from minbert.app.answers import NamedBert
+    from minbert.app.cli import check_tasks, load_splits
+    from minbert.app.owntasks import build_heads, own_tasks
+    from minbert.app.splitting import task_name
+    from minbert.sentence import SentenceEncoder
+
+    assert check_tasks(["bigram_shift"], None) == ["bigram_shift"]
+    sets = load_splits(["bigram_shift"], "dev", None)
+    assert capsys.readouterr().err == ""   # no grammar wrote these examples
+    encoder = SentenceEncoder.from_pretrained()
+    model = NamedBert(encoder, build_heads(encoder.width, sets))
+    assert model.heads["bigram_shift"].classes == 2
+    answer = model.answer("bigram_shift", ["Tom wants to it try."])
+    assert answer["label"][0] in ("original", "swapped")
+    with pytest.raises(ValueError, match="expected a task's name .* none that the package or PyTorch has, got 'bigram_shift'"):
+        task_name(tmp_path / "bigram_shift.csv", None, tmp_path)
+    (tmp_path / "bigram_shift-train.csv").write_text("sentence,label\na,b\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="expected another name than bigram_shift"):
+        own_tasks(tmp_path)

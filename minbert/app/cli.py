@@ -36,7 +36,7 @@ OPEN_TASKS, COURSE_TASKS = ("sentiment", "inference", "similarity"), ("sst", "qu
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="The course's default.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of data sets; without it, the open data embedded in the package.")]
 ModelOption = Annotated[str, typer.Option("--model", help="Folder, hub name, 'embedded' or 'embedded-sentences'.")]
-TasksOption = Annotated[list[str] | None, typer.Option("--tasks", help="One or more of: sentiment inference similarity (the open data; all three without --data), "
+TasksOption = Annotated[list[str] | None, typer.Option("--tasks", help="One or more of: sentiment inference similarity (the open data; all three without --data), bigram_shift (word order), "
     "sst quora stsb (with --data, these) cfimdb sts sickr mrpc snli mnli qnli; or NAME, for NAME-train.csv and NAME-dev.csv of your own in --data.")]
 
 
@@ -279,7 +279,7 @@ def load_splits(
     own = own_tasks(folder).keys() | known.keys()
     datasets = {task: load_own(task, split, folder, known.get(task)) if task in own else load_dataset(task, split, folder) for task in tasks}
     for task in tasks if main_process() else ():   # both are easily taken for one's own rows
-        if folder and task in OPEN and task not in available(folder):
+        if folder and task in (*OPEN, *DERIVED) and task not in available(folder):
             typer.echo(f"note: {folder} has no {task}; its {split} rows are those of the package", err=True)
         if not folder and task not in (*OPEN, *DERIVED):
             typer.echo(f"note: without --data, the {split} rows of {task} are a sample written by a grammar", err=True)
@@ -323,12 +323,12 @@ def check_tasks(
 ) -> Sequence[str]:        # the same tasks
     """Raise ValueError for a name that no head can have, or, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
     from minbert.app.owntasks import can_be_named, misnamed
-    from minbert.data import OPEN
+    from minbert.data import DERIVED, OPEN
 
     if odd := [task for task in tasks if not can_be_named(task)]:
         raise ValueError(f"expected names of tasks with blanks between them, of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}")
     there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
-    asked = [task for task in tasks if task not in OPEN]  # the package has them
+    asked = [task for task in tasks if task not in (*OPEN, *DERIVED)]  # the package has them
     meant = {file: name for task in asked if task not in there for file, name in misnamed(folder, task).items()}
     if meant:
         file, name = next(iter(meant.items()))
@@ -710,11 +710,11 @@ def demo(
     """Fine-tune the embedded model on the embedded open data and print a table; no network, no GPU."""
     import matplotlib
 
-    from minbert.app.demo import compare, demo_figure, demo_table, fine_tune, pair_cosines
+    from minbert.app.demo import compare, demo_figure, demo_table, fine_tune, pair_cosines, word_order
 
     if out != DEMO_FOLDER and begun(out) and not overwrite:
         raise ValueError(f"expected an empty folder, got a run in {out}: --overwrite starts anew")
-    train_sets, dev_sets = (load_splits(OPEN_TASKS, split, None) for split in ("train", "dev"))
+    train_sets, dev_sets = (load_splits(OPEN_TASKS, split, None) | {"bigram_shift": word_order(split)} for split in ("train", "dev"))
     models = dict(zip(("before", "after"), fine_tune(train_sets, dev_sets, out, epochs, seed, progress=True)))
     table = demo_table({task: compare(train_sets[task], dev, *(m.predict(task, dev) for m in models.values())) for task, dev in dev_sets.items()})
     (out / "table.txt").write_text(table + "\n", encoding="utf8")
