@@ -1,7 +1,9 @@
 """The bigram-shift task: its construction, what its labels can be predicted from, and the script that compares models on it."""
 import re
+import sys
 from collections import Counter
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,10 @@ from minbert.baselines import BagOfWords
 from minbert.data import SPLITS, available, load_dataset
 from minbert.engine.bigramshift import MOST_WORDS, normalized, possible_swaps, swapped_pairs
 from minbert.metrics import accuracy
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import word_order as script  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +157,60 @@ def test_a_model_can_be_trained_scored_and_asked_under_the_name_of_the_task(tmp_
     (tmp_path / "bigram_shift-train.csv").write_text("sentence,label\na,b\n", encoding="utf-8")
     with pytest.raises(ValueError, match="expected another name than bigram_shift"):
         own_tasks(tmp_path)
+
+
+# --- the script
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Replace training by a function that writes down what it was asked for and is right about every original."""
+    calls = []
+
+    def train(row, value, seed, search, folder):
+        calls.append((row, value, seed, search))
+        return [[104, 0.5 + value / 100], [415, 0.5]], np.zeros(len(script.splits()["test"]), int)
+
+    monkeypatch.setattr(script, "method_of", lambda row: train)
+    return calls
+
+
+def test_runs_are_stored_one_by_one_and_never_done_twice(recorded, tmp_path):
+    file, rows = tmp_path / "results.json", ["bag of bigrams", "embedded, frozen"]
+    script.run_all(file, tmp_path / "work", rows)
+    searched = [(row, value, script.SEARCH_SEED, True) for row in rows for value in script.CANDIDATES[row]]
+    final = [("bag of bigrams", 10.0, 1, False), *(("embedded, frozen", 1e-2, seed, False) for seed in (1, 2, 3, 4, 5))]
+    assert sorted(recorded) == sorted([*searched, *final])    # the best on dev was chosen, and no seed twice
+    stored = script.load_results(file)
+    assert all(run["dev_accuracy"] == 0.5 + run["value"] / 100 and run["best"] == 104 for run in stored["runs"])
+    stored["runs"].pop(3)
+    script.save_results(file, stored)
+    recorded.clear()
+    script.run_all(file, tmp_path / "work", rows)
+    assert len(recorded) == 1
+
+
+def test_results_on_other_examples_are_refused(recorded, tmp_path):
+    file = tmp_path / "results.json"
+    script.save_results(file, {"examples": {"train": "0"}, "runs": []})
+    with pytest.raises(ValueError, match=r"results\.json: expected results on the examples"):
+        script.run_all(file, tmp_path, ["bag of words"])
+    assert recorded == []
+
+
+def test_an_interval_draws_both_forms_of_a_sentence_together():
+    """Predictions that ignore word order are right about one form of each sentence: there is nothing to draw."""
+    labels = [0, 1] * 50
+    assert script.interval(["0" * 100, "1" * 100], labels) == (0.5, 0.5, 0.5)
+    mean, low, high = script.interval(["01" * 25 + "10" * 25] * 5, labels)
+    assert mean == 0.5 and low == pytest.approx(0.36, abs=0.03) and high == pytest.approx(0.64, abs=0.03)   # 50 coins: 0.5 +- 1.96 * 0.0707
+
+
+def test_what_is_stored_belongs_to_the_task_and_the_report_shows_it():
+    stored = script.load_results(script.RESULTS)
+    labels = script.splits()["test"].labels
+    for run in stored["runs"]:
+        assert run["value"] in script.CANDIDATES[run["row"]]
+        if not run["search"]:
+            assert run["test_accuracy"] == accuracy([int(x) for x in run["predictions"]], labels)
+            assert run["value"] == script.chosen_value(stored, run["row"])
+    assert script.table(stored, labels) in script.RESULTS.with_name("README.md").read_text(encoding="utf-8")
