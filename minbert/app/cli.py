@@ -710,18 +710,20 @@ def demo(
     """Fine-tune the embedded model on the embedded open data and print a table; no network, no GPU."""
     import matplotlib
 
-    from minbert.app.demo import compare, demo_figure, demo_table, fine_tune, pair_cosines, word_order
+    from minbert.app.demo import demo_figure, demo_table, pair_cosines, tune_and_compare, word_order
 
     if out != DEMO_FOLDER and begun(out) and not overwrite:
         raise ValueError(f"expected an empty folder, got a run in {out}: --overwrite starts anew")
-    train_sets, dev_sets = (load_splits(OPEN_TASKS, split, None) | {"bigram_shift": word_order(split)} for split in ("train", "dev"))
-    models = dict(zip(("before", "after"), fine_tune(train_sets, dev_sets, out, epochs, seed, progress=True)))
-    table = demo_table({task: compare(train_sets[task], dev, *(m.predict(task, dev) for m in models.values())) for task, dev in dev_sets.items()})
+    train_sets, dev_sets = (load_splits(OPEN_TASKS, split, None) for split in ("train", "dev"))
+    models, rows = tune_and_compare(train_sets, dev_sets, out, epochs, seed)
+    order = [{"bigram_shift": word_order(split)} for split in ("train", "dev")]   # on its own: the other results do not depend on it
+    rows |= tune_and_compare(*order, out / "word-order", epochs, seed)[1]
+    table = demo_table(rows)
     (out / "table.txt").write_text(table + "\n", encoding="utf8")
     matplotlib.use("agg")
     pairs = dev_sets["similarity"]
-    demo_figure({name: pair_cosines(model, pairs) for name, model in models.items()}, pairs, out / "cosines.png")
-    typer.echo(f"\n{table}\n\nmodel:  {out / 'model'}\ntable:  {out / 'table.txt'}\nfigure: {out / 'cosines.png'}")
+    demo_figure({name: pair_cosines(model, pairs) for name, model in zip(("before", "after"), models)}, pairs, out / "cosines.png")
+    typer.echo(f"\n{table}\n\nmodel:  {out / 'model'}, and of word order {out / 'word-order' / 'model'}\ntable:  {out / 'table.txt'}\nfigure: {out / 'cosines.png'}")
 
 # %% ../../nbs/app/cli.ipynb #7c87f92c
 @app.command()
