@@ -26,9 +26,8 @@ book: $(READY)
 	$(BIN)/python -m pytest -q tests/test_repository.py
 	$(BIN)/python scripts/run_notebooks.py
 
-lab: $(READY)           ## JupyterLab at the map of chapters, the list of files folded at the first start
-	mkdir -p $(VENV)/lab && cp -n scripts/lab.jupyterlab-workspace $(VENV)/lab/default-37a8.jupyterlab-workspace || true
-	$(BIN)/jupyter lab --ServerApp.root_dir=nbs --LabApp.workspaces_dir=$(VENV)/lab --LabApp.default_url=/lab/tree/index.ipynb
+lab: $(READY)           ## JupyterLab with the exercises to solve, in the folder lab/; the solved book is one link away
+	$(BIN)/python scripts/lab.py
 
 export: $(READY)        ## notebooks -> minbert/, the learner's edition and README.md
 	$(BIN)/python scripts/address.py

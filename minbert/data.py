@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .engine.bigramshift import CLASSES, DERIVED, swapped_pairs
 from .engine.elsewhere import where_to_get
 from .engine.files import quoted
 from .engine.formats import OPEN, SOURCES, YEARS, Format, Source, check_header_once, locate_columns, parse_label, read_lines, read_rows
@@ -188,6 +189,7 @@ def available(
     found = {name: [s for s in SPLITS if any(os.path.lexists(place) for _, place in _candidates(name, s, homes))]
              for name in SOURCES}
     found |= {name: ["test"] for name in YEARS if year_files(name, homes[0])}
+    found |= {name: list(SPLITS) for name in DERIVED if found["sentences"]}
     return {name: splits for name, splits in found.items() if splits}
 
 # %% ../nbs/2_tasks/13_data.ipynb #80d870d0
@@ -199,8 +201,18 @@ def _read_first(name: str, split: str, candidates: list[tuple[Source, Path]]) ->
     tried = ", ".join(dict.fromkeys(str(place) for _, place in candidates if place.suffix != ".gz"))
     raise ValueError(f"{name} {split}: expected one of these files (or .gz), got none: {tried}")
 
+def _bigram_shift(split: str, folder: str | Path | None) -> Dataset:
+    """Construct the task from the sentences of the folder or package: an original, then its copy with two words swapped."""
+    source = load_dataset("sentences", "train", folder)
+    pairs = swapped_pairs(source.sentences, split)
+    if not pairs:
+        raise ValueError(f"bigram_shift {split}: expected sentences with words to swap, got none among {len(source)}")
+    texts = [text for pair in pairs for text in (pair.original, pair.swapped)]
+    ids = [source.ids[pair.line] + end for pair in pairs for end in ("", "-swapped")]
+    return Dataset("bigram_shift", split, "sentiment", texts, labels=[0, 1] * len(pairs), ids=ids, classes=CLASSES)
+
 def load_dataset(
-    name: str,                         # a key of SOURCES or YEARS, or a sentence file inside the folder
+    name: str,                         # a key of SOURCES or YEARS, bigram-shift, or a sentence file inside the folder
     split: str = "train",              # one of SPLITS
     folder: str | Path | None = None,  # None: the package, which has those of OPEN, and a sample of sst, quora, stsb
 ) -> Dataset:
@@ -211,12 +223,14 @@ def load_dataset(
     homes = _homes(folder) + (_homes(None) if name in OPEN and folder else [])
     if split not in SPLITS:
         raise ValueError(f"expected a split of {SPLITS}, got {split!r}")
+    if name.replace("-", "_") in DERIVED:
+        return _bigram_shift(split, folder)
     if name in YEARS and split == "test":
         return _read_year(name, homes[0])
     if name not in SOURCES and os.path.isfile(homes[0] / name):
         return read_sentences(homes[0] / name, name, split)
     if name not in (*SOURCES, *YEARS):
-        raise ValueError(f"expected a dataset of {[*SOURCES, *YEARS]} or a file in {homes[0]}, got {name!r}")
+        raise ValueError(f"expected a dataset of {[*SOURCES, *YEARS, *DERIVED]} or a file in {homes[0]}, got {name!r}")
     if not (candidates := _candidates(name, split, homes)):
         raise ValueError(f"{name}: there is no {split} split")
     return _read_first(name, split, candidates)

@@ -20,12 +20,12 @@ SENTENCES = {   # address known? -> what a first cell says whose installation fa
 
 INSTALL = {     # address known? -> how the README tells to install
     False: """
-Other ways to install it, as long as the repository has no public address:
+Other ways to install minbert, as long as the repository has no public address:
 
 - `pip install .` in a clone installs the package alone.
-- `make wheel` in a clone writes `dist/{wheel}`, one file that `pip install` takes on any machine. A class gets it from its instructor.
-- **Colab**: upload a chapter of `nbs/` as a notebook and the wheel as a file beside it (the folder sign on the left), or keep both in a shared
-  drive, mount it and `%cd` to the folder. The chapter's first cell then installs the wheel, and says so when it cannot.""",
+- `make wheel` in a clone writes `dist/{wheel}`, a single file that `pip install` accepts on any machine. Instructors hand it to their class.
+- **Colab**: upload a chapter of `nbs/` and, beside it, the wheel (the folder icon on the left); or keep both in a shared drive, mount it and `%cd` to
+  the folder. The first cell of the chapter installs the wheel, or says that it is missing.""",
     True: """
 Other ways to install it: `pip install "minbert @ git+{address}"` installs the package alone, `make wheel` in a clone writes
 `dist/{wheel}`, one file that `pip install` takes on any machine, and in Colab a chapter's first cell does it.""",
@@ -46,7 +46,9 @@ def settings() -> tuple[str, str]:   # address, version
 def first_cell(address: str, extra: str) -> str:
     """Write the cell that installs minbert in Colab and stops with a sentence where that failed."""
     source = f'"git+{address}"' if address else "minbert-*.whl"
-    return "\n".join(["#| hide", "#| eval: false", "if 'google.colab' in str(get_ipython()):",
+    imports = [] if address else ["from pathlib import Path"]
+    there = "" if address else " and any(Path().glob('minbert-*.whl'))"   # else pip's errors would frame our sentence
+    return "\n".join(["#| hide", "#| eval: false", *imports, f"if 'google.colab' in str(get_ipython()){there}:",
                       f"    %pip install -q {source}{extra}", "try:", "    import minbert", "except ModuleNotFoundError:",
                       f"    raise SystemExit({json.dumps(SENTENCES[bool(address)].format(address=address))})"])
 

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from stored import how_to_restore, notebooks_that_were_run
+
 from minbert.course.editions import all_editions, facts, written
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +23,9 @@ def build() -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
+    if touched := notebooks_that_were_run(ROOT):
+        print(how_to_restore(touched, ROOT))
+        return 1
     only_compare, stale, names = "--check" in sys.argv, [], set()
     for name, text in build():
         path = FOLDER / name

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from stored import how_to_restore, was_run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,6 +57,10 @@ def build() -> dict[str, bytes]:
 
 
 def main() -> int:
+    index = ROOT / "nbs" / "index.ipynb"
+    if was_run(index):
+        print(how_to_restore([index], ROOT))
+        return 1
     stale = 0
     for name, content in build().items():
         path = ROOT / name

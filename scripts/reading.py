@@ -1,9 +1,12 @@
 """A chapter as nbdev tests it and as a reader sees it: each cell must print the words that stand stored below it.
 
-Numbers are left aside: another processor rounds otherwise, and clocks differ. A module of its own, as a shell of
-IPython takes the place of `__main__` in the process that runs the cells.
+Numbers are left aside: another processor rounds otherwise, and clocks differ. `run_notebooks.py` starts this script
+once for each chapter, as `python scripts/reading.py CHAPTER REPORT`.
 """
+import json
 import re
+import resource
+import sys
 from difflib import unified_diff
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import nbdev.test
 from execnb.shell import CaptureShell
 from nbdev.config import get_config
 
+ROOT = Path(__file__).resolve().parent.parent
 NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{32,}\b|[-+−]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?(?!\d* cases)")   # how many cases a check has is no matter of rounding
 
 
@@ -47,8 +51,21 @@ class Reader(CaptureShell):
             self.stale[cell.idx_] = "\n".join(lines)
 
 
-def tried(path: Path, **options) -> tuple[bool, float, dict[int, str]]:
-    """Test a chapter: passed, seconds, and the cells whose stored words (-) are not what they print (+)."""
+def peak_memory() -> float:
+    """Give the largest resident size of this process and of the processes it waited for, in GB."""
+    unit = 1 if sys.platform == "darwin" else 1024   # of ru_maxrss, in bytes
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * unit / 1e9
+
+
+def main() -> None:
+    """Test a chapter, and write a report: whether it passed, and the cells whose stored words (-) differ from what they print (+)."""
+    chapter, report = map(Path, sys.argv[1:])
     shells = []
     nbdev.test.CaptureShell = lambda path: shells.append(Reader(path)) or shells[-1]
-    return *nbdev.test.test_nb(path, **options), {number: lines for shell in shells for number, lines in shell.stale.items()}
+    passed, _ = nbdev.test.test_nb(chapter, skip_flags=get_config().tst_flags.split(), basepath=ROOT)
+    stale = {number: lines for shell in shells for number, lines in shell.stale.items()}
+    report.write_text(json.dumps({"passed": passed, "stale": stale, "memory": peak_memory()}))
+
+
+if __name__ == "__main__":
+    main()

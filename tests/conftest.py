@@ -3,10 +3,16 @@ import os
 import socket
 import subprocess
 import sys
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+from stored import how_to_restore, notebooks_that_were_run  # noqa: E402
 
 
 class Given(nn.Module):
@@ -72,6 +78,20 @@ def in_processes():
                 process.kill()
 
     return run
+
+
+@cache
+def replaced_outputs() -> str:
+    """Name the notebooks that were run in Jupyter; nothing if there are none."""
+    return how_to_restore(notebooks_that_were_run(ROOT), ROOT)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Let a test that fails say which notebooks were run and how to restore them, because many tests read the stored outputs."""
+    report = (yield).get_result()
+    if report.failed and replaced_outputs():
+        report.sections.append(("Notebooks that were run: this may be why the test fails", replaced_outputs()))
 
 
 def pytest_collection_modifyitems(config, items):

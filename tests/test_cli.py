@@ -352,7 +352,7 @@ def test_data_shows_the_named_sets_in_the_order_named(capsys):
 
     splits = ("train", "dev", "test")
     assert shown("data stsb sst") == [[name, split] for name in ("stsb", "sst") for split in splits]
-    there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference") for split in splits]
+    there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference", "bigram_shift") for split in splits]
     assert sorted(shown("data")) == sorted([*there, ["sentences", "train"]])
     grammar = {row.split()[0] for row in run(capsys, "data")[0].splitlines() if "written by a grammar" in row}
     assert grammar == {*TASKS, "sts"}
@@ -664,20 +664,25 @@ def test_unknown_options_are_refused_by_the_parser(capsys):
 
 def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     """On a few rows; the whole demo's table is in the README, and test_repository.py reads it."""
-    load, tune, start = cli.load_splits, demo.fine_tune, []
+    load, tune, order, start = cli.load_splits, demo.fine_tune, demo.word_order, []
     monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
         task: data.subset(range(40)) for task, data in load(tasks, split, folder).items()})
-    monkeypatch.setattr(demo, "fine_tune", lambda *a, **k: start.append(tune(*a, **k)) or start[0])
+    monkeypatch.setattr(demo, "word_order", lambda split: order(split).subset(range(40)))
+    monkeypatch.setattr(demo, "fine_tune", lambda *a, **k: start.append(tune(*a, **k)) or start[-1])
     monkeypatch.chdir(tmp_path)
     out, err = run(capsys, "demo --epochs 2 --out d")
     assert all(word in out for word in ("constant", "bag of words", "before", "after", "95 %")) and "4/4" in err
-    for place in ("d/model", "d/table.txt", "d/cosines.png"):
+    for place in ("d/model", "d/word-order/model", "d/table.txt", "d/cosines.png"):
         assert place in out and Path(place).exists()
     assert Path("d/table.txt").read_text().strip() in out
     rows = [line.split() for line in Path("d/table.txt").read_text().splitlines()[1:]]
-    assert [row[0] for row in rows] == list(cli.OPEN_TASKS)
-    train, dev = (cli.load_splits(cli.OPEN_TASKS, split, None) for split in ("train", "dev"))
-    before, after = (evaluate_tasks(m, dev) for m in (start[0][0], MultitaskBert.from_pretrained("d/model")))
+    assert [row[0] for row in rows] == [*cli.OPEN_TASKS, "bigram_shift"] and rows[-1][2:4] == ["0.500", "0.500"]
+    train, dev = (cli.load_splits(cli.OPEN_TASKS, split, None) | {"bigram_shift": demo.word_order(split)} for split in ("train", "dev"))
+    before, after = {}, {}
+    for tasks, models in zip((cli.OPEN_TASKS, ["bigram_shift"]), start, strict=True):
+        folder = "d/model" if "sentiment" in tasks else "d/word-order/model"
+        scored = [evaluate_tasks(m, {task: dev[task] for task in tasks}) for m in (models[0], MultitaskBert.from_pretrained(folder))]
+        before, after = before | scored[0], after | scored[1]
     for task, *_, bag, first, last, low, _, high, gain, _, _, _ in rows:
         words = metric_of(dev[task])[1](BagOfWords().fit(train[task]).predict(dev[task]), dev[task].labels)
         found = after[task]

@@ -255,7 +255,7 @@ def test_what_a_folder_holds_is_seen_without_reading(tmp_path):
     (tmp_path / "ids-sst-dev.csv").mkdir()                    # loading it will say that it is a folder
     assert available(str(tmp_path)) == {"sst": ["dev"], "quora": ["train"], "sts": ["dev"], "stsb": ["dev"], "mnli": ["train", "dev"], "sts13": ["test"]}
     whole = dict.fromkeys(("sentiment", "similarity", "inference", "sst", "quora", "sts", "stsb"), ["train", "dev", "test"])
-    assert available() == whole | {"sentences": ["train"]}
+    assert available() == whole | {"sentences": ["train"], "bigram_shift": ["train", "dev", "test"]}
 
 
 # --- the open data in the package

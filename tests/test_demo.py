@@ -9,7 +9,7 @@ import torch
 from minbert.app import demo
 from minbert.baselines import BagOfWords
 from minbert.data import Dataset, load_dataset
-from minbert.app.demo import Comparison, compare, demo_table, fine_tune, middle_row, outer_thirds, pair_cosines
+from minbert.app.demo import Comparison, compare, demo_table, fine_tune, middle_row, outer_thirds, pair_cosines, word_order
 from minbert.heads import MultitaskBert
 from minbert.metrics import Interval, accuracy, paired_bootstrap, pearson
 
@@ -56,6 +56,17 @@ def test_the_table_keeps_every_number_in_its_column():
     for title, number in (("constant", "0.100"), ("bag of words", "0.200"), ("before", "0.300"), ("  after ", "0.400")):
         assert head.index(title) + len(title.rstrip()) == lines[0].index(number) + 5
     assert head.index("95 %") == lines[0].index("0.350") and head.rindex("after") == lines[0].index("+0.200")
+
+
+def test_the_demo_learns_word_order_from_a_quarter_of_the_sentences_and_a_bag_of_words_cannot():
+    train, dev = word_order("train"), word_order("dev")
+    whole = load_dataset("bigram-shift")
+    assert train.sentences[:4] == [*whole.sentences[:2], *whole.sentences[8:10]] and 4 * len(train) - len(whole) in range(0, 8, 2)
+    assert dev == load_dataset("bigram-shift", "dev")
+    for data in (train, dev):
+        assert data.labels == [0, 1] * (len(data) // 2)   # both forms of each sentence
+    row = compare(train, dev, dev.labels, dev.labels)
+    assert row[:3] == ("accuracy", 0.5, 0.5) and row.after.value == 1
 
 
 @pytest.fixture

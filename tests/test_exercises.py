@@ -9,18 +9,20 @@ from importlib import import_module
 
 import pytest
 import torch
+from solving import solve
 
 from minbert.course import exercises, judging
 from minbert.course.batch import picture_of
 from minbert.course.exercises import (EXERCISES, CheckFailed, Mistaken, borrow, build, check, expected_outcomes, mistaken, reference, right_definition, shortfalls, strength, strength_table,
                                verdict, wrong_definition)
+from minbert.course.grading import grade
 from minbert.course.judging import NAMED, _given, judge
 from minbert.course.programs import guards, module_text, pieces
-from minbert.course.sandbox import without_answers
+from minbert.course.sandbox import cases_of, without_answers
 from minbert.course.trials import AGAIN, Outcome, Trial, repeated
-from minbert.course.workspace import packaged_editions
+from minbert.course.workspace import new_workspace, packaged_editions
 from minbert.trials.refusals import REFUSALS, refuses, with_refusals
-from minbert.course.worker import pack, unpack
+from minbert.course.worker import pack, read_tree, unpack, write_tree
 
 SUBJECTS = {"attention", "layer", "embedding", "adamw", "infonce", "spans and mirror", "margin", "flow", "smart", "proximal", "ranking", "pcgrad"}
 SEED = 20261122  # one that nobody practises with; `minbert course strength` tries three
@@ -103,6 +105,50 @@ def test_feedback_never_holds_the_solution(name):
     messages = [verdict(name, list(map(m, everywhere)), SEED).message for m in mistaken(name, SEED)[:2]]
     assert not [(secret, text) for secret in secrets for text in [*said, *messages] if secret in text]
     assert len(task.trial.hints) == 3 and len(set(task.trial.hints)) == 3
+
+
+def tensors_in(tree) -> list[torch.Tensor]:
+    """List the tensors of nested dicts, lists and tuples."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
+    return [x for part in parts for x in tensors_in(part)]
+
+
+def test_the_sandbox_gets_the_strides_that_a_check_gets(tmp_path):
+    """`x.view(...)` fails on some strides: a check rejected what `minbert grade` and `course status` accepted, or named a mistake that they did not."""
+    count = 0
+    for task in EXERCISES.values():
+        cases = cases_of(task, SEED)
+        write_tree(cases, tmp_path / "cases", strides=True)
+        for given, read in zip(tensors_in(cases), tensors_in(read_tree(tmp_path / "cases")), strict=True):
+            assert given.is_contiguous() == read.is_contiguous() and torch.equal(given.isnan(), read.isnan()), task.name
+            assert given.is_contiguous() or given.stride() == read.stride(), task.name
+            torch.testing.assert_close(read, given, rtol=0, atol=0, equal_nan=True)
+            count += not given.is_contiguous()
+    assert count > 20
+
+
+def test_strides_that_a_stranger_wrote_are_refused():
+    """They could ask for any amount of memory."""
+    tensors = {}
+    tree = pack({"x": torch.zeros(3, 2).t()}, tensors, strides=True)
+    assert "strided" in repr(tree)
+    with pytest.raises(KeyError):
+        unpack(tree, tensors)
+
+
+@pytest.mark.parametrize("name", ["attention.split"])
+def test_a_check_and_the_status_say_the_same_of_an_answer(name, tmp_path):
+    task = EXERCISES[name]
+    wrong = wrong_definition(task, task.mistakes[0])
+    folder = new_workspace(tmp_path / "work")
+    solve(folder, [name], {name: wrong})
+    [report] = grade([folder], jobs=1, seed=SEED, only=[name])[0]
+    with pytest.raises(AssertionError) as failed:
+        check(name, build(task, wrong), SEED)
+    assert report.results[name].reason == failed.value.verdict.message
+    assert task.mistakes[0].says in report.results[name].reason and "Perhaps" not in report.results[name].reason
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -5,10 +5,14 @@ existing folder for screenshots.
 """
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from test_browser import FLAGS, PATIENCE, ROOT, lab, opened, run_all
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import lab as start  # noqa: E402
 
 from minbert.course.exercises import EXERCISES, wrong_definition
 from minbert.course.workspace import new_workspace
@@ -40,22 +44,29 @@ def test_a_learner_reads_the_check_and_writes_the_answer(tmp_path_factory, tmp_p
 
 
 def test_the_lab_opens_on_the_map_with_the_list_of_files_folded(tmp_path):
-    """As `make lab` starts it: with our workspace, which a reader's own layout replaces later."""
+    """As `make lab` starts it: the workspace's map, with the layout that a reader's own replaces later; one click leads to the solved book."""
     from playwright.sync_api import sync_playwright
 
-    shutil.copy(ROOT / "nbs" / "index.ipynb", tmp_path)
-    shutil.copytree(ROOT / "nbs" / "images", tmp_path / "images")
-    (tmp_path / ".own" / "workspaces").mkdir(parents=True)
-    shutil.copy(ROOT / "scripts" / "lab.jupyterlab-workspace", tmp_path / ".own" / "workspaces" / "default-37a8.jupyterlab-workspace")
+    (tmp_path / "nbs").mkdir()
+    shutil.copy(ROOT / "nbs" / "index.ipynb", tmp_path / "nbs")
+    shutil.copytree(ROOT / "nbs" / "images", tmp_path / "nbs" / "images")
+    start.prepare(tmp_path)
+    (tmp_path / ".own").mkdir()
+    shutil.copytree(start.layout(tmp_path), tmp_path / ".own" / "workspaces")
     with lab(tmp_path) as base, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=os.environ.get("MINBERT_BROWSER", "/usr/bin/chromium"), args=FLAGS)
         page = browser.new_page(viewport={"width": 1250, "height": 950})
         page.set_default_timeout(PATIENCE * 1000)
-        page.goto(f"{base}/lab/tree/index.ipynb")
+        page.goto(f"{base}/lab/tree/{start.FOLDER}/nbs/index.ipynb")
         page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'")
         picture = page.locator(".jp-Notebook img").first
         picture.wait_for()
-        assert picture.bounding_box()["y"] < 600 and picture.evaluate("img => img.complete && img.naturalWidth > 0")   # on the first screen
+        page.wait_for_function("() => { const img = document.querySelector('.jp-Notebook img'); return img.complete && img.naturalWidth > 0; }")
+        assert picture.bounding_box()["y"] < 600   # on the first screen
         assert page.evaluate("() => window.jupyterapp.shell.leftCollapsed")
-        page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        for link, opened_as in (("01, tokens", f"{start.FOLDER}/nbs/1_bert/01_tokens.ipynb"), ("The same map in the book", "nbs/index.ipynb")):
+            page.evaluate(f"async () => {{ await window.jupyterapp.commands.execute('docmanager:open', {{path: '{start.FOLDER}/nbs/index.ipynb'}}); }}")
+            page.locator(".jp-Notebook:visible a", has_text=link).first.click()
+            page.wait_for_function(f"() => window.jupyterapp.shell.currentWidget?.context?.path === '{opened_as}'")
+        page.evaluate("async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll(); }")
         browser.close()

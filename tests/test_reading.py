@@ -1,4 +1,8 @@
-"""scripts/run_notebooks.py sees a cell that prints other words than those stored below it, and lets numbers differ."""
+"""scripts/run_notebooks.py sees a cell that prints other words than those stored below it, and lets numbers differ.
+
+It reports each chapter as soon as it ends, and no chapter inherits memory or state from another.
+"""
+import re
 import shutil
 import subprocess
 import sys
@@ -34,14 +38,19 @@ def chapter(path: Path, source: str, text: str | None) -> None:
     nbformat.write(new_notebook(cells=[new_code_cell(first), new_code_cell(source, outputs=outputs)]), path)
 
 
+def project(folder: Path) -> Path:
+    """Make a project without chapters that has the script."""
+    for name in ("nbs", "scripts"):
+        (folder / name).mkdir()
+    for name in ("scripts/run_notebooks.py", "scripts/reading.py", "scripts/stored.py", "settings.ini", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> str:
     """What the script says of a chapter for each of the cells."""
-    folder = tmp_path_factory.mktemp("project")
-    for name in ("nbs", "scripts"):
-        (folder / name).mkdir()
-    for name in ("scripts/run_notebooks.py", "scripts/reading.py", "settings.ini", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder / name)
+    folder = project(tmp_path_factory.mktemp("project"))
     for name, (source, text, _) in CELLS.items():
         chapter(folder / "nbs" / f"{name}.ipynb", source, text)
     done = subprocess.run([sys.executable, "scripts/run_notebooks.py"], cwd=folder, capture_output=True, text=True, timeout=300)
@@ -54,3 +63,51 @@ def test_stored_words_are_those_that_the_cell_prints(told, name):
     failed = told.rpartition("failed: ")[2].strip().split(", ")
     assert (f"{name}.ipynb" in failed) != CELLS[name][2]
     assert (f"{name}.ipynb, cell 1, " in told) != CELLS[name][2]
+
+
+WAITING = """import pathlib, time
+for _ in range(1200):
+    if pathlib.Path("go").exists():
+        break
+    time.sleep(0.1)
+else:
+    raise TimeoutError("expected the file go, which is written once the other chapter is reported")"""
+
+
+def test_a_chapter_is_reported_as_soon_as_it_ends(tmp_path):
+    folder = project(tmp_path)
+    chapter(folder / "nbs" / "b_waits.ipynb", WAITING, None)
+    chapter(folder / "nbs" / "a_ends.ipynb", "x = 1", None)
+    script = subprocess.Popen([sys.executable, "scripts/run_notebooks.py"], cwd=folder, stdout=subprocess.PIPE, text=True)
+    try:
+        first = script.stdout.readline()
+        (folder / "nbs" / "go").touch()
+        rest, _ = script.communicate(timeout=120)
+    finally:
+        script.kill()
+    assert re.fullmatch(r"\[1/2\] a_ends\.ipynb: \d+ s, \d+\.\d GB\n", first)
+    assert "[2/2] b_waits.ipynb: " in rest and rest.endswith("Success: 2 chapters.\n") and script.returncode == 0
+
+
+def test_a_chapter_that_was_run_in_jupyter_is_called_so(tmp_path):
+    folder = project(tmp_path)
+    cell = new_code_cell("print('one')", execution_count=3, outputs=[new_output("stream", text="two")])
+    nbformat.write(new_notebook(cells=[new_code_cell("x = 1"), cell]), folder / "nbs" / "run.ipynb")
+    chapter(folder / "nbs" / "other.ipynb", "print('one')", "two")
+    done = subprocess.run([sys.executable, "scripts/run_notebooks.py"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert "nbs/run.ipynb was run in Jupyter" in done.stdout and "git restore nbs/run.ipynb" in done.stdout and done.returncode == 2
+    assert "nbs/other.ipynb was run" not in done.stdout
+
+
+def test_a_chapter_inherits_nothing_and_one_that_is_killed_is_named(tmp_path):
+    """Five chapters on two workers: with a process for several chapters, one would find what another left behind."""
+    folder = project(tmp_path)
+    for name in "abcd":
+        source = "import os\nassert 'LEFT' not in os.environ, 'inherited'\nos.environ['LEFT'] = '1'\nlarge = bytearray(400_000_000)"
+        chapter(folder / "nbs" / f"{name}.ipynb", source, None)
+    chapter(folder / "nbs" / "killed.ipynb", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", None)
+    done = subprocess.run([sys.executable, "scripts/run_notebooks.py"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and done.stdout.endswith("failed: killed.ipynb\n"), done.stdout
+    assert "killed.ipynb: expected a report, but its process was stopped by SIGKILL" in done.stdout
+    memory = re.findall(r"\[\d/5\] [a-d]\.ipynb: \d+ s, (\d+\.\d) GB", done.stdout)
+    assert len(memory) == 4 and all(0.4 <= float(size) < 0.9 for size in memory)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from stored import how_to_restore, was_run
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
@@ -162,6 +163,11 @@ def test_what_a_text_points_to_is_there(path):
         assert not [link for link in links if not (path.parent / link).exists()], cell.id
         lists = re.findall(r"\b[Cc]hapters? (\d\d\w*(?:(?:,? (?:and|to|or) |, )\d\d\w*\b)*)", cell.source)
         assert set(re.findall(r"\d\d\w*", " ".join(lists))) <= book, cell.id
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_outputs_are_those_that_belong_to_the_book(path):
+    assert not was_run(path), how_to_restore([path], ROOT)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import minbert.reproduce.store
 from minbert.app import reproduction
 from minbert.app.cli import app, main
 from minbert.claims import VERDICTS, Interval, Scored, printed_interval
@@ -407,7 +408,7 @@ def killed_or_done(name, scale, seed, *_):
 
 
 def test_a_failure_stops_nothing_else(tmp_path):
-    """The sets that these want are not in the package; each fails in a process of its own, and the outcome says why."""
+    """The sets that these want are not in the package; the outcome of each says why."""
     small = replace(TOY, seeds=(1,))
     outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif-target"], "micro"), small, None, tmp_path, jobs=2))
     assert [state for state, _ in outcomes] == ["failed", "failed"] and all("expected one of these files" in line for _, line in outcomes)
@@ -416,9 +417,30 @@ def test_a_failure_stops_nothing_else(tmp_path):
 
 def test_a_process_that_is_killed_takes_no_other_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction, "_one", killed_or_done)
+    monkeypatch.setattr("minbert.reproduce.missing_data", lambda *asked: "")
     outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/untrained"], "micro"), replace(TOY, seeds=(1, 2)), None, tmp_path))
     assert sorted(outcomes) == [("done", f"control/untrained {seed}") for seed in (1, 2)] + [
         ("failed", f"li/base, seed 1: {line}") for line in [outcomes[0][1].partition(": ")[2]]] and "terminated" in outcomes[0][1]
+
+
+def test_missing_data_are_reported_once_and_before_anything_starts(tmp_path, monkeypatch):
+    """Without data, each row with each seed used to start a process before it failed."""
+    recipes, read = chosen(["hu/*"], "micro"), []
+    started = lambda name, *rest: pytest.fail(f"{name} was started although its data are missing")
+    monkeypatch.setattr(reproduction, "_started", started)
+    load = minbert.reproduce.store.load_dataset
+    monkeypatch.setattr("minbert.reproduce.store.load_dataset", lambda *asked: read.append(asked) or load(*asked))
+    outcomes = list(reproduction.run_recipes(recipes, replace(TOY, seeds=(1, 2)), str(tmp_path), tmp_path / "out"))
+    assert [(state, line.partition(": ")[0]) for state, line in outcomes] == [("failed", recipe.name) for recipe in recipes]
+    assert all("expected one of these files" in line for _, line in outcomes) and not (tmp_path / "out").exists()
+    assert len(read) == len(set(read)) < len(recipes)
+
+
+def test_a_recipe_whose_data_are_there_runs_beside_one_that_lacks_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("minbert.reproduce.missing_data", lambda recipe, *rest: "no data" if recipe.name == "li/base" else "")
+    monkeypatch.setattr(reproduction, "_one", killed_or_done)
+    outcomes = list(reproduction.run_recipes(chosen(["li/base", "control/sif-target"], "micro"), replace(TOY, seeds=(1,)), None, tmp_path))
+    assert outcomes == [("failed", "no data"), ("done", "control/sif-target 1")]
 
 
 def test_failures_alone_do_not_speak_of_others(tmp_path):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from minbert.app.owntext import renamed
 from minbert.data import Dataset
+from minbert.engine.bigramshift import CLASSES, DERIVED
 from minbert.engine.files import check_fields, quoted, read_json, write_json
 from minbert.engine.formats import SOURCES, Format, write_rows
 from minbert.engine.headfolders import DESCRIPTION, write_description
@@ -53,6 +54,8 @@ class Answers:
 
 def _usual_answers(task: str) -> Answers:   # of a task that has a home in a data folder
     """Say what the answers of a known task are called."""
+    if task in DERIVED:
+        return Answers(CLASSES)
     form = SOURCES[task][0].form
     return Answers(form.classes) if form.classes else Answers(scale=(LOW, HIGH))
 
@@ -65,7 +68,7 @@ class NamedBert(MultitaskBert):
     def answers(self, task: str) -> Answers:
         """Say what the answers of a task are called. Raises ValueError for a task without a head, or without names."""
         self.head(task)
-        if task not in self.own and task not in SOURCES:
+        if task not in (*self.own, *SOURCES, *DERIVED):
             raise ValueError(f"expected names of the answers of {task!r} in {_FILE} beside the model, found none: it was not trained by `minbert train`")
         return self.own.get(task) or _usual_answers(task)
 

@@ -36,7 +36,7 @@ OPEN_TASKS, COURSE_TASKS = ("sentiment", "inference", "similarity"), ("sst", "qu
 SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="The course's default.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of data sets; without it, the open data embedded in the package.")]
 ModelOption = Annotated[str, typer.Option("--model", help="Folder, hub name, 'embedded' or 'embedded-sentences'.")]
-TasksOption = Annotated[list[str] | None, typer.Option("--tasks", help="One or more of: sentiment inference similarity (the open data; all three without --data), "
+TasksOption = Annotated[list[str] | None, typer.Option("--tasks", help="One or more of: sentiment inference similarity (the open data; all three without --data), bigram_shift (word order), "
     "sst quora stsb (with --data, these) cfimdb sts sickr mrpc snli mnli qnli; or NAME, for NAME-train.csv and NAME-dev.csv of your own in --data.")]
 
 
@@ -224,7 +224,7 @@ def describe(
     elif dataset.labels is not None:
         labels = f"scores {min(dataset.labels):g} to {max(dataset.labels):g}"
     left_out = f", {len(dataset.skipped)} rows left out" if dataset.skipped else ""
-    return f"{dataset.name:10s} {dataset.split:6s} {len(dataset):7,d} rows, {labels}{left_out}"
+    return f"{dataset.name:12s} {dataset.split:6s} {len(dataset):7,d} rows, {labels}{left_out}"
 
 # %% ../../nbs/app/cli.ipynb #e0790201
 @app.command()
@@ -236,7 +236,7 @@ def data(
 ) -> None:
     """Show what the package or a data folder holds, or download data sets into it."""
     from minbert.app.owntasks import load_own, own_tasks
-    from minbert.data import HUB, OPEN, download as fetch, load_dataset
+    from minbert.data import DERIVED, HUB, OPEN, download as fetch, load_dataset
     from minbert.engine.elsewhere import ELSEWHERE, not_as_published
 
     if download and not (folder and names):
@@ -258,7 +258,7 @@ def data(
             typer.echo(f"{name} {split}: {error}", err=True)
             failed = True
             continue
-        typer.echo(describe(dataset) + ("" if folder or name in OPEN else ", written by a grammar"))
+        typer.echo(describe(dataset) + ("" if folder or name in (*OPEN, *DERIVED) else ", written by a grammar"))
         for where, reason in dataset.skipped if rows else []:
             typer.echo(f"           {where}: {reason}")
     for line in (line for name in ELSEWHERE if folder for line in not_as_published(name, folder)):
@@ -275,16 +275,16 @@ def load_splits(
 ) -> dict:            # task -> Dataset
     """Load one split of every task, and say on standard error what was left out. Raises ValueError as `load_dataset` and `load_own` do."""
     from minbert.app.owntasks import load_own, own_tasks
-    from minbert.data import OPEN, available, load_dataset
+    from minbert.data import DERIVED, OPEN, available, load_dataset
 
     if homeless := [task for task in tasks if task in known and not folder]:
         raise ValueError(f"expected --data FOLDER with {homeless[0]}-{split}.csv, got none")
     own = own_tasks(folder).keys() | known.keys()
     datasets = {task: load_own(task, split, folder, known.get(task)) if task in own else load_dataset(task, split, folder) for task in tasks}
     for task in tasks if main_process() else ():   # both are easily taken for one's own rows
-        if folder and task in OPEN and task not in available(folder):
+        if folder and task in (*OPEN, *DERIVED) and task not in available(folder):
             typer.echo(f"note: {folder} has no {task}; its {split} rows are those of the package", err=True)
-        if not folder and task not in OPEN:
+        if not folder and task not in (*OPEN, *DERIVED):
             typer.echo(f"note: without --data, the {split} rows of {task} are a sample written by a grammar", err=True)
     for dataset in datasets.values():
         for where, reason in dataset.skipped if main_process() else ():
@@ -326,12 +326,12 @@ def check_tasks(
 ) -> Sequence[str]:        # the same tasks
     """Raise ValueError for a name that no head can have, or, with the flag that helps, if the folder holds train and dev files of some tasks, or of others, only."""
     from minbert.app.owntasks import can_be_named, misnamed
-    from minbert.data import OPEN
+    from minbert.data import DERIVED, OPEN
 
     if odd := [task for task in tasks if not can_be_named(task)]:
         raise ValueError(f"expected names of tasks with blanks between them, of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}")
     there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
-    asked = [task for task in tasks if task not in OPEN]  # the package has them
+    asked = [task for task in tasks if task not in (*OPEN, *DERIVED)]  # the package has them
     meant = {file: name for task in asked if task not in there for file, name in misnamed(folder, task).items()}
     if meant:
         file, name = next(iter(meant.items()))
@@ -718,18 +718,20 @@ def demo(
     """Fine-tune the embedded model on the embedded open data and print a table; no network, no GPU."""
     import matplotlib
 
-    from minbert.app.demo import compare, demo_figure, demo_table, fine_tune, pair_cosines
+    from minbert.app.demo import demo_figure, demo_table, pair_cosines, tune_and_compare, word_order
 
     if out != DEMO_FOLDER and begun(out) and not overwrite:
         raise ValueError(f"expected an empty folder, got a run in {out}: --overwrite starts anew")
     train_sets, dev_sets = (load_splits(OPEN_TASKS, split, None) for split in ("train", "dev"))
-    models = dict(zip(("before", "after"), fine_tune(train_sets, dev_sets, out, epochs, seed, progress=True)))
-    table = demo_table({task: compare(train_sets[task], dev, *(m.predict(task, dev) for m in models.values())) for task, dev in dev_sets.items()})
+    models, rows = tune_and_compare(train_sets, dev_sets, out, epochs, seed)
+    order = [{"bigram_shift": word_order(split)} for split in ("train", "dev")]   # on its own: the other results do not depend on it
+    rows |= tune_and_compare(*order, out / "word-order", epochs, seed)[1]
+    table = demo_table(rows)
     (out / "table.txt").write_text(table + "\n", encoding="utf8")
     matplotlib.use("agg")
     pairs = dev_sets["similarity"]
-    demo_figure({name: pair_cosines(model, pairs) for name, model in models.items()}, pairs, out / "cosines.png")
-    typer.echo(f"\n{table}\n\nmodel:  {out / 'model'}\ntable:  {out / 'table.txt'}\nfigure: {out / 'cosines.png'}")
+    demo_figure({name: pair_cosines(model, pairs) for name, model in zip(("before", "after"), models)}, pairs, out / "cosines.png")
+    typer.echo(f"\n{table}\n\nmodel:  {out / 'model'}, and of word order {out / 'word-order' / 'model'}\ntable:  {out / 'table.txt'}\nfigure: {out / 'cosines.png'}")
 
 # %% ../../nbs/app/cli.ipynb #7c87f92c
 @app.command()

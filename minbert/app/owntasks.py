@@ -12,6 +12,7 @@ from torch import nn
 from minbert.app.answers import HIGH, LOW, Answers
 from minbert.app.owntext import check_gaps, cut_table, finite_number, is_number, sentence_column, text_columns
 from minbert.data import SPLITS, Dataset
+from minbert.engine.bigramshift import DERIVED
 from minbert.engine.files import quoted
 from minbert.engine.formats import OPEN, SOURCES, YEARS
 from minbert.heads import ConcatDiff, LinearHead, LinearPlusCosine, default_heads
@@ -35,7 +36,7 @@ def own_tasks(
     found: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.iterdir()) if folder and folder.is_dir() else ():
         match = _FILE.fullmatch(path.name)
-        if match and match[1] in OPEN:   # else the package's rows would be taken for these
+        if match and match[1] in (*OPEN, *DERIVED):   # else the package's rows would be taken for these
             raise ValueError(f"{path}: expected another name than {match[1]}, which the package's own rows have: my_{path.name} would do")
         if not match or match[1] in (*SOURCES, *YEARS):
             continue
@@ -52,7 +53,7 @@ def misnamed(
 ) -> dict[Path, str]:        # file -> the name under which it would be read
     """Find files that look as if a task were meant: `tickets_train.csv`, `Tickets-dev.CSV`, `tickets-validation.csv`."""
     close = re.compile(rf"{re.escape(task)}[\W_]*(train|dev|val|test)[a-z]*\.(parquet|(?:csv|tsv|jsonl)(?:\.gz)?)", re.IGNORECASE)
-    own = task not in (*SOURCES, *YEARS) and folder and folder.is_dir()   # files of others have names of their own
+    own = task not in (*SOURCES, *YEARS, *DERIVED) and folder and folder.is_dir()   # files of others have names of their own
     matches = {path: close.fullmatch(path.name) for path in sorted(folder.iterdir())} if own else {}
     wanted = {path: f"{task}-{match[1].lower().replace('val', 'dev')}.{match[2].lower()}" for path, match in matches.items() if match}
     return {path: name for path, name in wanted.items() if name != path.name}

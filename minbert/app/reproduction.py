@@ -70,10 +70,16 @@ def _next(todo: list, busy: set) -> tuple | None:
 
 
 def run_recipes(recipes: list, scale, data: str | None, out: Path, jobs: int = 1, threads: int = 1) -> Iterator[tuple[str, str]]:
-    """Run what is unfinished; yield ("done" or "failed", one line) as it happens. A failure stops nothing else."""
-    from minbert.reproduce import unfinished
+    """Run what is unfinished; yield ("done" or "failed", one line) as it happens. A failure stops nothing else.
 
-    todo, running = unfinished(recipes, scale, out), {}
+    Recipes whose data are missing are reported before the first one starts, and not started.
+    """
+    from minbert.reproduce import missing_data, unfinished
+
+    todo, running, tried = unfinished(recipes, scale, out), {}, {}
+    missing = {name: missing_data(recipe, scale, data, tried) for name, recipe in {recipe.name: recipe for recipe, _ in todo}.items()}
+    yield from (("failed", line) for line in missing.values() if line)
+    todo = [(recipe, seed) for recipe, seed in todo if not missing[recipe.name]]
     while todo or running:
         while len(running) < jobs and (job := _next(todo, {(recipe.paper, seed) for recipe, seed in running.values()})):
             todo.remove(job)

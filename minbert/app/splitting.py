@@ -15,6 +15,7 @@ from minbert.app.owntasks import answers_in, can_be_named, class_name, in_a_cell
 from minbert.app.owntext import ROLES, cut_table, finite_number, is_table, renamed, sentence_column, usual_columns, whole_table
 from minbert.batches import clusters
 from minbert.data import SPLITS
+from minbert.engine.bigramshift import DERIVED
 from minbert.engine.files import quoted
 from minbert.engine.formats import OPEN, SOURCES, YEARS, Format, write_rows
 from minbert.engine.saving import replacing
@@ -52,7 +53,7 @@ def task_name(
 ) -> str:
     """Name a task. Raises ValueError for a name that no task may have, or that one in the folder has."""
     name = name or re.sub(r"\W+", "_", re.sub(r"(?i)\.(parquet|(csv|tsv|jsonl)(\.gz)?)$", "", file.name)).strip("_")
-    if not can_be_named(name) or name in (*OPEN, *SOURCES, *YEARS):
+    if not can_be_named(name) or name in (*OPEN, *SOURCES, *YEARS, *DERIVED):
         raise ValueError(f"expected a task's name of letters, digits and _, none that the package or PyTorch has, got {quoted(name)}: --task gives another")
     if there := own_tasks(folder).get(name):
         raise ValueError(f"expected a folder without files of {name}, got {quoted([path.name for path in there.values()])} in {folder}: rows of an old "

@@ -332,7 +332,7 @@ class Desk:
         self.room = Path(tempfile.mkdtemp(prefix="room", dir=self.sandbox.folder))
         self.room.chmod(0o755)
         room_for(self.base, self.room / "package", {task.module: stubbed(task)})
-        write_tree(cases_of(task, self.seed), self.room / "cases")
+        write_tree(cases_of(task, self.seed), self.room / "cases", strides=True)
         self.task = task
         return self
 
@@ -370,7 +370,7 @@ class Desk:
             (given / "answer.py").write_text(text, encoding="utf-8")
         source = self.room / "cases" if self.room and self.task is task else None
         if source is None:
-            write_tree(cases_of(task, self.seed), given / "cases")
+            write_tree(cases_of(task, self.seed), given / "cases", strides=True)
             source = given / "cases"
         return {"exercise": task.name, "trials": task.trial.run.__module__.rpartition(".")[2], "module": task.module, "target": task.target, "seed": self.seed,
                 "text": str(given / "answer.py") if text is not None else None, "inputs": str(source), "outputs": str(folder / f"result{i}")}

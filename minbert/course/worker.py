@@ -25,44 +25,53 @@ from safetensors.torch import load_file, save
 from .walls import close_doors, drop_rights, guard, landlock, limit
 
 # %% ../../nbs/course/worker.ipynb #9e278886
-def pack(tree, tensors: dict[str, torch.Tensor]):
-    """Turn nested dicts, lists, tuples, numbers and tensors into JSON; tensors go into `tensors` and leave their name. Raises ValueError for anything else."""
+def pack(tree, tensors: dict[str, torch.Tensor], strides: bool = False):
+    """Turn nested dicts, lists, tuples, numbers and tensors into JSON; tensors go into `tensors` and leave their name. Raises ValueError for anything else.
+
+    With `strides`, a tensor that is not contiguous leaves its strides as well, because `x.view(...)` fails for some of them.
+    """
     if isinstance(tree, torch.Tensor):
         name = f"t{len(tensors)}"
         tensors[name] = tree.detach().contiguous().clone()
-        return {"tensor": name}
+        return {"strided": [name, tree.stride()]} if strides and not tree.is_contiguous() else {"tensor": name}
     if isinstance(tree, dict):
-        return {"dict": [[pack(k, tensors), pack(v, tensors)] for k, v in tree.items()]}
+        return {"dict": [[pack(k, tensors, strides), pack(v, tensors, strides)] for k, v in tree.items()]}
     if isinstance(tree, (list, tuple)):
-        return {"tuple" if isinstance(tree, tuple) else "list": [pack(v, tensors) for v in tree]}
+        return {"tuple" if isinstance(tree, tuple) else "list": [pack(v, tensors, strides) for v in tree]}
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return tree
     raise ValueError(f"expected tensors, numbers, text, lists and dicts, got {type(tree).__name__}")
 
 
-def unpack(tree, tensors: dict[str, torch.Tensor]):
-    """Undo `pack`. Raises KeyError, ValueError or TypeError for what `pack` never wrote."""
+def unpack(tree, tensors: dict[str, torch.Tensor], strides: bool = False):
+    """Undo `pack`. Raises KeyError, ValueError or TypeError for what `pack` never wrote.
+
+    Without `strides`, strides are refused as well: those that a stranger wrote could ask for any amount of memory.
+    """
     if not isinstance(tree, dict):
         return tree
     (kind, value), = tree.items()
     if kind == "tensor":
         return tensors[value]
+    if kind == "strided" and strides:
+        contiguous = tensors[value[0]]
+        return torch.empty_strided(contiguous.shape, value[1], dtype=contiguous.dtype).copy_(contiguous)
     if kind == "dict":
-        return {unpack(k, tensors): unpack(v, tensors) for k, v in value}
-    return {"list": list, "tuple": tuple}[kind](unpack(v, tensors) for v in value)
+        return {unpack(k, tensors, strides): unpack(v, tensors, strides) for k, v in value}
+    return {"list": list, "tuple": tuple}[kind](unpack(v, tensors, strides) for v in value)
 
 
-def write_tree(tree, file: Path) -> None:
-    """Write `file`.json and `file`.safetensors."""
+def write_tree(tree, file: Path, strides: bool = False) -> None:
+    """Write `file`.json and `file`.safetensors, for `read_tree` also with the strides of the tensors."""
     tensors = {}
-    text = json.dumps(pack(tree, tensors))
+    text = json.dumps(pack(tree, tensors, strides))
     file.with_suffix(".safetensors").write_bytes(save(tensors))
     file.with_suffix(".json").write_text(text, encoding="utf-8")
 
 
 def read_tree(file: Path):
     """Read what `write_tree` wrote. Only for files of our own: a stranger's are read by the parent, with more care."""
-    return unpack(json.loads(file.with_suffix(".json").read_text(encoding="utf-8")), load_file(file.with_suffix(".safetensors")))
+    return unpack(json.loads(file.with_suffix(".json").read_text(encoding="utf-8")), load_file(file.with_suffix(".safetensors")), strides=True)
 
 # %% ../../nbs/course/worker.ipynb #46ca6e23
 def _outcome(trial, implementation, case, seed, method):

@@ -7,10 +7,10 @@ from .report import as_json, make_report, markdown, totals
 from .run import Answers, Run
 from .scale import SCALES, Scale
 from .results_table import add_results, read_results, result_file
-from .store import find_result, perform, stored, unfinished
+from .store import find_result, missing_data, perform, stored, unfinished
 
 __all__ = ["PAPERS", "published", "CLAIMS", "NOT_RUN", "RECIPES", "chosen", "as_json", "make_report", "markdown", "totals", "Answers", "Run", "SCALES", "Scale",
-           "add_results", "read_results", "result_file", "find_result", "perform", "stored", "unfinished"]
+           "add_results", "read_results", "result_file", "find_result", "missing_data", "perform", "stored", "unfinished"]
 
 MODULES = ("hu", "li", "controls", "course", "wu_zhao", "dao", "foley",   # one a paper, and the controls; each registers its recipes
            "headline_claims")   # looks up what these registered

@@ -52,17 +52,30 @@ def settings_of(scale: Scale, recipe: Recipe) -> dict:
     return agreed(scale) | {"recipe": recipe.settings, "differs": recipe.differs}
 
 
-def missing_data(recipe: Recipe, scale: Scale, data: str | None) -> str:
-    """Say in one line which of its files a recipe lacks; nothing if all are there. The rows in the package stand in at micro alone: no paper was measured on them."""
+def missing_data(recipe: Recipe, scale: Scale, data: str | None, tried: dict[str, str] | None = None) -> str:
+    """Say in one line which of its files a recipe lacks; nothing if all are there. The rows in the package stand in at micro alone: no paper was measured on them.
+
+    `tried` notes what was found, so that several recipes read each data set once.
+    """
     if data is None and scale.name != "micro":
         return f"{recipe.name}: expected a folder of data sets at scale {scale.name} (--data, or MINBERT_DATA for a notebook), got none; {_fetched(recipe)}"
+    tried = {} if tried is None else tried
     for need in recipe.needs:
-        try:
-            load_dataset(*need.split("/"), data)
-        except ValueError as error:
-            return f"{recipe.name}: {error}; {_fetched(recipe)}"
+        if need not in tried:
+            tried[need] = _unreadable(need, data)
+        if tried[need]:
+            return f"{recipe.name}: {tried[need]}; {_fetched(recipe)}"
     elsewhere = [task for task in tasks_of(recipe) if task in ELSEWHERE and scale.name == "paper"]
     return next((f"{recipe.name}: {wrong}" for task in elsewhere for wrong in not_as_published(task, data)), "")
+
+
+def _unreadable(need: str, data: str | None) -> str:
+    """Say why a split cannot be read; nothing if it can."""
+    try:
+        load_dataset(*need.split("/"), data)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def tasks_of(recipe: Recipe) -> list[str]:

@@ -1,0 +1,276 @@
+"""Does a model notice that two adjacent words were swapped? Baselines and encoders on the bigram-shift task.
+
+    python scripts/word_order.py            # do what is not stored yet; an interrupted run goes on
+    python scripts/word_order.py --table    # write the stored results as Markdown, and print them
+
+A learning rate (for the bag of bigrams a penalty) is chosen on dev with a seed of its own; the search is
+stored, too. Then each encoder is trained with five seeds. Training keeps the weights that are best on dev,
+and test is scored once, with these. results/word-order/results.json holds the settings, the curve on
+dev, the prediction for each example of test, and the processor time of each run; README.md beside it has the table.
+"""
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from minbert.baselines import BagOfWords
+from minbert.data import Dataset, load_dataset
+from minbert.encoder import BertModel
+from minbert.engine.checkpoint import replace_file
+from minbert.engine.files import read_json
+from minbert.engine.identity import rows_checksum
+from minbert.heads import LinearHead, MultitaskBert
+from minbert.metrics import accuracy
+from minbert.optim import AdamW
+from minbert.sentence import SentenceEncoder
+from minbert.train import TrainConfig, fit
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results" / "word-order" / "results.json"
+TASK = "bigram_shift"              # the name of the head, which has to be an identifier
+SEARCH_SEED, SEEDS = 0, (1, 2, 3, 4, 5)
+BATCH = 32
+STEPS, SEARCH_STEPS = 415, 104     # of fine-tuning: one epoch, and a quarter of it
+PROBE_EPOCHS = 20                  # of a linear layer on frozen vectors
+CANDIDATES = {                     # row -> learning rates, or inverse penalties, to choose from
+    "bag of words": (1.0,),
+    "bag of bigrams": (0.1, 1.0, 10.0),
+    "embedded, frozen": (1e-3, 1e-2),
+    "embedded, fine-tuned": (3e-4, 1e-3),
+    "random, frozen": (1e-3, 1e-2),
+    "random, fine-tuned": (3e-4, 1e-3),
+}
+SEEDLESS = ("bag of words", "bag of bigrams")  # logistic regression draws nothing at random
+
+
+@lru_cache(maxsize=1)
+def splits() -> dict[str, Dataset]:
+    """Load the task, once."""
+    return {split: load_dataset("bigram-shift", split) for split in ("train", "dev", "test")}
+
+
+def encoder_of(row: str, seed: int) -> SentenceEncoder:
+    """Load the embedded encoder; draw its weights at random for the rows of a random one."""
+    encoder = SentenceEncoder.from_pretrained()
+    if row.startswith("random"):
+        torch.manual_seed(seed)
+        encoder.model = BertModel(encoder.model.config)
+    return encoder.eval()
+
+
+# ---- one function a kind of row: (row, value, seed, search, folder) -> curve on dev, predictions for test
+
+def bag_of_words(row: str, value: float, seed: int, search: bool, folder: Path) -> tuple[list, np.ndarray]:
+    """Fit the baseline of chapter 19."""
+    data = splits()
+    model = BagOfWords().fit(data["train"])
+    return [[0, accuracy(model.predict(data["dev"]), data["dev"].labels)]], model.predict(data["test"])
+
+
+def bag_of_bigrams(row: str, value: float, seed: int, search: bool, folder: Path) -> tuple[list, np.ndarray]:
+    """Fit a logistic regression on which words and which pairs of adjacent words occur."""
+    data = splits()
+    counts = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+", binary=True)
+    train = counts.fit_transform(data["train"].sentences)
+    model = LogisticRegression(C=value, max_iter=3000).fit(train, data["train"].labels)
+    dev, test = (model.predict(counts.transform(data[split].sentences)) for split in ("dev", "test"))
+    return [[0, accuracy(dev, data["dev"].labels)]], test
+
+
+@lru_cache(maxsize=2)
+def frozen_vectors(row: str, seed: int) -> dict[str, torch.Tensor]:
+    """Encode every sentence once; an encoder that is not trained gives the same vectors in each epoch."""
+    encoder = encoder_of(row, seed)
+    return {split: encoder.encode(data.sentences) for split, data in splits().items()}
+
+
+def probe(row: str, value: float, seed: int, search: bool, folder: Path) -> tuple[list, np.ndarray]:
+    """Train a linear layer on the vectors of a frozen encoder."""
+    vectors = frozen_vectors(row, seed if row.startswith("random") else 0)
+    labels = {split: torch.tensor(data.labels) for split, data in splits().items()}
+    torch.manual_seed(seed)
+    head = LinearHead(vectors["train"].shape[1], 2, dropout=0.0)
+    optimizer = AdamW(head.parameters(), lr=value)
+    curve, best = [], None
+    for epoch in range(PROBE_EPOCHS):
+        for rows in torch.randperm(len(labels["train"])).split(BATCH):
+            optimizer.zero_grad()
+            head.loss(head(vectors["train"][rows]), labels["train"][rows]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            dev, test = (head(vectors[split]).argmax(1).numpy() for split in ("dev", "test"))
+        curve.append([epoch + 1, accuracy(dev, splits()["dev"].labels)])
+        if best is None or curve[-1][1] > best[0]:
+            best = curve[-1][1], test
+    return curve, best[1]
+
+
+def fine_tuned(row: str, value: float, seed: int, search: bool, folder: Path) -> tuple[list, np.ndarray]:
+    """Train all weights with `fit`, the head ten times as fast as the encoder."""
+    data, encoder = splits(), encoder_of(row, seed)
+    torch.manual_seed(seed)
+    model = MultitaskBert(encoder, {TASK: LinearHead(encoder.width, 2, dropout=0.0)})
+    steps = SEARCH_STEPS if search else STEPS
+    config = TrainConfig((TASK,), steps=steps, batch_size=BATCH, lr=value, head_lr=10 * value,
+                         eval_every=104, seed=seed)
+    result = fit(model, {TASK: data["train"]}, {TASK: data["dev"]}, config, folder, resume=True)
+    curve = [[line["step"] + 1, line["dev"][TASK]] for line in result.log if "dev" in line]
+    best = MultitaskBert.from_pretrained(folder / "model")
+    return curve, best.predict(TASK, data["test"]).numpy()
+
+
+def method_of(row: str) -> Callable:
+    """Find the function that trains a row."""
+    if row.startswith("bag"):
+        return bag_of_words if row == "bag of words" else bag_of_bigrams
+    return probe if row.endswith("frozen") else fine_tuned
+
+
+# ---- the runs and their file
+
+def checksums() -> dict[str, str]:
+    """Identify the examples that the results belong to."""
+    return {split: rows_checksum(data) for split, data in splits().items()}
+
+
+def load_results(file: Path) -> dict:
+    """Read what is stored. Raises ValueError if it belongs to other examples."""
+    fresh = {"examples": checksums(), "runs": []}
+    stored = read_json(file) if file.exists() else fresh
+    if stored["examples"] != fresh["examples"]:
+        raise ValueError(f"{file}: expected results on the examples {fresh['examples']}, got {stored['examples']}")
+    return stored
+
+
+def save_results(file: Path, results: dict) -> None:
+    """Replace the file at once, one run a line."""
+    runs = ",\n".join(json.dumps(run, allow_nan=False) for run in results["runs"])
+    text = f'{{"examples": {json.dumps(results["examples"])},\n"runs": [\n{runs}\n]}}\n'
+    replace_file(file, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def find(results: dict, row: str, **wanted) -> list[dict]:
+    """Select the stored runs of a row."""
+    wanted |= {"row": row}
+    return [run for run in results["runs"] if all(run[name] == value for name, value in wanted.items())]
+
+
+def chosen_value(results: dict, row: str) -> float:
+    """Take the candidate with the best score on dev, the first of equal ones."""
+    runs = find(results, row, search=True)
+    return max(runs, key=lambda run: run["dev_accuracy"])["value"] if runs else CANDIDATES[row][0]
+
+
+def train_once(row: str, value: float, seed: int, search: bool, work: Path) -> dict:
+    """Train and describe one run."""
+    torch.set_num_threads(1)
+    folder, start = work / f"{row}-{seed}-{value:g}-{search}".replace(", ", "-").replace(" ", "-"), time.process_time()
+    curve, test = method_of(row)(row, value, seed, search, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    best = max(curve, key=lambda point: point[1])
+    run = {"row": row, "seed": seed, "search": search, "value": value, "dev_curve": curve, "best": best[0],
+           "dev_accuracy": best[1], "processor_seconds": round(time.process_time() - start, 1)}
+    if search:
+        return run
+    return run | {"test_accuracy": accuracy(test, splits()["test"].labels), "predictions": "".join(str(int(x)) for x in test)}
+
+
+def wanted_runs(rows: list[str]) -> list[tuple[str, int, bool]]:
+    """List the runs, (row, seed, search), one row after the other."""
+    runs = []
+    for row in rows:
+        seeds = SEEDS[:1] if row in SEEDLESS else SEEDS
+        runs += [(row, SEARCH_SEED, True)] if len(CANDIDATES[row]) > 1 else []
+        runs += [(row, seed, False) for seed in seeds]
+    return runs
+
+
+def run_all(file: Path, work: Path, rows: list[str]) -> None:
+    """Do what is not stored yet, and store each run as soon as it ends."""
+    for row, seed, search in wanted_runs(rows):
+        results = load_results(file)
+        values = CANDIDATES[row] if search else (chosen_value(results, row),)
+        for value in values:
+            if find(results, row, seed=seed, search=search, value=value):
+                continue
+            results["runs"].append(train_once(row, value, seed, search, work))
+            save_results(file, results)
+            run = results["runs"][-1]
+            print(row, f"seed {seed}, value {value:g}: dev {run['dev_accuracy']:.3f},", f"{run['processor_seconds']} s", flush=True)
+
+
+# ---- the table
+
+def interval(predictions: list[str], labels: list[int], resamples: int = 2000) -> tuple[float, float, float]:
+    """Give the mean accuracy and its 95 % interval over drawn seeds and drawn sentences.
+
+    The original and the swapped copy of a sentence are drawn together, because their predictions depend on each other.
+    """
+    right = np.array([[int(x) for x in text] for text in predictions]) == np.array(labels)  # (S, N)
+    pairs = right.reshape(len(right), -1, 2).mean(2)                                        # (S, N / 2)
+    generator = np.random.default_rng(11711)
+    draws = []
+    for _ in range(resamples):
+        seeds, columns = (generator.integers(0, size, size) for size in pairs.shape)
+        draws.append(pairs[seeds].mean(0)[columns].mean())
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return float(pairs.mean()), float(low), float(high)
+
+
+REPORT = """# Word order
+
+Test accuracy on the bigram-shift task (chapters 13 and 19): {train:,} examples to learn from, {test:,} to predict. The mean of
+the runs is given with a 95% bootstrap interval, over drawn seeds and drawn sentences. Seeds are 1 to 5; the baselines use no
+random numbers and were trained once. Learning rates and penalties were chosen on dev with another seed. Fine-tuning is one
+epoch of {steps} steps; of its evaluations on dev the best one gave the parameters. The embedded model may have read some of the
+original sentences during pretraining, because both come from Wikipedia and Tatoeba. `results.json` has every prediction;
+`python scripts/word_order.py` makes what is missing.
+
+{table}
+"""
+
+
+def write_report(results: dict, file: Path) -> str:
+    """Write the table and what it was made from; return the table."""
+    rows = table(results, splits()["test"].labels)
+    sizes = {split: len(data) for split, data in splits().items()}
+    replace_file(file, lambda part: part.write_text(REPORT.format(table=rows, steps=STEPS, **sizes), encoding="utf-8"))
+    return rows
+
+
+def table(results: dict, labels: list[int]) -> str:
+    """Lay out the stored results as Markdown."""
+    lines = ["| model | learning rate or 1 / penalty | runs | test accuracy | 95% interval | processor time of a run [s] |",
+             "|---|---|---|---|---|---|"]
+    for row in CANDIDATES:
+        if runs := find(results, row, search=False):
+            mean, low, high = interval([run["predictions"] for run in runs], labels)
+            seconds = np.mean([run["processor_seconds"] for run in runs])
+            lines.append(f"| {row} | {runs[0]['value']:g} | {len(runs)} | {mean:.3f} | {low:.3f} to {high:.3f} | {seconds:.0f} |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--table", action="store_true", help="print what is stored")
+    parser.add_argument("--rows", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES), help="only these")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "word-order", help="folder of runs that are not finished")
+    args = parser.parse_args(arguments)
+    if not args.table:
+        os.nice(19)
+        run_all(args.results, args.work, args.rows)
+    print(write_report(load_results(args.results), args.results.with_name("README.md")))
+
+
+if __name__ == "__main__":
+    main()
