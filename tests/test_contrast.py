@@ -211,6 +211,7 @@ def test_lines_are_sentences_and_blank_ones_are_none(tmp_path):
     ("t.jsonl", '{"i": 1, "a": "x"}\n{"i": 2, "a": "y"}\n', "t.jsonl: expected sentences in column 'i', got numbers alone"),
     ("t.jsonl", '{"a": "x"}\n{"a": null}\n', "t.jsonl:2: expected a sentence in column 'a', got None"),
     ("t.jsonl", '{"a": "x"\n', "t.jsonl:1: expected JSON"),
+    ("t.jsonl", '{"a": "x"}\n{"a": "half \\ud83d"}\n', "t.jsonl:2: expected valid Unicode in column 'a', got a lone surrogate"),
     ("t.json", "[]", "t.json: expected a file called .txt, .tsv, .csv or .jsonl"),
     ("t.txt", "\n\n", "t.txt: expected text, got an empty file"),
     ("none.txt", None, "none.txt: expected a file, got none"),

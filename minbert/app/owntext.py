@@ -11,10 +11,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from minbert.app.partners import plain
 from minbert.data import Dataset
 from minbert.engine.files import check_regular, parse_json, quoted, read_whole
 from minbert.engine.formats import Format, check_header_once, parse_label, read_lines, read_rows, separator_hint
-from minbert.app.partners import plain
+from minbert.engine.streaming import has_surrogate
 from minbert.tokens import encode_ids
 
 ROLES = {"sentence", "text", "sentence1", "sentence2", "label", "score"}   # what the files of a task call their columns
@@ -288,6 +289,8 @@ def sentence_column(
     for line, cell in column:
         if not isinstance(cell, str) or not cell.strip():
             raise ValueError(f"{path}:{line}: expected a sentence in column {names[place]!r}, got {quoted(cell)}")
+        if has_surrogate(cell):
+            raise ValueError(f"{path}:{line}: expected valid Unicode in column {names[place]!r}, got a lone surrogate: {quoted(cell)}")
     return [cell.strip() for _, cell in column]
 
 
