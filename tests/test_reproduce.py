@@ -524,7 +524,7 @@ def test_papers_sets_are_never_replaced_by_those_of_the_package(tmp_path, monkey
     monkeypatch.setattr(here, "choose_device", lambda: torch.device("cuda"))
     for recipe in RECIPES.values():
         assert all("expected a folder of data sets at scale" in missing_data(recipe, SCALES[scale], None) for scale in recipe.scales if scale != "micro")
-    assert here.reproduce_here("control/course", out=tmp_path) is None and "`minbert data sst quora --data FOLDER --download`" in capsys.readouterr().out
+    assert here.reproduce_here("control/course", out=tmp_path) is None and "`minbert data sst quora sts --data FOLDER --download`" in capsys.readouterr().out
     with pytest.raises(ValueError, match="control/course: expected a folder of data sets at scale small"):
         perform(RECIPES["control/course"], Run(replace(TOY, name="small"), 1, None, tmp_path))
     assert not list(tmp_path.rglob("*.parquet"))
