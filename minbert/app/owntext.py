@@ -6,7 +6,6 @@ __all__ = ["ROLES", "read_text", "text_columns", "usual_columns", "read_named", 
 import gzip
 import io
 import json
-import re
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
