@@ -111,7 +111,9 @@ def interval(
         low, high = np.quantile(kept.mean(1), [(1 - level) / 2, (1 + level) / 2])
         return Interval(found.value, float(low), float(high), undefined, 0 if found.deterministic else 1)
     a, b = _example_variance(kept), float(found.by_seed.var(ddof=1)) / seeds
-    if a + b == 0:
+    if a + b == 0:   # equal scores by chance: what is left is the variance of their mean
+        a = float(kept.mean(1).var(ddof=1))
+    if a == b == 0:
         return Interval(found.value, found.value, found.value, undefined, seeds)
     df = (seeds - 1) / (b / (a + b)) ** (2 / 3) if b else math.inf
     half = float(stats.t.ppf((1 + level) / 2, df)) * math.sqrt(a + b)

@@ -225,16 +225,16 @@ def unfinished(jobs: list[Job], out: Path) -> list[Job]:
 
 # ---- the answers as numbers
 
-def score(answers: list, gold: list, metric: Callable, resamples: int) -> Scored:   # answers (S, N), gold (N,)
-    """Score every seed on drawn rows; equal answers to all rows have no correlation, NaN, and stop nothing."""
+def score(answers: list, gold: list, metric: Callable, resamples: int, deterministic: bool = False) -> Scored:   # answers (S, N), gold (N,)
+    """Score every seed on bootstrap samples; constant predictions have no correlation, NaN, and stop nothing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return draw_scores(answers, gold, metric, resamples)
+        return draw_scores(answers, gold, metric, resamples, deterministic=deterministic)
 
 
 def summary(
     folder: str | Path,       # of results
-    resamples: int = 1000,    # of the bootstrap
+    resamples: int = 2000,    # of the bootstrap
 ) -> list[dict]:              # one row a task, measure and encoder: value, interval, differences
     """Score everything that is stored, each with its difference to the untrained encoder and to the bag of words."""
     found, rows = {}, []
@@ -245,9 +245,9 @@ def summary(
     scored = {}
     for (task, measure, encoder), (stored, answers) in found.items():
         name, metric = metric_of(measure, stored["kind"])
-        scored[task, measure, encoder] = name, score(answers, stored["gold"], metric, resamples)
+        scored[task, measure, encoder] = name, score(answers, stored["gold"], metric, resamples, len(answers) == 1)
         if measure == "words" and stored["kind"] == "similarity":  # cosines are held against ranks of the bag
-            scored[task, "words by rank", ""] = "Spearman", score(answers, stored["gold"], spearman, resamples)
+            scored[task, "words by rank", ""] = "Spearman", score(answers, stored["gold"], spearman, resamples, len(answers) == 1)
     for (task, measure, encoder), (name, scores) in scored.items():
         row = {"task": task, "measure": measure, "tokens": float(encoder) if encoder else None, "metric": name, "seeds": scores.draws.shape[1],
                "chosen": found.get((task, measure, encoder), ({},))[0].get("chosen"), "value": scores.value, "interval": list(interval(scores)[1:3])}

@@ -68,6 +68,13 @@ def test_what_seeds_owe_to_the_examples_is_not_counted_twice():
     assert found.high - found.value == pytest.approx(half, rel=0.05)
 
 
+def test_two_seeds_with_equal_scores_by_chance_have_an_interval():
+    """Right on as many examples, but on others: no variance across seeds, and a negative covariance."""
+    predictions = np.array([[1] * 15 + [0] * 15, [0] * 15 + [1] * 15])
+    found = interval(draw_scores(predictions, [1] * 30, accuracy))
+    assert found.low < 0.5 < found.high and found.seeds == 2
+
+
 def test_the_same_rows_for_both_make_a_difference_narrow():
     """Predictions that agree but for few examples: the paired interval is far narrower than that of two independent samples."""
     almost = GOOD[:1].copy()
