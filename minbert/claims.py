@@ -83,7 +83,7 @@ def _differences(one: Scored, other: Scored | None) -> Scored:
     deterministic = one.deterministic and other.deterministic
     return Scored(one.by_seed - other.by_seed, one.draws - other.draws, deterministic)
 
-
+# %% ../nbs/5_results/40_claims.ipynb #ede35821
 def interval(
     one: Scored,
     other: Scored | None = None,   # scored on the same examples with the same seeds; then the difference

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['HEAD', 'WORKERS', 'special_positions', 'mask_tokens', 'MlmHead', 'asked', 'mlm_loss', 'PretrainConfig', 'MlmBatch',
-           'special_token_ids', 'MlmSteps', 'mlm_batches', 'step_indices', 'masked_accuracy', 'save_mlm', 'load_mlm',
-           'prepare', 'pretrain']
+           'MlmSteps', 'mlm_batches', 'step_indices', 'masked_accuracy', 'save_mlm', 'load_mlm', 'prepare', 'pretrain']
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #4f1b98fd
 import copy
@@ -36,6 +35,7 @@ from .engine.saving import replacing
 from .engine.settings import check_positive
 from .engine.stopping import Stopped, stop_requests
 from .engine.tensorfiles import check_numbers, check_tensors, read_tensors, save_tensors
+from .engine.tokenizerfiles import special_token_ids
 from .tokens import load_tokenizer, pad_ids, resolve_folder, tokenize
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #0b9413c6
@@ -180,19 +180,6 @@ class MlmBatch(NamedTuple):
     attention_mask: Tensor  # (B, T) int64
     labels: Tensor          # (B, T) int64, -100 where nothing is asked
     places: Tensor          # (n,) int64, where something is, see `asked`
-
-
-def special_token_ids(
-    tokenizer,          # a transformers tokenizer, see load_tokenizer
-) -> dict[str, int]:    # ids of [PAD], [CLS], [SEP] and [MASK], whatever the tokenizer calls these four
-    """Look up the special tokens of masked language modelling. Raises ValueError for a tokenizer that lacks one of them."""
-    ids = {}
-    for name in ("pad", "cls", "sep", "mask"):
-        ids[f"[{name.upper()}]"] = getattr(tokenizer, f"{name}_token_id")
-    for name, found in ids.items():
-        if found is None:
-            raise ValueError(f"expected a tokenizer with the special token {name}, got none: {name[1:-1].lower()}_token in tokenizer_config.json names it")
-    return ids
 
 
 class MlmSteps(torch.utils.data.Dataset):

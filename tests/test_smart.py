@@ -95,7 +95,7 @@ def test_constants_of_the_sources():
 @pytest.mark.parametrize("kw", [{"variant": "mt-dnn"}, {"p": 1}, {"steps": -1}, {"steps": 1.5},
                                 {"steps": math.nan}, {"p": math.nan}])
 def test_bad_attacks_are_refused(kw):
-    with pytest.raises(ValueError, match="expected variant 'paper', 'rescale' or 'seed', p of 2"):
+    with pytest.raises(ValueError, match="expected variant 'paper', 'rescale' or 'printed', p of 2"):
         Attack(**kw)
 
 

@@ -86,3 +86,16 @@ def name_special_tokens(tokenizer, usual: Mapping[str, str]) -> None:   # attrib
             setattr(tokenizer, attribute, name)
     if tokenizer.pad_token_id is None:
         raise ValueError("no pad_token in tokenizer_config.json or special_tokens_map.json")
+
+
+def special_token_ids(
+    tokenizer,          # a transformers tokenizer, see load_tokenizer
+) -> dict[str, int]:    # ids of [PAD], [CLS], [SEP] and [MASK], whatever the tokenizer calls these four
+    """Look up the special tokens of masked language modelling. Raises ValueError for a tokenizer that lacks one of them."""
+    ids = {}
+    for name in ("pad", "cls", "sep", "mask"):
+        ids[f"[{name.upper()}]"] = getattr(tokenizer, f"{name}_token_id")
+    for name, found in ids.items():
+        if found is None:
+            raise ValueError(f"expected a tokenizer with the special token {name}, got none: {name[1:-1].lower()}_token in tokenizer_config.json names it")
+    return ids
