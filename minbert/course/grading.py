@@ -191,7 +191,7 @@ def _holds_chapter(path: Path) -> bool:
 def _siblings(notebooks: Iterable[PurePath]) -> list[str]:
     """Name folders side by side that hold the same chapter; those of a workspace, such as `nbs`, are one person's."""
     paths = [p for p in notebooks if p.stem.lower() in _chapters()]
-    depth = len(os.path.commonpath([p.parent for p in paths]).split("/")) if len({p.parts[0] for p in paths}) == 1 else 0
+    depth = len(PurePath(os.path.commonpath([p.parent for p in paths])).parts) if len({p.parts[0] for p in paths}) == 1 else 0
     holders: dict[str, set[str]] = {}
     for p in paths:
         if len(p.parts) > depth + 1 and (top := p.parts[depth]) not in _parts():
