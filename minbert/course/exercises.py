@@ -289,7 +289,7 @@ class CheckFailed(AssertionError):
         return self.verdict.message.split("\n")
 
 
-NAMING = 1.5   # seconds of processor time in which a check looks for the known mistake
+NAMING = 1.0   # seconds of processor time in which a check looks for the known mistake
 
 
 @contextmanager
