@@ -402,7 +402,7 @@ def test_a_message_says_what_failed_and_then_what_passed():
     right = {"output": torch.ones(3), "finite at a row of padding": True, "dtype as promised": True, "left behind: a seed": torch.tensor([False])}
     as_tensors = lambda d: {name: torch.as_tensor(x) for name, x in d.items()}
     found = judged((as_tensors(right),), (as_tensors(right | {"finite at a row of padding": False}),))
-    assert '\nFailed: "finite at a row of padding". Passed: "output", "dtype as promised".' in found.message
+    assert '\nFailed: "finite at a row of padding" (should be true). Passed: "output", "dtype as promised".' in found.message
     some = judged((.5, .25, .125, .7, 1), (.4, .25, .125, .7, 1))
     assert '1 of 5 cases fails: "case 0". The other 4 pass.' in some.message
 

@@ -299,6 +299,6 @@ def diagnose(
         labels = ", ".join(f'"{expected[j].label}"' for j in bad[:4])
         right = len(plain) - len(bad)
         more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
-        found.append(f"{len(bad)} of {len(plain)} cases {'fails' if len(bad) == 1 else 'fail'}: {labels}{more}. The other {right} {'passes' if right == 1 else 'pass'}")
+        found.append(f"{len(bad)} of {len(plain)} cases {'fails' if len(bad) == 1 else 'fail'}: {labels}{more}. The other {'one passes' if right == 1 else f'{right} pass'}")
         found += [words] if cases and len(bad) > 1 and (words := _setting(cases, bad, [j for j in plain if j not in bad])) else []
     return ". ".join(text[0].upper() + text[1:] for text in found) + "." if found else None

@@ -298,7 +298,9 @@ def _slow(used: float) -> str:   # seconds of processor
     """Say that a right answer needs more time than it has where it is graded."""
     return "" if used <= SECONDS else (f"\nIt needed {used:.1f} seconds of processor, and grading stops an answer after {SECONDS}: "
                                        "look for a loop that an operation on whole tensors can replace.")
-NAMING = 1.5   # seconds of processor time in which a check looks for the known mistake
+
+
+NAMING = 1.0   # seconds of processor time in which a check looks for the known mistake
 
 
 @contextmanager

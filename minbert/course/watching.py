@@ -259,13 +259,14 @@ class Witness:
 
 # %% ../../nbs/course/watching.ipynb #b767c841
 def _rehearse(function: Callable, args: tuple, kwargs: dict) -> bool:
-    """Call with one row less, with one column less, and twice with other numbers, and leave torch's global generator and all settings as they were.
+    """Call with one row and one column less, with one row less, and twice with other numbers, and leave torch's global generator and all settings as they were.
 
     The last call has gradients off. Tells whether it changed a tensor that it was given.
     """
     with torch.random.fork_rng(devices=[]), settings_kept(), weights_shaken(args[0] if args else None):
-        for axis in (0, 1):
-            _call_once(function, shorter((args, kwargs), axis))
+        fewer = shorter((args, kwargs), 0)
+        for given in (shorter(fewer, 1), fewer):
+            _call_once(function, given)
         _call_once(function, shaken((args, kwargs)))
         with torch.no_grad():
             given = shaken((args, kwargs))
