@@ -59,7 +59,7 @@ def worked(tmp_path_factory) -> tuple[Path, list[str]]:
     environment = {name: value for name, value in os.environ.items() if name not in ("IN_TEST", "MINBERT_DATA")} | {
         "PATH": os.pathsep.join(places), "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests"))), "REAL_MAKE": real,
         "SOLVED": solved, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg"}
-    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, text=True, timeout=1500,
+    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, text=True, timeout=3600,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     printed = done.stdout.split(mark + "\n")
     if done.returncode:
