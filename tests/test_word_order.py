@@ -100,6 +100,14 @@ def test_repeated_sentences_and_swaps_that_meet_another_sentence_are_left_out():
     assert not {normalized(text) for text in repeated} & {normalized(pair.swapped) for pair in results}
 
 
+def test_two_sentences_never_become_the_same_by_their_swaps():
+    """Each two of these have one swap in common: Number5 is test a."""
+    sentences = [text for n in range(50) for text in (f"Number{n} is a test", f"Number{n} test is a")]
+    pairs = [pair for split in SPLITS for pair in swapped_pairs(sentences, split)]
+    assert sorted(pair.original for pair in pairs) == sorted(sentences)
+    assert len({pair.swapped for pair in pairs} | set(sentences)) == 200
+
+
 def test_a_bag_of_words_is_at_chance_in_every_split_whatever_it_learned(task):
     bag = BagOfWords().fit(task["train"])
     for data in task.values():
