@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test test-long test-all book lab export wheel site publish-check clean
 
-demo: $(READY)          ## fine-tune three tasks on the open data in the package and print a table
+demo: $(READY)          ## fine-tune on the open data in the package and print a table
 	$(BIN)/minbert demo
 
 test: book              ## in sync? every notebook, then every test but the long ones

@@ -19,7 +19,7 @@ from .optim import AdamW, parameter_groups
 def orthogonalize(
     matrix: Tensor,   # (A, B) float
     times: int = 5,   # that the polynomial is applied; Jordan et al.
-) -> Tensor:          # (A, B): the same directions, all stretches near 1
+) -> Tensor:          # (A, B), dtype of `matrix`: the same directions, all stretches near 1
     """Even out the stretches of a matrix without taking it apart. Source: Jordan et al. (2024), "Muon"."""
     tall = len(matrix) > matrix.shape[1]
     x = matrix.T if tall else matrix               # products of the shorter side

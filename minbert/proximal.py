@@ -138,7 +138,7 @@ class BregmanProximal(PastTeacher):
         part: TaskBatch,    # the batch of that task
         clean: Clean,       # what the plain forward found
     ) -> Tensor:            # () float32 or wider, weight times the mean distance
-        """Compare the model's answers with the teacher's."""
+        """Compare the model's answers with the teacher's. Raises ValueError where an answer of the teacher is not finite."""
         if self._twin is None:  # at the first call, or after `load_state_dict`
             self.begin(model)
         target = self._answers(task, part, clean)

@@ -1,9 +1,10 @@
-"""Write minbert/assets/splits: which pair belongs to which published split or subset, as checksums. Needs a whole data folder.
+"""Write minbert/assets/splits: which pair belongs to which published split or subset, as checksums.
 
     python scripts/published_splits.py DATA
 
 DATA holds cs224n/sts-*.csv, senteval/SICK and senteval/STS as published. No sentence is written.
 """
+
 from __future__ import annotations
 
 import gzip
@@ -20,7 +21,10 @@ def course_rows(data: str) -> list[tuple]:
     rows = []
     for split in ("train", "dev", "test"):
         path = Path(data) / SOURCES["sts"][0].file(split)
-        rows += [(split, cells[0], cells[1], pair_key(*cells[2:4])) for _, cells in read_rows(path, "tab")[1:]]
+        rows += [
+            (split, cells[0], cells[1], pair_key(*cells[2:4]))
+            for _, cells in read_rows(path, "tab")[1:]
+        ]
     return rows
 
 
@@ -29,7 +33,9 @@ def sick_rows(data: str) -> list[tuple]:
     rows = []
     for split in ("train", "dev"):
         pairs = load_dataset("sickr", split, data)
-        rows += [(split, pair_key(*row)) for row in zip(pairs.sentences, pairs.sentences2, pairs.labels)]
+        rows += [
+            (split, pair_key(*row)) for row in zip(pairs.sentences, pairs.sentences2, pairs.labels)
+        ]
     return rows
 
 
@@ -38,14 +44,20 @@ def year_rows(data: str) -> list[tuple]:
     rows = []
     for name in YEARS:
         pairs = load_dataset(name, "test", data)
-        rows += [(name, subset, pair_key(a, b)) for subset, a, b in zip(pairs.subsets, pairs.sentences, pairs.sentences2)]
+        rows += [
+            (name, subset, pair_key(a, b))
+            for subset, a, b in zip(pairs.subsets, pairs.sentences, pairs.sentences2)
+        ]
     return rows
 
 
-def tables(data: str) -> dict[str, bytes]:   # file name -> content
+def tables(data: str) -> dict[str, bytes]:  # file name -> content
     """Make all tables."""
-    made = {"sts": [("split", "index", "id", "key"), *course_rows(data)], "sick": [("split", "key"), *sick_rows(data)],
-            "years": [("year", "subset", "key"), *year_rows(data)]}
+    made = {
+        "sts": [("split", "index", "id", "key"), *course_rows(data)],
+        "sick": [("split", "key"), *sick_rows(data)],
+        "years": [("year", "subset", "key"), *year_rows(data)],
+    }
     lines = {name: "".join("\t".join(row) + "\n" for row in rows) for name, rows in made.items()}
     return {f"{name}.tsv.gz": gzip.compress(text.encode(), mtime=0) for name, text in lines.items()}
 

@@ -1,12 +1,13 @@
-"""Does a model notice that two adjacent words were swapped? Baselines and encoders on the bigram-shift task.
+"""Does a model notice that two adjacent words were swapped? Five models on bigram-shift.
 
     python scripts/word_order.py            # do what is not stored yet; an interrupted run goes on
     python scripts/word_order.py --table    # write the stored results as Markdown, and print them
 
-A learning rate (for the bag of bigrams a penalty) is chosen on dev with a seed of its own; the search is
-stored, too. Then each encoder is trained with five seeds. Training keeps the weights that are best on dev,
-and test is scored once, with these. results/word-order/results.json holds the settings, the curve on
-dev, the prediction for each example of test, and the processor time of each run; README.md beside it has the table.
+A learning rate (for the bag of bigrams a penalty) is chosen on dev with a seed of its own; the
+search is stored, too. Then each encoder is trained with five seeds. Training keeps the parameters
+that are best on dev, and test is scored once, with these. results/word-order/results.json holds the
+settings, the curve on dev, the prediction for each example of test, and the processor time of each
+run; README.md beside it has the table.
 """
 import argparse
 import json
@@ -67,33 +68,37 @@ def encoder_of(row: str, seed: int) -> SentenceEncoder:
     return encoder.eval()
 
 
-# ---- one function a kind of row: (row, value, seed, search, folder) -> curve on dev, predictions for test
+# ---- one function for each kind of row, which returns the curve on dev and the predictions for test
 
-def bag_of_words(row: str, value: float, seed: int, search: bool, folder: Path) -> tuple[list, np.ndarray]:
+Outcome = tuple[list, np.ndarray]
+
+
+def bag_of_words(row: str, value: float, seed: int, search: bool, folder: Path) -> Outcome:
     """Fit the baseline of chapter 19."""
     data = splits()
     model = BagOfWords().fit(data["train"])
-    return [[0, accuracy(model.predict(data["dev"]), data["dev"].labels)]], model.predict(data["test"])
+    dev = accuracy(model.predict(data["dev"]), data["dev"].labels)
+    return [[0, dev]], model.predict(data["test"])
 
 
-def bag_of_bigrams(row: str, value: float, seed: int, search: bool, folder: Path) -> tuple[list, np.ndarray]:
+def bag_of_bigrams(row: str, value: float, seed: int, search: bool, folder: Path) -> Outcome:
     """Fit a logistic regression on which words and which pairs of adjacent words occur."""
     data = splits()
     counts = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+", binary=True)
     train = counts.fit_transform(data["train"].sentences)
     model = LogisticRegression(C=value, max_iter=3000).fit(train, data["train"].labels)
-    dev, test = (model.predict(counts.transform(data[split].sentences)) for split in ("dev", "test"))
-    return [[0, accuracy(dev, data["dev"].labels)]], test
+    found = {s: model.predict(counts.transform(data[s].sentences)) for s in ("dev", "test")}
+    return [[0, accuracy(found["dev"], data["dev"].labels)]], found["test"]
 
 
 @lru_cache(maxsize=2)
 def frozen_vectors(row: str, seed: int) -> dict[str, torch.Tensor]:
-    """Encode every sentence once; an encoder that is not trained gives the same vectors in each epoch."""
+    """Encode every sentence once: without training the vectors are the same in each epoch."""
     encoder = encoder_of(row, seed)
     return {split: encoder.encode(data.sentences) for split, data in splits().items()}
 
 
-def probe(row: str, value: float, seed: int, search: bool, folder: Path) -> tuple[list, np.ndarray]:
+def probe(row: str, value: float, seed: int, search: bool, folder: Path) -> Outcome:
     """Train a linear layer on the vectors of a frozen encoder."""
     vectors = frozen_vectors(row, seed if row.startswith("random") else 0)
     labels = {split: torch.tensor(data.labels) for split, data in splits().items()}
@@ -114,7 +119,7 @@ def probe(row: str, value: float, seed: int, search: bool, folder: Path) -> tupl
     return curve, best[1]
 
 
-def fine_tuned(row: str, value: float, seed: int, search: bool, folder: Path) -> tuple[list, np.ndarray]:
+def fine_tuned(row: str, value: float, seed: int, search: bool, folder: Path) -> Outcome:
     """Train all weights with `fit`, the head ten times as fast as the encoder."""
     data, encoder = splits(), encoder_of(row, seed)
     torch.manual_seed(seed)
@@ -147,7 +152,8 @@ def load_results(file: Path) -> dict:
     fresh = {"examples": checksums(), "runs": []}
     stored = read_json(file) if file.exists() else fresh
     if stored["examples"] != fresh["examples"]:
-        raise ValueError(f"{file}: expected results on the examples {fresh['examples']}, got {stored['examples']}")
+        raise ValueError(f"{file}: expected results on the examples {fresh['examples']}, "
+                         f"got {stored['examples']}")
     return stored
 
 
@@ -161,7 +167,10 @@ def save_results(file: Path, results: dict) -> None:
 def find(results: dict, row: str, **wanted) -> list[dict]:
     """Select the stored runs of a row."""
     wanted |= {"row": row}
-    return [run for run in results["runs"] if all(run[name] == value for name, value in wanted.items())]
+    def fits(run):
+        return all(run[name] == value for name, value in wanted.items())
+
+    return list(filter(fits, results["runs"]))
 
 
 def chosen_value(results: dict, row: str) -> float:
@@ -173,15 +182,18 @@ def chosen_value(results: dict, row: str) -> float:
 def train_once(row: str, value: float, seed: int, search: bool, work: Path) -> dict:
     """Train and describe one run."""
     torch.set_num_threads(1)
-    folder, start = work / f"{row}-{seed}-{value:g}-{search}".replace(", ", "-").replace(" ", "-"), time.process_time()
+    start = time.process_time()
+    folder = work / f"{row}-{seed}-{value:g}-{search}".replace(", ", "-").replace(" ", "-")
     curve, test = method_of(row)(row, value, seed, search, folder)
     shutil.rmtree(folder, ignore_errors=True)
     best = max(curve, key=lambda point: point[1])
-    run = {"row": row, "seed": seed, "search": search, "value": value, "dev_curve": curve, "best": best[0],
-           "dev_accuracy": best[1], "processor_seconds": round(time.process_time() - start, 1)}
-    if search:
-        return run
-    return run | {"test_accuracy": accuracy(test, splits()["test"].labels), "predictions": "".join(str(int(x)) for x in test)}
+    run = {"row": row, "seed": seed, "search": search, "value": value,
+           "dev_curve": curve, "best": best[0], "dev_accuracy": best[1],
+           "processor_seconds": round(time.process_time() - start, 1)}
+    if not search:
+        run["test_accuracy"] = accuracy(test, splits()["test"].labels)
+        run["predictions"] = "".join(str(int(x)) for x in test)
+    return run
 
 
 def wanted_runs(rows: list[str]) -> list[tuple[str, int, bool]]:
@@ -205,18 +217,23 @@ def run_all(file: Path, work: Path, rows: list[str]) -> None:
             results["runs"].append(train_once(row, value, seed, search, work))
             save_results(file, results)
             run = results["runs"][-1]
-            print(row, f"seed {seed}, value {value:g}: dev {run['dev_accuracy']:.3f},", f"{run['processor_seconds']} s", flush=True)
+            print(f"{row}, seed {seed}, value {value:g}: dev {run['dev_accuracy']:.3f}, "
+                  f"{run['processor_seconds']} s", flush=True)
 
 
 # ---- the table
 
-def interval(predictions: list[str], labels: list[int], resamples: int = 2000) -> tuple[float, float, float]:
-    """Give the mean accuracy and its 95 % interval over drawn seeds and drawn sentences.
+def interval(
+    predictions: list[str],  # one a seed: a digit for each example
+    labels: list[int],       # (N,)
+    resamples: int = 2000,   # of the bootstrap
+) -> tuple[float, float, float]:  # mean accuracy, lower and upper end of its 95% interval
+    """Score predictions, with a bootstrap over seeds and sentences.
 
-    The original and the swapped copy of a sentence are drawn together, because their predictions depend on each other.
+    Both forms of a sentence are drawn together, because their predictions depend on each other.
     """
-    right = np.array([[int(x) for x in text] for text in predictions]) == np.array(labels)  # (S, N)
-    pairs = right.reshape(len(right), -1, 2).mean(2)                                        # (S, N / 2)
+    right = np.array([list(map(int, text)) for text in predictions]) == np.array(labels)  # (S, N)
+    pairs = right.reshape(len(right), -1, 2).mean(2)                                      # (S, N / 2)
     generator = np.random.default_rng(11711)
     draws = []
     for _ in range(resamples):
@@ -228,12 +245,14 @@ def interval(predictions: list[str], labels: list[int], resamples: int = 2000) -
 
 REPORT = """# Word order
 
-Test accuracy on the bigram-shift task (chapters 13 and 19): {train:,} examples to learn from, {test:,} to predict. The mean of
-the runs is given with a 95% bootstrap interval, over drawn seeds and drawn sentences. Seeds are 1 to 5; the baselines use no
-random numbers and were trained once. Learning rates and penalties were chosen on dev with another seed. Fine-tuning is one
-epoch of {steps} steps; of its evaluations on dev the best one gave the parameters. The embedded model may have read some of the
-original sentences during pretraining, because both come from Wikipedia and Tatoeba. `results.json` has every prediction;
-`python scripts/word_order.py` makes what is missing.
+Test accuracy on the bigram-shift task (chapters 13 and 19): {train:,} examples to learn from,
+{test:,} to predict. The mean of the runs is given with a 95% bootstrap interval, over drawn seeds and
+drawn sentences. Seeds are 1 to 5; the baselines use no random numbers and were trained once.
+Learning rates and penalties were chosen on dev with another seed. Fine-tuning is one epoch of
+{steps} steps, evaluated on dev four times; the best evaluation gave the parameters. The embedded
+model may have read some of the original sentences during pretraining, because both come from
+Wikipedia and Tatoeba. `results.json` has every prediction; `python scripts/word_order.py` makes what
+is missing.
 
 {table}
 """
@@ -243,28 +262,31 @@ def write_report(results: dict, file: Path) -> str:
     """Write the table and what it was made from; return the table."""
     rows = table(results, splits()["test"].labels)
     sizes = {split: len(data) for split, data in splits().items()}
-    replace_file(file, lambda part: part.write_text(REPORT.format(table=rows, steps=STEPS, **sizes), encoding="utf-8"))
+    text = REPORT.format(table=rows, steps=STEPS, **sizes)
+    replace_file(file, lambda part: part.write_text(text, encoding="utf-8"))
     return rows
 
 
 def table(results: dict, labels: list[int]) -> str:
     """Lay out the stored results as Markdown."""
-    lines = ["| model | learning rate or 1 / penalty | runs | test accuracy | 95% interval | processor time of a run [s] |",
-             "|---|---|---|---|---|---|"]
+    lines = ["| model | learning rate or 1 / penalty | runs | test accuracy | 95% interval | "
+             "processor time of a run [s] |", "|---|---|---|---|---|---|"]
     for row in CANDIDATES:
         if runs := find(results, row, search=False):
             mean, low, high = interval([run["predictions"] for run in runs], labels)
             seconds = np.mean([run["processor_seconds"] for run in runs])
-            lines.append(f"| {row} | {runs[0]['value']:g} | {len(runs)} | {mean:.3f} | {low:.3f} to {high:.3f} | {seconds:.0f} |")
+            lines.append(f"| {row} | {runs[0]['value']:g} | {len(runs)} | {mean:.3f} | "
+                         f"{low:.3f} to {high:.3f} | {seconds:.0f} |")
     return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--table", action="store_true", help="print what is stored")
-    parser.add_argument("--rows", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES), help="only these")
+    parser.add_argument("--rows", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "word-order", help="folder of runs that are not finished")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "word-order",
+                        help="folder of runs that are not finished")
     args = parser.parse_args(arguments)
     if not args.table:
         os.nice(19)

@@ -244,8 +244,8 @@ def test_a_row_that_shares_a_cell_with_the_names_is_a_row(tmp_path):
 
 @pytest.mark.parametrize("negative", ["how to pay", "by CARD ", "  How to  pay"])
 def test_a_negative_that_is_its_anchor_or_its_positive_is_refused_by_line(tmp_path, negative):
-    path = written(tmp_path, "t.csv", f"q,a,n\nwhere is it,over there,not here\nhow to pay,by card,{negative}\n")
-    with pytest.raises(ValueError, match="t.csv:3: expected a negative that differs from its anchor and from its positive, got "):
+    path = written(tmp_path, "t.csv", f"q,a,n\nwhere is it,over there,not here\nhow to pay,by card,{negative}\nx y,z,X Y\n")
+    with pytest.raises(ValueError, match=r"t.csv:3: expected a negative that differs from its anchor and from its positive, got .* again: delete 2 such row\(s\), on the lines \[3, 4\]"):
         read_text(path)
     rows = Dataset("t", "train", "text", ["where is it", "how to pay"], ["over there", "by card"], sentences3=["not here", negative])
     with pytest.raises(ValueError, match="t: expected a negative that differs .* at row 1"):

@@ -49,7 +49,8 @@ def test_answers_that_do_not_fit_are_refused():
 def test_the_table_keeps_every_number_in_its_column():
     rows = {"sentiment": Comparison("accuracy", 0.1, 0.2, 0.3, Interval(0.4, 0.35, 0.45), Interval(0.2, -0.15, 0.25)),
             "similarity": Comparison("Pearson", np.nan, 0.7, 0.5, Interval(0.8, 0.75, 0.85), Interval(0.1, 0.05, 0.15))}
-    head, *lines = demo_table(rows).splitlines()
+    head, *lines, scope = demo_table(rows).splitlines()
+    assert scope.startswith("intervals: 95 %, examples only")
     assert [line.split() for line in lines] == [
         "sentiment accuracy 0.100 0.200 0.300 0.400 0.350 to 0.450 +0.200 (-0.150 to +0.250)".split(),
         "similarity Pearson none 0.700 0.500 0.800 0.750 to 0.850 +0.100 (+0.050 to +0.150)".split()]

@@ -107,6 +107,8 @@ def test_accidents_cost_nothing(tmp_path):
     assert len(reports) == len(ACCIDENTS) + 1
     wrong = {(*ACCIDENTS, "a BOM in the file")[i]: r.results[TASK.name] for i, r in enumerate(reports) if r.results[TASK.name].status != "passed"}
     assert not wrong
+    flagged = {(*ACCIDENTS, "a BOM in the file")[i] for i, r in enumerate(reports) if r.results[TASK.name].flags}
+    assert flagged == {"talk"}                                  # it reads the call stack, which nobody needs
 
 
 @pytest.mark.long

@@ -30,16 +30,16 @@ def framed(tokenizer, special):
     return tokenizer, special
 
 
-def wordpiece(normalizer=None, pre_tokenizer=None, **bert):
+def wordpiece(normalizer=None, pre_tokenizer=None, special=BERTS, **bert):
     """BERT's own tokenizer, with parts that differ from it."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordPiece(unk_token=special["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(**bert)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator(TEXT, trainers.WordPieceTrainer(vocab_size=120, special_tokens=list(BERTS.values()), show_progress=False))
+    tokenizer.train_from_iterator(TEXT, trainers.WordPieceTrainer(vocab_size=120, special_tokens=list(special.values()), show_progress=False))
     tokenizer.normalizer = normalizer or tokenizer.normalizer
     tokenizer.pre_tokenizer = pre_tokenizer or tokenizer.pre_tokenizer
-    return framed(tokenizer, BERTS)
+    return framed(tokenizer, special)
 
 
 def unigram():
@@ -124,7 +124,7 @@ AND = normalizers.Sequence([normalizers.Replace("&", " and "), normalizers.BertN
 KINDS = {
     "BERT's, small letters": wordpiece, "BERT's, capitals": lambda: wordpiece(lowercase=False),
     "BERT's, accents kept": lambda: wordpiece(strip_accents=False), "BERT's, control characters kept": lambda: wordpiece(clean_text=False),
-    "Chinese words kept": lambda: wordpiece(handle_chinese_chars=False),
+    "Chinese words kept": lambda: wordpiece(handle_chinese_chars=False), "special tokens of other names": lambda: wordpiece(special=ROBERTAS),
     "Unigram": unigram, "BPE": bpe, "byte-level BPE": byte_level, "WordLevel": word_level,
     "a Sequence of normalizers": lambda: wordpiece(AND), "Lowercase alone": lambda: wordpiece(normalizers.Lowercase()),
     "words at blanks": lambda: wordpiece(pre_tokenizer=pre_tokenizers.WhitespaceSplit()),
@@ -242,6 +242,14 @@ def load_vocabulary(folder):
 def test_the_class_of_the_tokenizer_counts_before_that_of_the_model(tmp_path):
     folder = write_model(tmp_path / "model", "Unigram", {"tokenizer_class": GENERIC}, {"tokenizer_class": "XLMRobertaTokenizer"})
     assert_close(our_vectors(folder), their_vectors(folder), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Unigram", "byte-level BPE", "WordLevel", "added tokens", "special tokens of other names"])
+def test_what_is_saved_again_is_read_alike_by_both(tmp_path, kind):
+    folder = write_model(tmp_path / "model", kind, {"tokenizer_class": GENERIC, "do_lower_case": True})
+    SentenceEncoder.from_pretrained(folder).save_pretrained(tmp_path / "again")
+    assert_close(our_vectors(tmp_path / "again"), our_vectors(folder), rtol=0, atol=0)
+    assert_close(their_vectors(tmp_path / "again"), our_vectors(folder), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["Unigram", "BPE", "WordLevel", "BERT's, small letters"])

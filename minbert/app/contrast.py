@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from minbert.app.owntext import EQUAL_NEGATIVE, equal_negative
+from minbert.app.owntext import EQUAL_NEGATIVE, equal_negatives
 from minbert.app.partners import plain
 from minbert.attention import set_dropout
 from minbert.batches import clusters, pair_batches
@@ -119,8 +119,9 @@ def _check_partners(rows):
     if all(plain(a) == plain(b) for a, b in zip(rows.sentences, rows.sentences2)):
         raise ValueError(f"{rows.name}: expected pairs of different sentences, got each sentence beside itself: "
                          "one column trains on single sentences")
-    if (row := equal_negative([rows.sentences, rows.sentences2, rows.sentences3])) is not None:
-        raise ValueError(f"{rows.name}: {EQUAL_NEGATIVE}, got {quoted(rows.sentences3[row])} again at row {row}")
+    if equal := equal_negatives([rows.sentences, rows.sentences2, rows.sentences3]):
+        negative = quoted(rows.sentences3[equal[0]])
+        raise ValueError(f"{rows.name}: {EQUAL_NEGATIVE}, got {negative} again at row {equal[0]}")
 
 
 class _Run:

@@ -63,6 +63,7 @@ def demo_table(
     for task, (metric, constant, bag, before, after, gain) in rows.items():
         lines.append(f"{task:12s} {metric:9s} {'none' if math.isnan(constant) else f'{constant:.3f}':>8s} {bag:13.3f} {before:7.3f} {after.value:7.3f}  {after.low:.3f} to {after.high:.3f}"
                      f"  {gain.value:+.3f}  ({gain.low:+.3f} to {gain.high:+.3f})")
+    lines.append("intervals: 95 %, examples only; another seed would change the scores as well")
     return "\n".join(lines)
 
 # %% ../../nbs/app/demo.ipynb #e52a9f10

@@ -6,16 +6,16 @@ __all__ = ["ROLES", "read_text", "text_columns", "usual_columns", "read_named", 
 import gzip
 import io
 import json
-import re
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from minbert.app.partners import plain
 from minbert.data import Dataset
 from minbert.engine.files import check_regular, parse_json, quoted, read_whole
 from minbert.engine.formats import Format, check_header_once, parse_label, read_lines, read_rows, separator_hint
-from minbert.app.partners import plain
+from minbert.engine.streaming import has_surrogate
 from minbert.tokens import encode_ids
 
 ROLES = {"sentence", "text", "sentence1", "sentence2", "label", "score"}   # what the files of a task call their columns
@@ -43,8 +43,10 @@ def read_text(
     for column, text in zip(columns, texts if len(texts) > 1 and not asked else []):
         if not any(len(sentence.split()) > 1 for sentence in text):
             raise ValueError(f"{path}: expected sentences in column {column!r}, got single words alone, such as {quoted(text[0])}: --columns says which to take")
-    if (row := equal_negative(texts)) is not None:
-        raise ValueError(f"{path}:{rows[row][0]}: {EQUAL_NEGATIVE}, got {quoted(texts[2][row])} again")
+    if equal := equal_negatives(texts):
+        lines = [rows[row][0] for row in equal]
+        raise ValueError(f"{path}:{lines[0]}: {EQUAL_NEGATIVE}, got {quoted(texts[2][equal[0]])} again: "
+                         f"delete {len(lines):,} such row(s), on the lines {quoted(lines)}")
     name = path.name if len(names) == 1 else f"{path.name} [{', '.join(columns)}]"
     return Dataset(name, "train", "text", *texts[:1], **dict(zip(("sentences2", "sentences3"), texts[1:])))
 
@@ -52,13 +54,12 @@ def read_text(
 EQUAL_NEGATIVE = "expected a negative that differs from its anchor and from its positive"
 
 
-def equal_negative(
+def equal_negatives(
     columns: list[list[str] | None],   # anchors, positives, negatives; fewer have no negatives
-) -> int | None:                       # number of the row, from 0; None: there is none
-    """Find the first row whose negative is equal to its anchor or to its positive; case and blanks do not count."""
+) -> list[int]:                        # numbers of rows, from 0
+    """Find the rows whose negative is equal to its anchor or to its positive; case and blanks do not count."""
     triplets = zip(*columns) if len(columns) == 3 and all(columns) else ()
-    return next((row for row, texts in enumerate(triplets)
-                 if plain(texts[2]) in map(plain, texts[:2])), None)
+    return [row for row, (*others, negative) in enumerate(triplets) if plain(negative) in map(plain, others)]
 
 
 def text_columns(names: list[str], pair: bool) -> list[str]:
@@ -251,14 +252,11 @@ def _objects(path):
     return names, rows
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def _check_unicode(path, line, row):
     """Refuse half a character, which an escape such as \\ud83d alone is, in the names and the texts of a row: no file and no tokenizer takes it."""
     for name, value in row.items():
         for text in (name, value):
-            if isinstance(text, str) and _SURROGATE.search(text):
+            if isinstance(text, str) and has_surrogate(text):
                 raise ValueError(f"{path}:{line}: expected valid Unicode in column {quoted(name)}, got a lone surrogate: {quoted(text)}")
 
 

@@ -175,7 +175,7 @@ def _of_outputs(trial: Trial, a: Outcome, b: Outcome, inputs: dict) -> Iterator[
     if not wrong:
         return                          # only an output that nobody asked for
     if values := [name for name in wrong if not _is_gradient(name)]:
-        yield from _only(values, [name for name in a.outputs if not _is_gradient(name) and not name.startswith(_BEHIND) and name not in values])
+        yield from _only(a, values, [name for name in a.outputs if not _is_gradient(name) and not name.startswith(_BEHIND) and name not in values])
     else:
         yield f"wrong: the {', the '.join(wrong)}. The values themselves are right"
         if lost := [name for name in wrong if name in b.outputs and not b.outputs[name].any()]:
@@ -191,16 +191,19 @@ def _is_gradient(name: str) -> bool:
     return name.startswith("gradient")
 
 
-def _only(wrong: list[str], right: list[str]) -> Iterator[str]:
+def _only(expected: Outcome, wrong: list[str], right: list[str]) -> Iterator[str]:
     """Say which of several outputs are wrong, then which are right; nothing if all are wrong."""
+    should = {name: bool(x) for name, x in expected.outputs.items() if x.dtype == torch.bool and x.numel() == 1}
+    right = [name for name in right if should.get(name, True)]         # what is rightly false would read as if it were true
     if right:
-        yield f"failed: {_quoted(wrong)}. Passed: {_quoted(right)}"
+        failed = [f'"{name}"' + (f" (should be {str(should[name]).lower()})" if name in should else "") for name in wrong]
+        passed = [f'"{name}"' for name in right]
+        yield f"failed: {_listed(failed)}. Passed: {_listed(passed)}"
 
 
-def _quoted(names: list[str]) -> str:
-    """Write the first four names in quotes, and how many more there are."""
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return ", ".join(f'"{name}"' for name in names[:4]) + more
+def _listed(words: list[str]) -> str:
+    """Write the first four, and how many more there are."""
+    return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
 
 # %% ../../nbs/course/diagnosis.ipynb #5e3bbafa
 def _of_one(trial: Trial, x: Tensor, y: Tensor | None, way: str, inputs: dict) -> Iterator[str]:
@@ -297,5 +300,5 @@ def diagnose(
         right = len(plain) - len(bad)
         more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
         found.append(f"{len(bad)} of {len(plain)} cases {'fails' if len(bad) == 1 else 'fail'}: {labels}{more}. The other {right} {'passes' if right == 1 else 'pass'}")
-        found += [words] if cases and (words := _setting(cases, bad, [j for j in plain if j not in bad])) else []
+        found += [words] if cases and len(bad) > 1 and (words := _setting(cases, bad, [j for j in plain if j not in bad])) else []
     return ". ".join(text[0].upper() + text[1:] for text in found) + "." if found else None

@@ -95,7 +95,7 @@ def _collect() -> dict[str, Exercise]:
 def _with_promise(trial: Trial, fact: dict) -> Trial:
     """Note which dtype the docstring of the target promises for its result, where it does."""
     definition = source_of(module_text(fact["module"]), fact["target"])
-    returns = next((line for line in definition.split("\n") if line.startswith(") ->")), "").partition("#")[2]
+    returns = next((line for line in definition.split("\n") if ") ->" in line), "").partition("#")[2].rpartition("->")[2]
     if "float32 or wider" in returns:
         return trial._replace(promise="float32 or wider")
     exact = re.search(r"float(32|64)|int64|\bbool\b|dtype", returns)

@@ -92,7 +92,7 @@ def recognize(
     for says, run in known:
         if time.process_time() > until:
             break
-        fits = lambda i: compare(trial, run(i), got[i]) is None
+        fits = lambda i: compare(trial, run(i), got[i]) is None and _draws(run(i)) == _draws(got[i])
         if fits(first) and all(map(fits, right)):              # wrong where the learner is right: another mistake
             count[says] = sum(map(fits, wrong))
     whole = [says for says, n in count.items() if n == len(wrong)]
@@ -100,6 +100,12 @@ def recognize(
         return (whole[0], True) if len(whole) == 1 else (None, False)
     best = [says for says, n in count.items() if n == max(count.values()) and 2 * n >= len(failing)]
     return (best[0], False) if len(best) == 1 and _telling(expected[first], got[first]) else (None, False)
+
+
+def _draws(outcome: Outcome) -> bool | None:
+    """Tell whether any call used the generator that it was given; None if nothing is known."""
+    used = (outcome.outputs or {}).get(BEHIND.format("a draw from the generator given"))
+    return None if used is None else bool(used.any())
 
 
 def _calls(outcome: Outcome) -> int:

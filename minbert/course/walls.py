@@ -114,6 +114,7 @@ def _hook(event, args):
         for root in HIDDEN:                                              # in any case of letters: some disks see no difference
             if (whole.casefold() == root or whole.casefold().startswith(f"{root}/")) and LEN(root) > hidden:
                 hidden = LEN(root)
+            told = told or root.startswith(f"{whole.casefold()}/")       # the folder in which it lies
         if event == "open":
             try:
                 odd = STAT(whole).st_mode & KIND != FILE                 # a device, or a folder: a second place to count a path from

@@ -1,12 +1,16 @@
-"""The bigram-shift task: were two adjacent words of a sentence swapped? (Conneau et al., 2018)"""
+"""The bigram-shift task: were two adjacent words of a sentence swapped?
+
+Paper: Conneau et al. (2018), task BShift, where each sentence occurs once.
+Differs: each sentence occurs in both forms, so that the words alone cannot tell the classes apart.
+"""
 import hashlib
 import re
 from typing import NamedTuple
 
-DERIVED = ("bigram_shift",)  # datasets without a file; a head cannot have the hyphen of bigram-shift in its name
+DERIVED = ("bigram_shift",)  # datasets without a file; the name of a head cannot have a hyphen
 CLASSES = ("original", "swapped")
 SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}  # of the sentences
-MOST_WORDS = 20  # longer sentences are left out (28 in the paper), so that an epoch takes about a minute on one processor
+MOST_WORDS = 20  # longer sentences are left out (28 in the paper): an epoch takes about a minute
 
 # A word stands between white space, apart from punctuation behind it: no part of U.S. or "so".
 _WORD = re.compile(r"(?<!\S)[^\W_]+(?:['’-][^\W_]+)*(?=[.,;:!?]*(?:\s|$))")
@@ -32,7 +36,7 @@ def possible_swaps(
 ) -> list[str]:  # the sentence once for each swap, from left to right
     """Swap each two adjacent, different words that nothing but a space separates.
 
-    A word must precede both, because a capital letter would otherwise reveal that a first word was moved.
+    A word must precede both: a capital letter would reveal that the first word was moved.
     """
     words = list(_WORD.finditer(text))
     found = []

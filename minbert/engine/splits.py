@@ -1,4 +1,8 @@
-"""Published splits and subsets that a public copy of a data set lacks, stored as checksums of the pairs: facts about the rows, not their text."""
+"""Published splits and subsets that public copies lack, stored as checksums of the pairs.
+
+These are facts about the rows, not their text.
+"""
+
 from __future__ import annotations
 
 __all__ = ["SPLITS_OF", "pair_key", "course_splits", "sick_splits", "with_subsets"]
@@ -15,17 +19,19 @@ from typing import NamedTuple
 from .files import quoted
 from .formats import read_rows
 
-SPLITS_OF = Path(str(resources.files("minbert") / "assets" / "splits"))  # written by scripts/published_splits.py
+SPLITS_OF = Path(
+    str(resources.files("minbert") / "assets" / "splits")
+)  # written by scripts/published_splits.py
 
 
-SICK_TEST = 4_927   # pairs of its test set
+SICK_TEST = 4_927  # pairs of its test set
 
 
 class CourseRow(NamedTuple):
     """Where a row of STS-B stands in the course's files."""
 
     split: str
-    index: int   # number of the row in STS-B: train, dev, test
+    index: int  # number of the row in STS-B: train, dev, test
     id: str
     key: str
 
@@ -33,9 +39,9 @@ class CourseRow(NamedTuple):
 def pair_key(
     first: str,
     second: str,
-    score: float | None = None,   # tells apart pairs of one text
-) -> str:                         # 10 hexadecimal digits
-    """Give the checksum of a pair; case, blanks and punctuation do not count, because public copies differ in them."""
+    score: float | None = None,  # tells apart pairs of one text
+) -> str:  # 10 hexadecimal digits
+    """Give the checksum of a pair; case, blanks and punctuation, in which copies differ, do not count."""
     bare = [re.sub(r"\W+", "", text.lower()) for text in (first, second)]
     parts = bare if score is None else [*bare, f"{score:.3f}"]
     return hashlib.sha256("\t".join(parts).encode()).hexdigest()[:10]
@@ -48,13 +54,17 @@ def stored(name: str) -> list[list[str]]:  # rows below the header
 
 
 def course_splits(
-    rows: Iterable[list],        # (sentence1, sentence2, score) of STS-B: train, dev, test
-) -> dict[str, list[list]]:      # split -> (index, id, sentence1, sentence2, score) in the course's order
-    """Cut STS-B as the course does. Raises ValueError if a pair of the course is missing, or there are others."""
+    rows: Iterable[list],  # (sentence1, sentence2, score) of STS-B: train, dev, test
+) -> dict[
+    str, list[list]
+]:  # split -> (index, id, sentence1, sentence2, score) in the course's order
+    """Cut STS-B as the course does. Raises ValueError for a missing pair, or one too many."""
     known = [CourseRow(split, int(index), name, key) for split, index, name, key in stored("sts")]
     found = _found(rows, lambda row: pair_key(*row[:2]))
-    chosen = {row.index: _taken(found, row.key, f"row {row.index} of STS-B")
-              for row in sorted(known, key=lambda row: row.index)}
+    chosen = {
+        row.index: _taken(found, row.key, f"row {row.index} of STS-B")
+        for row in sorted(known, key=lambda row: row.index)
+    }
     _check_none_left(found, "STS-B")
     splits: dict[str, list[list]] = defaultdict(list)
     for row in known:
@@ -63,9 +73,9 @@ def course_splits(
 
 
 def sick_splits(
-    rows: Iterable[list],        # (sentence1, sentence2, score) of all of SICK
-) -> dict[str, list[list]]:      # split -> the same
-    """Cut SICK as SemEval 2014 does: 4,500 pairs for training, 500 for development, the rest for the test.
+    rows: Iterable[list],  # (sentence1, sentence2, score) of all of SICK
+) -> dict[str, list[list]]:  # split -> the same
+    """Cut SICK as SemEval 2014 does: 4,500 pairs for training, 500 for dev, the rest for the test.
 
     Raises ValueError if a pair is missing, or the rest has another size than published.
     """
@@ -80,9 +90,9 @@ def sick_splits(
 
 
 def with_subsets(
-    name: str,                   # "sts12"
-    rows: list[list],            # (sentence1, sentence2, score)
-) -> list[list]:                 # (sentence1, sentence2, score, subset)
+    name: str,  # "sts12"
+    rows: list[list],  # (sentence1, sentence2, score)
+) -> list[list]:  # (sentence1, sentence2, score, subset)
     """Say of each pair of a year to which subset it belongs.
 
     A pair whose text differs a little takes the subset of its neighbours, if both have the same one.
@@ -97,16 +107,20 @@ def with_subsets(
         if subset is None:
             found[i] = _between(found, i)
         if found[i] is None:
-            raise ValueError(f"{name}: expected a published pair, got {quoted(rows[i], 80)} at row {i}")
+            raise ValueError(
+                f"{name}: expected a published pair, got {quoted(rows[i], 80)} at row {i}"
+            )
     for subset, size in sizes.items():
         if found.count(subset) != size:
-            raise ValueError(f"{name}: expected {size:,} pairs of {subset}, got {found.count(subset):,}")
+            raise ValueError(
+                f"{name}: expected {size:,} pairs of {subset}, got {found.count(subset):,}"
+            )
     return [[*row, subset] for row, subset in zip(rows, found)]
 
 
 def _between(found, i):
     """Give the subset of the nearest known neighbours, None where they differ."""
-    after = next((subset for subset in found[i + 1:] if subset is not None), None)
+    after = next((subset for subset in found[i + 1 :] if subset is not None), None)
     before = found[i - 1] if i else after
     return before if after in (before, None) else None
 
@@ -129,4 +143,7 @@ def _taken(found, key, what):
 def _check_none_left(found, what):
     left = [row for rows in found.values() for row in rows]
     if left:
-        raise ValueError(f"expected the published pairs of {what}, got {len(left):,} more, such as {quoted(left[0], 80)}")
+        raise ValueError(
+            f"expected the published pairs of {what}, got {len(left):,} more, "
+            f"such as {quoted(left[0], 80)}"
+        )

@@ -27,6 +27,11 @@ def _check_kind(sentences) -> None:
         raise ValueError(f"expected a list of str, got {kind}: {quoted(sentences)}") from None
 
 
+def has_surrogate(text: str) -> bool:
+    """Tell half of a character, which JSON can write and UTF-8 cannot hold."""
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def check_sentences(sentences: Iterable[str], start: int = 0) -> list[str]:
     """Give a list of str; `start` counts the sentences before this window. Raises ValueError for what is no list, and naming the first item that is no valid text."""
     _check_kind(sentences)
@@ -34,7 +39,7 @@ def check_sentences(sentences: Iterable[str], start: int = 0) -> list[str]:
     for i, text in enumerate(sentences):
         if not isinstance(text, str):
             raise ValueError(f"expected a str for sentence {start + i}, got {type(text).__name__}: {quoted(text)}")
-        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        if has_surrogate(text):
             raise ValueError(f"expected valid Unicode for sentence {start + i}, got a lone surrogate: {quoted(text)}")
     return sentences
 

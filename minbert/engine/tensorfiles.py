@@ -219,7 +219,7 @@ def _sort_notes(file):
     """Bring the metadata of a file into alphabetical order, without changing its length."""
     with open(file, "r+b") as stream:
         size = int.from_bytes(stream.read(8), "little")
-        header = json.loads(stream.read(size).decode("utf-8"))
+        header = parse_json(stream.read(size), file)
         header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8").ljust(size)
         if len(text) != size:

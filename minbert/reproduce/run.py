@@ -1,7 +1,20 @@
-"""One recipe at one scale with one seed: what it may use, and where its stages and its result are kept."""
+"""One recipe at one scale with one seed: what it may use, and where its stages and its result are
+kept.
+"""
+
 from __future__ import annotations
 
-__all__ = ["EVERY", "LOOK", "SEARCH_SEED", "Answers", "Work", "Run", "labelled", "look_every", "searched_rate"]
+__all__ = [
+    "EVERY",
+    "LOOK",
+    "SEARCH_SEED",
+    "Answers",
+    "Work",
+    "Run",
+    "labelled",
+    "look_every",
+    "searched_rate",
+]
 
 import hashlib
 import json
@@ -29,13 +42,15 @@ from ..sentence import SentenceEncoder
 from .scale import RATES, Scale, agreed
 
 
-EVERY = 10        # steps between two points of a curve
-LOOK = 125        # steps between two evaluations on dev, as in SimCSE's released script
-SEARCH_SEED = 0   # of the learning-rate search: none of the seeds that are reported
+EVERY = 10  # steps between two points of a curve
+LOOK = 125  # steps between two evaluations on dev, as in SimCSE's released script
+SEARCH_SEED = 0  # of the learning-rate search: none of the seeds that are reported
 
 
 def look_every(steps: int) -> int:
-    """Choose the number of steps between two evaluations on dev: 125, or a quarter of a run of fewer than 500."""
+    """Choose the number of steps between two evaluations on dev: 125, or a quarter of a run of
+    fewer than 500.
+    """
     return max(1, min(LOOK, steps // 4))
 
 
@@ -43,9 +58,9 @@ def look_every(steps: int) -> int:
 class Answers:
     """What a model said to every row of a labelled set; the labels stay where they are."""
 
-    dataset: str           # "sst/dev", or "quora/dev/2000": a fixed draw
-    metric: str            # a key of `claims.SCORES`
-    values: list           # N numbers
+    dataset: str  # "sst/dev", or "quora/dev/2000": a fixed draw
+    metric: str  # a key of `claims.SCORES`
+    values: list  # N numbers
 
 
 class Work(NamedTuple):
@@ -53,13 +68,13 @@ class Work(NamedTuple):
 
     stage: str
     steps: int
-    rows: int        # sentences a step
-    tokens: int      # of a sentence, about
-    backward: bool   # False: the encoder is frozen
-    large: bool = False    # of the paper's second size
-    passes: float = 1.0    # of the encoder, over those of a plain loss: a penalty asks for more
-    held: float = 1.0      # those of them that wait for the backward pass
-    parts: bool = False    # a step can be taken in parts, its gradients added up
+    rows: int  # sentences a step
+    tokens: int  # of a sentence, about
+    backward: bool  # False: the encoder is frozen
+    large: bool = False  # of the paper's second size
+    passes: float = 1.0  # of the encoder, over those of a plain loss: a penalty asks for more
+    held: float = 1.0  # those of them that wait for the backward pass
+    parts: bool = False  # a step can be taken in parts, its gradients added up
 
 
 @cache
@@ -76,33 +91,47 @@ class Run:
 
     scale: Scale
     seed: int
-    data: str | None       # folder of data sets
-    out: Path              # results, and below "stages" the models that recipes share
-    curve: list[dict] = field(default_factory=list)   # what was logged on the way
-    watch: Callable | None = None    # (stage, step, loss): who looks on while a stage is trained
-    counted: list[Work] | None = None   # a list: training is counted, not done (`cost`)
-    pieces: int = 1                  # in which a step of fine-tuning is taken, where its loss lets it: a card with little memory
-    keep: bool = False               # also the models that no other recipe begins with: a notebook's cell wants its own
-    kept: list[Path] = field(default_factory=list)        # folders of the models that the recipe made or began with
-    texts: dict[str, int] = field(default_factory=dict)   # text without labels -> sentences that were used
-    ran: list[dict] = field(default_factory=list)         # the values with which each stage ran
-    examples: dict[str, str] = field(default_factory=dict)   # rows or text that were read -> checksum
+    data: str | None  # folder of data sets
+    out: Path  # results, and below "stages" the models that recipes share
+    curve: list[dict] = field(default_factory=list)  # what was logged on the way
+    watch: Callable | None = None  # (stage, step, loss): who looks on while a stage is trained
+    counted: list[Work] | None = None  # a list: training is counted, not done (`cost`)
+    pieces: int = 1  # in which a step of fine-tuning is taken, where its loss lets it: a card with little memory
+    keep: bool = (
+        False  # also the models that no other recipe begins with: a notebook's cell wants its own
+    )
+    kept: list[Path] = field(
+        default_factory=list
+    )  # folders of the models that the recipe made or began with
+    texts: dict[str, int] = field(
+        default_factory=dict
+    )  # text without labels -> sentences that were used
+    ran: list[dict] = field(default_factory=list)  # the values with which each stage ran
+    examples: dict[str, str] = field(
+        default_factory=dict
+    )  # rows or text that were read -> checksum
 
     def note(self, stage: str, **values) -> None:
         """Keep the values with which a stage ran; `Recipe.settings` has those of the paper."""
         self.ran.append({"stage": stage, **values})
 
     def aside(self, **changes) -> Run:
-        """Copy the run with an empty record: for a stage whose record is in the result already, or must not be in it."""
+        """Copy the run with an empty record: for a stage whose record is in the result already, or
+        must not be in it.
+        """
         return replace(self, **({"curve": [], "ran": []} | changes))
 
     def record(self) -> dict:
-        """Give what a result keeps of the run beside its measurements: curve, values that ran, and checksums of examples."""
+        """Give what a result keeps of the run beside its measurements: curve, values that ran, and
+        checksums of examples.
+        """
         found = {"curve": self.curve, "ran": self.ran, "examples": self.examples}
         return found | ({"texts": self.texts} if self.texts else {})
 
     def read_text(self, name: str, sentences: list[str]) -> list[str]:
-        """Note the checksum of sentences without labels under the name of their source, and give them back."""
+        """Note the checksum of sentences without labels under the name of their source, and give
+        them back.
+        """
         self.examples[name] = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
         return sentences
 
@@ -112,10 +141,16 @@ class Run:
             if self.watch:
                 self.watch(stage, record.step, record.loss)
             if record.step % EVERY == 0:
-                self.curve.append({"stage": stage, "step": record.step, "loss": round(float(record.loss), 5)})
+                self.curve.append(
+                    {"stage": stage, "step": record.step, "loss": round(float(record.loss), 5)}
+                )
 
-    def counts(self, stage: str, steps: int, rows: int, tokens: int, backward: bool = True, **more) -> bool:
-        """Where work is only counted, note that of a stage, and say that there is nothing to do; `more` are further fields of `Work`."""
+    def counts(
+        self, stage: str, steps: int, rows: int, tokens: int, backward: bool = True, **more
+    ) -> bool:
+        """Where work is only counted, note that of a stage, and say that there is nothing to do;
+        `more` are further fields of `Work`.
+        """
         if self.counted is not None:
             self.counted.append(Work(stage, steps, rows, tokens, backward, **more))
         return self.counted is not None
@@ -123,7 +158,9 @@ class Run:
     def base(self, pooling: str = "mean", large: bool = False) -> SentenceEncoder:
         """Load the pretrained encoder afresh, and set the seed."""
         torch.manual_seed(self.seed)
-        return SentenceEncoder.from_pretrained(self.scale.large if large else self.scale.base, pooling=pooling)
+        return SentenceEncoder.from_pretrained(
+            self.scale.large if large else self.scale.base, pooling=pooling
+        )
 
     def noisy(self, encoder: SentenceEncoder, dropout: float | None = None) -> SentenceEncoder:
         """Give the layers of an encoder a dropout: that of the scale, or another."""
@@ -135,7 +172,11 @@ class Run:
     def part(self, task: str, split: str) -> str:
         """Name the rows of a split that this scale uses."""
         most = self.scale.most_train if split == "train" else self.scale.most_dev
-        return f"{task}/{split}" if most is None or most >= len(labelled(f"{task}/{split}", self.data)) else f"{task}/{split}/{most}"
+        return (
+            f"{task}/{split}"
+            if most is None or most >= len(labelled(f"{task}/{split}", self.data))
+            else f"{task}/{split}/{most}"
+        )
 
     def dataset(self, task: str, split: str) -> Dataset:
         """Read these rows, under the name of their task, and note their checksum."""
@@ -154,7 +195,9 @@ class Run:
         return self._stage(name, make, MultitaskBert.from_pretrained)
 
     def own(self, name: str, make: Callable[[], MultitaskBert]) -> MultitaskBert:
-        """Train a model with which no other recipe begins. It is kept where somebody asked for that."""
+        """Train a model with which no other recipe begins. It is kept where somebody asked for
+        that.
+        """
         return self.model(name, make) if self.keep else make()
 
     def own_flow(self, name: str, make: Callable[[], Flow]) -> Flow:
@@ -163,7 +206,7 @@ class Run:
 
     def _stage(self, name, make, load, save=lambda made, folder: made.save_pretrained(folder)):
         folder = self.out / "stages" / f"{name.replace('/', '-')}-{self.seed}"
-        note = folder / "stage.json"   # written last: a folder without it is a torso
+        note = folder / "stage.json"  # written last: a folder without it is a torso
         if self.counted is not None:
             return self._count_stage(make, note)
         if note.exists():
@@ -173,7 +216,12 @@ class Run:
             made = make()
             folder.mkdir(parents=True, exist_ok=True)
             save(made, folder)
-            kept = {"settings": agreed(self.scale), **self.record(), "curve": self.curve[curve:], "ran": self.ran[ran:]}
+            kept = {
+                "settings": agreed(self.scale),
+                **self.record(),
+                "curve": self.curve[curve:],
+                "ran": self.ran[ran:],
+            }
             replace_file(note, lambda part: part.write_text(json.dumps(kept) + "\n"))
         self.kept.append(folder)
         torch.manual_seed(self.seed)
@@ -188,11 +236,15 @@ class Run:
         return made
 
     def _take_record(self, note: Path) -> None:
-        """Add the record of a stored stage. Raises ValueError for one of other settings, or of a version that kept fewer values."""
+        """Add the record of a stored stage. Raises ValueError for one of other settings, or of a
+        version that kept fewer values.
+        """
         there, mine = read_json(note), agreed(self.scale)
         if there.get("settings") != mine or "ran" not in there:
             got = there.get("settings") if "ran" in there else "one without the values that ran"
-            raise ValueError(f"{note.parent}: expected a stage with {mine}, got {got}: use another folder, or remove this one")
+            raise ValueError(
+                f"{note.parent}: expected a stage with {mine}, got {got}: use another folder, or remove this one"
+            )
         self.curve += there["curve"]
         self.ran += there["ran"]
         self.texts |= there.get("texts", {})
@@ -215,13 +267,15 @@ def _alone(file: Path) -> Iterator[None]:
 
 def searched_rate(
     run: Run,
-    stage: str,             # what is trained, such as "hu/mirror-5"
-    prepare: Callable,      # (Run) -> (learning rate) -> None: trains the stage, whose last note has the "dev" scores
-    paper: float,           # learning rate in print
+    stage: str,  # what is trained, such as "hu/mirror-5"
+    prepare: Callable,  # (Run) -> (learning rate) -> None: trains the stage, whose last note has the "dev" scores
+    paper: float,  # learning rate in print
 ) -> float:
-    """Choose the learning rate of a stage: at the scale of the papers theirs, elsewhere that of `RATES` with the best score on dev.
+    """Choose the learning rate of a stage: at the scale of the papers theirs, elsewhere that of
+    `RATES` with the best score on dev.
 
-    The search trains with a seed that is not reported, once for all seeds; every value and its score go into the result.
+    The search trains with a seed that is not reported, once for all seeds; every value and its
+    score go into the result.
     """
     if run.scale.printed:
         return paper
@@ -234,7 +288,9 @@ def searched_rate(
             replace_file(file, lambda part: part.write_text(json.dumps(found) + "\n"))
     found = read_json(file)
     if found.pop("settings") != (mine := agreed(run.scale)):
-        raise ValueError(f"{file}: expected a search with {mine}, got another: use another folder, or remove this file")
+        raise ValueError(
+            f"{file}: expected a search with {mine}, got another: use another folder, or remove this file"
+        )
     run.note(f"{stage}: learning-rate search", **found)
     return found["rate"]
 
@@ -247,4 +303,9 @@ def _search(run: Run, stage: str, prepare: Callable) -> dict:
         torch.manual_seed(SEARCH_SEED)
         train(rate)
         scores.append(0.0 if run.counted is not None else max(trial.ran[-1]["dev"]))
-    return {"seed": SEARCH_SEED, "rates": list(RATES), "dev": scores, "rate": RATES[scores.index(max(scores))]}
+    return {
+        "seed": SEARCH_SEED,
+        "rates": list(RATES),
+        "dev": scores,
+        "rate": RATES[scores.index(max(scores))],
+    }

@@ -137,7 +137,7 @@ def duplicates_cases(generator):
         "all in one group": [3] * 6}
     return [Case(label, {"scores": S, "groups": torch.tensor(g)}) for label, g in groups.items()] + [
         Case("equal scores", {"scores": S.sign(), "groups": torch.tensor(groups["groups of three, two and one"])}),
-        Case("no groups", {"scores": S, "groups": None}), Case("one row", {"scores": S[:1, :1], "groups": torch.tensor([2])}),
+        Case("no groups", {"scores": S, "groups": None}), Case("twenty rows", {"scores": 2 * fixed(generator, 20, 20), "groups": torch.arange(20) % 7}), Case("one row", {"scores": S[:1, :1], "groups": torch.tensor([2])}),
         Case("single precision", {"scores": S.float(), "groups": torch.tensor(groups["neighbours"])})]
 
 

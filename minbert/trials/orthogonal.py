@@ -30,7 +30,7 @@ def run_orthogonal(orthogonalize, inputs):
     return {"output": orthogonalize(**inputs)}
 
 
-TRIALS["muon.orthogonalize"] = Trial(orthogonal_cases, run_orthogonal, rtol=1e-5, atol=1e-6, derive=(ALIKE, ROWS, COLUMNS), hints=(
+TRIALS["muon.orthogonalize"] = Trial(orthogonal_cases, run_orthogonal, rtol=1e-5, atol=1e-6, promise="as the reference", derive=(ALIKE, ROWS, COLUMNS), hints=(
     "Which product of X and its transpose has the same directions and cubed stretches? And which the fifth powers?",
     "X Xᵀ X has the cubes, and X Xᵀ X Xᵀ X the fifth powers. First make sure that no stretch is above 1: the root of the sum of all squares is at least the "
     "longest stretch.",

@@ -362,6 +362,8 @@ def __call__(self, model, task, part, clean):
     if not self._twin:
         self.begin(model)
     teacher = self._answers(task, part, clean).detach()
+    if not teacher.isfinite().all():
+        raise ValueError("expected finite answers of the teacher")
     far = output_distance(model.head(task), "full")
     each = far(teacher, clean.outputs)               # the distance is the same from either side
     return self.weight * each.sum() / len(each)
@@ -369,6 +371,7 @@ def __call__(self, model, task, part, clean):
 def __call__(self, model, task, part, clean):
     self.begin(model)                                # does nothing if the weights are those of the last call
     target = self._answers(task, part, clean)
+    check_finite(target, "target")
     rows = output_distance(getattr(model, "module", model).head(task))(clean.outputs, target)
     return torch.mean(rows) * self.weight
 ''',

@@ -301,6 +301,22 @@ REFUSALS["smoothness.sampled"] = (
 REFUSALS["smoothness.maximum"] = (
     _R("a head that is not linear", lambda f: f(_head("ConcatDiff", 3), (_TWO, _OTHER), 0.1)), _R("p = 0.5", lambda f: f(_head("PairLinear", 3), (_TWO, _OTHER), 0.1, 0.5)),
     _R("classes with infinite p", lambda f: f(_head("LinearHead", 3), (_TWO,), 0.1, math.inf)))
+
+
+def _teacher(value: float):
+    """Ask for the penalty while the weights of the teacher's head are no finite numbers."""
+    def call(kind):
+        from minbert.trials.proximal import _started
+
+        penalty, *given = _started(kind, {"head": "classes", "mode": "full", "way": {}, "u": torch.ones(2, 3, dtype=torch.float64)})
+        for weight in penalty._twin.model.heads.parameters():
+            weight.data.fill_(value)
+        model, part, clean = given
+        penalty(model, "task", part, clean)
+    return call
+
+
+REFUSALS["proximal.charge"] = (_R("NaN in an answer of the teacher", _teacher(math.nan)), _R("infinity in an answer of the teacher", _teacher(math.inf)))
 _squares = lambda p, q: (p - q).square()
 REFUSALS["smart.loss"] = (_R("an unknown reduction", lambda f: f(_TWO, lambda x: x.sum(-1), _TWO.sum(-1), _squares, reduction="median")),)
 REFUSALS["negatives.scores"] = (
