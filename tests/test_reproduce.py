@@ -394,6 +394,8 @@ def test_list_and_report_show_the_record_of_the_package_in_any_folder(tmp_path):
 def test_a_report_on_results_of_ones_own_says_nothing_of_the_record(tmp_path):
     run = Run(replace(TOY, seeds=(1,)), 1, None, tmp_path / "micro")
     perform(RECIPES["control/course"], run)
+    (stage,) = find_result(tmp_path / "micro", "control/course", 1, "micro")["ran"]   # not the paper's "10 epochs" at 1e-5
+    assert stage["steps"] == TOY.task_steps and stage["batch"] == TOY.batch and stage["rate"] == TOY.lr != 1e-5
     code, said = asked("report", "--out", tmp_path, "--store", tmp_path / "r.json")
     assert code == 0 and "holds no results" not in said
     assert list(json.loads((tmp_path / "r.json").read_text())["costs"]) == ["control/course"]
