@@ -143,8 +143,9 @@ class Interval(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """Say what the interval covers: "examples only", or "examples and 3 seeds"."""
-        return "examples only" if self.seeds < 2 else f"examples and {self.seeds} seeds"
+        """Say what the interval covers, such as "examples and 3 seeds"."""
+        names = {0: "examples; no seeds to vary", 1: "examples only"}
+        return names.get(self.seeds, f"examples and {self.seeds} seeds")
 
 
 def _resample(score: Callable, n: int, resamples: int, generator=None) -> np.ndarray:
