@@ -49,7 +49,7 @@ def draw_scores(
     if x.ndim != 2 or not len(x) or x.shape[1] != len(y):
         raise ValueError(f"expected predictions of shape (seeds, {len(y)}), got {x.shape}")
     if resamples < 1:
-        raise ValueError(f"expected at least 1 draw, got {resamples}")
+        raise ValueError(f"expected at least 1 bootstrap sample, got {resamples}")
     random = np.random.default_rng(seed)
     draws = np.empty((resamples, len(x)))
     for r in range(resamples):
@@ -111,6 +111,7 @@ def interval(
         low, high = np.quantile(kept.mean(1), [(1 - level) / 2, (1 + level) / 2])
         return Interval(found.value, float(low), float(high), undefined, 0 if found.deterministic else 1)
     a, b = _example_variance(kept), float(found.by_seed.var(ddof=1)) / seeds
+    b = b if np.ptp(found.by_seed) > 1e-12 else 0.0   # equal scores, but for rounding
     if a + b == 0:   # equal scores by chance: what is left is the variance of their mean
         a = float(kept.mean(1).var(ddof=1))
     if a == b == 0:
@@ -132,9 +133,9 @@ def printed_interval(
     Raises ValueError for fewer than 4 examples, another metric, or a value beyond 1.
     """
     if n < 4:
-        raise ValueError(f"expected at least 4 rows, got {n}")
+        raise ValueError(f"expected at least 4 examples, got {n}")
     if metric not in ("accuracy", "auc", "pearson", "spearman", "wmean") or not abs(value) <= 1:
-        raise ValueError(f"expected a share or a correlation of at most 1, and its metric, got {value} and {metric!r}")
+        raise ValueError(f"expected a proportion or a correlation of at most 1, and its metric, got {value} and {metric!r}")
     return (_share if metric in ("accuracy", "auc") else _correlation)(value, n, 1.0 if metric == "pearson" else 1.03)
 
 

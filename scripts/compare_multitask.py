@@ -1,15 +1,15 @@
-"""Compare ways to train one encoder on three tasks: the runs behind chapter 42.
+"""Compare ways to train one encoder on three tasks under equal conditions.
 
     python scripts/compare_multitask.py --out results/comparisons
 
-Every method is trained with the same data, the same number of optimizer steps and the same grid of
-learning rates. The rate is chosen on dev with a seed of its own, then five other seeds are trained.
+Every method is trained with the same data, as many batches of each task and the same grid of
+learning rates; a contrastive stage comes on top. The rate is chosen on dev with a seed of its own, then five other seeds are trained.
 During a run dev is scored every 54 steps and the best model is kept; test is predicted with that
 model once. A run that is stored is skipped, so that the script can be stopped and started again.
 
 Each run is one Parquet file with one row for each task: method, seed, learning rate, settings,
-dev curve, test predictions, seconds of processor time, versions. `--join` writes all of them into
-`minbert/assets/results/multitask.parquet`, which chapter 42 reads.
+dev curve, test predictions, seconds of processor time, versions. `--join FILE` writes all of them
+into one file.
 """
 import argparse
 import json

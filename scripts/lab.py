@@ -53,7 +53,7 @@ def prepare(root: Path, folder: str = FOLDER) -> Path:
 
 def layout(root: Path, folder: str = FOLDER) -> Path:
     """Write how JupyterLab looks at the first start, the list of files folded; give the folder of its layouts."""
-    layouts = root / ".venv" / "lab"
+    layouts = root / ".venv" / "layouts"
     file = layouts / "default-37a8.jupyterlab-workspace"
     if not file.exists():
         text = (ROOT / "scripts" / "lab.jupyterlab-workspace").read_text(encoding="utf-8")

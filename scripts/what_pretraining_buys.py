@@ -232,6 +232,11 @@ def score(answers: list, gold: list, metric: Callable, resamples: int, determini
         return draw_scores(answers, gold, metric, resamples, deterministic=deterministic)
 
 
+def _deterministic(measure: str, encoder: str) -> bool:
+    """Tell whether another seed would give the same predictions: only fine-tuning and untrained weights have one."""
+    return measure == "words" or (measure != "tuned" and encoder != "0")
+
+
 def summary(
     folder: str | Path,       # of results
     resamples: int = 2000,    # of the bootstrap
@@ -245,9 +250,9 @@ def summary(
     scored = {}
     for (task, measure, encoder), (stored, answers) in found.items():
         name, metric = metric_of(measure, stored["kind"])
-        scored[task, measure, encoder] = name, score(answers, stored["gold"], metric, resamples, len(answers) == 1)
+        scored[task, measure, encoder] = name, score(answers, stored["gold"], metric, resamples, _deterministic(measure, encoder))
         if measure == "words" and stored["kind"] == "similarity":  # cosines are held against ranks of the bag
-            scored[task, "words by rank", ""] = "Spearman", score(answers, stored["gold"], spearman, resamples, len(answers) == 1)
+            scored[task, "words by rank", ""] = "Spearman", score(answers, stored["gold"], spearman, resamples, True)
     for (task, measure, encoder), (name, scores) in scored.items():
         row = {"task": task, "measure": measure, "tokens": float(encoder) if encoder else None, "metric": name, "seeds": scores.draws.shape[1],
                "chosen": found.get((task, measure, encoder), ({},))[0].get("chosen"), "value": scores.value, "interval": list(interval(scores)[1:3])}

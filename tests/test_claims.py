@@ -73,6 +73,8 @@ def test_two_seeds_with_equal_scores_by_chance_have_an_interval():
     predictions = np.array([[1] * 15 + [0] * 15, [0] * 15 + [1] * 15])
     found = interval(draw_scores(predictions, [1] * 30, accuracy))
     assert found.low < 0.5 < found.high and found.seeds == 2
+    spread = np.random.default_rng(1).normal(size=(500, 3)) * [1, -1, 0.5] + np.array([0.7] * 3)
+    assert interval(Scored(np.array([.7] * 3), spread - spread.mean(1, keepdims=True) / 3)).low < 0.69
 
 
 def test_the_same_rows_for_both_make_a_difference_narrow():
@@ -125,7 +127,7 @@ def test_answers_that_do_not_fit_are_refused(wrong):
 
 
 def test_no_draw_tells_nothing():
-    with pytest.raises(ValueError, match="at least 1 draw, got 0"):
+    with pytest.raises(ValueError, match="at least 1 bootstrap sample, got 0"):
         draw_scores(GOOD, GOLD, accuracy, 0)
 
 
@@ -144,7 +146,7 @@ def test_a_printed_correlation_has_fishers_interval():
     assert printed_interval(r.statistic, 80, "pearson")[1:3] == pytest.approx((theirs.low, theirs.high), abs=1e-4)
     ranks, plain = printed_interval(.5, 80, "spearman"), printed_interval(.5, 80, "pearson")
     assert math.atanh(ranks.high) - math.atanh(.5) == pytest.approx(1.03 * (math.atanh(plain.high) - math.atanh(.5)))
-    with pytest.raises(ValueError, match="at least 4 rows, got 3"):
+    with pytest.raises(ValueError, match="at least 4 examples, got 3"):
         printed_interval(.5, 3, "pearson")
     for value, metric in ((58.2, "spearman"), (.5, "f1"), (math.nan, "accuracy")):   # a figure times 100 has no interval
         with pytest.raises(ValueError, match="of at most 1, and its metric"):

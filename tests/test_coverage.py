@@ -17,8 +17,8 @@ LOWEST, HIGHEST = 0.93, 0.98
 
 
 def monte_carlo_error(n: int) -> float:
-    """Give three standard errors of a coverage near 95 % that is counted in n simulations."""
-    return 3 * math.sqrt(0.95 * 0.05 / n)
+    """Give two standard errors of a coverage near 95 % that is counted in n simulations."""
+    return 2 * math.sqrt(0.95 * 0.05 / n)
 
 
 def simulate_scores(seeds, ratio, own_share, replicates, random, samples=200):

@@ -116,7 +116,7 @@ def check_rows(
 
 def _check_partners(rows):
     """Refuse pairs that are all a text and itself, and a negative that is equal to its anchor or to its positive."""
-    if all(plain(a) == plain(b) for a, b in zip(rows.sentences, rows.sentences2)):
+    if rows.sentences and all(plain(a) == plain(b) for a, b in zip(rows.sentences, rows.sentences2)):
         raise ValueError(f"{rows.name}: expected pairs of different sentences, got each sentence beside itself: "
                          "one column trains on single sentences")
     if equal := equal_negatives([rows.sentences, rows.sentences2, rows.sentences3]):

@@ -19,7 +19,8 @@ from ..engine.modelfolders import model_folder
 from ..engine.runs import locked
 from ..engine.saving import replacing
 from ..engine.tensorfiles import tensor_checksum
-from ..pretrain import HEAD, MlmHead, PretrainConfig, load_mlm, prepare, special_token_ids
+from ..engine.tokenizerfiles import special_token_ids
+from ..pretrain import HEAD, MlmHead, PretrainConfig, load_mlm, prepare
 from ..tokens import load_tokenizer, resolve_folder
 
 # %% ../../nbs/app/further.ipynb #f7a10009

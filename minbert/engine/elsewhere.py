@@ -57,7 +57,7 @@ def not_as_published(name: str, folder: str | Path) -> list[str]:
     for path, wanted in ELSEWHERE[name].files.items():
         there = next((place for place in places(Path(folder), path) if place.is_file()), None)
         if there is not None and (complaint := _complaint(there, wanted)):
-            found.append(f"{there}: {complaint}, as in the published file")
+            found.append(f"{there}: not the published file: {complaint}")
     return found
 
 
