@@ -20,7 +20,7 @@ def record(folders: list[Path], data: str, scales: list[str]) -> None:
         add_results(RESULTS, [result for results in found.values() for result in results])
         print(f"{folder}: {sum(map(len, found.values()))} runs of {len(found)} recipes added")
     for scale in scales:
-        report = make_report(RESULTS, data, scale=scale)
+        report = make_report(RESULTS, data, scale)
         write_json(RECORD / f"recipes-{scale}.json", as_json(report, scale))
         print(f"{RECORD / f'recipes-{scale}.json'} written")
 

@@ -9,7 +9,8 @@ import what_pretraining_buys
 import yaml
 from book import anchor
 from minbert.reproduce import markdown, totals
-from minbert.reproduce.headline_claims import claims_table
+from minbert.reproduce.headline_claims import claims_table, measured_text, verdict_text
+from minbert.reproduce.record import shipped_records
 from site_chapters import ROOT, Chapter, book, link
 
 SITE = ROOT / "site"
@@ -74,77 +75,36 @@ def results_page() -> str:
                     recipes=compare_pretraining.table(ROOT / "results" / "pretraining" / "recipes"), log=log(), benchmarks=benchmarks())
 
 
-def stored_record(scale: str) -> dict:
-    """Read what `minbert reproduce report --store` wrote of a scale."""
-    return json.loads((ROOT / "minbert" / "assets" / "results" / f"recipes-{scale}.json").read_text(encoding="utf-8"))
-
-
-def spread(found: dict) -> str:
-    """Write the gain of a claim, with its interval where it has one."""
-    value, low, high = found["gain"]
-    return f"{value:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
-
-
-def printed_gain(found: dict) -> str:
-    """Write the gain in print, or nothing."""
-    return "" if found["printed"] is None else f"{found['printed']:+.3f}"
-
-
-def seeds_of(found: dict) -> str:
-    """Say with how many seeds a claim was tested."""
-    number = found["seeds"]
-    return f"{number} seed{'s' * (number > 1)}" if number else "deterministic"
-
-
-def gain(better: str, worse: str, measured: str, record: dict) -> str:
-    """Write what a record says of a claim: gain, interval, printed gain, seeds and verdict.
-
-    Raises ValueError for a claim that has not been run.
-    """
-    found = next((c for c in record["claims"] if (c["better"], c["worse"], c["measured"])
-                  == (better, worse, measured) and c["verdict"] != "not run"), None)
-    if found is None:
-        raise ValueError(f"site/pages/record.md: expected a claim of the record whose rows have "
-                         f"run, got {better} over {worse} in {measured}")
-    if not found["gain"]:
-        return found["verdict"]
-    printed = printed_gain(found)
-    printed = f", printed {printed}" if printed else ""
-    return f"{spread(found)}{printed}, {seeds_of(found)}: {found['verdict']}"
-
-
 def asked_twice(first: dict, second: dict) -> list[tuple[dict, dict]]:
-    """Pair the sentences that two encoders were asked."""
+    """Pair the claims that were measured with both encoders."""
     key = lambda c: (c["better"], c["worse"], c["measured"])
     there = {key(c): c for c in first["claims"] if c["gain"]}
     return [(there[key(c)], c) for c in second["claims"] if c["gain"] and key(c) in there]
 
 
 def two_encoders(first: dict, second: dict) -> str:
-    """Set what a sentence came to on one encoder beside what it came to on another."""
-    said = lambda c: f"{spread(c)}, {seeds_of(c)}: {c['verdict']}{'' if c['learned'] else ', neither row learned'}"
-    rows = [f"| {one['text']} ({one['measured']}) | {printed_gain(one)} | {said(one)} | {said(other)} |" for one, other in asked_twice(first, second)]
-    return "\n".join(["| sentence and measurement | printed gain | small encoder | MiniLM |", "|---|---|---|---|", *rows])
+    """Write every claim that was measured at two scales, with both results."""
+    names = " | ".join(f"{record['scale']}: ours [95 % interval], seeds | verdict" for record in (first, second))
+    lines = [f"| claim and measurement | printed | {names} |", "|---|---|---|---|---|---|"]
+    for one, other in asked_twice(first, second):
+        printed = "" if one["printed"] is None else f"{one['printed']:+.3f}"
+        results = " | ".join(f"{measured_text(c)} | {verdict_text(c)}" for c in (one, other))
+        lines.append(f"| {one['text']} ({one['measured']}) | {printed} | {results} |")
+    return "\n".join(lines)
 
 
 def record_page() -> str:
     """Write which claims replicate, then every printed figure beside ours, from the record."""
-    records = {scale: stored_record(scale) for scale in ("micro", "minilm")}
+    records = shipped_records()
     micro, minilm = records["micro"], records["minilm"]
-    parted = [(one, other) for one, other in asked_twice(micro, minilm)
-              if one["verdict"] != other["verdict"]]
-    larger = sum(other["gain"][0] > one["gain"][0] for one, other in parted)
-    page = template("record", tables=markdown(micro), larger=f"{larger} of {len(parted)}",
-                    headline=claims_table(records), stronger=two_encoders(micro, minilm),
-                    verdicts="\n".join(totals(micro)))
-    found = re.compile(r"<!-- gain (\S+) over (\S+) in ([^@]+?)(?: @ (\S+))? -->")
-    return found.sub(lambda m: gain(*m.groups()[:3], records[m[4] or "micro"]), page)
+    return template("record", tables=markdown(micro), headline=claims_table(records),
+                    stronger=two_encoders(micro, minilm), verdicts="\n".join(totals(micro)))
 
 
 FOLDED = {   # first column of a table -> what its fold is called
     "table": "figures, printed and measured", "claim": "claims and their verdicts",
     "claim without a printed difference": "claims without a printed difference",
-    "sentence and measurement": "claims on two encoders"}
+    "claim and measurement": "claims with two encoders"}
 
 
 def folded(page: str) -> str:

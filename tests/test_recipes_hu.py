@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from minbert.bijections import InvertibleLinear
 from minbert.contrastive import mirror_loss
 from minbert.data import TaskBatch
+from minbert.engine.finite import NotFinite
 from minbert.engine.saving import load_module, save_module
 from minbert.flow import bertcf_loss
 from minbert.heads import LinearHead, LinearPlusCosine, multitask_loss
@@ -176,6 +177,32 @@ def test_a_search_that_fails_leaves_nothing(run):
     assert not list((run.out / "stages").iterdir())
 
 
+def diverging(run: Run, bad: dict[float, Exception]):
+    """Stand in for a stage that fails at some rates and scores -.5 at the others."""
+
+    def prepare(trial):
+        def train(rate):
+            if rate in bad:
+                raise bad[rate]
+            trial.note("x", dev=[-0.5])
+
+        return train
+
+    return prepare
+
+
+def test_a_rate_at_which_training_diverges_is_recorded_and_the_search_goes_on(run):
+    bad = {RATES[0]: NotFinite("loss 0"), RATES[5]: ValueError("expected finite numbers, got NaN")}
+    assert searched_rate(run, "a/b", diverging(run, bad), 0.5) == RATES[1]
+    assert run.ran[0]["dev"] == [-1.0, -0.5, -0.5, -0.5, -0.5, -1.0]
+    assert run.ran[0]["failed"] == {"3e-06": "loss 0", "0.001": "expected finite numbers, got NaN"}
+    with pytest.raises(ValueError, match="a/c: expected a learning rate at which .* at 0.001: x$"):
+        searched_rate(run, "a/c", diverging(run, dict.fromkeys(RATES, NotFinite("x"))), 0.5)
+    assert not (run.out / "stages" / "search-a-c.json").exists()
+    with pytest.raises(ZeroDivisionError):  # an error of the code is no diverging rate
+        searched_rate(run, "a/d", diverging(run, {RATES[0]: ZeroDivisionError()}), 0.5)
+
+
 @pytest.fixture
 def joint():
     """A flow behind the embedded encoder, and a batch in which one sentence is there twice."""
@@ -280,7 +307,7 @@ def test_a_result_has_the_values_that_ran_and_checksums_of_what_was_read(run, mo
         note["looks"] == [0, 1, 2] for note in result["ran"] if "search" not in note["stage"]
     )
     assert {"sts/dev/16", "sst/train/24", "quora/dev/16", "sentences of the package"} <= {
-        *result["examples"]
+        *result["rows"]
     }
     assert [p for p in result["curve"] if p["stage"] == "contrast" and p["step"] == 0] == [
         result["curve"][0]
@@ -289,7 +316,7 @@ def test_a_result_has_the_values_that_ran_and_checksums_of_what_was_read(run, mo
     assert {json.dumps(note, sort_keys=True) for note in again["ran"]} == {
         json.dumps(note, sort_keys=True) for note in result["ran"]
     }
-    assert result["examples"] == again["examples"] and result["measured"] == again["measured"]
+    assert result["rows"] == again["rows"] and result["measured"] == again["measured"]
     flow = SentenceEncoder.from_pretrained(run.out / "stages" / "hu-joint-5-1").transform
     assert any(isinstance(part, InvertibleLinear) for part in flow.modules())
     fresh = work_of(RECIPES["hu/bert-cf"], TOY, None)

@@ -241,6 +241,11 @@ def test_the_shipped_record_has_the_verdicts_of_its_intervals(scale):
     assert all(not devices[c["better"]] & devices[c["worse"]] for c in apart)
 
 
+def test_who_changes_a_shipped_record_changes_a_copy():
+    shipped_records()["micro"]["claims"].clear()
+    assert shipped_records()["micro"]["claims"]
+
+
 def test_the_shipped_record_has_the_values_of_the_stored_runs():
     """Means of stored values, recomputed without the report."""
     frames = [

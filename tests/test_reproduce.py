@@ -140,7 +140,7 @@ def test_expected_intervals_go_by_the_rows_that_the_paper_asked():
 
 
 def test_what_a_scale_lacks_has_a_reason_and_a_command(tmp_path):
-    record = as_json(make_report(tmp_path, None), "micro")
+    record = as_json(make_report(tmp_path, None, "micro"), "micro")
     named = {(x["table"], x["row"]): x["why"] for x in record["not run"]}
     lacking = [(r.name, c) for r in RECIPES.values() if "micro" not in r.scales for c in r.cells]
     assert len(lacking) > 60 and all(f"`minbert reproduce {name} --scale paper --data FOLDER`" in named[c.table, c.row] for name, c in lacking)
@@ -251,7 +251,7 @@ def test_a_report_scores_answers_and_judges_claims(shelf, tmp_path):
     for recipe in shelf.RECIPES.values():
         for seed in TOY.seeds:
             perform(recipe, Run(TOY, seed, None, tmp_path))
-    report = make_report(tmp_path, None, 200)
+    report = make_report(tmp_path, None, "micro", 200)
     gold = labelled("sst/dev/30", None).labels
     by_hand = np.mean([accuracy(r["measured"]["SST-5 dev acc"]["answers"], gold) for r in stored(tmp_path)["hu/minbert"]])
     line = next(x for x in report.lines if x.recipe == "hu/minbert")
@@ -272,9 +272,9 @@ def test_rows_that_learned_nothing_tell_nothing(shelf, tmp_path):
         shelf.RECIPES[name] = replace(recipe, make=lambda run: {"SST-5 dev acc": Answers(run.part("sst", "dev"), "accuracy", [1] * 30)})
         perform(shelf.RECIPES[name], Run(TOY, 1, None, tmp_path))
     shelf.claim("it helps", "hu/bert-cf", "hu/minbert", "SST-5 dev acc")
-    (judged,) = make_report(tmp_path, None, 100).judged
+    (judged,) = make_report(tmp_path, None, "micro", 100).judged
     assert judged.verdict == "inconclusive" and not judged.learned
-    assert "neither row learned" in markdown(as_json(make_report(tmp_path, None, 100), "micro"))
+    assert "neither row learned" in markdown(as_json(make_report(tmp_path, None, "micro", 100), "micro"))
 
 
 def change(folder, edit):
@@ -289,23 +289,23 @@ def test_a_number_has_the_luck_of_its_seeds(shelf, tmp_path):
     put(shelf)
     shelf.RECIPES["hu/minbert"] = replace(shelf.RECIPES["hu/minbert"], cells=(recipes.Cell("T1", "MinBERT", "SST-5 dev acc", "length"),))
     perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
-    alone = make_report(tmp_path, None, 50)   # of one seed nothing is known, and a claim about it cannot be told
+    alone = make_report(tmp_path, None, "micro", 50)   # of one seed nothing is known, and a claim about it cannot be told
     assert alone.lines[0].measured.value == 4.0 and np.isnan(alone.lines[0].measured.low)
     assert as_json(alone, "micro")["cells"][0]["measured"] == [4.0, None, None]
     perform(shelf.RECIPES["hu/minbert"], Run(TOY, 2, None, tmp_path))
     half = 12.706 * np.std([4, 5], ddof=1) / math.sqrt(2)   # Student's law with one degree of freedom
-    assert make_report(tmp_path, None, 500).lines[0].measured[:3] == pytest.approx((4.5, 4.5 - half, 4.5 + half), abs=1e-3)
+    assert make_report(tmp_path, None, "micro", 500).lines[0].measured[:3] == pytest.approx((4.5, 4.5 - half, 4.5 + half), abs=1e-3)
 
 
 def test_of_an_example_each_seed_tells_its_answer(shelf, tmp_path):
     """Two seeds that say 4 and 5 do not say 4.5."""
     put(shelf)
     shelf.RECIPES["hu/minbert"] = replace(shelf.RECIPES["hu/minbert"], cells=(recipes.Cell("T1", "MinBERT", "SST-5 dev acc", "length"),), examples=True)
-    told = lambda: markdown(as_json(make_report(tmp_path, None, 50), "micro"))
+    told = lambda: markdown(as_json(make_report(tmp_path, None, "micro", 50), "micro"))
     perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
     assert "| 4.000 | 1 |" in told()
     perform(shelf.RECIPES["hu/minbert"], Run(TOY, 2, None, tmp_path))
-    assert as_json(make_report(tmp_path, None, 50), "micro")["cells"][0]["answers"] == [4.0, 5.0] and "| 4.000, 5.000 | 2 |" in told()
+    assert as_json(make_report(tmp_path, None, "micro", 50), "micro")["cells"][0]["answers"] == [4.0, 5.0] and "| 4.000, 5.000 | 2 |" in told()
     change(tmp_path, lambda result: result["measured"]["length"].update(value=4.0))
     assert "| 4.000 | 2 |" in told()   # once, where they agree
     assert {name for name, recipe in RECIPES.items() if recipe.examples} == {name for name in RECIPES if "example" in name}
@@ -333,11 +333,23 @@ def test_a_row_has_learned_if_its_interval_is_above_the_best_constant_answer(mon
         monkeypatch.setattr(module, "labelled", lambda *_: Dataset("d", "dev", "sentiment", ["x"] * 20, labels=[1] * 12 + [0] * 8))
     assert [constant(taken([], metric), None) for metric in ("accuracy", "auc", "pearson", "spearman")] == [.6, .5, 0, 0]
     rows = {"most": [1] * 14 + [0] * 6, "all": [1] * 12 + [0] * 8, "common": [1] * 20}   # 18, 20 and 12 of 20
+    rows |= {"some": [1] * 12 + [0] * 2 + [1] * 6, "same": [1] * 20}   # 14 of 20 is above .6, as it may be by chance
     scores = Scores({name: [run_of(1, x=taken(answers), y={"value": 0.0})] for name, answers in rows.items()}, None, 200)
-    assert [scores.learned(name, "x") for name in ("most", "common")] == [True, False]
-    scores = Scores({"some": [run_of(1, x=taken([1] * 12 + [0] * 2 + [1] * 6))]}, None, 200)
-    assert not scores.learned("some", "x")            # 14 of 20 is above .6, as it may be by chance
-    assert Scores({"all": [run_of(1, y={"value": 0.0})]}, None, 9).learned("all", "y")   # of a plain number nothing is known
+    learned = lambda one, other, key="x": scores.learned(scores.pair(one, other, key), one, key)
+    assert learned("common", "most") and learned("most", "common") and not learned("common", "same") and not learned("some", "common")
+    assert learned("common", "same", "y")   # of a plain number nothing is known
+
+
+def test_whether_a_row_learned_is_a_question_to_the_runs_that_are_compared(monkeypatch):
+    """More seeds on another kind of machine, at which the row learned nothing or something, do not count."""
+    for module in (scores_module, scoring):
+        monkeypatch.setattr(module, "labelled", lambda *_: Dataset("d", "dev", "sentiment", ["x"] * 20, labels=[1] * 12 + [0] * 8))
+    good, bad = ({"dataset": "d", "metric": "accuracy", "value": 0.5, "answers": answers} for answers in ([1] * 12 + [0] * 8, [1] * 20))
+    for here, there, expected in ((good, bad, True), (bad, good, False)):
+        rows = {"one": [run_of(1, "cuda", x=here), *(run_of(seed, "cpu", x=there) for seed in (2, 3, 4))], "other": [run_of(1, "cuda", x=bad)]}
+        scores = Scores(rows, None, 200)
+        assert scores.usual_runs("one", "x")[0] == "cpu" and scores.pair("one", "other", "x").device == "cuda"
+        assert scores.learned(scores.pair("one", "other", "x"), "one", "x") is expected
 
 
 def test_one_row_that_learned_is_enough_to_judge(shelf, tmp_path):
@@ -348,10 +360,31 @@ def test_one_row_that_learned_is_enough_to_judge(shelf, tmp_path):
     for recipe in shelf.RECIPES.values():
         for seed in TOY.seeds:
             perform(recipe, Run(TOY, seed, None, tmp_path))
-    report = make_report(tmp_path, None, 100)
+    report = make_report(tmp_path, None, "micro", 100)
     (judged,) = report.judged
     assert judged.learned and judged.verdict == "reversed" and judged.printed == 0     # the gain that the claim gives, not that of two cells
     assert "SST-5 dev acc | +0.000 | -" in markdown(as_json(report, "micro"))
+
+
+def test_a_report_is_on_one_scale_alone(shelf, tmp_path):
+    put(shelf)
+    for seed in (1, 2):
+        result = perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
+    result["settings"]["scale"]["name"] = "minilm"
+    add_results(tmp_path, [result])
+    assert [make_report(tmp_path, None, scale, 20).lines[0].seeds for scale in ("micro", "minilm")] == [2, 1]
+    with pytest.raises(TypeError, match="scale"):
+        make_report(tmp_path, None)
+
+
+def test_a_run_aside_has_a_record_of_its_own(tmp_path):
+    run = Run(TOY, 1, None, tmp_path)
+    run.note("x", rate=1.0), run.read_text("wiki", ["a"]), run.texts.update(wiki=1), run.curve.append({"step": 0})
+    before = json.dumps(run.record())
+    aside = run.aside(seed=2)
+    assert aside.record() == Run(TOY, 2, None, tmp_path).record() and aside.out == run.out and aside.seed == 2
+    aside.note("y"), aside.read_text("other", ["b"]), aside.texts.update(other=1), aside.curve.append({"step": 1})
+    assert json.dumps(run.record()) == before
 
 
 def test_costs_are_means_over_seeds(shelf, tmp_path):
@@ -360,14 +393,14 @@ def test_costs_are_means_over_seeds(shelf, tmp_path):
         perform(shelf.RECIPES["hu/minbert"], Run(TOY, seed, None, tmp_path))
     spent = [r["processor_seconds"] for r in stored(tmp_path)["hu/minbert"]]
     change(tmp_path, lambda result: result.update(processor_seconds=spent[0] + 10 * (result["seed"] == 2)))
-    costs = make_report(tmp_path, None, 20).costs["hu/minbert"]
+    costs = make_report(tmp_path, None, "micro", 20).costs["hu/minbert"]
     assert costs["processor seconds"] == pytest.approx(spent[0] + 5) and costs["seeds"] == 2
 
 
 def test_not_run_is_said(shelf, tmp_path):
     put(shelf)
     shelf.claim("alone", "hu/minbert", "hu/minbert", "nothing")
-    report = make_report(tmp_path, None)
+    report = make_report(tmp_path, None, "micro")
     assert report.lines[0].measured is None and report.judged[0].verdict == "not run" and "not run" in markdown(as_json(report, "micro"))
 
 
@@ -658,7 +691,7 @@ def test_seeds_are_compared_with_themselves(shelf, tmp_path):
     for name, seeds in (("hu/minbert", (1, 3, 4)), ("hu/bert-cf", (1, 2, 4))):
         for seed in seeds:
             perform(shelf.RECIPES[name], Run(TOY, seed, None, tmp_path))
-    (judged,) = make_report(tmp_path, None, 200).judged
+    (judged,) = make_report(tmp_path, None, "micro", 200).judged
     assert judged.gain.value == pytest.approx(1.0) and np.isnan(judged.gain.low) and judged.seeds == 2   # no seed changes the difference
 
 
@@ -668,7 +701,7 @@ def test_answers_to_other_rows_are_not_compared(shelf, tmp_path):
     perform(shelf.RECIPES["hu/minbert"], Run(TOY, 1, None, tmp_path))
     perform(shelf.RECIPES["hu/bert-cf"], Run(replace(TOY, most_dev=20), 1, None, tmp_path))
     with pytest.raises(ValueError, match="hu/bert-cf and hu/minbert, SST-5 dev acc: expected predictions for the same examples, got sst/dev/20 and sst/dev/30"):
-        make_report(tmp_path, None, 50)
+        make_report(tmp_path, None, "micro", 50)
 
 
 def test_a_stage_of_other_settings_is_refused(tmp_path):
@@ -703,7 +736,7 @@ def test_results_of_a_changed_recipe_are_marked(shelf, tmp_path):
     for recipe in list(shelf.RECIPES.values()):
         for seed in TOY.seeds:
             perform(recipe, Run(SCALES["micro"], seed, None, tmp_path))
-    report = lambda: as_json(make_report(tmp_path, None, 50), "micro")
+    report = lambda: as_json(make_report(tmp_path, None, "micro", 50), "micro")
     assert not any(x["outdated"] for x in (*report()["cells"], *report()["claims"]))
     assert "before the recipe was changed" not in markdown(report())
     shelf.RECIPES["hu/bert-cf"] = replace(shelf.RECIPES["hu/bert-cf"], settings={"rate": "2e-5"})

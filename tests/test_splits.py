@@ -12,7 +12,7 @@ import pytest
 from minbert.data import download, load_dataset
 from minbert.engine import splits
 from minbert.engine.formats import YEARS, read_rows
-from minbert.engine.splits import pair_key, stored, with_subsets
+from minbert.engine.splits import pair_key, split_table, with_subsets
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "published_splits.py"
 DATA = os.environ.get("MINBERT_DATA")
@@ -39,7 +39,7 @@ def nothing_in(folder) -> bool:
 def tables(monkeypatch):
     """Stored tables of a few rows."""
     found = {}
-    monkeypatch.setattr(splits, "stored", found.__getitem__)
+    monkeypatch.setattr(splits, "split_table", found.__getitem__)
     return found
 
 
@@ -50,25 +50,25 @@ def test_as_many_rows_are_stored_as_were_published():
     count = lambda rows, place: {
         value: sum(row[place] == value for row in rows) for value in {row[place] for row in rows}
     }
-    assert count(stored("sts"), 0) == {"train": 6040, "dev": 863, "test": 1725}
-    assert sorted(int(index) for _, index, *_ in stored("sts")) == list(range(8628))
-    assert count(stored("sick"), 0) == {"train": 4500, "dev": 500}
-    assert count(stored("years"), 0) == {
+    assert count(split_table("sts"), 0) == {"train": 6040, "dev": 863, "test": 1725}
+    assert sorted(int(index) for _, index, *_ in split_table("sts")) == list(range(8628))
+    assert count(split_table("sick"), 0) == {"train": 4500, "dev": 500}
+    assert count(split_table("years"), 0) == {
         "sts12": 3108,
         "sts13": 1500,
         "sts14": 3750,
         "sts15": 3000,
         "sts16": 1186,
     }
-    assert len({(year, subset) for year, subset, _ in stored("years")}) == 5 + 3 + 6 + 5 + 5
+    assert len({(year, subset) for year, subset, _ in split_table("years")}) == 5 + 3 + 6 + 5 + 5
 
 
 def test_no_text_is_stored():
-    names = {"train", "dev", "test", *YEARS, *(subset for _, subset, _ in stored("years"))}
+    names = {"train", "dev", "test", *YEARS, *(subset for _, subset, _ in split_table("years"))}
     for name in ("sts", "sick", "years"):
         assert all(
             cell in names or re.fullmatch("[0-9]{1,4}|[0-9a-f]{10}|[0-9a-f]{25}", cell)
-            for row in stored(name)
+            for row in split_table(name)
             for cell in row
         )
 
@@ -320,6 +320,6 @@ def test_the_stored_tables_are_those_of_the_script():
     spec = importlib.util.spec_from_file_location("published_splits", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert [list(row) for row in script.course_rows(DATA)] == stored("sts")
-    assert [list(row) for row in script.sick_rows(DATA)] == stored("sick")
-    assert [list(row) for row in script.year_rows(DATA)] == stored("years")
+    assert [list(row) for row in script.course_rows(DATA)] == split_table("sts")
+    assert [list(row) for row in script.sick_rows(DATA)] == split_table("sick")
+    assert [list(row) for row in script.year_rows(DATA)] == split_table("years")

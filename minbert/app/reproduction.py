@@ -133,7 +133,7 @@ def _own_record(folder: Path, scale: str, data: str | None) -> dict | None:
     """Report on the results of a scale in a folder; None if there are none."""
     from minbert.reproduce import as_json, make_report, stored
 
-    return as_json(make_report(folder, data, scale=scale), scale) if stored(folder, scale) else None
+    return as_json(make_report(folder, data, scale), scale) if stored(folder, scale) else None
 
 
 def _shipped_record(folder: Path, scale: str) -> dict:

@@ -48,7 +48,7 @@ def pair_key(
 
 
 @cache
-def stored(name: str) -> list[list[str]]:  # rows below the header
+def split_table(name: str) -> list[list[str]]:  # rows below the header
     """Read one of the stored tables."""
     return [cells for _, cells in read_rows(SPLITS_OF / f"{name}.tsv.gz")[1:]]
 
@@ -59,7 +59,7 @@ def course_splits(
     str, list[list]
 ]:  # split -> (index, id, sentence1, sentence2, score) in the course's order
     """Cut STS-B as the course does. Raises ValueError for a missing pair, or one too many."""
-    known = [CourseRow(split, int(index), name, key) for split, index, name, key in stored("sts")]
+    known = [CourseRow(split, int(index), name, key) for split, index, name, key in split_table("sts")]
     found = _found(rows, lambda row: pair_key(*row[:2]))
     chosen = {
         row.index: _taken(found, row.key, f"row {row.index} of STS-B")
@@ -80,7 +80,7 @@ def sick_splits(
     Raises ValueError if a pair is missing, or the rest has another size than published.
     """
     found, splits = _found(rows, lambda row: pair_key(*row)), {"train": [], "dev": []}
-    for split, key in stored("sick"):
+    for split, key in split_table("sick"):
         splits[split].append(_taken(found, key, f"a {split} pair of SICK"))
     rest = {id(row) for left in found.values() for row in left}
     ordered = [row for row in rows if id(row) in rest]
@@ -98,7 +98,7 @@ def with_subsets(
     A pair whose text differs a little takes the subset of its neighbours, if both have the same one.
     Raises ValueError for a pair that stays unknown, and for subsets of another size than published.
     """
-    of_year = [(key, subset) for year, subset, key in stored("years") if year == name]
+    of_year = [(key, subset) for year, subset, key in split_table("years") if year == name]
     subset_of, sizes = dict(of_year), defaultdict(int)
     for _, subset in of_year:
         sizes[subset] += 1

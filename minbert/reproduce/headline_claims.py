@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["HEADLINE_CLAIMS", "HeadlineClaim", "claims_table"]
+__all__ = ["HEADLINE_CLAIMS", "HeadlineClaim", "claims_table", "measured_text", "verdict_text"]
 
 from typing import NamedTuple
 
-from .recipe import CLAIMS, claim
 from .record import shipped_records
 from .seven import DEV
 from .tasks import KEYS
@@ -191,21 +190,6 @@ HEADLINE_CLAIMS = (
 )
 
 
-def _claim_once(text: str, better: str, worse: str, measured: str) -> None:
-    """Register a claim unless the recipes of its paper have it."""
-    if (better, worse, measured) not in {(c.better, c.worse, c.measured) for c in CLAIMS}:
-        claim(text, better, worse, measured)
-
-
-for _row, _text in (
-    ("final", "Two epochs of ranking raise"),
-    ("rank-1", "One epoch of ranking raises"),
-):
-    _claim_once(f"{_text} unsupervised STS", f"{FOLEY}/{_row}", f"{FOLEY}/plain", DEV)
-for _claim in HEADLINE_CLAIMS:
-    _claim_once(_claim.text, *_claim[2:5])
-
-
 def claims_table(
     records: dict[str, dict] | None = None,  # column -> record; None: those of the package
 ) -> str:
@@ -229,18 +213,19 @@ def _line(headline: HeadlineClaim, found: dict[str, dict]) -> str:
     results = [record.get(tuple(headline[2:5])) for record in found.values()]
     printed = next((r["printed"] for r in results if r and r["printed"] is not None), None)
     shown = headline.note if printed is None else f"{printed:+.3f}"
-    cells = " | ".join(f"{_measured(r)} | {_verdict(r)}" for r in results)
+    cells = " | ".join(f"{measured_text(r)} | {verdict_text(r)}" for r in results)
     return f"| {paper} | {headline.text} | {shown} | {cells} |"
 
 
-def _verdict(result: dict | None) -> str:
+def verdict_text(result: dict | None) -> str:
+    """Write the verdict of a claim of a record, marked if one of its recipes has been changed."""
     if result is None:
         return "not run"
     learned = "" if result["learned"] else " (neither row learned)"
     return result["verdict"] + learned + (f" {OUTDATED}" if result["outdated"] else "")
 
 
-def _measured(result: dict | None) -> str:
+def measured_text(result: dict | None) -> str:
     """Write a difference with its interval and seeds; nothing if it was not measured."""
     if not result or not result["gain"] or result["gain"][0] is None:
         return ""

@@ -7,16 +7,20 @@ __all__ = ["RECORDED", "shipped_record", "shipped_records", "recorded_seeds"]
 from functools import cache
 from importlib import resources
 
-from ..engine.files import read_json
+from ..engine.files import parse_json
 
 RECORDED = ("micro", "minilm")  # scales with a record
 
 
 @cache
+def _text(scale: str) -> str:
+    folder = resources.files("minbert") / "assets" / "results"
+    return (folder / f"recipes-{scale}.json").read_text(encoding="utf-8")
+
+
 def shipped_record(scale: str) -> dict:
-    """Read the record of a scale, in the form of `report.as_json`."""
-    with resources.as_file(resources.files("minbert") / "assets" / "results") as folder:
-        return read_json(folder / f"recipes-{scale}.json")
+    """Read the record of a scale, in the form of `report.as_json`: a new copy on each call."""
+    return parse_json(_text(scale), f"recipes-{scale}.json")
 
 
 def shipped_records() -> dict[str, dict]:  # scale -> record

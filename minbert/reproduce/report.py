@@ -125,7 +125,7 @@ def _judge(claim: Claim, scores: Scores, outdated: set[str] = frozenset()) -> Ju
     if pair is None:
         return Judged(claim, printed, None, 0, _why_unpaired(claim, scores))
     gain = bounds(pair.better, pair.worse)
-    learned = any(scores.learned(name, claim.measured) for name in (claim.better, claim.worse))
+    learned = scores.learned(pair, claim.better, claim.measured)
     judged = verdict(gain, printed) if learned else "inconclusive"
     outdated = not outdated.isdisjoint((claim.better, claim.worse))
     return Judged(claim, printed, gain, gain.seeds, judged, learned, pair.device, outdated)
@@ -139,9 +139,9 @@ def _why_unpaired(claim: Claim, scores: Scores) -> str:
     return NOT_COMPARED[2 if first.keys() & second.keys() else 1]
 
 
-def make_report(out: str | Path, data: str | None, samples: int = SAMPLES,
-                scale: str | None = None) -> Report:
-    """Score every result in a folder against the labels in a data folder."""
+def make_report(out: str | Path, data: str | None, scale: str,
+                samples: int = SAMPLES) -> Report:
+    """Score the results of one scale in a folder against the labels in a data folder."""
     scores = Scores(stored(Path(out), scale), data, samples)
     outdated = {name for name, results in scores.results.items() if name in RECIPES
                 and not all(is_current(result, RECIPES[name]) for result in results)}
@@ -229,11 +229,11 @@ def _row(c: dict) -> str:
     return c["row"] + " (target)" * (c["recipe"].endswith("-target") and "target" not in c["row"])
 
 
-OUTDATED = " (ran before the recipe was changed)"
+_RAN_BEFORE = " (ran before the recipe was changed)"
 
 
 def _cell_line(c: dict) -> str:
-    return f"| {c['table']} | {_row(c)} | {c['metric']} | {_text(c['printed'])} | {_measured(c)} | {c['seeds'] or ''} | {c['differs']}{OUTDATED * c['outdated']} |"
+    return f"| {c['table']} | {_row(c)} | {c['metric']} | {_text(c['printed'])} | {_measured(c)} | {c['seeds'] or ''} | {c['differs']}{_RAN_BEFORE * c['outdated']} |"
 
 
 def _claim_line(c: dict) -> str:
@@ -241,7 +241,7 @@ def _claim_line(c: dict) -> str:
     learned = "" if c["learned"] else ": neither row learned"
     seeds = c["seeds"] or ("deterministic" if c["gain"] else "")
     return (f"| {c['text']} | `{c['better']}` over `{c['worse']}`, {c['measured']} | {printed} "
-            f"| {_text(c['gain'])} | {seeds} | {c['verdict']}{learned}{OUTDATED * c['outdated']} |")
+            f"| {_text(c['gain'])} | {seeds} | {c['verdict']}{learned}{_RAN_BEFORE * c['outdated']} |")
 
 
 def _claim_lines(claims: list[dict]) -> list[str]:

@@ -10,6 +10,7 @@ __all__ = ["SCHEMA", "result_file", "read_results", "add_results", "stored_setti
 import json
 import math
 from collections.abc import Iterable
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -57,19 +58,27 @@ def result_file(out: str | Path, recipe: str) -> Path:
     return Path(out) / f"{recipe.partition('/')[0]}.parquet"
 
 
+def _difference(found: pa.Schema) -> str:
+    """Name the first column in which a file differs from a file of results."""
+    for place, (mine, other) in enumerate(zip_longest(SCHEMA, found), 1):
+        if mine is None or other is None or mine != other:
+            return f"column {place}: expected {_column(mine)}, got {_column(other)}"
+    return "expected the columns of a file of results, got others"
+
+
+def _column(field: pa.Field | None) -> str:
+    if field is None:
+        return "no column"
+    return f"{field.name!r} of type {field.type}{'' if field.nullable else ' not null'}"
+
+
 def _read(file: Path, columns: list[str] | None = None) -> pa.Table:
     """Read a file of results. Raises ValueError naming the file if it is no such file."""
     check_regular(file)
     try:
         found = pq.read_schema(file)
         if found.remove_metadata() != SCHEMA:
-            wrong = next(
-                (f.name for f in SCHEMA if f.name not in found.names or found.field(f.name) != f),
-                "further columns",
-            )
-            raise ValueError(
-                f"{file}: expected the columns of a file of results, got others: see {wrong!r}"
-            )
+            raise ValueError(f"{file}: {_difference(found)}")
         return pq.read_table(file, columns=columns)
     except (pa.ArrowException, OSError) as error:
         message = str(error).splitlines()[0][:200]

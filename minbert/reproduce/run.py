@@ -1,6 +1,4 @@
-"""One recipe at one scale with one seed: what it may use, and where its stages and its result are
-kept.
-"""
+"""One run of a recipe at a scale with a seed: its data, its stages, and what it records."""
 
 from __future__ import annotations
 
@@ -45,6 +43,7 @@ from .scale import RATES, Scale, agreed
 EVERY = 10  # steps between two points of a curve
 LOOK = 125  # steps between two evaluations on dev, as in SimCSE's released script
 SEARCH_SEED = 0  # of the learning-rate search: none of the seeds that are reported
+DIVERGED = -1.0  # score of a learning rate at which training failed
 
 
 def look_every(steps: int) -> int:
@@ -119,7 +118,8 @@ class Run:
         """Copy the run with an empty record: for a stage whose record is in the result already, or
         must not be in it.
         """
-        return replace(self, **({"curve": [], "ran": []} | changes))
+        empty = {"curve": [], "ran": [], "texts": {}, "examples": {}}
+        return replace(self, **(empty | changes))
 
     def record(self) -> dict:
         """Give what a result keeps of the run beside its measurements: curve, values that ran, and
@@ -275,7 +275,8 @@ def searched_rate(
     `RATES` with the best score on dev.
 
     The search trains with a seed that is not reported, once for all seeds; every value and its
-    score go into the result.
+    score go into the result, and so does the error of a rate at which training failed. Raises
+    ValueError if it failed at every rate.
     """
     if run.scale.printed:
         return paper
@@ -296,16 +297,29 @@ def searched_rate(
 
 
 def _search(run: Run, stage: str, prepare: Callable) -> dict:
-    """Train with every rate of the grid, and keep the best score on dev of each."""
-    trial, scores = run.aside(seed=SEARCH_SEED, kept=[]), []
+    """Train with every rate of the grid, and keep the best score on dev of each.
+
+    A rate at which training diverges has the score -1, the lowest correlation.
+    """
+    trial, scores, failed = run.aside(seed=SEARCH_SEED, kept=[]), [], {}
     train = prepare(trial)
     for rate in RATES:
         torch.manual_seed(SEARCH_SEED)
-        train(rate)
-        scores.append(0.0 if run.counted is not None else max(trial.ran[-1]["dev"]))
-    return {
+        try:
+            train(rate)
+            scores.append(0.0 if run.counted is not None else max(trial.ran[-1]["dev"]))
+        except ValueError as error:  # NotFinite is one, and so is the Spearman correlation of NaN
+            scores.append(DIVERGED)
+            failed[f"{rate:g}"] = str(error)
+    if len(failed) == len(RATES):
+        raise ValueError(
+            f"{stage}: expected a learning rate at which training succeeds, but all "
+            f"{len(RATES)} failed; at {rate:g}: {failed[f'{rate:g}']}"
+        )
+    found = {
         "seed": SEARCH_SEED,
         "rates": list(RATES),
         "dev": scores,
         "rate": RATES[scores.index(max(scores))],
     }
+    return found | ({"failed": failed} if failed else {})

@@ -1,6 +1,4 @@
-"""How large: the same recipes on a desk with one encoder or another, on a small card, and as
-printed.
-"""
+"""Scales of a recipe: the encoder, sizes, numbers of steps and learning rates of each."""
 
 from __future__ import annotations
 

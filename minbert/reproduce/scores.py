@@ -151,16 +151,20 @@ class Scores:
         one = self.scored(better, key, seeds)
         return Pair(one, self.scored(worse, key, other_seeds), device)
 
-    def learned(self, recipe: str, key: str) -> bool:
-        """Tell whether the runs of a row are above the best constant prediction.
+    def learned(self, pair: Pair, recipe: str, key: str) -> bool:
+        """Tell whether one of two compared rows is above the best constant prediction.
 
-        The question is what these runs learned, so their mean is sampled over examples alone.
+        Both rows predict the same examples, so that one constant is the best for both.
         """
-        _, runs = self.usual_runs(recipe, key)
-        means = self.scored(recipe, key, runs).draws.mean(1)
-        means = means[~np.isnan(means)]
-        best = constant(next(iter(runs.values())), self.data)
-        return not len(means) or bool(np.quantile(means, 0.025) > best)
+        best = constant(next(iter(self.runs(recipe, key)[pair.device].values())), self.data)
+        return any(_above(scored, best) for scored in (pair.better, pair.worse))
+
+
+def _above(scored: Scored, best: float) -> bool:
+    """Tell whether the runs of a row are above a score; the interval is over examples alone."""
+    means = scored.draws.mean(1)
+    means = means[~np.isnan(means)]
+    return not len(means) or bool(np.quantile(means, 0.025) > best)
 
 
 def _check_examples(where: str, runs: list[dict[int, dict]]) -> None:
