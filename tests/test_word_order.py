@@ -244,3 +244,11 @@ def test_what_is_stored_belongs_to_the_task_and_the_report_shows_it():
             assert run["test_accuracy"] == accuracy([int(x) for x in run["predictions"]], labels)
             assert run["value"] == script.chosen_value(stored, run["row"])
     assert script.table(stored, labels) in script.RESULTS.with_name("README.md").read_text(encoding="utf-8")
+
+
+def test_every_row_of_the_report_has_results_of_the_seeds_that_are_announced():
+    stored = script.load_results(script.RESULTS)
+    found = {row: [run["seed"] for run in script.find(stored, row, search=False)] for row in script.CANDIDATES}
+    assert found == {row: [1] if row in script.SEEDLESS else list(script.SEEDS) for row in script.CANDIDATES}
+    assert "seeds 1 to 5" in " ".join(script.__doc__.split()) and script.SEEDS == (1, 2, 3, 4, 5)
+    assert "with seed 0;" in script.__doc__ and script.SEARCH_SEED == 0
