@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from minbert.baselines import BagOfWords
+from minbert.claims import interval
 from minbert.data import SPLITS, available, load_dataset
 from minbert.engine.bigramshift import MOST_WORDS, normalized, possible_swaps, swapped_pairs
 from minbert.metrics import accuracy
@@ -197,6 +198,15 @@ def test_runs_are_stored_one_by_one_and_never_done_twice(recorded, tmp_path):
     assert len(recorded) == 1
 
 
+def test_a_resumed_run_has_no_processor_time_and_is_left_out_of_the_mean(recorded, tmp_path):
+    """The clock of the resumed process does not contain the time of the interrupted one."""
+    (tmp_path / "embedded-frozen-2-0.01-False").mkdir()
+    runs = [script.train_once("embedded, frozen", 1e-2, seed, False, tmp_path) for seed in (1, 2)]
+    assert runs[0]["processor_seconds"] >= 0 and runs[1]["processor_seconds"] is None
+    runs[0]["processor_seconds"] = 7.0
+    assert script.mean_seconds(runs) == "7" and script.mean_seconds(runs[1:]) == "unknown"
+
+
 def test_results_on_other_examples_are_refused(recorded, tmp_path):
     file = tmp_path / "results.json"
     script.save_results(file, {"examples": {"train": "0"}, "runs": []})
@@ -205,12 +215,24 @@ def test_results_on_other_examples_are_refused(recorded, tmp_path):
     assert recorded == []
 
 
-def test_an_interval_draws_both_forms_of_a_sentence_together():
-    """Predictions that ignore word order are right about one form of each sentence: there is nothing to draw."""
+def test_an_interval_resamples_both_forms_of_a_sentence_together():
+    """Predictions that ignore word order are correct on one form of each sentence: every sample has the same accuracy."""
     labels = [0, 1] * 50
-    assert script.interval(["0" * 100, "1" * 100], labels) == (0.5, 0.5, 0.5)
-    mean, low, high = script.interval(["01" * 25 + "10" * 25] * 5, labels)
-    assert mean == 0.5 and low == pytest.approx(0.36, abs=0.03) and high == pytest.approx(0.64, abs=0.03)   # 50 coins: 0.5 +- 1.96 * 0.0707
+    assert interval(script.score(["0" * 100, "1" * 100], labels))[:3] == (0.5, 0.5, 0.5)
+    found = interval(script.score(["01" * 25 + "10" * 25] * 5, labels))
+    assert found.value == 0.5 and found.low == pytest.approx(0.36, abs=0.01)   # 50 coins: 0.5 +- 1.96 * 0.0707
+    assert found.high == pytest.approx(0.64, abs=0.01) and found.seeds == 5
+
+
+def test_an_interval_over_two_seeds_uses_student_t():
+    """Every sample of sentences has the accuracies 1 and 0.5: s / sqrt(2) = 0.25, and t(1) = 12.706."""
+    found = interval(script.score(["01" * 50, "00" * 50], [0, 1] * 50))
+    assert found[:3] == pytest.approx((0.75, 0.75 - 12.706 * 0.25, 0.75 + 12.706 * 0.25), abs=1e-3)   # t has 3 decimals
+
+
+def test_a_method_without_seeds_has_an_interval_over_sentences_alone():
+    found = interval(script.score(["01" * 25 + "10" * 25], [0, 1] * 50, deterministic=True))
+    assert found.seeds == 0 and found[1:3] == pytest.approx((0.36, 0.64), abs=0.03)   # quantiles are multiples of 0.02
 
 
 def test_what_is_stored_belongs_to_the_task_and_the_report_shows_it():
@@ -222,3 +244,11 @@ def test_what_is_stored_belongs_to_the_task_and_the_report_shows_it():
             assert run["test_accuracy"] == accuracy([int(x) for x in run["predictions"]], labels)
             assert run["value"] == script.chosen_value(stored, run["row"])
     assert script.table(stored, labels) in script.RESULTS.with_name("README.md").read_text(encoding="utf-8")
+
+
+def test_every_row_of_the_report_has_results_of_the_seeds_that_are_announced():
+    stored = script.load_results(script.RESULTS)
+    found = {row: [run["seed"] for run in script.find(stored, row, search=False)] for row in script.CANDIDATES}
+    assert found == {row: [1] if row in script.SEEDLESS else list(script.SEEDS) for row in script.CANDIDATES}
+    assert "seeds 1 to 5" in " ".join(script.__doc__.split()) and script.SEEDS == (1, 2, 3, 4, 5)
+    assert "with seed 0;" in script.__doc__ and script.SEARCH_SEED == 0
