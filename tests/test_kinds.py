@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from minbert.course.exercises import build, cases, exercise, expected_outcomes, reference, right_definition, verdict
+from minbert.course.exercises import EXERCISES, build, cases, exercise, expected_outcomes, reference, right_definition, verdict
 from minbert.course.trials import DERIVED, SMALL, derived
 from minbert.course.watching import DTYPES, dtype_problem, leaves, shorter
 
@@ -178,6 +178,23 @@ def test_a_group_number_in_another_order_is_no_reversal(name="negatives.clusters
 def test_a_text_that_comes_back_is_shown(name="encoder.rename"):
     found = edited(name, ('return f"{right.format(*layer)}.{kind}"', 'return f"{right.format(*layer)}_{kind}"'))
     assert "got 'layer." in found.message and "_bias'" in found.message and "kept between calls" not in found.message, found.message
+
+
+OF_ANY_DTYPE = [name for name, task in EXERCISES.items() if "of any dtype" in task.definition]
+
+
+@pytest.mark.parametrize("name", OF_ANY_DTYPE)
+def test_a_dtype_in_which_0_minus_1_is_255_is_tried_where_any_is_promised(name):
+    assert not judged(name, wrong_when(name, lambda given: any(x.dtype == torch.uint8 for x in given))).passed
+
+
+@pytest.mark.parametrize("name, pairs", [
+    ("hinge.labels", [("y = labels.float()", "y = (2 * labels - 1 if labels.min() == 0 else labels).float()")]),
+    ("hinge.grades", [("target > floor", "labels > floor")]),
+    ("heads.sum", [("self.cosine_weight *", "(self.cosine_weight.item() if self.learned else self.cosine_weight) *")])])
+def test_a_situation_that_few_people_try_is_among_the_cases(name, pairs):
+    """Labels in unsigned bytes, a grade below the floor, a weight that is trained only in one variant."""
+    assert not edited(name, *pairs).passed
 
 
 def test_a_setting_that_is_ignored_is_mentioned(name="pcgrad.project"):
