@@ -426,6 +426,7 @@ MISTAKES["hinge.grades"] = [
     mistake("F.mse_loss(y, target)", "F.mse_loss(y, target).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every cosine is right the gradient is NaN."),
     mistake(_WRONG_TARGET, "(labels / 5).clamp(min=floor)", "Grades below the floor are cut to it. All of them are moved onto [h, 1]."),
     mistake(_WRONG_TARGET, "(1 - floor) * labels / 5", "The floor is not added: the grade 0 belongs on h."),
+    mistake(_WRONG_TARGET, "(1 - floor) * labels / 5", "target > floor, scores", "labels > 0, scores", "The floor is not added to the target: the grade 0 belongs on h."),
     mistake(_WRONG_TARGET, "floor + (1 - floor) * (labels - 1) / 4", "The grades are taken to begin at 1. They begin at 0."),
 ]
 
