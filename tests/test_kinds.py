@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from minbert.course.exercises import build, cases, exercise, expected_outcomes, reference, right_definition, verdict
+from minbert.course.diagnosis import relation
+from minbert.course.exercises import EXERCISES, build, cases, exercise, expected_outcomes, reference, right_definition, verdict
 from minbert.course.trials import DERIVED, SMALL, derived
 from minbert.course.watching import DTYPES, dtype_problem, leaves, shorter
 
@@ -178,6 +179,69 @@ def test_a_group_number_in_another_order_is_no_reversal(name="negatives.clusters
 def test_a_text_that_comes_back_is_shown(name="encoder.rename"):
     found = edited(name, ('return f"{right.format(*layer)}.{kind}"', 'return f"{right.format(*layer)}_{kind}"'))
     assert "got 'layer." in found.message and "_bias'" in found.message and "kept between calls" not in found.message, found.message
+
+
+OF_ANY_DTYPE = [name for name, task in EXERCISES.items() if "of any dtype" in task.definition]
+
+
+@pytest.mark.parametrize("name", OF_ANY_DTYPE)
+def test_a_dtype_in_which_0_minus_1_is_255_is_tried_where_any_is_promised(name):
+    assert not judged(name, wrong_when(name, lambda given: any(x.dtype == torch.uint8 for x in given))).passed
+
+
+@pytest.mark.parametrize("name, pairs", [
+    ("hinge.labels", [("y = labels.float()", "y = (2 * labels - 1 if labels.min() == 0 else labels).float()")]),
+    ("hinge.grades", [("target > floor", "labels > floor")]),
+    ("heads.sum", [("self.cosine_weight *", "(self.cosine_weight.item() if self.learned else self.cosine_weight) *")])])
+def test_a_situation_that_few_people_try_is_among_the_cases(name, pairs):
+    """Labels in unsigned bytes, a grade below the floor, a weight that is trained only in one variant."""
+    assert not edited(name, *pairs).passed
+
+
+KEPT = "A call changes something that the next call finds again"
+
+
+def test_what_is_kept_in_a_default_argument_or_in_the_class_is_told():
+    """The numbers of an earlier call fit known mistakes by accident, so none of them is suspected."""
+    found = edited("tokens.pieces", ("    longest: int = 100,", "    longest: int = 100,\n    found: list = [],"), ("found, start = [], 0", "start = 0"))
+    assert KEPT in found.message and "Perhaps" not in found.message, found.message
+    ours = reference(exercise("bijections.unshuffle"))
+
+    def inverse(self, y):
+        if not hasattr(ours, "back"):
+            ours.back = self.order.argsort()
+        return y[:, ours.back]
+
+    try:
+        found = judged("bijections.unshuffle", type(ours.__name__, (ours,), {"inverse": inverse}))
+    finally:
+        del ours.back
+    assert KEPT in found.message and "Perhaps" not in found.message, found.message
+
+
+def test_a_right_program_may_keep_something(name="attention.split"):
+    seen = []
+
+    def split(x, heads, calls=[]):
+        calls.append(heads)
+        seen.append(len(calls))
+        return reference(exercise(name))(x, heads)
+
+    assert judged(name, split).passed and seen[-1] > 2
+
+
+def test_a_tensor_that_should_have_changed_and_did_not_is_told(name="proximal.average"):
+    found = judged(name, lambda teacher, weights, share=1.0: None)
+    assert "unchanged" in found.message, found.message
+
+
+def test_n_and_n_minus_1_are_told_apart_from_other_factors():
+    x, rows = torch.arange(1, 12, dtype=torch.float64), {"x": torch.zeros(11)}
+    for factor in (11 / 10, 10 / 11, (11 / 10) ** 0.5, (10 / 11) ** 0.5):
+        for right in (x, x[3]):
+            assert "N - 1 and N were mixed up, where N = 11 is the size of axis 0 of x" in relation(right, factor * right, rows)
+    assert "N - 1" not in relation(x, 1.2 * x, rows) and "N - 1" not in relation(x[3], x[3] * 4 / 3, {"x": torch.zeros(4)})
+    assert relation(x, x * 1e-320, {}) is None or "times" not in relation(x, x * 1e-320, {})     # what stood in fresh memory
 
 
 def test_a_setting_that_is_ignored_is_mentioned(name="pcgrad.project"):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .comparing import TEXT, Difference, compare, compare_draws
-from .diagnosis import diagnose
+from .diagnosis import diagnose, remembered
 from .trials import AGAIN, NOTHING, Case, Outcome, Trial
 from .watching import BEHIND, BESIDE
 
@@ -176,7 +176,7 @@ def judge(
         return Verdict(False, "\n".join(_tell(name, found, where, {}).split("\n")[:2]), None, found)
     says, sure = recognize(trial, expected[: len(got)], got, failing, known, time.process_time() + seconds)
     exact = found.output.startswith(("input ", "left behind", TEXT))     # the problem says it all
-    says = says if sure or not exact else None
+    says = says if sure or not (exact or remembered(expected, got[: failing[0] + 1])) else None
     told = found.problem if exact else diagnose(trial, cases, expected[: len(got)], got, failing)
     comment = f"{NAMED}{says}" if sure else f"Perhaps: {says}" if says else f"Hint: {_fitting_hint(trial, found)}"
     inputs = cases[failing[0]].inputs if cases else {}

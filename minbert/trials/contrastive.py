@@ -41,6 +41,7 @@ def margin_cases(generator):
     return [Case("same and different pairs, margin 0.5", {**pairs, "labels": labels}),
             Case("margin 1", {**pairs, "labels": labels.double(), "margin": 1.0}),
             Case("margin 2, labels are truth values", {**pairs, "labels": labels.bool(), "margin": 2.0}),
+            Case("labels are unsigned bytes", {**pairs, "labels": labels.to(torch.uint8), "margin": 1.0}),
             Case("same pairs only", {**few, "labels": torch.ones(3)}),
             Case("different pairs only", {**few, "labels": torch.zeros(3), "margin": 1.5}),
             Case("one pair", {**{name: x[:1] for name, x in pairs.items()}, "labels": torch.tensor([0]), "margin": 2.0}),

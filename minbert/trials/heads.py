@@ -291,12 +291,14 @@ def forward(self, u, v):
 
 # ---- heads.sum
 #
-# Both goals, so that k is 1 in one case and 5 in another; a k of its own; training mode, where the cosine must not see dropout; zero vectors.
+# Both goals, so that k is 1 in one case and 5 in another; a k of its own; a k that is trained, whose gradient is compared; training mode, where the cosine
+# must not see dropout; zero vectors.
 
 def sum_cases(generator):
     relabel = lambda cases, what: [case._replace(label=f"{case.label}; {what}") for case in cases]
     plain, graded = _pairs(generator, width=5, dropout=0.3), _pairs(generator, width=5, goal="similarity", dropout=0.3)
-    return _with_zeros(plain) + relabel(graded[:3], "grades") + relabel(_pairs(generator, width=5, cosine_weight=0.7)[1:2], "another weight")
+    weights = relabel(_pairs(generator, width=5, cosine_weight=0.7)[1:2], "another weight") + relabel(_pairs(generator, width=5, learned=True)[:2], "a learned weight")
+    return _with_zeros(plain) + relabel(graded[:3], "grades") + weights
 
 
 TRIALS["heads.sum"] = Trial(sum_cases, run_head, hints=(
@@ -310,6 +312,8 @@ _WRONG_SUM = "straight + self.cosine_weight * safe_cosine(u, v)"
 MISTAKES["heads.sum"] = [
     mistake(_WRONG_SUM, "straight - self.cosine_weight * safe_cosine(u, v)", "The cosine is subtracted."),
     mistake(_WRONG_SUM, "straight + self.cosine_weight * safe_cosine(u, v).detach()", "The cosine is detached, so no gradient passes through it."),
+    mistake(_WRONG_SUM, "straight + (self.cosine_weight.item() if self.learned else self.cosine_weight) * safe_cosine(u, v)",
+            "The weight of the cosine leaves the graph as a plain number, so a learned one gets no gradient."),
     mistake(_WRONG_SUM, "(1 - self.cosine_weight) * straight + self.cosine_weight * safe_cosine(u, v)", "The two share one weight. The linear part counts whole."),
     mistake(_WRONG_SUM, "0 * straight + self.cosine_weight * safe_cosine(u, v)", "The linear part is lost."),
     mistake(_WRONG_SUM, "straight + safe_cosine(u, v)", "The weight k of the cosine is missing; for grades it is 5."),
@@ -336,7 +340,7 @@ VARIANTS["heads.sum"] = [
 def forward(self, u, v):
     weights = self.linear.weight.view(2, -1)
     straight = (self.drop(u) * weights[0] + self.drop(v) * weights[1]).sum(-1) + self.linear.bias
-    return torch.add(straight, safe_cosine(v, u), alpha=self.cosine_weight)
+    return torch.add(straight, self.cosine_weight * safe_cosine(v, u))
 ''',
     '''
 def forward(self, u, v):

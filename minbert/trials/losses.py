@@ -32,7 +32,9 @@ def classes_cases(generator):
     return [Case("seven rows, five classes", {"logits": logits, "labels": labels}), Case("one row", {"logits": logits[:1], "labels": labels[:1]}),
             Case("two classes", {"logits": logits[:, :2], "labels": labels % 2}),
             Case("labels as floats", {"logits": logits, "labels": labels.double()}),
-            Case("logits of a thousand", {"logits": 1000 * logits, "labels": labels}), Case("NaN in one row", {"logits": spoilt(logits), "labels": labels}),
+            Case("labels as unsigned bytes", {"logits": logits, "labels": labels.to(torch.uint8)}),
+            Case("logits of a thousand", {"logits": 1000 * logits, "labels": labels}), Case("all logits near a thousand", {"logits": 1000 + logits, "labels": labels}),
+            Case("NaN in one row", {"logits": spoilt(logits), "labels": labels}),
             *halves(Case("half precision", {"logits": 8 * logits, "labels": labels}), "logits")]
 
 
@@ -119,7 +121,7 @@ def yes_cases(generator):
     z = 3 * fixed(generator, 8)
     y = torch.tensor([0, 1, 1, 0, 1, 1, 0, 1])
     return [Case("yes and no", {"logits": z, "labels": y}), Case("one pair", {"logits": z[:1], "labels": y[1:2]}),
-            Case("truth values", {"logits": z, "labels": y == 1}),
+            Case("truth values", {"logits": z, "labels": y == 1}), Case("unsigned bytes", {"logits": z, "labels": y.to(torch.uint8)}),
             Case("labels between 0 and 1", {"logits": z, "labels": (torch.arange(8) + torch.rand(8, generator=generator, dtype=torch.float64)) / 8}),
             Case("logits of a thousand, right and wrong", {"logits": 800 * (1 + z.abs()) * torch.tensor([1, -1]).repeat(4), "labels": y}),
             Case("logits between 5 and 15", {"logits": 5 + z.abs(), "labels": y}), *halves(Case("half precision", {"logits": z, "labels": y}), "logits")]
@@ -191,6 +193,7 @@ def grade_cases(generator):
     return [Case("scores inside and outside of the scale", wild),
             Case("every score right", {"scores": grades, "labels": grades}), Case("NaN for one pair", {"scores": spoilt(scores), "labels": grades}),
             Case("one pair", {"scores": scores[:1], "labels": grades[:1]}), Case("whole grades", {"scores": scores, "labels": grades.round().long()}),
+            Case("grades as unsigned bytes", {"scores": scores, "labels": grades.round().to(torch.uint8)}),
             *halves(Case("half precision", {"scores": 100 * scores, "labels": grades}), "scores")]
 
 
@@ -249,6 +252,7 @@ def sign_cases(generator):
     bits = torch.randint(2, (9,), generator=generator)
     bits[:2] = torch.tensor([0, 1])
     rows = {"0 and 1": bits, "-1 and 1": 2 * bits - 1, "truth values": bits == 1, "0.0 and 1.0": bits.double(), "-1.0 and 1.0": 2.0 * bits - 1, "single precision": bits.float(),
+            "unsigned bytes": bits.to(torch.uint8), "signed bytes, -1 and 1": (2 * bits - 1).to(torch.int8),
             "all 0": bits[:1], "all 1": bits[1:2], "all -1": bits[:1] - 1}
     return [Case(label, {"labels": x}) for label, x in rows.items()]
 
@@ -266,6 +270,8 @@ MISTAKES["hinge.labels"] = [
     mistake(_WRONG_SIGNS, _WRONG_SIGNS + ".to(labels.dtype)", "The signs keep the dtype of the labels. float32 was promised."),
     mistake(_WRONG_SIGNS, _WRONG_SIGNS + " if (y >= 0).any() else 2 * y - 1", "A batch of -1 alone is not recognised as signs."),
     mistake(_WRONG_SIGNS, "return 2 * y - 1", "Labels of -1 become -3: only 0 and 1 are to be moved."),
+    mistake("y = labels.float()", "y = labels", _WRONG_SIGNS, "return (2 * y - 1 if y.min() == 0 else y).float()",
+            "The signs are computed in the dtype of the labels. In unsigned bytes 0 - 1 is 255: convert first."),
     mistake(_WRONG_SIGNS, "return y", "Labels of 0 stay 0 (0 is also its own sign), and the loss treats them neither as yes nor as no."),
     mistake(_WRONG_SIGNS, "return -torch.where(y == 0, -1.0, y)", "Yes and no are exchanged."),
     mistake(_WRONG_SIGNS, _WRONG_SIGNS + ".long()", "Whole numbers come back; the loss wants floats."),
@@ -371,7 +377,8 @@ def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
 
 # ---- hinge.grades
 #
-# Grades 0 and 5 among others, cosines on both sides of the floor, two floors, both hinges.
+# Grades 0 and 5 among others, cosines on both sides of the floor, two floors, both hinges. With the open hinge also grades that are smaller than
+# the floor, whose targets lie above it, and a floor below 0, where grade 0 is larger than the floor and its target is not.
 
 def stretched_cases(generator):
     scores = torch.tensor([0.9, 0.5, -0.4, -0.6, 0.2, -0.1, 0.7]) + 0.02 * torch.rand(7, generator=generator, dtype=torch.float64)
@@ -379,6 +386,8 @@ def stretched_cases(generator):
     both = {"scores": scores, "labels": grades}
     return [Case("as printed, floor 0", both), Case("open, floor 0", {**both, "hinge": "open_positive"}), Case("floor 0.3", {**both, "floor": 0.3}),
             Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}), Case("a floor below 0", {**both, "floor": -0.5}),
+            Case("grades below the floor, open", {**both, "labels": grades / 20, "floor": 0.3, "hinge": "open_positive"}),
+            Case("a floor below 0, open", {**both, "floor": -0.5, "hinge": "open_positive"}),
             Case("whole grades", {**both, "labels": grades.long()}), Case("one pair", {"scores": scores[:1], "labels": grades[1:2]}),
             Case("every cosine right", {"scores": grades / 5, "labels": grades}),
             *halves(Case("half precision", both), "scores")]
@@ -396,6 +405,7 @@ MISTAKES["hinge.grades"] = [
     mistake("    scores = wide(scores)\n", "", "F.mse_loss(y, target)", "F.mse_loss(y, target.to(y))", "In half precision the loss is computed in half, and two digits are left of it. Widen the scores first."),
     mistake("cut = scores.clamp(min=floor)", "cut = scores + (scores.clamp(min=floor) - scores).detach()",
             "The gradient passes the cut as if there were none. Below the floor it is 0."),
+    mistake("target > floor, scores, cut", "labels > floor, scores, cut", "The open hinge compares the grade itself with the floor. The target has to lie above it."),
     mistake("target > floor, scores, cut", "labels > 2.5, scores, cut", "With the open hinge the upper half of the grades is left uncut. It is all that lie above the floor."),
     mistake(_WRONG_TARGET, "floor + (1 - floor) * (labels // 5)", "The grades are divided as whole numbers, so all below 5 are 0."),
     mistake("cut = scores.clamp(min=floor)", "cut = floor + (1 - floor) * scores.clamp(min=floor)", "The scores are stretched as well. Only the grades are moved onto [h, 1]."),
@@ -416,6 +426,7 @@ MISTAKES["hinge.grades"] = [
     mistake("F.mse_loss(y, target)", "F.mse_loss(y, target).sqrt() ** 2", "The cost goes through a root, whose slope at 0 is infinite: where every cosine is right the gradient is NaN."),
     mistake(_WRONG_TARGET, "(labels / 5).clamp(min=floor)", "Grades below the floor are cut to it. All of them are moved onto [h, 1]."),
     mistake(_WRONG_TARGET, "(1 - floor) * labels / 5", "The floor is not added: the grade 0 belongs on h."),
+    mistake(_WRONG_TARGET, "(1 - floor) * labels / 5", "target > floor, scores", "labels > 0, scores", "The floor is not added to the target: the grade 0 belongs on h."),
     mistake(_WRONG_TARGET, "floor + (1 - floor) * (labels - 1) / 4", "The grades are taken to begin at 1. They begin at 0."),
 ]
 
