@@ -70,7 +70,7 @@ def test_what_seeds_owe_to_the_examples_is_not_counted_twice():
 
 def test_two_seeds_with_equal_scores_by_chance_have_an_interval():
     """Right on as many examples, but on others: no variance across seeds, and a negative covariance."""
-    predictions = np.array([[1] * 15 + [0] * 15, [0] * 15 + [1] * 15])
+    predictions = np.array([[1] * 15 + [0] * 15, [0] * 10 + [1] * 15 + [0] * 5])
     found = interval(draw_scores(predictions, [1] * 30, accuracy))
     assert found.low < 0.5 < found.high and found.seeds == 2
     spread = np.random.default_rng(1).normal(size=(500, 3)) * [1, -1, 0.5] + np.array([0.7] * 3)

@@ -675,7 +675,9 @@ def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     for place in ("d/model", "d/word-order/model", "d/table.txt", "d/cosines.png"):
         assert place in out and Path(place).exists()
     assert Path("d/table.txt").read_text().strip() in out
-    rows = [line.split() for line in Path("d/table.txt").read_text().splitlines()[1:]]
+    *lines, scope = Path("d/table.txt").read_text().splitlines()[1:]
+    assert scope.startswith("intervals: 95 %, examples only")
+    rows = [line.split() for line in lines]
     assert [row[0] for row in rows] == [*cli.OPEN_TASKS, "bigram_shift"] and rows[-1][2:4] == ["0.500", "0.500"]
     train, dev = (cli.load_splits(cli.OPEN_TASKS, split, None) | {"bigram_shift": demo.word_order(split)} for split in ("train", "dev"))
     before, after = {}, {}

@@ -81,23 +81,23 @@ def recognize(
     known: Iterable[Known],
     until: float = math.inf,   # processor time of this process, in seconds, at which no further mistake is tried
 ) -> tuple[str | None, bool]:   # sentence, and whether it is sure
-    """Look for the known mistake that gives these numbers; None if two fit equally well. It is not sure if the time ran out before all were tried.
+    """Look for the known mistake that gives these numbers; None if two of those that were tried fit equally well.
 
     A mistake is tried on the failing case with the fewest calls, then where the learner is right, and then on the other failing cases.
     """
     order = sorted(range(len(got)), key=lambda i: (_calls(expected[i]), i))
     bad = set(failing)
     first, right, wrong = next(i for i in order if i in bad), [i for i in order if i not in bad], [i for i in order if i in bad]
-    count, stopped = {}, False
+    count = {}
     for says, run in known:
-        if stopped := time.process_time() > until:
+        if time.process_time() > until:
             break
         fits = lambda i: compare(trial, run(i), got[i]) is None and _draws(run(i)) == _draws(got[i])
         if fits(first) and all(map(fits, right)):              # wrong where the learner is right: another mistake
             count[says] = sum(map(fits, wrong))
     whole = [says for says, n in count.items() if n == len(wrong)]
     if whole:
-        return (whole[0], not stopped) if len(whole) == 1 else (None, False)
+        return (whole[0], True) if len(whole) == 1 else (None, False)
     best = [says for says, n in count.items() if n == max(count.values()) and 2 * n >= len(failing)]
     return (best[0], False) if len(best) == 1 and _telling(expected[first], got[first]) else (None, False)
 
