@@ -162,7 +162,7 @@ def test_a_sample_of_wikipedia_is_no_million_sentences(paper, monkeypatch):
     small = replace(paper, scale=SCALES["small"], texts={})
     assert len(wiki(small)) == 20 and small.texts == {WIKI[1]: 20}
     file = put(paper, WIKI[0], text)
-    with pytest.raises(ValueError, match=rf"{file}: expected 1,000,000 lines, got 20"):
+    with pytest.raises(ValueError, match=rf"{file}: not the published file: expected 1,000,000 lines, got 20"):
         wiki(paper)
     monkeypatch.setitem(elsewhere.ELSEWHERE, "wiki1m", Elsewhere("https://home", {WIKI[0]: 20}))
     assert len(wiki(paper)) == 20 and paper.texts == {WIKI[0]: 20}

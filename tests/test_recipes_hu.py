@@ -360,17 +360,6 @@ def test_wikipedia_keeps_its_repeated_sentences_and_no_sample_stands_for_it_at_t
         vectors.wiki(replace(one, scale=SCALES["paper"]))
 
 
-def test_captions_do_not_stand_for_snli_at_the_scale_of_the_papers(run, monkeypatch):
-    monkeypatch.setattr(
-        seven, "available", lambda data: {"mnli": ("train",), "inference": ("train",)}
-    )
-    with pytest.raises(
-        ValueError,
-        match="expected the train splits of snli and mnli in .* at scale paper, got mnli",
-    ):
-        seven.nli_sets(replace(run, scale=SCALES["paper"]))
-
-
 def test_a_model_is_told_by_its_weights_whatever_their_file(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -21,7 +21,7 @@ class Elsewhere(NamedTuple):
 
 ELSEWHERE = {
     "cfimdb": Elsewhere(
-        "https://github.com/gpoesia/minbert-default-final-project, folder data",
+        "https://github.com/gpoesia, repository of the default final project of CS224N, folder data",
         {
             "cs224n/ids-cfimdb-train.csv": "140fc513045a966109faed46a5c7a898767b96714d71bcb9c15f659129fadcea",
             "cs224n/ids-cfimdb-dev.csv": "3087f571b66860fe5d035b5a018d08202ad3fd3720e4821c04b2acf6c7ded559",

@@ -25,7 +25,8 @@ def saved_settings(folder: Path, pooling: str | None, poolings: Mapping[str, tup
     """Collect what a folder says; our own file counts first. Who asks for another pooling gets that one, without the maps that belong to the folder's. Raises ValueError for what we do not have."""
     if (folder / "model" / "config.json").exists() and not os.path.lexists(folder / "config.json"):
         raise ValueError(f"{folder}: expected the folder of a model, got that of a run: its folder model is one")
-    _check_pooling_name(folder, pooling, poolings)
+    if pooling != WordsBeside.name:
+        _check_pooling_name(folder, pooling, poolings)
     named, length, maps = _said(folder, pooling, plain)
     if not isinstance(named, WordsBeside):
         _check_pooling_name(folder, named, poolings)
