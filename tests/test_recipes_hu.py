@@ -28,7 +28,6 @@ from minbert.reproduce import (
     hu,
     perform,
     published,
-    seven,
     vectors,
     wu_zhao,
 )
