@@ -318,7 +318,7 @@ def penalties():
 
     proximal = [BregmanProximal(teacher=t, every=2 if t == "epoch" else None) for t in ("step", "epoch", "ema", "once_per_batch")]
     smart = [SmartPenalty(level=level, variant=variant, target=target, steps=2, p=p) for level in ("tokens", "vectors")
-             for variant, target, p in (("paper", "clean", math.inf), ("paper", "clean", 2), ("rescale", "labels", math.inf), ("seed", "clean", 2))]
+             for variant, target, p in (("paper", "clean", math.inf), ("paper", "clean", 2), ("rescale", "labels", math.inf), ("printed", "clean", 2))]
     for penalty in (*proximal, BregmanProximal(dropout="same", dtype=torch.bfloat16), *smart, SmoothnessPenalty(points=9), SmoothnessPenalty(search="pgd")):
         for mode in ("full", "frozen"):
             model = multitask()
