@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .replaying import Tape, stand_in
-from .watching import Witness, changed_tensors, leaves, spare_the_compiler, watched
+from .watching import Witness, changed_tensors, leaves, seeded, spare_the_compiler, watched
 
 # %% ../../nbs/course/trials.ipynb #3cfb158c
 class Case(NamedTuple):
@@ -123,7 +123,7 @@ def attempt(
     trial: Trial,
     implementation,    # function or class
     case: Case,
-    seed: int = 0,     # of torch's global generator
+    seed: int = 0,     # of the global generators of torch, NumPy and Python
     method: str = "",  # name of the method to watch; "" for a function
 ) -> Outcome:
     """Run an implementation on one case. Errors are results; only what is no Exception passes through."""
@@ -131,10 +131,9 @@ def attempt(
     witness = Witness(tape)
     seen = watched(implementation, method, witness, case.way == AGAIN)
     spare_the_compiler()
-    with torch.random.fork_rng(devices=[]), usual(case.way == AUTOCAST):
+    with seeded(seed + (case.way == AGAIN)), usual(case.way == AUTOCAST):
         inputs = copy.deepcopy(case.inputs)
         handed = dict(inputs)                  # a run may take something out of `inputs`
-        torch.default_generator.manual_seed(seed + (case.way == AGAIN))   # torch.manual_seed would move CUDA's generators, too
         try:
             outputs = trial.run(seen, inputs)
             outputs = tape.tensors if tape else {name: _as_tensor(value) for name, value in outputs.items()}

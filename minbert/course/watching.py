@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['BEHIND', 'DRAW', 'BESIDE', 'DTYPES', 'KEPT', 'SAYS', 'changed_tensors', 'shaken', 'shorter', 'weights_shaken',
-           'behind', 'dtype_problem', 'leaves', 'settings_kept', 'Witness', 'watched', 'spare_the_compiler']
+           'behind', 'dtype_problem', 'leaves', 'seeded', 'settings_kept', 'Witness', 'watched', 'spare_the_compiler']
 
 # %% ../../nbs/course/watching.ipynb #a9f17e97
 import functools
 import inspect
-import pickle
 import random
 import types
 import warnings
@@ -161,14 +160,32 @@ def _set_filters(old: list[tuple]) -> None:
     warnings.filters[:] = old
 
 
-_SETTINGS = {  # of the whole process: how to read it, how to set it, whether two are the same; those without a sentence in SAYS harm nobody here and are put back
+_SETTINGS = {  # of the whole process: how to read it, how to set it, whether two are the same
     "gradients on or off": (torch.is_grad_enabled, torch.set_grad_enabled, eq),
     "a default dtype": (torch.get_default_dtype, torch.set_default_dtype, eq),
     "numpy's errors": (np.geterr, lambda old: np.seterr(**old), eq),
     "a filter of warnings": (lambda: list(warnings.filters), _set_filters, lambda a, b: list(filter(_wide, a)) == list(filter(_wide, b))),
-    "numpy's generator": (lambda: pickle.dumps(np.random.get_state()), lambda old: np.random.set_state(pickle.loads(old)), eq),
-    "Python's generator": (random.getstate, random.setstate, eq),
 }
+
+
+@contextmanager
+def seeded(
+    seed: int,
+) -> Iterator[None]:
+    """Seed the generators of torch, NumPy and Python for a block, and put their states back afterwards.
+
+    torch.manual_seed would move CUDA's generators, too.
+    """
+    numpys, pythons = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpys)
+            random.setstate(pythons)
 
 
 @contextmanager
