@@ -216,13 +216,21 @@ def relinked(source: str, start: str) -> str:
     return LINK.sub(one, source)
 
 
+def with_diagrams(source: str, cell: nbformat.NotebookNode) -> str:
+    """Put the attached diagrams of a cell into its text, because Sphinx knows no attachments."""
+    for name, kinds in cell.pop("attachments", {}).items():
+        kind, content = next(iter(kinds.items()))
+        source = source.replace(f"(attachment:{name})", f"(data:{kind};base64,{content})")
+    return source
+
+
 def shown(chapter: Chapter, places: dict[str, str] | None = None) -> nbformat.NotebookNode:
     """Make the notebook that the site shows; `places` holds HTML for cells, by id, that have no output."""
     kept, section, helpers = [], chapter.title, {}
     for cell in nbformat.from_dict(chapter.notebook).cells:
         if cell.cell_type == "markdown":
             section = (re.findall(r"^#+ (.*)", cell.source, re.M) or [section])[-1]
-            cell.source = relinked(cell.source, chapter.page)
+            cell.source = with_diagrams(relinked(cell.source, chapter.page), cell)
         elif (cell := code_cell(cell, section, helpers)) is not None:
             for output in cell.outputs:
                 framed(output)
