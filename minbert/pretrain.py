@@ -340,7 +340,7 @@ def pretrain(
     config: PretrainConfig = PretrainConfig(),
     heldout: list[str] | None = None,  # sentences for masked_accuracy; None: not measured
     keep: Container[int] = (),     # steps after which a copy of the model stays in step-N/; those beyond the run are passed over
-    model: nn.ModuleDict | None = None,  # that begins, as notebook app/further loads it; trained in place. None: one with random weights
+    model: nn.ModuleDict | None = None,  # that begins, as minbert/app/further.py loads it; trained in place. None: one with random weights
 ) -> Iterator[dict]:               # one row per `save_every` steps: step, loss, lr, accuracy, ...
     """Pretrain a model; call again with the same folder to go on where it stopped.
 

@@ -142,7 +142,7 @@ def encode_ids(
         raise ValueError(f"expected max_length >= 3 for [CLS], a piece and [SEP], got {max_length}")
     if not (sentences := check_sentences(sentences)):
         raise ValueError("expected at least one sentence, got none")
-    long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (notebook `engine/longtext`)
+    long = {i for i, text in enumerate(sentences) if len(text) > 16 * max_length}  # far more than is read (`minbert/engine/longtext.py`)
     long = long if long and knows_stretches(tokenizer) else set()
     rust, rows = rust_tokenizer(tokenizer, max_length), []
     for group in text_groups(["" if i in long else text for i, text in enumerate(sentences)]):

@@ -17,7 +17,7 @@ from minbert.engine import figures
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"
-BEHIND = ["engine", "explore", "course", "app"]   # folders beside the parts of the book
+BEHIND = ["course"]   # folders beside the parts of the book
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
 LABELS = {"xlabel", "ylabel", "title", "label", "suptitle"}   # of matplotlib
 FORMAT = re.compile(r"[+,]?\d*,?(\.\d+)?[defg%]")   # of a number, such as ",.2f"

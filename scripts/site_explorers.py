@@ -49,7 +49,7 @@ class Shown(NamedTuple):
 
 @cache
 def models() -> tuple:   # name -> encoder, graded pairs
-    """Load the models of notebook explore/widgets, with their control, and its pairs."""
+    """Load the models of `minbert.explore.widgets`, with their control, and its pairs."""
     import torch
 
     from minbert.data import load_dataset

@@ -1,4 +1,4 @@
-"""Notebook `explore/widgets` in a real JupyterLab with a real browser: every control is moved, and every picture has to follow.
+"""The explorers of sentence embeddings in a real JupyterLab with a real browser: every control is moved, and every picture has to follow.
 
 Run by MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_browser.py (.ci/run sets it); MINBERT_SHOTS names a
 folder for screenshots.
@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,7 +15,9 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
@@ -221,11 +222,22 @@ def run_all(page, frontend: Frontend = LAB) -> list[str]:
     return page.evaluate(frontend.run)
 
 
+FIRST = """from minbert.data import load_dataset
+from minbert.encoder import BertModel
+from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer
+from minbert.sentence import SentenceEncoder
+pairs = load_dataset("similarity", "dev")
+before, after = SentenceEncoder.from_pretrained(device="cpu"), SentenceEncoder.from_pretrained("embedded-sentences", device="cpu")
+models = {"before": before, "after": after, "untrained": SentenceEncoder(BertModel(before.model.config), before.tokenizer)}"""
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The widgets chapter, run from top to bottom in a browser, without an error in a cell or on the page."""
+    """A notebook with both explorers, run from top to bottom in a browser, without an error in a cell or on the page."""
     folder = tmp_path_factory.mktemp("lab")
-    shutil.copy(ROOT / "nbs/explore/widgets.ipynb", folder / "widgets.ipynb")
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    cells = [new_code_cell(source) for source in (FIRST, "CosineExplorer({'before': before, 'after': after}, pairs)", "AnisotropyExplorer(models, pairs)")]
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": spec}), folder / "widgets.ipynb")
     with opened(folder, "widgets.ipynb") as page:
         assert run_all(page) == []
         yield page

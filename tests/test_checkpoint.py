@@ -367,3 +367,17 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path, error, told):
     with pytest.raises(OSError) as caught:
         replace_file(file, write)
     assert str(caught.value) == told.format(file) and not [*tmp_path.iterdir()]
+
+
+def test_one_flipped_bit_anywhere_is_noticed_and_changes_nothing(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    file = save_checkpoint(tmp_path, model)
+    whole, before = file.read_bytes(), model.weight.detach().clone()
+    for place in range(8, len(whole), 100):
+        data = bytearray(whole)
+        data[place] ^= 1 << place % 8
+        file.write_bytes(data)
+        with pytest.raises(ValueError, match=CHECKPOINT):
+            load_checkpoint(tmp_path, model)
+    assert torch.equal(model.weight, before)

@@ -1,6 +1,12 @@
 """One place chooses the device; precisions, and runs that a Mac or a launcher would take elsewhere."""
 import pytest
 import torch
+from torch import nn
+from torch.testing import assert_close
+from typing import NamedTuple
+from unittest.mock import patch
+import re
+from minbert.engine.devices import Arriving, Card, LossScale, _one_copy, autocast, check_device, choose_device, derived, drawing_device, find_card, half_type, new_accelerator, product_speed, readable, send, shapes_only, usable_device, without_waiting
 
 
 def test_a_mac_trains_on_its_cpu(monkeypatch):
@@ -64,3 +70,108 @@ def test_a_silent_block_ends_even_after_an_error():
         assert readable(away) is None
         raise KeyError
     assert readable(away) is away
+
+
+def test_each_process_of_a_launcher_gets_a_device_of_its_own():
+    with patch("torch.backends.mps.is_available", lambda: True), patch("torch.cuda.is_available", lambda: False):
+        assert choose_device() == torch.device("cpu")
+        assert new_accelerator().device.type == "cpu"
+    with pytest.raises(ValueError, match=re.escape("lacks float64")):
+        check_device(torch.device("mps"))
+    assert [usable_device(name) for name in ("cpu", torch.device("cpu"))] == 2 * [torch.device("cpu")]
+    with pytest.raises(ValueError, match=re.escape("expected a device that is here, such as cpu, got 'abacus'")):
+        usable_device("abacus")
+    assert choose_device().type in ("cuda", "cpu")
+    with patch("torch.cuda.is_available", lambda: True), patch("torch.cuda.device_count", lambda: 8):
+        for rank, name in ((None, "cuda"), ("0", "cuda:0"), ("3", "cuda:3"), ("9", "cuda:1")):
+            with patch.dict("os.environ", {} if rank is None else {"LOCAL_RANK": rank}):
+                assert choose_device() == torch.device(name)
+
+
+def test_shapes_only_needs_neither_memory_nor_random_numbers():
+    state = torch.get_rng_state()
+    with shapes_only():
+        layer = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3), nn.LayerNorm(3))
+        nn.init.normal_(layer[0].weight)
+    assert all(p.is_meta for p in layer.parameters()) and torch.equal(torch.get_rng_state(), state)
+    layer.load_state_dict({name: torch.ones(x.shape) for name, x in layer.state_dict().items()}, assign=True)
+    assert_close(layer(torch.tensor([0])), torch.ones(1, 3))                       # equal columns: the norm leaves its bias
+    assert not nn.Linear(2, 2).weight.is_meta                                      # and outside everything is as it was
+
+
+def test_numbers_are_drawn_where_their_generator_lives():
+    assert drawing_device(None, torch.device("cuda")) == torch.device("cuda")
+    assert drawing_device(torch.Generator(), torch.device("cuda")) == torch.device("cpu")
+
+
+def test_what_was_sent_to_a_device_can_be_read_from_its_original():
+    x = torch.arange(3)
+    assert readable(x) is x
+    with without_waiting():
+        assert readable(x) is x
+        assert readable(torch.empty(3, device="meta")) is None  # "meta" plays the GPU: a tensor without numbers
+    away = torch.empty(3, device="meta")
+    away._original = x
+    twice = derived(lambda a: 2 * a, away)
+    with without_waiting():
+        assert readable(away) is x
+        assert_close(readable(twice), 2 * x)
+    assert Arriving(x).read() is x  # on a CPU they are there
+
+
+def test_tensors_in_one_copy_are_views_of_their_stretches():
+    class Pair(NamedTuple):
+        ids: torch.Tensor
+        weight: float
+
+    batch = {"a": Pair(torch.arange(5), 0.5), "b": [torch.tensor([True, False]), None, torch.rand(2, 3)]}
+    same = send(batch, "cpu")
+    assert isinstance(same["a"], Pair) and same["a"].weight == 0.5 and same["b"][1] is None
+    assert same["a"].ids is batch["a"].ids  # nothing to move, nothing copied
+
+    tensors = [batch["a"].ids, torch.empty(0), *batch["b"][::2], torch.tensor(7, dtype=torch.int16)]
+    for x, there in zip(tensors, _one_copy(tensors, torch.device("cpu"))):
+        assert there.dtype == x.dtype
+        assert_close(there, x)
+        assert there.data_ptr() != x.data_ptr() or not x.numel()
+
+
+def test_half_precision_where_the_device_has_such_products():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    for native, expected in ((True, [torch.bfloat16, torch.bfloat16]), (False, [None, torch.float16])):
+        with (patch("torch.cuda.is_bf16_supported", lambda including_emulation=True: native or including_emulation),
+              patch("torch.backends.mkldnn.is_available", lambda: True),   # a Mac's torch has neither
+              patch("torch.ops.mkldnn._is_mkldnn_bf16_supported", lambda: native, create=True)):
+            assert [half_type(device, "bf16") for device in (cpu, gpu)] == expected
+            assert half_type(cpu, "fp32") is None
+    with pytest.raises(ValueError, match=re.escape("CUDA GPU")):
+        half_type(cpu, "fp16")
+    with pytest.raises(ValueError, match=re.escape("expected precision")):
+        half_type(cpu, "tf32")
+    with autocast(cpu, "bf16"):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (half_type(cpu, "bf16") or torch.float32)
+
+
+def test_a_card_says_its_memory_and_its_speed_is_measured():
+    cpu = torch.device("cpu")
+    assert find_card(cpu) is None and product_speed(cpu, "fp32", 64, 3) > 0
+    with patch("torch.cuda.mem_get_info", lambda _: (12e9, 16e9)), patch("torch.cuda.get_device_name", lambda _: "Tesla T4"), \
+         patch("torch.cuda.memory_reserved", lambda _: 3e9), patch("torch.cuda.memory_allocated", lambda _: 1e9):
+        assert find_card(torch.device("cuda")) == Card("Tesla T4", 16.0, 14.0)
+
+
+def test_the_loss_scale_leaves_gradients_as_they_are():
+    w = torch.tensor([3.0], requires_grad=True)
+    scale = LossScale(factor=8.0, patience=2)
+    seen = []
+    backward = scale.around(lambda losses: (seen.append(losses["a"].item()), losses["a"].backward()), [w])
+    backward({"a": (w * 2).sum()})
+    backward({"a": (w * 5).sum()})                       # a second batch of the same step: gradients add up
+    assert seen == [48.0, 120.0]
+    assert_close(w.grad, torch.tensor([7.0]))            # 2 + 5: the factor is gone
+    scale.passed(); scale.passed()
+    assert scale.factor == 16.0                          # two good steps
+    assert [scale.overflowed() for _ in range(5)] == [True] * 4 + [False]
+    copy_ = LossScale()
+    copy_.load_state_dict(scale.state_dict())
+    assert copy_.state_dict() == scale.state_dict()

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from minbert.engine.formats import DIALECTS, Format, parse_label, read_lines, read_rows, write_rows
+import re
+from minbert.engine.formats import SOURCES, check_header_once, cut_lines, locate_columns
 
 MARK = b"\xef\xbb\xbf"
 SCORES = Format(("score", "first", "second"), ("first", "second"), "score", scale=(0, 5))
@@ -327,3 +329,28 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, moment):
         write_rows(path, SCORES, [{"score": 1, "first": "a", "second": "b"}] * 9)
     monkeypatch.undo()
     assert [p.name for p in tmp_path.iterdir()] == ["f"] and path.read_text() == "what was there\n"
+
+
+def test_columns_are_found_by_name_in_any_order_and_the_header_comes_once():
+    faces = Format(("id", "text", "mood"), ("text",), "mood", "id", classes=("bad", "good"))
+    with pytest.raises(ValueError, match=re.escape("a.tsv:1: expected columns ['text', 'mood']")):
+        locate_columns(Path("a.tsv"), ["id", "text"], faces)
+    with pytest.raises(ValueError, match=re.escape("separated by commas?")):
+        locate_columns(Path("a.tsv"), ["id,text,mood"], faces)
+    with pytest.raises(ValueError, match=re.escape("got 'text' again")):
+        locate_columns(Path("a.tsv"), ["mood", "text", "text"], faces)
+    with pytest.raises(ValueError, match=re.escape("a.tsv:3: expected a row, got the names of the columns again")):
+        check_header_once("a.tsv", [(2, ["1", "fine", "0"]), (3, ["id", "text", "mood"])], ["id", "text", "mood"])
+    locate_columns(Path("a.tsv"), ["mood", "page", "text"], faces), locate_columns(Path("a-test-student.tsv"), ["id", "text"], faces)
+
+
+def test_sources_name_the_file_of_each_split():
+    assert [SOURCES["sickr"][0].file(split) for split in ("train", "dev")] == ["senteval/SICK/SICK_train.txt", "senteval/SICK/SICK_trial.txt"]
+    assert SOURCES["mnli"][0].file("test") is None                                             # its labels were never published
+    assert SOURCES["sst"][0].file("test") == "cs224n/ids-sst-test-student.csv"
+    assert [parse_label(x, SOURCES["quora"][0].form) for x in ("0.0", "1.0")] == [0, 1]
+
+
+def test_a_piece_of_a_file_is_refused_by_the_line_of_the_whole():
+    with pytest.raises(ValueError, match="long.txt:9: expected UTF-8"):
+        cut_lines(b"fine\ncaf\xe9\n", "long.txt", first=8)

@@ -120,5 +120,5 @@ def test_an_order_is_near_where_it_moves(runs, near):
 
 def test_every_numeric_file_is_found():
     files = processors.numeric()
-    assert {"tests/test_attention.py", "tests/test_train.py", "nbs/4_training/35_negatives.ipynb", "nbs/app/sweep.ipynb"} <= set(files)
+    assert {"tests/test_attention.py", "tests/test_train.py", "nbs/4_training/35_negatives.ipynb", "nbs/2_tasks/22_train.ipynb"} <= set(files)
     assert set(processors.CORE) <= set(files) and set(processors.SHORT) <= set(processors.SETTINGS)

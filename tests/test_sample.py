@@ -359,3 +359,16 @@ def test_the_same_words_in_another_order_mean_something_else_often_enough(sets):
     d = sets["stsb", "train"]
     turned = [y for a, b, y in zip(d.sentences, d.sentences2, d.labels) if bag(a) == bag(b)]
     assert sum(y < 4 for y in turned) > 10 and sum(y == 5 for y in turned) > 5
+
+
+def test_a_frame_never_contradicts_itself():
+    quiet = Draws(5); quiet.pick = lambda options: options[0]                  # no synonyms
+    for frame in FRAMES:
+        for seed in range(50):
+            slots = frame.slots(Draws(seed))
+            texts = [ask(quiet, way, slots) for way in frame.ways]
+            assert len(set(texts)) == len(frame.ways)
+            if frame.twist:
+                assert frame.twist(slots) != slots and frame.twist(frame.twist(slots)) == slots
+                assert not set(texts) & {ask(quiet, way, frame.twist(slots)) for way in frame.ways}
+            assert (bool(frame.twist) and frame.symmetric) == False

@@ -1,4 +1,4 @@
-"""Notebook `engine/saving`: files that cannot run code, saves that are whole or absent, folders in sentence-transformers' layout."""
+"""`minbert.engine.saving`: files that cannot run code, saves that are whole or absent, folders in sentence-transformers' layout."""
 import json
 import os
 

@@ -1,4 +1,4 @@
-"""Notebook `explore/scenes`, scenes: bands, blurred histograms and turned clouds against scipy, numpy and the chapters they come from."""
+"""`minbert.explore.scenes`: bands, blurred histograms and turned clouds against scipy, numpy and the chapters they come from."""
 import math
 
 import matplotlib.pyplot as plt

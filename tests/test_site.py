@@ -25,7 +25,7 @@ from minbert.reproduce import PAPERS
 from minbert.reproduce.headline_claims import claims_table
 
 PAGES = ["index", "1_bert/02_attention", "api/attention", "results", "glossary", "instructors", "cs224n", "guide", "explorers", "explorers/conflict", "explorers/attention", "explorers/maskedword", "explorers/temperature", "explorers/smoothness",
-         "explore/widgets", "grades/index", "grades/bob", "genindex", "search"]
+         "explorers/cosine", "grades/index", "grades/bob", "genindex", "search"]
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
 
 
@@ -162,7 +162,7 @@ def test_explorers_of_a_missing_module_are_left_out(monkeypatch):
 
 def test_explorers_are_found_in_their_chapters():
     found = {(page, html.partition('data-explorer="')[2].partition('"')[0]) for page, cells in site_explorers.places().items() for html in cells.values()}
-    assert found >= {("explore/widgets", "cosine"), ("explore/widgets", "anisotropy"), ("3_vectors/24_calibration", "anisotropy-24"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict"),
+    assert found >= {("3_vectors/25_contrastive", "cosine"), ("3_vectors/24_calibration", "anisotropy-24"), ("3_vectors/29_flow", "flow"), ("4_training/37_pcgrad", "conflict"),
                      ("1_bert/02_attention", "attention"), ("1_bert/10_pretrain", "maskedword"), ("4_training/35_negatives", "temperature"),
                      ("4_training/32_smoothness", "smoothness"), ("4_training/34_smart", "smoothness")}
 
@@ -344,7 +344,7 @@ def moved(page, label: str, action) -> str:
 
 @pytest.mark.browser
 def test_cosines_and_clouds_move_without_a_kernel(opened):
-    page = opened("explore/widgets")
+    page = opened("explorers/cosine")
     assert "0.863" in page.evaluate("decodeURIComponent(document.querySelector('.mb-explorer[aria-label=\"Cosines by grade\"] img').src)")   # Spearman after training
     assert "before, whitened" in moved(page, "at the left", lambda knob: knob.select_option("before, whitened"))
     assert "three bands" in moved(page, "two more sentences", lambda knob: knob.select_option("none"))
@@ -352,7 +352,8 @@ def test_cosines_and_clouds_move_without_a_kernel(opened):
     moved(page, "smoothing", lambda knob: knob.fill("0"))
     page.locator(".mb-explorer").first.locator(".mb-stage img").click(position={"x": 300, "y": 250})
     page.locator(".mb-text", has_text="The ringed pair, grade").wait_for()
-    assert "before, plain, top 5 removed: Spearman 0.719" in moved(page, "remove top k", lambda knob: knob.fill("5"))   # as the text of the page says
+    page = opened("explorers/anisotropy")
+    assert "before, plain, top 5 removed: Spearman 0.719" in moved(page, "remove top k", lambda knob: knob.fill("5"))
     assert "before, whitened, top 5 removed" in moved(page, "state", lambda knob: knob.select_option("whitened"))
     for label, value in (("azimuth [°]", "40"), ("elevation [°]", "-30")):
         moved(page, label, lambda knob: knob.fill(value))

@@ -1,4 +1,4 @@
-"""Notebook `explore/widgets`, explorers without a browser: what a control changes, which numbers are shown, what is refused."""
+"""`minbert.explore.widgets`: explorers without a browser: what a control changes, which numbers are shown, what is refused."""
 import base64
 import gc
 import io
