@@ -1,4 +1,4 @@
-"""What the README shows is what its code prints here and now: it is read before anything else is."""
+"""What the README and docs/library.md show is what their code prints here and now."""
 import json
 import math
 import os
@@ -19,7 +19,8 @@ UsageError = BadParameter.__mro__[1]   # of click, or of the copy of it that typ
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.S)   # code, and what stands below it
-BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", README, re.S | re.M)   # language and code, in the order of the page
+LIBRARY = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", README + LIBRARY, re.S | re.M)   # language and code, in the order of the pages
 NUMBER = r"-?\d+\.\d\d"
 
 
@@ -45,7 +46,7 @@ STAND_INS = {   # what needs a network or a reader, and what takes its place her
 
 @pytest.fixture(scope="module")
 def worked(tmp_path_factory) -> tuple[Path, list[str]]:
-    """Run every block of the README as printed, in one shell and an empty folder; give the folder and what each block printed."""
+    """Run every block of the two pages as printed, in one shell and an empty folder; give the folder and what each block printed."""
     tools, folder = tmp_path_factory.mktemp("tools"), tmp_path_factory.mktemp("empty")
     for name, text in STAND_INS.items():
         (tools / name).write_text("#!/bin/sh\n" + text)
@@ -102,7 +103,7 @@ def test_the_readme_answers_and_counts_what_it_says(worked):
 
 def commands() -> dict[str, str]:
     """Every line of a fenced block that begins with `minbert`, and what stands in backticks so, in what people read -> where it stands first."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "site" / "pages").glob("*.md")), *sorted((ROOT / "minbert" / "assets").glob("*/README.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "site" / "pages").glob("*.md")), *sorted((ROOT / "minbert" / "assets").glob("*/README.md"))]
     texts = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages}
     for page in sorted((ROOT / "nbs").rglob("*.ipynb")):
         if ".ipynb_checkpoints" not in page.parts:
@@ -128,7 +129,7 @@ def parsed(line: str) -> None:
 
 def test_every_command_that_is_shown_can_be_typed():
     lines = commands()
-    assert len(lines) > 40 and {"README.md", "term.ipynb"} <= {*lines.values()}
+    assert len(lines) > 40 and {"README.md", "docs/library.md"} <= {*lines.values()}
     wrong = {}
     for line, page in lines.items():
         try:

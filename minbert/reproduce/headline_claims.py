@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["HEADLINE_CLAIMS", "HeadlineClaim", "claims_table", "measured_text", "verdict_text"]
+__all__ = [
+    "HEADLINE_CLAIMS",
+    "HeadlineClaim",
+    "claims_table",
+    "measured_text",
+    "verdict_counts",
+    "verdict_text",
+]
 
+from collections import Counter
 from typing import NamedTuple
 
+from ..claims import VERDICTS
 from .record import shipped_records
 from .seven import DEV
 from .tasks import KEYS
@@ -204,6 +213,21 @@ def claims_table(
     lines += [_line(headline, found) for headline in HEADLINE_CLAIMS]
     if any(OUTDATED in line for line in lines):
         lines += ["", f"{OUTDATED} A recipe of this comparison has been changed since it ran."]
+    return "\n".join(lines)
+
+
+def verdict_counts(
+    scale: str,  # name of a record of the package
+) -> str:
+    """Count the verdicts of the headline claims with a printed difference, one line for each paper."""
+    found = {(c["better"], c["worse"], c["measured"]): c for c in shipped_records()[scale]["claims"]}
+    lines = [f"{'':21}" + "".join(f"  {name}" for name in VERDICTS)]
+    for paper, author in AUTHORS.items():
+        claims = [found.get(tuple(c[2:5])) for c in HEADLINE_CLAIMS if c.paper == paper and not c.note]
+        counts = Counter(c["verdict"] for c in claims if c and c["printed"] is not None)
+        if counts:
+            cells = "".join(f"  {counts[name]:{len(name)}}" for name in VERDICTS)
+            lines.append(f"{author:21}{cells}")
     return "\n".join(lines)
 
 
