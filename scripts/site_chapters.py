@@ -17,7 +17,7 @@ from minbert.engine import figures
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"
-BEHIND = ["course"]   # folders beside the parts of the book
+DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
 LABELS = {"xlabel", "ylabel", "title", "label", "suptitle"}   # of matplotlib
 FORMAT = re.compile(r"[+,]?\d*,?(\.\d+)?[defg%]")   # of a number, such as ",.2f"
@@ -25,7 +25,7 @@ ROW = re.compile(r"^\| *(\d*) *\| *\[\w+\]\(([\w/]+)\.ipynb\) *\| *(.*?) *\|", r
 
 
 class Chapter(NamedTuple):
-    """One notebook of the book or behind it."""
+    """One chapter of the book, or the instructor's guide."""
 
     page: str        # such as "1_bert/02_attention"
     title: str       # its first heading
@@ -197,6 +197,8 @@ def page_of(target: str, start: str) -> str:
     place = posixpath.normpath(posixpath.join("nbs", posixpath.dirname(start), target))
     if place == "nbs/index.ipynb":
         place = "nbs/guide.ipynb"
+    elif place.startswith("docs/"):
+        place = "nbs/" + place
     elif place.endswith(".md") and (ROOT / place).is_file():
         place = "nbs/" + about(place)
     return posixpath.relpath(place, posixpath.join("nbs", posixpath.dirname(start)))
@@ -239,21 +241,20 @@ def shown(chapter: Chapter, places: dict[str, str] | None = None) -> nbformat.No
 def part_page(part: str) -> str:
     """Write the page of a part: its chapters, their questions, their minutes."""
     here = [chapter for chapter in chapters() if chapter.page.startswith(part + "/")]
-    rows = [f"| {link(chapter, part + '/index')} | {chapter.question} |" + (f" {pace(NBS / f'{chapter.page}.ipynb').minutes:.0f} |" if part in PARTS else "") for chapter in here]
-    head = ["| chapter | question | minutes |", "|---|---|---|"] if part in PARTS else ["| notebook | question |", "|---|---|"]
+    rows = [f"| {link(chapter, part + '/index')} | {chapter.question} | {pace(NBS / f'{chapter.page}.ipynb').minutes:.0f} |" for chapter in here]
     listed = "\n".join(chapter.page.rpartition("/")[2] for chapter in here)
-    more = "\n\nAll explorers, and where they stand, are on [a page of their own](../explorers.md)." if part == "explore" else ""
-    return f"# {part_title(part)}\n\n{part_says(part)}\n\n" + "\n".join(head + rows) + f"{more}\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+    table = "\n".join(["| chapter | question | minutes |", "|---|---|---|", *rows])
+    return f"# {part_title(part)}\n\n{part_says(part)}\n\n{table}\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
 
 
 def part_title(part: str) -> str:
     """Name a part as the map does."""
-    return re.sub(r"^(\d)  ", r"\1. ", PARTS[part][0]) if part in PARTS else part.capitalize()
+    return re.sub(r"^(\d)  ", r"\1. ", PARTS[part][0])
 
 
 def part_says(part: str) -> str:
     """Say what a part does, in the words of the map of chapters."""
-    word = part_title(part).partition(". ")[0] if part in PARTS else part
+    word = part_title(part).partition(". ")[0]
     found = re.search(rf"\| \*\*{word}(?:\. [^*]*)?\*\*: (.*?) *\|", "\n".join(index_cells()))
     return found[1][0].upper() + found[1][1:] + "."
 
@@ -261,13 +262,19 @@ def part_says(part: str) -> str:
 def notebook_pages(places: dict[str, dict[str, str]]) -> dict[str, str]:   # path below the sources -> text
     """Write all notebooks and the pages of their parts; `places` holds HTML for cells, by page and id."""
     pages = {f"{chapter.page}.ipynb": nbformat.writes(shown(chapter, places.get(chapter.page))) for chapter in chapters()}
-    return pages | {f"{part}/index.md": part_page(part) for part in [*PARTS, *BEHIND]}
+    return pages | {f"{part}/index.md": part_page(part) for part in PARTS}
 
 
 def about_pages() -> dict[str, str]:
     """Copy the texts of the repository that notebooks link to."""
     places = {posixpath.normpath(posixpath.join("nbs", posixpath.dirname(page), target)) for page, text in texts() for target, _ in LINK.findall(text) if target.endswith(".md")}
+    places = {place for place in places if not place.startswith("docs/")}
     return {about(place): "---\norphan: true\n---\n\n" + plain_links((ROOT / place).read_text(encoding="utf-8")) for place in sorted(places)}
+
+
+def docs_pages() -> dict[str, str]:   # path below the sources -> text
+    """Copy the pages of docs/."""
+    return {f"docs/{file.name}": file.read_text(encoding="utf-8") for file in sorted(DOCS.glob("*.md"))}
 
 
 def plain_links(text: str) -> str:
