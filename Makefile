@@ -33,7 +33,6 @@ export: $(READY)        ## notebooks -> minbert/, the learner's edition and READ
 	$(BIN)/python scripts/address.py
 	$(BIN)/nbdev_export
 	$(BIN)/python scripts/build_course.py
-	$(BIN)/python scripts/build_map.py
 	$(BIN)/python scripts/build_readme.py
 
 wheel: $(READY)         ## one file that pip installs anywhere: dist/minbert-*.whl

@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "site"))
 
 import nbformat
-from build_map import FLOW, PARTS
+from site_map import FLOW, PARTS
 from site_api import api_pages
-from site_chapters import BEHIND, Chapter, about_pages, chapters, notebook_pages, part_says, part_title, shown
+from site_chapters import Chapter, about_pages, chapters, docs_pages, notebook_pages, part_says, part_title, shown
 from site_check import main as check
 from site_class import instructors_page
 from site_explorers import explorer_pages, gallery, places, write_explorers
@@ -45,7 +45,7 @@ def map_picture() -> str:
 def index_page() -> str:
     """Write the first page."""
     entries = lambda names: "\n".join(f"{name}/index" for name in names)
-    return template("index", map=map_picture(), parts=entries(PARTS), behind=entries(BEHIND))
+    return template("index", map=map_picture(), parts=entries(PARTS))
 
 
 def guide_page() -> str:
@@ -59,7 +59,6 @@ def guide_page() -> str:
     for cell in made.cells:
         if "hide-cell" in cell.metadata.get("tags", []):
             cell.metadata = cell.metadata | {"tags": ["remove-input"]}
-        cell.source = cell.source.replace("![Map of the book: what flows, and the chapters of the five parts](images/map.svg)", "[The map](index.md) shows all chapters.")
     return nbformat.writes(made)
 
 
@@ -67,7 +66,7 @@ def pages(folder: Path) -> dict[str, str]:   # path below the sources -> text
     """Write every page."""
     hand = {"index.md": index_page(), "guide.ipynb": guide_page(), "explorers.md": template("explorers", table=gallery(), pages="\n".join(page.removesuffix(".md") for page in explorer_pages())), "results.md": results_page(), "record.md": folded(record_page()), "glossary.md": glossary_page(),
             "cs224n.md": handout_page(), "instructors.md": instructors_page(folder / "class")}
-    return hand | notebook_pages(places()) | explorer_pages() | about_pages() | api_pages()
+    return hand | notebook_pages(places()) | explorer_pages() | about_pages() | docs_pages() | api_pages()
 
 
 def assemble(folder: Path) -> None:

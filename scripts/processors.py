@@ -34,7 +34,7 @@ CORE = [f"tests/test_{name}.py" for name in ("attention", "loop", "negatives", "
 COMPARES = re.compile(r"assert_close|allclose|isclose|approx\(|assert [^\n]* [<>] ")
 # About commands, files, pages and graders: what these compare does not depend on the processor.
 COMMANDS = re.compile(r"tests/test_(address|assemble|attacks|browser|cli|commands|damage|editions|exercises|fairness|grading|learner|processors|repository|space|update|words|workspace)"
-                      r"|nbs/(course|index)")
+                      r"|nbs/(instructor_guide|index)")
 
 
 def numeric() -> list[str]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import nbformat
 import yaml
-from build_map import PARTS
+from site_map import PARTS
 from nbformat.v4 import new_markdown_cell
 from pacing import pace
 
@@ -17,15 +17,15 @@ from minbert.engine import figures
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"
-BEHIND = ["course"]   # folders beside the parts of the book
+DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
 LABELS = {"xlabel", "ylabel", "title", "label", "suptitle"}   # of matplotlib
 FORMAT = re.compile(r"[+,]?\d*,?(\.\d+)?[defg%]")   # of a number, such as ",.2f"
-ROW = re.compile(r"^\| *(\d*) *\| *\[\w+\]\(([\w/]+)\.ipynb\) *\| *(.*?) *\|", re.M)
+ROW = re.compile(r"^\| *(\d*) *\| *\[\w+\]\(\.\./nbs/([\w/]+)\.ipynb\) *\| *(.*?) *\|", re.M)
 
 
 class Chapter(NamedTuple):
-    """One notebook of the book or behind it."""
+    """One chapter of the book, or the instructor's guide."""
 
     page: str        # such as "1_bert/02_attention"
     title: str       # its first heading
@@ -44,15 +44,21 @@ class Chapter(NamedTuple):
 
 
 @cache
+def chapter_list() -> str:
+    """Read the page that lists the chapters with their questions."""
+    return (DOCS / "chapters.md").read_text(encoding="utf-8")
+
+
+@cache
 def index_cells() -> list[str]:
-    """Read the texts of the map of chapters."""
+    """Read the texts of the first page."""
     return [cell.source for cell in nbformat.read(NBS / "index.ipynb", as_version=4).cells if cell.cell_type == "markdown"]
 
 
 @cache
 def chapters() -> list[Chapter]:
     """Read all notebooks in the order of the map."""
-    rows = ROW.findall("\n".join(index_cells()))
+    rows = ROW.findall(chapter_list())
     return [read(page, question) for _, page, question in rows]
 
 
@@ -197,6 +203,8 @@ def page_of(target: str, start: str) -> str:
     place = posixpath.normpath(posixpath.join("nbs", posixpath.dirname(start), target))
     if place == "nbs/index.ipynb":
         place = "nbs/guide.ipynb"
+    elif place.startswith("docs/"):
+        place = "nbs/" + place
     elif place.endswith(".md") and (ROOT / place).is_file():
         place = "nbs/" + about(place)
     return posixpath.relpath(place, posixpath.join("nbs", posixpath.dirname(start)))
@@ -247,35 +255,51 @@ def shown(chapter: Chapter, places: dict[str, str] | None = None) -> nbformat.No
 def part_page(part: str) -> str:
     """Write the page of a part: its chapters, their questions, their minutes."""
     here = [chapter for chapter in chapters() if chapter.page.startswith(part + "/")]
-    rows = [f"| {link(chapter, part + '/index')} | {chapter.question} |" + (f" {pace(NBS / f'{chapter.page}.ipynb').minutes:.0f} |" if part in PARTS else "") for chapter in here]
-    head = ["| chapter | question | minutes |", "|---|---|---|"] if part in PARTS else ["| notebook | question |", "|---|---|"]
+    rows = [f"| {link(chapter, part + '/index')} | {chapter.question} | {pace(NBS / f'{chapter.page}.ipynb').minutes:.0f} |" for chapter in here]
     listed = "\n".join(chapter.page.rpartition("/")[2] for chapter in here)
-    more = "\n\nAll explorers, and where they stand, are on [a page of their own](../explorers.md)." if part == "explore" else ""
-    return f"# {part_title(part)}\n\n{part_says(part)}\n\n" + "\n".join(head + rows) + f"{more}\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+    table = "\n".join(["| chapter | question | minutes |", "|---|---|---|", *rows])
+    return f"# {part_title(part)}\n\n{part_says(part)}\n\n{table}\n\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
 
 
 def part_title(part: str) -> str:
     """Name a part as the map does."""
-    return re.sub(r"^(\d)  ", r"\1. ", PARTS[part][0]) if part in PARTS else part.capitalize()
+    return PARTS[part]
 
 
 def part_says(part: str) -> str:
     """Say what a part does, in the words of the map of chapters."""
-    word = part_title(part).partition(". ")[0] if part in PARTS else part
-    found = re.search(rf"\| \*\*{word}(?:\. [^*]*)?\*\*: (.*?) *\|", "\n".join(index_cells()))
+    word = part_title(part).partition(". ")[0]
+    found = re.search(rf"\| \*\*{word}(?:\. [^*]*)?\*\*: (.*?) *\|", chapter_list())
     return found[1][0].upper() + found[1][1:] + "."
 
 
 def notebook_pages(places: dict[str, dict[str, str]]) -> dict[str, str]:   # path below the sources -> text
     """Write all notebooks and the pages of their parts; `places` holds HTML for cells, by page and id."""
     pages = {f"{chapter.page}.ipynb": nbformat.writes(shown(chapter, places.get(chapter.page))) for chapter in chapters()}
-    return pages | {f"{part}/index.md": part_page(part) for part in [*PARTS, *BEHIND]}
+    return pages | {f"{part}/index.md": part_page(part) for part in PARTS}
 
 
 def about_pages() -> dict[str, str]:
     """Copy the texts of the repository that notebooks link to."""
     places = {posixpath.normpath(posixpath.join("nbs", posixpath.dirname(page), target)) for page, text in texts() for target, _ in LINK.findall(text) if target.endswith(".md")}
+    places = {place for place in places if not place.startswith("docs/")}
     return {about(place): "---\norphan: true\n---\n\n" + plain_links((ROOT / place).read_text(encoding="utf-8")) for place in sorted(places)}
+
+
+def docs_pages() -> dict[str, str]:   # path below the sources -> text
+    """Copy the pages of docs/."""
+    return {f"docs/{file.name}": from_docs(file.read_text(encoding="utf-8")) for file in sorted(DOCS.glob("*.md"))}
+
+
+def from_docs(text: str) -> str:
+    """Rewrite the links of a page of docs/."""
+    return relinked(from_nbs(text), "docs/page")
+
+
+def from_nbs(text: str) -> str:
+    """Rewrite the links of a page of docs/ as if docs/ were a folder of nbs/, as it is on the site."""
+    text = text.replace("](../README.md", "](../index.ipynb").replace("](../minbert/", "](../../minbert/")
+    return text.replace("](../nbs/", "](../")
 
 
 def plain_links(text: str) -> str:
@@ -287,4 +311,5 @@ def plain_links(text: str) -> str:
 def texts() -> list[tuple[str, str]]:
     """Give every text of every notebook with the page that it stands on."""
     found = [("index", text) for text in index_cells()]
+    found += [("docs/page", from_nbs(file.read_text(encoding="utf-8"))) for file in sorted(DOCS.glob("*.md"))]
     return found + [(chapter.page, cell.source) for chapter in chapters() for cell in chapter.notebook.cells if cell.cell_type == "markdown"]

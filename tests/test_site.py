@@ -119,7 +119,7 @@ def test_pictures_of_several_panels_have_room():
 
 
 def test_a_chapter_bears_its_number_and_a_number_leads_to_its_chapter():
-    chapter = site_chapters.book()[1]
+    chapter = site_chapters.book()[2]
     assert site_chapters.shown(chapter).cells[0].source.startswith(f"# 02 {chapter.title}\n")
     parts = book.with_chapters("Chapter 02 and chapters 03 and 99, see chapter\n03; chapter 01.", "1_bert/01_tokens", {f"0{n}": f"1_bert/0{n}_{name}" for n, name in enumerate(("tokens", "attention", "embedding"), 1)})
     assert [(part.astext(), part["reftarget"]) for part in parts if not isinstance(part, str)] == [

@@ -25,6 +25,8 @@ from minbert.engine.saving import clear_leftovers, held_folder
 from minbert.course.update import update_workspace
 from minbert.course.worker import _taken
 from minbert.course.workspace import BASE, new_workspace
+import tempfile
+from minbert.course.sandbox import copy_package, room_for, stubbed
 
 FIRST, SECOND = exercise("attention.split"), exercise("attention.merge")
 RIGHT = {task.name: {f"{task.name} {i}": module_text("attention") for i in range(2)} for task in (FIRST, SECOND)}
@@ -292,3 +294,14 @@ def test_an_error_in_any_lane_empties_the_queue(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="second lane"):
         on._lanes(range(10), work)
     assert sorted(worked) == [0, 1]
+
+
+def test_a_room_holds_neither_the_reference_nor_the_mistakes():
+    task = exercise("attention.scores")
+    secret = [line.strip() for line in task.definition.split("\n") if "attn_mask=bias" in line][0]
+    with tempfile.TemporaryDirectory() as folder:
+        base = copy_package(Path(folder, "base")).parent
+        room = room_for(base, Path(folder, "room"), {task.module: stubbed(task)})
+        texts = [f.read_text(encoding="utf-8") for f in (room / "minbert").rglob("*.py")]
+        assert not any(secret in t or "MISTAKES[" in t for t in texts)
+        assert not (room / "minbert" / "assets" / "course").exists()

@@ -14,6 +14,14 @@ from minbert.course.exercises import EXERCISES, build, cases, exercise, expected
 from minbert.course.replaying import Tape, stand_in
 from minbert.course.watching import Witness, _wide, watched
 from minbert.course.trials import REFUSAL, _changes
+from pathlib import Path
+from torch.testing import assert_close
+import re
+import tempfile
+import torch.nn.functional as F
+import types
+from minbert.course.trials import alone, fixed, probe, probed, with_gradients
+from minbert.course.worker import pack, read_tree, write_tree
 
 
 def own(name: str, text: str, seed: int = 20261122):
@@ -349,3 +357,80 @@ def test_a_tape_that_names_an_argument_that_nobody_gave_stops_nothing():
 def test_what_is_no_number_is_not_taped(result):
     with pytest.raises(TypeError, match="expected a tensor back"):
         taped(lambda: result)
+
+
+def test_dropout_in_another_place_shows_in_the_numbers():
+    x = torch.ones(2, 3, dtype=torch.float64)
+    with probed():
+        assert_close(torch.nn.Dropout(0.1)(x), F.dropout(x, 0.1))
+        assert_close(F.dropout(x, 0.1), x * probe(x, 0.1))
+        assert_close(F.dropout(x, 0.1, training=False), x)
+        F.dropout(written := x.clone(), 0.1, inplace=True)            # used for its effect
+        assert_close(written, F.dropout(x, 0.1))
+        F.dropout(written := x.clone(), 0.1, training=False, inplace=True)
+        assert_close(written, x)
+        before, after = F.dropout(x, 0.1) @ x.T, F.dropout(x @ x.T, 0.1)
+    assert (before - after).abs().max() > 0.01                        # the place shows
+    q, k, v = fixed(torch.Generator().manual_seed(0), 3, 1, 2, 5, 4)
+    fused = F.scaled_dot_product_attention(q, k, v)
+    with probed():
+        assert_close(F.scaled_dot_product_attention(q, k, v), fused)
+        assert (F.scaled_dot_product_attention(q, k, v, dropout_p=0.1) - fused).abs().max() > 1e-3
+
+
+def test_gradients_are_outputs_of_their_own():
+    q, k = fixed(torch.Generator().manual_seed(0), 2, 1, 2, 5, 4)
+    found = with_gradients(lambda a, b: a @ b, {"a": q[0, 0], "b": k[0, 0].mT}, "a", "b")
+    assert_close(found["gradient of a"], probe(found["output"]) @ k[0, 0])
+    assert list(found) == ["output", "gradient of a", "gradient of b"]
+
+
+PROGRAM = '''
+def double(x): raise NotImplementedError
+def four(x): return double(double(x))
+class Circle:
+    def area(self): raise NotImplementedError
+    def edge(self): return double(self.area())
+'''
+
+
+def test_one_exercise_stands_alone_among_references():
+    reference = types.SimpleNamespace(double=lambda x: 2 * x, Circle=type("Circle", (), {"area": lambda self: 1, "edge": lambda self: 2}))
+    names = {}
+    exec(PROGRAM, names)
+    assert alone(names["four"], "four", reference, ["double"])(1) == 4
+    assert alone(names["Circle"], "Circle.edge", reference, ["double", "Circle.area"])().edge() == 2
+    with pytest.raises(NotImplementedError):
+        alone(names["Circle"], "Circle.area", reference, ["double", "Circle.edge"])().area()
+    assert alone(torch.no_grad()(names["four"]), "four", reference, ["double"])(1) == 4   # under a decorator
+
+
+def test_a_recording_gives_back_what_was_drawn_and_then_no_more():
+    def roll(n, generator=None): return torch.randint(1, 7, (n,), generator=generator)
+    tape, generator = Tape(), torch.Generator().manual_seed(3)
+    rolls = [roll(5, generator), roll(2, generator)]
+    for r in rolls:
+        tape.record([], [], r, [False, True])
+    repeat = stand_in(roll, "", tape.tensors)
+    assert [repeat(5, generator).tolist(), repeat(2, generator).tolist()] == [r.tolist() for r in rolls]
+    with pytest.raises(ValueError, match=re.escape("call 2: no result")):
+        repeat(3)
+
+
+def test_trees_of_tensors_and_json_travel_without_pickle():
+    tree = {"q": torch.arange(6.0).view(2, 3).T, 3: [None, True, 2.5, ("a", torch.tensor(1))], "nan": float("inf")}
+    with tempfile.TemporaryDirectory() as folder:
+        write_tree(tree, Path(folder, "case"))
+        back = read_tree(Path(folder, "case"))
+    assert_close(back["q"], tree["q"])
+    assert back[3][:3] + [back[3][3][0]] == [None, True, 2.5, "a"]
+    with pytest.raises(ValueError, match=re.escape("builtin_function")):
+        pack({"f": print}, {})
+
+
+def test_a_relation_is_said_only_where_all_numbers_have_it():
+    row = torch.tensor([[3.0, -1.0, 4.0], [1.5, 9.0, 2.0]], dtype=torch.float64)
+    for wrong in (-row, row / 3, row * 1.25, row + 0.5, row.flip(0), row.roll(1, 1), row**2, row * 0, row * (3 / 2) ** 0.5):
+        assert relation(row, wrong, {"words": row})
+    assert relation(row, row.cos(), {}) is None
+    assert relation(torch.tensor(3.0), torch.tensor(4.7), {}) is None   # one number is always some multiple of another

@@ -24,6 +24,7 @@ from minbert.course.merging import Merged, definition_in, merged_cell, merged_de
 from minbert.course.programs import is_stub, parse, replace, same_program, source_of
 from minbert.course.update import HIDDEN, merged_cells, merged_notebook, partners, update_workspace
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
+from minbert.course.update import where_now
 
 EXAMPLES = int(os.environ.get("MINBERT_EXAMPLES", "60"))
 
@@ -878,3 +879,22 @@ def test_an_update_cut_short_is_done_again_without_doubles():
     result = merged_notebook(EDITION, mine, theirs)
     assert len(conflicts(result)) == 1 and len(result.cells) == len(theirs.cells) + 3
     assert bare(merged_notebook(EDITION, result, theirs)) == bare(result)   # the base was not written yet
+
+
+def test_chapters_and_names_that_moved_are_found(tmp_path):
+    place = tmp_path
+    (place / "09c_loop.ipynb").touch(), (place / "07_data.ipynb").touch()
+    assert where_now("from minbert.figures import panel\nimport minbert.attention") == "from minbert.engine.figures import panel\nimport minbert.attention"
+    assert where_now("import minbert.flow, minbert.smoothness, minbert.saving") == "import minbert.flow, minbert.smoothness, minbert.engine.saving"
+    assert where_now("from minbert.engine.figures import panel") == "from minbert.engine.figures import panel"
+    assert where_now("with replay(clean.head_dice if frozen else clean.dice):") == "with replay(clean.head_random_state if frozen else clean.random_state):"
+    assert where_now("own.dice = dice_states") == "own.dice = dice_states"
+
+
+def test_a_definition_has_a_head_that_is_given_and_a_body_that_is_the_learners():
+    cell = "\ndef area(\n    r,   # radius\n    pi=3.14,\n):       # square\n    \"\"\"Pi times the radius, squared.\"\"\"\n    # one line\n    return pi * r ** 2\n"
+    area = definition_in(cell, "area")
+    assert area.head == tuple(cell.split("\n")[1:6]) and area.body == ("    # one line", "    return pi * r ** 2")
+    assert definition_in("def f(x): return x", "f")[:2] == ((), ("def f(x): return x",))
+    assert definition_in("def f(x: int): ...", "f").signature == definition_in("def f(x): ...", "f").signature
+    assert definition_in("def f(x=1): ...", "f").signature != definition_in("def f(x=2): ...", "f").signature
