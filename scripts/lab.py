@@ -1,7 +1,7 @@
 """Open JupyterLab at a workspace with exercises to solve, made at the first start; `make lab` runs this script.
 
 The workspace is the folder lab/, which git ignores: whatever is run or solved there leaves the notebooks of nbs/ as they are.
-Its first page is the map of chapters. The links of the map lead to the chapters of the workspace, and one link leads to the
+Its first page is that of the book. The links to chapters lead to those of the workspace, and one link leads to the
 book in nbs/, where the exercises are solved. Further arguments go to JupyterLab, for example `python scripts/lab.py --no-browser`.
 """
 import json
@@ -13,13 +13,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "lab"
-BOOK = "../../nbs"   # as seen from the map of the workspace
-FIRST = (f"> The chapters of this map are yours to solve: functions are missing and predictions are open. "
-         f"[The same map in the book]({BOOK}/index.ipynb) leads to the solved chapters.")
+BOOK = "../../nbs"   # as seen from the first page of the workspace
+FIRST = (f"> The chapters below are unsolved: functions are missing and predictions are open. "
+         f"[The same page in the book]({BOOK}/index.ipynb) leads to the solved chapters.")
 
 
 def linked(source: str, own: set[str]) -> str:
-    """Let the links of the book's map lead to the chapters of the workspace, and else to the book."""
+    """Let links to chapters lead to those of the workspace, and all others to the book."""
     def target(found: re.Match) -> str:
         place = found[1]
         return found[0] if place in own else f"]({posixpath.normpath(posixpath.join(BOOK, place))}"
@@ -27,7 +27,7 @@ def linked(source: str, own: set[str]) -> str:
 
 
 def page_of_the_workspace(book: Path, own: set[str]) -> dict:
-    """Make the map of the workspace from that of the book: its texts alone, so that nothing on it has to be run."""
+    """Make the first page of the workspace from that of the book: its texts alone, so that nothing has to be run."""
     notebook = json.loads((book / "index.ipynb").read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
     for cell in cells:

@@ -20,10 +20,11 @@ import lab  # noqa: E402
 
 @pytest.fixture
 def clone(tmp_path) -> Path:
-    """What the workspace's map is made of, and what its links lead to."""
+    """What the first page of the workspace is made of, and what its links lead to."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copytree(ROOT / "nbs", tmp_path / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    for name in ("minbert/assets/open/NOTICE.md", "minbert/assets/model/README.md", "minbert/assets/sentences/README.md"):
-        (tmp_path / name).parent.mkdir(parents=True)
+    for name in ("minbert/assets/open/NOTICE.md", "minbert/assets/model/README.md", "minbert/assets/sentences/README.md", "CONTRIBUTING.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -37,7 +38,7 @@ def test_the_chapters_are_unsolved_and_the_book_is_one_link_away(clone):
     assert [link for link in links if not (place / "nbs" / link).exists()] == []
     assert "../../nbs/index.ipynb" in "".join(notebook["cells"][0]["source"])
     own = [link for link in links if not link.startswith("..")]
-    assert "1_bert/02_attention.ipynb" in own and len(set(own)) == 42
+    assert "1_bert/02_attention.ipynb" in own and len(set(own)) == 43
     chapter = (place / "nbs" / "1_bert" / "02_attention.ipynb").read_text(encoding="utf-8")
     assert "raise NotImplementedError('exercise attention.scores')" in chapter and "guess = None" in chapter
     assert "NotImplementedError('exercise" not in (clone / "nbs" / "1_bert" / "02_attention.ipynb").read_text(encoding="utf-8")

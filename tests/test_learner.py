@@ -64,7 +64,7 @@ def test_the_lab_opens_on_the_map_with_the_list_of_files_folded(tmp_path):
         page.wait_for_function("() => { const img = document.querySelector('.jp-Notebook img'); return img.complete && img.naturalWidth > 0; }")
         assert picture.bounding_box()["y"] < 600   # on the first screen
         assert page.evaluate("() => window.jupyterapp.shell.leftCollapsed")
-        for link, opened_as in (("00, hello", f"{start.FOLDER}/nbs/1_bert/00_hello.ipynb"), ("The same map in the book", "nbs/index.ipynb")):
+        for link, opened_as in (("00, hello", f"{start.FOLDER}/nbs/1_bert/00_hello.ipynb"), ("The same page in the book", "nbs/index.ipynb")):
             page.evaluate(f"async () => {{ await window.jupyterapp.commands.execute('docmanager:open', {{path: '{start.FOLDER}/nbs/index.ipynb'}}); }}")
             page.locator(".jp-Notebook:visible a", has_text=link).first.click()
             page.wait_for_function(f"() => window.jupyterapp.shell.currentWidget?.context?.path === '{opened_as}'")
