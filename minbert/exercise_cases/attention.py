@@ -9,21 +9,6 @@ from minbert.course.trials import Case, Trial, fill, fixed, mistake, probe, prob
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# Attention with a swapped axis still has the right shape, still sums to 1, still trains. Which
-# inputs show that something is wrong?
-#
-# Those in which nothing agrees with anything else: three heads of width 4, two sentences of five
-# tokens, a mask that differs from row to row. Everything is drawn in double precision, and
-# gradients are compared along with values. One case has a single token, one a single head, one
-# scores so large that the softmax has no slope left, one pads that shout, one real tokens that
-# whisper, one a single query that shouts down the others. One runs in single precision, to see
-# that the result keeps the kind of its input.
-
-
-# For a method there are weights as well. `through` calls it, and pulls the result back to inputs
-# and weights alike. The chapters that follow use it too.
-
-
 def with_dtype(found, wanted):
     """Add to what was found whether the result has the dtype that it should have."""
     return found | {"dtype as promised": found["output"].dtype == wanted}
@@ -81,10 +66,9 @@ def masked(cases, name, rows):
 
 # ---- attention.bias
 #
-# The bias is exact, so it is compared as it stands: shape, sign, size. The mask comes as whole
-# numbers and as truth values, the keys in double and in single precision. A mask that is read the
-# wrong way round, a bias for those who ask instead of those who are read, and an infinite
-# constant are the mistakes that cost most later.
+# The bias is exact, so shape, sign and values are compared directly. The mask is given as
+# integers and as booleans, the keys in double and in single precision. The most costly mistakes
+# are an inverted mask, a bias on the query axis, and an infinite constant.
 
 
 def bias_cases(generator):
@@ -217,19 +201,14 @@ def padding_bias(attention_mask, key):
 
 # ---- attention.maps
 #
-# The map before it meets the values. All cases of padding, large scores, one token and one head
-# are here, and gradients of query and key. A map masked after the softmax has rows that no longer
-# sum to 1; one normalised over the wrong axis has columns that do; a missing root shows in every
-# case and most in the large one. Beside one loud query the quiet rows show whether each row is
-# normalised by itself. A NaN has to stay one.
-#
-# Of a row of padding two things are asked: finite numbers, and shares that sum to 1. Whether the
-# constant is added or put in place of the score is a matter of taste.
-#
-# The masks of `MASKS` come in every exercise that reads one. In each of them one short cut fails
-# that the others forgive: the mask of the first sentence for all, a full sentence or a full last
-# column taken for a batch without padding, a length in place of the mask, a single sentence,
-# sentences and tokens exchanged.
+# The attention weights before they multiply the values. Cases cover every kind of padding, large
+# scores, one token and one head; the gradients of query and key are compared too. A row with one
+# very large query shows whether each row is normalized by itself. NaN in the input has to stay
+# NaN. A row that contains only padding has to give finite weights that sum to 1; whether the
+# constant is added to the scores or replaces them is left open. The masks of `MASKS` come in
+# every exercise that reads a mask: each of them makes one shortcut fail (the mask of the first
+# sentence for all, a mask used as a length, a batch of one sentence, equal numbers of sentences
+# and tokens).
 
 
 def spoilt(query):
@@ -405,10 +384,9 @@ def attention_maps(query, key, mask=None):
 
 # ---- attention.scores
 #
-# The same cases with values to mix, and dropout. Dropout is a fixed pattern here, so the place
-# where it is applied shows: on the map, not on scores, values or the result, and with nothing
-# evened out afterwards. Gradients of the value are compared too; a pad must get none. The
-# reference is one fused call, so the mistakes are made in a version by hand.
+# The same cases with values and dropout. Dropout is replaced by a fixed pattern, so its position
+# shows: on the attention weights, not on scores, values or the result. The reference is one fused
+# call, so the mistakes are edits of an explicit version.
 
 
 def scores_cases(generator):
@@ -596,18 +574,11 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout_p=0.0):
 ]
 
 
-# Take twelve numbers a token and make three heads of them. There are many ways that end with the
-# right shape. How many give the right numbers?
-#
-# One. So the shapes here are chosen to tell the ways apart: with one head, one token, or as many
-# heads as tokens, wrong ones look right.
-
-
 # ---- attention.split and attention.merge
 #
-# A batch, a sentence without a batch axis, and a batch of batches: whoever counts axes from the
-# left gets one of them right. Heads of width 1 and a single head stand at the two ends. For the
-# split, whether the result lies in the memory of the input.
+# One, two and three axes before the tokens, so that counting axes from the left fails in some
+# cases. Heads of size 1 and a single head are the extreme cases. `split` also has to return a
+# view.
 
 
 def split_cases(generator):
@@ -822,9 +793,8 @@ def merge_heads(x):
 
 # ---- attention.project
 #
-# Three linear maps of 12 numbers with weights that differ, applied to a batch, to a flat list of
-# tokens and to a single vector. The gradients of all weights are compared: a bias left out, a
-# weight turned over, or a map used twice shows there.
+# Three linear layers with different weights, applied to a batch, to packed tokens and to a single
+# vector. The gradients of all weights are compared.
 
 
 def project_cases(generator):
@@ -933,10 +903,9 @@ def project(self, hidden_states):
 
 # ---- attention.attend
 #
-# While training and while evaluating, with a dropout that shows its place. Three heads of width
-# 4, so that number and width cannot be confused. Pads that shout, and a row of nothing but
-# padding, which must give finite numbers, show a mask of one's own that is too weak or too
-# strong. The other exercises are the reference here, so only the plumbing counts.
+# Train and eval mode, with dropout as a fixed pattern. Three heads of size 4, so that number and
+# size cannot be confused. Padding with very large scores, and a row that contains only padding,
+# show a mask constant that is too weak or too strong.
 
 
 def attend_cases(generator):
@@ -1085,10 +1054,8 @@ def attend(self, query, key, value, mask=None):
 
 # ---- attention.forward
 #
-# The whole module against itself, in double and in single precision, training and evaluating.
-# What comes out at a pad has no meaning, so only real tokens are compared, and only they send
-# gradients back. Pads that shout must not be heard, and a row of padding must not spoil the
-# gradients of the weights.
+# The whole module in double and in single precision, in train and eval mode. The output at
+# padding has no meaning, so only real tokens are compared, and only their gradients flow back.
 
 
 def forward_cases(generator):

@@ -7,17 +7,11 @@ from minbert.course.trials import Case, Trial, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# Two right dealers give two different deals. What do they have in common? The number of batches,
-# the number of rows left out, that every row occurs once, that no batch has two of a suit, that
-# the same seed gives the same deal. And on average over many deals, that everybody waits equally
-# often. Those are compared.
-
-
 # ---- negatives.clusters
 #
-# Chains that close late, through the last row; through either column; a sentence paired with
-# itself; case and blanks; ß, which is ss after `casefold` and not after `lower`; signs that do
-# count. A long chain, and random graphs.
+# Clusters that merge only with the last row, or through the second column; a sentence paired with
+# itself; case and whitespace; ß, which `casefold` and not `lower` makes ss; punctuation that
+# counts. A long chain, and random graphs.
 
 
 def clusters_cases(generator):
@@ -216,9 +210,9 @@ def clusters(first, second):
 
 # ---- negatives.collision and negatives.clash
 #
-# Groups whose numbers are negative or have holes. All rows alike, all different, two rows. For
-# the clash also the birthdays, a batch as large as the file, three thousand rows with a batch of
-# 64, and twenty thousand with one of 128, where a plain product of counts overflows.
+# Group ids that are negative or not consecutive; all rows equal, all different, two rows. The
+# probability of a collision in a batch also has the birthday problem, a batch as large as the
+# file, and files so large that a product of counts overflows.
 
 
 def _groups(generator):
@@ -454,12 +448,12 @@ def clash_probability(groups, batch_size):
 
 # ---- negatives.deal
 #
-# Suits that come out even, in every deal (who takes the first cards that fit runs out of partners
-# in some), one suit with more cards than there are batches, batches of one row, more cards than
-# fit. A hundred deals give averages: how often each row is left out, in which batch it is. A
-# tolerance of a quarter is five times the spread of an honest dealer, and a tenth of a second
-# buys no finer one. If only the first batch is drawn, every group stays in batches that follow
-# one another, round the end; shuffled ones do that once in 40,000.
+# Two correct programs give different batches. Compared are what all of them share: the number of
+# batches and of rows left out, that each row occurs once, no duplicates in a batch,
+# reproducibility, and averages over a hundred calls: how often each row is left out, and in which
+# batch it is. The tolerance of a quarter is five times the standard error. If only the first
+# batch is drawn at random, the rows of a group are always in consecutive batches, which happens
+# by chance once in 40,000.
 
 
 def deal_cases(generator):

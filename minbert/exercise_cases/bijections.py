@@ -10,11 +10,6 @@ from minbert.course.trials import Case, Trial, fill, fixed, mistake, probe
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A log |det| with the wrong sign trains as smoothly as the right one, towards nonsense. What
-# would notice it? The definition: take all derivatives of the map by autograd, take the
-# determinant, compare.
-
-
 def gradients(total, leaves):
     """Differentiate by each leaf; what was not used has gradient 0."""
     found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
@@ -59,10 +54,10 @@ def back(layer, y):
 
 # ---- bijections.start
 #
-# Spreads from .2 to 30; a column that never changes; one that changes by so little beside its
-# mean that it is rounding; one so narrow that the floor decides; no column that varies; two rows;
-# and vectors in single precision, far from the origin. The number of columns that vary is odd
-# wherever the median counts, as a median of four numbers is a matter of taste.
+# Standard deviations from 0.2 to 30; a constant dimension; one whose variance is rounding error
+# beside its mean; one so narrow that the floor applies; no dimension that varies; two rows;
+# single precision far from the origin. The number of dimensions that vary is odd wherever the
+# median matters, because the median of an even number is ambiguous.
 
 
 def start_cases(generator):
@@ -178,8 +173,8 @@ def actnorm_start(batch, floor=1e-3):
 
 # ---- bijections.norm and bijections.unnorm
 #
-# A norm with weights, forwards, with all derivatives; and a fresh one in train mode, which has to
-# start from its first batch and only from that.
+# A layer with weights, whose log-determinant is compared with all derivatives by autograd; and a
+# layer in train mode that has to be initialized by its first batch and only by that.
 
 
 def _started(norm, seed):
@@ -442,18 +437,13 @@ def inverse(self, y):
 ]
 
 
-# A symmetric matrix, an orthogonal one, a determinant of 1: each of them hides a mistake. What is
-# the least regular matrix one can think of? That is a good case.
-
-
 # ---- bijections.triangles, bijections.linear, bijections.solve
 #
-# The weights are random, some signs negative, the order random. Numbers stand on the diagonal of
-# `triangles` too, where nobody may read them. In both forms one matrix has a negative
-# determinant. For the way back there is a matrix with stretches from 1 to 10⁻⁷ in single
-# precision, which only double precision can undo; triangles whose parts cancel on the way back;
-# and 64 columns, whose determinant is 0 or infinite in the machine, while its logarithm is a
-# plain number.
+# Random weights, some negative signs, random order. `triangles` has values on its diagonal, which
+# must not be used. One matrix has a negative determinant. For the inverse there is a matrix with
+# singular values from 1 to 1e-7 in single precision, which only double precision can invert;
+# triangles whose parts cancel; and 64 dimensions, whose determinant underflows or overflows while
+# its logarithm does not.
 
 
 def _mixing(kind, inputs):

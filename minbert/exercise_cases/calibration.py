@@ -7,11 +7,6 @@ from minbert.course.trials import SMALL, Case, Trial, fixed, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# An eigenvector may point either way. Two right answers can differ in the sign of a column. What
-# should a check compare? What the sign does not change: projections, lengths, and the covariance
-# that comes out.
-
-
 def cloud(generator, rows=40, width=6):
     """Give mean and covariance of correlated columns of unequal spreads, far from the origin;
     spectra without near ties."""
@@ -30,8 +25,8 @@ def cloud(generator, rows=40, width=6):
 
 # ---- calibration.spreads
 #
-# Variances from .01 to 10⁴; a column that never varies; one whose variance is rounding beside its
-# mean; one whose variance is as small, but real, as its mean is 0.
+# Variances from 0.01 to 10⁴; a constant dimension; one whose variance is rounding error beside
+# its mean; one whose variance is as small but real, because its mean is 0.
 
 
 def spreads_cases(generator):
@@ -139,9 +134,9 @@ def inverse_spreads(covariance, mean):
 
 # ---- calibration.nulltop
 #
-# The spectrum halves from direction to direction, so there is no tie. Removed are one, three,
-# none and all. The mean is long and points across the longest direction: with and without
-# centring different directions go.
+# An eigenvector may have either sign, so projections are compared. The spectrum halves from
+# component to component, so there is no tie. One, three, no and all components are removed. The
+# mean is long and orthogonal to the first component, so centering matters.
 
 
 def nulltop_cases(generator):
@@ -249,10 +244,9 @@ def solve(self, covariance, mean):
 
 # ---- calibration.whiten
 #
-# Compared are M Mᵀ, which has no sign left, the covariance MᵀCM that comes out, in which a
-# column's sign would change two zeros only, and the lengths of the columns, which tell their
-# order. One covariance is singular, so that the floor decides; one floor is so high that it
-# decides for most.
+# Compared are M Mᵀ, which does not depend on signs, the covariance MᵀCM of the result, and the
+# lengths of the columns, which show their order. One covariance is singular, so that the floor
+# applies; one floor is so high that it applies to most components.
 
 
 def whiten_cases(generator):
@@ -375,8 +369,8 @@ def solve(self, covariance, mean):
 
 # ---- calibration.both
 #
-# Columns of very unequal spreads, so that the longest directions before and after standardising
-# are not the same. One column does not vary.
+# Dimensions of very different variance, so that the principal components before and after
+# standardization differ. One dimension is constant.
 
 
 def both_cases(generator):

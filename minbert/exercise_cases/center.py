@@ -8,14 +8,11 @@ from minbert.encoder import BertConfig, BertModel
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A bias with the wrong sign, or a matrix that is read by its columns: shapes fit, nothing fails.
-# What shows it?
-#
 # ---- center.move
 #
-# Encoders of one and of three layers, a head that is wider than the encoder, a mean of zeros and
-# one that is long. Compared are the two things that have to hold, what is computed afterwards and
-# where the mean of the hidden states went, then every bias, and that all else is as it was.
+# Encoders of one and of three layers, a head that is wider than the encoder, a mean of zeros, and
+# a long one. Compared are the output of the model, the mean of the hidden states, every bias, and
+# that all other parameters are unchanged.
 
 
 def center_cases(generator):

@@ -8,18 +8,12 @@ from minbert.course.trials import Case, Trial, autocast, fixed, mistake, with_gr
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A contrastive loss is one number. How can one number show which of twenty mistakes was made? It
-# cannot. Seven batches can, with their gradients.
-
-
 # ---- contrastive.margin
 #
-# Random vectors are nearly perpendicular, so nothing would ever come inside a margin of .5. The
-# pairs here are drawn from close to opposite, some labelled same, some different. One batch has
-# same pairs only, one has different pairs only, so a label read the wrong way round cannot hide
-# behind the other. Margins of 0.5, 1 and 2 tell a margin that is used from one that is written
-# into the code, and tell a margin of the distance from a margin of the cosine. The vectors are of
-# all lengths, and one is zero.
+# Random vectors are nearly orthogonal, so none would be within a margin of 0.5. The pairs here
+# are close to opposite or close to equal, with both labels. One batch has only similar pairs, one
+# only dissimilar ones. Margins of 0.5, 1 and 2 show whether the argument is used. The vectors
+# have different lengths, and one is zero.
 
 
 def _pairs(generator, rows, width=5):
@@ -178,12 +172,11 @@ def contrastive_loss(u, v, labels, margin=0.5):
 
 # ---- contrastive.infonce
 #
-# Partners are alike but not too much, so that every softmax is undecided and each wrong answer
-# counts. The number of rows, the width and the number of groups all differ. Hard negatives come
-# with and without groups, because a group excuses partners and not hard negatives. The vectors
-# have all lengths. At a temperature of .001 a logit can be 1000, and an exponential taken by
-# itself overflows; in two more cases the partners are the farthest of all, and the share of the
-# right answer rounds to 0 although its logarithm is a plain number.
+# Positives are only moderately similar, so that every negative counts. Numbers of rows,
+# dimensions and groups all differ. Hard negatives come with and without groups, because groups
+# exclude duplicates and not hard negatives. At a temperature of 0.001 a logit can be 1000, where
+# exponentials overflow; in two cases the positives are the least similar, so that their
+# probability rounds to 0 although its logarithm is finite.
 
 
 def _views(generator, rows, width, noise=0.8):
@@ -389,14 +382,10 @@ def simcse_loss(a, b, temperature=0.05, hard=None, groups=None):
 ]
 
 
-# InfoNCE with twice as many wrong answers: what can go wrong twice?
-
-
 # ---- contrastive.mirror
 #
-# As for InfoNCE: undecided softmaxes, lengths of all kinds, groups, a small temperature, partners
-# that are far apart. Sides are asked alone and together. Two rows are the fewest with a wrong
-# answer.
+# As for InfoNCE: moderate similarities, different lengths, groups, a small temperature, positives
+# that are far apart; one direction and both. Two rows are the fewest with a negative.
 
 
 def mirror_cases(generator):
@@ -550,20 +539,13 @@ def mirror_loss(a, b, temperature=0.04, symmetric=False, groups=None):
 ]
 
 
-# How does one check a function that draws at random? Not by its draws: somebody may draw in
-# another order and be right. By what must hold for every roll, and by how often each thing
-# happens in thousands of rolls.
-
-
 # ---- contrastive.lengths
 #
-# Twenty thousand draws a case (a hundred thousand where four in ten runs are too long: to give
-# those any length moves a share by .045 only): a share of .25 is then right to within .003, and
-# the tolerance is .03. That is far beyond chance, and every mistake below moves some share by
-# more. A second set of outputs is exact: lengths stay in [1, cap], the same generator gives the
-# same lengths, another one others, torch's own random state is left alone, and a generator goes
-# on from call to call. Without a generator two calls differ. Neighbours agree as often as chance
-# has it.
+# Two correct programs draw in different orders, so frequencies over twenty thousand draws are
+# compared (a hundred thousand where four spans in ten are too long). The tolerance is 0.03, which
+# is ten standard errors. Other outputs are exact: lengths in [1, cap], reproducibility from the
+# generator, no use of torch's global random state, and a generator that advances from call to
+# call.
 
 
 def lengths_cases(generator):
@@ -729,16 +711,13 @@ def span_lengths(n, p=0.3, cap=5, renormalize=False, generator=None):
 
 # ---- contrastive.spans
 #
-# Two thousand copies of one sentence are masked at once. What must hold for every copy is
-# counted: changed places that were forbidden, runs with a hole, words that changed into something
-# else. Then three shares: how long runs are, where they begin, how often each place is hidden.
-# One sentence has a separator in the middle; a run steps over it. One has two words, one has
-# none. Four sentences with other words and other marks come in one batch: what is measured on the
-# first of them shows on the others. A word may have the number of the padding or of [MASK]; it
-# stays a word. With `single_mask` the sentence gets shorter, and what is left must be the old one
-# in order, separators included. Runs of one token in ten thousand copies show that each place is
-# as likely as another: a share is then right to within .004, and .025 is allowed. Without a
-# generator two calls differ.
+# Two thousand copies of one sentence are masked at once. Counted are violations that no draw
+# allows: changes at special tokens, spans with gaps, tokens that changed into something else.
+# Then frequencies: lengths of spans, starts, and how often each position is masked. One sentence
+# has a separator in the middle, one has two words, one has none; a word may have the id of the
+# padding or of [MASK]. With `single_mask` the sentence gets shorter, and the remaining tokens
+# have to keep their order. Ten thousand copies with spans of one token show that all positions
+# are equally likely.
 
 
 def spans_cases(generator):

@@ -8,13 +8,11 @@ from minbert.course.trials import Case, Trial, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# Cuts that are off by one sequence give batches that look right. Which orders show it?
-#
 # ---- corpus.cut
 #
-# Totals that meet the budget exactly, in the middle and at the very end; a rest; a sequence
-# longer than the budget; an order that names only some sequences; none; a budget that nothing
-# reaches. Compared are the indices, how many stand in each batch, and their tokens.
+# Totals that meet the budget exactly, in the middle and at the end; a remainder; a sequence
+# longer than the budget; an order that contains only some sequences, and an empty one; a budget
+# that is never reached. Compared are the indices, the sizes of the batches, and their tokens.
 
 
 def cut_cases(generator):

@@ -9,16 +9,12 @@ from minbert.exercise_cases.bijections import back, there
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A half as wide as the other, a net that gives zeros, a scale of 1: each of them hides a mistake.
-# What is the least symmetric input one can think of? That is a good case.
-
-
 # ---- bijections.shift, bijections.unshift, bijections.affine, bijections.unaffine
 #
-# The net inside a coupling is replaced by a small smooth one without norms, so that nothing has
-# to be started. Width 5 is cut into 2 and 3; width 4 into equal halves, where looking at the
-# wrong one gives no error. Width 2 is the least. In one case r is −1000 for a column: its scale
-# is 0, and the logarithm of its scale is −998 and not −∞.
+# The network of a coupling is replaced by a small smooth one. Width 5 is split into 2 and 3;
+# width 4 into equal halves, where using the wrong half gives no error; width 2 is the smallest.
+# In one case r is -1000 for a dimension: its scale is 0, and the logarithm of its scale is -998
+# and not minus infinity.
 
 
 class _Net(nn.Module):

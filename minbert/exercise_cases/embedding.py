@@ -8,14 +8,6 @@ from minbert.exercise_cases.attention import through
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# Three vectors, a sum, a norm, dropout. What can go wrong in five lines?
-#
-# The order, mostly, and what is left out. A norm hides much: it takes away the size of the sum
-# and its mean. So the norm here has a large ε, and a scale and a shift that differ from number to
-# number. The gradients of all tables are compared: which row was looked up shows there most
-# clearly.
-
-
 def made(Embedding, training=False):
     """A small module in double precision: 16 positions and 11 words, so that an id can pass for
     a place; 3 segments."""
@@ -41,10 +33,9 @@ def draw_ids(generator, *shape):
 
 # ---- embedding.positions
 #
-# Batches with fewer and with more sentences than tokens, since the wrong axis may have the right
-# size. A flat list, a single token, the full length of the table; then positions that are given,
-# one for each token or one row for all. With as many sentences as tokens nothing but the numbers
-# tells the two axes apart.
+# Batches with fewer and with more sentences than tokens, and with as many; packed tokens, a
+# single token, the full length of the table; given positions, one for each token or one row for
+# all sentences.
 
 
 def position_cases(generator):
@@ -198,11 +189,10 @@ def _positions(self, input_ids, position_ids):
 
 # ---- embedding.forward
 #
-# Training and evaluating, with pads among the words, with segments and positions left out or
-# given (also as one row for all sentences), padded and flat. Dropout is a fixed pattern. Word
-# vectors far from 0 show a variance that is the difference of two large numbers. A row of `[PAD]`
-# that gets a gradient, a norm with an ε of its own, dropout before the norm: each gives numbers
-# of its own.
+# Train and eval mode, padding, segments and positions given or not, padded and packed. Dropout is
+# a fixed pattern, and the layer normalization has a large epsilon, a scale and a shift, so that
+# the order of the steps shows. Word vectors far from 0 show a variance computed as a difference
+# of two large numbers. The gradients of all tables are compared.
 
 
 def embedding_cases(generator):

@@ -14,13 +14,6 @@ from minbert.exercise_cases.attention import masked, through
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A layer that adds the wrong residual still trains, only worse. Its shapes fit, its loss falls.
-# What gives it away?
-#
-# Weights that all differ, a dropout whose place shows, a norm with a large ε, and an inner width
-# that equals no other. Gradients of all weights are compared with the reference.
-
-
 SIZES = {
     "vocab_size": 11,
     "hidden_size": 12,
@@ -36,9 +29,8 @@ SIZES = {
 
 # ---- encoder.add_norm
 #
-# Both uses of the method: with the first map and norm, `D` to `D`, and with the second, inner
-# width to `D`. So a method that ignores what it was given and takes the first pair shows. Padded,
-# flat, one token; training and evaluating; a map and a norm of another layer; numbers far from 0.
+# Both uses of the method: with the linear layer and normalization of the first half, and with
+# those of the second. Padded and packed, one token; train and eval mode; values far from 0.
 
 
 def add_norm_cases(generator):
@@ -167,10 +159,10 @@ def add_norm(self, before, made, dense, norm):
 
 # ---- encoder.layer
 #
-# The other exercises are the reference here, so it is the wiring that counts: which residual,
-# which norm, which map, where the GELU. Padded with all the masks of chapter 02 and without one,
-# packed, in single precision. Only real tokens are compared. A tanh in place of the exact GELU
-# differs in the fourth digit, and is seen.
+# The other exercises are the reference here, so only the connections matter: which residual,
+# which normalization, which linear layer, and the activation function. All the masks of chapter
+# 02, packed tokens, single precision. Only real tokens are compared. The tanh approximation of
+# GELU differs in the fourth digit, which is enough.
 
 
 def layer_cases(generator):
@@ -311,9 +303,8 @@ def forward(self, hidden_states, mix=SelfAttention.forward):
 
 # ---- encoder.pooler
 #
-# Sentences of several tokens in which the first is nothing special, a batch of one, a sentence of
-# one, as many sentences as tokens; numbers whose exponentials are none, and a NaN. One model is
-# in eval mode.
+# Sentences of several tokens, a batch of one, a sentence of one token, as many sentences as
+# tokens; values whose exponentials overflow, and NaN.
 
 
 def pooler_cases(generator):
@@ -402,20 +393,12 @@ def pooler(self, last_hidden_state):
 ]
 
 
-# A name that is renamed wrongly is a weight that is missing, or one in the wrong place. Which
-# names show it?
-#
-# Those that nearly fit.
-
-
 # ---- encoder.rename
 #
-# A small table with the traps of the real one: a left side that ends like another, one that
-# begins like another, a dot that must be a dot, layers with two digits. Names with a blank, a
-# line break, a capital, or a number that only looks like one are refused; a digit elsewhere in
-# the table is no layer, and a number that the table itself has is none either. The result is a
-# text, so its place in a list of names is compared; a name that is refused counts as -1. Which
-# words the error uses does not matter, only its kind.
+# A small table with the difficulties of the real one: a left side that ends like another, one
+# that begins like another, a dot that must be a dot, layers with two digits. Names with a space,
+# a line break, a capital, or a number that only looks like one are rejected. The result is a
+# string, so its index in a list of names is compared; a rejected name counts as -1.
 
 TABLE = {
     "out_dense": "output.dense",

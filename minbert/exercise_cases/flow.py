@@ -10,11 +10,6 @@ from minbert.flow import flow_rows
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A flow that leaves out one log |det| still trains, still draws a falling curve, and believes in
-# a density that adds up to something else than 1. How does one see it? Once more: all
-# derivatives, and the way back.
-
-
 def started(kind, width, seed=0, **settings):
     """Build a flow with random weights in double precision, as if it had started from data."""
     flow = fill(
@@ -32,9 +27,9 @@ def started(kind, width, seed=0, **settings):
 
 # ---- flow.through
 #
-# Three levels at width 7 work on 7, 4 and 2 columns: an odd width, a larger half, columns that
-# are done. Every kind of mixing and coupling takes part once. Then a fresh flow is started, part
-# by part, from a batch; each norm must have seen what comes out of the parts before it.
+# Three levels at width 7 work on 7, 4 and 2 dimensions. Every kind of mixing and coupling takes
+# part. A new flow is also initialized, layer by layer, from a batch; each normalization has to
+# see the output of the layers before it.
 
 
 def through_cases(generator):
@@ -197,8 +192,8 @@ def through(self, u, start=False):
 
 # ---- flow.inverse
 #
-# The same flows. The latent vectors are those of no data at all, drawn from the Gaussian. A way
-# back that is right sends them there again.
+# The same flows. The latent vectors are drawn from the Gaussian, and the forward pass has to
+# return them.
 
 
 def inverse_cases(generator):
@@ -350,9 +345,9 @@ def inverse(self, z):
 
 # ---- flow.sample
 #
-# Four thousand samples of a flow, undone by its own `through`: what comes out must be a Gaussian
-# with the spread that was asked for. With the same generator the same samples come; at
-# temperature 0 all are one point.
+# Four thousand samples go through the forward pass of the flow: the result has to be Gaussian
+# with the given temperature as standard deviation. The same generator gives the same samples; at
+# temperature 0 all samples are equal.
 
 
 def sample_cases(generator):
@@ -476,10 +471,9 @@ def sample(self, n, generator=None, temperature=1.0):
 
 # ---- flow.nll
 #
-# Three units to get wrong (nats, bits, bits per dimension), two constants, a sum over columns
-# that is easily a mean, and one sign that matters most. Latent vectors are short in one case and
-# long in another, as a missing ½ hides where |z|² is small, and a missing constant where it is
-# large. The rows differ, so no mean over the batch can pass.
+# Nats and bits per dimension, two constants, and a sum over dimensions. Latent vectors are short
+# in one case and long in another, because a missing factor is hidden where |z|² is small, and a
+# missing constant where it is large.
 
 
 def nll_cases(generator):

@@ -10,15 +10,11 @@ from minbert.course.trials import Case, Trial, fixed, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A measure of a cloud is one number. Three things hide in it: which pairs are counted, whether
-# length matters, and what happens to vectors that have no direction. Each case pulls at one of
-# them.
-#
 # ---- geometry.mean_cosine
 #
 # Lengths that differ by a factor of a hundred, a cone (all vectors shifted), opposite vectors,
-# zero rows that must not be counted, one vector alone, single precision, and vectors of 1e-15 and
-# 1e60, which double precision can hold.
+# zero vectors that must not be counted, a single vector, single precision, and vectors of length
+# 1e-15 and 1e60.
 
 
 def measure(function, inputs):
@@ -280,8 +276,8 @@ def alignment(u, v):
 
 # ---- geometry.uniformity
 #
-# The same clouds, and two more questions: does the value depend on `chunk` (it must not), and
-# does a large t turn all exponentials to 0 (then the logarithm is minus infinity)?
+# The same vectors. The value must not depend on `chunk`, and with a large t the exponentials
+# underflow, so that a direct logarithm gives minus infinity.
 
 
 def uniformity_cases(generator):
@@ -398,8 +394,8 @@ def uniformity(x, t=2.0, chunk=512):
 
 # ---- geometry.isoscore
 #
-# Clouds that are long in some directions, turned so that the directions are no axes; a shift of a
-# thousand; a line; the round cloud; two coordinates; one, and equal rows, which have no answer.
+# Clouds that are long in directions that are not axes; a shift of a thousand; a line; an
+# isotropic cloud; two dimensions; one dimension and equal rows, where the score is undefined.
 
 
 def isoscore_cases(generator):

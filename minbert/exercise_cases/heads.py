@@ -10,16 +10,6 @@ from minbert.course.trials import Case, Trial, fixed, mistake, probe, with_gradi
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# Where does the dropout of a pair head belong? Before or after the vectors are laid end to end
-# makes no difference to chance, so it must make none to a check. The usual probe tells the two
-# apart, since it looks at places. Here dropout is replaced by a function of each *value*: it
-# commutes with laying end to end, and with nothing else.
-#
-# All heads share one run. The head is built small, gets weights that depend on names and places
-# alone, and runs in training and in eval mode; compared are its outputs, the gradients of both
-# vectors and those of all its weights.
-
-
 def _by_value(x, p=0.5, training=True, inplace=False):
     return x * (1 + p * torch.sin(5 * x + 1)) if training else x
 
@@ -72,7 +62,10 @@ def _pairs(generator, **options):
 
 # ---- heads.linear
 #
-# One sentence; three classes and two; a batch of one.
+# All heads share one run: a small head with fixed weights, in train and eval mode; compared are
+# outputs and the gradients of vectors and weights. Dropout before and after concatenation is
+# equivalent in distribution, so dropout is replaced by a function of each value, which commutes
+# with concatenation. Cases: one sentence, two and three classes, a batch of one.
 
 
 def linear_cases(generator):
@@ -246,8 +239,8 @@ def forward(self, u, v):
 
 # ---- heads.difference
 #
-# One class and three. Equal vectors are among the pairs: there the difference has no slope, and a
-# root of a square would give NaN.
+# One class and three. Some pairs are equal: there the square root of a square would have a NaN
+# gradient.
 
 
 def difference_cases(generator):
@@ -343,8 +336,8 @@ def forward(self, u, v):
 
 # ---- heads.cosine
 #
-# Scale and shift away from 1 and 0, a zero vector (cosine 0, and a gradient of 0 instead of a
-# hundred million), vectors of very different length, scale and shift that may not learn.
+# Scale and bias other than 1 and 0, a zero vector (cosine 0 and gradient 0), vectors of very
+# different length, scale and bias that are frozen.
 
 
 def _with_zeros(cases):
@@ -438,8 +431,9 @@ def forward(self, u, v):
 
 # ---- heads.sum
 #
-# Both goals, so that k is 1 in one case and 5 in another; a k of its own; a k that is trained,
-# whose gradient is compared; training mode, where the cosine must not see dropout; zero vectors.
+# Both goals, so that the weight of the cosine is 1 in one case and 5 in another; a given weight;
+# a learned weight, whose gradient is compared; train mode, where the cosine must not depend on
+# dropout; zero vectors.
 
 
 def sum_cases(generator):
@@ -527,8 +521,7 @@ def forward(self, u, v):
 
 # ---- hinge.cosine
 #
-# Both hinges, two floors and the default ones, a zero vector, a projection to fewer and to more
-# numbers than the vector has.
+# Both variants, several thresholds, a zero vector, projections to fewer and to more dimensions.
 
 
 def hinged_cases(generator):

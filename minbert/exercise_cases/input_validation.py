@@ -11,17 +11,6 @@ import torch
 
 from minbert.course.trials import REFUSAL, Case, Trial
 
-# What does a function do with a mask that is one token too long, or with a label of 0.5? If it
-# computes on, nobody hears of the mistake. So a docstring promises a ValueError, and what it
-# promises is checked.
-#
-# In most exercises the lines that refuse wrong input stand in the stub, and a learner only has to
-# leave them there. Where a refusal is part of the task, as in `encoder.rename`, the docstring
-# says so.
-#
-# The calls are fixed: they say yes or no, and there are no numbers to learn by heart. What the
-# implementation says does not count, only that it raises a ValueError.
-
 
 class Refusal(NamedTuple):
     """Wrong input that an implementation must not accept."""
@@ -65,11 +54,12 @@ def with_refusals(
     return trial._replace(run=run, cases=lambda generator: [*trial.cases(generator), *own])
 
 
-# ---- The table
+# ---- Invalid input
 #
-# Functions first take what is right, then one thing that is wrong. Everything that a call needs
-# of our other modules is imported when it runs: a chapter that somebody broke is of no concern to
-# the others.
+# In most exercises the lines that reject invalid input are part of the stub. Where rejecting is
+# part of the task, as in `encoder.rename`, the docstring says so. The calls are fixed, and only
+# the type of the error counts. Other modules are imported inside the calls, so that a broken
+# chapter does not affect the exercises of others.
 
 REFUSALS, _R = {}, Refusal
 _TWO = torch.tensor([[1.0, 2.0, 0.5], [0.3, -1.0, 2.0]])  # (2, 3), two vectors that are fine

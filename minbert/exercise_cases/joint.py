@@ -13,10 +13,6 @@ from minbert.views import ViewBatch
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# Two losses, an encoder and a flow: four gradients, of which one must be zero. A wrong one
-# changes no number in the first step. So the gradients are what is compared.
-
-
 class _Flow(nn.Module):
     """A stand-in with the doors of a flow; its log |det| is nobody's, which tells the doors
     apart."""
@@ -57,8 +53,9 @@ def _pulled(parts, leaves):
 
 # ---- flow.bertcf
 #
-# The flow is a stand-in with a log |det| of its own; its likelihood follows from that and from
-# its latent vectors, as in any flow. The views differ from the vectors whose likelihood counts.
+# A wrong gradient does not change the loss of the first step, so gradients are compared. The flow
+# is a stand-in with its own log-determinant. The views differ from the vectors whose likelihood
+# is computed.
 
 
 def bertcf_cases(generator):
@@ -176,9 +173,9 @@ def bertcf_loss(flow, a, b, vectors, weight=0.3, temperature=0.04, groups=None):
 
 # ---- joint.forward
 #
-# A stand-in for the encoder: it counts its calls and shows in its numbers whether it is in train
-# mode, as dropout would. Frozen and not, with the caller asking for gradients and not. A frozen
-# encoder's weights are made to ask for gradients all the same; the forward must not keep a graph.
+# A stand-in for the encoder counts its calls, and its output shows whether it is in train mode.
+# Frozen and not frozen, with gradients enabled and disabled by the caller. The weights of a
+# frozen encoder require gradients in one case; the forward pass must not record a graph.
 
 
 class _Encoder(nn.Module):
@@ -332,9 +329,9 @@ def forward(self, batch):
 
 # ---- joint.loss
 #
-# The model is a stand-in that hands out two views with gradients. Compared are both parts, and
-# the gradient of each by each view: the likelihood's must be zero. The loss has seen another
-# batch before.
+# The model is a stand-in that returns two views. Compared are both parts of the loss and their
+# gradients with respect to each view: that of the likelihood must be zero. The loss has been
+# called with another batch before.
 
 
 def joint_loss_cases(generator):

@@ -11,16 +11,11 @@ from minbert.course.trials import Case, Descent, Trial, fill, fixed, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# What is left of a step when it is over? Weights, momentum, gradients, and a record. All of them
-# are compared, after two steps in a row.
-#
 # ---- loop.clip
 #
-# Several parameters of different sizes, one without gradient, so that a length for each and a
-# length of all differ. A limit above and a limit below the length, no limit, no gradient at all,
-# a gradient of 0, a tiny one, beside which any constant in the denominator is large, a NaN in the
-# second of three. What is refused must be refused with NotFinite, and before any gradient
-# changes.
+# Several parameters of different sizes, one without a gradient. Limits above and below the norm,
+# no limit, no gradient at all, a gradient of 0, a tiny one, and NaN in the second of three.
+# NotFinite has to be raised before any gradient changes.
 
 
 def clip_cases(generator):
@@ -224,11 +219,10 @@ def clip_gradients(parameters, max_norm=None):
 
 # ---- loop.step
 #
-# Two steps in a row with momentum, so that what the first leaves behind shows in the second. One
-# batch and three, old gradients lying about, a task that is missing, a `backward` that weighs
-# tasks and notes what it is given, a colleague on another process, half precision, a model in
-# eval mode. Then three bad batches: a loss that is infinite although its gradient is not, a
-# gradient that is NaN although its loss is not, and a NaN that comes in the last batch of three.
+# Two steps with momentum, so that the state after the first step shows in the second. One batch
+# and three, old gradients, a missing task, a `backward` that weights tasks, a second process,
+# half precision, a model in eval mode. Then three bad batches: an infinite loss with a finite
+# gradient, a NaN gradient with a finite loss, and NaN in the last of three batches.
 
 
 def pair_model(dtype=torch.float64):

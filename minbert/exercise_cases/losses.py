@@ -9,13 +9,11 @@ from minbert.course.trials import Case, Trial, fixed, halves, mistake, with_grad
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A wrong loss still falls. What does it fall *to*? All checks on this page compare the cost and
-# its gradient, since two costs may agree where their slopes do not.
-#
 # ---- losses.classes
 #
-# Seven rows and five classes, one row alone, two classes, logits of a thousand, a NaN, labels as
-# floats, logits in half precision (values alone: half a gradient is too coarse to compare).
+# All exercises of this module compare the loss and its gradient. Seven rows and five classes, one
+# row, two classes, logits of a thousand, NaN, labels as floats, half precision (values only,
+# because half-precision gradients are too coarse).
 
 
 def spoilt(x):
@@ -144,8 +142,8 @@ def classes_loss(logits, labels):
 
 # ---- losses.paraphrase
 #
-# Labels of 0 and 1, as numbers and as truth values, and labels between; logits of ±800 and more,
-# where the naive logarithm of a sigmoid is minus infinity; half precision.
+# Labels of 0 and 1, as numbers and as booleans, and labels between; logits of ±800 and more,
+# where the direct logarithm of a sigmoid is minus infinity; half precision.
 
 
 def yes_cases(generator):
@@ -262,7 +260,7 @@ def paraphrase_loss(logits, labels):
 
 # ---- losses.similarity
 #
-# Scores inside and outside of the scale, whole grades, one pair, half precision.
+# Scores inside and outside of the scale, integer labels, one pair, half precision.
 
 
 def grade_cases(generator):
@@ -359,7 +357,7 @@ def similarity_loss(scores, labels):
 
 # ---- hinge.labels
 #
-# Both alphabets in several types, and batches that hold one kind only.
+# Both conventions in several dtypes, and batches that contain one label only.
 
 
 def sign_cases(generator):
@@ -449,9 +447,9 @@ def signed_labels(labels):
 
 # ---- hinge.paraphrase
 #
-# Cosines on both sides of the floor, of both signs, with both kinds of labels; both hinges; other
-# floors, a negative one too; a batch without positives. No cosine lies exactly on the floor:
-# there the slope is a matter of taste.
+# Cosines on both sides of the threshold and of both signs, with both conventions of labels; both
+# variants; other thresholds, including a negative one; a batch without positives. No cosine is
+# exactly at the threshold, where the gradient is ambiguous.
 
 
 def hinge_cases(generator):
@@ -568,9 +566,9 @@ def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
 
 # ---- hinge.grades
 #
-# Grades 0 and 5 among others, cosines on both sides of the floor, two floors, both hinges. With
-# the open hinge also grades that are smaller than the floor, whose targets lie above it, and a
-# floor below 0, where grade 0 is larger than the floor and its target is not.
+# Scores from 0 to 5, cosines on both sides of the threshold, two thresholds, both variants. With
+# the open variant also scores that are smaller than the threshold, whose targets are above it,
+# and a negative threshold.
 
 
 def stretched_cases(generator):

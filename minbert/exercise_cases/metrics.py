@@ -10,13 +10,10 @@ from minbert.course.trials import CHANGED, Case, Trial, fixed, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A metric has no gradient to give it away, and every wrong one is a number between 0 and 1. So
-# the inputs do the work here: ties, constants, huge and tiny numbers, one class, one item.
-#
 # ---- metrics.pearson
 #
-# A large offset, which cancels; numbers whose squares are no numbers; two items; a perfect line,
-# where rounding would go beyond 1.
+# A large offset, which cancels; numbers whose squares overflow or underflow; two items; a perfect
+# line, where rounding would exceed 1.
 
 
 def _number(value, like=torch.float64):
@@ -155,8 +152,8 @@ def correlation(x, y):
 
 # ---- metrics.ranks
 #
-# Ties of two, of three, of all; negative numbers; numbers that differ in the twelfth place and
-# are no ties; a list and a tensor beside arrays.
+# Ties of two, of three, of all; negative numbers; numbers that differ in the twelfth digit and
+# are no ties; lists and tensors as well as arrays.
 
 
 def ranks_cases(generator):
@@ -260,8 +257,8 @@ def average_ranks(values):
 
 # ---- metrics.spearman
 #
-# A bent curve, which has a perfect order; ties on both sides, where the formula with squared
-# differences fails; constants and single items, which have no answer.
+# A monotonic curve, which has a perfect rank correlation; ties on both sides, where the formula
+# with squared differences fails; constants and single items, where the value is undefined.
 
 
 def spearman_cases(generator):
@@ -372,8 +369,8 @@ def spearman(predictions, labels):
 # ---- metrics.auc
 #
 # Ties within a class and across classes, scores that a sigmoid or single precision would make
-# equal, one score for all, a perfect and a reversed order, few positives among many, truth values
-# as labels, one class alone.
+# equal, one score for all, a perfect and a reversed order, few positives among many, boolean
+# labels, a single class.
 
 
 def auc_cases(generator):

@@ -7,13 +7,10 @@ from minbert.course.trials import Case, Trial, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# How do you check a shuffle? Not by its order: two right programs draw in different ways. By what
-# every shuffle has in common: what occurs, how often, and that nothing but the generator decides.
-#
 # ---- mixing.shares
 #
-# All six laws on the same sizes, which differ by a factor of a thousand. The annealed law at its
-# first, middle and last epoch, and in a run of one.
+# All six sampling strategies on sizes that differ by a factor of a thousand. Annealed sampling at
+# its first, middle and last epoch, and in a run of one epoch.
 
 
 def shares_cases(generator):
@@ -151,9 +148,9 @@ def task_shares(sizes, law="proportional", epoch=0, epochs=1):
 
 # ---- mixing.pass
 #
-# Nothing here depends on the order of the draws. Compared are counts (how many different rows,
-# how often each), whether each round is an order of the same rows, and whether every round has an
-# order of its own. Sixty generators show that the kept rows are drawn by chance.
+# Nothing here depends on the order of the draws. Compared are counts (how many different
+# examples, how often each), whether each round is a permutation of the same examples, and whether
+# every round has its own order. Sixty generators show that the kept examples are drawn at random.
 
 
 def pass_cases(generator):

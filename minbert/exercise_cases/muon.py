@@ -7,15 +7,12 @@ from minbert.course.trials import ALIKE, COLUMNS, ROWS, Case, Trial, fixed, mist
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A cube taken number by number has the right shape, and so has a matrix that was never scaled.
-# Which matrices show it?
-#
 # ---- muon.orthogonalize
 #
-# Wide, tall and square matrices, one row, one column, one direction only, large numbers, zeros.
-# None, one and three times in place of five. The release adds 1e-7 to the length, which is as
-# good: hence a tolerance. Digits that are lost on the way show where twelve times make a faint
-# direction long.
+# Wide, tall and square matrices, one row, one column, rank one, large values, zeros. Zero, one
+# and three iterations instead of five. The published code adds 1e-7 to the norm, which is as
+# good, so there is a tolerance. With twelve iterations a small singular value shows precision
+# that was lost on the way.
 
 
 def orthogonal_cases(generator):

@@ -9,12 +9,6 @@ from minbert.course.trials import Case, Trial, autocast, fixed, mistake, with_gr
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A loss that asks rows in place of columns still falls, and at the end the model is a bit worse.
-# Who would notice? A table of scores in which rows and columns say different things. So none of
-# the scores here is symmetric, the numbers of rows differ from the widths, and the gradients of
-# both sides are compared as well.
-
-
 def lopsided(u, v):
     """Score pairs (N, D), (N, D) -> (N,), and not the same from either side."""
     return 0.5 * (u * v).sum(-1) + u[:, 0] - 2 * v[:, 1] + torch.tanh(u[:, 2] * v[:, 0])
@@ -28,10 +22,10 @@ def crowd(x):
 
 # ---- negatives.scores
 #
-# Four rows by six, so that a transposed table has another shape, and four by four, for whoever
-# transposes only then. A zero vector, whose cosine is 0. A head that is not symmetric and notes
-# how many pairs it is given at once. Half precision, and autocast, for a head with a product in
-# it too: the numbers may not be rounded to bfloat16.
+# None of the score matrices is symmetric, and the numbers of rows differ from the dimensions.
+# Four rows by six, so that a transposed matrix has another shape, and four by four. A zero
+# vector, whose cosine is 0. A head that is not symmetric and records how many pairs it gets at
+# once. Half precision and autocast: nothing may be rounded to bfloat16.
 
 
 def scores_cases(generator):
@@ -194,8 +188,8 @@ def score_matrix(a, b, score="cosine", chunk=4096):
 
 # ---- negatives.duplicates
 #
-# Groups of one, two and three among six rows, numbers of groups that are no positions, all rows
-# in one group, none. The gradient is taken behind a softmax, since minus infinity may be written
+# Groups of one, two and three among six rows, group ids that are no indices, all rows in one
+# group, no groups. The gradient is taken behind a softmax, because minus infinity can be written
 # in several ways.
 
 
@@ -330,11 +324,10 @@ def hide_duplicates(scores, groups=None):
 
 # ---- negatives.loss
 #
-# Every switch alone and together: scale, groups, dot product, a head that is not symmetric, both
-# directions, hard negatives. Vectors of all lengths, so that who forgets to normalise shows; a
-# row of zeros; one pair, alone and with a hard negative; one group, where nothing is wrong and
-# the loss is 0. A crowd under autocast: who multiplies the vectors by hand gets a product that is
-# rounded to three digits.
+# Every option alone and in combination: scale, groups, dot product, a head that is not symmetric,
+# both directions, hard negatives. Vectors of all lengths; a zero vector; one pair, alone and with
+# a hard negative; one group, where the loss is 0. Autocast, where a product by hand is rounded to
+# bfloat16.
 
 
 def loss_cases(generator):

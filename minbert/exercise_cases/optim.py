@@ -11,14 +11,10 @@ from minbert.course.trials import CHANGED, Case, Trial, fixed, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# Which of twenty ways to get AdamW wrong still trains? Nearly all of them. The loss falls with
-# epsilon in the wrong place, with the decay of another paper, with the settings of another group.
-# So the checks look at numbers, after every step, where the ways differ.
-#
 # ---- optim.rate
 #
-# Early steps, late ones, and no repair at all ($t = \infty$). The two betas are far apart in one
-# case, so that a mix-up shows. In another the repaired rate is above the one that was asked for.
+# Early steps, late ones, and no bias correction (t = ∞). The two betas are far apart in one case,
+# so that a swap shows. In another the corrected learning rate is above the given one.
 
 
 def rate_cases(generator):
@@ -125,11 +121,10 @@ def corrected_rate(lr, betas, t):
 
 # ---- optim.update
 #
-# Three tensors of different shapes at once. Gradients are as small as epsilon, so that its place
-# shows; decay is large; the betas differ from case to case; the count is 1, then 7, then
-# infinite. One weight is stored crosswise, by columns, as the transpose of another tensor is. The
-# run looks at the tensors that it handed over, not at what stands in the lists afterwards: a
-# weight that is replaced, where it should be changed, never reaches the model.
+# Three tensors of different shapes. Gradients as small as epsilon, so that its position shows;
+# large weight decay; different betas; step counts of 1, 7 and infinity. One parameter is a
+# transposed view. The run looks at the tensors that were passed in, not at the lists: a parameter
+# that is replaced instead of changed never reaches the model.
 
 
 def _lists(generator, size, sizes=((3, 4), (5,), ()), dtype=torch.float64):
@@ -333,17 +328,12 @@ def portable_step(params, grads, means, squares, t, lr, betas, eps, weight_decay
 ]
 
 
-# Can an optimizer be wrong for months? If it forgets the count when a run is resumed, only
-# resumed runs are a little worse. If it decays weights that have no gradient, only the heads of
-# rare tasks fade. So the runs here have gaps, reloads and surprises.
-
 # ---- optim.adamw
 #
-# Here the mathematics is given and the bookkeeping is asked for: groups with rules of their own,
-# weights without gradient, rates that change between steps, a state that is saved and loaded in
-# the middle, a closure, a gradient that is NaN, a weight that is stored by columns. But a loop of
-# one's own is a right answer too, so everything that can go wrong in `optim.update` can go wrong
-# here.
+# The exercise is the bookkeeping: groups with their own settings, parameters without gradients,
+# learning rates that change between steps, a state that is saved and loaded, a closure, a NaN
+# gradient, a transposed parameter. An explicit loop is a correct answer too, so everything that
+# can go wrong in `optim.update` can go wrong here.
 
 
 def adamw_cases(generator):
@@ -680,14 +670,11 @@ def step(self, closure=None):
 ]
 
 
-# A schedule that is one step late, a group that decays by mistake: which run would show it? None.
-# The numbers themselves do.
-#
 # ---- optim.schedule
 #
-# The whole curve, step by step, and some steps beyond its end; where the warm-up is as long as
-# the run or longer, only the steps of the run. In one case the two slopes cross before the peak
-# is reached; there `min` and "first up, then down" part.
+# The whole schedule, step by step, and some steps beyond its end; also a warm-up as long as the
+# run or longer. In one case warm-up and decay overlap; there `min` and "first up, then down"
+# differ.
 
 
 def schedule_cases(generator):
@@ -817,10 +804,10 @@ def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
 
 # ---- optim.groups
 #
-# A small model with everything that has to be told apart: matrices, biases, a norm, a lone
-# number, a stack of matrices, something frozen, heads, and a layer whose name only sounds like a
-# head; in one case a weight with two names. The run tells for every weight which decay and rate
-# it got; the order of the groups is left open.
+# A small model with everything that has to be distinguished: matrices, biases, a layer norm, a
+# scalar, a stack of matrices, a frozen parameter, heads, and a layer whose name only contains
+# "head"; in one case a parameter with two names. The run records weight decay and learning rate
+# of every parameter; the order of the groups is left open.
 
 
 class Zoo(nn.Module):

@@ -8,14 +8,6 @@ from minbert.pcgrad import Surgery
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# How do you check a function that draws at random? Surgery on three gradients visits the others
-# in a random order, and the order changes the result. Two right programs may draw their orders in
-# different ways. But the *set* of results over all orders is the same for both. So a run asks
-# often enough to see them all, and compares what it has seen.
-#
-# With two tasks there is nothing to draw, and the numbers are compared as they are.
-
-
 def distinct(call, times):
     """Call a random function many times; give the distinct results, each as one number, sorted."""
     seen = []
@@ -87,10 +79,12 @@ ORDERS, TWICE = (
 
 # ---- pcgrad.weights
 #
-# The loop on three numbers, a Gram matrix at a time. Two tasks in conflict, in agreement,
-# opposite; one task; three, over all orders. In one of the triples a gradient, after two cuts,
-# works against its own original: that tells `j = i`. Zeros among them, in any order: they are
-# passed over. A gradient of length 1e-17 tells who divides by what is nearly zero.
+# The other gradients are visited in a random order, which changes the result, and two correct
+# programs may draw orders in different ways. The set of results over all orders is the same, so a
+# run calls often enough to see them all. With two tasks nothing is random. Gram matrices of two
+# tasks in conflict, in agreement, and opposite; one task; three tasks. In one triple a projected
+# gradient conflicts with its own original, which shows j = i. Zero gradients are skipped; one of
+# norm 1e-17 shows a division by nearly zero.
 
 
 def _gradients(generator):
@@ -260,8 +254,8 @@ def project_weights(gram, generator=None):
 
 # ---- pcgrad.project
 #
-# The same gradients, as vectors. Also in single precision, and with the mean in place of the sum.
-# The inputs may not be touched.
+# The same gradients as vectors, also in single precision and with the mean instead of the sum.
+# The input may not change.
 
 
 def project_cases(generator):
@@ -460,15 +454,11 @@ def project_conflicting(grads, generator=None, reduction="sum"):
 ]
 
 
-# What does a wrong formula look like at f = r? Like the right one: nothing is to be done there.
-# So the cases keep away from it, on both sides.
-
-
 # ---- pcgrad.vaccine
 #
-# Two tasks at all sorts of targets, since then no order is drawn: below and above the cosine, not
-# symmetric, negative. Parallel and opposite gradients, zeros. Both rules of update. Three tasks
-# over all orders.
+# A wrong formula gives the right result at f = r, so the cases avoid it. Two tasks at several
+# targets: below and above the cosine, not symmetric, negative. Parallel and opposite gradients,
+# zeros. Both update rules. Three tasks over all orders.
 
 
 def vaccine_cases(generator):
@@ -691,9 +681,9 @@ def vaccine_weights(gram, targets, beta=0.01, update="all", generator=None):
 
 # ---- pcgrad.conflicts
 #
-# A made-up training run of three tasks: not all are there in every step, some gradients are zero
-# and have no cosine, one cosine is exactly 0. Statistics are over the steps in which both had a
-# gradient.
+# A made-up training run of three tasks: some are missing in some steps, some gradients are zero
+# and have no cosine, one cosine is exactly 0. Statistics are over the steps in which both tasks
+# had a gradient.
 
 
 def conflicts_cases(generator):

@@ -11,12 +11,9 @@ from minbert.encoder import BertConfig, BertModel
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# Masking goes wrong in silence: the loss falls whether the random words are there or not, whether
-# the 10 % that stay are asked for or not. Only a count of forty thousand positions shows it.
-#
 # ---- pretrain.special
 #
-# Rows of different length; a special id in the middle of a row; a word with id 0, which is no
+# Rows of different length; a special id in the middle of a row; a word with id 0, which is not
 # padding if the mask says so; padding filled with an ordinary id.
 
 
@@ -132,16 +129,12 @@ def special_positions(input_ids, attention_mask, special_ids):
 
 # ---- pretrain.mask
 #
-# Nobody has to draw in our order. Compared are facts that hold for any draw (what may change,
-# what the labels say), and shares over forty thousand positions at a rate of one half, where
-# chance moves them by less than half a percent; the check allows two and a half. Other facts of
-# chance are turned into truth values with a wide margin: the coins of different rows, and of
-# different places, are independent.
-#
-# Sentences of three words, at a rate of one tenth, have nothing to guess in .9³ = .73 of all
-# cases. Words that are 0 or [MASK] already, two words to draw from, one of them [MASK], and
-# sentences with special positions of their own show what is left out silently. Without a
-# generator two calls must differ.
+# The order of random draws is left open. Compared are facts that hold for any draw, and
+# frequencies over forty thousand positions at a rate of one half, whose standard error is below
+# half a percent; the check allows 2.5%. Other random facts become booleans with a wide margin:
+# the choices in different rows and positions are independent. Words with id 0 or [MASK], two
+# words to draw from, one of them [MASK], and sentences with their own special positions show
+# tokens that are left out. Without a generator two calls must differ.
 
 
 def mask_cases(generator):
@@ -486,12 +479,10 @@ def mask_tokens(
 ]
 
 
-# A head with a wrong norm, a loss with a wrong mean: both still learn. What shows them?
-#
 # ---- pretrain.head
 #
-# Hidden states of two and of three axes, and some far from 0. The gradient of the word vectors
-# shows whether they are tied.
+# Hidden states with two and with three axes, and some far from 0. The gradient of the word
+# embeddings shows whether they are tied.
 
 
 def head_cases(generator):
@@ -617,10 +608,10 @@ def forward(self, hidden_states, word_vectors):
 
 # ---- pretrain.loss
 #
-# A BERT of one layer. The gradients of all its weights are compared, since a label at the wrong
-# place moves other words. Rows with padding, one chosen position, packed or not (the model is
-# asked how it was called, and in which mode), and a batch in which chance chose nothing: 0, with
-# gradients of 0. In half precision the loss has to be float32.
+# A BERT of one layer, with the gradients of all its weights. Rows with padding, one masked
+# position, packed or not (the model records how it was called, and in which mode), and a batch
+# without masked positions: loss 0 with zero gradients. In half precision the loss has to be
+# float32.
 
 
 def loss_cases(generator):

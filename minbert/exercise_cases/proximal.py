@@ -12,14 +12,11 @@ from minbert.regularized import Clean, random_state
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# An average in place is one line. What can be wrong with one line?
-
-
 # ---- proximal.average
 #
-# Two tensors of different shapes, shares from 0 to 1. The model's weights train, as they do in
-# life. Afterwards the weights are moved once more: a teacher that shares their memory would go
-# along. One copy goes into memory that holds NaN, as fresh memory may.
+# Two tensors of different shapes, shares from 0 to 1. Afterwards the parameters change once more,
+# which shows shared memory. One copy goes into memory that contains NaN, as uninitialized memory
+# may.
 
 
 def average_cases(generator):
@@ -168,11 +165,6 @@ def move_weights(teacher, weights, share=1.0):
 ]
 
 
-# A teacher that lags by one step too many still teaches, and the loss still falls. So no training
-# here: the weights are put where the case says, step after step, and after each step we look at
-# the teacher's weights.
-
-
 class Toy(nn.Module):
     """A model of a few weights with everything that a penalty asks for: an encoder with dropout
     and a buffer, and one head."""
@@ -218,10 +210,10 @@ class Part:
 
 # ---- proximal.renew
 #
-# Seven steps along a random path, some of them with a second batch. Every kind of teacher, lags
-# from none to two, epochs of two and three steps, an average whose beta changes; and a run that
-# is saved in the middle and goes on as another object. One step moves nothing, and must not
-# count.
+# Nothing is trained: the parameters are set by the case, and after each step those of the
+# previous iterate are compared. Seven steps along a random path, some with a second batch. Every
+# kind of update, lags from zero to two, epochs of two and three steps, an average whose beta
+# changes; and a run that is saved and resumed. One step changes nothing, and must not count.
 
 
 def renew_cases(generator):
@@ -390,10 +382,10 @@ def _renew(self):
 
 # ---- proximal.answers and proximal.charge
 #
-# A model with dropout in train mode. The teacher's answers without dropout, with the model's own
-# draws, for a pair, for a frozen encoder, whose vectors are given (once with a graph, which must
-# end there), and in bfloat16. Neither the model's mode nor the random state may change. For the
-# charge, classes and grades, a weight, and the gradient.
+# A model with dropout in train mode. The outputs of the previous iterate without dropout, with
+# the dropout masks of the model, for a pair, for a frozen encoder, whose vectors are given (once
+# with a graph, which must end there), and in bfloat16. Neither the mode of the model nor the
+# random state may change.
 
 
 def answers_cases(generator):

@@ -10,18 +10,11 @@ from minbert.exercise_cases.attention import masked, with_dtype
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# An average is one line. How many wrong ones are there?
-#
-# More than a dozen, and most differ only where a row is empty, where NaN stands under a pad, or
-# in the last digits of half precision. So the cases go there.
-
-
 # ---- sentence.mean
 #
-# Rows of every length, one with a hole in its mask, one with nothing, NaN and infinity under
-# pads, NaN in a real token (it stays), a mask of truth values. In bfloat16 the inputs are such
-# that their sum is exact in single precision in any order; so there is one right result, and who
-# rounds twice does not get it.
+# Rows of every length, one with a gap in its mask, one without real tokens, NaN and infinity in
+# padding, NaN in a real token (it stays), a boolean mask. In bfloat16 the inputs are such that
+# their sum is exact in single precision in any order, so there is one correct result.
 
 
 def mean_cases(generator):
@@ -160,9 +153,8 @@ def masked_mean(hidden_states, attention_mask):
 
 # ---- sentence.first_last
 #
-# Five states that differ, so that the embedding, layer 1, the last two and the last can be told
-# apart; a model of one layer and one of thirteen; rows with pads and without. The gradients say
-# which states were read.
+# Five different hidden states, so that the embedding output, layer 1, the last two and the last
+# can be distinguished; models of one and of thirteen layers; rows with and without padding.
 
 
 def first_last_cases(generator):
@@ -258,9 +250,9 @@ def first_last_average(hidden_states, attention_mask):
 
 # ---- sentence.unit
 #
-# The gradient at zero is the exercise: 0, where the usual ways give 10⁸, 10¹² or NaN. Vectors
-# that are zero, shorter than ε, exactly as long as ε; an ε of one's own; a single vector, a batch
-# of batches; half precision, whose result is wider; NaN, which has to stay.
+# The gradient at a zero vector is 0, where the usual ways give 10⁸, 10¹² or NaN. Vectors that are
+# zero, shorter than eps, exactly as long as eps; another eps; a single vector, three axes; half
+# precision, whose result is wider; NaN, which has to stay.
 
 
 def unit_cases(generator):
@@ -401,8 +393,8 @@ def unit(x, eps=1e-8):
 
 # ---- sentence.cosine
 #
-# Opposite, equal and random directions; a zero on one side, on the other, on both; one vector
-# against many, all against all; an ε of one's own. Values and both gradients.
+# Opposite, equal and random directions; a zero vector on one side, on the other, on both; one
+# vector against many, all against all; another eps. Values and both gradients.
 
 
 def cosine_cases(generator):

@@ -10,16 +10,10 @@ from minbert.smart import Attack
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# An attack that finds nothing looks like a steady model. So these checks compare what the search
-# did, step by step: the first noise is given, and the change in the loss comes back with the
-# loss. Sentences have one to four words, since a norm over the batch, over a sentence and over a
-# word are the same if there is one of each.
-
-
 # ---- smart.length
 #
-# The sentence of each vector is a number, in any order and any shape; both norms; one vector
-# alone; a sentence of zeros.
+# The sentence of each vector is an index, in any order and shape; both norms; one vector; a
+# sentence of zeros.
 
 
 def length_cases(generator):
@@ -127,9 +121,11 @@ def sentence_norms(x, p, rows):
 
 # ---- smart.step
 #
-# The paper's step in both norms, inside and at the edge of the ball; a start outside; a gradient
-# of zeros, where the change stays what it is; gradients of 1e-30. The public rescaling, where the
-# norm is over one word and epsilon is added to it. The CS224N report's is the same step.
+# Sentences have one to four tokens, because norms over a batch, a sentence and a token are equal
+# if there is one of each. The paper's step in both norms, inside and at the edge of the ball; a
+# start outside; a zero gradient, where the perturbation stays; gradients of 1e-30. The step of
+# the published code, with a norm over one token and epsilon added to it. The CS224N report's step
+# is the same.
 
 
 def step_cases(generator):
@@ -330,12 +326,12 @@ def move(self, delta, gradient, rows):
 
 # ---- smart.loss
 #
-# A small net with weights, so that gradients can go where they should not. Zero to three steps in
-# every variant, a sum where the length of a step depends on it, a mask, sentences by number and
-# by their place, a distance that is not symmetric, noise that is given and noise that is drawn, a
-# gradient that is not finite. Compared: the loss, its gradients with respect to the input, the
-# weights and through the clean answer, the noise and the change; whether the weights are as free
-# as before, and whether the search left gradients in them.
+# The search is compared step by step: the initial noise is given, and the perturbation is
+# returned with the loss. A small network with weights. Zero to three steps in every variant, a
+# mask, sentences by index and by position, a distance that is not symmetric, given and drawn
+# noise, a gradient that is not finite. Compared are the loss, its gradients, the noise and the
+# perturbation, whether weights are frozen afterwards, and whether the search left gradients in
+# them.
 
 
 def smart_cases(generator):

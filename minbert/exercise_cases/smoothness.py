@@ -11,11 +11,6 @@ from minbert.hinge import HingeCosine
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A search at random finds another worst point every time. How can its answer be compared? In one
-# dimension a ball is two points, +r and -r. Sixty-four draws hit both, so everybody who searches
-# rightly finds the same maximum, whatever he draws.
-
-
 def made_head(kind, seed):
     """Build a head with dropout on, in double precision."""
     make = {
@@ -39,8 +34,7 @@ def made_head(kind, seed):
 # ---- smoothness.kl
 #
 # Both kinds of gradient, on both sides. Logits in the thousands, where a probability is 0 and its
-# logarithm is not; several axes before the classes; two classes; equal logits; half precision,
-# where a difference of probabilities loses its digits.
+# logarithm is not; several axes before the classes; two classes; equal logits; half precision.
 
 
 def kl_cases(generator):
@@ -162,8 +156,8 @@ def symmetric_kl(logits_p, logits_q, grad="full"):
 
 # ---- smoothness.distance
 #
-# Every goal by its name, and heads that carry one; the hinge head says "paraphrase" and still has
-# a cosine for an output. A run calls the distance that comes back, first with other outputs.
+# Every goal by its name, and heads that have one; the clipped cosine head has the goal
+# "paraphrase" and outputs a cosine. The distance is called with other outputs first.
 
 
 def distance_cases(generator):
@@ -303,9 +297,8 @@ def output_distance(goal, grad="full"):
 
 # ---- smoothness.steepest and smoothness.ball
 #
-# The direction of a step, and the way back. Gradients of 1e-30, whose squares are 0 in single
-# precision; a gradient of zeros; several axes; points inside, outside and far outside. Both
-# norms.
+# Gradients of 1e-30, whose squares are 0 in single precision; a zero gradient; several axes;
+# points inside, outside and far outside. Both norms.
 
 
 def steepest_cases(generator):
@@ -527,22 +520,12 @@ def into_ball(shifts, radius, p):
 ]
 
 
-# The other four exercises of the chapter, points on a ball and the searches, are in the next
-# notebook.
-#
-
-
-# Twenty thousand points on a ball say what ball it is: how large the coordinates are on average,
-# and their squares, and how far in the points lie. Two right programs agree to a hundredth, and a
-# Gaussian divided by the wrong norm does not.
-
-
 # ---- smoothness.points
 #
-# Surfaces and volumes for p from 1 to infinity. Exact: the norm of each point on a surface,
-# shapes, kinds, the same points from the same seed. By averages: sizes, squares, the largest
-# coordinate, the mean, how far in. The tolerance of .02 is five times what chance does to a mean
-# of 20,000, or more; what chance moves further is divided by three or five.
+# Twenty thousand points. Exact facts: the norm of each point on a surface, shapes, dtypes,
+# reproducibility. Averages: absolute values, squares, the largest value, the mean, the radius.
+# The tolerance of 0.02 is at least five standard errors; averages that vary more are divided by
+# three or five.
 
 
 def points_cases(generator):
@@ -725,16 +708,11 @@ def ball_points(
 ]
 
 
-# Two searches that draw otherwise find other points. When must they find the same answer? On a
-# line, where the ball is two points; among points that are given; and where a formula knows the
-# maximum.
-
-
 # ---- smoothness.worst
 #
-# Given points, so nothing is drawn: one linear head, one that sees two vectors, one with a
-# cosine. More points than rows and more rows than a chunk, so that an index has to survive being
-# cut into chunks; a last chunk that is shorter than the others, and holds some of the worst.
+# The points are given, so nothing is random: one linear head, one with two vectors, one with a
+# cosine. More points than rows and more rows than a chunk; a last chunk that is shorter than the
+# others and contains some of the worst points.
 
 
 def worst_cases(generator):
@@ -891,11 +869,11 @@ def worst_shifts(head, vectors, shifts, distance, limit=2**18):
 
 # ---- smoothness.sampled
 #
-# A head that gives back what it gets shows which points are tried. On a line the random search
-# has one answer; on a box the climb of a linear head ends in a corner. The heads come in train
-# mode with dropout on, and one part of it off: both passes are without dropout, and afterwards
-# everything is as before. The gradients of vectors and weights are compared. One weight does not
-# learn, and does not learn afterwards.
+# Two correct random searches find different points. They agree in one dimension, where a ball has
+# two ends and 64 points hit both; projected gradient ascent on a linear head ends in a corner of
+# the cube. The heads are in train mode with dropout, and one part is in eval mode: both passes
+# are without dropout, and afterwards all modes are as before. The gradients of vectors and
+# weights are compared. One weight is frozen and stays so.
 
 
 def sampled_cases(generator):
@@ -1195,9 +1173,9 @@ def sampled_smoothness(
 
 # ---- smoothness.maximum
 #
-# One output in four norms, where the answer is a dual norm, for grades and for a yes; classes,
-# where it is an eigenvalue. Dropout is on when the head comes, and one part of it is in eval
-# mode; both are so afterwards.
+# One output in four norms, where the maximum is a dual norm, for similarity scores and for
+# paraphrases; classes, where it is an eigenvalue. Dropout is active before, and one part is in
+# eval mode; both are unchanged afterwards.
 
 
 def maximum_cases(generator):

@@ -7,12 +7,6 @@ from minbert.course.trials import Case, Trial, mistake
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A list of pieces is no tensor. How do you compare it number by number?
-#
-# By places: each piece counts as its place in the vocabulary. Then the same comparison serves
-# words as serves attention.
-
-
 def draw(generator, count):
     """A whole number from 0 to `count` - 1."""
     return int(torch.randint(count, (1,), generator=generator))
@@ -20,12 +14,12 @@ def draw(generator, count):
 
 # ---- tokens.pieces
 #
-# Words that must not be cut from the other end, not by the shortest piece, not by going back;
-# beginnings that exist only with `##`, and rests that exist only without. Limits of 100 and of
-# five characters, hit exactly and missed by one, counted in letters of two bytes, and exceeded by
-# a word that is itself a piece. Capitals, and pieces of sixteen letters, and words that another
-# list of pieces cuts in another way. Then forty random words over three letters and a vocabulary
-# that lacks some: half of them cannot be cut, and the two halves change with the seed.
+# Pieces are compared by their index in the vocabulary. Words that must be split from the left, by
+# the longest piece, without backtracking; pieces that exist only with or only without `##`.
+# Limits of 100 and of five characters, met exactly and missed by one, counted in characters of
+# two bytes. Capitals, pieces of sixteen letters, and another vocabulary. Then forty random words
+# over three letters and a vocabulary that lacks some pieces, so that about half of the words are
+# unknown.
 
 PIECES = [
     "un",
@@ -290,8 +284,8 @@ def word_pieces(word, vocab, longest=100):
 # ---- tokens.pad
 #
 # Rows of different lengths in no order, one of them empty, real ids that equal the padding, a
-# padding other than 0, large ids, a row longer than any model reads. The rows themselves must
-# stay as they were: who appends zeros to them changes the caller's data.
+# padding other than 0, large ids, a row longer than any model accepts. The rows themselves must
+# not change.
 
 
 def pad_cases(generator):
@@ -437,9 +431,9 @@ def pad_ids(ids, pad_id=0):
 
 # ---- tokens.budget
 #
-# Budgets that fit exactly and budgets that leave one cell over, rows of one length whose order
+# Budgets that fit exactly and budgets that leave one token over, rows of equal length whose order
 # must stay, a single row, and forty random lengths. A batch is compared by the number it gives to
-# each row, and by the place of the row in it.
+# each row, and by the position of the row in it.
 
 
 def budget_cases(generator):

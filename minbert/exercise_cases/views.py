@@ -12,15 +12,11 @@ from minbert.views import ViewBatch
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# A model of views hands rows on and cuts them. How can a check see what was cut where? By giving
-# it an encoder of which everything is known.
-
-
 # ---- views.forward
 #
-# The encoder is a small stand-in that mixes places with a mask, and counts how often it is
-# called. Three sentences in one, two and three views, with a layer in between or without: no two
-# sizes agree. One model is in eval mode, where the same must come out.
+# The encoder is a small stand-in that combines positions with a mask and counts its calls. Three
+# sentences in one, two and three views, with and without a projection: no two sizes agree. One
+# model is in eval mode.
 
 
 class _Encoder(nn.Module):
@@ -170,10 +166,9 @@ def forward(self, batch):
 
 # ---- views.loss
 #
-# The loss is a stand-in that tells its arguments apart: each view has a weight of its own, and
-# groups count by their numbers. It is asked for another batch before, whose groups and vectors it
-# has to forget. A second process is played by an object that hands every tensor back twice, as
-# two processes with equal rows would.
+# The loss is a stand-in that distinguishes its arguments: each view has its own weight, and
+# groups count by their ids. It is called with another batch before. A second process is simulated
+# by an object that returns every tensor twice, as two processes with equal rows would.
 
 
 class _Processes:
