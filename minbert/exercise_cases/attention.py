@@ -477,14 +477,14 @@ _WRONG_FUSED = (
 def _wrong_by_hand(
     scores="query @ key.mT / math.sqrt(query.shape[-1])",
     masked="scores + bias",
-    shares="F.dropout(scores.softmax(-1), dropout_p)",
-    mixed="shares @ value",
+    weights="F.dropout(scores.softmax(-1), dropout_p)",
+    mixed="weights @ value",
 ):
     """The same in four lines, any of which can be wrong."""
     lines = (
         f"scores = {scores}",
         f"scores = scores if bias is None else {masked}",
-        f"shares = {shares}",
+        f"weights = {weights}",
         f"return {mixed}",
     )
     return "\n    ".join(lines)
@@ -522,7 +522,7 @@ MISTAKES["attention.scores"] = [
         _WRONG_FUSED,
         _wrong_by_hand(
             masked="scores",
-            shares=(
+            weights=(
                 "F.dropout(scores.softmax(-1) if bias is None else scores.softmax(-1) * (bias "
                 "== 0), "
                 "dropout_p)"
@@ -533,12 +533,12 @@ MISTAKES["attention.scores"] = [
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(shares="F.dropout(scores.softmax(-2), dropout_p)"),
+        _wrong_by_hand(weights="F.dropout(scores.softmax(-2), dropout_p)"),
         "The softmax runs over the queries. Each row should sum to 1, not each column.",
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(shares="F.dropout(scores, dropout_p).softmax(-1)"),
+        _wrong_by_hand(weights="F.dropout(scores, dropout_p).softmax(-1)"),
         "Dropout is applied to the scores. It belongs on the attention weights, after the softmax.",
     ),
 ]
@@ -549,14 +549,14 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout_p=0.0):
     scores = torch.einsum("bhik,bhjk->bhij", query, key) * query.shape[-1] ** -0.5
     if mask is not None:
         scores = scores.masked_fill(mask[:, None, None] == 0, -1e4)
-    shares = torch.exp(scores - scores.amax(-1, keepdim=True))
-    shares = F.dropout(shares / shares.sum(-1, keepdim=True), dropout_p)
-    return torch.einsum("bhij,bhjk->bhik", shares, value)
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    weights = F.dropout(weights / weights.sum(-1, keepdim=True), dropout_p)
+    return torch.einsum("bhij,bhjk->bhik", weights, value)
 """,
     """
 def scaled_dot_product_attention(query, key, value, mask=None, dropout_p=0.0):
-    shares = nn.Dropout(dropout_p)(attention_maps(query, key, mask))
-    return torch.matmul(shares, value)
+    weights = nn.Dropout(dropout_p)(attention_maps(query, key, mask))
+    return torch.matmul(weights, value)
 """,
     """
 def scaled_dot_product_attention(query, key, value, mask=None, dropout_p=0.0):
@@ -566,10 +566,10 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout_p=0.0):
     )
     if mask is not None:
         scores = scores.view(B, H, T, T) + padding_bias(mask, key)
-    shares = torch.softmax(scores.view(B, H, T, T), dim=3)
+    weights = torch.softmax(scores.view(B, H, T, T), dim=3)
     if dropout_p > 0:
-        shares = torch.nn.functional.dropout(shares, p=dropout_p, training=True)
-    return (shares.unsqueeze(-1) * value.unsqueeze(2)).sum(3)
+        weights = torch.nn.functional.dropout(weights, p=dropout_p, training=True)
+    return (weights.unsqueeze(-1) * value.unsqueeze(2)).sum(3)
 """,
 ]
 

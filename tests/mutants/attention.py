@@ -99,8 +99,8 @@ MUTANTS["attention.maps"] = [
     ),
     mistake(
         _WRONG_MASK,
-        "shares = scores.softmax(-1) * (padding_bias(mask, key) == 0)\n"
-        "        return shares / shares.sum(-1, keepdim=True)",
+        "weights = scores.softmax(-1) * (padding_bias(mask, key) == 0)\n"
+        "        return weights / weights.sum(-1, keepdim=True)",
         "The mask is applied after the softmax, and the rows are divided by what is left. Where "
         "a pad has taken all, nothing is left: 0 / 0.",
     ),
@@ -153,7 +153,7 @@ MUTANTS["attention.maps"] = [
     mistake(
         _WRONG_MAP,
         "return scores",
-        "The scores are returned as they are. They become shares by a softmax.",
+        "The scores are returned as they are. They become weights by a softmax.",
     ),
     mistake(
         _WRONG_MAP,
@@ -179,7 +179,7 @@ MUTANTS["attention.maps"] = [
     mistake(
         _WRONG_MAP,
         "return scores.sigmoid()",
-        "Each score is squeezed by itself, so the shares of a row do not sum to 1.",
+        "Each score is squeezed by itself, so the weights of a row do not sum to 1.",
     ),
     mistake(
         _WRONG_MAP,
@@ -223,7 +223,7 @@ MUTANTS["attention.maps"] = [
     mistake(
         _WRONG_MAP,
         "return scores.log_softmax(dim=-1)",
-        "Logarithms of the shares come back. The shares themselves were promised.",
+        "Logarithms of the weights come back. The weights themselves were promised.",
     ),
 ]
 
@@ -297,7 +297,7 @@ MUTANTS["attention.scores"] = [
     mistake(
         _WRONG_FUSED,
         _wrong_by_hand(
-            shares=(
+            weights=(
                 "F.dropout(scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), "
                 "-1e9).softmax(-1), dropout_p)"
             )
@@ -307,7 +307,7 @@ MUTANTS["attention.scores"] = [
     mistake(
         _WRONG_FUSED,
         _wrong_by_hand(
-            shares="F.dropout((e := scores.exp()) / e.sum(-1, keepdim=True), dropout_p)"
+            weights="F.dropout((e := scores.exp()) / e.sum(-1, keepdim=True), dropout_p)"
         ),
         "The powers are taken of the scores as they are: e to the power 1000 is infinite.",
     ),
@@ -324,15 +324,15 @@ MUTANTS["attention.scores"] = [
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(shares="F.dropout(scores.softmax(1), dropout_p)"),
+        _wrong_by_hand(weights="F.dropout(scores.softmax(1), dropout_p)"),
         "The softmax runs over the heads, which then compete with one another.",
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(shares="F.dropout(scores, dropout_p)"),
-        "There is no softmax: values are mixed by raw scores, which are no shares.",
+        _wrong_by_hand(weights="F.dropout(scores, dropout_p)"),
+        "There is no softmax: values are mixed by raw scores, which are no weights.",
     ),
-    mistake(_WRONG_FUSED, _wrong_by_hand(shares="scores.softmax(-1)"), "`dropout_p` is not used."),
+    mistake(_WRONG_FUSED, _wrong_by_hand(weights="scores.softmax(-1)"), "`dropout_p` is not used."),
     mistake(
         "dropout_p=dropout_p)",
         "dropout_p=dropout_p if torch.is_grad_enabled() else 0.0)",
@@ -341,18 +341,18 @@ MUTANTS["attention.scores"] = [
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(shares="scores.softmax(-1)", mixed="F.dropout(shares @ value, dropout_p)"),
+        _wrong_by_hand(weights="scores.softmax(-1)", mixed="F.dropout(weights @ value, dropout_p)"),
         "Dropout falls on the result. It belongs on the map, before the values are mixed.",
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(shares="scores.softmax(-1)", mixed="shares @ F.dropout(value, dropout_p)"),
+        _wrong_by_hand(weights="scores.softmax(-1)", mixed="weights @ F.dropout(value, dropout_p)"),
         "Dropout falls on the values. It belongs on the map.",
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(mixed="shares / shares.sum(-1, keepdim=True) @ value"),
-        "The shares are made to sum to 1 again after dropout, which undoes part of it.",
+        _wrong_by_hand(mixed="weights / weights.sum(-1, keepdim=True) @ value"),
+        "The weights are made to sum to 1 again after dropout, which undoes part of it.",
     ),
     mistake(
         _WRONG_FUSED,
@@ -361,14 +361,14 @@ MUTANTS["attention.scores"] = [
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(mixed="shares.mT @ value"),
+        _wrong_by_hand(mixed="weights.mT @ value"),
         "The map is transposed before it meets the values: each token gathers by how much it is "
         "read.",
     ),
     mistake(
         _WRONG_FUSED,
         _wrong_by_hand(
-            shares=(
+            weights=(
                 "F.dropout((e := (scores - scores.amax((-2, -1), keepdim=True)).exp()) / e.sum(-1, "
                 "keepdim=True), dropout_p)"
             )
@@ -378,7 +378,7 @@ MUTANTS["attention.scores"] = [
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(mixed="shares @ key"),
+        _wrong_by_hand(mixed="weights @ key"),
         "The keys are mixed instead of the values.",
     ),
     mistake(
@@ -396,7 +396,7 @@ MUTANTS["attention.scores"] = [
         _wrong_by_hand(
             "query @ key.mT",
             masked="scores + bias",
-            shares="F.dropout((scores / math.sqrt(query.shape[-1])).softmax(-1), dropout_p)",
+            weights="F.dropout((scores / math.sqrt(query.shape[-1])).softmax(-1), dropout_p)",
         ),
         "The bias is divided by √K along with the scores, so in wide heads a pad with a high "
         "score is still read. It is added after the division.",
@@ -425,12 +425,12 @@ MUTANTS["attention.scores"] = [
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand("query @ value.mT / math.sqrt(query.shape[-1])", mixed="shares @ key"),
+        _wrong_by_hand("query @ value.mT / math.sqrt(query.shape[-1])", mixed="weights @ key"),
         "Key and value have changed places.",
     ),
     mistake(
         _WRONG_FUSED,
-        _wrong_by_hand(shares="F.dropout(scores.softmax(-1), 1 - dropout_p)"),
+        _wrong_by_hand(weights="F.dropout(scores.softmax(-1), 1 - dropout_p)"),
         "`dropout_p` is taken for the share that stays. It is the share that is dropped.",
     ),
 ]
