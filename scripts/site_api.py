@@ -15,7 +15,7 @@ FLOORS = {"": "The book", "engine": "Engine", "explore": "Explorers", "reproduce
 def modules() -> list[ModuleType]:
     """Import every module of the package but tables of exercises, stored files and old paths."""
     names = [info.name for info in pkgutil.walk_packages(minbert.__path__, "minbert.") if not info.ispkg]
-    wanted = [name for name in names if not {"trials", "assets", "saving", "__main__", "_modidx"} & {*name.split(".")[1:]} or name == "minbert.engine.saving"]
+    wanted = [name for name in names if not {"exercise_cases", "assets", "saving", "__main__", "_modidx"} & {*name.split(".")[1:]} or name == "minbert.engine.saving"]
     return [importlib.import_module(name) for name in wanted]
 
 

@@ -21,7 +21,7 @@ from minbert.course.programs import guards, module_text, pieces
 from minbert.course.sandbox import cases_of, without_answers
 from minbert.course.trials import AGAIN, Outcome, Trial, repeated
 from minbert.course.workspace import new_workspace, packaged_editions
-from minbert.trials.refusals import REFUSALS, refuses, with_refusals
+from minbert.exercise_cases.input_validation import REFUSALS, refuses, with_refusals
 from minbert.course.worker import pack, read_tree, unpack, write_tree
 
 SUBJECTS = {"attention", "layer", "embedding", "adamw", "infonce", "spans and mirror", "margin", "flow", "smart", "proximal", "ranking", "pcgrad"}
@@ -175,7 +175,7 @@ def test_cases_follow_the_seed():
 @pytest.mark.parametrize("module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()}))
 def test_a_room_gets_trials_without_answers(module):
     """What the sandbox sees of a chapter of trials still runs, and holds no mistake and no variant."""
-    text = without_answers(module_text(f"trials.{module}"))
+    text = without_answers(module_text(f"exercise_cases.{module}"))
     names = {n for piece in pieces(text) for n in piece.names}
     assert not {n for n in names if n.lower().startswith("_wrong")} and "TRIALS" in names
     own = {}
@@ -197,8 +197,8 @@ def names_used(code):
 @pytest.mark.parametrize("module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()}))
 def test_a_trial_finds_every_name_that_it_uses(module):
     """A name that is missing on a way that only wrong answers take would be said to be the learner's."""
-    known = {**vars(import_module(f"minbert.trials.{module}")), **vars(builtins)}
-    used = set(names_used(compile(module_text(f"trials.{module}"), module, "exec")))
+    known = {**vars(import_module(f"minbert.exercise_cases.{module}")), **vars(builtins)}
+    used = set(names_used(compile(module_text(f"exercise_cases.{module}"), module, "exec")))
     assert len(used) > 10 and not used - known.keys() - {"__name__"}
 
 

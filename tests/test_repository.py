@@ -18,7 +18,7 @@ NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpo
 PACKAGE = ROOT / "minbert"
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if not p.name.startswith("_") and "assets" not in p.parts)
 CHAPTER = re.compile(r"^#\|\s*default_exp\s+([\w.]+)", re.M)
-FLOORS = {"engine": 0, "": 1, "course": 2, "explore": 2, "reproduce": 2, "trials": 3, "app": 4}   # "" is the book; each may import what is below it
+FLOORS = {"engine": 0, "": 1, "course": 2, "explore": 2, "reproduce": 2, "exercise_cases": 3, "app": 4}   # "" is the book; each may import what is below it
 
 
 OLD_PATHS = {"saving"}   # stand where saved folders look for them, and hold an import alone
@@ -79,7 +79,7 @@ def test_arrows_point_down(path):
     mine = floor_of(name_of(path))
     for name in imported(path):
         theirs = floor_of(name)
-        assert mine == theirs or FLOORS[theirs] < FLOORS[mine] and theirs != "trials", f"{name_of(path)} imports {name}"
+        assert mine == theirs or FLOORS[theirs] < FLOORS[mine] and theirs != "exercise_cases", f"{name_of(path)} imports {name}"
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if not floor_of(name_of(p)) and name_of(p) in ORDER], ids=name_of)

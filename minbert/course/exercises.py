@@ -87,10 +87,10 @@ FACTS = PACKAGE / "assets" / "course" / "exercises.json"
 
 def _collect() -> dict[str, Exercise]:
     """Join the facts of the chapters with the trials, in the order of the book."""
-    found = [import_module(f"minbert.trials.{file.stem}") for file in sorted((PACKAGE / "trials").glob("[a-z]*.py"))]
+    found = [import_module(f"minbert.exercise_cases.{file.stem}") for file in sorted((PACKAGE / "exercise_cases").glob("[a-z]*.py"))]
     trials, mistakes, variants, places = ({name: value for m in found for name, value in getattr(m, table, {}).items()}
                                           for table in ("TRIALS", "MISTAKES", "VARIANTS", "PLANTED"))
-    facts, refusals = json.loads(FACTS.read_text(encoding="utf-8")), import_module("minbert.trials.refusals")
+    facts, refusals = json.loads(FACTS.read_text(encoding="utf-8")), import_module("minbert.exercise_cases.input_validation")
     return {fact["name"]: Exercise(**fact, trial=refusals.with_refusals(fact["name"], _with_promise(trials[fact["name"]], fact)),
                                    refusals=tuple(r.label for r in refusals.REFUSALS.get(fact["name"], ())), mistakes=tuple(mistakes.get(fact["name"], ())),
                                    variants=tuple(variants.get(fact["name"], ())), planted=_planted(places.get(fact["name"]), mistakes.get(fact["name"], ()))) for fact in facts if fact["name"] in trials}

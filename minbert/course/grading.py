@@ -479,7 +479,7 @@ def shortcuts(notebook: Notebook, task: Exercise, found: Answer) -> tuple[str, .
 
 # What no exercise needs: the grader's own modules, other frames and objects, the process, and modules around the walls.
 _SUSPICIOUS = ("__main__", "_ctypes", "_imp", "_posixsubprocess", "builtins", "cffi", "ctypes", "gc.get_objects", "gc.get_referrers", "importlib", "inspect.currentframe",
-               "inspect.stack", "inspect.trace", "minbert.course", "minbert.trials", "multiprocessing", "os._exit", "os.abort", "os.fork", "os.kill", "os.symlink", "os.system",
+               "inspect.stack", "inspect.trace", "minbert.course", "minbert.exercise_cases", "multiprocessing", "os._exit", "os.abort", "os.fork", "os.kill", "os.symlink", "os.system",
                "resource", "signal", "socket", "sqlite3", "subprocess", "sys._getframe", "sys.addaudithook", "sys.modules", "sys.settrace", "torch.from_file")
 
 

@@ -78,7 +78,7 @@ def copy_package(
     for file in filter(_wanted, PACKAGE.rglob("*.py")):
         text, place = file.read_text(encoding="utf-8"), package / file.relative_to(PACKAGE)
         place.parent.mkdir(exist_ok=True)
-        place.write_text(without_answers(text) if place.parent.name == "trials" else text, encoding="utf-8")
+        place.write_text(without_answers(text) if place.parent.name == "exercise_cases" else text, encoding="utf-8")
     shutil.copytree(PACKAGE / "assets", package / "assets", ignore=shutil.ignore_patterns("course"))
     for file in (f for f in package.rglob("*") if f.is_file()):
         file.chmod(0o444)
@@ -92,7 +92,7 @@ def room_for(
 ) -> Path:                    # the folder, to be put on the path
     """Make another copy with some modules written anew; it shares no file with any other."""
     def replaced(place: str, names: list[str]) -> list[str]:
-        ours = Path(place) in (base / "minbert", base / "minbert" / "__pycache__")   # a table in trials may have the same name
+        ours = Path(place) in (base / "minbert", base / "minbert" / "__pycache__")   # a module of exercise cases may have the same name
         return [name for name in names if ours and name.endswith((".py", ".pyc")) and name.partition(".")[0] in modules]
 
     shutil.copytree(base / "minbert", folder / "minbert", ignore=replaced)

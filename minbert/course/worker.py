@@ -104,7 +104,7 @@ def run_task(
     try:
         module = load(Path(task["text"]).read_text(encoding="utf-8"), task["module"]) if task["text"] else import_module(f"minbert.{task['module']}")
         implementation = resolve(module, task["target"])
-        trial = import_module("minbert.trials.refusals").with_refusals(task["exercise"], import_module(f"minbert.trials.{task['trials']}").TRIALS[task["exercise"]])
+        trial = import_module("minbert.exercise_cases.input_validation").with_refusals(task["exercise"], import_module(f"minbert.exercise_cases.{task['trials']}").TRIALS[task["exercise"]])
         method = task["target"].partition(".")[2]
         outcomes = [_outcome(trial, implementation, case, task["seed"], method) for case in cases]
     except TooLate:
@@ -272,7 +272,7 @@ def _room(package: str, tasks: list[dict], preload: bool, requests, replies) -> 
     """Import a package and serve jobs until the pipe closes."""
     if preload:
         sys.path.insert(0, package)
-        for module in {f"minbert.trials.{task['trials']}" for task in tasks} | {"minbert.course.trials", "minbert.trials.refusals", "minbert.course.programs"}:
+        for module in {f"minbert.exercise_cases.{task['trials']}" for task in tasks} | {"minbert.course.trials", "minbert.exercise_cases.input_validation", "minbert.course.programs"}:
             __import__(module)
     gc.collect()
     gc.freeze()   # a collection in a child would touch, and so copy, every page of the parent

@@ -1,0 +1,641 @@
+"""Exercise cases of chapter 04: add and norm, the encoder layer, the pooler, weight names."""
+
+import math
+from functools import partial
+
+import torch
+
+from minbert.course.comparing import TEXT, from_text
+from minbert.course.trials import Case, Trial, fill, fixed, mistake, probed
+from minbert.encoder import BertConfig, mix_tokens
+from minbert.engine.packing import Packing, Padded
+from minbert.exercise_cases.attention import masked, through
+
+TRIALS, MISTAKES, VARIANTS = {}, {}, {}
+
+
+SIZES = {
+    "vocab_size": 11,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "layer_norm_eps": 0.02,
+    "hidden_dropout_prob": 0.25,
+    "attention_probs_dropout_prob": 0.35,
+    "max_position_embeddings": 9,
+}
+
+
+# ---- encoder.add_norm
+#
+# Both uses of the method: with the linear layer and normalization of the first half, and with
+# those of the second. Padded and packed, one token; train and eval mode; values far from 0.
+
+
+def add_norm_cases(generator):
+    def given(first, training, *shape):
+        return {
+            "before": fixed(generator, *shape, 12),
+            "made": fixed(generator, *shape, 12 if first else 20),
+            "first": first,
+            "training": training,
+        }
+
+    return [
+        Case("evaluating, around attention", given(True, False, 2, 5)),
+        Case("training, around attention, dropout as a fixed pattern", given(True, True, 2, 5)),
+        Case("evaluating, around the feed-forward net", given(False, False, 3, 4)),
+        Case("training, around the feed-forward net", given(False, True, 3, 4)),
+        Case("training, a flat list of tokens", given(False, True, 7)),
+        Case("evaluating, one token", given(True, False, 1, 1)),
+        Case(
+            "evaluating, numbers far from 0",
+            {**(far := given(True, False, 2, 3)), "before": far["before"] + 3e5},
+        ),
+        Case(
+            "training, a map and a norm of another layer",
+            {**given(True, True, 2, 3), "foreign": True},
+        ),
+        Case("training, after a call in eval mode", {**given(False, True, 2, 3), "earlier": True}),
+    ]
+
+
+def run_add_norm(Layer, inputs):
+    layer = fill(Layer(BertConfig(**SIZES))).train(inputs["training"])
+    holder = (
+        fill(Layer(BertConfig(**SIZES)), 1).train(inputs["training"])
+        if "foreign" in inputs
+        else layer
+    )
+    parts = (
+        (holder.attention_dense, holder.attention_layer_norm)
+        if inputs["first"]
+        else (holder.out_dense, holder.out_layer_norm)
+    )
+    with probed():
+        given = {name: inputs[name] for name in ("before", "made")}
+        if "earlier" in inputs:
+            layer.eval().add_norm(**given, dense=parts[0], norm=parts[1])
+            layer.train()
+        return through(
+            holder,
+            lambda before, made: layer.add_norm(before, made, *parts),
+            given,
+            "before",
+            "made",
+        )
+
+
+TRIALS["encoder.add_norm"] = Trial(
+    add_norm_cases,
+    run_add_norm,
+    subject="layer",
+    hints=(
+        "Read the formula from the inside: first the map, last the norm.",
+        (
+            "Only what the sublayer made is dropped. What went in reaches the sum whole, so that "
+            "a gradient can always pass."
+        ),
+        "norm of (before + self.dropout of (dense of made)).",
+    ),
+)
+
+
+_WRONG_SUM = "return norm(before + self.dropout(dense(made)))"
+
+MISTAKES["encoder.add_norm"] = [
+    mistake("self.dropout(dense(made))", "dense(made)", "There is no dropout."),
+    mistake(
+        _WRONG_SUM,
+        "return norm(self.dropout(before + dense(made)))",
+        "Dropout is applied to the sum, so it also hits the residual connection. It belongs on "
+        "the output of the linear layer.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "return self.dropout(norm(before + dense(made)))",
+        "Dropout is applied after the layer normalization. It belongs on the output of the "
+        "linear layer.",
+    ),
+    mistake(
+        "self.dropout(dense(made))",
+        "F.dropout(dense(made), self.dropout.p)",
+        "Dropout is active in eval mode too.",
+    ),
+    mistake("before + self", "self", "The residual connection is missing: the input is not added."),
+    mistake(
+        "norm(before + self.dropout(dense(made)))",
+        "before + self.dropout(dense(made))",
+        "The layer normalization is missing.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "return before + norm(self.dropout(dense(made)))",
+        "The layer normalization comes before the addition. BERT normalizes the sum (post-norm).",
+    ),
+    mistake(
+        "norm(before +",
+        "norm(before.detach() +",
+        "The input is detached, so no gradient flows through the residual connection.",
+    ),
+]
+
+VARIANTS["encoder.add_norm"] = [
+    """
+def add_norm(self, before, made, dense, norm):
+    total = F.dropout(made @ dense.weight.T + dense.bias, self.dropout.p, self.training) + before
+    return F.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+""",
+    """
+def add_norm(self, before, made, dense, norm):
+    x = torch.add(self.dropout(dense(made)), before)
+    mean = x.mean(-1, keepdim=True)
+    variance = x.var(-1, unbiased=False, keepdim=True)
+    return (x - mean) / (variance + norm.eps) ** 0.5 * norm.weight + norm.bias
+""",
+]
+
+
+# ---- encoder.layer
+#
+# The other exercises are the reference here, so only the connections matter: which residual,
+# which normalization, which linear layer, and the activation function. All the masks of chapter
+# 02, packed tokens, single precision. Only real tokens are compared. The tanh approximation of
+# GELU differs in the fourth digit, which is enough.
+
+
+def layer_cases(generator):
+    h = fixed(generator, 3, 5, 12)
+    mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+
+    def given(h, mask, training=False, packed=False):
+        return {"hidden_states": h, "attention_mask": mask, "training": training, "packed": packed}
+
+    cases = [
+        Case("evaluating, three sentences, two with pads", given(h, mask)),
+        Case("training, dropout as a fixed pattern", given(h, mask, training=True)),
+        Case("no mask", given(h, None)),
+        Case("packed, training", given(h, mask, training=True, packed=True)),
+        Case("packed, evaluating", given(h[:2], mask[:2], packed=True)),
+        Case("single precision", given(h.float(), mask)),
+    ]
+    return masked(cases, "attention_mask", lambda B: given(fixed(generator, B, 5, 12), None))
+
+
+def run_layer(Layer, inputs):
+    h, mask = inputs["hidden_states"], inputs["attention_mask"]
+    layer = fill(Layer(BertConfig(**SIZES))).to(h.dtype).train(inputs["training"])
+
+    def real_tokens(hidden_states):
+        layout = Packing(mask) if inputs["packed"] else Padded(mask)
+        out = layer(layout.pack(hidden_states), partial(mix_tokens, layout=layout))
+        return out if mask is None or inputs["packed"] else out[mask.bool()]
+
+    with probed():
+        return through(layer, real_tokens, {"hidden_states": h}, "hidden_states")
+
+
+TRIALS["encoder.layer"] = Trial(
+    layer_cases,
+    run_layer,
+    subject="layer",
+    hints=(
+        "Two sublayers, each with an `add_norm` around it. What goes into the second?",
+        (
+            "`mix(self.self_attention, hidden_states)` is attention. The feed-forward net widens "
+            "h₁ with `interm_dense` and bends it with F.gelu; "
+            "the narrowing is the map that `add_norm` gets."
+        ),
+        (
+            "h = self.add_norm(hidden_states, mixed, self.attention_dense, "
+            "self.attention_layer_norm); then the same with h, F.gelu(self.interm_dense(h)), "
+            "and the other map and norm."
+        ),
+    ),
+)
+
+
+_WRONG_OUT = "return self.add_norm(h, inner, self.out_dense, self.out_layer_norm)"
+_WRONG_FIRST = (
+    "h = self.add_norm(hidden_states, mixed, self.attention_dense, self.attention_layer_norm)"
+)
+
+MISTAKES["encoder.layer"] = [
+    mistake(
+        "(hidden_states, mixed, self.attention_dense,",
+        "(hidden_states, self.attention_dense(mixed), self.attention_dense,",
+        "The output projection of attention is applied twice: `add_norm` applies the linear "
+        "layer that it receives.",
+    ),
+    mistake(
+        "F.gelu(self.interm_dense(h))",
+        "F.relu(self.interm_dense(h))",
+        "The feed-forward network uses ReLU. BERT uses GELU.",
+    ),
+    mistake(
+        "F.gelu(self.interm_dense(h))",
+        "self.interm_dense(h)",
+        "The activation function is missing, so the two linear layers of the feed-forward "
+        "network amount to one.",
+    ),
+    mistake(
+        "F.gelu(self.interm_dense(h))",
+        "F.gelu(self.interm_dense(hidden_states))",
+        "The feed-forward network gets the input of the layer. It should get the output of the "
+        "attention half.",
+    ),
+    mistake(
+        "self.add_norm(h, inner",
+        "self.add_norm(hidden_states, inner",
+        "The second residual connection adds the input of the layer. It should add the output "
+        "of the attention half.",
+    ),
+    mistake(
+        _WRONG_FIRST,
+        _WRONG_FIRST.replace("attention_layer", "out_layer"),
+        _WRONG_OUT,
+        _WRONG_OUT.replace("out_layer", "attention_layer"),
+        "The two layer normalizations are swapped.",
+    ),
+    mistake(
+        "mix(self.self_attention, hidden_states)",
+        "self.self_attention(hidden_states)",
+        "`mix` is not used, so padding is attended to, and packed sentences attend to each other.",
+    ),
+    mistake(
+        "mix(self.self_attention, hidden_states)",
+        "mix(self.self_attention, self.attention_layer_norm(hidden_states))",
+        _WRONG_FIRST,
+        "h = hidden_states + self.dropout(self.attention_dense(mixed))",
+        "F.gelu(self.interm_dense(h))",
+        "F.gelu(self.interm_dense(self.out_layer_norm(h)))",
+        _WRONG_OUT,
+        "return h + self.dropout(self.out_dense(inner))",
+        "Each half normalizes its input (pre-norm). BERT normalizes each sum (post-norm).",
+    ),
+]
+
+VARIANTS["encoder.layer"] = [
+    """
+def forward(self, hidden_states, mix=SelfAttention.__call__):
+    mixed = mix(self.self_attention, hidden_states)
+    h = self.attention_layer_norm(self.dropout(self.attention_dense(mixed)) + hidden_states)
+    bent = F.gelu(self.interm_dense(h))
+    return self.out_layer_norm(h + self.dropout(self.out_dense(bent)))
+""",
+    """
+def forward(self, hidden_states, mix=SelfAttention.forward):
+    x = hidden_states
+    x = self.add_norm(
+        before=x,
+        made=mix(self.self_attention, x),
+        dense=self.attention_dense,
+        norm=self.attention_layer_norm,
+    )
+    wide = x @ self.interm_dense.weight.T + self.interm_dense.bias
+    return self.add_norm(
+        x, wide * 0.5 * (1 + torch.erf(wide * 2**-0.5)), self.out_dense, norm=self.out_layer_norm
+    )
+""",
+]
+
+
+# ---- encoder.pooler
+#
+# Sentences of several tokens, a batch of one, a sentence of one token, as many sentences as
+# tokens; values whose exponentials overflow, and NaN.
+
+
+def pooler_cases(generator):
+    broken = fixed(generator, 3, 2, 12)
+    broken[1, 0, 4] = math.nan
+    return [
+        Case("three sentences of five tokens", {"last_hidden_state": fixed(generator, 3, 5, 12)}),
+        Case(
+            "one sentence, evaluating",
+            {"last_hidden_state": fixed(generator, 1, 4, 12), "eval": True},
+        ),
+        Case("one token", {"last_hidden_state": fixed(generator, 2, 1, 12)}),
+        Case("as many sentences as tokens", {"last_hidden_state": fixed(generator, 4, 4, 12)}),
+        Case("large numbers", {"last_hidden_state": 5 * fixed(generator, 2, 3, 12)}),
+        Case("numbers of thousands", {"last_hidden_state": 5000 * fixed(generator, 2, 3, 12)}),
+        Case("NaN in the first token of one sentence", {"last_hidden_state": broken}),
+    ]
+
+
+def run_pooler(Model, inputs):
+    model = fill(Model(BertConfig(**SIZES))).train("eval" not in inputs)
+    return through(
+        model.pooler_dense,
+        model.pooler,
+        {"last_hidden_state": inputs["last_hidden_state"]},
+        "last_hidden_state",
+    )
+
+
+TRIALS["encoder.pooler"] = Trial(
+    pooler_cases,
+    run_pooler,
+    hints=(
+        "One vector a sentence: which token stands for it?",
+        "last_hidden_state[:, 0] is (B, D), the vectors of [CLS]. Then one linear map, then tanh.",
+        "torch.tanh of self.pooler_dense of the vectors in column 0.",
+    ),
+)
+
+
+MISTAKES["encoder.pooler"] = [
+    mistake("[:, 0]", "[:, -1]", "The last token is used. [CLS] is the first."),
+    mistake("[:, 0]", ".mean(1)", "The tokens are averaged. The pooler uses [CLS] alone."),
+    mistake(
+        "[:, 0]",
+        "[0]",
+        "The tokens of the first sentence are used instead of the first token of each sentence.",
+    ),
+    mistake(
+        "torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))",
+        "self.pooler_dense(last_hidden_state[:, 0])",
+        "The tanh is missing.",
+    ),
+    mistake("torch.tanh(", "torch.sigmoid(", "A sigmoid is used instead of tanh."),
+    mistake(
+        "torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))",
+        "self.pooler_dense(torch.tanh(last_hidden_state[:, 0]))",
+        "The tanh comes before the linear layer. It comes after.",
+    ),
+    mistake("[:, 0]", "[:, :1]", "The token axis is still there, with size 1."),
+    mistake(
+        "torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))",
+        "torch.tanh(self.pooler_dense(last_hidden_state[:, 0])).squeeze()",
+        "`squeeze()` removes every axis of size 1, so a batch of one sentence loses its batch "
+        "axis.",
+    ),
+]
+
+VARIANTS["encoder.pooler"] = [
+    """
+def pooler(self, last_hidden_state):
+    first = last_hidden_state.select(1, 0)
+    return (first @ self.pooler_dense.weight.T + self.pooler_dense.bias).tanh()
+""",
+    """
+def pooler(self, last_hidden_state):
+    everything = F.tanh(self.pooler_dense(last_hidden_state))
+    return everything[:, 0, :]
+""",
+    """
+def pooler(self, last_hidden_state):
+    return torch.stack(
+        [torch.tanh(self.pooler_dense(sentence[0])) for sentence in last_hidden_state]
+    )
+""",
+]
+
+
+# ---- encoder.rename
+#
+# A small table with the difficulties of the real one: a left side that ends like another, one
+# that begins like another, a dot that must be a dot, layers with two digits. Names with a space,
+# a line break, a capital, or a number that only looks like one are rejected. The result is a
+# string, so its index in a list of names is compared; a rejected name counts as -1.
+
+TABLE = {
+    "out_dense": "output.dense",
+    "layers.{}.out_dense": "layer.{}.output.dense",
+    "layers.{}.attention_dense": "layer.{}.attention.output.dense",
+    "layers.{}.out_dense_norm": "layer.{}.output.norm",
+    "words": "embeddings.words",
+    "layers.{}.self.query": "layer.{}.attention.self.query",
+}
+
+
+def rename_cases(generator):
+    n = int(torch.randint(2, 9, (1,), generator=generator))
+    right = {"words.weight": "embeddings.words.weight", "out_dense.bias": "output.dense.bias"}
+    for layer in (0, n, 10 + n, 100 + n):
+        for left, side in ((left, side) for left, side in TABLE.items() if "{" in left):
+            right |= {
+                f"{left.format(layer)}.{kind}": f"{side.format(layer)}.{kind}"
+                for kind in ("weight", "bias")
+            }
+    one = f"layers.{n}"
+    wrong = [
+        "words",
+        "weight",
+        "words.weights",
+        "layers.weight",
+        "layers.x.out_dense.bias",
+        "layers..out_dense.bias",
+        f"{one}.out_dense",
+        f"{one}.out_dense.gamma",
+        f"old.{one}.out_dense.bias",
+        f"{one}.out_dense.bias.more",
+        f"{one}.out_denses.bias",
+        f"{one}.self_query.weight",
+        f"{one}xself.query.weight",
+        f"layers.0{n}.out_dense.bias",
+        f"layers.-{n}.out_dense.bias",
+        "wordsxweight",
+        "",
+        "words.weight\n",
+        " words.weight",
+        "words.weight ",
+        "WORDS.weight",
+        f"Layers.{n}.out_dense.bias",
+        f"layers.+{n}.out_dense.bias",
+        f"layers. {n}.out_dense.bias",
+        f"layers.{n}_0.out_dense.bias",
+        "layers.\u00b2.out_dense.weight",
+        f"layers.{n}\u0663.out_dense.weight",
+    ]
+    chosen = [
+        f"{one}.out_dense.bias",
+        f"layers.{10 + n}.attention_dense.weight",
+        "words.weight",
+        "out_dense.bias",
+        f"{one}.out_dense_norm.weight",
+    ]
+    order = torch.randperm(
+        len(right), generator=generator
+    ).tolist()  # an answer is told by its place, which nobody can know before
+
+    def shuffled(names):
+        return [names[i] for i in order]
+
+    shared = {"table": TABLE, "answers": shuffled(list(right.values()))}
+    digits = {
+        "table": {"layers.{}.fc1": "layer.{}.first", "layers.{}.fc2": "layer.{}.second"},
+        "answers": [
+            f"layer.{layer}.{side}.weight" for layer in (1, 2, 12) for side in ("first", "second")
+        ],
+    }
+    written = {
+        "table": {f"blocks.{n}.norm": "norm", "words": "embeddings.words"},
+        "answers": ["embeddings.words.bias", "norm.weight", "norm.bias"],
+    }
+    return [
+        *(Case(f"the name {name!r}", {"names": [name], **shared}) for name in chosen),
+        Case(
+            "a number that stands in the table",
+            {
+                "names": [
+                    f"blocks.{n}.norm.weight",
+                    f"blocks.{n + 1}.norm.weight",
+                    f"blocks.{n}.norm.bias",
+                ],
+                **written,
+            },
+        ),
+        Case("all names that the table has", {"names": list(right), **shared}),
+        Case(
+            "a table with digits",
+            {
+                "names": [f"layers.{layer}.fc{i}.weight" for layer in (1, 2, 12) for i in (1, 2)],
+                **digits,
+            },
+        ),
+        Case(
+            "the other way round",
+            {
+                "names": list(right.values()),
+                "table": {b: a for a, b in TABLE.items()},
+                "answers": shuffled(list(right)),
+            },
+        ),
+        *(Case(f"{name!r}, which fits nowhere", {"names": [name], **shared}) for name in wrong),
+    ]
+
+
+def run_rename(rename, inputs):
+    def place(name):
+        try:
+            new = rename(name, inputs["table"])
+        except ValueError:
+            return -1
+        return (
+            inputs["answers"].index(new)
+            if new in inputs["answers"]
+            else 1000 + sum(map(ord, str(new)))
+        )
+
+    def text(name):
+        try:
+            return str(rename(name, inputs["table"]))
+        except ValueError:
+            return "a ValueError"
+
+    before = dict(inputs["table"])
+    if len(inputs["names"]) == 1:
+        return {
+            f"{TEXT}the new name": from_text(text(inputs["names"][0])),
+            "the table is as it was": inputs["table"] == before,
+        }
+    return {
+        "place in the list of right names, -1 for ValueError": torch.tensor(
+            [place(name) for name in inputs["names"]]
+        ),
+        "the table is as it was": inputs["table"] == before,
+    }
+
+
+TRIALS["encoder.rename"] = Trial(
+    rename_cases,
+    run_rename,
+    hints=(
+        "Compare whole names. What begins or ends alike may be another tensor.",
+        (
+            "Make a regular expression of each left side: re.escape it, put (0|[1-9][0-9]*) where "
+            "{} was, let \\.(weight|bias) follow, and use re.fullmatch."
+        ),
+        (
+            "The groups of the match are the number, if there is one, and the ending. "
+            "right.format(number) + '.' + ending is the answer; after the loop "
+            "raise ValueError."
+        ),
+    ),
+)
+
+
+_WRONG_MATCH = (
+    r'pattern = re.escape(left).replace(r"\{\}", r"(0|[1-9][0-9]*)") + r"\.(weight|bias)"'
+)
+_WRONG_END = 'raise ValueError(f"expected the name of a tensor of BERT, got {name!r}")'
+_WRONG_EVERYWHERE = r"""stem, _, kind = name.rpartition(".")
+    if number := re.search(r"\.(0|[1-9][0-9]*)\.", stem):
+        general = stem.replace(number[1], "{}")
+        if general not in table or kind not in ("weight", "bias"):
+            raise ValueError(name)
+        return f"{table[general].format(number[1])}.{kind}"
+    for left, right in table.items():"""
+
+MISTAKES["encoder.rename"] = [
+    mistake(
+        "re.fullmatch(pattern, name)",
+        "re.match(pattern, name)",
+        "Only the beginning of a name has to match, so longer names are accepted. Use `fullmatch`.",
+    ),
+    mistake(
+        "re.fullmatch(pattern, name)",
+        're.search(pattern + "$", name)',
+        "Only the end of a name has to match, so other tensors with the same ending are "
+        "accepted. Use `fullmatch`.",
+    ),
+    mistake(
+        r"(0|[1-9][0-9]*)",
+        r"([0-9])",
+        "Only one digit is allowed for the layer number. BERT-base has layers 0 to 11.",
+    ),
+    mistake(
+        "for left, right in table.items():",
+        _WRONG_EVERYWHERE,
+        "The number is replaced everywhere in the name, so layer 1 breaks a name such as fc1.",
+    ),
+    mistake(
+        're.escape(left).replace(r"\\{\\}"',
+        'left.replace("{}"',
+        "The dots of the table are not escaped. In a regular expression a dot matches any "
+        "character.",
+    ),
+    mistake(
+        _WRONG_END,
+        "return name",
+        "A name that matches nothing is returned unchanged. It should raise an error here.",
+    ),
+    mistake(
+        'return f"{right.format(*layer)}.{kind}"',
+        "return right.format(*layer)",
+        "The suffix is lost, so weight and bias get the same name.",
+    ),
+    mistake(
+        'return f"{right.format(*layer)}.{kind}"',
+        'return f"{right}.{kind}"',
+        "The new name still contains {}. Insert the layer number.",
+    ),
+]
+
+VARIANTS["encoder.rename"] = [
+    """
+def rename(name, table):
+    stem, _, kind = name.rpartition(".")
+    words = stem.split(".")
+    numbers = [w for w in words if w.isascii() and w.isdigit() and str(int(w)) == w]
+    general = stem if stem in table else ".".join("{}" if w in numbers else w for w in words)
+    if general not in table or kind not in ("weight", "bias"):
+        raise ValueError(name)
+    return table[general].format(*numbers) + "." + kind
+""",
+    """
+def rename(name, table):
+    for left in table:
+        head, hole, tail = left.partition("{}")
+        for kind in (".weight", ".bias"):
+            if not hole and name == left + kind:
+                return table[left] + kind
+            if hole and name.startswith(head) and name.endswith(tail + kind):
+                number = name[len(head):len(name) - len(tail + kind)]
+                if number in map(str, range(1000)):
+                    return table[left].replace("{}", number) + kind
+    raise ValueError("no such tensor: " + name)
+""",
+]

@@ -1,0 +1,518 @@
+"""Exercise cases of chapter 06: gradient clipping and the training step."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from minbert.course.trials import Case, Descent, Trial, fill, fixed, mistake
+
+TRIALS, MISTAKES, VARIANTS = {}, {}, {}
+
+
+# ---- loop.clip
+#
+# Several parameters of different sizes, one without a gradient. Limits above and below the norm,
+# no limit, no gradient at all, a gradient of 0, a tiny one, and NaN in the second of three.
+# NotFinite has to be raised before any gradient changes.
+
+
+def clip_cases(generator):
+    grads = {
+        "a": fixed(generator, 3, 4),
+        "b": fixed(generator, 5),
+        "none": None,
+        "c": fixed(generator, 2, 2, 2),
+    }
+    bad = {**grads, "b": grads["b"] * math.nan}
+    level = {
+        "a": torch.full((4,), 1.5, dtype=torch.float64),
+        "b": torch.full((4,), -1.5, dtype=torch.float64),
+    }
+    two = {
+        "first.weight": grads["a"],
+        "second.weight": bad["b"],
+        "third.bias": grads["c"] * math.inf,
+    }
+    return [
+        Case("longer than the limit", {"grads": grads, "max_norm": 0.5}),
+        Case("shorter than the limit", {"grads": grads, "max_norm": 100.0}),
+        Case("a limit between the parts and the whole", {"grads": level, "max_norm": 3.5}),
+        Case("no limit", {"grads": grads, "max_norm": None}),
+        Case("a limit of 0", {"grads": grads, "max_norm": 0.0}),
+        Case("no gradient at all", {"grads": {"a": None, "b": None}, "max_norm": 1.0}),
+        Case("gradients of 0", {"grads": {"a": torch.zeros(3)}, "max_norm": 1.0}),
+        Case(
+            "single precision",
+            {
+                "grads": {k: None if g is None else g.float() for k, g in grads.items()},
+                "max_norm": 1.0,
+            },
+        ),
+        Case("a NaN in the second", {"grads": bad, "max_norm": 0.5}),
+        Case("infinite", {"grads": {"a": grads["a"] * math.inf}, "max_norm": None}),
+        Case(
+            "infinite, with a limit",
+            {"grads": {**grads, "b": grads["b"] * math.inf}, "max_norm": 0.5},
+        ),
+        Case(
+            "NaN in the second, infinity in the last",
+            {"grads": two, "max_norm": 0.5, "bad": ["second.weight", "third.bias"]},
+        ),
+        Case(
+            "gradients of length 1e-6, a tenth of it as limit",
+            {
+                "grads": {k: None if g is None else 1e-6 * g / 5 for k, g in grads.items()},
+                "max_norm": 1e-7,
+                "unit": 1e7,
+            },
+        ),
+        Case("gradients of 0, a limit of 0", {"grads": {"a": torch.zeros(3)}, "max_norm": 0.0}),
+    ]
+
+
+def run_clip(clip, inputs):
+    """Hand over parameters with these gradients; look at what comes back, and at the gradients
+    afterwards."""
+    parameters = {
+        name: nn.Parameter(torch.zeros(2) if g is None else torch.zeros_like(g))
+        for name, g in inputs["grads"].items()
+    }
+    for name, g in inputs["grads"].items():
+        parameters[name].grad = None if g is None else g.clone()
+    try:
+        length = clip(parameters, inputs["max_norm"])
+        seen = {
+            "refused": torch.tensor(False),
+            "a plain number comes back": isinstance(length, (int, float)),
+            "length": torch.as_tensor(length, dtype=torch.float64),
+        }
+    except ValueError as error:
+        seen = {
+            "refused": torch.tensor(True),
+            "with NotFinite": "NotFinite" in [kind.__name__ for kind in type(error).__mro__],
+        }
+        if "bad" in inputs:
+            first, other = (name in str(error) for name in inputs["bad"])
+            seen |= {"names the first": first, "names no other": not other}
+    unit = inputs.get("unit", 1.0)  # small gradients are compared in a unit of their own
+    return seen | {
+        f"gradient of {name}": torch.tensor([]) if p.grad is None else unit * p.grad
+        for name, p in parameters.items()
+    }
+
+
+TRIALS["loop.clip"] = Trial(
+    clip_cases,
+    run_clip,
+    rtol=1e-5,
+    atol=1e-7,
+    forbidden=("clip_grad_norm_",),
+    hints=(
+        (
+            "How long is one vector that has all numbers of all gradients in it? One number comes "
+            "out, not one for each parameter."
+        ),
+        (
+            "The square of the whole length is the sum of the squares of the parts' lengths. All "
+            "gradients are multiplied by the same number, and only if "
+            "the length is above the limit."
+        ),
+        (
+            "total = square root of the sum of g.square().sum(); if it is not finite, raise "
+            "NotFinite; if max_norm is not None and total > max_norm: "
+            "g.mul_(max_norm / total) for every g; return total as it was."
+        ),
+    ),
+)
+
+
+_WRONG_TOTAL = "torch.linalg.vector_norm(norms).item()"
+_WRONG_CUT = (
+    "if max_norm is not None and total > max_norm:\n"
+    "        torch._foreach_mul_(list(grads.values()), max_norm / total)"
+)
+
+MISTAKES["loop.clip"] = [
+    mistake(
+        _WRONG_CUT,
+        "for g, n in zip(grads.values(), norms.tolist() if max_norm is not None else ()):\n"
+        "        g.mul_(min(1.0, max_norm / max(n, 1e-30)))",
+        "Each gradient is clipped by its own norm, which changes the direction. All gradients "
+        "share one factor.",
+    ),
+    mistake(
+        _WRONG_CUT,
+        "for g in grads.values() if max_norm is not None else ():\n"
+        "        g.clamp_(-max_norm, max_norm)",
+        "The values are clipped one by one, which changes the direction. Scale the whole gradient.",
+    ),
+    mistake(
+        " and total > max_norm:",
+        ":",
+        "Short gradients are scaled up to the limit. Only longer ones are changed.",
+    ),
+    mistake(
+        "    return total\n",
+        "    return total if max_norm is None else min(total, max_norm)\n",
+        "The norm after clipping is returned. The norm before clipping is expected.",
+    ),
+    mistake(
+        "if not math.isfinite(total):",
+        "if False:",
+        "NaN is not detected: the gradient is passed on to the optimizer.",
+    ),
+    mistake(
+        "; first in {bad}",
+        "",
+        "The error does not name the parameter. It should name the first one whose gradient is "
+        "not finite.",
+    ),
+    mistake(
+        "if not math.isfinite(total):",
+        "if math.isnan(total):",
+        "Only NaN is rejected. An infinite gradient should be rejected too.",
+    ),
+    mistake(
+        _WRONG_TOTAL,
+        "torch.linalg.vector_norm(norms)",
+        "The norm is returned as a tensor. A Python float is expected: use `.item()`.",
+    ),
+]
+
+VARIANTS["loop.clip"] = [
+    """
+def clip_gradients(parameters, max_norm=None):
+    grads = [p.grad for p in parameters.values() if p.grad is not None]
+    total = math.sqrt(sum(g.double().square().sum().item() for g in grads))
+    if not math.isfinite(total):
+        raise NotFinite(
+            next(
+                (
+                    name
+                    for name, p in parameters.items()
+                    if p.grad is not None and not p.grad.isfinite().all()
+                ),
+                "all",
+            )
+        )
+    factor = 1.0 if max_norm is None or total <= max_norm else max_norm / total
+    for g in grads:
+        g *= factor
+    return total
+""",
+    """
+def clip_gradients(parameters, max_norm=None):
+    for name, p in parameters.items():
+        if p.grad is not None and not torch.isfinite(p.grad).all():
+            raise NotFinite(name)
+    with_gradient = [p for p in parameters.values() if p.grad is not None]
+    total = float(nn.utils.get_total_norm([p.grad for p in with_gradient]))
+    for p in with_gradient:
+        if max_norm is not None and total > max_norm:
+            p.grad = p.grad * (max_norm / total)
+    return total
+""",
+]
+
+
+# ---- loop.step
+#
+# Two steps with momentum, so that the state after the first step shows in the second. One batch
+# and three, old gradients, a missing task, a `backward` that weights tasks, a second process,
+# half precision, a model in eval mode. Then three bad batches: an infinite loss with a finite
+# gradient, a NaN gradient with a finite loss, and NaN in the last of three batches.
+
+
+def pair_model(dtype=torch.float64):
+    return fill(
+        nn.ModuleDict({"shared": nn.Linear(3, 4), "sum": nn.Linear(4, 1), "sign": nn.Linear(4, 1)})
+    ).to(dtype)
+
+
+def pair_losses(model, batch):
+    """Two tasks on one layer, which like a dropout tells the mode during the call; "kind" makes
+    trouble."""
+    h = torch.tanh(model["shared"](batch["x"])) * (0.8 if model.training else 1.0)
+    losses = {
+        "sum": (model["sum"](h)[:, 0] - batch["y"]).square().mean(),
+        "sign": F.softplus(-model["sign"](h)[:, 0]).mean(),
+    }
+    if batch["kind"] == "infinite loss":
+        losses["sign"] = losses["sign"] + math.inf
+    if batch["kind"] == "endless slope":
+        losses["sum"] = losses["sum"] + (0 * h).abs().sqrt().sum()
+    return (
+        losses["sum"]
+        if batch["kind"] == "lone"
+        else {"sum": losses["sum"]}
+        if batch["kind"] == "one task"
+        else losses
+    )
+
+
+class Colleague:
+    """An accelerator whose other process has only zeros to add; it notes the longest message."""
+
+    num_processes, longest = 2, 0
+
+    def reduce(self, tensor, reduction):
+        self.longest = max(self.longest, tensor.numel())
+        return tensor / 2 if reduction == "mean" else tensor
+
+
+def step_cases(generator):
+    def batch(kind="", rows=5, dtype=torch.float64):
+        return {
+            "x": fixed(generator, rows, 3, dtype=dtype),
+            "y": 3 * fixed(generator, rows, dtype=dtype),
+            "kind": kind,
+        }
+
+    def three():
+        return [batch(), batch(rows=2), batch(rows=7)]
+
+    return [
+        Case("one batch", {"groups": [[batch()], [batch()]]}),
+        Case("three batches in a step", {"groups": [three(), three()]}),
+        Case("three batches, clipped", {"groups": [three(), three()], "max_grad_norm": 0.3}),
+        Case("old gradients lie about", {"groups": [[batch()]], "stale": True}),
+        Case(
+            "a task is missing in the second step",
+            {"groups": [[batch()], [batch("one task"), batch("one task")]]},
+        ),
+        Case("a task is missing in one of two batches", {"groups": [[batch(), batch("one task")]]}),
+        Case("a lone loss", {"groups": [[batch("lone")]]}),
+        Case(
+            "tasks weighed by `backward`",
+            {"groups": [[batch(), batch()], [batch()]], "weigh": True},
+        ),
+        Case(
+            "another process",
+            {"groups": [[batch(), batch()]], "max_grad_norm": 0.3, "shared": True},
+        ),
+        Case(
+            "another process, a task is missing", {"groups": [[batch("one task")]], "shared": True}
+        ),
+        Case(
+            "a weight outside the model, and one that the optimizer does not move",
+            {"groups": [[batch()]], "max_grad_norm": 0.3, "outside": ["shared", "sum"]},
+        ),
+        Case(
+            "a weight outside the model, two steps",
+            {"groups": [[batch()], [batch()]], "outside": ["shared", "sum", "sign"]},
+        ),
+        Case("a limit of 0", {"groups": [[batch()]], "max_grad_norm": 0.0}),
+        Case("half precision", {"groups": [[batch(dtype=torch.float32)]], "precision": "bf16"}),
+        Case("single precision", {"groups": [[batch(dtype=torch.float32)]]}),
+        Case(
+            "an infinite loss with a finite gradient",
+            {"groups": [[batch()], [batch(), batch("infinite loss")]]},
+        ),
+        Case(
+            "an infinite loss, and what `backward` is given",
+            {"groups": [[batch(), batch("infinite loss")]], "weigh": True},
+        ),
+        Case("a finite loss without a gradient", {"groups": [[batch()], [batch("endless slope")]]}),
+        Case(
+            "the third batch of three is bad",
+            {
+                "groups": [
+                    [
+                        batch(),
+                        batch(),
+                        {**batch(), "y": torch.full((5,), math.nan, dtype=torch.float64)},
+                    ]
+                ]
+            },
+        ),
+        Case("a model in eval mode", {"groups": [[batch()]], "eval": True}),
+    ]
+
+
+def run_step(one_step, inputs):
+    """Take the steps; look at the weights, at what comes back, and at what `backward` was given."""
+    model, seen, given = pair_model(inputs["groups"][0][0]["x"].dtype), {}, []
+    model.train("eval" not in inputs)
+    outside, colleague, loss_fn = (
+        nn.Parameter(torch.ones(2, dtype=torch.float64)),
+        Colleague(),
+        pair_losses,
+    )
+    optimizer = Descent(
+        [outside, *(p for name in inputs["outside"] for p in model[name].parameters())]
+        if "outside" in inputs
+        else model.parameters()
+    )
+    if "outside" in inputs:
+
+        def loss_fn(model, batch):
+            return {name: loss * outside.prod() for name, loss in pair_losses(model, batch).items()}
+
+    options = {k: inputs[k] for k in ("max_grad_norm", "precision") if k in inputs}
+    if "stale" in inputs:
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+    if "weigh" in inputs:
+
+        def options_backward(losses):
+            given.extend(losses.values())
+            (losses["sum"] + 3 * losses["sign"]).backward()
+
+        options["backward"] = options_backward
+    if "shared" in inputs:
+        options["accelerator"] = colleague
+    for n, batches in enumerate(inputs["groups"], 1):
+        try:
+            losses, norm = one_step(model, batches, loss_fn, optimizer, **options)
+            seen |= {
+                f"loss of {name}, step {n}": torch.as_tensor(x, dtype=torch.float64)
+                for name, x in sorted(losses.items())
+            }
+            seen[f"length of the gradient, step {n}"] = torch.as_tensor(norm, dtype=torch.float64)
+        except ValueError:
+            seen[f"step {n} was refused"] = torch.tensor(True)
+        seen |= {
+            f"{name} after step {n}": p.detach().clone() for name, p in model.named_parameters()
+        }
+    if "outside" in inputs:
+        seen["the weight outside the model"] = outside
+    return seen | {
+        "numbers in the longest message between processes": colleague.longest,
+        "what `backward` was given": torch.stack(given) if given else torch.zeros(0),
+        "in train mode": torch.tensor(model.training),
+    }
+
+
+TRIALS["loop.step"] = Trial(
+    step_cases,
+    run_step,
+    rtol=1e-5,
+    hints=(
+        (
+            "Six things in the order of the docstring. Which of them happen once for each batch, "
+            "which once for the step?"
+        ),
+        (
+            "Once for each batch: compute_losses, _finite_values, backward. Divide by "
+            "len(batches) what goes to backward, and what you add up for the "
+            "record."
+        ),
+        (
+            "optimizer.zero_grad(); the loop over batches; average_gradients(parameters.values(), "
+            "accelerator) if there is one; "
+            "norm = clip_gradients(parameters, max_grad_norm); optimizer.step(); return the means "
+            "and the norm."
+        ),
+    ),
+)
+
+
+_WRONG_BACK = "backward({name: loss / len(batches) for name, loss in losses.items()})"
+_WRONG_ZERO = "optimizer.zero_grad(set_to_none=True)"
+_WRONG_CLIP = "norm = clip_gradients(parameters, max_grad_norm)"
+
+MISTAKES["loop.step"] = [
+    mistake(
+        _WRONG_ZERO,
+        "",
+        "The old gradients are never cleared, so they accumulate from step to step.",
+    ),
+    mistake(
+        _WRONG_ZERO,
+        "",
+        _WRONG_CLIP,
+        _WRONG_ZERO + "\n    " + _WRONG_CLIP,
+        "The gradients are cleared after the backward pass, before the optimizer uses them.",
+    ),
+    mistake(
+        "losses = compute_losses",
+        "optimizer.zero_grad()\n        losses = compute_losses",
+        "The gradients are cleared for every batch, so only the last batch of a step counts.",
+    ),
+    mistake(
+        _WRONG_BACK,
+        "backward(losses)",
+        "The losses are not divided by the number of batches, so three batches give a gradient "
+        "three times as large.",
+    ),
+    mistake(
+        _WRONG_CLIP,
+        "norm = clip_gradients(parameters)",
+        "`max_grad_norm` is not passed on: the norm is measured but nothing is clipped.",
+    ),
+    mistake(
+        _WRONG_CLIP + "\n    optimizer.step()",
+        "optimizer.step()\n    " + _WRONG_CLIP,
+        "The gradient is clipped after the optimizer step, which is too late.",
+    ),
+    mistake(
+        _WRONG_BACK,
+        _WRONG_BACK + "\n        if batch is not batches[-1]:\n            optimizer.step()",
+        "The optimizer steps after every batch. Gradient accumulation takes one step for all "
+        "batches.",
+    ),
+    mistake(
+        "loss_fn, precision)",
+        "loss_fn)",
+        "`precision` is not passed on: everything is computed in full precision.",
+    ),
+]
+
+VARIANTS["loop.step"] = [
+    """
+def one_step(
+    model,
+    batches,
+    loss_fn,
+    optimizer,
+    backward=sum_losses,
+    max_grad_norm=None,
+    accelerator=None,
+    precision="fp32",
+):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.grad = None
+    seen = []
+    for batch in batches:
+        losses = compute_losses(model, batch, loss_fn, precision)
+        seen.append(_finite_values(losses, accelerator))
+        backward({name: (1 / len(batches)) * loss for name, loss in losses.items()})
+    parameters = _named_parameters(model, optimizer)
+    if accelerator:
+        average_gradients(list(parameters.values()), accelerator)
+    norm = clip_gradients(parameters, max_norm=max_grad_norm)
+    optimizer.step()
+    return {
+        name: sum(s.get(name, 0.0) for s in seen) / len(seen) for name in set().union(*seen)
+    }, norm
+""",
+    """
+def one_step(
+    model,
+    batches,
+    loss_fn,
+    optimizer,
+    backward=sum_losses,
+    max_grad_norm=None,
+    accelerator=None,
+    precision="fp32",
+):
+    n, parameters, means = len(batches), _named_parameters(model, optimizer), {}
+    optimizer.zero_grad()
+    for batch in batches:
+        losses = {
+            name: loss / n
+            for name, loss in compute_losses(model, batch, loss_fn, precision).items()
+        }
+        for name, part in _finite_values(losses, accelerator).items():
+            means[name] = part + means.get(name, 0)
+        backward(losses)
+    average_gradients(parameters.values(), accelerator) if accelerator is not None else None
+    norm = clip_gradients(parameters, max_grad_norm)
+    optimizer.step()
+    return means, norm
+""",
+]

@@ -1,0 +1,371 @@
+"""Mutants of `minbert.exercise_cases.encoder`: their checks must reject them all."""
+
+from minbert.course.trials import mistake
+from minbert.exercise_cases.encoder import _WRONG_END, _WRONG_FIRST, _WRONG_OUT, _WRONG_SUM
+
+MUTANTS = {}
+
+
+MUTANTS["encoder.add_norm"] = [
+    mistake(
+        "self.dropout(dense(made))",
+        "dense(self.dropout(made))",
+        "Dropout comes before the map. It belongs behind it.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "return norm(norm(before) + self.dropout(dense(made)))",
+        "What went in is normalised before the sum as well.",
+    ),
+    mistake(
+        "norm(before",
+        "self.attention_layer_norm(before",
+        "The norm is always that of attention. Use the one that is given.",
+    ),
+    mistake(
+        "norm(before + self.dropout(dense(made)))",
+        "F.layer_norm(before + self.dropout(dense(made)), before.shape[-1:])",
+        "The norm has no scale, no shift and torch's ε. The module that is given has its own.",
+    ),
+    mistake("norm(before + self", "norm(before - self", "What the sublayer made is subtracted."),
+    mistake("dense(made)))", "F.linear(made, dense.weight)))", "The bias of the map is left out."),
+    mistake(
+        "dense(made)",
+        "dense(made.detach())",
+        "What the sublayer made is detached, so the sublayer never learns.",
+    ),
+    mistake(
+        "dense(made)",
+        "(self.attention_dense if made.shape == before.shape else dense)(made)",
+        "The map is looked up in the layer. Use the one that is given.",
+    ),
+    mistake(
+        "self.dropout(dense(made))",
+        "F.dropout(dense(made), 0.1, self.training)",
+        "Dropout has a fixed probability. It should be the layer's own.",
+    ),
+    mistake(
+        "self.dropout(dense(made))",
+        "F.dropout(dense(made), self.self_attention.dropout, self.training)",
+        "Dropout has the probability of the attention maps. The layer has its own, `self.dropout`.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "return norm((before + self.dropout(dense(made))) / 2)",
+        "The two are averaged. They are added.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "return norm(before + self.dropout(dense(made))) * norm.weight",
+        "The scale of the norm is used twice.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "x = before + self.dropout(dense(made))\n"
+        "    m, s = x.mean(-1, keepdim=True), (x * x).mean(-1, keepdim=True)\n"
+        "    return (x - m) / (s - m * m + norm.eps).sqrt() * norm.weight + norm.bias",
+        "The variance is the mean of the squares less the square of the mean. Far from 0 both "
+        "are large and their difference is rounding.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "x = before + self.dropout(dense(made))\n"
+        "    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + "
+        "norm.eps).sqrt() * norm.weight + norm.bias",
+        "The variance is divided by D - 1. A norm divides by D.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "x = before + self.dropout(dense(made))\n"
+        "    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, unbiased=False) "
+        "+ norm.eps) * norm.weight + norm.bias",
+        "ε is added to the standard deviation. It belongs under the root, to the variance.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "return norm(self.dropout(dense(made)) + (before if before.shape == made.shape else 0))",
+        "What went in is added only where it is as wide as what was made. It is always as wide "
+        "as the result of the map.",
+    ),
+    mistake(
+        _WRONG_SUM,
+        "if not self.training:\n        self.dropout.p = 0.0\n    " + _WRONG_SUM,
+        "In eval mode dropout is switched off for good: it stays off when training goes on.",
+    ),
+]
+
+
+MUTANTS["encoder.layer"] = [
+    mistake(
+        "F.gelu(self.interm_dense(h))",
+        'F.gelu(self.interm_dense(h), approximate="tanh")',
+        "The GELU is the approximation by tanh. BERT's is exact.",
+    ),
+    mistake(
+        "F.gelu(self.interm_dense(h))",
+        "F.gelu(self.interm_dense(mixed))",
+        "The feed-forward net reads what attention gave, before it was added and normalised.",
+    ),
+    mistake(
+        "self.out_layer_norm)",
+        "self.attention_layer_norm)",
+        "Both halves use the norm of the first.",
+    ),
+    mistake(
+        "self.attention_layer_norm)",
+        "self.out_layer_norm)",
+        "Both halves use the norm of the second.",
+    ),
+    mistake(
+        "mix(self.self_attention, hidden_states)",
+        "self.self_attention.project(hidden_states)[2]",
+        "Nothing is mixed: each token keeps its own value.",
+    ),
+    mistake(
+        "mix(self.self_attention, hidden_states)",
+        "mix(self.self_attention, mix(self.self_attention, hidden_states))",
+        "Words are mixed twice.",
+    ),
+    mistake(
+        "mix(self.self_attention, hidden_states)",
+        "mix(self.self_attention, hidden_states) + hidden_states",
+        "What came in is added before the output map as well. Each half has one sum.",
+    ),
+    mistake(
+        "mix(self.self_attention, hidden_states)",
+        "self.dropout(mix(self.self_attention, hidden_states))",
+        "Dropout falls on what attention gave, before its output map as well.",
+    ),
+    mistake(
+        "mix(self.self_attention, hidden_states)",
+        "mix(self.self_attention, self.dropout(hidden_states))",
+        "Dropout falls on what attention reads. It belongs behind the output map.",
+    ),
+    mistake(
+        "    mixed = mix(self.self_attention, hidden_states)",
+        "    with torch.no_grad():\n        mixed = mix(self.self_attention, hidden_states)",
+        "Nothing is recorded during attention, so its maps never learn.",
+    ),
+    mistake(
+        "F.gelu(self.interm_dense(h))",
+        "F.silu(self.interm_dense(h))",
+        "The feed-forward net bends with SiLU. BERT has the GELU.",
+    ),
+    mistake(
+        "F.gelu(self.interm_dense(h))",
+        "(w := self.interm_dense(h)) * torch.sigmoid(1.702 * w)",
+        "The GELU is the approximation by a sigmoid. BERT's is exact.",
+    ),
+    mistake(
+        _WRONG_OUT,
+        "return hidden_states + self.add_norm(h, inner, self.out_dense, self.out_layer_norm)",
+        "What came into the layer is added once more at the end. Two sums are enough.",
+    ),
+    mistake(
+        _WRONG_FIRST,
+        "h = self.add_norm(mixed, hidden_states, self.attention_dense, self.attention_layer_norm)",
+        "The two parts of the first sum have changed places: what came in goes through the map, "
+        "what attention made is added.",
+    ),
+    mistake(
+        _WRONG_FIRST,
+        "h = self.attention_layer_norm(hidden_states + self.dropout(mixed))",
+        "The output map of attention, W_o, is left out.",
+    ),
+    mistake(_WRONG_OUT, "return h", "There is no feed-forward net."),
+    mistake(
+        _WRONG_FIRST,
+        "h = self.attention_layer_norm(hidden_states + self.attention_dense(mixed))",
+        "There is no dropout behind attention.",
+    ),
+    mistake(
+        _WRONG_OUT,
+        "return self.out_layer_norm(h + self.out_dense(inner))",
+        "There is no dropout behind the feed-forward net.",
+    ),
+    mistake(
+        "F.gelu(self.interm_dense(h))",
+        "self.dropout(F.gelu(self.interm_dense(h)))",
+        "Dropout falls on the inner numbers too. It belongs behind the second map.",
+    ),
+    mistake(
+        _WRONG_FIRST,
+        "h = self.attention_layer_norm(self.dropout(self.attention_dense(mixed)))",
+        "What came in is not added to what attention made.",
+    ),
+    mistake(
+        _WRONG_OUT,
+        "return self.out_layer_norm(self.dropout(self.out_dense(inner)))",
+        "The result of the first half is not added to what the feed-forward net made.",
+    ),
+    mistake(
+        _WRONG_OUT,
+        "return self.out_layer_norm(h + "
+        "self.dropout(F.gelu(self.out_dense(self.interm_dense(h)))))",
+        "The GELU comes after the second map. It belongs between the two.",
+    ),
+    mistake(
+        _WRONG_FIRST,
+        _WRONG_FIRST.replace("self.add_norm", "hidden_states + self.add_norm"),
+        "What came into the layer is added once more behind the first half. `add_norm` has "
+        "added it.",
+    ),
+    mistake(
+        _WRONG_OUT,
+        _WRONG_OUT.replace("self.add_norm", "h + self.add_norm"),
+        "The result of the first half is added once more at the end. `add_norm` has added it.",
+    ),
+]
+
+
+_WRONG_POOL = "torch.tanh(self.pooler_dense(last_hidden_state[:, 0]))"
+
+
+MUTANTS["encoder.pooler"] = [
+    mistake(
+        "[:, 0]",
+        ".amax(1)",
+        "The largest number of each column is taken. The pooler reads [CLS] alone.",
+    ),
+    mistake("[:, 0]", "", "Every token is pooled. There should be one vector a sentence."),
+    mistake("torch.tanh(", "F.gelu(", "A GELU stands where tanh should."),
+    mistake(
+        "self.pooler_dense(last_hidden_state[:, 0])",
+        "last_hidden_state[:, 0]",
+        "The map is left out.",
+    ),
+    mistake(
+        "[:, 0]",
+        "[:, 0].detach()",
+        "The vectors of [CLS] are detached, so nothing below the pooler learns.",
+    ),
+    mistake(
+        "self.pooler_dense(last_hidden_state[:, 0])",
+        "F.linear(last_hidden_state[:, 0], self.pooler_dense.weight)",
+        "The bias of the map is left out.",
+    ),
+    mistake(
+        "torch.tanh(", "F.hardtanh(", "The numbers are cut off at -1 and 1. tanh bends them gently."
+    ),
+    mistake("torch.tanh(", "F.softsign(", "A softsign stands where tanh should."),
+    mistake(
+        "torch.tanh(",
+        "torch.tanh(torch.tanh(",
+        "[:, 0]))",
+        "[:, 0])))",
+        "The tanh is applied twice.",
+    ),
+    mistake(
+        "[:, 0]",
+        "[slice(None) if last_hidden_state.shape[0] != last_hidden_state.shape[1] else 0, 0 "
+        "if last_hidden_state.shape[0] != last_hidden_state.shape[1] else slice(None)]",
+        "With as many sentences as tokens, the tokens of the first sentence are read.",
+    ),
+    mistake(
+        _WRONG_POOL,
+        _WRONG_POOL + ".nan_to_num(0.0)",
+        "NaN is replaced by a number. It has to go on, so that somebody learns of it.",
+    ),
+    mistake(
+        "return " + _WRONG_POOL,
+        "z = self.pooler_dense(last_hidden_state[:, 0])\n"
+        "    return (z.exp() - (-z).exp()) / (z.exp() + (-z).exp())",
+        "The tanh is made of exponentials, which overflow for large numbers.",
+    ),
+    mistake(
+        "return " + _WRONG_POOL,
+        'if self.training or not hasattr(self, "kept"):\n'
+        "        self.kept = self.pooler_dense.weight.clone()\n"
+        "    return torch.tanh(F.linear(last_hidden_state[:, 0], self.kept, "
+        "self.pooler_dense.bias))",
+        "In eval mode the weight is kept from the first call. Weights may change in any mode.",
+    ),
+]
+
+
+_WRONG_DIGITS = """*words, kind = name.split(".")
+    numbers = [w for w in words if w.isdigit() and (w == "0" or w[0] != "0")]
+    general = ".".join("{}" if w in numbers else w for w in words)
+    if general in table and kind in ("weight", "bias"):
+        return f"{table[general].format(*numbers)}.{kind}"
+    for left, right in table.items():"""
+
+
+_WRONG_LITERAL = r"""*words, kind = name.split(".")
+    numbers = [w for w in words if re.fullmatch("0|[1-9][0-9]*", w)]
+    general = ".".join("{}" if w in numbers else w for w in words)
+    if general not in table or kind not in ("weight", "bias"):
+        raise ValueError(name)
+    return f"{table[general].format(*numbers)}.{kind}"
+    for left, right in table.items():"""
+
+
+MUTANTS["encoder.rename"] = [
+    mistake(r"(0|[1-9][0-9]*)", "(.+)", "Anything passes for the number of a layer."),
+    mistake(
+        r"(0|[1-9][0-9]*)",
+        r"(0|[1-9]\d*)",
+        "Digits of other scripts pass for a number: \\d finds them too. [0-9] does not.",
+    ),
+    mistake(
+        r"(0|[1-9][0-9]*)",
+        r"(0|[ +]?[1-9][\d_]*)",
+        "right.format(*layer)",
+        "right.format(*map(int, layer))",
+        "Whatever int() reads passes for a number, such as +3, 1_0, or 3 after a blank. Two "
+        "names would then mean one tensor.",
+    ),
+    mistake(
+        "re.fullmatch(pattern, name)",
+        're.match("^" + pattern + "$", name)',
+        "A name with a line break at its end passes: $ fits before it as well.",
+    ),
+    mistake(
+        "re.fullmatch(pattern, name)",
+        "re.fullmatch(pattern, name.strip())",
+        "Blanks around a name are cut off. Such a name is no tensor of BERT.",
+    ),
+    mistake(
+        "re.fullmatch(pattern, name)",
+        "re.fullmatch(pattern, name, re.I)",
+        "Capitals pass for small letters. Two names would then mean one tensor.",
+    ),
+    mistake(
+        "for left, right in table.items():",
+        _WRONG_DIGITS,
+        "isdigit() says yes to ² and to digits of other scripts. A layer's number has the "
+        "digits 0 to 9.",
+    ),
+    mistake(
+        r"(0|[1-9][0-9]*)",
+        r"([0-9]+)",
+        "A number with leading zeros passes. Two names would then mean one tensor.",
+    ),
+    mistake(
+        r'r"\.(weight|bias)"',
+        r'r"\.(\w+)"',
+        "Any ending passes. Only weight and bias are tensors of BERT.",
+    ),
+    mistake(
+        _WRONG_END,
+        "return None",
+        "A name that fits nowhere gives None. A tensor would be lost without a word.",
+    ),
+    mistake(
+        "for left, right in table.items():",
+        "plain = name\n"
+        "    for left, right in table.items():\n"
+        '        part = left.split("{}.")[-1]\n'
+        '        plain = plain.replace(part, right.split("{}.")[-1])\n'
+        '    return plain.replace("layers.", "layer.")\n'
+        "    for left, right in table.items():",
+        "Parts of names are replaced one after the other. A part that stands inside another "
+        "name is hit as well.",
+    ),
+    mistake(
+        "for left, right in table.items():",
+        _WRONG_LITERAL,
+        "Every number in a name is taken for that of a layer. Where the table has a number and "
+        "no {}, the name must have the same number.",
+    ),
+]

@@ -1,0 +1,324 @@
+"""Mutants of `minbert.exercise_cases.sentence`: their checks must reject them all."""
+
+from minbert.course.trials import mistake
+from minbert.exercise_cases.sentence import _WRONG_DOT, _WRONG_NORM, _WRONG_UNIT
+
+MUTANTS = {}
+
+
+MUTANTS["sentence.mean"] = [
+    mistake(
+        "attention_mask.sum(1, keepdim=True)",
+        "(kept != 0).any(-1).sum(1, keepdim=True)",
+        "The tokens are counted by what their vectors hold; the mask says which of them are real.",
+    ),
+    mistake(".clamp(min=1)", " + 1", "The count is one too large."),
+    mistake(
+        "kept.sum(1, dtype=wide)",
+        "kept.sum(1)",
+        "The sum is rounded to half precision before it is divided.",
+    ),
+    mistake(
+        "(kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)",
+        "kept.sum(1, dtype=wide) / count",
+        "The result is wider than the input. It should go back to the input's dtype.",
+    ),
+    mistake(
+        "kept.sum(1, dtype=wide) / count",
+        "kept.sum(1, dtype=wide) / count.sqrt()",
+        "The sum is divided by the root of the count. That is another pooling.",
+    ),
+    mistake(
+        "attention_mask.sum(1, keepdim=True)",
+        "attention_mask.sum()",
+        "The real tokens of the whole batch are counted. Each row has a count of its own.",
+    ),
+    mistake(
+        "attention_mask.sum(1, keepdim=True).clamp(min=1)",
+        "(attention_mask.sum(1, keepdim=True) - 2).clamp(min=1)",
+        "[CLS] and [SEP] are taken off the count, though they are in the sum.",
+    ),
+    mistake(
+        "(kept.sum(1, dtype=wide) / count).to(hidden_states.dtype)",
+        "kept.amax(1)",
+        "The largest number of each column is taken, not the average.",
+    ),
+    mistake(
+        "    wide = torch",
+        "    if len(hidden_states) == 1:\n        return hidden_states.mean(1)\n    wide = torch",
+        "A single sentence is taken for one without padding.",
+    ),
+    mistake(
+        "    wide = torch",
+        "    if attention_mask[0].all():\n        return hidden_states.mean(1)\n    wide = torch",
+        "If the first sentence is full, the mask of the others is not used.",
+    ),
+    mistake(
+        "    wide = torch",
+        "    if attention_mask[:, -1].all():\n"
+        "        return hidden_states.mean(1)\n"
+        "    wide = torch",
+        "If the last column holds real tokens, the mask is not used.",
+    ),
+    mistake(
+        "    wide = torch",
+        "    attention_mask = torch.arange(attention_mask.shape[1]) < attention_mask.sum(1, "
+        "keepdim=True)\n"
+        "    wide = torch",
+        "The mask is read as a length. A pad can stand between real tokens too.",
+    ),
+    mistake(
+        "    wide = torch",
+        "    attention_mask = attention_mask[:1].expand_as(attention_mask)\n    wide = torch",
+        "The mask of the first sentence is used for all.",
+    ),
+    mistake(
+        "hidden_states.masked_fill(attention_mask[..., None] == 0, 0)",
+        "hidden_states.nan_to_num() * attention_mask[..., None]",
+        "NaN is replaced everywhere, so one in a real token goes unnoticed.",
+    ),
+    mistake(
+        "kept.sum(1, dtype=wide)",
+        "kept.float().sum(1)",
+        "Double precision is summed in single. float32 or wider means: at least float32, and no "
+        "narrower than what came in.",
+    ),
+]
+
+
+MUTANTS["sentence.first_last"] = [
+    mistake("(1, -1)", "(1, -2)", "The last layer but one is taken for the last."),
+    mistake("(1, -1)", "(1, 1)", "Layer 1 alone is read."),
+    mistake(
+        "(first + last) / 2",
+        "torch.maximum(first, last)",
+        "The larger number of the two is taken, not their average.",
+    ),
+    mistake(
+        "hidden_states[k], attention_mask)",
+        "hidden_states[min(k, 12)], attention_mask)",
+        "(1, -1)",
+        "(1, min(12, len(hidden_states) - 1))",
+        "The last layer is taken for number 12. Count from the end: models differ.",
+    ),
+    mistake(
+        "masked_mean(hidden_states[k], attention_mask)",
+        "masked_mean(hidden_states[k], attention_mask[:1].expand_as(attention_mask))",
+        "The mask of the first sentence is used for all.",
+    ),
+    mistake(
+        "masked_mean(hidden_states[k], attention_mask)",
+        "(masked_mean(hidden_states[k], attention_mask) if len(attention_mask) > 1 else "
+        "hidden_states[k].mean(1))",
+        "A single sentence is taken for one without padding.",
+    ),
+    mistake(
+        "masked_mean(hidden_states[k], attention_mask)",
+        "masked_mean(hidden_states[k].detach() if k == 1 else hidden_states[k], attention_mask)",
+        "The first layer is detached, so it gets a gradient only through the last.",
+    ),
+    mistake(
+        "(first + last) / 2",
+        "(first + 2 * last) / 3",
+        "The last layer counts twice as much as the first. They count alike.",
+    ),
+    mistake(
+        "(first + last) / 2",
+        "torch.nn.functional.normalize((first + last) / 2, dim=-1)",
+        "The average is scaled to length 1. Nothing was said of that.",
+    ),
+]
+
+
+_WRONG_ALIVE = "alive = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
+
+
+MUTANTS["sentence.unit"] = [
+    mistake(
+        _WRONG_UNIT,
+        _WRONG_UNIT + ".to(half)",
+        "    x = x.to(torch.promote_types(x.dtype, torch.float32))\n",
+        "    half = x.dtype\n    x = x.to(torch.promote_types(x.dtype, torch.float32))\n",
+        "The result goes back to half precision. float32 or wider was promised: a length of 1 "
+        "has three digits in half.",
+    ),
+    mistake(
+        _WRONG_UNIT,
+        "return torch.nn.functional.normalize(x, dim=-1, eps=eps)",
+        "The norm is clamped at eps, so a vector too short is not zero, and at zero the "
+        "gradient is 1 / eps.",
+    ),
+    mistake(
+        _WRONG_UNIT,
+        "return x / (x.square().sum(-1, keepdim=True) + eps).sqrt()",
+        "eps is added under the root, so no result has length 1 and a zero vector still gets a "
+        "gradient.",
+    ),
+    mistake(
+        _WRONG_UNIT,
+        "return scaled",
+        "A vector too short becomes the harmless one that was put in its place. It should be zero.",
+    ),
+    mistake(
+        _WRONG_NORM,
+        "safe.abs().sum(-1, keepdim=True)",
+        "The absolute values are added up. Length is the root of the sum of squares.",
+    ),
+    mistake(
+        _WRONG_NORM,
+        "safe.abs().amax(-1, keepdim=True)",
+        "Vectors are divided by their largest number. Length is the root of the sum of squares.",
+    ),
+    mistake(
+        "< eps)  #",
+        "<= eps)  #",
+        "A vector exactly as long as eps counts as zero. Only shorter ones do.",
+    ),
+    mistake("< eps)  #", "< 1e-8)  #", "`eps` is not used."),
+    mistake(
+        "< eps)  #",
+        "<= 0)  #",
+        "Only the exact zero counts as zero. Everything shorter than eps should.",
+    ),
+    mistake(
+        "x.detach(), dim=-1, keepdim=True) < eps)  #",
+        "x.detach(), dim=-1, keepdim=True) < eps * x.shape[-1] ** 0.5)  #",
+        "eps is multiplied by the root of the width. It is compared with the length itself.",
+    ),
+    mistake(
+        _WRONG_ALIVE,
+        "alive = (x.detach().abs() >= eps).all(-1, keepdim=True)",
+        "A vector counts as zero as soon as one of its numbers is small. Its length decides.",
+    ),
+    mistake(
+        _WRONG_UNIT,
+        "return (x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)).nan_to_num(0)",
+        "NaN is replaced in the result alone: the backward pass still multiplies by infinity, "
+        "and short vectors are scaled.",
+    ),
+    mistake(
+        _WRONG_UNIT,
+        "n = torch.linalg.vector_norm(x, dim=-1, keepdim=True)\n"
+        "    return torch.where(n >= eps, x / n.clamp(min=eps), x)",
+        "A vector too short comes back as it is. It should be zero, and so should its gradient.",
+    ),
+    mistake(
+        "x = x.to(torch.promote_types(x.dtype, torch.float32))",
+        "x = x.double()",
+        "The result is always float64. float32 stays float32.",
+    ),
+    mistake(
+        "    x = x.to(torch.promote_types(x.dtype, torch.float32))\n",
+        "    kind = torch.promote_types(x.dtype, torch.float32)\n",
+        _WRONG_UNIT,
+        "return torch.where(alive, scaled, 0.0).to(kind)",
+        "The length is computed in half precision, and only the result is widened.",
+    ),
+    mistake(
+        _WRONG_ALIVE,
+        "alive = x.detach().square().sum(-1, keepdim=True) >= eps",
+        "The squared length is compared with eps.",
+    ),
+    mistake(
+        _WRONG_ALIVE,
+        "alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
+        "A vector with NaN counts as too short, since no NaN is >= eps, and becomes zeros "
+        "without a gradient. NaN should stay, or nobody learns of it.",
+    ),
+    mistake(
+        "x = x.to(torch.promote_types(x.dtype, torch.float32))",
+        "x = x.float()",
+        "float64 becomes float32. What is wider stays as wide as it came.",
+    ),
+]
+
+
+MUTANTS["sentence.cosine"] = [
+    mistake(
+        _WRONG_DOT,
+        "return torch.nn.functional.cosine_similarity(u, v, dim=-1, eps=eps)",
+        "The lengths are clamped at eps. A vector too short then gives no 0, and at zero the "
+        "gradient is 1 / eps.",
+    ),
+    mistake(
+        _WRONG_DOT,
+        "return (u * v).sum(-1) / (u.norm(dim=-1) * v.norm(dim=-1) + eps)",
+        "eps is added below, so no cosine is exact, and at zero the gradient is 1 / eps.",
+    ),
+    mistake("unit(u, eps) * unit(v, eps)", "unit(u) * unit(v)", "`eps` is not handed on."),
+    mistake(
+        _WRONG_DOT,
+        "return (unit(u, eps) * unit(v, eps)).sum(-1).abs()",
+        "The sign is lost: opposite directions have a cosine of -1.",
+    ),
+    mistake(
+        _WRONG_DOT,
+        "return ((unit(u, eps) * unit(v, eps)).sum(-1) + 1) / 2",
+        "The cosine is moved to [0, 1]. It belongs in [-1, 1].",
+    ),
+    mistake(
+        _WRONG_DOT,
+        "return (unit(u, eps) * unit(v, eps)).sum(-1).relu()",
+        "Negative cosines are cut off at 0.",
+    ),
+    mistake(
+        ".sum(-1)",
+        ".sum(-1).clamp(-0.999, 0.999)",
+        "The cosine is cut off before 1, where its gradient is lost.",
+    ),
+    mistake(
+        ".sum(-1)",
+        ".sum(-1).squeeze()",
+        "All axes of size 1 are taken away. Only the last axis is to go.",
+    ),
+    mistake(
+        ".sum(-1)",
+        ".sum(-1).to(u.dtype)",
+        "In half precision the result goes back to half. It should be float32 or wider.",
+    ),
+    mistake(
+        "unit(u, eps) * unit(v, eps)",
+        "unit(u.detach(), eps) * unit(v, eps)",
+        "The first vector is detached and gets no gradient.",
+    ),
+    mistake(
+        "unit(u, eps) * unit(v, eps)",
+        "unit(u, eps).to(u.dtype) * unit(v, eps).to(v.dtype)",
+        ".sum(-1)",
+        ".sum(-1).to(torch.promote_types(u.dtype, torch.float32))",
+        "In half precision the products are made and added in half, and only the result is "
+        "widened.",
+    ),
+    mistake(
+        "unit(v, eps)).sum(-1)",
+        "unit(v - v.mean(-1, keepdim=True), eps)).sum(-1)",
+        "The mean of the second vector is taken off first. That is half a correlation.",
+    ),
+    mistake(
+        _WRONG_DOT,
+        "a, b = unit(u, eps), unit(v, eps)\n"
+        "    return (a * b).sum(-1) + ((a == 0).all(-1) & (b == 0).all(-1))",
+        "Two zero vectors get a cosine of 1. It is 0 where either is zero.",
+    ),
+    mistake(
+        _WRONG_DOT,
+        "n = u.norm(dim=-1) * v.norm(dim=-1)\n"
+        "    return torch.where(n >= eps, (u * v).sum(-1) / n.clamp(min=eps), 0.0)",
+        "The product of the lengths is compared with eps. Each vector counts for itself.",
+    ),
+    mistake(
+        _WRONG_DOT,
+        _WRONG_DOT + ".nan_to_num(0.0)",
+        "NaN is replaced by a number. It has to go on, so that somebody learns of it.",
+    ),
+    mistake(
+        _WRONG_DOT,
+        "return (unit(u.float(), eps) * unit(v.float(), eps)).sum(-1)",
+        "float64 becomes float32. What is wider stays as wide as it came.",
+    ),
+    mistake(
+        _WRONG_DOT,
+        "return (unit(u, eps) * unit(v, eps)).sum(1)",
+        "The sum runs over axis 1. It belongs to the last axis, of however many.",
+    ),
+]
