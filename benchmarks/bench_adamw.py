@@ -1,11 +1,13 @@
-"""Time one AdamW step at the sizes of a small BERT: ours against torch's, turn by turn in one process.
+"""Time one AdamW step at the sizes of a small BERT: ours against torch's, turn by turn in one
+process.
 
-    python benchmarks/bench_adamw.py [--layers 4 --width 512 --vocabulary 30522 --rounds 30 --threads 1]
+python benchmarks/bench_adamw.py [--layers 4 --width 512 --vocabulary 30522 --rounds 30 --threads 1]
 
-Prints, for each optimizer, the median over all rounds of its time divided by that of torch.optim.AdamW(fused=True) in the same
-round. The optimizers take turns, so a busy machine slows all of them alike; still, give it a quiet one. Needs nothing but the
-package: no data, no network.
+Prints, for each optimizer, the median over all rounds of its time divided by that of
+torch.optim.AdamW(fused=True) in the same round. The optimizers take turns, so a busy machine slows
+all of them alike; still, give it a quiet one. Needs nothing but the package: no data, no network.
 """
+
 import argparse
 import statistics
 import time
@@ -28,7 +30,9 @@ def course_step(params, state, lr=1e-7, b1=0.9, b2=0.999, eps=1e-6, weight_decay
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, value in dict(layers=4, width=512, vocabulary=30522, rounds=30, threads=1).items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default {value}")
     args = parser.parse_args()
@@ -36,8 +40,15 @@ def main():
     torch.manual_seed(0)
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = BertModel(BertConfig(vocab_size=args.vocabulary, hidden_size=args.width, num_hidden_layers=args.layers,
-                                 num_attention_heads=args.width // 64, intermediate_size=4 * args.width)).to(device)
+    model = BertModel(
+        BertConfig(
+            vocab_size=args.vocabulary,
+            hidden_size=args.width,
+            num_hidden_layers=args.layers,
+            num_attention_heads=args.width // 64,
+            intermediate_size=4 * args.width,
+        )
+    ).to(device)
     params = list(model.parameters())
     for p in params:
         p.grad = torch.randn_like(p)
@@ -65,7 +76,9 @@ def main():
 
     millions = sum(p.numel() for p in params) / 1e6
     base = times["torch.optim.AdamW(fused=True)"]
-    print(f"{millions:.1f} million weights in {len(params)} tensors, {device}, {args.threads} thread(s), {args.rounds} rounds")
+    print(
+        f"{millions:.1f} million weights in {len(params)} tensors, {device}, {args.threads} thread(s), {args.rounds} rounds"
+    )
     print(f"{'':34} best [ms]  ratio, median [middle half]")
     for name, ts in times.items():
         low, middle, high = statistics.quantiles([t / b for t, b in zip(ts, base)], n=4)

@@ -1,18 +1,23 @@
-"""What each extension costs: its step against a plain step of the same model on the same batch, in one run.
+"""What each extension costs: its step against a plain step of the same model on the same batch, in
+one run.
 
-python benchmarks/bench_extensions.py --data FOLDER --threads 1
-python benchmarks/bench_extensions.py --data FOLDER --model FOLDER --only penalties --precision fp32 --store results/benchmarks
+python benchmarks/bench_extensions.py --data FOLDER --threads 1 python
+benchmarks/bench_extensions.py --data FOLDER --model FOLDER --only penalties --precision fp32
+--store results/benchmarks
 
-penalties: 32 graded pairs; smoothness on tokens, on sentence vectors, sampled on the head; proximal steps with four teachers.
-surgery:   32 rows of three tasks, a forward each; their sum, PCGrad, GradVac.
-ranking:   32 question pairs; the margin loss that chapter 25 puts on the same vectors, multiple negatives with duplicates masked.
-A step is forward, backward, clipping and AdamW. Batches are cut into tokens before; each round takes another one.
+penalties: 32 graded pairs; smoothness on tokens, on sentence vectors, sampled on the head; proximal
+steps with four teachers. surgery:   32 rows of three tasks, a forward each; their sum, PCGrad,
+GradVac. ranking:   32 question pairs; the margin loss that chapter 25 puts on the same vectors,
+multiple negatives with duplicates masked. A step is forward, backward, clipping and AdamW. Batches
+are cut into tokens before; each round takes another one.
 """
+
 import copy
 
 import torch
 from common import COST, cost, costs, interleave, keep, parser, shape
 
+from minbert.conflicts import GradVac
 from minbert.contrastive import contrastive_loss
 from minbert.data import load_dataset, task_batches
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
@@ -20,12 +25,11 @@ from minbert.loop import steps, sum_losses
 from minbert.mixing import TaskSampler
 from minbert.negatives import multiple_negatives_loss
 from minbert.optim import AdamW, parameter_groups
-from minbert.conflicts import GradVac
 from minbert.pcgrad import PCGrad
 from minbert.proximal import BregmanProximal
+from minbert.regularized import regularized_loss
 from minbert.sentence import SentenceEncoder
 from minbert.smart import SmartPenalty
-from minbert.regularized import regularized_loss
 from minbert.smoothness import SmoothnessPenalty
 from minbert.views import ViewModel, view_batches, view_loss
 
@@ -33,7 +37,9 @@ ROWS = 32
 
 
 class CopiedTeacher(BregmanProximal):
-    """What a first attempt does: a deep copy of the whole model in every step. It is run as the other teachers are."""
+    """What a first attempt does: a deep copy of the whole model in every step. It is run as the
+    other teachers are.
+    """
 
     def begin(self, model):
         self._copy = copy.deepcopy(model)
@@ -60,7 +66,17 @@ def stepper(model, batches, loss_fn, precision, backward=None):
     """A function that takes step k, on batch k."""
     optimizer = AdamW(parameter_groups(model, 0.01), lr=1e-5)
     backward = sum_losses if backward is None else backward(model)
-    return lambda k: next(steps(model, [batches[k % len(batches)]], loss_fn, optimizer, backward, max_grad_norm=1.0, precision=precision))
+    return lambda k: next(
+        steps(
+            model,
+            [batches[k % len(batches)]],
+            loss_fn,
+            optimizer,
+            backward,
+            max_grad_norm=1.0,
+            precision=precision,
+        )
+    )
 
 
 def supervised_batches(data, tasks, count, tokenizer):
@@ -71,16 +87,29 @@ def supervised_batches(data, tasks, count, tokenizer):
 
 def penalties(args, precision):
     """Steps of one pair task, plain and with each penalty."""
-    batches = supervised_batches(args.data, ("stsb",), args.repeats + 1, new_model(args.model, ("stsb",)).encoder.tokenizer)
-    make = lambda loss_fn: stepper(new_model(args.model, ("stsb",)), batches, loss_fn, precision)
-    return {"plain": make(multitask_loss), **{name: make(regularized_loss(penalty())) for name, penalty in PENALTIES.items()}}
+    batches = supervised_batches(
+        args.data, ("stsb",), args.repeats + 1, new_model(args.model, ("stsb",)).encoder.tokenizer
+    )
+
+    def make(loss_fn):
+        return stepper(new_model(args.model, ("stsb",)), batches, loss_fn, precision)
+
+    return {
+        "plain": make(multitask_loss),
+        **{name: make(regularized_loss(penalty())) for name, penalty in PENALTIES.items()},
+    }
 
 
 def surgery(args, precision):
     """Steps of three tasks: the sum of the losses, and two kinds of surgery."""
     tasks = ("sst", "quora", "stsb")
-    batches = supervised_batches(args.data, tasks, args.repeats + 1, new_model(args.model, tasks).encoder.tokenizer)
-    make = lambda backward=None: stepper(new_model(args.model, tasks), batches, multitask_loss, precision, backward)
+    batches = supervised_batches(
+        args.data, tasks, args.repeats + 1, new_model(args.model, tasks).encoder.tokenizer
+    )
+
+    def make(backward=None):
+        return stepper(new_model(args.model, tasks), batches, multitask_loss, precision, backward)
+
     return {"plain": make(), "PCGrad": make(PCGrad), "GradVac": make(GradVac)}
 
 
@@ -90,9 +119,19 @@ def ranking(args, precision):
     tokenizer = new_model(args.model, ("quora",)).encoder.tokenizer
     stream = view_batches([quora.sentences, quora.sentences2], tokenizer, ROWS, labels=quora.labels)
     batches = [next(stream) for _ in range(args.repeats + 1)]
-    make = lambda loss_fn: stepper(ViewModel(SentenceEncoder.from_pretrained(args.model, "mean", "cpu")).train(), batches, loss_fn, precision)
-    return {"plain": make(lambda model, batch: contrastive_loss(*model(batch), batch.labels)),
-            "multiple negatives": make(view_loss(multiple_negatives_loss))}
+
+    def make(loss_fn):
+        return stepper(
+            ViewModel(SentenceEncoder.from_pretrained(args.model, "mean", "cpu")).train(),
+            batches,
+            loss_fn,
+            precision,
+        )
+
+    return {
+        "plain": make(lambda model, batch: contrastive_loss(*model(batch), batch.labels)),
+        "multiple negatives": make(view_loss(multiple_negatives_loss)),
+    }
 
 
 def keep_costs(args, part, precision, spent):
@@ -100,7 +139,15 @@ def keep_costs(args, part, precision, spent):
     size, other = shape(new_model(args.model, ("stsb",)).encoder.model.config), bool(args.model)
     name = f"bench_extensions-{part}-{precision}" + f"-{size.replace(' ', '-')}" * other
     command = f"python benchmarks/bench_extensions.py --data DATA{' --model MODEL' * other} --only {part} --precision {precision} --threads {args.threads} --repeats {args.repeats}"
-    keep(args.store, name, f"extensions, {part}, {precision}: steps of {ROWS} rows, {size}", command, args.repeats, COST, costs(spent, "plain"))
+    keep(
+        args.store,
+        name,
+        f"extensions, {part}, {precision}: steps of {ROWS} rows, {size}",
+        command,
+        args.repeats,
+        COST,
+        costs(spent, "plain"),
+    )
 
 
 def main():
@@ -108,8 +155,16 @@ def main():
     options.set_defaults(repeats=15, precision=["fp32"])
     for action in options._actions:
         if action.dest == "model":
-            action.required, action.help = False, "Hugging Face folder of a BERT; without it, the embedded model"
-    options.add_argument("--only", nargs="+", choices=["penalties", "surgery", "ranking"], default=["penalties", "surgery", "ranking"])
+            action.required, action.help = (
+                False,
+                "Hugging Face folder of a BERT; without it, the embedded model",
+            )
+    options.add_argument(
+        "--only",
+        nargs="+",
+        choices=["penalties", "surgery", "ranking"],
+        default=["penalties", "surgery", "ranking"],
+    )
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     for precision in args.precision:

@@ -1,10 +1,11 @@
 """Seconds of one training epoch of a flow on 10,000 cached vectors of width 768, batch 64.
 
-python benchmarks/bench_flow.py --threads 2
-Default Flow (3 steps, reverse, additive, nets of width 32), the 3 x 3 of the released command, affine couplings, and learned
-mixing. Each round trains a fresh flow of every kind for 157 steps by `train_flow`, its start from 256 rows included. Random
+python benchmarks/bench_flow.py --threads 2 Default Flow (3 steps, reverse, additive, nets of width
+32), the 3 x 3 of the released command, affine couplings, and learned mixing. Each round trains a
+fresh flow of every kind for 157 steps by `train_flow`, its start from 256 rows included. Random
 vectors with correlated columns: what they mean does not matter for the time.
 """
+
 import argparse
 
 import torch
@@ -12,8 +13,13 @@ from common import interleave, seconds
 
 from minbert.flow import Flow, train_flow
 
-KINDS = {"default, 1 x 3": {}, "3 x 3": {"levels": 3}, "3 x 3, affine": {"levels": 3, "coupling": "affine"},
-         "1 x 3, dense": {"mixing": "dense"}, "1 x 3, lu": {"mixing": "lu"}}
+KINDS = {
+    "default, 1 x 3": {},
+    "3 x 3": {"levels": 3},
+    "3 x 3, affine": {"levels": 3, "coupling": "affine"},
+    "1 x 3, dense": {"mixing": "dense"},
+    "1 x 3, lu": {"mixing": "lu"},
+}
 
 
 def epoch(vectors, settings, batch_size):
@@ -28,7 +34,9 @@ def epoch(vectors, settings, batch_size):
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--rows", type=int, default=10_000)
     options.add_argument("--width", type=int, default=768)
@@ -38,10 +46,18 @@ def main():
     args = options.parse_args()
     torch.set_num_threads(args.threads)
     g = torch.Generator().manual_seed(11711)
-    vectors = torch.randn(args.rows, args.width, generator=g) @ torch.randn(args.width, args.width, generator=g) / args.width**0.5
-    spent = interleave({name: epoch(vectors, KINDS[name], args.batch_size) for name in args.kinds}, args.repeats)
-    print(f"{args.rows} x {args.width}, batch {args.batch_size}, {args.threads} thread(s), torch {torch.__version__}, "
-          f"{args.repeats} interleaved rounds")
+    vectors = (
+        torch.randn(args.rows, args.width, generator=g)
+        @ torch.randn(args.width, args.width, generator=g)
+        / args.width**0.5
+    )
+    spent = interleave(
+        {name: epoch(vectors, KINDS[name], args.batch_size) for name in args.kinds}, args.repeats
+    )
+    print(
+        f"{args.rows} x {args.width}, batch {args.batch_size}, {args.threads} thread(s), torch {torch.__version__}, "
+        f"{args.repeats} interleaved rounds"
+    )
     seconds(spent)
 
 

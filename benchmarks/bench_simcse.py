@@ -1,10 +1,12 @@
-"""Sentences per second of unsupervised SimCSE training: minbert against sentence-transformers' ranking loss on (s, s).
+"""Sentences per second of unsupervised SimCSE training: minbert against sentence-transformers'
+ranking loss on (s, s).
 
 python benchmarks/bench_simcse.py --model FOLDER --data FOLDER --threads 1
 Same weights, sentences, batch, dropout, precision, gradient clipping; both get sentences that are cut into tokens already.
 sentence-transformers encodes the two columns one after the other, padded; minbert both in one packed forward.
 --chunks (on Linux) also prints the peak memory of one batch of 512 sentences, whole and in chunks of 64, each in a process of its own.
 """
+
 import random
 import subprocess
 import sys
@@ -25,9 +27,20 @@ def ours(folder, sentences, precision, size=SIZE, chunk=None):
     """A function that takes one step; batches are made before, in the order of the file."""
     model = ViewModel(SentenceEncoder.from_pretrained(folder, "mean", "cpu"), chunk=chunk).train()
     optimizer = AdamW(parameter_groups(model, 0.01), lr=1e-5)
-    slices = (sentences[i:i + size] for i in range(0, len(sentences) // size * size, size))
-    batches = [next(view_batches([rows], model.encoder.tokenizer, size, max_length=64)) for rows in slices]
-    return lambda k: next(steps(model, [batches[k % len(batches)]], view_loss(), optimizer, max_grad_norm=1.0, precision=precision))
+    slices = (sentences[i : i + size] for i in range(0, len(sentences) // size * size, size))
+    batches = [
+        next(view_batches([rows], model.encoder.tokenizer, size, max_length=64)) for rows in slices
+    ]
+    return lambda k: next(
+        steps(
+            model,
+            [batches[k % len(batches)]],
+            view_loss(),
+            optimizer,
+            max_grad_norm=1.0,
+            precision=precision,
+        )
+    )
 
 
 def theirs(folder, sentences, precision):
@@ -36,12 +49,15 @@ def theirs(folder, sentences, precision):
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    body = Transformer(folder, max_seq_length=64, model_kwargs={"dtype": torch.float32})   # a file in half precision would stay so
-    model = SentenceTransformer(modules=[body, Pooling(body.get_embedding_dimension(), "mean")], device="cpu").train()
+    # a file in half precision would stay so
+    body = Transformer(folder, max_seq_length=64, model_kwargs={"dtype": torch.float32})
+    model = SentenceTransformer(
+        modules=[body, Pooling(body.get_embedding_dimension(), "mean")], device="cpu"
+    ).train()
     loss = MultipleNegativesRankingLoss(model, scale=20.0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01, fused=True)
     whole = len(sentences) // SIZE * SIZE
-    batches = [body.preprocess(sentences[i:i + SIZE]) for i in range(0, whole, SIZE)]
+    batches = [body.preprocess(sentences[i : i + SIZE]) for i in range(0, whole, SIZE)]
 
     def step(k):
         columns = [dict(batches[k % len(batches)]) for _ in range(2)]
@@ -56,18 +72,24 @@ def theirs(folder, sentences, precision):
 
 
 def highest() -> float:
-    """Highest memory of this process so far [MB]. (`ru_maxrss` of a child begins at what its parent had.)"""
+    """Highest memory of this process so far [MB]. (`ru_maxrss` of a child begins at what its parent
+    had.)
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 def peak(args, sentences):
     """Print how far one step on 512 sentences goes above one on two."""
-    ours(args.model, sentences[:2], "fp32", 2)(0)  # weights, gradients and the optimizer's memory are there now
+    # weights, gradients and the optimizer's memory are there now
+    ours(args.model, sentences[:2], "fp32", 2)(0)
     before = highest()
     ours(args.model, sentences[:512], "fp32", 512, args.chunk or None)(0)
     name = f"chunks of {args.chunk}" if args.chunk else "whole"
-    print(f"512 sentences, {name:14} {highest() - before:6.0f} MB more than a step on 2 sentences", flush=True)
+    print(
+        f"512 sentences, {name:14} {highest() - before:6.0f} MB more than a step on 2 sentences",
+        flush=True,
+    )
 
 
 def main():
@@ -82,7 +104,7 @@ def main():
     random.Random(11711).shuffle(sentences)
     if args.chunk is not None:
         return peak(args, sentences)
-    sentences = sentences[:SIZE * (args.repeats + 1)]
+    sentences = sentences[: SIZE * (args.repeats + 1)]
     variants = {}
     for precision in args.precision:
         variants[f"sentence-transformers, {precision}"] = theirs(args.model, sentences, precision)

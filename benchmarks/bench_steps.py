@@ -1,9 +1,12 @@
-"""Examples per second of two training steps: minbert packed against transformers' BertModel, padded in file order.
+"""Examples per second of two training steps: minbert packed against transformers' BertModel, padded
+in file order.
 
-python benchmarks/bench_steps.py --model FOLDER --data FOLDER --threads 1
-Similarity: 32 pairs, squared error of the cosine. SimCSE: 64 sentences, two dropout views, in-batch negatives.
-Same weights, optimizer, batches, dropout 0.1; each round is one step of every variant on the same sentences.
+python benchmarks/bench_steps.py --model FOLDER --data FOLDER --threads 1 Similarity: 32 pairs,
+squared error of the cosine. SimCSE: 64 sentences, two dropout views, in-batch negatives. Same
+weights, optimizer, batches, dropout 0.1; each round is one step of every variant on the same
+sentences.
 """
+
 import random
 
 import torch
@@ -28,7 +31,10 @@ def simcse(u, v):
 
 def apart(model, first, second):
     """Transformers' way: one padded forward a side."""
-    return [mean(model(*side).last_hidden_state.float(), side.attention_mask) for side in map(pad_ids, (first, second))]
+    return [
+        mean(model(*side).last_hidden_state.float(), side.attention_mask)
+        for side in map(pad_ids, (first, second))
+    ]
 
 
 def together(model, first, second):
@@ -65,26 +71,44 @@ def main():
         return tokenizer(list(sentences), truncation=True)["input_ids"]
 
     works = {
-        "similarity, 32 pairs": (32, similarity, lambda rows: tuple(cut(side) for side in zip(*rows))),
+        "similarity, 32 pairs": (
+            32,
+            similarity,
+            lambda rows: tuple(cut(side) for side in zip(*rows)),
+        ),
         "SimCSE, 64 sentences twice": (64, simcse, lambda rows: (cut([a for a, _ in rows]),) * 2),
     }
     base = "transformers, padded, fp32"
-    theirs = transformers.BertModel.from_pretrained(args.model, dtype=torch.float32).train()   # a file in half precision would stay so
+    # a file in half precision would stay so
+    theirs = transformers.BertModel.from_pretrained(args.model, dtype=torch.float32).train()
     ours = BertModel.from_pretrained(args.model).train()
     kits = {"transformers, padded": (theirs, apart), "minbert, packed": (ours, together)}
-    kits = {name: (model, torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True), forward)
-            for name, (model, forward) in kits.items()}
+    kits = {
+        name: (model, torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True), forward)
+        for name, (model, forward) in kits.items()
+    }
     for title, (size, loss, prepare) in works.items():
-        batches = [prepare(pairs[k * size:(k + 1) * size]) for k in range(args.repeats + 1)]
-        variants = {f"{name}, {precision}": stepper(*kit, loss, batches, precision)
-                    for name, kit in kits.items() for precision in dict.fromkeys(["fp32", *args.precision])}
+        batches = [prepare(pairs[k * size : (k + 1) * size]) for k in range(args.repeats + 1)]
+        variants = {
+            f"{name}, {precision}": stepper(*kit, loss, batches, precision)
+            for name, kit in kits.items()
+            for precision in dict.fromkeys(["fp32", *args.precision])
+        }
         for step in variants.values():  # warm up on the last batch
             step(args.repeats)
         print(f"\n{title}")
         spent = interleave(variants, args.repeats)
         table(spent, base, size, "examples")
         if args.store:
-            store(args.store, f"bench_steps-{title.split(',')[0].lower()}", f"Training step, {title}: forward, backward and AdamW, {shape(ours.config)}", spent, base, size, "examples")
+            store(
+                args.store,
+                f"bench_steps-{title.split(',')[0].lower()}",
+                f"Training step, {title}: forward, backward and AdamW, {shape(ours.config)}",
+                spent,
+                base,
+                size,
+                "examples",
+            )
 
 
 if __name__ == "__main__":

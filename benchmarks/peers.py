@@ -1,8 +1,10 @@
-"""Other ways to encode with the same weights on the same threads: what a user could pick instead of minbert.
+"""Other ways to encode with the same weights on the same threads: what a user could pick instead of
+minbert.
 
 They want an environment of their own, since optimum-onnx holds transformers below 5:
 pip install 'sentence-transformers[onnx,openvino]', then minbert and what it requires.
 """
+
 import contextlib
 import io
 import logging
@@ -15,16 +17,20 @@ from sentence_transformers import SentenceTransformer
 
 
 def peers(theirs: SentenceTransformer, folder: str, threads: int) -> dict[str, SentenceTransformer]:
-    """Give every peer whose libraries are installed, by name; print one line for each that is left out.
+    """Give every peer whose libraries are installed, by name; print one line for each that is left
+    out.
 
     theirs: in float32. folder: empty, for exported models; it must outlive the peers.
     """
-    theirs.save_pretrained(folder)  # in float32 whatever the model's file holds; the model's own folder stays as it is
+    # in float32 whatever the model's file holds; the model's own folder stays as it is
+    theirs.save_pretrained(folder)
     made = {}
     for name, (build, needs) in PEERS.items():
         missing = [library for library in needs if not _installed(library)]
         if missing:
-            print(f"left out: {name}, for want of {' and '.join(missing)} (benchmarks/peers.py says what to install)")
+            print(
+                f"left out: {name}, for want of {' and '.join(missing)} (benchmarks/peers.py says what to install)"
+            )
             continue
         with contextlib.redirect_stdout(io.StringIO()):  # exporters talk
             made[name] = build(folder, threads)
@@ -55,14 +61,18 @@ def _onnx(folder, threads, **options):
 def _onnx_optimized(folder, threads):
     from sentence_transformers.backend import export_optimized_onnx_model
 
-    export_optimized_onnx_model(_onnx(folder, threads, export=True), "O3", folder, file_suffix="fused")
+    export_optimized_onnx_model(
+        _onnx(folder, threads, export=True), "O3", folder, file_suffix="fused"
+    )
     return _onnx(folder, threads, file_name="onnx/model_fused.onnx")
 
 
 def _onnx_int8(folder, threads):
     from sentence_transformers.backend import export_dynamic_quantized_onnx_model
 
-    export_dynamic_quantized_onnx_model(_onnx(folder, threads, export=True), _quantization(), folder, file_suffix="int8")
+    export_dynamic_quantized_onnx_model(
+        _onnx(folder, threads, export=True), _quantization(), folder, file_suffix="int8"
+    )
     return _onnx(folder, threads, file_name="onnx/model_int8.onnx")
 
 
@@ -80,11 +90,15 @@ def _openvino(folder, threads, **config):
 
 
 _ONNX, _OPENVINO = ("onnxruntime", "optimum.onnxruntime"), ("openvino", "optimum.intel")
-PEERS: dict[str, tuple[Callable, tuple[str, ...]]] = {  # name -> (how to build it, the libraries that it needs)
+# name -> (how to build it, the libraries that it needs)
+PEERS: dict[str, tuple[Callable, tuple[str, ...]]] = {
     "sentence-transformers bf16": (_bf16, ()),
     "its ONNX backend fp32": (lambda f, t: _onnx(f, t, export=True), _ONNX),
     "its ONNX backend fp32, O3": (_onnx_optimized, _ONNX),
     "its ONNX backend int8": (_onnx_int8, _ONNX),
-    "its OpenVINO backend fp32": (lambda f, t: _openvino(f, t, INFERENCE_PRECISION_HINT="f32"), _OPENVINO),
+    "its OpenVINO backend fp32": (
+        lambda f, t: _openvino(f, t, INFERENCE_PRECISION_HINT="f32"),
+        _OPENVINO,
+    ),
     "its OpenVINO backend": (_openvino, _OPENVINO),  # on a processor with bf16 that is its default
 }

@@ -1,4 +1,7 @@
-"""Write minbert/assets/course/ from nbs/: the facts about all exercises, and the learner's edition; `--check` only compares."""
+"""Write minbert/assets/course/ from nbs/: the facts about all exercises, and the learner's edition;
+`--check` only compares.
+"""
+
 import json
 import sys
 from collections.abc import Iterator
@@ -13,7 +16,9 @@ FOLDER = ROOT / "minbert" / "assets" / "course"
 
 
 def build() -> Iterator[tuple[str, str]]:
-    """Make every file of the folder: name, text. The facts come first: the hints are looked up with them."""
+    """Make every file of the folder: name, text. The facts come first: the hints are looked up with
+    them.
+    """
     rows = ",\n ".join(json.dumps(fact) for fact in facts(ROOT / "nbs"))
     yield "exercises.json", f"[{rows}]\n"
     from minbert.course.exercises import EXERCISES
@@ -34,12 +39,12 @@ def main() -> int:
             continue
         stale.append(name)
         if only_compare and name == "exercises.json":
-            break   # the rest is made with the help of this file
+            break  # the rest is made with the help of this file
         if not only_compare:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     else:
-        for path in sorted(set(FOLDER.rglob("*.*")) - names):   # chapters that are gone
+        for path in sorted(set(FOLDER.rglob("*.*")) - names):  # chapters that are gone
             stale.append(path.name)
             only_compare or path.unlink()
     if only_compare:

@@ -1,9 +1,11 @@
 """Write README.md (and the pictures it shows) from nbs/index.ipynb; `--check` only compares.
 
-Markdown cells are copied, code cells become fenced blocks with their text output, and a PNG output is
-stored in nbs/images/, with the words of `#| fig-alt: …` for those who do not see it. `#| echo: false` leaves out the
-source, `#| hide` all but the picture. Links are relative to nbs/ in the notebook, and to the root in the README.
+Markdown cells are copied, code cells become fenced blocks with their text output, and a PNG output
+is stored in nbs/images/, with the words of `#| fig-alt: …` for those who do not see it. `#| echo:
+false` leaves out the source, `#| hide` all but the picture. Links are relative to nbs/ in the
+notebook, and to the root in the README.
 """
+
 import base64
 import posixpath
 import re
@@ -29,7 +31,11 @@ def picture_of(output) -> bytes | None:
 
 def from_root(markdown: str) -> str:
     """Turn links that start at nbs/ into links that start at the root."""
-    return re.sub(r"\]\((?!https?://|#)([^)]+)\)", lambda m: f"]({posixpath.normpath('nbs/' + m[1])})", markdown)
+    return re.sub(
+        r"\]\((?!https?://|#)([^)]+)\)",
+        lambda m: f"]({posixpath.normpath('nbs/' + m[1])})",
+        markdown,
+    )
 
 
 def code_cell(cell, pictures: dict[str, bytes]) -> str:
@@ -50,7 +56,10 @@ def code_cell(cell, pictures: dict[str, bytes]) -> str:
 def build() -> dict[str, bytes]:
     notebook = nbformat.read(ROOT / "nbs" / "index.ipynb", as_version=4)
     pictures: dict[str, bytes] = {}
-    parts = [from_root(c.source) if c.cell_type == "markdown" else code_cell(c, pictures) for c in notebook.cells]
+    parts = [
+        from_root(c.source) if c.cell_type == "markdown" else code_cell(c, pictures)
+        for c in notebook.cells
+    ]
     note = "<!-- Made from nbs/index.ipynb by scripts/build_readme.py: edit the notebook. -->\n\n"
     text = note + "\n\n".join(p for p in parts if p) + "\n"
     return {"README.md": text.encode()} | pictures

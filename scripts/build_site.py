@@ -1,9 +1,12 @@
-"""Build the website: assemble its pages from notebooks, package, stored results and site/, let Sphinx write them, and check them.
+"""Build the website: assemble its pages from notebooks, package, stored results and site/, let
+Sphinx write them, and check them.
 
     python scripts/build_site.py [FOLDER]     # build/site; its html/ is the site
 
-Nothing is downloaded and no notebook is run; one made-up class is graded, for the instructors' page.
+Nothing is downloaded and no notebook is run; one made-up class is graded, for the instructors'
+page.
 """
+
 import shutil
 import subprocess
 import sys
@@ -15,25 +18,58 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "site"))
 
 import nbformat
-from site_map import FLOW, PARTS
 from site_api import api_pages
-from site_chapters import Chapter, about_pages, chapters, docs_pages, notebook_pages, part_says, part_title, shown
+from site_chapters import (
+    Chapter,
+    about_pages,
+    chapters,
+    docs_pages,
+    notebook_pages,
+    part_says,
+    part_title,
+    shown,
+)
 from site_check import main as check
 from site_class import instructors_page
 from site_explorers import explorer_pages, gallery, places, write_explorers
-from site_tables import curve, folded, glossary_page, handout_page, record_page, results_page, template
+from site_map import FLOW, PARTS
+from site_tables import (
+    curve,
+    folded,
+    glossary_page,
+    handout_page,
+    record_page,
+    results_page,
+    template,
+)
 
 
 def flow() -> str:
     """Draw what flows from text to loss, with the chapter that makes each step."""
-    pages = {chapter.page.partition("_")[2].partition("_")[2]: chapter.page for chapter in chapters() if chapter.page[0].isdigit()}
-    step = lambda name: f'<a href="{pages[name]}.html">{escape(name)}</a>' if name in pages else escape(name)
-    return "".join(f"<li><b>{escape(thing)}</b>" + (f'<span class="made">{step(name)}</span>' if name else "") + "</li>" for thing, name in FLOW)
+    pages = {
+        chapter.page.partition("_")[2].partition("_")[2]: chapter.page
+        for chapter in chapters()
+        if chapter.page[0].isdigit()
+    }
+
+    def step(name):
+        return f'<a href="{pages[name]}.html">{escape(name)}</a>' if name in pages else escape(name)
+
+    return "".join(
+        f"<li><b>{escape(thing)}</b>"
+        + (f'<span class="made">{step(name)}</span>' if name else "")
+        + "</li>"
+        for thing, name in FLOW
+    )
 
 
 def band(part: str) -> str:
     """Draw one part: its name, and a box for each chapter."""
-    boxes = "".join(f'<li><a href="{c.page}.html" title="{escape(c.question)}">{escape(c.name)}</a></li>' for c in chapters() if c.page.startswith(part + "/"))
+    boxes = "".join(
+        f'<li><a href="{c.page}.html" title="{escape(c.question)}">{escape(c.name)}</a></li>'
+        for c in chapters()
+        if c.page.startswith(part + "/")
+    )
     return f'<section class="band"><h2><a href="{part}/index.html">{escape(part_title(part))}</a></h2><p>{escape(part_says(part))}</p><ol>{boxes}</ol></section>'
 
 
@@ -44,7 +80,10 @@ def map_picture() -> str:
 
 def index_page() -> str:
     """Write the first page."""
-    entries = lambda names: "\n".join(f"{name}/index" for name in names)
+
+    def entries(names):
+        return "\n".join(f"{name}/index" for name in names)
+
     return template("index", map=map_picture(), parts=entries(PARTS))
 
 
@@ -62,11 +101,30 @@ def guide_page() -> str:
     return nbformat.writes(made)
 
 
-def pages(folder: Path) -> dict[str, str]:   # path below the sources -> text
+def pages(folder: Path) -> dict[str, str]:  # path below the sources -> text
     """Write every page."""
-    hand = {"index.md": index_page(), "guide.ipynb": guide_page(), "explorers.md": template("explorers", table=gallery(), pages="\n".join(page.removesuffix(".md") for page in explorer_pages())), "results.md": results_page(), "record.md": folded(record_page()), "glossary.md": glossary_page(),
-            "cs224n.md": handout_page(), "instructors.md": instructors_page(folder / "class")}
-    return hand | notebook_pages(places()) | explorer_pages() | about_pages() | docs_pages() | api_pages()
+    hand = {
+        "index.md": index_page(),
+        "guide.ipynb": guide_page(),
+        "explorers.md": template(
+            "explorers",
+            table=gallery(),
+            pages="\n".join(page.removesuffix(".md") for page in explorer_pages()),
+        ),
+        "results.md": results_page(),
+        "record.md": folded(record_page()),
+        "glossary.md": glossary_page(),
+        "cs224n.md": handout_page(),
+        "instructors.md": instructors_page(folder / "class"),
+    }
+    return (
+        hand
+        | notebook_pages(places())
+        | explorer_pages()
+        | about_pages()
+        | docs_pages()
+        | api_pages()
+    )
 
 
 def assemble(folder: Path) -> None:
@@ -75,12 +133,29 @@ def assemble(folder: Path) -> None:
         (place := folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     curve(folder / "source")
-    shutil.copytree(ROOT / "nbs" / "images", folder / "source" / "images", ignore=shutil.ignore_patterns("*.svg", "index-*"))
+    shutil.copytree(
+        ROOT / "nbs" / "images",
+        folder / "source" / "images",
+        ignore=shutil.ignore_patterns("*.svg", "index-*"),
+    )
 
 
-def build(folder: Path) -> int:   # exit status
+def build(folder: Path) -> int:  # exit status
     """Let Sphinx write the site; a warning is an error."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-c", ROOT / "site", folder / "source", folder / "html"]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-j",
+        "auto",
+        "-c",
+        ROOT / "site",
+        folder / "source",
+        folder / "html",
+    ]
     status = subprocess.run(command).returncode
     write_explorers(folder / "html")
     shutil.copytree(folder / "class" / "grades", folder / "html" / "grades", dirs_exist_ok=True)
@@ -89,12 +164,15 @@ def build(folder: Path) -> int:   # exit status
 
 def main(place: str = "build/site") -> int:
     folder, start = (ROOT / place).resolve(), time.time()
-    for part in ("source", "html", "class"):   # what is made here, and nothing else that lies in the folder
+    # what is made here, and nothing else that lies in the folder
+    for part in ("source", "html", "class"):
         shutil.rmtree(folder / part, ignore_errors=True)
     assemble(folder)
     middle = time.time()
     status = build(folder) or check(folder / "html")
-    print(f"{middle - start:.0f} s to assemble, {time.time() - middle:.0f} s to write and check: {folder / 'html' / 'index.html'}")
+    print(
+        f"{middle - start:.0f} s to assemble, {time.time() - middle:.0f} s to write and check: {folder / 'html' / 'index.html'}"
+    )
     return status
 
 

@@ -2,14 +2,15 @@
 
     python scripts/compare_encoders.py --out results/comparisons/encoders
 
-Every method trains 1,000 steps of 32 examples for each of its stages, on captions or caption pairs of
-`inference` train without anything that occurs in a scored split. Dev is scored before the first
-step and every 125 steps, and the best weights are kept. The learning rate is chosen on dev with a seed
-of its own; three other seeds are reported.
+Every method trains 1,000 steps of 32 examples for each of its stages, on captions or caption pairs
+of `inference` train without anything that occurs in a scored split. Dev is scored before the first
+step and every 125 steps, and the best weights are kept. The learning rate is chosen on dev with a
+seed of its own; three other seeds are reported.
 
 Each run is one Parquet file with one row for each split: method, seed, learning rate, dev curve,
-cosines of the pairs, measures of geometry. `--join FILE` writes all of them into one file. The encoders of the first stage are
-kept in the folder `encoders`, because the second stage starts from them.
+cosines of the pairs, measures of geometry. `--join FILE` writes all of them into one file. The
+encoders of the first stage are kept in the folder `encoders`, because the second stage starts from
+them.
 """
 
 import os
@@ -35,16 +36,22 @@ from minbert.views import ViewModel, train_views, view_batches, view_loss  # noq
 
 SEEDS = (1, 2, 3)
 STEPS, EVERY, BATCH = 1000, 125, 32
-DROPOUT, MASKED = 0.01, 2   # the embedded model was trained without dropout; longest masked span
+DROPOUT, MASKED = 0.01, 2  # the embedded model was trained without dropout; longest masked span
 TEMPERATURE = 0.05
 ENCODER_RATES = (1e-4, 3e-4, 1e-3)
 FLOW_RATES = (3e-4, 1e-3, 3e-3)
 SETTINGS = {
-    "steps": STEPS, "batch_size": BATCH, "dropout": DROPOUT, "masked_span": MASKED, "temperature": TEMPERATURE,
-    "precision": "bf16", "flow": "additive, depth 3, 3 levels", "contrastive_weight": 0.3,
+    "steps": STEPS,
+    "batch_size": BATCH,
+    "dropout": DROPOUT,
+    "masked_span": MASKED,
+    "temperature": TEMPERATURE,
+    "precision": "bf16",
+    "flow": "additive, depth 3, 3 levels",
+    "contrastive_weight": 0.3,
 }
 SPLITS = ("dev", "test")
-KEPT = Path("encoders")   # changed by main to a folder beside the runs
+KEPT = Path("encoders")  # changed by main to a folder beside the runs
 
 
 def both_sides(data) -> list[str]:
@@ -170,7 +177,7 @@ METHODS = {
     "mirror-flow": partial(with_flow, first="mirror", weight=0.0),
     "joint": partial(with_flow, first=None, weight=0.3),
 }
-FLOWS = ("bert-cf", "mirror-flow")   # only the flow is trained
+FLOWS = ("bert-cf", "mirror-flow")  # only the flow is trained
 
 
 def train(name: str, seed: int, rate: float) -> list[dict]:
@@ -180,11 +187,17 @@ def train(name: str, seed: int, rate: float) -> list[dict]:
         best = KEPT / f"mirror-{seed}"
         if seed or curve_is_best(best, curve):
             encoder.save_pretrained(best)
-    return [measure(encoder, split) | {"dev_steps": list(curve), "dev": list(curve.values()), "best_dev": max(curve.values())} for split in SPLITS]
+    return [
+        measure(encoder, split)
+        | {"dev_steps": list(curve), "dev": list(curve.values()), "best_dev": max(curve.values())}
+        for split in SPLITS
+    ]
 
 
 def curve_is_best(folder: Path, curve: dict[int, float]) -> bool:
-    """Tell whether a run of the search is the best so far; the second stage of the search starts from it."""
+    """Tell whether a run of the search is the best so far; the second stage of the search starts
+    from it.
+    """
     note = folder.with_suffix(".txt")
     best = float(note.read_text()) if note.exists() else -1.0
     if max(curve.values()) <= best:
@@ -202,9 +215,12 @@ def measure(encoder, split: str) -> dict:
     close = torch.tensor(data.labels) > 4
     texts = torch.cat([u, v]).unique(dim=0)
     return {
-        "split": split, "spearman": spearman(cosine, data.labels),
+        "split": split,
+        "spearman": spearman(cosine, data.labels),
         "cosines": [round(x, 5) for x in cosine.tolist()],
-        "alignment": alignment(u[close], v[close]), "uniformity": uniformity(texts), "isoscore": isoscore(texts),
+        "alignment": alignment(u[close], v[close]),
+        "uniformity": uniformity(texts),
+        "isoscore": isoscore(texts),
     }
 
 
@@ -214,6 +230,11 @@ if __name__ == "__main__":
     OUT = "results/comparisons/encoders"
     KEPT = Path(sys.argv[sys.argv.index("--out") + 1] if "--out" in sys.argv else OUT) / "encoders"
     compare(
-        __doc__, train, list(METHODS), lambda name: FLOW_RATES if name in FLOWS else ENCODER_RATES,
-        SEEDS, SETTINGS, OUT,
+        __doc__,
+        train,
+        list(METHODS),
+        lambda name: FLOW_RATES if name in FLOWS else ENCODER_RATES,
+        SEEDS,
+        SETTINGS,
+        OUT,
     )

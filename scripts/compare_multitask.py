@@ -3,14 +3,16 @@
     python scripts/compare_multitask.py --out results/comparisons
 
 Every method is trained with the same data, as many batches of each task and the same grid of
-learning rates; a contrastive stage comes on top. The rate is chosen on dev with a seed of its own, then five other seeds are trained.
-During a run dev is scored every 54 steps and the best model is kept; test is predicted with that
-model once. A run that is stored is skipped, so that the script can be stopped and started again.
+learning rates; a contrastive stage comes on top. The rate is chosen on dev with a seed of its own,
+then five other seeds are trained. During a run dev is scored every 54 steps and the best model is
+kept; test is predicted with that model once. A run that is stored is skipped, so that the script
+can be stopped and started again.
 
 Each run is one Parquet file with one row for each task: method, seed, learning rate, settings,
 dev curve, test predictions, seconds of processor time, versions. `--join FILE` writes all of them
 into one file.
 """
+
 import argparse
 import json
 import math
@@ -44,11 +46,14 @@ from minbert.train import Phase, TrainConfig, fit  # noqa: E402
 from minbert.views import ViewModel, train_views, view_batches, view_loss  # noqa: E402
 
 TASKS = ("sentiment", "inference", "similarity")
-WEIGHTS = {"similarity": 0.1}        # a squared error has gradients ten times as large as a cross-entropy
-RATES = (2e-4, 4e-4, 8e-4)           # searched on dev for every method; the heads learn ten times as fast
+# a squared error has gradients ten times as large as a cross-entropy
+WEIGHTS = {"similarity": 0.1}
+# searched on dev for every method; the heads learn ten times as fast
+RATES = (2e-4, 4e-4, 8e-4)
 SEARCH_SEED, SEEDS = 0, (1, 2, 3, 4, 5)
-STEPS, EPOCHS = 432, 2               # optimizer steps, and passes over each train set in them
-EVERY, DEV_ROWS = 54, 500            # steps between two evaluations on dev, and its examples for each task
+STEPS, EPOCHS = 432, 2  # optimizer steps, and passes over each train set in them
+# steps between two evaluations on dev, and its examples for each task
+EVERY, DEV_ROWS = 54, 500
 PRETRAIN_STEPS, PRETRAIN_ROWS, PRETRAIN_RATE = 108, 32, 2e-4
 
 
@@ -56,12 +61,12 @@ PRETRAIN_STEPS, PRETRAIN_ROWS, PRETRAIN_RATE = 108, 32, 2e-4
 class Method:
     """What distinguishes a method from plain joint training."""
 
-    text: str                        # one line for tables
-    loss: object = None              # () -> loss_fn of `fit`
-    backward: object = None          # (model, seed) -> backward of `fit`
-    pretrain: object = None          # (encoder, seed) -> None: trains the encoder first
-    sequential: bool = False         # one task after the other
-    without: str | None = None       # task that is left out
+    text: str  # one line for tables
+    loss: object = None  # () -> loss_fn of `fit`
+    backward: object = None  # (model, seed) -> backward of `fit`
+    pretrain: object = None  # (encoder, seed) -> None: trains the encoder first
+    sequential: bool = False  # one task after the other
+    without: str | None = None  # task that is left out
 
 
 def entailed_pairs(labels: tuple[str, ...]):
@@ -90,9 +95,16 @@ def margin(encoder, seed: int) -> None:
     """Margin loss on entailed and contradicting pairs (Wu and Zhao, 3.2.2)."""
     data, same = entailed_pairs(("entailment", "contradiction"))
     batches = view_batches(
-        [data.sentences, data.sentences2], encoder.tokenizer, PRETRAIN_ROWS, labels=same, pool=50, seed=seed
+        [data.sentences, data.sentences2],
+        encoder.tokenizer,
+        PRETRAIN_ROWS,
+        labels=same,
+        pool=50,
+        seed=seed,
     )
-    train_pairs(encoder, lambda model, batch: contrastive_loss(*model(batch), batch.labels), batches)
+    train_pairs(
+        encoder, lambda model, batch: contrastive_loss(*model(batch), batch.labels), batches
+    )
 
 
 def penalized(make):
@@ -101,11 +113,11 @@ def penalized(make):
 
 
 def pooled_smart():
-    return SmartPenalty(5.0, "vectors", "rescale")   # Wu and Zhao, 3.2.3
+    return SmartPenalty(5.0, "vectors", "rescale")  # Wu and Zhao, 3.2.3
 
 
 def previous_iterates():
-    return BregmanProximal(1.0, "ema", switch=STEPS // 10)   # Jiang et al., section 3.2
+    return BregmanProximal(1.0, "ema", switch=STEPS // 10)  # Jiang et al., section 3.2
 
 
 METHODS = {
@@ -135,7 +147,9 @@ def train(name: str, seed: int, rate: float, folder: Path):
     tasks = tuple(task for task in TASKS if task != method.without)
     train_sets = {task: load_dataset(task, "train") for task in tasks}
     dev_sets = {task: load_dataset(task, "dev") for task in tasks}
-    dev_sets = {task: data.subset(range(min(DEV_ROWS, len(data)))) for task, data in dev_sets.items()}
+    dev_sets = {
+        task: data.subset(range(min(DEV_ROWS, len(data)))) for task, data in dev_sets.items()
+    }
     torch.manual_seed(seed)
     encoder = SentenceEncoder.from_pretrained()
     if method.pretrain:
@@ -144,7 +158,12 @@ def train(name: str, seed: int, rate: float, folder: Path):
     model = MultitaskBert(encoder, default_heads(encoder.width, tasks))
     batch = {task: math.ceil(EPOCHS * len(data) / STEPS) for task, data in train_sets.items()}
     config = TrainConfig(
-        tasks, phases=phases_of(method, tasks, rate), batch_size=batch, precision="bf16", seed=seed, eval_every=EVERY
+        tasks,
+        phases=phases_of(method, tasks, rate),
+        batch_size=batch,
+        precision="bf16",
+        seed=seed,
+        eval_every=EVERY,
     )
     weights = {task: weight for task, weight in WEIGHTS.items() if task in tasks}
     loss_fn = method.loss() if method.loss else partial(multitask_loss, weights=weights)
@@ -166,17 +185,32 @@ def run(name: str, seed: int, rate: float, file: Path) -> float:
         model, curve, result = train(name, seed, rate, Path(folder) / "run")
     rows = []
     for task in model.heads:
-        predictions = [round(x, 4) for x in model.predict(task, load_dataset(task, "test")).tolist()]
-        rows.append({
-            "method": name, "seed": seed, "learning_rate": rate, "task": task,
-            "test": score(task, "test", predictions), "predictions": predictions,
-            "dev": [scores[task] for _, scores in curve], "dev_steps": [step for step, _ in curve],
-            "best_step": result.best_step + 1, "best_dev_mean": result.best,
-        })
+        predictions = [
+            round(x, 4) for x in model.predict(task, load_dataset(task, "test")).tolist()
+        ]
+        rows.append(
+            {
+                "method": name,
+                "seed": seed,
+                "learning_rate": rate,
+                "task": task,
+                "test": score(task, "test", predictions),
+                "predictions": predictions,
+                "dev": [scores[task] for _, scores in curve],
+                "dev_steps": [step for step, _ in curve],
+                "best_step": result.best_step + 1,
+                "best_dev_mean": result.best,
+            }
+        )
     shared = {
-        "settings": json.dumps({"steps": STEPS, "weights": WEIGHTS, "precision": "bf16", "text": METHODS[name].text}),
-        "processor_seconds": round(time.process_time() - spent, 1), "minbert": __version__,
-        "torch": torch.__version__, "python": platform.python_version(), "machine": platform.machine(),
+        "settings": json.dumps(
+            {"steps": STEPS, "weights": WEIGHTS, "precision": "bf16", "text": METHODS[name].text}
+        ),
+        "processor_seconds": round(time.process_time() - spent, 1),
+        "minbert": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
     }
     draft = file.with_suffix(".part")
     pd.DataFrame([row | shared for row in rows]).to_parquet(draft, index=False)
@@ -197,10 +231,16 @@ def best_rate(name: str, out: Path) -> float:
 
 def join(out: Path, target: Path) -> None:
     """Write all stored runs into one Parquet file."""
-    table = pd.concat([pd.read_parquet(file) for file in sorted(out.glob("*.parquet"))], ignore_index=True)
+    table = pd.concat(
+        [pd.read_parquet(file) for file in sorted(out.glob("*.parquet"))], ignore_index=True
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
-    table.sort_values(["method", "seed", "learning_rate", "task"]).to_parquet(target, index=False, compression="zstd")
-    print(f"{target}: {len(table)} rows of {table.groupby(['method', 'seed', 'learning_rate']).ngroups} runs")
+    table.sort_values(["method", "seed", "learning_rate", "task"]).to_parquet(
+        target, index=False, compression="zstd"
+    )
+    print(
+        f"{target}: {len(table)} rows of {table.groupby(['method', 'seed', 'learning_rate']).ngroups} runs"
+    )
 
 
 def main() -> None:

@@ -15,7 +15,9 @@ from minbert import __version__
 SEARCH_SEED = 0  # of the learning-rate search; never reported
 
 
-def run_once(train: Callable, name: str, seed: int, rate: float, file: Path, settings: dict) -> None:
+def run_once(
+    train: Callable, name: str, seed: int, rate: float, file: Path, settings: dict
+) -> None:
     """Train once and store the rows; a run that is stored is skipped."""
     if file.exists():
         return
@@ -52,7 +54,9 @@ def best_rate(
 
 def join(out: Path, target: Path) -> None:
     """Write all stored runs into one Parquet file."""
-    table = pd.concat([pd.read_parquet(file) for file in sorted(out.glob("*.parquet"))], ignore_index=True)
+    table = pd.concat(
+        [pd.read_parquet(file) for file in sorted(out.glob("*.parquet"))], ignore_index=True
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
     columns = [c for c in ("method", "seed", "learning_rate", "task") if c in table]
     table.sort_values(columns).to_parquet(target, index=False, compression="zstd")

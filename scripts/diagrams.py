@@ -191,7 +191,14 @@ def whole_model():
     d.text(320, 269, "feed-forward network", "ink", SMALL, weight=600)
     d.text(320, 292, "transforms the vector of each token separately", "muted", SMALL)
     d.text(320, 313, "+ residual connection, layer normalization", "muted", SMALL)
-    d.text(320, 232, "one encoder layer; there are L of them, one above the other", "query", SMALL, weight=600)
+    d.text(
+        320,
+        232,
+        "one encoder layer; there are L of them, one above the other",
+        "query",
+        SMALL,
+        weight=600,
+    )
     d.text(320, 168, "hidden states: one vector per token, (T, D)", "ink", SMALL, weight=600)
     heads = (
         (120, "token prediction", "logits (T, V)", "key-light", "key", "masked token: “hot”"),
@@ -218,7 +225,10 @@ def two_phases():
     d.text(480, 36, "2. fine-tuning", "head2", BODY, weight=700)
     d.path("M320,20 L320,136", "line", 1.4)
     d.path("M320,190 L320,310", "line", 1.4)
-    for x, head, fill, stroke in ((160, "token prediction", "key-light", "key"), (480, "new head", "head2-light", "head2")):
+    for x, head, fill, stroke in (
+        (160, "token prediction", "key-light", "key"),
+        (480, "new head", "head2-light", "head2"),
+    ):
         box(d, x, 84, 190, head, "", fill, stroke, 42)
         box(d, x, 168, 190, "encoder", "", "query-light", "query", 62)
         d.arrow(x, 136, x, 107)
@@ -245,7 +255,9 @@ def attach(notebook: dict) -> bool:
         names = SHOWN.findall("".join(cell["source"])) if cell["cell_type"] == "markdown" else []
         cell.pop("attachments", None)
         if names:
-            cell["attachments"] = {f"{name}.svg": {"image/svg+xml": encoded(name)} for name in names}
+            cell["attachments"] = {
+                f"{name}.svg": {"image/svg+xml": encoded(name)} for name in names
+            }
     return json.dumps(notebook, sort_keys=True) != before
 
 

@@ -3,10 +3,12 @@
     python scripts/pacing.py              # a row a chapter, and the book as a whole
     python scripts/pacing.py nbs/1_bert   # one part
 
-Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that is not blank; cells of an
-exported module count like others. Minutes are an estimate of what a first careful reading costs: words at READING a minute, lines
-of code at LINES a minute (minbert.course.editions), and what the exercises say that are not optional.
+Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that
+is not blank; cells of an exported module count like others. Minutes are an estimate of what a first
+careful reading costs: words at READING a minute, lines of code at LINES a minute
+(minbert.course.editions), and what the exercises say that are not optional.
 """
+
 from __future__ import annotations
 
 import re
@@ -21,7 +23,7 @@ import numpy as np
 from minbert.course.editions import LINES, READING, marks_of
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST, HOURS = 45, 90      # lines of a cell, minutes of a chapter: what a reader can hold
+LONGEST, HOURS = 45, 90  # lines of a cell, minutes of a chapter: what a reader can hold
 HIDDEN = re.compile(r"^#\|\s*(hide|default_exp|eval:\s*false)", re.M)
 
 
@@ -29,10 +31,10 @@ class Pace(NamedTuple):
     """One chapter, or several."""
 
     name: str
-    lines: list[int]     # of each visible code cell
-    shown: int           # visible code cells with an output
-    words: int           # of prose
-    exercises: int       # minutes that the exercises ask for
+    lines: list[int]  # of each visible code cell
+    shown: int  # visible code cells with an output
+    words: int  # of prose
+    exercises: int  # minutes that the exercises ask for
 
     @property
     def minutes(self) -> float:
@@ -42,34 +44,52 @@ class Pace(NamedTuple):
     def __str__(self) -> str:
         cells = max(1, len(self.lines))
         middle, ninth = median(self.lines or [0]), np.quantile(self.lines or [0], 0.9)
-        return (f"{self.name:32}{cells:6}{middle:8.0f}{ninth:8.0f}{max(self.lines or [0]):8}{self.words / cells:8.0f}{self.shown / cells:8.0%}{self.minutes:9.0f}")
+        return f"{self.name:32}{cells:6}{middle:8.0f}{ninth:8.0f}{max(self.lines or [0]):8}{self.words / cells:8.0f}{self.shown / cells:8.0%}{self.minutes:9.0f}"
 
 
 def pace(file: Path) -> Pace:
     """Measure one notebook."""
     notebook = nbformat.read(file, as_version=4)
     cells = notebook.cells
-    seen = [cell for cell in cells if cell.cell_type == "code" and cell.source.strip() and not HIDDEN.search(cell.source)]
+    seen = [
+        cell
+        for cell in cells
+        if cell.cell_type == "code" and cell.source.strip() and not HIDDEN.search(cell.source)
+    ]
     lines = [sum(bool(line.strip()) for line in cell.source.split("\n")) for cell in seen]
-    words = sum(len(re.findall(r"\w[\w'-]*", cell.source)) for cell in cells if cell.cell_type == "markdown")
+    words = sum(
+        len(re.findall(r"\w[\w'-]*", cell.source)) for cell in cells if cell.cell_type == "markdown"
+    )
     exercises = sum(mark.minutes for mark in marks_of(notebook) if not mark.optional)
     return Pace(file.stem, lines, sum(bool(cell.get("outputs")) for cell in seen), words, exercises)
 
 
 def together(paces: list[Pace]) -> Pace:
     """Add chapters up."""
-    return Pace("all", [n for p in paces for n in p.lines], *(sum(column) for column in zip(*[(p.shown, p.words, p.exercises) for p in paces])))
+    return Pace(
+        "all",
+        [n for p in paces for n in p.lines],
+        *(sum(column) for column in zip(*[(p.shown, p.words, p.exercises) for p in paces])),
+    )
 
 
 def main() -> None:
     places = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "nbs").glob("[1-9]_*"))
-    files = [file for place in places for file in (sorted(place.glob("*.ipynb")) if place.is_dir() else [place])]
+    files = [
+        file
+        for place in places
+        for file in (sorted(place.glob("*.ipynb")) if place.is_dir() else [place])
+    ]
     paces = [pace(file) for file in files]
-    print(f"{'chapter':32}{'cells':>6}{'median':>8}{'ninth':>8}{'longest':>8}{'words':>8}{'output':>8}{'minutes':>9}")
+    print(
+        f"{'chapter':32}{'cells':>6}{'median':>8}{'ninth':>8}{'longest':>8}{'words':>8}{'output':>8}{'minutes':>9}"
+    )
     print(*paces, together(paces), sep="\n")
     long = [f"{p.name} ({n} lines)" for p in paces for n in p.lines if n > LONGEST]
     print(f"cells above {LONGEST} lines: {len(long)}{': ' if long else ''}{', '.join(long)}")
-    print(f"chapters above {HOURS} minutes: {', '.join(p.name for p in paces if p.minutes > HOURS) or 'none'}")
+    print(
+        f"chapters above {HOURS} minutes: {', '.join(p.name for p in paces if p.minutes > HOURS) or 'none'}"
+    )
 
 
 if __name__ == "__main__":

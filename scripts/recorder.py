@@ -6,6 +6,7 @@ writes FOLDER/tests_test_optim.py.json and so on: whether the file passed, and f
 - closely (assert_close, assert_allclose, isclose, approx): the largest share |a - b| / (atol + rtol |b|);
 - by order (`assert loss < 0.1`): how far each pair of numbers stood apart.
 """
+
 from __future__ import annotations
 
 import ast
@@ -18,24 +19,32 @@ import os
 import sys
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPARERS = tuple(str(Path(module.__file__).parent) for module in (np, torch))  # their frames are not the caller's
+# their frames are not the caller's
+COMPARERS = tuple(str(Path(module.__file__).parent) for module in (np, torch))
 ORDERS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 APPLY = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 def numbers(x) -> np.ndarray:
     """Any tensor, array or number as float64."""
-    return x.detach().cpu().double().numpy() if isinstance(x, torch.Tensor) else np.asarray(x, dtype=float)
+    return (
+        x.detach().cpu().double().numpy()
+        if isinstance(x, torch.Tensor)
+        else np.asarray(x, dtype=float)
+    )
 
 
 def share_used(actual, expected, rtol: float, atol: float) -> tuple[float, float]:
-    """The largest |a - b| / (atol + rtol |b|), and that tolerance relative to the largest number compared."""
+    """The largest |a - b| / (atol + rtol |b|), and that tolerance relative to the largest number
+    compared.
+    """
     a, b = np.broadcast_arrays(numbers(actual), numbers(expected))
     if not a.size or rtol == atol == 0:
         return 0.0, 0.0  # bits are compared: nothing to use up
@@ -44,7 +53,10 @@ def share_used(actual, expected, rtol: float, atol: float) -> tuple[float, float
         allowed = atol + rtol * np.abs(b)
         share = np.where(same, 0.0, np.abs(a - b) / allowed)
         share = np.where(np.isnan(share), np.inf, share)  # a NaN beside a number
-        worst, scale = share.argmax(), np.abs(np.concatenate([a[np.isfinite(a)], b[np.isfinite(b)]])).max(initial=0)
+        worst, scale = (
+            share.argmax(),
+            np.abs(np.concatenate([a[np.isfinite(a)], b[np.isfinite(b)]])).max(initial=0),
+        )
     return float(share.flat[worst]), float(allowed.flat[worst] / scale) if scale else 0.0
 
 
@@ -55,9 +67,10 @@ class Recorder:
         self.clear()
 
     def clear(self):
-        self.close = {}                  # line: {"share", "relative", "test"} of its worst moment
-        self.over = {}                   # the same where more than the tolerance was used: some are meant to fail
-        self.order = defaultdict(list)   # line: distances, in the order in which they were compared
+        self.close = {}  # line: {"share", "relative", "test"} of its worst moment
+        # the same where more than the tolerance was used: some are meant to fail
+        self.over = {}
+        self.order = defaultdict(list)  # line: distances, in the order in which they were compared
 
     def line(self) -> str | None:
         """The test's or the chapter's line that compares; None when a library compares for itself."""
@@ -68,7 +81,11 @@ class Recorder:
                 return linecache.getline(name, frame.f_lineno).strip()
             if name.startswith(str(ROOT / "tests")) and Path(name).name != "tolerance.py":
                 return f"{Path(name).name}:{frame.f_lineno}"
-            if not name.startswith(COMPARERS + (__file__,)) and Path(name).name not in ("tolerance.py", "approx.py", "python_api.py"):
+            if not name.startswith(COMPARERS + (__file__,)) and Path(name).name not in (
+                "tolerance.py",
+                "approx.py",
+                "python_api.py",
+            ):
                 return None
             frame = frame.f_back
 
@@ -90,17 +107,33 @@ class Recorder:
         for sign, a, b in zip(signs, values, values[1:]):
             try:
                 distance = numbers(a) - numbers(b)
-                if not all(np.issubdtype(np.asarray(x.detach() if isinstance(x, torch.Tensor) else x).dtype, np.integer) for x in (a, b)):
+                if not all(
+                    np.issubdtype(
+                        np.asarray(x.detach() if isinstance(x, torch.Tensor) else x).dtype,
+                        np.integer,
+                    )
+                    for x in (a, b)
+                ):
                     self.order[self.line()].append(float(np.abs(distance).min(initial=math.inf)))
             except (TypeError, ValueError, RuntimeError):
                 pass
             part = APPLY[sign](a, b)
-            holds = part if holds is True else holds & part if not isinstance(holds, bool) else holds and part
+            holds = (
+                part
+                if holds is True
+                else holds & part
+                if not isinstance(holds, bool)
+                else holds and part
+            )
         return holds
 
     def install(self):
         from torch.testing import _comparison as torch_side
-        number, tensors = torch_side.NumberPair.compare, torch_side.TensorLikePair._compare_regular_values_close
+
+        number, tensors = (
+            torch_side.NumberPair.compare,
+            torch_side.TensorLikePair._compare_regular_values_close,
+        )
         isclose, close_numbers, allclose = np._core.numeric.isclose, math.isclose, torch.allclose
 
         def compare_numbers(pair):
@@ -125,22 +158,28 @@ class Recorder:
                 self.compared(a, b, rtol, atol)
             return holds
 
-        torch_side.NumberPair.compare, torch_side.TensorLikePair._compare_regular_values_close = compare_numbers, compare_tensors
-        np._core.numeric.isclose, math.isclose, torch.allclose = compare_arrays, compare_floats, compare_all
+        torch_side.NumberPair.compare, torch_side.TensorLikePair._compare_regular_values_close = (
+            compare_numbers,
+            compare_tensors,
+        )
+        np._core.numeric.isclose, math.isclose, torch.allclose = (
+            compare_arrays,
+            compare_floats,
+            compare_all,
+        )
         builtins.ordered_comparison = self.ordered
         self._install_in_pytest()
 
     def _install_in_pytest(self):
         import pytest
         from _pytest.assertion import rewrite
+
         Scalar = type(pytest.approx(1.0))
         equal, rewritten = Scalar.__eq__, rewrite.rewrite_asserts
 
         def compare_scalar(approx, actual):
-            try:
+            with suppress(TypeError, ValueError):
                 self.compared(float(actual), float(approx.expected), 0, approx.tolerance)
-            except (TypeError, ValueError):
-                pass
             return equal(approx, actual)
 
         def rewrite_asserts(tree, *rest):
@@ -165,8 +204,15 @@ class Ordered(ast.NodeTransformer):
         if not self.inside or not all(type(op) in ORDERS for op in node.ops):
             return node
         signs = ast.Constant("".join(f"{ORDERS[type(op)]} " for op in node.ops).strip())
-        call = ast.Call(ast.Name("ordered_comparison", ast.Load()),
-                        [ast.Call(ast.Attribute(signs, "split", ast.Load()), [], []), node.left, *node.comparators], [])
+        call = ast.Call(
+            ast.Name("ordered_comparison", ast.Load()),
+            [
+                ast.Call(ast.Attribute(signs, "split", ast.Load()), [], []),
+                node.left,
+                *node.comparators,
+            ],
+            [],
+        )
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
@@ -188,11 +234,13 @@ def run_chapter(path: Path) -> bool:
 
 def run_tests(path: Path) -> bool:
     import pytest
+
     return pytest.main(["-q", "-p", "no:cacheprovider", "--color=no", str(path)]) == 0
 
 
 def main(folder: str, *files: str) -> int:
-    sys.dont_write_bytecode, sys.pycache_prefix = True, folder + "/none"  # these tests are rewritten: keep no trace of them
+    # these tests are rewritten: keep no trace of them
+    sys.dont_write_bytecode, sys.pycache_prefix = True, folder + "/none"
     sys.path.insert(0, str(ROOT))
     recorder = Recorder()
     recorder.install()
@@ -200,8 +248,14 @@ def main(folder: str, *files: str) -> int:
         recorder.clear()
         start = time.time()
         passed = (run_chapter if file.endswith(".ipynb") else run_tests)(ROOT / file)
-        result = {"file": file, "passed": bool(passed), "seconds": time.time() - start,
-                  "close": recorder.close, "over": {} if passed else recorder.over, "order": {line: kept for line, kept in recorder.order.items() if line}}
+        result = {
+            "file": file,
+            "passed": bool(passed),
+            "seconds": time.time() - start,
+            "close": recorder.close,
+            "over": {} if passed else recorder.over,
+            "order": {line: kept for line, kept in recorder.order.items() if line},
+        }
         Path(folder, file.replace("/", "_") + ".json").write_text(json.dumps(result))
     return 0
 

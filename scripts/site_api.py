@@ -1,21 +1,40 @@
-"""Pages of the package: for every public name its signature, its docstring, and a table of what the comments beside its parameters say."""
+"""Pages of the package: for every public name its signature, its docstring, and a table of what the
+comments beside its parameters say.
+"""
+
 import importlib
 import inspect
 import pkgutil
 from html import escape
 from types import ModuleType
 
-import minbert
 from fastcore.docments import docments
 from site_chapters import chapters
 
-FLOORS = {"": "The book", "engine": "Engine", "explore": "Explorers", "reproduce": "Published tables", "course": "Course", "app": "Command line"}
+import minbert
+
+FLOORS = {
+    "": "The book",
+    "engine": "Engine",
+    "explore": "Explorers",
+    "reproduce": "Published tables",
+    "course": "Course",
+    "app": "Command line",
+}
 
 
 def modules() -> list[ModuleType]:
     """Import every module of the package but tables of exercises, stored files and old paths."""
-    names = [info.name for info in pkgutil.walk_packages(minbert.__path__, "minbert.") if not info.ispkg]
-    wanted = [name for name in names if not {"exercise_cases", "assets", "saving", "__main__", "_modidx"} & {*name.split(".")[1:]} or name == "minbert.engine.saving"]
+    names = [
+        info.name for info in pkgutil.walk_packages(minbert.__path__, "minbert.") if not info.ispkg
+    ]
+    wanted = [
+        name
+        for name in names
+        if not {"exercise_cases", "assets", "saving", "__main__", "_modidx"}
+        & {*name.split(".")[1:]}
+        or name == "minbert.engine.saving"
+    ]
     return [importlib.import_module(name) for name in wanted]
 
 
@@ -23,13 +42,26 @@ def public(module: ModuleType) -> list[tuple[str, object]]:
     """Give the functions and classes that a module defines and shows."""
     names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
     found = [(name, getattr(module, name)) for name in names if not name.startswith("_")]
-    return [(name, thing) for name, thing in found if (inspect.isclass(thing) or inspect.isroutine(thing)) and thing.__module__ == module.__name__]
+    return [
+        (name, thing)
+        for name, thing in found
+        if (inspect.isclass(thing) or inspect.isroutine(thing))
+        and thing.__module__ == module.__name__
+    ]
 
 
 def methods(kind: type) -> list[tuple[str, object]]:
     """Give the public methods that a class defines itself."""
-    own = {name: value for name, value in vars(kind).items() if not name.startswith("_") or name == "__call__"}
-    found = [(name, getattr(kind, name)) for name, value in own.items() if inspect.isfunction(value) or isinstance(value, (classmethod, staticmethod))]
+    own = {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("_") or name == "__call__"
+    }
+    found = [
+        (name, getattr(kind, name))
+        for name, value in own.items()
+        if inspect.isfunction(value) or isinstance(value, (classmethod, staticmethod))
+    ]
     return [(name, thing) for name, thing in found if thing.__doc__]
 
 
@@ -39,7 +71,13 @@ def signature(thing: object) -> str:
         given = inspect.signature(thing)
     except (TypeError, ValueError):
         return "()"
-    plain = [p.replace(annotation=p.empty, default=p.default if p.default is p.empty else Short(p.default)) for p in given.parameters.values() if p.name != "self"]
+    plain = [
+        p.replace(
+            annotation=p.empty, default=p.default if p.default is p.empty else Short(p.default)
+        )
+        for p in given.parameters.values()
+        if p.name != "self"
+    ]
     return str(given.replace(parameters=plain, return_annotation=given.empty))
 
 
@@ -58,17 +96,35 @@ def kind_of(annotation: object) -> str:
     """Write an annotation in short."""
     if annotation is inspect.Parameter.empty:
         return ""
-    words = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None) if inspect.isclass(annotation) and not getattr(annotation, "__args__", None) else str(annotation)
-    for long in ("torch.nn.modules.module.", "torch._C.", "torch.", "collections.abc.", "typing.", "pathlib.", "minbert."):
+    words = (
+        annotation
+        if isinstance(annotation, str)
+        else getattr(annotation, "__name__", None)
+        if inspect.isclass(annotation) and not getattr(annotation, "__args__", None)
+        else str(annotation)
+    )
+    for long in (
+        "torch.nn.modules.module.",
+        "torch._C.",
+        "torch.",
+        "collections.abc.",
+        "typing.",
+        "pathlib.",
+        "minbert.",
+    ):
         words = words.replace(long, "")
     return words
 
 
 def row(name: str, found: dict) -> str:
     """Write one line of the table of parameters."""
-    default = "" if found.get("default", inspect.Parameter.empty) is inspect.Parameter.empty else f"<code>{escape(repr(Short(found['default'])))}</code>"
+    default = (
+        ""
+        if found.get("default", inspect.Parameter.empty) is inspect.Parameter.empty
+        else f"<code>{escape(repr(Short(found['default'])))}</code>"
+    )
     told = escape(" ".join((found["docment"] or "").split()))
-    return f"<tr><th scope=\"row\"><code>{escape(name)}</code></th><td><code>{escape(kind_of(found['anno']))}</code></td><td>{default}</td><td>{told}</td></tr>"
+    return f'<tr><th scope="row"><code>{escape(name)}</code></th><td><code>{escape(kind_of(found["anno"]))}</code></td><td>{default}</td><td>{told}</td></tr>'
 
 
 def table(thing: object) -> str:
@@ -77,14 +133,25 @@ def table(thing: object) -> str:
         known = docments(thing, full=True)
     except (TypeError, ValueError, OSError, SyntaxError):
         return ""
-    rows = [row(name if name != "return" else "returns", found) for name, found in known.items()
-            if name != "self" and (found["docment"] or name != "return") and (found["docment"] or found["anno"] is not inspect.Parameter.empty)]
-    head = "<tr><th scope=\"col\">name</th><th scope=\"col\">type</th><th scope=\"col\">default</th><th scope=\"col\">what it is</th></tr>"
-    return f'<div class="table-wrapper"><table class="docutils parameters"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>' if rows else ""
+    rows = [
+        row(name if name != "return" else "returns", found)
+        for name, found in known.items()
+        if name != "self"
+        and (found["docment"] or name != "return")
+        and (found["docment"] or found["anno"] is not inspect.Parameter.empty)
+    ]
+    head = '<tr><th scope="col">name</th><th scope="col">type</th><th scope="col">default</th><th scope="col">what it is</th></tr>'
+    return (
+        f'<div class="table-wrapper"><table class="docutils parameters"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+        if rows
+        else ""
+    )
 
 
 def told(thing: object) -> str:
-    """Write a docstring: its first paragraph as prose, the rest line by line, as equations and references stand there."""
+    """Write a docstring: its first paragraph as prose, the rest line by line, as equations and
+    references stand there.
+    """
     first, _, rest = (inspect.getdoc(thing) or "").partition("\n\n")
     more = f'<div class="docstring">{escape(rest.strip())}</div>' if rest.strip() else ""
     return f"<p>{escape(' '.join(first.split()))}</p>{more}"
@@ -93,7 +160,9 @@ def told(thing: object) -> str:
 def entry(directive: str, name: str, thing: object, inside: str = "") -> str:
     """Write one name: heading, docstring, parameters; of a class also its methods."""
     colons = ":" * (5 if inside else 4)
-    parameters = table(thing.__init__ if inspect.isclass(thing) and "__init__" in vars(thing) else thing)
+    parameters = table(
+        thing.__init__ if inspect.isclass(thing) and "__init__" in vars(thing) else thing
+    )
     body = f"```{{raw}} html\n{told(thing)}{parameters}\n```\n"
     return f"{colons}{{py:{directive}}} {name}{signature(thing)}\n\n{body}\n{inside}{colons}\n"
 
@@ -110,7 +179,11 @@ def module_page(module: ModuleType) -> str:
     """Write the page of a module, with the chapter that it comes from."""
     short = module.__name__.removeprefix("minbert.")
     home = next((chapter for chapter in chapters() if chapter.module == short), None)
-    source = f"Written in [{home.name}](../{home.page}.ipynb)." if home else "A plain module, without a notebook."
+    source = (
+        f"Written in [{home.name}](../{home.page}.ipynb)."
+        if home
+        else "A plain module, without a notebook."
+    )
     body = "\n".join(f"## {name}\n\n{described(name, thing)}" for name, thing in public(module))
     says = " ".join((module.__doc__ or "").split())
     return f"# {module.__name__}\n\n{says}\n\n{source}\n\n```{{py:module}} {module.__name__}\n```\n\n{body}"
@@ -122,12 +195,19 @@ def index_page(found: list[ModuleType]) -> str:
     for floor, name in FLOORS.items():
         here = [m for m in found if m.__name__.removeprefix("minbert.").rpartition(".")[0] == floor]
         names = [m.__name__.removeprefix("minbert.") for m in here]
-        lines = "\n".join(f"- [{m.__name__}]({n}.md): {' '.join((m.__doc__ or '').split())}" for m, n in zip(here, names))
-        text += f"\n## {name}\n\n{lines}\n\n```{{toctree}}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
+        lines = "\n".join(
+            f"- [{m.__name__}]({n}.md): {' '.join((m.__doc__ or '').split())}"
+            for m, n in zip(here, names)
+        )
+        text += (
+            f"\n## {name}\n\n{lines}\n\n```{{toctree}}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
+        )
     return text
 
 
-def api_pages() -> dict[str, str]:   # path below the sources -> text
+def api_pages() -> dict[str, str]:  # path below the sources -> text
     """Write all pages of the package."""
     found = [module for module in modules() if public(module)]
-    return {"api/index.md": index_page(found)} | {f"api/{m.__name__.removeprefix('minbert.')}.md": module_page(m) for m in found}
+    return {"api/index.md": index_page(found)} | {
+        f"api/{m.__name__.removeprefix('minbert.')}.md": module_page(m) for m in found
+    }

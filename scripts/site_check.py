@@ -1,7 +1,9 @@
-"""Look through a built site: every link leads somewhere, nothing comes from another host, no page is too heavy.
+"""Look through a built site: every link leads somewhere, nothing comes from another host, no page
+is too heavy.
 
     python scripts/site_check.py build/site/html
 """
+
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -9,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-HEAVY = 3_000_000   # bytes of a page with everything that it loads
+HEAVY = 3_000_000  # bytes of a page with everything that it loads
 LOADED = {("img", "src"), ("script", "src"), ("link", "href"), ("source", "src"), ("iframe", "src")}
 
 
@@ -26,7 +28,13 @@ class Page(HTMLParser):
         self.anchors |= {found[name] for name in ("id", "name") if found.get(name)}
         for name in ("href", "src"):
             if found.get(name):
-                known = (tag, name) in LOADED and found.get("rel") not in ("index", "search", "next", "prev", "canonical")
+                known = (tag, name) in LOADED and found.get("rel") not in (
+                    "index",
+                    "search",
+                    "next",
+                    "prev",
+                    "canonical",
+                )
                 (self.loads if known else self.links).append(found[name])
 
 
@@ -36,7 +44,7 @@ def page(file: Path) -> Page:
     return Page(file.read_text(encoding="utf-8"))
 
 
-def target(link: str, start: Path) -> Path | None:   # None: another host, or no file at all
+def target(link: str, start: Path) -> Path | None:  # None: another host, or no file at all
     """Find the file that a link on a page means."""
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
@@ -63,7 +71,7 @@ def foreign(start: Path) -> Iterator[str]:
             yield f"{start.name}: loads {link}"
 
 
-def weight(start: Path) -> int:   # bytes
+def weight(start: Path) -> int:  # bytes
     """Add up a page and everything that it loads."""
     files = {start, *(target(link, start) for link in page(start).loads)} - {None}
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -11,6 +11,7 @@ that are best on dev, and these are evaluated on test once. results/word-order/r
 the settings, the dev accuracy at each evaluation, the prediction for each test example, and the
 processor time of each run; README.md beside it has the table.
 """
+
 import argparse
 import json
 import os
@@ -40,12 +41,12 @@ from minbert.train import TrainConfig, fit
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "word-order" / "results.json"
-TASK = "bigram_shift"              # the name of the head, which has to be an identifier
+TASK = "bigram_shift"  # the name of the head, which has to be an identifier
 SEARCH_SEED, SEEDS = 0, (1, 2, 3, 4, 5)
 BATCH = 32
-STEPS, SEARCH_STEPS = 415, 104     # of fine-tuning: one epoch, and a quarter of it
-PROBE_EPOCHS = 20                  # of a linear layer on frozen vectors
-CANDIDATES = {                     # row -> learning rates, or inverse penalties, to choose from
+STEPS, SEARCH_STEPS = 415, 104  # of fine-tuning: one epoch, and a quarter of it
+PROBE_EPOCHS = 20  # of a linear layer on frozen vectors
+CANDIDATES = {  # row -> learning rates, or inverse penalties, to choose from
     "bag of words": (1.0,),
     "bag of bigrams": (0.1, 1.0, 10.0),
     "embedded, frozen": (1e-3, 1e-2),
@@ -128,8 +129,15 @@ def fine_tuned(row: str, value: float, seed: int, search: bool, folder: Path) ->
     torch.manual_seed(seed)
     model = MultitaskBert(encoder, {TASK: LinearHead(encoder.width, 2, dropout=0.0)})
     steps = SEARCH_STEPS if search else STEPS
-    config = TrainConfig((TASK,), steps=steps, batch_size=BATCH, lr=value, head_lr=10 * value,
-                         eval_every=104, seed=seed)
+    config = TrainConfig(
+        (TASK,),
+        steps=steps,
+        batch_size=BATCH,
+        lr=value,
+        head_lr=10 * value,
+        eval_every=104,
+        seed=seed,
+    )
     result = fit(model, {TASK: data["train"]}, {TASK: data["dev"]}, config, folder, resume=True)
     curve = [[line["step"] + 1, line["dev"][TASK]] for line in result.log if "dev" in line]
     best = MultitaskBert.from_pretrained(folder / "model")
@@ -145,6 +153,7 @@ def method_of(row: str) -> Callable:
 
 # ---- the runs and their file
 
+
 def checksums() -> dict[str, str]:
     """Identify the examples that the results belong to."""
     return {split: rows_checksum(data) for split, data in splits().items()}
@@ -155,8 +164,10 @@ def load_results(file: Path) -> dict:
     fresh = {"examples": checksums(), "runs": []}
     stored = read_json(file) if file.exists() else fresh
     if stored["examples"] != fresh["examples"]:
-        raise ValueError(f"{file}: expected results on the examples {fresh['examples']}, "
-                         f"got {stored['examples']}")
+        raise ValueError(
+            f"{file}: expected results on the examples {fresh['examples']}, "
+            f"got {stored['examples']}"
+        )
     return stored
 
 
@@ -170,6 +181,7 @@ def save_results(file: Path, results: dict) -> None:
 def find(results: dict, row: str, **wanted) -> list[dict]:
     """Select the stored runs of a row."""
     wanted |= {"row": row}
+
     def fits(run):
         return all(run[name] == value for name, value in wanted.items())
 
@@ -191,9 +203,16 @@ def train_once(row: str, value: float, seed: int, search: bool, work: Path) -> d
     curve, test = method_of(row)(row, value, seed, search, folder)
     shutil.rmtree(folder, ignore_errors=True)
     best = max(curve, key=lambda point: point[1])
-    run = {"row": row, "seed": seed, "search": search, "value": value,
-           "dev_curve": curve, "best": best[0], "dev_accuracy": best[1],
-           "processor_seconds": None if resumed else round(time.process_time() - start, 1)}
+    run = {
+        "row": row,
+        "seed": seed,
+        "search": search,
+        "value": value,
+        "dev_curve": curve,
+        "best": best[0],
+        "dev_accuracy": best[1],
+        "processor_seconds": None if resumed else round(time.process_time() - start, 1),
+    }
     if not search:
         run["test_accuracy"] = accuracy(test, splits()["test"].labels)
         run["predictions"] = "".join(str(int(x)) for x in test)
@@ -226,9 +245,10 @@ def run_all(file: Path, work: Path, rows: list[str]) -> None:
 
 # ---- the table
 
+
 def score(
     predictions: list[str],  # one a seed: a digit for each example
-    labels: list[int],       # (N,)
+    labels: list[int],  # (N,)
     deterministic: bool = False,  # True for a row of SEEDLESS
 ) -> Scored:
     """Compute accuracies, on the test set and on bootstrap samples of its sentences (chapter 40).
@@ -283,16 +303,21 @@ def mean_seconds(runs: list[dict]) -> str:
 
 def table(results: dict, labels: list[int]) -> str:
     """Lay out the stored results as Markdown."""
-    lines = ["| model | learning rate or 1 / penalty | seeds | test accuracy | 95% interval | "
-             "processor time of a run [s] |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| model | learning rate or 1 / penalty | seeds | test accuracy | 95% interval | "
+        "processor time of a run [s] |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in CANDIDATES:
         if runs := find(results, row, search=False):
             deterministic = row in SEEDLESS
             found = interval(score([run["predictions"] for run in runs], labels, deterministic))
             seeds = "none" if deterministic else ", ".join(str(run["seed"]) for run in runs)
             seconds = mean_seconds(runs)
-            lines.append(f"| {row} | {runs[0]['value']:g} | {seeds} | {found.value:.3f} | "
-                         f"{found.low:.3f} to {found.high:.3f} | {seconds} |")
+            lines.append(
+                f"| {row} | {runs[0]['value']:g} | {seeds} | {found.value:.3f} | "
+                f"{found.low:.3f} to {found.high:.3f} | {seconds} |"
+            )
     return "\n".join(lines)
 
 
@@ -301,8 +326,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--table", action="store_true", help="print what is stored")
     parser.add_argument("--rows", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "word-order",
-                        help="folder of runs that are not finished")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=ROOT / "runs" / "word-order",
+        help="folder of runs that are not finished",
+    )
     args = parser.parse_args(arguments)
     if not args.table:
         os.nice(19)

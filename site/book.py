@@ -1,4 +1,7 @@
-"""What the site adds to Sphinx: formulas as MathML, terms that lead to the glossary, numbers that lead to chapters, and boxes that a keyboard can scroll."""
+"""What the site adds to Sphinx: formulas as MathML, terms that lead to the glossary, numbers that
+lead to chapters, and boxes that a keyboard can scroll.
+"""
+
 import re
 from pathlib import Path
 
@@ -10,8 +13,18 @@ from sphinx.application import Sphinx
 from sphinx.util.nodes import make_refnode
 
 CHAPTER = re.compile(r"[1-5]_")
-WIDE = 700   # [pixels] of a picture: at the width of a phone its words would be smaller than half
-CLOSED = (nodes.literal, nodes.literal_block, nodes.reference, nodes.title, nodes.math, nodes.term, nodes.raw, addnodes.pending_xref, nodes.field_list)
+WIDE = 700  # [pixels] of a picture: at the width of a phone its words would be smaller than half
+CLOSED = (
+    nodes.literal,
+    nodes.literal_block,
+    nodes.reference,
+    nodes.title,
+    nodes.math,
+    nodes.term,
+    nodes.raw,
+    addnodes.pending_xref,
+    nodes.field_list,
+)
 
 
 def visit_math(translator, node: nodes.math) -> None:
@@ -23,7 +36,9 @@ def visit_math(translator, node: nodes.math) -> None:
 def visit_math_block(translator, node: nodes.math_block) -> None:
     """Write a formula on its own, in a box that scrolls where the screen is narrow."""
     formula = convert(node.astext(), display="block")
-    translator.body.append(f'<div class="formula" tabindex="0" role="group" aria-label="formula">{formula}</div>')
+    translator.body.append(
+        f'<div class="formula" tabindex="0" role="group" aria-label="formula">{formula}</div>'
+    )
     raise nodes.SkipNode
 
 
@@ -34,13 +49,24 @@ def anchor(term: str) -> str:
 
 def pattern_of(words: list[str]) -> str:
     """Find a term by any of its names, in singular or plural; spaces may be line breaks."""
-    return "|".join(r"\s+".join(map(re.escape, name.split())) + "(?:s|es)?" for name in sorted(words, key=len, reverse=True))
+    return "|".join(
+        r"\s+".join(map(re.escape, name.split())) + "(?:s|es)?"
+        for name in sorted(words, key=len, reverse=True)
+    )
 
 
 def linked(term: str, words: str, docname: str) -> nodes.inline:
     """Make the words of a text a link to their entry in the glossary."""
-    reference = addnodes.pending_xref("", nodes.inline(words, words, classes=["glossed"]), refdomain="std", reftype="term", reftarget=term,
-                                      refdoc=docname, refexplicit=True, refwarn=True)
+    reference = addnodes.pending_xref(
+        "",
+        nodes.inline(words, words, classes=["glossed"]),
+        refdomain="std",
+        reftype="term",
+        reftarget=term,
+        refdoc=docname,
+        refexplicit=True,
+        refwarn=True,
+    )
     return nodes.inline("", "", reference, ids=[anchor(term)])
 
 
@@ -54,21 +80,29 @@ def is_open(text: nodes.Text) -> bool:
     return prose
 
 
-def pieces(words: str, docname: str, names: dict[str, list[str]], left: set[str]) -> list[nodes.Node]:
+def pieces(
+    words: str, docname: str, names: dict[str, list[str]], left: set[str]
+) -> list[nodes.Node]:
     """Cut a text at the terms that were not linked yet, and link them."""
     order, parts, done = list(names), [], 0
-    any_term = r"(?<![\w-])(?:" + "|".join(f"({pattern_of(names[term])})" for term in order) + r")(?![\w-])"
+    any_term = (
+        r"(?<![\w-])(?:"
+        + "|".join(f"({pattern_of(names[term])})" for term in order)
+        + r")(?![\w-])"
+    )
     for found in re.finditer(any_term, words, re.I):
         term = order[found.lastindex - 1]
         if term in left:
             left.discard(term)
-            parts += [nodes.Text(words[done:found.start()]), linked(term, found[0], docname)]
+            parts += [nodes.Text(words[done : found.start()]), linked(term, found[0], docname)]
             done = found.end()
     return [*parts, nodes.Text(words[done:])]
 
 
 def link_terms(app: Sphinx, doctree: nodes.document) -> None:
-    """Link the first use of each term in a chapter to the glossary, and note the place for the way back."""
+    """Link the first use of each term in a chapter to the glossary, and note the place for the way
+    back.
+    """
     docname, names = app.env.docname, app.config.glossary_names
     if not CHAPTER.match(docname) or docname.endswith("/index"):
         return
@@ -80,13 +114,26 @@ def link_terms(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def with_chapters(words: str, docname: str, numbered: dict[str, str]) -> list[nodes.Node]:
-    """Cut a text at "chapter 24" and "chapters 29 and 30", and link each number that is a chapter of its own page; `numbered` holds the pages."""
+    """Cut a text at "chapter 24" and "chapters 29 and 30", and link each number that is a chapter
+    of its own page; `numbered` holds the pages.
+    """
     parts, done = [], 0
-    for named in re.finditer(r"\bchapters?\s+\d\d\b(?:(?:,|,? and| or| to)\s+\d\d\b)*", words, re.I):
+    for named in re.finditer(
+        r"\bchapters?\s+\d\d\b(?:(?:,|,? and| or| to)\s+\d\d\b)*", words, re.I
+    ):
         for found in re.finditer(r"(?:chapters?\s+)?(\d\d)", named[0], re.I):
             if (page := numbered.get(found[1], docname)) != docname:
                 start, end = (named.start() + place for place in found.span())
-                reference = addnodes.pending_xref("", nodes.inline(found[0], found[0]), refdomain="std", reftype="doc", reftarget=f"/{page}", refdoc=docname, refexplicit=True, refwarn=True)
+                reference = addnodes.pending_xref(
+                    "",
+                    nodes.inline(found[0], found[0]),
+                    refdomain="std",
+                    reftype="doc",
+                    reftarget=f"/{page}",
+                    refdoc=docname,
+                    refexplicit=True,
+                    refwarn=True,
+                )
                 parts, done = [*parts, nodes.Text(words[done:start]), reference], end
     return [*parts, nodes.Text(words[done:])]
 
@@ -95,28 +142,47 @@ def link_chapters(app: Sphinx, doctree: nodes.document) -> None:
     """Link the numbers of chapters on pages made of notebooks."""
     if Path(app.env.doc2path(app.env.docname)).suffix != ".ipynb":
         return
-    numbered = {found[1]: page for page in app.env.found_docs if (found := re.match(r"[1-5]_\w+/(\d\d)_", page))}
+    numbered = {
+        found[1]: page
+        for page in app.env.found_docs
+        if (found := re.match(r"[1-5]_\w+/(\d\d)_", page))
+    }
     for text in [t for t in doctree.findall(nodes.Text) if is_open(t)]:
         text.parent.replace(text, with_chapters(str(text), app.env.docname, numbered))
 
 
-def chapter_instead(app: Sphinx, env, node: addnodes.pending_xref, inner: nodes.Element) -> nodes.reference | None:
+def chapter_instead(
+    app: Sphinx, env, node: addnodes.pending_xref, inner: nodes.Element
+) -> nodes.reference | None:
     """Lead from the glossary to the top of a chapter that explains a term without its name."""
     docname, _, rest = node["reftarget"].partition(":first-")
-    return make_refnode(app.builder, node["refdoc"], docname, "", inner) if rest and docname in env.found_docs else None
+    return (
+        make_refnode(app.builder, node["refdoc"], docname, "", inner)
+        if rest and docname in env.found_docs
+        else None
+    )
 
 
 def with_room(body: str, widths: dict[str, int]) -> str:
-    """Put pictures of several panels into boxes that scroll on a phone; `widths` [pixels] holds those of the files, by name."""
+    """Put pictures of several panels into boxes that scroll on a phone; `widths` [pixels] holds
+    those of the files, by name.
+    """
+
     def one(found: re.Match) -> str:
         wide = widths.get(found[1].rpartition("/")[2], 0) > WIDE
-        return f'<span class="wide-picture" tabindex="0" role="group" aria-label="figure">{found[0]}</span>' if wide else found[0]
+        return (
+            f'<span class="wide-picture" tabindex="0" role="group" aria-label="figure">{found[0]}</span>'
+            if wide
+            else found[0]
+        )
 
     return re.sub(r'<img [^>]*src="([^"]*_images/[^"]*)"[^>]*>', one, body)
 
 
-def widths_of(app: Sphinx) -> dict[str, int]:   # name of a file among the site's pictures -> pixels
-    """Measure the pictures of all pages up to the present one, each once: Sphinx finds them page by page."""
+def widths_of(app: Sphinx) -> dict[str, int]:  # name of a file among the site's pictures -> pixels
+    """Measure the pictures of all pages up to the present one, each once: Sphinx finds them page by
+    page.
+    """
     known = app.__dict__.setdefault("picture_widths", {})
     for source, name in app.builder.images.items():
         if name not in known and name.endswith((".png", ".webp", ".gif")):
@@ -127,10 +193,16 @@ def widths_of(app: Sphinx) -> dict[str, int]:   # name of a file among the site'
 def reachable_by_keyboard(app: Sphinx, page: str, template: str, context: dict, doctree) -> None:
     """Let the keyboard scroll what may be wider than the screen."""
     if "furo_navigation_tree" in context:
-        context["furo_navigation_tree"] = context["furo_navigation_tree"].replace('role="heading"', 'role="heading" aria-level="2"')
+        context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(
+            'role="heading"', 'role="heading" aria-level="2"'
+        )
     if "body" in context:
         body = with_room(context["body"].replace("<pre>", '<pre tabindex="0">'), widths_of(app))
-        context["body"] = re.sub(r'(<div class="table-wrapper[^"]*")>', r'\1 tabindex="0" role="group" aria-label="table">', body)
+        context["body"] = re.sub(
+            r'(<div class="table-wrapper[^"]*")>',
+            r'\1 tabindex="0" role="group" aria-label="table">',
+            body,
+        )
 
 
 def setup(app: Sphinx) -> dict:

@@ -1,4 +1,5 @@
 """A learner who knows everything: the reference bodies, put into a workspace. For tests only."""
+
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,13 +9,19 @@ from minbert.course.exercises import EXERCISES
 from minbert.course.programs import replace
 
 
-def solve(folder: Path, exercises: Iterable[str] | None = None, bodies: dict[str, str] | None = None) -> list[str]:
-    """Write reference definitions, or the ones of `bodies`, into the notebooks of a workspace; None solves all. Give the names."""
+def solve(
+    folder: Path, exercises: Iterable[str] | None = None, bodies: dict[str, str] | None = None
+) -> list[str]:
+    """Write reference definitions, or the ones of `bodies`, into the notebooks of a workspace; None
+    solves all. Give the names.
+    """
     wanted = set(EXERCISES if exercises is None else exercises)
     unknown, done = wanted - set(EXERCISES), []
     if unknown:
         raise ValueError(f"expected names of exercises, got {sorted(unknown)}")
-    for file in sorted({Path(folder) / "nbs" / f"{EXERCISES[name].notebook}.ipynb" for name in wanted}):
+    for file in sorted(
+        {Path(folder) / "nbs" / f"{EXERCISES[name].notebook}.ipynb" for name in wanted}
+    ):
         notebook = read_notebook(file)
         for cell in (c for c in notebook.cells if c.cell_type == "code"):
             for mark in marks(cell.source):
@@ -29,12 +36,25 @@ def solve(folder: Path, exercises: Iterable[str] | None = None, bodies: dict[str
 
 
 def borrow_all(folder: Path, exercises: Iterable[str] | None = None) -> int:
-    """Take the first sign off every line that borrows an exercise, as a learner who skips them; None: all. Give how many."""
-    count, targets = 0, "|".join(re.escape(f'borrow("{name}")') for name in (EXERCISES if exercises is None else exercises))
+    """Take the first sign off every line that borrows an exercise, as a learner who skips them;
+    None: all. Give how many.
+    """
+    count, targets = (
+        0,
+        "|".join(
+            re.escape(f'borrow("{name}")')
+            for name in (EXERCISES if exercises is None else exercises)
+        ),
+    )
     for file in sorted((Path(folder) / "nbs").rglob("[!.]*.ipynb")):
         notebook = read_notebook(file)
         for cell in (c for c in notebook.cells if c.id.startswith("check-")):
-            cell.source, found = re.subn(rf"^# (?=from minbert\.course import borrow;.*(?:{targets}))", "", cell.source, flags=re.M)
+            cell.source, found = re.subn(
+                rf"^# (?=from minbert\.course import borrow;.*(?:{targets}))",
+                "",
+                cell.source,
+                flags=re.M,
+            )
             count += found
         file.write_text(written(notebook), encoding="utf-8")
     return count

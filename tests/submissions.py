@@ -1,4 +1,5 @@
 """Make submissions of which we know what they deserve: right, wrong, empty, broken, hostile."""
+
 import json
 import os
 import random
@@ -13,7 +14,8 @@ from minbert.course.programs import PACKAGE, find, parse, replace
 
 EDITIONS = PACKAGE / "assets" / "course" / "nbs"
 
-# Each is the body of a function that ignores its arguments; {folder} is the folder of all submissions.
+# Each is the body of a function that ignores its arguments; {folder} is the folder of all
+# submissions.
 ATTACKS = {
     "endless loop": "while True: pass",
     "sleep": "import time; time.sleep(3600)",
@@ -29,7 +31,7 @@ ATTACKS = {
     "deep recursion": "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()",
     "patched torch": "import torch, torch.testing\ntorch.allclose = torch.equal = lambda *a, **k: True\ntorch.testing.assert_close = lambda *a, **k: None\nreturn torch.zeros(1)",
     "patched safetensors": "import safetensors.torch as s\ns.save = s.save_file = lambda *a, **k: b''\nimport sys\nfor m in list(sys.modules.values()):\n"
-                           "    for n in ('save', 'write_tree'):\n        if hasattr(m, n):\n            setattr(m, n, lambda *a, **k: None)\nreturn 0",
+    "    for n in ('save', 'write_tree'):\n        if hasattr(m, n):\n            setattr(m, n, lambda *a, **k: None)\nreturn 0",
     "patched judge": "import minbert.course.trials as t\nt.compare = lambda *a: None\nt.judge = lambda *a: t.Verdict(True, 'passed')\nreturn 0",
     "fake result": "import os, pathlib\nfor i in range(9):\n    pathlib.Path(f'result{{i}}.json').write_text('{{\"list\": []}}')\n    pathlib.Path(f'result{{i}}.safetensors').write_bytes(bytes([2, 0, 0, 0, 0, 0, 0, 0]) + b'{{}}')\nos._exit(0)",
     "linked result": "import os\nfor i in range(9):\n    os.symlink('/etc/passwd', f'result{{i}}.json')\nos._exit(0)",
@@ -37,10 +39,10 @@ ATTACKS = {
     "garbage": "import gc\nreturn [o for o in gc.get_objects() if type(o).__name__ == 'Outcome'][0]",
     "reference": "import minbert.{module} as m\nf = m\nfor part in '{target}'.split('.'): f = getattr(f, part)\nreturn f(*args, **kwargs)",
     "reference by path": "import importlib.util as u\ns = u.spec_from_file_location('minbert.{module}', {package!r} + '/{module}.py')\nm = u.module_from_spec(s)\ns.loader.exec_module(m)\n"
-                         "f = m\nfor part in '{target}'.split('.'): f = getattr(f, part)\nreturn f(*args, **kwargs)",
+    "f = m\nfor part in '{target}'.split('.'): f = getattr(f, part)\nreturn f(*args, **kwargs)",
     "reference by search": "import pathlib\nfor place in ('/', {package!r}):\n    for file in pathlib.Path(place).rglob('{module}.py'):\n        text = file.read_text()\n        if 'MISTAKES' not in text and 'NotImplementedError' not in text:\n"
-                           "            names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\n            exec(text, names)\n            f = names\n            first, *rest = '{target}'.split('.')\n            f = names[first]\n"
-                           "            for part in rest: f = getattr(f, part)\n            return f(*args, **kwargs)\nreturn 0",
+    "            names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\n            exec(text, names)\n            f = names\n            first, *rest = '{target}'.split('.')\n            f = names[first]\n"
+    "            for part in rest: f = getattr(f, part)\n            return f(*args, **kwargs)\nreturn 0",
     "borrowed": "from minbert.course import borrow\nreturn borrow('{name}')(*args, **kwargs)",
     "borrowed elsewhere": "from minbert.course.exercises import reference, exercise\nreturn reference(exercise('{name}'))(*args, **kwargs)",
     "other submissions": "import pathlib\ntexts = [f.read_text() for f in pathlib.Path({folder!r}).rglob('*.ipynb')]\nreturn texts[0]",
@@ -50,19 +52,19 @@ ATTACKS = {
     "native code": "import ctypes\nctypes.CDLL(None).exit(0)",
     "equal to all": "import torch\nclass Yes(torch.Tensor):\n    __eq__ = lambda s, o: True\n    @classmethod\n    def __torch_function__(cls, *a, **k): return True\nreturn torch.zeros(1).as_subclass(Yes)",
     "open folder": "import os\nfd = os.open({prefix!r}, os.O_RDONLY)\ninner = os.open(os.path.relpath({package!r} + '/{module}.py', {prefix!r}), os.O_RDONLY, dir_fd=fd)\n"
-                   "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(os.read(inner, 10**6), names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\n"
-                   "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
+    "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(os.read(inner, 10**6), names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\n"
+    "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
     "native read": "import os, torch\npath = {package!r} + '/{module}.py'\ntext = bytes(torch.from_file(path, size=os.path.getsize(path), dtype=torch.uint8).tolist())\n"
-                   "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(text, names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\n"
-                   "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
+    "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(text, names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\n"
+    "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
     "native write": "import torch\ntorch.save(torch.zeros(3), {folder!r} + '/.keep')",
     "limits of others": "import resource\nfor p in range(1, 60):\n    try: resource.prlimit(p, resource.RLIMIT_FSIZE, (0, 0))\n    except BaseException: pass",
     "switches the hook off": "import __main__ as m, os\nm._FORBIDDEN = m._WRITES = m._LOOKS = ()\nm._inside = lambda p, r: len(r)\nos.remove({folder!r} + '/.keep')",
     "deep folders": "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
     "complex numbers": "import torch\nreturn torch.zeros_like(args[2], dtype=torch.complex64)",
     "processes behind the hook": "import os, subprocess, sys\ns = sys.modules['_posixsubprocess']\nr, w = os.pipe()\n"
-                                 "def spin():\n    while True: pass\nfor i in range(3):\n"
-                                 "    s.fork_exec([b'/bin/true'], [b'/bin/true'], False, (), None, [], -1, -1, -1, -1, -1, -1, r, w, False, True, -1, None, None, None, -1, spin, False)",
+    "def spin():\n    while True: pass\nfor i in range(3):\n"
+    "    s.fork_exec([b'/bin/true'], [b'/bin/true'], False, (), None, [], -1, -1, -1, -1, -1, -1, r, w, False, True, -1, None, None, None, -1, spin, False)",
     "a result dear to read": "import os\nopen('result0.safetensors', 'wb').write((2).to_bytes(8, 'little') + b'{{}}')\nopen('result0.json', 'w').write('[' + '[],' * 8000000 + '[]]')\nos._exit(0)",
     "odd numbers": "import torch\nreturn args[0].to(torch.float8_e4m3fn) if args else torch.zeros(1).to(torch.float8_e4m3fn)",
     "NaN": "import torch\nout = [a for a in args if isinstance(a, torch.Tensor)] or [torch.zeros(1)]\nreturn out[0] * float('nan')",
@@ -76,30 +78,52 @@ _SECRET, _KEEP = "({package!r} + '/{module}.py')", "({folder!r} + '/.keep')"
 
 # A second list: around the hook, around the limits, around the comparison.
 SECOND = {
-    "second interpreter": "try: import _interpreters as i\nexcept ImportError: import _xxsubinterpreters as i\ni.run_string(i.create(), 'import os; os.remove(' + repr" + _KEEP + " + ')')",
+    "second interpreter": "try: import _interpreters as i\nexcept ImportError: import _xxsubinterpreters as i\ni.run_string(i.create(), 'import os; os.remove(' + repr"
+    + _KEEP
+    + " + ')')",
     "second interpreter under another name": "import _imp, importlib.machinery as m, importlib.util as u\nfor name in ('_xxsubinterpreters', '_interpreters'):\n    found = m.PathFinder.find_spec(name)\n    if found:\n"
-                                             "        i = _imp.create_dynamic(m.ModuleSpec('math.' + name, None, origin=found.origin))\n        _imp.exec_dynamic(i)\n        i.run_string(i.create(), 'import os; os.remove(' + repr" + _KEEP + " + ')')",
+    "        i = _imp.create_dynamic(m.ModuleSpec('math.' + name, None, origin=found.origin))\n        _imp.exec_dynamic(i)\n        i.run_string(i.create(), 'import os; os.remove(' + repr"
+    + _KEEP
+    + " + ')')",
     "a text that lies": "import os\nclass Liar(str):\n    def __getitem__(self, i): return (os.getcwd() + '/x')[i]\n    def startswith(self, *a): return True\n    def split(self, *a): return ['']\n    __eq__ = lambda s, o: True\n    __hash__ = str.__hash__\n"
-                        "text = open(Liar" + _SECRET + ").read()\n" + _USE,
-    "bytes that lie": "import os\nclass Liar(bytes):\n    def decode(self, *a): return os.getcwd()\n    def startswith(self, *a): return True\ntext = open(Liar(os.fsencode" + _SECRET + ")).read()\n" + _USE,
-    "a class equal to all": "import os\nclass Kind(type):\n    __eq__ = lambda s, o: True\n    __hash__ = type.__hash__\nclass Path(str, metaclass=Kind): pass\nos.remove(Path" + _KEEP + ")",
-    "a path of two minds": "import os\nclass Path:\n    n = 0\n    def __fspath__(self):\n        self.n += 1\n        return " + _KEEP + " if self.n % 2 else 'x'\nos.remove(Path())",
+    "text = open(Liar" + _SECRET + ").read()\n" + _USE,
+    "bytes that lie": "import os\nclass Liar(bytes):\n    def decode(self, *a): return os.getcwd()\n    def startswith(self, *a): return True\ntext = open(Liar(os.fsencode"
+    + _SECRET
+    + ")).read()\n"
+    + _USE,
+    "a class equal to all": "import os\nclass Kind(type):\n    __eq__ = lambda s, o: True\n    __hash__ = type.__hash__\nclass Path(str, metaclass=Kind): pass\nos.remove(Path"
+    + _KEEP
+    + ")",
+    "a path of two minds": "import os\nclass Path:\n    n = 0\n    def __fspath__(self):\n        self.n += 1\n        return "
+    + _KEEP
+    + " if self.n % 2 else 'x'\nos.remove(Path())",
     "patched builtins": "import builtins as b\nfor name, value in dict(isinstance=lambda *a: True, len=lambda x: 9**9, max=lambda *a, **k: 9**9, any=lambda x: True, type=lambda x: int, str=lambda *a: '', PermissionError=Warning).items():\n"
-                        "    setattr(b, name, value)\ntext = open" + _SECRET + ".read()\n" + _USE,
+    "    setattr(b, name, value)\ntext = open" + _SECRET + ".read()\n" + _USE,
     "patched paths": "import os, posixpath, genericpath\nhere = os.getcwd()\nfor m in (posixpath, genericpath, os):\n    for name in ('realpath', 'abspath', '_joinrealpath', 'normpath', 'fspath', 'fsdecode', 'readlink', 'stat', 'lstat', 'exists', 'isfile', 'getcwd'):\n"
-                     "        setattr(m, name, lambda *a, **k: here + '/x')\ntext = open" + _SECRET + ".read()\n" + _USE,
-    "the hook's frame": "import os\ntry: os.remove" + _KEEP + "\nexcept BaseException as error: tb = error.__traceback__\nwhile tb:\n    frame = tb.tb_frame\n    for space in (frame.f_globals, frame.f_locals, frame.f_builtins):\n        for name in list(space):\n"
-                        "            if not name.startswith('__') and name not in ('os', 'tb', 'frame', 'space', 'name', 'list', 'print', 'open'):\n                try: space[name] = lambda *a, **k: ()\n                except Exception: pass\n    tb = tb.tb_next\nos.remove" + _KEEP,
+    "        setattr(m, name, lambda *a, **k: here + '/x')\ntext = open"
+    + _SECRET
+    + ".read()\n"
+    + _USE,
+    "the hook's frame": "import os\ntry: os.remove"
+    + _KEEP
+    + "\nexcept BaseException as error: tb = error.__traceback__\nwhile tb:\n    frame = tb.tb_frame\n    for space in (frame.f_globals, frame.f_locals, frame.f_builtins):\n        for name in list(space):\n"
+    "            if not name.startswith('__') and name not in ('os', 'tb', 'frame', 'space', 'name', 'list', 'print', 'open'):\n                try: space[name] = lambda *a, **k: ()\n                except Exception: pass\n    tb = tb.tb_next\nos.remove"
+    + _KEEP,
     "code of the hook": "import sys, types\nframe = sys._getframe()\nwhile frame:\n    for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):\n        if isinstance(value, types.FunctionType) and value.__module__ != __name__:\n"
-                        "            value.__code__ = (lambda *a, **k: None).__code__\n    frame = frame.f_back",
-    "ways around a path": "import os\nname = os.path.basename({folder!r})\nfor way in ('/proc/self/root', '/proc/self/cwd/' + '../' * 40, '//', '/proc/thread-self/root', '/dev/fd/../../../..', '/usr/lib/../..'):\n    try: os.remove(way + " + _KEEP + ")\n    except OSError: pass\nreturn 0",
+    "            value.__code__ = (lambda *a, **k: None).__code__\n    frame = frame.f_back",
+    "ways around a path": "import os\nname = os.path.basename({folder!r})\nfor way in ('/proc/self/root', '/proc/self/cwd/' + '../' * 40, '//', '/proc/thread-self/root', '/dev/fd/../../../..', '/usr/lib/../..'):\n    try: os.remove(way + "
+    + _KEEP
+    + ")\n    except OSError: pass\nreturn 0",
     "addresses": "import ctypes\nf = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes._memmove_addr)\nctypes.memmove(id(f), bytes(64), 64)",
     "addresses under another name": "import ctypes\nkinds = [k for c in object.__subclasses__() for k in (c, *type.__subclasses__(c)) if 'dll' in k.__name__.lower() or 'funcptr' in k.__name__.lower()]\nkinds[0](None)._exit(0)",
     "a fresh posix": "import _imp, importlib.machinery as m\np = _imp.create_builtin(m.ModuleSpec('posix', None))\n_imp.exec_builtin(p)\np.kill(p.getppid(), 9)",
-    "a data base": "import sqlite3\nc = sqlite3.connect(':memory:')\nc.execute('ATTACH ? AS x', (" + _KEEP + " + '2',))\nc.execute('CREATE TABLE x.t (a)')",
+    "a data base": "import sqlite3\nc = sqlite3.connect(':memory:')\nc.execute('ATTACH ? AS x', ("
+    + _KEEP
+    + " + '2',))\nc.execute('CREATE TABLE x.t (a)')",
     "a history": "import readline\nreadline.write_history_file" + _KEEP,
     "arrows": "import pyarrow\nwith pyarrow.OSFile(" + _KEEP + ", 'wb') as f: f.write(b'gone')",
-    "a foreign function": "import cffi\nf = cffi.FFI()\nf.cdef('int unlink(char *);')\nf.dlopen(None).unlink" + _KEEP.replace("({", "(({").replace("')", "').encode())"),
+    "a foreign function": "import cffi\nf = cffi.FFI()\nf.cdef('int unlink(char *);')\nf.dlopen(None).unlink"
+    + _KEEP.replace("({", "(({").replace("')", "').encode())"),
     "messages": "import zmq\nzmq.Context().socket(zmq.PUB).bind('ipc://' + " + _KEEP + " + '3')",
     "shared memory": "from multiprocessing import shared_memory as s\nhold = [s.SharedMemory(create=True, size=10**8) for i in range(50)]",
     "a full folder": "for i in range(10**6):\n    with open(f'f{{i}}', 'wb') as f: f.write(bytes(8 * 2**20))",
@@ -126,22 +150,33 @@ ATTACKS |= SECOND
 
 def attack(kind: str, task, folder: Path) -> str:
     """Write a definition of a target that attacks the grader."""
-    body = ATTACKS[kind].format(folder=str(folder), package=str(PACKAGE), prefix=sys.prefix, module=task.module, target=task.target, name=task.name)
+    body = ATTACKS[kind].format(
+        folder=str(folder),
+        package=str(PACKAGE),
+        prefix=sys.prefix,
+        module=task.module,
+        target=task.target,
+        name=task.name,
+    )
     name = task.target.rpartition(".")[2]
     return f"def {name}(*args, **kwargs):\n    " + body.replace("\n", "\n    ") + "\n"
 
 
 def fill(notebook, target: str, definition: str) -> None:
     """Put a definition into the cell of a learner's edition that holds the stub."""
-    cell = [c for c in notebook.cells if c.cell_type == "code" and "#| export" in c.source and find(parse(c.source), target)][-1]
+    cell = [
+        c
+        for c in notebook.cells
+        if c.cell_type == "code" and "#| export" in c.source and find(parse(c.source), target)
+    ][-1]
     cell.source = replace(cell.source, target, definition)
 
 
 def make(
-    folder: Path,       # of one submission
-    choices: dict,      # exercise -> definition, or None for a stub
-    extra: str = "",    # a code cell for every notebook, before everything else
-    only: str = "",     # one chapter; without it, all
+    folder: Path,  # of one submission
+    choices: dict,  # exercise -> definition, or None for a stub
+    extra: str = "",  # a code cell for every notebook, before everything else
+    only: str = "",  # one chapter; without it, all
 ) -> None:
     """Write the chapters with exercises, filled in."""
     (folder / "nbs").mkdir(parents=True)
@@ -181,9 +216,18 @@ def empty(folder: Path, dice: random.Random) -> dict[str, str]:
 
 
 def mixed(folder: Path, dice: random.Random) -> dict[str, str]:
-    deserved = {name: dice.choice(["passed", "passed", "failed", "not attempted"]) for name in EXERCISES}
+    deserved = {
+        name: dice.choice(["passed", "passed", "failed", "not attempted"]) for name in EXERCISES
+    }
     texts = {"passed": right, "failed": wrong}
-    make(folder, {name: texts[kind](EXERCISES[name], dice) for name, kind in deserved.items() if kind in texts})
+    make(
+        folder,
+        {
+            name: texts[kind](EXERCISES[name], dice)
+            for name, kind in deserved.items()
+            if kind in texts
+        },
+    )
     return deserved
 
 
@@ -191,7 +235,12 @@ def broken(folder: Path, dice: random.Random) -> dict[str, str]:
     """Right answers in notebooks that are damaged in different ways."""
     deserved = perfect(folder, dice)
     stems = list(dict.fromkeys(e.notebook for e in EXERCISES.values()))
-    damage = dict(zip(dice.sample(stems, min(5, len(stems))), ("not json", "huge", "link", "missing", "syntax")))
+    damage = dict(
+        zip(
+            dice.sample(stems, min(5, len(stems))),
+            ("not json", "huge", "link", "missing", "syntax"),
+        )
+    )
     for stem, kind in damage.items():
         file = folder / "nbs" / f"{stem}.ipynb"
         theirs = [e for e in EXERCISES.values() if e.notebook == stem]
@@ -219,22 +268,52 @@ def broken(folder: Path, dice: random.Random) -> dict[str, str]:
 
 
 def hostile(folder: Path, dice: random.Random, kind: str | None = None) -> dict[str, str]:
-    """Right answers everywhere but in one exercise, which attacks; and notebooks that would do harm if they were run."""
+    """Right answers everywhere but in one exercise, which attacks; and notebooks that would do harm
+    if they were run.
+    """
     kind = kind or dice.choice(list(ATTACKS))
     victim = dice.choice(list(EXERCISES.values()))
-    texts = {name: right(task, dice) for name, task in EXERCISES.items()} | {victim.name: attack(kind, victim, folder.parent)}
-    make(folder, texts, "import os\nprint('passed')\nos.remove('" + str(folder.parent / ".keep") + "')\nwhile True: pass")
+    texts = {name: right(task, dice) for name, task in EXERCISES.items()} | {
+        victim.name: attack(kind, victim, folder.parent)
+    }
+    make(
+        folder,
+        texts,
+        "import os\nprint('passed')\nos.remove('"
+        + str(folder.parent / ".keep")
+        + "')\nwhile True: pass",
+    )
     return dict.fromkeys(EXERCISES, "passed") | {victim.name: "failed"}
 
 
-KINDS = {"reference": reference, "perfect": perfect, "empty": empty, "mixed": mixed, "broken": broken, "hostile": hostile}
+KINDS = {
+    "reference": reference,
+    "perfect": perfect,
+    "empty": empty,
+    "mixed": mixed,
+    "broken": broken,
+    "hostile": hostile,
+}
 
 
-ROUND = ("perfect", "mixed", "hostile", "mixed", "empty", "hostile", "broken", "mixed", "reference", "mixed")
+ROUND = (
+    "perfect",
+    "mixed",
+    "hostile",
+    "mixed",
+    "empty",
+    "hostile",
+    "broken",
+    "mixed",
+    "reference",
+    "mixed",
+)
 
 
 def make_all(folder: Path, count: int, seed: int = 11711, kinds=ROUND) -> dict[str, dict[str, str]]:
-    """Write `count` submissions, of these kinds in turn; return name -> exercise -> the status it deserves."""
+    """Write `count` submissions, of these kinds in turn; return name -> exercise -> the status it
+    deserves.
+    """
     dice, deserved, attacks = random.Random(seed), {}, iter(list(ATTACKS) * count)
     folder.mkdir(parents=True)
     (folder / ".keep").write_text("keep me")

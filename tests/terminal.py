@@ -1,4 +1,5 @@
 """The command line, typed in this process."""
+
 import pytest
 
 from minbert.app.cli import main

@@ -1,4 +1,7 @@
-"""Batches made one ahead: same ones, same order, and a reader that seems to stand where its user stands. The GPU's part is played in test_cuda_rules.py."""
+"""Batches made one ahead: same ones, same order, and a reader that seems to stand where its user
+stands. The GPU's part is played in test_cuda_rules.py.
+"""
+
 import threading
 
 import pytest

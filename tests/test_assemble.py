@@ -1,4 +1,7 @@
-"""A learner's parts in a model: every answer in its place, the same scores as the references, and nothing of the learner's changed."""
+"""A learner's parts in a model: every answer in its place, the same scores as the references, and
+nothing of the learner's changed.
+"""
+
 import ast
 
 import pytest
@@ -20,7 +23,11 @@ def solved(tmp_path_factory):
 
 
 def snapshot(folder):
-    return {str(f.relative_to(folder)): (f.read_bytes(), f.stat().st_mtime_ns) for f in sorted(folder.rglob("*")) if f.is_file()}
+    return {
+        str(f.relative_to(folder)): (f.read_bytes(), f.stat().st_mtime_ns)
+        for f in sorted(folder.rglob("*"))
+        if f.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -36,50 +43,79 @@ def test_reference_answers_make_the_reference_module(solved):
     assert set(texts) == {e.module for e in EXERCISES.values()}
     for task in EXERCISES.values():
         assert source_of(texts[task.module], task.target) == task.definition
-    for name, text in texts.items():   # the same but for imports, which chapters write in full
-        ours, theirs = ([ast.dump(n) for n in ast.parse(t).body if not isinstance(n, ast.ImportFrom)] for t in (module_text(name), text))
+    for name, text in texts.items():  # the same but for imports, which chapters write in full
+        ours, theirs = (
+            [ast.dump(n) for n in ast.parse(t).body if not isinstance(n, ast.ImportFrom)]
+            for t in (module_text(name), text)
+        )
         assert theirs == ours, name
 
 
 def test_only_what_passed_is_put_in(solved, tmp_path):
     folder = new_workspace(tmp_path / "my-bert")
-    wrong = {name: wrong_definition(EXERCISES[name], EXERCISES[name].mistakes[0]) for name in ("attention.scores", "attention.split")}
+    wrong = {
+        name: wrong_definition(EXERCISES[name], EXERCISES[name].mistakes[0])
+        for name in ("attention.scores", "attention.split")
+    }
     solve(folder, wrong, wrong)
     texts = modules_with(read_submission("me", folder).notebooks, ["attention.split"])
     assert source_of(texts["attention"], "split_heads") == wrong["attention.split"]
-    assert source_of(texts["attention"], "scaled_dot_product_attention") == EXERCISES["attention.scores"].definition
+    assert (
+        source_of(texts["attention"], "scaled_dot_product_attention")
+        == EXERCISES["attention.scores"].definition
+    )
 
 
 def test_a_mended_copy_counts_and_the_given_mistake_does_not(tmp_path):
-    """An exercise that hands out a mistake: who leaves it and writes the answer in a cell of its own has answered."""
+    """An exercise that hands out a mistake: who leaves it and writes the answer in a cell of its
+    own has answered.
+    """
     import nbformat
 
-    name, folder = next(n for n, task in EXERCISES.items() if task.given and "." not in task.target), new_workspace(tmp_path / "my-bert")
+    name, folder = (
+        next(n for n, task in EXERCISES.items() if task.given and "." not in task.target),
+        new_workspace(tmp_path / "my-bert"),
+    )
     file = folder / "nbs" / f"{EXERCISES[name].notebook}.ipynb"
     notebook = nbformat.read(file, 4)
     notebook.cells.append(nbformat.v4.new_code_cell(EXERCISES[name].definition))
     nbformat.write(notebook, file)
     texts = modules_with(read_submission("me", folder).notebooks, [name])
-    assert source_of(texts[EXERCISES[name].module], EXERCISES[name].target) == EXERCISES[name].definition
+    assert (
+        source_of(texts[EXERCISES[name].module], EXERCISES[name].target)
+        == EXERCISES[name].definition
+    )
 
 
 @pytest.mark.long
 def test_all_references_give_the_reference_scores(report):
     assert report.agrees and report.difference < 1e-4 and report.steps == 2
     assert report.parts == tuple(EXERCISES) and report.left == {}
-    assert set(report.metrics) == {"sentiment", "inference", "similarity"} and report.losses[0] == pytest.approx(report.losses[1], abs=1e-9)
+    assert set(report.metrics) == {"sentiment", "inference", "similarity"} and report.losses[
+        0
+    ] == pytest.approx(report.losses[1], abs=1e-9)
 
 
 @pytest.mark.long
 def test_the_training_calls_what_it_should(report):
-    assert {"attention.scores", "attention.split", "encoder.layer", "loop.step", "optim.adamw"} & set(EXERCISES) <= set(report.used)
-    assert "pcgrad.project" not in report.used   # summed losses need no surgery
+    assert {
+        "attention.scores",
+        "attention.split",
+        "encoder.layer",
+        "loop.step",
+        "optim.adamw",
+    } & set(EXERCISES) <= set(report.used)
+    assert "pcgrad.project" not in report.used  # summed losses need no surgery
 
 
 @pytest.mark.long
 def test_the_report_can_be_read(report):
     text = str(report)
-    assert f"{len(EXERCISES)} of {len(EXERCISES)} parts are yours" in text and "below 1e-04" in text and "references" in text
+    assert (
+        f"{len(EXERCISES)} of {len(EXERCISES)} parts are yours" in text
+        and "below 1e-04" in text
+        and "references" in text
+    )
     assert all(name in text for name in (*EXERCISES, "sentiment", "inference", "similarity"))
     other = report._replace(metrics={"sst": (0.5, 0.5002)}, left={"a.b": "failed"})
     assert not other.agrees and "another" in str(other) and "a.b" in str(other)
@@ -91,17 +127,24 @@ def test_the_report_can_be_read(report):
 
 @pytest.mark.long
 def test_a_training_that_stops_says_why():
-    text = replace(module_text("encoder"), "BertLayer", 'class BertLayer(nn.Module):\n    def __init__(self, *args):\n        raise KeyError("no such layer")')
+    text = replace(
+        module_text("encoder"),
+        "BertLayer",
+        'class BertLayer(nn.Module):\n    def __init__(self, *args):\n        raise KeyError("no such layer")',
+    )
     with pytest.raises(ValueError, match="your parts to end well(.|\n)*no such layer"):
         trained({"encoder": text}, steps=1, seed=1)
 
 
 def test_a_training_that_does_not_end_is_stopped(monkeypatch):
     started, start = [], module._start
-    monkeypatch.setattr(module, "_start", lambda *arguments: started.append(start(*arguments)) or started[-1])
+    monkeypatch.setattr(
+        module, "_start", lambda *arguments: started.append(start(*arguments)) or started[-1]
+    )
     with pytest.raises(ValueError, match="your parts to end within 0 seconds"):
         trained({}, steps=10**6, seed=1, seconds=0.2)
-    assert [run.poll() is None for run in started] == [False, False]       # neither it nor the one beside it runs on
+    # neither it nor the one beside it runs on
+    assert [run.poll() is None for run in started] == [False, False]
 
 
 def test_an_answer_is_used_if_one_of_its_lines_ran():
@@ -109,7 +152,9 @@ def test_an_answer_is_used_if_one_of_its_lines_ran():
     first = texts["attention"].split("\n").index("def split_heads(") + 1
     last = first + len(EXERCISES["attention.split"].definition.rstrip("\n").split("\n")) - 1
     for line, used in ((first, True), (last, True), (first - 1, False), (last + 1, False)):
-        assert called_parts(texts, ["attention.split"], [("attention", line, "f")]) == (("attention.split",) if used else ())
+        assert called_parts(texts, ["attention.split"], [("attention", line, "f")]) == (
+            ("attention.split",) if used else ()
+        )
 
 
 def test_what_cannot_be_assembled(tmp_path, monkeypatch):
@@ -125,11 +170,30 @@ def test_what_cannot_be_assembled(tmp_path, monkeypatch):
 
 
 def test_the_checks_decide_what_is_put_in(solved, monkeypatch):
-    results = {name: Result("failed" if name == "attention.scores" else "passed") for name in EXERCISES}
+    results = {
+        name: Result("failed" if name == "attention.scores" else "passed") for name in EXERCISES
+    }
     seen = {}
-    monkeypatch.setattr(module, "grade", lambda paths, **settings: ([Report("me", results, 0, ())], "walls"))
-    monkeypatch.setattr(module, "trained", lambda texts, steps, seed, rows: seen.update(texts) or ({"metrics": {"sst": 1.0}, "losses": [3.0, 2.0], "called": []}, {"metrics": {"sst": 0.5}, "losses": [4.0, 2.5]}))
+    monkeypatch.setattr(
+        module, "grade", lambda paths, **settings: ([Report("me", results, 0, ())], "walls")
+    )
+    monkeypatch.setattr(
+        module,
+        "trained",
+        lambda texts, steps, seed, rows: (
+            seen.update(texts)
+            or (
+                {"metrics": {"sst": 1.0}, "losses": [3.0, 2.0], "called": []},
+                {"metrics": {"sst": 0.5}, "losses": [4.0, 2.5]},
+            )
+        ),
+    )
     made = assemble(solved, steps=1)
-    assert made.left == {"attention.scores": "failed"} and "attention.scores" not in made.parts and len(made.parts) == len(EXERCISES) - 1
+    assert (
+        made.left == {"attention.scores": "failed"}
+        and "attention.scores" not in made.parts
+        and len(made.parts) == len(EXERCISES) - 1
+    )
     assert made.used == () and set(seen) >= {"attention"}
-    assert made.metrics == {"sst": (1.0, 0.5)} and made.losses == (2.0, 2.5)   # the learner's first; the last step's
+    # the learner's first; the last step's
+    assert made.metrics == {"sst": (1.0, 0.5)} and made.losses == (2.0, 2.5)

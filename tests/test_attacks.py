@@ -1,4 +1,5 @@
 """Attacks: each is a fail of its exercise alone, and leaves everything as it was."""
+
 import os
 import subprocess
 import sys
@@ -23,11 +24,13 @@ from minbert.course.trials import Outcome
 from minbert.course.worker import _watch, write_tree
 
 VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
-SHORT = Limits(wall=4.0, cpu=2)   # seconds; many of them only wait
+SHORT = Limits(wall=4.0, cpu=2)  # seconds; many of them only wait
 
 
 def mark(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Let whatever is started from here on, and whatever that starts, bear a folder's name in its environment."""
+    """Let whatever is started from here on, and whatever that starts, bear a folder's name in its
+    environment.
+    """
     patch.setenv("PATH", os.pathsep.join([os.environ["PATH"], str(folder)]))
 
 
@@ -35,14 +38,16 @@ def bearing(folder: Path) -> list[str]:
     """List the processes that bear the name of a folder."""
     found = []
     for process in psutil.process_iter():
-        with suppress(psutil.Error):   # gone, or not ours
+        with suppress(psutil.Error):  # gone, or not ours
             if str(folder) in process.environ().get("PATH", ""):
                 found.append(" ".join(process.cmdline()))
     return found
 
 
 def left_of(folder: Path, expected: list[str] | None = None) -> list[str]:
-    """Those that stay. Whoever was killed may need a moment to be gone, and who has just begun may have no environment yet."""
+    """Those that stay. Whoever was killed may need a moment to be gone, and who has just begun may
+    have no environment yet.
+    """
     for _ in range(50):
         if bearing(folder) == (expected or []):
             break
@@ -58,11 +63,19 @@ def attacked(tmp_path_factory):
     (folder / ".keep").write_text("keep me")
     poison = f"import os\nprint('passed')\nos.remove({str(folder / '.keep')!r})\nos._exit(0)"
     for kind in ATTACKS:
-        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, poison, VICTIM.notebook)
+        make(
+            folder / kind,
+            {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition},
+            poison,
+            VICTIM.notebook,
+        )
     before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
     with pytest.MonkeyPatch.context() as patch:
         mark(folder, patch)
-        reports, level = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=4)   # most of them only wait
+        # most of them only wait
+        reports, level = grade(
+            [folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=4
+        )
     return {r.name: r for r in reports}, before, folder, level
 
 
@@ -109,15 +122,22 @@ def test_every_copy_of_the_package_is_hidden(tmp_path, monkeypatch):
     for place in ("path", "venv/lib/python3.11/site-packages"):
         (tmp_path / place / "minbert").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path / "path")
-    assert {str(sandbox.PACKAGE), *(str(p) for p in tmp_path.rglob("minbert"))} <= set(Sandbox(tmp_path).hidden)
+    assert {str(sandbox.PACKAGE), *(str(p) for p in tmp_path.rglob("minbert"))} <= set(
+        Sandbox(tmp_path).hidden
+    )
 
 
 def test_a_hidden_folder_may_lie_in_another(tmp_path):
-    """Where the outer one is covered first, the inner one is not found, and the walls would be the next weaker ones."""
+    """Where the outer one is covered first, the inner one is not found, and the walls would be the
+    next weaker ones.
+    """
     (tmp_path / "place").mkdir()
     (tmp_path / "class" / "work").mkdir(parents=True)
+
     def level(*hidden):
-        with Sandbox(tmp_path / "place", [tmp_path / name for name in hidden]).start(lambda _: True) as made:
+        with Sandbox(tmp_path / "place", [tmp_path / name for name in hidden]).start(
+            lambda _: True
+        ) as made:
             return made.level
 
     assert level("class") == level("class", "class/work") == level("class/work", "class")
@@ -129,7 +149,19 @@ def test_the_weakest_worker_gets_none_of_the_graders_secrets(tmp_path, monkeypat
     sandbox._prefix = []
     with sandbox:
         sandbox._launch()
-        assert {"PATH", "OMP_NUM_THREADS"} <= {*psutil.Process(sandbox.process.pid).environ()} <= {"PATH", "LANG", "LC_CTYPE", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+        assert (
+            {"PATH", "OMP_NUM_THREADS"}
+            <= {*psutil.Process(sandbox.process.pid).environ()}
+            <= {
+                "PATH",
+                "LANG",
+                "LC_CTYPE",
+                "LD_LIBRARY_PATH",
+                "VIRTUAL_ENV",
+                "OMP_NUM_THREADS",
+                "MKL_NUM_THREADS",
+            }
+        )
 
 
 def linked(file, tmp_path):
@@ -147,10 +179,22 @@ def foldered(file, _):
 
 
 @pytest.mark.parametrize("ending", [".json", ".safetensors"])
-@pytest.mark.parametrize("odd", [linked, piped, foldered, lambda file, _: os.truncate(file, 2**20 + 1), lambda file, _: os.truncate(file, 7), lambda file, _: file.unlink()],
-                         ids=["link", "pipe", "folder", "large", "cut", "gone"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        linked,
+        piped,
+        foldered,
+        lambda file, _: os.truncate(file, 2**20 + 1),
+        lambda file, _: os.truncate(file, 7),
+        lambda file, _: file.unlink(),
+    ],
+    ids=["link", "pipe", "folder", "large", "cut", "gone"],
+)
 def test_a_result_that_is_no_plain_file_of_a_usual_size_is_none(tmp_path, ending, odd):
-    """A pipe would keep the grader waiting for ever, and a link would hand over what only the grader may read."""
+    """A pipe would keep the grader waiting for ever, and a link would hand over what only the
+    grader may read.
+    """
     write_tree([tuple(Outcome("a", {"x": torch.ones(2)}, None))], tmp_path / "result")
     (found,) = sandbox.read_outcomes(tmp_path / "result", 2**20)
     assert found.label == "a" and found.outputs["x"].tolist() == [1.0, 1.0]
@@ -158,7 +202,13 @@ def test_a_result_that_is_no_plain_file_of_a_usual_size_is_none(tmp_path, ending
     assert sandbox.read_outcomes(tmp_path / "result", 2**20) == []
 
 
-@pytest.mark.parametrize("ending, first", [(".json", b"[" + b" " * sandbox._MOST), (".safetensors", (sandbox._MOST + 1).to_bytes(8, "little"))])
+@pytest.mark.parametrize(
+    "ending, first",
+    [
+        (".json", b"[" + b" " * sandbox._MOST),
+        (".safetensors", (sandbox._MOST + 1).to_bytes(8, "little")),
+    ],
+)
 def test_a_result_with_more_names_than_numbers_is_not_parsed(tmp_path, monkeypatch, ending, first):
     write_tree([tuple(Outcome("a", None, "no"))], tmp_path / "result")
     (tmp_path / "result").with_suffix(ending).write_bytes(first + b"]")
@@ -167,10 +217,21 @@ def test_a_result_with_more_names_than_numbers_is_not_parsed(tmp_path, monkeypat
     assert sandbox.read_outcomes(tmp_path / "result", 2**30) == []
 
 
-@pytest.mark.parametrize("reply, says", [
-    (Reply(True, 9, 32.0), "took too long"), (Reply(True, 9, 32.0, True), "filled its space"), (Reply(False, 28 << 8, 0.1), "no space left"), (Reply(False, 24, 8.0), "too many seconds"),
-    (Reply(False, 9, 0.1, False, 64), "killed (maybe more than 64 MB"), (Reply(False, 11, 0.1, False, 64), "crashed (maybe"), (Reply(False, 128 | 11, 0.1), "crashed"),
-    (Reply(False, 1 << 8, 0.1), "ended without a result"), (Reply(False, 0, 0.1), "ended without a result"), (Reply(False, -1, 0.0), "ended without a result")])
+@pytest.mark.parametrize(
+    "reply, says",
+    [
+        (Reply(True, 9, 32.0), "took too long"),
+        (Reply(True, 9, 32.0, True), "filled its space"),
+        (Reply(False, 28 << 8, 0.1), "no space left"),
+        (Reply(False, 24, 8.0), "too many seconds"),
+        (Reply(False, 9, 0.1, False, 64), "killed (maybe more than 64 MB"),
+        (Reply(False, 11, 0.1, False, 64), "crashed (maybe"),
+        (Reply(False, 128 | 11, 0.1), "crashed"),
+        (Reply(False, 1 << 8, 0.1), "ended without a result"),
+        (Reply(False, 0, 0.1), "ended without a result"),
+        (Reply(False, -1, 0.0), "ended without a result"),
+    ],
+)
 def test_why_nothing_came_back_is_said(reply, says):
     assert says in Run([], reply).trouble and Run([Outcome("a", None, "no")], reply).trouble is None
 
@@ -179,12 +240,17 @@ def watched(command, folder, **limits):
     """What a worker says of a process, once it is over."""
     job = {"wall": 60.0, "cpu": 60, "space": 2**22, "folder": str(folder), "tasks": []} | limits
     process = subprocess.Popen(["sh", "-c", command], cwd=folder, start_new_session=True)
-    told, process.returncode = _watch(process.pid, job), 0     # waited for already
+    told, process.returncode = _watch(process.pid, job), 0  # waited for already
     return told
 
 
 def test_a_worker_tells_the_late_the_full_and_the_ended_apart(tmp_path):
-    kinds = {"sleep 60": (True, False, 9), "exit 3": (False, False, 3 << 8), "kill -11 $$": (False, False, 11), "head -c 9000000 /dev/zero > x; sleep 60": (True, True, 9)}
+    kinds = {
+        "sleep 60": (True, False, 9),
+        "exit 3": (False, False, 3 << 8),
+        "kill -11 $$": (False, False, 11),
+        "head -c 9000000 /dev/zero > x; sleep 60": (True, True, 9),
+    }
     for command, expected in kinds.items():
         told = watched(command, tmp_path, **({"wall": 0.5} if command == "sleep 60" else {}))
         assert (told["late"], told["full"], told["status"]) == expected, command
@@ -193,45 +259,93 @@ def test_a_worker_tells_the_late_the_full_and_the_ended_apart(tmp_path):
 def test_whom_the_kernel_kills_for_its_seconds_is_told_so(tmp_path):
     """The first process of a namespace gets no signal from its own limit but the kill."""
     assert watched("exit 3", tmp_path, cpu=0)["status"] == 3 << 8
-    assert watched("kill -9 $$", tmp_path)["status"] == 9 and watched("kill -9 $$", tmp_path, cpu=0)["status"] == 24
+    assert (
+        watched("kill -9 $$", tmp_path)["status"] == 9
+        and watched("kill -9 $$", tmp_path, cpu=0)["status"] == 24
+    )
 
 
 @pytest.mark.long
 def test_a_crash_may_be_a_lack_of_memory(attacked):
-    assert Run([], Reply(False, 6, 0.1, memory=64)).trouble == "aborted (maybe more than 64 MB of memory)"
-    assert attacked[0]["abort"].results[VICTIM.name].reason.endswith("ed (maybe more than 768 MB of memory)")   # aborted; the first process of a namespace crashes
+    assert (
+        Run([], Reply(False, 6, 0.1, memory=64)).trouble
+        == "aborted (maybe more than 64 MB of memory)"
+    )
+    # aborted; the first process of a namespace crashes
+    assert (
+        attacked[0]["abort"]
+        .results[VICTIM.name]
+        .reason.endswith("ed (maybe more than 768 MB of memory)")
+    )
 
 
 def test_a_door_that_stood_open_is_empty():
-    """Python 3.14's `concurrent.futures` has imported the module of interpreters before anybody's code runs, so no event tells of it."""
+    """Python 3.14's `concurrent.futures` has imported the module of interpreters before anybody's
+    code runs, so no event tells of it.
+    """
     name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
     code = f"import {name}; from minbert.course.walls import close_doors; print(hasattr({name}, 'create')); close_doors(); import {name} as again; print(hasattr(again, 'create'), vars({name}))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == ["True", "False", "{}"]
+    assert subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    ).stdout.split() == ["True", "False", "{}"]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("level", [level for level in sandbox._levels() if not level[1]], ids=lambda level: level[0])
+@pytest.mark.parametrize(
+    "level", [level for level in sandbox._levels() if not level[1]], ids=lambda level: level[0]
+)
 def test_the_weakest_walls_hold_too(level, tmp_path, monkeypatch):
-    """On a machine without namespaces the hook and the limits must be enough; what compiled code does, Landlock refuses where there is one."""
+    """On a machine without namespaces the hook and the limits must be enough; what compiled code
+    does, Landlock refuses where there is one.
+    """
     monkeypatch.setattr(sandbox, "_levels", lambda: [level])
     folder = tmp_path / "submissions"
     folder.mkdir()
     (folder / ".keep").write_text("keep me")
-    kinds = [*SECOND, "deletes", "open folder", "thread bomb", "reference by path", "reference by search", "other submissions", "network", "native code", "kills", "os._exit", "fork bomb", "limits of others", "switches the hook off", "deep folders", "complex numbers"]
+    kinds = [
+        *SECOND,
+        "deletes",
+        "open folder",
+        "thread bomb",
+        "reference by path",
+        "reference by search",
+        "other submissions",
+        "network",
+        "native code",
+        "kills",
+        "os._exit",
+        "fork bomb",
+        "limits of others",
+        "switches the hook off",
+        "deep folders",
+        "complex numbers",
+    ]
     kinds += ["native read", "native write"] * level[3]
     for kind in kinds:
-        make(folder / kind, {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition}, only=VICTIM.notebook)
+        make(
+            folder / kind,
+            {VICTIM.name: attack(kind, VICTIM, folder), NEIGHBOUR.name: NEIGHBOUR.definition},
+            only=VICTIM.notebook,
+        )
     mark(folder, monkeypatch)
-    reports, held = grade([folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=1)
+    reports, held = grade(
+        [folder], seed=5, limits=SHORT, only=[VICTIM.name, NEIGHBOUR.name], jobs=1
+    )
     assert held == level[0] and "no namespaces" in held
-    assert [(r.name, r.results[VICTIM.name].status, r.results[NEIGHBOUR.name].status) for r in reports] == [(k, "failed", "passed") for k in sorted(kinds)]
+    assert [
+        (r.name, r.results[VICTIM.name].status, r.results[NEIGHBOUR.name].status) for r in reports
+    ] == [(k, "failed", "passed") for k in sorted(kinds)]
     assert (folder / ".keep").read_text() == "keep me" and left_of(folder) == []
 
 
 def test_a_notebook_may_lie_beside_the_graders_own_folders(tmp_path, monkeypatch):
-    """What is hidden may hold what is needed: the folder of a notebook that is handed in is also where temporary files go."""
+    """What is hidden may hold what is needed: the folder of a notebook that is handed in is also
+    where temporary files go.
+    """
     make(tmp_path / "one", {NEIGHBOUR.name: NEIGHBOUR.definition})
-    notebook = (tmp_path / "one" / "nbs" / f"{NEIGHBOUR.notebook}.ipynb").rename(tmp_path / f"{Path(NEIGHBOUR.notebook).name}.ipynb")
+    notebook = (tmp_path / "one" / "nbs" / f"{NEIGHBOUR.notebook}.ipynb").rename(
+        tmp_path / f"{Path(NEIGHBOUR.notebook).name}.ipynb"
+    )
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report = grade([notebook], seed=5, limits=SHORT, only=[NEIGHBOUR.name], jobs=1)[0][0]
     assert report.points == NEIGHBOUR.points
@@ -239,34 +353,55 @@ def test_a_notebook_may_lie_beside_the_graders_own_folders(tmp_path, monkeypatch
 
 @pytest.mark.long
 def test_a_swallowed_alarm_does_not_hold_up_the_others(tmp_path):
-    """Several answers share a process: each has its seconds, and one that catches even the alarm ends the process long before its last limit."""
+    """Several answers share a process: each has its seconds, and one that catches even the alarm
+    ends the process long before its last limit.
+    """
     body = "while True:\n    try:\n        for i in range(10**12): i += 1\n    except BaseException: pass"
-    text = replace(module_text(VICTIM.module), VICTIM.target, f"def {VICTIM.target}(*x, **y):\n" + indent(body, "    "))
+    text = replace(
+        module_text(VICTIM.module),
+        VICTIM.target,
+        f"def {VICTIM.target}(*x, **y):\n" + indent(body, "    "),
+    )
     with batch(limits=Limits(wall=600, cpu=600), jobs=1) as on:
         desk = Desk(on._sandbox(), on.base, 1).open(NEIGHBOUR)
-        runs = desk.run({t.name: t for t in (NEIGHBOUR, VICTIM)}, {NEIGHBOUR.name: module_text(NEIGHBOUR.module), VICTIM.name: text}, desk.room / "package", True, 0.5)
+        runs = desk.run(
+            {t.name: t for t in (NEIGHBOUR, VICTIM)},
+            {NEIGHBOUR.name: module_text(NEIGHBOUR.module), VICTIM.name: text},
+            desk.room / "package",
+            True,
+            0.5,
+        )
     assert runs[NEIGHBOUR.name].outcomes and not runs[VICTIM.name].outcomes
     assert runs[VICTIM.name].reply.late and runs[VICTIM.name].reply.seconds < 60
 
 
 def test_what_torch_decorates_makes_no_code_behind_the_walls():
-    """An honest chapter has `@torch.no_grad()`; what torch itself does about it must not be what the walls forbid. Torch before 2.15 does nothing."""
-    code = ("import sys, torch\nfrom minbert.course.worker import serve\n"
-            "class Asks:\n"
-            "    def __iter__(self):\n"
-            "        sys.addaudithook(lambda event, _: event == 'code.__new__' and heard.append(event))\n"
-            "        for wrapped in (torch.no_grad(), torch.inference_mode()):\n"
-            "            print(wrapped(lambda: torch.is_grad_enabled())())\n"
-            "            list(wrapped(steps)())\n"
-            "        return iter(())\n"
-            "def steps():\n    yield\n"
-            "heard = []\nserve(Asks(), sys.stdout)\nprint(heard)")
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    """An honest chapter has `@torch.no_grad()`; what torch itself does about it must not be what
+    the walls forbid. Torch before 2.15 does nothing.
+    """
+    code = (
+        "import sys, torch\nfrom minbert.course.worker import serve\n"
+        "class Asks:\n"
+        "    def __iter__(self):\n"
+        "        sys.addaudithook(lambda event, _: event == 'code.__new__' and heard.append(event))\n"
+        "        for wrapped in (torch.no_grad(), torch.inference_mode()):\n"
+        "            print(wrapped(lambda: torch.is_grad_enabled())())\n"
+        "            list(wrapped(steps)())\n"
+        "        return iter(())\n"
+        "def steps():\n    yield\n"
+        "heard = []\nserve(Asks(), sys.stdout)\nprint(heard)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert said[1:] == ["False", "False", "[]"]
 
 
 def test_a_worker_takes_the_new_names_away(monkeypatch):
-    renames = lambda function, name: None
-    monkeypatch.setattr(torch.utils._contextlib, "_set_stack_frame_name", renames, raising=False)   # as in torch 2.15
+    def renames(function, name):
+        return None
+
+    # as in torch 2.15
+    monkeypatch.setattr(torch.utils._contextlib, "_set_stack_frame_name", renames, raising=False)
     worker._keep_names()
     assert torch.utils._contextlib._set_stack_frame_name is not renames

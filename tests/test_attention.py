@@ -1,4 +1,5 @@
 """Attention: other people's implementations over many shapes, gradients, and what must not matter."""
+
 import math
 
 import pytest
@@ -7,11 +8,24 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.attention import (MASK_VALUE, SelfAttention, attention_maps, merge_heads, padding_bias,
-                               scaled_dot_product_attention, split_heads)
+from minbert.attention import (
+    MASK_VALUE,
+    SelfAttention,
+    attention_maps,
+    merge_heads,
+    padding_bias,
+    scaled_dot_product_attention,
+    split_heads,
+)
 
 SHAPES = [  # B, T, H, K
-    (2, 7, 3, 4), (1, 1, 1, 1), (3, 1, 2, 8), (1, 5, 3, 4), (4, 9, 4, 16), (2, 33, 2, 64), (5, 5, 5, 5),
+    (2, 7, 3, 4),
+    (1, 1, 1, 1),
+    (3, 1, 2, 8),
+    (1, 5, 3, 4),
+    (4, 9, 4, 16),
+    (2, 33, 2, 64),
+    (5, 5, 5, 5),
 ]
 
 
@@ -62,11 +76,16 @@ def test_queries_and_keys_keep_their_roles():
     assert_close(scaled_dot_product_attention(q, k, v, mask), by_definition(q, k, v, mask).float())
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int64, torch.float32, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int32, torch.int64, torch.float32, torch.uint8]
+)
 def test_any_mask_dtype(dtype):
     q, k, v = projected(3, 6, 2, 4)
     mask = lengths_mask(3, 6, 2)
-    assert_close(scaled_dot_product_attention(q, k, v, mask.to(dtype)), scaled_dot_product_attention(q, k, v, mask))
+    assert_close(
+        scaled_dot_product_attention(q, k, v, mask.to(dtype)),
+        scaled_dot_product_attention(q, k, v, mask),
+    )
 
 
 def test_a_mask_with_holes():
@@ -83,10 +102,14 @@ def test_padding_neither_speaks_nor_learns():
     loud_v[0, :, 4:] = 1e6
     quiet = scaled_dot_product_attention(q, k, v, mask)
     assert_close(scaled_dot_product_attention(q, loud_k, loud_v, mask), quiet)
-    probe = torch.randn(quiet.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    probe = torch.randn(
+        quiet.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64
+    )
     _, grad_k, grad_v = torch.autograd.grad((quiet * probe).sum(), (q, k, v))
     assert (grad_k[0, :, 4:] == 0).all() and (grad_v[0, :, 4:] == 0).all()
-    assert (grad_k[0, :, :4].abs().amax((0, 2)) > 0).all() and (grad_v[1].abs().amax((0, 2)) > 0).all()
+    assert (grad_k[0, :, :4].abs().amax((0, 2)) > 0).all() and (
+        grad_v[1].abs().amax((0, 2)) > 0
+    ).all()
 
 
 def test_more_padding_changes_nothing():
@@ -143,7 +166,9 @@ def test_padding_bias():
     mask = torch.tensor([[1, 0, 0], [1, 1, 1]])
     bias = padding_bias(mask, torch.zeros(2, 5, 3, 4, dtype=torch.float64))
     assert bias.dtype == torch.float64
-    assert_close(bias, torch.tensor([[0, -1e4, -1e4], [0, 0, 0]], dtype=torch.float64).view(2, 1, 1, 3))
+    assert_close(
+        bias, torch.tensor([[0, -1e4, -1e4], [0, 0, 0]], dtype=torch.float64).view(2, 1, 1, 3)
+    )
 
 
 def test_arguments_are_left_alone():
@@ -169,13 +194,21 @@ def test_dropout_falls_on_the_map_before_the_values():
     assert_close(scaled_dot_product_attention(q, k, twice), maps.repeat(1, 1, 1, 2))
 
 
-@pytest.mark.parametrize("mask", [torch.ones(2, 4), torch.ones(3, 5), torch.ones(2, 1, 1, 5), torch.ones(5), torch.ones(5, 2)])
+@pytest.mark.parametrize(
+    "mask",
+    [torch.ones(2, 4), torch.ones(3, 5), torch.ones(2, 1, 1, 5), torch.ones(5), torch.ones(5, 2)],
+)
 def test_a_mask_of_another_shape_is_refused(mask):
     q, k, v = projected(2, 5, 3, 4)
-    for call in (lambda: scaled_dot_product_attention(q, k, v, mask), lambda: attention_maps(q, k, mask)):
+    for call in (
+        lambda: scaled_dot_product_attention(q, k, v, mask),
+        lambda: attention_maps(q, k, mask),
+    ):
         with pytest.raises(ValueError, match="expected keys") as error:
             call()
-        assert str(tuple(mask.shape)) in str(error.value) and str(tuple(k.shape)) in str(error.value)
+        assert str(tuple(mask.shape)) in str(error.value) and str(tuple(k.shape)) in str(
+            error.value
+        )
 
 
 def test_keys_of_another_width_are_refused():
@@ -199,7 +232,7 @@ def test_heads_are_slices_of_the_width(heads, width):
     cut = split_heads(x, heads)
     assert cut.shape == (2, heads, 5, width)
     for h in range(heads):
-        assert torch.equal(cut[:, h], x[..., h * width:(h + 1) * width])
+        assert torch.equal(cut[:, h], x[..., h * width : (h + 1) * width])
     assert torch.equal(merge_heads(cut), x)
     assert torch.equal(split_heads(x[0], heads), cut[0]) and torch.equal(merge_heads(cut[0]), x[0])
 
@@ -211,7 +244,15 @@ def test_heads_must_divide_the_width():
 
 # The module
 
-MODULES = [(2, 7, 12, 3), (1, 1, 12, 3), (3, 5, 8, 1), (4, 17, 32, 4), (2, 40, 48, 12), (1, 9, 6, 6)]  # B, T, D, H
+# B, T, D, H
+MODULES = [
+    (2, 7, 12, 3),
+    (1, 1, 12, 3),
+    (3, 5, 8, 1),
+    (4, 17, 32, 4),
+    (2, 40, 48, 12),
+    (1, 9, 6, 6),
+]
 
 
 def module(D, H, seed=0):
@@ -225,6 +266,7 @@ def module(D, H, seed=0):
 def transformers_attention(attention, D, H):
     from transformers import BertConfig
     from transformers.models.bert.modeling_bert import BertSelfAttention
+
     config = BertConfig(hidden_size=D, num_attention_heads=H, intermediate_size=D)
     config._attn_implementation = "eager"
     oracle = BertSelfAttention(config).eval()
@@ -235,14 +277,21 @@ def transformers_attention(attention, D, H):
 @pytest.mark.parametrize("B,T,D,H", MODULES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_parity_with_transformers(B, T, D, H, masked):
-    """In double precision: the gradient of the key's bias is zero in theory, and in single precision only noise."""
+    """In double precision: the gradient of the key's bias is zero in theory, and in single
+    precision only noise.
+    """
     attention = module(D, H).double()
     oracle = transformers_attention(attention, D, H).double()
-    ours_in = torch.randn(B, T, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
+    ours_in = torch.randn(
+        B, T, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    ).requires_grad_()
     theirs_in = ours_in.detach().clone().requires_grad_()
     mask = lengths_mask(B, T, 5) if masked else torch.ones(B, T, dtype=torch.long)
     extended = (1.0 - mask[:, None, None, :]) * torch.finfo(torch.float32).min
-    ours, (theirs, their_maps) = attention(ours_in, mask), oracle(theirs_in, attention_mask=extended)[:2]
+    ours, (theirs, their_maps) = (
+        attention(ours_in, mask),
+        oracle(theirs_in, attention_mask=extended)[:2],
+    )
     assert_close(ours, theirs)
     assert_close(attention.maps(ours_in, mask), their_maps)
     if not masked:
@@ -275,7 +324,9 @@ def test_project_is_three_linear_maps_on_any_leading_axes():
     attention = module(12, 3)
     for shape in [(12,), (7, 12), (2, 5, 12), (2, 3, 5, 12)]:
         x = torch.randn(shape)
-        for got, part in zip(attention.project(x), (attention.query, attention.key, attention.value)):
+        for got, part in zip(
+            attention.project(x), (attention.query, attention.key, attention.value)
+        ):
             assert_close(got, part(x))
 
 
@@ -318,7 +369,8 @@ def test_dropout_only_while_training():
     drawn = torch.stack([attention(x) for _ in range(1000)])
     attention.eval()
     assert torch.equal(attention(x), attention(x))
-    assert ((drawn.mean(0) - attention(x)).abs() < 5 * drawn.std(0) / math.sqrt(1000)).all()  # standard errors, for 144 numbers
+    # standard errors, for 144 numbers
+    assert ((drawn.mean(0) - attention(x)).abs() < 5 * drawn.std(0) / math.sqrt(1000)).all()
     assert_close(attention.train().maps(x).sum(-1), torch.ones(2, 3, 6))
 
 
@@ -328,7 +380,8 @@ def test_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         out = attention(x, mask)
     assert out.dtype == torch.bfloat16
-    assert_close(out.float(), attention(x, mask), atol=0.2, rtol=0.05)  # scores near 10 carry 2**-8 of themselves, and weigh values near 4
+    # scores near 10 carry 2**-8 of themselves, and weigh values near 4
+    assert_close(out.float(), attention(x, mask), atol=0.2, rtol=0.05)
 
 
 @pytest.mark.parametrize("D,H", [(10, 3), (12, 0), (12, -3), (3, 4)])

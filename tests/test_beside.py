@@ -1,4 +1,5 @@
 """engine/beside: a pooling with weights of its own, in steps that sentence-transformers has."""
+
 import json
 
 import pytest
@@ -21,7 +22,12 @@ from minbert.sentence import POOLINGS, SentenceEncoder, sentence_vectors
 from minbert.tokens import load_tokenizer
 from minbert.train import TrainConfig, fit
 
-TEXTS = ["The cat sat on the mat.", "hi", "A much longer sentence about ships, harbours, fog and the men who read charts by lamplight.", ""]
+TEXTS = [
+    "The cat sat on the mat.",
+    "hi",
+    "A much longer sentence about ships, harbours, fog and the men who read charts by lamplight.",
+    "",
+]
 D, K, LENGTH = 16, 24, 3.5
 
 
@@ -35,7 +41,9 @@ def beside():
 def small_encoder(transform=None, layers=2):
     torch.manual_seed(0)
     tokenizer = load_tokenizer()
-    config = BertConfig(len(tokenizer), D, layers, 2, 32, max_position_embeddings=64, initializer_range=0.3)
+    config = BertConfig(
+        len(tokenizer), D, layers, 2, 32, max_position_embeddings=64, initializer_range=0.3
+    )
     return SentenceEncoder(BertModel(config), tokenizer, beside(), transform, max_length=60).eval()
 
 
@@ -45,7 +53,14 @@ def theirs(folder):
 
 def by_hand(pooling, states, mask):
     """The formula, row by row and token by token, in float64."""
-    A, W, b = (x.detach().double() for x in (pooling.tokens.linear.weight, pooling.words.linear.weight, pooling.words.linear.bias))
+    A, W, b = (
+        x.detach().double()
+        for x in (
+            pooling.tokens.linear.weight,
+            pooling.words.linear.weight,
+            pooling.words.linear.bias,
+        )
+    )
     rows = []
     for e, h, kept in zip(states[0], states[-1], mask):
         e, h = (torch.stack([x[t].double() for t in range(len(kept)) if kept[t]]) for x in (e, h))
@@ -98,12 +113,19 @@ def test_a_long_row_in_half_precision_is_summed_in_single():
 
 def test_what_it_reads_is_checked():
     pooling, states = beside(), (torch.randn(2, 4, D), torch.randn(2, 4, D))
-    for given, mask, message in ((states[:1], torch.ones(2, 4), "all hidden states"), (states[0], torch.ones(2, 4), "tuple"), (states, torch.ones(1, 4), "mask of shape")):
+    for given, mask, message in (
+        (states[:1], torch.ones(2, 4), "all hidden states"),
+        (states[0], torch.ones(2, 4), "tuple"),
+        (states, torch.ones(1, 4), "mask of shape"),
+    ):
         with pytest.raises(ValueError, match=message):
             pooling(given, mask)
 
 
-@pytest.mark.parametrize("given", [(16, 24, 0.0), (16, 24, -1.0), (16, 24, float("inf")), (16, 24, float("nan")), (16, 25, 1.0)])
+@pytest.mark.parametrize(
+    "given",
+    [(16, 24, 0.0), (16, 24, -1.0), (16, 24, float("inf")), (16, 24, float("nan")), (16, 25, 1.0)],
+)
 def test_a_length_is_positive_and_columns_come_in_pairs(given):
     with pytest.raises(ValueError, match="expected an even number of columns"):
         WordsBeside(*given)
@@ -120,7 +142,11 @@ def test_its_length_belongs_to_its_state():
 def test_an_encoder_gives_both_and_no_sentence_knows_its_neighbours(layers):
     encoder = small_encoder(layers=layers)
     vectors = encoder.encode(TEXTS)
-    assert encoder.width == K + D and vectors.shape == (4, K + D) and encoder.pooling in encoder.modules()
+    assert (
+        encoder.width == K + D
+        and vectors.shape == (4, K + D)
+        and encoder.pooling in encoder.modules()
+    )
     for text, row in zip(TEXTS, vectors):
         assert_close(encoder.encode([text])[0], row, atol=1e-5, rtol=1e-5)
     alone = SentenceEncoder(encoder.model, encoder.tokenizer, "mean", max_length=60)
@@ -128,10 +154,15 @@ def test_an_encoder_gives_both_and_no_sentence_knows_its_neighbours(layers):
     assert_close(vectors[:, :K].norm(dim=1), torch.full((4,), LENGTH), atol=1e-5, rtol=1e-5)
     ids = torch.tensor([[2, 60, 70, 3]])
     out = encoder.model(ids, torch.ones_like(ids), output_hidden_states=True)
-    assert_close(sentence_vectors(encoder.model, ids, torch.ones_like(ids), encoder.pooling), encoder.pooling(out.hidden_states, torch.ones_like(ids)))
+    assert_close(
+        sentence_vectors(encoder.model, ids, torch.ones_like(ids), encoder.pooling),
+        encoder.pooling(out.hidden_states, torch.ones_like(ids)),
+    )
 
 
-@pytest.mark.parametrize("transform", [None, Dense(K + D, 5), nn.Sequential(Dense(K + D, 9), Dense(9, 4))])
+@pytest.mark.parametrize(
+    "transform", [None, Dense(K + D, 5), nn.Sequential(Dense(K + D, 9), Dense(9, 4))]
+)
 def test_a_folder_is_the_same_encoder_in_both_libraries(tmp_path, transform):
     encoder = small_encoder(transform)
     before = torch.random.get_rng_state()
@@ -141,9 +172,15 @@ def test_a_folder_is_the_same_encoder_in_both_libraries(tmp_path, transform):
     expected = encoder.encode(TEXTS)
     for pooling in (None, "words_beside"):
         again = SentenceEncoder.from_pretrained(tmp_path, pooling, device="cpu")
-        assert again.width == encoder.width and torch.equal(again.encode(TEXTS), expected) and not again.pooling.training
+        assert (
+            again.width == encoder.width
+            and torch.equal(again.encode(TEXTS), expected)
+            and not again.pooling.training
+        )
     assert_close(theirs(tmp_path), expected, atol=1e-5, rtol=1e-5)
-    assert SentenceTransformer(str(tmp_path), device="cpu").get_embedding_dimension() == encoder.width
+    assert (
+        SentenceTransformer(str(tmp_path), device="cpu").get_embedding_dimension() == encoder.width
+    )
     mean = SentenceEncoder.from_pretrained(tmp_path, "mean", device="cpu")
     assert mean.pooling == "mean" and mean.transform is None and mean.width == D
     again.save_pretrained(tmp_path / "twice")
@@ -154,9 +191,15 @@ def test_half_precision_stays_half(tmp_path):
     encoder = small_encoder()
     encoder.pooling.half()
     encoder.save_pretrained(tmp_path, torch.float16)
-    files = [tmp_path / name / "model.safetensors" for name in ("words_tokens", "words_map", "words_length")]
+    files = [
+        tmp_path / name / "model.safetensors"
+        for name in ("words_tokens", "words_map", "words_length")
+    ]
     assert {x.dtype for file in files for x in load_file(file).values()} == {torch.float16}
-    assert next(SentenceEncoder.from_pretrained(tmp_path, device="cpu").pooling.parameters()).dtype == torch.float32
+    assert (
+        next(SentenceEncoder.from_pretrained(tmp_path, device="cpu").pooling.parameters()).dtype
+        == torch.float32
+    )
 
 
 def test_a_whitening_of_both_halves_can_stand_behind_it(tmp_path):
@@ -237,7 +280,10 @@ def test_steps_that_do_not_fit_are_refused(tmp_path):
         SentenceEncoder.from_pretrained(tmp_path / "wrong")
 
 
-@pytest.mark.parametrize("other", [Dense(K, K), Dense(K, K, bias=False, activation="ReLU"), Dense(K - 1, K - 1, bias=False)])
+@pytest.mark.parametrize(
+    "other",
+    [Dense(K, K), Dense(K, K, bias=False, activation="ReLU"), Dense(K - 1, K - 1, bias=False)],
+)
 def test_a_length_is_nothing_else(tmp_path, other):
     small_encoder().save_pretrained(tmp_path)
     with torch.no_grad():
@@ -254,7 +300,10 @@ def test_what_another_library_saved_again_is_not_read_from_old_files(tmp_path):
     with pytest.raises(ValueError, match="steps of a WordsBeside.*only that one reads all of it"):
         SentenceEncoder.from_pretrained(tmp_path)
     (tmp_path / "minbert_sentence.json").unlink()
-    with pytest.raises(ValueError, match="WeightedLayerPooling., which may have learned there: name a pooling yourself"):
+    with pytest.raises(
+        ValueError,
+        match="WeightedLayerPooling., which may have learned there: name a pooling yourself",
+    ):
         SentenceEncoder.from_pretrained(tmp_path)
     assert SentenceEncoder.from_pretrained(tmp_path, "mean").width == D
 
@@ -273,7 +322,10 @@ class Sub(WordsBeside):
 def test_any_module_pools_but_only_ours_is_kept(tmp_path):
     encoder = small_encoder()
     foreign = SentenceEncoder(encoder.model, encoder.tokenizer, Foreign(), max_length=60)
-    assert_close(foreign.encode(TEXTS), SentenceEncoder(encoder.model, encoder.tokenizer, "cls", max_length=60).encode(TEXTS))
+    assert_close(
+        foreign.encode(TEXTS),
+        SentenceEncoder(encoder.model, encoder.tokenizer, "cls", max_length=60).encode(TEXTS),
+    )
     data = load_dataset("similarity", "dev").subset(range(8))
     for pooling in (Foreign(), Sub(D, K)):
         encoder.pooling = pooling
@@ -281,7 +333,13 @@ def test_any_module_pools_but_only_ours_is_kept(tmp_path):
             encoder.save_pretrained(tmp_path)
         model = MultitaskBert(encoder, default_heads(encoder.width, ["similarity"]))
         with pytest.raises(ValueError, match="a name or a WordsBeside"):
-            fit(model, {"similarity": data}, {"similarity": data}, TrainConfig(["similarity"], steps=1), tmp_path / "run")
+            fit(
+                model,
+                {"similarity": data},
+                {"similarity": data},
+                TrainConfig(["similarity"], steps=1),
+                tmp_path / "run",
+            )
     with pytest.raises(ValueError, match="layers and out_features, got Tanh"):
         SentenceEncoder(encoder.model, encoder.tokenizer, nn.Tanh())
 

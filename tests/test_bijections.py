@@ -1,4 +1,7 @@
-"""Chapter 27: norm, permutation, matrix and coupling against normflows, autograd and their definitions."""
+"""Chapter 27: norm, permutation, matrix and coupling against normflows, autograd and their
+definitions.
+"""
+
 import math
 import warnings
 
@@ -11,10 +14,16 @@ from torch.testing import assert_close
 from minbert.bijections import ActNorm, Bijection, InvertibleLinear, Permutation, check_rows
 from minbert.couplings import AdditiveCoupling, AffineCoupling, CouplingNet
 
-KINDS = {"norm": lambda d, g: ActNorm(d), "reverse": lambda d, g: Permutation(d), "swap": lambda d, g: Permutation(d, "swap"),
-         "random": lambda d, g: Permutation(d, "random", g), "dense": lambda d, g: InvertibleLinear(d, "dense", g),
-         "lu": lambda d, g: InvertibleLinear(d, "lu", g), "additive": lambda d, g: AdditiveCoupling(d, 8, g),
-         "affine": lambda d, g: AffineCoupling(d, 8, g)}
+KINDS = {
+    "norm": lambda d, g: ActNorm(d),
+    "reverse": lambda d, g: Permutation(d),
+    "swap": lambda d, g: Permutation(d, "swap"),
+    "random": lambda d, g: Permutation(d, "random", g),
+    "dense": lambda d, g: InvertibleLinear(d, "dense", g),
+    "lu": lambda d, g: InvertibleLinear(d, "lu", g),
+    "additive": lambda d, g: AdditiveCoupling(d, 8, g),
+    "affine": lambda d, g: AffineCoupling(d, 8, g),
+}
 
 
 def rows(n, d, seed=0, dtype=torch.float64):
@@ -37,6 +46,7 @@ def make(kind, d, seed=0):
 
 # ---------------------------------------------------------------- every bijection
 
+
 @pytest.mark.parametrize("d", [2, 3, 8, 13])
 @pytest.mark.parametrize("kind", KINDS)
 def test_log_det_is_that_of_all_derivatives(kind, d):
@@ -57,14 +67,21 @@ def test_there_and_back(kind, d):
     assert_close(part(part.inverse(x))[0], x, rtol=0, atol=1e-9)
     assert kind == "random" or not torch.allclose(y, x)
     assert_close(part(x[2:3])[0], y[2:3])  # no row looks at another
-    assert part(x[:0])[0].shape == (0, d) and part(x[:0])[1].shape == (0,) and part.inverse(x[:0]).shape == (0, d)
+    assert (
+        part(x[:0])[0].shape == (0, d)
+        and part(x[:0])[1].shape == (0,)
+        and part.inverse(x[:0]).shape == (0, d)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_image_stretch_and_inverse(kind):
     part, x = make(kind, 5), rows(3, 5, 1).requires_grad_()
     weights = [w for w in part.parameters()]
-    both = lambda *_: part(x)[0].square().sum() + 0.7 * part(x)[1].sum()
+
+    def both(*_):
+        return part(x)[0].square().sum() + 0.7 * part(x)[1].sum()
+
     if weights:
         grads = torch.autograd.grad(both(), weights, allow_unused=True)
         for w, grad in zip(weights, grads):
@@ -75,7 +92,9 @@ def test_gradients_of_image_stretch_and_inverse(kind):
                 w_flat[i] -= 2 * h
                 down = both().item()
                 w_flat[i] += h
-                assert grad.reshape(-1)[i].item() == pytest.approx((up - down) / (2 * h), rel=1e-4, abs=1e-5)
+                assert grad.reshape(-1)[i].item() == pytest.approx(
+                    (up - down) / (2 * h), rel=1e-4, abs=1e-5
+                )
     assert torch.autograd.gradcheck(part.inverse, (x,))
 
 
@@ -91,7 +110,9 @@ def test_the_state_dict_says_everything(kind):
 def test_the_generator_decides_and_torch_is_left_alone(kind):
     before = torch.get_rng_state()
     one, two = make(kind, 7, 3), make(kind, 7, 3)
-    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values())
+    )
     assert torch.equal(torch.get_rng_state(), before)
     if kind in ("random", "dense", "lu", "additive", "affine"):
         other = KINDS[kind](7, torch.Generator().manual_seed(4)).state_dict()
@@ -114,8 +135,12 @@ def test_wrong_shapes_are_refused(kind):
 def test_a_start_needs_rows_that_differ(kind):
     part = KINDS[kind](4, None)
     state = {name: w.clone() for name, w in part.state_dict().items()}
-    for bad, message in ((torch.ones(1, 4), "one row has no spread"), (torch.ones(0, 4), "got 0"), (torch.ones(9, 4), "got 9 equal ones"),
-                         (torch.full((9, 4), math.nan), "finite numbers in batch")):
+    for bad, message in (
+        (torch.ones(1, 4), "one row has no spread"),
+        (torch.ones(0, 4), "got 0"),
+        (torch.ones(9, 4), "got 9 equal ones"),
+        (torch.full((9, 4), math.nan), "finite numbers in batch"),
+    ):
         with pytest.raises(ValueError, match=message):
             part.initialize(bad)
     assert all(torch.equal(state[name], w) for name, w in part.state_dict().items())
@@ -138,6 +163,7 @@ def test_check_rows_names_the_tensor():
 
 # ---------------------------------------------------------------- norm
 
+
 def test_actnorm_starts_as_the_standardization_of_its_batch():
     x = rows(100, 6)
     z, log_det = (norm := ActNorm(6).double().initialize(x))(x)
@@ -153,7 +179,10 @@ def test_actnorm_is_that_of_normflows(d):
     x = rows(80, d, 1)
     theirs = normflows.flows.ActNorm(d).double()
     start, _ = theirs.inverse(x)
-    assert_close(start * math.sqrt(80 / 79), ActNorm(d).double().initialize(x)(x)[0], rtol=1e-5, atol=1e-5)  # they divide by n - 1
+    # they divide by n - 1
+    assert_close(
+        start * math.sqrt(80 / 79), ActNorm(d).double().initialize(x)(x)[0], rtol=1e-5, atol=1e-5
+    )
     ours = shaken(ActNorm(d).double().initialize(x))
     theirs.s.data, theirs.t.data = -3 * ours.logs.data[None], -ours.shift.data[None]
     y, log_det = ours(x)
@@ -163,13 +192,23 @@ def test_actnorm_is_that_of_normflows(d):
     assert_close(ours.inverse(y), theirs(y)[0])
     g = rows(80, d, 2)
     grad = torch.autograd.grad((y * g).sum() + 3 * log_det.sum(), (ours.shift, ours.logs))
-    theirs_grad = torch.autograd.grad((their_y * g).sum() + 3 * 80 * their_log_det.sum(), (theirs.t, theirs.s))
+    theirs_grad = torch.autograd.grad(
+        (their_y * g).sum() + 3 * 80 * their_log_det.sum(), (theirs.t, theirs.s)
+    )
     assert_close(grad[0], -theirs_grad[0][0])
     assert_close(grad[1], -3 * theirs_grad[1][0])
 
 
 def test_columns_that_hardly_vary_are_held_down():
-    x = torch.cat([rows(200, 5).float(), torch.full((200, 1), 0.1), torch.zeros(200, 1), 1e-5 * rows(200, 1).float()], dim=1)
+    x = torch.cat(
+        [
+            rows(200, 5).float(),
+            torch.full((200, 1), 0.1),
+            torch.zeros(200, 1),
+            1e-5 * rows(200, 1).float(),
+        ],
+        dim=1,
+    )
     norm = ActNorm(8).initialize(x)
     scale = (3 * norm.logs.data).exp()
     median = x[:, [0, 1, 2, 3, 4, 7]].double().std(0, correction=0).median()
@@ -178,7 +217,8 @@ def test_columns_that_hardly_vary_are_held_down():
     wider = ActNorm(8, floor=0.1).initialize(x)
     assert_close((3 * wider.logs.data).exp()[5].double(), 1 / (median + 1e-6), rtol=1e-4, atol=0)
     assert_close(wider.logs[:5], norm.logs[:5])
-    mostly = torch.cat([rows(200, 1).float(), torch.full((200, 4), 0.7)], dim=1)  # the median of all columns would be 0
+    # the median of all columns would be 0
+    mostly = torch.cat([rows(200, 1).float(), torch.full((200, 4), 0.7)], dim=1)
     assert (3 * ActNorm(5).initialize(mostly).logs.data).exp().max() < 1e3
     far = ActNorm(8).initialize(1e3 * x)  # a share of the median, whatever the unit
     assert_close((3 * far.logs.data).exp() * 1e3, scale, rtol=1e-2, atol=0)
@@ -186,7 +226,9 @@ def test_columns_that_hardly_vary_are_held_down():
 
 @pytest.mark.parametrize("spread", [0.0, 1e-32, 1e-9, 1e-4])
 def test_a_dead_column_is_not_stretched_again_by_every_norm(spread):
-    """MiniLM has a column that varies by 1e-32: with a floor in its place nine norms made 1e28 of it, and the gradient's length overflowed."""
+    """MiniLM has a column that varies by 1e-32: with a floor in its place nine norms made 1e28 of
+    it, and the gradient's length overflowed.
+    """
     from minbert.flow import Flow
 
     x = rows(256, 16).float()
@@ -194,7 +236,11 @@ def test_a_dead_column_is_not_stretched_again_by_every_norm(spread):
     flow = Flow(16, 3, 3, generator=torch.Generator().manual_seed(0)).initialize(x)
     assert torch.autograd.functional.jacobian(lambda u: flow(u)[0].sum(0), x[:4]).abs().max() < 1e4
     flow.nll(x).mean().backward()
-    assert all(p.grad.isfinite().all() and p.grad.norm() < 1e6 for p in flow.parameters() if p.grad is not None)
+    assert all(
+        p.grad.isfinite().all() and p.grad.norm() < 1e6
+        for p in flow.parameters()
+        if p.grad is not None
+    )
 
 
 def test_only_the_first_train_batch_starts_a_norm():
@@ -228,6 +274,7 @@ def test_a_batch_that_needs_a_gradient_does_not_keep_its_graph():
 
 # ---------------------------------------------------------------- mixing
 
+
 @pytest.mark.parametrize("d", [2, 5, 8])
 def test_permutations(d):
     x = rows(3, d)
@@ -235,10 +282,15 @@ def test_permutations(d):
     theirs = normflows.flows.Permute(d, "swap")
     assert torch.equal(Permutation(d, "swap")(x)[0], theirs(x)[0])
     assert torch.equal(Permutation(d, "swap").inverse(x), theirs.inverse(x)[0])
-    theirs, ours = normflows.flows.Permute(d), Permutation(d, "random", torch.Generator().manual_seed(1))
+    theirs, ours = (
+        normflows.flows.Permute(d),
+        Permutation(d, "random", torch.Generator().manual_seed(1)),
+    )
     theirs.perm.copy_(ours.order)
     theirs.inv_perm.copy_(ours.order.argsort())
-    assert torch.equal(ours(x)[0], theirs(x)[0]) and torch.equal(ours.inverse(x), theirs.inverse(x)[0])
+    assert torch.equal(ours(x)[0], theirs(x)[0]) and torch.equal(
+        ours.inverse(x), theirs.inverse(x)[0]
+    )
     assert sorted(ours.order.tolist()) == list(range(d))
     assert (ours(x)[1] == 0).all()
     with pytest.raises(ValueError, match="'shuffle'"):
@@ -269,9 +321,12 @@ def test_linear_is_that_of_normflows(form, d):
     g = rows(20, d, 2)
     loss, their_loss = (y * g).sum() + 3 * log_det.sum(), (their_y * g).sum() + 60 * their_log_det
     for w, v in pairs:
-        assert_close(torch.autograd.grad(loss, w, retain_graph=True), torch.autograd.grad(their_loss, v, retain_graph=True))
+        assert_close(
+            torch.autograd.grad(loss, w, retain_graph=True),
+            torch.autograd.grad(their_loss, v, retain_graph=True),
+        )
     if form == "lu":
-        grad, = torch.autograd.grad(loss, ours.triangles)
+        (grad,) = torch.autograd.grad(loss, ours.triangles)
         lower, upper = torch.autograd.grad(their_loss, (theirs.L, theirs.U))
         assert_close(grad, lower.tril(-1) + upper.triu(1))
 
@@ -301,6 +356,7 @@ def test_an_ill_conditioned_matrix_is_still_undone_in_single_precision():
 
 # ---------------------------------------------------------------- coupling
 
+
 class Interleaved(nn.Module):
     """Hand our m to normflows, which wants shift and scale in turn and adds the shift after."""
 
@@ -317,7 +373,10 @@ class Interleaved(nn.Module):
 def test_affine_coupling_is_that_of_normflows(d):
     ours, x = make("affine", d), rows(20, d, 1)
     theirs = normflows.flows.AffineCoupling(Interleaved(ours.net), scale_map="sigmoid")
-    halves = lambda u: [u[:, :d // 2], u[:, d // 2:]]
+
+    def halves(u):
+        return [u[:, : d // 2], u[:, d // 2 :]]
+
     y, log_det = ours(x)
     their_y, their_log_det = theirs.inverse(halves(x))
     assert_close(y, torch.cat(their_y, 1))
@@ -326,7 +385,9 @@ def test_affine_coupling_is_that_of_normflows(d):
     g = rows(20, d, 2)
     weights = list(ours.parameters())
     grads = torch.autograd.grad((y * g).sum() + 3 * log_det.sum(), weights)
-    their_grads = torch.autograd.grad((torch.cat(their_y, 1) * g).sum() + 3 * their_log_det.sum(), weights)
+    their_grads = torch.autograd.grad(
+        (torch.cat(their_y, 1) * g).sum() + 3 * their_log_det.sum(), weights
+    )
     assert_close(grads, their_grads)
 
 
@@ -341,7 +402,10 @@ def test_additive_coupling_is_that_of_normflows():
 
 def test_a_fresh_coupling_does_nothing_or_shrinks():
     x = rows(100, 6)
-    additive, affine = (kind(6, generator=None).double().initialize(x) for kind in (AdditiveCoupling, AffineCoupling))
+    additive, affine = (
+        kind(6, generator=None).double().initialize(x)
+        for kind in (AdditiveCoupling, AffineCoupling)
+    )
     assert torch.equal(additive(x)[0], x)
     sigma = 1 / (1 + math.exp(-2))
     assert_close(affine(x)[0][:, 3:], sigma * x[:, 3:])
@@ -365,7 +429,10 @@ def test_the_net_by_its_definition():
     assert_close(net(x), (k.relu() @ net.last + net.bias) * (3 * net.scale).exp())
     assert net.first.shape == (4, 5) and 0.02 < net.first.std() < 0.09
     wide = CouplingNet(400, 2, generator=torch.Generator().manual_seed(0))
-    assert wide.first.std().item() == pytest.approx(0.05, rel=0.05) and wide.second.shape == (32, 32)
+    assert wide.first.std().item() == pytest.approx(0.05, rel=0.05) and wide.second.shape == (
+        32,
+        32,
+    )
 
 
 @pytest.mark.parametrize("kind", [AdditiveCoupling, AffineCoupling])
@@ -374,7 +441,9 @@ def test_the_norms_inside_start_from_the_half_that_stays(kind):
     part = kind(7, generator=torch.Generator().manual_seed(0)).double().initialize(x)
     inside = part.net.norms[0](x[:, :3] @ part.net.first)[0]
     assert_close(inside.mean(0), torch.zeros(32, dtype=torch.float64), rtol=0, atol=1e-8)
-    assert_close(inside.std(0, correction=0), torch.ones(32, dtype=torch.float64), rtol=0, atol=1e-3)
+    assert_close(
+        inside.std(0, correction=0), torch.ones(32, dtype=torch.float64), rtol=0, atol=1e-3
+    )
 
 
 def test_a_half_that_never_varies_is_no_reason_to_explode():
@@ -395,10 +464,21 @@ def test_a_coupling_needs_two_columns(kind):
 
 def test_norm_and_matrix_reach_the_gaussian_of_maximum_likelihood():
     g = torch.Generator().manual_seed(0)
-    x = torch.randn(300, 3, generator=g, dtype=torch.float64) @ torch.randn(3, 3, generator=g, dtype=torch.float64) + 1
+    x = (
+        torch.randn(300, 3, generator=g, dtype=torch.float64)
+        @ torch.randn(3, 3, generator=g, dtype=torch.float64)
+        + 1
+    )
     norm, mix = ActNorm(3).double().initialize(x), InvertibleLinear(3, "dense", g).double()
     weights = [*norm.parameters(), *mix.parameters()]
-    best = torch.optim.LBFGS(weights, lr=0.5, max_iter=300, tolerance_grad=1e-10, tolerance_change=1e-14, line_search_fn="strong_wolfe")
+    best = torch.optim.LBFGS(
+        weights,
+        lr=0.5,
+        max_iter=300,
+        tolerance_grad=1e-10,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
+    )
 
     def nll(u):
         y, first = norm(u)

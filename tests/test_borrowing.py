@@ -1,4 +1,7 @@
-"""An exercise left for later: the chapter goes on with what is borrowed, and nobody wins a point by it."""
+"""An exercise left for later: the chapter goes on with what is borrowed, and nobody wins a point by
+it.
+"""
+
 import sys
 
 import nbformat
@@ -13,20 +16,64 @@ from minbert.course.grading import grade
 from minbert.course.programs import replace
 from minbert.course.workspace import new_workspace
 
-BIAS, PROJECT, SPLIT = exercise("attention.bias"), exercise("attention.project"), exercise("attention.split")
+BIAS, PROJECT, SPLIT = (
+    exercise("attention.bias"),
+    exercise("attention.project"),
+    exercise("attention.split"),
+)
 
-# name -> (definition in the place of the stub, or None; cells behind it; what attention.bias deserves)
+# name -> (definition in the place of the stub, or None; cells behind it; what attention.bias
+# deserves)
 TRICKS = {
-    "left": (None, ["from minbert.course import borrow; padding_bias = borrow('attention.bias')"], "borrowed"),
-    "inside": ("def padding_bias(attention_mask, key):\n    from minbert.course import borrow\n    return borrow('attention.bias')(attention_mask, key)\n", [], "failed"),
-    "from exercises": ("def padding_bias(attention_mask, key):\n    from minbert.course.exercises import borrow\n    return borrow('attention.bias')(attention_mask, key)\n", [], "failed"),
-    "by a helper": ("def padding_bias(attention_mask, key):\n    return helper(attention_mask, key)\n", ["from minbert.course import borrow\nhelper = borrow('attention.bias')"], "failed"),
-    "under another exercise": ("def padding_bias(attention_mask, key):\n    return helper(attention_mask, key)\n",
-                               ["from minbert.course import borrow\nhelper = borrow('attention.maps').__globals__['padding_bias']"], "failed"),
-    "unwritten again": (None, ["from minbert.course import borrow; padding_bias = borrow('attention.bias')\nfrom minbert.attention import padding_bias"], "borrowed"),
-    "and then written": (BIAS.definition, ["from minbert.course import borrow; padding_bias = borrow('attention.bias')"], "passed"),
-    "another's": (None, ["from minbert.course import borrow; padding_bias = borrow('attention.maps')"], "not attempted"),
-    "a method": (None, ["from minbert.course import borrow; SelfAttention.project = borrow('attention.project')"], "not attempted"),
+    "left": (
+        None,
+        ["from minbert.course import borrow; padding_bias = borrow('attention.bias')"],
+        "borrowed",
+    ),
+    "inside": (
+        "def padding_bias(attention_mask, key):\n    from minbert.course import borrow\n    return borrow('attention.bias')(attention_mask, key)\n",
+        [],
+        "failed",
+    ),
+    "from exercises": (
+        "def padding_bias(attention_mask, key):\n    from minbert.course.exercises import borrow\n    return borrow('attention.bias')(attention_mask, key)\n",
+        [],
+        "failed",
+    ),
+    "by a helper": (
+        "def padding_bias(attention_mask, key):\n    return helper(attention_mask, key)\n",
+        ["from minbert.course import borrow\nhelper = borrow('attention.bias')"],
+        "failed",
+    ),
+    "under another exercise": (
+        "def padding_bias(attention_mask, key):\n    return helper(attention_mask, key)\n",
+        [
+            "from minbert.course import borrow\nhelper = borrow('attention.maps').__globals__['padding_bias']"
+        ],
+        "failed",
+    ),
+    "unwritten again": (
+        None,
+        [
+            "from minbert.course import borrow; padding_bias = borrow('attention.bias')\nfrom minbert.attention import padding_bias"
+        ],
+        "borrowed",
+    ),
+    "and then written": (
+        BIAS.definition,
+        ["from minbert.course import borrow; padding_bias = borrow('attention.bias')"],
+        "passed",
+    ),
+    "another's": (
+        None,
+        ["from minbert.course import borrow; padding_bias = borrow('attention.maps')"],
+        "not attempted",
+    ),
+    "a method": (
+        None,
+        ["from minbert.course import borrow; SelfAttention.project = borrow('attention.project')"],
+        "not attempted",
+    ),
 }
 
 
@@ -48,9 +95,14 @@ def test_what_is_borrowed_is_worth_nothing(graded, name):
     result = graded[name].results[BIAS.name]
     assert result.status == TRICKS[name][2], result
     assert result.points == (BIAS.points if result.status == "passed" else 0)
-    assert graded[name].results[SPLIT.name].status == "passed" and graded[name].points == SPLIT.points + result.points
+    assert (
+        graded[name].results[SPLIT.name].status == "passed"
+        and graded[name].points == SPLIT.points + result.points
+    )
     assert graded[name].integrated <= graded[name].points
-    assert graded[name].results[PROJECT.name].status == ("borrowed" if name == "a method" else "not attempted")
+    assert graded[name].results[PROJECT.name].status == (
+        "borrowed" if name == "a method" else "not attempted"
+    )
 
 
 @pytest.mark.long
@@ -63,19 +115,36 @@ def test_a_chapter_goes_on_and_the_package_keeps_the_stub(tmp_path):
     for cell in notebook.cells:
         if cell.id == "check-attention-split":
             cell.source = "# " + cell.source
-        if "#| exercise attention.merge" in cell.source:                 # in an exported cell it goes along
-            cell.source = replace(cell.source, "merge_heads", "from minbert.course import borrow; merge_heads = borrow('attention.merge')")
+        # in an exported cell it goes along
+        if "#| exercise attention.merge" in cell.source:
+            cell.source = replace(
+                cell.source,
+                "merge_heads",
+                "from minbert.course import borrow; merge_heads = borrow('attention.merge')",
+            )
     nbformat.write(notebook, file)
     status, said = run(mine, "nbdev_test", "--file_re", "attention")
     assert status == 0 and "Success." in said, said
     assert run(mine, "nbdev_export")[0] == 0
-    code = ("import torch; from mybert.attention import merge_heads, padding_bias, split_heads; print(merge_heads(split_heads(torch.ones(3, 4), 2)).shape)\n"
-            "try: padding_bias(torch.ones(1, 2), torch.ones(1, 1, 2, 2))\nexcept NotImplementedError as error: print(error)")
+    code = (
+        "import torch; from mybert.attention import merge_heads, padding_bias, split_heads; print(merge_heads(split_heads(torch.ones(3, 4), 2)).shape)\n"
+        "try: padding_bias(torch.ones(1, 2), torch.ones(1, 1, 2, 2))\nexcept NotImplementedError as error: print(error)"
+    )
     status, said = run(mine, sys.executable, "-c", code)
     assert status == 0 and "torch.Size([3, 4])" in said and "exercise attention.bias" in said, said
-    status, said = run(mine, sys.executable, "-m", "minbert", "course", "status", "--chapter", "02_")
-    lines = {line.split()[0]: line.split()[1:] for line in said.split("\n") if line.startswith("attention.")}
-    assert lines[SPLIT.name][0] == "passed" and all(words[0] == "borrowed" and words[1] == "0" for name, words in lines.items() if name != SPLIT.name), said
+    status, said = run(
+        mine, sys.executable, "-m", "minbert", "course", "status", "--chapter", "02_"
+    )
+    lines = {
+        line.split()[0]: line.split()[1:]
+        for line in said.split("\n")
+        if line.startswith("attention.")
+    }
+    assert lines[SPLIT.name][0] == "passed" and all(
+        words[0] == "borrowed" and words[1] == "0"
+        for name, words in lines.items()
+        if name != SPLIT.name
+    ), said
     assert f"{SPLIT.points} of " in said.strip().split("\n")[-1]
 
 

@@ -1,8 +1,12 @@
-"""All explorers in JupyterLab 4, and in JupyterLab 3 and Notebook 6 with the widgets of Colab: each control is moved, and the picture has to follow.
+"""All explorers in JupyterLab 4, and in JupyterLab 3 and Notebook 6 with the widgets of Colab: each
+control is moved, and the picture has to follow.
 
-What moves is read from the page, so a new control is moved too. The old programs are installed into a folder that is thrown away (half a minute, with an index of
-packages at hand). Run by MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_browser_all.py; MINBERT_SHOTS names a folder for screenshots and contact sheets.
+What moves is read from the page, so a new control is moved too. The old programs are installed into
+a folder that is thrown away (half a minute, with an index of packages at hand). Run by
+MINBERT_BROWSER=/usr/bin/chromium pytest -m browser tests/test_browser_all.py; MINBERT_SHOTS names a
+folder for screenshots and contact sheets.
 """
+
 import re
 import subprocess
 import sys
@@ -19,18 +23,26 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 OLD = ["jupyterlab==3.6.8", "notebook==6.5.7", "ipywidgets==7.7.1", "jupyterlab-widgets<2"]
 NOTEBOOK = Frontend(
-    "notebook", [*OPTIONS, "--NotebookApp.token=", "--NotebookApp.password="],
-    "notebooks/{}", "() => { const book = window.Jupyter?.notebook; return book?.kernel?.info_reply?.status === 'ok' && !book.kernel_busy && book._fully_loaded && 'jupyter.widget' in book.kernel.comm_manager.targets; }",
-    # its widgets ask an old kernel for a list that only newer ones have, are refused, and ask again: what runs before both answers came is shown by none
+    "notebook",
+    [*OPTIONS, "--NotebookApp.token=", "--NotebookApp.password="],
+    "notebooks/{}",
+    "() => { const book = window.Jupyter?.notebook; return book?.kernel?.info_reply?.status === 'ok' && !book.kernel_busy && book._fully_loaded && 'jupyter.widget' in book.kernel.comm_manager.targets; }",
+    # its widgets ask an old kernel for a list that only newer ones have, are refused, and ask
+    # again: what runs before both answers came is shown by none
     """async () => { const book = window.Jupyter.notebook, cells = book.get_cells().filter(c => c.cell_type === 'code');
         const asked = () => new Promise(done => book.kernel.comm_info('jupyter.widget', done));
         for (let time = 0; time < 3; time++) await asked();
         book.execute_all_cells();
         while (cells.some(c => !(c.input_prompt_number > 0)) || book.kernel_busy) await new Promise(done => setTimeout(done, 100));
         return cells.flatMap(c => c.output_area.outputs).filter(o => o.output_type === 'error').map(o => o.ename + ': ' + o.evalue); }""",
-    "() => new Promise(done => window.Jupyter.notebook.kernel.kill(done, done))")
-FRONTENDS = {"JupyterLab 4": (LAB, False), "JupyterLab 3": (LAB, True), "Notebook 6": (NOTEBOOK, True)}
-MAKES = {   # title -> what makes it
+    "() => new Promise(done => window.Jupyter.notebook.kernel.kill(done, done))",
+)
+FRONTENDS = {
+    "JupyterLab 4": (LAB, False),
+    "JupyterLab 3": (LAB, True),
+    "Notebook 6": (NOTEBOOK, True),
+}
+MAKES = {  # title -> what makes it
     "Cosines by grade": "CosineExplorer({'before': before, 'after': after}, pairs)",
     "The cloud of sentence vectors": "AnisotropyExplorer({'before': before, 'after': after}, pairs)",
     "What a token reads": "AttentionExplorer()",
@@ -38,7 +50,8 @@ MAKES = {   # title -> what makes it
     "A flow bends the plane": "FlowExplorer()",
     "Gradients in conflict": "ConflictExplorer()",
     "The temperature of a batch": "TemperatureExplorer()",
-    "Small steps that move an answer": "SmoothnessExplorer()"}
+    "Small steps that move an answer": "SmoothnessExplorer()",
+}
 FIRST = """from minbert.data import load_dataset
 from minbert.sentence import SentenceEncoder
 from minbert.explore.attention import AttentionExplorer
@@ -60,20 +73,43 @@ def old_python(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("old")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = str(folder / "bin" / "python")
-    subprocess.run([python, "-m", "pip", "install", "-q", *OLD, f"anywidget=={version('anywidget')}"], check=True)
-    place = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True, capture_output=True, text=True).stdout.strip()
-    (Path(place) / "all_else.pth").write_text(sysconfig.get_path("purelib") + "\n")   # comes last: what is old hides what is new
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", *OLD, f"anywidget=={version('anywidget')}"],
+        check=True,
+    )
+    place = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    # comes last: what is old hides what is new
+    (Path(place) / "all_else.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.release if old else ()) for name, (_, old) in FRONTENDS.items()])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.release if old else ())
+        for name, (_, old) in FRONTENDS.items()
+    ],
+)
 def page(request, tmp_path_factory):
-    """A notebook with all explorers, run from top to bottom; afterwards neither page nor kernel had an error."""
+    """A notebook with all explorers, run from top to bottom; afterwards neither page nor kernel had
+    an error.
+    """
     frontend, old = FRONTENDS[request.param]
     python = request.getfixturevalue("old_python") if old else sys.executable
     folder = tmp_path_factory.mktemp("all")
     spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(new_notebook(cells=[new_code_cell(source) for source in (FIRST, *MAKES.values())], metadata={"kernelspec": spec}), folder / "all.ipynb")
+    nbformat.write(
+        new_notebook(
+            cells=[new_code_cell(source) for source in (FIRST, *MAKES.values())],
+            metadata={"kernelspec": spec},
+        ),
+        folder / "all.ipynb",
+    )
     with opened(folder, "all.ipynb", frontend, python) as page:
         page.name = request.param
         assert run_all(page, frontend) == []
@@ -84,9 +120,14 @@ def page(request, tmp_path_factory):
 
 
 def actions(explorer: Shown, done: set):
-    """Give (name, label, action) of each control that shows and was not moved yet; which ones show may change with each move."""
+    """Give (name, label, action) of each control that shows and was not moved yet; which ones show
+    may change with each move.
+    """
     while True:
-        rows = {row.get_attribute("data-name"): row for row in explorer.box.locator(".mb-row:not(.mb-idle)").all()}
+        rows = {
+            row.get_attribute("data-name"): row
+            for row in explorer.box.locator(".mb-row:not(.mb-idle)").all()
+        }
         left = [name for name in rows if name not in done and name != "view"]
         if not left:
             break
@@ -114,21 +155,34 @@ def moved(page, row):
         knob.focus()
         page.keyboard.press("End" if low else "Home")
     elif kind == "select-one":
-        knob.select_option(index=knob.evaluate("knob => (knob.selectedIndex + 1) % knob.options.length"))
+        knob.select_option(
+            index=knob.evaluate("knob => (knob.selectedIndex + 1) % knob.options.length")
+        )
     elif kind == "checkbox":
         knob.click()
-    else:   # letters that mean something to a notebook: a new cell, delete a cell
-        words = ["A mad dog adds mud to the bed and a cat nods at it.", "Add a bad cab to the tab and nod at the dad in it."]
+    else:  # letters that mean something to a notebook: a new cell, delete a cell
+        words = [
+            "A mad dog adds mud to the bed and a cat nods at it.",
+            "Add a bad cab to the tab and nod at the dad in it.",
+        ]
         text = words[knob.input_value() == words[0]]
         knob.click()
         page.keyboard.press("Control+A")
         page.keyboard.type(text)
 
 
-@pytest.mark.parametrize("everywhere", [pytest.param(False, id="once"), pytest.param(True, marks=pytest.mark.release, id="in every view")])
+@pytest.mark.parametrize(
+    "everywhere",
+    [
+        pytest.param(False, id="once"),
+        pytest.param(True, marks=pytest.mark.release, id="in every view"),
+    ],
+)
 @pytest.mark.parametrize("title", MAKES)
 def test_every_control(page, shots, title, everywhere):  # noqa: F811
-    """Every view is shown, every control moves: in one view, and before a release in each. What a view draws is the kernel's work, and tested there."""
+    """Every view is shown, every control moves: in one view, and before a release in each. What a
+    view draws is the kernel's work, and tested there.
+    """
     if everywhere and page.name != "JupyterLab 4":
         pytest.skip("in the old ones each control moves in one view")
     explorer = Shown(page, title)
@@ -148,21 +202,35 @@ def test_every_control(page, shots, title, everywhere):  # noqa: F811
 
 @pytest.mark.parametrize("title", MAKES)
 def test_a_contact_sheet_of_each_explorer(page, shots, title):  # noqa: F811
-    """One picture with three widths, light and dark, to look at; nothing is wider than its page. After the moves above, so not as it first stood."""
+    """One picture with three widths, light and dark, to look at; nothing is wider than its page.
+    After the moves above, so not as it first stood.
+    """
     if page.name != "JupyterLab 4":
         pytest.skip("no command for its theme; what it shows is in the screenshots of the moves")
     explorer, seen = Shown(page, title), []
     for theme in ("Light", "Dark"):
-        page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", f"JupyterLab {theme}")
-        page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=str(theme == "Light").lower())
+        page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })",
+            f"JupyterLab {theme}",
+        )
+        page.wait_for_function(
+            "light => document.body.dataset.jpThemeLight === light",
+            arg=str(theme == "Light").lower(),
+        )
         for width in (1280, 800, 390):
-            page.set_viewport_size({"width": width, "height": 1600})   # so high that all of it is drawn
-            explorer.box.scroll_into_view_if_needed()   # what is far away is not laid out
-            page.wait_for_function("""box => { const image = box.querySelector('.mb-stage img'), upright = image.naturalHeight > 0.9 * image.naturalWidth;   // panels in a row only where letters can be read
-                return box.dataset.width == box.clientWidth && image.clientWidth > 0.59 * image.naturalWidth && (upright || box.clientWidth >= 560) && (!upright || box.clientWidth < 900); }""", arg=explorer.box.element_handle())
-            explorer.box.locator("input, select, button").first.focus()   # its explanation opens
+            # so high that all of it is drawn
+            page.set_viewport_size({"width": width, "height": 1600})
+            explorer.box.scroll_into_view_if_needed()  # what is far away is not laid out
+            page.wait_for_function(
+                """box => { const image = box.querySelector('.mb-stage img'), upright = image.naturalHeight > 0.9 * image.naturalWidth;   // panels in a row only where letters can be read
+                return box.dataset.width == box.clientWidth && image.clientWidth > 0.59 * image.naturalWidth && (upright || box.clientWidth >= 560) && (!upright || box.clientWidth < 900); }""",
+                arg=explorer.box.element_handle(),
+            )
+            explorer.box.locator("input, select, button").first.focus()  # its explanation opens
             page.wait_for_timeout(300)
-            wide = explorer.box.evaluate("box => box.scrollWidth <= box.clientWidth + 1 ? [] : [...box.querySelectorAll('*')].filter(x => x.scrollWidth > x.clientWidth + 1).map(x => `${x.tagName}.${x.className}: ${x.scrollWidth} in ${x.clientWidth}`)")
+            wide = explorer.box.evaluate(
+                "box => box.scrollWidth <= box.clientWidth + 1 ? [] : [...box.querySelectorAll('*')].filter(x => x.scrollWidth > x.clientWidth + 1).map(x => `${x.tagName}.${x.className}: ${x.scrollWidth} in ${x.clientWidth}`)"
+            )
             assert wide == [], f"{width}: wider than the page: {wide}"
             seen.append(explorer.box.screenshot())
     contact_sheet(seen, 3, shots / f"{re.sub(r'[^A-Za-z]+', '_', title)}_sheet.png")

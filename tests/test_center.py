@@ -1,4 +1,5 @@
 """Moving a mean out of the hidden states changes nothing that reads them."""
+
 import copy
 
 import pytest
@@ -28,7 +29,7 @@ def batches(seed=0):
     random = torch.Generator().manual_seed(seed)
     for rows, length in ((4, 7), (3, 12), (1, 1)):
         mask = torch.ones(rows, length, dtype=torch.long)
-        mask[0, max(1, length // 2):] = 0
+        mask[0, max(1, length // 2) :] = 0
         yield TokenBatch(torch.randint(1, 50, (rows, length), generator=random), mask)
 
 
@@ -45,7 +46,10 @@ def test_mean_counts_real_positions_once():
 
 def test_what_lies_under_padding_does_not_count():
     model, _ = encoder()
-    changed = [TokenBatch(torch.where(b.attention_mask == 1, b.input_ids, 49), b.attention_mask) for b in batches()]
+    changed = [
+        TokenBatch(torch.where(b.attention_mask == 1, b.input_ids, 49), b.attention_mask)
+        for b in batches()
+    ]
     assert_close(mean_state(model, changed), mean_state(model, batches()))
 
 
@@ -56,9 +60,13 @@ def test_pooler_and_guesses_stay_and_the_mean_goes():
     mean = mean_state(model, batches())
     center(model, head, mean)
     assert_close([read(model, head, b) for b in batches()], before)
-    assert_close(mean_state(model, batches()), torch.zeros(16, dtype=torch.float64), atol=1e-12, rtol=0)
+    assert_close(
+        mean_state(model, batches()), torch.zeros(16, dtype=torch.float64), atol=1e-12, rtol=0
+    )
     for b, was in zip(batches(), states):  # moved as a whole: differences stay
-        assert_close(model(*b).last_hidden_state[b.attention_mask == 1], (was - mean)[b.attention_mask == 1])
+        assert_close(
+            model(*b).last_hidden_state[b.attention_mask == 1], (was - mean)[b.attention_mask == 1]
+        )
 
 
 def test_center_is_taken_back_by_the_opposite():
@@ -66,12 +74,21 @@ def test_center_is_taken_back_by_the_opposite():
     mean = mean_state(model, batches())
     center(model, head, mean)
     center(model, head, -mean)
-    for now, was in zip((*model.parameters(), *head.parameters()), (*rest[0].parameters(), *rest[1].parameters())):
+    for now, was in zip(
+        (*model.parameters(), *head.parameters()), (*rest[0].parameters(), *rest[1].parameters())
+    ):
         assert_close(now, was)
 
 
-@pytest.mark.parametrize("mean, got", [(torch.zeros(3), r"\(3,\)"), (torch.zeros(1, 16), r"\(1, 16\)"), (torch.full((16,), float("nan")), "finite"),
-                                       (torch.full((16,), float("inf")), "finite")])
+@pytest.mark.parametrize(
+    "mean, got",
+    [
+        (torch.zeros(3), r"\(3,\)"),
+        (torch.zeros(1, 16), r"\(1, 16\)"),
+        (torch.full((16,), float("nan")), "finite"),
+        (torch.full((16,), float("inf")), "finite"),
+    ],
+)
 def test_what_is_no_mean_is_refused_and_moves_nothing(mean, got):
     model, head = encoder()
     before = model.bert_layers[-1].out_layer_norm.bias.clone()
@@ -89,10 +106,20 @@ def test_the_embedded_model_is_centered():
     """Its mean is a small part of a hidden state; put back as it came, it guesses the same words."""
     model, head = load_mlm()
     tokenizer = load_tokenizer()
-    sentences = ["The river flows into the sea.", "A man is playing a guitar.", "He was born in London in 1912."]
+    sentences = [
+        "The river flows into the sea.",
+        "A man is playing a guitar.",
+        "He was born in London in 1912.",
+    ]
     raw, reader = copy.deepcopy(model), copy.deepcopy(head)
     center(raw, reader, raw.bert_layers[-1].out_layer_norm.bias.clone())
     batch = [tokenize(tokenizer, sentences)]
     length = model(*batch[0]).last_hidden_state.norm(dim=-1).mean()
-    assert mean_state(model, batch).norm() < 0.6 * length and mean_state(raw, batch).norm() > 0.9 * raw(*batch[0]).last_hidden_state.norm(dim=-1).mean()
-    assert masked_accuracy(raw, reader, sentences * 20, tokenizer)[1] == pytest.approx(masked_accuracy(model, head, sentences * 20, tokenizer)[1], rel=1e-4)
+    assert (
+        mean_state(model, batch).norm() < 0.6 * length
+        and mean_state(raw, batch).norm()
+        > 0.9 * raw(*batch[0]).last_hidden_state.norm(dim=-1).mean()
+    )
+    assert masked_accuracy(raw, reader, sentences * 20, tokenizer)[1] == pytest.approx(
+        masked_accuracy(model, head, sentences * 20, tokenizer)[1], rel=1e-4
+    )

@@ -1,4 +1,5 @@
 """Checkpoints: everything comes back, damage is named, nothing is half-written."""
+
 import copy
 import json
 import os
@@ -24,9 +25,9 @@ from minbert.engine.checkpoint import (
     seed_everything,
     set_random_state,
 )
+from minbert.engine.tensorfiles import check_file, read_checked, save_checked
 from minbert.mixing import TaskSampler
 from minbert.optim import AdamW, parameter_groups
-from minbert.engine.tensorfiles import check_file, read_checked, save_checked
 
 
 class Tied(nn.Module):
@@ -59,7 +60,10 @@ def walk(n=3, seed=5):
     return sampler, [next(iter(sampler)) for _ in range(n)]
 
 
-@pytest.mark.parametrize("text", ["", "step 1", 'quotes " and \\ and /', "\0\x01\x1f\x7f\t\n\r\b\f", "é 東 😀 \u2028 \ufeff"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "step 1", 'quotes " and \\ and /', "\0\x01\x1f\x7f\t\n\r\b\f", "é 東 😀 \u2028 \ufeff"],
+)
 def test_equal_contents_give_equal_files_to_the_byte(tmp_path, text):
     """safetensors writes metadata in an order that differs from call to call."""
     tensors = {f"name {text}": torch.arange(6.0), "b": torch.tensor([1, 2])}
@@ -77,12 +81,26 @@ def test_every_generator_is_seeded(seed):
     draws = []
     for number in (1, 2):
         random.seed(number), np.random.seed(number), torch.manual_seed(number)
-        random.gauss(0, 1), np.random.randn()   # the other half of each pair waits
+        random.gauss(0, 1), np.random.randn()  # the other half of each pair waits
         seed_everything(seed)
-        draws.append((random.gauss(0, 1), np.random.randn(), torch.rand(1).item(), random.random(), np.random.rand()))
+        draws.append(
+            (
+                random.gauss(0, 1),
+                np.random.randn(),
+                torch.rand(1).item(),
+                random.random(),
+                np.random.rand(),
+            )
+        )
     assert draws[0] == draws[1]
     seed_everything(seed + 1)
-    assert draws[0] != (random.gauss(0, 1), np.random.randn(), torch.rand(1).item(), random.random(), np.random.rand())
+    assert draws[0] != (
+        random.gauss(0, 1),
+        np.random.randn(),
+        torch.rand(1).item(),
+        random.random(),
+        np.random.rand(),
+    )
 
 
 def test_everything_comes_back(tmp_path):
@@ -129,7 +147,9 @@ def test_torch_optimizers_work_too(tmp_path):
     load_checkpoint(tmp_path, models[1], optimizers[1])
     a, b = (o.state_dict() for o in optimizers)
     assert_close(a["state"], b["state"], rtol=0, atol=0)
-    assert a["param_groups"] == b["param_groups"] and isinstance(b["param_groups"][0]["betas"], tuple)
+    assert a["param_groups"] == b["param_groups"] and isinstance(
+        b["param_groups"][0]["betas"], tuple
+    )
 
 
 def test_dice_of_many_processes(tmp_path):
@@ -182,8 +202,9 @@ def test_a_file_cut_in_its_header(tmp_path, size):
     assert "whole header" in message
 
 
-@pytest.mark.parametrize("content", [b"not tensors at all" * 9, b"\xff" * 64,
-                                     (4).to_bytes(8, "little") + b"null"])
+@pytest.mark.parametrize(
+    "content", [b"not tensors at all" * 9, b"\xff" * 64, (4).to_bytes(8, "little") + b"null"]
+)
 def test_a_file_of_another_kind(tmp_path, content):
     assert "safetensors" in damaged(tmp_path, lambda file: file.write_bytes(content))
 
@@ -270,7 +291,11 @@ def test_unwritable_things_are_refused_and_leave_the_old_file(tmp_path):
     file = save_checkpoint(tmp_path, model, step=1)
     with pytest.raises(ValueError, match="tensors, numbers and strings"):
         save_checkpoint(tmp_path, model, step=2, extra={"what": object()})
-    for extra, said in (({"a.b": torch.zeros(2), "a": {"b": torch.ones(2)}}, "one tensor called"), ({"tensor": 3}, "'tensor' alone"), ({"x": {"tensor": torch.ones(1)}}, "'tensor' alone")):
+    for extra, said in (
+        ({"a.b": torch.zeros(2), "a": {"b": torch.ones(2)}}, "one tensor called"),
+        ({"tensor": 3}, "'tensor' alone"),
+        ({"x": {"tensor": torch.ones(1)}}, "'tensor' alone"),
+    ):
         with pytest.raises(ValueError, match=said):
             save_checkpoint(tmp_path, model, step=2, extra=extra)
     assert read_checkpoint(tmp_path)["step"] == 1 and [*tmp_path.iterdir()] == [file]
@@ -297,7 +322,9 @@ def test_failed_write_leaves_the_old_file(tmp_path):
 
 def test_a_pipe_or_a_device_keeps_its_place(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="pipe: expected a file or nothing, got a device or a pipe"):
+    with pytest.raises(
+        ValueError, match="pipe: expected a file or nothing, got a device or a pipe"
+    ):
         replace_file(tmp_path / "pipe", lambda part: part.write_text("new"))
     assert (tmp_path / "pipe").is_fifo()
 
@@ -322,10 +349,18 @@ def test_random_state_through_json():
     np.random.randn()  # leaves half of a pair behind
     random.gauss(0, 1)
     state = random_state()
-    roll = lambda: (random.random(), random.gauss(0, 1), np.random.randn(), torch.rand(1).item())
+
+    def roll():
+        return (random.random(), random.gauss(0, 1), np.random.randn(), torch.rand(1).item())
+
     first = roll()
-    set_random_state({**json.loads(json.dumps({k: state[k] for k in ("python", "numpy")})),
-                      "torch": state["torch"], "cuda": state["cuda"]})
+    set_random_state(
+        {
+            **json.loads(json.dumps({k: state[k] for k in ("python", "numpy")})),
+            "torch": state["torch"],
+            "cuda": state["cuda"],
+        }
+    )
     assert roll() == first
 
 
@@ -355,9 +390,18 @@ def test_killed_while_writing_leaves_the_old_checkpoint(tmp_path):
     assert [f.name for f in tmp_path.iterdir()] == [CHECKPOINT]
 
 
-@pytest.mark.parametrize("error, told", [(OSError(28, "No space left on device"), "[Errno 28] No space left on device: '{}'"),
-                                         (OSError(28, "No space left on device", "other"), "[Errno 28] No space left on device: 'other'"),
-                                         (OSError("a library's own words"), "a library's own words")], ids=["nameless", "named", "words"])
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device: '{}'"),
+        (
+            OSError(28, "No space left on device", "other"),
+            "[Errno 28] No space left on device: 'other'",
+        ),
+        (OSError("a library's own words"), "a library's own words"),
+    ],
+    ids=["nameless", "named", "words"],
+)
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path, error, told):
     def write(part):
         part.write_text("half")

@@ -1,4 +1,5 @@
 """The command line as people type it: output, exit status, what is written and what is not."""
+
 import csv
 import errno
 import gzip
@@ -19,23 +20,22 @@ from terminal import run
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.app import cli
-from minbert.app import demo
-from minbert.baselines import BagOfWords
-from minbert.engine.checkpoint import read_checkpoint
-from minbert.engine.integers import exact_integers
+from minbert.app import cli, demo
 from minbert.app.cli import describe, main, repeat_option
 from minbert.app.messages import GO_ON, SECTIONS, plain_sentence
 from minbert.app.owntext import too_long
+from minbert.baselines import BagOfWords
+from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.checkpoint import read_checkpoint
+from minbert.engine.integers import exact_integers
+from minbert.engine.maps import Dense
+from minbert.engine.vectorfile import encode_file
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
 from minbert.heads import MultitaskBert, default_heads
-from minbert.data import Dataset, load_dataset
-from minbert.engine.maps import Dense
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
 from minbert.train import usual_rate
-from minbert.engine.vectorfile import encode_file
 
 SAMPLE = Path(cli.__file__).parent.parent / "assets" / "sample"
 TASKS = ("sst", "quora", "stsb")
@@ -53,8 +53,15 @@ def tiny(tmp_path_factory) -> Path:
     """A folder with a tiny random encoder and the embedded tokenizer."""
     torch.manual_seed(0)
     tokenizer = load_tokenizer()
-    config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-                        intermediate_size=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     folder = tmp_path_factory.mktemp("models") / "tiny"
     SentenceEncoder(BertModel(config), tokenizer).save_pretrained(folder)
     return folder
@@ -67,67 +74,116 @@ def small_data(tmp_path_factory) -> Path:
     for file in SAMPLE.glob("*.csv"):
         rows = 40 if "train" in file.name else 25
         lines = file.read_text(encoding="utf8").splitlines(keepends=True)
-        (folder / file.name).write_text("".join(lines[:rows + 1]), encoding="utf8")
+        (folder / file.name).write_text("".join(lines[: rows + 1]), encoding="utf8")
     return folder
 
 
-@pytest.mark.parametrize("typed, parsed", [
-    ("train --tasks sst quora --out x", "train --tasks sst --tasks quora --out x"),
-    ("train --tasks sst --tasks quora", "train --tasks sst --tasks quora"),
-    ("train --out x --tasks a b c", "train --out x --tasks a --tasks b --tasks c"),
-    ("encode model file --out v.npy", "encode model file --out v.npy"),
-    ("train --tasks", "train --tasks"),
-    ("train --tasks --steps 2", "train --tasks --steps 2"),
-    ("sweep lr --values 1e-4 1e-3 --seeds 1 2 --out x", "sweep lr --values 1e-4 --values 1e-3 --seeds 1 --seeds 2 --out x"),
-    ("contrast --columns a b t.csv.gz --out x", "contrast --columns a --columns b t.csv.gz --out x"),   # a file is no column
-    ("predict model t.jsonl --columns a", "predict model t.jsonl --columns a"),
-    ("predict model --columns a t.txt b", "predict model --columns a t.txt b"),
-    ("predict model --columns a T.CSV", "predict model --columns a T.CSV"),
-    ("contrast --columns t.csv", "contrast --columns t.csv"),      # the parser misses FILE
-    ("train --tasks a t.csv", "train --tasks a --tasks t.csv"),
-    ("evaluate --tasks a b run/model", "evaluate --tasks a --tasks b run/model"),   # no task is called so
-    ("", ""),
-])
+@pytest.mark.parametrize(
+    "typed, parsed",
+    [
+        ("train --tasks sst quora --out x", "train --tasks sst --tasks quora --out x"),
+        ("train --tasks sst --tasks quora", "train --tasks sst --tasks quora"),
+        ("train --out x --tasks a b c", "train --out x --tasks a --tasks b --tasks c"),
+        ("encode model file --out v.npy", "encode model file --out v.npy"),
+        ("train --tasks", "train --tasks"),
+        ("train --tasks --steps 2", "train --tasks --steps 2"),
+        (
+            "sweep lr --values 1e-4 1e-3 --seeds 1 2 --out x",
+            "sweep lr --values 1e-4 --values 1e-3 --seeds 1 --seeds 2 --out x",
+        ),
+        # a file is no column
+        (
+            "contrast --columns a b t.csv.gz --out x",
+            "contrast --columns a --columns b t.csv.gz --out x",
+        ),
+        ("predict model t.jsonl --columns a", "predict model t.jsonl --columns a"),
+        ("predict model --columns a t.txt b", "predict model --columns a t.txt b"),
+        ("predict model --columns a T.CSV", "predict model --columns a T.CSV"),
+        ("contrast --columns t.csv", "contrast --columns t.csv"),  # the parser misses FILE
+        ("train --tasks a t.csv", "train --tasks a --tasks t.csv"),
+        # no task is called so
+        ("evaluate --tasks a b run/model", "evaluate --tasks a --tasks b run/model"),
+        ("", ""),
+    ],
+)
 def test_many_words_after_tasks(typed, parsed):
     assert repeat_option(typed.split()) == parsed.split()
 
 
 def test_help_is_quick_and_names_every_command_and_default():
-    code = ("import sys; from minbert.app.cli import main\n"
-            "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
-            "print('torch' in sys.modules)")
+    code = (
+        "import sys; from minbert.app.cli import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "print('torch' in sys.modules)"
+    )
     shown = {}
     for words in (["--help"], ["train", "--help"]):
         env = {**os.environ, "COLUMNS": "200", "TERM": "dumb"}
-        shown[words[0]] = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True,
-                                         check=True, env=env).stdout
+        shown[words[0]] = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=env,
+        ).stdout
     listed = re.findall(r"^. ([a-z][a-z-]*)  ", shown["--help"], re.M)
-    assert listed == [name for names in SECTIONS.values() for name in names] and len({*listed}) == len(listed)
-    registered = {command.name or command.callback.__name__ for command in cli.app.registered_commands} | {group.name for group in cli.app.registered_groups}
-    assert registered == {*listed}                                     # none is hidden, and none is promised
+    assert listed == [name for names in SECTIONS.values() for name in names] and len(
+        {*listed}
+    ) == len(listed)
+    registered = {
+        command.name or command.callback.__name__ for command in cli.app.registered_commands
+    } | {group.name for group in cli.app.registered_groups}
+    # none is hidden, and none is promised
+    assert registered == {*listed}
     assert re.findall(r"─ ([A-Z][a-z ]+) ─", shown["--help"]) == ["Options", *SECTIONS]
-    for option in ("--tasks", "--data", "--model", "--out", "--resume", "--schedule", "joint", "11711", "embedded", *cli.OPEN_TASKS, *TASKS):
+    for option in (
+        "--tasks",
+        "--data",
+        "--model",
+        "--out",
+        "--resume",
+        "--schedule",
+        "joint",
+        "11711",
+        "embedded",
+        *cli.OPEN_TASKS,
+        *TASKS,
+    ):
         assert option in shown["train"]
     assert all(text.splitlines()[-1] == "False" for text in shown.values()), "help loads torch"
 
 
 @pytest.mark.parametrize("words", [["grade", "."], ["course", "status"], ["course", "assemble"]])
 def test_where_no_process_can_be_limited_nobody_is_graded_and_a_sentence_says_so(tmp_path, words):
-    code = "import sys; sys.modules['resource'] = sys.modules['fcntl'] = None; from minbert.app.cli import main; main()"   # Windows has neither
-    shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path,
-                           env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])})
+    # Windows has neither
+    code = "import sys; sys.modules['resource'] = sys.modules['fcntl'] = None; from minbert.app.cli import main; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
+    )
     assert shown.returncode == 1 and "WSL" in shown.stderr and "Traceback" not in shown.stderr
 
 
 def test_usual_rate_falls_with_the_width():
-    assert [usual_rate(width) for width in (128, 256, 384, 768, 1024)] == [5e-4, 5e-4, 1e-4, 1e-5, 1e-5]
+    assert [usual_rate(width) for width in (128, 256, 384, 768, 1024)] == [
+        5e-4,
+        5e-4,
+        1e-4,
+        1e-5,
+        1e-5,
+    ]
 
 
 def test_encode_gives_row_n_to_line_n(capsys, tmp_path, tiny):
     lines = ["A dog barks.", "", "  The market fell.  ", "Ein Hund.", ""]
     with gzip.open(tmp_path / "s.txt.gz", "wt", encoding="utf8") as file:
         file.write("\n".join(lines) + "\n")
-    out, err = run(capsys, f"encode {tiny} {tmp_path / 's.txt.gz'} --out {tmp_path / 'sub' / 'v.npy'}")
+    out, err = run(
+        capsys, f"encode {tiny} {tmp_path / 's.txt.gz'} --out {tmp_path / 'sub' / 'v.npy'}"
+    )
     assert out == f"5 vectors of width 16: {tmp_path / 'sub' / 'v.npy'}\n"
     assert "5/5" in err  # the bar
     vectors = np.load(tmp_path / "sub" / "v.npy")
@@ -139,7 +195,10 @@ def test_encode_gives_row_n_to_line_n(capsys, tmp_path, tiny):
 
 def test_vectors_do_not_take_the_place_of_a_folder(capsys, tmp_path, tiny):
     (tmp_path / "s.txt").write_text("A dog barks.\n")
-    assert "expected a file or nothing, got a folder" in run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path}", 1)[1]
+    assert (
+        "expected a file or nothing, got a folder"
+        in run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path}", 1)[1]
+    )
 
 
 def test_encode_reads_the_sentences_of_a_table(capsys, tmp_path, tiny):
@@ -148,19 +207,35 @@ def test_encode_reads_the_sentences_of_a_table(capsys, tmp_path, tiny):
     (tmp_path / "s.txt").write_text("\n".join(texts) + "\n")
     rows = [{"id": str(i), "sentence": text, "day": "2024-05-01"} for i, text in enumerate(texts)]
     (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for name, mark in (("comma.csv", ","), ("semicolon.csv", ";"), ("s.tsv", "\t"), ("s.csv.gz", ",")):
-        with (gzip.open if name.endswith(".gz") else open)(tmp_path / name, "wt", newline="", encoding="utf-8-sig") as file:
+    for name, mark in (
+        ("comma.csv", ","),
+        ("semicolon.csv", ";"),
+        ("s.tsv", "\t"),
+        ("s.csv.gz", ","),
+    ):
+        with (gzip.open if name.endswith(".gz") else open)(
+            tmp_path / name, "wt", newline="", encoding="utf-8-sig"
+        ) as file:
             csv.writer(file, delimiter=mark).writerows([rows[0], *(row.values() for row in rows)])
     run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'}")
     expected = np.load(tmp_path / "v.npy")
     shutil.copy(tmp_path / "comma.csv", tmp_path / "UPPER.CSV")
     for name in ("comma.csv", "semicolon.csv", "s.tsv", "s.csv.gz", "s.jsonl", "UPPER.CSV"):
         out, _ = run(capsys, f"encode {tiny} {tmp_path / name} --out {tmp_path / 'w.npy'}")
-        assert out.startswith("3 vectors of width 16: ") and np.array_equal(np.load(tmp_path / "w.npy"), expected), name
+        assert out.startswith("3 vectors of width 16: ") and np.array_equal(
+            np.load(tmp_path / "w.npy"), expected
+        ), name
     run(capsys, f"encode {tiny} {tmp_path / 'comma.csv'} --columns day --out {tmp_path / 'w.npy'}")
     days = np.load(tmp_path / "w.npy")
     assert np.array_equal(days[0], days[2]) and not np.array_equal(days, expected)
-    assert "expected one column, got ['id', 'day']" in run(capsys, f"encode {tiny} {tmp_path / 'comma.csv'} --columns id day --out {tmp_path / 'x.npy'}", 1)[1]
+    assert (
+        "expected one column, got ['id', 'day']"
+        in run(
+            capsys,
+            f"encode {tiny} {tmp_path / 'comma.csv'} --columns id day --out {tmp_path / 'x.npy'}",
+            1,
+        )[1]
+    )
     assert not (tmp_path / "x.npy").exists()
 
 
@@ -168,20 +243,32 @@ def test_text_that_is_cut_is_said_so_and_may_be_read_on(capsys, tmp_path, tiny):
     short, long = "a dog " * 3, "a dog " * 40
     (tmp_path / "s.txt").write_text(f"{long} in the rain\n{short}\n{long} in the sun\n")
     most = SentenceEncoder.from_pretrained(tiny).max_length
-    _, err = run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} --max-length 20")
-    assert "note: 2 of 3 texts are longer than the 20 tokens that the model reads: the rest of them is not read\n" in err and most > 20
+    _, err = run(
+        capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} --max-length 20"
+    )
+    assert (
+        "note: 2 of 3 texts are longer than the 20 tokens that the model reads: the rest of them is not read\n"
+        in err
+        and most > 20
+    )
     vectors = np.load(tmp_path / "v.npy")
     assert np.allclose(vectors[0], vectors[2], atol=1e-6)
-    _, err = run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} --max-length 100")
+    _, err = run(
+        capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} --max-length 100"
+    )
     assert "note" not in err and not np.allclose(*np.load(tmp_path / "v.npy")[[0, 2]], atol=1e-3)
 
 
 @pytest.mark.parametrize("pieces", [18, 19])
 def test_a_text_is_too_long_from_one_token_more_than_are_read(tiny, pieces):
     encoder = SentenceEncoder.from_pretrained(tiny)
-    encoder.max_length = 20   # with [CLS] and [SEP]
-    for text in (". " * pieces, "." * pieces):   # a piece may have one byte and no blank
-        assert too_long(encoder, [text, "a", ""]) == ("" if pieces == 18 else "note: 1 of 3 texts are longer than the 20 tokens that the model reads: the rest of them is not read")
+    encoder.max_length = 20  # with [CLS] and [SEP]
+    for text in (". " * pieces, "." * pieces):  # a piece may have one byte and no blank
+        assert too_long(encoder, [text, "a", ""]) == (
+            ""
+            if pieces == 18
+            else "note: 1 of 3 texts are longer than the 20 tokens that the model reads: the rest of them is not read"
+        )
 
 
 def test_encode_normalize_gives_vectors_of_length_1(capsys, tmp_path, tiny):
@@ -191,18 +278,30 @@ def test_encode_normalize_gives_vectors_of_length_1(capsys, tmp_path, tiny):
     run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {unit} --normalize")
     vectors = torch.from_numpy(np.load(plain))
     assert (vectors.norm(dim=1) - 1).abs().min() > 0.1
-    assert_close(torch.from_numpy(np.load(unit)), vectors / vectors.norm(dim=1, keepdim=True), rtol=0, atol=1e-6)
+    assert_close(
+        torch.from_numpy(np.load(unit)),
+        vectors / vectors.norm(dim=1, keepdim=True),
+        rtol=0,
+        atol=1e-6,
+    )
     run(capsys, f"encode {tiny} {tmp_path / 's.txt'} --out {parts} --part-size 2 --normalize")
     with pytest.raises(SystemExit):
         main(f"encode {tiny} {tmp_path / 's.txt'} --out {parts} --part-size 2".split())
-    assert "expected transform UnitLength, as the parts in this folder have" in capsys.readouterr().err   # both kinds in one folder would be of no use
+    # both kinds in one folder would be of no use
+    assert (
+        "expected transform UnitLength, as the parts in this folder have" in capsys.readouterr().err
+    )
 
 
 def test_vectors_have_the_lengths_that_the_folder_asks_for(capsys, tmp_path, tiny):
     """As sentence-transformers gives them: of length 1 where a Normalize ends the folder."""
-    SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(tmp_path / "theirs")
-    (tmp_path / "theirs" / "minbert_sentence.json").unlink()   # now another library's
-    SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(tmp_path / "ours")
+    SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(
+        tmp_path / "theirs"
+    )
+    (tmp_path / "theirs" / "minbert_sentence.json").unlink()  # now another library's
+    SentenceEncoder.from_pretrained(tiny, normalize=True, device="cpu").save_pretrained(
+        tmp_path / "ours"
+    )
     inner = SentenceEncoder.from_pretrained(tiny, device="cpu")
     inner.transform = nn.Sequential(UnitLength(), Dense(16, 4))
     inner.save_pretrained(tmp_path / "inner")
@@ -212,9 +311,17 @@ def test_vectors_have_the_lengths_that_the_folder_asks_for(capsys, tmp_path, tin
         for option in ("", "--normalize", "--no-normalize"):
             run(capsys, f"encode {model} {tmp_path / 's.txt'} --out {tmp_path / 'v.npy'} {option}")
             length[model.name, option] = np.linalg.norm(np.load(tmp_path / "v.npy"), axis=1)
-    assert np.array_equal(length["inner", ""], length["inner", "--no-normalize"])   # one in the middle stays
+    # one in the middle stays
+    assert np.array_equal(length["inner", ""], length["inner", "--no-normalize"])
     ones = {key for key, norms in length.items() if np.allclose(norms, 1, atol=1e-6)}
-    assert ones == {("tiny", "--normalize"), ("theirs", ""), ("theirs", "--normalize"), ("ours", ""), ("ours", "--normalize"), ("inner", "--normalize")}
+    assert ones == {
+        ("tiny", "--normalize"),
+        ("theirs", ""),
+        ("theirs", "--normalize"),
+        ("ours", ""),
+        ("ours", "--normalize"),
+        ("inner", "--normalize"),
+    }
 
 
 def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
@@ -228,7 +335,9 @@ def test_encode_does_not_replace_the_text(capsys, tmp_path, tiny):
 
 
 def test_encode_in_integers(capsys, tmp_path, tiny):
-    """Enough tokens that laying out pays; both precisions at once are none. Where integers are not to be had, the error says so."""
+    """Enough tokens that laying out pays; both precisions at once are none. Where integers are not
+    to be had, the error says so.
+    """
     lines, out = [f"Line {k} of these." for k in range(200)], tmp_path / "v.npy"
     (tmp_path / "s.txt").write_text("\n".join(lines))
     words = f"encode {tiny} {tmp_path / 's.txt'} --out {out} --int8"
@@ -250,8 +359,15 @@ def test_encode_that_is_stopped_says_how_to_go_on(capsys, tmp_path, tiny, monkey
 
     monkeypatch.setattr("minbert.engine.shards.encode_shards", interrupted)
     (tmp_path / "three.txt").write_text("a\nb\nc\n")
-    _, err = run(capsys, f"encode {tiny} {tmp_path / 'three.txt'} --out {tmp_path / 'parts'} --part-size 2", 130)
-    assert f"whole parts stay in {tmp_path / 'parts'}; the same command goes on" in err and err.endswith("minbert: stopped\n")
+    _, err = run(
+        capsys,
+        f"encode {tiny} {tmp_path / 'three.txt'} --out {tmp_path / 'parts'} --part-size 2",
+        130,
+    )
+    assert (
+        f"whole parts stay in {tmp_path / 'parts'}; the same command goes on" in err
+        and err.endswith("minbert: stopped\n")
+    )
 
 
 def test_encode_pooling_and_bf16(capsys, tmp_path, tiny):
@@ -284,32 +400,59 @@ def test_interrupted_encoding_leaves_the_old_file_and_no_part(tmp_path, tiny):
 
     with pytest.raises(KeyboardInterrupt):
         encode_file(Broken(), tmp_path / "s.txt", tmp_path / "v.npy")
-    assert sorted(os.listdir(tmp_path)) == ["s.txt", "v.npy"] and (tmp_path / "v.npy").read_text() == "old"
+    assert (
+        sorted(os.listdir(tmp_path)) == ["s.txt", "v.npy"]
+        and (tmp_path / "v.npy").read_text() == "old"
+    )
 
 
 def test_data_lists_splits_labels_and_rows_left_out(capsys, tmp_path):
     head = "\tid\tsentence1\tsentence2\tis_duplicate\n"
     rows = [f"{i}\tq{i}\twhat is {i} ?\thow is {i} ?\t{float(i % 2)}\n" for i in range(5)]
-    (tmp_path / "quora-train.csv").write_text(head + "".join(rows) + "5\tq5\tone side\t\t\n", encoding="utf8")
+    (tmp_path / "quora-train.csv").write_text(
+        head + "".join(rows) + "5\tq5\tone side\t\t\n", encoding="utf8"
+    )
     out, _ = run(capsys, f"data --data {tmp_path} --rows")
     first, second = out.splitlines()
     assert first.split() == "quora train 5 rows, different 3 / duplicate 2, 1 rows left out".split()
-    many = Dataset("intents", "train", "sentiment", [f"text {i}" for i in range(25)], labels=[i % 9 for i in range(25)], classes=tuple("abcdefghi"))
-    assert describe(many).split()[:8] == "intents train 25 rows, 9 classes of 2".split() and describe(many).endswith("2 to 3 rows")
+    many = Dataset(
+        "intents",
+        "train",
+        "sentiment",
+        [f"text {i}" for i in range(25)],
+        labels=[i % 9 for i in range(25)],
+        classes=tuple("abcdefghi"),
+    )
+    assert describe(many).split()[
+        :8
+    ] == "intents train 25 rows, 9 classes of 2".split() and describe(many).endswith("2 to 3 rows")
     assert str(tmp_path / "quora-train.csv:7") in second and "grammar" not in out
     _, err = run(capsys, f"data sst --data {tmp_path}", 1)
     assert "sst" in err and "quora" in err and str(tmp_path) in err
 
 
 def test_data_of_a_folder_without_any_says_which_files_it_looked_for(capsys, tmp_path):
-    (tmp_path / "sts-train.tsv").write_text("sentence1\tsentence2\tsimilarity\na\tb\t3\n", encoding="utf8")   # read under the name .csv alone
+    # read under the name .csv alone
+    (tmp_path / "sts-train.tsv").write_text(
+        "sentence1\tsentence2\tsimilarity\na\tb\t3\n", encoding="utf8"
+    )
     for folder in (tmp_path, tmp_path / "nowhere", tmp_path / "sts-train.tsv"):
         out, err = run(capsys, f"data --data {folder}", 1)
-        assert not out and f"{folder}: expected a folder with files of data sets, such as ids-sst-train.csv" in err
+        assert (
+            not out
+            and f"{folder}: expected a folder with files of data sets, such as ids-sst-train.csv"
+            in err
+        )
 
 
-@pytest.mark.parametrize("settings, told", [("--lr -1", "finite lr of at least 0, got -1.0"), ("--lr nan", "finite lr of at least 0, got nan"),
-                                            ("--lr inf", "finite lr of at least 0, got inf")])
+@pytest.mark.parametrize(
+    "settings, told",
+    [
+        ("--lr -1", "finite lr of at least 0, got -1.0"),
+        ("--lr nan", "finite lr of at least 0, got nan"),
+        ("--lr inf", "finite lr of at least 0, got inf"),
+    ],
+)
 def test_a_rate_that_cannot_be_is_refused_before_a_run_begins(capsys, tmp_path, settings, told):
     _, err = run(capsys, f"train --out {tmp_path / 'run'} {settings}", 1)
     assert f"minbert: expected a {told}" in err and not (tmp_path / "run").exists()
@@ -317,7 +460,10 @@ def test_a_rate_that_cannot_be_is_refused_before_a_run_begins(capsys, tmp_path, 
 
 def test_a_full_card_is_a_sentence():
     """The batch was too large: nobody has to mend the package."""
-    assert plain_sentence(torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB.")) == "CUDA out of memory. Tried to allocate 2 GiB."
+    assert (
+        plain_sentence(torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB."))
+        == "CUDA out of memory. Tried to allocate 2 GiB."
+    )
     assert plain_sentence(RuntimeError("a mistake of ours")) is None
 
 
@@ -325,12 +471,19 @@ def test_a_disk_that_is_full_for_the_tokenizer_is_a_sentence(tmp_path):
     """Its library raises a bare Exception."""
     with pytest.raises(Exception) as caught:
         load_tokenizer().backend_tokenizer.save(str(tmp_path / "none" / "tokenizer.json"))
-    assert type(caught.value) is Exception and plain_sentence(caught.value) == "No such file or directory (os error 2)"
+    assert (
+        type(caught.value) is Exception
+        and plain_sentence(caught.value) == "No such file or directory (os error 2)"
+    )
 
 
-@pytest.mark.parametrize("inside, place", [("", "runs/"), ("/heads/model.safetensors", "runs/heads/model.safetensors")])
+@pytest.mark.parametrize(
+    "inside, place", [("", "runs/"), ("/heads/model.safetensors", "runs/heads/model.safetensors")]
+)
 def test_a_draft_that_is_gone_is_not_named(inside, place):
-    error = OSError(errno.ENOSPC, "No space left on device", f"runs/.draft-minbert-ab0_cd1e{inside}")
+    error = OSError(
+        errno.ENOSPC, "No space left on device", f"runs/.draft-minbert-ab0_cd1e{inside}"
+    )
     assert plain_sentence(error) == f"{place}: No space left on device"
 
 
@@ -352,9 +505,17 @@ def test_data_shows_the_named_sets_in_the_order_named(capsys):
 
     splits = ("train", "dev", "test")
     assert shown("data stsb sst") == [[name, split] for name in ("stsb", "sst") for split in splits]
-    there = [[name, split] for name in (*TASKS, "sts", "sentiment", "similarity", "inference", "bigram_shift") for split in splits]
+    there = [
+        [name, split]
+        for name in (*TASKS, "sts", "sentiment", "similarity", "inference", "bigram_shift")
+        for split in splits
+    ]
     assert sorted(shown("data")) == sorted([*there, ["sentences", "train"]])
-    grammar = {row.split()[0] for row in run(capsys, "data")[0].splitlines() if "written by a grammar" in row}
+    grammar = {
+        row.split()[0]
+        for row in run(capsys, "data")[0].splitlines()
+        if "written by a grammar" in row
+    }
     assert grammar == {*TASKS, "sts"}
 
 
@@ -374,8 +535,10 @@ def trained(tiny, small_data, tmp_path_factory) -> Path:
     """A run of eight joint steps, made once."""
     folder = tmp_path_factory.mktemp("runs") / "first"
     with pytest.raises(SystemExit) as end:
-        main(f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {folder} "
-             "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2".split())
+        main(
+            f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {folder} "
+            "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2".split()
+        )
     assert not end.value.code
     return folder
 
@@ -395,7 +558,10 @@ def test_train_changes_the_weights_it_should(trained, tiny, small_data, tmp_path
     before = BertModel.from_pretrained(tiny).state_dict()
     after = MultitaskBert.from_pretrained(trained / "model").encoder.model.state_dict()
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    run(capsys, f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path} --steps 2 --frozen")
+    run(
+        capsys,
+        f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path} --steps 2 --frozen",
+    )
     after = MultitaskBert.from_pretrained(tmp_path / "model").encoder.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -406,40 +572,107 @@ def asked(monkeypatch):
     import minbert.train as module
 
     seen = []
-    monkeypatch.setattr(module, "fit", lambda *a, **k: seen.append((a, k)) or (_ for _ in ()).throw(ValueError("stop")))
+    monkeypatch.setattr(
+        module,
+        "fit",
+        lambda *a, **k: seen.append((a, k)) or (_ for _ in ()).throw(ValueError("stop")),
+    )
     return seen
 
 
 def test_options_reach_the_run(tiny, small_data, tmp_path, capsys, asked):
-    run(capsys, f"train --tasks sst quora --data {small_data} --model {tiny} --out {tmp_path} --schedule sqrt --epochs 2 "
-                "--batch-size 7 --lr 2e-4 --pooling cls --quora-fraction 0.5 --eval-every 3 --save-every 4 --bf16 --seed 5", 1)
+    run(
+        capsys,
+        f"train --tasks sst quora --data {small_data} --model {tiny} --out {tmp_path} --schedule sqrt --epochs 2 "
+        "--batch-size 7 --lr 2e-4 --pooling cls --quora-fraction 0.5 --eval-every 3 --save-every 4 --bf16 --seed 5",
+        1,
+    )
     (model, train_sets, dev_sets, config, folder, resume), more = asked[0]
-    assert (config.tasks, config.schedule, config.epochs, config.steps) == (("sst", "quora"), "sqrt", 2, None)
+    assert (config.tasks, config.schedule, config.epochs, config.steps) == (
+        ("sst", "quora"),
+        "sqrt",
+        2,
+        None,
+    )
     assert (config.batch_size, config.lr, config.quora_fraction) == (7, 2e-4, 0.5)
-    assert (config.eval_every, config.save_every, config.precision, config.seed) == (3, 4, "bf16", 5)
-    assert model.encoder.pooling == "cls" and model.mode == "full" and list(model.heads) == ["sst", "quora"]
+    assert (config.eval_every, config.save_every, config.precision, config.seed) == (
+        3,
+        4,
+        "bf16",
+        5,
+    )
+    assert (
+        model.encoder.pooling == "cls"
+        and model.mode == "full"
+        and list(model.heads) == ["sst", "quora"]
+    )
     assert (list(train_sets), len(dev_sets["sst"]), folder, resume, more) == (
-        ["sst", "quora"], 25, tmp_path, False, {"progress": True})
+        ["sst", "quora"],
+        25,
+        tmp_path,
+        False,
+        {"progress": True},
+    )
 
 
-def test_without_tasks_the_open_ones_or_those_of_the_folder(tiny, small_data, tmp_path, capsys, asked):
-    for options in ("", f" --data {small_data}", " --tasks sst", f" --tasks sentiment sst --data {small_data}"):
+def test_without_tasks_the_open_ones_or_those_of_the_folder(
+    tiny, small_data, tmp_path, capsys, asked
+):
+    for options in (
+        "",
+        f" --data {small_data}",
+        " --tasks sst",
+        f" --tasks sentiment sst --data {small_data}",
+    ):
         run(capsys, f"train --model {tiny} --out {tmp_path}{options}", 1)
-    assert [call[0][3].tasks for call in asked] == [cli.OPEN_TASKS, TASKS, ("sst",), ("sentiment", "sst")]
+    assert [call[0][3].tasks for call in asked] == [
+        cli.OPEN_TASKS,
+        TASKS,
+        ("sst",),
+        ("sentiment", "sst"),
+    ]
     assert [list(call[0][0].heads) for call in asked] == [list(call[0][3].tasks) for call in asked]
     assert [len(data) for data in asked[0][0][1].values()] == [2372, 6884, 1000]
-    assert [len(data) for data in asked[3][0][1].values()] == [2372, 40]  # the package's, beside the folder's
+    # the package's, beside the folder's
+    assert [len(data) for data in asked[3][0][1].values()] == [2372, 40]
 
 
-@pytest.mark.parametrize("options, said", [
-    ("--tasks sst --data {data}", []), ("--tasks sentiment", []),
-    ("--tasks sst sentiment --data {data}", ["{data} has no sentiment; its train rows are those of the package", "{data} has no sentiment; its dev rows"]),
-    ("--tasks sentiment sst", ["without --data, the train rows of sst are a sample written by a grammar", "the dev rows of sst"]),
-    ("--tasks sst --data {data} --resume", ["no checkpoint in {out}: a new run begins"])])
-def test_rows_that_are_not_ones_own_and_runs_that_begin_again_are_announced(tiny, small_data, tmp_path, capsys, asked, options, said):
-    _, err = run(capsys, f"train --model {tiny} --out {tmp_path} {options}".format(data=small_data), 1)
-    notes = [line for line in err.splitlines() if line.startswith("note: ") and "optimizer step" not in line]
-    assert len(notes) == len(said) and all(words.format(data=small_data, out=tmp_path) in note for words, note in zip(said, notes)), err
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ("--tasks sst --data {data}", []),
+        ("--tasks sentiment", []),
+        (
+            "--tasks sst sentiment --data {data}",
+            [
+                "{data} has no sentiment; its train rows are those of the package",
+                "{data} has no sentiment; its dev rows",
+            ],
+        ),
+        (
+            "--tasks sentiment sst",
+            [
+                "without --data, the train rows of sst are a sample written by a grammar",
+                "the dev rows of sst",
+            ],
+        ),
+        ("--tasks sst --data {data} --resume", ["no checkpoint in {out}: a new run begins"]),
+    ],
+)
+def test_rows_that_are_not_ones_own_and_runs_that_begin_again_are_announced(
+    tiny, small_data, tmp_path, capsys, asked, options, said
+):
+    _, err = run(
+        capsys, f"train --model {tiny} --out {tmp_path} {options}".format(data=small_data), 1
+    )
+    notes = [
+        line
+        for line in err.splitlines()
+        if line.startswith("note: ") and "optimizer step" not in line
+    ]
+    assert len(notes) == len(said) and all(
+        words.format(data=small_data, out=tmp_path) in note for words, note in zip(said, notes)
+    ), err
 
 
 def test_the_rate_is_the_usual_one_unless_given(tiny, small_data, tmp_path, capsys, asked):
@@ -456,13 +689,19 @@ def test_pooling_is_that_of_the_folder_unless_given(tiny, small_data, tmp_path, 
     encoder = SentenceEncoder.from_pretrained(tiny, pooling="max")
     encoder.save_pretrained(tmp_path / "max")
     for options in ("", " --pooling cls"):
-        run(capsys, f"train --tasks sst --data {small_data} --model {tmp_path / 'max'} --out {tmp_path / 'run'}{options}", 1)
+        run(
+            capsys,
+            f"train --tasks sst --data {small_data} --model {tmp_path / 'max'} --out {tmp_path / 'run'}{options}",
+            1,
+        )
     assert [call[0][0].encoder.pooling for call in asked] == ["max", "cls"]
 
 
 def test_a_run_is_not_overwritten_by_accident(capsys, trained, tiny, small_data, tmp_path):
     shutil.copytree(trained, tmp_path / "run")
-    line = f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path / 'run'} --steps 1"
+    line = (
+        f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path / 'run'} --steps 1"
+    )
     _, err = run(capsys, line, 1)
     assert "--resume" in err and "--overwrite" in err
     assert "got both" in run(capsys, f"{line} --resume --overwrite", 1)[1]
@@ -473,7 +712,9 @@ def test_a_run_is_not_overwritten_by_accident(capsys, trained, tiny, small_data,
     assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_run_that_was_cut_off_before_its_first_model_is_not_replaced(capsys, trained, tiny, small_data, tmp_path):
+def test_a_run_that_was_cut_off_before_its_first_model_is_not_replaced(
+    capsys, trained, tiny, small_data, tmp_path
+):
     (tmp_path / "cut").mkdir()
     shutil.copy(trained / "checkpoint.safetensors", tmp_path / "cut")
     for line in (f"train --tasks sst --data {small_data} --model {tiny} --steps 1", "demo"):
@@ -484,24 +725,42 @@ def test_a_run_that_was_cut_off_before_its_first_model_is_not_replaced(capsys, t
 def test_evaluate_takes_some_of_the_tasks(capsys, trained, small_data):
     out, _ = run(capsys, f"evaluate {trained / 'model'} --data {small_data} --tasks sst")
     assert "| sst |" in out and "quora" not in out
-    assert "expected a task among" in run(capsys, f"evaluate {trained / 'model'} --data {small_data} --tasks sentiment", 1)[1]
+    assert (
+        "expected a task among"
+        in run(capsys, f"evaluate {trained / 'model'} --data {small_data} --tasks sentiment", 1)[1]
+    )
 
 
 @pytest.mark.long
 def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, tmp_path):
-    """A real process is killed with SIGKILL after its fourth step, then started again with --resume."""
-    words = (f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path} "
-             "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2").split()
-    fuse = ("import os, signal, sys, minbert.train as t\nfrom minbert.app.cli import main\nwrite = t.RunFolder.write\n"
-            "def cut(self, entries):\n    write(self, entries)\n"
-            "    if entries[0]['step'] == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
-            "t.RunFolder.write = cut\nmain(sys.argv[1:])")
+    """A real process is killed with SIGKILL after its fourth step, then started again with
+    --resume.
+    """
+    words = (
+        f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path} "
+        "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2"
+    ).split()
+    fuse = (
+        "import os, signal, sys, minbert.train as t\nfrom minbert.app.cli import main\nwrite = t.RunFolder.write\n"
+        "def cut(self, entries):\n    write(self, entries)\n"
+        "    if entries[0]['step'] == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "t.RunFolder.write = cut\nmain(sys.argv[1:])"
+    )
     killed = subprocess.run([sys.executable, "-c", fuse, *words], capture_output=True)
     assert killed.returncode == -9 and not (tmp_path / "dev.md").exists()
-    count = fuse.split("    if entries")[0] + "    print(entries[0]['step'], flush=True)\nt.RunFolder.write = cut\nmain(sys.argv[1:])"
-    resumed = subprocess.run([sys.executable, "-c", count, *words, "--resume"], check=True, capture_output=True, text=True)
+    count = (
+        fuse.split("    if entries")[0]
+        + "    print(entries[0]['step'], flush=True)\nt.RunFolder.write = cut\nmain(sys.argv[1:])"
+    )
+    resumed = subprocess.run(
+        [sys.executable, "-c", count, *words, "--resume"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     steps_done = [line for line in resumed.stdout.splitlines() if line.isdigit()]
-    assert steps_done == ["4", "5", "6", "7", "7"]  # the last one is the evaluation: nothing was done twice
+    # the last one is the evaluation: nothing was done twice
+    assert steps_done == ["4", "5", "6", "7", "7"]
     for name in ("model/model.safetensors", "log.jsonl", "dev.md"):
         assert (tmp_path / name).read_bytes() == (trained / name).read_bytes(), name
 
@@ -513,24 +772,53 @@ def test_accelerate_launch_with_two_processes(trained, tiny, small_data, tmp_pat
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # --multi_gpu means "more than one process"; with --cpu there would be one, whatever the number
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-              "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(port), "-m", "minbert"]
-    words = (f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path / 'two'} "
-             "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2").split()
+    launch = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+        "--num_machines",
+        "1",
+        "--mixed_precision",
+        "no",
+        "--dynamo_backend",
+        "no",
+        "--main_process_port",
+        str(port),
+        "-m",
+        "minbert",
+    ]
+    words = (
+        f"train --tasks {' '.join(TASKS)} --data {small_data} --model {tiny} --out {tmp_path / 'two'} "
+        "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2"
+    ).split()
     env = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     result = subprocess.run([*launch, *words], capture_output=True, text=True, env=env)
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stdout.count("best dev mean") == 1
     assert len(read_checkpoint(tmp_path / "two")["random"]) == 2  # the dice of two processes
-    losses = [[json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines() if '"loss"' in line]
-              for folder in (trained, tmp_path / "two")]
-    assert len(losses[1]) == 8 and abs(losses[0][0] / losses[1][0] - 1) < 0.2  # the heads drop other numbers, no more
-    one, two = (MultitaskBert.from_pretrained(folder / "model") for folder in (trained, tmp_path / "two"))
+    losses = [
+        [
+            json.loads(line)["loss"]
+            for line in (folder / "log.jsonl").read_text().splitlines()
+            if '"loss"' in line
+        ]
+        for folder in (trained, tmp_path / "two")
+    ]
+    # the heads drop other numbers, no more
+    assert len(losses[1]) == 8 and abs(losses[0][0] / losses[1][0] - 1) < 0.2
+    one, two = (
+        MultitaskBert.from_pretrained(folder / "model") for folder in (trained, tmp_path / "two")
+    )
     assert one.state_dict().keys() == two.state_dict().keys()
 
 
 def test_evaluate_writes_the_files_of_the_course(capsys, trained, small_data, tmp_path):
-    out, _ = run(capsys, f"evaluate {trained / 'model'} --data {small_data} --predictions {tmp_path / 'p'}")
+    out, _ = run(
+        capsys, f"evaluate {trained / 'model'} --data {small_data} --predictions {tmp_path / 'p'}"
+    )
     names = ["para-dev-output.csv", "sst-dev-output.csv", "sts-dev-output.csv"]
     assert sorted(os.listdir(tmp_path / "p")) == names and out.count("written: ") == 3
     rows = (tmp_path / "p" / "sst-dev-output.csv").read_text().splitlines()
@@ -541,16 +829,24 @@ def test_evaluate_writes_the_files_of_the_course(capsys, trained, small_data, tm
 
 def test_evaluate_writes_a_file_for_each_open_task(capsys, tiny, tmp_path, monkeypatch):
     asked, predict = [], MultitaskBert.predict
-    monkeypatch.setattr(MultitaskBert, "predict", lambda self, task, data: asked.append(task) or predict(self, task, data))
+    monkeypatch.setattr(
+        MultitaskBert,
+        "predict",
+        lambda self, task, data: asked.append(task) or predict(self, task, data),
+    )
     encoder = SentenceEncoder.from_pretrained(tiny)
-    MultitaskBert(encoder, default_heads(encoder.width, cli.OPEN_TASKS)).save_pretrained(tmp_path / "model")
+    MultitaskBert(encoder, default_heads(encoder.width, cli.OPEN_TASKS)).save_pretrained(
+        tmp_path / "model"
+    )
     out, _ = run(capsys, f"evaluate {tmp_path / 'model'} --predictions {tmp_path / 'p'}")
-    assert asked == list(cli.OPEN_TASKS)                      # each set once, for the files and for the table
+    # each set once, for the files and for the table
+    assert asked == list(cli.OPEN_TASKS)
     for task in cli.OPEN_TASKS:
         dev = load_dataset(task, "dev")
         predictions = read_predictions(tmp_path / "p" / f"{task}-dev-output.csv", dev)
         name, metric = metric_of(dev)
-        assert f"| {task} | {name} | {metric(predictions, dev.labels):.3f} |" in out  # the file holds what the table measured
+        # the file holds what the table measured
+        assert f"| {task} | {name} | {metric(predictions, dev.labels):.3f} |" in out
 
 
 def test_evaluate_sts(capsys, tiny, small_data, tmp_path, monkeypatch):
@@ -559,18 +855,30 @@ def test_evaluate_sts(capsys, tiny, small_data, tmp_path, monkeypatch):
     out, _ = run(capsys, f"evaluate {tiny} --sts --data {small_data} --split dev")
     encoder = SentenceEncoder.from_pretrained(tiny)
     expected = module.evaluate_sts(encoder, small_data, tasks=("stsb",), split="dev")
-    assert out.split() == ["stsb", f"{expected['stsb']:.4f}", "average", f"{expected['average']:.4f}", "of", "1"]
+    assert out.split() == [
+        "stsb",
+        f"{expected['stsb']:.4f}",
+        "average",
+        f"{expected['average']:.4f}",
+        "of",
+        "1",
+    ]
 
     seen = []
-    monkeypatch.setattr(module, "evaluate_sts", lambda *args: seen.append(args[1:]) or {"a": 0.5, "average": 0.25})
+    monkeypatch.setattr(
+        module, "evaluate_sts", lambda *args: seen.append(args[1:]) or {"a": 0.5, "average": 0.25}
+    )
     year = tmp_path / "senteval" / "STS" / "STS13-en-test"
     year.mkdir(parents=True)
     for kind in ("input", "gs"):
         (year / f"STS.{kind}.news.txt").write_text("a\tb\n" if kind == "input" else "1.0\n")
     for option in ("", " --aggregate wmean", " --tasks stsb sickr --split dev"):
         run(capsys, f"evaluate {tiny} --sts --data {tmp_path}{option}")
-    assert seen == [(tmp_path, "all", ("sts13",), "test"), (tmp_path, "wmean", ("sts13",), "test"),
-                    (tmp_path, "all", ("stsb", "sickr"), "dev")]
+    assert seen == [
+        (tmp_path, "all", ("sts13",), "test"),
+        (tmp_path, "wmean", ("sts13",), "test"),
+        (tmp_path, "all", ("stsb", "sickr"), "dev"),
+    ]
     _, err = run(capsys, f"evaluate {tiny} --sts --data {year} --split test", 1)
     assert "expected a test split" in err and str(year) in err
 
@@ -581,69 +889,138 @@ def test_a_split_without_labels_wants_predictions(capsys, trained, small_data, t
     for task, stem in (("sst", "ids-sst"), ("quora", "quora"), ("stsb", "sts")):
         lines = (small_data / f"{stem}-dev.csv").read_text(encoding="utf8").splitlines()
         (folder / f"{stem}-test-student.csv").write_text(
-            "".join(line.rsplit("\t", 1)[0] + "\n" for line in lines), encoding="utf8")
+            "".join(line.rsplit("\t", 1)[0] + "\n" for line in lines), encoding="utf8"
+        )
     line = f"evaluate {trained / 'model'} --data {folder} --split test"
     assert "--predictions" in run(capsys, line, 1)[1]
     out, _ = run(capsys, f"{line} --predictions {tmp_path / 'p'}")
     assert out.count("written: ") == 3 and "|" not in out
 
 
-def test_a_model_without_a_checkpoint_is_not_replaced_by_going_on(capsys, tiny, small_data, tmp_path):
+def test_a_model_without_a_checkpoint_is_not_replaced_by_going_on(
+    capsys, tiny, small_data, tmp_path
+):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "notes.txt").write_text("precious")
-    _, err = run(capsys, f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path} --steps 1 --resume", 1)
-    assert "checkpoint.safetensors" in err and "--overwrite" in err and (tmp_path / "model" / "notes.txt").read_text() == "precious"
+    _, err = run(
+        capsys,
+        f"train --tasks sst --data {small_data} --model {tiny} --out {tmp_path} --steps 1 --resume",
+        1,
+    )
+    assert (
+        "checkpoint.safetensors" in err
+        and "--overwrite" in err
+        and (tmp_path / "model" / "notes.txt").read_text() == "precious"
+    )
 
 
 def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
     (tmp_path / "open").mkdir()
-    header, *rows = (resources.files("minbert") / "assets" / "open" / "similarity.tsv").read_text(encoding="utf-8").splitlines()
+    header, *rows = (
+        (resources.files("minbert") / "assets" / "open" / "similarity.tsv")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     train = [row for row in rows if row.split("\t")[0] == "train"][:20]
-    (tmp_path / "open" / "similarity.tsv").write_text("\n".join([header, *train]) + "\n", encoding="utf-8")
+    (tmp_path / "open" / "similarity.tsv").write_text(
+        "\n".join([header, *train]) + "\n", encoding="utf-8"
+    )
     (tmp_path / "ids-sst-dev.csv").write_text("\tid\tsentence\tsentiment\n0\ta1\tA fine film.\t3\n")
     out, err = run(capsys, f"data --data {tmp_path}", 1)
-    assert "sst" in out and out.count("similarity") == 1 and err.count("at least one row of") == 2, out + err
+    assert (
+        "sst" in out and out.count("similarity") == 1 and err.count("at least one row of") == 2
+    ), out + err
 
 
-@pytest.mark.parametrize("line, words", [
-    ("evaluate {tiny} --data {data}", ["written by train", "--sts"]),
-    ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.npy", ["ids-sst-dev.csv:1", "separated by tabs?"]),   # a table is not read as lines
-    ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v --part-size 2", ["one sentence a line, got a table"]),
-    ("evaluate nowhere", ["nowhere"]),
-    ("train --tasks sst nothing --out {out}", ["nothing"]),
-    ("train --tasks sst --data {out} --out {out}", ["ids-sst-train.csv"]),
-    ("train --tasks tickets --data {out}/none --out {out}/r", ["none: expected a folder with files of data sets", "NAME-train.csv"]),
-    ("train --data {out} --out {out}/r", ["expected a folder with files of data sets", "NAME-train.csv"]),
-    ("train --tasks sst --data {data} --model {tiny} --out {out} --schedule random", ["schedule", "random"]),
-    ("train --tasks sst --data {data} --model {tiny} --out {out} --pooling median", ["median"]),
-    ("train --tasks sst --data {data} --model no/such-model --out {out}", ["no/such-model"]),
-    ("encode {tiny} {out}/none.txt", ["none.txt"]),
-    ("encode {tiny} {out}/none.txt --dtype float16", ["--dtype", "--part-size"]),
-    ("encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.csv", ["expected --out FILE.npy", "v.csv"]),
-    ("encode {tiny} {out}/none.txt --out -", ["expected --out FILE.npy", "got -"]),
-    ("encode {tiny} {out}/rows.json --out {out}/v.npy", ["rows.json: expected sentences, one a line, or a table", "got .json"]),
-    ("encode {tiny} {out}/a.txt {out}/sheet.xlsx --out {out}/v --part-size 9", ["sheet.xlsx: expected sentences", "got .xlsx"]),
-    ("evaluate {tiny} --split all", ["--split train or dev or test", "got all"]),
-    ("evaluate {tiny} --sts --split all", ["--split train or dev or test", "got all"]),
-    ("split {out}", ["expected a table"]),
-    ("fill-mask {tiny} --out {out}/f", ["expected mlm_head.safetensors, which guesses words"]),
-    ("pretrain {data}/ids-sst-dev.csv --out {out}/p", ["ids-sst-dev.csv: expected a .txt or .txt.gz file"]),
-    ("evaluate {tiny} --sts --predictions {out}/p", ["--predictions", "--sts"]),
-    ("sweep batch_size --values 4 16.7 --tasks sst --data {data} --model {tiny} --out {out}/s", ["whole numbers", "16.7"]),
-])
-def test_mistakes_are_one_line_and_leave_nothing(capsys, tiny, small_data, tmp_path, monkeypatch, line, words):
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("evaluate {tiny} --data {data}", ["written by train", "--sts"]),
+        # a table is not read as lines
+        (
+            "encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.npy",
+            ["ids-sst-dev.csv:1", "separated by tabs?"],
+        ),
+        (
+            "encode {tiny} {data}/ids-sst-dev.csv --out {out}/v --part-size 2",
+            ["one sentence a line, got a table"],
+        ),
+        ("evaluate nowhere", ["nowhere"]),
+        ("train --tasks sst nothing --out {out}", ["nothing"]),
+        ("train --tasks sst --data {out} --out {out}", ["ids-sst-train.csv"]),
+        (
+            "train --tasks tickets --data {out}/none --out {out}/r",
+            ["none: expected a folder with files of data sets", "NAME-train.csv"],
+        ),
+        (
+            "train --data {out} --out {out}/r",
+            ["expected a folder with files of data sets", "NAME-train.csv"],
+        ),
+        (
+            "train --tasks sst --data {data} --model {tiny} --out {out} --schedule random",
+            ["schedule", "random"],
+        ),
+        ("train --tasks sst --data {data} --model {tiny} --out {out} --pooling median", ["median"]),
+        ("train --tasks sst --data {data} --model no/such-model --out {out}", ["no/such-model"]),
+        ("encode {tiny} {out}/none.txt", ["none.txt"]),
+        ("encode {tiny} {out}/none.txt --dtype float16", ["--dtype", "--part-size"]),
+        (
+            "encode {tiny} {data}/ids-sst-dev.csv --out {out}/v.csv",
+            ["expected --out FILE.npy", "v.csv"],
+        ),
+        ("encode {tiny} {out}/none.txt --out -", ["expected --out FILE.npy", "got -"]),
+        (
+            "encode {tiny} {out}/rows.json --out {out}/v.npy",
+            ["rows.json: expected sentences, one a line, or a table", "got .json"],
+        ),
+        (
+            "encode {tiny} {out}/a.txt {out}/sheet.xlsx --out {out}/v --part-size 9",
+            ["sheet.xlsx: expected sentences", "got .xlsx"],
+        ),
+        ("evaluate {tiny} --split all", ["--split train or dev or test", "got all"]),
+        ("evaluate {tiny} --sts --split all", ["--split train or dev or test", "got all"]),
+        ("split {out}", ["expected a table"]),
+        ("fill-mask {tiny} --out {out}/f", ["expected mlm_head.safetensors, which guesses words"]),
+        (
+            "pretrain {data}/ids-sst-dev.csv --out {out}/p",
+            ["ids-sst-dev.csv: expected a .txt or .txt.gz file"],
+        ),
+        ("evaluate {tiny} --sts --predictions {out}/p", ["--predictions", "--sts"]),
+        (
+            "sweep batch_size --values 4 16.7 --tasks sst --data {data} --model {tiny} --out {out}/s",
+            ["whole numbers", "16.7"],
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(
+    capsys, tiny, small_data, tmp_path, monkeypatch, line, words
+):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     line = line.format(tiny=tiny, data=small_data, out=tmp_path)
     _, err = run(capsys, line, 1)
-    assert err.startswith("minbert: ") and err.count("\n") == 1 and all(word in err for word in words), err
+    assert (
+        err.startswith("minbert: ") and err.count("\n") == 1 and all(word in err for word in words)
+    ), err
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("line", ["encode {run} {out}/s.txt --out {out}/v.npy", "train --tasks sst --data {data} --model {run} --out {out}/r", "contrast {out}/s.txt --model {run} --batch-size 8 --out {out}/r"])
-def test_the_folder_of_a_run_is_no_model_and_is_called_so(capsys, trained, small_data, tmp_path, line):
+@pytest.mark.parametrize(
+    "line",
+    [
+        "encode {run} {out}/s.txt --out {out}/v.npy",
+        "train --tasks sst --data {data} --model {run} --out {out}/r",
+        "contrast {out}/s.txt --model {run} --batch-size 8 --out {out}/r",
+    ],
+)
+def test_the_folder_of_a_run_is_no_model_and_is_called_so(
+    capsys, trained, small_data, tmp_path, line
+):
     (tmp_path / "s.txt").write_text("".join(f"Dog {i} barks.\n" for i in range(20)))
     _, err = run(capsys, line.format(run=trained, out=tmp_path, data=small_data), 1)
-    assert f"{trained}: expected the folder of a model, got that of a run: its folder model is one\n" in err
+    assert (
+        f"{trained}: expected the folder of a model, got that of a run: its folder model is one\n"
+        in err
+    )
     assert os.listdir(tmp_path) == ["s.txt"]
 
 
@@ -655,7 +1032,10 @@ def test_a_model_may_have_a_run_of_its_own_beside_its_files(tiny, tmp_path):
 
 def test_status_of_one_notebook_has_no_rows_of_other_chapters(capsys):
     one = Path(__file__).resolve().parent.parent / "nbs" / "1_bert" / "02_attention.ipynb"
-    assert "expected exercises of chapter 05 in" in run(capsys, f"course status {one} --chapter 05", 1)[1]
+    assert (
+        "expected exercises of chapter 05 in"
+        in run(capsys, f"course status {one} --chapter 05", 1)[1]
+    )
 
 
 def test_unknown_options_are_refused_by_the_parser(capsys):
@@ -665,42 +1045,69 @@ def test_unknown_options_are_refused_by_the_parser(capsys):
 def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     """On a few rows; the whole demo's table is in the README, and test_repository.py reads it."""
     load, tune, order, start = cli.load_splits, demo.fine_tune, demo.word_order, []
-    monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
-        task: data.subset(range(40)) for task, data in load(tasks, split, folder).items()})
+    monkeypatch.setattr(
+        cli,
+        "load_splits",
+        lambda tasks, split, folder: {
+            task: data.subset(range(40)) for task, data in load(tasks, split, folder).items()
+        },
+    )
     monkeypatch.setattr(demo, "word_order", lambda split: order(split).subset(range(40)))
     monkeypatch.setattr(demo, "fine_tune", lambda *a, **k: start.append(tune(*a, **k)) or start[-1])
     monkeypatch.chdir(tmp_path)
     out, err = run(capsys, "demo --epochs 2 --out d")
-    assert all(word in out for word in ("constant", "bag of words", "before", "after", "95 %")) and "4/4" in err
+    assert (
+        all(word in out for word in ("constant", "bag of words", "before", "after", "95 %"))
+        and "4/4" in err
+    )
     for place in ("d/model", "d/word-order/model", "d/table.txt", "d/cosines.png"):
         assert place in out and Path(place).exists()
     assert Path("d/table.txt").read_text().strip() in out
     *lines, scope = Path("d/table.txt").read_text().splitlines()[1:]
     assert scope.startswith("intervals: 95 %, examples only")
     rows = [line.split() for line in lines]
-    assert [row[0] for row in rows] == [*cli.OPEN_TASKS, "bigram_shift"] and rows[-1][2:4] == ["0.500", "0.500"]
-    train, dev = (cli.load_splits(cli.OPEN_TASKS, split, None) | {"bigram_shift": demo.word_order(split)} for split in ("train", "dev"))
+    assert [row[0] for row in rows] == [*cli.OPEN_TASKS, "bigram_shift"] and rows[-1][2:4] == [
+        "0.500",
+        "0.500",
+    ]
+    train, dev = (
+        cli.load_splits(cli.OPEN_TASKS, split, None) | {"bigram_shift": demo.word_order(split)}
+        for split in ("train", "dev")
+    )
     before, after = {}, {}
     for tasks, models in zip((cli.OPEN_TASKS, ["bigram_shift"]), start, strict=True):
         folder = "d/model" if "sentiment" in tasks else "d/word-order/model"
-        scored = [evaluate_tasks(m, {task: dev[task] for task in tasks}) for m in (models[0], MultitaskBert.from_pretrained(folder))]
+        scored = [
+            evaluate_tasks(m, {task: dev[task] for task in tasks})
+            for m in (models[0], MultitaskBert.from_pretrained(folder))
+        ]
         before, after = before | scored[0], after | scored[1]
     for task, *_, bag, first, last, low, _, high, gain, _, _, _ in rows:
-        words = metric_of(dev[task])[1](BagOfWords().fit(train[task]).predict(dev[task]), dev[task].labels)
+        words = metric_of(dev[task])[1](
+            BagOfWords().fit(train[task]).predict(dev[task]), dev[task].labels
+        )
         found = after[task]
-        assert [bag, first, last, low, high, gain] == [*(f"{x:.3f}" for x in (
-            words, before[task].value, found.value, found.low, found.high)), f"{found.value - words:+.3f}"]
+        assert [bag, first, last, low, high, gain] == [
+            *(f"{x:.3f}" for x in (words, before[task].value, found.value, found.low, found.high)),
+            f"{found.value - words:+.3f}",
+        ]
 
 
 def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
     load = cli.load_splits
-    monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
-        task: data.subset(range(32)) for task, data in load(tasks, split, folder).items()})
+    monkeypatch.setattr(
+        cli,
+        "load_splits",
+        lambda tasks, split, folder: {
+            task: data.subset(range(32)) for task, data in load(tasks, split, folder).items()
+        },
+    )
     typed = f"sweep batch_size --values 4 8 --seeds 1 2 --tasks sst --steps 2 --dev-rows 20 --out {tmp_path / 's'}"
     out, _ = run(capsys, typed)
     lines = (tmp_path / "s" / "sweep.csv").read_text().splitlines()
-    assert lines[0] == "batch_size,seed,sst,mean,trained,seconds,note" and [line.split(",")[:2] for line in lines[1:]] == [
-        ["4", "1"], ["4", "2"], ["8", "1"], ["8", "2"]]
+    assert lines[0] == "batch_size,seed,sst,mean,trained,seconds,note" and [
+        line.split(",")[:2] for line in lines[1:]
+    ] == [["4", "1"], ["4", "2"], ["8", "1"], ["8", "2"]]
     assert out.count("batch_size") == 4 and (tmp_path / "s" / "curve.png").stat().st_size > 1000
     (tmp_path / "s" / "sweep.csv").write_text("\n".join(lines[:4]) + "\n")
     import minbert.app.sweep as module
@@ -709,15 +1116,28 @@ def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_run_one", lambda *a: runs.append(a[4:6]) or one(*a))
     loads = loads_of(SentenceEncoder, monkeypatch)
     again, _ = run(capsys, typed)
-    assert len(loads) == 1                                    # the model of the run that was missing, and none beside it
+    # the model of the run that was missing, and none beside it
+    assert len(loads) == 1
     run(capsys, typed)
-    assert len(loads) == 1                                    # nothing to do, nothing loaded
-    assert runs == [({"batch_size": 8}, 2)] and [line.split(",")[:4] for line in (tmp_path / "s" / "sweep.csv").read_text().splitlines()] == [
-        line.split(",")[:4] for line in lines]
-    epochs = run(capsys, f"sweep epochs --values 1 2 --tasks sst --batch-size 16 --dev-rows 20 --out {tmp_path / 'e'}")[0]
-    assert [row.split(",")[4] for row in (tmp_path / "e" / "sweep.csv").read_text().splitlines()[1:]] == ["2", "4"], epochs
-    assert "expected --values for 'warmup'" in run(capsys, f"sweep warmup --out {tmp_path / 't'}", 1)[1]
-    assert "expected settings of TrainConfig" in run(capsys, f"sweep rate --values 1 --tasks sst --out {tmp_path / 't'}", 1)[1]
+    assert len(loads) == 1  # nothing to do, nothing loaded
+    assert runs == [({"batch_size": 8}, 2)] and [
+        line.split(",")[:4] for line in (tmp_path / "s" / "sweep.csv").read_text().splitlines()
+    ] == [line.split(",")[:4] for line in lines]
+    epochs = run(
+        capsys,
+        f"sweep epochs --values 1 2 --tasks sst --batch-size 16 --dev-rows 20 --out {tmp_path / 'e'}",
+    )[0]
+    assert [
+        row.split(",")[4] for row in (tmp_path / "e" / "sweep.csv").read_text().splitlines()[1:]
+    ] == ["2", "4"], epochs
+    assert (
+        "expected --values for 'warmup'"
+        in run(capsys, f"sweep warmup --out {tmp_path / 't'}", 1)[1]
+    )
+    assert (
+        "expected settings of TrainConfig"
+        in run(capsys, f"sweep rate --values 1 --tasks sst --out {tmp_path / 't'}", 1)[1]
+    )
     assert "got one with" in run(capsys, typed.replace("--steps 2", "--steps 3"), 1)[1]
 
 
@@ -725,8 +1145,13 @@ def test_train_says_that_a_text_is_cut(capsys, tmp_path, tiny):
     rows = [f"a dog {i}{' in the rain' * (200 * (i == 3))},{'ab'[i % 2]}\n" for i in range(8)]
     for split in ("train", "dev"):
         (tmp_path / f"long-{split}.csv").write_text("sentence,label\n" + "".join(rows))
-    _, err = run(capsys, f"train --data {tmp_path} --model {tiny} --steps 1 --out {tmp_path / 'run'}")
-    assert "note: 1 of 8 texts are longer than the 512 tokens that the model reads: the rest of them is not read\n" in err
+    _, err = run(
+        capsys, f"train --data {tmp_path} --model {tiny} --steps 1 --out {tmp_path / 'run'}"
+    )
+    assert (
+        "note: 1 of 8 texts are longer than the 512 tokens that the model reads: the rest of them is not read\n"
+        in err
+    )
 
 
 def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
@@ -734,13 +1159,23 @@ def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
     lines = [s for s in dict.fromkeys(load_dataset("sst").sentences)]
     (tmp_path / "text" / "a.txt").write_text("\n".join(lines[:300]) + "\n")
     (tmp_path / "text" / "heldout" / "mine.txt").write_text("\n".join(lines[300:320]) + "\n")
-    out, _ = run(capsys, f"pretrain {tmp_path / 'text'} --out {tmp_path / 'run'} --steps 1 --about Reviews. --license mit --language de")
+    out, _ = run(
+        capsys,
+        f"pretrain {tmp_path / 'text'} --out {tmp_path / 'run'} --steps 1 --about Reviews. --license mit --language de",
+    )
     card = (tmp_path / "run" / "model" / "README.md").read_text()
-    assert "license: mit" in card and "language: de" in card and "| 1 |" in card  # the held-out row was measured
+    # the held-out row was measured
+    assert "license: mit" in card and "language: de" in card and "| 1 |" in card
     assert "Reviews." in card and "minbert pretrain" in card and "accuracy" in out
-    assert SentenceEncoder.from_pretrained(tmp_path / "run" / "model").encode(["a film"]).shape == (1, 256)
+    assert SentenceEncoder.from_pretrained(tmp_path / "run" / "model").encode(["a film"]).shape == (
+        1,
+        256,
+    )
     _, err = run(capsys, f"pretrain {tmp_path / 'texd'} --out {tmp_path / 'run'} --steps 1")
-    assert f"note: {tmp_path / 'texd'} is not there: the run in {tmp_path / 'run'} goes on with the text that it keeps" in err
+    assert (
+        f"note: {tmp_path / 'texd'} is not there: the run in {tmp_path / 'run'} goes on with the text that it keeps"
+        in err
+    )
 
 
 def test_train_with_surgery_and_penalties_resumes(capsys, tmp_path, monkeypatch):
@@ -748,16 +1183,28 @@ def test_train_with_surgery_and_penalties_resumes(capsys, tmp_path, monkeypatch)
     import minbert.train as module
 
     load, fit, seen = cli.load_splits, module.fit, []
-    monkeypatch.setattr(cli, "load_splits", lambda tasks, split, folder: {
-        task: data.subset(range(24)) for task, data in load(tasks, split, folder).items()})
+    monkeypatch.setattr(
+        cli,
+        "load_splits",
+        lambda tasks, split, folder: {
+            task: data.subset(range(24)) for task, data in load(tasks, split, folder).items()
+        },
+    )
     monkeypatch.setattr(module, "fit", lambda *a, **k: seen.append(k) or fit(*a, **k))
     typed = f"train --tasks sst stsb --steps 3 --batch-size 4 --surgery gradvac --penalties smart proximal --out {tmp_path / 'r'}"
     run(capsys, typed)
     run(capsys, typed + " --resume")
     names = [type(penalty).__name__ for penalty in seen[0]["loss_fn"].penalties]
-    assert names == ["SmartPenalty", "BregmanProximal"] and type(seen[0]["backward"]).__name__ == "GradVac"
-    assert len(seen[0]["backward"].records) == 3 and not seen[1]["backward"].records  # the second call had nothing left to do
+    assert (
+        names == ["SmartPenalty", "BregmanProximal"]
+        and type(seen[0]["backward"]).__name__ == "GradVac"
+    )
+    # the second call had nothing left to do
+    assert len(seen[0]["backward"].records) == 3 and not seen[1]["backward"].records
     run(capsys, f"train --tasks sst --steps 1 --batch-size 4 --out {tmp_path / 'p'}")
     assert not {"loss_fn", "backward"} & set(seen[2])
     for wrong in ("--surgery knife", "--penalties rough"):
-        assert "expected surgery pcgrad or gradvac" in run(capsys, f"train --tasks sst {wrong} --out {tmp_path / 'w'}", 1)[1]
+        assert (
+            "expected surgery pcgrad or gradvac"
+            in run(capsys, f"train --tasks sst {wrong} --out {tmp_path / 'w'}", 1)[1]
+        )

@@ -1,4 +1,7 @@
-"""Commands of the course: where a learner stands does not matter, and an instructor sees scores, seeds and reasons."""
+"""Commands of the course: where a learner stands does not matter, and an instructor sees scores,
+seeds and reasons.
+"""
+
 import csv
 import json
 import os
@@ -12,12 +15,24 @@ from submissions import attack, make
 from typer.testing import CliRunner
 
 from minbert import __version__
-from minbert.course import grading
 from minbert.app.cli import app
+from minbert.course import grading
 from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
 from minbert.course.judging import NAMED
-from minbert.course.reports import INTEGRATED, csv_table, gradescope, index, matrix_svg, page, refuse_to_replace, safe_name, scores, write_gradescope, write_pages
+from minbert.course.reports import (
+    INTEGRATED,
+    csv_table,
+    gradescope,
+    index,
+    matrix_svg,
+    page,
+    refuse_to_replace,
+    safe_name,
+    scores,
+    write_gradescope,
+    write_pages,
+)
 from minbert.course.workspace import new_workspace, workspace_of
 from minbert.engine.saving import DRAFT
 
@@ -36,7 +51,9 @@ def asked(monkeypatch):
 
     def grade(places, **settings):
         calls.append((places, settings))
-        return [Report("mine", {name: Result("not attempted") for name in settings["only"]}, 0, ())], "nothing"
+        return [
+            Report("mine", {name: Result("not attempted") for name in settings["only"]}, 0, ())
+        ], "nothing"
 
     monkeypatch.setattr(grading, "grade", grade)
     return calls
@@ -59,7 +76,18 @@ def test_a_workspace_is_found_from_inside(mine, asked, monkeypatch):
     assert own_work(mine / "nbs" / "..")[0] == mine
 
 
-@pytest.mark.parametrize("command", ["status", "assemble", "update", "status index.ipynb", "status nowhere", "status notes.txt", "status .."])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "assemble",
+        "update",
+        "status index.ipynb",
+        "status nowhere",
+        "status notes.txt",
+        "status ..",
+    ],
+)
 def test_outside_a_workspace_is_one_sentence(tmp_path, asked, monkeypatch, command):
     place = tmp_path / "class" / "empty"
     place.mkdir(parents=True)
@@ -68,7 +96,12 @@ def test_outside_a_workspace_is_one_sentence(tmp_path, asked, monkeypatch, comma
     monkeypatch.chdir(place)
     run = CliRunner().invoke(app, ["course", *command.split()])
     said = run.output.strip()
-    assert run.exit_code == 1 and said.startswith("minbert: expected ") and "\n" not in said and not asked
+    assert (
+        run.exit_code == 1
+        and said.startswith("minbert: expected ")
+        and "\n" not in said
+        and not asked
+    )
 
 
 def test_chapters_without_a_workspace_are_work_too(tmp_path):
@@ -82,7 +115,10 @@ def test_a_chapter_that_cannot_be_read_is_still_work(tmp_path):
     """Its exercises are named, and why they are broken is said."""
     file = tmp_path / "02_attention.ipynb"
     file.write_text("no notebook")
-    assert own_work(file) == (file, [name for name, task in EXERCISES.items() if task.module == "attention"])
+    assert own_work(file) == (
+        file,
+        [name for name, task in EXERCISES.items() if task.module == "attention"],
+    )
 
 
 def test_seeds_are_drawn_anew_and_kept_by_an_interrupted_batch(tmp_path, monkeypatch):
@@ -93,23 +129,47 @@ def test_seeds_are_drawn_anew_and_kept_by_an_interrupted_batch(tmp_path, monkeyp
     assert 0 <= drawn_seed(tmp_path) < 2**31
     draws, ends = iter([LEARNERS_SEED, LEARNERS_SEED, 5]), set()
     monkeypatch.setattr(grading.secrets, "randbelow", lambda end: ends.add(end) or next(draws))
-    assert drawn_seed() == 5 and ends == {2**31}              # from so many that nobody tries them all
+    # from so many that nobody tries them all
+    assert drawn_seed() == 5 and ends == {2**31}
 
 
 def grade_command(folder, *options):
-    return [sys.executable, "-m", "minbert", "grade", str(folder / "class"), "--csv", str(folder / "grades.csv"), "--chapter", "02_attention", "--seconds", "3", "-j", "1", *options]
+    return [
+        sys.executable,
+        "-m",
+        "minbert",
+        "grade",
+        str(folder / "class"),
+        "--csv",
+        str(folder / "grades.csv"),
+        "--chapter",
+        "02_attention",
+        "--seconds",
+        "3",
+        "-j",
+        "1",
+        *options,
+    ]
 
 
 @pytest.mark.long
 def test_an_interrupted_batch_keeps_its_seed_and_leaves_nothing(tmp_path):
-    """Killed in the middle: temporary folders stay, and the next start sweeps them; the seed goes on, until the table is written."""
+    """Killed in the middle: temporary folders stay, and the next start sweeps them; the seed goes
+    on, until the table is written.
+    """
     for who in ("ada", "bob", "cy"):
         make(tmp_path / "class" / who, {TASK.name: attack("sleep", TASK, tmp_path) + f"# {who}"})
     make(tmp_path / "class" / "dan", {TASK.name: TASK.definition})
     place = tmp_path / "tmp"
     place.mkdir()
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(place)}
-    first = subprocess.Popen(grade_command(tmp_path), env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(
+        grade_command(tmp_path),
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     ledger = tmp_path / "grades.csv.work" / "results.jsonl"
     while first.poll() is None and not (ledger.exists() and ledger.read_bytes().count(b"\n")):
         time.sleep(0.05)
@@ -124,9 +184,19 @@ def test_an_interrupted_batch_keeps_its_seed_and_leaves_nothing(tmp_path):
     assert again.returncode == 0, again.stderr
     assert not list(place.iterdir())
     assert f"seed: {seed}\n" in again.stdout and not (ledger.parent / SEED).exists()
-    assert ledger.read_text().splitlines()[: len(done)] == done and not list(ledger.parent.glob(".*"))
-    assert f"dan  {TASK.points} of" in again.stdout and f"4 submissions: {TASK.points} of" in again.stdout
-    refused = subprocess.run(grade_command(tmp_path, "--seed", str(LEARNERS_SEED)), env=environment, capture_output=True, text=True)
+    assert ledger.read_text().splitlines()[: len(done)] == done and not list(
+        ledger.parent.glob(".*")
+    )
+    assert (
+        f"dan  {TASK.points} of" in again.stdout
+        and f"4 submissions: {TASK.points} of" in again.stdout
+    )
+    refused = subprocess.run(
+        grade_command(tmp_path, "--seed", str(LEARNERS_SEED)),
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert refused.returncode == 1 and "another seed" in refused.stderr
 
 
@@ -134,32 +204,78 @@ def some_reports():
     rest = {name: Result("not attempted", 0, "not written yet") for name in EXERCISES}
     right = Result("passed", TASK.points, "", ("torch.optim.AdamW<i>",))
     long = Result("failed", 0, "attention.scores: not yet. " + "expected " * 40 + "x" * 200)
-    return [Report("ada<b>", rest | {TASK.name: right}, 1, ()), Report("bob", rest | {"attention.scores": long}, 0, ("02.ipynb: broken",))]
+    return [
+        Report("ada<b>", rest | {TASK.name: right}, 1, ()),
+        Report("bob", rest | {"attention.scores": long}, 0, ("02.ipynb: broken",)),
+    ]
 
 
 def test_pages_have_totals_flags_and_explanations():
     reports = some_reports()
     shown = index(reports)
-    assert INTEGRATED in shown and all(INTEGRATED in page(r) for r in reports) and INTEGRATED in gradescope(reports[0])["output"]
-    assert "ada&lt;b&gt;: attention.bias uses torch.optim.AdamW&lt;i&gt;" in shown and "<b>:" not in shown
+    assert (
+        INTEGRATED in shown
+        and all(INTEGRATED in page(r) for r in reports)
+        and INTEGRATED in gradescope(reports[0])["output"]
+    )
+    assert (
+        "ada&lt;b&gt;: attention.bias uses torch.optim.AdamW&lt;i&gt;" in shown
+        and "<b>:" not in shown
+    )
     by_chapter = {}
     for task in EXERCISES.values():
         by_chapter[task.notebook] = by_chapter.get(task.notebook, 0) + task.points
     last = shown[shown.index("<td>of</td>") :].split("</tr>")[0]
-    whole, optional = sum(by_chapter.values()), sum(task.points for task in EXERCISES.values() if task.optional)
-    assert [int(n) for n in last.replace("</td>", "").split("<td>")[2:] if n] == [whole, whole - optional, whole, *by_chapter.values()]
-    assert scores(reports).split("\n")[-1] == f"2 submissions: {TASK.points} of {2 * sum(by_chapter.values())} points"
+    whole, optional = (
+        sum(by_chapter.values()),
+        sum(task.points for task in EXERCISES.values() if task.optional),
+    )
+    assert [int(n) for n in last.replace("</td>", "").split("<td>")[2:] if n] == [
+        whole,
+        whole - optional,
+        whole,
+        *by_chapter.values(),
+    ]
+    assert (
+        scores(reports).split("\n")[-1]
+        == f"2 submissions: {TASK.points} of {2 * sum(by_chapter.values())} points"
+    )
     assert scores(reports).split("\n")[0].endswith("integrated 1, 1 flagged")
-    assert json.dumps(gradescope(reports[1])) and page(reports[0]).count("<pre>not written yet</pre>") == len(EXERCISES) - 1
+    assert (
+        json.dumps(gradescope(reports[1]))
+        and page(reports[0]).count("<pre>not written yet</pre>") == len(EXERCISES) - 1
+    )
 
 
 def test_the_list_counts_the_mistakes_of_the_class():
-    """A known mistake by its sentence, the most frequent first; what is only suspected is not counted, nor shown as markup."""
-    wrong = lambda says, name=TASK.name: {name: Result("failed", 0, f"{name}: not yet.\n{says}")}
-    reports = [Report(f"learner {i}", wrong(says), 0, ()) for i, says in enumerate([NAMED + "Pads are read.", NAMED + "<b>too large", "Perhaps: guessed.", NAMED + "Pads are read."])]
+    """A known mistake by its sentence, the most frequent first; what is only suspected is not
+    counted, nor shown as markup.
+    """
+
+    def wrong(says, name=TASK.name):
+        return {name: Result("failed", 0, f"{name}: not yet.\n{says}")}
+
+    reports = [
+        Report(f"learner {i}", wrong(says), 0, ())
+        for i, says in enumerate(
+            [
+                NAMED + "Pads are read.",
+                NAMED + "<b>too large",
+                "Perhaps: guessed.",
+                NAMED + "Pads are read.",
+            ]
+        )
+    ]
     shown = index(reports).partition("Known mistakes")[2]
-    assert f"<td>{TASK.name}: Pads are read.</td><td>2</td>" in shown and f"<td>{TASK.name}: &lt;b&gt;too large</td><td>1</td>" in shown
-    assert shown.index("Pads") < shown.index("too large") and "guessed" not in shown and shown.count("<tr>") == 2
+    assert (
+        f"<td>{TASK.name}: Pads are read.</td><td>2</td>" in shown
+        and f"<td>{TASK.name}: &lt;b&gt;too large</td><td>1</td>" in shown
+    )
+    assert (
+        shown.index("Pads") < shown.index("too large")
+        and "guessed" not in shown
+        and shown.count("<tr>") == 2
+    )
     assert "Known mistakes" not in index(some_reports())
 
 
@@ -168,34 +284,73 @@ OPTIONAL = next(task for task in EXERCISES.values() if task.optional)
 
 def two_reports():
     """Ada passed all; Bob failed one, borrowed the other, and nobody can read one of his notebooks."""
-    flags, maps = ("torch.optim.AdamW",), {"case": "two pads", "output": "output", "expected": [[0.0, 1.0]], "got": [[-3.0, float("-inf")]]}
-    passed = {task.name: Result("passed", task.points, f"{task.name}: passed, 6 cases") for task in (TASK, OPTIONAL)}
-    failed = {TASK.name: Result("failed", 0, "not yet: " + "x" * 90, flags, maps), OPTIONAL.name: Result("borrowed", 0, "no points")}
+    flags, maps = (
+        ("torch.optim.AdamW",),
+        {
+            "case": "two pads",
+            "output": "output",
+            "expected": [[0.0, 1.0]],
+            "got": [[-3.0, float("-inf")]],
+        },
+    )
+    passed = {
+        task.name: Result("passed", task.points, f"{task.name}: passed, 6 cases")
+        for task in (TASK, OPTIONAL)
+    }
+    failed = {
+        TASK.name: Result("failed", 0, "not yet: " + "x" * 90, flags, maps),
+        OPTIONAL.name: Result("borrowed", 0, "no points"),
+    }
     return [Report("ada", passed, 1, ()), Report("bob", failed, 0, ("02.ipynb: broken",))]
 
 
 def test_each_cell_of_the_table_is_what_its_column_says():
     ada, bob = csv.DictReader(csv_table(two_reports()).splitlines())
     total = TASK.points + OPTIONAL.points
-    sums = {"points": total, "of": total, "required": TASK.points, "of required": TASK.points, "integrated": 1, "passed": 2}
+    sums = {
+        "points": total,
+        "of": total,
+        "required": TASK.points,
+        "of required": TASK.points,
+        "integrated": 1,
+        "passed": 2,
+    }
     assert [ada[name] for name in sums] == [f"{n}" for n in sums.values()]
     assert [bob[name] for name in sums] == ["0", f"{total}", "0", f"{TASK.points}", "0", "0"]
-    assert ada[f"{TASK.name} reason"] == ""                   # nothing is to be read where nothing is to be done
-    assert bob["problems"] == "02.ipynb: broken" and bob["flags"] == f"{TASK.name}: torch.optim.AdamW"
-    assert bob[f"{TASK.name} reason"] == "not yet: " + "x" * 90 and bob[f"{OPTIONAL.name} status"] == "borrowed"
+    # nothing is to be read where nothing is to be done
+    assert ada[f"{TASK.name} reason"] == ""
+    assert (
+        bob["problems"] == "02.ipynb: broken" and bob["flags"] == f"{TASK.name}: torch.optim.AdamW"
+    )
+    assert (
+        bob[f"{TASK.name} reason"] == "not yet: " + "x" * 90
+        and bob[f"{OPTIONAL.name} status"] == "borrowed"
+    )
 
 
 @pytest.mark.parametrize("sign", "=+-@")
 def test_no_name_is_a_formula(sign):
-    assert next(csv.DictReader(csv_table([Report(f"{sign}1+1", {}, 0, ())]).splitlines()))["submission"] == f"'{sign}1+1"
+    assert (
+        next(csv.DictReader(csv_table([Report(f"{sign}1+1", {}, 0, ())]).splitlines()))[
+            "submission"
+        ]
+        == f"'{sign}1+1"
+    )
 
 
 def test_a_page_names_points_flags_what_was_not_read_and_what_is_no_number():
     shown = page(two_reports()[1])
-    assert f"<td>0 of {TASK.points}</td>" in shown and f"<td>0 of {OPTIONAL.points}, optional</td>" in shown
-    assert "<p class=broken>02.ipynb: broken</p>" in shown and "<div>uses torch.optim.AdamW</div>" in shown
+    assert (
+        f"<td>0 of {TASK.points}</td>" in shown
+        and f"<td>0 of {OPTIONAL.points}, optional</td>" in shown
+    )
+    assert (
+        "<p class=broken>02.ipynb: broken</p>" in shown
+        and "<div>uses torch.optim.AdamW</div>" in shown
+    )
     colours = [cell.partition('"')[0] for cell in shown.split('fill="')[1:]]
-    assert colours[1] == "#08306b" and colours[2:] == ["#f7fbff", "#000000"]   # the highest, the lowest of both maps, and -inf
+    # the highest, the lowest of both maps, and -inf
+    assert colours[1] == "#08306b" and colours[2:] == ["#f7fbff", "#000000"]
     assert "from -3 (pale) to 1 (dark)" in shown
 
 
@@ -205,13 +360,24 @@ def test_a_page_says_how_strangers_code_was_held():
 
 def test_a_row_of_a_picture_is_a_row_of_the_matrix():
     squares = matrix_svg([[1.0, 2.0, 3.0]], 1.0, 3.0, "maps", side=10).split("<rect")[1:]
-    assert [square.split(" width")[0] for square in squares] == [' x="0" y="0"', ' x="10" y="0"', ' x="20" y="0"']
+    assert [square.split(" width")[0] for square in squares] == [
+        ' x="0" y="0"',
+        ' x="10" y="0"',
+        ' x="20" y="0"',
+    ]
 
 
 def test_a_picture_of_one_number_and_nan_stops_no_page():
-    maps = {"case": "ones", "output": "output", "expected": [[1.0, 1.0]], "got": [[1.0, float("nan")]]}
+    maps = {
+        "case": "ones",
+        "output": "output",
+        "expected": [[1.0, 1.0]],
+        "got": [[1.0, float("nan")]],
+    }
     shown = page(Report("ada", {TASK.name: Result("failed", 0, "not yet", (), maps)}, 0, ()))
-    assert [cell.partition('"')[0] for cell in shown.split('fill="')[1:]] == ["#f7fbff"] * 3 + ["#000000"]
+    assert [cell.partition('"')[0] for cell in shown.split('fill="')[1:]] == ["#f7fbff"] * 3 + [
+        "#000000"
+    ]
 
 
 def test_the_list_has_points_required_and_integrated_in_this_order_and_means_over_all():
@@ -219,18 +385,26 @@ def test_the_list_has_points_required_and_integrated_in_this_order_and_means_ove
     total, required = TASK.points + OPTIONAL.points, TASK.points
     assert f'<a href="ada.html">ada</a></td><td>{total}</td><td>{required}</td><td>1</td>' in shown
     assert f"<td>mean</td><td>{total / 2:.1f}</td><td>{required / 2:.1f}</td><td>0.5</td>" in shown
-    assert shown.count("<td>1 of 2</td>") == 2                # what is borrowed or failed is not passed
+    # what is borrowed or failed is not passed
+    assert shown.count("<td>1 of 2</td>") == 2
     lines = scores(two_reports()).split("\n")
-    assert lines[1].endswith("1 flagged, 1 notebooks not read") and lines[2] == f"2 submissions: {total} of {2 * total} points"
+    assert (
+        lines[1].endswith("1 flagged, 1 notebooks not read")
+        and lines[2] == f"2 submissions: {total} of {2 * total} points"
+    )
 
 
 def test_a_long_name_of_any_script_is_a_file(tmp_path):
-    """A file's name has 255 bytes, of which three make one letter of Chinese: the folder of one learner must not stop the pages of all."""
+    """A file's name has 255 bytes, of which three make one letter of Chinese: the folder of one
+    learner must not stop the pages of all.
+    """
     names = ["x" * 255, "中" * 85, "中" * 84, "𝓹" * 63, "../eve", "a/b"]
     reports = [Report(name, {}, 0, ()) for name in names]
     write_pages(reports, tmp_path / "pages")
     write_gradescope(reports, tmp_path / "scope")
-    assert len([*(tmp_path / "pages").iterdir()]) == len(names) + 1 and len([*(tmp_path / "scope").iterdir()]) == len(names)
+    assert len([*(tmp_path / "pages").iterdir()]) == len(names) + 1 and len(
+        [*(tmp_path / "scope").iterdir()]
+    ) == len(names)
 
 
 def test_the_same_class_replaces_its_table_and_pages_whatever_it_is_called(tmp_path):
@@ -238,7 +412,7 @@ def test_the_same_class_replaces_its_table_and_pages_whatever_it_is_called(tmp_p
     table.write_text(csv_table([Report(name, {}, 0, ()) for name in names]), encoding="utf-8")
     write_pages([Report(name, {}, 0, ()) for name in names], tmp_path / "pages")
     refuse_to_replace(names, table, tmp_path / "pages")
-    table.write_bytes("submission\nJosé\n".encode("cp1252"))   # saved again by a spreadsheet
+    table.write_bytes("submission\nJosé\n".encode("cp1252"))  # saved again by a spreadsheet
     with pytest.raises(ValueError, match="with 1 others, such as Jos"):
         refuse_to_replace(names, table, None)
 
@@ -254,22 +428,46 @@ def test_a_name_that_is_the_file_of_another_gets_its_own():
 
 
 def test_no_cell_of_the_table_is_longer_than_anybody_reads():
-    row = next(csv.DictReader(csv_table([Report("ada", {TASK.name: Result("failed", 0, "x " * 999)}, 0, ("y" * 999,))]).splitlines()))
+    row = next(
+        csv.DictReader(
+            csv_table(
+                [Report("ada", {TASK.name: Result("failed", 0, "x " * 999)}, 0, ("y" * 999,))]
+            ).splitlines()
+        )
+    )
     assert {len(row[name]) for name in (f"{TASK.name} reason", "problems")} == {400}
 
 
 def test_gradescope_shows_each_answer_with_what_it_could_be_worth(tmp_path):
     told = gradescope(two_reports()[1])
     first, second = told["tests"]
-    assert (first["score"], first["max_score"], first["status"], first["visibility"]) == (0, TASK.points, "failed", "visible")
-    assert second["status"] == "failed" and second["output"] == "no points" and told["output"].endswith("\n02.ipynb: broken")
-    assert gradescope(two_reports()[0])["score"] == TASK.points + OPTIONAL.points and gradescope(two_reports()[0])["tests"][0]["output"] == ""
-    write_gradescope(two_reports()[:1], tmp_path)             # one alone: where Gradescope looks for it
-    assert json.loads((tmp_path / "results.json").read_text())["score"] == TASK.points + OPTIONAL.points
+    assert (first["score"], first["max_score"], first["status"], first["visibility"]) == (
+        0,
+        TASK.points,
+        "failed",
+        "visible",
+    )
+    assert (
+        second["status"] == "failed"
+        and second["output"] == "no points"
+        and told["output"].endswith("\n02.ipynb: broken")
+    )
+    assert (
+        gradescope(two_reports()[0])["score"] == TASK.points + OPTIONAL.points
+        and gradescope(two_reports()[0])["tests"][0]["output"] == ""
+    )
+    # one alone: where Gradescope looks for it
+    write_gradescope(two_reports()[:1], tmp_path)
+    assert (
+        json.loads((tmp_path / "results.json").read_text())["score"]
+        == TASK.points + OPTIONAL.points
+    )
 
 
 def test_half_a_character_stops_no_terminal(mine, asked, monkeypatch):
-    reports = [Report("jos\udce9", {TASK.name: Result("failed", 0, "ValueError: \ud800")}, 0, ("\udce9",))]
+    reports = [
+        Report("jos\udce9", {TASK.name: Result("failed", 0, "ValueError: \ud800")}, 0, ("\udce9",))
+    ]
     scores(reports).encode()
     monkeypatch.setattr(grading, "grade", lambda *_, **__: (reports, ""))
     run = CliRunner().invoke(app, ["course", "status", str(mine)])
@@ -287,14 +485,33 @@ def test_a_name_can_neither_rewrite_a_terminal_nor_hide_behind_another():
 @pytest.fixture
 def graded(tmp_path, monkeypatch):
     """`minbert grade` on two submissions, without running anything."""
-    monkeypatch.setattr(grading, "grade", lambda places, *_, **__: ([Report(name, {}, 0, ()) for name in grading.find_submissions(places)], "walls"))
+    monkeypatch.setattr(
+        grading,
+        "grade",
+        lambda places, *_, **__: (
+            [Report(name, {}, 0, ()) for name in grading.find_submissions(places)],
+            "walls",
+        ),
+    )
     for who in ("ada", "bob", "cy"):
         (tmp_path / who).mkdir()
         (tmp_path / who / "02_attention.ipynb").write_text("{}")
 
     def command(*people):
         folders = [str(tmp_path / who) for who in people]
-        return CliRunner().invoke(app, ["grade", *folders, "--csv", str(tmp_path / "grades.csv"), "--html", str(tmp_path / "pages"), "--seconds", "3"])
+        return CliRunner().invoke(
+            app,
+            [
+                "grade",
+                *folders,
+                "--csv",
+                str(tmp_path / "grades.csv"),
+                "--html",
+                str(tmp_path / "pages"),
+                "--seconds",
+                "3",
+            ],
+        )
 
     return command
 
@@ -302,29 +519,53 @@ def graded(tmp_path, monkeypatch):
 def test_another_class_replaces_no_table_and_no_pages(graded, tmp_path, monkeypatch):
     assert graded("ada", "bob").exit_code == graded("ada", "bob", "cy").exit_code == 0
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    monkeypatch.setattr(grading, "grade", None)                 # it must not begin
+    monkeypatch.setattr(grading, "grade", None)  # it must not begin
     said = graded("ada", "cy").output
     assert "choose another --csv" in said and "such as bob" in said
     (tmp_path / "grades.csv").unlink()
     assert "choose another --html" in graded("ada", "cy").output
-    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == {f: b for f, b in before.items() if f.name != "grades.csv"}
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == {
+        f: b for f, b in before.items() if f.name != "grades.csv"
+    }
 
 
 @pytest.mark.parametrize("option", ["--html", "--gradescope", "--work"])
-def test_a_file_in_the_place_of_a_folder_is_told_before_the_night_of_grading(graded, tmp_path, monkeypatch, option):
+def test_a_file_in_the_place_of_a_folder_is_told_before_the_night_of_grading(
+    graded, tmp_path, monkeypatch, option
+):
     graded("ada")
-    monkeypatch.setattr(grading, "grade", None)                 # it must not begin
+    monkeypatch.setattr(grading, "grade", None)  # it must not begin
     (tmp_path / "taken").write_text("x")
-    run = CliRunner().invoke(app, ["grade", str(tmp_path / "ada"), "--csv", str(tmp_path / "grades.csv"), option, str(tmp_path / "taken")])
+    run = CliRunner().invoke(
+        app,
+        [
+            "grade",
+            str(tmp_path / "ada"),
+            "--csv",
+            str(tmp_path / "grades.csv"),
+            option,
+            str(tmp_path / "taken"),
+        ],
+    )
     assert run.exit_code == 1 and f"expected a folder for {option}, got the file" in run.output
 
 
 def test_how_a_batch_was_graded_is_kept(graded, tmp_path):
     seed = next(line for line in graded("ada").output.split("\n") if line.startswith("seed: "))
-    told, shown = (tmp_path / "grades.csv.txt").read_text(), (tmp_path / "pages" / "index.html").read_text()
-    for line in (seed, f"minbert: {__version__}", "date: 2", "held by: walls", "limits of an answer: 3 seconds of processor, 12 seconds, 768 MB of memory"):
+    told, shown = (
+        (tmp_path / "grades.csv.txt").read_text(),
+        (tmp_path / "pages" / "index.html").read_text(),
+    )
+    for line in (
+        seed,
+        f"minbert: {__version__}",
+        "date: 2",
+        "held by: walls",
+        "limits of an answer: 3 seconds of processor, 12 seconds, 768 MB of memory",
+    ):
         assert line in told and line in shown
-    assert seed not in (tmp_path / "pages" / "ada.html").read_text()      # a learner could learn its cases by heart
+    # a learner could learn its cases by heart
+    assert seed not in (tmp_path / "pages" / "ada.html").read_text()
 
 
 def test_a_limit_of_no_memory_is_refused():

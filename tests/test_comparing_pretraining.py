@@ -1,4 +1,7 @@
-"""scripts/compare_pretraining.py at a tiny size: prices become steps, runs become files, files become a table."""
+"""scripts/compare_pretraining.py at a tiny size: prices become steps, runs become files, files
+become a table.
+"""
+
 import json
 import random
 import sys
@@ -13,32 +16,59 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import compare_pretraining as script  # noqa: E402
 
 TINY = replace(script.BASE, tokens=128, layers=1, width=64, stretch=8)
-RECIPES = {"tiny": TINY, "tiny AdamW": replace(TINY, optimizer="adamw", lr=1e-3), "tiny packed": replace(TINY, text="packed"),
-           "tiny cosine": replace(TINY, shape="cosine")}
+RECIPES = {
+    "tiny": TINY,
+    "tiny AdamW": replace(TINY, optimizer="adamw", lr=1e-3),
+    "tiny packed": replace(TINY, text="packed"),
+    "tiny cosine": replace(TINY, shape="cosine"),
+}
 
 
 @pytest.fixture
 def corpus(tmp_path):
     """Three hundred made sentences, half of them in articles, and twenty held out."""
     dice, folder = random.Random(0), tmp_path / "corpus"
-    line = lambda: " ".join(dice.choices("the a dog cat child sees hears likes old small house river".split(), k=dice.randint(3, 12))) + "."
-    for name, count in (("plain.txt", 150), ("docs/articles.txt", 150), ("heldout/wikipedia-heldout.txt", 20)):
+
+    def line():
+        return (
+            " ".join(
+                dice.choices(
+                    "the a dog cat child sees hears likes old small house river".split(),
+                    k=dice.randint(3, 12),
+                )
+            )
+            + "."
+        )
+
+    for name, count in (
+        ("plain.txt", 150),
+        ("docs/articles.txt", 150),
+        ("heldout/wikipedia-heldout.txt", 20),
+    ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(line() + "\n" + "\n" * (i % 10 == 9 and "docs" in name) for i in range(count)))
+        path.write_text(
+            "".join(line() + "\n" + "\n" * (i % 10 == 9 and "docs" in name) for i in range(count))
+        )
     return folder
 
 
 @pytest.fixture
 def start(monkeypatch, corpus, tmp_path):
-    """Run the script's main with tiny recipes, in this process and on the CPU; one thread as it wants, and the threads as they were afterwards."""
+    """Run the script's main with tiny recipes, in this process and on the CPU; one thread as it
+    wants, and the threads as they were afterwards.
+    """
     threads = torch.get_num_threads()
     monkeypatch.setattr(script, "RECIPES", RECIPES)
     monkeypatch.setattr(script, "ProcessPoolExecutor", lambda jobs, context: ThreadPoolExecutor(1))
     monkeypatch.setattr(script, "choose_device", lambda: torch.device("cpu"))
 
     def main(*words):
-        monkeypatch.setattr(sys, "argv", ["compare_pretraining.py", str(corpus), "--out", str(tmp_path / "out"), *words])
+        monkeypatch.setattr(
+            sys,
+            "argv",
+            ["compare_pretraining.py", str(corpus), "--out", str(tmp_path / "out"), *words],
+        )
         script.main()
         return tmp_path / "out"
 
@@ -55,18 +85,36 @@ def priced(folder: Path, **seconds: float) -> None:
 def test_a_run_leaves_what_is_promised(start, tmp_path):
     priced(tmp_path / "out", tiny=0.05)
     out = start("--only", "tiny", "--minutes", "0.02", "--seed", "3", "4")
-    assert sorted(p.name for p in out.glob("*.json")) == ["seconds.json", "tiny-3.json", "tiny-4.json"] and not list(out.glob(".draft*"))
+    assert sorted(p.name for p in out.glob("*.json")) == [
+        "seconds.json",
+        "tiny-3.json",
+        "tiny-4.json",
+    ] and not list(out.glob(".draft*"))
     found = [json.loads((out / f"tiny-{seed}.json").read_text()) for seed in (3, 4)]
     for seed, one in zip((3, 4), found):
-        assert (one["seed"], one["steps"], one["tokens"], one["seconds_a_step"], one["device"]) == (seed, 24, 24 * 128, 0.05, "cpu")  # 1.2 s at 0.05 s
+        # 1.2 s at 0.05 s
+        assert (one["seed"], one["steps"], one["tokens"], one["seconds_a_step"], one["device"]) == (
+            seed,
+            24,
+            24 * 128,
+            0.05,
+            "cpu",
+        )
         assert one["recipe"] == vars(TINY) and one["heldout_sentences"] == 20
-        assert [p["step"] for p in one["curve"]] == [*range(2, 24, 2), 24] and all(p["tokens"] == 128 * p["step"] for p in one["curve"])
-        assert (one["accuracy"], one["heldout_loss"]) == (one["curve"][-1]["accuracy"], one["curve"][-1]["heldout_loss"])
+        assert [p["step"] for p in one["curve"]] == [*range(2, 24, 2), 24] and all(
+            p["tokens"] == 128 * p["step"] for p in one["curve"]
+        )
+        assert (one["accuracy"], one["heldout_loss"]) == (
+            one["curve"][-1]["accuracy"],
+            one["curve"][-1]["heldout_loss"],
+        )
         assert one["curve"][-1]["train_loss"] < one["curve"][0]["train_loss"]
     assert found[0]["curve"] != found[1]["curve"]
 
 
-@pytest.mark.parametrize("seconds, minutes, steps", [(0.1, 0.02, 12), (0.4, 0.02, 3), (0.1, 0.005, 3), (5, 0.02, 1)])
+@pytest.mark.parametrize(
+    "seconds, minutes, steps", [(0.1, 0.02, 12), (0.4, 0.02, 3), (0.1, 0.005, 3), (5, 0.02, 1)]
+)
 def test_steps_follow_from_the_price_of_one(start, tmp_path, seconds, minutes, steps):
     """And a recipe whose single step costs more than the time takes one."""
     priced(tmp_path / "out", tiny=seconds)
@@ -78,11 +126,23 @@ def test_what_is_there_is_not_run_again(start, tmp_path, monkeypatch):
     priced(tmp_path / "out")
     out = start("--only", "tiny", "--minutes", "0.002")
     file, ran, compare = out / f"tiny-{script.SEED}.json", [], script.compare
-    before = file.read_bytes(), file.stat().st_mtime_ns, {p: p.stat().st_mtime_ns for p in out.glob("corpus-*/*")}
-    monkeypatch.setattr(script, "compare", lambda name, seed, args: (ran.append((name, seed)), compare(name, seed, args))[1])
+    before = (
+        file.read_bytes(),
+        file.stat().st_mtime_ns,
+        {p: p.stat().st_mtime_ns for p in out.glob("corpus-*/*")},
+    )
+    monkeypatch.setattr(
+        script,
+        "compare",
+        lambda name, seed, args: (ran.append((name, seed)), compare(name, seed, args))[1],
+    )
     start("--only", "tiny", "tiny AdamW", "--minutes", "0.002")
     assert ran == [("tiny AdamW", script.SEED)]
-    assert (file.read_bytes(), file.stat().st_mtime_ns, {p: p.stat().st_mtime_ns for p in out.glob("corpus-*/*")}) == before
+    assert (
+        file.read_bytes(),
+        file.stat().st_mtime_ns,
+        {p: p.stat().st_mtime_ns for p in out.glob("corpus-*/*")},
+    ) == before
 
 
 def test_every_way_to_cut_the_text_is_priced_and_like_work_costs_the_same(start):
@@ -101,23 +161,47 @@ def test_recipes_of_one_price_differ_in_nothing_that_costs():
 
 
 def test_the_table_sorts_by_the_mean_over_seeds_best_first(tmp_path):
-    for name, seed, accuracy in (("low", 1, 0.20), ("high", 1, 0.30), ("high", 2, 0.40), ("mask .15", 1, 0.33), ("mask .15", 2, 0.35)):
-        (tmp_path / f"{name}-{seed}.json").write_text(json.dumps(
-            {"seconds_a_step": 0.5, "steps": 2400, "tokens": 9_830_400, "accuracy": accuracy, "heldout_loss": 5 - seed}))
+    for name, seed, accuracy in (
+        ("low", 1, 0.20),
+        ("high", 1, 0.30),
+        ("high", 2, 0.40),
+        ("mask .15", 1, 0.33),
+        ("mask .15", 2, 0.35),
+    ):
+        (tmp_path / f"{name}-{seed}.json").write_text(
+            json.dumps(
+                {
+                    "seconds_a_step": 0.5,
+                    "steps": 2400,
+                    "tokens": 9_830_400,
+                    "accuracy": accuracy,
+                    "heldout_loss": 5 - seed,
+                }
+            )
+        )
     (tmp_path / "seconds.json").write_text("{}")
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in script.table(tmp_path).splitlines()[2:]]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in script.table(tmp_path).splitlines()[2:]
+    ]
     assert [row[0] for row in rows] == ["high", "mask .15", "low"]
     assert rows[0] == ["high", "0.50", "2,400", "9.83", "2", "35.0%", "30.0% to 40.0%", "3.50"]
 
 
 def test_the_rate_rises_in_a_twentieth_and_falls_straight_or_along_a_cosine():
-    straight, cosine = (script.factor(replace(TINY, shape=shape), 200) for shape in ("trapezoid", "cosine"))
+    straight, cosine = (
+        script.factor(replace(TINY, shape=shape), 200) for shape in ("trapezoid", "cosine")
+    )
     for rate in (straight, cosine):
         shares = [rate(step) for step in range(200)]
         assert shares[:9] == pytest.approx([(i + 1) / 10 for i in range(9)])
         assert all(a >= b for a, b in zip(shares[10:], shares[11:])) and 0 < shares[-1] < 0.02
     assert [straight(step) for step in range(10, 120)] == [1] * 110
-    assert straight(160) == pytest.approx(0.5) and cosine(100) == pytest.approx(0.5) and cosine(50) == pytest.approx(0.5 + 0.125 ** 0.5)
+    assert (
+        straight(160) == pytest.approx(0.5)
+        and cosine(100) == pytest.approx(0.5)
+        and cosine(50) == pytest.approx(0.5 + 0.125**0.5)
+    )
 
 
 @pytest.mark.parametrize("first, last", [(0.3, 0.3), (0.6, 0.1)])

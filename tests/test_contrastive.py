@@ -1,11 +1,15 @@
 """Chapter 25, losses: against loops and sentence-transformers, in values and gradients."""
+
 import math
 from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
-from sentence_transformers.sentence_transformer.losses import ContrastiveLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import (
+    ContrastiveLoss,
+    MultipleNegativesRankingLoss,
+)
 from torch.testing import assert_close
 from toys import equal, vectors
 
@@ -19,7 +23,9 @@ def test_simcse_is_multiple_negatives_ranking(given, n, temperature):
     theirs = MultipleNegativesRankingLoss(given, scale=1 / temperature)([{"e": a}, {"e": b}], None)
     equal(simcse_loss(a, b, temperature), theirs, (a, b))
     a, b, h = vectors(n, count=3, seed=n)
-    theirs = MultipleNegativesRankingLoss(given, scale=1 / temperature)([{"e": a}, {"e": b}, {"e": h}], None)
+    theirs = MultipleNegativesRankingLoss(given, scale=1 / temperature)(
+        [{"e": a}, {"e": b}, {"e": h}], None
+    )
     equal(simcse_loss(a, b, temperature, hard=h), theirs, (a, b, h))
 
 
@@ -27,8 +33,12 @@ def test_simcse_is_multiple_negatives_ranking(given, n, temperature):
 @pytest.mark.parametrize("temperature", [0.04, 0.5])
 def test_mirror_is_the_joint_form_of_ranking(given, n, temperature):
     a, b = vectors(n, seed=n)
-    judge = MultipleNegativesRankingLoss(given, scale=1 / temperature, directions=("query_to_doc", "query_to_query"),
-                                         partition_mode="joint")
+    judge = MultipleNegativesRankingLoss(
+        given,
+        scale=1 / temperature,
+        directions=("query_to_doc", "query_to_query"),
+        partition_mode="joint",
+    )
     equal(mirror_loss(a, b, temperature), judge([{"e": a}, {"e": b}], None), (a, b))
     both = (judge([{"e": a}, {"e": b}], None) + judge([{"e": b}, {"e": a}], None)) / 2
     equal(mirror_loss(a, b, temperature, symmetric=True), both, (a, b))
@@ -39,11 +49,20 @@ def test_symmetric_mirror_is_nt_xent_over_all_anchors():
     from pytorch_metric_learning.losses import NTXentLoss
 
     a, b = vectors(7)
-    labels = torch.arange(7).repeat(2)  # it adds a tiny constant inside the logarithm, which shows at low temperature
-    equal(mirror_loss(a, b, 0.5, symmetric=True), NTXentLoss(temperature=0.5)(torch.cat([a, b]), labels), (a, b), rtol=1e-5, atol=1e-7)
+    # it adds a tiny constant inside the logarithm, which shows at low temperature
+    labels = torch.arange(7).repeat(2)
+    equal(
+        mirror_loss(a, b, 0.5, symmetric=True),
+        NTXentLoss(temperature=0.5)(torch.cat([a, b]), labels),
+        (a, b),
+        rtol=1e-5,
+        atol=1e-7,
+    )
     x = F.normalize(torch.cat([a, b]), dim=1)
     logits = (x @ x.T / 0.04).masked_fill(torch.eye(14, dtype=torch.bool), -math.inf)
-    equal(mirror_loss(a, b, symmetric=True), F.cross_entropy(logits, torch.arange(14).roll(7)), (a, b))
+    equal(
+        mirror_loss(a, b, symmetric=True), F.cross_entropy(logits, torch.arange(14).roll(7)), (a, b)
+    )
 
 
 @pytest.mark.parametrize("margin", [0.5, 0.9])
@@ -52,19 +71,34 @@ def test_margin_loss_is_that_of_sentence_transformers(given, margin):
     labels = torch.arange(40) % 2
     theirs = ContrastiveLoss(given, margin=margin)([{"e": u}, {"e": v}], labels)
     equal(contrastive_loss(u, v, labels, margin), theirs, (u, v))
-    assert_close(contrastive_loss(u, v, labels.bool(), margin), contrastive_loss(u, v, labels.double(), margin))
+    assert_close(
+        contrastive_loss(u, v, labels.bool(), margin),
+        contrastive_loss(u, v, labels.double(), margin),
+    )
 
 
-@pytest.mark.parametrize("loss", [
-    lambda a, b, h: simcse_loss(a, b), lambda a, b, h: simcse_loss(a, b, hard=h), lambda a, b, h: mirror_loss(a, b),
-    lambda a, b, h: mirror_loss(a, b, symmetric=True)])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda a, b, h: simcse_loss(a, b),
+        lambda a, b, h: simcse_loss(a, b, hard=h),
+        lambda a, b, h: mirror_loss(a, b),
+        lambda a, b, h: mirror_loss(a, b, symmetric=True),
+    ],
+)
 def test_autocast_changes_nothing(loss):
     """A cosine rounded to bfloat16 is off by .004, and by .1 after division by the temperature."""
     inputs = vectors(12, d=32, count=3, dtype=torch.float32)
     plain = loss(*inputs)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = loss(*inputs)
-    used = [x for x, g in zip(inputs, torch.autograd.grad(plain, inputs, allow_unused=True, retain_graph=True)) if g is not None]
+    used = [
+        x
+        for x, g in zip(
+            inputs, torch.autograd.grad(plain, inputs, allow_unused=True, retain_graph=True)
+        )
+        if g is not None
+    ]
     equal(rounded, plain, used, rtol=1e-5, atol=1e-7)
 
 
@@ -96,7 +130,8 @@ def test_groups_take_doubles_out_of_the_negatives():
         rows.append(cosine[i, kept].logsumexp(0) - cosine[i, i])
     equal(simcse_loss(a, b, groups=groups), torch.stack(rows).mean(), (a, b))
     assert_close(simcse_loss(a, b, groups=torch.arange(6)), simcse_loss(a, b))
-    assert simcse_loss(a, b, groups=torch.zeros(6, dtype=torch.long)) == 0  # all alike: nothing to ask
+    # all alike: nothing to ask
+    assert simcse_loss(a, b, groups=torch.zeros(6, dtype=torch.long)) == 0
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -120,18 +155,27 @@ def test_mirror_excuses_doubles_in_both_blocks(symmetric):
 
 # Runs of hidden tokens
 
-SHARES = {False: [0.3, 0.21, 0.147, 0.1029, 0.2401],
-          True: [x / (1 - 0.7**5) for x in (0.3, 0.21, 0.147, 0.1029, 0.07203)]}
+SHARES = {
+    False: [0.3, 0.21, 0.147, 0.1029, 0.2401],
+    True: [x / (1 - 0.7**5) for x in (0.3, 0.21, 0.147, 0.1029, 0.07203)],
+}
 
 
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_lengths_follow_the_cut_geometric_law(renormalize):
     from scipy.stats import chisquare
 
-    drawn = span_lengths(100_000, renormalize=renormalize, generator=torch.Generator().manual_seed(1))
+    drawn = span_lengths(
+        100_000, renormalize=renormalize, generator=torch.Generator().manual_seed(1)
+    )
     assert drawn.dtype == torch.int64 and drawn.min() == 1 and drawn.max() == 5
     expected = torch.tensor(SHARES[renormalize]).double()
-    assert chisquare(torch.bincount(drawn, minlength=6)[1:], expected / expected.sum() * len(drawn)).pvalue > 1e-3
+    assert (
+        chisquare(
+            torch.bincount(drawn, minlength=6)[1:], expected / expected.sum() * len(drawn)
+        ).pvalue
+        > 1e-3
+    )
     assert (span_lengths(50, p=1.0) == 1).all() and (span_lengths(50, cap=1) == 1).all()
     assert (span_lengths(50, p=1e-9) == 5).all()
 
@@ -141,8 +185,8 @@ def sentences(counts, width=12, special=(2, 3)):
     ids = torch.zeros(len(counts), width, dtype=torch.int64)
     fixed = torch.ones(len(counts), width, dtype=torch.int64)
     for row, n in enumerate(counts):
-        ids[row, :n + 2] = torch.tensor([special[0], *range(10, 10 + n), special[1]])
-        fixed[row, 1:n + 1] = 0
+        ids[row, : n + 2] = torch.tensor([special[0], *range(10, 10 + n), special[1]])
+        fixed[row, 1 : n + 1] = 0
     return ids, fixed
 
 
@@ -169,19 +213,31 @@ def test_every_place_is_as_likely():
     length, first = hidden.sum(1), hidden.long().argmax(1)
     for n in (1, 2, 3):
         begins = torch.bincount(first[length == n] - 1, minlength=6)
-        assert (begins[7 - n:] == 0).all() and chisquare(begins[:7 - n]).pvalue > 1e-3
+        assert (begins[7 - n :] == 0).all() and chisquare(begins[: 7 - n]).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("settings, p, cap, renormalize", [
-    ({}, 0.3, 5, False), (dict(p=0.6), 0.6, 5, False), (dict(renormalize=True), 0.3, 5, True), (dict(p=0.5, cap=3), 0.5, 3, False)])
+@pytest.mark.parametrize(
+    "settings, p, cap, renormalize",
+    [
+        ({}, 0.3, 5, False),
+        (dict(p=0.6), 0.6, 5, False),
+        (dict(renormalize=True), 0.3, 5, True),
+        (dict(p=0.5, cap=3), 0.5, 3, False),
+    ],
+)
 def test_runs_have_the_lengths_they_were_asked_for(settings, p, cap, renormalize):
     from scipy.stats import chisquare
 
     ids, fixed = sentences([10] * 20_000)
-    found = (span_mask(ids, fixed, 4, generator=torch.Generator().manual_seed(0), **settings) == 4).sum(1)
+    found = (
+        span_mask(ids, fixed, 4, generator=torch.Generator().manual_seed(0), **settings) == 4
+    ).sum(1)
     law = torch.tensor([p * (1 - p) ** k for k in range(cap)]).double()
     law[-1] += 0 if renormalize else 1 - law.sum()
-    assert chisquare(torch.bincount(found, minlength=cap + 1)[1:], law / law.sum() * len(ids)).pvalue > 1e-3
+    assert (
+        chisquare(torch.bincount(found, minlength=cap + 1)[1:], law / law.sum() * len(ids)).pvalue
+        > 1e-3
+    )
 
 
 def test_words_with_a_special_token_between_them_are_one_run():
@@ -201,27 +257,43 @@ def test_one_mask_for_the_whole_run():
     for a, b in zip(long.tolist(), short.tolist()):
         run = a.count(4)
         first = a.index(4)
-        assert b == a[:first + 1] + a[first + run:] + [77] * (run - 1)
+        assert b == a[: first + 1] + a[first + run :] + [77] * (run - 1)
 
 
 def test_same_seed_same_runs_and_no_run():
     ids, fixed = sentences([5, 8, 2, 9])
-    draw = lambda seed: span_mask(ids, fixed, 4, generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(draw(1), draw(1)) and any(not torch.equal(draw(1), draw(seed)) for seed in range(2, 6))
+
+    def draw(seed):
+        return span_mask(ids, fixed, 4, generator=torch.Generator().manual_seed(seed))
+
+    assert torch.equal(draw(1), draw(1)) and any(
+        not torch.equal(draw(1), draw(seed)) for seed in range(2, 6)
+    )
     off = span_mask(ids, fixed, 4, cap=0)
     assert torch.equal(off, ids) and off is not ids
-    assert torch.equal(span_mask(ids, fixed.bool(), 4, generator=torch.Generator().manual_seed(1)), draw(1))
+    assert torch.equal(
+        span_mask(ids, fixed.bool(), 4, generator=torch.Generator().manual_seed(1)), draw(1)
+    )
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(p=0.0), "p in"), (dict(p=1.5), "p in"), (dict(cap=-1), "cap of at least 1"), (dict(special_mask=torch.zeros(2, 3)), "special_mask")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(p=0.0), "p in"),
+        (dict(p=1.5), "p in"),
+        (dict(cap=-1), "cap of at least 1"),
+        (dict(special_mask=torch.zeros(2, 3)), "special_mask"),
+    ],
+)
 def test_bad_runs(change, message):
     ids, fixed = sentences([5, 8])
     with pytest.raises(ValueError, match=message):
         span_mask(**{"input_ids": ids, "special_mask": fixed, "mask_id": 4, **change})
 
 
-@pytest.mark.parametrize("loss", [simcse_loss, mirror_loss, lambda a, b: mirror_loss(a, b, symmetric=True)])
+@pytest.mark.parametrize(
+    "loss", [simcse_loss, mirror_loss, lambda a, b: mirror_loss(a, b, symmetric=True)]
+)
 def test_what_does_not_matter(loss):
     a, b = vectors(8)
     order = torch.randperm(8, generator=torch.Generator().manual_seed(1))
@@ -242,7 +314,8 @@ def test_batches_that_teach_nothing_are_named(loss):
         loss(a, a.clone())
     zero = torch.zeros(3, 4, requires_grad=True)
     value = loss(zero, torch.eye(3, 4))
-    assert value.isfinite() and torch.autograd.grad(value, zero)[0].eq(0).all()  # a zero vector: cosine 0, no gradient
+    # a zero vector: cosine 0, no gradient
+    assert value.isfinite() and torch.autograd.grad(value, zero)[0].eq(0).all()
 
 
 def spoilt(x):
@@ -252,22 +325,40 @@ def spoilt(x):
 
 def loss_of(loss, bad, *views):
     """Compare two matrices of which number `bad` is spoilt."""
-    return loss(*(spoilt(x) if i == bad else x for i, x in enumerate(views)), *([torch.ones(4)] if loss is contrastive_loss else []))
+    return loss(
+        *(spoilt(x) if i == bad else x for i, x in enumerate(views)),
+        *([torch.ones(4)] if loss is contrastive_loss else []),
+    )
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda a, b: simcse_loss(a, b[:3]), r"one shape \(B, D\), got \(4, 6\), \(3, 6\)"), (lambda a, b: simcse_loss(a[0], b[0]), "one shape"),
-    (lambda a, b: simcse_loss(a, b, hard=a[:2]), r"\(2, 6\)"), (lambda a, b: simcse_loss(a[:0], b[:0]), "one shape"),
-    (lambda a, b: simcse_loss(a, b, groups=torch.zeros(3)), r"groups of shape \(4,\), got \(3,\)"),
-    (lambda a, b: simcse_loss(a, b, groups=torch.zeros(4, 1)), r"got \(4, 1\)"),
-    (lambda a, b: simcse_loss(a, b, 0), "temperature above 0, got 0"), (lambda a, b: mirror_loss(a, b, -1), "temperature"),
-    (lambda a, b: mirror_loss(a, b[:, :2]), "one shape"), (lambda a, b: contrastive_loss(a, b[:3], torch.ones(4)), "equal shapes"),
-    (lambda a, b: contrastive_loss(a, b, torch.ones(4), margin=0), "margin"), (lambda a, b: contrastive_loss(a, b, torch.ones(3)), "labels"),
-    (lambda a, b: contrastive_loss(a, b, torch.full((4,), 0.5)), "labels 0 and 1"),
-    (lambda a, b: contrastive_loss(a, b, torch.tensor([0, 1, 2, 1])), "2"),
-    *((partial(loss_of, loss, bad), f"finite numbers in {name}, got 1 of 24 .* at \\[2, 3\\]")
-      for loss, names in ((simcse_loss, "ab"), (mirror_loss, "ab"), (contrastive_loss, "uv")) for bad, name in enumerate(names)),
-    (lambda a, b: simcse_loss(a, b, hard=spoilt(b)), "finite numbers in hard")])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda a, b: simcse_loss(a, b[:3]), r"one shape \(B, D\), got \(4, 6\), \(3, 6\)"),
+        (lambda a, b: simcse_loss(a[0], b[0]), "one shape"),
+        (lambda a, b: simcse_loss(a, b, hard=a[:2]), r"\(2, 6\)"),
+        (lambda a, b: simcse_loss(a[:0], b[:0]), "one shape"),
+        (
+            lambda a, b: simcse_loss(a, b, groups=torch.zeros(3)),
+            r"groups of shape \(4,\), got \(3,\)",
+        ),
+        (lambda a, b: simcse_loss(a, b, groups=torch.zeros(4, 1)), r"got \(4, 1\)"),
+        (lambda a, b: simcse_loss(a, b, 0), "temperature above 0, got 0"),
+        (lambda a, b: mirror_loss(a, b, -1), "temperature"),
+        (lambda a, b: mirror_loss(a, b[:, :2]), "one shape"),
+        (lambda a, b: contrastive_loss(a, b[:3], torch.ones(4)), "equal shapes"),
+        (lambda a, b: contrastive_loss(a, b, torch.ones(4), margin=0), "margin"),
+        (lambda a, b: contrastive_loss(a, b, torch.ones(3)), "labels"),
+        (lambda a, b: contrastive_loss(a, b, torch.full((4,), 0.5)), "labels 0 and 1"),
+        (lambda a, b: contrastive_loss(a, b, torch.tensor([0, 1, 2, 1])), "2"),
+        *(
+            (partial(loss_of, loss, bad), f"finite numbers in {name}, got 1 of 24 .* at \\[2, 3\\]")
+            for loss, names in ((simcse_loss, "ab"), (mirror_loss, "ab"), (contrastive_loss, "uv"))
+            for bad, name in enumerate(names)
+        ),
+        (lambda a, b: simcse_loss(a, b, hard=spoilt(b)), "finite numbers in hard"),
+    ],
+)
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make(*vectors(4))

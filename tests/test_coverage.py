@@ -1,7 +1,9 @@
-"""How often an interval from a few seeds contains the true score: simulations in which the truth is known.
+"""How often an interval from a few seeds contains the true score: simulations in which the truth is
+known.
 
     python tests/test_coverage.py    # the whole table, with the intervals that were tried and left
 """
+
 import math
 from functools import cache
 
@@ -12,7 +14,7 @@ from minbert.claims import Scored, draw_scores, interval
 from minbert.metrics import accuracy, auc, spearman
 
 SEEDS = (2, 3, 5, 10)
-RATIOS = (0.1, 1.0, 10.0, 100.0)   # variance across seeds over variance of the examples
+RATIOS = (0.1, 1.0, 10.0, 100.0)  # variance across seeds over variance of the examples
 LOWEST, HIGHEST = 0.93, 0.98
 
 
@@ -29,8 +31,12 @@ def simulate_scores(seeds, ratio, own_share, replicates, random, samples=200):
     """
     own, rest = math.sqrt(ratio * own_share), math.sqrt(ratio * (1 - own_share))
     for _ in range(replicates):
-        by_seed = random.normal() + own * random.normal(size=seeds) + rest * random.normal(size=seeds)
-        draws = by_seed + random.normal(size=(samples, 1)) + own * random.normal(size=(samples, seeds))
+        by_seed = (
+            random.normal() + own * random.normal(size=seeds) + rest * random.normal(size=seeds)
+        )
+        draws = (
+            by_seed + random.normal(size=(samples, 1)) + own * random.normal(size=(samples, seeds))
+        )
         yield Scored(by_seed, draws)
 
 
@@ -40,20 +46,25 @@ def simulate_scores(seeds, ratio, own_share, replicates, random, samples=200):
 def test_the_interval_contains_the_true_score_as_often_as_it_states(seeds, ratio, own_share):
     replicates = 2000
     random = np.random.default_rng([seeds, int(10 * ratio), int(10 * own_share)])
-    found = [interval(scored) for scored in simulate_scores(seeds, ratio, own_share, replicates, random)]
+    found = [
+        interval(scored) for scored in simulate_scores(seeds, ratio, own_share, replicates, random)
+    ]
     covered = np.mean([i.low <= 0 <= i.high for i in found])
     error = monte_carlo_error(replicates)
     assert LOWEST - error <= covered <= HIGHEST + error
 
 
-# Metrics that are not means. A model's prediction for an example is the label plus noise, part of it
+# Metrics that are not means. A model's prediction for an example is the label plus noise, part of
+# it
 # shared by all seeds; a seed is as good as its own noise is small.
 
 EXAMPLES = 150
 
 
 def weighted_ranks(values, counts):
-    """Rank values that occur several times, as in a bootstrap sample: (R, N) counts -> (R, N) mean ranks."""
+    """Rank values that occur several times, as in a bootstrap sample: (R, N) counts -> (R, N) mean
+    ranks.
+    """
     order = np.argsort(values)
     sorted_counts = counts[:, order]
     last = sorted_counts.cumsum(1)
@@ -101,13 +112,19 @@ def score_once(metric, predictions, labels):
 
 @cache
 def population(metric):
-    """Tabulate the score on very many examples for each amount of noise, and its deviation on EXAMPLES."""
+    """Tabulate the score on very many examples for each amount of noise, and its deviation on
+    EXAMPLES.
+    """
     random = np.random.default_rng(5)
     noises = np.linspace(0.2, 2.2, 41)
     labels = random.normal(size=100_000)
-    whole = [score_once(metric, predictions_of(labels, [noise], random)[0], labels) for noise in noises]
-    small = [score_once(metric, predictions_of(y, [1.2], random)[0], y)
-             for y in random.normal(size=(2000, EXAMPLES))]
+    whole = [
+        score_once(metric, predictions_of(labels, [noise], random)[0], labels) for noise in noises
+    ]
+    small = [
+        score_once(metric, predictions_of(y, [1.2], random)[0], y)
+        for y in random.normal(size=(2000, EXAMPLES))
+    ]
     return noises, np.array(whole), float(np.std(small))
 
 
@@ -116,8 +133,11 @@ def simulate_metric(metric, seeds, ratio, replicates, random, samples=200):
     noises, whole, deviation = population(metric)
     slope = np.gradient(np.poly1d(np.polyfit(noises, whole, 3))(noises), noises)
     spread = math.sqrt(ratio) * deviation / abs(np.interp(1.2, noises, slope))
-    spread = min(spread, 0.5)   # no more: the noise of a seed stays between the ends of the table
-    quality = lambda size: 1.2 + spread * random.uniform(-math.sqrt(3), math.sqrt(3), size)
+    spread = min(spread, 0.5)  # no more: the noise of a seed stays between the ends of the table
+
+    def quality(size):
+        return 1.2 + spread * random.uniform(-math.sqrt(3), math.sqrt(3), size)
+
     truth = float(np.interp(quality(200_000), noises, whole).mean())
     weighted = METRICS[metric][0]
     for _ in range(replicates):
@@ -149,8 +169,15 @@ def test_weighted_scores_are_those_of_the_repeated_examples(metric):
 def test_the_coverage_holds_for_metrics_that_are_not_means(metric, seeds, ratio):
     replicates = 400
     random = np.random.default_rng([seeds, int(10 * ratio), len(metric)])
-    covered = np.mean([found.low <= truth <= found.high for found, truth in (
-        (interval(scored), truth) for scored, truth in simulate_metric(metric, seeds, ratio, replicates, random))])
+    covered = np.mean(
+        [
+            found.low <= truth <= found.high
+            for found, truth in (
+                (interval(scored), truth)
+                for scored, truth in simulate_metric(metric, seeds, ratio, replicates, random)
+            )
+        ]
+    )
     error = monte_carlo_error(replicates)
     assert LOWEST - error <= covered <= HIGHEST + error
 
@@ -163,7 +190,9 @@ def percentile(scored, random):
 
 def main():
     random = np.random.default_rng(1)
-    print("coverage of 95 % intervals in 4,000 simulations\nseeds  ratio  percentile bootstrap  this package")
+    print(
+        "coverage of 95 % intervals in 4,000 simulations\nseeds  ratio  percentile bootstrap  this package"
+    )
     for seeds in SEEDS:
         for ratio in RATIOS:
             ours, old = [], []

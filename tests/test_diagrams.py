@@ -41,12 +41,18 @@ def test_a_diagram_is_legible(name):
     svg = ET.fromstring(diagrams.DIAGRAMS[name]().svg())
     words = [x for x in svg.iter() if x.tag.endswith("}text")]
     width = float(svg.get("width"))
-    assert svg.find("{*}title").text and svg.find("{*}desc").text, "expected a title and a description"
-    assert min(float(x.get("font-size")) for x in words) * 390 / width >= 9.5, "too small on a phone"
+    assert svg.find("{*}title").text and svg.find("{*}desc").text, (
+        "expected a title and a description"
+    )
+    assert min(float(x.get("font-size")) for x in words) * 390 / width >= 9.5, (
+        "too small on a phone"
+    )
     for x in words:
         # A character is about 0.55 of the font size wide.
         half = 0.275 * float(x.get("font-size")) * len(x.text or "")
-        reach = {"start": (0, 2 * half), "middle": (half, half), "end": (2 * half, 0)}[x.get("text-anchor")]
+        reach = {"start": (0, 2 * half), "middle": (half, half), "end": (2 * half, 0)}[
+            x.get("text-anchor")
+        ]
         assert float(x.get("x")) - reach[0] >= 0 and float(x.get("x")) + reach[1] <= width, x.text
     colours = set(re.findall(r'class="([\w-]+)"', diagrams.DIAGRAMS[name]().svg()))
     assert {c for c in colours if not c.startswith("s-")} <= set(diagrams.PALETTE)

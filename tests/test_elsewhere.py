@@ -1,4 +1,6 @@
-"""Data that minbert does not download: what says where it is to be had, what tells a published file from another, and what may stand in for it."""
+"""Data that minbert does not download: what says where it is to be had, what tells a published file
+from another, and what may stand in for it.
+"""
 
 import gzip
 import hashlib
@@ -32,7 +34,9 @@ def put(run, path, text):
 
 
 def test_every_file_that_a_recipe_needs_can_be_fetched_or_has_a_home():
-    """Of 203 recipes 43 could start from what was fetched, while the course's STS, SICK's train and dev sets and SST as published were not."""
+    """Of 203 recipes 43 could start from what was fetched, while the course's STS, SICK's train and
+    dev sets and SST as published were not.
+    """
     needs = {need for recipe in RECIPES.values() for need in recipe.needs}
     fetched = {f"{name}/{split}" for name, (*_, splits) in HUB.items() for split in splits} | {
         "sickr/train",
@@ -162,7 +166,9 @@ def test_a_sample_of_wikipedia_is_no_million_sentences(paper, monkeypatch):
     small = replace(paper, scale=SCALES["small"], texts={})
     assert len(wiki(small)) == 20 and small.texts == {WIKI[1]: 20}
     file = put(paper, WIKI[0], text)
-    with pytest.raises(ValueError, match=rf"{file}: not the published file: expected 1,000,000 lines, got 20"):
+    with pytest.raises(
+        ValueError, match=rf"{file}: not the published file: expected 1,000,000 lines, got 20"
+    ):
         wiki(paper)
     monkeypatch.setitem(elsewhere.ELSEWHERE, "wiki1m", Elsewhere("https://home", {WIKI[0]: 20}))
     assert len(wiki(paper)) == 20 and paper.texts == {WIKI[0]: 20}

@@ -1,4 +1,5 @@
 """Embedding: parity with transformers, flat lists of tokens, gradients of each table, and refusals."""
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,9 @@ NAMES = {  # ours -> transformers
 
 def embedding(D=12, seed=0, **changes):
     torch.manual_seed(seed)
-    module = BertEmbedding(**dict(vocab_size=V, hidden_size=D, max_position_embeddings=P, type_vocab_size=S) | changes)
+    module = BertEmbedding(
+        **dict(vocab_size=V, hidden_size=D, max_position_embeddings=P, type_vocab_size=S) | changes
+    )
     for p in module.parameters():  # norm scales and shifts too, so that none can be forgotten
         torch.nn.init.normal_(p)
     return module.eval()
@@ -27,16 +30,26 @@ def embedding(D=12, seed=0, **changes):
 
 def some_ids(B, T, seed=0):
     ids = torch.randint(1, V, (B, T), generator=torch.Generator().manual_seed(seed))
-    ids[-1, (T + 1) // 2:] = 0
+    ids[-1, (T + 1) // 2 :] = 0
     return ids
 
 
 def transformers_embedding(module, D, **changes):
     from transformers import BertConfig
     from transformers.models.bert.modeling_bert import BertEmbeddings
-    config = BertConfig(vocab_size=V, hidden_size=D, max_position_embeddings=P, type_vocab_size=S, pad_token_id=0, **changes)
+
+    config = BertConfig(
+        vocab_size=V,
+        hidden_size=D,
+        max_position_embeddings=P,
+        type_vocab_size=S,
+        pad_token_id=0,
+        **changes,
+    )
     oracle = BertEmbeddings(config).eval()
-    missing = oracle.load_state_dict({NAMES[n]: p for n, p in module.state_dict().items()}, strict=False).missing_keys
+    missing = oracle.load_state_dict(
+        {NAMES[n]: p for n, p in module.state_dict().items()}, strict=False
+    ).missing_keys
     assert not [n for n in missing if not n.endswith("_ids")]
     return oracle
 
@@ -58,18 +71,24 @@ def test_parity_with_transformers(B, T, D, given):
     probe = torch.randn(ours.shape, generator=g)
     grads = torch.autograd.grad((ours * probe).sum(), list(module.parameters()))
     parameters = dict(oracle.named_parameters())
-    expected = torch.autograd.grad((theirs * probe).sum(), [parameters[NAMES[n]] for n, _ in module.named_parameters()])
+    expected = torch.autograd.grad(
+        (theirs * probe).sum(), [parameters[NAMES[n]] for n, _ in module.named_parameters()]
+    )
     assert_close(grads, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("eps", [1e-12, 1e-5, 0.5])
 def test_the_norm_uses_its_epsilon(eps):
     module = embedding(layer_norm_eps=eps)
-    assert_close(module(some_ids(2, 5)), transformers_embedding(module, 12, layer_norm_eps=eps)(some_ids(2, 5)))
+    assert_close(
+        module(some_ids(2, 5)),
+        transformers_embedding(module, 12, layer_norm_eps=eps)(some_ids(2, 5)),
+    )
 
 
 def test_defaults_are_those_of_bert_base():
     from transformers import BertConfig
+
     with torch.device("meta"):
         module = BertEmbedding()
     config = BertConfig()
@@ -102,7 +121,9 @@ def test_only_the_padding_row_gets_no_gradient(pad):
     touched = module.word_embedding.weight.grad.abs().sum(1) > 0
     assert touched.tolist() == [i < P and i != pad for i in range(V)]
     assert (module.pos_embedding.weight.grad.abs().sum(1) > 0).all()
-    assert (module.tk_type_embedding.weight.grad.abs().sum(1) > 0).tolist() == [True] + [False] * (S - 1)
+    assert (module.tk_type_embedding.weight.grad.abs().sum(1) > 0).tolist() == [True] + [False] * (
+        S - 1
+    )
 
 
 def test_padding_is_embedded_like_anything_else():
@@ -120,7 +141,9 @@ def test_positions_that_no_sentence_reaches_get_no_gradient():
     module = embedding()
     probe = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(3))
     (module(some_ids(2, 5)) * probe).sum().backward()
-    assert (module.pos_embedding.weight.grad.abs().sum(1) > 0).tolist() == [True] * 5 + [False] * (P - 5)
+    assert (module.pos_embedding.weight.grad.abs().sum(1) > 0).tolist() == [True] * 5 + [False] * (
+        P - 5
+    )
 
 
 @pytest.mark.parametrize("with_segments", [False, True])
@@ -135,8 +158,10 @@ def test_flat_equals_padded_in_values_and_gradients(with_segments):
     assert_close(flat, padded)
     probe = torch.randn(flat.shape, generator=torch.Generator().manual_seed(2))
     parameters = list(module.parameters())
-    assert_close(torch.autograd.grad((flat * probe).sum(), parameters),
-                 torch.autograd.grad((padded * probe).sum(), parameters))
+    assert_close(
+        torch.autograd.grad((flat * probe).sum(), parameters),
+        torch.autograd.grad((padded * probe).sum(), parameters),
+    )
 
 
 def test_flat_without_positions_is_one_sentence():
@@ -147,7 +172,7 @@ def test_flat_without_positions_is_one_sentence():
 def test_flat_list_may_be_longer_than_the_table():
     module = embedding()
     ids, positions = some_ids(1, 50)[0], torch.arange(50) % P
-    assert_close(module(ids, positions)[P:2 * P], module(ids[P:2 * P]))
+    assert_close(module(ids, positions)[P : 2 * P], module(ids[P : 2 * P]))
 
 
 def test_one_row_of_positions_or_segments_serves_all():
@@ -174,7 +199,8 @@ def test_dropout_comes_last_and_only_while_training():
     dropped = module.train()(ids)
     assert_close(dropped, torch.where(dropped == 0, 0, quiet / 0.6))
     assert 0.36 < (dropped == 0).float().mean() < 0.44
-    assert not (dropped == 0).all(-1).any() and not (dropped == 0).all(0).any()  # single numbers, not whole rows
+    # single numbers, not whole rows
+    assert not (dropped == 0).all(-1).any() and not (dropped == 0).all(0).any()
     assert not torch.equal(dropped, module(ids))
 
 
@@ -210,7 +236,9 @@ def test_the_first_of_several_bad_ids_is_named():
         embedding()(torch.tensor([1, -3, V, 0]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.uint8, torch.int16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bool, torch.uint8, torch.int16, torch.bfloat16]
+)
 def test_ids_of_another_dtype(dtype):
     module, ids = embedding(), torch.ones(2, 3, dtype=torch.long)
     for arguments in ((ids.to(dtype),), (ids, ids.to(dtype)), (ids, None, ids.to(dtype))):
@@ -228,8 +256,20 @@ def test_positions_and_segments_without_a_row(name, size):
 
 
 @pytest.mark.parametrize("name", ["position_ids", "token_type_ids"])
-@pytest.mark.parametrize("ids,shape", [((2, 3), (3, 3)), ((2, 3), (2,)), ((2, 3), (2, 1)), ((2, 3), (1, 2, 3)), ((6,), (1,)),
-                                       ((6,), (1, 6)), ((6,), (2, 3)), ((2, 3), ())], ids=str)
+@pytest.mark.parametrize(
+    "ids,shape",
+    [
+        ((2, 3), (3, 3)),
+        ((2, 3), (2,)),
+        ((2, 3), (2, 1)),
+        ((2, 3), (1, 2, 3)),
+        ((6,), (1,)),
+        ((6,), (1, 6)),
+        ((6,), (2, 3)),
+        ((2, 3), ()),
+    ],
+    ids=str,
+)
 def test_positions_and_segments_that_do_not_fit(name, ids, shape):
     module = embedding()
     with pytest.raises(ValueError, match=f"expected {name} of shape") as error:
@@ -240,7 +280,10 @@ def test_positions_and_segments_that_do_not_fit(name, ids, shape):
 def test_empty_batches_pass():
     module = embedding()
     assert module(torch.zeros(0, 4, dtype=torch.long)).shape == (0, 4, 12)
-    assert module(torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)).shape == (0, 12)
+    assert module(torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)).shape == (
+        0,
+        12,
+    )
 
 
 def test_check_ids_at_the_edges():
@@ -253,9 +296,18 @@ def test_autocast_sums_and_normalises_in_full_precision():
     module, ids = embedding(), some_ids(2, 5)
     with torch.autocast("cpu", torch.bfloat16):
         assert_close(module(ids), module(ids).float())
-    assert_close(module(ids), F.layer_norm(
-        module.word_embedding.weight[ids] + module.pos_embedding.weight[:5] + module.tk_type_embedding.weight[0],
-        (12,), module.embed_layer_norm.weight, module.embed_layer_norm.bias, 1e-12))
+    assert_close(
+        module(ids),
+        F.layer_norm(
+            module.word_embedding.weight[ids]
+            + module.pos_embedding.weight[:5]
+            + module.tk_type_embedding.weight[0],
+            (12,),
+            module.embed_layer_norm.weight,
+            module.embed_layer_norm.bias,
+            1e-12,
+        ),
+    )
 
 
 def test_compiles_into_one_graph():

@@ -1,4 +1,5 @@
 """Encoder: parity with transformers, packed equals padded, loading and saving."""
+
 import copy
 import json
 import math
@@ -16,20 +17,44 @@ from torch.testing import assert_close
 
 from minbert import encoder
 from minbert.attention import SelfAttention
-from minbert.encoder import (BertConfig, BertLayer, BertModel, Packing, hugging_face_name,
-                             load_tensors, minbert_name)
+from minbert.encoder import (
+    BertConfig,
+    BertLayer,
+    BertModel,
+    Packing,
+    hugging_face_name,
+    load_tensors,
+    minbert_name,
+)
 
 SHAPES = [  # D, layers, heads, inner, B, T
-    (8, 1, 1, 16, 1, 1), (8, 2, 2, 16, 3, 7), (12, 3, 4, 20, 2, 5), (32, 2, 8, 64, 5, 33),
-    (16, 4, 2, 8, 4, 12), (24, 2, 3, 96, 1, 512), (64, 1, 4, 256, 6, 20),
+    (8, 1, 1, 16, 1, 1),
+    (8, 2, 2, 16, 3, 7),
+    (12, 3, 4, 20, 2, 5),
+    (32, 2, 8, 64, 5, 33),
+    (16, 4, 2, 8, 4, 12),
+    (24, 2, 3, 96, 1, 512),
+    (64, 1, 4, 256, 6, 20),
 ]
-SMALL = dict(vocab_size=97, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-             intermediate_size=24, max_position_embeddings=40)
+SMALL = dict(
+    vocab_size=97,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=40,
+)
 
 
 def settings(D=16, layers=2, heads=2, inner=24, **more):
-    return dict(vocab_size=97, hidden_size=D, num_hidden_layers=layers, num_attention_heads=heads,
-                intermediate_size=inner, **more)
+    return dict(
+        vocab_size=97,
+        hidden_size=D,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+        **more,
+    )
 
 
 def small(seed=0, **more) -> BertModel:
@@ -55,7 +80,8 @@ def twins(seed=0, **sizes):
     """Transformers' model with random weights, and ours with the same ones."""
     torch.manual_seed(seed)
     oracle = transformers.BertModel._from_config(
-        transformers.BertConfig(**sizes, initializer_range=0.2), attn_implementation="eager").eval()
+        transformers.BertConfig(**sizes, initializer_range=0.2), attn_implementation="eager"
+    ).eval()
     with torch.no_grad():
         for p in oracle.parameters():
             p.add_(0.1 * torch.randn_like(p))  # norms and biases too: none may be confused
@@ -75,6 +101,7 @@ def test_segments_of_another_shape_are_refused(packed):
 
 
 # Parity --------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -107,7 +134,9 @@ def test_double_precision_parity_leaves_no_doubt():
     ids, mask = batch(4, 9)
     ours, theirs = model.double()(ids, mask), oracle.double()(ids, mask)
     real = mask.bool()
-    assert_close(ours.last_hidden_state[real], theirs.last_hidden_state[real], atol=1e-12, rtol=1e-12)
+    assert_close(
+        ours.last_hidden_state[real], theirs.last_hidden_state[real], atol=1e-12, rtol=1e-12
+    )
 
 
 def test_parameter_count_of_base_and_large():
@@ -116,16 +145,29 @@ def test_parameter_count_of_base_and_large():
             return sum(p.numel() for p in BertModel(BertConfig(**sizes)).parameters())
 
     assert count() == 109_482_240
-    assert count(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16,
-                 intermediate_size=4096) == 335_141_888
+    assert (
+        count(
+            hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+        )
+        == 335_141_888
+    )
 
 
-@pytest.mark.parametrize("std, pad", [(0.02, 0), (0.1, 7)])   # the release's, and others
+@pytest.mark.parametrize("std, pad", [(0.02, 0), (0.1, 7)])  # the release's, and others
 def test_fresh_weights_follow_the_release(std, pad):
     torch.manual_seed(0)
     assert (BertConfig().initializer_range, BertConfig().pad_token_id) == (0.02, 0)
-    model = BertModel(BertConfig(vocab_size=2000, hidden_size=128, num_hidden_layers=1, num_attention_heads=2,
-                                 intermediate_size=512, initializer_range=std, pad_token_id=pad))
+    model = BertModel(
+        BertConfig(
+            vocab_size=2000,
+            hidden_size=128,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=512,
+            initializer_range=std,
+            pad_token_id=pad,
+        )
+    )
     for name, p in model.named_parameters():
         if name.endswith("bias"):
             assert not p.any(), name
@@ -134,10 +176,13 @@ def test_fresh_weights_follow_the_release(std, pad):
         elif p.numel() > 10_000:
             assert abs(p.std().item() / std - 1) < 0.05, name
     table = model.embedding.word_embedding
-    assert table.padding_idx == pad and (table.weight == 0).all(1).nonzero().flatten().tolist() == [pad]
+    assert table.padding_idx == pad and (table.weight == 0).all(1).nonzero().flatten().tolist() == [
+        pad
+    ]
 
 
 # Properties ----------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_padding_and_neighbours_change_nothing(packed):
@@ -145,10 +190,12 @@ def test_padding_and_neighbours_change_nothing(packed):
     ids, mask = batch(5, 12, seed=3)
     h = model(ids, mask, packed=packed).last_hidden_state
     wide, wide_mask = F.pad(ids, (0, 9), value=5), F.pad(mask, (0, 9))
-    assert_close(model(wide, wide_mask, packed=packed).last_hidden_state[:, :12][mask == 1], h[mask == 1])
+    assert_close(
+        model(wide, wide_mask, packed=packed).last_hidden_state[:, :12][mask == 1], h[mask == 1]
+    )
     for row in range(5):
         n = int(mask[row].sum())
-        alone = model(ids[row:row + 1, :n], packed=packed).last_hidden_state[0]
+        alone = model(ids[row : row + 1, :n], packed=packed).last_hidden_state[0]
         assert_close(alone, h[row, :n])
 
 
@@ -165,7 +212,9 @@ def test_permuting_the_batch_permutes_the_output(packed):
 def test_word_order_matters():
     model = small()
     ids = torch.tensor([[2, 5, 6, 7, 3]])
-    assert not torch.allclose(model(ids).pooler_output, model(ids[:, [0, 3, 1, 2, 4]]).pooler_output)
+    assert not torch.allclose(
+        model(ids).pooler_output, model(ids[:, [0, 3, 1, 2, 4]]).pooler_output
+    )
 
 
 def test_gradient_reaches_every_parameter():
@@ -193,7 +242,9 @@ def test_layer_by_closed_form():
     assert_close(layer(torch.tensor([[[1.0, -1, 1, -1]]])), expected)
 
 
-@pytest.mark.parametrize("rate, place", [("hidden_dropout_prob", "hidden"), ("attention_probs_dropout_prob", "map")])
+@pytest.mark.parametrize(
+    "rate, place", [("hidden_dropout_prob", "hidden"), ("attention_probs_dropout_prob", "map")]
+)
 @pytest.mark.parametrize("packed", [False, True])
 def test_dropout_acts_in_training_only(rate, place, packed):
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -210,11 +261,16 @@ def test_dropout_acts_in_training_only(rate, place, packed):
 def test_each_rate_of_dropout_is_that_of_transformers():
     """One rate for maps, one for embeddings and for what each half of a layer adds."""
     rates = dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.35)
-    model, oracle = BertModel(BertConfig(**SMALL, **rates)), transformers.BertModel(transformers.BertConfig(**SMALL, **rates))
+    model, oracle = (
+        BertModel(BertConfig(**SMALL, **rates)),
+        transformers.BertModel(transformers.BertConfig(**SMALL, **rates)),
+    )
     assert model.embedding.embed_dropout.p == oracle.embeddings.dropout.p == 0.25
     for ours, theirs in zip(model.bert_layers, oracle.encoder.layer, strict=True):
         assert ours.self_attention.dropout == theirs.attention.self.dropout.p == 0.35
-        assert ours.dropout.p == theirs.attention.output.dropout.p == theirs.output.dropout.p == 0.25
+        assert (
+            ours.dropout.p == theirs.attention.output.dropout.p == theirs.output.dropout.p == 0.25
+        )
 
 
 # Packed equals padded ------------------------------------------------------------------------
@@ -245,8 +301,11 @@ def test_packed_equals_padded_in_values_and_gradients(name):
     target = torch.randn(*mask.shape, 16, dtype=torch.float64)
     for out in outs:
         model.zero_grad()
-        ((out.last_hidden_state * target)[real].sum() + out.pooler_output.sum()
-         + out.hidden_states[1][real].square().sum()).backward()
+        (
+            (out.last_hidden_state * target)[real].sum()
+            + out.pooler_output.sum()
+            + out.hidden_states[1][real].square().sum()
+        ).backward()
         grads.append({k: p.grad.clone() for k, p in model.named_parameters()})
     assert_close(grads[0], grads[1], atol=1e-10, rtol=1e-8)
 
@@ -294,11 +353,14 @@ def test_packing_round_trip_and_order():
     assert packing.positions.tolist() == [0, 0, 1, 0, 2, 0, 1, 2]
     x = torch.randn(5, 3, 2)
     back = packing.unpack(packing.pack(x))
-    keep = torch.zeros(5, 3, dtype=torch.bool).flatten().index_fill(0, packing.cells, True).view(5, 3)
+    keep = (
+        torch.zeros(5, 3, dtype=torch.bool).flatten().index_fill(0, packing.cells, True).view(5, 3)
+    )
     assert_close(back, x * keep[..., None])
 
 
 # Edges ---------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("B, T", [(1, 1), (1, 40), (4, 1), (1, 3)])
@@ -361,19 +423,24 @@ def test_shapes_that_do_not_fit():
 
 # Config --------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("field, value, message", [
-    ("hidden_size", 10, "num_attention_heads to divide hidden_size 10, got 4"),
-    ("num_attention_heads", 3, "divide hidden_size 16, got 3"),
-    ("hidden_size", 0, "hidden_size a whole number >= 1, got 0"),
-    ("num_hidden_layers", 0, "num_hidden_layers a whole number >= 1, got 0"),
-    ("num_attention_heads", -1, "num_attention_heads a whole number >= 1, got -1"),
-    ("vocab_size", 2.5, "vocab_size a whole number >= 1, got 2.5"),
-    ("intermediate_size", "24", "intermediate_size a whole number >= 1, got '24'"),
-    ("hidden_dropout_prob", 1.0, r"hidden_dropout_prob a number in \[0, 1\), got 1.0"),
-    ("attention_probs_dropout_prob", -0.1, "attention_probs_dropout_prob .* got -0.1"),
-    ("layer_norm_eps", float("nan"), "layer_norm_eps .* got nan"),
-    ("pad_token_id", 97, "pad_token_id below 97, got 97"),
-    ("pad_token_id", -1, "pad_token_id a whole number >= 0, got -1")])
+
+@pytest.mark.parametrize(
+    "field, value, message",
+    [
+        ("hidden_size", 10, "num_attention_heads to divide hidden_size 10, got 4"),
+        ("num_attention_heads", 3, "divide hidden_size 16, got 3"),
+        ("hidden_size", 0, "hidden_size a whole number >= 1, got 0"),
+        ("num_hidden_layers", 0, "num_hidden_layers a whole number >= 1, got 0"),
+        ("num_attention_heads", -1, "num_attention_heads a whole number >= 1, got -1"),
+        ("vocab_size", 2.5, "vocab_size a whole number >= 1, got 2.5"),
+        ("intermediate_size", "24", "intermediate_size a whole number >= 1, got '24'"),
+        ("hidden_dropout_prob", 1.0, r"hidden_dropout_prob a number in \[0, 1\), got 1.0"),
+        ("attention_probs_dropout_prob", -0.1, "attention_probs_dropout_prob .* got -0.1"),
+        ("layer_norm_eps", float("nan"), "layer_norm_eps .* got nan"),
+        ("pad_token_id", 97, "pad_token_id below 97, got 97"),
+        ("pad_token_id", -1, "pad_token_id a whole number >= 0, got -1"),
+    ],
+)
 def test_impossible_sizes(field, value, message):
     with pytest.raises(ValueError, match=message):
         BertConfig(**{**dict(vocab_size=97, hidden_size=16, num_attention_heads=4), field: value})
@@ -390,7 +457,12 @@ def test_config_round_trip_and_extras(tmp_path):
     config, file = BertConfig(**SMALL, hidden_dropout_prob=0.25), tmp_path / "config.json"
     file.write_text(config.to_json(), encoding="utf-8")
     assert BertConfig.from_json(file) == config
-    raw = {**json.loads(config.to_json()), "use_cache": True, "id2label": {"0": "x"}, "pad_token_id": None}
+    raw = {
+        **json.loads(config.to_json()),
+        "use_cache": True,
+        "id2label": {"0": "x"},
+        "pad_token_id": None,
+    }
     file.write_text(json.dumps(raw), encoding="utf-8")
     assert BertConfig.from_json(file) == config
     theirs = transformers.BertConfig.from_pretrained(tmp_path)
@@ -400,9 +472,16 @@ def test_config_round_trip_and_extras(tmp_path):
     assert theirs.hidden_dropout_prob == 0.25
 
 
-@pytest.mark.parametrize("key, value", [
-    ("hidden_act", "gelu_new"), ("position_embedding_type", "relative_key"), ("model_type", "roberta"),
-    ("is_decoder", True), ("add_cross_attention", True)])
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("hidden_act", "gelu_new"),
+        ("position_embedding_type", "relative_key"),
+        ("model_type", "roberta"),
+        ("is_decoder", True),
+        ("add_cross_attention", True),
+    ],
+)
 def test_unsupported_architecture(tmp_path, key, value):
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**json.loads(BertConfig().to_json()), key: value}))
@@ -421,6 +500,7 @@ def test_broken_config(tmp_path, content):
 
 # Names ---------------------------------------------------------------------------------------
 
+
 def test_names_are_a_bijection_with_every_key_of_transformers():
     with torch.device("meta"):
         model = BertModel(BertConfig())
@@ -435,13 +515,29 @@ def test_names_are_a_bijection_with_every_key_of_transformers():
 
 def test_old_and_foreign_names():
     assert minbert_name("bert.embeddings.LayerNorm.gamma") == "embedding.embed_layer_norm.weight"
-    assert minbert_name("encoder.layer.10.output.LayerNorm.beta") == "bert_layers.10.out_layer_norm.bias"
-    for skipped in ("embeddings.position_ids", "bert.embeddings.position_ids", "cls.predictions.bias",
-                    "cls.seq_relationship.weight", "classifier.weight", "qa_outputs.bias"):
+    assert (
+        minbert_name("encoder.layer.10.output.LayerNorm.beta")
+        == "bert_layers.10.out_layer_norm.bias"
+    )
+    for skipped in (
+        "embeddings.position_ids",
+        "bert.embeddings.position_ids",
+        "cls.predictions.bias",
+        "cls.seq_relationship.weight",
+        "classifier.weight",
+        "qa_outputs.bias",
+    ):
         assert minbert_name(skipped) is None
-    for wrong in ("encoder.layer.0.output.dense.gamma", "xencoder.layer.0.output.dense.weight", "",
-                  "encoder.layer.0.output.dense.weight.x", "encoder.layer.01.output.dense.weight",
-                  "embeddings.word_embeddings", "bert.bert.pooler.dense.bias", "roberta.pooler.dense.bias"):
+    for wrong in (
+        "encoder.layer.0.output.dense.gamma",
+        "xencoder.layer.0.output.dense.weight",
+        "",
+        "encoder.layer.0.output.dense.weight.x",
+        "encoder.layer.01.output.dense.weight",
+        "embeddings.word_embeddings",
+        "bert.bert.pooler.dense.bias",
+        "roberta.pooler.dense.bias",
+    ):
         with pytest.raises(ValueError):
             minbert_name(wrong)
     with pytest.raises(ValueError, match="pooler"):
@@ -449,6 +545,7 @@ def test_old_and_foreign_names():
 
 
 # Loading and saving --------------------------------------------------------------------------
+
 
 @pytest.fixture
 def saved(tmp_path):
@@ -499,36 +596,53 @@ def test_transformers_saves_what_we_load(tmp_path):
     assert_close(a(ids, mask).pooler_output, oracle(ids, mask).pooler_output, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("make", [transformers.BertForPreTraining, transformers.BertForSequenceClassification])
+@pytest.mark.parametrize(
+    "make", [transformers.BertForPreTraining, transformers.BertForSequenceClassification]
+)
 def test_checkpoints_with_a_task_head(tmp_path, make):
     oracle = make(transformers.BertConfig(**settings())).eval()
     oracle.save_pretrained(tmp_path)
     model = BertModel.from_pretrained(tmp_path)
     ids, mask = batch(3, 6)
-    assert_close(model(ids, mask).pooler_output, oracle.bert(ids, mask).pooler_output, atol=1e-5, rtol=1e-5)
+    assert_close(
+        model(ids, mask).pooler_output, oracle.bert(ids, mask).pooler_output, atol=1e-5, rtol=1e-5
+    )
 
 
 def test_missing_pooler_is_drawn_and_announced(tmp_path):
-    oracle = transformers.BertForMaskedLM(transformers.BertConfig(**settings(64), initializer_range=0.05)).eval()
+    oracle = transformers.BertForMaskedLM(
+        transformers.BertConfig(**settings(64), initializer_range=0.05)
+    ).eval()
     oracle.save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match="no pooler"):
         model = BertModel.from_pretrained(tmp_path)
     ids, mask = batch(3, 6)
     theirs = oracle.bert(ids, mask).last_hidden_state
-    assert_close(model(ids, mask).last_hidden_state[mask == 1], theirs[mask == 1], atol=1e-5, rtol=1e-5)
-    assert abs(model.pooler_dense.weight.std().item() / 0.05 - 1) < 0.1   # nine standard errors, 1 / sqrt(2 * 64**2) each
+    assert_close(
+        model(ids, mask).last_hidden_state[mask == 1], theirs[mask == 1], atol=1e-5, rtol=1e-5
+    )
+    # nine standard errors, 1 / sqrt(2 * 64**2) each
+    assert abs(model.pooler_dense.weight.std().item() / 0.05 - 1) < 0.1
     assert not model.pooler_dense.bias.any()
     torch.manual_seed(5)
-    with pytest.warns(UserWarning, match="no pooler"):   # a folder is one model: who finishes another's work compares checksums
-        assert torch.equal(BertModel.from_pretrained(tmp_path).pooler_dense.weight, model.pooler_dense.weight)
+    # a folder is one model: who finishes another's work compares checksums
+    with pytest.warns(UserWarning, match="no pooler"):
+        assert torch.equal(
+            BertModel.from_pretrained(tmp_path).pooler_dense.weight, model.pooler_dense.weight
+        )
 
 
 def test_pickled_weights_and_old_names(saved):
     model, folder = saved
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    old = {"bert." + k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v
-           for k, v in tensors.items()}
+    old = {
+        "bert."
+        + k.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): v
+        for k, v in tensors.items()
+    }
     old["bert.embeddings.position_ids"] = torch.arange(40)[None]
     old["cls.seq_relationship.bias"] = torch.zeros(2)
     torch.save(old, folder / "pytorch_model.bin")
@@ -546,17 +660,21 @@ def test_pickles_cannot_run_code(saved, capsys):
     _, folder = saved
     (folder / "model.safetensors").unlink()
     torch.save({"x": Evil()}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"pytorch_model.bin: .*\((U|u)nsupported .*print.*; nothing in it was run") as refused:
+    with pytest.raises(
+        ValueError, match=r"pytorch_model.bin: .*\((U|u)nsupported .*print.*; nothing in it was run"
+    ) as refused:
         BertModel.from_pretrained(folder)
     assert "must not run" not in capsys.readouterr().out
-    assert "weights_only" not in str(refused.value)   # torch advises to load it all the same
+    assert "weights_only" not in str(refused.value)  # torch advises to load it all the same
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 def test_a_pointer_of_git_lfs_is_called_so(saved, name):
     _, folder = saved
     (folder / "model.safetensors").unlink()
-    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 90868376\n")
+    (folder / name).write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 90868376\n"
+    )
     with pytest.raises(ValueError, match=f"{name}: expected .*`git lfs pull` fetches"):
         BertModel.from_pretrained(folder)
 
@@ -571,14 +689,25 @@ def test_half_precision_on_disk_is_float32_in_memory(saved, dtype):
     for a, b in zip(model.parameters(), again.parameters()):
         assert_close(a.to(dtype).float(), b, atol=0, rtol=0)
     assert next(model.parameters()).dtype == torch.float32
-    assert {p.dtype for p in transformers.BertModel.from_pretrained(folder).parameters()} == {torch.float32}   # 5 would keep the file's
+    # 5 would keep the file's
+    assert {p.dtype for p in transformers.BertModel.from_pretrained(folder).parameters()} == {
+        torch.float32
+    }
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn, "float16", None], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn, "float16", None],
+    ids=str,
+)
 def test_a_dtype_that_no_reader_takes_is_refused_and_the_folder_stays(saved, dtype):
-    """The numbers of a model are below one: as bytes they would all be zero, in the place of the weights that were there."""
+    """The numbers of a model are below one: as bytes they would all be zero, in the place of the
+    weights that were there.
+    """
     model, folder = saved
-    with pytest.raises(ValueError, match=f"expected a dtype among torch.float32, .*, got {dtype!r}"):
+    with pytest.raises(
+        ValueError, match=f"expected a dtype among torch.float32, .*, got {dtype!r}"
+    ):
         model.save_pretrained(folder, dtype)
     same(model, BertModel.from_pretrained(folder))
 
@@ -589,7 +718,9 @@ def test_numbers_that_could_not_be_read_again_are_not_saved(saved, value, dtype)
     broken = copy.deepcopy(model)
     with torch.no_grad():
         broken.bert_layers[1].out_dense.weight[3, 2] = value
-    with pytest.raises(ValueError, match=f"in {dtype}: expected finite numbers in tensor '{POINT}', got 1 of 384"):
+    with pytest.raises(
+        ValueError, match=f"in {dtype}: expected finite numbers in tensor '{POINT}', got 1 of 384"
+    ):
         broken.save_pretrained(folder, dtype)
     same(model, BertModel.from_pretrained(folder))
     assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
@@ -604,16 +735,35 @@ def rewrite(folder, change):
 POINT = "encoder.layer.1.output.dense.weight"
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda t: t.pop(POINT), "expected tensors .*" + POINT),
-    (lambda t: t.pop("pooler.dense.bias"), "pooler.dense.bias"),
-    (lambda t: t.update({POINT: torch.zeros(16, 23)}), POINT + r".*\(16, 24\).*\(16, 23\)"),
-    (lambda t: t.update({POINT: torch.zeros(24, 16)}), POINT + r".*\(16, 24\).*\(24, 16\)"),
-    (lambda t: t.update({POINT: torch.zeros(16, 24, dtype=torch.int8)}), POINT + ".*float.*int8"),
-    (lambda t: t.update({"encoder.layer.2.output.dense.bias": torch.zeros(16)}), "encoder.layer.2"),
-    (lambda t: t.update({"something.else": torch.zeros(1)}), "something.else"),
-    (lambda t: t.update({"bert." + POINT: torch.zeros(16, 24)}), "output.dense.weight.*twice"),
-], ids=["missing", "half a pooler", "shape", "transposed", "integers", "extra layer", "foreign", "twice"])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda t: t.pop(POINT), "expected tensors .*" + POINT),
+        (lambda t: t.pop("pooler.dense.bias"), "pooler.dense.bias"),
+        (lambda t: t.update({POINT: torch.zeros(16, 23)}), POINT + r".*\(16, 24\).*\(16, 23\)"),
+        (lambda t: t.update({POINT: torch.zeros(24, 16)}), POINT + r".*\(16, 24\).*\(24, 16\)"),
+        (
+            lambda t: t.update({POINT: torch.zeros(16, 24, dtype=torch.int8)}),
+            POINT + ".*float.*int8",
+        ),
+        (
+            lambda t: t.update({"encoder.layer.2.output.dense.bias": torch.zeros(16)}),
+            "encoder.layer.2",
+        ),
+        (lambda t: t.update({"something.else": torch.zeros(1)}), "something.else"),
+        (lambda t: t.update({"bert." + POINT: torch.zeros(16, 24)}), "output.dense.weight.*twice"),
+    ],
+    ids=[
+        "missing",
+        "half a pooler",
+        "shape",
+        "transposed",
+        "integers",
+        "extra layer",
+        "foreign",
+        "twice",
+    ],
+)
 def test_checkpoint_that_does_not_fit(saved, change, message):
     _, folder = saved
     rewrite(folder, change)
@@ -629,17 +779,29 @@ def test_file_cut_short(saved, name, keep):
         (folder / "model.safetensors").unlink()
         torch.save({hugging_face_name(k): v for k, v in model.state_dict().items()}, folder / name)
     data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data[:int(len(data) * keep) if isinstance(keep, float) else keep])
+    (folder / name).write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
     with pytest.raises(ValueError, match=name):
         BertModel.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("content, odd", [([1, 2], "list"), ({"x": 3}, "x"), (torch.zeros(3), "Tensor"), ({"state_dict": {"a": torch.zeros(3)}}, "state_dict")], ids=str)
+@pytest.mark.parametrize(
+    "content, odd",
+    [
+        ([1, 2], "list"),
+        ({"x": 3}, "x"),
+        (torch.zeros(3), "Tensor"),
+        ({"state_dict": {"a": torch.zeros(3)}}, "state_dict"),
+    ],
+    ids=str,
+)
 def test_pickle_of_something_else(saved, content, odd):
     _, folder = saved
     (folder / "model.safetensors").unlink()
     torch.save(content, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=f"pytorch_model.bin: expected tensors by their names, got something else: '{odd}'"):
+    with pytest.raises(
+        ValueError,
+        match=f"pytorch_model.bin: expected tensors by their names, got something else: '{odd}'",
+    ):
         BertModel.from_pretrained(folder)
 
 
@@ -648,7 +810,9 @@ def test_missing_files(saved):
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="model.safetensors or pytorch_model.bin"):
         BertModel.from_pretrained(folder)
-    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    (folder / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": "model-1.safetensors"}}'
+    )
     with pytest.raises(ValueError, match="model-1.safetensors"):
         BertModel.from_pretrained(folder)
     for broken in ("{", "{}", "[]"):
@@ -696,29 +860,56 @@ def test_embedded_model_loads_and_matches_transformers(tmp_path):
     model = BertModel.from_pretrained()
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     model.save_pretrained(tmp_path)
-    oracle = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval().double()
-    model.double()   # trained weights make large sums of both signs, which float32 rounds otherwise on each processor
+    oracle = (
+        transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager")
+        .eval()
+        .double()
+    )
+    # trained weights make large sums of both signs, which float32 rounds otherwise on each
+    # processor
+    model.double()
     ids, mask = batch(4, 30, vocab=model.config.vocab_size)
     with torch.no_grad():
         for packed in (False, True):
             a, b = model(ids, mask, packed=packed), oracle(ids, mask)
             real = mask.bool()
-            assert_close(a.last_hidden_state[real], b.last_hidden_state[real], atol=1e-10, rtol=1e-10)
+            assert_close(
+                a.last_hidden_state[real], b.last_hidden_state[real], atol=1e-10, rtol=1e-10
+            )
 
 
 # Imports -------------------------------------------------------------------------------------
 
+
 def test_import_brings_nothing_heavy():
     """What costs time at import: the list is checked, the clock is not."""
-    code = ("import torch, sys; before = set(sys.modules); import minbert.encoder; "
-            "print(*{m.split('.')[0] for m in set(sys.modules) - before})")
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    heavy = {"transformers", "matplotlib", "scipy", "sklearn", "datasets", "accelerate", "huggingface_hub",
-             "tokenizers", "safetensors", "pandas", "seaborn", "fastcore", "IPython"}
+    code = (
+        "import torch, sys; before = set(sys.modules); import minbert.encoder; "
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    heavy = {
+        "transformers",
+        "matplotlib",
+        "scipy",
+        "sklearn",
+        "datasets",
+        "accelerate",
+        "huggingface_hub",
+        "tokenizers",
+        "safetensors",
+        "pandas",
+        "seaborn",
+        "fastcore",
+        "IPython",
+    }
     assert "minbert" in found and not heavy & set(found)
 
 
 # --- bfloat16 on a CPU: the way back goes through the map
+
 
 def narrow_gradients(model, batch, monkeypatch, fused):
     """Gradients of a packed step in bfloat16, by the map or by torch's fused attention."""
@@ -726,18 +917,25 @@ def narrow_gradients(model, batch, monkeypatch, fused):
         monkeypatch.setattr(encoder, "_map_is_faster", lambda *_: False)
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model(*batch, packed=True).last_hidden_state
-    return torch.autograd.grad(hidden.float().square().mean(), [p for n, p in model.named_parameters() if "pooler" not in n])
+    return torch.autograd.grad(
+        hidden.float().square().mean(),
+        [p for n, p in model.named_parameters() if "pooler" not in n],
+    )
 
 
 def test_in_bfloat16_the_map_gives_the_gradients_of_the_fused_kernel(monkeypatch):
-    """Both round to eight bits; the sum over the tokens makes the difference of a tensor small beside its length."""
+    """Both round to eight bits; the sum over the tokens makes the difference of a tensor small
+    beside its length.
+    """
     torch.manual_seed(0)
     model = BertModel(BertConfig(50, 32, 2, 4, 64, 0.0, 0.0, 40)).train()
     ids = torch.randint(1, 50, (6, 11))
     batch = ids, (torch.arange(11) < torch.tensor([11, 3, 11, 7, 7, 1])[:, None]).long()
     by_map = narrow_gradients(model, batch, monkeypatch, fused=False)
     for one, other in zip(by_map, narrow_gradients(model, batch, monkeypatch, fused=True)):
-        assert (one - other).norm() <= 4 * 2**-8 * other.norm() + 2**-8 * max(g.norm() for g in by_map) * one.numel() ** -0.5
+        assert (one - other).norm() <= 4 * 2**-8 * other.norm() + 2**-8 * max(
+            g.norm() for g in by_map
+        ) * one.numel() ** -0.5
 
 
 def makes_the_map(monkeypatch, T, heads=1, dtype=torch.bfloat16, train=True):
@@ -746,19 +944,27 @@ def makes_the_map(monkeypatch, T, heads=1, dtype=torch.bfloat16, train=True):
     monkeypatch.setattr(encoder, "attention_maps", lambda *args: (made.append(1), maps(*args))[1])
     model = BertModel(BertConfig(50, 16 * heads, 1, heads, 64, 0.0, 0.0, 512))
     ids = torch.ones(2, T, dtype=torch.long)
-    with torch.set_grad_enabled(train), torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+    with (
+        torch.set_grad_enabled(train),
+        torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16),
+    ):
         model(ids, torch.ones_like(ids), packed=True)
     return bool(made)
 
 
-@pytest.mark.parametrize("dtype, train, expected", [(torch.bfloat16, True, True), (torch.bfloat16, False, False), (torch.float32, True, False)])
+@pytest.mark.parametrize(
+    "dtype, train, expected",
+    [(torch.bfloat16, True, True), (torch.bfloat16, False, False), (torch.float32, True, False)],
+)
 def test_only_a_training_step_in_bfloat16_makes_the_map(monkeypatch, dtype, train, expected):
     assert makes_the_map(monkeypatch, 5, dtype=dtype, train=train) == expected
 
 
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("T, expected", [(64, True), (65, False), (512, False)])
-def test_a_map_is_kept_while_a_token_s_part_is_no_larger_than_four_vectors(monkeypatch, heads, T, expected):
+def test_a_map_is_kept_while_a_token_s_part_is_no_larger_than_four_vectors(
+    monkeypatch, heads, T, expected
+):
     """Heads of 16: H T numbers a token against 4 * 16 H."""
     assert makes_the_map(monkeypatch, T, heads) == expected
 
@@ -766,15 +972,23 @@ def test_a_map_is_kept_while_a_token_s_part_is_no_larger_than_four_vectors(monke
 def test_512_tokens_go_the_fused_way_and_both_ways_agree(monkeypatch):
     """Value and gradient; each way rounds to eight bits, at a few places."""
     torch.manual_seed(0)
-    attention, mask = SelfAttention(64, 4, dropout=0.0).train(), torch.ones(2, 512, dtype=torch.long)
-    qkv, weight = [torch.randn(1024, 64).bfloat16().requires_grad_() for _ in range(3)], torch.randn(1024, 64)
+    attention, mask = (
+        SelfAttention(64, 4, dropout=0.0).train(),
+        torch.ones(2, 512, dtype=torch.long),
+    )
+    qkv, weight = (
+        [torch.randn(1024, 64).bfloat16().requires_grad_() for _ in range(3)],
+        torch.randn(1024, 64),
+    )
 
     def value_and_gradients():
         out = Packing(mask).inside(partial(encoder._attend, attention), *qkv)
         return out, *torch.autograd.grad((out.float() * weight).sum(), qkv)
 
     maps = encoder.attention_maps
-    monkeypatch.setattr(encoder, "attention_maps", lambda *args: pytest.fail("a map of 512 x 512 was made"))
+    monkeypatch.setattr(
+        encoder, "attention_maps", lambda *args: pytest.fail("a map of 512 x 512 was made")
+    )
     fused = value_and_gradients()
     monkeypatch.setattr(encoder, "attention_maps", maps)
     monkeypatch.setattr(encoder, "_map_is_faster", lambda *_: True)
@@ -784,7 +998,10 @@ def test_512_tokens_go_the_fused_way_and_both_ways_agree(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_packed_pass_asks_a_subclass_for_its_own_attend(dtype):
-    """In bfloat16, too, where training otherwise goes by the map; and an attend that one module was given."""
+    """In bfloat16, too, where training otherwise goes by the map; and an attend that one module was
+    given.
+    """
+
     class First(SelfAttention):
         def attend(self, query, key, value, mask=None):
             return value[:, :1].expand_as(value)  # every token reads the first
@@ -793,31 +1010,45 @@ def test_a_packed_pass_asks_a_subclass_for_its_own_attend(dtype):
     given.attend = lambda query, key, value, mask=None: value[:, :1].expand_as(value)
     value = torch.randn(5, 16).to(dtype).requires_grad_()
     for attention in (First(16, 2).train(), given):
-        out = Packing(torch.tensor([[1, 1, 1], [1, 1, 0]])).inside(partial(encoder._attend, attention), value, value, value)
+        out = Packing(torch.tensor([[1, 1, 1], [1, 1, 0]])).inside(
+            partial(encoder._attend, attention), value, value, value
+        )
         assert torch.equal(out, value[[0, 0, 2, 2, 2]])
 
 
 def test_the_map_of_a_training_step_has_dropout():
-    """With identity values the output is the map: a share p of it is zero, the rest grew by 1 / (1 - p)."""
+    """With identity values the output is the map: a share p of it is zero, the rest grew by 1 / (1
+    - p).
+    """
     torch.manual_seed(0)
     attention = SelfAttention(64, 1, dropout=0.25).train()
-    x = torch.zeros(40, 64, 64, dtype=torch.bfloat16, requires_grad=True)  # equal scores: every share is 1/64
-    out = encoder._attend_by_maps(attention, x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64))
+    # equal scores: every share is 1/64
+    x = torch.zeros(40, 64, 64, dtype=torch.bfloat16, requires_grad=True)
+    out = encoder._attend_by_maps(
+        attention, x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64)
+    )
     kept = out != 0
     assert abs(kept.float().mean() - 0.75) < 4.5 * (0.25 * 0.75 / out.numel()) ** 0.5
     assert_close(out[kept], torch.full_like(out[kept], 1 / 64 / 0.75), rtol=2**-7, atol=0)
-    assert (encoder._attend_by_maps(attention.eval(), x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64)) != 0).all()
+    assert (
+        encoder._attend_by_maps(
+            attention.eval(), x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64)
+        )
+        != 0
+    ).all()
 
 
 def test_loading_encoding_and_training_do_not_load_torchs_compiler(tmp_path):
     """It takes longer than reading the weights, and a shell command pays for it every time."""
-    code = ("import sys, torch\nfrom minbert.data import load_dataset\nfrom minbert.heads import MultitaskBert, default_heads\n"
-            "from minbert.sentence import SentenceEncoder\nfrom minbert.train import TrainConfig, fit\nbefore = torch.get_rng_state()\n"
-            "encoder = SentenceEncoder.from_pretrained(device='cpu')\nencoder.encode(['A dog barks.'])\n"
-            "assert torch.equal(torch.get_rng_state(), before), 'weights were drawn'\n"
-            "few = {'sentiment': load_dataset('sentiment', 'dev').subset(range(4))}\n"
-            f"fit(MultitaskBert(encoder, default_heads(256, ['sentiment'])), few, few, TrainConfig(('sentiment',), steps=1, batch_size=2), {str(tmp_path / 'run')!r})\n"
-            "assert 'torch._dynamo' not in sys.modules, 'the compiler was loaded'\n")
+    code = (
+        "import sys, torch\nfrom minbert.data import load_dataset\nfrom minbert.heads import MultitaskBert, default_heads\n"
+        "from minbert.sentence import SentenceEncoder\nfrom minbert.train import TrainConfig, fit\nbefore = torch.get_rng_state()\n"
+        "encoder = SentenceEncoder.from_pretrained(device='cpu')\nencoder.encode(['A dog barks.'])\n"
+        "assert torch.equal(torch.get_rng_state(), before), 'weights were drawn'\n"
+        "few = {'sentiment': load_dataset('sentiment', 'dev').subset(range(4))}\n"
+        f"fit(MultitaskBert(encoder, default_heads(256, ['sentiment'])), few, few, TrainConfig(('sentiment',), steps=1, batch_size=2), {str(tmp_path / 'run')!r})\n"
+        "assert 'torch._dynamo' not in sys.modules, 'the compiler was loaded'\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
@@ -825,34 +1056,53 @@ def test_loading_encoding_and_training_do_not_load_torchs_compiler(tmp_path):
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
 @pytest.mark.parametrize("part", ["layer", "model"])
 def test_compiles_into_one_graph_that_serves_all_shapes(part, precision):
-    """A look at a value would split the graph; a number taken for a constant would make a new one for each batch. Backward included."""
+    """A look at a value would split the graph; a number taken for a constant would make a new one
+    for each batch. Backward included.
+    """
     import torch._dynamo.testing
 
     torch._dynamo.reset()
-    counter, model = torch._dynamo.testing.CompileCounter(), BertModel(BertConfig(60, 16, 2, 2, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)).train()
+    counter, model = (
+        torch._dynamo.testing.CompileCounter(),
+        BertModel(
+            BertConfig(60, 16, 2, 2, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        ).train(),
+    )
     module = model.bert_layers[0] if part == "layer" else model
     compiled = torch.compile(module, backend=counter, fullgraph=True, dynamic=True)
     generator = torch.Generator().manual_seed(0)
     for rows, width in ((2, 5), (3, 5), (4, 9), (7, 30)):
         if part == "layer":
             inputs = (torch.randn(rows, width, 16, generator=generator),)
-            run = lambda f: f(*inputs)
+
+            def run(f):
+                return f(*inputs)
         else:
-            inputs = torch.randint(1, 60, (rows, width), generator=generator), (torch.arange(width) < torch.arange(1, rows + 1)[:, None] + 1).long()
-            run = lambda f: f(*inputs).last_hidden_state
+            inputs = (
+                torch.randint(1, 60, (rows, width), generator=generator),
+                (torch.arange(width) < torch.arange(1, rows + 1)[:, None] + 1).long(),
+            )
+
+            def run(f):
+                return f(*inputs).last_hidden_state
+
         found = []
         for f in (compiled, module):
             module.zero_grad()
             with torch.autocast("cpu", precision or torch.bfloat16, enabled=precision is not None):
                 out = run(f)
             out.float().square().mean().backward()
-            found.append((out.detach(), [p.grad.clone() for p in module.parameters() if p.grad is not None]))
+            found.append(
+                (out.detach(), [p.grad.clone() for p in module.parameters() if p.grad is not None])
+            )
         assert_close(*found)
     assert counter.frame_count == 1, f"{counter.frame_count} graphs for four shapes"
 
 
 def test_a_file_in_the_place_of_the_folder_is_named(saved, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match=f"expected a folder to save in, got the file {tmp_path / 'file'}"):
+    with pytest.raises(
+        ValueError, match=f"expected a folder to save in, got the file {tmp_path / 'file'}"
+    ):
         saved[0].save_pretrained(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"

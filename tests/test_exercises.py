@@ -1,4 +1,7 @@
-"""The checks themselves are checked: every known mistake rejected and named, every right variant accepted, nothing given away."""
+"""The checks themselves are checked: every known mistake rejected and named, every right variant
+accepted, nothing given away.
+"""
+
 import ast
 import builtins
 import dis
@@ -13,27 +16,59 @@ from solving import solve
 
 from minbert.course import exercises, judging
 from minbert.course.batch import picture_of
-from minbert.course.exercises import (EXERCISES, CheckFailed, Mistaken, borrow, build, check, expected_outcomes, mistaken, reference, right_definition, shortfalls, strength, strength_table,
-                               verdict, wrong_definition)
+from minbert.course.exercises import (
+    EXERCISES,
+    CheckFailed,
+    Mistaken,
+    borrow,
+    build,
+    check,
+    expected_outcomes,
+    mistaken,
+    reference,
+    right_definition,
+    shortfalls,
+    strength,
+    strength_table,
+    verdict,
+    wrong_definition,
+)
 from minbert.course.grading import grade
 from minbert.course.judging import NAMED, _given, judge
 from minbert.course.programs import guards, module_text, pieces
 from minbert.course.sandbox import cases_of, without_answers
 from minbert.course.trials import AGAIN, Outcome, Trial, repeated
+from minbert.course.worker import pack, read_tree, unpack, write_tree
 from minbert.course.workspace import new_workspace, packaged_editions
 from minbert.exercise_cases.input_validation import REFUSALS, refuses, with_refusals
-from minbert.course.worker import pack, read_tree, unpack, write_tree
 
-SUBJECTS = {"attention", "layer", "embedding", "adamw", "infonce", "spans and mirror", "margin", "flow", "smart", "proximal", "ranking", "pcgrad"}
+SUBJECTS = {
+    "attention",
+    "layer",
+    "embedding",
+    "adamw",
+    "infonce",
+    "spans and mirror",
+    "margin",
+    "flow",
+    "smart",
+    "proximal",
+    "ranking",
+    "pcgrad",
+}
 SEED = 20261122  # one that nobody practises with; `minbert course strength` tries three
 measured = {}
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_every_known_mistake_still_fits_its_reference(name):
-    """A reference that was rewritten leaves edits behind that find nothing; whether checks catch the mistakes is a longer test."""
+    """A reference that was rewritten leaves edits behind that find nothing; whether checks catch
+    the mistakes is a longer test.
+    """
     task = EXERCISES[name]
-    for definition in [wrong_definition(task, m) for m in task.mistakes] + [right_definition(task, v) for v in task.variants]:
+    for definition in [wrong_definition(task, m) for m in task.mistakes] + [
+        right_definition(task, v) for v in task.variants
+    ]:
         ast.parse(definition)
     assert len(task.mistakes) >= 3 and len(task.variants) >= 2
 
@@ -48,50 +83,89 @@ def test_a_check_tells_right_from_wrong(name):
 
 @pytest.mark.parametrize("imitates", [False, True])
 def test_half_precision_is_judged_alike_on_every_processor(monkeypatch, imitates, name="loop.step"):
-    """A processor without products in bfloat16 computes in float32 by itself; there, a precision that is not handed on would look right."""
+    """A processor without products in bfloat16 computes in float32 by itself; there, a precision
+    that is not handed on would look right.
+    """
     monkeypatch.setattr("minbert.engine.devices.imitates_bf16", lambda device: imitates)
     task = EXERCISES[name]
-    forgotten, = [m for m in task.mistakes if "`precision`" in m.says]
+    (forgotten,) = [m for m in task.mistakes if "`precision`" in m.says]
     assert verdict(name, task.perform(reference(task), 7), 7).passed
-    assert verdict(name, task.perform(build(task, wrong_definition(task, forgotten)), 7), 7).mistake == forgotten.says
+    assert (
+        verdict(name, task.perform(build(task, wrong_definition(task, forgotten)), 7), 7).mistake
+        == forgotten.says
+    )
 
 
 @pytest.mark.long
 def test_the_table_falls_short_nowhere():
-    rows = [measured[name] if name in measured else strength(task, (SEED,)) for name, task in EXERCISES.items()]
+    rows = [
+        measured[name] if name in measured else strength(task, (SEED,))
+        for name, task in EXERCISES.items()
+    ]
     assert not shortfalls(rows), "\n" + strength_table(rows)
     assert {row.subject for row in rows} - {""} == SUBJECTS
     assert len(rows) >= 40
 
 
 def test_what_answers_are_held_against_is_run_once(monkeypatch, name="contrastive.spans"):
-    """The second wrong answer costs the statistics of its own cases; those of the reference and of the known mistakes are there."""
+    """The second wrong answer costs the statistics of its own cases; those of the reference and of
+    the known mistakes are there.
+    """
     task, taken = EXERCISES[name], []
     others = [task.perform(build(task, wrong_definition(task, m)), 7) for m in task.mistakes[:2]]
     alone = [verdict(name, answer, 7) for answer in others]
-    monkeypatch.setattr(exercises, "repeated", lambda *arguments, **more: taken.append(arguments[3]) or repeated(*arguments, **more))
+    monkeypatch.setattr(
+        exercises,
+        "repeated",
+        lambda *arguments, **more: taken.append(arguments[3]) or repeated(*arguments, **more),
+    )
     monkeypatch.setattr(Mistaken, "__call__", lambda *_: pytest.fail("ran again"))
     for answer, before in zip(others, alone):
         taken.clear()
         assert verdict(name, answer, 7) == before and not before.passed
-        assert taken and len(taken) <= len(answer) and all(any(one is own for own in answer) for one in taken)
+        assert (
+            taken
+            and len(taken) <= len(answer)
+            and all(any(one is own for own in answer) for one in taken)
+        )
 
 
 def test_shortfalls_are_found():
     row = strength(EXERCISES["attention.scores"], (11711,))
-    for changed, owed in ((row._replace(mistakes=2, rejected=2, named=2), "mistakes, of 3"), (row._replace(variants=1, accepted=1), "variants, of 2"),
-                          (row._replace(rejected=row.rejected - 1), "rejected"), (row._replace(accepted=row.accepted - 1), "accepted"),
-                          (row._replace(reference=False), "reference"), (row._replace(stub=False), "stub"), (row._replace(named=0), "of 95 %"),
-                          (row._replace(mistakes=7, rejected=7, named=7), "7 mistakes of 8")):
+    for changed, owed in (
+        (row._replace(mistakes=2, rejected=2, named=2), "mistakes, of 3"),
+        (row._replace(variants=1, accepted=1), "variants, of 2"),
+        (row._replace(rejected=row.rejected - 1), "rejected"),
+        (row._replace(accepted=row.accepted - 1), "accepted"),
+        (row._replace(reference=False), "reference"),
+        (row._replace(stub=False), "stub"),
+        (row._replace(named=0), "of 95 %"),
+        (row._replace(mistakes=7, rejected=7, named=7), "7 mistakes of 8"),
+    ):
         assert any(owed in line for line in shortfalls([changed])), owed
     assert shortfalls([row]) == []
 
 
 def test_every_chapter_has_exercises():
-    """All that teach a method of their own: the others read data, score, or put together what earlier ones made."""
-    without = {"data", "baselines", "sts", "evaluate", "train", "lexical", "synthetic", "bertcf", "multitask", "claims"}
+    """All that teach a method of their own: the others read data, score, or put together what
+    earlier ones made.
+    """
+    without = {
+        "data",
+        "baselines",
+        "sts",
+        "evaluate",
+        "train",
+        "lexical",
+        "synthetic",
+        "bertcf",
+        "multitask",
+        "claims",
+    }
     book = {name.removesuffix(".ipynb") for name in packaged_editions()}
-    assert {task.notebook for task in EXERCISES.values()} == {name for name in book if name.partition("_")[2].partition("_")[2] not in without}
+    assert {task.notebook for task in EXERCISES.values()} == {
+        name for name in book if name.partition("_")[2].partition("_")[2] not in without
+    }
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -99,11 +173,19 @@ def test_feedback_never_holds_the_solution(name):
     """No line of the reference's body stands in a hint, a sentence, or a message."""
     task = EXERCISES[name]
     body = [line.split("#")[0].strip() for line in task.definition.split('"""')[-1].split("\n")]
-    secrets = [line for line in body if len(line) > 30 and not line.startswith(("raise", "if ", "for ", '"', "f\"", "return"))]
+    secrets = [
+        line
+        for line in body
+        if len(line) > 30 and not line.startswith(("raise", "if ", "for ", '"', 'f"', "return"))
+    ]
     said = [*(m.says for m in task.mistakes), *(o.label for o in expected_outcomes(name, SEED))]
     everywhere = range(len(expected_outcomes(name, SEED)))
-    messages = [verdict(name, list(map(m, everywhere)), SEED).message for m in mistaken(name, SEED)[:2]]
-    assert not [(secret, text) for secret in secrets for text in [*said, *messages] if secret in text]
+    messages = [
+        verdict(name, list(map(m, everywhere)), SEED).message for m in mistaken(name, SEED)[:2]
+    ]
+    assert not [
+        (secret, text) for secret in secrets for text in [*said, *messages] if secret in text
+    ]
     assert len(task.trial.hints) == 3 and len(set(task.trial.hints)) == 3
 
 
@@ -111,18 +193,26 @@ def tensors_in(tree) -> list[torch.Tensor]:
     """List the tensors of nested dicts, lists and tuples."""
     if isinstance(tree, torch.Tensor):
         return [tree]
-    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
+    parts = (
+        tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
+    )
     return [x for part in parts for x in tensors_in(part)]
 
 
 def test_the_sandbox_gets_the_strides_that_a_check_gets(tmp_path):
-    """`x.view(...)` fails on some strides: a check rejected what `minbert grade` and `course status` accepted, or named a mistake that they did not."""
+    """`x.view(...)` fails on some strides: a check rejected what `minbert grade` and `course
+    status` accepted, or named a mistake that they did not.
+    """
     count = 0
     for task in EXERCISES.values():
         cases = cases_of(task, SEED)
         write_tree(cases, tmp_path / "cases", strides=True)
-        for given, read in zip(tensors_in(cases), tensors_in(read_tree(tmp_path / "cases")), strict=True):
-            assert given.is_contiguous() == read.is_contiguous() and torch.equal(given.isnan(), read.isnan()), task.name
+        for given, read in zip(
+            tensors_in(cases), tensors_in(read_tree(tmp_path / "cases")), strict=True
+        ):
+            assert given.is_contiguous() == read.is_contiguous() and torch.equal(
+                given.isnan(), read.isnan()
+            ), task.name
             assert given.is_contiguous() or given.stride() == read.stride(), task.name
             torch.testing.assert_close(read, given, rtol=0, atol=0, equal_nan=True)
             count += not given.is_contiguous()
@@ -148,7 +238,10 @@ def test_a_check_and_the_status_say_the_same_of_an_answer(name, tmp_path):
     with pytest.raises(AssertionError) as failed:
         check(name, build(task, wrong), SEED)
     assert report.results[name].reason == failed.value.verdict.message
-    assert task.mistakes[0].says in report.results[name].reason and "Perhaps" not in report.results[name].reason
+    assert (
+        task.mistakes[0].says in report.results[name].reason
+        and "Perhaps" not in report.results[name].reason
+    )
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -161,18 +254,25 @@ def test_inputs_travel_to_the_sandbox(name):
 
 
 def test_cases_follow_the_seed():
-    """Another seed draws other inputs, so that nobody can learn the answers by heart; the same seed draws the same."""
+    """Another seed draws other inputs, so that nobody can learn the answers by heart; the same seed
+    draws the same.
+    """
+
     def numbers(task, seed):
         tensors = {}
         cases = task.trial.cases(torch.Generator().manual_seed(seed))
-        return repr([pack(c.inputs, tensors) for c in cases]) + "".join(repr(t.flatten().tolist()) for t in tensors.values())
+        return repr([pack(c.inputs, tensors) for c in cases]) + "".join(
+            repr(t.flatten().tolist()) for t in tensors.values()
+        )
 
     fixed = [name for name, task in EXERCISES.items() if numbers(task, 1) == numbers(task, 2)]
     assert not [name for name, task in EXERCISES.items() if numbers(task, 3) != numbers(task, 3)]
     assert not fixed, fixed
 
 
-@pytest.mark.parametrize("module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()}))
+@pytest.mark.parametrize(
+    "module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()})
+)
 def test_a_room_gets_trials_without_answers(module):
     """What the sandbox sees of a chapter of trials still runs, and holds no mistake and no variant."""
     text = without_answers(module_text(f"exercise_cases.{module}"))
@@ -188,15 +288,21 @@ def test_a_room_gets_trials_without_answers(module):
 
 def names_used(code):
     """Global names that a piece of code reads, those of its inner functions included."""
-    yield from (i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    yield from (
+        i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    )
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             yield from names_used(inner)
 
 
-@pytest.mark.parametrize("module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()}))
+@pytest.mark.parametrize(
+    "module", sorted({task.trial.run.__module__.rpartition(".")[2] for task in EXERCISES.values()})
+)
 def test_a_trial_finds_every_name_that_it_uses(module):
-    """A name that is missing on a way that only wrong answers take would be said to be the learner's."""
+    """A name that is missing on a way that only wrong answers take would be said to be the
+    learner's.
+    """
     known = {**vars(import_module(f"minbert.exercise_cases.{module}")), **vars(builtins)}
     used = set(names_used(compile(module_text(f"exercise_cases.{module}"), module, "exec")))
     assert len(used) > 10 and not used - known.keys() - {"__name__"}
@@ -204,7 +310,7 @@ def test_a_trial_finds_every_name_that_it_uses(module):
 
 def test_a_group_with_an_empty_rate_is_told_by_its_numbers(name="optim.groups"):
     task = EXERCISES[name]
-    empty, = [m for m in task.mistakes if "lr=None" in m.says]
+    (empty,) = [m for m in task.mistakes if "lr=None" in m.says]
     found = verdict(name, task.perform(build(task, wrong_definition(task, empty)), SEED), SEED)
     assert found.mistake == empty.says and "NameError" not in found.message
 
@@ -222,7 +328,9 @@ def test_a_check_prints_one_line_or_says_why(capsys):
     wrong = build(task, wrong_definition(task, task.mistakes[0]))
     with pytest.raises(CheckFailed, match="known mistake") as caught:
         check(task.name, wrong)
-    assert caught.value.verdict.mistake == task.mistakes[0].says and isinstance(caught.value, AssertionError)
+    assert caught.value.verdict.mistake == task.mistakes[0].says and isinstance(
+        caught.value, AssertionError
+    )
     with pytest.raises(ValueError, match="attention.split"):
         check("attention.spilt", wrong)
 
@@ -233,15 +341,25 @@ def test_no_module_runs_an_exercise_at_import():
         targets = {task.target for task in EXERCISES.values() if task.module == module}
         for node in ast.parse(module_text(module)).body:
             if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)):
-                called = {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+                called = {
+                    n.func.id
+                    for n in ast.walk(node)
+                    if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+                }
                 assert not called & targets, (module, called & targets)
 
 
 def test_every_promise_of_a_value_error_is_a_case():
-    assert not [name for name, task in EXERCISES.items() if ("Raises" in task.definition or guards(task.definition)) and not task.refusals]
+    assert not [
+        name
+        for name, task in EXERCISES.items()
+        if ("Raises" in task.definition or guards(task.definition)) and not task.refusals
+    ]
     assert set(REFUSALS) <= set(EXERCISES)
     for name, table in REFUSALS.items():
-        assert EXERCISES[name].refusals == tuple(r.label for r in table) and len({r.label for r in table}) == len(table)
+        assert EXERCISES[name].refusals == tuple(r.label for r in table) and len(
+            {r.label for r in table}
+        ) == len(table)
 
 
 def accepted(task, definition):
@@ -256,11 +374,14 @@ def test_what_is_promised_is_refused_and_each_guard_is_asked_for(name):
     right = [task.definition, *(right_definition(task, v) for v in task.variants)]
     assert [accepted(task, d) for d in right] == [[]] * len(right)
     given = guards(task.definition)
-    for guard in (g for g in given if "raise " in g or re.search(r"\b_?check|as_vectors", g)):   # left out, some right program accepts what it refused
+    # left out, some right program accepts what it refused
+    for guard in (g for g in given if "raise " in g or re.search(r"\b_?check|as_vectors", g)):
         assert any(accepted(task, d.replace(guard + "\n", "", 1)) for d in right), guard
     for definition in [v for v in task.variants if given and accepted(task, v)][:1]:
         found = verdict(name, task.perform(build(task, definition), SEED), SEED)
-        assert not found.passed and found.message.startswith(f"{name}: not yet. Wrong input must end in a ValueError (the docstring asks for it; the stub may have the lines, below it)")
+        assert not found.passed and found.message.startswith(
+            f"{name}: not yet. Wrong input must end in a ValueError (the docstring asks for it; the stub may have the lines, below it)"
+        )
         assert all(label in found.mistake for label in accepted(task, definition))
 
 
@@ -268,7 +389,12 @@ def test_another_error_or_an_answer_is_no_refusal():
     trial = with_refusals("attention.split", EXERCISES["attention.merge"].trial)
     case = trial.cases(torch.Generator())[-1]
     assert case.label == "refuses a width of 5 for 2 heads"
-    for split, refused in ((lambda x, heads: x, False), (lambda x, heads: 1 / 0, False), (lambda x, heads: int("x"), True), (reference(EXERCISES["attention.split"]), True)):
+    for split, refused in (
+        (lambda x, heads: x, False),
+        (lambda x, heads: 1 / 0, False),
+        (lambda x, heads: int("x"), True),
+        (reference(EXERCISES["attention.split"]), True),
+    ):
         assert bool(trial.run(split, case.inputs)["refused"]) is refused
 
 
@@ -276,7 +402,13 @@ def test_who_refuses_everything_or_leaves_the_last_cases_out_does_not_pass():
     task = EXERCISES["attention.split"]
     outcomes = expected_outcomes(task.name, SEED)
     assert verdict(task.name, outcomes, SEED).passed
-    for some in (outcomes[:-1], outcomes[: -len(task.refusals)], outcomes + outcomes[-1:], outcomes[-1:], []):
+    for some in (
+        outcomes[:-1],
+        outcomes[: -len(task.refusals)],
+        outcomes + outcomes[-1:],
+        outcomes[-1:],
+        [],
+    ):
         assert not verdict(task.name, some, SEED).passed
     wrong = build(task, "def split_heads(x, heads):\n    raise ValueError")
     assert not verdict(task.name, task.perform(wrong, SEED), SEED).passed
@@ -291,57 +423,104 @@ def test_what_is_borrowed_works_and_passes_nothing(name, capsys):
     capsys.readouterr()
     check(name, mine)
     assert capsys.readouterr().out == f"{name}: borrowed, 0 of {task.points} points\n"
-    assert not hasattr(vars(ours)[method] if method else ours, "borrowed")     # the reference itself is not marked
+    # the reference itself is not marked
+    assert not hasattr(vars(ours)[method] if method else ours, "borrowed")
     got, expected = task.perform(mine, SEED), expected_outcomes(name, SEED)
     assert [o.error for o in got] == [o.error for o in expected]
 
 
 def test_a_failing_check_says_what_went_in():
-    """A failing check says what went into the case that failed: shapes, dtypes that are not the usual one, settings."""
+    """A failing check says what went into the case that failed: shapes, dtypes that are not the
+    usual one, settings.
+    """
+
     def message(name, wrong):
         return verdict(name, EXERCISES[name].perform(wrong, SEED), SEED).message
 
-    shown = {line.split(maxsplit=1)[1] for line in message("contrastive.margin", lambda u, v, labels, margin=0.5: u.sum() * 0).split("\n") if line.startswith("  given ")}
+    shown = {
+        line.split(maxsplit=1)[1]
+        for line in message(
+            "contrastive.margin", lambda u, v, labels, margin=0.5: u.sum() * 0
+        ).split("\n")
+        if line.startswith("  given ")
+    }
     assert shown == {"u (8, 5), v (8, 5), labels (8,) int64"}
     assert "  given     x (11,), y (11,)\n" in message("metrics.pearson", lambda x, y: 3.0)
-    fails = message("losses.classes", lambda logits, labels: logits[:, 9])                     # where nothing comes back, the sizes say most
+    # where nothing comes back, the sizes say most
+    fails = message("losses.classes", lambda logits, labels: logits[:, 9])
     assert fails.index("IndexError") < fails.index("  given     logits (7, 5), labels (7,) int64")
-    late = message("contrastive.margin", lambda u, v, labels, margin=0.5: reference(EXERCISES["contrastive.margin"])(u, v, labels, 0.5))
-    assert "  given     u (8, 5), v (8, 5), labels (8,), margin 1\n" in late                   # of the case that fails, not of the first
-    assert len(_given({f"setting_{i}": i for i in range(40)})) < 120 and _given({f"setting_{i}": i for i in range(40)}).endswith(", ...")
-    assert _given({"text": "long " * 40, "seed": 5, "rows": [1, 2], "x": torch.zeros(2, 3)}) == "x (2, 3) float32"                     # neither a wall of text, nor what no answer is given
+    late = message(
+        "contrastive.margin",
+        lambda u, v, labels, margin=0.5: reference(EXERCISES["contrastive.margin"])(
+            u, v, labels, 0.5
+        ),
+    )
+    # of the case that fails, not of the first
+    assert "  given     u (8, 5), v (8, 5), labels (8,), margin 1\n" in late
+    assert len(_given({f"setting_{i}": i for i in range(40)})) < 120 and _given(
+        {f"setting_{i}": i for i in range(40)}
+    ).endswith(", ...")
+    # neither a wall of text, nor what no answer is given
+    assert (
+        _given({"text": "long " * 40, "seed": 5, "rows": [1, 2], "x": torch.zeros(2, 3)})
+        == "x (2, 3) float32"
+    )
 
 
 def outcomes(*found):
     """What came of each case: numbers, results by name, or an error."""
-    as_dict = lambda x: x if isinstance(x, dict) else {"average": torch.as_tensor(x, dtype=torch.float64)}
-    return [Outcome(f"case {i}", None, x) if isinstance(x, str) else Outcome(f"case {i}", as_dict(x)) for i, x in enumerate(found)]
+
+    def as_dict(x):
+        return x if isinstance(x, dict) else {"average": torch.as_tensor(x, dtype=torch.float64)}
+
+    return [
+        Outcome(f"case {i}", None, x) if isinstance(x, str) else Outcome(f"case {i}", as_dict(x))
+        for i, x in enumerate(found)
+    ]
 
 
 def judged(expected, got, **known):
     """Judge made-up numbers; `known` are mistakes and what each makes of all cases."""
     trial = Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",))
-    return judge("average", trial, outcomes(*expected), outcomes(*got), [(says, outcomes(*numbers).__getitem__) for says, numbers in known.items()])
+    return judge(
+        "average",
+        trial,
+        outcomes(*expected),
+        outcomes(*got),
+        [(says, outcomes(*numbers).__getitem__) for says, numbers in known.items()],
+    )
 
 
-@pytest.mark.parametrize("known, says", [
-    ({"pads": (.4, .25, .3, .6, 1)}, NAMED + "pads"), ({"pads": (.4, .25, .3, .6, 1), "length": (.4, .25, .3, .6, 1)}, "Hint: "),
-    ({"pads": (.4, .25, .3, .9, 1)}, "Perhaps: pads"), ({"length": (.4, .25, .9, .9, 1)}, "Hint: "),                     # of three wrong numbers two, or one
-    ({"pads": (.4, .9, .3, .6, 1)}, "Hint: "), ({"pads": (.9, .25, .3, .6, 1)}, "Hint: "),                               # wrong where the learner is right; not in the first
-    ({"length": (.4, .25, .9, .6, 1), "pads": (.4, .25, .3, .9, 1)}, "Hint: "), ({"length": (.4, .9, .3, .6, 1), "pads": (.4, .25, .3, .9, 1)}, "Perhaps: pads")])
+@pytest.mark.parametrize(
+    "known, says",
+    [
+        ({"pads": (0.4, 0.25, 0.3, 0.6, 1)}, NAMED + "pads"),
+        ({"pads": (0.4, 0.25, 0.3, 0.6, 1), "length": (0.4, 0.25, 0.3, 0.6, 1)}, "Hint: "),
+        # of three wrong numbers two, or one
+        ({"pads": (0.4, 0.25, 0.3, 0.9, 1)}, "Perhaps: pads"),
+        ({"length": (0.4, 0.25, 0.9, 0.9, 1)}, "Hint: "),
+        # wrong where the learner is right; not in the first
+        ({"pads": (0.4, 0.9, 0.3, 0.6, 1)}, "Hint: "),
+        ({"pads": (0.9, 0.25, 0.3, 0.6, 1)}, "Hint: "),
+        ({"length": (0.4, 0.25, 0.9, 0.6, 1), "pads": (0.4, 0.25, 0.3, 0.9, 1)}, "Hint: "),
+        ({"length": (0.4, 0.9, 0.3, 0.6, 1), "pads": (0.4, 0.25, 0.3, 0.9, 1)}, "Perhaps: pads"),
+    ],
+)
 def test_a_mistake_is_named_where_all_numbers_are_its_and_suspected_where_most_are(known, says):
-    found = judged((.5, .25, .125, .7, 1), (.4, .25, .3, .6, 1), **known)
+    found = judged((0.5, 0.25, 0.125, 0.7, 1), (0.4, 0.25, 0.3, 0.6, 1), **known)
     assert not found.passed and found.message.split("\n")[-1].startswith(says)
     assert found.mistake == ("pads" if says.startswith(NAMED) else None)
 
 
 def test_of_several_suspected_mistakes_the_one_with_most_numbers_is_told():
-    right, got = (.5, .25, .125, .7), (.4, .2, .3, .6)
-    found = judged(right, got, length=(.4, .2, .9, .9), pads=(.4, .2, .3, .9))
+    right, got = (0.5, 0.25, 0.125, 0.7), (0.4, 0.2, 0.3, 0.6)
+    found = judged(right, got, length=(0.4, 0.2, 0.9, 0.9), pads=(0.4, 0.2, 0.3, 0.9))
     assert found.message.endswith("Perhaps: pads") and found.mistake is None
-    assert "Hint: " in judged((.5, .25), (0, 0), pads=(0, 1)).message      # zeros have many causes
-    assert "Hint: " in judged((.5, .25), (math.nan, math.nan), pads=(math.nan, 1)).message   # and so has NaN
-    assert judged((.5, .25), (.4, .2), pads=(.4, .9)).message.endswith("Perhaps: pads")      # half of the wrong numbers
+    assert "Hint: " in judged((0.5, 0.25), (0, 0), pads=(0, 1)).message  # zeros have many causes
+    # and so has NaN
+    assert "Hint: " in judged((0.5, 0.25), (math.nan, math.nan), pads=(math.nan, 1)).message
+    # half of the wrong numbers
+    assert judged((0.5, 0.25), (0.4, 0.2), pads=(0.4, 0.9)).message.endswith("Perhaps: pads")
 
 
 def test_the_search_for_a_mistake_ends_when_its_processor_time_is_spent(monkeypatch):
@@ -353,35 +532,65 @@ def test_the_search_for_a_mistake_ends_when_its_processor_time_is_spent(monkeypa
             tried.append(n)
             clock[0] += 1.0
             return outcomes(float(n))[i]
+
         return run
 
     trial = Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",))
     known = [(f"mistake {n}", mistaken_by(n)) for n in range(9)]
-    found = judge("average", trial, outcomes(.5), outcomes(8.0), known, seconds=2.5)
+    found = judge("average", trial, outcomes(0.5), outcomes(8.0), known, seconds=2.5)
     assert tried == [0, 1, 2] and found.mistake is None and "Hint: " in found.message
-    assert judge("average", trial, outcomes(.5), outcomes(8.0), known).mistake == "mistake 8"
-    assert judge("average", trial, outcomes(.5), outcomes(1.0), known, seconds=2.5).mistake == "mistake 1"
+    assert judge("average", trial, outcomes(0.5), outcomes(8.0), known).mistake == "mistake 8"
+    assert (
+        judge("average", trial, outcomes(0.5), outcomes(1.0), known, seconds=2.5).mistake
+        == "mistake 1"
+    )
 
 
 def test_a_mistake_is_looked_for_where_it_costs_least():
-    """The number of calls tells what a case costs; a mistake that does not fit the cheapest failing case is not run on the others."""
-    called = lambda n, x: {"average": torch.tensor(x), "left behind: a seed": torch.zeros(n, dtype=torch.bool)}
-    right, got, ran = (called(100, .5), called(1, .25), called(1, .5)), (called(100, .4), called(1, .2), called(1, .5)), []
-    run = lambda i: ran.append(i) or outcomes(called(100, .4), called(1, .3), called(1, .5))[i]
-    judge("average", Trial(lambda generator: [], lambda f, inputs: {}, ("",)), outcomes(*right), outcomes(*got), [("pads", run)])
+    """The number of calls tells what a case costs; a mistake that does not fit the cheapest failing
+    case is not run on the others.
+    """
+
+    def called(n, x):
+        return {
+            "average": torch.tensor(x),
+            "left behind: a seed": torch.zeros(n, dtype=torch.bool),
+        }
+
+    right, got, ran = (
+        (called(100, 0.5), called(1, 0.25), called(1, 0.5)),
+        (called(100, 0.4), called(1, 0.2), called(1, 0.5)),
+        [],
+    )
+
+    def run(i):
+        return ran.append(i) or outcomes(called(100, 0.4), called(1, 0.3), called(1, 0.5))[i]
+
+    judge(
+        "average",
+        Trial(lambda generator: [], lambda f, inputs: {}, ("",)),
+        outcomes(*right),
+        outcomes(*got),
+        [("pads", run)],
+    )
     assert ran == [1]
 
 
 def test_mistakes_that_look_like_the_answer_are_tried_first():
     task = EXERCISES["attention.split"]
-    looks = {m.says: exercises._likeness(m, wrong_definition(task, task.mistakes[3])) for m in task.mistakes}
+    looks = {
+        m.says: exercises._likeness(m, wrong_definition(task, task.mistakes[3]))
+        for m in task.mistakes
+    }
     assert looks[task.mistakes[3].says] == max(looks.values()) == 1.0 > min(looks.values())
     assert {exercises._likeness(m, "") for m in task.mistakes} == {0.0}
 
 
 def test_a_check_computes_with_one_thread_and_gives_the_others_back(monkeypatch):
     threads, seen = torch.get_num_threads(), []
-    monkeypatch.setattr(exercises, "verdict", lambda *_: seen.append(torch.get_num_threads()) or verdict(*_))
+    monkeypatch.setattr(
+        exercises, "verdict", lambda *_: seen.append(torch.get_num_threads()) or verdict(*_)
+    )
     try:
         torch.set_num_threads(2)
         check("attention.split", reference(EXERCISES["attention.split"]))
@@ -390,20 +599,48 @@ def test_a_check_computes_with_one_thread_and_gives_the_others_back(monkeypatch)
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("kind", ["NameError: name 'maths' is not defined", "UnboundLocalError: x", "ModuleNotFoundError: No module named 'x'"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "NameError: name 'maths' is not defined",
+        "UnboundLocalError: x",
+        "ModuleNotFoundError: No module named 'x'",
+    ],
+)
 def test_a_name_that_does_not_exist_is_said_and_nothing_else(kind):
     """No hint, no numbers and no known mistake: what is wrong is the name."""
-    trial, crash = Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",)), Outcome("case 0", None, kind, "line 2: maths.sqrt(5)")
-    found = judge("average", trial, outcomes(1), [crash], [("pads", lambda i: pytest.fail("nobody asked"))])
-    assert found.message == f'average: not yet. Case "case 0": {kind}\n  in line 2: maths.sqrt(5)' and not found.passed
+    trial, crash = (
+        Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",)),
+        Outcome("case 0", None, kind, "line 2: maths.sqrt(5)"),
+    )
+    found = judge(
+        "average", trial, outcomes(1), [crash], [("pads", lambda i: pytest.fail("nobody asked"))]
+    )
+    assert (
+        found.message == f'average: not yet. Case "case 0": {kind}\n  in line 2: maths.sqrt(5)'
+        and not found.passed
+    )
 
 
 def test_a_message_says_what_failed_and_then_what_passed():
-    right = {"output": torch.ones(3), "finite at a row of padding": True, "dtype as promised": True, "left behind: a seed": torch.tensor([False])}
-    as_tensors = lambda d: {name: torch.as_tensor(x) for name, x in d.items()}
-    found = judged((as_tensors(right),), (as_tensors(right | {"finite at a row of padding": False}),))
-    assert '\nFailed: "finite at a row of padding" (should be true). Passed: "output", "dtype as promised".' in found.message
-    some = judged((.5, .25, .125, .7, 1), (.4, .25, .125, .7, 1))
+    right = {
+        "output": torch.ones(3),
+        "finite at a row of padding": True,
+        "dtype as promised": True,
+        "left behind: a seed": torch.tensor([False]),
+    }
+
+    def as_tensors(d):
+        return {name: torch.as_tensor(x) for name, x in d.items()}
+
+    found = judged(
+        (as_tensors(right),), (as_tensors(right | {"finite at a row of padding": False}),)
+    )
+    assert (
+        '\nFailed: "finite at a row of padding" (should be true). Passed: "output", "dtype as promised".'
+        in found.message
+    )
+    some = judged((0.5, 0.25, 0.125, 0.7, 1), (0.4, 0.25, 0.125, 0.7, 1))
     assert '1 of 5 cases fails: "case 0". The other 4 pass.' in some.message
 
 
@@ -413,11 +650,17 @@ def test_a_message_shows_the_first_case_that_differs_around_its_worst_number():
     middle[1, 4], end[0, 8] = 14, 9
     lines = judged((1, right, right), (1, middle, end)).message.split("\n")
     assert lines[0] == 'average: not yet. Case "case 1", average: largest difference 1 at [1, 4]'
-    assert lines[1:3] == ["  expected  ... 11  12  13  14  15  16 ...   (row [1] of shape [2, 9])", "  got       ... 11  12  14  14  15  16 ..."]
+    assert lines[1:3] == [
+        "  expected  ... 11  12  13  14  15  16 ...   (row [1] of shape [2, 9])",
+        "  got       ... 11  12  14  14  15  16 ...",
+    ]
     assert "  got       ... 3  4  5  6  7  9\n" in judged((right,), (end,)).message
     twice = judged((right,), (2 * right,))
     assert twice.told and f"\n{twice.told}\n" in twice.message
-    trial, crash = Trial(lambda generator: [], lambda f, inputs: {}, ("",)), Outcome("case 0", None, "IndexError: 5", "line 2: x[5]")
+    trial, crash = (
+        Trial(lambda generator: [], lambda f, inputs: {}, ("",)),
+        Outcome("case 0", None, "IndexError: 5", "line 2: x[5]"),
+    )
     assert "\n  in line 2: x[5]\n" in judge("average", trial, outcomes(1), [crash], []).message
 
 
@@ -426,37 +669,84 @@ def test_the_picture_is_cut_out_where_the_worst_number_is():
     wrong = right.clone()
     wrong[1, 2, 3, 0] = 5
     found = picture_of(judged(({"maps": right},), ({"maps": wrong},)))
-    assert found["got"] == wrong[1, 2, :, :24].tolist() and found["expected"] == right[0, 0, :, :24].tolist()
+    assert (
+        found["got"] == wrong[1, 2, :, :24].tolist()
+        and found["expected"] == right[0, 0, :, :24].tolist()
+    )
 
 
 BOTH = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
 
 
-@pytest.mark.parametrize("expected, got", [(.5, math.nan), (math.nan, .5), (math.inf, .5), (-math.inf, math.inf), ("ValueError: a", "TypeError: b"), ("ValueError: a", .5), (BOTH, {"a": BOTH["a"]}),
-                                           ({"a": BOTH["a"]}, BOTH)], ids=str)
+@pytest.mark.parametrize(
+    "expected, got",
+    [
+        (0.5, math.nan),
+        (math.nan, 0.5),
+        (math.inf, 0.5),
+        (-math.inf, math.inf),
+        ("ValueError: a", "TypeError: b"),
+        ("ValueError: a", 0.5),
+        (BOTH, {"a": BOTH["a"]}),
+        ({"a": BOTH["a"]}, BOTH),
+    ],
+    ids=str,
+)
 def test_what_is_no_number_another_error_or_another_set_of_outputs_never_passes(expected, got):
     assert judged((expected,), (expected,)).passed and not judged((expected,), (got,)).passed
 
 
 def test_cases_are_counted_once_and_a_draw_that_nobody_asked_for_fails():
-    drew = lambda yes: {"average": torch.tensor(1.0), "left behind: a draw": torch.tensor(yes)}
+    def drew(yes):
+        return {"average": torch.tensor(1.0), "left behind: a draw": torch.tensor(yes)}
+
     assert judged((1, 1), (1, 1)).message == "average: passed, 2 cases"
     trial, plain = Trial(lambda generator: [], lambda f, inputs: {}, ("",)), outcomes(1, 1, 1)
-    assert judge("average", trial, [*plain[:2], plain[2]._replace(way=AGAIN)], plain, []).message == "average: passed, 2 cases"
-    assert judged((1, 1), (1,)).message == "average: only 1 of 2 cases came back" and 'Case "case 0"' in judged((1, 1), (2,)).message
-    assert judged((drew(False), 1), (drew(False), 1)).passed and not judged((drew(False), 1), (drew(True), 1)).passed
+    assert (
+        judge("average", trial, [*plain[:2], plain[2]._replace(way=AGAIN)], plain, []).message
+        == "average: passed, 2 cases"
+    )
+    assert (
+        judged((1, 1), (1,)).message == "average: only 1 of 2 cases came back"
+        and 'Case "case 0"' in judged((1, 1), (2,)).message
+    )
+    assert (
+        judged((drew(False), 1), (drew(False), 1)).passed
+        and not judged((drew(False), 1), (drew(True), 1)).passed
+    )
 
 
-@pytest.mark.parametrize("error, hint", [
-    ("TypeError: f() got an unexpected keyword argument 'x'", "Are the arguments still those of the stub"), ("TypeError: words; your code gave back None", "Does every way through your code end"),
-    ("RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.", "it stands under `torch.no_grad()`"),
-    ("RuntimeError: modified by an inplace operation", "Work on a copy"), ("ValueError: odd", "How many words are there?")])
+@pytest.mark.parametrize(
+    "error, hint",
+    [
+        (
+            "TypeError: f() got an unexpected keyword argument 'x'",
+            "Are the arguments still those of the stub",
+        ),
+        ("TypeError: words; your code gave back None", "Does every way through your code end"),
+        (
+            "RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.",
+            "it stands under `torch.no_grad()`",
+        ),
+        ("RuntimeError: modified by an inplace operation", "Work on a copy"),
+        ("ValueError: odd", "How many words are there?"),
+    ],
+)
 def test_an_error_gets_the_hint_that_fits(error, hint):
     assert hint in judged((1,), (error,)).message.split("\n")[-1]
 
 
 def test_what_came_in_is_told_from_what_comes_out():
     changed = {"average": torch.tensor(1.0), "input words afterwards": torch.tensor([1.0, 2.0])}
-    touched, left = judged((1,), (changed | {"average": torch.tensor(1.0, dtype=torch.float64)},)), judged((changed,), ({"average": changed["average"]},))
-    assert "Hint: Work on a copy" in touched.message and touched.message.count("your code changed its input") == 1
-    assert "your code left it as it was" in left.message and "Hint: This is to change in place" in left.message
+    touched, left = (
+        judged((1,), (changed | {"average": torch.tensor(1.0, dtype=torch.float64)},)),
+        judged((changed,), ({"average": changed["average"]},)),
+    )
+    assert (
+        "Hint: Work on a copy" in touched.message
+        and touched.message.count("your code changed its input") == 1
+    )
+    assert (
+        "your code left it as it was" in left.message
+        and "Hint: This is to change in place" in left.message
+    )

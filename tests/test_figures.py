@@ -1,4 +1,5 @@
 """What the Axes hold: labels, line data, bin heights, colours; and what is refused."""
+
 import subprocess
 import sys
 
@@ -11,8 +12,21 @@ import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
 
-from minbert.engine.figures import (EXTRA, LINES, PALETTE, as_array, cloud, cosine_histogram, curves, heatmap, histogram,
-                             panel, panels, spectrum, styles)
+from minbert.engine.figures import (
+    EXTRA,
+    LINES,
+    PALETTE,
+    as_array,
+    cloud,
+    cosine_histogram,
+    curves,
+    heatmap,
+    histogram,
+    panel,
+    panels,
+    spectrum,
+    styles,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +48,7 @@ def drawings(ax=None):
 
 
 # --- palette and styles
+
 
 def test_colours_mean_what_the_book_says():
     r, g, b = to_rgb(PALETTE["untrained"])
@@ -73,17 +88,34 @@ def test_more_series_than_styles_still_draw():
 
 # --- arrays
 
-@pytest.mark.parametrize("values", [[1, 2], (1.0, 2.0), np.array([1, 2], np.int8), torch.tensor([1, 2]),
-                                    torch.tensor([1.0, 2.0], dtype=torch.bfloat16, requires_grad=True)])
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        (1.0, 2.0),
+        np.array([1, 2], np.int8),
+        torch.tensor([1, 2]),
+        torch.tensor([1.0, 2.0], dtype=torch.bfloat16, requires_grad=True),
+    ],
+)
 def test_as_array_takes_anything_with_numbers(values):
     array = as_array(values, 1, "x")
     assert array.dtype == np.float64 and array.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("values, words", [
-    ([], "filled"), ([[1]], "filled axes in loss, got shape"), (3.0, "shape ()"), ("abc", "numbers in loss"),
-    ([1, np.nan], "1 NaN"), ([1, np.inf, -np.inf], "2 NaN"), ([[1], [1, 2]], "numbers in loss"),
-])
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        ([], "filled"),
+        ([[1]], "filled axes in loss, got shape"),
+        (3.0, "shape ()"),
+        ("abc", "numbers in loss"),
+        ([1, np.nan], "1 NaN"),
+        ([1, np.inf, -np.inf], "2 NaN"),
+        ([[1], [1, 2]], "numbers in loss"),
+    ],
+)
 def test_as_array_refuses(values, words):
     with pytest.raises(ValueError) as e:
         as_array(values, 1, "loss")
@@ -91,6 +123,7 @@ def test_as_array_refuses(values, words):
 
 
 # --- every drawing
+
 
 @pytest.mark.parametrize("n", range(7))
 def test_draws_on_the_given_axes_or_a_new_figure(n):
@@ -128,8 +161,10 @@ def test_settings_of_the_caller_stay():
 
 
 def test_import_loads_neither_matplotlib_nor_torch():
-    code = ("import sys, minbert.engine.figures;"
-            "assert not {'matplotlib', 'torch', 'seaborn'} & set(sys.modules), 'heavy import'")
+    code = (
+        "import sys, minbert.engine.figures;"
+        "assert not {'matplotlib', 'torch', 'seaborn'} & set(sys.modules), 'heavy import'"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -139,11 +174,14 @@ def test_histograms_leave_room_for_the_legend_also_on_shared_axes():
         axes = panels(2, share=True)
         for ax, groups in zip(axes, order):
             histogram(groups, "x", ax=ax, limits=(0, 50))
-        assert axes[0].get_ylim() == axes[1].get_ylim() == (0, pytest.approx(124))  # 100 % and the legend's two lines
-        assert max(axes[0].get_yticks()) == max(axes[1].get_yticks()) == 100        # no share is more than all
+        # 100 % and the legend's two lines
+        assert axes[0].get_ylim() == axes[1].get_ylim() == (0, pytest.approx(124))
+        # no share is more than all
+        assert max(axes[0].get_yticks()) == max(axes[1].get_yticks()) == 100
 
 
 # --- one by one
+
 
 def test_panel_labels_title_size():
     ax = panel("step", "loss [nats]", "a title", size=(4, 2))
@@ -169,13 +207,26 @@ def test_panels_in_a_row():
 
 
 def test_curves_hold_the_data_in_order():
-    ax = curves({"baseline": ([1, 2, 3], torch.tensor([3.0, 2.0, 1.0])), "ours": (range(2), [5, 6]), "paper": 0.5},
-                "step", "loss")
+    ax = curves(
+        {
+            "baseline": ([1, 2, 3], torch.tensor([3.0, 2.0, 1.0])),
+            "ours": (range(2), [5, 6]),
+            "paper": 0.5,
+        },
+        "step",
+        "loss",
+    )
     assert [line.get_label() for line in ax.lines] == ["baseline", "ours", "paper"]
-    assert ax.lines[0].get_xdata().tolist() == [1, 2, 3] and ax.lines[0].get_ydata().tolist() == [3, 2, 1]
+    assert ax.lines[0].get_xdata().tolist() == [1, 2, 3] and ax.lines[0].get_ydata().tolist() == [
+        3,
+        2,
+        1,
+    ]
     assert ax.lines[1].get_xdata().tolist() == [0, 1] and ax.lines[1].get_ydata().tolist() == [5, 6]
     assert list(ax.lines[2].get_ydata()) == [0.5, 0.5]
-    assert [to_hex(line.get_color()) for line in ax.lines] == [PALETTE[k] for k in ("baseline", "ours", "paper")]
+    assert [to_hex(line.get_color()) for line in ax.lines] == [
+        PALETTE[k] for k in ("baseline", "ours", "paper")
+    ]
     assert [line.get_linestyle() for line in ax.lines] == ["--", "-", "-."]
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["baseline", "ours", "paper"]
 
@@ -184,12 +235,13 @@ def test_curves_hold_the_data_in_order():
 def test_what_is_counted_has_no_halves(x, halves):
     ax = curves({"ours": (x, range(len(x))), "baseline": 1}, "layer", "y")
     assert (ax.get_xticks() % 1 != 0).any() == halves
-    curves({"ours": ([1, 10], [1, 10])}, "x", "y", ax=panels(1)[0], log="x")   # an axis that does not count from tick to tick
+    # an axis that does not count from tick to tick
+    curves({"ours": ([1, 10], [1, 10])}, "x", "y", ax=panels(1)[0], log="x")
     shared = panels(1)[0]
     shared.set_xscale("log")
     assert curves({"ours": ([1, 10], [1, 10])}, "x", "y", ax=shared).get_xscale() == "log"
     named = panels(1)[0]
-    named.set_xticks([0, 0.5], ["a", "b"])   # a picture that names its ticks itself
+    named.set_xticks([0, 0.5], ["a", "b"])  # a picture that names its ticks itself
     assert curves({"ours": ([0, 1], [1, 10])}, "x", "y", ax=named).get_xticks().tolist() == [0, 0.5]
 
 
@@ -199,14 +251,28 @@ def test_curves_keep_a_gap_and_show_a_single_point():
     assert ax.lines[1].get_marker() == "o" and ax.lines[0].get_marker() in ("None", None, "")
 
 
-@pytest.mark.parametrize("log, scales", [("", ("linear", "linear")), ("y", ("linear", "log")), ("xy", ("log", "log"))])
+@pytest.mark.parametrize(
+    "log, scales", [("", ("linear", "linear")), ("y", ("linear", "log")), ("xy", ("log", "log"))]
+)
 def test_curves_log_axes(log, scales):
     ax = curves({"ours": ([1, 10], [1, 10])}, "x", "y", log=log)
     assert (ax.get_xscale(), ax.get_yscale()) == scales
 
 
-@pytest.mark.parametrize("series", [{}, [], None, {"a": ([1], [1, 2])}, {"a": ([1, 2], [[1, 2]])}, {"a": [1, 2, 3]},
-                                    {"a": ([], [])}, {"a": np.nan}, {"a": "ab"}])
+@pytest.mark.parametrize(
+    "series",
+    [
+        {},
+        [],
+        None,
+        {"a": ([1], [1, 2])},
+        {"a": ([1, 2], [[1, 2]])},
+        {"a": [1, 2, 3]},
+        {"a": ([], [])},
+        {"a": np.nan},
+        {"a": "ab"},
+    ],
+)
 def test_curves_refuse(series):
     with pytest.raises(ValueError, match="expected"):
         curves(series, "x", "y")
@@ -221,9 +287,16 @@ def test_histogram_by_hand():
     ax = histogram({"baseline": [1, 1, 2, 4], "ours": [4, 4]}, "length [tokens]", bins=3)
     first, second = outlines(ax)
     assert first.get_data().edges.tolist() == second.get_data().edges.tolist() == [1, 2, 3, 4]
-    assert first.get_data().values.tolist() == [50, 25, 25] and second.get_data().values.tolist() == [0, 0, 100]
+    assert first.get_data().values.tolist() == [
+        50,
+        25,
+        25,
+    ] and second.get_data().values.tolist() == [0, 0, 100]
     assert first.get_label() == "baseline, mean 2.00" and ax.get_ylabel() == "share of values [%]"
-    assert histogram({"ours": [1, 2]}, "x", bins=[0, 1.5, 3], thing="words").get_ylabel() == "share of words [%]"
+    assert (
+        histogram({"ours": [1, 2]}, "x", bins=[0, 1.5, 3], thing="words").get_ylabel()
+        == "share of words [%]"
+    )
 
 
 @pytest.mark.parametrize("bins", [1, 10, 50, 64])
@@ -238,7 +311,15 @@ def test_cosine_histogram_bins_and_shares(bins):
     assert to_hex(outlines(ax)[0].get_edgecolor()) == PALETTE["untrained"]
 
 
-@pytest.mark.parametrize("values, expected", [([0.3, 0.7], (0.25, 0.75)), ([-0.01, 1.0], (-0.25, 1.0)), ([0.5, 0.5], (0.5, 0.75)), ([-1.0, 0.1], (-1.0, 0.25))])
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        ([0.3, 0.7], (0.25, 0.75)),
+        ([-0.01, 1.0], (-0.25, 1.0)),
+        ([0.5, 0.5], (0.5, 0.75)),
+        ([-1.0, 0.1], (-1.0, 0.25)),
+    ],
+)
 def test_cosine_histogram_shows_what_is_occupied(values, expected):
     assert cosine_histogram({"ours": values}).get_xlim() == expected
     assert cosine_histogram({"ours": values}, limits=(-1, 1)).get_xlim() == (-1, 1)
@@ -257,7 +338,15 @@ def test_cosine_histogram_refuses(bad):
 
 def test_heatmap_holds_matrix_names_and_numbers():
     values = np.arange(6.0).reshape(2, 3)
-    ax = heatmap(values, ["a", "b"], ["c", "d", "e"], xlabel="key", ylabel="query", value="weight", write=".1f")
+    ax = heatmap(
+        values,
+        ["a", "b"],
+        ["c", "d", "e"],
+        xlabel="key",
+        ylabel="query",
+        value="weight",
+        write=".1f",
+    )
     np.testing.assert_array_equal(ax.images[0].get_array(), values)
     assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b"]
     assert [t.get_text() for t in ax.get_xticklabels()] == ["c", "d", "e"]
@@ -267,10 +356,17 @@ def test_heatmap_holds_matrix_names_and_numbers():
     assert ax.figure.axes[-1].get_ylabel() == "weight"
 
 
-@pytest.mark.parametrize("values, limits", [
-    ([[0, 2]], (0, 2)), ([[-3, -1]], (-3, -1)), ([[-3, 1]], (-3, 3)), ([[-1, 3]], (-3, 3)),
-    ([[5, 5]], (4.5, 5.5)), ([[np.nan, 1, 2]], (1, 2)),
-])
+@pytest.mark.parametrize(
+    "values, limits",
+    [
+        ([[0, 2]], (0, 2)),
+        ([[-3, -1]], (-3, -1)),
+        ([[-3, 1]], (-3, 3)),
+        ([[-1, 3]], (-3, 3)),
+        ([[5, 5]], (4.5, 5.5)),
+        ([[np.nan, 1, 2]], (1, 2)),
+    ],
+)
 def test_heatmap_limits(values, limits):
     ax = heatmap(values, value="")  # a colour bar would widen equal limits by itself
     assert ax.images[0].get_clim() == limits
@@ -283,9 +379,18 @@ def test_heatmap_given_limits_no_bar_and_blank_cells():
     assert [t.get_text() for t in ax.texts] == ["1"]
 
 
-@pytest.mark.parametrize("bad", [dict(values=[1, 2]), dict(values=np.ones((1, 2, 3))), dict(values=[[np.nan]]),
-                                 dict(values=np.eye(2), rows=["a"]), dict(values=np.eye(2), columns="abc"),
-                                 dict(values=np.ones((2, 3)), rows="abc", columns="ab"), dict(values=np.ones((0, 2)))])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        dict(values=[1, 2]),
+        dict(values=np.ones((1, 2, 3))),
+        dict(values=[[np.nan]]),
+        dict(values=np.eye(2), rows=["a"]),
+        dict(values=np.eye(2), columns="abc"),
+        dict(values=np.ones((2, 3)), rows="abc", columns="ab"),
+        dict(values=np.ones((0, 2))),
+    ],
+)
 def test_heatmap_refuses(bad):
     with pytest.raises(ValueError, match="expected"):
         heatmap(**bad)
@@ -303,17 +408,28 @@ def test_cloud_groups_by_label():
 
 def test_cloud_dict_colours_and_legend():
     ax = cloud({"untrained": np.zeros((1, 2)), "ours": np.ones((3, 2))})
-    assert [to_hex(c.get_facecolor()[0]) for c in ax.collections] == [PALETTE["untrained"], PALETTE["ours"]]
+    assert [to_hex(c.get_facecolor()[0]) for c in ax.collections] == [
+        PALETTE["untrained"],
+        PALETTE["ours"],
+    ]
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["untrained", "ours"]
     assert cloud(np.ones((3, 2))).get_legend() is None
 
 
-@pytest.mark.parametrize("bad", [
-    dict(points=np.ones((3, 3))), dict(points=np.ones(3)), dict(points={}), dict(points={"a": np.ones((2, 1))}),
-    dict(points=np.ones((3, 2)), labels=[1, 2]), dict(points=np.ones((3, 2)), texts=["a"]),
-    dict(points={"a": np.ones((1, 2))}, labels=[1]), dict(points=np.ones((11, 2)), labels=range(11)),
-    dict(points=[[np.nan, 1]]),
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        dict(points=np.ones((3, 3))),
+        dict(points=np.ones(3)),
+        dict(points={}),
+        dict(points={"a": np.ones((2, 1))}),
+        dict(points=np.ones((3, 2)), labels=[1, 2]),
+        dict(points=np.ones((3, 2)), texts=["a"]),
+        dict(points={"a": np.ones((1, 2))}, labels=[1]),
+        dict(points=np.ones((11, 2)), labels=range(11)),
+        dict(points=[[np.nan, 1]]),
+    ],
+)
 def test_cloud_refuses(bad):
     with pytest.raises(ValueError, match="expected"):
         cloud(**bad)
@@ -327,7 +443,9 @@ def test_spectrum_sorts_scales_and_hides_zeros():
     assert ax.get_yscale() == "log" and ax.get_xscale() == "linear"
 
 
-@pytest.mark.parametrize("bad", [{}, {"ours": [1, -1]}, {"ours": [0, 0]}, {"ours": [[1]]}, {"ours": []}])
+@pytest.mark.parametrize(
+    "bad", [{}, {"ours": [1, -1]}, {"ours": [0, 0]}, {"ours": [[1]]}, {"ours": []}]
+)
 def test_spectrum_refuses(bad):
     with pytest.raises(ValueError, match="expected"):
         spectrum(bad)

@@ -1,4 +1,7 @@
-"""Chapter 29: the flow against autograd, Standardize, Gaussians, and the libraries that read its folder."""
+"""Chapter 29: the flow against autograd, Standardize, Gaussians, and the libraries that read its
+folder.
+"""
+
 import itertools
 import math
 import warnings
@@ -11,21 +14,32 @@ from torch.testing import assert_close
 import minbert.flow
 from minbert.calibration import Standardize
 from minbert.contrastive import mirror_loss
+from minbert.engine.saving import load_module, save_module
 from minbert.flow import COUPLINGS, MIXINGS, Flow, bertcf_loss, flow_groups, train_flow
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.loop import Record
 from minbert.optim import AdamW
-from minbert.engine.saving import load_module, save_module
 from minbert.sentence import SentenceEncoder, safe_cosine
 from minbert.tokens import tokenize
 
 ALL = list(itertools.product(MIXINGS, COUPLINGS))
-TEXTS = ["A dog barks.", "The market fell.", "He sings a song.", "", "Oil became cheaper.", "Two men play chess."]
+TEXTS = [
+    "A dog barks.",
+    "The market fell.",
+    "He sings a song.",
+    "",
+    "Oil became cheaper.",
+    "Two men play chess.",
+]
 
 
 def rows(n, d, seed=0, dtype=torch.float64):
     g = torch.Generator().manual_seed(seed)
-    mixed = torch.randn(n, d, generator=g, dtype=dtype) @ torch.randn(d, d, generator=g, dtype=dtype) / math.sqrt(d)
+    mixed = (
+        torch.randn(n, d, generator=g, dtype=dtype)
+        @ torch.randn(d, d, generator=g, dtype=dtype)
+        / math.sqrt(d)
+    )
     return mixed + torch.arange(d) / d
 
 
@@ -45,16 +59,21 @@ def slow_log_det(flow, u):
 
 # ---------------------------------------------------------------- the map
 
+
 @pytest.mark.parametrize("mixing, coupling", ALL)
 @pytest.mark.parametrize("d, levels", [(8, 1), (9, 2), (13, 3), (8, 3), (13, 1)])
 def test_log_det_and_inverse_in_double_precision(d, levels, mixing, coupling):
-    flow, u = shaken(d, levels=levels, depth=2, mixing=mixing, coupling=coupling, hidden=6), rows(3, d, 1)
+    flow, u = (
+        shaken(d, levels=levels, depth=2, mixing=mixing, coupling=coupling, hidden=6),
+        rows(3, d, 1),
+    )
     z, log_det = flow(u)
     for i in range(3):
         assert_close(log_det[i], slow_log_det(flow, u[i]), rtol=0, atol=1e-8)
     assert_close(flow.inverse(z), u, rtol=0, atol=1e-9)
     assert_close(flow(flow.inverse(u))[0], u, rtol=0, atol=1e-8)
-    assert_close(flow(u[1:2])[0], z[1:2])  # one row at inference is fine, and no row looks at another
+    # one row at inference is fine, and no row looks at another
+    assert_close(flow(u[1:2])[0], z[1:2])
     nats = -torch.distributions.Normal(0, 1).log_prob(z).sum(1) - log_det
     assert_close(flow.nll(u, "nats"), nats)
     assert_close(flow.nll(u), nats / (d * math.log(2)))
@@ -64,7 +83,14 @@ def test_log_det_and_inverse_in_double_precision(d, levels, mixing, coupling):
 @pytest.mark.parametrize("mixing, coupling", ALL)
 def test_round_trip_at_full_width_after_training(mixing, coupling):
     u = rows(400, 768, dtype=torch.float32)
-    flow = Flow(768, depth=2, levels=2, mixing=mixing, coupling=coupling, generator=torch.Generator().manual_seed(0))
+    flow = Flow(
+        768,
+        depth=2,
+        levels=2,
+        mixing=mixing,
+        coupling=coupling,
+        generator=torch.Generator().manual_seed(0),
+    )
     log = list(train_flow(flow, u, steps=6))
     assert log[-1].loss < 3
     with torch.no_grad():
@@ -77,7 +103,9 @@ def test_round_trip_at_full_width_after_training(mixing, coupling):
 def test_the_size_that_the_released_defaults_have():
     flow = Flow(768, depth=3, levels=3)
     assert sum(p.numel() for p in flow.parameters()) == 151_488
-    assert [block[0].width for block in flow.blocks] == [768, 384, 192] and [len(block) for block in flow.blocks] == [9, 9, 9]
+    assert [block[0].width for block in flow.blocks] == [768, 384, 192] and [
+        len(block) for block in flow.blocks
+    ] == [9, 9, 9]
     assert [block[0].width for block in Flow(13, levels=3).blocks] == [13, 7, 4]
 
 
@@ -97,15 +125,30 @@ def test_levels_leave_the_finished_columns_alone():
     assert not torch.equal(kept, x[:, :5])
 
 
-@pytest.mark.parametrize("width, levels, message", [(1, 1, "level 1 of 1, got 1"), (4, 3, "level 3 of 3, got 1"), (0, 1, "level 1 of 1, got 0"),
-                                                    (9, 5, "level 5 of 5, got 1")])
+@pytest.mark.parametrize(
+    "width, levels, message",
+    [
+        (1, 1, "level 1 of 1, got 1"),
+        (4, 3, "level 3 of 3, got 1"),
+        (0, 1, "level 1 of 1, got 0"),
+        (9, 5, "level 5 of 5, got 1"),
+    ],
+)
 def test_a_level_needs_two_columns(width, levels, message):
     with pytest.raises(ValueError, match=message):
         Flow(width, levels=levels)
 
 
-@pytest.mark.parametrize("settings, message", [({"mixing": "linear"}, "'linear'"), ({"coupling": "spline"}, "'spline'"), ({"depth": 0}, "got 0, 1 and 32"),
-                                               ({"levels": 0}, "got 3, 0 and 32"), ({"hidden": 0}, "got 3, 1 and 0")])
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"mixing": "linear"}, "'linear'"),
+        ({"coupling": "spline"}, "'spline'"),
+        ({"depth": 0}, "got 0, 1 and 32"),
+        ({"levels": 0}, "got 3, 0 and 32"),
+        ({"hidden": 0}, "got 3, 1 and 0"),
+    ],
+)
 def test_settings_that_cannot_be_meant(settings, message):
     with pytest.raises(ValueError, match=message):
         Flow(8, **settings)
@@ -113,22 +156,45 @@ def test_settings_that_cannot_be_meant(settings, message):
 
 def test_defaults_are_the_contract():
     flow = Flow(8)
-    assert flow.init_kwargs() == {"width": 8, "depth": 3, "levels": 1, "mixing": "reverse", "coupling": "additive", "hidden": 32}
+    assert flow.init_kwargs() == {
+        "width": 8,
+        "depth": 3,
+        "levels": 1,
+        "mixing": "reverse",
+        "coupling": "additive",
+        "hidden": 32,
+    }
     assert flow.out_features == flow.width == 8 and flow.blocks[0][2].net.first.shape == (4, 32)
-    for name in ("Standardize", "NullTop", "Whiten", "ActNorm", "Permutation", "InvertibleLinear", "AdditiveCoupling", "AffineCoupling",
-                 "Flow", "bertcf_loss"):
+    for name in (
+        "Standardize",
+        "NullTop",
+        "Whiten",
+        "ActNorm",
+        "Permutation",
+        "InvertibleLinear",
+        "AdditiveCoupling",
+        "AffineCoupling",
+        "Flow",
+        "bertcf_loss",
+    ):
         assert name in minbert.flow.__all__ and hasattr(minbert.flow, name)
 
 
 def test_the_generator_decides_and_torch_is_left_alone():
     before = torch.get_rng_state()
     for mixing in MIXINGS:
-        one, two, other = (Flow(6, mixing=mixing, generator=torch.Generator().manual_seed(s)).state_dict() for s in (1, 1, 2))
-        assert all(torch.equal(one[k], two[k]) for k in one) and any(not torch.equal(one[k], other[k]) for k in one)
+        one, two, other = (
+            Flow(6, mixing=mixing, generator=torch.Generator().manual_seed(s)).state_dict()
+            for s in (1, 1, 2)
+        )
+        assert all(torch.equal(one[k], two[k]) for k in one) and any(
+            not torch.equal(one[k], other[k]) for k in one
+        )
     assert torch.equal(torch.get_rng_state(), before)
 
 
 # ---------------------------------------------------------------- the start
+
 
 @pytest.mark.parametrize("mixing", ["reverse", "random", "swap", "lu"])
 @pytest.mark.parametrize("d, levels", [(8, 1), (13, 3)])
@@ -136,29 +202,51 @@ def test_a_fresh_additive_flow_is_standardize(d, levels, mixing):
     start, u, v = rows(100, d), rows(20, d, 1), rows(20, d, 2)
     flow = Flow(d, levels=levels, mixing=mixing).double().initialize(start)
     simple = Standardize(d).double().fit(start)
-    assert_close(safe_cosine(flow(u)[0], flow(v)[0]), safe_cosine(simple(u), simple(v)), rtol=0, atol=1e-5)
+    assert_close(
+        safe_cosine(flow(u)[0], flow(v)[0]), safe_cosine(simple(u), simple(v)), rtol=0, atol=1e-5
+    )
     normal = torch.distributions.Normal(start.mean(0), start.std(0, correction=0))
     assert_close(flow.nll(u, "nats"), -normal.log_prob(u).sum(1), rtol=1e-4, atol=0)
-    assert_close(flow.nll(start, "nats").mean(), -normal.log_prob(start).sum(1).mean(), rtol=0, atol=1e-8)
+    assert_close(
+        flow.nll(start, "nats").mean(), -normal.log_prob(start).sum(1).mean(), rtol=0, atol=1e-8
+    )
 
 
 def test_a_fresh_affine_flow_is_not():
     start, u, v = rows(100, 9), rows(20, 9, 1), rows(20, 9, 2)
-    flow, simple = Flow(9, coupling="affine").double().initialize(start), Standardize(9).double().fit(start)
-    assert (safe_cosine(flow(u)[0], flow(v)[0]) - safe_cosine(simple(u), simple(v))).abs().max() > 1e-3
-    shrink = flow(u)[1]  # each of 3 steps shrinks 5 columns, and the next norm stretches them again; the last stays
+    flow, simple = (
+        Flow(9, coupling="affine").double().initialize(start),
+        Standardize(9).double().fit(start),
+    )
+    assert (
+        safe_cosine(flow(u)[0], flow(v)[0]) - safe_cosine(simple(u), simple(v))
+    ).abs().max() > 1e-3
+    # each of 3 steps shrinks 5 columns, and the next norm stretches them again; the last stays
+    shrink = flow(u)[1]
     plain = Flow(9).double().initialize(start)(u)[1]
-    assert_close(shrink - plain, torch.full((20,), 5 * math.log(1 / (1 + math.exp(-2))), dtype=torch.float64), rtol=0, atol=1e-4)
+    assert_close(
+        shrink - plain,
+        torch.full((20,), 5 * math.log(1 / (1 + math.exp(-2))), dtype=torch.float64),
+        rtol=0,
+        atol=1e-4,
+    )
 
 
 def test_a_start_needs_rows_that_differ_and_is_refused_without_change():
     flow = Flow(4)
     state = {name: w.clone() for name, w in flow.state_dict().items()}
-    for bad, message in ((torch.ones(1, 4), "one row has no spread"), (torch.ones(9, 4), "got 9 equal ones"), (torch.ones(9, 5), r"\(N, 4\)"),
-                         (torch.full((9, 4), math.nan), "finite numbers in batch")):
+    for bad, message in (
+        (torch.ones(1, 4), "one row has no spread"),
+        (torch.ones(9, 4), "got 9 equal ones"),
+        (torch.ones(9, 5), r"\(N, 4\)"),
+        (torch.full((9, 4), math.nan), "finite numbers in batch"),
+    ):
         with pytest.raises(ValueError, match=message):
             flow.initialize(bad)
-    assert all(torch.equal(state[name], w) for name, w in flow.state_dict().items()) and not flow.initialized
+    assert (
+        all(torch.equal(state[name], w) for name, w in flow.state_dict().items())
+        and not flow.initialized
+    )
     with pytest.warns(RuntimeWarning, match="got 16") as seen:
         assert flow.initialize(rows(16, 4).float()) is flow and flow.initialized
     assert len(seen) == 1  # not once a norm
@@ -166,8 +254,14 @@ def test_a_start_needs_rows_that_differ_and_is_refused_without_change():
 
 def test_only_train_mode_starts_by_itself():
     flow, u = Flow(4).eval(), rows(100, 4).float()
-    for door in (lambda: flow(u), lambda: flow.nll(u), lambda: flow.inverse(u), lambda: flow.sample(2), lambda: flow.train().sample(2),
-                 lambda: flow.train().inverse(u)):
+    for door in (
+        lambda: flow(u),
+        lambda: flow.nll(u),
+        lambda: flow.inverse(u),
+        lambda: flow.sample(2),
+        lambda: flow.train().sample(2),
+        lambda: flow.train().inverse(u),
+    ):
         flow.eval()
         with pytest.raises(ValueError, match=r"call initialize\(batch\) first"):
             door()
@@ -179,7 +273,10 @@ def test_only_train_mode_starts_by_itself():
     explicit = Flow(4)
     explicit.load_state_dict(flow.state_dict())
     explicit.initialize(u)
-    assert all(torch.equal(a, b) for a, b in zip(explicit.state_dict().values(), flow.state_dict().values()))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(explicit.state_dict().values(), flow.state_dict().values())
+    )
     kept = {name: w.clone() for name, w in flow.state_dict().items()}
     flow(u + 3)
     assert all(torch.equal(kept[name], w) for name, w in flow.state_dict().items())
@@ -192,7 +289,13 @@ def test_a_bad_start_costs_what_the_chapter_says():
     for n in (2, 16, 256):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            bits[n] = Flow(48, generator=torch.Generator().manual_seed(0)).initialize(u[:n]).nll(u[300:]).mean().item()
+            bits[n] = (
+                Flow(48, generator=torch.Generator().manual_seed(0))
+                .initialize(u[:n])
+                .nll(u[300:])
+                .mean()
+                .item()
+            )
     assert bits[2] > 10 > bits[16] > bits[256]
 
 
@@ -227,7 +330,9 @@ def test_what_is_not_finite_is_named(bad):
         flow.nll(torch.zeros(3, 4), "nits")
 
 
-@pytest.mark.parametrize("mixing, coupling", [("reverse", "additive"), ("dense", "affine"), ("lu", "additive")])
+@pytest.mark.parametrize(
+    "mixing, coupling", [("reverse", "additive"), ("dense", "affine"), ("lu", "additive")]
+)
 def test_precision_is_that_of_the_weights(mixing, coupling):
     flow, u = shaken(8, mixing=mixing, coupling=coupling).float(), rows(5, 8, 1).float()
     z, log_det = flow(u)
@@ -235,12 +340,17 @@ def test_precision_is_that_of_the_weights(mixing, coupling):
         again, same = flow(u)
         back = flow.inverse(again)
         half, _ = flow(u.bfloat16())
-    assert torch.equal(again, z) and torch.equal(same, log_det) and back.dtype == half.dtype == torch.float32
+    assert (
+        torch.equal(again, z)
+        and torch.equal(same, log_det)
+        and back.dtype == half.dtype == torch.float32
+    )
     assert_close(back, u, rtol=0, atol=1e-4)
     assert flow(u.double())[0].dtype == torch.float32 and flow.double()(u)[0].dtype == torch.float64
 
 
 # ---------------------------------------------------------------- sampling
+
 
 def test_samples_have_the_moments_of_the_data():
     data = rows(4000, 4, dtype=torch.float32)
@@ -252,14 +362,18 @@ def test_samples_have_the_moments_of_the_data():
     assert_close(torch.cov(drawn.T), torch.cov(data.T), rtol=0.2, atol=0.2)
     fresh = Flow(3).initialize(rows(100, 3).float())  # a Gaussian with independent columns
     drawn, start = fresh.sample(20000, torch.Generator().manual_seed(1)), rows(100, 3).float()
-    assert_close(drawn.mean(0), start.mean(0), rtol=0, atol=0.05)  # five standard errors, 1.4 / sqrt(20,000); the draw is seeded
-    assert_close(drawn.std(0), start.std(0, correction=0), rtol=0.03, atol=0)  # six, 1 / sqrt(40,000)
+    # five standard errors, 1.4 / sqrt(20,000); the draw is seeded
+    assert_close(drawn.mean(0), start.mean(0), rtol=0, atol=0.05)
+    # six, 1 / sqrt(40,000)
+    assert_close(drawn.std(0), start.std(0, correction=0), rtol=0.03, atol=0)
 
 
 def test_sampling_obeys_generator_and_temperature():
     flow = shaken(5)
     one, two = (flow.sample(7, torch.Generator().manual_seed(3)) for _ in range(2))
-    assert torch.equal(one, two) and not torch.equal(one, flow.sample(7, torch.Generator().manual_seed(4)))
+    assert torch.equal(one, two) and not torch.equal(
+        one, flow.sample(7, torch.Generator().manual_seed(4))
+    )
     z = torch.randn(7, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     assert_close(flow(one)[0], z)
     assert_close(flow(flow.sample(7, torch.Generator().manual_seed(3), temperature=0.5))[0], z / 2)
@@ -275,6 +389,7 @@ def test_sampling_obeys_generator_and_temperature():
 
 # ---------------------------------------------------------------- training
 
+
 def test_decay_touches_only_the_matrices_in_the_nets():
     for mixing in ("reverse", "dense", "lu"):
         flow = Flow(6, mixing=mixing, levels=2)
@@ -283,7 +398,11 @@ def test_decay_touches_only_the_matrices_in_the_nets():
             groups = flow_groups(model, 0.3)
             decaying = {name for g in groups if g["weight_decay"] == 0.3 for name in g["names"]}
             still = {name for g in groups if g["weight_decay"] == 0.0 for name in g["names"]}
-            assert len(groups) == 2 and len(decaying) == 3 * 3 * 2 and len(decaying | still) == len(list(flow.parameters()))
+            assert (
+                len(groups) == 2
+                and len(decaying) == 3 * 3 * 2
+                and len(decaying | still) == len(list(flow.parameters()))
+            )
             assert {name.rpartition(".")[2] for name in decaying} == {"first", "second", "last"}
             ends = {name.rpartition(".")[2] for name in still}
             assert {"logs", "shift", "bias", "scale"} <= ends
@@ -296,8 +415,23 @@ def test_training_is_the_plain_loop():
     flow = Flow(5, generator=torch.Generator().manual_seed(0)).initialize(data)
     twin = Flow(5)
     twin.load_state_dict(flow.state_dict())
-    records = list(train_flow(flow, data, batch_size=32, lr=2e-3, weight_decay=0.1, max_grad_norm=0.2, seed=5, epochs=2))
-    optimizer, g, losses = AdamW(flow_groups(twin, 0.1), lr=2e-3), torch.Generator().manual_seed(5), []
+    records = list(
+        train_flow(
+            flow,
+            data,
+            batch_size=32,
+            lr=2e-3,
+            weight_decay=0.1,
+            max_grad_norm=0.2,
+            seed=5,
+            epochs=2,
+        )
+    )
+    optimizer, g, losses = (
+        AdamW(flow_groups(twin, 0.1), lr=2e-3),
+        torch.Generator().manual_seed(5),
+        [],
+    )
     for _ in range(2):
         for index in torch.randperm(100, generator=g).split(32):
             optimizer.zero_grad()
@@ -306,7 +440,9 @@ def test_training_is_the_plain_loop():
             nn.utils.clip_grad_norm_(twin.parameters(), 0.2)
             optimizer.step()
             losses.append(loss.item())
-    assert len(records) == 8 and isinstance(records[0], Record) and list(records[0].losses) == ["flow"]
+    assert (
+        len(records) == 8 and isinstance(records[0], Record) and list(records[0].losses) == ["flow"]
+    )
     assert [r.loss for r in records] == pytest.approx(losses, rel=1e-4)
     assert max(r.grad_norm for r in records) > 0.2 and records[0].lr == 2e-3
     for (name, a), b in zip(flow.state_dict().items(), twin.state_dict().values()):
@@ -339,30 +475,42 @@ def test_a_fresh_flow_starts_from_rows_drawn_at_random(monkeypatch):
     data = rows(1000, 4, dtype=torch.float32).sort(0).values  # sorted by source, as files are
     started = []
     real = Flow.initialize
-    monkeypatch.setattr(Flow, "initialize", lambda self, batch: (started.append(batch), real(self, batch))[1])
+    monkeypatch.setattr(
+        Flow, "initialize", lambda self, batch: (started.append(batch), real(self, batch))[1]
+    )
     log = train_flow(Flow(4), data)
     assert not started  # nothing runs until the first record
     next(log)
     assert len(started) == 1 and started[0].shape == (256, 4)
-    assert_close(started[0].mean(0), data.mean(0), rtol=0, atol=0.3)  # four standard errors: 1.43 / sqrt(256) sqrt(1 - 256/1000); the draw is seeded
+    # four standard errors: 1.43 / sqrt(256) sqrt(1 - 256/1000); the draw is seeded
+    assert_close(started[0].mean(0), data.mean(0), rtol=0, atol=0.3)
     next(train_flow(Flow(4), data, calibration=100))
     assert len(started[1]) == 100
     next(train_flow(Flow(4), data[:80]))
-    assert len(started[2]) == 80 and torch.equal(started[2].sort(0).values, data[:80].sort(0).values)
+    assert len(started[2]) == 80 and torch.equal(
+        started[2].sort(0).values, data[:80].sort(0).values
+    )
     with pytest.warns(RuntimeWarning, match="got 63"):
         next(train_flow(Flow(4), data[:63]))
     flow = Flow(4).initialize(data)
     started.clear()
-    list(train_flow(flow, data[:1], steps=2))  # a started flow needs no start, and can learn from one row
+    # a started flow needs no start, and can learn from one row
+    list(train_flow(flow, data[:1], steps=2))
     list(train_flow(flow, data, steps=1))
     assert not started
-    list(train_flow(Flow(4).eval(), data, steps=1))  # eval mode is no hindrance: the start is explicit
+    # eval mode is no hindrance: the start is explicit
+    list(train_flow(Flow(4).eval(), data, steps=1))
 
 
 def test_what_cannot_be_trained_on_is_refused_at_once():
     data = rows(100, 4, dtype=torch.float32)
-    for bad, message in ((data[:1], "at least 2 vectors, got 1"), (data[:0], "at least 2 vectors, got 0"), (data[:, :3], r"\(N, 4\)"),
-                         (data * math.nan, "finite numbers in vectors"), (data[0], r"\(N, 4\)")):
+    for bad, message in (
+        (data[:1], "at least 2 vectors, got 1"),
+        (data[:0], "at least 2 vectors, got 0"),
+        (data[:, :3], r"\(N, 4\)"),
+        (data * math.nan, "finite numbers in vectors"),
+        (data[0], r"\(N, 4\)"),
+    ):
         with pytest.raises(ValueError, match=message):
             train_flow(Flow(4), bad)
     with pytest.raises(ValueError, match="at least 1 vectors, got 0"):
@@ -381,7 +529,10 @@ def test_training_leaves_its_vectors_alone():
     assert torch.equal(data, before) and data.grad is None
 
 
-@pytest.mark.parametrize("mixing, coupling", [("reverse", "additive"), ("random", "affine"), ("dense", "additive"), ("lu", "affine")])
+@pytest.mark.parametrize(
+    "mixing, coupling",
+    [("reverse", "additive"), ("random", "affine"), ("dense", "additive"), ("lu", "affine")],
+)
 def test_it_learns_what_a_gaussian_of_columns_cannot(mixing, coupling):
     g = torch.Generator().manual_seed(0)
     x, noise = torch.randn(2, 3000, generator=g)
@@ -390,7 +541,8 @@ def test_it_learns_what_a_gaussian_of_columns_cannot(mixing, coupling):
     list(train_flow(flow, banana[:2000], batch_size=256, steps=150, lr=3e-3))
     entropy = math.log(2 * math.pi * math.e) + math.log(1 / 3)
     fresh = flow.nll(banana[2000:], "nats").mean().item()
-    assert entropy - 0.2 < fresh < entropy + 0.4  # columns alone: 2.55, that is 0.8 above; 150 steps end 0.06 apart on other processors
+    # columns alone: 2.55, that is 0.8 above; 150 steps end 0.06 apart on other processors
+    assert entropy - 0.2 < fresh < entropy + 0.4
 
 
 def test_the_density_adds_up_to_one():
@@ -399,11 +551,15 @@ def test_the_density_adds_up_to_one():
     list(train_flow(flow, rows(500, 2, dtype=torch.float32), steps=30, lr=1e-2))
     line = torch.linspace(-12, 12, 400)
     with torch.no_grad():
-        mass = (-flow.nll(torch.cartesian_prod(line, line), "nats")).exp().sum() * (line[1] - line[0])**2
+        mass = (-flow.nll(torch.cartesian_prod(line, line), "nats")).exp().sum() * (
+            line[1] - line[0]
+        ) ** 2
     assert_close(mass.item(), 1.0, rtol=0, atol=0.01)
 
 
-# ---------------------------------------------------------------- saved, behind an encoder, in front of heads
+# ---------------------------------------------------------------- saved, behind an encoder, in
+# front of heads
+
 
 @pytest.mark.parametrize("mixing, coupling", ALL)
 def test_saved_and_loaded(mixing, coupling, tmp_path):
@@ -412,8 +568,15 @@ def test_saved_and_loaded(mixing, coupling, tmp_path):
     list(train_flow(flow, data, steps=3))
     save_module(flow, tmp_path)
     again = load_module(tmp_path)
-    assert type(again) is Flow and again.init_kwargs() == flow.init_kwargs() and again.initialized and not again.training
-    assert torch.equal(again(data)[0], flow(data)[0]) and torch.equal(again.inverse(data), flow.inverse(data))
+    assert (
+        type(again) is Flow
+        and again.init_kwargs() == flow.init_kwargs()
+        and again.initialized
+        and not again.training
+    )
+    assert torch.equal(again(data)[0], flow(data)[0]) and torch.equal(
+        again.inverse(data), flow.inverse(data)
+    )
     save_module(Flow(9), tmp_path)
     assert not load_module(tmp_path).initialized  # a fresh one stays fresh
 
@@ -435,10 +598,15 @@ def test_behind_an_encoder(encoder, tmp_path):
     assert_close(vectors, transform(encoder.encode(TEXTS))[0].detach())
     encoder.transform = transform
     assert vectors.shape == (6, 256) and encoder.width == 256
-    assert_close(encoder.encode(TEXTS, precision="bf16"), vectors, rtol=0.3, atol=0.5)  # the encoder is rounded, the flow is not
+    # the encoder is rounded, the flow is not
+    assert_close(encoder.encode(TEXTS, precision="bf16"), vectors, rtol=0.3, atol=0.5)
     encoder.save_pretrained(tmp_path)
-    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), vectors)
-    theirs = SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True).encode(TEXTS, convert_to_tensor=True)
+    assert torch.equal(
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), vectors
+    )
+    theirs = SentenceTransformer(str(tmp_path), device="cpu", trust_remote_code=True).encode(
+        TEXTS, convert_to_tensor=True
+    )
     assert_close(theirs, vectors, rtol=1e-4, atol=1e-4)
     encoder.transform = Flow(256)
     with pytest.raises(ValueError, match=r"call initialize\(batch\) first"):
@@ -452,7 +620,10 @@ def test_in_front_of_heads(encoder, tmp_path):
     assert_close(model.vectors(batch)[0], encoder.transform(plain.vectors(batch)[0])[0])
     model.train()("sst", batch).sum().backward()
     grads = {name: p.grad for name, p in encoder.transform.named_parameters()}
-    assert all(g is not None and g.isfinite().all() for g in grads.values()) and grads["blocks.0.0.shift"].abs().sum() > 0
+    assert (
+        all(g is not None and g.isfinite().all() for g in grads.values())
+        and grads["blocks.0.0.shift"].abs().sum() > 0
+    )
     assert sum(p.grad.abs().sum() for p in encoder.model.parameters() if p.grad is not None) > 0
     model.eval().save_pretrained(tmp_path)
     again = MultitaskBert.from_pretrained(tmp_path)
@@ -460,6 +631,7 @@ def test_in_front_of_heads(encoder, tmp_path):
 
 
 # ---------------------------------------------------------------- BERT-CF
+
 
 def test_bertcf_is_contrast_of_images_and_likelihood_of_vectors():
     flow = shaken(6)
@@ -471,7 +643,9 @@ def test_bertcf_is_contrast_of_images_and_likelihood_of_vectors():
     default = bertcf_loss(flow, a, b, u)["mirror"]
     assert_close(default, 0.3 * mirror_loss(flow(a)[0], flow(b)[0], 0.04))
     sum(parts.values()).backward()
-    assert all(p.grad is not None for p in flow.parameters()) and all(x.grad.abs().sum() > 0 for x in (a, b, u))
+    assert all(p.grad is not None for p in flow.parameters()) and all(
+        x.grad.abs().sum() > 0 for x in (a, b, u)
+    )
     before = [x.grad.clone() for x in (a, b)]
     for x in (a, b, u):
         x.grad = None
@@ -483,11 +657,14 @@ def test_bertcf_is_contrast_of_images_and_likelihood_of_vectors():
 
 def test_bertcf_refuses_what_it_cannot_compare():
     flow, u = shaken(6), rows(8, 6)
-    for call, message in ((lambda: bertcf_loss(flow, u, u[:7], u), "one shape"), (lambda: bertcf_loss(flow, u, u, u[:, :5]), r"\(N, 6\)"),
-                          (lambda: bertcf_loss(flow, u, u + 1, u, weight=-0.1), "weight of 0 or more, got -0.1"),
-                          (lambda: bertcf_loss(flow, u, u + 1, u, temperature=0.0), "temperature above 0"),
-                          (lambda: bertcf_loss(flow, u * math.nan, u, u), "finite numbers in vectors"),
-                          (lambda: bertcf_loss(Flow(6).eval(), u, u + 1, u), "call initialize")):
+    for call, message in (
+        (lambda: bertcf_loss(flow, u, u[:7], u), "one shape"),
+        (lambda: bertcf_loss(flow, u, u, u[:, :5]), r"\(N, 6\)"),
+        (lambda: bertcf_loss(flow, u, u + 1, u, weight=-0.1), "weight of 0 or more, got -0.1"),
+        (lambda: bertcf_loss(flow, u, u + 1, u, temperature=0.0), "temperature above 0"),
+        (lambda: bertcf_loss(flow, u * math.nan, u, u), "finite numbers in vectors"),
+        (lambda: bertcf_loss(Flow(6).eval(), u, u + 1, u), "call initialize"),
+    ):
         with pytest.raises(ValueError, match=message):
             call()
     with pytest.warns(RuntimeWarning, match="dropout"):
@@ -504,22 +681,43 @@ def test_a_fresh_flow_in_train_mode_starts_from_the_unmasked_view():
 def test_the_contrast_holds_views_together():
     u = rows(400, 8, dtype=torch.float32)
     g = torch.Generator().manual_seed(0)
-    pairs = [(u[i] + 0.3 * torch.randn(32, 8, generator=g), u[i] + 0.3 * torch.randn(32, 8, generator=g), u[i])
-             for i in torch.randint(400, (60, 32), generator=g)]
+    pairs = [
+        (
+            u[i] + 0.3 * torch.randn(32, 8, generator=g),
+            u[i] + 0.3 * torch.randn(32, 8, generator=g),
+            u[i],
+        )
+        for i in torch.randint(400, (60, 32), generator=g)
+    ]
     after = {}
     for weight in (0.0, 1.0):
         flow = Flow(8, generator=torch.Generator().manual_seed(0)).initialize(u)
-        loss = lambda f, batch: bertcf_loss(f, *batch, weight=weight)
-        list(minbert.flow.train_steps(flow, pairs, loss, AdamW(flow_groups(flow), lr=1e-3), max_grad_norm=1.0))
-        after[weight] = sum(mirror_loss(flow(a)[0], flow(b)[0]).item() for a, b, _ in pairs) / 60, flow.nll(u).mean().item()
-    assert after[1.0][0] < 0.8 * after[0.0][0] and after[1.0][1] > after[0.0][1]  # better together, a little less Gaussian
+
+        def loss(f, batch):
+            return bertcf_loss(f, *batch, weight=weight)
+
+        list(
+            minbert.flow.train_steps(
+                flow, pairs, loss, AdamW(flow_groups(flow), lr=1e-3), max_grad_norm=1.0
+            )
+        )
+        after[weight] = (
+            sum(mirror_loss(flow(a)[0], flow(b)[0]).item() for a, b, _ in pairs) / 60,
+            flow.nll(u).mean().item(),
+        )
+    # better together, a little less Gaussian
+    assert after[1.0][0] < 0.8 * after[0.0][0] and after[1.0][1] > after[0.0][1]
 
 
 @pytest.mark.long
 def test_the_matrices_of_lu_start_better_from_a_shuffle_than_from_a_rotation():
-    """At width 768 the two triangles of a rotation undo each other's large numbers, and the first steps of training disturb that."""
+    """At width 768 the two triangles of a rotation undo each other's large numbers, and the first
+    steps of training disturb that.
+    """
     g = torch.Generator().manual_seed(0)
-    cloud = torch.randn(600, 768, generator=g) @ torch.randn(768, 768, generator=g) / 28 + torch.randn(768, generator=g)
+    cloud = torch.randn(600, 768, generator=g) @ torch.randn(
+        768, 768, generator=g
+    ) / 28 + torch.randn(768, generator=g)
 
     def rotate(part):
         P, L, U = torch.linalg.lu(torch.linalg.qr(torch.randn(768, 768, generator=g)).Q)
@@ -533,4 +731,7 @@ def test_the_matrices_of_lu_start_better_from_a_shuffle_than_from_a_rotation():
             with torch.no_grad():
                 [rotate(block[k]) for block in flow.blocks for k in (1, 4, 7)]
         losses[start] = [record.loss for record in train_flow(flow, cloud, steps=10)]
-    assert losses["shuffle"][-1] < losses["shuffle"][0] and losses["rotation"][-1] > 2 * losses["rotation"][0]
+    assert (
+        losses["shuffle"][-1] < losses["shuffle"][0]
+        and losses["rotation"][-1] > 2 * losses["rotation"][0]
+    )

@@ -1,4 +1,5 @@
 """Geometry of a vector cloud against the loops over all pairs."""
+
 import math
 import warnings
 
@@ -8,8 +9,17 @@ import torch
 import torch.nn.functional as F
 from numpy.testing import assert_allclose
 
-from minbert.geometry import (alignment, effective_rank, gram, isoscore, mean_cosine, partition_isotropy, singular_spectrum,
-                              uniformity, uniformity_labelled)
+from minbert.geometry import (
+    alignment,
+    effective_rank,
+    gram,
+    isoscore,
+    mean_cosine,
+    partition_isotropy,
+    singular_spectrum,
+    uniformity,
+    uniformity_labelled,
+)
 
 
 def cloud(n, d, seed=0, shift=0.5, dtype=torch.float64):
@@ -34,7 +44,9 @@ def test_equal_to_loops(n, d):
         for chunk in (1, 2, 8, 100):
             assert_allclose(uniformity(x, t, chunk), math.log(sum(terms) / len(terms)), atol=1e-10)
     y = cloud(n, d, seed=99)
-    assert_allclose(alignment(x, y), sum(2 - 2 * cosine(a, b) for a, b in zip(x, y)) / n, atol=1e-12)
+    assert_allclose(
+        alignment(x, y), sum(2 - 2 * cosine(a, b) for a, b in zip(x, y)) / n, atol=1e-12
+    )
 
 
 def test_equal_to_the_authors_code():
@@ -48,7 +60,9 @@ def test_reference_values():
     assert_allclose(uniformity(directions), -3.990, atol=2e-3)
     assert_allclose(mean_cosine(directions), 0, atol=1e-3)
     point = torch.ones(700, 8)
-    assert_allclose([uniformity(point), mean_cosine(point), alignment(point, 3 * point)], [0, 1, 0], atol=1e-6)
+    assert_allclose(
+        [uniformity(point), mean_cosine(point), alignment(point, 3 * point)], [0, 1, 0], atol=1e-6
+    )
     assert_allclose(uniformity(torch.tensor([[1.0, 0], [-2, 0]])), -8)  # opposite: distance 2
     assert_allclose(alignment(point, -point), 4)
 
@@ -136,14 +150,18 @@ def test_inputs_stay_as_they_were():
 
 # --- spectrum, IsoScore, partition isotropy
 
+
 def iso_by_steps(x):
     """The seven steps of Rudman et al. (2022), algorithm 1, as printed."""
     n = x.shape[1]
-    values = np.linalg.eigvalsh(np.cov(np.asarray(x, dtype=float), rowvar=False))     # 1 to 3: PCA, covariance, its diagonal
-    hat = np.sqrt(n) * values / np.linalg.norm(values)                                # 4: normalise
-    defect = np.linalg.norm(hat - 1) / np.sqrt(2 * (n - np.sqrt(n)))                  # 5: isotropy defect
-    used = (n - defect**2 * (n - np.sqrt(n))) ** 2 / n**2                             # 6: share of dimensions used
-    return (n * used - 1) / (n - 1)                                                   # 7: rescale
+    # 1 to 3: PCA, covariance, its diagonal
+    values = np.linalg.eigvalsh(np.cov(np.asarray(x, dtype=float), rowvar=False))
+    hat = np.sqrt(n) * values / np.linalg.norm(values)  # 4: normalise
+    # 5: isotropy defect
+    defect = np.linalg.norm(hat - 1) / np.sqrt(2 * (n - np.sqrt(n)))
+    # 6: share of dimensions used
+    used = (n - defect**2 * (n - np.sqrt(n))) ** 2 / n**2
+    return (n * used - 1) / (n - 1)  # 7: rescale
 
 
 @pytest.mark.parametrize("n, d", [(5, 2), (40, 7), (7, 20), (300, 33)])
@@ -172,7 +190,8 @@ def test_partition_isotropy_is_the_loop_over_axes(chunk):
     _, axes = np.linalg.eigh((x.T @ x).numpy())
     z = [np.exp(sign * x.numpy() @ axes[:, k]).sum() for k in range(5) for sign in (1, -1)]
     assert_allclose(partition_isotropy(x, chunk), min(z) / max(z))
-    assert 0 <= partition_isotropy(1e4 * x) < 1e-300                                  # no overflow: logarithms throughout
+    # no overflow: logarithms throughout
+    assert 0 <= partition_isotropy(1e4 * x) < 1e-300
     ring = torch.stack([torch.arange(8) * math.pi / 4, torch.zeros(8)], 1)
     ring = torch.stack([ring[:, 0].cos(), ring[:, 0].sin()], 1)
     assert_allclose(partition_isotropy(ring), 1, rtol=1e-3)
@@ -184,7 +203,9 @@ def test_gram_needs_no_copy_and_no_order():
     for chunk in (1, 64, 1000, 8192):
         assert_allclose(gram(x, chunk=chunk), exact.T @ exact, rtol=1e-9)
         assert_allclose(gram(x, False, chunk), x.double().T @ x.double(), rtol=1e-12)
-    assert gram(x).dtype == torch.float64 and torch.equal(x, cloud(1000, 4, shift=100, dtype=torch.float32))
+    assert gram(x).dtype == torch.float64 and torch.equal(
+        x, cloud(1000, 4, shift=100, dtype=torch.float32)
+    )
 
 
 def test_labelled_uniformity_and_its_bound():
@@ -203,14 +224,18 @@ def test_labelled_uniformity_and_its_bound():
 def test_isoscore_of_the_authors_package(n, d):
     from IsoScore.IsoScore import IsoScore
 
-    x = torch.randn(n, d, generator=torch.Generator().manual_seed(n), dtype=torch.float64) * torch.arange(1, d + 1)
+    x = torch.randn(
+        n, d, generator=torch.Generator().manual_seed(n), dtype=torch.float64
+    ) * torch.arange(1, d + 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it copies a tensor into a tensor
         theirs = IsoScore(x)
     assert_allclose(isoscore(x), theirs, atol=1e-6)  # it counts D in single precision
 
 
-@pytest.mark.parametrize("f", [isoscore, effective_rank, partition_isotropy, lambda x: singular_spectrum(x)[0].item()])
+@pytest.mark.parametrize(
+    "f", [isoscore, effective_rank, partition_isotropy, lambda x: singular_spectrum(x)[0].item()]
+)
 def test_clouds_without_a_shape(f):
     with pytest.raises(ValueError, match="finite vectors"):
         f(torch.tensor([[1.0, float("nan")]]))
@@ -221,7 +246,7 @@ def test_clouds_without_a_shape(f):
     if f is not partition_isotropy:
         with pytest.warns(RuntimeWarning, match="all alike"):
             assert math.isnan(f(torch.full((4, 3), 0.5)))
-        for rows in (3, 7, 33):   # their mean is not them to the last bit
+        for rows in (3, 7, 33):  # their mean is not them to the last bit
             with pytest.warns(RuntimeWarning, match="all alike"):
                 assert math.isnan(f(cloud(1, 8).expand(rows, 8)))
 

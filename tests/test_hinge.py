@@ -1,4 +1,5 @@
 """The hinge of the BERT-CF report: closed forms, torch's cosine embedding loss, dead pairs."""
+
 import math
 
 import pytest
@@ -6,8 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from minbert.hinge import (HingeCosine, dead_fraction, hinge_height, hinge_paraphrase_loss,
-                           hinge_similarity_loss, signed_labels)
+from minbert.hinge import (
+    HingeCosine,
+    dead_fraction,
+    hinge_height,
+    hinge_paraphrase_loss,
+    hinge_similarity_loss,
+    signed_labels,
+)
 
 
 def vectors(*shape, seed=0):
@@ -39,14 +46,16 @@ def test_open_form_is_torchs_cosine_embedding_loss(floor, form):
 
 @pytest.mark.parametrize("B", [1, 2, 50])
 def test_paper_form_is_the_printed_formula(B):
-    c = (2 * torch.rand(B, generator=torch.Generator().manual_seed(B), dtype=torch.float64) - 1).requires_grad_()
+    c = (
+        2 * torch.rand(B, generator=torch.Generator().manual_seed(B), dtype=torch.float64) - 1
+    ).requires_grad_()
     labels = torch.randint(2, (B,), generator=torch.Generator().manual_seed(1))
     y = c.clamp(min=0.7)
     costs = [(1 - a) if label else (a - 0.7) for a, label in zip(y, labels)]
     expected = sum(costs) / B
     ours = hinge_paraphrase_loss(c, labels)
     assert_close(ours, expected)
-    slope, = torch.autograd.grad(ours, c)
+    (slope,) = torch.autograd.grad(ours, c)
     assert_close(slope, torch.where(c > 0.7, torch.where(labels == 1, -1.0, 1.0).double(), 0.0) / B)
     cut = c.detach().clamp(min=0.7)  # a head cuts first: the same cost
     assert_close(hinge_paraphrase_loss(cut, labels), ours.detach())
@@ -56,14 +65,18 @@ def test_a_positive_pair_below_the_floor_is_dead_only_on_paper():
     for hinge, dead in (("paper", True), ("open_positive", False)):
         for rule, label in ((hinge_paraphrase_loss, 1), (hinge_similarity_loss, 5)):
             c = torch.tensor([-0.2], requires_grad=True)
-            slope, = torch.autograd.grad(rule(c, torch.tensor([label]), floor=0.3, hinge=hinge), c)
+            (slope,) = torch.autograd.grad(
+                rule(c, torch.tensor([label]), floor=0.3, hinge=hinge), c
+            )
             assert (slope == 0).all() == dead, (hinge, rule)
             assert slope <= 0
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.4])
 def test_similarity_form(floor):
-    c = (2 * torch.rand(30, generator=torch.Generator().manual_seed(3), dtype=torch.float64) - 1).requires_grad_()
+    c = (
+        2 * torch.rand(30, generator=torch.Generator().manual_seed(3), dtype=torch.float64) - 1
+    ).requires_grad_()
     labels = torch.arange(30).double() % 6
     target = floor + (1 - floor) * labels / 5
     expected = ((torch.maximum(c, torch.tensor(floor)) - target) ** 2).mean()
@@ -71,7 +84,10 @@ def test_similarity_form(floor):
     assert_close(ours, expected)
     assert_close(torch.autograd.grad(ours, c), torch.autograd.grad(expected, c))
     opened = hinge_similarity_loss(c, labels, floor, "open_positive")
-    errors = [(x - t) ** 2 if label > 0 else (max(x, floor) - t) ** 2 for x, t, label in zip(c.tolist(), target.tolist(), labels)]
+    errors = [
+        (x - t) ** 2 if label > 0 else (max(x, floor) - t) ** 2
+        for x, t, label in zip(c.tolist(), target.tolist(), labels)
+    ]
     assert_close(opened.item(), float(sum(errors) / 30))
     zero = torch.autograd.grad(opened, c)[0][(labels == 0) & (c < floor)]
     assert len(zero) and (zero == 0).all()  # different enough stays different enough
@@ -87,7 +103,9 @@ def test_dead_fraction_counts_pairs_that_should_rise():
     c = torch.tensor([0.9, 0.7, 0.2, 0.2, 0.8])
     assert dead_fraction(c, torch.tensor([1, 1, 1, 0, 1])).item() == 0.5
     assert dead_fraction(c, torch.tensor([1, 1, 1, -1, 1])).item() == 0.5
-    assert dead_fraction(c, torch.tensor([5, 4.2, 0.1, 0, 0]), floor=0.2).item() == pytest.approx(1 / 3)
+    assert dead_fraction(c, torch.tensor([5, 4.2, 0.1, 0, 0]), floor=0.2).item() == pytest.approx(
+        1 / 3
+    )
     assert dead_fraction(c.clamp(min=0.7), torch.tensor([1, 1, 1, 0, 1])).item() == 0.5
     assert torch.isnan(dead_fraction(c, torch.zeros(5)))
     assert not dead_fraction(c.requires_grad_(), torch.ones(5)).requires_grad
@@ -118,11 +136,20 @@ def test_head_is_a_projected_cosine(B):
 
 def test_head_defaults_are_the_reports():
     head, graded = HingeCosine(6), HingeCosine(6, "similarity")
-    assert (head.floor, graded.floor, head.project, head.hinge, head.linear.weight.shape) == (0.7, 0, 768, "paper", (768, 6))
+    assert (head.floor, graded.floor, head.project, head.hinge, head.linear.weight.shape) == (
+        0.7,
+        0,
+        768,
+        "paper",
+        (768, 6),
+    )
     assert head.predict(torch.tensor([0.7, 0.84, 0.86, 1.0])).tolist() == [0, 0, 1, 1]
-    assert HingeCosine(6, floor=0.5).predict(torch.tensor([0.74, 0.75])).tolist() == [0, 1]  # the middle is a yes
+    # the middle is a yes
+    assert HingeCosine(6, floor=0.5).predict(torch.tensor([0.74, 0.75])).tolist() == [0, 1]
     assert_close(graded.predict(torch.tensor([-0.4, 0.0, 0.3, 1.0])), torch.tensor([0, 0, 1.5, 5]))
-    assert_close(HingeCosine(6, "similarity", floor=0.5).predict(torch.tensor([0.75])), torch.tensor([2.5]))
+    assert_close(
+        HingeCosine(6, "similarity", floor=0.5).predict(torch.tensor([0.75])), torch.tensor([2.5])
+    )
 
 
 @pytest.mark.parametrize("goal, labels", [("paraphrase", [1, 0, 1]), ("similarity", [4.0, 0, 2])])
@@ -137,8 +164,13 @@ def test_head_loss_uses_its_floor_and_reports_the_dead(goal, labels, hinge):
 
 
 def test_bad_input():
-    for kwargs, word in (({"goal": "classes"}, "classes"), ({"goal": "paraphrase_mse"}, "paraphrase_mse"),
-                         ({"hinge": "open"}, "open"), ({"floor": 1.0}, "floor"), ({"floor": -1.1}, "floor")):
+    for kwargs, word in (
+        ({"goal": "classes"}, "classes"),
+        ({"goal": "paraphrase_mse"}, "paraphrase_mse"),
+        ({"hinge": "open"}, "open"),
+        ({"floor": 1.0}, "floor"),
+        ({"floor": -1.1}, "floor"),
+    ):
         with pytest.raises(ValueError, match=word):
             HingeCosine(6, **kwargs)
     with pytest.raises(ValueError, match=r"\(B, D\)"):

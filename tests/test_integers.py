@@ -1,4 +1,7 @@
-"""Products of 8-bit integers: as near as their steps allow, whatever the range, and a norm that is undone where it hides most of its input."""
+"""Products of 8-bit integers: as near as their steps allow, whatever the range, and a norm that is
+undone where it hides most of its input.
+"""
+
 import os
 
 import pytest
@@ -8,8 +11,12 @@ from torch.testing import assert_close
 
 from minbert.engine.integers import AT_A_TIME, IntegerProduct, exact_integers, in_steps, wins_a_bit
 
-HERE = torch.cpu._is_vnni_supported() and "ONEDNN_MAX_CPU_ISA" not in os.environ   # not asked of `exact_integers`: a product that is wrong would skip its tests
-needs_integers = pytest.mark.skipif(not HERE, reason="this processor, or oneDNN as it is set, has no VNNI: tests/test_products.py shows that it is refused")
+# not asked of `exact_integers`: a product that is wrong would skip its tests
+HERE = torch.cpu._is_vnni_supported() and "ONEDNN_MAX_CPU_ISA" not in os.environ
+needs_integers = pytest.mark.skipif(
+    not HERE,
+    reason="this processor, or oneDNN as it is set, has no VNNI: tests/test_products.py shows that it is refused",
+)
 
 
 @needs_integers
@@ -24,7 +31,9 @@ def drawn(*shape, seed=0, spread=1.0, centre=0.0):
 @pytest.mark.parametrize("centre", [-300.0, -3.0, -0.1, 0.0, 0.1, 3.0, 300.0])
 @pytest.mark.parametrize("spread", [0.0, 1e-6, 1.0, 40.0])
 def test_every_number_is_within_half_a_step(spread, centre):
-    """At the ends as well: 255 and a half would come in again as 0. More rows than are worked on at a time."""
+    """At the ends as well: 255 and a half would come in again as 0. More rows than are worked on at
+    a time.
+    """
     for seed in range(20):
         x = drawn(2 * AT_A_TIME // 40 + 3, 40, seed=seed, spread=spread, centre=centre)
         cut, step, zero = in_steps(x, x.min().item(), x.max().item())
@@ -48,25 +57,50 @@ def test_a_product_is_as_near_as_its_steps_allow(shape, norm):
     product = IntegerProduct(weight, bias, (gain, shift) if norm else None)
     assert (product.undo is not None) == norm
     seen, met = (z, weight * gain) if norm else (x, weight)
-    s_x, s_w = (max(seen.max().item(), 0) - min(seen.min().item(), 0)) / 254, met.abs().amax(1).double() / 127
-    bound = seen.double().abs().sum(-1, keepdim=True) * s_w / 2 + met.double().abs().sum(1) * s_x / 2 + K * s_w * s_x / 4
+    s_x, s_w = (
+        (max(seen.max().item(), 0) - min(seen.min().item(), 0)) / 254,
+        met.abs().amax(1).double() / 127,
+    )
+    bound = (
+        seen.double().abs().sum(-1, keepdim=True) * s_w / 2
+        + met.double().abs().sum(1) * s_x / 2
+        + K * s_w * s_x / 4
+    )
     exact = F.linear(x.double(), weight.double(), bias.double())
     found = product(x)
     assert found.dtype == torch.float32 and found.shape == (*shape, M)
     error = (found - exact).abs()
     assert (error <= 1.01 * bound + 1e-5 * exact.abs().max()).all()
-    assert error.pow(2).mean().sqrt() < 0.05 * exact.std(), "the bound is for the worst case; by and large two percent"
+    assert error.pow(2).mean().sqrt() < 0.05 * exact.std(), (
+        "the bound is for the worst case; by and large two percent"
+    )
 
 
 @needs_integers
 def test_loud_columns_hide_nothing():
-    """One column of forty times the rest: undone, the others are seen; left in, they lose most of their digits."""
+    """One column of forty times the rest: undone, the others are seen; left in, they lose most of
+    their digits.
+    """
     K = 128
-    weight, z, gain, shift = drawn(32, K, seed=1), drawn(200, K, seed=2), torch.ones(K), torch.zeros(K)
-    weight[:, 7] /= 40   # as trained models have it: what is loud is read softly
+    weight, z, gain, shift = (
+        drawn(32, K, seed=1),
+        drawn(200, K, seed=2),
+        torch.ones(K),
+        torch.zeros(K),
+    )
+    weight[:, 7] /= 40  # as trained models have it: what is loud is read softly
     gain[7] = 40.0
     x, exact = z * gain, F.linear(z * gain, weight)
-    error = {undone: (IntegerProduct(weight, torch.zeros(32), (gain, shift) if undone else None)(x) - exact).square().mean().sqrt().item() for undone in (False, True)}
+    error = {
+        undone: (
+            IntegerProduct(weight, torch.zeros(32), (gain, shift) if undone else None)(x) - exact
+        )
+        .square()
+        .mean()
+        .sqrt()
+        .item()
+        for undone in (False, True)
+    }
     assert error[True] < error[False] / 5
 
 
@@ -78,17 +112,26 @@ def test_a_norm_is_undone_only_where_that_wins_a_bit():
     assert not wins_a_bit(weight, loud, torch.zeros(32)), "less than a bit"
     loud[3] = 20.0
     assert wins_a_bit(weight, loud, torch.zeros(32))
-    assert not wins_a_bit(weight * (loud > 1), loud, torch.zeros(32)), "where the loud column alone is heard, nothing is hidden"
+    assert not wins_a_bit(weight * (loud > 1), loud, torch.zeros(32)), (
+        "where the loud column alone is heard, nothing is hidden"
+    )
     assert wins_a_bit(weight, even, loud), "a shift widens the range, too"
     loud[4] = 0.0
-    assert not wins_a_bit(weight, loud, torch.zeros(32)), "nothing can be read back through a gain of 0"
+    assert not wins_a_bit(weight, loud, torch.zeros(32)), (
+        "nothing can be read back through a gain of 0"
+    )
 
 
 @needs_integers
 def test_the_largest_numbers_are_exact():
     """They stand at the ends of both ranges, and what is beyond an end is lost."""
     for sign in (1.0, -1.0):
-        assert_close(IntegerProduct(sign * torch.eye(16), torch.zeros(16))(torch.eye(16)), sign * torch.eye(16), rtol=0, atol=1e-6)
+        assert_close(
+            IntegerProduct(sign * torch.eye(16), torch.zeros(16))(torch.eye(16)),
+            sign * torch.eye(16),
+            rtol=0,
+            atol=1e-6,
+        )
 
 
 @needs_integers
@@ -99,5 +142,10 @@ def test_what_is_not_finite_stays_so_and_zeros_are_fine():
         x[2, 3] = odd
         assert product(x).isnan().all()
     assert torch.equal(product(torch.zeros(2, 16)), bias.expand(2, 8))
-    assert torch.equal(IntegerProduct(weight, None)(torch.ones(2, 16)), IntegerProduct(weight, torch.zeros(8))(torch.ones(2, 16)))
-    assert torch.equal(IntegerProduct(torch.zeros(8, 16), bias)(torch.ones(2, 16)), bias.expand(2, 8))
+    assert torch.equal(
+        IntegerProduct(weight, None)(torch.ones(2, 16)),
+        IntegerProduct(weight, torch.zeros(8))(torch.ones(2, 16)),
+    )
+    assert torch.equal(
+        IntegerProduct(torch.zeros(8, 16), bias)(torch.ones(2, 16)), bias.expand(2, 8)
+    )

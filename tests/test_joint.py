@@ -1,4 +1,5 @@
 """Chapter 30: what learns from which loss, and the encoder that comes out."""
+
 import copy
 from functools import partial
 
@@ -14,7 +15,12 @@ from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
 from minbert.views import train_views, view_batches
 
-TEXTS = [f"{a} {b} {c}" for a in ("red", "old", "slow", "cold") for b in ("cat", "door", "river", "song") for c in ("sleeps", "falls", "ends", "waits", "turns")]
+TEXTS = [
+    f"{a} {b} {c}"
+    for a in ("red", "old", "slow", "cold")
+    for b in ("cat", "door", "river", "song")
+    for c in ("sleeps", "falls", "ends", "waits", "turns")
+]
 
 
 @pytest.fixture(scope="module")
@@ -24,23 +30,36 @@ def tokenizer():
 
 def encoder(tokenizer, dropout=0.1, pooling="mean"):
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-                        intermediate_size=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
     return SentenceEncoder(BertModel(config), tokenizer, pooling, max_length=40)
 
 
 def batch(tokenizer, n=8):
-    return next(view_batches([TEXTS], tokenizer, n, partial(span_mask, mask_id=tokenizer.mask_token_id)))
+    return next(
+        view_batches([TEXTS], tokenizer, n, partial(span_mask, mask_id=tokenizer.mask_token_id))
+    )
 
 
 def gradients(module):
-    return {name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
+    return {
+        name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()
+    }
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("weight, temperature", [(0.3, 0.04), (2.0, 0.1), (0.0, 0.04)])
 def test_value_and_gradients_are_those_of_the_formula(tokenizer, frozen, weight, temperature):
-    """Against the formula written out: mirror through the flow, likelihood of vectors cut from the graph."""
+    """Against the formula written out: mirror through the flow, likelihood of vectors cut from the
+    graph.
+    """
     model = start_joint(encoder(tokenizer), TEXTS, frozen, depth=2).train()
     views = batch(tokenizer)
     torch.manual_seed(3)
@@ -52,7 +71,10 @@ def test_value_and_gradients_are_those_of_the_formula(tokenizer, frozen, weight,
     a, b = other.encoder(*views.tokens).chunk(2)
     if frozen:
         a, b = a.detach(), b.detach()
-    expected = weight * mirror_loss(other.flow(a)[0], other.flow(b)[0], temperature) + other.flow.nll(a.detach()).mean()
+    expected = (
+        weight * mirror_loss(other.flow(a)[0], other.flow(b)[0], temperature)
+        + other.flow.nll(a.detach()).mean()
+    )
     expected.backward()
     assert_close(ours["mirror"] + ours["flow"], expected)
     for part in ("encoder", "flow"):
@@ -71,10 +93,21 @@ def test_only_what_may_shrink_decays(tokenizer, mixing):
     from minbert.optim import parameter_groups
 
     model = start_joint(encoder(tokenizer), TEXTS, frozen=False, depth=1, mixing=mixing)
-    groups = {g["weight_decay"]: set(g["names"]) for g in parameter_groups(model, 0.5, decays=joint_decays)}
+    groups = {
+        g["weight_decay"]: set(g["names"])
+        for g in parameter_groups(model, 0.5, decays=joint_decays)
+    }
     nets = {n for n in groups[0.5] if n.startswith("flow.")}
-    assert nets and nets == {g for group in flow_groups(model.flow, 0.5) if group["weight_decay"] for g in ("flow." + n for n in group["names"])}
-    assert "encoder.model.embedding.word_embedding.weight" in groups[0.5] and "encoder.model.pooler_dense.bias" in groups[0.0]
+    assert nets and nets == {
+        g
+        for group in flow_groups(model.flow, 0.5)
+        if group["weight_decay"]
+        for g in ("flow." + n for n in group["names"])
+    }
+    assert (
+        "encoder.model.embedding.word_embedding.weight" in groups[0.5]
+        and "encoder.model.pooler_dense.bias" in groups[0.0]
+    )
 
 
 def test_doubles_are_excused(tokenizer):
@@ -106,9 +139,13 @@ def test_a_frozen_encoder_keeps_its_dropout_and_its_weights(tokenizer):
     a, b = model.train()(views)
     assert (a != b).any(1).all() and not a.requires_grad
     start = copy.deepcopy(model.flow.state_dict())
-    records = list(train_views(model, view_batches([TEXTS], tokenizer, 8), joint_loss(), 5, lr=1e-2))
+    records = list(
+        train_views(model, view_batches([TEXTS], tokenizer, 8), joint_loss(), 5, lr=1e-2)
+    )
     assert_close(model.encoder.state_dict(), before, rtol=0, atol=0)
-    assert set(records[0].losses) == {"mirror", "flow"} and any((model.flow.state_dict()[k] != v).any() for k, v in start.items())
+    assert set(records[0].losses) == {"mirror", "flow"} and any(
+        (model.flow.state_dict()[k] != v).any() for k, v in start.items()
+    )
 
 
 def test_an_unfrozen_encoder_learns_and_stays_trainable(tokenizer):
@@ -117,7 +154,10 @@ def test_an_unfrozen_encoder_learns_and_stays_trainable(tokenizer):
     model = JointModel(model.encoder, model.flow, frozen=False)
     before = copy.deepcopy(model.encoder.state_dict())
     list(train_views(model, view_batches([TEXTS], tokenizer, 8), joint_loss(), 3, lr=1e-2))
-    assert (model.encoder.state_dict()["model.embedding.word_embedding.weight"] != before["model.embedding.word_embedding.weight"]).any()
+    assert (
+        model.encoder.state_dict()["model.embedding.word_embedding.weight"]
+        != before["model.embedding.word_embedding.weight"]
+    ).any()
     with torch.no_grad():
         a, _ = model(batch(tokenizer))
     assert not a.requires_grad
@@ -125,9 +165,14 @@ def test_an_unfrozen_encoder_learns_and_stays_trainable(tokenizer):
 
 def test_the_flow_starts_from_the_sentences_as_they_are_used(tokenizer):
     plain = encoder(tokenizer)
-    model = start_joint(plain.train(), TEXTS, levels=2, depth=1, mixing="lu", coupling="affine", hidden=8, seed=5)
-    by_hand = Flow(16, 1, 2, "lu", "affine", 8, generator=torch.Generator().manual_seed(5)).initialize(plain.encode(TEXTS))
-    assert_close(model.flow.state_dict(), by_hand.state_dict())  # eval mode: no dropout in the start
+    model = start_joint(
+        plain.train(), TEXTS, levels=2, depth=1, mixing="lu", coupling="affine", hidden=8, seed=5
+    )
+    by_hand = Flow(
+        16, 1, 2, "lu", "affine", 8, generator=torch.Generator().manual_seed(5)
+    ).initialize(plain.encode(TEXTS))
+    # eval mode: no dropout in the start
+    assert_close(model.flow.state_dict(), by_hand.state_dict())
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "first_last_avg"])
@@ -138,7 +183,12 @@ def test_the_encoder_that_comes_out_saves_loads_and_encodes(tokenizer, tmp_path,
     assert (out.pooling, out.max_length) == (pooling, 40)
     assert_close(out.encode(TEXTS), expected)
     out.save_pretrained(tmp_path)
-    assert_close(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), expected, rtol=1e-5, atol=1e-5)
+    assert_close(
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS),
+        expected,
+        rtol=1e-5,
+        atol=1e-5,
+    )
 
 
 def test_bad_models(tokenizer):

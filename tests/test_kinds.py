@@ -1,4 +1,7 @@
-"""Kinds of wrong programs that a check must reject in any exercise: each is right but for one situation that few people try."""
+"""Kinds of wrong programs that a check must reject in any exercise: each is right but for one
+situation that few people try.
+"""
+
 import functools
 
 import pytest
@@ -6,7 +9,16 @@ import torch
 from torch import Tensor
 
 from minbert.course.diagnosis import relation
-from minbert.course.exercises import EXERCISES, build, cases, exercise, expected_outcomes, reference, right_definition, verdict
+from minbert.course.exercises import (
+    EXERCISES,
+    build,
+    cases,
+    exercise,
+    expected_outcomes,
+    reference,
+    right_definition,
+    verdict,
+)
 from minbert.course.trials import DERIVED, SMALL, derived
 from minbert.course.watching import DTYPES, dtype_problem, leaves, shorter
 
@@ -33,7 +45,13 @@ def tensors(tree) -> list[Tensor]:
 def wrong_result(result):
     """Change every number of a result."""
     if isinstance(result, Tensor):
-        return ~result if result.dtype == torch.bool else result * 1.5 + 0.25 if result.is_floating_point() else result + 1
+        return (
+            ~result
+            if result.dtype == torch.bool
+            else result * 1.5 + 0.25
+            if result.is_floating_point()
+            else result + 1
+        )
     if isinstance(result, float):
         return result + 1
     if isinstance(result, dict):
@@ -68,10 +86,47 @@ def small(given):
     return any(x.is_floating_point() and x.numel() > 1 and 0 < x.abs().max() < 0.01 for x in given)
 
 
-MATRICES = ["attention.maps", "attention.scores", "attention.merge", "sentence.mean", "sentence.unit", "sentence.cosine", "losses.classes", "heads.linear", "heads.pair", "heads.difference",
-            "heads.cosine", "heads.sum", "geometry.alignment", "geometry.isoscore", "contrastive.margin", "contrastive.infonce", "contrastive.mirror", "bijections.linear", "bijections.shift",
-            "bijections.affine", "flow.through", "flow.inverse", "flow.nll", "flow.bertcf", "smoothness.kl", "smoothness.ball", "smoothness.maximum", "proximal.charge", "smart.length", "smart.step",
-            "negatives.scores", "negatives.loss", "attention.attend", "attention.forward", "attention.project", "encoder.add_norm", "encoder.layer", "encoder.pooler", "pretrain.loss"]
+MATRICES = [
+    "attention.maps",
+    "attention.scores",
+    "attention.merge",
+    "sentence.mean",
+    "sentence.unit",
+    "sentence.cosine",
+    "losses.classes",
+    "heads.linear",
+    "heads.pair",
+    "heads.difference",
+    "heads.cosine",
+    "heads.sum",
+    "geometry.alignment",
+    "geometry.isoscore",
+    "contrastive.margin",
+    "contrastive.infonce",
+    "contrastive.mirror",
+    "bijections.linear",
+    "bijections.shift",
+    "bijections.affine",
+    "flow.through",
+    "flow.inverse",
+    "flow.nll",
+    "flow.bertcf",
+    "smoothness.kl",
+    "smoothness.ball",
+    "smoothness.maximum",
+    "proximal.charge",
+    "smart.length",
+    "smart.step",
+    "negatives.scores",
+    "negatives.loss",
+    "attention.attend",
+    "attention.forward",
+    "attention.project",
+    "encoder.add_norm",
+    "encoder.layer",
+    "encoder.pooler",
+    "pretrain.loss",
+]
 
 
 @pytest.mark.parametrize("name", MATRICES)
@@ -79,21 +134,79 @@ def test_a_program_that_is_wrong_where_two_sizes_are_equal_is_rejected(name):
     assert not judged(name, wrong_when(name, rows_as_many_as_columns)).passed
 
 
-@pytest.mark.parametrize("name", [*MATRICES, "attention.split", "embedding.positions", "embedding.forward", "pretrain.head", "pretrain.special", "losses.paraphrase", "hinge.paraphrase",
-                                  "negatives.duplicates", "negatives.collision", "negatives.clash", "bijections.start"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *MATRICES,
+        "attention.split",
+        "embedding.positions",
+        "embedding.forward",
+        "pretrain.head",
+        "pretrain.special",
+        "losses.paraphrase",
+        "hinge.paraphrase",
+        "negatives.duplicates",
+        "negatives.collision",
+        "negatives.clash",
+        "bijections.start",
+    ],
+)
 def test_a_program_that_is_wrong_for_long_input_is_rejected(name):
     assert not judged(name, wrong_when(name, longer_than_16)).passed
 
 
-@pytest.mark.parametrize("name", ["attention.maps", "attention.scores", "sentence.unit", "sentence.cosine", "losses.classes", "heads.pair", "geometry.alignment", "contrastive.margin",
-                                  "contrastive.infonce", "bijections.linear", "flow.through", "smoothness.kl", "smart.length", "smart.step", "negatives.scores", "negatives.loss", "pcgrad.project"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention.maps",
+        "attention.scores",
+        "sentence.unit",
+        "sentence.cosine",
+        "losses.classes",
+        "heads.pair",
+        "geometry.alignment",
+        "contrastive.margin",
+        "contrastive.infonce",
+        "bijections.linear",
+        "flow.through",
+        "smoothness.kl",
+        "smart.length",
+        "smart.step",
+        "negatives.scores",
+        "negatives.loss",
+        "pcgrad.project",
+    ],
+)
 def test_a_program_that_is_wrong_for_small_numbers_is_rejected(name):
     assert not judged(name, wrong_when(name, small)).passed
 
 
-@pytest.mark.parametrize("name", ["attention.maps", "attention.merge", "attention.forward", "encoder.add_norm", "encoder.layer", "encoder.pooler", "sentence.mean", "sentence.unit", "losses.classes",
-                                  "heads.linear", "heads.cosine", "geometry.isoscore", "contrastive.infonce", "bijections.linear", "flow.through", "smoothness.kl", "smart.step",
-                                  "negatives.scores", "negatives.loss", "pcgrad.project", "muon.orthogonalize"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention.maps",
+        "attention.merge",
+        "attention.forward",
+        "encoder.add_norm",
+        "encoder.layer",
+        "encoder.pooler",
+        "sentence.mean",
+        "sentence.unit",
+        "losses.classes",
+        "heads.linear",
+        "heads.cosine",
+        "geometry.isoscore",
+        "contrastive.infonce",
+        "bijections.linear",
+        "flow.through",
+        "smoothness.kl",
+        "smart.step",
+        "negatives.scores",
+        "negatives.loss",
+        "pcgrad.project",
+        "muon.orthogonalize",
+    ],
+)
 def test_an_input_that_is_overwritten_where_gradients_are_off_is_found(name):
     """Autograd refuses such a write in training, so it shows in use only."""
     ours, (head, _, method) = reference(exercise(name)), exercise(name).target.partition(".")
@@ -108,12 +221,20 @@ def test_an_input_that_is_overwritten_where_gradients_are_off_is_found(name):
         return result
 
     found = judged(name, type(head, (ours,), {method: writes}) if method else writes)
-    assert not found.passed and ("changes a tensor that it was given" in found.message or "changed its input" in found.message or "gradients off" in found.message), found.message
+    assert not found.passed and (
+        "changes a tensor that it was given" in found.message
+        or "changed its input" in found.message
+        or "gradients off" in found.message
+    ), found.message
 
 
 def test_an_input_that_is_taken_out_of_the_case_is_watched_as_well():
     """A run may pop what it hands over by another name; a write into it shows all the same."""
-    found = edited("smart.step", ("return ", "delta += 0.25\n    return ")) if exercise("smart.step").definition.count("return ") == 1 else None
+    found = (
+        edited("smart.step", ("return ", "delta += 0.25\n    return "))
+        if exercise("smart.step").definition.count("return ") == 1
+        else None
+    )
     found = found or judged("smart.step", _writing_step())
     assert not found.passed and "changed its input" in found.message, found.message
 
@@ -129,20 +250,93 @@ def _writing_step():
     return type(ours.__name__, (ours,), {"move": move})
 
 
-@pytest.mark.parametrize("name, pairs, says", [
-    ("loop.clip", [("max_norm / total)", "max_norm / (total + 1e-6))")], "A small constant is added to the length"),
-    ("negatives.scores", [("return _cosines(a, b)", "return _cosines(a, b).T if len(a) == len(b) else _cosines(a, b)")], "The last two axes have changed places"),
-    ("negatives.scores", [('a @ b.T if score == "dot"', '(a @ b.T if len(a) != len(b) else b @ a.T) if score == "dot"')], "as many rows as partners"),
-    ("muon.orthogonalize", [("x = x / x.norm()", "x = x.double() / x.norm()")], "the dtype of the result is float64, where the docstring promises float32"),
-    ("attention.scores", [("dropout_p=dropout_p)", "dropout_p=dropout_p, scale=value.shape[-1] ** -0.5)")], "values wider than the keys"),
-    ("attention.scores", [("if mask is None else", "if mask is None or not mask.all(0).any() else")], "no place is real in all sentences"),
-    ("attention.scores", [("dropout_p=dropout_p)", "dropout_p=dropout_p, is_causal=mask is None and query.shape[-2] > 8)")], "40 tokens without a mask"),
-    ("negatives.loss", [("score_matrix(anchors, positives, score)", 'score_matrix(F.normalize(wide(anchors), dim=-1), F.normalize(wide(positives), dim=-1), "dot") if score == "cosine" '
-                         'else score_matrix(anchors, positives, score)')], "a vector of zeros, its gradient"),
-    ("smart.length", [("return total[rows][..., None]", "return (total[rows] if rows.ndim == 1 else total[rows[:, :1]].expand(rows.shape))[..., None]")], "a table of mixed rows"),
-    ("pcgrad.weights", [("inner < 0 and", "inner < -0.01 * (gram[i, i] * gram[j, j]).sqrt() and")], "one part in 500"),
-    ("proximal.charge", [('    check_finite(target, "outputs of the teacher")\n', "")], "NaN in an answer of the teacher"),
-], ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+    "name, pairs, says",
+    [
+        (
+            "loop.clip",
+            [("max_norm / total)", "max_norm / (total + 1e-6))")],
+            "A small constant is added to the length",
+        ),
+        (
+            "negatives.scores",
+            [
+                (
+                    "return _cosines(a, b)",
+                    "return _cosines(a, b).T if len(a) == len(b) else _cosines(a, b)",
+                )
+            ],
+            "The last two axes have changed places",
+        ),
+        (
+            "negatives.scores",
+            [
+                (
+                    'a @ b.T if score == "dot"',
+                    '(a @ b.T if len(a) != len(b) else b @ a.T) if score == "dot"',
+                )
+            ],
+            "as many rows as partners",
+        ),
+        (
+            "muon.orthogonalize",
+            [("x = x / x.norm()", "x = x.double() / x.norm()")],
+            "the dtype of the result is float64, where the docstring promises float32",
+        ),
+        (
+            "attention.scores",
+            [("dropout_p=dropout_p)", "dropout_p=dropout_p, scale=value.shape[-1] ** -0.5)")],
+            "values wider than the keys",
+        ),
+        (
+            "attention.scores",
+            [("if mask is None else", "if mask is None or not mask.all(0).any() else")],
+            "no place is real in all sentences",
+        ),
+        (
+            "attention.scores",
+            [
+                (
+                    "dropout_p=dropout_p)",
+                    "dropout_p=dropout_p, is_causal=mask is None and query.shape[-2] > 8)",
+                )
+            ],
+            "40 tokens without a mask",
+        ),
+        (
+            "negatives.loss",
+            [
+                (
+                    "score_matrix(anchors, positives, score)",
+                    'score_matrix(F.normalize(wide(anchors), dim=-1), F.normalize(wide(positives), dim=-1), "dot") if score == "cosine" '
+                    "else score_matrix(anchors, positives, score)",
+                )
+            ],
+            "a vector of zeros, its gradient",
+        ),
+        (
+            "smart.length",
+            [
+                (
+                    "return total[rows][..., None]",
+                    "return (total[rows] if rows.ndim == 1 else total[rows[:, :1]].expand(rows.shape))[..., None]",
+                )
+            ],
+            "a table of mixed rows",
+        ),
+        (
+            "pcgrad.weights",
+            [("inner < 0 and", "inner < -0.01 * (gram[i, i] * gram[j, j]).sqrt() and")],
+            "one part in 500",
+        ),
+        (
+            "proximal.charge",
+            [('    check_finite(target, "outputs of the teacher")\n', "")],
+            "NaN in an answer of the teacher",
+        ),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
 def test_what_passed_before_is_rejected_and_told(name, pairs, says):
     found = edited(name, *pairs)
     assert not found.passed and says in found.message, found.message
@@ -155,30 +349,73 @@ def test_a_table_that_is_kept_from_the_first_call_is_found():
     def positions(self, input_ids, position_ids):
         if position_ids is not None:
             return ours._positions(self, input_ids, position_ids)
-        self.kept = getattr(self, "kept", None) if getattr(self, "kept", None) is not None else ours._positions(self, input_ids, None)
+        self.kept = (
+            getattr(self, "kept", None)
+            if getattr(self, "kept", None) is not None
+            else ours._positions(self, input_ids, None)
+        )
         return self.kept
 
     found = judged("embedding.positions", type(ours.__name__, (ours,), {"_positions": positions}))
     assert not found.passed and "second" in found.message or "kept" in found.message, found.message
 
 
-@pytest.mark.parametrize("name, pairs", [
-    ("pretrain.mask", [("words = torch.randint(lowest_random, vocab_size, shape, generator=generator, device=device)", "words = torch.randint(lowest_random, vocab_size, shape, device=device)")]),
-    ("pretrain.mask", [("fate = torch.rand(shape, generator=generator, device=device)", "fate = torch.rand(shape, device=device)")])])
+@pytest.mark.parametrize(
+    "name, pairs",
+    [
+        (
+            "pretrain.mask",
+            [
+                (
+                    "words = torch.randint(lowest_random, vocab_size, shape, generator=generator, device=device)",
+                    "words = torch.randint(lowest_random, vocab_size, shape, device=device)",
+                )
+            ],
+        ),
+        (
+            "pretrain.mask",
+            [
+                (
+                    "fate = torch.rand(shape, generator=generator, device=device)",
+                    "fate = torch.rand(shape, device=device)",
+                )
+            ],
+        ),
+    ],
+)
 def test_one_draw_without_the_generator_is_told_apart_from_none_with_it(name, pairs):
     found = edited(name, *pairs)
-    assert not found.passed and "although a generator was given" in found.message and "not used" not in found.message, found.message
+    assert (
+        not found.passed
+        and "although a generator was given" in found.message
+        and "not used" not in found.message
+    ), found.message
 
 
 def test_a_group_number_in_another_order_is_no_reversal(name="negatives.clusters"):
-    found = edited(name, ("    number = {}\n    return torch.tensor([number.setdefault(speaker(a), len(number)) for a, _ in rows], dtype=torch.int64)",
-                          "    names = sorted({speaker(a) for a, _ in rows})\n    return torch.tensor([names.index(speaker(a)) for a, _ in rows], dtype=torch.int64)"))
-    assert not found.passed and "numbers themselves are others" in found.message and "reversed" not in found.message, found.message
+    found = edited(
+        name,
+        (
+            "    number = {}\n    return torch.tensor([number.setdefault(speaker(a), len(number)) for a, _ in rows], dtype=torch.int64)",
+            "    names = sorted({speaker(a) for a, _ in rows})\n    return torch.tensor([names.index(speaker(a)) for a, _ in rows], dtype=torch.int64)",
+        ),
+    )
+    assert (
+        not found.passed
+        and "numbers themselves are others" in found.message
+        and "reversed" not in found.message
+    ), found.message
 
 
 def test_a_text_that_comes_back_is_shown(name="encoder.rename"):
-    found = edited(name, ('return f"{right.format(*layer)}.{kind}"', 'return f"{right.format(*layer)}_{kind}"'))
-    assert "got 'layer." in found.message and "_bias'" in found.message and "kept between calls" not in found.message, found.message
+    found = edited(
+        name, ('return f"{right.format(*layer)}.{kind}"', 'return f"{right.format(*layer)}_{kind}"')
+    )
+    assert (
+        "got 'layer." in found.message
+        and "_bias'" in found.message
+        and "kept between calls" not in found.message
+    ), found.message
 
 
 OF_ANY_DTYPE = [name for name, task in EXERCISES.items() if "of any dtype" in task.definition]
@@ -186,15 +423,39 @@ OF_ANY_DTYPE = [name for name, task in EXERCISES.items() if "of any dtype" in ta
 
 @pytest.mark.parametrize("name", OF_ANY_DTYPE)
 def test_a_dtype_in_which_0_minus_1_is_255_is_tried_where_any_is_promised(name):
-    assert not judged(name, wrong_when(name, lambda given: any(x.dtype == torch.uint8 for x in given))).passed
+    assert not judged(
+        name, wrong_when(name, lambda given: any(x.dtype == torch.uint8 for x in given))
+    ).passed
 
 
-@pytest.mark.parametrize("name, pairs", [
-    ("hinge.labels", [("y = labels.float()", "y = (2 * labels - 1 if labels.min() == 0 else labels).float()")]),
-    ("hinge.grades", [("target > floor", "labels > floor")]),
-    ("heads.sum", [("self.cosine_weight *", "(self.cosine_weight.item() if self.learned else self.cosine_weight) *")])])
+@pytest.mark.parametrize(
+    "name, pairs",
+    [
+        (
+            "hinge.labels",
+            [
+                (
+                    "y = labels.float()",
+                    "y = (2 * labels - 1 if labels.min() == 0 else labels).float()",
+                )
+            ],
+        ),
+        ("hinge.grades", [("target > floor", "labels > floor")]),
+        (
+            "heads.sum",
+            [
+                (
+                    "self.cosine_weight *",
+                    "(self.cosine_weight.item() if self.learned else self.cosine_weight) *",
+                )
+            ],
+        ),
+    ],
+)
 def test_a_situation_that_few_people_try_is_among_the_cases(name, pairs):
-    """Labels in unsigned bytes, a grade below the floor, a weight that is trained only in one variant."""
+    """Labels in unsigned bytes, a grade below the floor, a weight that is trained only in one
+    variant.
+    """
     assert not edited(name, *pairs).passed
 
 
@@ -203,7 +464,11 @@ KEPT = "A call changes something that the next call finds again"
 
 def test_what_is_kept_in_a_default_argument_or_in_the_class_is_told():
     """The numbers of an earlier call fit known mistakes by accident, so none of them is suspected."""
-    found = edited("tokens.pieces", ("    longest: int = 100,", "    longest: int = 100,\n    found: list = [],"), ("found, start = [], 0", "start = 0"))
+    found = edited(
+        "tokens.pieces",
+        ("    longest: int = 100,", "    longest: int = 100,\n    found: list = [],"),
+        ("found, start = [], 0", "start = 0"),
+    )
     assert KEPT in found.message and "Perhaps" not in found.message, found.message
     ours = reference(exercise("bijections.unshuffle"))
 
@@ -222,7 +487,7 @@ def test_what_is_kept_in_a_default_argument_or_in_the_class_is_told():
 def test_a_right_program_may_keep_something(name="attention.split"):
     seen = []
 
-    def split(x, heads, calls=[]):
+    def split(x, heads, calls=[]):  # noqa: B006
         calls.append(heads)
         seen.append(len(calls))
         return reference(exercise(name))(x, heads)
@@ -239,32 +504,64 @@ def test_n_and_n_minus_1_are_told_apart_from_other_factors():
     x, rows = torch.arange(1, 12, dtype=torch.float64), {"x": torch.zeros(11)}
     for factor in (11 / 10, 10 / 11, (11 / 10) ** 0.5, (10 / 11) ** 0.5):
         for right in (x, x[3]):
-            assert "N - 1 and N were mixed up, where N = 11 is the size of axis 0 of x" in relation(right, factor * right, rows)
-    assert "N - 1" not in relation(x, 1.2 * x, rows) and "N - 1" not in relation(x[3], x[3] * 4 / 3, {"x": torch.zeros(4)})
-    assert relation(x, x * 1e-320, {}) is None or "times" not in relation(x, x * 1e-320, {})     # what stood in fresh memory
+            assert "N - 1 and N were mixed up, where N = 11 is the size of axis 0 of x" in relation(
+                right, factor * right, rows
+            )
+    assert "N - 1" not in relation(x, 1.2 * x, rows) and "N - 1" not in relation(
+        x[3], x[3] * 4 / 3, {"x": torch.zeros(4)}
+    )
+    # what stood in fresh memory
+    assert relation(x, x * 1e-320, {}) is None or "times" not in relation(x, x * 1e-320, {})
 
 
 def test_a_setting_that_is_ignored_is_mentioned(name="pcgrad.project"):
     found = edited(name, (' / (len(grads) if reduction == "mean" else 1)', ""))
-    assert "All cases fail in which reduction is 'mean', and no other case does" in found.message, found.message
+    assert "All cases fail in which reduction is 'mean', and no other case does" in found.message, (
+        found.message
+    )
 
 
 def test_promised_dtypes_are_compared_with_the_promise():
-    codes = lambda *numbers: torch.tensor(numbers, dtype=torch.int64)
+    def codes(*numbers):
+        return torch.tensor(numbers, dtype=torch.int64)
+
     half, single, double = 0, 2, 3
-    assert dtype_problem("as the reference", codes(single), codes(double)) == "the dtype of the result is float64, where the docstring promises float32"
+    assert (
+        dtype_problem("as the reference", codes(single), codes(double))
+        == "the dtype of the result is float64, where the docstring promises float32"
+    )
     assert dtype_problem("as the reference", codes(single, half), codes(single, half)) is None
     assert dtype_problem("float32 or wider", codes(single), codes(double)) is None
-    assert "promises float32 or wider" in dtype_problem("float32 or wider", codes(single), codes(half))
-    assert dtype_problem("float32 or wider", codes(single), torch.tensor([True])) == "expected numbers of dtypes" == dtype_problem("as the reference", codes(single), codes(99))
-    assert exercise("sentence.unit").trial.promise == "float32 or wider" and exercise("calibration.both").trial.promise == "as the reference" and not exercise("heads.linear").trial.promise
-    assert all(f"left behind: {DTYPES}" in o.outputs for o in expected_outcomes("sentence.unit", SEED) if o.outputs and not o.way == "refusal")
+    assert "promises float32 or wider" in dtype_problem(
+        "float32 or wider", codes(single), codes(half)
+    )
+    assert (
+        dtype_problem("float32 or wider", codes(single), torch.tensor([True]))
+        == "expected numbers of dtypes"
+        == dtype_problem("as the reference", codes(single), codes(99))
+    )
+    assert (
+        exercise("sentence.unit").trial.promise == "float32 or wider"
+        and exercise("calibration.both").trial.promise == "as the reference"
+        and not exercise("heads.linear").trial.promise
+    )
+    assert all(
+        f"left behind: {DTYPES}" in o.outputs
+        for o in expected_outcomes("sentence.unit", SEED)
+        if o.outputs and o.way != "refusal"
+    )
 
 
 def test_a_shorter_call_has_one_place_less_in_all_that_belongs_together():
     x, mask, ids = torch.rand(3, 5, 2), torch.ones(3, 5), torch.arange(5)
     (a, m, i), more = shorter(((x, mask, ids), {"n": 7, "other": torch.rand(4)}), 1)
-    assert a.shape == (3, 4, 2) and m.shape == (3, 4) and i.shape == (4,) and more["n"] == 7 and more["other"].shape == (4,)
+    assert (
+        a.shape == (3, 4, 2)
+        and m.shape == (3, 4)
+        and i.shape == (4,)
+        and more["n"] == 7
+        and more["other"].shape == (4,)
+    )
     assert shorter(((x, mask), {}), 0)[0][1].shape == (2, 5)
     assert torch.equal(shorter((torch.ones(1, 2),), 0)[0], torch.ones(1, 2))
 
@@ -272,13 +569,31 @@ def test_a_shorter_call_has_one_place_less_in_all_that_belongs_together():
 def test_cases_are_made_of_the_first_one_where_the_reference_allows_it():
     labels = {case.label.rpartition(", ")[2] for case in cases("sentence.mean", SEED)}
     assert labels >= {"all sizes alike", "forty rows", "forty columns", SMALL}
-    assert not {case.label.rpartition(", ")[2] for case in cases("pretrain.mask", SEED)} & set(DERIVED)      # statistics need their own numbers
-    assert all(derived(case, way) is None for case in cases("mixing.shares", SEED)[:2] for way in DERIVED)   # nothing to change in it
+    # statistics need their own numbers
+    assert not {case.label.rpartition(", ")[2] for case in cases("pretrain.mask", SEED)} & set(
+        DERIVED
+    )
+    # nothing to change in it
+    assert all(
+        derived(case, way) is None for case in cases("mixing.shares", SEED)[:2] for way in DERIVED
+    )
     for name in ("sentence.mean", "losses.classes", "negatives.loss"):
         assert not [o.error for o in expected_outcomes(name, SEED) if o.error]
 
 
-@pytest.mark.parametrize("name", ["sentence.mean", "attention.scores", "negatives.loss", "loop.clip", "proximal.charge", "muon.orthogonalize"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sentence.mean",
+        "attention.scores",
+        "negatives.loss",
+        "loop.clip",
+        "proximal.charge",
+        "muon.orthogonalize",
+    ],
+)
 def test_right_programs_still_pass(name):
     task = exercise(name)
-    assert [judged(name, build(task, right_definition(task, text))).passed for text in task.variants] == [True] * len(task.variants)
+    assert [
+        judged(name, build(task, right_definition(task, text))).passed for text in task.variants
+    ] == [True] * len(task.variants)

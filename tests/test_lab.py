@@ -1,4 +1,7 @@
-"""`make lab` opens a workspace whose exercises are unsolved, with the solved book one link away, and touches no tracked file."""
+"""`make lab` opens a workspace whose exercises are unsolved, with the solved book one link away,
+and touches no tracked file.
+"""
+
 import json
 import os
 import re
@@ -22,8 +25,15 @@ import lab  # noqa: E402
 def clone(tmp_path) -> Path:
     """What the first page of the workspace is made of, and what its links lead to."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    shutil.copytree(ROOT / "nbs", tmp_path / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    for name in ("minbert/assets/open/NOTICE.md", "minbert/assets/model/README.md", "minbert/assets/sentences/README.md", "CONTRIBUTING.md"):
+    shutil.copytree(
+        ROOT / "nbs", tmp_path / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints")
+    )
+    for name in (
+        "minbert/assets/open/NOTICE.md",
+        "minbert/assets/model/README.md",
+        "minbert/assets/sentences/README.md",
+        "CONTRIBUTING.md",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -40,8 +50,13 @@ def test_the_chapters_are_unsolved_and_the_book_is_one_link_away(clone):
     own = [link for link in links if not link.startswith("..")]
     assert "1_bert/02_attention.ipynb" in own and len(set(own)) == 43
     chapter = (place / "nbs" / "1_bert" / "02_attention.ipynb").read_text(encoding="utf-8")
-    assert "raise NotImplementedError('exercise attention.scores')" in chapter and "guess = None" in chapter
-    assert "NotImplementedError('exercise" not in (clone / "nbs" / "1_bert" / "02_attention.ipynb").read_text(encoding="utf-8")
+    assert (
+        "raise NotImplementedError('exercise attention.scores')" in chapter
+        and "guess = None" in chapter
+    )
+    assert "NotImplementedError('exercise" not in (
+        clone / "nbs" / "1_bert" / "02_attention.ipynb"
+    ).read_text(encoding="utf-8")
 
 
 def test_a_second_start_keeps_what_the_learner_wrote(clone):
@@ -59,7 +74,12 @@ def test_a_second_start_keeps_what_the_learner_wrote(clone):
 
 
 def test_git_ignores_the_workspace():
-    ignored = subprocess.run(["git", "check-ignore", "lab/nbs/1_bert/01_tokens.ipynb"], cwd=ROOT, capture_output=True, text=True)
+    ignored = subprocess.run(
+        ["git", "check-ignore", "lab/nbs/1_bert/01_tokens.ipynb"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert ignored.returncode == 0
 
 
@@ -70,24 +90,45 @@ def test_root_may_start_it(monkeypatch, user, allowed):
 
 
 def test_it_starts_and_serves_the_map_and_the_book(clone):
-    """As `make lab` starts it, by whoever runs the tests; JupyterLab refuses root unless it is told otherwise."""
+    """As `make lab` starts it, by whoever runs the tests; JupyterLab refuses root unless it is told
+    otherwise.
+    """
     lab.prepare(clone)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = lab.command(clone, lab.layout(clone), ["--no-browser", f"--ServerApp.port={port}", "--IdentityProvider.token="])
-    home = {name: str(clone / "home") for name in ("HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")}
-    server = subprocess.Popen(words, cwd=clone, env=os.environ | home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    words = lab.command(
+        clone,
+        lab.layout(clone),
+        ["--no-browser", f"--ServerApp.port={port}", "--IdentityProvider.token="],
+    )
+    home = {
+        name: str(clone / "home")
+        for name in ("HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    }
+    server = subprocess.Popen(
+        words,
+        cwd=clone,
+        env=os.environ | home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         pages = ("lab/nbs/index.ipynb", "lab/nbs/1_bert/02_attention.ipynb", "nbs/index.ipynb")
-        assert [answer(server, f"http://127.0.0.1:{port}/api/contents/{page}?content=0") for page in pages] == [200] * 3
+        assert [
+            answer(server, f"http://127.0.0.1:{port}/api/contents/{page}?content=0")
+            for page in pages
+        ] == [200] * 3
     finally:
         server.terminate()
         server.communicate()
 
 
 def answer(server: subprocess.Popen, address: str) -> int:
-    """Give the status of a page once the server is up. Raises AssertionError with its words if it ends before."""
+    """Give the status of a page once the server is up. Raises AssertionError with its words if it
+    ends before.
+    """
     for _ in range(600):
         assert server.poll() is None, server.stdout.read()
         try:

@@ -1,4 +1,5 @@
 """Chapter 23: frequency bands and edit distance, against brute force and rapidfuzz."""
+
 import math
 import random
 
@@ -13,13 +14,16 @@ from minbert.lexical import BANDS, edit_bias, edit_distance, frequency_table, ne
 
 
 def table(rows, width, seed=0):
-    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        rows, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def test_words_by_rank():
     vocab = {"[PAD]": 0, "the": 1, "##ing": 2, "cat": 3, "seven": 4, "a": 5, "rare": 6}
     lines = ["a 90", "the 80", "seven 70", "##ing 60", "dog 50", "", "cat 40", "the 3"]
-    assert rank_words(vocab, iter(lines)) == [5, 1, 3]  # a piece is no word, even if the list names it
+    # a piece is no word, even if the list names it
+    assert rank_words(vocab, iter(lines)) == [5, 1, 3]
     assert rank_words(vocab, lines, skip=frozenset({"cat"})) == [5, 1, 4]
     assert rank_words(vocab, []) == []
 
@@ -32,8 +36,12 @@ def test_neighbours_are_those_of_brute_force(k, chunk):
     distances, dots = torch.cdist(x, x), x @ x.T
     for d, sign in ((distances, 1), (dots, -1)):
         d.fill_diagonal_(sign * math.inf)
-    assert_allclose(nearest(x, ids, k, chunk=chunk), distances[ids].sort(dim=1).values[:, :k], atol=1e-6)
-    assert_allclose(nearest(x, ids, k, "dot", chunk), dots[ids].sort(dim=1, descending=True).values[:, :k])
+    assert_allclose(
+        nearest(x, ids, k, chunk=chunk), distances[ids].sort(dim=1).values[:, :k], atol=1e-6
+    )
+    assert_allclose(
+        nearest(x, ids, k, "dot", chunk), dots[ids].sort(dim=1, descending=True).values[:, :k]
+    )
 
 
 @pytest.mark.parametrize("k, by", [(0, "distance"), (30, "distance"), (3, "cosine")])
@@ -45,9 +53,10 @@ def test_neighbours_that_do_not_exist(k, by):
 def test_the_table_of_bands():
     x, ranked = table(60, 4), random.Random(0).sample(range(60), 40)
     got = frequency_table(x, ranked, ((0, 10), (10, 35), (35, 500), (500, 900)), ks=(2, 5))
-    assert [(b.first, b.words) for b in got] == [(0, 10), (10, 25), (35, 5)]  # an empty band is left out
+    # an empty band is left out
+    assert [(b.first, b.words) for b in got] == [(0, 10), (10, 25), (35, 5)]
     for b in got:
-        ids = ranked[b.first:b.first + b.words]
+        ids = ranked[b.first : b.first + b.words]
         assert b.norm == pytest.approx(x[ids].norm(dim=1).mean().item())
         for k in (2, 5):
             assert b.distance[k] == pytest.approx(nearest(x, ids, k).mean().item())
@@ -70,7 +79,10 @@ def test_edit_bias_is_two_correlations():
     got = edit_bias(list(cosine), list(distances), limit=6)
     few = distances <= 6
     assert got.pairs == few.sum()
-    assert_allclose(got[:2], [spearmanr(cosine, distances).statistic, spearmanr(cosine[few], distances[few]).statistic])
+    assert_allclose(
+        got[:2],
+        [spearmanr(cosine, distances).statistic, spearmanr(cosine[few], distances[few]).statistic],
+    )
     with pytest.raises(ValueError, match="as many distances"):
         edit_bias([1.0, 2.0], [1])
     with pytest.raises(ValueError):

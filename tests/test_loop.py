@@ -1,4 +1,5 @@
 """The training loop against a loop by hand, torch's own tools, bad numbers and shared work."""
+
 import copy
 import math
 
@@ -44,11 +45,14 @@ def same(model, saved):
     return all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("make", [
-    lambda ps: AdamW(ps, lr=0.01, weight_decay=0.1),
-    lambda ps: torch.optim.AdamW(ps, lr=0.01),
-    lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ps: AdamW(ps, lr=0.01, weight_decay=0.1),
+        lambda ps: torch.optim.AdamW(ps, lr=0.01),
+        lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9),
+    ],
+)
 @pytest.mark.parametrize("rows", [1, 6])
 def test_same_bits_as_a_loop_by_hand(make, rows):
     by_hand = build()
@@ -145,8 +149,9 @@ def test_a_loss_must_be_one_number(result):
 
 def test_rates_follow_the_schedule_in_every_group_and_survive_a_new_loop():
     model = build()
-    optimizer = torch.optim.SGD([{"params": model[0].parameters(), "lr": 1.0},
-                                 {"params": model[3].parameters(), "lr": 4.0}])
+    optimizer = torch.optim.SGD(
+        [{"params": model[0].parameters(), "lr": 1.0}, {"params": model[3].parameters(), "lr": 4.0}]
+    )
     seen = []
     for record in steps(model, batches(3), two, optimizer, schedule=lambda s: 1 / (s + 1)):
         seen.append((record.lr, optimizer.param_groups[1]["lr"]))
@@ -189,7 +194,10 @@ def test_accumulated_pieces_equal_the_whole_batch(pieces):
     whole, cut = build(dropout=0.0).double(), build(dropout=0.0).double()
     large = [{"a": batch["a"].double()} for batch in batches(4)]
     small = [{"a": part} for batch in large for part in batch["a"].chunk(pieces)]
-    make = lambda m: AdamW(m.parameters(), lr=0.05)
+
+    def make(m):
+        return AdamW(m.parameters(), lr=0.05)
+
     a = list(steps(whole, large, two, make(whole), max_grad_norm=0.1))
     b = list(steps(cut, small, two, make(cut), max_grad_norm=0.1, accumulate=pieces))
     assert len(b) == 4
@@ -229,26 +237,53 @@ def test_bf16_products_fp32_losses_gradients_and_weights():
 
 
 def test_scaled_losses_take_the_same_step_and_one_that_overflows_is_taken_again():
-    """A factor is a power of two, so not a bit differs; plain SGD would show one that stays in the gradient."""
-    plain, scaled, scale, tried = build(dropout=0.0), build(dropout=0.0), LossScale(64.0, patience=2), []
+    """A factor is a power of two, so not a bit differs; plain SGD would show one that stays in the
+    gradient.
+    """
+    plain, scaled, scale, tried = (
+        build(dropout=0.0),
+        build(dropout=0.0),
+        LossScale(64.0, patience=2),
+        [],
+    )
 
     def backward(losses):
-        assert losses["b"].item() == scale.factor * two(scaled, pair[len(tried) % 2])["b"].item() / 2   # of two batches
+        # of two batches
+        assert (
+            losses["b"].item() == scale.factor * two(scaled, pair[len(tried) % 2])["b"].item() / 2
+        )
         sum_losses(losses)
         tried.append(scale.factor)
-        if scale.factor > most:   # as where float16 ends
+        if scale.factor > most:  # as where float16 ends
             scaled[3].bias.grad[0] = math.inf
 
     for step, most in enumerate((16, 16, 32, 0.5)):
         pair = batches(2, seed=step)
-        take = lambda: _scaled_step(scale, one_step, scaled, pair, two, torch.optim.SGD(scaled.parameters(), lr=0.1), backward, 0.5, None, "fp32")
-        if most < 1:   # then the fault is not the factor's
+
+        def take():
+            return _scaled_step(
+                scale,
+                one_step,
+                scaled,
+                pair,
+                two,
+                torch.optim.SGD(scaled.parameters(), lr=0.1),
+                backward,
+                0.5,
+                None,
+                "fp32",
+            )
+
+        if most < 1:  # then the fault is not the factor's
             with pytest.raises(ValueError, match="finite gradient.*first in 3.bias"):
                 take()
         else:
-            assert take() == one_step(plain, pair, two, torch.optim.SGD(plain.parameters(), lr=0.1), max_grad_norm=0.5)
+            assert take() == one_step(
+                plain, pair, two, torch.optim.SGD(plain.parameters(), lr=0.1), max_grad_norm=0.5
+            )
         assert same(scaled, plain.state_dict())
-    assert tried[::2] == tried[1::2] == [64, 32, 16, 16, 32, 32, 16, 8, 4, 2, 1]   # doubled after two good steps
+    # doubled after two good steps
+    assert tried[::2] == tried[1::2] == [64, 32, 16, 16, 32, 32, 16, 8, 4, 2, 1]
 
 
 def test_a_parameter_without_gradient_is_left_alone():

@@ -1,15 +1,28 @@
-"""The supervised losses: against torch, sentence-transformers and closed forms, values and gradients."""
+"""The supervised losses: against torch, sentence-transformers and closed forms, values and
+gradients.
+"""
+
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 from torch.testing import assert_close
 
-from minbert.losses import (GOALS, Head, check_labels, check_vectors, classes_loss, paraphrase_loss,
-                            paraphrase_mse_loss, predicted_class, predicted_grade, predicted_yes,
-                            similarity_loss, wide)
+from minbert.losses import (
+    GOALS,
+    Head,
+    check_labels,
+    check_vectors,
+    classes_loss,
+    paraphrase_loss,
+    paraphrase_mse_loss,
+    predicted_class,
+    predicted_grade,
+    predicted_yes,
+    similarity_loss,
+    wide,
+)
 
 
 def draws(*shape, seed=0, dtype=torch.float64):
@@ -27,10 +40,13 @@ def same_value_and_gradient(ours, oracle, x):
 @pytest.mark.parametrize("B, C", [(1, 2), (1, 5), (3, 2), (7, 5), (64, 3)])
 def test_classes_loss_is_the_mean_of_minus_log_softmax(B, C):
     labels = torch.randint(C, (B,), generator=torch.Generator().manual_seed(B))
-    oracle = lambda z: -(z - z.exp().sum(1, keepdim=True).log())[torch.arange(B), labels].sum() / B
+
+    def oracle(z):
+        return -(z - z.exp().sum(1, keepdim=True).log())[torch.arange(B), labels].sum() / B
+
     same_value_and_gradient(lambda z: classes_loss(z, labels), oracle, 3 * draws(B, C))
     z = draws(B, C).requires_grad_()
-    grad, = torch.autograd.grad(classes_loss(z, labels), z)
+    (grad,) = torch.autograd.grad(classes_loss(z, labels), z)
     assert_close(grad, (z.softmax(1) - F.one_hot(labels, C)).detach() / B)  # closed form
 
 
@@ -38,8 +54,14 @@ def test_classes_loss_is_the_mean_of_minus_log_softmax(B, C):
 def test_binary_losses(B):
     y = torch.randint(2, (B,), generator=torch.Generator().manual_seed(B)).double()
     p = torch.sigmoid
-    same_value_and_gradient(lambda z: paraphrase_loss(z, y), lambda z: -(y * p(z).log() + (1 - y) * p(-z).log()).mean(), draws(B))
-    same_value_and_gradient(lambda z: paraphrase_mse_loss(z, y), lambda z: ((p(z) - y) ** 2).mean(), draws(B))
+    same_value_and_gradient(
+        lambda z: paraphrase_loss(z, y),
+        lambda z: -(y * p(z).log() + (1 - y) * p(-z).log()).mean(),
+        draws(B),
+    )
+    same_value_and_gradient(
+        lambda z: paraphrase_mse_loss(z, y), lambda z: ((p(z) - y) ** 2).mean(), draws(B)
+    )
     z = draws(B).requires_grad_()
     assert_close(torch.autograd.grad(paraphrase_loss(z, y), z)[0], (p(z) - y).detach() / B)
 
@@ -47,13 +69,16 @@ def test_binary_losses(B):
 @pytest.mark.parametrize("B", [1, 2, 33])
 def test_similarity_loss(B):
     y = 5 * torch.rand(B, generator=torch.Generator().manual_seed(B)).double()
-    same_value_and_gradient(lambda s: similarity_loss(s, y), lambda s: ((s - y) ** 2).sum() / B, 3 * draws(B))
+    same_value_and_gradient(
+        lambda s: similarity_loss(s, y), lambda s: ((s - y) ** 2).sum() / B, 3 * draws(B)
+    )
 
 
 def test_similarity_loss_is_their_cosine_similarity_loss(given):
     from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 
     from minbert.losses import similarity_loss
+
     u, v = draws(2, 9, 6, dtype=torch.float32).requires_grad_().unbind()
     y = torch.rand(9)
     theirs = CosineSimilarityLoss(given)([{"e": u}, {"e": v}], y)
@@ -62,26 +87,56 @@ def test_similarity_loss_is_their_cosine_similarity_loss(given):
     assert_close(torch.autograd.grad(ours, (u, v)), torch.autograd.grad(theirs, (u, v)))
 
 
-@pytest.mark.parametrize("loss, outputs", [(classes_loss, (4, 3)), (paraphrase_loss, (4,)),
-                                           (paraphrase_mse_loss, (4,)), (similarity_loss, (4,))])
+@pytest.mark.parametrize(
+    "loss, outputs",
+    [
+        (classes_loss, (4, 3)),
+        (paraphrase_loss, (4,)),
+        (paraphrase_mse_loss, (4,)),
+        (similarity_loss, (4,)),
+    ],
+)
 def test_every_label_dtype_gives_the_same_loss(loss, outputs):
     z, y = draws(*outputs, dtype=torch.float32), torch.tensor([0, 1, 1, 0])
-    for dtype in (torch.bool, torch.uint8, torch.int32, torch.float16, torch.float32, torch.float64):
+    for dtype in (
+        torch.bool,
+        torch.uint8,
+        torch.int32,
+        torch.float16,
+        torch.float32,
+        torch.float64,
+    ):
         assert_close(loss(z, y.to(dtype)), loss(z, y), rtol=0, atol=0)
-    for dtype, out in ((torch.bfloat16, torch.float32), (torch.float16, torch.float32), (torch.float64, torch.float64)):
+    for dtype, out in (
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.float64, torch.float64),
+    ):
         got = loss(z.to(dtype), y)
         assert got.dtype == out
-        assert_close(got.double(), loss(z.to(dtype).double(), y), rtol=1e-6, atol=1e-7)  # not summed in half
+        # not summed in half
+        assert_close(got.double(), loss(z.to(dtype).double(), y), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("loss, outputs", [(classes_loss, (2, 3)), (paraphrase_loss, (2,)),
-                                           (paraphrase_mse_loss, (2,)), (similarity_loss, (2,))])
+@pytest.mark.parametrize(
+    "loss, outputs",
+    [
+        (classes_loss, (2, 3)),
+        (paraphrase_loss, (2,)),
+        (paraphrase_mse_loss, (2,)),
+        (similarity_loss, (2,)),
+    ],
+)
 def test_bad_labels_are_named(loss, outputs):
     z = torch.zeros(outputs)
     top = {classes_loss: 2, similarity_loss: 5}.get(loss, 1)
     loss(z, torch.tensor([0, top]))
-    for wrong in (torch.tensor([0, top + 1]), torch.tensor([0.0, -0.1]), torch.tensor([0.0, math.nan]),
-                  torch.tensor([0.0, math.inf])):
+    for wrong in (
+        torch.tensor([0, top + 1]),
+        torch.tensor([0.0, -0.1]),
+        torch.tensor([0.0, math.nan]),
+        torch.tensor([0.0, math.inf]),
+    ):
         with pytest.raises(ValueError, match=rf"\[0, {top}\].*{wrong[1].item()}.*row 1"):
             loss(z, wrong)
     for wrong in (torch.tensor([0]), torch.tensor([[0], [1]]), None, torch.tensor(0)):
@@ -116,8 +171,10 @@ def test_answers():
 
 
 def test_wide():
-    assert [wide(torch.zeros(1, dtype=d)).dtype for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64)] \
-        == [torch.float32] * 3 + [torch.float64]
+    assert [
+        wide(torch.zeros(1, dtype=d)).dtype
+        for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    ] == [torch.float32] * 3 + [torch.float64]
 
 
 def test_labels_come_back_as_floats_beside_the_outputs():
@@ -127,8 +184,12 @@ def test_labels_come_back_as_floats_beside_the_outputs():
 
 
 def test_goals_name_a_loss_and_an_answer():
-    assert GOALS == {"classes": (classes_loss, predicted_class), "paraphrase": (paraphrase_loss, predicted_yes),
-                     "paraphrase_mse": (paraphrase_mse_loss, predicted_yes), "similarity": (similarity_loss, predicted_grade)}
+    assert {
+        "classes": (classes_loss, predicted_class),
+        "paraphrase": (paraphrase_loss, predicted_yes),
+        "paraphrase_mse": (paraphrase_mse_loss, predicted_yes),
+        "similarity": (similarity_loss, predicted_grade),
+    } == GOALS
 
 
 def test_the_frame_of_heads():
@@ -140,14 +201,18 @@ def test_the_frame_of_heads():
     head = Mine(7)
     assert head.pair and head.init_kwargs() == {"width": 7, "goal": "similarity"}
     assert head.loss(torch.tensor([1.0]), torch.tensor([3])).item() == 4
-    assert Mine(1, "paraphrase").loss(torch.zeros(1), torch.ones(1)).item() == pytest.approx(math.log(2))
+    assert Mine(1, "paraphrase").loss(torch.zeros(1), torch.ones(1)).item() == pytest.approx(
+        math.log(2)
+    )
     assert Mine(1, "paraphrase_mse").loss(torch.zeros(1), torch.ones(1)).item() == 0.25
     assert head.predict(torch.tensor([6.0])).item() == 5
     with pytest.raises(ValueError, match="'sentiment'"):
         Mine(7, "sentiment")
 
 
-@pytest.mark.parametrize("shapes", [[(3,)], [(2, 3, 4)], [(2, 3), (1, 3)], [(2, 3), (2, 4)], [(1, 3), (3,)]])
+@pytest.mark.parametrize(
+    "shapes", [[(3,)], [(2, 3, 4)], [(2, 3), (1, 3)], [(2, 3), (2, 4)], [(1, 3), (3,)]]
+)
 def test_vectors_of_another_shape_are_refused(shapes):
     with pytest.raises(ValueError, match=r"\(B, D\)"):
         check_vectors(*map(torch.zeros, shapes))

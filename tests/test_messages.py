@@ -2,23 +2,32 @@
 
 import errno
 import signal
+
 import typer
 from typer.testing import CliRunner
 
 from minbert.app.messages import Commands
 from minbert.engine.stopping import Stopped
 
+
 def test_every_error_becomes_a_sentence_and_an_exit_status_and_a_mistake_of_ours_keeps_its_traceback():
     class SafetensorError(Exception):
         """As the library has it."""
 
     app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
-    failures = {"value": ValueError("data.csv:3: expected a number"), "disk": OSError(errno.ENOSPC, "No space left on device", "v.npy"),
-                "weights": SafetensorError("I/O error: No space left on device"), "train": Stopped(8, signal.SIGTERM), "keys": KeyboardInterrupt(),
-                "ours": KeyError("x")}
+    failures = {
+        "value": ValueError("data.csv:3: expected a number"),
+        "disk": OSError(errno.ENOSPC, "No space left on device", "v.npy"),
+        "weights": SafetensorError("I/O error: No space left on device"),
+        "train": Stopped(8, signal.SIGTERM),
+        "keys": KeyboardInterrupt(),
+        "ours": KeyError("x"),
+    }
+
     def failing(failure):
         def command():
             raise failure
+
         return command
 
     for name, failure in failures.items():

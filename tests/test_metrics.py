@@ -1,4 +1,5 @@
 """Metrics against scipy, scikit-learn, closed forms and themselves."""
+
 import math
 import warnings
 
@@ -11,9 +12,19 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn import metrics as sk
 
-from minbert.metrics import (accuracy, as_classes, as_vector, auc, average_ranks, confusion_matrix,
-                             constant_baselines, majority_baseline, paired_bootstrap, pearson,
-                             spearman)
+from minbert.metrics import (
+    accuracy,
+    as_classes,
+    as_vector,
+    auc,
+    average_ranks,
+    confusion_matrix,
+    constant_baselines,
+    majority_baseline,
+    paired_bootstrap,
+    pearson,
+    spearman,
+)
 
 settings.register_profile("quiet", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("quiet")
@@ -22,10 +33,13 @@ tied = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=3, m
 
 def drawn(seed, n=50, levels=None):
     rng = np.random.default_rng(seed)
-    return rng.normal(size=(2, n)) if levels is None else rng.integers(0, levels, (2, n)).astype(float)
+    return (
+        rng.normal(size=(2, n)) if levels is None else rng.integers(0, levels, (2, n)).astype(float)
+    )
 
 
 # ---- oracles ----------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("n", [2, 3, 7, 200])
 @pytest.mark.parametrize("levels", [None, 3, 10])
@@ -70,6 +84,7 @@ def test_accuracy_and_confusion_equal_sklearn():
 
 # ---- closed forms and properties --------------------------------------------------------------
 
+
 def test_by_hand():
     assert_allclose(pearson([1, 2, 3, 4], [1, 3, 2, 4]), 0.8)
     assert_allclose(spearman([10, 20, 30, 40], [1, 3, 3, 4]), 4.5 / math.sqrt(22.5))
@@ -99,9 +114,17 @@ def test_pearson_survives_extreme_scales_and_offsets():
     assert pearson(x, 0.1 - 3 * x) == -1  # never -1.0000000000000002
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.asarray, torch.tensor,
-                                  lambda v: torch.tensor(v, dtype=torch.bfloat16, requires_grad=True),
-                                  lambda v: torch.tensor(v, dtype=torch.float16)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        list,
+        tuple,
+        np.asarray,
+        torch.tensor,
+        lambda v: torch.tensor(v, dtype=torch.bfloat16, requires_grad=True),
+        lambda v: torch.tensor(v, dtype=torch.float16),
+    ],
+)
 def test_every_container_is_accepted(kind):
     x, y = [1.0, 2.0, 4.0, 3.0], [1.0, 0.0, 1.0, 1.0]
     for metric in (accuracy, pearson, spearman, auc):
@@ -118,18 +141,22 @@ def test_inputs_stay_as_they_were():
 
 # ---- no answer, bad input ---------------------------------------------------------------------
 
-@pytest.mark.parametrize("metric, x, y, word", [
-    (pearson, [3, 3, 3], [1, 2, 3], "predictions are all 3"),
-    (pearson, [1, 2, 3], [4, 4, 4], "labels are all 4"),
-    (spearman, [3, 3, 3], [1, 2, 3], "predictions are all 3"),
-    (spearman, [1, 2, 3], [4, 4, 4], "labels are all 4"),
-    (pearson, [0.1] * 3, [0.1] * 3, "predictions are all 0.1 and the labels are all 0.1"),
-    (pearson, [1], [2], "items is 1"),
-    (spearman, [], [], "items is 0"),
-    (auc, [0.1, 0.2], [1, 1], "0 negatives"),
-    (auc, [0.1, 0.2], [0, 0], "0 positives"),
-    (accuracy, [], [], "no items"),
-])
+
+@pytest.mark.parametrize(
+    "metric, x, y, word",
+    [
+        (pearson, [3, 3, 3], [1, 2, 3], "predictions are all 3"),
+        (pearson, [1, 2, 3], [4, 4, 4], "labels are all 4"),
+        (spearman, [3, 3, 3], [1, 2, 3], "predictions are all 3"),
+        (spearman, [1, 2, 3], [4, 4, 4], "labels are all 4"),
+        (pearson, [0.1] * 3, [0.1] * 3, "predictions are all 0.1 and the labels are all 0.1"),
+        (pearson, [1], [2], "items is 1"),
+        (spearman, [], [], "items is 0"),
+        (auc, [0.1, 0.2], [1, 1], "0 negatives"),
+        (auc, [0.1, 0.2], [0, 0], "0 positives"),
+        (accuracy, [], [], "no items"),
+    ],
+)
 def test_undefined_is_nan_and_says_why(metric, x, y, word):
     with pytest.warns(RuntimeWarning, match=word):
         assert math.isnan(metric(x, y))
@@ -167,6 +194,7 @@ def test_classes_are_checked():
 
 # ---- baselines --------------------------------------------------------------------------------
 
+
 def test_course_constants():
     """The numbers that METRICS must print beside every accuracy: the course's dev files."""
     sst = np.repeat([0, 1, 2, 3, 4], [139, 289, 229, 279, 165])
@@ -180,7 +208,7 @@ def test_course_constants():
 
 
 def test_baseline_edges():
-    assert majority_baseline([2, 2, 1, 1]) == (1, 0.5)          # a tie: the smaller class
+    assert majority_baseline([2, 2, 1, 1]) == (1, 0.5)  # a tie: the smaller class
     assert majority_baseline([0, 0], train_labels=[1]) == (1, 0.0)  # never seen in dev
     with pytest.raises(ValueError, match="at least one label"):
         constant_baselines([])
@@ -188,12 +216,14 @@ def test_baseline_edges():
 
 # ---- bootstrap --------------------------------------------------------------------------------
 
+
 def test_interval_of_an_accuracy_is_the_binomial_one():
     y = np.zeros(1101)
     x = np.r_[np.zeros(550), np.ones(551)]
     got = paired_bootstrap(accuracy, x, y, resamples=2000)
     half = 1.96 * math.sqrt(0.25 / 1101)
-    # of 2,000 draws the outermost 2.5 % begin within 3 % (a standard error) of their place, on a grid of 1/1101, 3 % of it too; seeded whole numbers
+    # of 2,000 draws the outermost 2.5 % begin within 3 % (a standard error) of their place, on a
+    # grid of 1/1101, 3 % of it too; seeded whole numbers
     assert_allclose([got.value - got.low, got.high - got.value], half, rtol=0.08)
     assert got.value == accuracy(x, y) and got.undefined == 0
     narrow = paired_bootstrap(accuracy, x, y, resamples=2000, level=0.68)
@@ -204,10 +234,17 @@ def test_interval_equals_scipys():
     x, y = drawn(3, 80)
     y = y + x
     ours = paired_bootstrap(pearson, x, y, resamples=3000)
-    theirs = scipy.stats.bootstrap((x, y), lambda a, b: np.corrcoef(a, b)[0, 1], paired=True,
-                                   vectorized=False, method="percentile", n_resamples=3000,
-                                   random_state=0).confidence_interval
-    assert_allclose([ours.low, ours.high], theirs, atol=0.02)  # standard error of either side .003 (the 2.5 % of 3,000 draws), so .004 of the difference: five
+    theirs = scipy.stats.bootstrap(
+        (x, y),
+        lambda a, b: np.corrcoef(a, b)[0, 1],
+        paired=True,
+        vectorized=False,
+        method="percentile",
+        n_resamples=3000,
+        random_state=0,
+    ).confidence_interval
+    # standard error of either side .003 (the 2.5 % of 3,000 draws), so .004 of the difference: five
+    assert_allclose([ours.low, ours.high], theirs, atol=0.02)
 
 
 def test_coverage():
@@ -239,13 +276,19 @@ def test_difference_is_paired():
 
 def test_seeds_and_global_random_state():
     x, y = drawn(0)
-    seeded = [paired_bootstrap(pearson, x, y, resamples=50,
-                               generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
+    seeded = [
+        paired_bootstrap(pearson, x, y, resamples=50, generator=torch.Generator().manual_seed(s))
+        for s in (1, 1, 2)
+    ]
     assert seeded[0] == seeded[1] != seeded[2]
-    assert paired_bootstrap(pearson, x, y) == paired_bootstrap(pearson, x, y, resamples=1000, generator=torch.Generator().manual_seed(11711))
+    assert paired_bootstrap(pearson, x, y) == paired_bootstrap(
+        pearson, x, y, resamples=1000, generator=torch.Generator().manual_seed(11711)
+    )
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    assert paired_bootstrap(pearson, x, y, resamples=20) == paired_bootstrap(pearson, x, y, resamples=20)
+    assert paired_bootstrap(pearson, x, y, resamples=20) == paired_bootstrap(
+        pearson, x, y, resamples=20
+    )
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -263,7 +306,9 @@ def test_bootstrap_counts_undefined_draws_quietly():
     assert len(asked) == 1  # what is undefined on all items is not drawn a thousand times
 
 
-@pytest.mark.parametrize("wrong", [{"resamples": -1}, {"level": 0.0}, {"level": 1.0}, {"level": 95}])
+@pytest.mark.parametrize(
+    "wrong", [{"resamples": -1}, {"level": 0.0}, {"level": 1.0}, {"level": 95}]
+)
 def test_bootstrap_refuses(wrong):
     with pytest.raises(ValueError, match="resamples >= 0 and 0 < level < 1"):
         paired_bootstrap(accuracy, [1], [1], **wrong)

@@ -1,4 +1,5 @@
 """Muon and AdamW as one: each moves its own weights as alone, in the loop and out of a checkpoint."""
+
 import copy
 
 import pytest
@@ -6,10 +7,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.engine.checkpoint import load_checkpoint, save_checkpoint
-from minbert.encoder import BertConfig, BertModel
-from minbert.loop import steps
 from minbert import muon as chapter
+from minbert.encoder import BertConfig, BertModel
+from minbert.engine.checkpoint import load_checkpoint, save_checkpoint
+from minbert.loop import steps
 from minbert.muon import Muon, Together, muon, orthogonalize
 from minbert.optim import AdamW, parameter_groups
 from minbert.pretrain import MlmHead
@@ -24,7 +25,10 @@ def small():
 def loss(model, seed):
     ids = torch.randint(0, 40, (4, 7), generator=torch.Generator().manual_seed(seed))
     hidden = model["bert"](ids, torch.ones_like(ids)).last_hidden_state
-    return nn.functional.cross_entropy(model["head"](hidden, model["bert"].embedding.word_embedding.weight).flatten(0, 1), ids.flatten())
+    return nn.functional.cross_entropy(
+        model["head"](hidden, model["bert"].embedding.word_embedding.weight).flatten(0, 1),
+        ids.flatten(),
+    )
 
 
 def moved(model, optimizer, seeds):
@@ -35,14 +39,20 @@ def moved(model, optimizer, seeds):
 
 def test_matrices_of_layers_and_head_are_muons_and_every_weight_has_one_owner():
     model = small()
-    rest, ours = (({n for g in part.param_groups for n in g["names"]}) for part in muon(model).parts)
+    rest, ours = (
+        ({n for g in part.param_groups for n in g["names"]}) for part in muon(model).parts
+    )
     names = {name for name, p in model.named_parameters()}
     assert ours | rest == names and not ours & rest
-    assert ours == {n for n in names if n.endswith((".weight",)) and "norm" not in n and "embedding" not in n}
+    assert ours == {
+        n for n in names if n.endswith((".weight",)) and "norm" not in n and "embedding" not in n
+    }
 
 
 def polynomial_by_svd(grad, ns_coefficients=(3.4445, -4.7750, 2.0315), ns_steps=5, eps=1e-7):
-    """What torch's optimizer asks of a gradient, in the place of its products in bf16: written out, in double precision."""
+    """What torch's optimizer asks of a gradient, in the place of its products in bf16: written out,
+    in double precision.
+    """
     a, b, c = ns_coefficients
     u, s, v = torch.linalg.svd(grad.double(), full_matrices=False)
     s = s / grad.double().square().sum().sqrt().clamp_min(eps)
@@ -59,7 +69,9 @@ def in_single_precision(monkeypatch):
 
 
 def test_each_part_moves_as_it_would_alone(in_single_precision):
-    """Written out: torch.optim.Muon over one list, our AdamW over the other, stepped one after the other."""
+    """Written out: torch.optim.Muon over one list, our AdamW over the other, stepped one after the
+    other.
+    """
     together, apart = small(), small()
     got = moved(together, muon(together, matrix_lr=0.03, lr=1e-3, weight_decay=0.02), range(4))
     names = dict(apart.named_parameters())
@@ -67,7 +79,9 @@ def test_each_part_moves_as_it_would_alone(in_single_precision):
     tables = [p for n, p in names.items() if p.ndim == 2 and "embedding" in n]
     flat = [p for p in names.values() if p.ndim < 2]
     one = torch.optim.Muon(matrices, lr=0.03, weight_decay=0.02)
-    two = AdamW([{"params": tables, "weight_decay": 0.02}, {"params": flat, "weight_decay": 0.0}], lr=1e-3)
+    two = AdamW(
+        [{"params": tables, "weight_decay": 0.02}, {"params": flat, "weight_decay": 0.0}], lr=1e-3
+    )
     for step in range(4):
         for optimizer, lr in ((one, 0.03), (two, 1e-3)):
             optimizer.zero_grad()
@@ -78,13 +92,22 @@ def test_each_part_moves_as_it_would_alone(in_single_precision):
         two.step()
     before = dict(small().named_parameters())
     for name, p in apart.named_parameters():
-        assert_close(got[name], p.detach(), rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {text}")
-    for name in ("bert.embedding.word_embedding.weight", "bert.bert_layers.0.out_dense.weight", "head.bias"):
+        assert_close(
+            got[name], p.detach(), rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {text}"
+        )
+    for name in (
+        "bert.embedding.word_embedding.weight",
+        "bert.bert_layers.0.out_dense.weight",
+        "head.bias",
+    ):
         assert not torch.equal(got[name], before[name])
 
 
 def gradients(shape, dtype=torch.float32):
-    return [torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+    return [
+        torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+        for seed in range(4)
+    ]
 
 
 def walked(optimizer, weight, grads):
@@ -99,8 +122,16 @@ def walked(optimizer, weight, grads):
 def test_a_matrix_goes_where_torchs_optimizer_takes_it(in_single_precision, shape, momentum):
     start = torch.ones(shape, dtype=torch.float64)
     one, two = nn.Parameter(start.clone()), nn.Parameter(start.clone())
-    got = walked(Muon([one], lr=0.1, weight_decay=0.3, momentum=momentum), one, gradients(shape, torch.float64))
-    want = walked(torch.optim.Muon([two], lr=0.1, weight_decay=0.3, momentum=momentum), two, gradients(shape, torch.float64))
+    got = walked(
+        Muon([one], lr=0.1, weight_decay=0.3, momentum=momentum),
+        one,
+        gradients(shape, torch.float64),
+    )
+    want = walked(
+        torch.optim.Muon([two], lr=0.1, weight_decay=0.3, momentum=momentum),
+        two,
+        gradients(shape, torch.float64),
+    )
     assert_close(got, want)
 
 
@@ -108,10 +139,15 @@ def test_a_matrix_goes_where_torchs_optimizer_takes_it(in_single_precision, shap
 def test_products_are_in_bf16_only_where_the_device_has_them(monkeypatch, imitates):
     asked = []
     monkeypatch.setattr(chapter, "imitates_bf16", lambda device: imitates)
-    monkeypatch.setattr(chapter, "orthogonalize", lambda x: asked.append(x.dtype) or orthogonalize(x))
+    monkeypatch.setattr(
+        chapter, "orthogonalize", lambda x: asked.append(x.dtype) or orthogonalize(x)
+    )
     weight = nn.Parameter(torch.zeros(6, 4))
     walked(Muon([weight], lr=1.0, weight_decay=0.0), weight, gradients((6, 4)))
-    assert asked == 4 * [torch.float32 if imitates else torch.bfloat16] and weight.dtype == torch.float32
+    assert (
+        asked == 4 * [torch.float32 if imitates else torch.bfloat16]
+        and weight.dtype == torch.float32
+    )
 
 
 def test_in_bf16_it_goes_torchs_way_to_the_digits_that_bf16_has(monkeypatch):
@@ -119,17 +155,26 @@ def test_in_bf16_it_goes_torchs_way_to_the_digits_that_bf16_has(monkeypatch):
     one, two = nn.Parameter(torch.zeros(24, 16)), nn.Parameter(torch.zeros(24, 16))
     got = walked(Muon([one], lr=1.0, weight_decay=0.0), one, gradients((24, 16)))
     want = walked(torch.optim.Muon([two], lr=1.0, weight_decay=0.0), two, gradients((24, 16)))
-    assert (got - want).norm() < 8 * 2 ** -8 * want.norm()   # five times three products of numbers with 8 bits
+    # five times three products of numbers with 8 bits
+    assert (got - want).norm() < 8 * 2**-8 * want.norm()
 
 
 def test_a_run_that_torchs_optimizer_began_goes_on(in_single_precision):
     """Checkpoints written before the package had a class of its own name the same things."""
     one, two = nn.Parameter(torch.ones(4, 6)), nn.Parameter(torch.ones(4, 6))
-    theirs, ours = torch.optim.Muon([one], lr=0.1, weight_decay=0.3), Muon([two], lr=0.5, weight_decay=0.0)
+    theirs, ours = (
+        torch.optim.Muon([one], lr=0.1, weight_decay=0.3),
+        Muon([two], lr=0.5, weight_decay=0.0),
+    )
     walked(theirs, one, gradients((4, 6))[:2])
     two.data.copy_(one.data)
     ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
-    assert_close(walked(ours, two, gradients((4, 6))[2:]), walked(theirs, one, gradients((4, 6))[2:]), rtol=1e-4, atol=1e-5)
+    assert_close(
+        walked(ours, two, gradients((4, 6))[2:]),
+        walked(theirs, one, gradients((4, 6))[2:]),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_a_bad_gradient_moves_nothing_and_a_missing_one_is_passed_over():
@@ -141,7 +186,11 @@ def test_a_bad_gradient_moves_nothing_and_a_missing_one_is_passed_over():
     assert torch.equal(good, torch.ones(2, 3)) and not optimizer.state
     bad.grad = None
     optimizer.step()
-    assert not torch.equal(good, torch.ones(2, 3)) and torch.equal(none, bad) and list(optimizer.state) == [good]
+    assert (
+        not torch.equal(good, torch.ones(2, 3))
+        and torch.equal(none, bad)
+        and list(optimizer.state) == [good]
+    )
 
 
 def test_a_run_that_was_saved_and_loaded_ends_in_the_same_bits(tmp_path):
@@ -178,7 +227,16 @@ def test_what_makes_no_sense_is_refused():
         Muon([torch.ones(2, 2, requires_grad=True), torch.ones(3, requires_grad=True)])
 
 
-@pytest.mark.parametrize("setting", [{"lr": -0.1}, {"lr": float("nan")}, {"weight_decay": -1.0}, {"momentum": 1.0}, {"momentum": -0.5}])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"lr": -0.1},
+        {"lr": float("nan")},
+        {"weight_decay": -1.0},
+        {"momentum": 1.0},
+        {"momentum": -0.5},
+    ],
+)
 def test_settings_out_of_range_are_refused(setting):
     with pytest.raises(ValueError, match=f"expected {next(iter(setting))} "):
         Muon([nn.Parameter(torch.ones(2, 2))], **setting)
@@ -206,7 +264,9 @@ def test_a_closure_is_asked_once_and_its_loss_comes_back():
 
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     assert muon(model).step(closure).item() == pytest.approx(loss_of(before)) and calls == [1]
-    assert not torch.equal(before["head.transform_dense.weight"], model["head"].transform_dense.weight)
+    assert not torch.equal(
+        before["head.transform_dense.weight"], model["head"].transform_dense.weight
+    )
 
 
 def loss_of(weights):
@@ -218,7 +278,9 @@ def loss_of(weights):
 @pytest.mark.parametrize("shape", [(4, 6), (6, 4), (5, 5), (1, 7), (7, 1)])
 @pytest.mark.parametrize("times", [0, 1, 5])
 def test_stretches_go_through_the_polynomial_and_directions_stay(shape, times):
-    matrix = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+    matrix = torch.randn(
+        shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape))
+    )
     u, s, v = torch.linalg.svd(matrix, full_matrices=False)
     s = s / matrix.square().sum().sqrt()
     for _ in range(times):

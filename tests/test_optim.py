@@ -1,4 +1,7 @@
-"""Chapter 05: AdamW against closed forms, a naive loop and torch.optim; schedules and groups by their definitions."""
+"""Chapter 05: AdamW against closed forms, a naive loop and torch.optim; schedules and groups by
+their definitions.
+"""
+
 import copy
 import io
 import math
@@ -12,7 +15,8 @@ import minbert.optim
 from minbert.encoder import BertConfig, BertModel
 from minbert.optim import AdamW, parameter_groups, warmup_decay
 
-GOLDEN = [0.987440518080, 0.985694674171, 0.983232977367]  # written down to 12 digits: half of the last one may be missing
+# written down to 12 digits: half of the last one may be missing
+GOLDEN = [0.987440518080, 0.985694674171, 0.983232977367]
 BOTH = pytest.mark.parametrize("fused", [True, False])
 
 
@@ -26,7 +30,16 @@ def run(optimizer_class, grads, dtype=torch.float64, **options):
     return trace
 
 
-def naive(params, grads_by_step, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, correct_bias=True, decay_first=False):
+def naive(
+    params,
+    grads_by_step,
+    lr=1e-3,
+    betas=(0.9, 0.999),
+    eps=1e-6,
+    weight_decay=0.0,
+    correct_bias=True,
+    decay_first=False,
+):
     """The course's update, one tensor and one operation at a time."""
     b1, b2 = betas
     params, state = [p.detach().clone() for p in params], {}
@@ -50,10 +63,17 @@ def problem(seed, dtype, steps=15, missing=0.0):
     g = torch.Generator().manual_seed(seed)
     shapes = [(3, 4), (5,), (), (2, 3, 2), (0,), (1,)]
     params = [torch.randn(s, generator=g, dtype=dtype) for s in shapes]
-    params.append(torch.randn(4, 3, generator=g, dtype=dtype).t())   # crosswise
+    params.append(torch.randn(4, 3, generator=g, dtype=dtype).t())  # crosswise
     params.append(torch.randn(6, 3, generator=g, dtype=dtype)[::2])  # with gaps
-    grads = [[None if torch.rand((), generator=g) < missing else 10.0 ** -(i % 6) * torch.randn(p.shape, generator=g, dtype=dtype)
-              for i, p in enumerate(params)] for _ in range(steps)]
+    grads = [
+        [
+            None
+            if torch.rand((), generator=g) < missing
+            else 10.0 ** -(i % 6) * torch.randn(p.shape, generator=g, dtype=dtype)
+            for i, p in enumerate(params)
+        ]
+        for _ in range(steps)
+    ]
     return params, grads
 
 
@@ -66,9 +86,15 @@ def apply(optimizer, params, grads_by_step):
 
 # ---------------------------------------------------------------- the update
 
+
 @BOTH
 def test_golden_values(fused):
-    assert_close(run(AdamW, [1e-4, -2e-4, 0.0], lr=0.01, weight_decay=0.5, fused=fused), GOLDEN, rtol=0, atol=2e-12)
+    assert_close(
+        run(AdamW, [1e-4, -2e-4, 0.0], lr=0.01, weight_decay=0.5, fused=fused),
+        GOLDEN,
+        rtol=0,
+        atol=2e-12,
+    )
     theirs = run(torch.optim.AdamW, [1e-4, -2e-4, 0.0], lr=0.01, weight_decay=0.5, eps=1e-6)
     assert_close(theirs, [0.985099009901, 0.983811544653, 0.981700723122], rtol=0, atol=2e-12)
 
@@ -76,27 +102,46 @@ def test_golden_values(fused):
 @BOTH
 @pytest.mark.parametrize("g, first, average", [(1e-5, 0.240, 0.836), (1e-6, 0.031, 0.358)])
 def test_small_gradients_take_small_first_steps(fused, g, first, average):
-    """With one gradient again and again, step t is r / (r + eps), r = g sqrt(1 - b2^t), as a share of the rate."""
-    trace, roots = run(AdamW, [g] * 1000, lr=1e-3, fused=fused), [g * math.sqrt(1 - 0.999**t) for t in range(1, 1001)]
+    """With one gradient again and again, step t is r / (r + eps), r = g sqrt(1 - b2^t), as a share
+    of the rate.
+    """
+    trace, roots = (
+        run(AdamW, [g] * 1000, lr=1e-3, fused=fused),
+        [g * math.sqrt(1 - 0.999**t) for t in range(1, 1001)],
+    )
     shares = [root / (root + 1e-6) for root in roots]
     for steps, written in ((1, first), (1000, average)):
         exact = sum(shares[:steps]) / steps
         rounding = 2**-53 / 1e-3  # of a weight near 1, in units of the rate; each step adds one
-        assert round(exact, 3) == written and (1 - trace[steps - 1]) / 1e-3 / steps == pytest.approx(exact, abs=4 * rounding)
+        assert round(exact, 3) == written and (
+            1 - trace[steps - 1]
+        ) / 1e-3 / steps == pytest.approx(exact, abs=4 * rounding)
 
 
 @BOTH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("options", [
-    dict(), dict(lr=0.1, weight_decay=0.3), dict(lr=0.05, betas=(0.5, 0.9), eps=1e-3), dict(betas=(0.0, 0.0)), dict(lr=0.0),
-    dict(lr=0.02, weight_decay=0.1, correct_bias=False), dict(lr=0.02, weight_decay=0.1, correct_bias=False, decay_first=True),
-    dict(lr=0.1, weight_decay=10.0), dict(lr=0.2, weight_decay=7.0),  # lose all of it, or more
-], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(),
+        dict(lr=0.1, weight_decay=0.3),
+        dict(lr=0.05, betas=(0.5, 0.9), eps=1e-3),
+        dict(betas=(0.0, 0.0)),
+        dict(lr=0.0),
+        dict(lr=0.02, weight_decay=0.1, correct_bias=False),
+        dict(lr=0.02, weight_decay=0.1, correct_bias=False, decay_first=True),
+        dict(lr=0.1, weight_decay=10.0),
+        dict(lr=0.2, weight_decay=7.0),  # lose all of it, or more
+    ],
+    ids=str,
+)
 def test_equals_the_naive_loop(fused, dtype, options):
     for seed in range(3):
         params, grads = problem(seed, dtype, missing=0.3)
         expected, state = naive(params, grads, **options)
-        ours = [p.detach().clone(memory_format=torch.preserve_format).requires_grad_() for p in params]
+        ours = [
+            p.detach().clone(memory_format=torch.preserve_format).requires_grad_() for p in params
+        ]
         ours[-1] = params[-1].requires_grad_()  # keep the gaps
         optimizer = AdamW(ours, fused=fused, **options)
         apply(optimizer, ours, grads)
@@ -128,7 +173,11 @@ def test_equals_torch_with_a_moving_eps(fused):
 
 def test_the_fused_kernel_is_used_where_it_may_be(monkeypatch):
     calls, real = [], torch._fused_adamw_
-    monkeypatch.setattr(torch, "_fused_adamw_", lambda params, *a, **k: calls.append(len(params)) or real(params, *a, **k))
+    monkeypatch.setattr(
+        torch,
+        "_fused_adamw_",
+        lambda params, *a, **k: calls.append(len(params)) or real(params, *a, **k),
+    )
     params, grads = problem(0, torch.float32)
     params = [p.requires_grad_() for p in params]
     apply(AdamW(params), params, grads[:1])
@@ -138,13 +187,14 @@ def test_the_fused_kernel_is_used_where_it_may_be(monkeypatch):
 
 
 def test_berts_original_optimizer():
-    first, = run(AdamW, [0.5], lr=0.1, correct_bias=False, decay_first=True)
+    (first,) = run(AdamW, [0.5], lr=0.1, correct_bias=False, decay_first=True)
     assert (1 - first) / 0.1 == pytest.approx(3.16, abs=0.01)
-    first, = run(AdamW, [0.5], lr=0.1, correct_bias=False, decay_first=True, weight_decay=0.2)
+    (first,) = run(AdamW, [0.5], lr=0.1, correct_bias=False, decay_first=True, weight_decay=0.2)
     assert first == pytest.approx(1 - 0.1 * (0.05 / (math.sqrt(0.001 * 0.25) + 1e-6) + 0.2 * 1.0))
 
 
 # ---------------------------------------------------------------- what is left alone
+
 
 @BOTH
 def test_none_skips_and_zero_does_not(fused):
@@ -152,7 +202,10 @@ def test_none_skips_and_zero_does_not(fused):
     assert_close(run(AdamW, [0.0, 0.0], lr=0.1, weight_decay=0.5, fused=fused), [0.95, 0.9025])
     moved = run(AdamW, [1.0, 0.0, 0.0], lr=0.1, fused=fused)
     assert moved[0] > moved[1] > moved[2]  # momentum
-    assert_close(run(AdamW, [1.0, None, None, -0.5], lr=0.1, fused=fused)[-1], run(AdamW, [1.0, -0.5], lr=0.1, fused=fused)[-1])
+    assert_close(
+        run(AdamW, [1.0, None, None, -0.5], lr=0.1, fused=fused)[-1],
+        run(AdamW, [1.0, -0.5], lr=0.1, fused=fused)[-1],
+    )
 
 
 @BOTH
@@ -173,7 +226,9 @@ def test_counts_may_differ_inside_a_group(fused):
 def test_a_bad_gradient_is_named_before_anything_moves(fused, bad):
     params, grads = problem(0, torch.float32, steps=2)
     params = [p.requires_grad_() for p in params]
-    optimizer = AdamW([{"params": params[:3]}, {"params": params[3:], "names": list("abcde")}], fused=fused)
+    optimizer = AdamW(
+        [{"params": params[:3]}, {"params": params[3:], "names": list("abcde")}], fused=fused
+    )
     apply(optimizer, params, grads[:1])
     before = copy.deepcopy((optimizer.state_dict(), params))
     for p, g in zip(params, grads[1]):
@@ -198,8 +253,15 @@ def test_huge_gradients_are_not_mistaken_for_infinite_ones():
 
 def test_refusals():
     p = torch.ones(3, requires_grad=True)
-    for options, message in [(dict(lr=-1e-3), "lr >= 0, got -0.001"), (dict(lr=math.nan), "lr"), (dict(eps=-1.0), "eps"),
-                             (dict(weight_decay=-0.1), "weight_decay"), (dict(betas=(1.0, 0.9)), "betas"), (dict(betas=(0.9, -0.1)), "betas"), (dict(betas=(0.9,)), "two betas")]:
+    for options, message in [
+        (dict(lr=-1e-3), "lr >= 0, got -0.001"),
+        (dict(lr=math.nan), "lr"),
+        (dict(eps=-1.0), "eps"),
+        (dict(weight_decay=-0.1), "weight_decay"),
+        (dict(betas=(1.0, 0.9)), "betas"),
+        (dict(betas=(0.9, -0.1)), "betas"),
+        (dict(betas=(0.9,)), "two betas"),
+    ]:
         with pytest.raises(ValueError, match=message):
             AdamW([p], **options)
     with pytest.raises(ValueError, match="lr"):
@@ -211,6 +273,7 @@ def test_refusals():
 
 
 # ---------------------------------------------------------------- long runs
+
 
 @BOTH
 def test_resuming_is_bit_for_bit(fused):
@@ -279,7 +342,10 @@ def test_works_with_accelerate():
     model, prepared = accelerator.prepare(model, AdamW(model.parameters(), lr=0.1))
     for _ in range(3):
         x = torch.randn(4, 3)
-        for m, o, backward in [(plain, optimizer, torch.Tensor.backward), (model, prepared, accelerator.backward)]:
+        for m, o, backward in [
+            (plain, optimizer, torch.Tensor.backward),
+            (model, prepared, accelerator.backward),
+        ]:
             o.zero_grad()
             backward(m(x).square().mean())
             o.step()
@@ -301,6 +367,7 @@ def test_it_learns():
 
 # ---------------------------------------------------------------- schedule and groups
 
+
 @pytest.mark.parametrize("total, warmup", [(20, 5), (7, 1), (9, 8)])
 def test_the_schedule_is_transformers_one_step_earlier_on_the_way_up(total, warmup):
     """Theirs gives the first step the rate 0; on the way down both are equal."""
@@ -315,18 +382,39 @@ def test_the_schedule_is_transformers_one_step_earlier_on_the_way_up(total, warm
             scheduler.step()
         return seen
 
-    ours = rates(lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda i: warmup_decay(i, total, warmup)))
+    ours = rates(
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda i: warmup_decay(i, total, warmup))
+    )
     theirs = rates(lambda o: get_linear_schedule_with_warmup(o, warmup, total))
-    assert theirs[0] == 0 and ours[:warmup] == pytest.approx(theirs[1:warmup + 1]) and ours[warmup:] == pytest.approx(theirs[warmup:])
+    assert (
+        theirs[0] == 0
+        and ours[:warmup] == pytest.approx(theirs[1 : warmup + 1])
+        and ours[warmup:] == pytest.approx(theirs[warmup:])
+    )
 
 
 def test_warmup_decay():
-    assert [warmup_decay(i, 10, 2, 4) for i in range(11)] == [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
+    assert [warmup_decay(i, 10, 2, 4) for i in range(11)] == [
+        0.5,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        0.75,
+        0.5,
+        0.25,
+        0,
+    ]
     assert [warmup_decay(i, 4) for i in range(6)] == [1, 0.75, 0.5, 0.25, 0, 0]
-    assert [warmup_decay(i, 6, 3) for i in range(6)] == pytest.approx([1 / 3, 2 / 3, 1, 1, 2 / 3, 1 / 3])
+    assert [warmup_decay(i, 6, 3) for i in range(6)] == pytest.approx(
+        [1 / 3, 2 / 3, 1, 1, 2 / 3, 1 / 3]
+    )
     assert [warmup_decay(i, 5, 0, 0) for i in range(8)] == [1.0] * 8
     assert [warmup_decay(i, 4, 4) for i in range(4)] == [0.25, 0.5, 0.75, 1]
-    short = [warmup_decay(i, 4, 100, 100) for i in range(5)]  # rise and fall overlap: the lower one counts
+    # rise and fall overlap: the lower one counts
+    short = [warmup_decay(i, 4, 100, 100) for i in range(5)]
     assert short == pytest.approx([0.01, 0.02, 0.02, 0.01, 0])
     for bad in [(-1, 10), (0, 0), (0, 10, -1), (0, 10, 0, -1)]:
         with pytest.raises(ValueError, match="expected steps"):
@@ -336,7 +424,15 @@ def test_warmup_decay():
 class Tasks(nn.Module):
     def __init__(self):
         super().__init__()
-        self.encoder = BertModel(BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12))
+        self.encoder = BertModel(
+            BertConfig(
+                vocab_size=20,
+                hidden_size=8,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=12,
+            )
+        )
         self.heads = nn.ModuleDict({"sst": nn.Linear(8, 5), "stsb": nn.Linear(8, 1)})
         self.log_scale = nn.Parameter(torch.zeros(()))
 
@@ -345,18 +441,26 @@ def test_parameter_groups():
     model = Tasks()
     model.heads["stsb"].weight.requires_grad_(False)
     groups = parameter_groups(model, weight_decay=0.1, lr=1e-5, head_lr=1e-3)
-    found = {name: (p, g["weight_decay"], g["lr"]) for g in groups for name, p in zip(g["names"], g["params"])}
+    found = {
+        name: (p, g["weight_decay"], g["lr"])
+        for g in groups
+        for name, p in zip(g["names"], g["params"])
+    }
     expected = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert found.keys() == expected.keys()
     for name, (p, decay, lr) in found.items():
         assert p is expected[name]
-        assert decay == (0.0 if name.endswith("bias") or "norm" in name or name == "log_scale" else 0.1), name
+        assert decay == (
+            0.0 if name.endswith("bias") or "norm" in name or name == "log_scale" else 0.1
+        ), name
         assert lr == (1e-3 if name.startswith("heads.") else 1e-5)
     optimizer = AdamW(groups, lr=9.0)
     assert {g["lr"] for g in optimizer.param_groups} == {1e-5, 1e-3}
     assert AdamW(parameter_groups(model), lr=9.0).param_groups[0]["lr"] == 9.0
     only = parameter_groups(model, decays=lambda name, p: name.endswith("word_embedding.weight"))
-    assert [g["names"] for g in only if g["weight_decay"]] == [["encoder.embedding.word_embedding.weight"]]
+    assert [g["names"] for g in only if g["weight_decay"]] == [
+        ["encoder.embedding.word_embedding.weight"]
+    ]
     assert len(parameter_groups(model, weight_decay=0.0)) == 1
     wrapped = nn.Module()
     wrapped.module = model  # as data-parallel training wraps it

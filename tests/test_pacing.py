@@ -1,4 +1,5 @@
 """scripts/pacing.py counts what a reader sees, and no chapter asks for more than it allows."""
+
 import sys
 from pathlib import Path
 
@@ -23,8 +24,14 @@ def test_a_chapter_takes_ninety_minutes_at_most(chapter):
 
 
 def test_what_is_hidden_costs_nothing_and_the_rest_does(tmp_path):
-    cells = [nbformat.v4.new_markdown_cell("one two three, don't"), nbformat.v4.new_code_cell("#| hide\n" + "x = 1\n" * 50), nbformat.v4.new_code_cell("a = 1\n\nb = 2"),
-             nbformat.v4.new_code_cell("#| export\n#| exercise loop.clip points=2 minutes=15 target=f\ndef f():\n    return 1")]
+    cells = [
+        nbformat.v4.new_markdown_cell("one two three, don't"),
+        nbformat.v4.new_code_cell("#| hide\n" + "x = 1\n" * 50),
+        nbformat.v4.new_code_cell("a = 1\n\nb = 2"),
+        nbformat.v4.new_code_cell(
+            "#| export\n#| exercise loop.clip points=2 minutes=15 target=f\ndef f():\n    return 1"
+        ),
+    ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "00_x.ipynb")
     found = pacing.pace(tmp_path / "00_x.ipynb")
     assert (found.words, found.lines, found.exercises) == (4, [2, 4], 15)

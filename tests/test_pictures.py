@@ -1,4 +1,7 @@
-"""The words on the pictures of all explorers: none covers another, none leaves the frame, none lies under a handle; wide and for a phone."""
+"""The words on the pictures of all explorers: none covers another, none leaves the frame, none lies
+under a handle; wide and for a phone.
+"""
+
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +14,8 @@ from test_browser_all import FIRST, MAKES
 from minbert.explore.attention import AttentionExplorer
 from minbert.explore.conflict import ConflictExplorer
 
-HANDLE, SMALLEST = 13, 0.55   # pixels from its middle to its rim, shown on a picture of this share of its size
+# pixels from its middle to its rim, shown on a picture of this share of its size
+HANDLE, SMALLEST = 13, 0.55
 
 
 def drawn(figure) -> FigureCanvasAgg:
@@ -33,18 +37,34 @@ def out_of_view(figure) -> set:
     return found
 
 
-def words_on(figure) -> list:   # of (words, box in pixels); without panels in space, whose slanting words have boxes that are too large
+def words_on(
+    figure,
+    # of (words, box in pixels); without panels in space, whose slanting words have boxes that are
+    # too large
+) -> list:
     """Say where the words of a picture are."""
     renderer, hidden = drawn(figure).get_renderer(), out_of_view(figure)
     hidden |= {text for axes in figure.axes if axes.name == "3d" for text in axes.findobj(Text)}
-    return [(text.get_text(), text.get_window_extent(renderer)) for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip() and text not in hidden]
+    return [
+        (text.get_text(), text.get_window_extent(renderer))
+        for text in figure.findobj(Text)
+        if text.get_visible() and text.get_text().strip() and text not in hidden
+    ]
 
 
 def collisions(figure) -> list[str]:
     """Name words that leave the picture or cover other words, by more than a pixel."""
     words, width, height = words_on(figure), figure.bbox.width, figure.bbox.height
-    left = [name for name, box in words if box.x0 < -1 or box.y0 < -1 or box.x1 > width + 1 or box.y1 > height + 1]
-    covered = [f"{a} / {b}" for (a, x), (b, y) in combinations(words, 2) if min(x.x1, y.x1) - max(x.x0, y.x0) > 1 and min(x.y1, y.y1) - max(x.y0, y.y0) > 1]
+    left = [
+        name
+        for name, box in words
+        if box.x0 < -1 or box.y0 < -1 or box.x1 > width + 1 or box.y1 > height + 1
+    ]
+    covered = [
+        f"{a} / {b}"
+        for (a, x), (b, y) in combinations(words, 2)
+        if min(x.x1, y.x1) - max(x.x0, y.x0) > 1 and min(x.y1, y.y1) - max(x.y0, y.y0) > 1
+    ]
     return left + covered
 
 
@@ -64,7 +84,9 @@ def test_words_have_room(names, title):
     for view in views:
         for narrow in (False, True):
             settings = {"view": view} if view else {}
-            assert collisions(explorer.figure(narrow, **settings)) == [], f"{view}, {'for a phone' if narrow else 'wide'}"
+            assert collisions(explorer.figure(narrow, **settings)) == [], (
+                f"{view}, {'for a phone' if narrow else 'wide'}"
+            )
 
 
 def under(figure, name: str, place) -> bool:
@@ -73,7 +95,7 @@ def under(figure, name: str, place) -> bool:
     (box,) = [text.get_window_extent(renderer) for text in panel.texts if text.get_text() == name]
     middle = panel.transData.transform(place)
     nearest = np.clip(middle, [box.x0, box.y0], [box.x1, box.y1])
-    return max(abs(nearest - middle)) < HANDLE / SMALLEST - 1   # handles are disks or squares
+    return max(abs(nearest - middle)) < HANDLE / SMALLEST - 1  # handles are disks or squares
 
 
 @pytest.mark.parametrize("place", [(2.5, 0.2), (-1.0, -1.0), (3.0, 3.0), (0.1, 2.9), (2.9, 0.0)])

@@ -1,4 +1,7 @@
-"""Weights that are laid out once: the same vectors, one layout a weight, and left alone where it does not pay."""
+"""Weights that are laid out once: the same vectors, one layout a weight, and left alone where it
+does not pay.
+"""
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -9,8 +12,10 @@ from minbert.engine.integers import exact_integers
 from minbert.engine.products import _Products, laid_out
 from minbert.sentence import SentenceEncoder
 
-SERVED = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()   # elsewhere nothing is laid out
-TEXTS = [f"word {'and word ' * (k % 7)}{k}" for k in range(120)]  # of eight lengths, above FEW tokens in all
+# elsewhere nothing is laid out
+SERVED = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
+# of eight lengths, above FEW tokens in all
+TEXTS = [f"word {'and word ' * (k % 7)}{k}" for k in range(120)]
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +38,14 @@ def made(monkeypatch):
 
 @pytest.mark.parametrize("precision, tolerance", [("fp32", 1e-5), ("bf16", 2**-5)])
 def test_vectors_are_those_of_the_plain_way(encoder, made, monkeypatch, precision, tolerance):
-    """The products are the same up to the rounding of their type: about 2^-23 or 2^-8 a map, of numbers near 1, through four layers."""
+    """The products are the same up to the rounding of their type: about 2^-23 or 2^-8 a map, of
+    numbers near 1, through four layers.
+    """
     ours = encoder.encode(TEXTS, precision=precision)
-    maps = 4 * encoder.model.config.num_hidden_layers + 1  # queries, keys and values as one, three more a layer, the pooler
-    dtype = half_type(encoder.device, precision) or torch.float32  # a processor may lack products in bfloat16
+    # queries, keys and values as one, three more a layer, the pooler
+    maps = 4 * encoder.model.config.num_hidden_layers + 1
+    # a processor may lack products in bfloat16
+    dtype = half_type(encoder.device, precision) or torch.float32
     laid = [dtype] * (maps if SERVED else 0)
     assert made == laid
     monkeypatch.setattr(products, "FEW", 10**9)
@@ -72,7 +81,9 @@ def test_few_tokens_and_compiled_models_are_left_alone(encoder, made):
 
 
 def test_other_weights_and_joins_are_left_alone(encoder, made):
-    """Only weights of the model: a flow or a dense map behind it keeps its precision, and joined activations are joined anew."""
+    """Only weights of the model: a flow or a dense map behind it keeps its precision, and joined
+    activations are joined anew.
+    """
     other, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
     with laid_out(encoder.model, "fp32", 10**6), torch.no_grad():
         assert torch.equal(other(x), torch.nn.functional.linear(x, other.weight, other.bias))
@@ -82,32 +93,50 @@ def test_other_weights_and_joins_are_left_alone(encoder, made):
 
 
 def test_an_unknown_precision_is_refused(encoder):
-    with pytest.raises(ValueError, match="expected precision 'fp32', 'bf16', 'fp16' or 'int8', got 'int4'"):
+    with pytest.raises(
+        ValueError, match="expected precision 'fp32', 'bf16', 'fp16' or 'int8', got 'int4'"
+    ):
         encoder.encode(TEXTS, precision="int4")
 
 
 def test_integers_turn_the_vectors_little_or_are_refused(encoder):
-    """Mean of the embedded encoder's cosines: .99 as measured. A processor that cannot add them without overflow says so."""
+    """Mean of the embedded encoder's cosines: .99 as measured. A processor that cannot add them
+    without overflow says so.
+    """
     if not exact_integers():
-        with pytest.raises(ValueError, match="precision 'int8': expected a CPU whose instructions add 8-bit products .VNNI., got one without"):
+        with pytest.raises(
+            ValueError,
+            match="precision 'int8': expected a CPU whose instructions add 8-bit products .VNNI., got one without",
+        ):
             encoder.encode(TEXTS, precision="int8")
         return
     exact, whole = encoder.encode(TEXTS), encoder.encode(TEXTS, precision="int8")
     cosines = torch.cosine_similarity(exact, whole)
-    assert 0.98 < cosines.mean() and 0.95 < cosines.min() and not torch.equal(exact, whole)
-    assert torch.equal(encoder.encode(TEXTS[:3], precision="int8"), encoder.encode(TEXTS[:3])), "few tokens stay in float32"
+    assert cosines.mean() > 0.98 and cosines.min() > 0.95 and not torch.equal(exact, whole)
+    assert torch.equal(encoder.encode(TEXTS[:3], precision="int8"), encoder.encode(TEXTS[:3])), (
+        "few tokens stay in float32"
+    )
 
 
 def test_integers_are_not_for_a_gpu():
     with shapes_only():
         model = torch.nn.Linear(2, 2)
-    with pytest.raises(ValueError, match="precision 'int8': expected a CPU.*got meta"), laid_out(model, "int8", 10**6):
+    with (
+        pytest.raises(ValueError, match="precision 'int8': expected a CPU.*got meta"),
+        laid_out(model, "int8", 10**6),
+    ):
         pass
 
 
 def test_a_product_learns_which_norm_its_input_comes_from():
-    """The form is made for the norm that x came out of, and one more for the same weight behind anything else, a norm without gain or of another model too."""
-    norm, bare, strange = torch.nn.LayerNorm(4), torch.nn.LayerNorm(4, elementwise_affine=False), torch.nn.LayerNorm(4)
+    """The form is made for the norm that x came out of, and one more for the same weight behind
+    anything else, a norm without gain or of another model too.
+    """
+    norm, bare, strange = (
+        torch.nn.LayerNorm(4),
+        torch.nn.LayerNorm(4, elementwise_affine=False),
+        torch.nn.LayerNorm(4),
+    )
     one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
     made, x = [], torch.randn(3, 4)
 
@@ -115,9 +144,18 @@ def test_a_product_learns_which_norm_its_input_comes_from():
         made.append((weight, given))
         return lambda x: torch.zeros(len(x), 4)
 
-    with torch.no_grad(), _Products([*norm.parameters(), *one.parameters(), *other.parameters()], form):
+    with (
+        torch.no_grad(),
+        _Products([*norm.parameters(), *one.parameters(), *other.parameters()], form),
+    ):
         for _ in range(2):
             y = norm(x)
             one(y), other(y), one(y + 1), one(bare(x)), one(strange(x))
-    assert [weight is layer.weight for (weight, _), layer in zip(made, (one, other, one), strict=True)] == [True] * 3
-    assert [given and (given[0] is norm.weight, given[1] is norm.bias) for _, given in made] == [(True, True), (True, True), None]
+    assert [
+        weight is layer.weight for (weight, _), layer in zip(made, (one, other, one), strict=True)
+    ] == [True] * 3
+    assert [given and (given[0] is norm.weight, given[1] is norm.bias) for _, given in made] == [
+        (True, True),
+        (True, True),
+        None,
+    ]

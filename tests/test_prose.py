@@ -1,7 +1,10 @@
-"""What the text says, the screen shows: a number in the prose of a chapter stands in an output or a line of code of the same chapter.
+"""What the text says, the screen shows: a number in the prose of a chapter stands in an output or a
+line of code of the same chapter.
 
-Numbers from elsewhere are listed here with their source, so that nobody writes one down without having seen it.
+Numbers from elsewhere are listed here with their source, so that nobody writes one down without
+having seen it.
 """
+
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,20 +15,35 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted((ROOT / "nbs").glob("[1-9]_*/*.ipynb"))
 FORMULA = re.compile(r"`[^`]*`|\$\$.*?\$\$|\$[^$]*\$", re.S)
-SAID = re.compile(r"(?<![\w.,/-])(\d?\.\d{2,3})(?![\w.])")     # two or three digits behind the point, as results have them
+# two or three digits behind the point, as results have them
+SAID = re.compile(r"(?<![\w.,/-])(\d?\.\d{2,3})(?![\w.])")
 SHOWN = re.compile(r"(?<![\w.])\d*\.\d+(?:e-?\d+)?")
 
 PAPER, PICTURE = "a paper, named beside it", "read off the picture beside it"
 SUM = "difference, product or interval of numbers shown"
-ELSEWHERE = {   # chapter -> number -> where it comes from
+ELSEWHERE = {  # chapter -> number -> where it comes from
     "01_tokens": {".037": SUM},
     "05_optim": {"0.002": SUM},
     "10_pretrain": {".002": "a rate of the recipe, see PretrainConfig"},
     "16_heads": {".88": SUM, ".95": SUM},
-    "17_metrics": {".375": PAPER, ".631": PAPER, ".625": PAPER, ".006": SUM, "3.231": "an example", "2.25": SUM},
+    "17_metrics": {
+        ".375": PAPER,
+        ".631": PAPER,
+        ".625": PAPER,
+        ".006": SUM,
+        "3.231": "an example",
+        "2.25": SUM,
+    },
     "21_evaluate": {".830": PAPER, ".375": PAPER},
     "22_train": {".617": "chapter 20"},
-    "23_lexical": {".95": PAPER, "1.45": PAPER, ".77": PAPER, "1.30": PAPER, ".505": PAPER, ".246": PAPER},
+    "23_lexical": {
+        ".95": PAPER,
+        "1.45": PAPER,
+        ".77": PAPER,
+        "1.30": PAPER,
+        ".505": PAPER,
+        ".246": PAPER,
+    },
     "24_calibration": {".015": SUM, ".505": PAPER, ".280": PAPER},
     "25_contrastive": {".37": PICTURE, ".22": PICTURE, ".27": "an example"},
     "27_bijections": {"0.159": SUM},
@@ -33,41 +51,79 @@ ELSEWHERE = {   # chapter -> number -> where it comes from
     "30_joint": {".11": SUM, "3.43": "log 31"},
     "33_proximal": {"2.13": "a release of torch"},
     "42_multitask": {".014": PAPER, ".033": PAPER},
-    "41_bertcf": {".760": PAPER, ".739": PAPER, ".746": PAPER, ".629": PAPER, ".85": PICTURE, ".280": PAPER, ".013": PAPER},
+    "41_bertcf": {
+        ".760": PAPER,
+        ".739": PAPER,
+        ".746": PAPER,
+        ".629": PAPER,
+        ".85": PICTURE,
+        ".280": PAPER,
+        ".013": PAPER,
+    },
 }
 
 
 def said(notebook) -> set[str]:
     """The numbers of the prose, as they are written."""
-    return {number for cell in notebook.cells if cell.cell_type == "markdown" for number in SAID.findall(FORMULA.sub(" ", cell.source))}
+    return {
+        number
+        for cell in notebook.cells
+        if cell.cell_type == "markdown"
+        for number in SAID.findall(FORMULA.sub(" ", cell.source))
+    }
 
 
 def shown(notebook) -> list[float]:
     """The numbers of code and text outputs."""
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     for output in (o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs):
-        texts += [output.get("text", ""), *(str(value) for kind, value in output.get("data", {}).items() if kind.startswith("text"))]
+        texts += [
+            output.get("text", ""),
+            *(
+                str(value)
+                for kind, value in output.get("data", {}).items()
+                if kind.startswith("text")
+            ),
+        ]
     return [float(number) for text in texts for number in SHOWN.findall(text)]
 
 
 def missing(notebook) -> set[str]:
     """Numbers of the prose that no number shown rounds to."""
     numbers = shown(notebook)
-    digits = lambda number: len(number.partition(".")[2])
-    return {n for n in said(notebook) if not any(abs(x - float(n)) <= 0.51 * 10 ** -digits(n) for x in numbers)}
+
+    def digits(number):
+        return len(number.partition(".")[2])
+
+    return {
+        n
+        for n in said(notebook)
+        if not any(abs(x - float(n)) <= 0.51 * 10 ** -digits(n) for x in numbers)
+    }
 
 
 @pytest.mark.parametrize("file", CHAPTERS, ids=lambda f: f.stem)
 def test_each_number_of_the_prose_is_on_the_screen(file):
     notebook = nbformat.read(file, as_version=4)
     unknown = missing(notebook) - set(ELSEWHERE.get(file.stem, {}))
-    assert not unknown, f"in the prose of {file.name}, in no output, and without a source in {Path(__file__).name}: {sorted(unknown)}"
+    assert not unknown, (
+        f"in the prose of {file.name}, in no output, and without a source in {Path(__file__).name}: {sorted(unknown)}"
+    )
 
 
 def twice(notebook) -> list[str]:
     """Headings and paragraphs that stand in it more than once."""
-    parts = [part.strip() for cell in notebook.cells if cell.cell_type == "markdown" for part in re.split(r"\n\s*\n", cell.source)]
-    return sorted(part for part, times in Counter(parts).items() if times > 1 and (part.startswith("#") or len(part) > 60))
+    parts = [
+        part.strip()
+        for cell in notebook.cells
+        if cell.cell_type == "markdown"
+        for part in re.split(r"\n\s*\n", cell.source)
+    ]
+    return sorted(
+        part
+        for part, times in Counter(parts).items()
+        if times > 1 and (part.startswith("#") or len(part) > 60)
+    )
 
 
 @pytest.mark.parametrize("file", CHAPTERS, ids=lambda f: f.stem)
@@ -78,7 +134,11 @@ def test_nothing_is_said_twice(file):
 def test_what_is_said_twice_is_found():
     cell = nbformat.v4.new_markdown_cell
     long = "A sentence that is long enough to be told from a word, such as this one is."
-    assert twice(nbformat.v4.new_notebook(cells=[cell(f"## A\n\n{long}"), cell(f"Between.\n\n## A\n\n{long}"), cell("Between.")])) == ["## A", long]
+    assert twice(
+        nbformat.v4.new_notebook(
+            cells=[cell(f"## A\n\n{long}"), cell(f"Between.\n\n## A\n\n{long}"), cell("Between.")]
+        )
+    ) == ["## A", long]
 
 
 def test_no_source_outlives_its_number():
@@ -89,5 +149,12 @@ def test_no_source_outlives_its_number():
 
 
 def test_a_number_from_nowhere_is_found():
-    cells = [nbformat.v4.new_markdown_cell("The model scores .731 of .75, and `.999` or $.888$ is code."), nbformat.v4.new_code_cell("x", outputs=[nbformat.v4.new_output("stream", text="score 0.7312\n")])]
+    cells = [
+        nbformat.v4.new_markdown_cell(
+            "The model scores .731 of .75, and `.999` or $.888$ is code."
+        ),
+        nbformat.v4.new_code_cell(
+            "x", outputs=[nbformat.v4.new_output("stream", text="score 0.7312\n")]
+        ),
+    ]
     assert missing(nbformat.v4.new_notebook(cells=cells)) == {".75"}

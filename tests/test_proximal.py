@@ -1,4 +1,7 @@
-"""Chapter 33: which weights the teacher has at each step, what it costs the gradient, and what a resumed run needs."""
+"""Chapter 33: which weights the teacher has at each step, what it costs the gradient, and what a
+resumed run needs.
+"""
+
 import copy
 import io
 import math
@@ -15,8 +18,8 @@ from minbert.hinge import HingeCosine
 from minbert.loop import steps
 from minbert.optim import AdamW
 from minbert.proximal import TEACHERS, BregmanProximal
-from minbert.sentence import SentenceEncoder
 from minbert.regularized import clean_pass, output_distance, regularized_loss
+from minbert.sentence import SentenceEncoder
 from minbert.tokens import TokenBatch, load_tokenizer
 from minbert.train import Phase, TrainConfig, fit
 
@@ -26,10 +29,23 @@ TASKS = ("sst", "quora", "stsb")
 
 def build(dropout=0.0, mode="full", seed=0, dtype=torch.float32):
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=TOKENIZER.vocab_size, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
-                        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    heads = {"sst": LinearHead(8, 5, dropout), "quora": CosineHead("paraphrase", 10.0, -8.0), "stsb": PairLinear(8, "similarity", dropout)}
-    return MultitaskBert(SentenceEncoder(BertModel(config), TOKENIZER), heads, mode).to(dtype).train()
+    config = BertConfig(
+        vocab_size=TOKENIZER.vocab_size,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    heads = {
+        "sst": LinearHead(8, 5, dropout),
+        "quora": CosineHead("paraphrase", 10.0, -8.0),
+        "stsb": PairLinear(8, "similarity", dropout),
+    }
+    return (
+        MultitaskBert(SentenceEncoder(BertModel(config), TOKENIZER), heads, mode).to(dtype).train()
+    )
 
 
 def tokens(b, seed, t=7):
@@ -40,14 +56,23 @@ def tokens(b, seed, t=7):
 
 def batch(seed=0, b=4, tasks=TASKS):
     g = torch.Generator().manual_seed(seed)
-    labels = {"sst": torch.randint(5, (b,), generator=g), "quora": torch.randint(2, (b,), generator=g), "stsb": 5 * torch.rand(b, generator=g)}
-    return {t: TaskBatch(t, tokens(b, seed), None if t == "sst" else tokens(b, seed + 100), labels[t]) for t in tasks}
+    labels = {
+        "sst": torch.randint(5, (b,), generator=g),
+        "quora": torch.randint(2, (b,), generator=g),
+        "stsb": 5 * torch.rand(b, generator=g),
+    }
+    return {
+        t: TaskBatch(t, tokens(b, seed), None if t == "sst" else tokens(b, seed + 100), labels[t])
+        for t in tasks
+    }
 
 
 def train(model, penalties=(), count=3, lr=1e-2, accumulate=1, seed=0, optimizer=None, **more):
     optimizer = optimizer or AdamW([p for p in model.parameters() if p.requires_grad], lr=lr)
     data = [batch(seed + i) for i in range(count)]
-    return list(steps(model, data, regularized_loss(*penalties), optimizer, accumulate=accumulate, **more))
+    return list(
+        steps(model, data, regularized_loss(*penalties), optimizer, accumulate=accumulate, **more)
+    )
 
 
 def weights(model):
@@ -84,6 +109,7 @@ PATH = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
 
 # ---- which weights
 
+
 @pytest.mark.parametrize("lag", range(5))
 def test_lag_is_a_number_of_steps(lag):
     assert seen(BregmanProximal(lag=lag), PATH) == [PATH[max(0, i - lag)] for i in range(len(PATH))]
@@ -91,7 +117,9 @@ def test_lag_is_a_number_of_steps(lag):
 
 @pytest.mark.parametrize("every", [1, 2, 3, 100])
 def test_epoch_renews_every_so_often(every):
-    assert seen(BregmanProximal(teacher="epoch", every=every), PATH) == [PATH[i // every * every] for i in range(len(PATH))]
+    assert seen(BregmanProximal(teacher="epoch", every=every), PATH) == [
+        PATH[i // every * every] for i in range(len(PATH))
+    ]
 
 
 @pytest.mark.parametrize("beta, late, switch", [(0.5, 0.9, None), (0.99, 0.999, 3), (0.0, 0.5, 2)])
@@ -102,16 +130,31 @@ def test_moving_average_equals_the_sum(beta, late, switch):
         mean = b * mean + (1 - b) * v
         expected.append(mean)
     dial = Dial().double()  # a mean of means: in single precision the rounding would show
-    assert_close(seen(BregmanProximal(teacher="ema", beta=beta, late_beta=late, switch=switch), PATH, dial), expected)
+    assert_close(
+        seen(BregmanProximal(teacher="ema", beta=beta, late_beta=late, switch=switch), PATH, dial),
+        expected,
+    )
 
 
 def test_defaults_are_those_of_smart():
     p = BregmanProximal()
-    assert (p.weight, p.teacher, p.lag, p.beta, p.late_beta, p.switch, p.dropout) == (1.0, "step", 1, 0.99, 0.999, None, "off")
+    assert (p.weight, p.teacher, p.lag, p.beta, p.late_beta, p.switch, p.dropout) == (
+        1.0,
+        "step",
+        1,
+        0.99,
+        0.999,
+        None,
+        "off",
+    )
 
 
 def test_once_per_batch_is_lag_zero():
-    assert seen(BregmanProximal(teacher="once_per_batch", lag=3), PATH) == PATH == seen(BregmanProximal(lag=0), PATH)
+    assert (
+        seen(BregmanProximal(teacher="once_per_batch", lag=3), PATH)
+        == PATH
+        == seen(BregmanProximal(lag=0), PATH)
+    )
     assert set(TEACHERS) == {"step", "epoch", "ema", "once_per_batch"}
 
 
@@ -129,11 +172,13 @@ def test_steps_are_counted_once_with_any_optimizer(fused, accumulate, kind):
 def test_history_of_a_real_run():
     model, penalty, history, held = build(), BregmanProximal(lag=2), [], []
     loss_fn = regularized_loss(penalty)
+
     def spy(m, b):
         history.append(weights(m))
         out = loss_fn(m, b)
         held.append([p.clone() for p in penalty._twin.model.parameters()])
         return out
+
     list(steps(model, [batch(i) for i in range(6)], spy, AdamW(model.parameters(), lr=1e-2)))
     for i, twin in enumerate(held):
         assert all(torch.equal(a, b) for a, b in zip(twin, history[max(0, i - 2)], strict=True))
@@ -156,6 +201,7 @@ def test_large_weights_alone_are_watched_too():
         def __init__(self):
             super().__init__()
             self.w = nn.Parameter(torch.zeros(20_000))
+
     model, penalty = Wide(), BregmanProximal()
     for v in (1.0, 2.0, 3.0):
         with torch.no_grad():
@@ -166,8 +212,12 @@ def test_large_weights_alone_are_watched_too():
 
 # ---- value and gradient
 
+
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("kind", [dict(lag=1), dict(lag=3), dict(teacher="ema", beta=0.7), dict(teacher="epoch", every=10)])
+@pytest.mark.parametrize(
+    "kind",
+    [dict(lag=1), dict(lag=3), dict(teacher="ema", beta=0.7), dict(teacher="epoch", every=10)],
+)
 def test_equals_a_deep_copy_in_value_and_gradient(task, kind):
     model, penalty = build(), BregmanProximal(2.5, **kind)
     copies = []
@@ -192,7 +242,10 @@ def test_equals_a_deep_copy_in_value_and_gradient(task, kind):
     moved = list(model.parameters())
     assert ours > 0
     assert_close(ours, theirs)
-    assert_close(torch.autograd.grad(ours, moved, allow_unused=True, retain_graph=True), torch.autograd.grad(theirs, moved, allow_unused=True))
+    assert_close(
+        torch.autograd.grad(ours, moved, allow_unused=True, retain_graph=True),
+        torch.autograd.grad(theirs, moved, allow_unused=True),
+    )
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -203,7 +256,10 @@ def test_no_gradient_where_model_and_teacher_agree(task):
     part = batch(9)[task]
     loss = value(penalty, model, part, task)
     assert loss.item() < 1e-4
-    assert all(g is None or g.abs().max() < 1e-2 for g in torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))
+    assert all(
+        g is None or g.abs().max() < 1e-2
+        for g in torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    )
 
 
 def test_lag_zero_changes_no_bit_and_lag_one_does():
@@ -211,7 +267,10 @@ def test_lag_zero_changes_no_bit_and_lag_one_does():
     train(plain, (), 4)
     train(none, [BregmanProximal(100.0, "once_per_batch")], 4)
     train(some, [BregmanProximal(1.0)], 4)
-    same = lambda a, b: all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
+
+    def same(a, b):
+        return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
+
     assert same(plain, none) and not same(plain, some)
 
 
@@ -238,7 +297,11 @@ def test_closed_form_of_a_linear_model(mu):
     loss = regularized_loss(penalty)(model, {"stsb": part})["stsb"]
     gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(head.parameters()))])
     assert gradient.norm() < 1e-8
-    assert_close(loss.item(), ((X @ there - part.labels) ** 2).mean().item() + mu * ((X @ (there - start)) ** 2).mean().item())
+    assert_close(
+        loss.item(),
+        ((X @ there - part.labels) ** 2).mean().item()
+        + mu * ((X @ (there - start)) ** 2).mean().item(),
+    )
 
 
 def test_descent_reaches_the_closed_form():
@@ -247,18 +310,33 @@ def test_descent_reaches_the_closed_form():
     with torch.no_grad():
         before = model("stsb", part.first, part.second)
         X = torch.cat([*model.vectors(part.first, part.second), torch.ones(12, 1)], 1)
-        best = X @ torch.linalg.lstsq(X, part.labels.double()[:, None], driver="gelsd").solution[:, 0]
+        best = (
+            X @ torch.linalg.lstsq(X, part.labels.double()[:, None], driver="gelsd").solution[:, 0]
+        )
     loss_fn = regularized_loss(BregmanProximal(3.0, "epoch", every=10**6))
-    optimizer = torch.optim.LBFGS(model.heads["stsb"].parameters(), lr=1.0, max_iter=300, tolerance_grad=1e-12, tolerance_change=1e-16,
-                                  line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        model.heads["stsb"].parameters(),
+        lr=1.0,
+        max_iter=300,
+        tolerance_grad=1e-12,
+        tolerance_change=1e-16,
+        line_search_fn="strong_wolfe",
+    )
+
     def closure():
         optimizer.zero_grad()
         loss = loss_fn(model, {"stsb": part})["stsb"]
         loss.backward()
         return loss
+
     optimizer.step(closure)
     with torch.no_grad():
-        assert_close(model("stsb", part.first, part.second), before + (best - before) / 4, rtol=1e-3, atol=1e-3)
+        assert_close(
+            model("stsb", part.first, part.second),
+            before + (best - before) / 4,
+            rtol=1e-3,
+            atol=1e-3,
+        )
 
 
 def test_weight_scales_and_zero_is_nothing():
@@ -276,13 +354,12 @@ def test_weight_scales_and_zero_is_nothing():
 
 # ---- dropout
 
+
 @pytest.mark.parametrize("mode", ["full", "frozen"])
 @pytest.mark.parametrize("task", TASKS)
 def test_same_dropout_means_same_answers_at_lag_zero(mode, task):
-    if (mode, task) == ("frozen", "quora"):
-        dropout_in_play = False                     # a frozen encoder's vectors are shared, and a cosine drops nothing
-    else:
-        dropout_in_play = True
+    # a frozen encoder's vectors are shared, and a cosine drops nothing
+    dropout_in_play = (mode, task) != ("frozen", "quora")
     model = build(0.3, mode)
     same, off = BregmanProximal(lag=0, dropout="same"), BregmanProximal(lag=0)
     assert value(same, model, task=task) == 0
@@ -313,7 +390,12 @@ def test_same_dropout_equals_a_copy_with_the_same_draws():
     target = old("stsb", part.first, part.second).detach()
     assert_close(penalty(model, "stsb", part, clean), (clean.outputs - target).square().mean())
     model.eval()
-    assert_close(value(penalty, model, part, "stsb"), (model("stsb", part.first, part.second) - old.eval()("stsb", part.first, part.second)).square().mean())
+    assert_close(
+        value(penalty, model, part, "stsb"),
+        (model("stsb", part.first, part.second) - old.eval()("stsb", part.first, part.second))
+        .square()
+        .mean(),
+    )
 
 
 def test_teacher_is_in_eval_mode_and_the_model_stays_in_its_own():
@@ -327,6 +409,7 @@ def test_teacher_is_in_eval_mode_and_the_model_stays_in_its_own():
 
 # ---- what is copied, and what is not
 
+
 def test_twin_shares_what_is_not_trained():
     model, penalty = build(mode="frozen"), BregmanProximal(lag=2)
     penalty.begin(model)
@@ -334,7 +417,9 @@ def test_twin_shares_what_is_not_trained():
     assert all(p is q for p, q in zip(twin.model.encoder.parameters(), model.encoder.parameters()))
     assert not any(p is q for p, q in zip(twin.model.heads.parameters(), model.heads.parameters()))
     assert twin.model.encoder.tokenizer is TOKENIZER
-    assert len(twin.sets) == 3 and all(len(s) == sum(1 for _ in model.heads.parameters()) for s in twin.sets)
+    assert len(twin.sets) == 3 and all(
+        len(s) == sum(1 for _ in model.heads.parameters()) for s in twin.sets
+    )
 
 
 def test_buffers_are_the_models_own():
@@ -343,14 +428,24 @@ def test_buffers_are_the_models_own():
             super().__init__()
             self.w = nn.Parameter(torch.zeros(1))
             self.register_buffer("shift", torch.zeros(1))
+
     model, penalty = Shifted(), BregmanProximal()
     penalty.begin(model)
     model.shift.fill_(3)
     assert penalty._twin.model.shift == 3
 
 
-@pytest.mark.parametrize("kind, sets", [(dict(lag=1), 2), (dict(lag=0), 1), (dict(lag=4), 5), (dict(teacher="ema"), 1),
-                                        (dict(teacher="epoch", every=3), 1), (dict(teacher="once_per_batch"), 1)])
+@pytest.mark.parametrize(
+    "kind, sets",
+    [
+        (dict(lag=1), 2),
+        (dict(lag=0), 1),
+        (dict(lag=4), 5),
+        (dict(teacher="ema"), 1),
+        (dict(teacher="epoch", every=3), 1),
+        (dict(teacher="once_per_batch"), 1),
+    ],
+)
 def test_nothing_is_allocated_after_the_first_step(kind, sets):
     model, penalty = build(), BregmanProximal(**kind)
     penalty.begin(model)
@@ -393,14 +488,16 @@ def test_works_through_a_wrapper_and_without_begin():
         def __init__(self, module):
             super().__init__()
             self.module = module
+
     model, penalty = build(), BregmanProximal()
-    assert value(penalty, model) == 0                   # begins by itself
+    assert value(penalty, model) == 0  # begins by itself
     train(model, count=1)
     penalty.begin(Wrapper(model))
     assert value(penalty, model) > 0 and penalty.step == 1
 
 
 # ---- precision
+
 
 def test_bf16_teacher_is_near_and_the_loss_is_wide():
     model = build()
@@ -412,9 +509,13 @@ def test_bf16_teacher_is_near_and_the_loss_is_wide():
         p.begin(model)
     answers = []
     for p in penalties:
-        p._twin.model.encoder.model.bert_layers[0].out_dense.register_forward_hook(lambda layer, given, answer: answers.append(answer.dtype))
+        p._twin.model.encoder.model.bert_layers[0].out_dense.register_forward_hook(
+            lambda layer, given, answer: answers.append(answer.dtype)
+        )
     exact, narrow = (value(p, model) for p in penalties)
-    assert answers == [torch.float32, torch.bfloat16] and exact.dtype == narrow.dtype == torch.float32
+    assert (
+        answers == [torch.float32, torch.bfloat16] and exact.dtype == narrow.dtype == torch.float32
+    )
     assert_close(narrow, exact, rtol=0.2, atol=1e-3)
     assert penalties[1]._twin.sets[0][0].dtype == torch.float32
 
@@ -426,7 +527,9 @@ def test_a_slow_average_moves_in_spite_of_bf16():
     assert_close(last, 1.5, atol=0.01, rtol=0)
 
 
-@pytest.mark.parametrize("kind", [{}, dict(teacher="ema"), dict(dropout="same"), dict(dtype=torch.bfloat16)])
+@pytest.mark.parametrize(
+    "kind", [{}, dict(teacher="ema"), dict(dropout="same"), dict(dtype=torch.bfloat16)]
+)
 def test_runs_under_autocast_with_accumulation(kind):
     model, penalty = build(0.1), BregmanProximal(**kind)
     records = train(model, [penalty], 6, accumulate=2, precision="bf16")
@@ -487,7 +590,16 @@ def test_single_rows_and_half_outputs():
 STOPS = (0, 1, 2, 5)
 
 
-@pytest.fixture(scope="module", params=[dict(lag=1), dict(lag=3), dict(teacher="ema", beta=0.8, late_beta=0.5, switch=4), dict(teacher="epoch", every=3)], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[
+        dict(lag=1),
+        dict(lag=3),
+        dict(teacher="ema", beta=0.8, late_beta=0.5, switch=4),
+        dict(teacher="epoch", every=3),
+    ],
+    ids=str,
+)
 def whole_run(request):
     """Seven steps with a teacher, and what a run that is cut at each of STOPS would find."""
     whole, penalty, files = build(), BregmanProximal(2.0, **request.param), {}
@@ -495,7 +607,14 @@ def whole_run(request):
     for i in range(7):
         if i in STOPS:
             files[i] = io.BytesIO()
-            torch.save({"model": whole.state_dict(), "optimizer": optimizer.state_dict(), "penalty": penalty.state_dict()}, files[i])
+            torch.save(
+                {
+                    "model": whole.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "penalty": penalty.state_dict(),
+                },
+                files[i],
+            )
         train(whole, [penalty], 1, seed=i, optimizer=optimizer)
     assert penalty.step == 6
     return request.param, whole, files
@@ -514,7 +633,9 @@ def test_a_resumed_run_has_the_same_teacher(whole_run, stop):
     assert fresh.state_dict()["step"] == state["penalty"]["step"]
     for i in range(stop, 7):
         train(again, [fresh], 1, seed=i, optimizer=optimizer)
-    assert all(torch.equal(p, q) for p, q in zip(whole.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(p, q) for p, q in zip(whole.parameters(), again.parameters(), strict=True)
+    )
     assert fresh.step == 6
 
 
@@ -526,7 +647,9 @@ def test_a_loaded_state_can_be_saved_again_and_replaces_the_old_teacher():
     train(model, [second], 1)
     second.load_state_dict(state)
     again = second.state_dict()
-    assert again["step"] == 3 and all(torch.equal(a[k], b[k]) for a, b in zip(again["sets"], state["sets"]) for k in b)
+    assert again["step"] == 3 and all(
+        torch.equal(a[k], b[k]) for a, b in zip(again["sets"], state["sets"]) for k in b
+    )
     train(model, count=1)
     for p in (first, second):
         p.begin(model)
@@ -546,7 +669,12 @@ def test_states_of_other_teachers_are_refused():
     model, penalty = build(), BregmanProximal()
     penalty.begin(model)
     state = penalty.state_dict()
-    for other in (BregmanProximal(lag=2), BregmanProximal(teacher="ema"), BregmanProximal(teacher="epoch", every=2), BregmanProximal(beta=0.5)):
+    for other in (
+        BregmanProximal(lag=2),
+        BregmanProximal(teacher="ema"),
+        BregmanProximal(teacher="epoch", every=2),
+        BregmanProximal(beta=0.5),
+    ):
         with pytest.raises(ValueError, match="another teacher"):
             other.load_state_dict(state)
 
@@ -574,7 +702,9 @@ def test_a_saved_state_stays_as_it_was():
     state = penalty.state_dict()
     before = copy.deepcopy(state["sets"])
     train(model, [penalty], 3, seed=5)
-    assert all(torch.equal(a[n], b[n]) for a, b in zip(state["sets"], before, strict=True) for n in a)
+    assert all(
+        torch.equal(a[n], b[n]) for a, b in zip(state["sets"], before, strict=True) for n in a
+    )
 
 
 PHASES = tuple(Phase(("sst", "stsb"), steps=3, mode=mode, lr=1e-2) for mode in ("frozen", "full"))
@@ -583,7 +713,9 @@ PHASES = tuple(Phase(("sst", "stsb"), steps=3, mode=mode, lr=1e-2) for mode in (
 @pytest.mark.parametrize("trip", [3, 4, 5])
 @pytest.mark.filterwarnings("ignore:Pearson is undefined", "ignore:.*one class")
 def test_a_fit_cut_at_a_phase_boundary_resumes_to_the_same_bits(tmp_path, trip):
-    """Step 4 is the first of the second phase, which trains more weights: its checkpoint holds a teacher of the first."""
+    """Step 4 is the first of the second phase, which trains more weights: its checkpoint holds a
+    teacher of the first.
+    """
     sets = {task: load_dataset(task, "train").subset(range(12)) for task in ("sst", "stsb")}
 
     def go(folder, trip=None, resume=False):
@@ -597,7 +729,16 @@ def test_a_fit_cut_at_a_phase_boundary_resumes_to_the_same_bits(tmp_path, trip):
             sum(losses.values()).backward()
 
         config = TrainConfig(("sst", "stsb"), phases=PHASES, batch_size=4, save_every=1)
-        fit(model, sets, sets, config, folder, resume, loss_fn=regularized_loss(BregmanProximal(3.0, lag=2)), backward=backward)
+        fit(
+            model,
+            sets,
+            sets,
+            config,
+            folder,
+            resume,
+            loss_fn=regularized_loss(BregmanProximal(3.0, lag=2)),
+            backward=backward,
+        )
         return torch.cat([p.detach().flatten() for p in model.parameters()])
 
     whole = go(tmp_path / "whole")
@@ -608,10 +749,26 @@ def test_a_fit_cut_at_a_phase_boundary_resumes_to_the_same_bits(tmp_path, trip):
 
 # ---- bad input
 
-@pytest.mark.parametrize("bad", [
-    dict(teacher="yesterday"), dict(lag=-1), dict(lag=1.5), dict(weight=-1.0), dict(weight=math.nan), dict(weight=math.inf), dict(beta=1.0), dict(beta=-0.1),
-    dict(late_beta=1.0), dict(teacher="epoch"), dict(teacher="epoch", every=0), dict(every=3), dict(dtype=torch.float16), dict(dropout="on"),
-])
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        dict(teacher="yesterday"),
+        dict(lag=-1),
+        dict(lag=1.5),
+        dict(weight=-1.0),
+        dict(weight=math.nan),
+        dict(weight=math.inf),
+        dict(beta=1.0),
+        dict(beta=-0.1),
+        dict(late_beta=1.0),
+        dict(teacher="epoch"),
+        dict(teacher="epoch", every=0),
+        dict(every=3),
+        dict(dtype=torch.float16),
+        dict(dropout="on"),
+    ],
+)
 def test_bad_settings_are_refused(bad):
     with pytest.raises(ValueError, match="expected"):
         BregmanProximal(**bad)
@@ -681,7 +838,9 @@ accelerator.end_training()
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
     """SMART and a teacher beside the loss of two tasks, dropout 0."""
     in_processes(SCRIPT, tmp_path)
-    (one, whole), (two, first), (other, second) = (torch.load(tmp_path / f) for f in ("one/0.pt", "two/0.pt", "two/1.pt"))
+    (one, whole), (two, first), (other, second) = (
+        torch.load(tmp_path / f) for f in ("one/0.pt", "two/0.pt", "two/1.pt")
+    )
     for p, q, r in zip(one, two, other, strict=True):
         assert torch.equal(q, r)
         assert_close(p, q, rtol=0, atol=1e-5)

@@ -1,4 +1,5 @@
 """What the README and docs/library.md show is what their code prints here and now."""
+
 import json
 import math
 import os
@@ -15,12 +16,14 @@ from typer.main import get_command
 from minbert.app.cli import app, repeat_option
 from minbert.course.exercises import EXERCISES
 
-UsageError = BadParameter.__mro__[1]   # of click, or of the copy of it that typer brings
+UsageError = BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SHOWN = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.S)   # code, and what stands below it
+# code, and what stands below it
+SHOWN = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.S)
 LIBRARY = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", LIBRARY + README, re.S | re.M)   # language and code, in the order of the pages
+# language and code, in the order of the pages
+BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", LIBRARY + README, re.S | re.M)
 NUMBER = r"-?\d+\.\d\d"
 
 
@@ -29,15 +32,18 @@ def test_code_of_the_readme_prints_what_stands_below_it(capsys, code, text):
     exec(code, {})
     printed = capsys.readouterr().out
     assert re.sub(NUMBER, "#", printed) == re.sub(NUMBER, "#", text)
-    found, told = ([float(number) for number in re.findall(NUMBER, lines)] for lines in (printed, text))
-    assert found == pytest.approx(told, abs=0.011)   # another processor may round the last digit the other way
+    found, told = (
+        [float(number) for number in re.findall(NUMBER, lines)] for lines in (printed, text)
+    )
+    # another processor may round the last digit the other way
+    assert found == pytest.approx(told, abs=0.011)
 
 
 def test_the_readme_shows_an_output():
     assert SHOWN
 
 
-STAND_INS = {   # what needs a network or a reader, and what takes its place here
+STAND_INS = {  # what needs a network or a reader, and what takes its place here
     "make": f'exec "$REAL_MAKE" --dry-run -C "{ROOT}" "$@"\n',
     "pip": 'test "$1" = install && { test "$2" != -e || test -f "$3/setup.py"; }\n',
     "jupyter": 'test "$1" = lab && test -f "$2" && exec python -c "from solving import solve; solve(\'.\', \'$SOLVED\'.split())"\n',
@@ -46,26 +52,51 @@ STAND_INS = {   # what needs a network or a reader, and what takes its place her
 
 @pytest.fixture(scope="module")
 def worked(tmp_path_factory) -> tuple[Path, list[str]]:
-    """Run every block of the two pages as printed, in one shell and an empty folder; give the folder and what each block printed."""
+    """Run every block of the two pages as printed, in one shell and an empty folder; give the
+    folder and what each block printed.
+    """
     tools, folder = tmp_path_factory.mktemp("tools"), tmp_path_factory.mktemp("empty")
     for name, text in STAND_INS.items():
         (tools / name).write_text("#!/bin/sh\n" + text)
         (tools / name).chmod(0o755)
     mark = "-- end of block"
-    blocks = [code if language == "sh" else f"python - <<'END_OF_PYTHON'\n{code}END_OF_PYTHON\n" for language, code in BLOCKS]
+    blocks = [
+        code if language == "sh" else f"python - <<'END_OF_PYTHON'\n{code}END_OF_PYTHON\n"
+        for language, code in BLOCKS
+    ]
     script = "set -e -o pipefail\n" + "".join(f"{block}echo '{mark}'\n" for block in blocks)
     places = [str(tools), str(Path(sys.executable).parent), os.environ["PATH"]]
     solved = " ".join(name for name in EXERCISES if name.startswith("attention."))
-    real = subprocess.run(["sh", "-c", "command -v make"], capture_output=True, text=True, check=True).stdout.strip()
-    environment = {name: value for name, value in os.environ.items() if name not in ("IN_TEST", "MINBERT_DATA")} | {
-        "PATH": os.pathsep.join(places), "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests"))), "REAL_MAKE": real,
-        "SOLVED": solved, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg"}
-    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, text=True, timeout=3600,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    real = subprocess.run(
+        ["sh", "-c", "command -v make"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("IN_TEST", "MINBERT_DATA")
+    } | {
+        "PATH": os.pathsep.join(places),
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests"))),
+        "REAL_MAKE": real,
+        "SOLVED": solved,
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "MPLBACKEND": "agg",
+    }
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        text=True,
+        timeout=3600,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     printed = done.stdout.split(mark + "\n")
     if done.returncode:
         failed = BLOCKS[len(printed) - 1][1]
-        pytest.fail(f"a block of the README ended with exit status {done.returncode}:\n{failed}\nIt printed:\n{printed[-1]}")
+        pytest.fail(
+            f"a block of the README ended with exit status {done.returncode}:\n{failed}\nIt printed:\n{printed[-1]}"
+        )
     return folder, printed[:-1]
 
 
@@ -87,8 +118,14 @@ def test_the_readme_runs_from_top_to_bottom_in_an_empty_folder(worked):
 
 @pytest.mark.long
 def test_training_as_in_the_readme_begins_better_than_chance(worked):
-    """An encoder that an earlier block had whitened began at 6.84; guessing one of 64 costs ln 64 = 4.16."""
-    losses = [float(line.split()[1]) for line in printed_by(worked, "train_views(").splitlines() if re.fullmatch(r"\d+ \d+\.\d+", line)]
+    """An encoder that an earlier block had whitened began at 6.84; guessing one of 64 costs ln 64 =
+    4.16.
+    """
+    losses = [
+        float(line.split()[1])
+        for line in printed_by(worked, "train_views(").splitlines()
+        if re.fullmatch(r"\d+ \d+\.\d+", line)
+    ]
     assert len(losses) == 20 and losses[0] < math.log(64) and losses[-1] < losses[0]
 
 
@@ -102,17 +139,33 @@ def test_the_readme_answers_and_counts_what_it_says(worked):
 
 
 def commands() -> dict[str, str]:
-    """Every line of a fenced block that begins with `minbert`, and what stands in backticks so, in what people read -> where it stands first."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "site" / "pages").glob("*.md")), *sorted((ROOT / "minbert" / "assets").glob("*/README.md"))]
-    texts = {page.name if page.parent.name == "docs" else str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages}
+    """Every line of a fenced block that begins with `minbert`, and what stands in backticks so, in
+    what people read -> where it stands first.
+    """
+    pages = [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "site" / "pages").glob("*.md")),
+        *sorted((ROOT / "minbert" / "assets").glob("*/README.md")),
+    ]
+    texts = {
+        page.name if page.parent.name == "docs" else str(page.relative_to(ROOT)): page.read_text(
+            encoding="utf-8"
+        )
+        for page in pages
+    }
     for page in sorted((ROOT / "nbs").rglob("*.ipynb")):
         if ".ipynb_checkpoints" not in page.parts:
             cells = json.loads(page.read_text(encoding="utf-8"))["cells"]
-            texts[page.name] = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+            texts[page.name] = "\n".join(
+                "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"
+            )
     found = {}
     for name, text in texts.items():
         fenced = "\n".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.M | re.S))
-        for line in re.findall(r"^ *(minbert .+)$", fenced, re.M) + re.findall(r"`(minbert [^`\n]+)`", text):
+        for line in re.findall(r"^ *(minbert .+)$", fenced, re.M) + re.findall(
+            r"`(minbert [^`\n]+)`", text
+        ):
             found.setdefault(line, name)
     return found
 
@@ -129,7 +182,9 @@ def parsed(line: str) -> None:
 
 def test_every_command_that_is_shown_can_be_typed():
     lines = commands()
-    assert len(lines) > 40 and {"README.md", "library.md", "instructor_guide.ipynb"} <= {*lines.values()}
+    assert len(lines) > 40 and {"README.md", "library.md", "instructor_guide.ipynb"} <= {
+        *lines.values()
+    }
     wrong = {}
     for line, page in lines.items():
         try:
@@ -139,7 +194,15 @@ def test_every_command_that_is_shown_can_be_typed():
     assert not wrong
 
 
-@pytest.mark.parametrize("line", ["minbert train --task sst", "minbert predict model", "minbert encode model", "minbert reproduce --scale"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "minbert train --task sst",
+        "minbert predict model",
+        "minbert encode model",
+        "minbert reproduce --scale",
+    ],
+)
 def test_a_command_that_cannot_be_typed_is_noticed(line):
     with pytest.raises(UsageError):
         parsed(line)

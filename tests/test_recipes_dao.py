@@ -1,4 +1,7 @@
-"""Recipes of Dao, Mehta and Tian: every printed cell has one, and the smallest runs give what they say."""
+"""Recipes of Dao, Mehta and Tian: every printed cell has one, and the smallest runs give what they
+say.
+"""
+
 from dataclasses import replace
 from statistics import mean
 
@@ -31,26 +34,36 @@ def run(tmp_path) -> Run:
 def test_every_printed_cell_is_covered_once():
     covered = [(r.paper, *c[:3]) for r in RECIPES.values() for c in r.cells if r.paper == dao.PAPER]
     assert len(covered) == len(set(covered))
-    assert {p[:4] for p in published().values() if p.paper == dao.PAPER and p[:3] not in NOT_RUN} == set(covered)
+    assert {
+        p[:4] for p in published().values() if p.paper == dao.PAPER and p[:3] not in NOT_RUN
+    } == set(covered)
 
 
 def test_claims_name_recipes_and_gaps_are_those_in_print():
     mine = [c for c in CLAIMS if c.better.startswith(dao.PAPER)]
     assert mine and all(c.better in RECIPES and c.worse in RECIPES for c in mine)
     gaps = {c.text: c.published for c in mine}
-    assert gaps["Together beats one after the other in sentiment"] == 0.176   # .510 - .334
-    assert gaps["Paraphrase: concatenation beats cosine"] == 0.149            # .780 - .631
+    assert gaps["Together beats one after the other in sentiment"] == 0.176  # .510 - .334
+    assert gaps["Paraphrase: concatenation beats cosine"] == 0.149  # .780 - .631
 
 
 def test_contrast_is_added_to_the_cost_of_the_answers(run):
     encoder = dao.start(run, 0.0)
     model = heads_from(run, encoder, lambda width: {"sst": LinearHead(width, 5, dropout=0.0)})
-    part = TaskBatch("sst", tokenize(encoder.tokenizer, SENTENCES), None, torch.tensor([0, 1, 2, 3]))
+    part = TaskBatch(
+        "sst", tokenize(encoder.tokenizer, SENTENCES), None, torch.tensor([0, 1, 2, 3])
+    )
     (vectors,) = model.vectors(part.first)
-    with pytest.warns(RuntimeWarning):   # no dropout: two equal views
-        found, contrast = dao.contrasted(model, "sst", part, 0.0), simcse_loss(vectors, vectors, 0.05)
+    with pytest.warns(RuntimeWarning):  # no dropout: two equal views
+        found, contrast = (
+            dao.contrasted(model, "sst", part, 0.0),
+            simcse_loss(vectors, vectors, 0.05),
+        )
     assert contrast > 1e-4
-    assert_close(found, multitask_loss(model, {"sst": part})["sst"] + contrast, rtol=1e-4, atol=1e-5)   # another width of the batch
+    # another width of the batch
+    assert_close(
+        found, multitask_loss(model, {"sst": part})["sst"] + contrast, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_losses_of_equal_size_have_the_gradients_of_their_logarithms():
@@ -61,12 +74,17 @@ def test_losses_of_equal_size_have_the_gradients_of_their_logarithms():
 
 def test_joint_run_gives_answers_scores_and_ends_of_the_loss(run):
     measured = dao.multitask(run)
-    scores = [measure(measured[key].values, labelled(measured[key].dataset, None).labels)
-              for key, measure in ((dao.SST, accuracy), (dao.QUORA, accuracy), (dao.STS, pearson))]
+    scores = [
+        measure(measured[key].values, labelled(measured[key].dataset, None).labels)
+        for key, measure in ((dao.SST, accuracy), (dao.QUORA, accuracy), (dao.STS, pearson))
+    ]
     assert measured[dao.OVERALL] == pytest.approx(mean(scores))
     assert all(len(a.values) == TOY.most_dev for a in measured.values() if isinstance(a, Answers))
     assert measured["train loss at first"] > 0
-    assert all(0 <= measured[f"share of steps in conflict, {pair}"] <= 1 for pair in ("quora and sst", "quora and sts", "sst and sts"))
+    assert all(
+        0 <= measured[f"share of steps in conflict, {pair}"] <= 1
+        for pair in ("quora and sst", "quora and sts", "sst and sts")
+    )
 
 
 def test_a_dev_score_without_correlation_can_be_stored(run):

@@ -1,4 +1,6 @@
-"""Recipes of Hu, and what all recipes share: evaluations on dev, the learning-rate search, and the values that ran."""
+"""Recipes of Hu, and what all recipes share: evaluations on dev, the learning-rate search, and the
+values that ran.
+"""
 
 import json
 import math
@@ -91,7 +93,10 @@ def pushed(model: nn.Linear, steps: int):
 def test_the_best_weights_come_back_those_of_the_start_included(run, peak, kept):
     model = nn.Linear(1, 1)
     nn.init.zeros_(model.weight)
-    score = lambda: -abs(model.weight.item() - peak)
+
+    def score():
+        return -abs(model.weight.item() - peak)
+
     vectors.best_on_dev(run, "x", pushed(model, 600), model, score, 600, rate=0.1)
     assert model.weight.item() == kept
     (note,) = run.ran
@@ -145,9 +150,13 @@ def test_a_rate_is_searched_once_on_a_grid_with_a_seed_that_is_not_reported(run)
     )  # the start is the best of all but .1: equal scores, the first
     trained.clear()
     prepare, trained = searching(run, 3e-5)
-    shifted = lambda trial: (
-        lambda rate: (prepare(trial)(rate), trial.ran[-1].update(dev=[5 + trial.ran[-1]["dev"][1]]))
-    )
+
+    def shifted(trial):
+        return lambda rate: (
+            prepare(trial)(rate),
+            trial.ran[-1].update(dev=[5 + trial.ran[-1]["dev"][1]]),
+        )
+
     for seed in (1, 2):
         other = replace(run, seed=seed, ran=[])
         assert searched_rate(other, "a/c", shifted, 0.5) == 3e-5
@@ -219,7 +228,9 @@ def joint():
 
 
 def test_the_joint_loss_is_the_printed_one(joint):
-    """The likelihood in nats is D ln 2 times that in bits; equal sentences are negatives of each other."""
+    """The likelihood in nats is D ln 2 times that in bits; equal sentences are negatives of each
+    other.
+    """
     model, batch = joint
     found, (a, b) = vectors.joint_in_nats(model, batch), model(batch)
     bits = bertcf_loss(model.flow, a, b, a, groups=batch.groups)
@@ -243,7 +254,10 @@ def test_the_likelihood_never_reaches_the_encoder(joint):
 def test_losses_are_weighted_and_similarity_alone_has_dropout(run):
     model = heads_from(run, run.noisy(run.base(), 0.0), hu.heads)
     model.heads["sst"].drop.p = 0.0
-    some = lambda *texts: tokenize(model.encoder.tokenizer, list(texts))
+
+    def some(*texts):
+        return tokenize(model.encoder.tokenizer, list(texts))
+
     batch = {
         "sst": TaskBatch("sst", some("a fine film", "bad"), None, torch.tensor([4, 0])),
         "quora": TaskBatch(
@@ -256,7 +270,10 @@ def test_losses_are_weighted_and_similarity_alone_has_dropout(run):
             torch.tensor([4.0, 1.0]),
         ),
     }
-    plain = lambda: multitask_loss(model, batch, hu.LOSS_WEIGHTS)
+
+    def plain():
+        return multitask_loss(model, batch, hu.LOSS_WEIGHTS)
+
     assert hu.LOSS_WEIGHTS == {"sst": 5, "quora": 20, "sts": 1}
     model.eval()
     assert_close(hu.weighted_losses(model, batch), plain(), rtol=1e-5, atol=1e-6)
@@ -276,7 +293,9 @@ def test_losses_are_weighted_and_similarity_alone_has_dropout(run):
 
 
 def test_a_result_has_the_values_that_ran_and_checksums_of_what_was_read(run, monkeypatch):
-    """What a recipe's settings call 16, 1e-4 and 10,000 steps ran as the scale has it; a stored stage brings its values back."""
+    """What a recipe's settings call 16, 1e-4 and 10,000 steps ran as the scale has it; a stored
+    stage brings its values back.
+    """
     monkeypatch.setattr(runs, "RATES", (1e-5, 1e-2))
     result = perform(RECIPES["hu/bert-cf"], run)
     stages = [note["stage"] for note in result["ran"]]

@@ -14,8 +14,8 @@ from minbert.reproduce import CLAIMS, PAPERS, RECIPES, as_json, totals
 from minbert.reproduce import report as reports
 from minbert.reproduce import scores as scores_module
 from minbert.reproduce.headline_claims import HEADLINE_CLAIMS, claims_table
-from minbert.reproduce.record import shipped_records
 from minbert.reproduce.recipe import Claim
+from minbert.reproduce.record import shipped_records
 from minbert.reproduce.report import NOT_COMPARED, Report, printed_gain
 from minbert.reproduce.scores import Scores, bounds
 from minbert.reproduce.scoring import sample_scores

@@ -121,14 +121,26 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
             add_results(tmp_path, [result(seed=2)])  # which would otherwise lose the old runs
         assert file.read_bytes() == bad
     pq.write_table(pa.table({"scale": ["micro"], "seed": [1]}), file)
-    with pytest.raises(ValueError, match=r"hu\.parquet: column 2: expected 'recipe' of type string, got 'seed' of type int64$"):
+    with pytest.raises(
+        ValueError,
+        match=r"hu\.parquet: column 2: expected 'recipe' of type string, got 'seed' of type int64$",
+    ):
         read_results(file)
     good = pa.Table.from_pylist(table._rows(result()), schema=table.SCHEMA)
     names = good.column_names
     for bad, message in (
-        (good.select([*names[:4], names[5], names[4], *names[6:]]), "column 5: expected 'measurement' of type string, got 'value' of type double"),
-        (good.select(names[:-1]), f"column {len(names)}: expected 'training_curve' of type string, got no column"),
-        (good.append_column("more", [[1] * len(good)]), f"column {len(names) + 1}: expected no column, got 'more' of type int64"),
+        (
+            good.select([*names[:4], names[5], names[4], *names[6:]]),
+            "column 5: expected 'measurement' of type string, got 'value' of type double",
+        ),
+        (
+            good.select(names[:-1]),
+            f"column {len(names)}: expected 'training_curve' of type string, got no column",
+        ),
+        (
+            good.append_column("more", [[1] * len(good)]),
+            f"column {len(names) + 1}: expected no column, got 'more' of type int64",
+        ),
     ):
         pq.write_table(bad, file)
         with pytest.raises(ValueError, match=rf"hu\.parquet: {message}$"):

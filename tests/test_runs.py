@@ -1,15 +1,18 @@
 """The folder of a run: its log, its best model, its lock, and what it resumes from."""
 
-from pathlib import Path
 import os
-import pytest
 import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 import torch
+
 import minbert
 from minbert.engine.locks import fcntl
 from minbert.engine.runs import RunFolder, locked, opened, publish, read_log, recover, write_log
+
 
 def test_a_log_cut_in_its_last_line_is_read_up_to_there(tmp_path):
     folder = tmp_path
@@ -20,19 +23,28 @@ def test_a_log_cut_in_its_last_line_is_read_up_to_there(tmp_path):
     assert [entry["step"] for entry in read_log(folder)] == [0, 1, 2]
     assert read_log(folder, before=2) == [{"step": 0, "loss": 2.5}, {"step": 1, "loss": 2.25}]
     assert read_log(folder / "nowhere") == []
-    for bad in (b'{"step": 0, "lo\n', b"\0\0\0\n", b'{"loss": 1}\n', b'{"step": "1"}\n', b"[]\n", b"\xff\n"):
+    for bad in (
+        b'{"step": 0, "lo\n',
+        b"\0\0\0\n",
+        b'{"loss": 1}\n',
+        b'{"step": "1"}\n',
+        b"[]\n",
+        b"\xff\n",
+    ):
         (folder / "log.jsonl").write_bytes(b'{"step": 0, "loss": 2.5}\n' + bad)
         with pytest.raises(ValueError, match=re.escape("log.jsonl:2: expected")):
             read_log(folder)
 
 
-
 def test_the_best_model_is_replaced_as_a_whole(tmp_path):
     folder = tmp_path
+
     class Pebble:
         """A model of one file, which dies after writing half of it if told so."""
+
         def __init__(self, text, dies=None):
             self.text, self.dies = text, dies
+
         def save_pretrained(self, folder):
             folder.mkdir(parents=True)
             (folder / "weights").write_text(self.text[: 2 if self.dies else None])
@@ -43,10 +55,8 @@ def test_the_best_model_is_replaced_as_a_whole(tmp_path):
     with pytest.raises(Exception, match=re.escape("no space")):
         publish(Pebble("second", OSError("no space left")), folder)
     assert [f.name for f in folder.iterdir()] == ["model"]
-    try:
+    with pytest.raises(KeyboardInterrupt):
         publish(Pebble("third", KeyboardInterrupt()), folder)
-    except KeyboardInterrupt:
-        pass
     assert (folder / "model" / "weights").read_text() == "first"
     os.replace(folder / "model", folder / ".model.minbert-old")  # as if it died between the renames
     recover(folder)
@@ -55,17 +65,23 @@ def test_the_best_model_is_replaced_as_a_whole(tmp_path):
     assert (folder / "model" / "weights").read_text() == "fourth"
     assert [f.name for f in folder.iterdir()] == ["model"]
     (folder / ".model.minbert-old").write_text("a file")
-    with pytest.raises(ValueError, match=re.escape(".model.minbert-old: expected a folder or nothing")):
+    with pytest.raises(
+        ValueError, match=re.escape(".model.minbert-old: expected a folder or nothing")
+    ):
         recover(folder)
     (folder / ".model.minbert-old").unlink()
-
 
 
 def test_a_folder_belongs_to_one_process_until_that_ends(tmp_path):
     folder = tmp_path
     code = "import sys, time; from minbert.engine.runs import locked\nwith locked(sys.argv[1]): print('mine', flush=True); time.sleep(60)"
     root = str(Path(minbert.__file__).parents[1])
-    other = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": root})
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
+    )
     other.stdout.readline()
     if fcntl:
         with locked(folder / "elsewhere"):
@@ -80,21 +96,24 @@ def test_a_folder_belongs_to_one_process_until_that_ends(tmp_path):
     assert sorted(f.name for f in folder.iterdir()) == (["elsewhere"] if fcntl else [])
 
 
-
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_settings_only(tmp_path):
     folder = tmp_path
+
     class Alone:
         """One process, as accelerate describes it."""
+
         is_main_process, process_index, num_processes = True, 0, 1
-        def wait_for_everyone(self): pass
+
+        def wait_for_everyone(self):
+            pass
 
     layer = torch.nn.Linear(2, 2)
     run = RunFolder(folder / "run", {"lr": 0.1}, {"loss": None}, Alone())
-    with opened(run, resume=True) as position:                # nothing there yet: a new run
+    with opened(run, resume=True) as position:  # nothing there yet: a new run
         assert (position, run.load(layer, None, None)) == ({}, None)
         run.write([{"step": 0, "loss": 2.5}])
         run.save(1, layer, None, None, {"phase": 0, "first": 0})
-        run.write([{"step": 1, "loss": 2.0}])                 # newer than the checkpoint
+        run.write([{"step": 1, "loss": 2.0}])  # newer than the checkpoint
     again = RunFolder(folder / "run", {"lr": 0.1}, {"loss": None}, Alone())
     with opened(again, resume=True) as position:
         again.load(layer, None, None)

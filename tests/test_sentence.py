@@ -1,4 +1,7 @@
-"""Chapter 11: poolings, the safe cosine and the encoder, against loops, torch, transformers and sentence-transformers."""
+"""Chapter 11: poolings, the safe cosine and the encoder, against loops, torch, transformers and
+sentence-transformers.
+"""
+
 import json
 import shutil
 from collections import UserDict
@@ -16,11 +19,27 @@ from minbert.calibration import Whiten
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.streaming import windows
 from minbert.flow import Flow
-from minbert.sentence import POOLINGS, SentenceEncoder, UnitLength, check_finite, masked_mean, pool, safe_cosine, unit
+from minbert.sentence import (
+    POOLINGS,
+    SentenceEncoder,
+    UnitLength,
+    check_finite,
+    masked_mean,
+    pool,
+    safe_cosine,
+    unit,
+)
 from minbert.tokens import load_tokenizer, tokenize
 
-TEXTS = ["The cat sat on the mat.", "hi", "", "A much longer sentence about ships, harbours, fog and the men who read charts by lamplight.",
-         "Oil fell again.", "Who wrote this book?", "ü 你好 😀"]
+TEXTS = [
+    "The cat sat on the mat.",
+    "hi",
+    "",
+    "A much longer sentence about ships, harbours, fog and the men who read charts by lamplight.",
+    "Oil fell again.",
+    "Who wrote this book?",
+    "ü 你好 😀",
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +49,20 @@ def tokenizer():
 
 def small_encoder(tokenizer, pooling="mean", layers=3, seed=0, **kwargs):
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=layers, num_attention_heads=2,
-                        intermediate_size=32, max_position_embeddings=64, initializer_range=0.3)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
     return SentenceEncoder(BertModel(config), tokenizer, pooling, **kwargs).eval()
 
 
 # ---------------------------------------------------------------- poolings
+
 
 def loop_pool(states, mask, how, pooler_output):
     def mean(layer, b):
@@ -51,16 +78,20 @@ def loop_pool(states, mask, how, pooler_output):
         if not real:
             rows.append(torch.zeros_like(states[0][b, 0]))
             continue
-        rows.append({
-            "cls": lambda: states[-1][b, 0],
-            "pooler": lambda: pooler_output[b],
-            "mean": lambda: mean(-1, b),
-            "last2avg": lambda: (mean(-1, b) + mean(-2, b)) / 2,
-            "first_last_avg": lambda: (mean(1, b) + mean(-1, b)) / 2,
-            "emb_last_avg": lambda: (mean(0, b) + mean(-1, b)) / 2,
-            "max": lambda: torch.stack([states[-1][b, t] for t in real]).max(0).values,
-            "mean_padded": lambda: sum(states[-1][b, t] for t in range(mask.shape[1])) / mask.shape[1],
-        }[how]())
+        rows.append(
+            {
+                "cls": lambda: states[-1][b, 0],
+                "pooler": lambda: pooler_output[b],
+                "mean": lambda: mean(-1, b),
+                "last2avg": lambda: (mean(-1, b) + mean(-2, b)) / 2,
+                "first_last_avg": lambda: (mean(1, b) + mean(-1, b)) / 2,
+                "emb_last_avg": lambda: (mean(0, b) + mean(-1, b)) / 2,
+                "max": lambda: torch.stack([states[-1][b, t] for t in real]).max(0).values,
+                "mean_padded": lambda: (
+                    sum(states[-1][b, t] for t in range(mask.shape[1])) / mask.shape[1]
+                ),
+            }[how]()
+        )
     return torch.stack(rows)
 
 
@@ -69,7 +100,10 @@ def loop_pool(states, mask, how, pooler_output):
 def test_pool_equals_the_loop_in_value_and_gradient(how, shape):
     g = torch.Generator().manual_seed(sum(shape))
     B, T, D = shape
-    states = [(torch.randn(shape, generator=g, dtype=torch.float64) - 3).requires_grad_() for _ in range(5)]
+    states = [
+        (torch.randn(shape, generator=g, dtype=torch.float64) - 3).requires_grad_()
+        for _ in range(5)
+    ]
     pooler = torch.randn(B, D, generator=g, dtype=torch.float64).requires_grad_()
     lengths = torch.randint(0, T + 1, (B, 1), generator=g)
     lengths[0] = T
@@ -83,7 +117,9 @@ def test_pool_equals_the_loop_in_value_and_gradient(how, shape):
     assert results[0][0].shape == (B, D)
     assert_close(results[0][0], results[1][0])
     for ours, theirs in zip(results[0][1], results[1][1]):
-        assert_close(ours.double().expand(theirs.shape) if ours.numel() == 1 else ours, theirs.double())
+        assert_close(
+            ours.double().expand(theirs.shape) if ours.numel() == 1 else ours, theirs.double()
+        )
 
 
 @pytest.mark.parametrize("how", list(POOLINGS))
@@ -108,33 +144,52 @@ def test_masked_mean_ignores_nan_at_padding_and_takes_bool_masks():
     half = torch.randn(2, 400, 3, generator=torch.Generator().manual_seed(0)).add(2).bfloat16()
     found, exact = masked_mean(half, torch.ones(2, 400)), half.double().mean(1)
     assert found.dtype == torch.bfloat16
-    assert_close(found.double(), exact, rtol=2**-8 + 400 * 2**-24, atol=0)  # rounded once to bf16, after a sum of 400 in float32
+    # rounded once to bf16, after a sum of 400 in float32
+    assert_close(found.double(), exact, rtol=2**-8 + 400 * 2**-24, atol=0)
     with pytest.raises(ValueError, match=r"\(1, 3\), got \(3, 1\)"):
         masked_mean(x, torch.ones(3, 1))
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (dict(how="avg"), "got 'avg'"),
-    (dict(how="pooler"), "pooler_output"),
-    (dict(how="emb_last_avg", hidden_states=(torch.zeros(1, 2, 3),)), "output_hidden_states=True"),
-    (dict(hidden_states=torch.zeros(1, 2, 3)), "tuple"),
-    (dict(hidden_states=()), "hidden states"),
-    (dict(attention_mask=torch.ones(2, 2)), r"\(1, 2\), got \(2, 2\)"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(how="avg"), "got 'avg'"),
+        (dict(how="pooler"), "pooler_output"),
+        (
+            dict(how="emb_last_avg", hidden_states=(torch.zeros(1, 2, 3),)),
+            "output_hidden_states=True",
+        ),
+        (dict(hidden_states=torch.zeros(1, 2, 3)), "tuple"),
+        (dict(hidden_states=()), "hidden states"),
+        (dict(attention_mask=torch.ones(2, 2)), r"\(1, 2\), got \(2, 2\)"),
+    ],
+)
 def test_pool_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
-        pool(**{"hidden_states": (torch.zeros(1, 2, 3),) * 2, "attention_mask": torch.ones(1, 2), **arguments})
+        pool(
+            **{
+                "hidden_states": (torch.zeros(1, 2, 3),) * 2,
+                "attention_mask": torch.ones(1, 2),
+                **arguments,
+            }
+        )
 
 
 # ---------------------------------------------------------------- cosine and guards
 
-@pytest.mark.parametrize("shapes", [((5,), (5,)), ((3, 5), (3, 5)), ((3, 1, 5), (4, 5)), ((2, 3, 7), (2, 3, 7))])
+
+@pytest.mark.parametrize(
+    "shapes", [((5,), (5,)), ((3, 5), (3, 5)), ((3, 1, 5), (4, 5)), ((2, 3, 7), (2, 3, 7))]
+)
 def test_safe_cosine_equals_torch(shapes):
     g = torch.Generator().manual_seed(0)
     u, v = (torch.randn(s, generator=g, dtype=torch.float64).requires_grad_() for s in shapes)
     ours, theirs = safe_cosine(u, v), F.cosine_similarity(u, v, dim=-1)
     assert_close(ours, theirs)
-    assert_close(torch.autograd.grad(ours.square().sum(), (u, v)), torch.autograd.grad(theirs.square().sum(), (u, v)))
+    assert_close(
+        torch.autograd.grad(ours.square().sum(), (u, v)),
+        torch.autograd.grad(theirs.square().sum(), (u, v)),
+    )
     assert torch.autograd.gradcheck(safe_cosine, (u, v))
 
 
@@ -148,14 +203,17 @@ def test_a_zero_row_hurts_nobody():
         assert (du[row] == 0).all() and (dv[row] == 0).all()
     expected = torch.autograd.grad(F.cosine_similarity(u[1], v[1], dim=0), u)[0]
     assert_close(du[1], expected[1])
-    assert safe_cosine(torch.tensor([2e-8, 0.0]), torch.tensor([1.0, 0.0])).item() == pytest.approx(1.0)
+    assert safe_cosine(torch.tensor([2e-8, 0.0]), torch.tensor([1.0, 0.0])).item() == pytest.approx(
+        1.0
+    )
 
 
 def test_the_cosine_is_wide_and_unclamped():
     u = torch.randn(4, 8, generator=torch.Generator().manual_seed(1)).bfloat16()
     assert safe_cosine(u, u).dtype == torch.float32
     w = torch.randn(64, 9, generator=torch.Generator().manual_seed(2)).requires_grad_()
-    grad = torch.autograd.grad(safe_cosine(w, w.detach() * 1.0).sum(), w)[0]  # a clamp would hide the pull at 1
+    # a clamp would hide the pull at 1
+    grad = torch.autograd.grad(safe_cosine(w, w.detach() * 1.0).sum(), w)[0]
     assert torch.isfinite(grad).all()
     assert unit(torch.randn(3, 4, dtype=torch.float64)).dtype == torch.float64
     with pytest.raises(ValueError, match="got 3 and 4"):
@@ -175,14 +233,26 @@ def test_check_finite_names_tensor_and_place(bad):
 
 # ---------------------------------------------------------------- encoder
 
+
 @pytest.mark.parametrize("how", list(POOLINGS))
 def test_encode_equals_transformers_one_by_one(tokenizer, how):
-    from transformers import BertConfig as TheirConfig, BertModel as TheirModel
+    from transformers import BertConfig as TheirConfig
+    from transformers import BertModel as TheirModel
 
     from minbert.encoder import hugging_face_name
+
     encoder = small_encoder(tokenizer, how, layers=4)
-    sizes = {k: getattr(encoder.model.config, k) for k in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-                                                           "intermediate_size", "max_position_embeddings")}
+    sizes = {
+        k: getattr(encoder.model.config, k)
+        for k in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+        )
+    }
     theirs = TheirModel._from_config(TheirConfig(**sizes), attn_implementation="eager").eval()
     theirs.load_state_dict({hugging_face_name(k): v for k, v in encoder.model.state_dict().items()})
     rows = []
@@ -192,7 +262,12 @@ def test_encode_equals_transformers_one_by_one(tokenizer, how):
             out = theirs(ids, output_hidden_states=True)
         rows.append(loop_pool(out.hidden_states, torch.ones_like(ids), how, out.pooler_output)[0])
     window = 1 if how == "mean_padded" else 4  # there every sentence must be alone
-    assert_close(encoder.encode(TEXTS, batch_tokens=96, window=window), torch.stack(rows), rtol=1e-4, atol=1e-5)
+    assert_close(
+        encoder.encode(TEXTS, batch_tokens=96, window=window),
+        torch.stack(rows),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_order_batches_and_windows_do_not_matter(tokenizer):
@@ -203,7 +278,12 @@ def test_order_batches_and_windows_do_not_matter(tokenizer):
     assert (expected[1:] - expected[:-1]).norm(dim=1).min() > 1e-3  # or a mix-up would not show
     with pytest.raises(ValueError, match="window of at least 1"):
         encoder.encode(TEXTS, window=0)
-    for options in [dict(batch_tokens=32), dict(window=7), dict(window=1, batch_tokens=1), dict(batch_tokens=10**6)]:
+    for options in [
+        dict(batch_tokens=32),
+        dict(window=7),
+        dict(window=1, batch_tokens=1),
+        dict(batch_tokens=10**6),
+    ]:
         assert_close(encoder.encode(many, **options), expected, rtol=1e-4, atol=1e-5)
     assert_close(encoder.encode(many[::-1]), expected.flip(0), rtol=1e-4, atol=1e-5)
 
@@ -211,7 +291,11 @@ def test_order_batches_and_windows_do_not_matter(tokenizer):
 def test_batches_keep_to_the_budget_and_go_packed(tokenizer, monkeypatch):
     encoder, seen = small_encoder(tokenizer), []
     forward = encoder.model.forward
-    monkeypatch.setattr(encoder.model, "forward", lambda ids, *a, **k: seen.append((ids.numel(), k["packed"])) or forward(ids, *a, **k))
+    monkeypatch.setattr(
+        encoder.model,
+        "forward",
+        lambda ids, *a, **k: seen.append((ids.numel(), k["packed"])) or forward(ids, *a, **k),
+    )
     encoder.encode([f"{'word ' * (i % 20)}" for i in range(100)], batch_tokens=200)
     assert max(n for n, _ in seen) <= 200 and len(seen) < 20 and all(packed for _, packed in seen)
     encoder.pooling = "mean_padded"
@@ -221,7 +305,9 @@ def test_batches_keep_to_the_budget_and_go_packed(tokenizer, monkeypatch):
 
 @pytest.mark.parametrize("device, most", [("cpu", 4096), ("cuda", 32768)])
 def test_a_window_is_larger_for_a_gpu_which_waits_between_two(device, most):
-    assert [len(texts) for texts, _ in windows(["a"] * 33000, None, False, torch.device(device))][0] == most
+    assert [len(texts) for texts, _ in windows(["a"] * 33000, None, False, torch.device(device))][
+        0
+    ] == most
 
 
 def test_the_stream_reads_one_window_ahead_at_most(tokenizer):
@@ -237,7 +323,9 @@ def test_the_stream_reads_one_window_ahead_at_most(tokenizer):
     assert len(read) == 5
     third = [next(stream), next(stream)][1]
     assert len(read) == 15
-    assert_close(third, encoder.encode([f"sentence {i}" for i in range(10, 15)]), rtol=1e-4, atol=1e-5)
+    assert_close(
+        third, encoder.encode([f"sentence {i}" for i in range(10, 15)]), rtol=1e-4, atol=1e-5
+    )
     assert torch.is_grad_enabled()  # nothing leaks out of a paused generator
     stream.close()
 
@@ -275,18 +363,25 @@ def test_modes_come_back_even_after_an_error(tokenizer, monkeypatch):
     assert [m.training for m in encoder.modules()] == modes
 
 
-@pytest.mark.parametrize("part", [lambda encoder: encoder, lambda encoder: encoder.model.bert_layers[1]])
+@pytest.mark.parametrize(
+    "part", [lambda encoder: encoder, lambda encoder: encoder.model.bert_layers[1]]
+)
 def test_who_ends_first_leaves_the_other_thread_in_eval_mode(tokenizer, part):
-    """Two threads encode with a model in training, as it is after `fit`: with dropout back on, the second would get other vectors."""
+    """Two threads encode with a model in training, as it is after `fit`: with dropout back on, the
+    second would get other vectors.
+    """
     encoder = small_encoder(tokenizer).train()
     encoder.model.bert_layers[0].eval()
     modes = [m.training for m in encoder.modules()]
-    first, second = minbert.sentence._evaluating(encoder), minbert.sentence._evaluating(part(encoder))
+    first, second = (
+        minbert.sentence._evaluating(encoder),
+        minbert.sentence._evaluating(part(encoder)),
+    )
     first.__enter__(), second.__enter__(), first.__exit__(None, None, None)
     assert not any(m.training for m in part(encoder).modules())
     second.__exit__(None, None, None)
     assert [m.training for m in encoder.modules()] == modes
-    with minbert.sentence._evaluating(encoder):   # nothing is left over of those before
+    with minbert.sentence._evaluating(encoder):  # nothing is left over of those before
         assert not any(m.training for m in encoder.modules())
     assert [m.training for m in encoder.modules()] == modes
 
@@ -302,7 +397,8 @@ def test_vectors_can_feed_a_head(tokenizer):
 def test_forward_is_differentiable_and_refuses_empty_rows(tokenizer):
     encoder = small_encoder(tokenizer, "last2avg")
     batch = tokenize(tokenizer, TEXTS[:2])
-    probe = torch.randn(2, 16, generator=torch.Generator().manual_seed(0))  # a plain sum of a layer norm is constant: its gradient is rounding
+    # a plain sum of a layer norm is constant: its gradient is rounding
+    probe = torch.randn(2, 16, generator=torch.Generator().manual_seed(0))
     (encoder.embed(batch) * probe).sum().backward()
     assert encoder.model.embedding.word_embedding.weight.grad.abs().max() > 1e-3
     empty = batch.attention_mask.clone()
@@ -322,13 +418,31 @@ def test_precision(tokenizer):
         assert torch.equal(encoder.encode(TEXTS), full)  # "fp32" means it
 
 
-@pytest.mark.parametrize("sentences, message", [
-    ("one text", "got one str"), (b"bytes", "got one bytes"), (["a", 3], "sentence 1, got int"),
-    (["a"] * 5 + [None], "sentence 5, got NoneType"), (["a", "\ud800"], "Unicode for sentence 1"),
-    (None, "a list of str, got NoneType: None"), (3, "a list of str, got int: 3"), ({"a", "b"}, "got a set, which has no order"), (frozenset("a"), "got a frozenset"), (pd.DataFrame({"text": ["a", "b"], "id": [1, 2]}), "got a DataFrame: of a table name the column"),
-    ({"text": ["a b", "c d"], "label": [0, 1]}, r"got a dict with the keys \['text', 'label'\]: pass its column of sentences, such as rows\['text'\]"),
-    ({}, r"got a dict with the keys \[\]"), (UserDict(text=["a"]), "got a UserDict with the keys"), (HubRows.from_dict({"text": ["a b", "c d"]})[:2], "got a dict with the keys"),
-])
+@pytest.mark.parametrize(
+    "sentences, message",
+    [
+        ("one text", "got one str"),
+        (b"bytes", "got one bytes"),
+        (["a", 3], "sentence 1, got int"),
+        (["a"] * 5 + [None], "sentence 5, got NoneType"),
+        (["a", "\ud800"], "Unicode for sentence 1"),
+        (None, "a list of str, got NoneType: None"),
+        (3, "a list of str, got int: 3"),
+        ({"a", "b"}, "got a set, which has no order"),
+        (frozenset("a"), "got a frozenset"),
+        (
+            pd.DataFrame({"text": ["a", "b"], "id": [1, 2]}),
+            "got a DataFrame: of a table name the column",
+        ),
+        (
+            {"text": ["a b", "c d"], "label": [0, 1]},
+            r"got a dict with the keys \['text', 'label'\]: pass its column of sentences, such as rows\['text'\]",
+        ),
+        ({}, r"got a dict with the keys \[\]"),
+        (UserDict(text=["a"]), "got a UserDict with the keys"),
+        (HubRows.from_dict({"text": ["a b", "c d"]})[:2], "got a dict with the keys"),
+    ],
+)
 def test_encode_refuses(tokenizer, sentences, message):
     encoder = small_encoder(tokenizer)
     with pytest.raises(ValueError, match=message):
@@ -365,6 +479,7 @@ def test_the_bar_counts_sentences(tokenizer, capfd):
 
 
 # ---------------------------------------------------------------- folders
+
 
 class Shift(nn.Module):
     """Stands for a flow: has a state, arguments, and returns a tuple."""
@@ -409,7 +524,9 @@ def test_sentence_transformers_reproduces_the_folder(tokenizer, tmp_path, how, l
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus"])
 def test_a_device_that_is_not_here_is_refused_by_name(device):
-    with pytest.raises(ValueError, match=f"expected a device that is here, such as cpu, got '{device}'"):
+    with pytest.raises(
+        ValueError, match=f"expected a device that is here, such as cpu, got '{device}'"
+    ):
         SentenceEncoder.from_pretrained(device=device)
 
 
@@ -424,13 +541,19 @@ def test_half_precision_halves_the_file_and_loads_everywhere(tokenizer, tmp_path
     assert 0.45 < sizes[1] / sizes[0] < 0.6
     again = SentenceEncoder.from_pretrained(tmp_path / "half", device="cpu")
     assert again.pooling == how and next(again.parameters()).dtype == torch.float32
-    theirs = SentenceTransformer(str(tmp_path / "half"), device="cpu", model_kwargs={"dtype": torch.float32})
-    near = 1e-3 if how == "pooler" else 1e-5   # their step behind the pooling keeps its weights whole
+    theirs = SentenceTransformer(
+        str(tmp_path / "half"), device="cpu", model_kwargs={"dtype": torch.float32}
+    )
+    # their step behind the pooling keeps its weights whole
+    near = 1e-3 if how == "pooler" else 1e-5
     assert_close(torch.tensor(theirs.encode(TEXTS)), again.encode(TEXTS), rtol=0, atol=near)
     whole = encoder.encode(TEXTS)
     for p in encoder.parameters():
-        p.data = p.data.half().float()   # what a file in half precision can hold, and nothing else changes
-    assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS)) and not torch.equal(again.encode(TEXTS), whole)
+        # what a file in half precision can hold, and nothing else changes
+        p.data = p.data.half().float()
+    assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS)) and not torch.equal(
+        again.encode(TEXTS), whole
+    )
 
 
 def test_sentence_transformers_refuses_what_it_cannot_do(tokenizer, tmp_path, shift):
@@ -457,9 +580,17 @@ def test_a_transform_is_applied_saved_and_restored(tokenizer, tmp_path, shift):
     encoder.save_pretrained(tmp_path)
     again = SentenceEncoder.from_pretrained(tmp_path, device="cpu")
     assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS))
-    assert not list(tmp_path.rglob("*.pt")) + list(tmp_path.rglob("*.bin")) + list(tmp_path.rglob("*.pkl"))
+    assert (
+        not list(tmp_path.rglob("*.pt"))
+        + list(tmp_path.rglob("*.bin"))
+        + list(tmp_path.rglob("*.pkl"))
+    )
     plain.transform = nn.Linear(16, 5)
-    assert plain.width == 5 and plain.encode(TEXTS).shape == (7, 5) and plain.encode([]).shape == (0, 5)
+    assert (
+        plain.width == 5
+        and plain.encode(TEXTS).shape == (7, 5)
+        and plain.encode([]).shape == (0, 5)
+    )
     with pytest.raises(ValueError, match="minbert, got 'torch.nn"):
         plain.save_pretrained(tmp_path / "no")
     assert list((tmp_path / "no").iterdir()) == []
@@ -471,23 +602,43 @@ def test_sentence_transformers_saves_a_folder_with_a_map_of_ours_again(tokenizer
 
     torch.manual_seed(0)
     points = torch.randn(40, 16)
-    encoder = small_encoder(tokenizer, "max", transform=Whiten(16).fit(points) if kind is Whiten else Flow(16, mixing="lu").eval())
+    encoder = small_encoder(
+        tokenizer,
+        "max",
+        transform=Whiten(16).fit(points) if kind is Whiten else Flow(16, mixing="lu").eval(),
+    )
     if kind is Flow:
         encoder.transform.initialize(points)
     encoder.save_pretrained(tmp_path / "ours")
-    SentenceTransformer(str(tmp_path / "ours"), device="cpu", trust_remote_code=True).save(str(tmp_path / "theirs"))
+    SentenceTransformer(str(tmp_path / "ours"), device="cpu", trust_remote_code=True).save(
+        str(tmp_path / "theirs")
+    )
     again = SentenceEncoder.from_pretrained(tmp_path / "theirs", device="cpu")
-    assert type(again.transform) is kind and again.pooling == "max" and not (tmp_path / "theirs" / "minbert_sentence.json").exists()
+    assert (
+        type(again.transform) is kind
+        and again.pooling == "max"
+        and not (tmp_path / "theirs" / "minbert_sentence.json").exists()
+    )
     assert torch.equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
 
-def test_a_folder_of_two_saves_is_one_of_them_or_refused_wherever_the_second_was_killed(tokenizer, tmp_path):
+def test_a_folder_of_two_saves_is_one_of_them_or_refused_wherever_the_second_was_killed(
+    tokenizer, tmp_path
+):
     wanted = {}
     for name, how in (("old", "mean"), ("new", "cls")):
         encoder = small_encoder(tokenizer, how, max_length=20, seed=len(how))
         encoder.save_pretrained(tmp_path / name)
         wanted[how] = encoder.encode(TEXTS)
-    files, refused = sorted(path.relative_to(tmp_path / "new") for path in (tmp_path / "new").rglob("*") if path.is_file()), 0   # the order in which they are moved
+    # the order in which they are moved
+    files, refused = (
+        sorted(
+            path.relative_to(tmp_path / "new")
+            for path in (tmp_path / "new").rglob("*")
+            if path.is_file()
+        ),
+        0,
+    )
     for name in files:
         shutil.copy(tmp_path / "new" / name, tmp_path / "old" / name)
         try:
@@ -505,9 +656,11 @@ def test_the_text_beside_the_tensors_of_a_folder_may_be_edited(tokenizer, tmp_pa
     encoder.save_pretrained(tmp_path)
     for file in tmp_path.glob("*.json"):
         if file.name != "minbert_sentence.json":
-            file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))   # as git may on Windows
+            file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))  # as git may on Windows
     (tmp_path / "README.md").write_text("my card")
-    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
+    assert torch.equal(
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS)
+    )
 
 
 def test_a_folder_that_another_library_saved_again_says_what_to_do(tokenizer, tmp_path):
@@ -518,21 +671,38 @@ def test_a_folder_that_another_library_saved_again_says_what_to_do(tokenizer, tm
     theirs = SentenceTransformer(str(tmp_path), device="cpu")
     next(theirs.parameters()).data.mul_(2)
     theirs.save(str(tmp_path))
-    with pytest.raises(ValueError, match="If another library saved this folder again, delete minbert_sentence.json"):
+    with pytest.raises(
+        ValueError, match="If another library saved this folder again, delete minbert_sentence.json"
+    ):
         SentenceEncoder.from_pretrained(tmp_path)
     (tmp_path / "minbert_sentence.json").unlink()
-    assert_close(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), torch.tensor(theirs.encode(TEXTS)), rtol=0, atol=1e-5)
+    assert_close(
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS),
+        torch.tensor(theirs.encode(TEXTS)),
+        rtol=0,
+        atol=1e-5,
+    )
 
 
-def test_a_folder_lacks_what_the_hub_does_not_fetch_and_may_be_of_an_older_release(tokenizer, tmp_path):
+def test_a_folder_lacks_what_the_hub_does_not_fetch_and_may_be_of_an_older_release(
+    tokenizer, tmp_path
+):
     encoder = small_encoder(tokenizer, "pooler")
     encoder.save_pretrained(tmp_path)
     shutil.rmtree(tmp_path / "2_Dense")
-    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
+    assert torch.equal(
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS)
+    )
     settings = json.loads((tmp_path / "minbert_sentence.json").read_text())
-    (tmp_path / "minbert_sentence.json").write_text(json.dumps({name: value for name, value in settings.items() if name not in ("files", "theirs")}))
+    (tmp_path / "minbert_sentence.json").write_text(
+        json.dumps(
+            {name: value for name, value in settings.items() if name not in ("files", "theirs")}
+        )
+    )
     (tmp_path / "sentence_bert_config.json").write_text("{}")
-    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS))
+    assert torch.equal(
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), encoder.encode(TEXTS)
+    )
 
 
 def test_a_folder_whose_steps_are_missing_is_refused(tokenizer, tmp_path):
@@ -540,7 +710,8 @@ def test_a_folder_whose_steps_are_missing_is_refused(tokenizer, tmp_path):
     small_encoder(tokenizer).save_pretrained(tmp_path)
     for name in ("minbert_sentence.json", "modules.json"):
         (tmp_path / name).unlink()
-    assert SentenceEncoder.from_pretrained(tmp_path, device="cpu").pooling == "mean"   # a folder of transformers
+    # a folder of transformers
+    assert SentenceEncoder.from_pretrained(tmp_path, device="cpu").pooling == "mean"
     (tmp_path / "config_sentence_transformers.json").write_text("{}")
     with pytest.raises(ValueError, match="expected modules.json beside"):
         SentenceEncoder.from_pretrained(tmp_path)
@@ -551,16 +722,32 @@ def published(folder, pooling, *more):
     """Turn a saved folder into one that only sentence-transformers wrote."""
     (folder / "minbert_sentence.json").unlink()
     steps = [("", "Transformer"), ("1_Pooling", "Pooling"), *more]
-    (folder / "modules.json").write_text(json.dumps(
-        [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"} for i, (path, kind) in enumerate(steps)]))
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 16, **pooling}))
+    (folder / "modules.json").write_text(
+        json.dumps(
+            [
+                {
+                    "idx": i,
+                    "name": str(i),
+                    "path": path,
+                    "type": f"sentence_transformers.models.{kind}",
+                }
+                for i, (path, kind) in enumerate(steps)
+            ]
+        )
+    )
+    (folder / "1_Pooling" / "config.json").write_text(
+        json.dumps({"word_embedding_dimension": 16, **pooling})
+    )
 
 
-@pytest.mark.parametrize("pooling, expected", [
-    ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
-    ({"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}, "max"),
-    ({"pooling_mode": "mean"}, "mean"),
-])
+@pytest.mark.parametrize(
+    "pooling, expected",
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}, "max"),
+        ({"pooling_mode": "mean"}, "mean"),
+    ],
+)
 def test_published_folders(tokenizer, tmp_path, pooling, expected):
     from sentence_transformers import SentenceTransformer
 
@@ -574,31 +761,60 @@ def test_published_folders(tokenizer, tmp_path, pooling, expected):
     scaled = SentenceEncoder.from_pretrained(tmp_path, device="cpu", normalize=True)
     assert_close(scaled.encode(TEXTS), theirs, rtol=0, atol=1e-5)
     scaled.save_pretrained(tmp_path / "again")
-    assert_close(torch.tensor(SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(TEXTS)), theirs, rtol=0, atol=1e-5)
+    assert_close(
+        torch.tensor(SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(TEXTS)),
+        theirs,
+        rtol=0,
+        atol=1e-5,
+    )
     assert isinstance(SentenceEncoder.from_pretrained(tmp_path / "again").transform, UnitLength)
-    assert not any("Normalize" in path.name or "Transform" in path.name for path in (tmp_path / "again").iterdir())  # sentence-transformers 5 and 6.0 take no config there
+    # sentence-transformers 5 and 6.0 take no config there
+    assert not any(
+        "Normalize" in path.name or "Transform" in path.name
+        for path in (tmp_path / "again").iterdir()
+    )
 
 
 def test_a_default_prompt_is_refused_and_not_left_out(tokenizer, tmp_path):
     from sentence_transformers import SentenceTransformer
 
     small_encoder(tokenizer).save_pretrained(tmp_path)
-    SentenceTransformer(str(tmp_path), device="cpu", prompts={"query": "query: ", "plain": ""}).save(str(tmp_path))
+    SentenceTransformer(
+        str(tmp_path), device="cpu", prompts={"query": "query: ", "plain": ""}
+    ).save(str(tmp_path))
     (tmp_path / "minbert_sentence.json").unlink()
     file = tmp_path / "config_sentence_transformers.json"
     settings = json.loads(file.read_text())
     assert settings["prompts"]["query"] == "query: " and settings["default_prompt_name"] is None
     for name in (None, "plain", "query", "other", 3):
         file.write_text(json.dumps(settings | {"default_prompt_name": name}))
-        assert SentenceEncoder.from_pretrained(tmp_path, pooling="mean", device="cpu").pooling == "mean"
+        assert (
+            SentenceEncoder.from_pretrained(tmp_path, pooling="mean", device="cpu").pooling
+            == "mean"
+        )
         if name in (None, "plain"):
             SentenceEncoder.from_pretrained(tmp_path, device="cpu")
         else:
-            with pytest.raises(ValueError, match=f"config_sentence_transformers.json: expected no default prompt, got {name!r}: name a pooling"):
+            with pytest.raises(
+                ValueError,
+                match=f"config_sentence_transformers.json: expected no default prompt, got {name!r}: name a pooling",
+            ):
                 SentenceEncoder.from_pretrained(tmp_path, device="cpu")
 
 
-@pytest.mark.parametrize("said, length", [(20, 20), (20.0, 20), (1e30, 64), (10**30, 64), (None, 64), (513, 64), (2, "tokenizer_config.json: expected model_max_length"), ("x", "got 'x'")])
+@pytest.mark.parametrize(
+    "said, length",
+    [
+        (20, 20),
+        (20.0, 20),
+        (1e30, 64),
+        (10**30, 64),
+        (None, 64),
+        (513, 64),
+        (2, "tokenizer_config.json: expected model_max_length"),
+        ("x", "got 'x'"),
+    ],
+)
 def test_who_gives_no_length_is_asked_through_the_tokenizer(tokenizer, tmp_path, said, length):
     small_encoder(tokenizer).save_pretrained(tmp_path)
     for name in ("minbert_sentence.json", "sentence_bert_config.json"):
@@ -621,7 +837,10 @@ def test_a_token_that_was_added_counts(tokenizer, tmp_path):
     more.add_tokens(["zebrafinch"])
     more.save_pretrained(tmp_path)
     (tmp_path / "minbert_sentence.json").unlink()
-    with pytest.raises(ValueError, match=f"at most {len(tokenizer)} pieces, as the model has, got {len(tokenizer) + 1}"):
+    with pytest.raises(
+        ValueError,
+        match=f"at most {len(tokenizer)} pieces, as the model has, got {len(tokenizer) + 1}",
+    ):
         SentenceEncoder.from_pretrained(tmp_path, device="cpu")
 
 
@@ -632,9 +851,15 @@ def test_folders_that_cannot_be_read(tokenizer, tmp_path):
         SentenceEncoder.from_pretrained(tmp_path)
     assert SentenceEncoder.from_pretrained(tmp_path, pooling="mean").pooling == "mean"
     published_pooling = tmp_path / "1_Pooling" / "config.json"
-    (tmp_path / "modules.json").write_text((tmp_path / "modules.json").read_text().replace("LayerNorm", "Normalize"))
-    for text, message in [('{"pooling_mode": "lasttoken"}', "lasttoken"), ('{"pooling_mode": ["cls", "mean"]}', "one pooling"),
-                          ('{"pooling_mode": ', "1_Pooling"), ("{}", "one pooling")]:
+    (tmp_path / "modules.json").write_text(
+        (tmp_path / "modules.json").read_text().replace("LayerNorm", "Normalize")
+    )
+    for text, message in [
+        ('{"pooling_mode": "lasttoken"}', "lasttoken"),
+        ('{"pooling_mode": ["cls", "mean"]}', "one pooling"),
+        ('{"pooling_mode": ', "1_Pooling"),
+        ("{}", "one pooling"),
+    ]:
         published_pooling.write_text(text)
         with pytest.raises(ValueError, match=message):
             SentenceEncoder.from_pretrained(tmp_path)
@@ -663,7 +888,9 @@ def test_a_failed_save_leaves_the_old_folder(tokenizer, tmp_path, monkeypatch):
     assert {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()} == before
     assert not [f for f in tmp_path.iterdir() if f.name.startswith(".draft")]
     broken.save_pretrained(tmp_path)  # and a save over an older one replaces it
-    assert torch.equal(SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), broken.encode(TEXTS))
+    assert torch.equal(
+        SentenceEncoder.from_pretrained(tmp_path, device="cpu").encode(TEXTS), broken.encode(TEXTS)
+    )
     assert (tmp_path / "notes.txt").read_text() == "mine"
     shutil.rmtree(tmp_path / "1_Pooling")
 
@@ -671,5 +898,7 @@ def test_a_failed_save_leaves_the_old_folder(tokenizer, tmp_path, monkeypatch):
 def test_the_embedded_model_is_the_default():
     encoder = SentenceEncoder.from_pretrained(device="cpu")
     assert encoder.pooling == "mean" and encoder.width == 256 and encoder.device.type == "cpu"
-    u, v, w = encoder.encode(["A man plays the guitar.", "A man is playing a guitar.", "Oil prices fell by a third."])
+    u, v, w = encoder.encode(
+        ["A man plays the guitar.", "A man is playing a guitar.", "Oil prices fell by a third."]
+    )
     assert safe_cosine(u, v) > safe_cosine(u, w)

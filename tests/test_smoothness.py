@@ -1,4 +1,7 @@
-"""Chapters 31 and 32: the distance between answers, penalties beside a loss, and how far a head's answer can be moved."""
+"""Chapters 31 and 32: the distance between answers, penalties beside a loss, and how far a head's
+answer can be moved.
+"""
+
 import copy
 import math
 from functools import partial
@@ -17,28 +20,56 @@ from toys import batch_of, dice, run, small_bert
 
 from minbert.data import TaskBatch
 from minbert.encoder import BertModel
-from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear, multitask_loss
+from minbert.heads import (
+    ConcatDiff,
+    CosineHead,
+    LinearHead,
+    LinearPlusCosine,
+    MultitaskBert,
+    PairLinear,
+    multitask_loss,
+)
 from minbert.hinge import HingeCosine
 from minbert.loop import compute_losses, steps, sum_losses
 from minbert.losses import GOALS
 from minbert.optim import AdamW
 from minbert.pcgrad import PCGrad
 from minbert.proximal import BregmanProximal
+from minbert.regularized import (
+    Clean,
+    clean_pass,
+    output_distance,
+    random_state,
+    regularized_loss,
+    replay,
+    symmetric_kl,
+)
 from minbert.sentence import SentenceEncoder
-from minbert.regularized import Clean, clean_pass, random_state, output_distance, regularized_loss, replay, symmetric_kl
 from minbert.smart import SmartPenalty
 from minbert.smoothness import (
-    SmoothnessPenalty, _outputs_at, ball_points, into_ball, linear_maximum, sampled_smoothness,
-    steepest, worst_shifts)
+    SmoothnessPenalty,
+    _outputs_at,
+    ball_points,
+    into_ball,
+    linear_maximum,
+    sampled_smoothness,
+    steepest,
+    worst_shifts,
+)
 
 INF = math.inf
 D = 12
 TASKS = ("sst", "stsb", "quora")
 HEADS = {
-    "linear": lambda: LinearHead(D, 3), "pair": lambda: PairLinear(D), "pair grade": lambda: PairLinear(D, "similarity"),
-    "cosine": lambda: CosineHead(), "cosine mse": lambda: CosineHead("paraphrase_mse"),
-    "line and cosine": lambda: LinearPlusCosine(D, "similarity"), "concat": lambda: ConcatDiff(D),
-    "concat classes": lambda: ConcatDiff(D, 3, "classes"), "hinge": lambda: HingeCosine(D, floor=0.0, project=7),
+    "linear": lambda: LinearHead(D, 3),
+    "pair": lambda: PairLinear(D),
+    "pair grade": lambda: PairLinear(D, "similarity"),
+    "cosine": lambda: CosineHead(),
+    "cosine mse": lambda: CosineHead("paraphrase_mse"),
+    "line and cosine": lambda: LinearPlusCosine(D, "similarity"),
+    "concat": lambda: ConcatDiff(D),
+    "concat classes": lambda: ConcatDiff(D, 3, "classes"),
+    "hinge": lambda: HingeCosine(D, floor=0.0, project=7),
     "hinge open": lambda: HingeCosine(D, "similarity", hinge="open_positive", project=7),
 }
 
@@ -49,26 +80,42 @@ def make_head(name, dtype=torch.float64):
 
 
 def make_vectors(head, rows=5, dtype=torch.float64, seed=2):
-    return tuple(torch.randn(1 + head.pair, rows, D, generator=dice(seed), dtype=torch.float64).to(dtype))
+    return tuple(
+        torch.randn(1 + head.pair, rows, D, generator=dice(seed), dtype=torch.float64).to(dtype)
+    )
 
 
 def make_model(dropout=0.1, pooling="mean", heads=None):
     torch.manual_seed(0)
-    heads = heads or {"sst": LinearHead(16, 5), "stsb": LinearPlusCosine(16, "similarity"), "quora": CosineHead()}
-    return MultitaskBert(SentenceEncoder(BertModel(small_bert(dropout)), None, pooling), heads).train()
+    heads = heads or {
+        "sst": LinearHead(16, 5),
+        "stsb": LinearPlusCosine(16, "similarity"),
+        "quora": CosineHead(),
+    }
+    return MultitaskBert(
+        SentenceEncoder(BertModel(small_bert(dropout)), None, pooling), heads
+    ).train()
 
 
 # --- the distance between two answers
 
+
 @pytest.mark.parametrize("shape", [(1, 2), (7, 5), (3, 4, 6), (5,)])
 def test_symmetric_kl_is_both_divergences_with_gradients(shape):
     p, q = 3 * torch.randn(2, *shape, generator=dice(), dtype=torch.float64).requires_grad_()
-    one_way = lambda a, b: F.kl_div(b.log_softmax(-1), a.log_softmax(-1), log_target=True, reduction="none").sum(-1)
+
+    def one_way(a, b):
+        return F.kl_div(
+            b.log_softmax(-1), a.log_softmax(-1), log_target=True, reduction="none"
+        ).sum(-1)
+
     expected = one_way(p, q) + one_way(q, p)
     found = symmetric_kl(p, q)
     assert found.shape == shape[:-1]
     assert_close(found, expected)
-    assert_close(torch.autograd.grad(found.sum(), (p, q)), torch.autograd.grad(expected.sum(), (p, q)))
+    assert_close(
+        torch.autograd.grad(found.sum(), (p, q)), torch.autograd.grad(expected.sum(), (p, q))
+    )
     assert torch.autograd.gradcheck(symmetric_kl, (p, q))
 
 
@@ -88,7 +135,7 @@ def test_symmetric_kl_stays_finite_and_wide():
     assert found.dtype == torch.float32
     assert_close(found, symmetric_kl(half.float(), half.float().flip(0)))
     p = torch.randn(3, 4, requires_grad=True, generator=dice())
-    slope, = torch.autograd.grad(symmetric_kl(p, p.detach()).sum(), p)
+    (slope,) = torch.autograd.grad(symmetric_kl(p, p.detach()).sum(), p)
     assert_close(slope, torch.zeros(3, 4), rtol=0, atol=1e-7)
 
 
@@ -116,13 +163,17 @@ def test_distance_fits_the_goal(goal, grad):
         expected = (gap.detach() if grad == "detached" else gap) * (p - q)
     assert found.shape == (6,)
     assert_close(found, expected)
-    assert_close(torch.autograd.grad(found.sum(), (p, q)), torch.autograd.grad(expected.sum(), (p, q)))
+    assert_close(
+        torch.autograd.grad(found.sum(), (p, q)), torch.autograd.grad(expected.sum(), (p, q))
+    )
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_head_tells_its_distance_and_a_cut_cosine_is_no_logit(name):
     head = make_head(name)
-    p, q = torch.randn(2, 6, *((3,) if head.goal == "classes" else ()), generator=dice(), dtype=torch.float64)
+    p, q = torch.randn(
+        2, 6, *((3,) if head.goal == "classes" else ()), generator=dice(), dtype=torch.float64
+    )
     expected = (p - q) ** 2 if "hinge" in name else output_distance(head.goal)(p, q)
     assert_close(output_distance(head)(p, q), expected)
 
@@ -136,6 +187,7 @@ def test_bad_goal_and_shapes_are_refused():
 
 
 # --- the clean pass
+
 
 @pytest.mark.parametrize("pooling", ["mean", "mean_padded", "cls"])
 def test_replay_repeats_the_dropout_and_leaves_no_trace(pooling):
@@ -159,9 +211,8 @@ def test_replay_restores_the_dice_after_an_error():
     state = random_state(torch.device("cpu"))
     torch.rand(3)
     now = torch.get_rng_state()
-    with pytest.raises(KeyError):
-        with replay(state):
-            raise KeyError
+    with pytest.raises(KeyError), replay(state):
+        raise KeyError
     assert torch.equal(torch.get_rng_state(), now)
     assert set(state) == {"cpu"}
 
@@ -175,6 +226,7 @@ def test_clean_pass_checks_task_and_pair():
 
 
 # --- the loss
+
 
 @pytest.mark.parametrize("mode", ["full", "frozen"])
 @pytest.mark.parametrize("weights", [None, {"sst": 0.5, "quora": 0.0}])
@@ -234,7 +286,9 @@ def proximal_away_from_its_start():
                 started.append(model)
                 with torch.no_grad():
                     for index, weight in enumerate(model.parameters()):
-                        noise = torch.randn(weight.shape, generator=dice(index), dtype=torch.float64)
+                        noise = torch.randn(
+                            weight.shape, generator=dice(index), dtype=torch.float64
+                        )
                         weight += 0.01 * noise.to(weight.dtype)
             penalty.begin(model)
 
@@ -254,7 +308,9 @@ PENALTIES = {
 
 
 def task_gradients(penalty, weight, backward_of):
-    """Gradient of one step with the given weight of every task, from the same model and random state."""
+    """Gradient of one step with the given weight of every task, from the same model and random
+    state.
+    """
     model, batch = make_model().double(), batch_of(TASKS, 0.5)
     model.train()
     loss_fn = regularized_loss(penalty(), weights={task: weight for task in TASKS})
@@ -262,7 +318,9 @@ def task_gradients(penalty, weight, backward_of):
     losses = loss_fn(model, batch)
     shares = {task: loss_fn.last[task][1] / loss_fn.last[task][0] for task in TASKS}
     backward_of(model)(losses)
-    return {name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None}, shares
+    return {
+        name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None
+    }, shares
 
 
 @pytest.mark.parametrize("backward_of", [lambda model: sum_losses, PCGrad], ids=["sum", "PCGrad"])
@@ -271,7 +329,8 @@ def task_gradients(penalty, weight, backward_of):
 def test_a_task_weight_scales_the_gradient_of_loss_and_penalty(name, weight, backward_of):
     plain, shares = task_gradients(PENALTIES[name], 1.0, backward_of)
     scaled, _ = task_gradients(PENALTIES[name], weight, backward_of)
-    assert min(shares.values()) > 1e-6   # far above the rounding of float64: a missing factor would show
+    # far above the rounding of float64: a missing factor would show
+    assert min(shares.values()) > 1e-6
     assert set(plain) == set(scaled)
     for parameter in plain:
         assert_close(scaled[parameter], weight * plain[parameter], rtol=1e-9, atol=1e-12)
@@ -347,6 +406,7 @@ def test_states_of_penalties_are_collected_and_given_back():
 
 # --- points on a ball
 
+
 @pytest.mark.parametrize("p", [1, 1.5, 2, 3.7, INF])
 @pytest.mark.parametrize("width", [1, 2, 9])
 def test_points_lie_on_or_in_the_ball(p, width):
@@ -367,32 +427,56 @@ def test_volume_is_flat_in_the_ball(p):
     cube = 2 * torch.rand(200_000, 2, generator=dice(3), dtype=torch.float64) - 1
     inside = cube[torch.linalg.vector_norm(cube, p, -1) <= 1]
     ours = ball_points(40_000, 2, 1.0, p, "volume", dice(), dtype=torch.float64)
-    for test in (lambda x: x.norm(dim=-1) < 0.6, lambda x: x.abs().amin(-1) < 0.1, lambda x: x[:, 0] > 0.5):
+    for test in (
+        lambda x: x.norm(dim=-1) < 0.6,
+        lambda x: x.abs().amin(-1) < 0.1,
+        lambda x: x[:, 0] > 0.5,
+    ):
         assert abs(test(ours).double().mean() - test(inside).double().mean()) < 0.012
 
 
 def test_points_obey_dtype_and_generator():
     assert ball_points(2, 3, dtype=torch.float64).dtype == torch.float64
     assert torch.equal(ball_points(4, 3, generator=dice(1)), ball_points(4, 3, generator=dice(1)))
-    assert not torch.equal(ball_points(4, 3, generator=dice(1)), ball_points(4, 3, generator=dice(2)))
+    assert not torch.equal(
+        ball_points(4, 3, generator=dice(1)), ball_points(4, 3, generator=dice(2))
+    )
     before = torch.get_rng_state()
     ball_points(4, 3, p=1.5, where="volume", generator=dice())
     assert torch.equal(before, torch.get_rng_state())
-    for kw in ({"p": 0.9}, {"radius": 0.0}, {"radius": -1}, {"radius": INF}, {"where": "corner"}, {"p": math.nan}, {"radius": math.nan}):
+    for kw in (
+        {"p": 0.9},
+        {"radius": 0.0},
+        {"radius": -1},
+        {"radius": INF},
+        {"where": "corner"},
+        {"p": math.nan},
+        {"radius": math.nan},
+    ):
         with pytest.raises(ValueError, match="expected p >= 1, radius > 0"):
             ball_points(2, 3, **kw)
 
 
 # --- the search
 
+
 @pytest.mark.parametrize("name", HEADS)
 def test_shortcut_is_the_head_at_every_point(name):
     head = make_head(name).eval()
     vectors = make_vectors(head)
-    shifts = tuple(ball_points(6, D, 0.7, generator=dice(i), dtype=torch.float64) for i in range(len(vectors)))
+    shifts = tuple(
+        ball_points(6, D, 0.7, generator=dice(i), dtype=torch.float64) for i in range(len(vectors))
+    )
     found = _outputs_at(head, vectors, shifts)
-    rows = [torch.stack([head(*(x[i:i + 1] + d[j:j + 1] for x, d in zip(vectors, shifts)))[0] for j in range(6)])
-            for i in range(5)]
+    rows = [
+        torch.stack(
+            [
+                head(*(x[i : i + 1] + d[j : j + 1] for x, d in zip(vectors, shifts)))[0]
+                for j in range(6)
+            ]
+        )
+        for i in range(5)
+    ]
     assert_close(found, torch.stack(rows))
 
 
@@ -401,9 +485,16 @@ def test_shortcut_is_the_head_at_every_point(name):
 def test_best_point_of_each_row_in_chunks(name, limit):
     head = make_head(name).eval()
     vectors, distance = make_vectors(head), output_distance(head)
-    shifts = tuple(ball_points(9, D, 0.7, generator=dice(i), dtype=torch.float64) for i in range(len(vectors)))
+    shifts = tuple(
+        ball_points(9, D, 0.7, generator=dice(i), dtype=torch.float64) for i in range(len(vectors))
+    )
     found = worst_shifts(head, vectors, shifts, distance, limit)
-    moved = torch.stack([distance(head(*(x + d[j] for x, d in zip(vectors, shifts))), head(*vectors)) for j in range(9)])
+    moved = torch.stack(
+        [
+            distance(head(*(x + d[j] for x, d in zip(vectors, shifts))), head(*vectors))
+            for j in range(9)
+        ]
+    )
     best = moved.argmax(0)
     for mine, d in zip(found, shifts):
         assert torch.equal(mine, d[best])
@@ -414,12 +505,24 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        self.numbers = max([self.numbers, *(x.numel() for x in tree_leaves(out) if isinstance(x, torch.Tensor))])
+        self.numbers = max(
+            [self.numbers, *(x.numel() for x in tree_leaves(out) if isinstance(x, torch.Tensor))]
+        )
         return out
 
 
-@pytest.mark.parametrize("head", [LinearHead(128, 3), PairLinear(128), CosineHead(), LinearPlusCosine(128),
-                                  ConcatDiff(128), HingeCosine(128, project=100)], ids=lambda head: type(head).__name__)
+@pytest.mark.parametrize(
+    "head",
+    [
+        LinearHead(128, 3),
+        PairLinear(128),
+        CosineHead(),
+        LinearPlusCosine(128),
+        ConcatDiff(128),
+        HingeCosine(128, project=100),
+    ],
+    ids=lambda head: type(head).__name__,
+)
 @pytest.mark.parametrize("search", ["random", "pgd"])
 def test_no_tensor_is_larger_than_the_points(head, search):
     vectors = tuple(torch.randn(1 + head.pair, 20, 128).requires_grad_())
@@ -436,7 +539,9 @@ def test_no_tensor_is_larger_than_the_points(head, search):
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("search", ["random", "pgd"])
 def test_value_and_gradients_are_those_of_the_best_point(name, search):
-    """Shifts are found without a graph; value and gradients are those of the distance at these shifts."""
+    """Shifts are found without a graph; value and gradients are those of the distance at these
+    shifts.
+    """
     head = make_head(name).train()  # its dropout must not be felt
     vectors = tuple(x.requires_grad_() for x in make_vectors(head))
     found = sampled_smoothness(head, vectors, 0.3, 8, search=search, steps=0, generator=dice(7))
@@ -446,7 +551,9 @@ def test_value_and_gradients_are_those_of_the_best_point(name, search):
     shifts = [ball_points(n, D, 0.3, generator=draw, dtype=torch.float64) for _ in vectors]
     distance, clean = output_distance(head), head(*vectors)
     if search == "random":
-        moved = torch.stack([distance(head(*(x + d[j] for x, d in zip(vectors, shifts))), clean) for j in range(n)])
+        moved = torch.stack(
+            [distance(head(*(x + d[j] for x, d in zip(vectors, shifts))), clean) for j in range(n)]
+        )
         shifts = [d[moved.argmax(0)] for d in shifts]
     expected = distance(head(*(x + d for x, d in zip(vectors, shifts))), clean).mean()
     inputs = [*vectors, *head.parameters()]
@@ -463,11 +570,15 @@ def test_value_and_gradients_are_those_of_the_best_point(name, search):
 def test_more_points_and_larger_balls_find_more(name):
     head = make_head(name)
     vectors = make_vectors(head)
-    find = lambda radius, n, **kw: sampled_smoothness(head, vectors, radius, n, generator=dice(1), **kw).item()
+
+    def find(radius, n, **kw):
+        return sampled_smoothness(head, vectors, radius, n, generator=dice(1), **kw).item()
+
     if head.pair:  # draws for the second vector begin where those for the first end
         few, many = find(0.1, 10), find(0.1, 10_000)
     else:
-        few, many = find(0.1, 20), find(0.1, 40)  # multiples of 16 numbers: the first draws are the same
+        # multiples of 16 numbers: the first draws are the same
+        few, many = find(0.1, 20), find(0.1, 40)
     assert 0 < few <= many
     assert find(0.01, 100) < find(0.1, 100)
     assert find(0.1, 1, search="pgd") >= 0.99 * many
@@ -478,12 +589,22 @@ def test_more_points_and_larger_balls_find_more(name):
 def test_climbing_never_ends_below_its_start_and_stays_in_the_ball(name, p):
     head = make_head(name)
     vectors = make_vectors(head)
-    found = [sampled_smoothness(head, vectors, 0.5, 1, p, search="pgd", steps=k, generator=dice(4)).item() for k in (0, 1, 4, 12)]
+    found = [
+        sampled_smoothness(
+            head, vectors, 0.5, 1, p, search="pgd", steps=k, generator=dice(4)
+        ).item()
+        for k in (0, 1, 4, 12)
+    ]
     assert found == sorted(found) and found[-1] > found[0]
     calls = []
     distance = output_distance(head)
     inner = head.forward
-    head.forward = lambda *x: calls.append([torch.linalg.vector_norm(a - b, p, -1).max().item() for a, b in zip(x, vectors)]) or inner(*x)
+    head.forward = lambda *x: (
+        calls.append(
+            [torch.linalg.vector_norm(a - b, p, -1).max().item() for a, b in zip(x, vectors)]
+        )
+        or inner(*x)
+    )
     sampled_smoothness(head, vectors, 0.5, 1, p, search="pgd", distance=distance)
     assert max(max(c) for c in calls) <= 0.5 + 1e-9
     assert len(calls) == 14  # clean, 11 on the way, the last, clean
@@ -501,13 +622,23 @@ def test_steepest_and_into_ball():
         inside = 0.8 * ball_points(500, D, 1.0, p, "volume", dice(2), dtype=torch.float64)
         assert ((g - near).norm(dim=-1)[:, None] <= torch.cdist(g, inside)).all()
         assert torch.equal(into_ball(0.1 * step, 0.8, p), 0.1 * step)
-        assert (steepest(torch.zeros(2, 3), p) == 0).all() and (into_ball(torch.zeros(2, 3), 0.5, p) == 0).all()
+        assert (steepest(torch.zeros(2, 3), p) == 0).all() and (
+            into_ball(torch.zeros(2, 3), 0.5, p) == 0
+        ).all()
     assert_close(steepest(torch.tensor([3e-38, 4e-38]), 2), torch.tensor([0.6, 0.8]))
 
 
-@pytest.mark.parametrize("kw, message", [
-    ({"search": "grid"}, "got 'grid'"), ({"points": 0}, "got 'random', p 2.0, 0"), ({"steps": -1}, "and -1"),
-    ({"search": "pgd", "p": 3}, "pgd' with p of 2 or infinity"), ({"p": 0.5}, "p >= 1"), ({"radius": 0.0}, "radius > 0")])
+@pytest.mark.parametrize(
+    "kw, message",
+    [
+        ({"search": "grid"}, "got 'grid'"),
+        ({"points": 0}, "got 'random', p 2.0, 0"),
+        ({"steps": -1}, "and -1"),
+        ({"search": "pgd", "p": 3}, "pgd' with p of 2 or infinity"),
+        ({"p": 0.5}, "p >= 1"),
+        ({"radius": 0.0}, "radius > 0"),
+    ],
+)
 def test_bad_searches_are_refused(kw, message):
     head = make_head("linear")
     with pytest.raises(ValueError, match=message):
@@ -515,6 +646,7 @@ def test_bad_searches_are_refused(kw, message):
 
 
 # --- exact maxima
+
 
 @pytest.mark.parametrize("p", [1, 1.3, 2, 3, INF])
 @pytest.mark.parametrize("goal", ["similarity", "paraphrase", "paraphrase_mse"])
@@ -527,12 +659,29 @@ def test_exact_maximum_of_a_pair(p, goal):
     tried = sampled_smoothness(head, vectors, 0.4, 200_000, p, generator=dice())
     assert 0.99 * exact.mean() < tried <= exact.mean() * (1 + 1e-9)
     if p in (2, INF):  # a climb ends on one of two sides; where they differ, chance says on which
-        reach = 0.4 * sum(torch.linalg.vector_norm(w, {2: 2, INF: 1}[p]) for w in head.linear.weight[0].chunk(2))
+        reach = 0.4 * sum(
+            torch.linalg.vector_norm(w, {2: 2, INF: 1}[p]) for w in head.linear.weight[0].chunk(2)
+        )
         z, distance = head.eval()(*vectors), output_distance(goal)
         sides = torch.stack([distance(z + reach, z), distance(z - reach, z)])
-        climbed = torch.stack([sampled_smoothness(head, tuple(x[i:i + 1] for x in vectors), 0.4, p=p, search="pgd", steps=20, generator=dice(i)) for i in range(3)])
+        climbed = torch.stack(
+            [
+                sampled_smoothness(
+                    head,
+                    tuple(x[i : i + 1] for x in vectors),
+                    0.4,
+                    p=p,
+                    search="pgd",
+                    steps=20,
+                    generator=dice(i),
+                )
+                for i in range(3)
+            ]
+        )
         assert_close(sides.amax(0), exact)
-        assert_close((climbed / sides - 1).abs().amin(0), torch.zeros_like(exact), rtol=0, atol=1e-9)
+        assert_close(
+            (climbed / sides - 1).abs().amin(0), torch.zeros_like(exact), rtol=0, atol=1e-9
+        )
 
 
 def test_exact_maximum_of_classes_to_second_order():
@@ -541,8 +690,15 @@ def test_exact_maximum_of_classes_to_second_order():
     vectors = make_vectors(head)
     for radius in (1e-3, 1e-2):
         exact = linear_maximum(head, vectors, radius)
-        assert not exact.requires_grad   # it says "without graph", and the head's weights have one
-        climbed = torch.stack([sampled_smoothness(head, (x[None],), radius, search="pgd", steps=200, generator=dice(1)) for x in vectors[0]])
+        assert not exact.requires_grad  # it says "without graph", and the head's weights have one
+        climbed = torch.stack(
+            [
+                sampled_smoothness(
+                    head, (x[None],), radius, search="pgd", steps=200, generator=dice(1)
+                )
+                for x in vectors[0]
+            ]
+        )
         assert_close(climbed, exact, rtol=3 * radius, atol=0)
     W, z = head.linear.weight, head.eval()(vectors[0])
     for row, found in zip(z.softmax(-1), linear_maximum(head, vectors, 0.3)):
@@ -551,25 +707,39 @@ def test_exact_maximum_of_classes_to_second_order():
 
 
 def test_exact_maximum_only_where_it_is_known():
-    for name, p in (("cosine", 2), ("concat", 2), ("line and cosine", 2), ("linear", INF), ("pair", 0.5), ("pair", math.nan)):
+    for name, p in (
+        ("cosine", 2),
+        ("concat", 2),
+        ("line and cosine", 2),
+        ("linear", INF),
+        ("pair", 0.5),
+        ("pair", math.nan),
+    ):
         head = make_head(name)
         with pytest.raises(ValueError, match="PairLinear and p >= 1, or LinearHead and p = 2"):
             linear_maximum(head, make_vectors(head), 0.1, p)
 
 
 def test_random_search_in_768_dimensions_finds_little():
-    """The share of a head's reach that one point finds is Beta(1/2, 767/2); the best of n is its largest order statistic."""
-    points, heads = ball_points(5000, 768, generator=dice()), ball_points(300, 768, generator=dice(1))
+    """The share of a head's reach that one point finds is Beta(1/2, 767/2); the best of n is its
+    largest order statistic.
+    """
+    points, heads = (
+        ball_points(5000, 768, generator=dice()),
+        ball_points(300, 768, generator=dice(1)),
+    )
     grid = np.linspace(0, 0.1, 10_001)
     for n, share in ((100, 0.0100), (1000, 0.0154), (5000, 0.0193)):
         beyond = 1 - stats.beta(1 / 2, 767 / 2).cdf(grid) ** n
         mean = np.trapezoid(beyond, grid)
         deviation = math.sqrt(2 * np.trapezoid(grid * beyond, grid) - mean**2)
         found = (points[:n] @ heads.T).square().amax(0).mean().item()
-        assert abs(mean - share) < 5e-5 and abs(found - mean) < 4.5 * deviation / math.sqrt(300)  # 300 heads: its standard error
+        # 300 heads: its standard error
+        assert abs(mean - share) < 5e-5 and abs(found - mean) < 4.5 * deviation / math.sqrt(300)
 
 
 # --- the penalty
+
 
 @pytest.mark.parametrize("search", ["random", "pgd"])
 @pytest.mark.parametrize("mode", ["full", "frozen"])
@@ -582,7 +752,9 @@ def test_penalty_in_training(search, mode):
     before = torch.get_rng_state()
     found = charge(model, "stsb", batch["stsb"], clean)
     assert torch.equal(torch.get_rng_state(), before)
-    again = 3 * sampled_smoothness(model.heads["stsb"], clean.vectors, 0.5, 20, search=search, generator=dice(4))
+    again = 3 * sampled_smoothness(
+        model.heads["stsb"], clean.vectors, 0.5, 20, search=search, generator=dice(4)
+    )
     assert_close(found, again)
     assert model.heads["stsb"].training
     loss_fn = regularized_loss(charge)
@@ -591,10 +763,22 @@ def test_penalty_in_training(search, mode):
     assert all(found[1] > 0 for found in loss_fn.last.values())
 
 
-@pytest.mark.parametrize("kw, message", [
-    ({"weight": math.nan}, "weight of at least 0, got nan"), ({"weight": -1.0}, "weight"), ({"weight": INF}, "weight"),
-    ({"radius": math.nan}, "radius > 0"), ({"radius": 0.0}, "radius > 0"), ({"points": 0}, "points >= 1"), ({"steps": -1}, "steps >= 0"),
-    ({"p": 0.5}, "p >= 1"), ({"where": "corner"}, "where"), ({"search": "grid"}, "search"), ({"search": "pgd", "p": 3.0}, "p of 2")])
+@pytest.mark.parametrize(
+    "kw, message",
+    [
+        ({"weight": math.nan}, "weight of at least 0, got nan"),
+        ({"weight": -1.0}, "weight"),
+        ({"weight": INF}, "weight"),
+        ({"radius": math.nan}, "radius > 0"),
+        ({"radius": 0.0}, "radius > 0"),
+        ({"points": 0}, "points >= 1"),
+        ({"steps": -1}, "steps >= 0"),
+        ({"p": 0.5}, "p >= 1"),
+        ({"where": "corner"}, "where"),
+        ({"search": "grid"}, "search"),
+        ({"search": "pgd", "p": 3.0}, "p of 2"),
+    ],
+)
 def test_bad_penalties_are_refused_at_once(kw, message):
     before = torch.get_rng_state()
     with pytest.raises(ValueError, match=message):
@@ -613,15 +797,21 @@ def test_penalty_settings_are_passed_on():
     clean = clean_pass(model, "sst", batch["sst"])
     kw = {"radius": 0.2, "points": 7, "p": 3.0, "where": "volume", "search": "random", "steps": 2}
     found = SmoothnessPenalty(2.0, seed=9, **kw)(model, "sst", batch["sst"], clean)
-    assert_close(found, 2 * sampled_smoothness(model.heads["sst"], clean.vectors, generator=dice(9), **kw))
+    assert_close(
+        found, 2 * sampled_smoothness(model.heads["sst"], clean.vectors, generator=dice(9), **kw)
+    )
 
 
 @pytest.mark.usefixtures("bf16")
 @pytest.mark.parametrize("search", ["random", "pgd"])
 def test_penalty_under_bf16_is_reduced_in_float32(search):
     model, batch = make_model().eval(), batch_of(TASKS)
-    short = compute_losses(model, batch, regularized_loss(SmoothnessPenalty(1.0, 0.5, 50, search=search)), "bf16")
-    full = compute_losses(model, batch, regularized_loss(SmoothnessPenalty(1.0, 0.5, 50, search=search)))
+    short = compute_losses(
+        model, batch, regularized_loss(SmoothnessPenalty(1.0, 0.5, 50, search=search)), "bf16"
+    )
+    full = compute_losses(
+        model, batch, regularized_loss(SmoothnessPenalty(1.0, 0.5, 50, search=search))
+    )
     for task in batch:
         assert short[task].dtype == torch.float32
         assert_close(short[task], full[task], rtol=0.05, atol=0.05)

@@ -1,4 +1,7 @@
-"""Space: one answer that fills a disk costs itself alone, and a full disk costs nobody a result for good."""
+"""Space: one answer that fills a disk costs itself alone, and a full disk costs nobody a result for
+good.
+"""
+
 import collections
 import errno
 import json
@@ -6,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,22 +18,32 @@ import pytest
 import torch
 from submissions import attack, make
 
-from minbert.engine import saving
 from minbert.course import batch as batches
 from minbert.course.batch import Batch, Ledger, batch, write_whole
 from minbert.course.exercises import exercise
 from minbert.course.programs import module_text
-from minbert.course.sandbox import Desk, Limits, Reply, Run, cases_of
+from minbert.course.sandbox import (
+    Desk,
+    Limits,
+    Reply,
+    Run,
+    cases_of,
+    copy_package,
+    room_for,
+    stubbed,
+)
 from minbert.course.trials import Outcome
-from minbert.engine.saving import clear_leftovers, held_folder
 from minbert.course.update import update_workspace
 from minbert.course.worker import _taken
 from minbert.course.workspace import BASE, new_workspace
-import tempfile
-from minbert.course.sandbox import copy_package, room_for, stubbed
+from minbert.engine import saving
+from minbert.engine.saving import clear_leftovers, held_folder
 
 FIRST, SECOND = exercise("attention.split"), exercise("attention.merge")
-RIGHT = {task.name: {f"{task.name} {i}": module_text("attention") for i in range(2)} for task in (FIRST, SECOND)}
+RIGHT = {
+    task.name: {f"{task.name} {i}": module_text("attention") for i in range(2)}
+    for task in (FIRST, SECOND)
+}
 
 
 class Disk:
@@ -51,11 +65,24 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 CHILD_WITHOUT = Run([], Reply(False, errno.ENOSPC << 8, 0.1))
 
 
-@pytest.mark.parametrize("errors, kept", [([NO_SPACE], 4), ([CHILD_WITHOUT], 4), ([NO_SPACE, NO_SPACE], 3), ([CHILD_WITHOUT, CHILD_WITHOUT], 3), ([NO_SPACE, CHILD_WITHOUT], 3)])
+@pytest.mark.parametrize(
+    "errors, kept",
+    [
+        ([NO_SPACE], 4),
+        ([CHILD_WITHOUT], 4),
+        ([NO_SPACE, NO_SPACE], 3),
+        ([CHILD_WITHOUT, CHILD_WITHOUT], 3),
+        ([NO_SPACE, CHILD_WITHOUT], 3),
+    ],
+)
 def test_a_full_disk_costs_one_exercise_and_not_for_good(tmp_path, monkeypatch, errors, kept):
-    """Tried twice; if it fails again, the row has the reason, the batch goes on, and the next batch tries that answer again."""
+    """Tried twice; if it fails again, the row has the reason, the batch goes on, and the next batch
+    tries that answer again.
+    """
     late = Run([], Reply(True, 9, 1.0))
-    monkeypatch.setattr(Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors))))
+    monkeypatch.setattr(
+        Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors)))
+    )
     with batch(tmp_path / "results.jsonl", jobs=1) as on:
         monkeypatch.setattr(on, "_sandbox", lambda: None)
         on.alone(RIGHT, lambda n: None)
@@ -72,18 +99,39 @@ WORKER_GONE, KILLED = Run([], Reply(False, -1, 0.0)), Run([], Reply(False, 9, 0.
 def test_an_answer_whose_process_was_killed_has_a_second_try(tmp_path, monkeypatch, first):
     """The second one counts, whatever it says, and is kept."""
     late = Run([], Reply(True, 9, 1.0))
-    for errors, reasons in (([first], ["too long"] * 4), ([first, first], [first.trouble, *["too long"] * 3])):
-        monkeypatch.setattr(Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors))))
+    for errors, reasons in (
+        ([first], ["too long"] * 4),
+        ([first, first], [first.trouble, *["too long"] * 3]),
+    ):
+        monkeypatch.setattr(
+            Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors)))
+        )
         on = small_batch(tmp_path / first.trouble[:5] / str(len(errors)), jobs=1)
         monkeypatch.setattr(on, "_sandbox", lambda: None)
         on.alone(RIGHT, lambda n: None)
-        assert all(said in row["reason"] for said, row in zip(reasons, on.ledger.rows.values(), strict=True))
+        assert all(
+            said in row["reason"]
+            for said, row in zip(reasons, on.ledger.rows.values(), strict=True)
+        )
         assert len(Ledger(on.ledger.file).rows) == 4
 
 
-@pytest.mark.parametrize("reply", [Reply(True, 9, 32.0), Reply(False, 9, 1.0, True), Reply(False, 24, 8.0), Reply(False, 11, 0.1), Reply(False, 0, 0.1), Reply(False, 256, 0.1)])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(True, 9, 32.0),
+        Reply(False, 9, 1.0, True),
+        Reply(False, 24, 8.0),
+        Reply(False, 11, 0.1),
+        Reply(False, 0, 0.1),
+        Reply(False, 256, 0.1),
+    ],
+)
 def test_what_an_answer_did_itself_is_tried_once(reply):
-    assert not Run([], reply).doubtful and not Run([Outcome("a", {}, None)], Reply(False, -1, 0.0)).doubtful
+    assert (
+        not Run([], reply).doubtful
+        and not Run([Outcome("a", {}, None)], Reply(False, -1, 0.0)).doubtful
+    )
 
 
 def small_batch(folder, **settings):
@@ -94,8 +142,13 @@ def small_batch(folder, **settings):
 @pytest.mark.parametrize("answers", [1, 8, 9, 40, 200])
 def test_every_answer_of_a_class_is_tried_however_many(tmp_path, monkeypatch, answers):
     """They are dealt out in parts; what falls between two parts would be nobody's."""
-    late, todo = Run([], Reply(True, 9, 1.0)), {FIRST.name: {f"{i}": "" for i in range(answers)}, SECOND.name: {"other": ""}}
-    monkeypatch.setattr(Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, [])))
+    late, todo = (
+        Run([], Reply(True, 9, 1.0)),
+        {FIRST.name: {f"{i}": "" for i in range(answers)}, SECOND.name: {"other": ""}},
+    )
+    monkeypatch.setattr(
+        Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, []))
+    )
     on, ticks = small_batch(tmp_path, jobs=2), []
     monkeypatch.setattr(on, "_sandbox", lambda: None)
     on.alone(todo, ticks.append)
@@ -103,15 +156,29 @@ def test_every_answer_of_a_class_is_tried_however_many(tmp_path, monkeypatch, an
 
 
 def test_a_whole_submission_that_finds_no_place_is_tried_alone_within_the_usual_limits(tmp_path):
-    """Its row is not kept, for the next batch may have more space; and nobody after it has more time than an answer may take."""
-    on, there = small_batch(tmp_path), SimpleNamespace(folder=tmp_path / "gone", limits=Limits(cpu=2))
+    """Its row is not kept, for the next batch may have more space; and nobody after it has more
+    time than an answer may take.
+    """
+    on, there = (
+        small_batch(tmp_path),
+        SimpleNamespace(folder=tmp_path / "gone", limits=Limits(cpu=2)),
+    )
     on.limits, on.idle = there.limits, [there]
     on.together({"one": ({}, [FIRST.name])}, lambda n: None)
-    assert on.ledger.rows["one"] == {"passed": [], "ended": False} and not Ledger(tmp_path / "results.jsonl").rows
+    assert (
+        on.ledger.rows["one"] == {"passed": [], "ended": False}
+        and not Ledger(tmp_path / "results.jsonl").rows
+    )
     assert there.limits == Limits(cpu=2)
 
 
-@pytest.mark.parametrize("second, ended", [(Run([Outcome("a", {}, None)], Reply(False, 0, 0.1)), True), (Run([], Reply(True, 9, 9.0)), False)])
+@pytest.mark.parametrize(
+    "second, ended",
+    [
+        (Run([Outcome("a", {}, None)], Reply(False, 0, 0.1)), True),
+        (Run([], Reply(True, 9, 9.0)), False),
+    ],
+)
 def test_a_whole_submission_has_ended_when_every_answer_has(tmp_path, monkeypatch, second, ended):
     """Else it is tried once more, without those that ended the process for all."""
     first = Run([Outcome("a", {}, None)], Reply(False, 0, 0.1))
@@ -120,14 +187,27 @@ def test_a_whole_submission_has_ended_when_every_answer_has(tmp_path, monkeypatc
     on = small_batch(tmp_path)
     on.idle = [SimpleNamespace(folder=tmp_path, limits=Limits())]
     on.together({"one": ({}, [FIRST.name, SECOND.name])}, lambda n: None)
-    assert Ledger(tmp_path / "results.jsonl").rows["one"] == {"key": "one", "passed": [], "ended": ended}
+    assert Ledger(tmp_path / "results.jsonl").rows["one"] == {
+        "key": "one",
+        "passed": [],
+        "ended": ended,
+    }
 
 
 def test_what_came_to_nothing_has_not_ended_and_what_cannot_be_compared_has():
-    task, bare = exercise("attention.scores"), lambda x: torch.zeros_like(x, device="meta")   # a shape without numbers
-    odd = Run([Outcome(label, {"output": bare(inputs.get("value", torch.zeros(1)))}, None, way=way) for label, inputs, way in cases_of(task, 1)], None)
+    # a shape without numbers
+    task, bare = exercise("attention.scores"), lambda x: torch.zeros_like(x, device="meta")
+    odd = Run(
+        [
+            Outcome(label, {"output": bare(inputs.get("value", torch.zeros(1)))}, None, way=way)
+            for label, inputs, way in cases_of(task, 1)
+        ],
+        None,
+    )
     assert not batches.judged(task.name, WORKER_GONE, 1)["ended"]
-    assert (found := batches.judged(task.name, odd, 1))["ended"] and "no numbers to compare" in found["reason"]
+    assert (found := batches.judged(task.name, odd, 1))[
+        "ended"
+    ] and "no numbers to compare" in found["reason"]
 
 
 def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
@@ -147,7 +227,12 @@ def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(type(ledger.file), "open", real)
     ledger.add("d", {"passed": True})
     assert list(Ledger(ledger.file).rows) == ["a", "b", "c", "d"]
-    assert [json.loads(line)["key"] for line in ledger.file.read_text().splitlines()] == ["a", "b", "c", "d"]
+    assert [json.loads(line)["key"] for line in ledger.file.read_text().splitlines()] == [
+        "a",
+        "b",
+        "c",
+        "d",
+    ]
 
 
 def test_a_ledger_reads_what_it_can_and_writes_each_line_once(tmp_path):
@@ -156,8 +241,13 @@ def test_a_ledger_reads_what_it_can_and_writes_each_line_once(tmp_path):
         ledger.add(key, {"passed": True})
     assert len(ledger.file.read_text().splitlines()) == 3
     with ledger.file.open("ab") as stream:
-        stream.write(b'7\n{}\n\xff\xfe\n{"key": "a", "passed": false}\n')   # of a damaged disk, and of somebody else
-    assert {key: row["passed"] for key, row in Ledger(ledger.file).rows.items()} == {"a": False, "b": True, "c": True}
+        # of a damaged disk, and of somebody else
+        stream.write(b'7\n{}\n\xff\xfe\n{"key": "a", "passed": false}\n')
+    assert {key: row["passed"] for key, row in Ledger(ledger.file).rows.items()} == {
+        "a": False,
+        "b": True,
+        "c": True,
+    }
 
 
 @pytest.mark.parametrize("where, step", [(Path, "write_text"), (os, "replace")])
@@ -166,7 +256,7 @@ def test_a_full_disk_leaves_the_table_that_was_there(tmp_path, monkeypatch, wher
     write_whole(table, "ada,3\n")
 
     def full(place, *_, **__):
-        Path(place).open("w").close()                        # cut short
+        Path(place).open("w").close()  # cut short
         raise NO_SPACE
 
     monkeypatch.setattr(where, step, full)
@@ -182,7 +272,7 @@ def test_bytes_are_counted_where_they_lie(tmp_path):
     (tmp_path / "a" / "b" / "x").write_bytes(bytes(2**20))
     (tmp_path / "link").symlink_to("/")
     assert 2**20 <= _taken(str(tmp_path), pid, 2**40) - empty < 2**20 + 10 * 4096
-    assert 0 <= _taken(str(tmp_path), pid, 4096) - 4096 < 2**21          # and no longer than needed
+    assert 0 <= _taken(str(tmp_path), pid, 4096) - 4096 < 2**21  # and no longer than needed
     with open(tmp_path / "gone", "wb") as stream:
         stream.write(bytes(2**20))
         stream.flush()
@@ -203,22 +293,62 @@ for r in reports:
 @pytest.mark.long
 def test_on_a_small_disk_the_batch_goes_on(tmp_path):
     """Half a tmpfs of 160 MB is what one answer may take at most; all others keep their points."""
-    if not shutil.which("unshare") or subprocess.run(["unshare", "--mount", "--user", "--map-root-user", "true"], capture_output=True).returncode:
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(
+            ["unshare", "--mount", "--user", "--map-root-user", "true"], capture_output=True
+        ).returncode
+    ):
         pytest.fail("expected unshare, to make a small file system")
     for kind in ("a full folder", "a folder full of deleted files", "huge file"):
-        make(tmp_path / "class" / kind.replace(" ", "_"), {FIRST.name: attack(kind, FIRST, tmp_path), SECOND.name: SECOND.definition}, only=FIRST.notebook)
-    make(tmp_path / "class" / "right", {FIRST.name: FIRST.definition, SECOND.name: SECOND.definition}, only=FIRST.notebook)
+        make(
+            tmp_path / "class" / kind.replace(" ", "_"),
+            {FIRST.name: attack(kind, FIRST, tmp_path), SECOND.name: SECOND.definition},
+            only=FIRST.notebook,
+        )
+    make(
+        tmp_path / "class" / "right",
+        {FIRST.name: FIRST.definition, SECOND.name: SECOND.definition},
+        only=FIRST.notebook,
+    )
     small = tmp_path / "small"
     small.mkdir()
-    run = subprocess.run(["unshare", "--mount", "--user", "--map-root-user", "sh", "-c", 'mount -t tmpfs -o size=160m none "$0" && exec "$@"', str(small),
-                          sys.executable, "-c", SMALL, str(tmp_path / "class")], env=os.environ | {"TMPDIR": str(small), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    run = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "--user",
+            "--map-root-user",
+            "sh",
+            "-c",
+            'mount -t tmpfs -o size=160m none "$0" && exec "$@"',
+            str(small),
+            sys.executable,
+            "-c",
+            SMALL,
+            str(tmp_path / "class"),
+        ],
+        env=os.environ | {"TMPDIR": str(small), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
     found = dict(line.split(" ", 1) for line in run.stdout.splitlines())
-    assert found == {"a_full_folder": "failed passed", "a_folder_full_of_deleted_files": "failed passed", "huge_file": "failed passed", "right": "passed passed"}, run.stderr[-2000:]
+    assert found == {
+        "a_full_folder": "failed passed",
+        "a_folder_full_of_deleted_files": "failed passed",
+        "huge_file": "failed passed",
+        "right": "passed passed",
+    }, run.stderr[-2000:]
 
 
 def test_leftovers_of_the_killed_are_swept_and_of_the_living_not(tmp_path):
     code = f"import os, sys\nfrom minbert.engine.saving import held_folder\nwith held_folder({str(tmp_path)!r}, 'x-') as f:\n    (f / 'file').touch()\n    print(f, flush=True)\n    sys.stdin.read()"
-    held = [subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    held = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
     dead, living = (p.stdout.readline().strip() for p in held)
     held[0].kill()
     held[0].wait()
@@ -236,10 +366,12 @@ def test_leftovers_of_the_killed_are_swept_and_of_the_living_not(tmp_path):
 def test_a_killed_update_leaves_nothing_behind(tmp_path):
     """Killed while it writes its drafts; the next update, and the next course, begin clean."""
     mine = new_workspace(tmp_path / "my-bert")
-    killed = (f"import os, signal\nfrom minbert.course import update\nfrom minbert.engine import saving\nfrom minbert.course.workspace import packaged_editions\n"
-              f"saving._usual_mode = lambda f: os.kill(os.getpid(), signal.SIGKILL)\n"
-              f"new = {{n: t.replace('# ', '# New ', 1) for n, t in packaged_editions().items()}}\n"
-              f"update.update_workspace({str(mine)!r}, new)")
+    killed = (
+        f"import os, signal\nfrom minbert.course import update\nfrom minbert.engine import saving\nfrom minbert.course.workspace import packaged_editions\n"
+        f"saving._usual_mode = lambda f: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"new = {{n: t.replace('# ', '# New ', 1) for n, t in packaged_editions().items()}}\n"
+        f"update.update_workspace({str(mine)!r}, new)"
+    )
     assert subprocess.run([sys.executable, "-c", killed]).returncode == -9
     assert list(mine.rglob(f"{saving.DRAFT}*"))
     (mine / BASE / f"{saving.DRAFT}deaddead").mkdir()
@@ -255,11 +387,23 @@ def test_rooms_share_no_file_and_the_base_is_closed(tmp_path):
         desk = Desk(on._sandbox(), on.base, 1).open(FIRST)
         base = {f.stat().st_ino for f in on.base.rglob("*") if f.is_file()}
         room = [f.stat() for f in desk.room.rglob("*.py")]
-        assert len(base) > 50 and not base & {s.st_ino for s in room} and all(s.st_nlink == 1 for s in room)
-        assert on.base.parent.stat().st_mode & 0o077 == 0 and on.base.parent in on.hidden and on.folder not in on.base.parents
+        assert (
+            len(base) > 50
+            and not base & {s.st_ino for s in room}
+            and all(s.st_nlink == 1 for s in room)
+        )
+        assert (
+            on.base.parent.stat().st_mode & 0o077 == 0
+            and on.base.parent in on.hidden
+            and on.folder not in on.base.parents
+        )
         assert all(not f.stat().st_mode & 0o222 for f in on.base.rglob("*.py"))
-        assert on.folder.stat().st_mode & 0o777 == 0o711 and desk.room.stat().st_mode & 0o777 == 0o755   # enter what you know by name; list and write nothing
-        assert not any(place.stat().st_mode & 0o002 for place in desk.room.rglob("*"))   # a group's right comes with umask 002; another user is in no group of the grader's
+        # enter what you know by name; list and write nothing
+        assert (
+            on.folder.stat().st_mode & 0o777 == 0o711 and desk.room.stat().st_mode & 0o777 == 0o755
+        )
+        # a group's right comes with umask 002; another user is in no group of the grader's
+        assert not any(place.stat().st_mode & 0o002 for place in desk.room.rglob("*"))
 
 
 class Store(collections.deque):
@@ -286,7 +430,7 @@ def test_an_error_in_any_lane_empties_the_queue(tmp_path, monkeypatch):
         worked.append(item)
         if item == 1:
             raise OSError("the second lane fails")
-        assert cleared.wait(60)          # the first lane is busy until somebody clears the queue
+        assert cleared.wait(60)  # the first lane is busy until somebody clears the queue
 
     monkeypatch.setattr(batches, "Queue", Watched)
     on = small_batch(tmp_path, jobs=2)

@@ -16,7 +16,8 @@ from minbert.engine.splits import pair_key, split_table, with_subsets
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "published_splits.py"
 DATA = os.environ.get("MINBERT_DATA")
-COURSE = {  # the files of Stanford's default final project, github.com/gpoesia/minbert-default-final-project
+# the files of Stanford's default final project, github.com/gpoesia/minbert-default-final-project
+COURSE = {
     "train": "15d12efc2d656fffb1d61ac1f08ec4227f43925fd16f420c037cbd063699c21b",
     "dev": "ce3cad6f16062586ac7ba462c28b010a9be10c530fd5074165860d7b7ab4e93d",
     "test-student": "dee455745b72e9ca3ff74e7c056bd73e34bad5b8d5641045a2c1e7e131866f47",
@@ -47,9 +48,12 @@ def tables(monkeypatch):
 
 
 def test_as_many_rows_are_stored_as_were_published():
-    count = lambda rows, place: {
-        value: sum(row[place] == value for row in rows) for value in {row[place] for row in rows}
-    }
+    def count(rows, place):
+        return {
+            value: sum(row[place] == value for row in rows)
+            for value in {row[place] for row in rows}
+        }
+
     assert count(split_table("sts"), 0) == {"train": 6040, "dev": 863, "test": 1725}
     assert sorted(int(index) for _, index, *_ in split_table("sts")) == list(range(8628))
     assert count(split_table("sick"), 0) == {"train": 4500, "dev": 500}
@@ -231,7 +235,9 @@ def test_a_year_keeps_its_subsets(tmp_path, year):
 
 
 def test_a_pair_with_another_text_takes_the_subset_of_its_neighbours(year):
-    subsets = lambda rows: [row[-1] for row in with_subsets("sts13", rows)]
+    def subsets(rows):
+        return [row[-1] for row in with_subsets("sts13", rows)]
+
     other = ("b one", "x", 2.0)
     assert subsets([year[0], other, *year[2:]]) == ["b", "b", "b", "a", "a"]
     assert (
@@ -270,10 +276,15 @@ def rows_of(name, split):
 
 @with_data
 def test_the_course_files_come_out_byte_for_byte(tmp_path):
-    """Some test pairs of STS-B are missing in the data folder; their text stands in the course's own file, without a score."""
-    cut = lambda path, dialect: [
-        cells for _, cells in read_rows(Path(DATA, path), dialect)
-    ]  # with the blanks around a sentence
+    """Some test pairs of STS-B are missing in the data folder; their text stands in the course's
+    own file, without a score.
+    """
+
+    def cut(path, dialect):
+        return [
+            cells for _, cells in read_rows(Path(DATA, path), dialect)
+        ]  # with the blanks around a sentence
+
     words = {"train": "train", "dev": "validation", "test": "test"}
     parts = {
         word: [

@@ -3,7 +3,11 @@
 import os
 import signal
 import threading
+
+import pytest
+
 from minbert.engine.stopping import Stopped, stop_requests
+
 
 def test_a_signal_stops_a_run_after_its_step():
     def loop(steps, at):  # a run that is asked to stop in the middle of a step
@@ -22,25 +26,25 @@ def test_a_signal_stops_a_run_after_its_step():
         assert (stopped.step, stopped.number) == (4, signal.SIGTERM)
 
 
-
 def test_a_second_signal_interrupts_and_the_old_handlers_return():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with stop_requests() as request:
         os.kill(os.getpid(), signal.SIGINT)
         assert request.number == signal.SIGINT
-        try:
+        with pytest.raises(KeyboardInterrupt) as caught:
             os.kill(os.getpid(), signal.SIGINT)
-            assert False, "expected the second one to interrupt"
-        except KeyboardInterrupt as error:
-            assert not isinstance(error, Stopped)
+        assert not isinstance(caught.value, Stopped)
     signal.signal(signal.SIGINT, before[0])
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
     heard = []
+
     def elsewhere():
         with stop_requests() as request:
             heard.append(request.number)
+
     thread = threading.Thread(target=elsewhere)
-    thread.start(); thread.join()
+    thread.start()
+    thread.join()
     assert heard == [None]

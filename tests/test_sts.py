@@ -1,4 +1,5 @@
 """The STS suite on folders and encoders small enough to know every number."""
+
 import math
 
 import numpy as np
@@ -8,8 +9,17 @@ import torch
 from numpy.testing import assert_allclose
 
 from minbert.data import Dataset
-from minbert.sts import (STS_TASKS, aggregate_spearman, evaluate_sts, gold_labels, load_sts,
-                         score_sts, sts_table, unique_sentences, word_overlap)
+from minbert.sts import (
+    STS_TASKS,
+    aggregate_spearman,
+    evaluate_sts,
+    gold_labels,
+    load_sts,
+    score_sts,
+    sts_table,
+    unique_sentences,
+    word_overlap,
+)
 
 
 class Letters:
@@ -37,13 +47,20 @@ def write_year(folder, year, subsets):
 
 @pytest.fixture
 def folder(tmp_path):
-    write_year(tmp_path, 12, {"one": [("a", "a", 5), ("a", "ab", 3), ("a", "b", 0)],
-                              "two": [("aa", "ab", 4), ("b", "c", 1), ("ccc", "cb", "")]})
+    write_year(
+        tmp_path,
+        12,
+        {
+            "one": [("a", "a", 5), ("a", "ab", 3), ("a", "b", 0)],
+            "two": [("aa", "ab", 4), ("b", "c", 1), ("ccc", "cb", "")],
+        },
+    )
     write_year(tmp_path, 13, {"one": [("a", "b", 4), ("b", "b", 1), ("bc", "b", 2)]})
     return tmp_path
 
 
 # ---- aggregation ------------------------------------------------------------------------------
+
 
 def test_aggregates_equal_scipy_by_subset():
     rng = np.random.default_rng(0)
@@ -53,8 +70,10 @@ def test_aggregates_equal_scipy_by_subset():
     rho = {g: scipy.stats.spearmanr(x[i], y[i]).statistic for g, i in parts.items()}
     assert_allclose(aggregate_spearman(x, y, groups), scipy.stats.spearmanr(x, y).statistic)
     assert_allclose(aggregate_spearman(x, y, groups, "mean"), sum(rho.values()) / 3)
-    assert_allclose(aggregate_spearman(x, y, groups, "wmean"),
-                    sum(rho[g] * len(i) for g, i in parts.items()) / 90)
+    assert_allclose(
+        aggregate_spearman(x, y, groups, "wmean"),
+        sum(rho[g] * len(i) for g, i in parts.items()) / 90,
+    )
 
 
 def test_one_subset_makes_them_equal():
@@ -71,7 +90,9 @@ def test_shifted_subsets_are_seen_by_all_only():
     scores = [g - h for g, h in zip(gold, lift)]
     assert aggregate_spearman(scores, gold, groups, "mean") == 1
     assert aggregate_spearman(scores, gold, groups, "wmean") == 1
-    assert_allclose(aggregate_spearman(scores, gold, groups), scipy.stats.spearmanr(scores, gold).statistic)
+    assert_allclose(
+        aggregate_spearman(scores, gold, groups), scipy.stats.spearmanr(scores, gold).statistic
+    )
     assert aggregate_spearman(scores, gold, groups) < 0.6
 
 
@@ -89,8 +110,12 @@ def test_aggregate_edges():
 
 # ---- unique sentences -------------------------------------------------------------------------
 
+
 def test_unique_sentences_rebuild_the_pairs():
-    sets = {"x": graded(["p", "q", "p"], ["q", "p", "r"], [1, 2, 3]), "y": graded(["r", "s"], ["p", "s"], [0, 1])}
+    sets = {
+        "x": graded(["p", "q", "p"], ["q", "p", "r"], [1, 2, 3]),
+        "y": graded(["r", "s"], ["p", "s"], [0, 1]),
+    }
     sentences, pairs = unique_sentences(sets)
     assert sorted(sentences) == ["p", "q", "r", "s"]
     for name, (i, j) in pairs.items():
@@ -108,13 +133,17 @@ def test_case_and_blanks_make_different_sentences():
 
 # ---- the suite --------------------------------------------------------------------------------
 
+
 def test_suite_by_hand(folder):
     encoder = Letters()
     got = evaluate_sts(encoder, folder, tasks=("sts12", "sts13"))
-    assert len(encoder.asked) == len(set(encoder.asked)) == 6          # the unscored pair is not encoded
+    # the unscored pair is not encoded
+    assert len(encoder.asked) == len(set(encoder.asked)) == 6
     expected = {}
-    for year, rows in {"sts12": [("a", "a", 5), ("a", "ab", 3), ("a", "b", 0), ("aa", "ab", 4), ("b", "c", 1)],
-                       "sts13": [("a", "b", 4), ("b", "b", 1), ("bc", "b", 2)]}.items():
+    for year, rows in {
+        "sts12": [("a", "a", 5), ("a", "ab", 3), ("a", "b", 0), ("aa", "ab", 4), ("b", "c", 1)],
+        "sts13": [("a", "b", 4), ("b", "b", 1), ("bc", "b", 2)],
+    }.items():
         u, v = (encoder.encode([r[side] for r in rows]) for side in (0, 1))
         cosine = torch.nn.functional.cosine_similarity(u, v)
         expected[year] = scipy.stats.spearmanr(cosine, [r[2] for r in rows]).statistic
@@ -125,12 +154,22 @@ def test_suite_by_hand(folder):
 
 
 def test_suite_aggregates(folder):
-    """One subset of three pairs in perfect order, one of four in the reverse: no two ways of adding up agree."""
-    rows = {"up": [("a", "a", 5), ("a", "ab", 4), ("a", "b", 3)], "down": [("c", "c", 0), ("c", "cb", 1), ("c", "cbb", 2), ("c", "b", 4.5)]}
+    """One subset of three pairs in perfect order, one of four in the reverse: no two ways of adding
+    up agree.
+    """
+    rows = {
+        "up": [("a", "a", 5), ("a", "ab", 4), ("a", "b", 3)],
+        "down": [("c", "c", 0), ("c", "cb", 1), ("c", "cbb", 2), ("c", "b", 4.5)],
+    }
     write_year(folder, 14, rows)
-    got = {how: evaluate_sts(Letters(), folder, how, ("sts14",))["sts14"] for how in ("all", "mean", "wmean")}
+    got = {
+        how: evaluate_sts(Letters(), folder, how, ("sts14",))["sts14"]
+        for how in ("all", "mean", "wmean")
+    }
     first, second, grades = zip(*rows["up"], *rows["down"])
-    cosines = torch.nn.functional.cosine_similarity(Letters().encode(list(first)), Letters().encode(list(second)))
+    cosines = torch.nn.functional.cosine_similarity(
+        Letters().encode(list(first)), Letters().encode(list(second))
+    )
     assert_allclose(got["all"], scipy.stats.spearmanr(cosines, grades).statistic)
     assert_allclose([got["mean"], got["wmean"]], [0, (3 - 4) / 7], atol=1e-12)
     assert abs(got["all"]) > 0.01 and abs(got["all"] + 1 / 7) > 0.01
@@ -152,7 +191,9 @@ def test_tasks_are_several_names(folder, tasks):
 
 
 def test_a_set_without_labels_counts_as_missing(tmp_path):
-    (tmp_path / "sts-test-student.csv").write_text("\tid\tsentence1\tsentence2\n0\tx\ta dog\ta cat\n")
+    (tmp_path / "sts-test-student.csv").write_text(
+        "\tid\tsentence1\tsentence2\n0\tx\ta dog\ta cat\n"
+    )
     with pytest.raises(ValueError, match="stsb .*expected labels"):
         load_sts(tmp_path, ("stsb",))
 
@@ -187,15 +228,24 @@ def test_embedded_sample():
 
 def test_a_table_counts_each_set_once_and_asks_people_where_no_folder_is_given(folder):
     lines = sts_table(Letters(), folder, ("sts12", "sts13", "sts12")).splitlines()
-    assert [line.split()[0] for line in lines] == ["sts12", "sts13", "average"] and lines[-1].endswith("  of 2")
-    assert [line.split()[0] for line in sts_table(Letters(), split="dev").splitlines()] == ["similarity", "average"]   # a grammar wrote the package's stsb
+    assert [line.split()[0] for line in lines] == ["sts12", "sts13", "average"] and lines[
+        -1
+    ].endswith("  of 2")
+    # a grammar wrote the package's stsb
+    assert [line.split()[0] for line in sts_table(Letters(), split="dev").splitlines()] == [
+        "similarity",
+        "average",
+    ]
 
 
 # ---- word overlap -----------------------------------------------------------------------------
 
+
 def test_word_overlap():
-    assert_allclose(word_overlap(["A man sings.", "x", "", "a a b"], ["a man, singing", "y", "", "A b b"]),
-                    [0.5, 0, 0, 1])
+    assert_allclose(
+        word_overlap(["A man sings.", "x", "", "a a b"], ["a man, singing", "y", "", "A b b"]),
+        [0.5, 0, 0, 1],
+    )
     first, second = ["one two three", "four"], ["two", "four five"]
     assert_allclose(word_overlap(first, second), word_overlap(second, first))
     with pytest.raises(ValueError, match="2 and 1"):

@@ -1,4 +1,7 @@
-"""Folders of every layout, ids against the Rust library, batches against counting, and what is refused."""
+"""Folders of every layout, ids against the Rust library, batches against counting, and what is
+refused.
+"""
+
 import json
 import os
 import random
@@ -13,22 +16,47 @@ from torch.testing import assert_close
 from transformers import BertTokenizerFast
 
 from minbert import tokens
-from minbert.tokens import (TokenBatch, budget_cut, encode_ids, load_tokenizer, pad_ids, resolve_folder, token_batches,
-                            tokenize)
+from minbert.tokens import (
+    TokenBatch,
+    budget_cut,
+    encode_ids,
+    load_tokenizer,
+    pad_ids,
+    resolve_folder,
+    token_batches,
+    tokenize,
+)
 
-PIECES = ("[PAD] [UNK] [CLS] [SEP] [MASK] ! ' , . a The the film na ##ive ##ïve naive re ##watch ##ed Film cafe café "
-          "中 un ##aff ##able 9").split()
-TEXTS = ["The film.", "the FILM!", "naïve café", "naive cafe", "re rewatched unaffable, unaffabl", "", "中中9", "\t\n",
-         "na\u00adive", "a" * 101, "[MASK] a [SEP]"]
+PIECES = (
+    "[PAD] [UNK] [CLS] [SEP] [MASK] ! ' , . a The the film na ##ive ##ïve naive re ##watch ##ed Film cafe café "
+    "中 un ##aff ##able 9"
+).split()
+TEXTS = [
+    "The film.",
+    "the FILM!",
+    "naïve café",
+    "naive cafe",
+    "re rewatched unaffable, unaffabl",
+    "",
+    "中中9",
+    "\t\n",
+    "na\u00adive",
+    "a" * 101,
+    "[MASK] a [SEP]",
+]
 
 
 def write_folder(folder, config=None, settings=None, vocab=True, lower=None, strip_accents=None):
-    """A model folder with any of config.json, tokenizer_config.json, vocab.txt, tokenizer.json (if `lower` is set)."""
+    """A model folder with any of config.json, tokenizer_config.json, vocab.txt, tokenizer.json (if
+    `lower` is set).
+    """
     folder.mkdir(exist_ok=True)
     text = "\n".join(PIECES) + "\n"
     (folder / "vocab.txt").write_text(text, encoding="utf-8")
     if lower is not None:
-        rust = BertWordPieceTokenizer(str(folder / "vocab.txt"), lowercase=lower, strip_accents=strip_accents)
+        rust = BertWordPieceTokenizer(
+            str(folder / "vocab.txt"), lowercase=lower, strip_accents=strip_accents
+        )
         rust.save(str(folder / "tokenizer.json"))
     if not vocab:
         (folder / "vocab.txt").unlink()
@@ -62,7 +90,10 @@ LAYOUTS = {
     "json alone, uncased": (dict(vocab=False, lower=True), True),
     "json alone, cased": (dict(vocab=False, lower=False), False),
     "json and config, cased": (dict(config=BERT, vocab=False, lower=False), False),
-    "json cased, settings silent": (dict(config=BERT, lower=False, settings={"model_max_length": 512}), False),
+    "json cased, settings silent": (
+        dict(config=BERT, lower=False, settings={"model_max_length": 512}),
+        False,
+    ),
     "everything, uncased": (dict(config=BERT, lower=True, settings=UNCASED), True),
     "everything, cased": (dict(config=BERT, lower=False, settings=CASED), False),
     "settings overrule json": (dict(config=BERT, lower=True, settings=CASED), False),
@@ -70,6 +101,7 @@ LAYOUTS = {
 
 
 # --- loading
+
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_the_ids_of_the_rust_library(tmp_path, layout):
@@ -87,7 +119,11 @@ def test_upper_and_lower_case_really_differ_here(tmp_path):
 
 def test_accents_of_tokenizer_json_are_kept(tmp_path):
     folder = write_folder(tmp_path / "model", vocab=False, lower=True, strip_accents=False)
-    assert encode_ids(load_tokenizer(folder), TEXTS) == rust_ids(tmp_path, True, False) != rust_ids(tmp_path, True)
+    assert (
+        encode_ids(load_tokenizer(folder), TEXTS)
+        == rust_ids(tmp_path, True, False)
+        != rust_ids(tmp_path, True)
+    )
 
 
 def test_saved_again_and_loaded_again(tmp_path, tokenizer):
@@ -122,7 +158,11 @@ def package(monkeypatch, tmp_path):
 def test_a_package_carries_two_models(package):
     (package / "assets/sentences").mkdir()
     assert resolve_folder() == package / "assets/model"
-    assert resolve_folder("embedded-sentences") == resolve_folder(Path("embedded-sentences")) == package / "assets/sentences"
+    assert (
+        resolve_folder("embedded-sentences")
+        == resolve_folder(Path("embedded-sentences"))
+        == package / "assets/sentences"
+    )
 
 
 def test_a_folder_of_that_name_is_reached_by_its_path(package, monkeypatch):
@@ -164,16 +204,26 @@ def test_file_cut_short_is_refused(tmp_path, name, settings):
 
 # --- the hub
 
+
 def test_fresh_interpreter_imports_little_and_gives_up_fast(tmp_path):
     """Nothing listens at the hub's address; the time limit catches endless retries."""
-    code = ("import sys\n"
-            "from minbert.tokens import load_tokenizer\n"
-            "heavy = {'transformers', 'tokenizers', 'huggingface_hub', 'matplotlib'} & set(sys.modules)\n"
-            "assert not heavy, heavy\n"
-            "try: load_tokenizer('nobody/no-such-model')\n"
-            "except ValueError as e: print('refused:', e)")
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
-    result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    code = (
+        "import sys\n"
+        "from minbert.tokens import load_tokenizer\n"
+        "heavy = {'transformers', 'tokenizers', 'huggingface_hub', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "try: load_tokenizer('nobody/no-such-model')\n"
+        "except ValueError as e: print('refused:', e)"
+    )
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+        "HF_HOME": str(tmp_path),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("refused: ") and "'nobody/no-such-model'" in result.stdout
 
@@ -200,6 +250,7 @@ def test_impossible_names(name):
 def fake_hub(monkeypatch, folder, names):
     """Replace the download by one that copies, and record what was asked for."""
     import huggingface_hub
+
     asked = []
 
     def download(name, allow_patterns, **_):
@@ -215,8 +266,19 @@ def fake_hub(monkeypatch, folder, names):
 
 
 def test_download_takes_what_is_needed_and_no_more(monkeypatch, tmp_path):
-    hub = ["config.json", "vocab.txt", "tokenizer.json", "modules.json", "1_Pooling/config.json", "model.safetensors",
-           "pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "onnx/model.onnx", "README.md"]
+    hub = [
+        "config.json",
+        "vocab.txt",
+        "tokenizer.json",
+        "modules.json",
+        "1_Pooling/config.json",
+        "model.safetensors",
+        "pytorch_model.bin",
+        "tf_model.h5",
+        "flax_model.msgpack",
+        "onnx/model.onnx",
+        "README.md",
+    ]
     asked = fake_hub(monkeypatch, tmp_path, hub)
     assert resolve_folder("someone/model") == tmp_path
     found = {str(f.relative_to(tmp_path)) for f in tmp_path.rglob("*") if f.is_file()}
@@ -225,26 +287,40 @@ def test_download_takes_what_is_needed_and_no_more(monkeypatch, tmp_path):
 
 
 def test_download_of_an_old_model_takes_the_bin_file(monkeypatch, tmp_path):
-    fake_hub(monkeypatch, tmp_path, ["config.json", "vocab.txt", "pytorch_model.bin", "tf_model.h5"])
+    fake_hub(
+        monkeypatch, tmp_path, ["config.json", "vocab.txt", "pytorch_model.bin", "tf_model.h5"]
+    )
     resolve_folder("someone/model")
     assert {f.name for f in tmp_path.iterdir()} == {"config.json", "vocab.txt", "pytorch_model.bin"}
 
 
 @pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
 def test_download_of_the_layout_of_old_sentence_transformers(monkeypatch, tmp_path, weights):
-    wanted = ["config.json", "modules.json", *(f"0_Transformer/{name}" for name in ("config.json", "vocab.txt", weights)), "1_Pooling/config.json"]
+    wanted = [
+        "config.json",
+        "modules.json",
+        *(f"0_Transformer/{name}" for name in ("config.json", "vocab.txt", weights)),
+        "1_Pooling/config.json",
+    ]
     fake_hub(monkeypatch, tmp_path, [*wanted, "0_Transformer/tf_model.h5", "README.md"])
     resolve_folder("someone/model")
-    assert {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()} == set(wanted)
+    assert {
+        str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()
+    } == set(wanted)
 
 
 # --- ids
 
+
 def test_ids_by_hand(tokenizer):
     ids = encode_ids(tokenizer, ["The film!", "naïve", "", "unaffable xyz"])
     named = [[PIECES[i] for i in row] for row in ids]
-    assert named == [["[CLS]", "the", "film", "!", "[SEP]"], ["[CLS]", "naive", "[SEP]"], ["[CLS]", "[SEP]"],
-                     ["[CLS]", "un", "##aff", "##able", "[UNK]", "[SEP]"]]
+    assert named == [
+        ["[CLS]", "the", "film", "!", "[SEP]"],
+        ["[CLS]", "naive", "[SEP]"],
+        ["[CLS]", "[SEP]"],
+        ["[CLS]", "un", "##aff", "##able", "[UNK]", "[SEP]"],
+    ]
 
 
 @pytest.mark.parametrize("length", [509, 510, 511, 512, 5000])
@@ -273,12 +349,24 @@ def test_any_iterable_of_sentences(tokenizer, kind):
     assert encode_ids(tokenizer, kind(sentences)) == encode_ids(tokenizer, sentences)
 
 
-@pytest.mark.parametrize("sentences, words", [
-    ([], "at least one"), ((), "at least one"), ("a film", "got one str"), (b"a film", "got one bytes"),
-    (["a", None], "sentence 1, got NoneType"), (["a", "b", 3], "sentence 2, got int: 3"), ([float("nan")], "sentence 0, got float"),
-    ([b"a"], "sentence 0, got bytes"), ([["a", "b"]], "sentence 0, got list"), ([("a", "b")], "sentence 0, got tuple"),
-    (["ok", "caf\udce9"], "Unicode for sentence 1"), (None, "got NoneType: None"), ({"a film"}, "got a set, which has no order"),
-])
+@pytest.mark.parametrize(
+    "sentences, words",
+    [
+        ([], "at least one"),
+        ((), "at least one"),
+        ("a film", "got one str"),
+        (b"a film", "got one bytes"),
+        (["a", None], "sentence 1, got NoneType"),
+        (["a", "b", 3], "sentence 2, got int: 3"),
+        ([float("nan")], "sentence 0, got float"),
+        ([b"a"], "sentence 0, got bytes"),
+        ([["a", "b"]], "sentence 0, got list"),
+        ([("a", "b")], "sentence 0, got tuple"),
+        (["ok", "caf\udce9"], "Unicode for sentence 1"),
+        (None, "got NoneType: None"),
+        ({"a film"}, "got a set, which has no order"),
+    ],
+)
 @pytest.mark.parametrize("call", [encode_ids, tokenize])
 def test_bad_sentences(tokenizer, call, sentences, words):
     with pytest.raises(ValueError) as e:
@@ -294,6 +382,7 @@ def test_bad_max_length(tokenizer, max_length):
 
 # --- padding
 
+
 def random_rows(n, longest, seed, shortest=1):
     rng = random.Random(seed)
     return [[rng.randrange(1, 99) for _ in range(rng.randint(shortest, longest))] for _ in range(n)]
@@ -306,7 +395,10 @@ def test_pad_ids_against_torch(n, longest, pad_id):
     batch = pad_ids(rows, pad_id)
     as_tensors = [torch.tensor(row) for row in rows]
     assert_close(batch.input_ids, torch.nn.utils.rnn.pad_sequence(as_tensors, True, pad_id))
-    assert_close(batch.attention_mask, torch.nn.utils.rnn.pad_sequence([torch.ones_like(t) for t in as_tensors], True))
+    assert_close(
+        batch.attention_mask,
+        torch.nn.utils.rnn.pad_sequence([torch.ones_like(t) for t in as_tensors], True),
+    )
     assert batch.lengths.tolist() == [len(row) for row in rows]
 
 
@@ -327,8 +419,17 @@ def test_arguments_are_left_alone():
     assert rows == [[1, 2], [3]]
 
 
-@pytest.mark.parametrize("ids, words", [([], "at least one row"), ([[]], "1 empty rows"), ([1, 2], "index 0, got 1"),
-                                        ([[1], 2], "index 1, got 2"), ([[1.0]], "whole numbers"), (["ab"], "index 0")])
+@pytest.mark.parametrize(
+    "ids, words",
+    [
+        ([], "at least one row"),
+        ([[]], "1 empty rows"),
+        ([1, 2], "index 0, got 1"),
+        ([[1], 2], "index 1, got 2"),
+        ([[1.0]], "whole numbers"),
+        (["ab"], "index 0"),
+    ],
+)
 def test_bad_rows(ids, words):
     with pytest.raises(ValueError) as e:
         pad_ids(ids)
@@ -339,7 +440,9 @@ def test_tokenize_against_transformers(tmp_path, tokenizer):
     theirs = BertTokenizerFast.from_pretrained(tmp_path / "model")
     for max_length in (4, 512):
         batch = tokenize(tokenizer, TEXTS, max_length)
-        expected = theirs(TEXTS, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+        expected = theirs(
+            TEXTS, padding=True, truncation=True, max_length=max_length, return_tensors="pt"
+        )
         assert_close(batch.input_ids, expected["input_ids"])
         assert_close(batch.attention_mask, expected["attention_mask"])
 
@@ -363,8 +466,11 @@ def test_batch_moves_and_unpacks():
 
 # --- batches
 
-@pytest.mark.parametrize("n, longest, budget", [(1, 1, 1), (5, 3, 3), (40, 20, 20), (300, 50, 64), (300, 50, 1000),
-                                                (20, 7, 10**6)])
+
+@pytest.mark.parametrize(
+    "n, longest, budget",
+    [(1, 1, 1), (5, 3, 3), (40, 20, 20), (300, 50, 64), (300, 50, 1000), (20, 7, 10**6)],
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_token_batches(n, longest, budget, seed):
     rows = random_rows(n, longest, seed)
@@ -372,15 +478,17 @@ def test_token_batches(n, longest, budget, seed):
     for positions, batch in token_batches(rows, budget, pad_id=0):
         B, T = batch.input_ids.shape
         assert positions.dtype == torch.int64 and positions.shape == (B,)
-        assert B * T <= budget and T == batch.lengths.max()
+        assert budget >= B * T and batch.lengths.max() == T
         widths.append((B, T))
-        for i, row, length in zip(positions.tolist(), batch.input_ids.tolist(), batch.lengths.tolist()):
+        for i, row, length in zip(
+            positions.tolist(), batch.input_ids.tolist(), batch.lengths.tolist()
+        ):
             assert i not in restored
             restored[i] = row[:length]
     assert [restored[i] for i in range(n)] == rows
     assert [T for _, T in widths] == sorted((T for _, T in widths), reverse=True)
     for B, T in widths[:-1]:
-        assert (B + 1) * T > budget  # no batch leaves room for one more row
+        assert budget < (B + 1) * T  # no batch leaves room for one more row
 
 
 def test_order_is_restored_by_positions():
@@ -392,12 +500,16 @@ def test_order_is_restored_by_positions():
 
 
 def test_rows_inside_a_batch_run_from_long_to_short_and_ties_keep_their_order():
-    order = [i for positions, _ in token_batches([[1], [2, 2], [3], [4, 4]], 4) for i in positions.tolist()]
+    order = [
+        i
+        for positions, _ in token_batches([[1], [2, 2], [3], [4, 4]], 4)
+        for i in positions.tolist()
+    ]
     assert order == [1, 3, 0, 2]
 
 
 def test_batches_know_the_pad_id():
-    (_, batch), = token_batches([[1, 1], [2]], pad_id=9)
+    ((_, batch),) = token_batches([[1, 1], [2]], pad_id=9)
     assert batch.input_ids.tolist() == [[1, 1], [2, 9]]
 
 
@@ -406,8 +518,15 @@ def test_default_budget_fits_sixteen_full_rows():
     assert sizes == [16, 16, 8]
 
 
-@pytest.mark.parametrize("ids, budget, words", [([], 8, "at least one row"), ([[1, 2, 3], [1]], 2, "3 tokens, got 2"),
-                                                ([[1]], 0, "1 tokens, got 0"), ([1], 8, "index 0")])
+@pytest.mark.parametrize(
+    "ids, budget, words",
+    [
+        ([], 8, "at least one row"),
+        ([[1, 2, 3], [1]], 2, "3 tokens, got 2"),
+        ([[1]], 0, "1 tokens, got 0"),
+        ([1], 8, "index 0"),
+    ],
+)
 def test_bad_batches_are_refused_at_once(ids, budget, words):
     with pytest.raises(ValueError) as e:
         token_batches(ids, budget)  # not iterated
@@ -430,7 +549,9 @@ def test_the_side_that_is_cut_is_the_tokenizers():
     tokenizer, text = load_tokenizer(), "a b c d e f g"
     for side in ("left", "right"):
         tokenizer.truncation_side = side
-        assert encode_ids(tokenizer, [text], 5) == [tokenizer(text, truncation=True, max_length=5)["input_ids"]]
+        assert encode_ids(tokenizer, [text], 5) == [
+            tokenizer(text, truncation=True, max_length=5)["input_ids"]
+        ]
     assert encode_ids(tokenizer, [text], 5)[0][1] != encode_ids(tokenizer, [text[6:]], 5)[0][1]
 
 
@@ -440,10 +561,18 @@ def test_the_end_of_a_very_long_text_is_kept_where_the_beginning_is_cut():
     assert encode_ids(tokenizer, ["a " * 999 + "b c d"], 5) == encode_ids(tokenizer, ["b c d"], 5)
 
 
-ACROSS = normalizers.Sequence([normalizers.Replace("two three", "four"), normalizers.BertNormalizer()])
+ACROSS = normalizers.Sequence(
+    [normalizers.Replace("two three", "four"), normalizers.BertNormalizer()]
+)
 
 
-@pytest.mark.parametrize("change", [lambda tokenizer: tokenizer.add_tokens(["two three"]), lambda tokenizer: setattr(tokenizer.backend_tokenizer, "normalizer", ACROSS)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tokenizer: tokenizer.add_tokens(["two three"]),
+        lambda tokenizer: setattr(tokenizer.backend_tokenizer, "normalizer", ACROSS),
+    ],
+)
 def test_a_very_long_text_is_not_cut_where_a_tokenizer_looks_across_blanks(change):
     tokenizer, text = load_tokenizer(), "two three " * 8000
     change(tokenizer)
@@ -452,22 +581,33 @@ def test_a_very_long_text_is_not_cut_where_a_tokenizer_looks_across_blanks(chang
 
 
 def test_an_added_token_stays_whole_where_a_window_ends():
-    tokenizer, text = load_tokenizer(), "ab [MASK] " * 8000   # the second window of 8192 ends behind a bracket
-    assert encode_ids(tokenizer, [text], 4000) == [tokenizer(text, truncation=True, max_length=4000)["input_ids"]]
+    # the second window of 8192 ends behind a bracket
+    tokenizer, text = load_tokenizer(), "ab [MASK] " * 8000
+    assert encode_ids(tokenizer, [text], 4000) == [
+        tokenizer(text, truncation=True, max_length=4000)["input_ids"]
+    ]
 
 
 def test_a_word_may_be_as_long_as_the_tokenizer_reads():
-    tokenizer, text = load_tokenizer(), " " * 8000 + ("a" * 200 + " ") * 400   # the first window of 8192 ends in a word
+    # the first window of 8192 ends in a word
+    tokenizer, text = load_tokenizer(), " " * 8000 + ("a" * 200 + " ") * 400
     tokenizer.backend_tokenizer.model.max_input_chars_per_word = 300
     expected = tokenizer(text, truncation=True, max_length=4000)["input_ids"]
-    assert encode_ids(tokenizer, [text], 4000) == [expected] and tokenizer.unk_token_id not in expected
+    assert (
+        encode_ids(tokenizer, [text], 4000) == [expected] and tokenizer.unk_token_id not in expected
+    )
 
 
 def test_other_threads_find_the_tokenizer_as_it_was_while_a_very_long_text_is_read(monkeypatch):
     """They share it: where one asks it for a text uncut, the text of another would come uncut, too."""
     from minbert.engine import longtext
 
-    tokenizer, text, stretches, seen = load_tokenizer(), "one two three " * 5000, longtext.stretches, []
+    tokenizer, text, stretches, seen = (
+        load_tokenizer(),
+        "one two three " * 5000,
+        longtext.stretches,
+        [],
+    )
 
     def watched(*args, **kwargs):
         for stretch in stretches(*args, **kwargs):
@@ -482,7 +622,9 @@ def test_other_threads_find_the_tokenizer_as_it_was_while_a_very_long_text_is_re
 
 
 def test_a_tokenizer_that_cuts_there_already_is_not_set_again():
-    """Releases of tokenizers before 0.23 raise "Already borrowed" where it is set while another thread encodes."""
+    """Releases of tokenizers before 0.23 raise "Already borrowed" where it is set while another
+    thread encodes.
+    """
     from types import SimpleNamespace
 
     from minbert.engine.longtext import rust_tokenizer
@@ -491,7 +633,10 @@ def test_a_tokenizer_that_cuts_there_already_is_not_set_again():
     set_at = []
 
     class Watched:
-        truncation, padding = property(lambda self: inner.truncation), property(lambda self: inner.padding)
+        truncation, padding = (
+            property(lambda self: inner.truncation),
+            property(lambda self: inner.padding),
+        )
 
         def enable_truncation(self, **how):
             set_at.append(how["max_length"])

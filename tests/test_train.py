@@ -1,4 +1,5 @@
 """Whole runs: schedules, best model, kill and resume, two processes, bad input."""
+
 import json
 import math
 import os
@@ -18,16 +19,16 @@ import torch
 from torch.testing import assert_close
 
 import minbert.train as train
-from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.app.cli import usual_tasks
 from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
+from minbert.engine.runs import RunFolder, opened, publish, read_log, recover, write_log
+from minbert.engine.stopping import stop_requests
 from minbert.heads import LinearHead, MultitaskBert, default_heads, multitask_loss
 from minbert.optim import AdamW, warmup_decay
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
-from minbert.engine.runs import RunFolder, opened, publish, read_log, recover, write_log
-from minbert.engine.stopping import stop_requests
 from minbert.train import Phase, TrainConfig, fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pearson is undefined", "ignore:.*one class")
@@ -58,7 +59,7 @@ def rows(split, n):
     return {task: load_dataset(task, split).subset(range(n)) for task in TASKS}
 """
 exec(MODEL)
-TRAIN, DEV = rows("train", 30), rows("dev", 8)  # noqa: F821
+TRAIN, DEV = rows("train", 30), rows("dev", 8)
 
 
 def small(**settings):
@@ -66,7 +67,7 @@ def small(**settings):
 
 
 def run(folder, config, model=None, **more):
-    model = model or small_model()  # noqa: F821
+    model = model or small_model()
     return model, fit(model, TRAIN, DEV, config, folder, **more)
 
 
@@ -143,11 +144,17 @@ def test_a_run_is_the_loop_that_its_settings_say(tmp_path):
         batches.append(batch)
         return multitask_loss(model, batch)
 
-    config = small(steps=3, warmup=1 / 3, lr=0.01, head_lr=0.05, weight_decay=0.3, max_grad_norm=0.1)
-    model, result = run(tmp_path, config, small_model(dropout=0.0).double(), loss_fn=loss_fn)  # noqa: F821
-    ours = small_model(dropout=0.0).double()  # noqa: F821
-    rates = {name: 0.05 if name.startswith("heads.") else 0.01 for name, _ in ours.named_parameters()}
-    optimizer = AdamW([{"params": [p], "weight_decay": 0.3 if p.ndim > 1 else 0.0} for p in ours.parameters()])
+    config = small(
+        steps=3, warmup=1 / 3, lr=0.01, head_lr=0.05, weight_decay=0.3, max_grad_norm=0.1
+    )
+    model, result = run(tmp_path, config, small_model(dropout=0.0).double(), loss_fn=loss_fn)
+    ours = small_model(dropout=0.0).double()
+    rates = {
+        name: 0.05 if name.startswith("heads.") else 0.01 for name, _ in ours.named_parameters()
+    }
+    optimizer = AdamW(
+        [{"params": [p], "weight_decay": 0.3 if p.ndim > 1 else 0.0} for p in ours.parameters()]
+    )
     norms = []
     for batch, share in zip(batches, (1.0, 1.0, 0.5), strict=True):  # up in one step, down in two
         optimizer.zero_grad()
@@ -157,10 +164,14 @@ def test_a_run_is_the_loop_that_its_settings_say(tmp_path):
             group["lr"] = rate * share
         optimizer.step()
     assert min(norms) > 0.1  # each was shortened
-    assert_close([entry["grad_norm"] for entry in done(result)], norms, rtol=1e-5, atol=0)   # single precision, added up in another order
+    # single precision, added up in another order
+    assert_close([entry["grad_norm"] for entry in done(result)], norms, rtol=1e-5, atol=0)
     for name, p in ours.named_parameters():
-        # norms of single precision: 1e-7 of three steps of at most 0.05, and room for what they change
-        assert_close(model.get_parameter(name), p, rtol=0, atol=1e-6, msg=lambda text: f"{name}: {text}")
+        # norms of single precision: 1e-7 of three steps of at most 0.05, and room for what they
+        # change
+        assert_close(
+            model.get_parameter(name), p, rtol=0, atol=1e-6, msg=lambda text: f"{name}: {text}"
+        )
 
 
 def test_loss_weights_reach_the_losses(tmp_path):
@@ -172,7 +183,7 @@ def test_loss_weights_reach_the_losses(tmp_path):
 
 
 def test_frozen_mode_moves_the_heads_only(tmp_path):
-    model = small_model()  # noqa: F821
+    model = small_model()
     before = {name: p.clone() for name, p in model.named_parameters()}
     run(tmp_path, small(mode="frozen", lr=None), model)
     for name, p in model.named_parameters():
@@ -180,15 +191,19 @@ def test_frozen_mode_moves_the_heads_only(tmp_path):
 
 
 def test_own_phases_switch_mode_and_rate(tmp_path):
-    model, weights = small_model(), []  # noqa: F821
+    model, weights = small_model(), []
     phases = (Phase(("sst",), steps=2, lr=1e-3), Phase(("sst",), steps=2, mode="frozen", lr=5e-3))
 
     def loss_fn(model, batch):
         weights.append(model.encoder.model.bert_layers[0].out_dense.weight.detach().clone())
         return train.multitask_loss(model, batch)
 
-    _, result = run(tmp_path, small(tasks=("sst",), phases=phases, warmup=0.0, decay=False), model,
-                    loss_fn=loss_fn)
+    _, result = run(
+        tmp_path,
+        small(tasks=("sst",), phases=phases, warmup=0.0, decay=False),
+        model,
+        loss_fn=loss_fn,
+    )
     assert [e["lr"] for e in done(result)] == [1e-3, 1e-3, 5e-3, 5e-3]
     assert not torch.equal(weights[0], weights[1]) and torch.equal(weights[2], weights[3])
 
@@ -197,15 +212,23 @@ def test_rates_of_the_two_modes_and_of_the_heads():
     assert TrainConfig().plan()[0].lr == 1e-5 and TrainConfig(mode="frozen").plan()[0].lr == 1e-3
     assert TrainConfig(lr=3e-4, head_lr=1e-2).plan()[0].head_lr == 1e-2
     assert [p.tasks for p in TrainConfig(schedule="sequential").plan()] == [
-        ("sentiment",), ("inference",), ("similarity",)]
+        ("sentiment",),
+        ("inference",),
+        ("similarity",),
+    ]
 
 
 def test_the_default_tasks_are_those_that_the_package_holds(tmp_path):
-    """A configuration, the usual heads and `minbert train` mean the same tasks, each with real rows in train and dev."""
+    """A configuration, the usual heads and `minbert train` mean the same tasks, each with real rows
+    in train and dev.
+    """
     tasks = TrainConfig().tasks
     assert tasks == tuple(default_heads(16)) == usual_tasks(None, None) and set(tasks) <= set(OPEN)
-    encoder = small_model().encoder  # noqa: F821
-    sets = [{task: load_dataset(task, split).subset(range(4)) for task in tasks} for split in ("train", "dev")]
+    encoder = small_model().encoder
+    sets = [
+        {task: load_dataset(task, split).subset(range(4)) for task in tasks}
+        for split in ("train", "dev")
+    ]
     model = MultitaskBert(encoder, default_heads(encoder.width))
     result = fit(model, *sets, folder=tmp_path)  # no configuration: the defaults
     assert seen(result) == [tasks]
@@ -218,7 +241,7 @@ def test_training_is_in_train_mode_and_evaluation_does_not_change_it(tmp_path):
         modes.append(all(part.training for part in model.modules()))
         return train.multitask_loss(model, batch)
 
-    run(tmp_path, small(eval_every=1), small_model().eval(), loss_fn=loss_fn)  # noqa: F821
+    run(tmp_path, small(eval_every=1), small_model().eval(), loss_fn=loss_fn)
     assert modes == [True] * 4
 
 
@@ -243,14 +266,21 @@ def test_the_best_model_on_dev_is_kept(tmp_path, monkeypatch):
     assert (result.best, result.best_step) == (0.6, 1)  # the earlier one of two equals
     best = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
     assert_close(dict(best), kept[1], rtol=0, atol=0)
-    assert not torch.equal(best["heads.sst.linear.weight"] if "heads.sst.linear.weight" in best
-                           else [*best.values()][-1], [*model.state_dict().values()][-1])
+    assert not torch.equal(
+        best["heads.sst.linear.weight"]
+        if "heads.sst.linear.weight" in best
+        else [*best.values()][-1],
+        [*model.state_dict().values()][-1],
+    )
     assert sorted(f.name for f in tmp_path.iterdir()) == [CHECKPOINT, "log.jsonl", "model"]
 
 
 def test_a_score_without_a_value_loses_to_a_negative_one(tmp_path, monkeypatch):
     scores = iter([math.nan, -0.3, math.nan])
-    decree = lambda model, sets, **more: {"stsb": SimpleNamespace(value=next(scores))}
+
+    def decree(model, sets, **more):
+        return {"stsb": SimpleNamespace(value=next(scores))}
+
     monkeypatch.setattr(train, "evaluate_tasks", decree)
     _, result = run(tmp_path, small(steps=3, eval_every=1))
     assert (result.best, result.best_step) == (-0.3, 1)
@@ -261,7 +291,13 @@ def test_the_log_says_everything(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert lines == result.log == read_log(tmp_path)
     assert [("loss" in line, line["step"]) for line in lines] == [
-        (True, 0), (True, 1), (False, 1), (True, 2), (True, 3), (False, 3)]
+        (True, 0),
+        (True, 1),
+        (False, 1),
+        (True, 2),
+        (True, 3),
+        (False, 3),
+    ]
     for line in done(result):
         assert_close(line["loss"], sum(line["losses"].values()))
         assert line["grad_norm"] > 0
@@ -277,16 +313,18 @@ def test_a_new_run_replaces_an_old_one(tmp_path):
 
 
 def test_same_seed_same_run_another_seed_another_run(tmp_path):
-    runs = [run(tmp_path / str(i), small(steps=2, seed=seed))[0] for i, seed in enumerate((1, 1, 2))]
+    runs = [
+        run(tmp_path / str(i), small(steps=2, seed=seed))[0] for i, seed in enumerate((1, 1, 2))
+    ]
     a, b, c = ([*model.state_dict().values()] for model in runs)
     assert all(map(torch.equal, a, b)) and not all(map(torch.equal, a, c))
 
 
 def checkpoint_of(folder, number, **more):
     """The bytes that a run leaves, begun with global generators in a state of their own."""
-    model = small_model()  # noqa: F821
+    model = small_model()
     random.seed(number), np.random.seed(number), torch.manual_seed(number)
-    np.random.randn()   # half of a pair, the other half waits
+    np.random.randn()  # half of a pair, the other half waits
     run(folder, small(steps=3, save_every=1), model, **more)
     return (folder / CHECKPOINT).read_bytes()
 
@@ -295,10 +333,18 @@ def test_equal_runs_write_equal_checkpoints_to_the_byte(tmp_path):
     assert checkpoint_of(tmp_path / "a", 1) == checkpoint_of(tmp_path / "b", 2)
 
 
-def test_a_run_that_was_killed_and_resumed_writes_the_checkpoint_of_one_that_was_not(tmp_path, monkeypatch):
+def test_a_run_that_was_killed_and_resumed_writes_the_checkpoint_of_one_that_was_not(
+    tmp_path, monkeypatch
+):
     whole = checkpoint_of(tmp_path / "a", 1)
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(train, "_keep_record", lambda run, stage, record, keep=train._keep_record: 1 / 0 if record.step == 2 else keep(run, stage, record))
+        patch.setattr(
+            train,
+            "_keep_record",
+            lambda run, stage, record, keep=train._keep_record: (
+                1 / 0 if record.step == 2 else keep(run, stage, record)
+            ),
+        )
         checkpoint_of(tmp_path / "b", 2)
     assert (tmp_path / "b" / CHECKPOINT).read_bytes() != whole
     assert checkpoint_of(tmp_path / "b", 3, resume=True) == whole
@@ -326,11 +372,13 @@ def test_bf16_run(tmp_path):
 
 
 def test_compile_goes_to_the_layers_on_a_gpu_and_is_refused_on_a_cpu(tmp_path, monkeypatch):
-    """Of the whole model the compiler would not see what looks at lengths, and full batches would get a mask."""
+    """Of the whole model the compiler would not see what looks at lengths, and full batches would
+    get a mask.
+    """
     with pytest.raises(ValueError, match="expected a GPU"):
         run(tmp_path / "x", small(compile=True))
     assert not (tmp_path / "x").exists()
-    model, calls = small_model(), []  # noqa: F821
+    model, calls = small_model(), []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **how: calls.append((self, how)))
     train._compile(model, torch.device("cuda"))
     assert calls == [(layer, {"dynamic": True}) for layer in model.encoder.model.bert_layers]
@@ -346,15 +394,42 @@ def test_progress_draws_a_bar(tmp_path, capsys):
 # Bad input
 
 
-@pytest.mark.parametrize("bad", [
-    {"schedule": "random"}, {"mode": "half"}, {"precision": "fp8"}, {"tasks": ()},
-    {"tasks": ("sst", "sst")}, {"epochs": 0}, {"steps": 0}, {"accumulate": 0}, {"warmup": 1.5},
-    {"quora_fraction": 0.0}, {"quora_fraction": 2.0}, {"eval_every": 0}, {"save_every": -1},
-    {"lr": -1.0}, {"lr": float("nan")}, {"head_lr": float("inf")}, {"weight_decay": -0.1}, {"max_grad_norm": -1.0},
-    {"phases": (Phase(("sst",), lr=-1.0),)}, {"phases": (Phase(("sst",), epochs=0, steps=1),)}, {"phases": (Phase("sst"),)},
-    {"phases": (Phase(("sst",), mode="half"),)}, {"tasks": "sst"}, {"epochs": "3"}, {"epochs": 1.5}, {"steps": float("nan")}, {"lr": "1e-3"},
-    {"warmup": "a tenth"}, {"batch_size": 0}, {"batch_size": "8"}, {"batch_size": {"sst": 8, "quora": 0}},
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"schedule": "random"},
+        {"mode": "half"},
+        {"precision": "fp8"},
+        {"tasks": ()},
+        {"tasks": ("sst", "sst")},
+        {"epochs": 0},
+        {"steps": 0},
+        {"accumulate": 0},
+        {"warmup": 1.5},
+        {"quora_fraction": 0.0},
+        {"quora_fraction": 2.0},
+        {"eval_every": 0},
+        {"save_every": -1},
+        {"lr": -1.0},
+        {"lr": float("nan")},
+        {"head_lr": float("inf")},
+        {"weight_decay": -0.1},
+        {"max_grad_norm": -1.0},
+        {"phases": (Phase(("sst",), lr=-1.0),)},
+        {"phases": (Phase(("sst",), epochs=0, steps=1),)},
+        {"phases": (Phase("sst"),)},
+        {"phases": (Phase(("sst",), mode="half"),)},
+        {"tasks": "sst"},
+        {"epochs": "3"},
+        {"epochs": 1.5},
+        {"steps": float("nan")},
+        {"lr": "1e-3"},
+        {"warmup": "a tenth"},
+        {"batch_size": 0},
+        {"batch_size": "8"},
+        {"batch_size": {"sst": 8, "quora": 0}},
+    ],
+)
 def test_settings_out_of_range(bad):
     with pytest.raises(ValueError, match="expected"):
         TrainConfig(**bad)
@@ -363,14 +438,20 @@ def test_settings_out_of_range(bad):
 def test_missing_sets_leave_no_folder(tmp_path):
     for sets in ((TRAIN, {"sst": DEV["sst"]}), ({"sst": TRAIN["sst"]}, DEV)):
         with pytest.raises(ValueError, match="quora"):
-            fit(small_model(), *sets, small(), tmp_path / "x")  # noqa: F821
+            fit(small_model(), *sets, small(), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("sets, words", (((TRAIN["sst"], DEV), "as train_sets, got Dataset"), ((TRAIN, None), "as dev_sets, got NoneType")))
+@pytest.mark.parametrize(
+    "sets, words",
+    (
+        ((TRAIN["sst"], DEV), "as train_sets, got Dataset"),
+        ((TRAIN, None), "as dev_sets, got NoneType"),
+    ),
+)
 def test_sets_without_names_of_tasks_are_refused(tmp_path, sets, words):
     with pytest.raises(ValueError, match=words):
-        fit(small_model(), *sets, small(), tmp_path / "x")  # noqa: F821
+        fit(small_model(), *sets, small(), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -379,10 +460,12 @@ class OwnHead(LinearHead):
 
 
 def test_what_cannot_be_scored_or_saved_is_refused_before_the_first_step(tmp_path):
-    model = small_model()  # noqa: F821
+    model = small_model()
     with pytest.raises(ValueError, match="expected a task among .*, got 'similarity'"):
         fit(model, TRAIN, {**DEV, "similarity": DEV["stsb"]}, small(), tmp_path / "x")
-    with pytest.raises(ValueError, match="expected batch sizes of tasks that are trained, got one of similarty"):
+    with pytest.raises(
+        ValueError, match="expected batch sizes of tasks that are trained, got one of similarty"
+    ):
         fit(model, TRAIN, DEV, small(batch_size={"similarty": 4}), tmp_path / "x")
     model.encoder.transform = torch.nn.Linear(16, 16)
     with pytest.raises(ValueError, match="class defined in minbert"):
@@ -394,7 +477,7 @@ def test_what_cannot_be_scored_or_saved_is_refused_before_the_first_step(tmp_pat
 
 
 def test_nan_loss_names_task_and_step_and_keeps_the_checkpoint(tmp_path):
-    model = small_model()  # noqa: F821
+    model = small_model()
 
     def loss_fn(model, batch):
         losses = train.multitask_loss(model, batch)
@@ -413,16 +496,21 @@ def test_resume_refuses_other_settings_other_data_and_broken_files(tmp_path):
     with pytest.raises(ValueError, match="lr=0.002, got one with 0.001"):
         run(tmp_path, small(lr=2e-3), resume=True)
     fewer = {**TRAIN, "sst": TRAIN["sst"].subset(range(20))}
-    with pytest.raises(ValueError, match="expected a run with train rows of sst=[0-9a-f]{16}, got one with"):
-        fit(small_model(), fewer, DEV, small(), tmp_path, resume=True)  # noqa: F821
+    with pytest.raises(
+        ValueError, match="expected a run with train rows of sst=[0-9a-f]{16}, got one with"
+    ):
+        fit(small_model(), fewer, DEV, small(), tmp_path, resume=True)
     file = tmp_path / CHECKPOINT
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"{file}: cut short at tensor"):
         run(tmp_path, small(), resume=True)
     file.unlink()
-    with pytest.raises(ValueError, match=f"{tmp_path}: expected {CHECKPOINT} to go on from, got a model without one"):
+    with pytest.raises(
+        ValueError,
+        match=f"{tmp_path}: expected {CHECKPOINT} to go on from, got a model without one",
+    ):
         run(tmp_path, small(), resume=True)
-    assert (tmp_path / "model").is_dir() and len(read_log(tmp_path)) == 5   # nothing is lost
+    assert (tmp_path / "model").is_dir() and len(read_log(tmp_path)) == 5  # nothing is lost
     shutil.rmtree(tmp_path / "model")
     _, result = run(tmp_path, small(), resume=True)  # killed before its first checkpoint
     assert len(done(result)) == 4
@@ -435,10 +523,22 @@ def other_tokenizer():
 
 
 OTHER = {
-    "pooling": (lambda m: setattr(m.encoder, "pooling", "cls"), "expected a run with pooling=cls, got one with mean"),
-    "max_length": (lambda m: setattr(m.encoder, "max_length", 5), "expected a run with max_length=5, got one with 512"),
-    "transform": (lambda m: setattr(m.encoder, "transform", UnitLength()), "transform=UnitLength, got one with NoneType"),
-    "tokenizer": (lambda m: setattr(m.encoder, "tokenizer", other_tokenizer()), "expected a run with tokenizer="),
+    "pooling": (
+        lambda m: setattr(m.encoder, "pooling", "cls"),
+        "expected a run with pooling=cls, got one with mean",
+    ),
+    "max_length": (
+        lambda m: setattr(m.encoder, "max_length", 5),
+        "expected a run with max_length=5, got one with 512",
+    ),
+    "transform": (
+        lambda m: setattr(m.encoder, "transform", UnitLength()),
+        "transform=UnitLength, got one with NoneType",
+    ),
+    "tokenizer": (
+        lambda m: setattr(m.encoder, "tokenizer", other_tokenizer()),
+        "expected a run with tokenizer=",
+    ),
 }
 
 
@@ -451,7 +551,7 @@ def finished(tmp_path_factory):
 
 @pytest.mark.parametrize("change, message", OTHER.values(), ids=OTHER)
 def test_resume_refuses_an_encoder_that_reads_otherwise(finished, change, message):
-    model = small_model()  # noqa: F821
+    model = small_model()
     change(model)
     with pytest.raises(ValueError, match=message):
         run(finished, small(), model, resume=True)
@@ -464,12 +564,13 @@ def test_resume_refuses_other_rows_of_the_same_number(finished, split, column):
     other = {"stsb": replace(rows, **{column: getattr(rows, column)[::-1]})}
     sets = {"train": TRAIN, "dev": DEV} | {split: {**{"train": TRAIN, "dev": DEV}[split], **other}}
     with pytest.raises(ValueError, match=f"expected a run with {split} rows of stsb="):
-        fit(small_model(), sets["train"], sets["dev"], small(), finished, resume=True)  # noqa: F821
+        fit(small_model(), sets["train"], sets["dev"], small(), finished, resume=True)
 
 
 def test_a_checkpoint_that_does_not_say_what_it_read_is_gone_on_with(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(train, "_identity", lambda model, config, sources, dev_sets: asdict(config))   # as an older version noted it
+        # as an older version noted it
+        patch.setattr(train, "_identity", lambda model, config, sources, dev_sets: asdict(config))
         _, first = run(tmp_path, small())
     _, second = run(tmp_path, small(), resume=True)
     assert first == second
@@ -484,18 +585,20 @@ def test_rows_of_one_length_waste_less_and_the_run_remembers_them(tmp_path):
                 for side in filter(None, (piece.first, piece.second)):
                     cells.append((side.attention_mask.numel(), int(side.attention_mask.sum())))
             return train.multitask_loss(model, batch)
+
         run(folder, small(steps=12, **settings), loss_fn=loss_fn)
         return 1 - sum(real for _, real in cells) / sum(whole for whole, _ in cells)
 
     assert padding(tmp_path / "alike", alike=16) < 0.7 * padding(tmp_path / "plain")
-    with pytest.raises(ValueError, match="alike=1, got one with 16"):  # None: a CPU has nothing to gain from it
+    # None: a CPU has nothing to gain from it
+    with pytest.raises(ValueError, match="alike=1, got one with 16"):
         run(tmp_path / "alike", small(steps=12), resume=True)
 
 
 def test_resume_of_a_finished_run_changes_nothing(tmp_path):
     model, first = run(tmp_path, small())
     log = (tmp_path / "log.jsonl").read_bytes()
-    again, second = run(tmp_path, small(), small_model(seed=5), resume=True)  # noqa: F821
+    again, second = run(tmp_path, small(), small_model(seed=5), resume=True)
     assert first == second and (tmp_path / "log.jsonl").read_bytes() == log
     assert_close(dict(again.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
 
@@ -511,7 +614,7 @@ def test_a_resumed_run_ends_where_it_should_when_epochs_do_not_divide_the_steps(
 
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, config, backward=trip)
-    model, result = run(tmp_path, config, small_model(seed=5), resume=True)  # noqa: F821
+    model, result = run(tmp_path, config, small_model(seed=5), resume=True)
     straight, expected = run(tmp_path / "straight", config)
     assert [e["step"] for e in done(result)] == [0, 1, 2, 3, 4] and result.log == expected.log
     assert_close(dict(model.state_dict()), dict(straight.state_dict()), rtol=0, atol=0)
@@ -520,7 +623,7 @@ def test_a_resumed_run_ends_where_it_should_when_epochs_do_not_divide_the_steps(
 @pytest.mark.parametrize("nth", [0, 1])
 def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
     """The earlier model is there until the new one is."""
-    first, second = small_model(seed=0), small_model(seed=1)  # noqa: F821
+    first, second = small_model(seed=0), small_model(seed=1)
     publish(first, tmp_path)
     replace, calls = os.replace, iter(range(9))
 
@@ -544,11 +647,13 @@ def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
 
 
 def test_a_resume_brings_the_best_model_back_at_once(tmp_path):
-    """Killed between the two renames of `publish`, a folder has the old model under our name, and no model."""
+    """Killed between the two renames of `publish`, a folder has the old model under our name, and
+    no model.
+    """
     run(tmp_path, small())
     (tmp_path / "model").rename(tmp_path / ".model.minbert-old")
     (tmp_path / ".model.minbert-new").mkdir()
-    run(tmp_path, small(), small_model(seed=5), resume=True)  # noqa: F821
+    run(tmp_path, small(), small_model(seed=5), resume=True)
     assert sorted(f.name for f in tmp_path.iterdir()) == [CHECKPOINT, "log.jsonl", "model"]
     MultitaskBert.from_pretrained(tmp_path / "model", device="cpu")
 
@@ -559,7 +664,10 @@ def test_a_backup_beside_the_model_is_left_alone(tmp_path):
         (tmp_path / name / "mine").write_text("years of work")
     run(tmp_path, small())
     run(tmp_path, small())
-    assert all((tmp_path / name / "mine").read_text() == "years of work" for name in ("model.old", "model.new"))
+    assert all(
+        (tmp_path / name / "mine").read_text() == "years of work"
+        for name in ("model.old", "model.new")
+    )
 
 
 def test_an_earlier_model_stays_until_the_new_run_has_one(tmp_path):
@@ -572,7 +680,7 @@ def test_an_earlier_model_stays_until_the_new_run_has_one(tmp_path):
         run(tmp_path, small(), loss_fn=fails)
     kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
     assert_close(dict(kept), dict(first.state_dict()), rtol=0, atol=0)
-    second, _ = run(tmp_path, small(), small_model(seed=1))  # noqa: F821
+    second, _ = run(tmp_path, small(), small_model(seed=1))
     kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
     assert_close(dict(kept), dict(second.state_dict()), rtol=0, atol=0)
 
@@ -589,7 +697,10 @@ def test_a_model_that_is_a_link_is_refused_before_the_run(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model").symlink_to(tmp_path / "disk")
-    with pytest.raises(ValueError, match="model: expected a folder or nothing, got a link: let the whole folder of the run"):
+    with pytest.raises(
+        ValueError,
+        match="model: expected a folder or nothing, got a link: let the whole folder of the run",
+    ):
         run(tmp_path / "run", small())
     assert (tmp_path / "run" / "model").is_symlink()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
@@ -600,25 +711,52 @@ def test_a_model_that_is_a_link_is_refused_before_the_run(tmp_path):
 def test_training_reads_as_many_tokens_as_the_encoder(tmp_path):
     long = {"sst": replace(TRAIN["sst"].subset(range(8)), sentences=["word " * 200] * 8)}
     for positions, wanted, read in ((64, 512, 64), (512, 16, 16)):
-        model = small_model()  # noqa: F821
-        config = BertConfig(vocab_size=8000, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=positions)
-        model.encoder = SentenceEncoder(BertModel(config), model.encoder.tokenizer, max_length=wanted)
+        model = small_model()
+        config = BertConfig(
+            vocab_size=8000,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=positions,
+        )
+        model.encoder = SentenceEncoder(
+            BertModel(config), model.encoder.tokenizer, max_length=wanted
+        )
         widths = []
 
         def loss_fn(model, batch):
             widths.append(batch["sst"].first.input_ids.shape[1])
             return multitask_loss(model, batch)
-        fit(model, long, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path / str(read), loss_fn=loss_fn)
+
+        fit(
+            model,
+            long,
+            {"sst": DEV["sst"]},
+            small(tasks=("sst",)),
+            tmp_path / str(read),
+            loss_fn=loss_fn,
+        )
         assert set(widths) == {read}
 
 
 BAD_SETS = {
     "no rows": (dict(sentences=[], labels=[]), "sst: expected at least one row to train on"),
     "no labels": (dict(labels=None), "train set of sst: expected labels in sst train, got none"),
-    "a class too many": (dict(labels=[0, 1, 5, 0]), r"train set of sst: expected labels in \[0, 4\], got 5.0 at row 2"),
-    "nan": (dict(labels=[0, 1, 2, math.nan]), "train set of sst: sst train: expected a whole number, .* at row 3, got nan"),
-    "half": (dict(labels=[0.5, 1, 2, 3]), "at row 0, got 0.5"), "none": (dict(labels=[0, None, 2, 3]), "at row 1, got None"),
-    "pairs": (dict(labels=[0, 1, 2, 3], sentences2=["x"] * 4), "expected one sentence for task 'sst', got two"),
+    "a class too many": (
+        dict(labels=[0, 1, 5, 0]),
+        r"train set of sst: expected labels in \[0, 4\], got 5.0 at row 2",
+    ),
+    "nan": (
+        dict(labels=[0, 1, 2, math.nan]),
+        "train set of sst: sst train: expected a whole number, .* at row 3, got nan",
+    ),
+    "half": (dict(labels=[0.5, 1, 2, 3]), "at row 0, got 0.5"),
+    "none": (dict(labels=[0, None, 2, 3]), "at row 1, got None"),
+    "pairs": (
+        dict(labels=[0, 1, 2, 3], sentences2=["x"] * 4),
+        "expected one sentence for task 'sst', got two",
+    ),
 }
 
 
@@ -627,13 +765,21 @@ def test_a_bad_train_set_is_refused_before_anything_is_removed(tmp_path, columns
     (tmp_path / CHECKPOINT).write_text("of an earlier run")
     bad = replace(TRAIN["sst"].subset(range(4)), **{"ids": None, **columns})
     with pytest.raises(ValueError, match=message):
-        fit(small_model(), {"sst": bad}, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path)  # noqa: F821
+        fit(small_model(), {"sst": bad}, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path)
     assert os.listdir(tmp_path) == [CHECKPOINT]
 
 
 BAD_DEV = {
-    "a class too many": ("sst", [0, 1, 5, 0], r"dev set of sst: expected labels in \[0, 4\], got 5.0 at row 2"),
-    "nan": ("sst", [0, 1, 2, math.nan], "dev set of sst: sst dev: expected a whole number, .* at row 3, got nan"),
+    "a class too many": (
+        "sst",
+        [0, 1, 5, 0],
+        r"dev set of sst: expected labels in \[0, 4\], got 5.0 at row 2",
+    ),
+    "nan": (
+        "sst",
+        [0, 1, 2, math.nan],
+        "dev set of sst: sst dev: expected a whole number, .* at row 3, got nan",
+    ),
     "neither yes nor no": ("quora", [0, 1, 2, 0], "dev set of quora: .*got 2.0 at row 2"),
 }
 
@@ -642,13 +788,13 @@ BAD_DEV = {
 def test_a_dev_label_that_no_head_can_answer_is_refused(tmp_path, task, labels, message):
     bad = replace(DEV[task].subset(range(4)), labels=labels, ids=None)
     with pytest.raises(ValueError, match=message):
-        fit(small_model(), TRAIN, {**DEV, task: bad}, small(), tmp_path)  # noqa: F821
+        fit(small_model(), TRAIN, {**DEV, task: bad}, small(), tmp_path)
     assert not os.listdir(tmp_path)
 
 
 def test_dev_grades_may_be_on_another_scale(tmp_path):
     hundred = replace(DEV["stsb"], labels=[20 * grade for grade in DEV["stsb"].labels])
-    assert fit(small_model(), TRAIN, {**DEV, "stsb": hundred}, small(), tmp_path).best is not None  # noqa: F821
+    assert fit(small_model(), TRAIN, {**DEV, "stsb": hundred}, small(), tmp_path).best is not None
 
 
 def test_a_loss_of_ones_own_may_do_without_labels(tmp_path):
@@ -656,13 +802,18 @@ def test_a_loss_of_ones_own_may_do_without_labels(tmp_path):
 
     def loss_fn(model, batch):
         return {"sst": model("sst", batch["sst"].first).square().mean()}
-    result = fit(small_model(), free, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path, loss_fn=loss_fn)  # noqa: F821
+
+    result = fit(
+        small_model(), free, {"sst": DEV["sst"]}, small(tasks=("sst",)), tmp_path, loss_fn=loss_fn
+    )
     assert len(done(result)) == 4
 
 
 # Kill and resume: one process imports everything once, and forks a child for each run
 
-KILL = MODEL + """
+KILL = (
+    MODEL
+    + """
 import hashlib, json, os, pathlib, shutil, signal, sys, time, traceback
 import safetensors.torch
 import minbert.engine.runs as runs
@@ -733,6 +884,7 @@ for number, (schedule, *points) in enumerate(json.loads(sys.argv[2])):
     shutil.rmtree(folder)
 print(json.dumps(report))
 """
+)
 
 POINTS = [
     *(("joint", ("optimizer", "step", nth, "before")) for nth in (0, 5)),
@@ -744,16 +896,24 @@ POINTS = [
     ("sequential", ("runs", "save_checkpoint", 1, "after")),
     ("joint", ("runs", "write_log", 4, "half log")),
     ("joint", ("runs", "publish", 0, "after")),
-    ("joint", ("optimizer", "step", 4, "before"), ("optimizer", "step", 3, "before"),
-     ("safetensors", "save_file", 0, "half")),
+    (
+        "joint",
+        ("optimizer", "step", 4, "before"),
+        ("optimizer", "step", 3, "before"),
+        ("safetensors", "save_file", 0, "half"),
+    ),
 ]
 
 
 @pytest.mark.long
 def test_killed_anywhere_resumes_to_the_same_bits(tmp_path):
     """Weights, best model, log, and what lies in the folder: all as if nothing had happened."""
-    done = subprocess.run([sys.executable, "-c", KILL, str(tmp_path), json.dumps(POINTS)],
-                          capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-c", KILL, str(tmp_path), json.dumps(POINTS)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert len(report) == len(POINTS)
@@ -764,7 +924,9 @@ def test_killed_anywhere_resumes_to_the_same_bits(tmp_path):
 
 # Two processes
 
-SHARED = MODEL + """
+SHARED = (
+    MODEL
+    + """
 import sys
 from pathlib import Path
 from accelerate import Accelerator
@@ -804,6 +966,7 @@ for schedule, batch in (("joint", 5), ("round_robin", 3), ("sequential", 1)):
         assert same and len(calls) == 4
 accelerator.end_training()
 """
+)
 
 
 @pytest.mark.long
@@ -811,9 +974,12 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
     """Real processes over gloo, dropout 0, uneven and empty shares; also a resume with two."""
     in_processes(SHARED, tmp_path)
     for schedule in ("joint", "round_robin", "sequential"):
-        first, second, one = (torch.load(tmp_path / name, weights_only=True) for name in (
-            f"two/{schedule}-0.pt", f"two/{schedule}-1.pt", f"one/{schedule}-0.pt"))
-        assert_close(dict(first[0]), dict(second[0]), rtol=0, atol=0)  # the two are equal in every bit
+        first, second, one = (
+            torch.load(tmp_path / name, weights_only=True)
+            for name in (f"two/{schedule}-0.pt", f"two/{schedule}-1.pt", f"one/{schedule}-0.pt")
+        )
+        # the two are equal in every bit
+        assert_close(dict(first[0]), dict(second[0]), rtol=0, atol=0)
         assert_close(dict(first[0]), dict(one[0]), rtol=0, atol=1e-5)
         for a, b in zip(first[1], one[1], strict=True):
             assert a["step"] == b["step"]
@@ -826,17 +992,21 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
 @pytest.mark.parametrize("end", [None, OSError("no space left")])
 def test_signals_act_as_before_when_a_run_is_over(end):
     """In a notebook the process lives on: Ctrl-C has to stop what comes next."""
-    handlers = lambda: [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    def handlers():
+        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
     before = handlers()
-    with pytest.raises(OSError, match="no space") if end else nullcontext():
-        with stop_requests():
-            assert all(now != then for now, then in zip(handlers(), before))
-            if end:
-                raise end
+    with pytest.raises(OSError, match="no space") if end else nullcontext(), stop_requests():
+        assert all(now != then for now, then in zip(handlers(), before))
+        if end:
+            raise end
     assert handlers() == before
 
 
-TOGETHER = MODEL + """
+TOGETHER = (
+    MODEL
+    + """
 import json, os, signal, sys
 from pathlib import Path
 from accelerate import Accelerator
@@ -869,11 +1039,13 @@ same = same and read_log(root / "straight") == read_log(root / "stopped")
 (root / f"{accelerator.process_index}.json").write_text(json.dumps([found, same]))
 accelerator.end_training()
 """
+)
 
 
 @pytest.mark.long
 def test_a_signal_to_one_of_several_processes_stops_all_after_the_same_step(tmp_path, in_processes):
-    """All say the same step and the same signal, at a step with a save of its own and between two; the saved run goes on to the same bits.
+    """All say the same step and the same signal, at a step with a save of its own and between two;
+    the saved run goes on to the same bits.
 
     A process that had not heard would wait for the others for ever.
     """
@@ -917,11 +1089,15 @@ def test_the_memory_of_a_backward_is_resumed(tmp_path):
     assert late.calls == 6
     for name, value in whole.state_dict().items():
         assert_close(again.state_dict()[name], value, rtol=0, atol=0)
-    with pytest.raises(ValueError, match=r"expected the memory of \[\], found that of \['backward'\]"):
+    with pytest.raises(
+        ValueError, match=r"expected the memory of \[\], found that of \['backward'\]"
+    ):
         run(tmp_path / "cut", config, resume=True)
 
 
-ALONE = SimpleNamespace(is_main_process=True, process_index=0, num_processes=1, wait_for_everyone=lambda: None)
+ALONE = SimpleNamespace(
+    is_main_process=True, process_index=0, num_processes=1, wait_for_everyone=lambda: None
+)
 
 
 def saved(folder, **parts):
@@ -941,7 +1117,9 @@ def test_a_checkpoint_is_loaded_once(tmp_path):
 
 def test_a_checkpoint_without_a_memory_is_no_start_for_who_needs_one(tmp_path):
     _, again = saved(tmp_path, backward=Counting())
-    with pytest.raises(ValueError, match=r"expected the memory of \['backward'\], found that of \[\]"):
+    with pytest.raises(
+        ValueError, match=r"expected the memory of \['backward'\], found that of \[\]"
+    ):
         opened(again, True).__enter__()
 
 
@@ -955,22 +1133,34 @@ def test_a_log_that_is_put_in_the_place_of_another_is_whole(tmp_path, monkeypatc
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="power cut"):
         write_log(tmp_path, [], "w")
-    assert read_log(tmp_path) == [{"step": 0, "loss": 2.5}] and os.listdir(tmp_path) == ["log.jsonl"]
+    assert read_log(tmp_path) == [{"step": 0, "loss": 2.5}] and os.listdir(tmp_path) == [
+        "log.jsonl"
+    ]
 
 
 def test_a_phase_may_take_its_rows_from_another_source(tmp_path, monkeypatch):
     other = {"sst": TRAIN["sst"].subset(range(7))}
     found = []
     real = train.task_batches
-    monkeypatch.setattr(train, "task_batches", lambda sets, *rest: found.append(sets) or real(sets, *rest))
+    monkeypatch.setattr(
+        train, "task_batches", lambda sets, *rest: found.append(sets) or real(sets, *rest)
+    )
     phases = (Phase(("sst",), steps=2, source="other"), Phase(("sst",), steps=1))
     run(tmp_path, small(phases=phases), sources={"other": other})
     assert found == [other, {"sst": TRAIN["sst"]}]
 
 
-@pytest.mark.parametrize("sources, phase, message", [
-    (None, Phase(("sst",), source="other"), r"expected a source among \[\], got 'other'"),
-    ({"other": {"quora": TRAIN["quora"]}}, Phase(("sst",), source="other"), r"expected a train set for \['sst'\], got \['quora'\]")])
+@pytest.mark.parametrize(
+    "sources, phase, message",
+    [
+        (None, Phase(("sst",), source="other"), r"expected a source among \[\], got 'other'"),
+        (
+            {"other": {"quora": TRAIN["quora"]}},
+            Phase(("sst",), source="other"),
+            r"expected a train set for \['sst'\], got \['quora'\]",
+        ),
+    ],
+)
 def test_missing_sources_leave_no_folder(tmp_path, sources, phase, message):
     with pytest.raises(ValueError, match=message):
         run(tmp_path / "run", small(phases=(phase,)), sources=sources)
@@ -981,13 +1171,23 @@ def test_a_machines_labels_are_no_dev_set(tmp_path):
     from minbert.synthetic import grammar_dataset
 
     with pytest.raises(ValueError, match="labels made by people"):
-        fit(small_model(), TRAIN, DEV | {"sst": grammar_dataset(DEV["sst"], 5)}, small(), tmp_path / "run")  # noqa: F821
+        fit(
+            small_model(),
+            TRAIN,
+            DEV | {"sst": grammar_dataset(DEV["sst"], 5)},
+            small(),
+            tmp_path / "run",
+        )
     assert not (tmp_path / "run").exists()
 
 
 def test_loss_weights_are_not_dropped_silently(tmp_path):
     with pytest.raises(ValueError, match="no loss_weights beside a loss_fn"):
-        run(tmp_path / "run", small(loss_weights={"sst": 5.0}), loss_fn=lambda m, b: multitask_loss(m, b))
+        run(
+            tmp_path / "run",
+            small(loss_weights={"sst": 5.0}),
+            loss_fn=lambda m, b: multitask_loss(m, b),
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -995,6 +1195,6 @@ def test_surgery_of_one_process_is_refused_in_two(tmp_path, monkeypatch):
     from minbert.pcgrad import PCGrad
 
     monkeypatch.setenv("WORLD_SIZE", "2")
-    model = small_model()  # noqa: F821
+    model = small_model()
     with pytest.raises(ValueError, match=r"PCGrad\(..., accelerator=...\) with several processes"):
         run(tmp_path / "run", small(), model, backward=PCGrad(model), accelerator=object())

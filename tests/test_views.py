@@ -1,4 +1,5 @@
 """Chapter 26: views, chunks, processes and the training around them."""
+
 import copy
 import math
 from functools import partial
@@ -9,17 +10,33 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
-from torch.utils.checkpoint import checkpoint
 
 from minbert.contrastive import mirror_loss, simcse_loss, span_mask
 from minbert.encoder import BertConfig, BertModel
 from minbert.loop import Record, steps
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import TokenBatch, load_tokenizer
-from minbert.views import Projection, ViewBatch, ViewModel, gather_views, keep_best, train_views, view_batches, view_loss
+from minbert.views import (
+    Projection,
+    ViewBatch,
+    ViewModel,
+    gather_views,
+    keep_best,
+    train_views,
+    view_batches,
+    view_loss,
+)
 
-TEXTS = ["A man plays a guitar.", "Rain.", "Oil became cheaper in the spring of that year.", "She cuts an onion.",
-         "Nobody knows.", "A man plays a guitar.", "Two dogs run along the beach.", "The train is late again."]
+TEXTS = [
+    "A man plays a guitar.",
+    "Rain.",
+    "Oil became cheaper in the spring of that year.",
+    "She cuts an onion.",
+    "Nobody knows.",
+    "A man plays a guitar.",
+    "Two dogs run along the beach.",
+    "The train is late again.",
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +46,15 @@ def tokenizer():
 
 def encoder(tokenizer, dropout=0.1, seed=0):
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-                        intermediate_size=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
     return SentenceEncoder(BertModel(config), tokenizer)
 
 
@@ -41,11 +65,18 @@ def rows(batch, tokenizer):
 
 # Batches
 
+
 def test_labels_of_a_shuffled_table_stay_with_their_sentences():
     tokenizer, texts, labels = load_tokenizer(), ["one", "two", "three", "four"], [0, 1, 2, 3]
     given = pd.Series(labels, index=[3, 2, 1, 0])
-    batch, wanted = (next(view_batches([column], tokenizer, batch_size=4, labels=y)) for column, y in ((texts, given), (texts, labels)))
-    assert torch.equal(batch.tokens.input_ids, wanted.tokens.input_ids) and batch.labels.tolist() == wanted.labels.tolist()
+    batch, wanted = (
+        next(view_batches([column], tokenizer, batch_size=4, labels=y))
+        for column, y in ((texts, given), (texts, labels))
+    )
+    assert (
+        torch.equal(batch.tokens.input_ids, wanted.tokens.input_ids)
+        and batch.labels.tolist() == wanted.labels.tolist()
+    )
 
 
 def test_an_epoch_draws_every_sentence_once(tokenizer):
@@ -66,7 +97,11 @@ def test_an_epoch_draws_every_sentence_once(tokenizer):
 
 def test_rows_that_do_not_fill_a_batch_are_left_out(tokenizer):
     assert len(list(view_batches([TEXTS], tokenizer, 3, epochs=1))) == 2
-    drawn = [tuple(r) for b in view_batches([TEXTS], tokenizer, 3, epochs=12) for r in rows(b, tokenizer)[:3]]
+    drawn = [
+        tuple(r)
+        for b in view_batches([TEXTS], tokenizer, 3, epochs=12)
+        for r in rows(b, tokenizer)[:3]
+    ]
     assert len(set(drawn)) == 7  # TEXTS has a double; each of the rest is drawn in some epoch
     endless = view_batches([TEXTS], tokenizer, 8)
     assert all(len(next(endless).groups) == 8 for _ in range(5))
@@ -76,14 +111,27 @@ def test_a_pool_puts_like_lengths_together(tokenizer):
     texts = [" ".join(["word"] * n) for n in range(1, 25)]
     g = torch.Generator().manual_seed(0)
     texts = [texts[i] for i in torch.randperm(24, generator=g).tolist()]
-    batches = [b.tokens.lengths[:4] for b in view_batches([texts], tokenizer, 4, epochs=2, pool=3, seed=5)]
-    assert sorted(torch.cat(batches[:6]).tolist()) == sorted(torch.cat(batches[6:]).tolist()) == [n + 2 for n in range(1, 25)]
+    batches = [
+        b.tokens.lengths[:4] for b in view_batches([texts], tokenizer, 4, epochs=2, pool=3, seed=5)
+    ]
+    assert (
+        sorted(torch.cat(batches[:6]).tolist())
+        == sorted(torch.cat(batches[6:]).tolist())
+        == [n + 2 for n in range(1, 25)]
+    )
     plain = [b.tokens.lengths[:4] for b in view_batches([texts], tokenizer, 4, epochs=2, seed=5)]
-    spread = lambda many: sum(b.max() - b.min() for b in many)
+
+    def spread(many):
+        return sum(b.max() - b.min() for b in many)
+
     assert spread(batches) < spread(plain) / 2
     assert all(b.sort().values.equal(b) for b in batches)
-    one = [b.tokens.lengths[0].item() for b in view_batches([texts], tokenizer, 4, epochs=1, pool=6, seed=5)]
-    assert sorted(one) == [3, 7, 11, 15, 19, 23] and one not in (sorted(one), sorted(one)[::-1])  # the batches come in any order
+    one = [
+        b.tokens.lengths[0].item()
+        for b in view_batches([texts], tokenizer, 4, epochs=1, pool=6, seed=5)
+    ]
+    # the batches come in any order
+    assert sorted(one) == [3, 7, 11, 15, 19, 23] and one not in (sorted(one), sorted(one)[::-1])
     assert [b.tolist() for b in batches[:6]] != [b.tolist() for b in batches[6:]]
 
 
@@ -92,7 +140,9 @@ def test_columns_stay_together_and_labels_with_them(tokenizer):
     batch = next(view_batches(columns, tokenizer, 6, labels=range(6), seed=3))
     assert batch.views == 3 and batch.labels.tolist() != list(range(6))
     text = tokenizer.batch_decode(batch.tokens.input_ids, skip_special_tokens=True)
-    assert text == [f"{word} {i}" for word in ("one", "two", "three") for i in batch.labels.tolist()]
+    assert text == [
+        f"{word} {i}" for word in ("one", "two", "three") for i in batch.labels.tolist()
+    ]
 
 
 def test_groups_mark_equal_first_sentences(tokenizer):
@@ -119,16 +169,25 @@ def test_only_the_second_view_is_corrupted(tokenizer):
 
 def test_processes_share_a_batch(tokenizer):
     whole = list(view_batches([TEXTS], tokenizer, 4, epochs=1))
-    parts = [list(view_batches([TEXTS], tokenizer, 4, epochs=1, process_index=i, num_processes=2)) for i in (0, 1)]
+    parts = [
+        list(view_batches([TEXTS], tokenizer, 4, epochs=1, process_index=i, num_processes=2))
+        for i in (0, 1)
+    ]
     for batch, *shares in zip(whole, *parts, strict=True):
         together = [r for pair in zip(*(rows(s, tokenizer)[:2] for s in shares)) for r in pair]
         assert together == rows(batch, tokenizer)[:4]
-        assert torch.stack([s.groups for s in shares], 1).flatten().tolist() == batch.groups.tolist()
+        assert (
+            torch.stack([s.groups for s in shares], 1).flatten().tolist() == batch.groups.tolist()
+        )
 
 
 def test_processes_hide_different_runs_of_the_same_order(tokenizer):
-    """The order depends on the seed alone: not on what is hidden, nor on how much chance that takes."""
-    texts = ["one two three four five six seven eight"] * 2 + [f"{i} two three four five six seven eight" for i in range(6)]
+    """The order depends on the seed alone: not on what is hidden, nor on how much chance that
+    takes.
+    """
+    texts = ["one two three four five six seven eight"] * 2 + [
+        f"{i} two three four five six seven eight" for i in range(6)
+    ]
 
     def greedy(ids, special, generator):
         torch.rand(int(ids.sum()) % 7 + process, generator=generator)
@@ -136,17 +195,38 @@ def test_processes_hide_different_runs_of_the_same_order(tokenizer):
 
     seen = {}
     for process in (0, 1):
-        batches = list(view_batches([texts], tokenizer, 4, greedy, epochs=3, process_index=process, num_processes=2))
+        batches = list(
+            view_batches(
+                [texts], tokenizer, 4, greedy, epochs=3, process_index=process, num_processes=2
+            )
+        )
         seen[process] = [rows(b, tokenizer) for b in batches]
     plain = [rows(b, tokenizer)[:4] for b in view_batches([texts], tokenizer, 4, epochs=3)]
-    assert [[x for pair in zip(a[:2], b[:2]) for x in pair] for a, b in zip(seen[0], seen[1])] == plain
-    here, there = (next(view_batches([["a b c d e f g h"] * 40], tokenizer, 40, partial(span_mask, mask_id=4), process_index=i, num_processes=2))
-                   for i in (0, 1))
+    assert [
+        [x for pair in zip(a[:2], b[:2]) for x in pair] for a, b in zip(seen[0], seen[1])
+    ] == plain
+    here, there = (
+        next(
+            view_batches(
+                [["a b c d e f g h"] * 40],
+                tokenizer,
+                40,
+                partial(span_mask, mask_id=4),
+                process_index=i,
+                num_processes=2,
+            )
+        )
+        for i in (0, 1)
+    )
     assert rows(here, tokenizer)[20:] != rows(there, tokenizer)[20:]
 
 
 def test_a_pad_in_the_middle_stays_a_token(tokenizer):
-    batch = next(view_batches([["a [PAD] b", "c d e f g"]], tokenizer, 2, lambda ids, special, generator: ids.clone()))
+    batch = next(
+        view_batches(
+            [["a [PAD] b", "c d e f g"]], tokenizer, 2, lambda ids, special, generator: ids.clone()
+        )
+    )
     assert batch.tokens.attention_mask[:2].equal(batch.tokens.attention_mask[2:])
 
 
@@ -161,18 +241,34 @@ def test_long_sentences_are_cut(tokenizer):
     assert batch.tokens.input_ids.shape == (4, 10)
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(columns=[TEXTS, TEXTS[1:]]), r"\[8, 7\]"), (dict(batch_size=9), "at least 9 rows"),
-    (dict(batch_size=1), "2 rows or more"), (dict(labels=[1, 2]), r"\[8, 2\]"), (dict(batch_size=4, num_processes=3), "multiple of 3"),
-    (dict(columns=[TEXTS] * 4), "1 to 3 columns"), (dict(columns=[]), "1 to 3 columns"), (dict(pool=0), "pool of at least 1"),
-    (dict(process_index=2, num_processes=2), r"process in \[0, 2\)"), (dict(num_processes=0), r"process in \[0, 0\)"),
-    (dict(corrupt=lambda ids, special, generator: ids[:, :2]), r"corrupt: expected ids of shape \(4, \d+\), got \(4, 2\)")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(columns=[TEXTS, TEXTS[1:]]), r"\[8, 7\]"),
+        (dict(batch_size=9), "at least 9 rows"),
+        (dict(batch_size=1), "2 rows or more"),
+        (dict(labels=[1, 2]), r"\[8, 2\]"),
+        (dict(batch_size=4, num_processes=3), "multiple of 3"),
+        (dict(columns=[TEXTS] * 4), "1 to 3 columns"),
+        (dict(columns=[]), "1 to 3 columns"),
+        (dict(pool=0), "pool of at least 1"),
+        (dict(process_index=2, num_processes=2), r"process in \[0, 2\)"),
+        (dict(num_processes=0), r"process in \[0, 0\)"),
+        (
+            dict(corrupt=lambda ids, special, generator: ids[:, :2]),
+            r"corrupt: expected ids of shape \(4, \d+\), got \(4, 2\)",
+        ),
+    ],
+)
 def test_bad_columns(tokenizer, change, message):
     with pytest.raises(ValueError, match=message):
-        next(view_batches(**{"columns": [TEXTS], "tokenizer": tokenizer, "batch_size": 4, **change}))
+        next(
+            view_batches(**{"columns": [TEXTS], "tokenizer": tokenizer, "batch_size": 4, **change})
+        )
 
 
 # Model
+
 
 def test_views_are_those_of_separate_forwards(tokenizer):
     model = encoder(tokenizer).eval()
@@ -191,11 +287,14 @@ def gradients(model):
 @pytest.mark.parametrize("loss", [simcse_loss, mirror_loss])
 @pytest.mark.parametrize("chunk", [1, 3, 5, 16, 100])
 def test_chunks_have_the_gradient_of_the_whole_batch(tokenizer, chunk, loss):
-    """Without dropout: of the same batch in one piece. With it: of the same pieces, all kept in memory.
+    """Without dropout: of the same batch in one piece. With it: of the same pieces, all kept in
+    memory.
 
     In double precision: a sum in another order is off by its rounding, and by nothing more.
     """
-    batch = next(view_batches([TEXTS], tokenizer, 8, partial(span_mask, mask_id=tokenizer.mask_token_id)))
+    batch = next(
+        view_batches([TEXTS], tokenizer, 8, partial(span_mask, mask_id=tokenizer.mask_token_id))
+    )
     for dropout in (0.0, 0.3):
         whole = encoder(tokenizer, dropout).double().train()
         model = ViewModel(copy.deepcopy(whole), chunk=chunk).train()
@@ -241,7 +340,10 @@ def test_margin_pairs_hard_negatives_and_doubles(tokenizer):
     assert_close(view_loss()(model, batch), simcse_loss(a, b, hard=h, groups=batch.groups))
     assert_close(view_loss(exclude_duplicates=False)(model, batch), simcse_loss(a, b, hard=h))
     two = ViewBatch(TokenBatch(*(t[:16] for t in batch.tokens)), batch.groups)
-    assert_close(view_loss(partial(mirror_loss, temperature=0.1))(model, two), mirror_loss(a, b, 0.1, groups=batch.groups))
+    assert_close(
+        view_loss(partial(mirror_loss, temperature=0.1))(model, two),
+        mirror_loss(a, b, 0.1, groups=batch.groups),
+    )
     assert view_loss()(model, two) != view_loss(exclude_duplicates=False)(model, two)
 
 
@@ -288,8 +390,10 @@ accelerator.end_training()
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
     in_processes(SCRIPT, tmp_path)
     for chunk in (None, 3):
-        first, second, one = (torch.load(tmp_path / name, weights_only=True) for name in (
-            f"two/{chunk}-0.pt", f"two/{chunk}-1.pt", f"one/{chunk}-0.pt"))
+        first, second, one = (
+            torch.load(tmp_path / name, weights_only=True)
+            for name in (f"two/{chunk}-0.pt", f"two/{chunk}-1.pt", f"one/{chunk}-0.pt")
+        )
         assert_close(first[0], second[0], rtol=0, atol=0)
         meetings = [set(a.tolist()) & set(b.tolist()) for a, b in zip(first[2], second[2])]
         assert sum(map(bool, meetings)) >= 3  # doubles did meet across processes
@@ -298,21 +402,31 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
 
 
 def test_gather_counts_the_processes():
-    other = SimpleNamespace(num_processes=3, process_index=1, gather=lambda t: torch.cat([t - 1, t, t + 1]))
+    other = SimpleNamespace(
+        num_processes=3, process_index=1, gather=lambda t: torch.cat([t - 1, t, t + 1])
+    )
     v = torch.randn(2, 4, requires_grad=True)
     weights = torch.randn(6, 4)
-    other_sizes = SimpleNamespace(**{**vars(other), "gather": lambda t: t.repeat(3) if t.ndim == 1 else torch.cat([t - 1, t, t + 1])})
-    gathered, = gather_views([v], other_sizes)
+    other_sizes = SimpleNamespace(
+        **{
+            **vars(other),
+            "gather": lambda t: t.repeat(3) if t.ndim == 1 else torch.cat([t - 1, t, t + 1]),
+        }
+    )
+    (gathered,) = gather_views([v], other_sizes)
     assert_close(torch.autograd.grad((gathered * weights).sum(), v)[0], 3 * weights[2:4])
 
 
 def test_unequal_processes_are_refused():
-    other = SimpleNamespace(num_processes=2, process_index=0, gather=lambda t: torch.cat([t, t - 1]))
+    other = SimpleNamespace(
+        num_processes=2, process_index=0, gather=lambda t: torch.cat([t, t - 1])
+    )
     with pytest.raises(ValueError, match=r"as many rows on every process, got \[3, 2\]"):
         gather_views([torch.ones(3, 2)], other)
 
 
 # Training
+
 
 def test_training_finds_partners(tokenizer):
     model = ViewModel(encoder(tokenizer))
@@ -329,25 +443,59 @@ def test_training_is_steps_with_adamw(tokenizer):
     from minbert.optim import AdamW, parameter_groups
 
     ours, by_hand = (ViewModel(encoder(tokenizer, 0.0)) for _ in range(2))
-    batches = [b for b, _ in zip(view_batches([TEXTS], tokenizer, 4, partial(span_mask, mask_id=4)), range(6))]
+    batches = [
+        b
+        for b, _ in zip(
+            view_batches([TEXTS], tokenizer, 4, partial(span_mask, mask_id=4)), range(6)
+        )
+    ]
     list(train_views(ours, batches, view_loss(), 6, lr=1e-2, warmup=0.5, weight_decay=0.1))
     optimizer = AdamW(parameter_groups(by_hand, 0.1, 1e-2), lr=1e-2)
     factors = [1 / 3, 2 / 3, 1, 1, 2 / 3, 1 / 3]
-    list(steps(by_hand, batches, view_loss(), optimizer, schedule=factors.__getitem__, max_grad_norm=1.0))
+    list(
+        steps(
+            by_hand,
+            batches,
+            view_loss(),
+            optimizer,
+            schedule=factors.__getitem__,
+            max_grad_norm=1.0,
+        )
+    )
     assert_close(ours.state_dict(), by_hand.state_dict(), rtol=0, atol=1e-6)
 
 
 def test_training_puts_dropout_on(tokenizer):
     model, modes = ViewModel(encoder(tokenizer)).eval(), []
-    list(train_views(model, view_batches([TEXTS], tokenizer, 4), lambda m, b: modes.append(m.training) or view_loss()(m, b), 2))
+    list(
+        train_views(
+            model,
+            view_batches([TEXTS], tokenizer, 4),
+            lambda m, b: modes.append(m.training) or view_loss()(m, b),
+            2,
+        )
+    )
     assert modes == [True, True] and not model.training
 
 
 def test_who_decays_is_for_the_caller_to_say(tokenizer):
     ends = {}
-    for name, settings in {"none": dict(weight_decay=0.0), "told": dict(weight_decay=5.0, decays=lambda name, p: False), "all": dict(weight_decay=5.0)}.items():
+    for name, settings in {
+        "none": dict(weight_decay=0.0),
+        "told": dict(weight_decay=5.0, decays=lambda name, p: False),
+        "all": dict(weight_decay=5.0),
+    }.items():
         model = ViewModel(encoder(tokenizer, 0.0))
-        list(train_views(model, view_batches([TEXTS, TEXTS[::-1]], tokenizer, 4), view_loss(), 3, lr=1e-2, **settings))
+        list(
+            train_views(
+                model,
+                view_batches([TEXTS, TEXTS[::-1]], tokenizer, 4),
+                view_loss(),
+                3,
+                lr=1e-2,
+                **settings,
+            )
+        )
         ends[name] = model.state_dict()["encoder.model.embedding.word_embedding.weight"]
     assert_close(ends["told"], ends["none"], rtol=0, atol=0)
     assert (ends["all"] - ends["none"]).abs().max() > 1e-3
@@ -357,7 +505,14 @@ def test_training_stops_at_the_last_step_and_refuses_none(tokenizer):
     supply = view_batches([TEXTS], tokenizer, 4)
     assert len(list(train_views(ViewModel(encoder(tokenizer)), supply, view_loss(), 3))) == 3
     with pytest.raises(ValueError, match="expected 5 batches, got 2"):
-        list(train_views(ViewModel(encoder(tokenizer)), view_batches([TEXTS], tokenizer, 4, epochs=1), view_loss(), 5))
+        list(
+            train_views(
+                ViewModel(encoder(tokenizer)),
+                view_batches([TEXTS], tokenizer, 4, epochs=1),
+                view_loss(),
+                5,
+            )
+        )
     with pytest.raises(ValueError, match="at least 1 step"):
         next(train_views(ViewModel(encoder(tokenizer)), supply, view_loss(), 0))
 
@@ -375,7 +530,9 @@ def counting(total):
     return model, records()
 
 
-@pytest.mark.parametrize("scores, best", [([0.1, 0.5, 0.3], 4), ([0.9, 0.5, 0.9], 2), ([0.1, 0.2, 0.3], 6)])
+@pytest.mark.parametrize(
+    "scores, best", [([0.1, 0.5, 0.3], 4), ([0.9, 0.5, 0.9], 2), ([0.1, 0.2, 0.3], 6)]
+)
 def test_best_weights_come_back(scores, best):
     model, records = counting(6)
     supply = iter(scores)
@@ -386,7 +543,9 @@ def test_best_weights_come_back(scores, best):
 
 def test_the_last_step_counts_too():
     model, records = counting(5)
-    assert [value for _, value in keep_best(records, model, lambda: model.weight.item(), every=2)] == [None, 2, None, 4, None, 5]
+    assert [
+        value for _, value in keep_best(records, model, lambda: model.weight.item(), every=2)
+    ] == [None, 2, None, 4, None, 5]
     assert model.weight.item() == 5
     model, records = counting(0)
     assert list(keep_best(records, model, lambda: 1.0, every=2)) == [] and model.weight.item() == 0
@@ -395,13 +554,22 @@ def test_the_last_step_counts_too():
 def test_projection_starts_as_bert_does():
     torch.manual_seed(0)
     dense, squash = Projection(400)
-    assert abs(dense.weight.std() - 0.02) < 1e-3 and not dense.bias.any() and isinstance(squash, nn.Tanh)
+    assert (
+        abs(dense.weight.std() - 0.02) < 1e-3
+        and not dense.bias.any()
+        and isinstance(squash, nn.Tanh)
+    )
 
 
 @pytest.mark.usefixtures("bf16")
 def test_precision_reaches_the_model(tokenizer):
     model, seen = ViewModel(encoder(tokenizer)), []
-    look = lambda m, batch: seen.append(m.encoder.model.bert_layers[0].interm_dense(torch.ones(1, 16)).dtype) or view_loss()(m, batch)
+
+    def look(m, batch):
+        return seen.append(
+            m.encoder.model.bert_layers[0].interm_dense(torch.ones(1, 16)).dtype
+        ) or view_loss()(m, batch)
+
     for precision in ("fp32", "bf16"):
         list(train_views(model, view_batches([TEXTS], tokenizer, 4), look, 1, precision=precision))
     assert seen == [torch.float32, torch.bfloat16]

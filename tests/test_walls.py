@@ -1,11 +1,13 @@
 """Isolation of a process: limits, audit hook and Landlock, each tried from inside."""
 
-from pathlib import Path
 import os
-import minbert
-import pytest
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import minbert
 from minbert.course.walls import _parts, landlock_version
 
 PACKAGE = str(Path(minbert.__file__).parent.parent)
@@ -72,23 +74,39 @@ def test_what_a_guarded_process_tries_is_refused_and_what_it_needs_goes_on(tmp_p
     assert (secret / "secret").read_text() == "42"
 
 
-
-@pytest.mark.skipif(landlock_version() < 6, reason="this kernel has no Landlock that also refuses signals")
+@pytest.mark.skipif(
+    landlock_version() < 6, reason="this kernel has no Landlock that also refuses signals"
+)
 def test_the_kernel_holds_compiled_code_as_well(tmp_path):
     work, secret = tmp_path / "work", tmp_path / "secrets"
     work.mkdir(), secret.mkdir(), (secret / "secret").write_text("42")
-    program = LOCKED.format(package=PACKAGE, top=str(tmp_path), folder=str(work), hidden=str(secret), hook=False)
+    program = LOCKED.format(
+        package=PACKAGE, top=str(tmp_path), folder=str(work), hidden=str(secret), hook=False
+    )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert run.stdout.split() == ["RuntimeError", "RuntimeError", "done", "PermissionError", "PermissionError"], run.stderr[-500:]
-
+    assert run.stdout.split() == [
+        "RuntimeError",
+        "RuntimeError",
+        "done",
+        "PermissionError",
+        "PermissionError",
+    ], run.stderr[-500:]
 
 
 def test_what_is_hidden_is_left_out_by_allowing_its_neighbours(tmp_path):
-    top = os.path.realpath(tmp_path)   # as in an environment: lib64 is a link to lib
+    top = os.path.realpath(tmp_path)  # as in an environment: lib64 is a link to lib
     for name in ("lib/ours/course", "lib/torch", "bin"):
         Path(top, name).mkdir(parents=True)
-    Path(top, "lib64").symlink_to("lib"), Path(top, "lib/shortcut").symlink_to("ours/course"), Path(top, "lib/up").symlink_to("..")
-    parts = lambda *hidden: sorted(p.removeprefix(top) for p in _parts(top, [f"{top}/{h}" for h in hidden]))
+    (
+        Path(top, "lib64").symlink_to("lib"),
+        Path(top, "lib/shortcut").symlink_to("ours/course"),
+        Path(top, "lib/up").symlink_to(".."),
+    )
+
+    def parts(*hidden):
+        return sorted(p.removeprefix(top) for p in _parts(top, [f"{top}/{h}" for h in hidden]))
+
     assert parts("lib/ours") == ["/bin", "/lib/torch"]
     assert parts("elsewhere") == ["/bin", "/lib"]
-    assert _parts(top, [os.path.dirname(top)]) == [top]    # inside what is hidden: the innermost counts
+    # inside what is hidden: the innermost counts
+    assert _parts(top, [os.path.dirname(top)]) == [top]

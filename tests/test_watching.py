@@ -1,12 +1,15 @@
 """Side effects of calls: seeds, modes, frozen weights, and what is kept for the next call."""
 
-from torch import nn
-from torch.testing import assert_close
 import subprocess
 import sys
 import textwrap
+
 import torch
+from torch import nn
+from torch.testing import assert_close
+
 from minbert.course.watching import BEHIND, SAYS, Witness, behind, shaken, watched, weights_shaken
+
 
 def looks(f, *inputs, again=False):
     witness = Witness()
@@ -21,8 +24,9 @@ def test_other_numbers_have_the_same_shapes_and_generators_are_copied():
         inside = layer.weight.detach().clone()
     assert_close(inside, 0.75 * layer.weight.detach())
     generator = torch.Generator().manual_seed(3)
-    assert torch.equal(torch.rand(2, generator=shaken(generator)), torch.rand(2, generator=generator))
-
+    assert torch.equal(
+        torch.rand(2, generator=shaken(generator)), torch.rand(2, generator=generator)
+    )
 
 
 def test_a_seed_and_a_mask_that_is_kept_show_in_the_second_call():
@@ -41,18 +45,22 @@ def test_a_seed_and_a_mask_that_is_kept_show_in_the_second_call():
     assert looks(average, words, first, again=True)[0] != 1.5
 
 
-
 def test_effects_are_compared_with_those_of_the_reference():
     assert behind("a seed", torch.tensor([False]), torch.tensor([True])) == SAYS["a seed"][0]
     assert behind("a seed", torch.tensor([True]), torch.tensor([False])) is None
     assert behind("a draw", torch.tensor([True, False]), torch.tensor([True])) is None
-    assert behind("a draw", torch.tensor([True, False]), torch.tensor([False, False])) == SAYS["a draw"][1]
+    assert (
+        behind("a draw", torch.tensor([True, False]), torch.tensor([False, False]))
+        == SAYS["a draw"][1]
+    )
     read = []
     looks(lambda numbers: read.extend(numbers), iter([1, 2]), again=True)
     assert read == [1, 2]
 
     class Doubles(nn.Linear):
-        def forward(self, x): return self.half(x) * 4
+        def forward(self, x):
+            return self.half(x) * 4
+
         def half(self, x):
             self.eval()
             self.weight.requires_grad_(False)
@@ -61,8 +69,11 @@ def test_effects_are_compared_with_those_of_the_reference():
     witness = Witness()
     model = watched(Doubles, "half", witness)(2, 1)
     model(torch.ones(1, 2))
-    assert [name for name in SAYS if witness.outputs()[BEHIND.format(name)].any()] == ["a graph", "a mode", "a frozen or thawed weight"]
-
+    assert [name for name in SAYS if witness.outputs()[BEHIND.format(name)].any()] == [
+        "a graph",
+        "a mode",
+        "a frozen or thawed weight",
+    ]
 
 
 def test_the_compiler_is_not_loaded_for_an_optimizer():

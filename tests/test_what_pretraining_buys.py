@@ -1,4 +1,7 @@
-"""scripts/what_pretraining_buys.py holds encoders of different age against each other and against a bag of words."""
+"""scripts/what_pretraining_buys.py holds encoders of different age against each other and against a
+bag of words.
+"""
+
 import json
 import sys
 from pathlib import Path
@@ -26,16 +29,27 @@ def small(tmp_path_factory):
     folder, out = (tmp_path_factory.mktemp(name) for name in ("model", "out"))
     torch.manual_seed(0)
     tokenizer = load_tokenizer()
-    SentenceEncoder(BertModel(BertConfig(len(tokenizer), 32, 1, 2, 64)), tokenizer).save_pretrained(folder)
+    SentenceEncoder(BertModel(BertConfig(len(tokenizer), 32, 1, 2, 64)), tokenizer).save_pretrained(
+        folder
+    )
     jobs, loaded = script.jobs_of({"3": str(folder)}, None, 40, SEEDS), []
     with pytest.MonkeyPatch.context() as patch:
         load = SentenceEncoder.from_pretrained
-        patch.setattr(SentenceEncoder, "from_pretrained", lambda *which, **more: loaded.append(which) or load(*which, **more))
+        patch.setattr(
+            SentenceEncoder,
+            "from_pretrained",
+            lambda *which, **more: loaded.append(which) or load(*which, **more),
+        )
         for job in jobs:
             script.work(job, out)
-    assert loaded == [(str(folder),)], "an encoder is loaded once, for all rates, penalties and seeds"
+    assert loaded == [(str(folder),)], (
+        "an encoder is loaded once, for all rates, penalties and seeds"
+    )
     before = load(folder, device="cpu").model.state_dict()
-    assert all(torch.equal(x, before[name]) for name, x in script.stored(str(folder)).model.state_dict().items()), "what one job learns, no other starts from"
+    assert all(
+        torch.equal(x, before[name])
+        for name, x in script.stored(str(folder)).model.state_dict().items()
+    ), "what one job learns, no other starts from"
     return jobs, out
 
 
@@ -47,15 +61,35 @@ def test_everything_is_measured_once(small, tmp_path):
 
 
 def test_single_tasks_can_be_asked_for():
-    names = lambda *chosen, data=None: [job.name for job in script.jobs_of({"3": ""}, data, None, SEEDS, chosen)]
-    assert names("sentiment") == ["0-tuned-sentiment", "3-tuned-sentiment", "0-probe-sentiment", "3-probe-sentiment", "bag-words-sentiment"]
-    assert {name.split("-")[2] for name in names("stsb", "similarity", data="folder")} == {"stsb", "similarity"}
-    assert {job.data for job in script.jobs_of({"3": ""}, "folder", None, SEEDS, ("stsb", "similarity")) if job.task == "similarity"} == {None}
+    def names(*chosen, data=None):
+        return [job.name for job in script.jobs_of({"3": ""}, data, None, SEEDS, chosen)]
+
+    assert names("sentiment") == [
+        "0-tuned-sentiment",
+        "3-tuned-sentiment",
+        "0-probe-sentiment",
+        "3-probe-sentiment",
+        "bag-words-sentiment",
+    ]
+    assert {name.split("-")[2] for name in names("stsb", "similarity", data="folder")} == {
+        "stsb",
+        "similarity",
+    }
+    assert {
+        job.data
+        for job in script.jobs_of({"3": ""}, "folder", None, SEEDS, ("stsb", "similarity"))
+        if job.task == "similarity"
+    } == {None}
 
 
-@pytest.mark.parametrize("stored, shown", [("summary", "what-pretraining-buys"), ("larger", "what-pretraining-buys-larger")])
+@pytest.mark.parametrize(
+    "stored, shown",
+    [("summary", "what-pretraining-buys"), ("larger", "what-pretraining-buys-larger")],
+)
 def test_the_chapter_shows_what_is_stored(stored, shown):
-    assert (ROOT / f"results/what-pretraining-buys/{stored}.json").read_bytes() == (ROOT / f"minbert/assets/results/{shown}.json").read_bytes()
+    assert (ROOT / f"results/what-pretraining-buys/{stored}.json").read_bytes() == (
+        ROOT / f"minbert/assets/results/{shown}.json"
+    ).read_bytes()
 
 
 def test_a_result_of_other_settings_is_refused(small):
@@ -69,7 +103,10 @@ def test_answers_are_stored_for_every_row_of_dev_and_every_seed(small):
     dev = script.split(script.Job("3", "", "tuned", "inference", None, 40, SEEDS), "dev")
     for name, seeds in (("3-tuned", 2), ("3-probe", 1), ("0-probe", 2), ("bag-words", 1)):
         stored = json.loads((out / f"{name}-inference.json").read_text())
-        assert stored["gold"] == dev.labels and np.shape(stored["answers"][name.split("-")[1]]) == (seeds, 40)
+        assert stored["gold"] == dev.labels and np.shape(stored["answers"][name.split("-")[1]]) == (
+            seeds,
+            40,
+        )
     drawn = json.loads((out / "0-cosine-similarity.json").read_text())["answers"]["cosine"]
     assert drawn[0] != drawn[1], "untrained weights are drawn once a seed"
 
@@ -79,15 +116,25 @@ def test_the_summary_is_complete_and_its_differences_add_up(small, tmp_path):
     found = {(r["task"], r["measure"], r["tokens"]): r for r in rows}
     learned = [(t, m, n) for t in script.OPEN_TASKS for m in ("tuned", "probe") for n in (0, 3)]
     cosine = [("similarity", m, n) for m in ("cosine", "whitened") for n in (0, 3)]
-    assert set(found) == {*learned, *cosine, *((t, "words", None) for t in script.OPEN_TASKS), ("similarity", "words by rank", None)}
+    assert set(found) == {
+        *learned,
+        *cosine,
+        *((t, "words", None) for t in script.OPEN_TASKS),
+        ("similarity", "words by rank", None),
+    }
     for r in rows:
         assert r["interval"][0] <= r["value"] <= r["interval"][1]
     for task, measure, n in [*learned, *cosine]:
-        r, line = found[task, measure, n], "words by rank" if measure in ("cosine", "whitened") else "words"
+        r, line = (
+            found[task, measure, n],
+            "words by rank" if measure in ("cosine", "whitened") else "words",
+        )
         assert r["over words"][0] == pytest.approx(r["value"] - found[task, line, None]["value"])
         assert ("over untrained" in r) == (n > 0)
         if n:
-            assert r["over untrained"][0] == pytest.approx(r["value"] - found[task, measure, 0]["value"])
+            assert r["over untrained"][0] == pytest.approx(
+                r["value"] - found[task, measure, 0]["value"]
+            )
     assert len(script.table(rows).splitlines()) == len(rows) + 2
     script.figure(rows, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
@@ -97,11 +144,17 @@ def test_the_stored_summary_follows_from_the_stored_answers(tmp_path):
     folder = ROOT / "results/what-pretraining-buys"
     for file in folder.glob("*-*-similarity.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    stored = [row for row in json.loads((folder / "summary.json").read_text()) if row["task"] == "similarity"]
+    stored = [
+        row
+        for row in json.loads((folder / "summary.json").read_text())
+        if row["task"] == "similarity"
+    ]
     for row, old in zip(script.summary(tmp_path), stored, strict=True):
         assert row.keys() == old.keys()
         for name, value in old.items():
-            assert row[name] == (pytest.approx(value) if isinstance(value, (float, list)) else value), (row["measure"], row["tokens"], name)
+            assert row[name] == (
+                pytest.approx(value) if isinstance(value, (float, list)) else value
+            ), (row["measure"], row["tokens"], name)
 
 
 def test_equal_answers_have_no_correlation_and_do_not_stop_the_table():

@@ -1,4 +1,5 @@
 """Small models, batches and numbers that several test files play with."""
+
 import torch
 from torch.testing import assert_close
 
@@ -6,7 +7,8 @@ from minbert.data import TaskBatch
 from minbert.encoder import BertConfig
 from minbert.tokens import TokenBatch
 
-LABELS = {"sst": [0, 4, 2, 1], "stsb": [0.0, 5, 2.5, 4], "quora": [0, 1, 1, 0], "nli": [2, 1, 0, 0]}   # of four rows
+# of four rows
+LABELS = {"sst": [0, 4, 2, 1], "stsb": [0.0, 5, 2.5, 4], "quora": [0, 1, 1, 0], "nli": [2, 1, 0, 0]}
 
 
 def dice(seed=0):
@@ -15,7 +17,9 @@ def dice(seed=0):
 
 def vectors(n, d=6, count=2, seed=0, dtype=torch.float64):
     generator = dice(seed)
-    return [torch.randn(n, d, generator=generator, dtype=dtype).requires_grad_() for _ in range(count)]
+    return [
+        torch.randn(n, d, generator=generator, dtype=dtype).requires_grad_() for _ in range(count)
+    ]
 
 
 def equal(ours, theirs, inputs, **close):
@@ -25,8 +29,16 @@ def equal(ours, theirs, inputs, **close):
 
 
 def small_bert(dropout=0.1):
-    return BertConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-                      max_position_embeddings=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    return BertConfig(
+        vocab_size=60,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
 
 
 def tokens(lengths, seed):
@@ -37,13 +49,23 @@ def tokens(lengths, seed):
 
 def batch_of(tasks, weight=1.0):
     """Four rows a task, sentences of sst alone and of the others in pairs."""
-    return {task: TaskBatch(task, tokens([5, 9, 3, 7], 1), None if task == "sst" else tokens([4, 4, 8, 6], 2), torch.tensor(LABELS[task]), weight)
-            for task in tasks}
+    return {
+        task: TaskBatch(
+            task,
+            tokens([5, 9, 3, 7], 1),
+            None if task == "sst" else tokens([4, 4, 8, 6], 2),
+            torch.tensor(LABELS[task]),
+            weight,
+        )
+        for task in tasks
+    }
 
 
-def run(model, loss_fn, batch, seed=3):   # -> losses, gradients by name
+def run(model, loss_fn, batch, seed=3):  # -> losses, gradients by name
     torch.manual_seed(seed)
     model.zero_grad(set_to_none=True)
     losses = loss_fn(model, batch)
     sum(losses.values()).backward()
-    return losses, {name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None}
+    return losses, {
+        name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None
+    }

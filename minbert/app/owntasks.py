@@ -1,7 +1,21 @@
-"""Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with classes or scores, and a head for each."""
+"""Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with
+classes or scores, and a head for each.
+"""
+
 from __future__ import annotations
 
-__all__ = ["own_tasks", "misnamed", "answers_of", "answers_in", "class_name", "taught_name", "in_a_cell", "can_be_named", "load_own", "build_heads"]
+__all__ = [
+    "own_tasks",
+    "misnamed",
+    "answers_of",
+    "answers_in",
+    "class_name",
+    "taught_name",
+    "in_a_cell",
+    "can_be_named",
+    "load_own",
+    "build_heads",
+]
 
 import re
 from collections.abc import Mapping
@@ -10,7 +24,14 @@ from pathlib import Path
 from torch import nn
 
 from minbert.app.answers import HIGH, LOW, Answers
-from minbert.app.owntext import check_gaps, cut_table, finite_number, is_number, sentence_column, text_columns
+from minbert.app.owntext import (
+    check_gaps,
+    cut_table,
+    finite_number,
+    is_number,
+    sentence_column,
+    text_columns,
+)
 from minbert.data import SPLITS, Dataset
 from minbert.engine.bigramshift import DERIVED
 from minbert.engine.files import quoted
@@ -25,63 +46,99 @@ _WANTED = "expected columns sentence (or text) and label, or sentence1, sentence
 
 
 def can_be_named(task: str) -> bool:
-    """Tell whether a file and a head can bear this name: PyTorch has some of its own, such as items."""
-    return bool(_NAME.fullmatch(task)) and task.isidentifier() and not hasattr(nn.ModuleDict(), task)
+    """Tell whether a file and a head can bear this name: PyTorch has some of its own, such as
+    items.
+    """
+    return (
+        bool(_NAME.fullmatch(task)) and task.isidentifier() and not hasattr(nn.ModuleDict(), task)
+    )
 
 
 def own_tasks(
-    folder: Path | None,   # data folder; None: the package, which has none
-) -> dict[str, dict[str, Path]]:   # task -> split -> its file
-    """Find the files of tasks that have no home of their own. Raises ValueError for two files of one split, or a name of the open data."""
+    folder: Path | None,  # data folder; None: the package, which has none
+) -> dict[str, dict[str, Path]]:  # task -> split -> its file
+    """Find the files of tasks that have no home of their own. Raises ValueError for two files of
+    one split, or a name of the open data.
+    """
     found: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.iterdir()) if folder and folder.is_dir() else ():
         match = _FILE.fullmatch(path.name)
-        if match and match[1] in (*OPEN, *DERIVED):   # else the package's rows would be taken for these
-            raise ValueError(f"{path}: expected another name than {match[1]}, which the package's own rows have: my_{path.name} would do")
+        # else the package's rows would be taken for these
+        if match and match[1] in (*OPEN, *DERIVED):
+            raise ValueError(
+                f"{path}: expected another name than {match[1]}, which the package's own rows have: my_{path.name} would do"
+            )
         if not match or match[1] in (*SOURCES, *YEARS):
             continue
         splits = found.setdefault(match[1], {})
         if match[2] in splits:
-            raise ValueError(f"{path}: expected one file of {match[1]} {match[2]}, got {splits[match[2]].name} beside it")
+            raise ValueError(
+                f"{path}: expected one file of {match[1]} {match[2]}, got {splits[match[2]].name} beside it"
+            )
         splits[match[2]] = path
-    return {task: {split: splits[split] for split in SPLITS if split in splits} for task, splits in found.items()}
+    return {
+        task: {split: splits[split] for split in SPLITS if split in splits}
+        for task, splits in found.items()
+    }
 
 
 def misnamed(
-    folder: Path | None,     # data folder
-    task: str,               # NAME in NAME-train.csv
-) -> dict[Path, str]:        # file -> the name under which it would be read
-    """Find files that look as if a task were meant: `tickets_train.csv`, `Tickets-dev.CSV`, `tickets-validation.csv`."""
-    close = re.compile(rf"{re.escape(task)}[\W_]*(train|dev|val|test)[a-z]*\.(parquet|(?:csv|tsv|jsonl)(?:\.gz)?)", re.IGNORECASE)
-    own = task not in (*SOURCES, *YEARS, *DERIVED) and folder and folder.is_dir()   # files of others have names of their own
+    folder: Path | None,  # data folder
+    task: str,  # NAME in NAME-train.csv
+) -> dict[Path, str]:  # file -> the name under which it would be read
+    """Find files that look as if a task were meant: `tickets_train.csv`, `Tickets-dev.CSV`,
+    `tickets-validation.csv`.
+    """
+    close = re.compile(
+        rf"{re.escape(task)}[\W_]*(train|dev|val|test)[a-z]*\.(parquet|(?:csv|tsv|jsonl)(?:\.gz)?)",
+        re.IGNORECASE,
+    )
+    # files of others have names of their own
+    own = task not in (*SOURCES, *YEARS, *DERIVED) and folder and folder.is_dir()
     matches = {path: close.fullmatch(path.name) for path in sorted(folder.iterdir())} if own else {}
-    wanted = {path: f"{task}-{match[1].lower().replace('val', 'dev')}.{match[2].lower()}" for path, match in matches.items() if match}
+    wanted = {
+        path: f"{task}-{match[1].lower().replace('val', 'dev')}.{match[2].lower()}"
+        for path, match in matches.items()
+        if match
+    }
     return {path: name for path, name in wanted.items() if name != path.name}
 
 
 def answers_of(
-    folder: Path,   # data folder
-    task: str,      # NAME in NAME-train.csv
-) -> Answers:       # names of classes, numbers in their order; or the ends of the scale: 0 and 1, 0 and 5, else the lowest and highest
+    folder: Path,  # data folder
+    task: str,  # NAME in NAME-train.csv
+    # names of classes, numbers in their order; or the ends of the scale: 0 and 1, 0 and 5, else the
+    # lowest and highest
+) -> Answers:
     """Read from the train file what the answers of a task are. Raises ValueError naming the file."""
     file = own_tasks(folder).get(task, {}).get("train")
     if file is None:
-        raise ValueError(f"{folder}: expected {task}-train.csv (or .tsv, .jsonl, .parquet), from which the answers of {task} are known, found none")
+        raise ValueError(
+            f"{folder}: expected {task}-train.csv (or .tsv, .jsonl, .parquet), from which the answers of {task} are known, found none"
+        )
     names, rows = cut_table(file)
     _, answer = _roles(file, names)
     if answer is None:
         raise ValueError(f"{file}: {_WANTED}, got {quoted(names)}")
-    return answers_in(file, [(line, row[names.index(answer)]) for line, row in rows], answer, answer)
+    return answers_in(
+        file, [(line, row[names.index(answer)]) for line, row in rows], answer, answer
+    )
 
 
 def answers_in(
-    file: Path,                # for messages
-    cells: list[tuple],        # (line, what stands there) of every row
-    column: str,               # what it is called
-    role: str,                 # label or score
+    file: Path,  # for messages
+    cells: list[tuple],  # (line, what stands there) of every row
+    column: str,  # what it is called
+    role: str,  # label or score
 ) -> Answers:
-    """Read from the rows to learn from what the answers are. Raises ValueError naming the file, and the line where one is to blame."""
-    found = {"scale": _scale(file, cells)} if role == "score" else {"classes": _classes(file, cells, column)}
+    """Read from the rows to learn from what the answers are. Raises ValueError naming the file, and
+    the line where one is to blame.
+    """
+    found = (
+        {"scale": _scale(file, cells)}
+        if role == "score"
+        else {"classes": _classes(file, cells, column)}
+    )
     try:
         return Answers(**found)
     except ValueError as error:
@@ -92,7 +149,7 @@ def _scale(file, cells):
     """Choose the ends of a scale."""
     scores = [finite_number(file, line, cell) for line, cell in cells]
     low, high = min(scores), max(scores)
-    usual = next((end for end in (1.0, HIGH) if LOW <= low and high <= end), None)
+    usual = next((end for end in (1.0, HIGH) if low >= LOW and high <= end), None)
     return (low, high) if usual is None or low == high else (LOW, usual)
 
 
@@ -100,12 +157,20 @@ def _classes(file, cells, column):
     """Collect the names of classes; most of them must come again."""
     names = {class_name(file, line, cell, column) for line, cell in cells}
     if all(map(_NUMERAL.fullmatch, names)):
-        names = {*map(_whole, names)}   # 1.0 and 1 are one class; where others are called 1.1, they are none
+        # 1.0 and 1 are one class; where others are called 1.1, they are none
+        names = {*map(_whole, names)}
     if len(names) > max(2, len(cells) // 2):
-        why = "numbers to learn are called score, of a pair" if all(map(is_number, names)) else "a class is learned from several rows"
-        raise ValueError(f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: {why}")
+        why = (
+            "numbers to learn are called score, of a pair"
+            if all(map(is_number, names))
+            else "a class is learned from several rows"
+        )
+        raise ValueError(
+            f"{file}: expected labels that come again, got {len(names):,} different ones in {len(cells):,} rows: {why}"
+        )
     numbers = all(map(_NUMERAL.fullmatch, names))
-    return tuple(sorted(names, key=lambda name: (int(name) if numbers else 0, name)))   # the name, too: 01 and 1 are two classes, and a set has another order in every process
+    # the name, too: 01 and 1 are two classes, and a set has another order in every process
+    return tuple(sorted(names, key=lambda name: (int(name) if numbers else 0, name)))
 
 
 def _whole(name):
@@ -115,10 +180,13 @@ def _whole(name):
 
 def class_name(file: Path, line: int, cell, column: str = "label") -> str:
     """Take a cell as the name of a class. Raises ValueError naming file, line and column for none."""
-    whole = isinstance(cell, (int, bool)) or isinstance(cell, float) and cell.is_integer()   # pandas has floats where a cell is empty
+    # pandas has floats where a cell is empty
+    whole = isinstance(cell, (int, bool)) or isinstance(cell, float) and cell.is_integer()
     name = cell.strip() if isinstance(cell, str) else str(cell) if whole else ""
     if not name:
-        raise ValueError(f"{file}:{line}: expected the name of a class in column {column!r}, got {quoted(cell)}")
+        raise ValueError(
+            f"{file}:{line}: expected the name of a class in column {column!r}, got {quoted(cell)}"
+        )
     return name
 
 
@@ -142,29 +210,52 @@ def _roles(file, names):
 
 
 def load_own(
-    task: str,                # NAME in NAME-train.csv
-    split: str,               # train, dev or test; a test file may lack its answers
-    folder: Path,             # data folder
-    answers: Answers | None = None,   # None: those of the train file
-) -> Dataset:                 # kind "sentiment" (one sentence, a class), "nli" (two, a class) or "similarity" (two, a grade from 0 to 5)
-    """Read one split. Raises ValueError naming file and line for a label that the train file does not have, scores that are all alike, a row of empty cells
-    in a dev or test file, and what `owntext` refuses."""
+    task: str,  # NAME in NAME-train.csv
+    split: str,  # train, dev or test; a test file may lack its answers
+    folder: Path,  # data folder
+    answers: Answers | None = None,  # None: those of the train file
+    # kind "sentiment" (one sentence, a class), "nli" (two, a class) or "similarity" (two, a grade
+    # from 0 to 5)
+) -> Dataset:
+    """Read one split. Raises ValueError naming file and line for a label that the train file does
+    not have, scores that are all alike, a row of empty cells in a dev or test file, and what
+    `owntext` refuses.
+    """
     file = own_tasks(folder).get(task, {}).get(split)
     if file is None:
-        raise ValueError(f"{folder}: expected {task}-{split}.csv (or .tsv, .jsonl, .parquet), found none")
+        raise ValueError(
+            f"{folder}: expected {task}-{split}.csv (or .tsv, .jsonl, .parquet), found none"
+        )
     answers = answers or answers_of(folder, task)
     if split != "train":
-        check_gaps(file)   # `evaluate --predictions` writes a row for each of these
+        check_gaps(file)  # `evaluate --predictions` writes a row for each of these
     names, rows = cut_table(file)
     texts, answer = _roles(file, names)
     if answer != ("label" if answers.classes else "score") and (answer or split != "test"):
-        raise ValueError(f"{file}: expected a column {'label' if answers.classes else 'score'!r}, as the train file has, got {quoted(names)}")
+        raise ValueError(
+            f"{file}: expected a column {'label' if answers.classes else 'score'!r}, as the train file has, got {quoted(names)}"
+        )
     if answer and answers.scale:
-        answers_in(file, [(line, row[names.index(answer)]) for line, row in rows], answer, answer)   # no correlation with scores all alike
-    first, second = [sentence_column(file, rows, names, names.index(name)) for name in texts] + [None] * (2 - len(texts))
-    labels = answer and [_label(file, line, row[names.index(answer)], answers) for line, row in rows]
+        # no correlation with scores all alike
+        answers_in(file, [(line, row[names.index(answer)]) for line, row in rows], answer, answer)
+    first, second = [sentence_column(file, rows, names, names.index(name)) for name in texts] + [
+        None
+    ] * (2 - len(texts))
+    labels = answer and [
+        _label(file, line, row[names.index(answer)], answers) for line, row in rows
+    ]
     kind = "similarity" if answers.scale else "nli" if second else "sentiment"
-    return Dataset(task, split, kind, first, second, labels, [str(line) for line, _ in rows], answers.classes, (LOW, HIGH) if answers.scale else None)
+    return Dataset(
+        task,
+        split,
+        kind,
+        first,
+        second,
+        labels,
+        [str(line) for line, _ in rows],
+        answers.classes,
+        (LOW, HIGH) if answers.scale else None,
+    )
 
 
 def _label(file, line, cell, answers):
@@ -173,18 +264,23 @@ def _label(file, line, cell, answers):
         return answers.stretched(finite_number(file, line, cell))
     name = taught_name(class_name(file, line, cell), answers)
     if name not in answers.classes:
-        raise ValueError(f"{file}:{line}: expected a label of the train file, {quoted(answers.classes)}, got {quoted(name)}")
+        raise ValueError(
+            f"{file}:{line}: expected a label of the train file, {quoted(answers.classes)}, got {quoted(name)}"
+        )
     return answers.classes.index(name)
 
 
 def build_heads(
-    width: int,                         # of the sentence vectors
+    width: int,  # of the sentence vectors
     train_sets: Mapping[str, Dataset],  # task -> train split
-) -> dict[str, Head]:                   # task -> new head
+) -> dict[str, Head]:  # task -> new head
     """Give each task its usual head (chapter 16), and one of one's own that of its kind."""
     own = {
         "sentiment": lambda data: LinearHead(width, len(data.classes)),
         "nli": lambda data: ConcatDiff(width, len(data.classes), "classes"),
         "similarity": lambda data: LinearPlusCosine(width, "similarity"),
     }
-    return {task: default_heads(width, (task,))[task] if task in SOURCES else own[data.kind](data) for task, data in train_sets.items()}
+    return {
+        task: default_heads(width, (task,))[task] if task in SOURCES else own[data.kind](data)
+        for task, data in train_sets.items()
+    }

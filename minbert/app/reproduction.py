@@ -1,4 +1,5 @@
 """`minbert reproduce`: list the recipes, run them, and compare the results with the published ones."""
+
 from __future__ import annotations
 
 __all__ = ["reproduce", "listing", "cards", "run_recipes"]
@@ -38,19 +39,25 @@ def listing(recipes: list, out: Path, scale, data: str | None = None, cost: bool
         kept = f"{record.get(recipe.name, 0)} in the record"
         places = ", ".join(dict.fromkeys(f"{c.table} {c.row}" for c in recipe.cells))
         price = _price(recipe, scale, data) if cost else ""
-        lines.append(f"{recipe.name:36} {done} of {len(seeds)} here, {kept}  "
-                     f"{places or 'no published row'}{price}")
+        lines.append(
+            f"{recipe.name:36} {done} of {len(seeds)} here, {kept}  "
+            f"{places or 'no published row'}{price}"
+        )
     return "\n".join(lines)
 
 
-FEW = 3   # recipes that are named: each is shown whole
+FEW = 3  # recipes that are named: each is shown whole
 
 
 def cards(recipes: list, out: Path, scale, data: str | None = None) -> str:
-    """Show a few recipes whole: the line of the list with its cost, then settings, differences and figures."""
+    """Show a few recipes whole: the line of the list with its cost, then settings, differences and
+    figures.
+    """
     from minbert.reproduce.card import card
 
-    return "\n\n".join(f"{listing([recipe], out, scale, data, True)}\n{card(recipe, scale)}" for recipe in recipes)
+    return "\n\n".join(
+        f"{listing([recipe], out, scale, data, True)}\n{card(recipe, scale)}" for recipe in recipes
+    )
 
 
 def _one(name: str, scale, seed: int, data: str | None, out: Path, threads: int) -> str:
@@ -65,23 +72,33 @@ def _one(name: str, scale, seed: int, data: str | None, out: Path, threads: int)
 
 
 def _next(todo: list, busy: set) -> tuple | None:
-    """Find a job that shares no stage with a running one: recipes of a paper do, where the seed is the same."""
+    """Find a job that shares no stage with a running one: recipes of a paper do, where the seed is
+    the same.
+    """
     return next(((recipe, seed) for recipe, seed in todo if (recipe.paper, seed) not in busy), None)
 
 
-def run_recipes(recipes: list, scale, data: str | None, out: Path, jobs: int = 1, threads: int = 1) -> Iterator[tuple[str, str]]:
-    """Run what is unfinished; yield ("done" or "failed", one line) as it happens. A failure stops nothing else.
+def run_recipes(
+    recipes: list, scale, data: str | None, out: Path, jobs: int = 1, threads: int = 1
+) -> Iterator[tuple[str, str]]:
+    """Run what is unfinished; yield ("done" or "failed", one line) as it happens. A failure stops
+    nothing else.
 
     Recipes whose data are missing are reported before the first one starts, and not started.
     """
     from minbert.reproduce import missing_data, unfinished
 
     todo, running, tried = unfinished(recipes, scale, out), {}, {}
-    missing = {name: missing_data(recipe, scale, data, tried) for name, recipe in {recipe.name: recipe for recipe, _ in todo}.items()}
+    missing = {
+        name: missing_data(recipe, scale, data, tried)
+        for name, recipe in {recipe.name: recipe for recipe, _ in todo}.items()
+    }
     yield from (("failed", line) for line in missing.values() if line)
     todo = [(recipe, seed) for recipe, seed in todo if not missing[recipe.name]]
     while todo or running:
-        while len(running) < jobs and (job := _next(todo, {(recipe.paper, seed) for recipe, seed in running.values()})):
+        while len(running) < jobs and (
+            job := _next(todo, {(recipe.paper, seed) for recipe, seed in running.values()})
+        ):
             todo.remove(job)
             running[_started(job[0].name, scale, job[1], data, out, threads)] = job
         for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -89,10 +106,12 @@ def run_recipes(recipes: list, scale, data: str | None, out: Path, jobs: int = 1
 
 
 def _started(*job) -> Future:
-    """Start a job in a process of its own: who is killed takes no other with it. A GPU's cannot be forked."""
+    """Start a job in a process of its own: who is killed takes no other with it. A GPU's cannot be
+    forked.
+    """
     pool = ProcessPoolExecutor(1, get_context("spawn"))
     future = pool.submit(_one, *job)
-    pool.shutdown(wait=False)   # once the job is done
+    pool.shutdown(wait=False)  # once the job is done
     return future
 
 
@@ -109,9 +128,11 @@ def show_report(folder: Path, scale: str, data: str | None, store: Path | None) 
     from minbert.reproduce import markdown, totals
 
     record = _own_record(folder, scale, data)
-    if record is None and store:   # a copy of the record would pass for a report on other results
-        raise ValueError(f"{folder}: expected results that `minbert reproduce --scale {scale}` "
-                         f"stored, found none to write to {store}")
+    if record is None and store:  # a copy of the record would pass for a report on other results
+        raise ValueError(
+            f"{folder}: expected results that `minbert reproduce --scale {scale}` "
+            f"stored, found none to write to {store}"
+        )
     shown = record or _shipped_record(folder, scale)
     typer.echo("\n".join(["## Verdicts for each report", "", *totals(shown), "", markdown(shown)]))
     if store:
@@ -142,24 +163,57 @@ def _shipped_record(folder: Path, scale: str) -> dict:
 
     records = shipped_records()
     if scale not in records:
-        raise ValueError(f"{folder}: expected results that `minbert reproduce --scale {scale}` "
-                         f"stored, found none; the record has {' and '.join(records)}")
+        raise ValueError(
+            f"{folder}: expected results that `minbert reproduce --scale {scale}` "
+            f"stored, found none; the record has {' and '.join(records)}"
+        )
     typer.echo(f"{folder} holds no results: this is the record that comes with minbert.", err=True)
     return records[scale]
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Recipes, such as hu/mirror or 'li/*'; none: all. The word report: every result beside the published one. The word claims: which published claims replicate.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="List the recipes and run nothing; of one to three that are named, show all settings with their sources, figures and cost.")] = False,
-    cost: Annotated[bool, typer.Option("--cost", help="With --list: minutes and memory on a GPU, from the number of steps; takes seconds a recipe.")] = False,
-    scale: Annotated[str, typer.Option(help="micro (a desk, the embedded model), minilm (the same, a published encoder), small, or paper.")] = "micro",
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Recipes, such as hu/mirror or 'li/*'; none: all. The word report: every result beside the published one. The word claims: which published claims replicate."
+        ),
+    ] = None,
+    show: Annotated[
+        bool,
+        typer.Option(
+            "--list",
+            help="List the recipes and run nothing; of one to three that are named, show all settings with their sources, figures and cost.",
+        ),
+    ] = False,
+    cost: Annotated[
+        bool,
+        typer.Option(
+            "--cost",
+            help="With --list: minutes and memory on a GPU, from the number of steps; takes seconds a recipe.",
+        ),
+    ] = False,
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="micro (a desk, the embedded model), minilm (the same, a published encoder), small, or paper."
+        ),
+    ] = "micro",
     data: Annotated[Path | None, typer.Option("--data", help="Folder of data sets.")] = None,
-    out: Annotated[Path, typer.Option(help="Where results and shared stages are kept.")] = Path("reproduced"),
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many; without it, those of the scale.")] = None,
-    base: Annotated[str | None, typer.Option(help="Another encoder in the place of the scale's: folder or hub name.")] = None,
+    out: Annotated[Path, typer.Option(help="Where results and shared stages are kept.")] = Path(
+        "reproduced"
+    ),
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many; without it, those of the scale.")
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(help="Another encoder in the place of the scale's: folder or hub name."),
+    ] = None,
     jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes at once.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Of each process.")] = 1,
-    store: Annotated[Path | None, typer.Option(help="With report: also write it here as JSON.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="With report: also write it here as JSON.")
+    ] = None,
 ) -> None:
     """Run published rows as recipes; what is stored is not run again."""
     from minbert.reproduce import SCALES, chosen
@@ -168,7 +222,9 @@ def reproduce(
     if scale not in SCALES:
         raise ValueError(f"expected a scale among {', '.join(SCALES)}, got {scale!r}")
     size = SCALES[scale]
-    size = replace(size, base=base or size.base, seeds=tuple(range(1, seeds + 1)) if seeds else size.seeds)
+    size = replace(
+        size, base=base or size.base, seeds=tuple(range(1, seeds + 1)) if seeds else size.seeds
+    )
     folder = out / scale
     if names == ["report"]:
         show_report(folder, scale, data and str(data), store)
@@ -190,5 +246,9 @@ def reproduce(
         failed, stored = failed + (state == "failed"), stored + (state == "done")
         typer.echo(line, err=state == "failed")
     if failed:
-        typer.echo(f"{failed} of the recipes failed" + (f"; the others are stored in {folder}" if stored else ""), err=True)
+        typer.echo(
+            f"{failed} of the recipes failed"
+            + (f"; the others are stored in {folder}" if stored else ""),
+            err=True,
+        )
         raise typer.Exit(1)

@@ -1,7 +1,18 @@
-"""For learners `check` and `guessed`, for instructors `grade`: exercises, judging, workspaces and grading. A name loads what it needs when it is asked for."""
+"""For learners `check` and `guessed`, for instructors `grade`: exercises, judging, workspaces and
+grading. A name loads what it needs when it is asked for.
+"""
+
 from importlib import import_module
 
-_HOMES = {"EXERCISES": "exercises", "borrow": "exercises", "check": "exercises", "guessed": "guessing", "new_workspace": "workspace", "update_workspace": "update", "grade": "grading"}
+_HOMES = {
+    "EXERCISES": "exercises",
+    "borrow": "exercises",
+    "check": "exercises",
+    "guessed": "guessing",
+    "new_workspace": "workspace",
+    "update_workspace": "update",
+    "grade": "grading",
+}
 __all__ = [*_HOMES]
 
 

@@ -7,7 +7,16 @@ since one process cannot import two versions of a package. Python's profiler not
 were called, because equal scores say nothing about an answer that was never used.
 """
 
-__all__ = ['TRAIN', 'TOLERANCE', 'module_with', 'modules_with', 'trained', 'called_parts', 'Assembled', 'assemble']
+__all__ = [
+    "TRAIN",
+    "TOLERANCE",
+    "module_with",
+    "modules_with",
+    "trained",
+    "called_parts",
+    "Assembled",
+    "assemble",
+]
 
 import json
 import math
@@ -19,30 +28,39 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from ..engine.saving import held_folder
 from .exercises import EXERCISES, Exercise
 from .extraction import Notebook, answer, around
 from .grading import LEARNERS_SEED, grade, read_submission
 from .programs import find, module_text, parse, source_of, span
-from ..engine.saving import held_folder
 from .sandbox import copy_package, room_for
 from .workspace import workspace_state
 
 
 def module_with(
-    notebook: Notebook,         # the learner's chapter
-    tasks: list[Exercise],      # of one module, that passed
-) -> str:                       # source of the module
+    notebook: Notebook,  # the learner's chapter
+    tasks: list[Exercise],  # of one module, that passed
+) -> str:  # source of the module
     """Put the answers to some exercises into their module; all others are the reference."""
     module = tasks[0].module
     base, targets = module_text(module), {task.target for task in tasks}
-    others = {e.target: source_of(base, e.target) for e in EXERCISES.values() if e.module == module and e.target not in targets}
-    return around(notebook, module, {task.target: answer(notebook, task.target, task.given) for task in tasks}, others)
+    others = {
+        e.target: source_of(base, e.target)
+        for e in EXERCISES.values()
+        if e.module == module and e.target not in targets
+    }
+    return around(
+        notebook,
+        module,
+        {task.target: answer(notebook, task.target, task.given) for task in tasks},
+        others,
+    )
 
 
 def modules_with(
-    notebooks: dict[str, Notebook],   # module -> the learner's chapter
-    passed: Iterable[str],            # names of exercises
-) -> dict[str, str]:                  # module -> source
+    notebooks: dict[str, Notebook],  # module -> the learner's chapter
+    passed: Iterable[str],  # names of exercises
+) -> dict[str, str]:  # module -> source
     """Write all modules that hold an answer."""
     by_module = {}
     for name in passed:
@@ -50,7 +68,7 @@ def modules_with(
     return {module: module_with(notebooks[module], tasks) for module, tasks in by_module.items()}
 
 
-TRAIN = '''
+TRAIN = """
 import cProfile, json, sys, tempfile
 from pathlib import Path
 
@@ -82,50 +100,74 @@ called = [(Path(e.code.co_filename).stem, e.code.co_firstlineno, e.code.co_name)
           if not isinstance(e.code, str) and Path(e.code.co_filename).resolve().parent == package]
 losses = [line["loss"] for line in log if "loss" in line]
 result.write_text(json.dumps({"metrics": [line["dev"] for line in log if "dev" in line][-1], "losses": losses, "called": called}))
-'''
+"""
 
 
 def _start(
-    room: Path,     # folder that holds a copy of the package
-    result: Path,   # file to be written
+    room: Path,  # folder that holds a copy of the package
+    result: Path,  # file to be written
     *numbers: int,  # steps, seed, dev rows of a task
 ) -> subprocess.Popen:
     """Start a training with the package in a room."""
     script = room / "train.py"
     script.write_text(TRAIN, encoding="utf-8")
     path = os.pathsep.join([str(room), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "ACCELERATE_USE_CPU": "true",
-                                "TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.Popen([sys.executable, str(script), str(room), str(result), *map(str, numbers)], cwd=room, env=environment,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=result.with_suffix(".log").open("wb"))
+    environment = os.environ | {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "ACCELERATE_USE_CPU": "true",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, str(script), str(room), str(result), *map(str, numbers)],
+        cwd=room,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=result.with_suffix(".log").open("wb"),
+    )
 
 
 def _finish(
     run: subprocess.Popen,
     result: Path,
-    what: str,         # was trained, for the message
+    what: str,  # was trained, for the message
     seconds: float,
 ) -> dict:
     """Wait for a training. Raises ValueError that quotes its last words."""
     try:
         run.wait(seconds)
     except subprocess.TimeoutExpired:
-        raise ValueError(f"expected a training with {what} to end within {seconds:.0f} seconds, it did not") from None
+        raise ValueError(
+            f"expected a training with {what} to end within {seconds:.0f} seconds, it did not"
+        ) from None
     if not result.is_file():
-        said = result.with_suffix(".log").read_text(encoding="utf-8", errors="replace").strip().split("\n")
-        raise ValueError(f"expected a training with {what} to end well, it stopped: " + "\n".join(said[-6:]))
+        said = (
+            result.with_suffix(".log")
+            .read_text(encoding="utf-8", errors="replace")
+            .strip()
+            .split("\n")
+        )
+        raise ValueError(
+            f"expected a training with {what} to end well, it stopped: " + "\n".join(said[-6:])
+        )
     return json.loads(result.read_text(encoding="utf-8"))
 
 
 def trained(
-    texts: dict[str, str],    # module -> source; everything else is the reference
-    steps: int,               # of each training
-    seed: int,                # of both
-    rows: int = 10**6,        # of each task's dev sentences, at most
+    texts: dict[str, str],  # module -> source; everything else is the reference
+    steps: int,  # of each training
+    seed: int,  # of both
+    rows: int = 10**6,  # of each task's dev sentences, at most
     seconds: float = 1800.0,  # limit of a training
-    reference: dict | None = None,  # what the same training gave with the references, if it is known
-) -> tuple[dict, dict]:       # with the texts and without: metrics, losses, called functions
-    """Train twice at the same time: with some modules written anew, and with the references. Raises ValueError for a training that stops or takes too long."""
+    # what the same training gave with the references, if it is known
+    reference: dict | None = None,
+) -> tuple[dict, dict]:  # with the texts and without: metrics, losses, called functions
+    """Train twice at the same time: with some modules written anew, and with the references. Raises
+    ValueError for a training that stops or takes too long.
+    """
     with held_folder(tempfile.gettempdir(), "minbert-assemble-") as folder:
         base = copy_package(Path(folder) / "base").parent
         rooms = [room_for(base, Path(folder) / "mine", texts), base]
@@ -133,7 +175,10 @@ def trained(
         results = [Path(folder) / f"{name}.json" for name in names]
         runs = [_start(room, result, steps, seed, rows) for room, result in zip(rooms, results)]
         try:
-            found = [_finish(run, result, name, seconds) for run, result, name in zip(runs, results, names)]
+            found = [
+                _finish(run, result, name, seconds)
+                for run, result, name in zip(runs, results, names)
+            ]
         finally:
             for run in runs:
                 run.kill()
@@ -142,10 +187,10 @@ def trained(
 
 
 def called_parts(
-    texts: dict[str, str],    # module -> source
-    passed: Iterable[str],    # names of exercises
-    called: list,             # (module, first line, name) of functions that were called
-) -> tuple[str, ...]:         # names of exercises
+    texts: dict[str, str],  # module -> source
+    passed: Iterable[str],  # names of exercises
+    called: list,  # (module, first line, name) of functions that were called
+) -> tuple[str, ...]:  # names of exercises
     """Tell which answers a training used."""
     used = []
     for task in (EXERCISES[name] for name in passed):
@@ -161,17 +206,24 @@ TOLERANCE = 1e-4
 class Assembled(NamedTuple):
     """A model of a learner's parts, beside that of the references."""
 
-    parts: tuple[str, ...]                       # exercises whose answers are in the model's package
-    used: tuple[str, ...]                        # those of them that the training called
-    left: dict[str, str]                         # exercise -> why the reference stands there
-    metrics: dict[str, tuple[float, float]]      # task -> score with the learner's parts, with the references
-    losses: tuple[float, float]                  # of the last step
+    # exercises whose answers are in the model's package
+    parts: tuple[str, ...]
+    used: tuple[str, ...]  # those of them that the training called
+    left: dict[str, str]  # exercise -> why the reference stands there
+    # task -> score with the learner's parts, with the references
+    metrics: dict[str, tuple[float, float]]
+    losses: tuple[float, float]  # of the last step
     steps: int
 
     @property
     def difference(self) -> float:
-        """Give the largest difference of a score; a score that only one of the two has is infinitely far away."""
-        apart = [0.0 if mine == ours or (math.isnan(mine) and math.isnan(ours)) else abs(mine - ours) for mine, ours in self.metrics.values()]
+        """Give the largest difference of a score; a score that only one of the two has is
+        infinitely far away.
+        """
+        apart = [
+            0.0 if mine == ours or (math.isnan(mine) and math.isnan(ours)) else abs(mine - ours)
+            for mine, ours in self.metrics.values()
+        ]
         return max(math.inf if math.isnan(d) else d for d in apart)
 
     @property
@@ -180,28 +232,48 @@ class Assembled(NamedTuple):
         return self.difference < TOLERANCE
 
     def __str__(self) -> str:
-        rows = [f"{name:<12}{mine:>16.6f}{ours:>16.6f}{abs(mine - ours):>14.1e}"
-                for name, (mine, ours) in [*self.metrics.items(), ("last loss", self.losses)]]
-        own = [f"  {name:<28}{'called' if name in self.used else 'in its place, not called by this training'}" for name in self.parts]
+        rows = [
+            f"{name:<12}{mine:>16.6f}{ours:>16.6f}{abs(mine - ours):>14.1e}"
+            for name, (mine, ours) in [*self.metrics.items(), ("last loss", self.losses)]
+        ]
+        own = [
+            f"  {name:<28}{'called' if name in self.used else 'in its place, not called by this training'}"
+            for name in self.parts
+        ]
         rest = [f"  {name:<28}{why}" for name, why in self.left.items()]
-        verdict = (f"Your model is the reference's: the largest difference of a score is {self.difference:.1e}, below {TOLERANCE:.0e}." if self.agrees else
-                   f"Your model is another: the largest difference of a score is {self.difference:.1e}, expected below {TOLERANCE:.0e}. "
-                   "Either a part does something else than its check has seen, or it draws its random numbers in another order.")
-        return "\n".join([f"{len(self.parts)} of {len(self.parts) + len(self.left)} parts are yours:", *own,
-                          *(["the reference stands for:", *rest] if rest else []), "",
-                          f"{self.steps} steps{'':<{max(1, 6 - len(str(self.steps)))}}{'your parts':>16}{'references':>16}{'difference':>14}", *rows, "", verdict])
+        verdict = (
+            f"Your model is the reference's: the largest difference of a score is {self.difference:.1e}, below {TOLERANCE:.0e}."
+            if self.agrees
+            else f"Your model is another: the largest difference of a score is {self.difference:.1e}, expected below {TOLERANCE:.0e}. "
+            "Either a part does something else than its check has seen, or it draws its random numbers in another order."
+        )
+        return "\n".join(
+            [
+                f"{len(self.parts)} of {len(self.parts) + len(self.left)} parts are yours:",
+                *own,
+                *(["the reference stands for:", *rest] if rest else []),
+                "",
+                f"{self.steps} steps{'':<{max(1, 6 - len(str(self.steps)))}}{'your parts':>16}{'references':>16}{'difference':>14}",
+                *rows,
+                "",
+                verdict,
+            ]
+        )
 
 
 def assemble(
-    folder: str | Path,                      # of a workspace
-    steps: int = 40,                         # of each of the two trainings; about a minute on two cores
-    seed: int = 11711,                       # the course's default
-    passed: Iterable[str] | None = None,     # names of exercises; None: the checks decide
-    rows: int = 10**6,                       # of each task's dev sentences, at most
+    folder: str | Path,  # of a workspace
+    # of each of the two trainings; about a minute on two cores
+    steps: int = 40,
+    seed: int = 11711,  # the course's default
+    passed: Iterable[str] | None = None,  # names of exercises; None: the checks decide
+    rows: int = 10**6,  # of each task's dev sentences, at most
 ) -> Assembled:
-    """Train a model of everything a learner wrote that passes its check, and the reference's beside it.
+    """Train a model of everything a learner wrote that passes its check, and the reference's beside
+    it.
 
-    Nothing in the workspace is changed. Raises ValueError if the folder is no workspace, nothing passes, or the training stops.
+    Nothing in the workspace is changed. Raises ValueError if the folder is no workspace, nothing
+    passes, or the training stops.
     """
     folder = Path(folder).absolute()
     workspace_state(folder)
@@ -210,13 +282,24 @@ def assemble(
     left = {}
     if passed is None:
         results = grade([folder], seed=LEARNERS_SEED)[0][0].results
-        left = {name: result.status for name, result in results.items() if result.status != "passed"}
+        left = {
+            name: result.status for name, result in results.items() if result.status != "passed"
+        }
         passed = [name for name in results if name not in left]
     passed = tuple(passed)
     if not passed:
-        raise ValueError("expected an exercise that passes its check, found none: `minbert course status` tells more")
+        raise ValueError(
+            "expected an exercise that passes its check, found none: `minbert course status` tells more"
+        )
     left = left or {name: "not asked for" for name in EXERCISES if name not in passed}
     texts = modules_with(read_submission(folder.name, folder).notebooks, passed)
     mine, reference = trained(texts, steps, seed, rows)
     metrics = {task: (mine["metrics"][task], score) for task, score in reference["metrics"].items()}
-    return Assembled(passed, called_parts(texts, passed, mine["called"]), left, metrics, (mine["losses"][-1], reference["losses"][-1]), steps)
+    return Assembled(
+        passed,
+        called_parts(texts, passed, mine["called"]),
+        left,
+        metrics,
+        (mine["losses"][-1], reference["losses"][-1]),
+        steps,
+    )

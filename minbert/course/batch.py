@@ -6,7 +6,7 @@ Answers that share a machine share its caches, so an answer that runs out of tim
 tried again alone at the end, and only that result is stored.
 """
 
-__all__ = ['picture_of', 'refused', 'judged', 'write_whole', 'Ledger', 'Batch', 'batch']
+__all__ = ["picture_of", "refused", "judged", "write_whole", "Ledger", "Batch", "batch"]
 
 import compileall
 import json
@@ -19,21 +19,34 @@ from dataclasses import replace
 from pathlib import Path
 from queue import Empty, Queue
 
+from ..engine.checkpoint import replace_file
+from ..engine.saving import clear_leftovers, held_folder
 from .exercises import EXERCISES, verdict
 from .judging import Verdict
 from .programs import module_text
-from ..engine.checkpoint import replace_file
-from ..engine.saving import clear_leftovers, held_folder
 from .sandbox import ONE_AT_A_TIME, Desk, Limits, Run, Sandbox, copy_package, room_for, sweep
 
 
 def picture_of(found: Verdict, largest: int = 24) -> dict | None:
     """Cut matrices out of the failing case: the last two axes, at the worst place."""
     d = found.difference
-    if d is None or d.expected is None or d.got is None or d.got.is_complex() or d.expected.shape != d.got.shape or d.expected.ndim < 2:
+    if (
+        d is None
+        or d.expected is None
+        or d.got is None
+        or d.got.is_complex()
+        or d.expected.shape != d.got.shape
+        or d.expected.ndim < 2
+    ):
         return None
-    a, b = (x[d.place[:-2]] if len(d.place) == x.ndim else x.flatten(0, -3)[0] if x.ndim > 2 else x for x in (d.expected, d.got))
-    cut = lambda x: [[float(v) for v in row] for row in x[:largest, :largest].tolist()]
+    a, b = (
+        x[d.place[:-2]] if len(d.place) == x.ndim else x.flatten(0, -3)[0] if x.ndim > 2 else x
+        for x in (d.expected, d.got)
+    )
+
+    def cut(x):
+        return [[float(v) for v in row] for row in x[:largest, :largest].tolist()]
+
     return {"case": d.label, "output": d.output, "expected": cut(a), "got": cut(b)}
 
 
@@ -46,23 +59,39 @@ def refused(*runs: Run) -> dict:
 def judged(name: str, run: Run, seed: int) -> dict:
     """Turn a run into what is filed: passed, reason, picture."""
     if run.trouble:
-        return {"passed": False, "ended": False, "reason": f"{name}: {run.trouble}", "picture": None}
+        return {
+            "passed": False,
+            "ended": False,
+            "reason": f"{name}: {run.trouble}",
+            "picture": None,
+        }
     try:
         with ONE_AT_A_TIME:
             found = verdict(name, run.outcomes, seed)
         picture = None if found.passed else picture_of(found)
     except Exception as error:  # a result that cannot even be compared
-        return {"passed": False, "ended": True, "reason": f"{name}: no numbers to compare: {type(error).__name__}", "picture": None}
+        return {
+            "passed": False,
+            "ended": True,
+            "reason": f"{name}: no numbers to compare: {type(error).__name__}",
+            "picture": None,
+        }
     return {"passed": found.passed, "ended": True, "reason": found.message, "picture": picture}
 
 
 def write_whole(file: Path, text: str) -> None:
     """Put a text in place in one move, so that nobody ever sees half of it."""
-    replace_file(file, lambda part: part.write_text(text, encoding="utf-8", errors="backslashreplace", newline=""))   # names of files may be no Unicode
+    # names of files may be no Unicode
+    replace_file(
+        file,
+        lambda part: part.write_text(text, encoding="utf-8", errors="backslashreplace", newline=""),
+    )
 
 
 class Ledger:
-    """Results on disk, one JSON line each, by fingerprint; a line cut short by an interruption or a full disk is forgotten."""
+    """Results on disk, one JSON line each, by fingerprint; a line cut short by an interruption or a
+    full disk is forgotten.
+    """
 
     def __init__(self, file: Path):
         self.file, self.rows, self._lock, self._unwritten = file, {}, threading.Lock(), []
@@ -87,7 +116,8 @@ class Ledger:
                 with self.file.open("a", encoding="utf-8") as stream:
                     stream.write("".join(self._unwritten))
                 self._unwritten = []
-            except OSError:                                    # of a full disk: all of them with the next, after half a line maybe
+            except OSError:
+                # of a full disk: all of them with the next, after half a line maybe
                 self._unwritten = ["\n", *(line for line in self._unwritten if line != "\n")]
 
 
@@ -96,12 +126,12 @@ class Batch:
 
     def __init__(
         self,
-        folder: Path,                       # where rooms and jobs lie
-        base: Path,                         # holds a copy of the package
+        folder: Path,  # where rooms and jobs lie
+        base: Path,  # holds a copy of the package
         ledger: Ledger,
-        hidden: Iterable[Path] = (),        # folders no answer may see
+        hidden: Iterable[Path] = (),  # folders no answer may see
         limits: Limits = Limits(),
-        jobs: int = 2,                      # sandboxes at once
+        jobs: int = 2,  # sandboxes at once
         seed: int = 11711,
     ):
         self.folder, self.base, self.ledger, self.hidden = folder, base, ledger, list(hidden)
@@ -122,15 +152,22 @@ class Batch:
         return bool(run.outcomes) and judged(task.name, run, 1)["passed"]
 
     def _sandbox(self) -> Sandbox:
-        with ONE_AT_A_TIME:                                  # the first to start finds the level for all
+        # the first to start finds the level for all
+        with ONE_AT_A_TIME:
             if self.idle:
                 return self.idle.pop()
-            sandbox = Sandbox(self.folder, self.hidden, self.limits).start(self._probe, self.started[0].number if self.started else 0)
+            sandbox = Sandbox(self.folder, self.hidden, self.limits).start(
+                self._probe, self.started[0].number if self.started else 0
+            )
             self.started.append(sandbox)
             return sandbox
 
-    def _lanes(self, todo: Iterable, work: Callable[[Sandbox, object], None], jobs: int | None = None) -> None:
-        """Let several threads, each with a sandbox, work through a queue; the first error stops all."""
+    def _lanes(
+        self, todo: Iterable, work: Callable[[Sandbox, object], None], jobs: int | None = None
+    ) -> None:
+        """Let several threads, each with a sandbox, work through a queue; the first error stops
+        all.
+        """
         queue = Queue()
         for item in todo:
             queue.put(item)
@@ -146,15 +183,19 @@ class Batch:
         jobs = jobs or self.jobs
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                for done in as_completed([pool.submit(lane) for _ in range(min(jobs, queue.qsize()))]):
+                for done in as_completed(
+                    [pool.submit(lane) for _ in range(min(jobs, queue.qsize()))]
+                ):
                     done.result()
             finally:
                 queue.queue.clear()
 
     def _file(self, key: str, name: str, attempt: Callable[[], Run], quiet: bool) -> bool:
-        """Try an answer and file what became of it; false, and nothing is filed, if it ran out of time while others were at work.
+        """Try an answer and file what became of it; false, and nothing is filed, if it ran out of
+        time while others were at work.
 
-        What another may have done to it is tried a second time; after a full disk, again by the next batch.
+        What another may have done to it is tried a second time; after a full disk, again by the
+        next batch.
         """
         for last in (False, True):
             try:
@@ -162,15 +203,28 @@ class Batch:
                 if run.out_of_time and not quiet:
                     return False
                 if last or not run.doubtful:
-                    self.ledger.add(key, judged(name, run, self.seed) | refused(run), not run.no_space)
+                    self.ledger.add(
+                        key, judged(name, run, self.seed) | refused(run), not run.no_space
+                    )
                     return True
             except OSError as error:
                 if last:
-                    self.ledger.add(key, {"passed": False, "ended": False, "reason": f"{name}: could not be tried: {error.strerror or error}", "picture": None}, False)
+                    self.ledger.add(
+                        key,
+                        {
+                            "passed": False,
+                            "ended": False,
+                            "reason": f"{name}: could not be tried: {error.strerror or error}",
+                            "picture": None,
+                        },
+                        False,
+                    )
         return True
 
     def alone(self, todo: dict[str, dict[str, str]], tick: Callable[[int], None]) -> None:
-        """Try answers among references: exercise -> fingerprint -> text. Who runs out of time beside others is tried again with the machine to itself."""
+        """Try answers among references: exercise -> fingerprint -> text. Who runs out of time
+        beside others is tried again with the machine to itself.
+        """
         again: dict[str, list[str]] = {}
 
         def work(sandbox: Sandbox, part: tuple[str, list[str], bool]) -> None:
@@ -178,21 +232,33 @@ class Batch:
             desk = Desk(sandbox, self.base, self.seed)
             try:
                 for key in keys:
-                    if self._file(key, name, lambda: desk.at(EXERCISES[name]).try_text(todo[name][key]), quiet):
+                    if self._file(
+                        key, name, lambda: desk.at(EXERCISES[name]).try_text(todo[name][key]), quiet
+                    ):
                         tick(1)
                     else:
                         again.setdefault(name, []).append(key)
             finally:
                 desk.shut()
 
-        most = max(8, sum(map(len, todo.values())) // (4 * self.jobs))    # a room is worth several answers, but no lane shall wait for another
-        parts = [(name, list(todo[name])[i : i + most]) for name in todo for i in range(0, len(todo[name]), most)]
+        # a room is worth several answers, but no lane shall wait for another
+        most = max(8, sum(map(len, todo.values())) // (4 * self.jobs))
+        parts = [
+            (name, list(todo[name])[i : i + most])
+            for name in todo
+            for i in range(0, len(todo[name]), most)
+        ]
         quiet = min(self.jobs, len(parts)) < 2
         self._lanes([(*part, quiet) for part in parts], work)
         self._lanes([(name, keys, True) for name, keys in again.items()], work, 1)
 
-    def together(self, todo: dict[str, tuple[dict[str, str], list[str]]], tick: Callable[[int], None]) -> None:
-        """Try whole submissions: fingerprint -> (module -> text, names of exercises). Whoever takes too long is tried alone later."""
+    def together(
+        self, todo: dict[str, tuple[dict[str, str], list[str]]], tick: Callable[[int], None]
+    ) -> None:
+        """Try whole submissions: fingerprint -> (module -> text, names of exercises). Whoever takes
+        too long is tried alone later.
+        """
+
         def work(sandbox: Sandbox, key: str) -> None:
             modules, names = todo[key]
             sandbox.limits = replace(self.limits, wall=90.0, cpu=90)
@@ -201,10 +267,26 @@ class Batch:
                 folder = Path(tempfile.mkdtemp(prefix="whole", dir=sandbox.folder))
                 folder.chmod(0o755)
                 package = room_for(self.base, folder / "package", modules)
-                runs = Desk(sandbox, self.base, self.seed).run({n: EXERCISES[n] for n in names}, dict.fromkeys(names), package, False, min(3.0, self.limits.cpu))
-                self.ledger.add(key, {"passed": [n for n, run in runs.items() if run.outcomes and judged(n, run, self.seed)["passed"]],
-                                      "ended": all(run.outcomes for run in runs.values())} | refused(*runs.values()))
-            except OSError:                                   # then all of it alone
+                runs = Desk(sandbox, self.base, self.seed).run(
+                    {n: EXERCISES[n] for n in names},
+                    dict.fromkeys(names),
+                    package,
+                    False,
+                    min(3.0, self.limits.cpu),
+                )
+                self.ledger.add(
+                    key,
+                    {
+                        "passed": [
+                            n
+                            for n, run in runs.items()
+                            if run.outcomes and judged(n, run, self.seed)["passed"]
+                        ],
+                        "ended": all(run.outcomes for run in runs.values()),
+                    }
+                    | refused(*runs.values()),
+                )
+            except OSError:  # then all of it alone
                 self.ledger.add(key, {"passed": [], "ended": False}, False)
             finally:
                 sandbox.limits = self.limits
@@ -217,19 +299,29 @@ class Batch:
 
 @contextmanager
 def batch(
-    results: Path | None = None,      # file of the ledger; None: nothing is kept
-    hidden: Iterable[Path] = (),      # folders no answer may see
-    **settings,                       # limits, jobs, seed
+    results: Path | None = None,  # file of the ledger; None: nothing is kept
+    hidden: Iterable[Path] = (),  # folders no answer may see
+    **settings,  # limits, jobs, seed
 ) -> Iterator[Batch]:
-    """Open a batch in a temporary folder that everybody may enter, and leave nothing behind; what a killed batch left goes now.
+    """Open a batch in a temporary folder that everybody may enter, and leave nothing behind; what a
+    killed batch left goes now.
 
     The copy with the references lies in another, which nobody may enter and no sandbox sees.
     """
     place = Path(tempfile.gettempdir())
-    with held_folder(place, "minbert-grading-", sweep) as folder, held_folder(place, "minbert-base-", sweep) as base:
+    with (
+        held_folder(place, "minbert-grading-", sweep) as folder,
+        held_folder(place, "minbert-base-", sweep) as base,
+    ):
         folder.chmod(0o711)
         compileall.compile_dir(copy_package(base / "package"), quiet=1)
-        made = Batch(folder, base / "package", Ledger(results or folder / "results.jsonl"), [*hidden, base], **settings)
+        made = Batch(
+            folder,
+            base / "package",
+            Ledger(results or folder / "results.jsonl"),
+            [*hidden, base],
+            **settings,
+        )
         try:
             yield made
         finally:

@@ -8,8 +8,24 @@ are read as numbers in files: links are not followed, and names, shapes and kind
 before values.
 """
 
-__all__ = ['ABSENT', 'NOBODY', 'ONE_AT_A_TIME', 'without_answers', 'copy_package', 'room_for', 'stubbed', 'Limits', 'copies',
-           'Reply', 'Sandbox', 'read_outcomes', 'Run', 'Desk', 'sweep', 'cases_of']
+__all__ = [
+    "ABSENT",
+    "NOBODY",
+    "ONE_AT_A_TIME",
+    "without_answers",
+    "copy_package",
+    "room_for",
+    "stubbed",
+    "Limits",
+    "copies",
+    "Reply",
+    "Sandbox",
+    "read_outcomes",
+    "Run",
+    "Desk",
+    "sweep",
+    "cases_of",
+]
 
 import ast
 import errno
@@ -39,46 +55,64 @@ from .trials import Outcome
 from .walls import landlock_version
 from .worker import unpack, write_tree
 
-
-_KEPT = {"__init__", "programs", "watching", "replaying", "trials", "walls", "worker"}   # of the course: what runs an answer
+# of the course: what runs an answer
+_KEPT = {"__init__", "programs", "watching", "replaying", "trials", "walls", "worker"}
 
 
 def _wanted(file: Path) -> bool:
     """Does an answer need this file of ours?"""
     floor = file.relative_to(PACKAGE).parts[0]
-    return floor not in ("app", "explore", "assets", "__main__.py", "_modidx.py") and (floor != "course" or file.stem in _KEPT)
+    return floor not in ("app", "explore", "assets", "__main__.py", "_modidx.py") and (
+        floor != "course" or file.stem in _KEPT
+    )
 
 
 def _names(node: ast.stmt) -> set[str]:
     """Names of the variables that a statement writes to, `MISTAKES["x"] = ...` included."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return {node.name}
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return {t.value.id if isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name) else getattr(t, "id", "") for t in targets}
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AnnAssign)
+        else []
+    )
+    return {
+        t.value.id
+        if isinstance(t, ast.Subscript) and isinstance(t.value, ast.Name)
+        else getattr(t, "id", "")
+        for t in targets
+    }
 
 
 def without_answers(
-    text: str,   # of a module with trials
+    text: str,  # of a module with trials
 ) -> str:
     """Take mistakes, variants and what only serves them out of a module."""
     lines, dropped = text.split("\n"), set()
     for node in parse(text).body:
         names = _names(node)
-        if names and all(n in ("MISTAKES", "VARIANTS") or n.lower().startswith("_wrong") for n in names):
+        if names and all(
+            n in ("MISTAKES", "VARIANTS") or n.lower().startswith("_wrong") for n in names
+        ):
             dropped |= set(range(node.lineno, node.end_lineno + 1))
     return "\n".join("" if i in dropped else line for i, line in enumerate(lines, 1))
 
 
 def copy_package(
-    folder: Path,                    # new
-) -> Path:                           # folder / "minbert"
+    folder: Path,  # new
+) -> Path:  # folder / "minbert"
     """Copy what a room needs of our package: no answers, no course, no cache."""
     package = folder / "minbert"
     package.mkdir(parents=True)
     for file in filter(_wanted, PACKAGE.rglob("*.py")):
         text, place = file.read_text(encoding="utf-8"), package / file.relative_to(PACKAGE)
         place.parent.mkdir(exist_ok=True)
-        place.write_text(without_answers(text) if place.parent.name == "exercise_cases" else text, encoding="utf-8")
+        place.write_text(
+            without_answers(text) if place.parent.name == "exercise_cases" else text,
+            encoding="utf-8",
+        )
     shutil.copytree(PACKAGE / "assets", package / "assets", ignore=shutil.ignore_patterns("course"))
     for file in (f for f in package.rglob("*") if f.is_file()):
         file.chmod(0o444)
@@ -86,14 +120,20 @@ def copy_package(
 
 
 def room_for(
-    base: Path,               # a folder of `copy_package`
-    folder: Path,             # new
+    base: Path,  # a folder of `copy_package`
+    folder: Path,  # new
     modules: dict[str, str],  # module -> its other text
-) -> Path:                    # the folder, to be put on the path
+) -> Path:  # the folder, to be put on the path
     """Make another copy with some modules written anew; it shares no file with any other."""
+
     def replaced(place: str, names: list[str]) -> list[str]:
-        ours = Path(place) in (base / "minbert", base / "minbert" / "__pycache__")   # a module of exercise cases may have the same name
-        return [name for name in names if ours and name.endswith((".py", ".pyc")) and name.partition(".")[0] in modules]
+        # a module of exercise cases may have the same name
+        ours = Path(place) in (base / "minbert", base / "minbert" / "__pycache__")
+        return [
+            name
+            for name in names
+            if ours and name.endswith((".py", ".pyc")) and name.partition(".")[0] in modules
+        ]
 
     shutil.copytree(base / "minbert", folder / "minbert", ignore=replaced)
     for module, text in modules.items():
@@ -105,7 +145,9 @@ ABSENT = "this asks minbert for its own {}, which is left out here; write your o
 
 
 def stubbed(task: Exercise) -> str:
-    """Write the module of an exercise with a stub in the place of the reference, which says so to whoever calls it."""
+    """Write the module of an exercise with a stub in the place of the reference, which says so to
+    whoever calls it.
+    """
     text = module_text(task.module)
     return replace(text, task.target, stub(source_of(text, task.target), ABSENT.format(task.name)))
 
@@ -114,11 +156,13 @@ def stubbed(task: Exercise) -> str:
 class Limits:
     """What one answer may use."""
 
-    wall: float = 4.0 * SECONDS     # seconds, without those in which others had the processors: only who waits for something else is late
-    cpu: int = SECONDS              # seconds of processor; an honest check takes well under 2
-    memory: int = 768 * 2**20       # bytes beyond what torch takes
-    file_size: int = 32 * 2**20     # bytes
-    space: int = 96 * 2**20         # bytes on disk, of all files together
+    # seconds, without those in which others had the processors: only who waits for something else
+    # is late
+    wall: float = 4.0 * SECONDS
+    cpu: int = SECONDS  # seconds of processor; an honest check takes well under 2
+    memory: int = 768 * 2**20  # bytes beyond what torch takes
+    file_size: int = 32 * 2**20  # bytes
+    space: int = 96 * 2**20  # bytes on disk, of all files together
 
 
 NOBODY = 65534
@@ -126,43 +170,75 @@ NOBODY = 65534
 
 @lru_cache
 def _can_read(user: int) -> bool:
-    """Could this user still read Python and torch? Somebody's Python in their own home is closed to others."""
+    """Could this user still read Python and torch? Somebody's Python in their own home is closed to
+    others.
+    """
     code = f"import os\nos.setgroups([]), os.setgid({user}), os.setuid({user})\nfor file in {(os.__file__, torch.__file__)!r}: open(file).close()"
-    return subprocess.run([sys.executable, "-I", "-c", code], stderr=subprocess.DEVNULL).returncode == 0
+    return (
+        subprocess.run([sys.executable, "-I", "-c", code], stderr=subprocess.DEVNULL).returncode
+        == 0
+    )
 
 
 def _levels() -> list[tuple[str, list[str], int | None, bool]]:
     """(words for the report, command in front of Python, user, Landlock or not), strongest first."""
     root, unshare = hasattr(os, "geteuid") and os.geteuid() == 0, shutil.which("unshare")
-    spaces = [unshare, "--net", "--ipc", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child"]
+    spaces = [
+        unshare,
+        "--net",
+        "--ipc",
+        "--pid",
+        "--fork",
+        "--mount",
+        "--mount-proc",
+        "--kill-child",
+    ]
     words, found, other = "namespaces (network, processes, files)", [], root and _can_read(NOBODY)
     if unshare and root:
         found = [(f"{words}, another user", spaces, NOBODY)] * other + [(words, spaces, None)]
     if unshare:
         found += [(words, [*spaces, "--user", "--map-root-user"], None)]
-    found += [("no namespaces on this machine, another user", [], NOBODY)] * other + [("no namespaces on this machine", [], None)]
-    return [(", ".join([words, *["Landlock"] * lock, "limits, audit hook"]), before, user, lock)
-            for lock in ([True, False] if landlock_version() else [False]) for words, before, user in found]
+    found += [("no namespaces on this machine, another user", [], NOBODY)] * other + [
+        ("no namespaces on this machine", [], None)
+    ]
+    return [
+        (", ".join([words, *["Landlock"] * lock, "limits, audit hook"]), before, user, lock)
+        for lock in ([True, False] if landlock_version() else [False])
+        for words, before, user in found
+    ]
 
 
 _HIDE = 'n=$1; shift; while [ $n -gt 0 ]; do mount -t tmpfs -o ro,size=4k none "$1" || exit 9; shift; n=$((n-1)); done; exec "$@"'
 
 
 def copies() -> list[Path]:
-    """List our package, and every other copy of it that Python here could import: an answer may read what is installed."""
-    installed = [Path(site.getusersitepackages())] + [p for root in (sys.prefix, sys.base_prefix, "/usr", "/usr/local") for p in Path(root).glob("lib*/python3*/*-packages")]
-    return [PACKAGE, *(p / PACKAGE.name for p in [*map(Path, sys.path), *installed] if (p / PACKAGE.name).is_dir())]
+    """List our package, and every other copy of it that Python here could import: an answer may
+    read what is installed.
+    """
+    installed = [Path(site.getusersitepackages())] + [
+        p
+        for root in (sys.prefix, sys.base_prefix, "/usr", "/usr/local")
+        for p in Path(root).glob("lib*/python3*/*-packages")
+    ]
+    return [
+        PACKAGE,
+        *(
+            p / PACKAGE.name
+            for p in [*map(Path, sys.path), *installed]
+            if (p / PACKAGE.name).is_dir()
+        ),
+    ]
 
 
 class Reply(NamedTuple):
     """How a job ended."""
 
-    late: bool         # killed at the limit
-    status: int        # as `os.wait` gives it; -1 if the whole room was lost
+    late: bool  # killed at the limit
+    status: int  # as `os.wait` gives it; -1 if the whole room was lost
     seconds: float
-    full: bool = False   # killed because it had filled its space
-    memory: int = 0      # MB that it might have
-    refused: tuple[str, ...] = ()   # audit events that no exercise needs
+    full: bool = False  # killed because it had filled its space
+    memory: int = 0  # MB that it might have
+    refused: tuple[str, ...] = ()  # audit events that no exercise needs
 
 
 class Sandbox:
@@ -170,21 +246,32 @@ class Sandbox:
 
     def __init__(
         self,
-        folder: Path,                  # where rooms and jobs lie; everybody may enter, nobody may list
-        hidden: Iterable[Path] = (),   # folders that no answer may see
+        # where rooms and jobs lie; everybody may enter, nobody may list
+        folder: Path,
+        hidden: Iterable[Path] = (),  # folders that no answer may see
         limits: Limits = Limits(),
     ):
         self.folder, self.limits, self.process = Path(folder), limits, None
-        self.hidden = sorted({str(Path(h).resolve()) for h in (*hidden, *copies())}, key=len, reverse=True)   # one in another first, while it can be found
+        # one in another first, while it can be found
+        self.hidden = sorted(
+            {str(Path(h).resolve()) for h in (*hidden, *copies())}, key=len, reverse=True
+        )
         self.level, self.user, self.landlock = "not started", None, False
-        self.worker = Path(tempfile.mkdtemp(prefix="worker", dir=self.folder))   # a package of two modules, that knows of no other
+        # a package of two modules, that knows of no other
+        self.worker = Path(tempfile.mkdtemp(prefix="worker", dir=self.folder))
         for module in ("walls", "worker"):
-            (self.worker / f"{module}.py").write_text(module_text(f"course.{module}"), encoding="utf-8")
+            (self.worker / f"{module}.py").write_text(
+                module_text(f"course.{module}"), encoding="utf-8"
+            )
         self.log = self.worker.with_suffix(".log")
 
     def start(self, probe, strongest: int = 0) -> "Sandbox":
-        """Take the strongest level at which `probe(self)` is true, from a given one on. Raises OSError if there is none."""
-        for self.number, (self.level, self._prefix, self.user, self.landlock) in list(enumerate(_levels()))[strongest:]:
+        """Take the strongest level at which `probe(self)` is true, from a given one on. Raises
+        OSError if there is none.
+        """
+        for self.number, (self.level, self._prefix, self.user, self.landlock) in list(
+            enumerate(_levels())
+        )[strongest:]:
             try:
                 self._launch()
                 if probe(self):
@@ -192,19 +279,37 @@ class Sandbox:
             except OSError:
                 pass
             self.close()
-        raise OSError(f"expected a worker that can run the reference, found none at any level: {self.log.read_text(errors='replace')[-500:]}")
+        raise OSError(
+            f"expected a worker that can run the reference, found none at any level: {self.log.read_text(errors='replace')[-500:]}"
+        )
 
     def _launch(self) -> None:
         self.close()
         command = [sys.executable, "-B", "-m", f"{self.worker.name}.worker", "--serve"]
         if self._prefix:
-            needed = [str(self.folder.resolve()), sys.prefix, sys.base_prefix]   # what lies above these stays; the hook still guards it
-            hide = [h for h in (*self.hidden, "/dev/shm") if os.path.isdir(h) and not any(n == h or n.startswith(h + "/") for n in needed)]
+            # what lies above these stays; the hook still guards it
+            needed = [str(self.folder.resolve()), sys.prefix, sys.base_prefix]
+            hide = [
+                h
+                for h in (*self.hidden, "/dev/shm")
+                if os.path.isdir(h) and not any(n == h or n.startswith(h + "/") for n in needed)
+            ]
             command = [*self._prefix, "sh", "-c", _HIDE, "sh", str(len(hide)), *hide, *command]
-        environment = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")}
+        environment = {
+            k: v
+            for k, v in os.environ.items()
+            if k in ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+        }
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
-                                            env=environment | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, start_new_session=True)
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self.folder,
+                env=environment | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
         self._line(120)
 
     def _line(self, seconds: float) -> dict:
@@ -218,14 +323,27 @@ class Sandbox:
 
     def run(self, job: dict) -> Reply:
         """Send a job, and wait longer than it may take. A worker that dies is started again."""
-        job = {**vars(self.limits), "user": self.user, "landlock": self.landlock, "hidden": self.hidden, **job}
+        job = {
+            **vars(self.limits),
+            "user": self.user,
+            "landlock": self.landlock,
+            "hidden": self.hidden,
+            **job,
+        }
         try:
             if self.process is None or self.process.poll() is not None:
                 self._launch()
             self.process.stdin.write(json.dumps(job).encode() + b"\n")
             self.process.stdin.flush()
-            reply = self._line(20 * job["wall"] + 60)   # a job may have to wait for a processor
-            return Reply(reply["late"], reply["status"], reply["seconds"], reply.get("full", False), job["memory"] >> 20, tuple(reply.get("refused", ())))
+            reply = self._line(20 * job["wall"] + 60)  # a job may have to wait for a processor
+            return Reply(
+                reply["late"],
+                reply["status"],
+                reply["seconds"],
+                reply.get("full", False),
+                job["memory"] >> 20,
+                tuple(reply.get("refused", ())),
+            )
         except (OSError, KeyError):
             self.close()
             return Reply(False, -1, 0.0)
@@ -233,13 +351,11 @@ class Sandbox:
     def close(self) -> None:
         """Kill the worker and all it started."""
         if self.process is not None:
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, 9)
-            except (ProcessLookupError, PermissionError):
-                pass
             self.process.wait()
             for stream in (self.process.stdin, self.process.stdout):
-                with suppress(OSError):   # what nobody read is lost
+                with suppress(OSError):  # what nobody read is lost
                     stream.close()
             self.process = None
 
@@ -252,13 +368,14 @@ class Sandbox:
         self.log.unlink(missing_ok=True)
 
 
-_MOST = 2**19   # bytes of JSON: names and numbers of results, not the results; more only costs the parent time
+# bytes of JSON: names and numbers of results, not the results; more only costs the parent time
+_MOST = 2**19
 
 
 def read_outcomes(
-    file: Path,       # without ending
-    largest: int,     # bytes
-) -> list[Outcome]:   # as the child wrote them, or none
+    file: Path,  # without ending
+    largest: int,  # bytes
+) -> list[Outcome]:  # as the child wrote them, or none
     """Read a stranger's results; anything odd is no result."""
     try:
         texts = {}
@@ -268,7 +385,10 @@ def read_outcomes(
                 if not os.path.isfile(stream.fileno()) or os.fstat(fd).st_size > largest:
                     return []
                 texts[ending] = stream.read(largest)
-        if len(texts[".json"]) > _MOST or int.from_bytes(texts[".safetensors"][:8], "little") > _MOST:
+        if (
+            len(texts[".json"]) > _MOST
+            or int.from_bytes(texts[".safetensors"][:8], "little") > _MOST
+        ):
             return []
         found = unpack(json.loads(texts[".json"]), load(texts[".safetensors"]))
         return [_checked(*o) for o in found]
@@ -278,16 +398,26 @@ def read_outcomes(
 
 def _checked(label, outputs, error, where, way="") -> Outcome:
     """Make sure that an outcome is made of text and tensors."""
-    text = lambda x: None if x is None else str(x)[:500].encode("utf-8", "backslashreplace").decode()   # half a character is none
+
+    # half a character is none
+    def text(x):
+        return None if x is None else str(x)[:500].encode("utf-8", "backslashreplace").decode()
+
     if outputs is not None:
         outputs = {str(k)[:200]: v for k, v in outputs.items() if isinstance(v, torch.Tensor)}
-    return Outcome(str(label)[:200], outputs, None if outputs is not None else text(error) or "no result", text(where), text(way))
+    return Outcome(
+        str(label)[:200],
+        outputs,
+        None if outputs is not None else text(error) or "no result",
+        text(where),
+        text(way),
+    )
 
 
 class Run(NamedTuple):
     """One answer, tried."""
 
-    outcomes: list[Outcome]   # empty if nothing came back
+    outcomes: list[Outcome]  # empty if nothing came back
     reply: Reply
 
     @property
@@ -297,14 +427,22 @@ class Run(NamedTuple):
 
     @property
     def doubtful(self) -> bool:
-        """Tell whether a second try may end otherwise: no space, the worker gone, or a kill that was not ours, as on a machine short of memory."""
+        """Tell whether a second try may end otherwise: no space, the worker gone, or a kill that
+        was not ours, as on a machine short of memory.
+        """
         killed = self.reply.status & 0x7F == 9 and not (self.reply.late or self.reply.full)
         return self.no_space or not self.outcomes and (self.reply.status == -1 or killed)
 
     @property
     def out_of_time(self) -> bool:
-        """Tell whether an answer was stopped for its time, which another answer at work may have cost it."""
-        return not self.outcomes and not self.reply.full and (self.reply.late or self.reply.status & 0x7F == signal.SIGXCPU)
+        """Tell whether an answer was stopped for its time, which another answer at work may have
+        cost it.
+        """
+        return (
+            not self.outcomes
+            and not self.reply.full
+            and (self.reply.late or self.reply.status & 0x7F == signal.SIGXCPU)
+        )
 
     @property
     def trouble(self) -> str | None:
@@ -319,7 +457,12 @@ class Run(NamedTuple):
             return "could not be tried: no space left on the disk"
         by = self.reply.status & 0x7F
         much = f" (maybe more than {self.reply.memory} MB of memory)"
-        words = {24: "stopped: too many seconds of processor", 9: f"stopped: killed{much}", 11: f"crashed{much}", 6: f"aborted{much}"}
+        words = {
+            24: "stopped: too many seconds of processor",
+            9: f"stopped: killed{much}",
+            11: f"crashed{much}",
+            6: f"aborted{much}",
+        }
         return words.get(by, "ended without a result")
 
 
@@ -331,7 +474,9 @@ class Desk:
         self.task, self.room = None, None
 
     def open(self, task: Exercise) -> "Desk":
-        """Prepare the room of an exercise: a package without its reference, and the inputs of all cases."""
+        """Prepare the room of an exercise: a package without its reference, and the inputs of all
+        cases.
+        """
         self.shut()
         self.room = Path(tempfile.mkdtemp(prefix="room", dir=self.sandbox.folder))
         self.room.chmod(0o755)
@@ -353,17 +498,42 @@ class Desk:
     def try_text(self, text: str) -> Run:
         """Run a module with an answer in it."""
         task = self.task
-        return self.run({task.name: task}, {task.name: text}, self.room / "package", True)[task.name]
+        return self.run({task.name: task}, {task.name: text}, self.room / "package", True)[
+            task.name
+        ]
 
-    def run(self, tasks: dict[str, Exercise], texts: dict[str, str | None], package: Path, preload: bool, each: float = 0) -> dict[str, Run]:
-        """Run one job: several exercises in one process, `each` with so many seconds, and a text of its own or the package's."""
+    def run(
+        self,
+        tasks: dict[str, Exercise],
+        texts: dict[str, str | None],
+        package: Path,
+        preload: bool,
+        each: float = 0,
+    ) -> dict[str, Run]:
+        """Run one job: several exercises in one process, `each` with so many seconds, and a text of
+        its own or the package's.
+        """
         folder = Path(tempfile.mkdtemp(prefix="job", dir=self.sandbox.folder))
         try:
-            jobs = [self._task(folder, i, task, texts[name]) for i, (name, task) in enumerate(tasks.items())]
+            jobs = [
+                self._task(folder, i, task, texts[name])
+                for i, (name, task) in enumerate(tasks.items())
+            ]
             folder.chmod(0o777)
-            reply = self.sandbox.run({"package": str(package), "folder": str(folder), "tasks": jobs, "preload": preload, "each": each})
+            reply = self.sandbox.run(
+                {
+                    "package": str(package),
+                    "folder": str(folder),
+                    "tasks": jobs,
+                    "preload": preload,
+                    "each": each,
+                }
+            )
             largest = self.sandbox.limits.file_size
-            return {name: Run(read_outcomes(Path(job["outputs"]), largest), reply) for name, job in zip(tasks, jobs)}
+            return {
+                name: Run(read_outcomes(Path(job["outputs"]), largest), reply)
+                for name, job in zip(tasks, jobs)
+            }
         finally:
             sweep(folder)
 
@@ -376,12 +546,22 @@ class Desk:
         if source is None:
             write_tree(cases_of(task, self.seed), given / "cases", strides=True)
             source = given / "cases"
-        return {"exercise": task.name, "trials": task.trial.run.__module__.rpartition(".")[2], "module": task.module, "target": task.target, "seed": self.seed,
-                "text": str(given / "answer.py") if text is not None else None, "inputs": str(source), "outputs": str(folder / f"result{i}")}
+        return {
+            "exercise": task.name,
+            "trials": task.trial.run.__module__.rpartition(".")[2],
+            "module": task.module,
+            "target": task.target,
+            "seed": self.seed,
+            "text": str(given / "answer.py") if text is not None else None,
+            "inputs": str(source),
+            "outputs": str(folder / f"result{i}"),
+        }
 
 
 def sweep(folder: Path) -> None:
-    """Delete a folder that strangers wrote to, whatever is in it: rights taken away, folders thousands deep."""
+    """Delete a folder that strangers wrote to, whatever is in it: rights taken away, folders
+    thousands deep.
+    """
     try:
         shutil.rmtree(folder)
     except Exception:  # a RecursionError, too
@@ -389,7 +569,8 @@ def sweep(folder: Path) -> None:
             subprocess.run([*command, str(folder)], stderr=subprocess.DEVNULL)
 
 
-ONE_AT_A_TIME = threading.RLock()  # trials use torch's global random state, and put a probe in the place of dropout
+# trials use torch's global random state, and put a probe in the place of dropout
+ONE_AT_A_TIME = threading.RLock()
 
 
 def cases_of(task: Exercise, seed: int) -> list[tuple]:

@@ -6,9 +6,26 @@ breaks no later chapter. The chapters are written twice, once to work in and onc
 because an update has to know what the learner changed.
 """
 
-__all__ = ['RESERVED', 'SETTINGS', 'SETUP', 'PYPROJECT', 'IGNORED', 'README', 'HIDDEN', 'BASE', 'STATE', 'package_name', 'readme',
-           'where_minbert_is', 'packaged_editions', 'workspace_files', 'state_text', 'new_workspace', 'workspace_state',
-           'workspace_of']
+__all__ = [
+    "RESERVED",
+    "SETTINGS",
+    "SETUP",
+    "PYPROJECT",
+    "IGNORED",
+    "README",
+    "HIDDEN",
+    "BASE",
+    "STATE",
+    "package_name",
+    "readme",
+    "where_minbert_is",
+    "packaged_editions",
+    "workspace_files",
+    "state_text",
+    "new_workspace",
+    "workspace_state",
+    "workspace_of",
+]
 
 import json
 import keyword
@@ -20,25 +37,33 @@ from pathlib import Path
 from typing import Any
 
 import minbert
+
 from .._modidx import d as index
-from .editions import marks_of, minutes_of, plural
 from ..engine.saving import clear_leftovers, replacing
+from .editions import marks_of, minutes_of, plural
 
-
-RESERVED = frozenset("minbert torch transformers tokenizers safetensors accelerate datasets typer tqdm numpy scipy sklearn matplotlib "
-                     "seaborn nbdev fastcore execnb nbformat jupyter ipykernel ipywidgets pytest nbs tests build dist".split())
+RESERVED = frozenset(
+    "minbert torch transformers tokenizers safetensors accelerate datasets typer tqdm numpy scipy sklearn matplotlib "
+    "seaborn nbdev fastcore execnb nbformat jupyter ipykernel ipywidgets pytest nbs tests build dist".split()
+)
 
 
 def package_name(
-    folder: str | Path,           # such as "courses/my-bert"
-    package: str | None = None,   # a name to use instead of the folder's
-) -> str:                         # such as "mybert"
-    """Name the learner's package. Raises ValueError for what Python could not import, or would mix up with something else."""
+    folder: str | Path,  # such as "courses/my-bert"
+    package: str | None = None,  # a name to use instead of the folder's
+) -> str:  # such as "mybert"
+    """Name the learner's package. Raises ValueError for what Python could not import, or would mix
+    up with something else.
+    """
     name = re.sub(r"\W", "", Path(folder).resolve().name).lower() if package is None else package
     if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
-        raise ValueError(f"expected a package name of letters, digits and underscores that Python can import, got {name!r}")
+        raise ValueError(
+            f"expected a package name of letters, digits and underscores that Python can import, got {name!r}"
+        )
     if name.lower() in RESERVED or name in sys.stdlib_module_names:
-        raise ValueError(f"expected a package name of your own, got {name!r}, which is another package's")
+        raise ValueError(
+            f"expected a package name of your own, got {name!r}, which is another package's"
+        )
     return name
 
 
@@ -115,7 +140,12 @@ requires = ["setuptools>=64"]
 build-backend = "setuptools.build_meta"
 """
 
-IGNORED = "\n".join("__pycache__/ *.pyc .venv/ .ipynb_checkpoints/ *.egg-info/ build/ dist/ _proc/ /runs/ /data/".split()) + "\n"
+IGNORED = (
+    "\n".join(
+        "__pycache__/ *.pyc .venv/ .ipynb_checkpoints/ *.egg-info/ build/ dist/ _proc/ /runs/ /data/".split()
+    )
+    + "\n"
+)
 
 
 README = """# {package}
@@ -166,31 +196,51 @@ The chapters are those of minbert {version}, Apache License 2.0. What you write 
 
 
 def readme(
-    package: str,               # such as "mybert"
-    chapters: dict[str, Any],   # file name -> NotebookNode
-) -> str:                       # markdown
+    package: str,  # such as "mybert"
+    chapters: dict[str, Any],  # file name -> NotebookNode
+) -> str:  # markdown
     """Write the page a learner opens first."""
     found = {name: marks_of(notebook) for name, notebook in chapters.items()}
-    rows = [f"| [{_title(notebook)}](nbs/{name}) | {_minutes(notebook)} | {len(found[name]) or ''} | "
-            f"{sum(m.points for m in found[name]) or ''} |" for name, notebook in chapters.items()]
+    rows = [
+        f"| [{_title(notebook)}](nbs/{name}) | {_minutes(notebook)} | {len(found[name]) or ''} | "
+        f"{sum(m.points for m in found[name]) or ''} |"
+        for name, notebook in chapters.items()
+    ]
     everything = [mark for marks in found.values() for mark in marks]
-    return README.format(**where_minbert_is(), package=package, version=minbert.__version__, rows="\n".join(rows),
-                         hours=round(sum(map(_minutes, chapters.values())) / 60), exercises=plural(len(everything), "exercise"),
-                         points=plural(sum(m.points for m in everything), "point"))
+    return README.format(
+        **where_minbert_is(),
+        package=package,
+        version=minbert.__version__,
+        rows="\n".join(rows),
+        hours=round(sum(map(_minutes, chapters.values())) / 60),
+        exercises=plural(len(everything), "exercise"),
+        points=plural(sum(m.points for m in everything), "point"),
+    )
 
 
 def where_minbert_is(
-    address: str = index["settings"]["git_url"],   # of minbert's repository; "" until it is published
-) -> dict[str, str]:                               # "course" and "install", in markdown
-    """Tell where minbert can be had from: its address, or a wheel that somebody hands out while there is none."""
+    # of minbert's repository; "" until it is published
+    address: str = index["settings"]["git_url"],
+) -> dict[str, str]:  # "course" and "install", in markdown
+    """Tell where minbert can be had from: its address, or a wheel that somebody hands out while
+    there is none.
+    """
     if address:
-        return {"course": f"[minbert]({address})", "install": f"`pip install 'minbert[dev] @ git+{address}'`"}
-    return {"course": "minbert", "install": f"`pip install 'minbert-{minbert.__version__}-py3-none-any.whl[dev]'`, "
-            "with the wheel that you were given or that `make wheel` builds in a clone of minbert"}
+        return {
+            "course": f"[minbert]({address})",
+            "install": f"`pip install 'minbert[dev] @ git+{address}'`",
+        }
+    return {
+        "course": "minbert",
+        "install": f"`pip install 'minbert-{minbert.__version__}-py3-none-any.whl[dev]'`, "
+        "with the wheel that you were given or that `make wheel` builds in a clone of minbert",
+    }
 
 
 def _minutes(notebook: Any) -> int:
-    """Read the minutes in the box of a chapter, which counted them before its answers were taken out."""
+    """Read the minutes in the box of a chapter, which counted them before its answers were taken
+    out.
+    """
     box = next((cell.source for cell in notebook.cells if cell.get("id") == "chapter-box"), "")
     found = re.search(r"About (\d+) minutes", box)
     return int(found[1]) if found else minutes_of(notebook)
@@ -201,10 +251,20 @@ def _title(notebook: Any) -> str:
     return notebook.cells[0].source.split("\n")[0].lstrip("# ").strip()
 
 
-def packaged_editions() -> dict[str, str]:  # part and file name, such as "1_bert/02_attention.ipynb" -> text, in the order of the book
+# part and file name, such as "1_bert/02_attention.ipynb" -> text, in the order of the book
+def packaged_editions() -> dict[str, str]:
     """Read the learner's chapters from the installed package."""
-    parts = [part for part in (resources.files("minbert") / "assets" / "course" / "nbs").iterdir() if part.is_dir()]
-    found = {f"{part.name}/{file.name}": file.read_text(encoding="utf-8") for part in parts for file in part.iterdir() if file.name.endswith(".ipynb")}
+    parts = [
+        part
+        for part in (resources.files("minbert") / "assets" / "course" / "nbs").iterdir()
+        if part.is_dir()
+    ]
+    found = {
+        f"{part.name}/{file.name}": file.read_text(encoding="utf-8")
+        for part in parts
+        for file in part.iterdir()
+        if file.name.endswith(".ipynb")
+    }
     return dict(sorted(found.items()))
 
 
@@ -212,18 +272,29 @@ HIDDEN, BASE, STATE = ".minbert", ".minbert/base", ".minbert/workspace.json"
 
 
 def workspace_files(
-    package: str,   # such as "mybert"
+    package: str,  # such as "mybert"
 ) -> dict[str, str]:  # path within the workspace -> text
-    """Make all files of a new workspace. Raises ValueError if this package has no chapters for learners."""
+    """Make all files of a new workspace. Raises ValueError if this package has no chapters for
+    learners.
+    """
     import nbformat
 
     editions = packaged_editions()
     if not editions:
-        raise ValueError("expected the chapters for learners inside the installed minbert, found none")
+        raise ValueError(
+            "expected the chapters for learners inside the installed minbert, found none"
+        )
     chapters = {name: nbformat.reads(text, as_version=4) for name, text in editions.items()}
-    files = {"settings.ini": SETTINGS.format(package=package), "setup.py": SETUP, "pyproject.toml": PYPROJECT, ".gitignore": IGNORED,
-             "MANIFEST.in": "include settings.ini\ninclude README.md\n", "README.md": readme(package, chapters),
-             f"{package}/__init__.py": '__version__ = "0.0.1"\n', STATE: state_text(package)}
+    files = {
+        "settings.ini": SETTINGS.format(package=package),
+        "setup.py": SETUP,
+        "pyproject.toml": PYPROJECT,
+        ".gitignore": IGNORED,
+        "MANIFEST.in": "include settings.ini\ninclude README.md\n",
+        "README.md": readme(package, chapters),
+        f"{package}/__init__.py": '__version__ = "0.0.1"\n',
+        STATE: state_text(package),
+    }
     for name, text in editions.items():
         files[f"nbs/{name}"] = files[f"{BASE}/{name}"] = text
     return files
@@ -235,15 +306,19 @@ def state_text(package: str) -> str:
 
 
 def new_workspace(
-    folder: str | Path,           # a new or an empty one, such as "my-bert"
-    package: str | None = None,   # of the learner; None: the folder's name, such as "mybert"
-) -> Path:                        # the folder
-    """Write a learner's workspace. Raises ValueError for a folder that is not empty or a name that is no good."""
+    folder: str | Path,  # a new or an empty one, such as "my-bert"
+    package: str | None = None,  # of the learner; None: the folder's name, such as "mybert"
+) -> Path:  # the folder
+    """Write a learner's workspace. Raises ValueError for a folder that is not empty or a name that
+    is no good.
+    """
     folder = Path(folder).absolute()
     name = package_name(folder, package)
     clear_leftovers(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"expected a new or an empty folder, got {folder}, which is {'not empty' if folder.is_dir() else 'a file'}")
+        raise ValueError(
+            f"expected a new or an empty folder, got {folder}, which is {'not empty' if folder.is_dir() else 'a file'}"
+        )
     files, existed = workspace_files(name), folder.exists()
     try:
         with replacing(folder) as draft:
@@ -252,29 +327,35 @@ def new_workspace(
                 (draft / path).write_text(text, encoding="utf-8")
     except BaseException:
         for path in sorted({Path(path).parts[0] for path in files}):
-            shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink(missing_ok=True)
+            shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink(
+                missing_ok=True
+            )
         existed or shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
 
 
 def workspace_state(
-    folder: str | Path,     # of a workspace
-) -> dict[str, str]:        # "package", "minbert"
+    folder: str | Path,  # of a workspace
+) -> dict[str, str]:  # "package", "minbert"
     """Read what a workspace says about itself. Raises ValueError if the folder is none."""
     try:
         state = json.loads((Path(folder) / STATE).read_text(encoding="utf-8"))
         return {key: str(state[key]) for key in ("package", "minbert")}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"expected the folder of a workspace, made by `minbert course new`, got {folder}") from error
+        raise ValueError(
+            f"expected the folder of a workspace, made by `minbert course new`, got {folder}"
+        ) from error
 
 
 def workspace_of(
-    folder: str | Path,     # a workspace, or a folder in one, such as its nbs
+    folder: str | Path,  # a workspace, or a folder in one, such as its nbs
 ) -> Path:
     """Look upward for the workspace that a folder lies in. Raises ValueError if there is none."""
     place = Path(folder).resolve()
     for found in (place, *place.parents):
         if (found / STATE).is_file():
             return found
-    raise ValueError(f"expected a workspace, made by `minbert course new`, or a folder in one, got {place}")
+    raise ValueError(
+        f"expected a workspace, made by `minbert course new`, or a folder in one, got {place}"
+    )

@@ -1,1 +1,3 @@
-"""Mechanisms that know nothing of BERT: files, folders, checkpoints, devices, pictures. They import no chapter."""
+"""Mechanisms that know nothing of BERT: files, folders, checkpoints, devices, pictures. They import
+no chapter.
+"""

@@ -1,4 +1,7 @@
-"""One batch ahead: while a GPU works on a batch, a thread makes the next one and sends it. A run that stops here and goes on later sees the same batches."""
+"""One batch ahead: while a GPU works on a batch, a thread makes the next one and sends it. A run
+that stops here and goes on later sees the same batches.
+"""
+
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,16 +12,18 @@ from .devices import map_tensors, send
 
 
 class Ahead:
-    """Read a supply one batch ahead of its user, for a GPU; on a CPU, which has nothing to do meanwhile, one after the other.
+    """Read a supply one batch ahead of its user, for a GPU; on a CPU, which has nothing to do
+    meanwhile, one after the other.
 
-    The supply is read in a thread of its own: what it draws has to come from generators of its own. `reader` is what knows how far the supply is
-    read (a sampler): `state_dict` gives its state when the batch was made that was handed out last, so that a checkpoint forgets what is ahead.
+    The supply is read in a thread of its own: what it draws has to come from generators of its own.
+    `reader` is what knows how far the supply is read (a sampler): `state_dict` gives its state when
+    the batch was made that was handed out last, so that a checkpoint forgets what is ahead.
     """
 
     def __init__(
         self,
         device: torch.device,  # where batches are used
-        reader=None,           # with state_dict and load_state_dict; None: nobody goes on from here
+        reader=None,  # with state_dict and load_state_dict; None: nobody goes on from here
     ):
         self.device, self.reader, self._state = device, reader, None
 
@@ -34,8 +39,10 @@ class Ahead:
     def over(
         self,
         batches: Iterable,  # see `map_tensors`
-    ) -> Iterator:          # the same batches in the same order; on a GPU, if they are for one
-        """Yield the batches. An error of the supply comes when its batch would; who stops early leaves the reader where he stood."""
+    ) -> Iterator:  # the same batches in the same order; on a GPU, if they are for one
+        """Yield the batches. An error of the supply comes when its batch would; who stops early
+        leaves the reader where he stood.
+        """
         if self.device.type == "cpu":
             yield from batches
             return
@@ -73,8 +80,12 @@ class _Lane:
         return moved, there
 
     def hand_over(self, moved, there):
-        """Let the work that follows wait for the copies, not the CPU; and keep the memory until that work is done."""
+        """Let the work that follows wait for the copies, not the CPU; and keep the memory until
+        that work is done.
+        """
         work = torch.cuda.current_stream(self.device)
         work.wait_event(there)
-        map_tensors(lambda x: x.record_stream(work) if isinstance(x, Tensor) and x.is_cuda else None, moved)
+        map_tensors(
+            lambda x: x.record_stream(work) if isinstance(x, Tensor) and x.is_cuda else None, moved
+        )
         return moved

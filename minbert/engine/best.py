@@ -1,4 +1,5 @@
 """The weights of a model at its highest score so far; it knows nothing of what the model is."""
+
 from __future__ import annotations
 
 __all__ = ["Best"]
@@ -14,7 +15,9 @@ class Best:
         self.model, self.score, self.value, self.weights = model, score, -math.inf, None
 
     def measure(self, step):
-        """Score the model, and copy its weights if it was never better. Raises ValueError for a score that is NaN."""
+        """Score the model, and copy its weights if it was never better. Raises ValueError for a
+        score that is NaN.
+        """
         value = self.score()
         if math.isnan(value):
             raise ValueError(f"expected a score after step {step}, got {value}")

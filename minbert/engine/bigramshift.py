@@ -3,6 +3,7 @@
 Paper: Conneau et al. (2018), task BShift, where each sentence occurs once.
 Differs: each sentence occurs in both forms, so that the words alone cannot tell the classes apart.
 """
+
 import hashlib
 import re
 from typing import NamedTuple
@@ -26,13 +27,13 @@ class SwappedPair(NamedTuple):
 
 def normalized(
     text: str,  # a sentence
-) -> str:       # its words in their order, in lower case, without punctuation
+) -> str:  # its words in their order, in lower case, without punctuation
     """Reduce a sentence to its words, so that repetitions are recognized."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def possible_swaps(
-    text: str,   # a sentence
+    text: str,  # a sentence
 ) -> list[str]:  # the sentence once for each swap, from left to right
     """Swap each two adjacent, different words that nothing but a space separates.
 
@@ -41,9 +42,9 @@ def possible_swaps(
     words = list(_WORD.finditer(text))
     found = []
     for before, left, right in zip(words, words[1:], words[2:]):
-        gaps = text[before.end():left.start()], text[left.end():right.start()]
+        gaps = text[before.end() : left.start()], text[left.end() : right.start()]
         if gaps == (" ", " ") and left[0].lower() != right[0].lower():
-            found.append(f"{text[:left.start()]}{right[0]} {left[0]}{text[right.end():]}")
+            found.append(f"{text[: left.start()]}{right[0]} {left[0]}{text[right.end() :]}")
     return found
 
 
@@ -55,7 +56,7 @@ def _fraction(purpose: str, text: str) -> float:
 
 def split_of(
     key: str,  # from `normalized`
-) -> str:      # "train", "dev" or "test"
+) -> str:  # "train", "dev" or "test"
     """Assign a sentence to a split, whatever other sentences there are."""
     drawn = _fraction("split", key)
     if drawn < SHARES["train"]:
@@ -65,8 +66,8 @@ def split_of(
 
 def swapped_pairs(
     sentences: list[str],  # may repeat
-    split: str,            # "train", "dev" or "test"
-) -> list[SwappedPair]:    # in the order of the sentences
+    split: str,  # "train", "dev" or "test"
+) -> list[SwappedPair]:  # in the order of the sentences
     """Give each sentence of a split beside a copy in which two adjacent words are swapped.
 
     No text occurs twice in any split, capitals and punctuation aside: a repeated sentence is used

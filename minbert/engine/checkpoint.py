@@ -10,8 +10,17 @@ with a checksum over both. Optimizer state is stored by parameter name, because 
 parameters in the order in which an optimizer was given them.
 """
 
-__all__ = ['CHECKPOINT', 'check_place', 'replace_file', 'seed_everything', 'random_state', 'set_random_state', 'save_checkpoint',
-           'read_checkpoint', 'load_checkpoint']
+__all__ = [
+    "CHECKPOINT",
+    "check_place",
+    "replace_file",
+    "seed_everything",
+    "random_state",
+    "set_random_state",
+    "save_checkpoint",
+    "read_checkpoint",
+    "load_checkpoint",
+]
 
 import json
 import os
@@ -34,7 +43,7 @@ def _named(file):
     try:
         yield
     except OSError as error:
-        if error.errno is not None:   # else it is a sentence of a library
+        if error.errno is not None:  # else it is a sentence of a library
             error.filename = error.filename or str(file)
         raise
 
@@ -42,20 +51,26 @@ def _named(file):
 def check_place(
     file: Path,  # for a file that is to be written
 ) -> None:
-    """Raise ValueError if a folder, a device or a pipe has the name: whoever may write anywhere would put a file in the place of /dev/null."""
+    """Raise ValueError if a folder, a device or a pipe has the name: whoever may write anywhere
+    would put a file in the place of /dev/null.
+    """
     if file.exists() and not file.is_file():
-        raise ValueError(f"{file}: expected a file or nothing, got {'a folder' if file.is_dir() else 'a device or a pipe'}")
+        raise ValueError(
+            f"{file}: expected a file or nothing, got {'a folder' if file.is_dir() else 'a device or a pipe'}"
+        )
 
 
 def replace_file(
     file: str | Path,  # where the finished file shall be; its folder is made if missing
-    write,             # function of one path: writes the whole file there
-) -> Path:             # `file`
-    """Write a file completely in a draft folder beside it, then put it in place in one indivisible act.
+    write,  # function of one path: writes the whole file there
+) -> Path:  # `file`
+    """Write a file completely in a draft folder beside it, then put it in place in one indivisible
+    act.
 
-    A process killed at any moment leaves the old file or the new one, and its draft, which the next call
-    in the same folder deletes; a failed write leaves none. Of two writers at once, the later to end wins.
-    Raises ValueError, before anything is written, as `check_place`, and OSError naming a file for a full disk.
+    A process killed at any moment leaves the old file or the new one, and its draft, which the next
+    call in the same folder deletes; a failed write leaves none. Of two writers at once, the later
+    to end wins. Raises ValueError, before anything is written, as `check_place`, and OSError naming
+    a file for a full disk.
     """
     file = Path(file)
     check_place(file)
@@ -74,14 +89,20 @@ def _detach(tree, tensors, prefix):
     """Copy `tree` with each tensor moved to `tensors` and replaced by {"tensor": its key}."""
     if isinstance(tree, Tensor):
         if prefix in tensors:
-            raise ValueError(f"expected one tensor called {prefix}, got two: dots in keys read like levels")
+            raise ValueError(
+                f"expected one tensor called {prefix}, got two: dots in keys read like levels"
+            )
         tensors[prefix] = tree.detach().cpu().contiguous()
         return {"tensor": prefix}
     if isinstance(tree, dict):
         if set(tree) == {"tensor"}:
-            raise ValueError(f"{prefix}: expected other keys than 'tensor' alone, which is how a tensor is noted")
+            raise ValueError(
+                f"{prefix}: expected other keys than 'tensor' alone, which is how a tensor is noted"
+            )
         if len({str(k) for k in tree}) < len(tree):
-            raise ValueError(f"{prefix}: expected keys that differ as text, got {', '.join(map(repr, tree))}")
+            raise ValueError(
+                f"{prefix}: expected keys that differ as text, got {', '.join(map(repr, tree))}"
+            )
         return {str(k): _detach(v, tensors, f"{prefix}.{k}") for k, v in tree.items()}
     if isinstance(tree, (list, tuple)):
         return [_detach(v, tensors, f"{prefix}.{i}") for i, v in enumerate(tree)]
@@ -157,18 +178,24 @@ def _optimizer_state(file, tree, model, optimizer):
     sizes = [len(group["parameters"]) for group in tree["groups"]]
     if saved != names or sizes != [len(group["params"]) for group in optimizer.param_groups]:
         odd = sorted(set(saved) ^ set(names)) or "the same ones, grouped or ordered otherwise"
-        raise ValueError(f"{file}: expected an optimizer over {len(names)} parameters, "
-                         f"got one over {len(saved)}; different: {odd}")
+        raise ValueError(
+            f"{file}: expected an optimizer over {len(names)} parameters, "
+            f"got one over {len(saved)}; different: {odd}"
+        )
     for name, p in zip(names, parameters):
         for key, value in tree["state"].get(name, {}).items():
             if isinstance(value, Tensor) and value.ndim and value.shape != p.shape:
-                raise ValueError(f"{file}: expected optimizer tensor {name}.{key} of shape "
-                                 f"{tuple(p.shape)}, got {tuple(value.shape)}")
+                raise ValueError(
+                    f"{file}: expected optimizer tensor {name}.{key} of shape "
+                    f"{tuple(p.shape)}, got {tuple(value.shape)}"
+                )
     state = {i: tree["state"][n] for i, n in enumerate(names) if n in tree["state"]}
     groups, positions = [], iter(range(len(names)))
     for group, now in zip(tree["groups"], optimizer.param_groups):
-        settings = {k: tuple(v) if isinstance(now.get(k), tuple) else v  # JSON has no tuples
-                    for k, v in group["settings"].items()}
+        settings = {
+            k: tuple(v) if isinstance(now.get(k), tuple) else v  # JSON has no tuples
+            for k, v in group["settings"].items()
+        }
         groups.append({**settings, "params": [next(positions) for _ in group["parameters"]]})
     return {"state": state, "param_groups": groups}
 
@@ -177,18 +204,19 @@ CHECKPOINT = "checkpoint.safetensors"  # its name inside a run's folder
 
 
 def save_checkpoint(
-    folder: str | Path,            # the run's folder
+    folder: str | Path,  # the run's folder
     model: nn.Module,
-    optimizer=None,                # torch.optim.Optimizer or None
-    sampler=None,                  # anything with state_dict(): where the reader stands
-    step: int = 0,                 # optimizer steps done so far
-    extra=None,                    # further tree for JSON: best score, settings, ...
+    optimizer=None,  # torch.optim.Optimizer or None
+    sampler=None,  # anything with state_dict(): where the reader stands
+    step: int = 0,  # optimizer steps done so far
+    extra=None,  # further tree for JSON: best score, settings, ...
     random_states: list | None = None,  # one `random_state()` per process; None: this one's
-) -> Path:                         # the file written, always <folder>/checkpoint.safetensors
+) -> Path:  # the file written, always <folder>/checkpoint.safetensors
     """Write everything a run remembers into one file that is either the old one or the new one.
 
-    The body holds all tensors, the header all numbers as JSON and a checksum over both. No pickle anywhere.
-    Raises ValueError if a number cannot be written as JSON, or keys of `extra` could not be told apart again.
+    The body holds all tensors, the header all numbers as JSON and a checksum over both. No pickle
+    anywhere. Raises ValueError if a number cannot be written as JSON, or keys of `extra` could not
+    be told apart again.
     """
     tensors = {}
     tree = {"step": step, "extra": extra, "random": random_states or [random_state()]}
@@ -199,17 +227,20 @@ def save_checkpoint(
     try:
         text = json.dumps(notes)
     except TypeError as error:
-        raise ValueError(f"expected tensors, numbers and strings in a checkpoint: {error}") from None
+        raise ValueError(
+            f"expected tensors, numbers and strings in a checkpoint: {error}"
+        ) from None
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # tied weights: two copies
     return replace_file(Path(folder) / CHECKPOINT, lambda part: save_checked(part, tensors, text))
 
 
 def read_checkpoint(
     folder: str | Path,  # the run's folder
-) -> dict:               # step, extra, random, model, optimizer, sampler
+) -> dict:  # step, extra, random, model, optimizer, sampler
     """Read a checkpoint into memory without touching any model.
 
-    Raises ValueError naming the file (and the tensor) if it is missing, cut short, not ours, or not as it was saved.
+    Raises ValueError naming the file (and the tensor) if it is missing, cut short, not ours, or not
+    as it was saved.
     """
     file = Path(folder) / CHECKPOINT
     tensors, text = read_checked(file)
@@ -219,12 +250,12 @@ def read_checkpoint(
 
 def load_checkpoint(
     folder: str | Path,  # the run's folder
-    model: nn.Module,    # gets the weights
-    optimizer=None,      # gets its averages and counters, unless None
-    sampler=None,        # anything with load_state_dict(), or None
-    process: int = 0,    # whose random state to take
+    model: nn.Module,  # gets the weights
+    optimizer=None,  # gets its averages and counters, unless None
+    sampler=None,  # anything with load_state_dict(), or None
+    process: int = 0,  # whose random state to take
     processes: int = 1,  # how many share the run; must be as many as when it was saved
-) -> dict:               # {"step": int, "extra": tree}
+) -> dict:  # {"step": int, "extra": tree}
     """Bring back a run: weights, optimizer, reader and random state. Everything is checked first.
 
     Raises ValueError naming file and tensor; then nothing has been changed.
@@ -235,8 +266,9 @@ def load_checkpoint(
         if wanted is not None and saved[name] is None:
             raise ValueError(f"{file}: expected the state of the {name}, found none")
     if processes != len(saved["random"]):
-        raise ValueError(f"{file}: expected a run of {processes} processes, "
-                         f"got one of {len(saved['random'])}")
+        raise ValueError(
+            f"{file}: expected a run of {processes} processes, got one of {len(saved['random'])}"
+        )
     if optimizer is not None:
         state = _optimizer_state(file, saved["optimizer"], model, optimizer)
     if sampler is not None:

@@ -9,9 +9,29 @@ tests/test_cuda_rules.py checks these rules with a simulated GPU, which counts h
 would have waited.
 """
 
-__all__ = ['PRECISIONS', 'choose_device', 'usable_device', 'new_accelerator', 'check_device', 'shapes_only', 'drawing_device',
-           'without_waiting', 'readable', 'derived', 'Arriving', 'map_tensors', 'send', 'imitates_bf16', 'half_type',
-           'autocast', 'fast_kernels', 'Card', 'find_card', 'product_speed', 'LossScale']
+__all__ = [
+    "PRECISIONS",
+    "choose_device",
+    "usable_device",
+    "new_accelerator",
+    "check_device",
+    "shapes_only",
+    "drawing_device",
+    "without_waiting",
+    "readable",
+    "derived",
+    "Arriving",
+    "map_tensors",
+    "send",
+    "imitates_bf16",
+    "half_type",
+    "autocast",
+    "fast_kernels",
+    "Card",
+    "find_card",
+    "product_speed",
+    "LossScale",
+]
 
 import os
 import time
@@ -26,11 +46,17 @@ from torch.overrides import TorchFunctionMode
 
 
 def choose_device() -> torch.device:  # a CUDA GPU if there is one, else the CPU; never a Mac's GPU
-    """Choose where models run when nobody says otherwise: on the first GPU, or where `accelerate launch` started several processes, each on one of its own."""
+    """Choose where models run when nobody says otherwise: on the first GPU, or where `accelerate
+    launch` started several processes, each on one of its own.
+    """
     if not torch.cuda.is_available():
         return torch.device("cpu")
     place = os.environ.get("LOCAL_RANK", "")  # of this process, among those of this machine
-    return torch.device("cuda", int(place) % torch.cuda.device_count()) if place.isdecimal() else torch.device("cuda")
+    return (
+        torch.device("cuda", int(place) % torch.cuda.device_count())
+        if place.isdecimal()
+        else torch.device("cuda")
+    )
 
 
 def usable_device(
@@ -41,13 +67,17 @@ def usable_device(
     try:
         return torch.empty(0, device=wanted).device
     except (AssertionError, RuntimeError) as error:
-        raise ValueError(f"expected a device that is here, such as cpu, got {str(wanted)!r}: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"expected a device that is here, such as cpu, got {str(wanted)!r}: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def new_accelerator(
     **options,  # further arguments of accelerate.Accelerator
-):              # -> accelerate.Accelerator
-    """Make an Accelerator for the device that `choose_device` names: left alone it would take a Mac's GPU."""
+):  # -> accelerate.Accelerator
+    """Make an Accelerator for the device that `choose_device` names: left alone it would take a
+    Mac's GPU.
+    """
     from accelerate import Accelerator
 
     return Accelerator(cpu=choose_device().type == "cpu", **options)
@@ -56,9 +86,13 @@ def new_accelerator(
 def check_device(
     device: torch.device,
 ) -> torch.device:  # the same
-    """Return `device`, or raise ValueError for a Mac's GPU, which lacks float64 and a random state that can be replayed."""
+    """Return `device`, or raise ValueError for a Mac's GPU, which lacks float64 and a random state
+    that can be replayed.
+    """
     if device.type == "mps":
-        raise ValueError("expected the CPU or a CUDA GPU, got mps, which lacks float64: make the accelerator with minbert.engine.devices.new_accelerator()")
+        raise ValueError(
+            "expected the CPU or a CUDA GPU, got mps, which lacks float64: make the accelerator with minbert.engine.devices.new_accelerator()"
+        )
     return device
 
 
@@ -80,13 +114,16 @@ def shapes_only() -> Iterator[None]:
 
 def drawing_device(
     generator: torch.Generator | None,  # None: torch's own of the device at hand
-    device: torch.device | None = None, # where the numbers are wanted; None: where torch puts new tensors
+    # where the numbers are wanted; None: where torch puts new tensors
+    device: torch.device | None = None,
 ) -> torch.device | None:
     """Say where to draw: where the generator lives; without one, where the numbers are wanted."""
     return device if generator is None else generator.device
 
 
-_silent = 0  # how many blocks of `without_waiting` are open; in all threads, since backward passes have their own
+# how many blocks of `without_waiting` are open; in all threads, since backward passes have their
+# own
+_silent = 0
 
 
 @contextmanager
@@ -101,9 +138,10 @@ def without_waiting() -> Iterator[None]:
 
 
 def readable(
-    x: Tensor,       # any tensor
+    x: Tensor,  # any tensor
 ) -> Tensor | None:  # the same numbers, to be looked at; None: looking would make the CPU wait
-    """Give `x` itself on a CPU; elsewhere the original that was sent there, else `x` in ordinary use and None `without_waiting`.
+    """Give `x` itself on a CPU; elsewhere the original that was sent there, else `x` in ordinary
+    use and None `without_waiting`.
 
     None inside torch.compile, too, where looking at values would split the graph.
     """
@@ -116,9 +154,9 @@ def readable(
 
 
 def derived(
-    f: Callable,       # of one or more tensors -> a tensor
+    f: Callable,  # of one or more tensors -> a tensor
     *tensors: Tensor,
-) -> Tensor:           # f(*tensors), with an original if all of `tensors` have one
+) -> Tensor:  # f(*tensors), with an original if all of `tensors` have one
     """Compute on the device, and once more on the CPU for those who want to look."""
     result, originals = f(*tensors), [getattr(x, "_original", None) for x in tensors]
     if all(x is not None for x in originals):
@@ -131,11 +169,13 @@ class Arriving:
 
     def __init__(
         self,
-        x: Tensor,   # small, on any device, without graph
+        x: Tensor,  # small, on any device, without graph
     ):
         self.numbers, self.there = x, None
         if x.device.type == "cuda":
-            self.numbers = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+            self.numbers = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(
+                x, non_blocking=True
+            )
             self.there = torch.cuda.Event()
             self.there.record()
 
@@ -151,8 +191,9 @@ _ALIGNMENT = 16  # bytes; a view of another dtype must begin at a multiple of it
 
 def map_tensors(
     f: Callable,  # tensor -> tensor
-    batch,        # tensors in nested dicts, lists, tuples and dataclasses; anything with `.to` counts as a tensor
-):                # the same structure
+    # tensors in nested dicts, lists, tuples and dataclasses; anything with `.to` counts as a tensor
+    batch,
+):  # the same structure
     """Apply a function to every tensor of a batch; leave the rest alone."""
     if isinstance(batch, dict):
         return {key: map_tensors(f, value) for key, value in batch.items()}
@@ -160,15 +201,23 @@ def map_tensors(
         parts = [map_tensors(f, value) for value in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     if is_dataclass(batch) and not isinstance(batch, type):
-        return replace(batch, **{part.name: map_tensors(f, getattr(batch, part.name)) for part in fields(batch) if part.init})
+        return replace(
+            batch,
+            **{
+                part.name: map_tensors(f, getattr(batch, part.name))
+                for part in fields(batch)
+                if part.init
+            },
+        )
     return f(batch) if hasattr(batch, "to") else batch
 
 
 def send(
-    batch,                       # as in `map_tensors`
+    batch,  # as in `map_tensors`
     device: torch.device | str,  # where it shall be
-):                               # the same structure there
-    """Move a batch; to a GPU in one pinned copy that nobody waits for, with the originals kept for `readable`.
+):  # the same structure there
+    """Move a batch; to a GPU in one pinned copy that nobody waits for, with the originals kept for
+    `readable`.
 
     Change neither the originals nor what was sent in place.
     """
@@ -180,8 +229,15 @@ def send(
 
 
 def _is_plain(x):
-    """Tell whether a tensor is nothing but numbers on the CPU, which can be laid end to end with others."""
-    return isinstance(x, Tensor) and x.device.type == "cpu" and x.layout == torch.strided and not x.requires_grad
+    """Tell whether a tensor is nothing but numbers on the CPU, which can be laid end to end with
+    others.
+    """
+    return (
+        isinstance(x, Tensor)
+        and x.device.type == "cpu"
+        and x.layout == torch.strided
+        and not x.requires_grad
+    )
 
 
 def _one_copy(tensors, device):
@@ -190,7 +246,10 @@ def _one_copy(tensors, device):
     for x in tensors:
         starts.append(total)
         total += -(-x.nbytes // _ALIGNMENT) * _ALIGNMENT
-    part = lambda flat, x, start: flat[start:start + x.nbytes].view(x.dtype).view(x.shape)
+
+    def part(flat, x, start):
+        return flat[start : start + x.nbytes].view(x.dtype).view(x.shape)
+
     packed = torch.empty(total, dtype=torch.uint8, pin_memory=device.type == "cuda")
     for x, start in zip(tensors, starts):
         part(packed, x, start).copy_(x)
@@ -205,17 +264,22 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 def imitates_bf16(device: torch.device) -> bool:
-    """Tell whether a device has no products of bfloat16 matrices, so that torch would imitate them, slowly."""
+    """Tell whether a device has no products of bfloat16 matrices, so that torch would imitate them,
+    slowly.
+    """
     if device.type == "cuda":
         return not torch.cuda.is_bf16_supported(including_emulation=False)
-    return not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return not (
+        torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 def half_type(
     device: torch.device,
-    precision: str,        # one of PRECISIONS
-) -> torch.dtype | None:   # of matrix products; None: float32
-    """Choose the dtype of matrix products. Where "bf16" is only imitated, a GPU takes float16 and a CPU stays with float32.
+    precision: str,  # one of PRECISIONS
+) -> torch.dtype | None:  # of matrix products; None: float32
+    """Choose the dtype of matrix products. Where "bf16" is only imitated, a GPU takes float16 and a
+    CPU stays with float32.
 
     Raises ValueError for an unknown precision, and for fp16 on a CPU.
     """
@@ -230,7 +294,7 @@ def half_type(
 
 def autocast(
     device: torch.device,
-    precision: str,        # one of PRECISIONS
+    precision: str,  # one of PRECISIONS
 ) -> torch.autocast:
     """Give the context in which matrix products have a precision; "fp32" switches an outer one off."""
     dtype = half_type(device, precision)
@@ -239,15 +303,21 @@ def autocast(
 
 @contextmanager
 def fast_kernels(device: torch.device) -> Iterator[None]:
-    """Inside the block a GPU rounds the factors of fp32 products to TF32, and plans no attention. On a CPU nothing changes.
+    """Inside the block a GPU rounds the factors of fp32 products to TF32, and plans no attention.
+    On a CPU nothing changes.
 
-    cuDNN's attention is planned anew for every shape (18 ms a call when measured on an H100), and batches of sentences keep changing theirs.
+    cuDNN's attention is planned anew for every shape (18 ms a call when measured on an H100), and
+    batches of sentences keep changing theirs.
     """
     if device.type != "cuda":
         yield
         return
     cuda = torch.backends.cuda
-    name, fast = ("fp32_precision", "tf32") if hasattr(cuda.matmul, "fp32_precision") else ("allow_tf32", True)
+    name, fast = (
+        ("fp32_precision", "tf32")
+        if hasattr(cuda.matmul, "fp32_precision")
+        else ("allow_tf32", True)
+    )
     before = getattr(cuda.matmul, name), cuda.cudnn_sdp_enabled()
     setattr(cuda.matmul, name, fast)
     cuda.enable_cudnn_sdp(False)
@@ -262,8 +332,8 @@ class Card(NamedTuple):
     """A GPU, as it tells of itself."""
 
     name: str
-    memory: float   # GB
-    free: float     # GB of it that a model can have now
+    memory: float  # GB
+    free: float  # GB of it that a model can have now
 
 
 def find_card(device: torch.device) -> Card | None:  # None: not a GPU
@@ -277,13 +347,18 @@ def find_card(device: torch.device) -> Card | None:  # None: not a GPU
 
 def product_speed(
     device: torch.device,
-    precision: str,        # one of PRECISIONS
-    width: int = 4096,     # of the square matrices
-    rounds: int = 8,       # the first warms up, the best of the others counts
-) -> float:                # operations a second
-    """Measure how fast a device multiplies matrices in a precision. Raises ValueError as `half_type`."""
-    draw = torch.Generator(device).manual_seed(0)   # equal numbers would cost a card less power, and look faster
-    a = torch.rand(width, width, device=device, generator=draw).to(half_type(device, precision) or torch.float32)
+    precision: str,  # one of PRECISIONS
+    width: int = 4096,  # of the square matrices
+    rounds: int = 8,  # the first warms up, the best of the others counts
+) -> float:  # operations a second
+    """Measure how fast a device multiplies matrices in a precision. Raises ValueError as
+    `half_type`.
+    """
+    # equal numbers would cost a card less power, and look faster
+    draw = torch.Generator(device).manual_seed(0)
+    a = torch.rand(width, width, device=device, generator=draw).to(
+        half_type(device, precision) or torch.float32
+    )
     wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
     times = []
     with fast_kernels(device):
@@ -297,24 +372,27 @@ def product_speed(
 
 
 class LossScale:
-    """Keep small gradients of float16 products from becoming 0: a factor for the losses, taken out of the gradients again.
+    """Keep small gradients of float16 products from becoming 0: a factor for the losses, taken out
+    of the gradients again.
 
-    Paper: Micikevicius et al. (2018), section 3.2. Differs: a step that overflows is taken again, not left out.
+    Paper: Micikevicius et al. (2018), section 3.2. Differs: a step that overflows is taken again,
+    not left out.
     """
 
     def __init__(
         self,
         factor: float = 2.0**16,  # at the start, a power of two; torch's GradScaler
-        patience: int = 2000,     # good steps before it is doubled; torch's GradScaler
+        patience: int = 2000,  # good steps before it is doubled; torch's GradScaler
     ):
         self.factor, self.patience, self.good = factor, patience, 0
 
     def around(
         self,
-        backward: Callable,           # losses -> adds their gradient to `.grad`
+        backward: Callable,  # losses -> adds their gradient to `.grad`
         parameters: list[nn.Parameter],  # those that `backward` reaches
-    ) -> Callable:                    # the same, through scaled losses
+    ) -> Callable:  # the same, through scaled losses
         """Scale the losses on the way in, and the gradients back on the way out."""
+
         def scaled(losses):
             self._multiply(parameters, self.factor)  # what earlier batches left there
             backward({name: loss * self.factor for name, loss in losses.items()})

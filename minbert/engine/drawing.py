@@ -1,4 +1,5 @@
 """Saving what the next random draws depend on."""
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -16,12 +17,16 @@ class SavesGenerator:
     def load_state_dict(self, state: dict) -> None:  # from `state_dict`
         """Go on where `state_dict` stood; raise ValueError for the state of another kind."""
         if state.get("kind") != type(self).__name__:
-            raise ValueError(f"expected a state of {type(self).__name__}, got one of {state.get('kind')}")
+            raise ValueError(
+                f"expected a state of {type(self).__name__}, got one of {state.get('kind')}"
+            )
         self.generator.set_state(state["generator"])
 
 
 class SavesSkips:
-    """Saving for what draws from `self.generator` and counts in `self.skipped` the batches it left out."""
+    """Saving for what draws from `self.generator` and counts in `self.skipped` the batches it left
+    out.
+    """
 
     def state_dict(self) -> dict:  # a tensor and a number
         """Return what the next draws depend on, and the count of skipped batches."""
@@ -34,13 +39,19 @@ class SavesSkips:
 
 
 class SavesTargets(SavesGenerator):
-    """Saving for what draws from `self.generator` and keeps `self.targets`, task -> other task -> number."""
+    """Saving for what draws from `self.generator` and keeps `self.targets`, task -> other task ->
+    number.
+    """
 
     def state_dict(self) -> dict:  # a tree of tensors, numbers and strings
         """Return what the next draws and targets depend on."""
-        return super().state_dict() | {"targets": {task: dict(row) for task, row in self.targets.items()}}
+        return super().state_dict() | {
+            "targets": {task: dict(row) for task, row in self.targets.items()}
+        }
 
     def load_state_dict(self, state: dict) -> None:  # from `state_dict`
         """Go on where `state_dict` stood."""
         super().load_state_dict(state)
-        self.targets = defaultdict(dict, {task: dict(row) for task, row in state["targets"].items()})
+        self.targets = defaultdict(
+            dict, {task: dict(row) for task, row in state["targets"].items()}
+        )

@@ -1,4 +1,5 @@
 """A NaN that travels is found where it starts: a guard that names the tensor and the place."""
+
 import torch
 from torch import Tensor
 
@@ -13,8 +14,8 @@ class NotFinite(ValueError):
 
 def check_finite(
     tensor: Tensor,  # any shape, float
-    name: str,       # what to call it in the message
-) -> Tensor:         # the same tensor
+    name: str,  # what to call it in the message
+) -> Tensor:  # the same tensor
     """Return `tensor`, or raise if it holds NaN or infinity.
 
     What `readable` does not show is taken as it is: the loop looks at losses and gradients itself.
@@ -25,6 +26,8 @@ def check_finite(
     bad = ~torch.isfinite(seen)
     if bad.any():
         where, value = bad.nonzero()[0].tolist(), seen[bad][0].item()
-        raise NotFinite(f"expected finite numbers in {name}, got {int(bad.sum())} of "
-                        f"{tensor.numel()} that are not; the first is {value} at {where}")
+        raise NotFinite(
+            f"expected finite numbers in {name}, got {int(bad.sum())} of "
+            f"{tensor.numel()} that are not; the first is {value} at {where}"
+        )
     return tensor

@@ -1,4 +1,7 @@
-"""Rows of all processes in one tensor, with a gradient for one's own; it knows nothing of what the rows are."""
+"""Rows of all processes in one tensor, with a gradient for one's own; it knows nothing of what the
+rows are.
+"""
+
 from __future__ import annotations
 
 __all__ = ["everyone", "gather_views"]
@@ -12,8 +15,8 @@ from torch import Tensor
 class _Gather(torch.autograd.Function):
     """Collect rows from all processes; the gradient of our own rows comes back.
 
-    Every process computes the same loss of the same rows, and the loop takes the mean of their gradients where the sum is
-    meant: so we multiply by the number of processes.
+    Every process computes the same loss of the same rows, and the loop takes the mean of their
+    gradients where the sum is meant: so we multiply by the number of processes.
     """
 
     @staticmethod
@@ -28,8 +31,8 @@ class _Gather(torch.autograd.Function):
 
 def gather_views(
     views: Sequence[Tensor],  # V of (B, E), as many rows on every process
-    accelerator,              # accelerate.Accelerator
-) -> tuple[Tensor, ...]:      # V of (P B, E), in the same order on every process
+    accelerator,  # accelerate.Accelerator
+) -> tuple[Tensor, ...]:  # V of (P B, E), in the same order on every process
     """Collect the vectors of all processes, so that each sentence has P B - 1 wrong partners.
 
     A loss of them, averaged over processes, has the gradient of the whole batch.

@@ -1,7 +1,17 @@
-"""What a table holds before a model learns from it: text where sentences belong, numbers where labels do, and rows that a head can read."""
+"""What a table holds before a model learns from it: text where sentences belong, numbers where
+labels do, and rows that a head can read.
+"""
+
 from __future__ import annotations
 
-__all__ = ["plain_column", "sentences_of", "check_texts", "check_numbers", "check_train_set", "check_dev_set"]
+__all__ = [
+    "plain_column",
+    "sentences_of",
+    "check_texts",
+    "check_numbers",
+    "check_train_set",
+    "check_dev_set",
+]
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,23 +23,26 @@ from .streaming import check_sentences
 
 
 def plain_column(column):
-    """Make a list of a column of numpy, of torch or of pandas, whose row 0 may stand anywhere after a shuffle, and of a supply without a length. Others stay.
+    """Make a list of a column of numpy, of torch or of pandas, whose row 0 may stand anywhere after
+    a shuffle, and of a supply without a length. Others stay.
 
     Raises ValueError for a mapping, whose keys would be taken for the column.
     """
     if isinstance(column, Mapping):
-        raise ValueError(f"expected a list as a column, got a {type(column).__name__} with the keys {quoted(list(column))}")
+        raise ValueError(
+            f"expected a list as a column, got a {type(column).__name__} with the keys {quoted(list(column))}"
+        )
     if hasattr(column, "tolist"):
         return column.tolist()
     return list(column) if isinstance(column, Iterator) else column
 
 
-def sentences_of(rows) -> list[str]:   # of a data.Dataset
+def sentences_of(rows) -> list[str]:  # of a data.Dataset
     """List the sentences of a table, and then their partners, where there are some."""
     return [*rows.sentences, *(rows.sentences2 or ())]
 
 
-def check_texts(rows) -> None:   # data.Dataset
+def check_texts(rows) -> None:  # data.Dataset
     """Raise ValueError naming table, column and row for a sentence that is no valid text."""
     for name in ("sentences", "sentences2", "sentences3"):
         column = getattr(rows, name)
@@ -40,12 +53,16 @@ def check_texts(rows) -> None:   # data.Dataset
             raise ValueError(f"{rows.name} {rows.split}, {name}: {error}") from None
 
 
-def check_numbers(rows) -> None:   # data.Dataset with labels
-    """Raise ValueError naming table and row for a label that is no finite number, or no whole one where there are classes."""
+def check_numbers(rows) -> None:  # data.Dataset with labels
+    """Raise ValueError naming table and row for a label that is no finite number, or no whole one
+    where there are classes.
+    """
     wanted = "a whole number, that of a class," if rows.classes else "a finite number"
     for row, label in enumerate(rows.labels):
         if not _is_number(label, bool(rows.classes)):
-            raise ValueError(f"{rows.name} {rows.split}: expected {wanted} as label at row {row}, got {quoted(label)}")
+            raise ValueError(
+                f"{rows.name} {rows.split}: expected {wanted} as label at row {row}, got {quoted(label)}"
+            )
 
 
 def _is_number(label, whole):
@@ -57,19 +74,25 @@ def _is_number(label, whole):
 
 
 def check_train_set(
-    task: str,             # for the message
-    rows,                  # data.Dataset
-    head,                  # losses.Head of the task
-    usual: bool = True,    # the head's own loss is what is trained; False: a loss that may not need labels, or takes others
+    task: str,  # for the message
+    rows,  # data.Dataset
+    head,  # losses.Head of the task
+    # the head's own loss is what is trained; False: a loss that may not need labels, or takes
+    # others
+    usual: bool = True,
 ) -> None:
-    """Raise ValueError naming task and row for what would stop the training: no rows, no labels, or labels that the loss does not take."""
+    """Raise ValueError naming task and row for what would stop the training: no rows, no labels, or
+    labels that the loss does not take.
+    """
     if not len(rows):
         raise ValueError(f"{task}: expected at least one row to train on, got none")
     try:
         if rows.labels is not None:
             check_numbers(rows)
         elif usual:
-            raise ValueError(f"expected labels in {rows.name} {rows.split}, got none: a test split?")
+            raise ValueError(
+                f"expected labels in {rows.name} {rows.split}, got none: a test split?"
+            )
         if usual:
             _check_range(rows.labels, head)
     except ValueError as error:
@@ -77,14 +100,16 @@ def check_train_set(
 
 
 def check_dev_set(
-    task: str,   # for the message
-    rows,        # data.Dataset with labels
-    head,        # losses.Head of the task
+    task: str,  # for the message
+    rows,  # data.Dataset with labels
+    head,  # losses.Head of the task
 ) -> None:
-    """Raise ValueError naming task and row for a label that the head can never answer: it would count as wrong at every step."""
+    """Raise ValueError naming task and row for a label that the head can never answer: it would
+    count as wrong at every step.
+    """
     try:
         check_numbers(rows)
-        if rows.kind != "similarity":   # which is measured by a correlation
+        if rows.kind != "similarity":  # which is measured by a correlation
             _check_range(rows.labels, head)
     except ValueError as error:
         raise ValueError(f"dev set of {task}: {error}") from None
@@ -94,5 +119,7 @@ def _check_range(labels, head):
     """Let the head's own loss look at all labels at once, beside outputs of zero."""
     width = getattr(head, "classes", None)
     if head.goal != "classes" or width:
-        outputs = torch.zeros(len(labels), width) if head.goal == "classes" else torch.zeros(len(labels))
+        outputs = (
+            torch.zeros(len(labels), width) if head.goal == "classes" else torch.zeros(len(labels))
+        )
         head.loss(outputs, torch.tensor([float(label) for label in labels]))

@@ -1,4 +1,7 @@
-"""A file kept for one process: the lock is tied to an open file, so it ends with the process, however that ends."""
+"""A file kept for one process: the lock is tied to an open file, so it ends with the process,
+however that ends.
+"""
+
 from __future__ import annotations
 
 __all__ = ["Taken", "held"]
@@ -21,12 +24,14 @@ class Taken(ValueError):
 @contextmanager
 def held(
     file: str | Path,  # made for the lock, gone after it; its folder exists
-    wanted: str,       # begins the message, such as "run: expected no other run in this folder"
-) -> Iterator[bool]:   # False where the system or the disk knows no such locks: then nothing is held
+    wanted: str,  # begins the message, such as "run: expected no other run in this folder"
+    # False where the system or the disk knows no such locks: then nothing is held
+) -> Iterator[bool]:
     """Hold a lock as long as the block runs.
 
-    On a network disk that passes locks on, as NFS does, it counts on all machines; the server frees the locks of a machine that is gone.
-    Raises Taken if another process, or another block of this one, has it.
+    On a network disk that passes locks on, as NFS does, it counts on all machines; the server frees
+    the locks of a machine that is gone. Raises Taken if another process, or another block of this
+    one, has it.
     """
     handle = _lock(Path(file), wanted)
     try:

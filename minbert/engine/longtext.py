@@ -9,21 +9,26 @@ normalizer and word pieces only; `knows_stretches` checks that, and other tokeni
 text.
 """
 
-__all__ = ['Kinds', 'stretches', 'rust_tokenizer', 'knows_stretches', 'first_ids', 'text_groups']
+__all__ = ["Kinds", "stretches", "rust_tokenizer", "knows_stretches", "first_ids", "text_groups"]
 
 from collections.abc import Iterator
 
 
 class Kinds(dict):
-    """Code of a character -> what it does between two letters: "c" cuts, "v" vanishes, "l" lengthens the word."""
+    """Code of a character -> what it does between two letters: "c" cuts, "v" vanishes, "l"
+    lengthens the word.
+    """
 
     def __init__(
         self,
-        tokenizer,   # a transformers fast tokenizer
+        tokenizer,  # a transformers fast tokenizer
     ):
         super().__init__()
         inner = tokenizer.backend_tokenizer
-        self.normalize, self.split = inner.normalizer.normalize_str, inner.pre_tokenizer.pre_tokenize_str
+        self.normalize, self.split = (
+            inner.normalizer.normalize_str,
+            inner.pre_tokenizer.pre_tokenize_str,
+        )
 
     def __missing__(self, code: int) -> str:
         """Ask once for each character that is met."""
@@ -34,35 +39,42 @@ class Kinds(dict):
 
 def stretches(
     text: str,
-    kinds: dict[int, str],   # see `Kinds`
-    size: int = 8192,        # characters of a window
-    longest: int = 100,      # letters of a word; of a longer one 101 are kept
-    token: int = 16,         # characters of the longest added token
-) -> Iterator[str]:          # together they have the tokens of the text
+    kinds: dict[int, str],  # see `Kinds`
+    size: int = 8192,  # characters of a window
+    longest: int = 100,  # letters of a word; of a longer one 101 are kept
+    token: int = 16,  # characters of the longest added token
+) -> Iterator[str]:  # together they have the tokens of the text
     """Cut a text where BERT's tokenizer does not look beyond."""
     rest = ""
     for start in range(0, len(text), size):
-        window = rest + text[start:start + size]
+        window = rest + text[start : start + size]
         found = window.translate(kinds)
         end = found.rfind("c") + 1
-        if window[end - 1:end] == "[" and len(window) - end < token:
+        if window[end - 1 : end] == "[" and len(window) - end < token:
             end -= 1
         if start + size >= len(text):
             end = len(window)
         rest = window[end:]
         if not rest.startswith("["):
-            rest = "".join(c for c, kind in zip(rest, found[end:]) if kind == "l")[:longest + 1]
+            rest = "".join(c for c, kind in zip(rest, found[end:]) if kind == "l")[: longest + 1]
         if end:
             yield window[:end]
 
 
 def rust_tokenizer(
-    tokenizer,        # a transformers fast tokenizer
+    tokenizer,  # a transformers fast tokenizer
     max_length: int,  # tokens that a text keeps
-):                    # -> tokenizers.Tokenizer, which cuts there and pads nothing
-    """Take the tokenizer without what transformers puts around it. It is changed only where it would cut otherwise: other threads may be using it, and older releases refuse that."""
+):  # -> tokenizers.Tokenizer, which cuts there and pads nothing
+    """Take the tokenizer without what transformers puts around it. It is changed only where it
+    would cut otherwise: other threads may be using it, and older releases refuse that.
+    """
     inner = tokenizer.backend_tokenizer
-    wanted = {"max_length": max_length, "stride": 0, "strategy": "longest_first", "direction": tokenizer.truncation_side}
+    wanted = {
+        "max_length": max_length,
+        "stride": 0,
+        "strategy": "longest_first",
+        "direction": tokenizer.truncation_side,
+    }
     if inner.truncation != wanted:
         inner.enable_truncation(**wanted)
     if inner.padding is not None:
@@ -71,22 +83,35 @@ def rust_tokenizer(
 
 
 def knows_stretches(
-    tokenizer,   # a transformers fast tokenizer
+    tokenizer,  # a transformers fast tokenizer
 ) -> bool:
-    """Say whether `first_ids` is safe: BERT's normalizer, pre-tokenizer and word pieces, added tokens like [MASK], one token on either side, and texts that keep their beginning."""
+    """Say whether `first_ids` is safe: BERT's normalizer, pre-tokenizer and word pieces, added
+    tokens like [MASK], one token on either side, and texts that keep their beginning.
+    """
     from tokenizers import models, normalizers, pre_tokenizers
 
     inner = getattr(tokenizer, "backend_tokenizer", None)
-    kinds = ((getattr(inner, "normalizer", None), normalizers.BertNormalizer), (getattr(inner, "model", None), models.WordPiece),
-             (getattr(inner, "pre_tokenizer", None), pre_tokenizers.BertPreTokenizer))
-    plain = lambda token: token[:1] + token[-1:] == "[]" and token[1:-1].isalnum() and token.isascii()
-    berts = all(isinstance(part, kind) for part, kind in kinds) and all(map(plain, tokenizer.get_added_vocab()))
+    kinds = (
+        (getattr(inner, "normalizer", None), normalizers.BertNormalizer),
+        (getattr(inner, "model", None), models.WordPiece),
+        (getattr(inner, "pre_tokenizer", None), pre_tokenizers.BertPreTokenizer),
+    )
+
+    def plain(token):
+        return token[:1] + token[-1:] == "[]" and token[1:-1].isalnum() and token.isascii()
+
+    berts = all(isinstance(part, kind) for part, kind in kinds) and all(
+        map(plain, tokenizer.get_added_vocab())
+    )
     return berts and tokenizer.truncation_side == "right" and _frames(inner)
 
 
 def _frames(rust):
     """Tell whether one token stands before every text and one behind it."""
-    framed, bare = _real_ids(rust.encode("a")), _real_ids(rust.encode("a", add_special_tokens=False))
+    framed, bare = (
+        _real_ids(rust.encode("a")),
+        _real_ids(rust.encode("a", add_special_tokens=False)),
+    )
     return framed[1:-1] == bare and len(framed) == len(bare) + 2
 
 
@@ -96,24 +121,25 @@ def _real_ids(encoding):
 
 
 def first_ids(
-    tokenizer,       # one that `knows_stretches`
+    tokenizer,  # one that `knows_stretches`
     text: str,
-    max_length: int, # tokens, with [CLS] and [SEP]
-) -> list[int]:      # as the tokenizer gives them with truncation
+    max_length: int,  # tokens, with [CLS] and [SEP]
+) -> list[int]:  # as the tokenizer gives them with truncation
     """Turn the beginning of a long text into ids, reading no further than needed."""
     rust, ids = rust_tokenizer(tokenizer, max_length), []
     (first, last), longest = rust.encode("").ids, rust.model.max_input_chars_per_word
     token = max(map(len, tokenizer.get_added_vocab()), default=0)
     for stretch in stretches(text, Kinds(tokenizer), longest=longest, token=token):
-        ids += rust.encode(stretch, add_special_tokens=False).ids  # cut at max_length, which is enough
+        # cut at max_length, which is enough
+        ids += rust.encode(stretch, add_special_tokens=False).ids
         if len(ids) >= max_length - 2:
             break
-    return [first, *ids[:max_length - 2], last]
+    return [first, *ids[: max_length - 2], last]
 
 
 def text_groups(
     texts: list[str],
-    most: int = 2**20,   # characters; a longer text is a group of its own
+    most: int = 2**20,  # characters; a longer text is a group of its own
 ) -> Iterator[list[str]]:  # one group or more, none empty
     """Cut a list of texts into groups, in order."""
     group, size = [], 0

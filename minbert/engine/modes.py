@@ -1,4 +1,7 @@
-"""How a module runs: for a while in eval mode, and then as it was; or by what torch.compile made of it."""
+"""How a module runs: for a while in eval mode, and then as it was; or by what torch.compile made of
+it.
+"""
+
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -6,14 +9,16 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-
 _changing = Lock()
-_held: WeakKeyDictionary = WeakKeyDictionary()   # part -> how many blocks hold it in eval mode, and its own mode
+# part -> how many blocks hold it in eval mode, and its own mode
+_held: WeakKeyDictionary = WeakKeyDictionary()
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module in eval mode, and each part back into its own mode afterwards, even after an error. Of several threads the last one puts a part back."""
+    """Put a module in eval mode, and each part back into its own mode afterwards, even after an
+    error. Of several threads the last one puts a part back.
+    """
     parts = list(module.modules())
     with _changing:
         for part in parts:
@@ -36,7 +41,10 @@ def _let_go(part):
 
 def compiled(module: nn.Module) -> bool:
     """Tell whether torch.compile has had the module or a part of it: it has plans of its own."""
-    return any(part._compiled_call_impl is not None or hasattr(part, "_orig_mod") for part in module.modules())
+    return any(
+        part._compiled_call_impl is not None or hasattr(part, "_orig_mod")
+        for part in module.modules()
+    )
 
 
 def compile_parts(parts: Iterable[nn.Module]) -> None:

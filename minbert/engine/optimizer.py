@@ -1,4 +1,7 @@
-"""What every optimizer is made of: torch's base class without its compiler, whose loading takes a second of every run, and the look at settings and gradients."""
+"""What every optimizer is made of: torch's base class without its compiler, whose loading takes a
+second of every run, and the look at settings and gradients.
+"""
+
 import math
 
 import torch
@@ -11,7 +14,8 @@ __all__ = ["Optimizer", "check_group", "check_gradients", "fused_step"]
 class Optimizer(torch.optim.Optimizer):
     """torch's base class of optimizers.
 
-    Differs: torch keeps four of its methods out of compiled code, and loads its compiler to do so, compiled or not. Here they are plain.
+    Differs: torch keeps four of its methods out of compiled code, and loads its compiler to do so,
+    compiled or not. Here they are plain.
     """
 
 
@@ -21,7 +25,9 @@ for _name in ("state_dict", "load_state_dict", "zero_grad", "add_param_group"):
 
 
 def check_group(group):
-    """Raise ValueError for settings that cannot be meant; those that an optimizer does not have are passed over."""
+    """Raise ValueError for settings that cannot be meant; those that an optimizer does not have are
+    passed over.
+    """
     for name in ("lr", "eps", "weight_decay"):
         if not 0 <= group.get(name, 0) < math.inf:
             raise ValueError(f"expected {name} >= 0, got {group[name]}")
@@ -34,8 +40,12 @@ def check_group(group):
 
 def check_gradients(groups):
     """Raise ValueError for a sparse or non-finite gradient, naming group and parameter."""
-    where = [(i, j, p.grad) for i, group in enumerate(groups)
-             for j, p in enumerate(group["params"]) if p.grad is not None]
+    where = [
+        (i, j, p.grad)
+        for i, group in enumerate(groups)
+        for j, p in enumerate(group["params"])
+        if p.grad is not None
+    ]
     for i, j, grad in where:
         if grad.is_sparse:
             place = _place(groups, i, j)
@@ -66,6 +76,18 @@ def fused_step(params, grads, means, squares, t, lr, betas, eps, weight_decay, d
     keep = 1.0 if decay_first else 1 - lr * weight_decay
     eps = eps / math.sqrt(1 - betas[1] ** t)
     step = torch.full((), float(t), device=params[0].device)
-    torch._fused_adamw_(params, grads, means, squares, [], [step] * len(params),
-                        lr=lr * keep, beta1=betas[0], beta2=betas[1], eps=eps,
-                        weight_decay=weight_decay / keep, amsgrad=False, maximize=False)
+    torch._fused_adamw_(
+        params,
+        grads,
+        means,
+        squares,
+        [],
+        [step] * len(params),
+        lr=lr * keep,
+        beta1=betas[0],
+        beta2=betas[1],
+        eps=eps,
+        weight_decay=weight_decay / keep,
+        amsgrad=False,
+        maximize=False,
+    )

@@ -1,20 +1,27 @@
 """Saving for what is made of parts, of which some have a state."""
+
 from __future__ import annotations
 
 __all__ = ["SavesParts"]
 
 
 class SavesParts:
-    """Saving for what keeps its parts in `self.penalties`, a sequence; the state of each stands under its position."""
+    """Saving for what keeps its parts in `self.penalties`, a sequence; the state of each stands
+    under its position.
+    """
 
     def state_dict(self) -> dict:  # position of a penalty -> its state
         """Collect the state of the penalties that have one, for a checkpoint."""
-        return {str(i): p.state_dict() for i, p in enumerate(self.penalties) if hasattr(p, "state_dict")}
+        return {
+            str(i): p.state_dict() for i, p in enumerate(self.penalties) if hasattr(p, "state_dict")
+        }
 
     def load_state_dict(self, state: dict) -> None:  # of `state_dict`, with the same penalties
         """Give the penalties their state back; ValueError unless it fits the penalties at hand."""
         wanted = {str(i): p for i, p in enumerate(self.penalties) if hasattr(p, "load_state_dict")}
         if set(wanted) != set(state):
-            raise ValueError(f"expected the state of penalties {sorted(wanted)}, got {sorted(state)}")
+            raise ValueError(
+                f"expected the state of penalties {sorted(wanted)}, got {sorted(state)}"
+            )
         for i, penalty in wanted.items():
             penalty.load_state_dict(state[i])

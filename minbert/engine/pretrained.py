@@ -1,4 +1,7 @@
-"""Folders of weights in Hugging Face's layout: sizes that are refused, tensors that must fit, files written whole. Names come from the caller."""
+"""Folders of weights in Hugging Face's layout: sizes that are refused, tensors that must fit, files
+written whole. Names come from the caller.
+"""
+
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,8 +13,11 @@ from .saving import replacing
 from .tensorfiles import check_numbers, save_tensors
 
 
-def check_settings(values: Mapping[str, object], defaults: Mapping[str, object], may_be_zero: tuple[str, ...] = ()) -> None:
-    """Refuse what is no size and no share: a setting with a whole default is whole and positive, every other lies in [0, 1).
+def check_settings(
+    values: Mapping[str, object], defaults: Mapping[str, object], may_be_zero: tuple[str, ...] = ()
+) -> None:
+    """Refuse what is no size and no share: a setting with a whole default is whole and positive,
+    every other lies in [0, 1).
 
     Raises ValueError naming the setting.
     """
@@ -26,7 +32,9 @@ def check_settings(values: Mapping[str, object], defaults: Mapping[str, object],
 
 
 def read_settings(file: str | Path, fixed: Mapping[str, object]) -> dict:
-    """Read a json object without its nulls. Raises ValueError if it is none, or asks for other values than the `fixed` ones."""
+    """Read a json object without its nulls. Raises ValueError if it is none, or asks for other
+    values than the `fixed` ones.
+    """
     raw = read_json(file)
     for key, wanted in fixed.items():
         if raw.get(key, wanted) != wanted:
@@ -35,51 +43,67 @@ def read_settings(file: str | Path, fixed: Mapping[str, object]) -> dict:
 
 
 def check_sizes(sizes: Mapping[str, float], found: Mapping[str, Tensor], layers: str) -> None:
-    """Refuse sizes that no file with these tensors can have, before anything of such sizes is built. `layers` names the number of layers. Raises ValueError naming the size."""
+    """Refuse sizes that no file with these tensors can have, before anything of such sizes is
+    built. `layers` names the number of layers. Raises ValueError naming the size.
+    """
     numbers = sum(tensor.numel() for tensor in found.values())
     for name, value in sizes.items():
         most = len(found) if name == layers else numbers
         if value > most:
-            raise ValueError(f"expected {name} of at most {most}, as the weights allow, got {quoted(value)} in config.json")
+            raise ValueError(
+                f"expected {name} of at most {most}, as the weights allow, got {quoted(value)} in config.json"
+            )
 
 
 def fitted(
-    found: Mapping[str, Tensor],                # key -> tensor, of a file
-    wanted: Mapping[str, Tensor],               # name -> tensor of the shape that a model needs
-    name_of: Callable[[str], str | None],       # key -> name; None: not for the model
-    key_of: Callable[[str], str],               # name -> key, for messages
-    may_lack: frozenset[str] = frozenset(),     # names that a file may leave out, all of them or none
-) -> dict[str, Tensor]:                         # name -> float32 copy
-    """Rename the tensors of a file and check them against a model's. Raises ValueError naming the first that does not fit."""
+    found: Mapping[str, Tensor],  # key -> tensor, of a file
+    wanted: Mapping[str, Tensor],  # name -> tensor of the shape that a model needs
+    name_of: Callable[[str], str | None],  # key -> name; None: not for the model
+    key_of: Callable[[str], str],  # name -> key, for messages
+    # names that a file may leave out, all of them or none
+    may_lack: frozenset[str] = frozenset(),
+) -> dict[str, Tensor]:  # name -> float32 copy
+    """Rename the tensors of a file and check them against a model's. Raises ValueError naming the
+    first that does not fit.
+    """
     state = {}
     for key, tensor in found.items():
         if (name := name_of(key)) is None:
             continue
         if name not in wanted or name in state:
-            raise ValueError(f"expected no tensor {quoted(key)}: it comes twice or goes beyond config.json")
+            raise ValueError(
+                f"expected no tensor {quoted(key)}: it comes twice or goes beyond config.json"
+            )
         shapes = tuple(wanted[name].shape), tuple(tensor.shape)
         if shapes[0] != shapes[1] or not tensor.is_floating_point():
-            raise ValueError(f"expected {key!r} as floats {shapes[0]}, got {tensor.dtype} {shapes[1]}")
-        state[name] = tensor.to(torch.float32, copy=True)  # a copy: the file may be mapped, not read
+            raise ValueError(
+                f"expected {key!r} as floats {shapes[0]}, got {tensor.dtype} {shapes[1]}"
+            )
+        # a copy: the file may be mapped, not read
+        state[name] = tensor.to(torch.float32, copy=True)
     missing = [name for name in wanted if name not in state]
     if missing and set(missing) != may_lack:
-        raise ValueError(f"expected tensors {quoted([key_of(name) for name in missing])}, found none of that name")
+        raise ValueError(
+            f"expected tensors {quoted([key_of(name) for name in missing])}, found none of that name"
+        )
     check_numbers({key_of(name): tensor for name, tensor in state.items()}, "the weights")
     return state
 
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)   # those that transformers and sentence-transformers load
+# those that transformers and sentence-transformers load
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def write_model(
-    folder: str | Path,             # made if missing
+    folder: str | Path,  # made if missing
     tensors: Mapping[str, Tensor],  # float, on any device
-    config: str,                    # json
-    dtype: torch.dtype,             # one of DTYPES
+    config: str,  # json
+    dtype: torch.dtype,  # one of DTYPES
 ) -> None:
     """Write model.safetensors and config.json, each put in place when it is complete.
 
-    Raises ValueError, and leaves the folder as it was, for another dtype, naming the tensor for numbers that are not finite in it, and if the folder is a file.
+    Raises ValueError, and leaves the folder as it was, for another dtype, naming the tensor for
+    numbers that are not finite in it, and if the folder is a file.
     """
     if dtype not in DTYPES:
         raise ValueError(f"expected a dtype among {', '.join(map(str, DTYPES))}, got {dtype!r}")

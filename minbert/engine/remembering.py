@@ -1,4 +1,7 @@
-"""An encoder is asked for each sentence once. It may be anything that makes vectors of a list of texts."""
+"""An encoder is asked for each sentence once. It may be anything that makes vectors of a list of
+texts.
+"""
+
 from __future__ import annotations
 
 __all__ = ["Remembered"]
@@ -16,18 +19,23 @@ class Remembered:
         self,
         encoder,  # with .encode(list of str); its weights should not change any more
     ):
-        self.encoder, self.known, self.table = encoder, {}, torch.empty(0, dtype=torch.float32)   # sentence -> its row in the table
+        # sentence -> its row in the table
+        self.encoder, self.known, self.table = encoder, {}, torch.empty(0, dtype=torch.float32)
 
     def encode(
         self,
         sentences: list[str],  # N >= 1
-    ) -> Tensor:               # (N, D) float32 on the CPU
-        """Encode what is new, look up the rest. Raises ValueError for what is no list of texts, and unless the encoder gives a vector for each sentence."""
+    ) -> Tensor:  # (N, D) float32 on the CPU
+        """Encode what is new, look up the rest. Raises ValueError for what is no list of texts, and
+        unless the encoder gives a vector for each sentence.
+        """
         sentences = check_sentences(sentences)
         if new := [text for text in dict.fromkeys(sentences) if text not in self.known]:
             x = torch.as_tensor(self.encoder.encode(new)).detach().cpu().float()
             if x.ndim != 2 or len(x) != len(new):
-                raise ValueError(f"expected {len(new)} vectors of {len(new)} sentences, got shape {tuple(x.shape)}")
-            self.table = torch.cat([self.table, x])   # what is empty joins any width
+                raise ValueError(
+                    f"expected {len(new)} vectors of {len(new)} sentences, got shape {tuple(x.shape)}"
+                )
+            self.table = torch.cat([self.table, x])  # what is empty joins any width
             self.known |= {text: len(self.known) + i for i, text in enumerate(new)}
         return self.table[[self.known[text] for text in sentences]]

@@ -1,4 +1,5 @@
 """Where a run goes on: its checkpoint, if there is one, with the log that it remembers."""
+
 from pathlib import Path
 
 from torch import nn
@@ -6,17 +7,25 @@ from torch import nn
 from .checkpoint import CHECKPOINT, load_checkpoint
 
 
-def go_on(folder: str | Path, model: nn.Module, optimizer, total_steps: int, settings: dict) -> tuple[int, list, list]:
-    """Load the checkpoint in `folder`, if there is one: steps done, rows of the log, losses that wait for the next row.
+def go_on(
+    folder: str | Path, model: nn.Module, optimizer, total_steps: int, settings: dict
+) -> tuple[int, list, list]:
+    """Load the checkpoint in `folder`, if there is one: steps done, rows of the log, losses that
+    wait for the next row.
 
-    Raises ValueError if it has done more than `total_steps`, or with other settings than these; a checkpoint without any is taken as it is.
+    Raises ValueError if it has done more than `total_steps`, or with other settings than these; a
+    checkpoint without any is taken as it is.
     """
     if not (Path(folder) / CHECKPOINT).exists():
         return 0, [], []
     saved = load_checkpoint(folder, model, optimizer)
     if saved["step"] > total_steps:
-        raise ValueError(f"{folder}: expected a run of at most {total_steps} steps, got one that has done {saved['step']}")
+        raise ValueError(
+            f"{folder}: expected a run of at most {total_steps} steps, got one that has done {saved['step']}"
+        )
     for name, before in saved["extra"].get("settings", {}).items():
         if settings.get(name) != before:
-            raise ValueError(f"{folder}: expected {name} {before}, with which the run there began, got {settings.get(name)}")
+            raise ValueError(
+                f"{folder}: expected {name} {before}, with which the run there began, got {settings.get(name)}"
+            )
     return saved["step"], saved["extra"]["rows"], saved["extra"].get("losses", [])

@@ -7,7 +7,7 @@ is therefore written beside the old one, the old one is renamed, and the new one
 run that was killed between the two renames puts the old one back when it resumes.
 """
 
-__all__ = ['read_log', 'write_log', 'publish', 'recover', 'locked', 'RunFolder', 'opened']
+__all__ = ["read_log", "write_log", "publish", "recover", "locked", "RunFolder", "opened"]
 
 import json
 import math
@@ -18,29 +18,39 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import CHECKPOINT, load_checkpoint, random_state, read_checkpoint, replace_file, save_checkpoint
+from .checkpoint import (
+    CHECKPOINT,
+    load_checkpoint,
+    random_state,
+    read_checkpoint,
+    replace_file,
+    save_checkpoint,
+)
 from .files import check_fields, check_regular, flush, parse_json, read_whole
 from .locks import held
 
 
 def read_log(
-    folder: str | Path,           # the run's folder
-    before: float = math.inf,     # leave out this step and later ones
-) -> list[dict]:                  # one a line: a step has "loss", an evaluation has "dev"
+    folder: str | Path,  # the run's folder
+    before: float = math.inf,  # leave out this step and later ones
+) -> list[dict]:  # one a line: a step has "loss", an evaluation has "dev"
     """Read a run's log; a last line that was cut off is left out.
 
     Raises ValueError naming file and line if another line is damaged.
     """
     file = Path(folder) / "log.jsonl"
     lines = read_whole(file).split(b"\n")[:-1] if os.path.lexists(file) else []
-    entries = [check_fields(parse_json(line, f"{file}:{n}"), f"{file}:{n}", step=int) for n, line in enumerate(lines, 1)]
+    entries = [
+        check_fields(parse_json(line, f"{file}:{n}"), f"{file}:{n}", step=int)
+        for n, line in enumerate(lines, 1)
+    ]
     return [entry for entry in entries if entry["step"] < before]
 
 
 def write_log(
-    folder: str | Path,   # exists
+    folder: str | Path,  # exists
     entries: list[dict],  # one a line; each has "step"
-    mode: str = "a",      # "a": add lines; "w": put a new log in place of the old one
+    mode: str = "a",  # "a": add lines; "w": put a new log in place of the old one
 ) -> None:
     """Write lines of a run's log."""
     text = "".join(json.dumps(entry) + "\n" for entry in entries)
@@ -56,8 +66,8 @@ _NEW, _OLD = ".model.minbert-new", ".model.minbert-old"  # names that nobody els
 
 
 def publish(
-    model,                # with save_pretrained(folder)
-    folder: str | Path,   # the run's folder
+    model,  # with save_pretrained(folder)
+    folder: str | Path,  # the run's folder
 ) -> None:
     """Save the model as <folder>/model, complete or not at all."""
     new, place, old = (Path(folder) / name for name in (_NEW, "model", _OLD))
@@ -75,7 +85,7 @@ def publish(
 
 
 def recover(
-    folder: str | Path,   # the run's folder
+    folder: str | Path,  # the run's folder
 ) -> None:
     """Clean up after a process that died in `publish`.
 
@@ -83,8 +93,11 @@ def recover(
     """
     new, place, old = (Path(folder) / name for name in (_NEW, "model", _OLD))
     for path in (new, place, old):
-        if path.is_symlink():   # folders are exchanged by name: the link would go, and the disk behind it never be used
-            raise ValueError(f"{path}: expected a folder or nothing, got a link: let the whole folder of the run be a link instead")
+        # folders are exchanged by name: the link would go, and the disk behind it never be used
+        if path.is_symlink():
+            raise ValueError(
+                f"{path}: expected a folder or nothing, got a link: let the whole folder of the run be a link instead"
+            )
         if os.path.lexists(path) and not path.is_dir():
             raise ValueError(f"{path}: expected a folder or nothing, got a file")
     for path in (Path(folder) / "log.jsonl", Path(folder) / CHECKPOINT):
@@ -98,7 +111,7 @@ def recover(
 
 @contextmanager
 def locked(
-    folder: str | Path,   # made if missing
+    folder: str | Path,  # made if missing
 ) -> Iterator[None]:
     """Keep a folder for this process as long as the block runs; the lock ends with the process.
 
@@ -111,19 +124,24 @@ def locked(
 
 
 class RunFolder:
-    """The files of one run: its log, its checkpoint, its best model. All processes hold one; the first writes."""
+    """The files of one run: its log, its checkpoint, its best model. All processes hold one; the
+    first writes.
+    """
 
-    def __init__(self,
-        folder: str | Path,         # the run's folder, made by `opened` if missing
-        settings: dict[str, Any],   # of the run: it goes on with the same ones only
-        parts: dict[str, Any],      # name -> what may have a memory, that is `state_dict` and `load_state_dict`
-        world,                      # accelerate.Accelerator
+    def __init__(
+        self,
+        folder: str | Path,  # the run's folder, made by `opened` if missing
+        settings: dict[str, Any],  # of the run: it goes on with the same ones only
+        # name -> what may have a memory, that is `state_dict` and `load_state_dict`
+        parts: dict[str, Any],
+        world,  # accelerate.Accelerator
     ):
         self.folder, self.world = Path(folder), world
-        self.settings = json.loads(json.dumps(settings))   # as they look in a checkpoint
+        self.settings = json.loads(json.dumps(settings))  # as they look in a checkpoint
         self.parts = {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
-        self.step: int | None = None                       # of the checkpoint that waits to be loaded
-        self.memories: dict[str, Any] = {}                 # what it says about `parts`
+        # of the checkpoint that waits to be loaded
+        self.step: int | None = None
+        self.memories: dict[str, Any] = {}  # what it says about `parts`
 
     def write(self, entries: list[dict]) -> None:
         """Add lines to the log."""
@@ -146,11 +164,18 @@ class RunFolder:
             save_checkpoint(self.folder, model, optimizer, sampler, step, extra, states)
         self.world.wait_for_everyone()
 
-    def load(self, model, optimizer, sampler) -> int | None:   # steps done; None if nothing waits
+    def load(self, model, optimizer, sampler) -> int | None:  # steps done; None if nothing waits
         """Bring back the checkpoint that waits, once."""
         step, self.step = self.step, None
         if step is not None:
-            load_checkpoint(self.folder, model, optimizer, sampler, self.world.process_index, self.world.num_processes)
+            load_checkpoint(
+                self.folder,
+                model,
+                optimizer,
+                sampler,
+                self.world.process_index,
+                self.world.num_processes,
+            )
             for name, part in self.parts.items():
                 part.load_state_dict(self.memories[name])
         return step
@@ -159,11 +184,13 @@ class RunFolder:
 @contextmanager
 def opened(
     run: RunFolder,
-    resume: bool,        # go on from the checkpoint, if there is one
-) -> Iterator[dict]:     # where the run stands, as `save` was told; {} for a new one
-    """Keep the folder for a run as long as the block lasts. An earlier model stays until the run publishes its first.
+    resume: bool,  # go on from the checkpoint, if there is one
+) -> Iterator[dict]:  # where the run stands, as `save` was told; {} for a new one
+    """Keep the folder for a run as long as the block lasts. An earlier model stays until the run
+    publishes its first.
 
-    Raises ValueError for another run in the folder, a checkpoint of another kind, or, with `resume`, a model without a checkpoint.
+    Raises ValueError for another run in the folder, a checkpoint of another kind, or, with
+    `resume`, a model without a checkpoint.
     """
     with locked(run.folder) if run.world.is_main_process else nullcontext():
         file = run.folder / CHECKPOINT
@@ -178,16 +205,28 @@ def _position(run, file):
     """Look at a checkpoint, and note that it waits."""
     if not os.path.lexists(file):
         if (run.folder / "model").exists():
-            raise ValueError(f"{run.folder}: expected {CHECKPOINT} to go on from, got a model without one: resume=False begins anew and replaces it")
+            raise ValueError(
+                f"{run.folder}: expected {CHECKPOINT} to go on from, got a model without one: resume=False begins anew and replaces it"
+            )
         return {}
     saved = read_checkpoint(run.folder)
-    extra = check_fields(saved["extra"] if isinstance(saved["extra"], dict) else {}, file, settings=dict, phase=int, first=int)
+    extra = check_fields(
+        saved["extra"] if isinstance(saved["extra"], dict) else {},
+        file,
+        settings=dict,
+        phase=int,
+        first=int,
+    )
     theirs, memories = extra.pop("settings"), extra.pop("memories", {})
     for name, mine in run.settings.items():
-        if mine != theirs.get(name, mine):   # an older version may not have noted it
-            raise ValueError(f"{file}: expected a run with {name}={mine}, got one with {theirs[name]}: resume with the same settings")
+        if mine != theirs.get(name, mine):  # an older version may not have noted it
+            raise ValueError(
+                f"{file}: expected a run with {name}={mine}, got one with {theirs[name]}: resume with the same settings"
+            )
     if set(memories) != set(run.parts):
-        raise ValueError(f"{file}: expected the memory of {sorted(run.parts)}, found that of {sorted(memories)}: resume with the same loss and backward")
+        raise ValueError(
+            f"{file}: expected the memory of {sorted(run.parts)}, found that of {sorted(memories)}: resume with the same loss and backward"
+        )
     run.step, run.memories = saved["step"], memories
     return extra
 

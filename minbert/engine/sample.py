@@ -7,11 +7,49 @@ the same sequence in every version for this function alone, and the stored files
 same to the byte.
 """
 
-__all__ = ['ADJECTIVES', 'THINGS', 'DAYS', 'WHO', 'PATTERNS', 'SYNONYMS', 'CITIES', 'UNITS', 'PEOPLE', 'JOBS', 'GOODS', 'CAUSES',
-           'ROUTINES', 'CHOICES', 'HABITS', 'CHANGES', 'VERBS', 'FRAMES', 'NOUNS', 'FAMILY', 'LIVING', 'ACTIONS',
-           'WHERE', 'WHEN', 'SIZES', 'TASKS', 'Draws', 'sign', 'opinion', 'sentiment_sentence', 'Frame', 'ask',
-           'question_pair', 'Event', 'similarity', 'draw_event', 'tell', 'change', 'graded_pair', 'draw_rows',
-           'generate_sample']
+__all__ = [
+    "ADJECTIVES",
+    "THINGS",
+    "DAYS",
+    "WHO",
+    "PATTERNS",
+    "SYNONYMS",
+    "CITIES",
+    "UNITS",
+    "PEOPLE",
+    "JOBS",
+    "GOODS",
+    "CAUSES",
+    "ROUTINES",
+    "CHOICES",
+    "HABITS",
+    "CHANGES",
+    "VERBS",
+    "FRAMES",
+    "NOUNS",
+    "FAMILY",
+    "LIVING",
+    "ACTIONS",
+    "WHERE",
+    "WHEN",
+    "SIZES",
+    "TASKS",
+    "Draws",
+    "sign",
+    "opinion",
+    "sentiment_sentence",
+    "Frame",
+    "ask",
+    "question_pair",
+    "Event",
+    "similarity",
+    "draw_event",
+    "tell",
+    "change",
+    "graded_pair",
+    "draw_rows",
+    "generate_sample",
+]
 
 import csv
 import io
@@ -22,7 +60,9 @@ from typing import NamedTuple
 
 class Draws:
     """Draw from lists with `random.random()` alone, which is the same in every version of Python."""
-    def __init__(self,
+
+    def __init__(
+        self,
         seed: int,
     ):
         self.random = random.Random(seed).random
@@ -48,20 +88,29 @@ ADJECTIVES = {  # strength -> words
     -2: "terrible awful dreadful horrible appalling disastrous miserable unbearable atrocious hopeless".split(),
 }
 
+
 def sign(x: int) -> int:
     """Return -1, 0 or 1."""
     return (x > 0) - (x < 0)
 
+
 def opinion(
     draws: Draws,
-    want: int,              # sign of the opinion, -1 or 1
-) -> tuple[str, int]:       # a phrase such as "not very good", and its strength from -2 to 2
+    want: int,  # sign of the opinion, -1 or 1
+) -> tuple[str, int]:  # a phrase such as "not very good", and its strength from -2 to 2
     """Draw an adjective phrase; the words before the adjective change its strength."""
-    before, change = draws.pick((
-        (("",), lambda s: s), (("",), lambda s: s), (("very ", "really ", "extremely ", "truly "), lambda s: 2 * sign(s)),
-        (("rather ", "fairly ", "somewhat "), sign), (("nothing short of ",), lambda s: 2 * sign(s)),
-        (("not ", "hardly ", "by no means ", "not very "), lambda s: -sign(s)), (("not ", "not exactly "), lambda s: -sign(s)),
-        (("anything but ", "far from ", "the opposite of "), lambda s: -2 * sign(s))))
+    before, change = draws.pick(
+        (
+            (("",), lambda s: s),
+            (("",), lambda s: s),
+            (("very ", "really ", "extremely ", "truly "), lambda s: 2 * sign(s)),
+            (("rather ", "fairly ", "somewhat "), sign),
+            (("nothing short of ",), lambda s: 2 * sign(s)),
+            (("not ", "hardly ", "by no means ", "not very "), lambda s: -sign(s)),
+            (("not ", "not exactly "), lambda s: -sign(s)),
+            (("anything but ", "far from ", "the opposite of "), lambda s: -2 * sign(s)),
+        )
+    )
     strong = before == ("nothing short of ",) or (before == ("",) and draws.chance(0.5))
     s = want * sign(change(1)) * (2 if strong else 1)
     return draws.pick(before) + draws.pick(ADJECTIVES[s]), change(s)
@@ -79,74 +128,171 @@ THINGS = {  # what is judged -> its parts
 }
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 WHO = "critic teacher neighbour friend brother sister father mother colleague cousin".split()
-_ONE = ("The {p} of this {t} is {a}.", "I found the {p} of the {t} {a}.", "The {t} was {a}.",
-        "We thought that the {t} was {a}.", "In this {t} the {p} is {a}.", "To me the {p} seemed {a}.")
-_BUT = ("The {p} is {a}, but the {q} is {b}.", "Although the {p} is {a}, the {q} is {b}.",
-        "The {q} is {b}, although the {p} is {a}.", "The {q} is {b}, even if the {p} is {a}.")
-_RIGHT = ("My {w} called the {t} {a}, and I agree.", "The {t} is {a}, says my {w}, who is right.",
-          "It is true that the {p} of the {t} is {a}, as my {w} said.")
-_WRONG = ("My {w} called the {t} {a}, and I disagree.", "The {t} is {a}, says my {w}, who is wrong.",
-          "It is not true that the {p} of the {t} is {a}, as my {w} said.")
-_THEN = ("I expected the {p} to be {a}, but it was {b}.", "The {p} looked {a} at first and became {b}.",
-         "The {p} became {b}, though it looked {a} at first.")
-_FACT = ("The {t} was mentioned in the newspaper on {d}.", "My {w} has not seen the {t} yet.", "I read about the {t} on {d}.",
-         "They talked about the {p} of the {t} for an hour.", "Nobody told me who paid for the {t}.",
-         "The poster of the {t} shows the word {c} in red letters.", "Someone asked whether the {p} was {c} or {e}.",
-         "She did not say whether the {t} was {c}.", "The {p} was neither {c} nor {e}.", "We will go there on {d}, says my {w}.",
-         "I cannot tell yet whether the {p} is {c} or {e}.", "My {w} asked on {d} whether the {t} was {c}.")
+_ONE = (
+    "The {p} of this {t} is {a}.",
+    "I found the {p} of the {t} {a}.",
+    "The {t} was {a}.",
+    "We thought that the {t} was {a}.",
+    "In this {t} the {p} is {a}.",
+    "To me the {p} seemed {a}.",
+)
+_BUT = (
+    "The {p} is {a}, but the {q} is {b}.",
+    "Although the {p} is {a}, the {q} is {b}.",
+    "The {q} is {b}, although the {p} is {a}.",
+    "The {q} is {b}, even if the {p} is {a}.",
+)
+_RIGHT = (
+    "My {w} called the {t} {a}, and I agree.",
+    "The {t} is {a}, says my {w}, who is right.",
+    "It is true that the {p} of the {t} is {a}, as my {w} said.",
+)
+_WRONG = (
+    "My {w} called the {t} {a}, and I disagree.",
+    "The {t} is {a}, says my {w}, who is wrong.",
+    "It is not true that the {p} of the {t} is {a}, as my {w} said.",
+)
+_THEN = (
+    "I expected the {p} to be {a}, but it was {b}.",
+    "The {p} looked {a} at first and became {b}.",
+    "The {p} became {b}, though it looked {a} at first.",
+)
+_FACT = (
+    "The {t} was mentioned in the newspaper on {d}.",
+    "My {w} has not seen the {t} yet.",
+    "I read about the {t} on {d}.",
+    "They talked about the {p} of the {t} for an hour.",
+    "Nobody told me who paid for the {t}.",
+    "The poster of the {t} shows the word {c} in red letters.",
+    "Someone asked whether the {p} was {c} or {e}.",
+    "She did not say whether the {t} was {c}.",
+    "The {p} was neither {c} nor {e}.",
+    "We will go there on {d}, says my {w}.",
+    "I cannot tell yet whether the {p} is {c} or {e}.",
+    "My {w} asked on {d} whether the {t} was {c}.",
+)
 
 
 PATTERNS: tuple[tuple[tuple[str, ...], Callable[[int, int], int]], ...] = (
-    *[(_ONE, lambda x, y: x)] * 3, *[(_BUT, lambda x, y: sign(y))] * 3, *[(_FACT, lambda x, y: 0)] * 3,
-    (_RIGHT, lambda x, y: x), (_WRONG, lambda x, y: -sign(x)), (_THEN, lambda x, y: y),
-    (("This {t} is better than the last one, says my {w}.", "The last {t} is worse than this one."), lambda x, y: 1),
-    (("This {t} is worse than the last one, says my {w}.", "The last {t} is better than this one."), lambda x, y: -1),
-    (("This {t} is much better than the last one.", "The last {t} is much worse than this one, says my {w}."), lambda x, y: 2),
-    (("This {t} is much worse than the last one.", "The last {t} is much better than this one, says my {w}."), lambda x, y: -2),
+    *[(_ONE, lambda x, y: x)] * 3,
+    *[(_BUT, lambda x, y: sign(y))] * 3,
+    *[(_FACT, lambda x, y: 0)] * 3,
+    (_RIGHT, lambda x, y: x),
+    (_WRONG, lambda x, y: -sign(x)),
+    (_THEN, lambda x, y: y),
+    (
+        (
+            "This {t} is better than the last one, says my {w}.",
+            "The last {t} is worse than this one.",
+        ),
+        lambda x, y: 1,
+    ),
+    (
+        (
+            "This {t} is worse than the last one, says my {w}.",
+            "The last {t} is better than this one.",
+        ),
+        lambda x, y: -1,
+    ),
+    (
+        (
+            "This {t} is much better than the last one.",
+            "The last {t} is much worse than this one, says my {w}.",
+        ),
+        lambda x, y: 2,
+    ),
+    (
+        (
+            "This {t} is much worse than the last one.",
+            "The last {t} is much better than this one, says my {w}.",
+        ),
+        lambda x, y: -2,
+    ),
 )
+
 
 def sentiment_sentence(
     draws: Draws,
-) -> tuple[str, int]:    # a sentence and its strength, -2 to 2
+) -> tuple[str, int]:  # a sentence and its strength, -2 to 2
     """Draw a pattern of PATTERNS and fill it."""
     ways, value = draws.pick(PATTERNS)
     want, thing = draws.pick((-1, 1)), draws.pick(list(THINGS))
     (p, q), (a, x), (b, y) = draws.two(THINGS[thing]), opinion(draws, want), opinion(draws, -want)
     c, e = draws.pick(ADJECTIVES[want * draws.pick((1, 2))]), draws.pick(ADJECTIVES[-want])
-    text = draws.pick(ways).format(t=thing, p=p, q=q, a=a, b=b, c=c, e=e, w=draws.pick(WHO), d=draws.pick(DAYS))
+    text = draws.pick(ways).format(
+        t=thing, p=p, q=q, a=a, b=b, c=c, e=e, w=draws.pick(WHO), d=draws.pick(DAYS)
+    )
     return text, value(x, y)
 
 
-SYNONYMS = {a: (a, b) for a, b in (pair.split(":") for pair in (
-    "cheap:inexpensive quickest:fastest easiest:simplest learn:study begin:start start:begin buy:purchase choose:select "
-    "allowed:permitted trip:journey difficult:hard hard:difficult price:cost job:position reasons:arguments").split())}
-CITIES = "Paris Rome London Berlin Madrid Vienna Dublin Lisbon Prague Boston Chicago Toronto".split()
+SYNONYMS = {
+    a: (a, b)
+    for a, b in (
+        pair.split(":")
+        for pair in (
+            "cheap:inexpensive quickest:fastest easiest:simplest learn:study begin:start start:begin buy:purchase choose:select "
+            "allowed:permitted trip:journey difficult:hard hard:difficult price:cost job:position reasons:arguments"
+        ).split()
+    )
+}
+CITIES = (
+    "Paris Rome London Berlin Madrid Vienna Dublin Lisbon Prague Boston Chicago Toronto".split()
+)
 UNITS = "miles kilometres pounds grams inches centimetres litres gallons metres feet".split()
 PEOPLE = "landlord tenant teacher student doctor patient manager worker seller buyer lawyer client".split()
 JOBS = "baker nurse driver waiter painter plumber tailor barber butcher carpenter gardener pilot".split()
 GOODS = "phone watch sofa camera ticket haircut taxi room bicycle dinner".split()
 CAUSES = "stress noise poverty crime fever smoking pain hunger anger boredom fear fatigue debt violence".split()
 ROUTINES = "eat run read shower stretch rest study work pray shave practise swim".split()
-CHOICES = [line.split() for line in ("tea coffee milk juice lemonade", "rice pasta bread soup salad", "jazz opera folk pop rock",
-           "football tennis hockey cricket rugby", "gold silver copper bronze iron", "physics chemistry biology history geography")]
-HABITS = ("drink milk,eat sugar,sleep at noon,keep a diary,rent a house,buy a boat,own a dog,study law,"
-          "work at night,trust the news,eat meat,join a union").split(",")
-CHANGES = [line.split(",") for line in ("gain,lose,weight;raise,lower,my blood pressure;increase,reduce,my energy bill;"
-           "open,close,a bank account;buy,sell,a used car;start,end,a small business;add,remove,a user account;lock,unlock,"
-           "an old phone;heat,cool,a small room;join,leave,a trade union;enter,leave,the job market;fill,empty,a water tank").split(";")]
-VERBS = [("sue", "sued"), ("trust", "trusted"), ("report", "reported"), ("blame", "blamed"), ("refuse", "refused"),
-         ("fire", "fired"), ("ignore", "ignored"), ("pay", "paid")]
+CHOICES = [
+    line.split()
+    for line in (
+        "tea coffee milk juice lemonade",
+        "rice pasta bread soup salad",
+        "jazz opera folk pop rock",
+        "football tennis hockey cricket rugby",
+        "gold silver copper bronze iron",
+        "physics chemistry biology history geography",
+    )
+]
+HABITS = (
+    "drink milk,eat sugar,sleep at noon,keep a diary,rent a house,buy a boat,own a dog,study law,"
+    "work at night,trust the news,eat meat,join a union"
+).split(",")
+CHANGES = [
+    line.split(",")
+    for line in (
+        "gain,lose,weight;raise,lower,my blood pressure;increase,reduce,my energy bill;"
+        "open,close,a bank account;buy,sell,a used car;start,end,a small business;add,remove,a user account;lock,unlock,"
+        "an old phone;heat,cool,a small room;join,leave,a trade union;enter,leave,the job market;fill,empty,a water tank"
+    ).split(";")
+]
+VERBS = [
+    ("sue", "sued"),
+    ("trust", "trusted"),
+    ("report", "reported"),
+    ("blame", "blamed"),
+    ("refuse", "refused"),
+    ("fire", "fired"),
+    ("ignore", "ignored"),
+    ("pay", "paid"),
+]
 
 
 class Frame(NamedTuple):
     """Hold ways to ask one thing; {0}, {1}, ... are its slots."""
-    ways: tuple[str, ...]                      # all mean the same
-    slots: Callable[[Draws], tuple]             # draw the slots
-    twist: Callable[[tuple], tuple] | None = None  # other slots, nearly the same words, another meaning
-    symmetric: bool = False                    # slots 0 and 1 may change places without changing the meaning
+
+    ways: tuple[str, ...]  # all mean the same
+    slots: Callable[[Draws], tuple]  # draw the slots
+    # other slots, nearly the same words, another meaning
+    twist: Callable[[tuple], tuple] | None = None
+    # slots 0 and 1 may change places without changing the meaning
+    symmetric: bool = False
+
 
 def _swap(s: tuple) -> tuple:
     return (s[1], s[0], *s[2:])
+
 
 def _direction(draws: Draws) -> tuple:
     there, back, thing = draws.pick(CHANGES)
@@ -154,34 +300,130 @@ def _direction(draws: Draws) -> tuple:
 
 
 FRAMES = (
-    Frame(("How do I convert {0} to {1}?", "How do I express {0} in {1}?", "How can {0} be turned into {1}?",
-           "What is the rule for getting {1} from {0}?"), lambda d: d.two(UNITS), _swap),
-    Frame(("What is the quickest way from {0} to {1}?", "How do I get to {1} from {0} as fast as I can?",
-           "Which trip from {0} to {1} takes the least time?", "I am in {0} and must go to {1}. Which way is quickest?"),
-          lambda d: d.two(CITIES), _swap),
-    Frame(("Is {0} better than {1}?", "Is {1} worse than {0}?", "Does {0} beat {1}?", "Is {1} beaten by {0}?"),
-          lambda d: d.two(d.pick(CHOICES)), _swap),
-    Frame(("Can a {0} {2} a {1}?", "Can a {1} be {3} by a {0}?", "Is a {0} allowed to {2} a {1}?",
-           "May a {0} {2} his or her {1}?"), lambda d: (*d.two(PEOPLE), *d.pick(VERBS)), _swap),
-    Frame(("Does {0} cause {1}?", "Is {1} caused by {0}?", "Is {0} a cause of {1}?", "Can {1} come from {0}?"),
-          lambda d: d.two(CAUSES), _swap),
-    Frame(("Should I {0} before I {1}?", "Should I {1} after I {0}?", "Is it best to {0} first and {1} later?",
-           "Is it better to {1} only after I {0}?"), lambda d: d.two(ROUTINES), _swap),
-    Frame(("How can I {0} {2}?", "What is the easiest way to {0} {2}?", "What must I do to {0} {2}?",
-           "I want to {0} {2}, not to {1} it. Where do I begin?"), _direction, _swap),
-    Frame(("Why should I {1}{0}?", "What are good reasons {1}to {0}?", "Why is it {2} to {0}?", "Tell me why it is {2} to {0}."),
-          lambda d: (d.pick(HABITS), *d.pick((("", "good"), ("not ", "bad")))),
-          lambda s: (s[0], *(("not ", "bad") if s[1] == "" else ("", "good")))),
-    Frame(("How much does a {0} cost in {1}?", "What is the price of a {0} in {1}?", "What do people in {1} pay for a {0}?",
-           "Is a {0} cheap in {1}, and what does it cost?"), lambda d: (d.pick(GOODS), d.pick(CITIES))),
-    Frame(("Is it hard to find a job as a {0} in {1}?", "How difficult is it to get work as a {0} in {1}?",
-           "Do people in {1} easily find a job as a {0}?"), lambda d: (d.pick(JOBS), d.pick(CITIES))),
-    Frame(("Which is better, {0} or {1}?", "Should I choose {0} or {1}?", "{0} or {1}: what would you choose?"),
-          lambda d: d.two(d.pick(CHOICES)), symmetric=True),
-    Frame(("How far is it from {0} to {1}?", "How many miles are there between {0} and {1}?",
-           "What is the distance between {0} and {1}?"), lambda d: d.two(CITIES), symmetric=True),
-    Frame(("How do {0} and {1} differ?", "What is the difference between {0} and {1}?", "Are {0} and {1} the same?"),
-          lambda d: d.two(d.pick(CHOICES)), symmetric=True),
+    Frame(
+        (
+            "How do I convert {0} to {1}?",
+            "How do I express {0} in {1}?",
+            "How can {0} be turned into {1}?",
+            "What is the rule for getting {1} from {0}?",
+        ),
+        lambda d: d.two(UNITS),
+        _swap,
+    ),
+    Frame(
+        (
+            "What is the quickest way from {0} to {1}?",
+            "How do I get to {1} from {0} as fast as I can?",
+            "Which trip from {0} to {1} takes the least time?",
+            "I am in {0} and must go to {1}. Which way is quickest?",
+        ),
+        lambda d: d.two(CITIES),
+        _swap,
+    ),
+    Frame(
+        (
+            "Is {0} better than {1}?",
+            "Is {1} worse than {0}?",
+            "Does {0} beat {1}?",
+            "Is {1} beaten by {0}?",
+        ),
+        lambda d: d.two(d.pick(CHOICES)),
+        _swap,
+    ),
+    Frame(
+        (
+            "Can a {0} {2} a {1}?",
+            "Can a {1} be {3} by a {0}?",
+            "Is a {0} allowed to {2} a {1}?",
+            "May a {0} {2} his or her {1}?",
+        ),
+        lambda d: (*d.two(PEOPLE), *d.pick(VERBS)),
+        _swap,
+    ),
+    Frame(
+        (
+            "Does {0} cause {1}?",
+            "Is {1} caused by {0}?",
+            "Is {0} a cause of {1}?",
+            "Can {1} come from {0}?",
+        ),
+        lambda d: d.two(CAUSES),
+        _swap,
+    ),
+    Frame(
+        (
+            "Should I {0} before I {1}?",
+            "Should I {1} after I {0}?",
+            "Is it best to {0} first and {1} later?",
+            "Is it better to {1} only after I {0}?",
+        ),
+        lambda d: d.two(ROUTINES),
+        _swap,
+    ),
+    Frame(
+        (
+            "How can I {0} {2}?",
+            "What is the easiest way to {0} {2}?",
+            "What must I do to {0} {2}?",
+            "I want to {0} {2}, not to {1} it. Where do I begin?",
+        ),
+        _direction,
+        _swap,
+    ),
+    Frame(
+        (
+            "Why should I {1}{0}?",
+            "What are good reasons {1}to {0}?",
+            "Why is it {2} to {0}?",
+            "Tell me why it is {2} to {0}.",
+        ),
+        lambda d: (d.pick(HABITS), *d.pick((("", "good"), ("not ", "bad")))),
+        lambda s: (s[0], *(("not ", "bad") if s[1] == "" else ("", "good"))),
+    ),
+    Frame(
+        (
+            "How much does a {0} cost in {1}?",
+            "What is the price of a {0} in {1}?",
+            "What do people in {1} pay for a {0}?",
+            "Is a {0} cheap in {1}, and what does it cost?",
+        ),
+        lambda d: (d.pick(GOODS), d.pick(CITIES)),
+    ),
+    Frame(
+        (
+            "Is it hard to find a job as a {0} in {1}?",
+            "How difficult is it to get work as a {0} in {1}?",
+            "Do people in {1} easily find a job as a {0}?",
+        ),
+        lambda d: (d.pick(JOBS), d.pick(CITIES)),
+    ),
+    Frame(
+        (
+            "Which is better, {0} or {1}?",
+            "Should I choose {0} or {1}?",
+            "{0} or {1}: what would you choose?",
+        ),
+        lambda d: d.two(d.pick(CHOICES)),
+        symmetric=True,
+    ),
+    Frame(
+        (
+            "How far is it from {0} to {1}?",
+            "How many miles are there between {0} and {1}?",
+            "What is the distance between {0} and {1}?",
+        ),
+        lambda d: d.two(CITIES),
+        symmetric=True,
+    ),
+    Frame(
+        (
+            "How do {0} and {1} differ?",
+            "What is the difference between {0} and {1}?",
+            "Are {0} and {1} the same?",
+        ),
+        lambda d: d.two(d.pick(CHOICES)),
+        symmetric=True,
+    ),
 )
 
 
@@ -192,14 +434,21 @@ def ask(
 ) -> str:
     """Fill the slots and exchange words for synonyms now and then."""
     words = [(word.rstrip("?.,"), word) for word in way.format(*slots).split(" ")]
-    text = " ".join(draws.pick(SYNONYMS.get(bare, (bare,))) + word[len(bare):] for bare, word in words)
+    text = " ".join(
+        draws.pick(SYNONYMS.get(bare, (bare,))) + word[len(bare) :] for bare, word in words
+    )
     return text[0].upper() + text[1:]
+
 
 def question_pair(
     draws: Draws,
-) -> tuple[str, str, int]:    # two questions, and 1 if they ask the same
-    """Ask a frame twice: with the same slots (1); with slots exchanged or one replaced, or ask another frame (0)."""
-    kind = draws.pick(("same", "same", "same", "same", "twist", "twist", "twist", "slot", "slot", "other"))
+) -> tuple[str, str, int]:  # two questions, and 1 if they ask the same
+    """Ask a frame twice: with the same slots (1); with slots exchanged or one replaced, or ask
+    another frame (0).
+    """
+    kind = draws.pick(
+        ("same", "same", "same", "same", "twist", "twist", "twist", "slot", "slot", "other")
+    )
     twisted = kind == "twist" or (kind == "same" and draws.chance(0.5))
     frame = draws.pick([f for f in FRAMES if f.twist or not twisted])
     slots, (way, way2) = frame.slots(draws), draws.two(frame.ways)
@@ -227,22 +476,30 @@ NOUNS = {  # family -> nouns; "a/b" are two names of one thing
 }
 FAMILY = {noun: family for family, nouns in NOUNS.items() for noun in nouns.split("|")}
 LIVING = ("person", "expert", "animal")
-ACTIONS = {  # families of the patient -> actions; "doing done/doing done" are two names of one action
+# families of the patient -> actions; "doing done/doing done" are two names of one action
+ACTIONS = {
     LIVING: "chasing chased/pursuing pursued|watching watched/observing observed|pushing pushed/shoving shoved|carrying carried|"
-            "washing washed/bathing bathed|greeting greeted/welcoming welcomed|following followed/trailing trailed|"
-            "hugging hugged/embracing embraced|helping helped/assisting assisted|scaring scared/frightening frightened",
+    "washing washed/bathing bathed|greeting greeted/welcoming welcomed|following followed/trailing trailed|"
+    "hugging hugged/embracing embraced|helping helped/assisting assisted|scaring scared/frightening frightened",
     ("instrument",): "playing played/performing-on performed-on|tuning tuned",
     ("food",): "slicing sliced/cutting cut|peeling peeled|eating eaten",
-    ("vehicle",): "driving driven/steering steered|repairing repaired/fixing fixed|painting painted",
+    (
+        "vehicle",
+    ): "driving driven/steering steered|repairing repaired/fixing fixed|painting painted",
     ("text",): "reading read/studying studied|tearing torn/ripping ripped",
 }
-WHERE = ("in the park|on the beach|in the kitchen|in the street/on the road|in the garden/in the yard|by the river/near the river|"
-         "at the station|in the market|in front of the house|on the stage").split("|")
-WHEN = "in the morning|at night|after lunch|before sunset/before dusk|in winter|on Sunday".split("|")
+WHERE = (
+    "in the park|on the beach|in the kitchen|in the street/on the road|in the garden/in the yard|by the river/near the river|"
+    "at the station|in the market|in front of the house|on the stage"
+).split("|")
+WHEN = "in the morning|at night|after lunch|before sunset/before dusk|in winter|on Sunday".split(
+    "|"
+)
 
 
 class Event(NamedTuple):
     """Hold who does what to whom, where and when."""
+
     agent: str
     action: str
     patient: str
@@ -250,18 +507,24 @@ class Event(NamedTuple):
     when: str = ""
     denied: bool = False
 
+
 def similarity(
     a: Event,
     b: Event,
-) -> float:      # 0 (nothing shared) to 5 (the same event)
+) -> float:  # 0 (nothing shared) to 5 (the same event)
     """Compare two events role by role.
 
-    s = 1.5 [same action, both told or both denied] + 1.25 agent + 1.25 patient + 0.5 where + 0.5 when
-    agent, patient: 1 if equal, 0.4 within a family (dog, cat), else 0
-    where, when: 1 if equal, 0.5 if only one event has it, else 0; both 0 if nothing above agrees
+    s = 1.5 [same action, both told or both denied] + 1.25 agent + 1.25 patient + 0.5 where + 0.5
+    when agent, patient: 1 if equal, 0.4 within a family (dog, cat), else 0 where, when: 1 if equal,
+    0.5 if only one event has it, else 0; both 0 if nothing above agrees
     """
-    alike = lambda x, y: 1.0 if x == y else 0.4 if FAMILY[x] == FAMILY[y] else 0.0
-    detail = lambda x, y: 1.0 if x == y else 0.0 if x and y else 0.5
+
+    def alike(x, y):
+        return 1.0 if x == y else 0.4 if FAMILY[x] == FAMILY[y] else 0.0
+
+    def detail(x, y):
+        return 1.0 if x == y else 0.0 if x and y else 0.5
+
     core = 1.5 * ((a.action, a.denied) == (b.action, b.denied))
     core += 1.25 * alike(a.agent, b.agent) + 1.25 * alike(a.patient, b.patient)
     return core + 0.5 * (detail(a.where, b.where) + detail(a.when, b.when)) * (core > 0)
@@ -270,22 +533,36 @@ def similarity(
 def draw_event(draws: Draws) -> Event:
     """Draw an event. Six in ten have a place, three in ten a time, one in ten is denied."""
     families = draws.pick((LIVING,) * 4 + tuple(ACTIONS)[1:])
-    agents = [n for n, family in FAMILY.items() if family in (LIVING if families == LIVING else LIVING[:2])]
+    agents = [
+        n
+        for n, family in FAMILY.items()
+        if family in (LIVING if families == LIVING else LIVING[:2])
+    ]
     agent, action = draws.pick(agents), draws.pick(ACTIONS[families].split("|"))
     patient = draws.pick([n for n, family in FAMILY.items() if family in families and n != agent])
     where, when = (draws.pick(x) if draws.chance(p) else "" for x, p in ((WHERE, 0.6), (WHEN, 0.3)))
     return Event(agent, action, patient, where, when, draws.chance(0.1))
 
+
 def tell(
     draws: Draws,
     event: Event,
-) -> str:       # an English sentence
+) -> str:  # an English sentence
     """Say an event in one of its wordings: active or passive, time first or last, synonyms drawn."""
-    name = lambda role: draws.pick(role.split("/"))
-    agent, patient = ((("an " if x[0] in "aeiou" else "a ") + x) for x in (name(event.agent), name(event.patient)))
+
+    def name(role):
+        return draws.pick(role.split("/"))
+
+    agent, patient = (
+        (("an " if x[0] in "aeiou" else "a ") + x) for x in (name(event.agent), name(event.patient))
+    )
     doing, done = name(event.action).replace("-", "_").split(" ")
     no = "not " if event.denied else ""
-    core = f"{agent} is {no}{doing} {patient}" if draws.chance(0.6) else f"{patient} is {no}being {done} by {agent}"
+    core = (
+        f"{agent} is {no}{doing} {patient}"
+        if draws.chance(0.6)
+        else f"{patient} is {no}being {done} by {agent}"
+    )
     parts = [core.replace("_", " "), name(event.where), name(event.when)]
     parts = [parts[2], *parts[:2]] if draws.chance(0.5) else parts
     text = " ".join(part for part in parts if part)
@@ -295,9 +572,11 @@ def tell(
 def change(
     draws: Draws,
     e: Event,
-) -> Event:     # an event that differs in one role, or not at all
+) -> Event:  # an event that differs in one role, or not at all
     """Swap the roles, deny, move or drop place or time, or exchange agent, patient or action."""
-    kind = draws.pick(("swap", "swap", "denied", "where", "when", "agent", "agent", "patient", "action", "action"))
+    kind = draws.pick(
+        ("swap", "swap", "denied", "where", "when", "agent", "agent", "patient", "action", "action")
+    )
     if kind == "swap":
         return e._replace(agent=e.patient, patient=e.agent) if FAMILY[e.patient] in LIVING else e
     if kind == "denied":
@@ -305,14 +584,17 @@ def change(
     if kind in ("where", "when"):
         return e._replace(**{kind: getattr(draw_event(draws), kind)})
     families = next(f for f in ACTIONS if FAMILY[e.patient] in f)
-    fits = {"agent": [n for n in FAMILY if FAMILY[n] in LIVING[:2] and n != e.patient],
-            "patient": [n for n in FAMILY if FAMILY[n] == FAMILY[e.patient] and n != e.agent],
-            "action": ACTIONS[families].split("|")}
+    fits = {
+        "agent": [n for n in FAMILY if FAMILY[n] in LIVING[:2] and n != e.patient],
+        "patient": [n for n in FAMILY if FAMILY[n] == FAMILY[e.patient] and n != e.agent],
+        "action": ACTIONS[families].split("|"),
+    }
     return e._replace(**{kind: draws.pick(fits[kind])})
+
 
 def graded_pair(
     draws: Draws,
-) -> tuple[str, str, float]:   # two sentences and their similarity, 0 to 5
+) -> tuple[str, str, float]:  # two sentences and their similarity, 0 to 5
     """Tell an event and one up to five changes away, or (one in eight) another event."""
     a = b = draw_event(draws)
     for _ in range(draws.pick((0, 1, 1, 1, 2, 2, 3, 3, 4, 5))):
@@ -323,24 +605,34 @@ def graded_pair(
 
 SIZES = {"test": 200, "dev": 400, "train": 2400}  # rows of each task in each split
 TASKS = {  # file stem -> (draw a row, name of the label, number of classes to balance or 0)
-    "ids-sst": (lambda draws: (lambda text, s: (text, s + 2))(*sentiment_sentence(draws)), "sentiment", 5),
+    "ids-sst": (
+        lambda draws: (lambda text, s: (text, s + 2))(*sentiment_sentence(draws)),
+        "sentiment",
+        5,
+    ),
     "quora": (question_pair, "is_duplicate", 0),
     "sts": (graded_pair, "similarity", 0),
 }
 
+
 def draw_rows(
-    draw: Callable,     # of TASKS: draws -> a row
+    draw: Callable,  # of TASKS: draws -> a row
     draws: Draws,
-    n: int,             # how many
-    taken: set[str],    # sentences that must not occur
-    classes: int,       # to balance; 0: as they come
-) -> list[tuple]:       # n different rows: sentences and label
+    n: int,  # how many
+    taken: set[str],  # sentences that must not occur
+    classes: int,  # to balance; 0: as they come
+) -> list[tuple]:  # n different rows: sentences and label
     """Draw different rows with no sentence of `taken`."""
     rows, seen, room = [], set(), dict.fromkeys(range(classes), -(-n // (classes or 1)))
     while len(rows) < n:
         *texts, label = row = draw(draws)
         key = tuple(sorted(texts))
-        if key in seen or len(set(texts)) < len(texts) or taken & set(texts) or room.get(label, 1) == 0:
+        if (
+            key in seen
+            or len(set(texts)) < len(texts)
+            or taken & set(texts)
+            or room.get(label, 1) == 0
+        ):
             continue
         seen.add(key)
         rows.append(row)
@@ -348,17 +640,23 @@ def draw_rows(
             room[label] -= 1
     return rows
 
+
 def _file_text(rows: list[tuple], name: str, label: str) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
-    writer.writerow(["", "id", *(("sentence",) if len(rows[0]) == 2 else ("sentence1", "sentence2")), label])
+    writer.writerow(
+        ["", "id", *(("sentence",) if len(rows[0]) == 2 else ("sentence1", "sentence2")), label]
+    )
     writer.writerows([i, f"{name}-{i}", *row] for i, row in enumerate(rows))
     return stream.getvalue()
 
+
 def generate_sample(
     seed: int = 11711,
-) -> dict[str, str]:      # file name -> text
-    """Make sentiment sentences, question pairs and graded pairs, in three splits that share no sentence."""
+) -> dict[str, str]:  # file name -> text
+    """Make sentiment sentences, question pairs and graded pairs, in three splits that share no
+    sentence.
+    """
     out = {}
     for number, (stem, (draw, label, classes)) in enumerate(TASKS.items()):
         draws, taken = Draws(seed + number), set()

@@ -1,4 +1,5 @@
 """Settings that cannot be are refused by name."""
+
 __all__ = ["check_choices", "check_names", "check_positive", "check_rates"]
 
 import math
@@ -6,8 +7,8 @@ from numbers import Integral, Real
 
 
 def check_choices(
-    settings,    # anything with these attributes
-    **choices,   # attribute -> what it may be
+    settings,  # anything with these attributes
+    **choices,  # attribute -> what it may be
 ) -> None:
     """Raise ValueError for an attribute with a value that is none of its choices."""
     for name, known in choices.items():
@@ -16,13 +17,16 @@ def check_choices(
 
 
 def check_positive(
-    settings,      # anything with these attributes
-    *names: str,   # of attributes that are None or a whole number of at least 1; or a dict of such numbers
+    settings,  # anything with these attributes
+    # of attributes that are None or a whole number of at least 1; or a dict of such numbers
+    *names: str,
 ) -> None:
     """Raise ValueError for an attribute that is no whole number, or below 1."""
     for name in names:
         value = getattr(settings, name)
-        for part in value.values() if isinstance(value, dict) else () if value is None else (value,):
+        for part in (
+            value.values() if isinstance(value, dict) else () if value is None else (value,)
+        ):
             if not isinstance(part, Integral):
                 raise ValueError(f"expected a whole number as {name}, got {part!r}")
             if part < 1:
@@ -30,8 +34,8 @@ def check_positive(
 
 
 def check_rates(
-    settings,      # anything with these attributes
-    *names: str,   # of attributes that are None or a finite number >= 0
+    settings,  # anything with these attributes
+    *names: str,  # of attributes that are None or a finite number >= 0
 ) -> None:
     """Raise ValueError for an attribute that is no number, negative, NaN or infinite."""
     for name in names:
@@ -43,13 +47,13 @@ def check_rates(
 
 
 def check_names(
-    settings,      # anything with these attributes
-    *names: str,   # of attributes that are several different texts
+    settings,  # anything with these attributes
+    *names: str,  # of attributes that are several different texts
 ) -> None:
     """Raise ValueError for an attribute that is one text, holds none, or holds one twice."""
     for name in names:
         value = getattr(settings, name)
-        if isinstance(value, str):   # its letters are no names
+        if isinstance(value, str):  # its letters are no names
             raise ValueError(f"expected a tuple as {name}, got {value!r}: ({value!r},) is one")
         if not value or len(set(value)) < len(value):
             raise ValueError(f"expected different {name}, at least one, got {value}")

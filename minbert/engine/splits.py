@@ -41,7 +41,9 @@ def pair_key(
     second: str,
     score: float | None = None,  # tells apart pairs of one text
 ) -> str:  # 10 hexadecimal digits
-    """Give the checksum of a pair; case, blanks and punctuation, in which copies differ, do not count."""
+    """Give the checksum of a pair; case, blanks and punctuation, in which copies differ, do not
+    count.
+    """
     bare = [re.sub(r"\W+", "", text.lower()) for text in (first, second)]
     parts = bare if score is None else [*bare, f"{score:.3f}"]
     return hashlib.sha256("\t".join(parts).encode()).hexdigest()[:10]
@@ -59,7 +61,9 @@ def course_splits(
     str, list[list]
 ]:  # split -> (index, id, sentence1, sentence2, score) in the course's order
     """Cut STS-B as the course does. Raises ValueError for a missing pair, or one too many."""
-    known = [CourseRow(split, int(index), name, key) for split, index, name, key in split_table("sts")]
+    known = [
+        CourseRow(split, int(index), name, key) for split, index, name, key in split_table("sts")
+    ]
     found = _found(rows, lambda row: pair_key(*row[:2]))
     chosen = {
         row.index: _taken(found, row.key, f"row {row.index} of STS-B")
@@ -95,8 +99,9 @@ def with_subsets(
 ) -> list[list]:  # (sentence1, sentence2, score, subset)
     """Say of each pair of a year to which subset it belongs.
 
-    A pair whose text differs a little takes the subset of its neighbours, if both have the same one.
-    Raises ValueError for a pair that stays unknown, and for subsets of another size than published.
+    A pair whose text differs a little takes the subset of its neighbours, if both have the same
+    one. Raises ValueError for a pair that stays unknown, and for subsets of another size than
+    published.
     """
     of_year = [(key, subset) for year, subset, key in split_table("years") if year == name]
     subset_of, sizes = dict(of_year), defaultdict(int)

@@ -1,4 +1,7 @@
-"""What an encoder reads: how many tokens, and which hidden states. A pooling is a name or a module: what it reads, what it gives, and what it needs."""
+"""What an encoder reads: how many tokens, and which hidden states. A pooling is a name or a module:
+what it reads, what it gives, and what it needs.
+"""
+
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -6,7 +9,8 @@ from torch import Tensor, nn
 
 
 class Longest:
-    """How many tokens of a sentence an encoder reads, with [CLS] and [SEP]: what it is told, and no more than its model has positions.
+    """How many tokens of a sentence an encoder reads, with [CLS] and [SEP]: what it is told, and no
+    more than its model has positions.
 
     Raises ValueError for fewer than 3.
     """
@@ -16,27 +20,35 @@ class Longest:
 
     def __set__(self, encoder, tokens: int) -> None:
         if not isinstance(tokens, int) or tokens < 3:
-            raise ValueError(f"expected max_length >= 3 for [CLS], a piece and [SEP], got {tokens!r}")
+            raise ValueError(
+                f"expected max_length >= 3 for [CLS], a piece and [SEP], got {tokens!r}"
+            )
         encoder._longest = min(tokens, encoder.model.config.max_position_embeddings)
 
 
 def check_states(
-    hidden_states: tuple[Tensor, ...],     # (B, T, D) each
-    attention_mask: Tensor,                # (B, T)
-    how: str,                              # name of the pooling
-    pooler_output: Tensor | None,          # (B, D), for "pooler"
-    poolings: Mapping[str, tuple],         # name -> the states it reads
+    hidden_states: tuple[Tensor, ...],  # (B, T, D) each
+    attention_mask: Tensor,  # (B, T)
+    how: str,  # name of the pooling
+    pooler_output: Tensor | None,  # (B, D), for "pooler"
+    poolings: Mapping[str, tuple],  # name -> the states it reads
 ) -> None:
     """Raise ValueError for an unknown name, a missing input, or a mask of another shape."""
     check_pooling(how, poolings)
     if isinstance(hidden_states, Tensor):
-        raise ValueError("expected a tuple of (B, T, D) hidden states, got one tensor: pass (tensor,) if it is the last layer")
+        raise ValueError(
+            "expected a tuple of (B, T, D) hidden states, got one tensor: pass (tensor,) if it is the last layer"
+        )
     if len(hidden_states) < min(2, max(1, len(poolings[how]))):
-        raise ValueError(f"expected all hidden states for pooling {how!r}, got {len(hidden_states)}: call the model with output_hidden_states=True")
+        raise ValueError(
+            f"expected all hidden states for pooling {how!r}, got {len(hidden_states)}: call the model with output_hidden_states=True"
+        )
     if how == "pooler" and pooler_output is None:
         raise ValueError("expected pooler_output for pooling 'pooler', got None")
     if attention_mask.shape != hidden_states[-1].shape[:2]:
-        raise ValueError(f"expected a mask of shape {tuple(hidden_states[-1].shape[:2])}, got {tuple(attention_mask.shape)}")
+        raise ValueError(
+            f"expected a mask of shape {tuple(hidden_states[-1].shape[:2])}, got {tuple(attention_mask.shape)}"
+        )
 
 
 def layers_read(pooling: str | nn.Module, poolings: Mapping[str, tuple]) -> tuple:
@@ -50,18 +62,26 @@ def pooling_name(pooling: str | nn.Module) -> str:
 
 
 def check_pooling(pooling: str | nn.Module, poolings: Mapping[str, tuple]) -> None:
-    """Raise ValueError for an unknown name, or a module that does not say what it reads (`layers`) and how long its vectors are (`out_features`)."""
+    """Raise ValueError for an unknown name, or a module that does not say what it reads (`layers`)
+    and how long its vectors are (`out_features`).
+    """
     if isinstance(pooling, nn.Module):
         if not (hasattr(pooling, "layers") and hasattr(pooling, "out_features")):
-            raise ValueError(f"expected a pooling with layers and out_features, got {type(pooling).__name__}")
+            raise ValueError(
+                f"expected a pooling with layers and out_features, got {type(pooling).__name__}"
+            )
     elif pooling not in poolings:
         raise ValueError(f"expected a pooling among {', '.join(poolings)}, got {pooling!r}")
 
 
 def pooled_width(pooling: str | nn.Module, width: int, where: str | Path = "pooling") -> int:
-    """Give the length of a pooled vector. Raises ValueError naming `where` for a pooling that is made for another model."""
+    """Give the length of a pooled vector. Raises ValueError naming `where` for a pooling that is
+    made for another model.
+    """
     if not isinstance(pooling, nn.Module):
         return width
     if (made := getattr(pooling, "width", width)) != width:
-        raise ValueError(f"{where}: expected a pooling of vectors of width {width}, got one for {made}")
+        raise ValueError(
+            f"{where}: expected a pooling of vectors of width {width}, got one for {made}"
+        )
     return pooling.out_features

@@ -5,7 +5,7 @@ By default Python raises KeyboardInterrupt in the middle of a step, with half of
 updated, and SIGTERM ends the process without a word.
 """
 
-__all__ = ['Stopped', 'StopRequest', 'stop_requests']
+__all__ = ["Stopped", "StopRequest", "stop_requests"]
 
 import signal
 import threading
@@ -18,7 +18,7 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(
         self,
-        step: int,                    # steps that are done and saved
+        step: int,  # steps that are done and saved
         number: int = signal.SIGINT,  # the signal that asked
     ):
         super().__init__(f"stopped at step {step}; resume=True goes on")
@@ -30,11 +30,15 @@ class StopRequest:
 
     number: int | None = None  # None: nobody has asked
 
-    def anywhere(self, world) -> int:   # accelerate.Accelerator -> the signal that any of its processes noted; 0: none
+    def anywhere(
+        self,
+        world,
+        # accelerate.Accelerator -> the signal that any of its processes noted; 0: none
+    ) -> int:
         """Ask all processes: they stop after the same step, or they would wait for one another."""
         number = self.number or 0
         if world.num_processes > 1:
-            import torch   # the command line needs `Stopped` and no torch
+            import torch  # the command line needs `Stopped` and no torch
 
             number = int(world.gather(torch.tensor([number], device=world.device)).max())
         return number
@@ -57,7 +61,9 @@ def stop_requests() -> Iterator[StopRequest]:
         give_back()
 
     if threading.current_thread() is threading.main_thread():
-        earlier.update({number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)})
+        earlier.update(
+            {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        )
     try:
         yield request
     finally:

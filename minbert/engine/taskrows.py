@@ -1,4 +1,7 @@
-"""One backward a task, each gradient in a row of one flat buffer: what several tasks share can be mixed there, the rest is handed out as it is."""
+"""One backward a task, each gradient in a row of one flat buffer: what several tasks share can be
+mixed there, the rest is handed out as it is.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -14,15 +17,18 @@ __all__ = ["TaskRows"]
 class TaskRows:
     """The gradients of several tasks on the same parameters, (T, P).
 
-    `fill` runs the backwards, `shared` gives the stretches that two tasks or more use, `mix` puts a combination of these into row 0,
-    and `hand_out` leaves views of the rows in `.grad`, added to what was there: the next `fill` writes over them. Weights that one task
-    alone uses get its plain gradient; weights that none uses keep `.grad` as it was. With many processes each row is averaged first.
+    `fill` runs the backwards, `shared` gives the stretches that two tasks or more use, `mix` puts a
+    combination of these into row 0, and `hand_out` leaves views of the rows in `.grad`, added to
+    what was there: the next `fill` writes over them. Weights that one task alone uses get its plain
+    gradient; weights that none uses keep `.grad` as it was. With many processes each row is
+    averaged first.
     """
 
     def __init__(
         self,
         parameters: nn.Module | Iterable[Tensor],  # a model, or its parameters
-        accelerator=None,                          # accelerate.Accelerator, to share the work among processes
+        # accelerate.Accelerator, to share the work among processes
+        accelerator=None,
     ):
         found = parameters.parameters() if isinstance(parameters, nn.Module) else parameters
         self.parameters, self.accelerator = list(dict.fromkeys(found)), accelerator
@@ -32,13 +38,16 @@ class TaskRows:
         self,
         losses: dict[str, Tensor],  # task -> () with graph; graphs may have parts in common
     ) -> None:
-        """Run one backward a task. Raises ValueError if no loss has a graph, or the parameters differ in dtype or device."""
+        """Run one backward a task. Raises ValueError if no loss has a graph, or the parameters
+        differ in dtype or device.
+        """
         if not any(loss.requires_grad for loss in losses.values()):
             raise ValueError(f"expected a loss with a graph, got none among {list(losses)}")
         self.params = [p for p in self.parameters if p.requires_grad]
-        self.earlier = [None if p.grad is None else p.grad.clone() for p in self.params]  # may lie in the buffer
-        self.rows = self._rows(len(losses))                            # (T, P)
-        self.used = _backward_rows(losses, self.params, self.rows)     # parameter -> tasks
+        # may lie in the buffer
+        self.earlier = [None if p.grad is None else p.grad.clone() for p in self.params]
+        self.rows = self._rows(len(losses))  # (T, P)
+        self.used = _backward_rows(losses, self.params, self.rows)  # parameter -> tasks
         if self.accelerator is not None and self.accelerator.num_processes > 1:
             self.used = _average_rows(self.rows, self.used, self.accelerator)
         self.spans = _shared_spans(self.params, self.used)
@@ -47,16 +56,25 @@ class TaskRows:
         """Give T rows as long as all parameters together; keep the memory from call to call."""
         params, kinds = self.params, {(p.dtype, p.device) for p in self.params}
         if len(kinds) != 1:
-            raise ValueError(f"expected parameters of one dtype on one device, got {sorted(map(str, kinds))}")
+            raise ValueError(
+                f"expected parameters of one dtype on one device, got {sorted(map(str, kinds))}"
+            )
         size = sum(p.numel() for p in params)
-        if self.buffer.numel() < tasks * size or (self.buffer.dtype, self.buffer.device) not in kinds:
+        if (
+            self.buffer.numel() < tasks * size
+            or (self.buffer.dtype, self.buffer.device) not in kinds
+        ):
             self.buffer = torch.empty(tasks * size, dtype=params[0].dtype, device=params[0].device)
         return self.buffer[: tasks * size].view(tasks, size)
 
     def shared(self) -> Iterator[Tensor]:  # (T, p) views of the rows
-        """Cut the stretches that two tasks or more use into pieces that fit a cache; a GPU wants few and large ones."""
+        """Cut the stretches that two tasks or more use into pieces that fit a cache; a GPU wants
+        few and large ones.
+        """
         for start, stop in self.spans:
-            yield from self.rows[:, start:stop].split(1 << (16 if self.rows.device.type == "cpu" else 24), dim=1)
+            yield from self.rows[:, start:stop].split(
+                1 << (16 if self.rows.device.type == "cpu" else 24), dim=1
+            )
 
     @torch.no_grad()
     def mix(
@@ -73,7 +91,9 @@ class TaskRows:
         for p, (start, stop), before in zip(self.params, _places(self.params), self.earlier):
             p.grad = before
             if self.used[p]:
-                row = self.rows[min(self.used[p]) if len(self.used[p]) == 1 else 0, start:stop].view_as(p)
+                row = self.rows[
+                    min(self.used[p]) if len(self.used[p]) == 1 else 0, start:stop
+                ].view_as(p)
                 p.grad = row if before is None else row.add_(before)
         self.earlier = []
 
@@ -87,7 +107,9 @@ def _places(params):
 
 
 def _backward_rows(losses, params, rows):
-    """Run one backward a task, each gradient into its row at once; return for each parameter the tasks that use it."""
+    """Run one backward a task, each gradient into its row at once; return for each parameter the
+    tasks that use it.
+    """
     places, used, task = dict(zip(params, _places(params))), {p: set() for p in params}, 0
 
     def move(p):
@@ -114,13 +136,16 @@ def _backward_rows(losses, params, rows):
 
 
 def _share_graph(losses):
-    """Tell whether a node is reached from two losses; a graph kept for nothing would hold on to its activations."""
+    """Tell whether a node is reached from two losses; a graph kept for nothing would hold on to its
+    activations.
+    """
     seen = set()
     for loss in losses:
         mine, todo = set(), [loss.grad_fn]
         while todo:
             node = todo.pop()
-            if node is not None and node.next_functions and node not in mine:  # a parameter's node has no next
+            # a parameter's node has no next
+            if node is not None and node.next_functions and node not in mine:
                 mine.add(node)
                 todo += [parent for parent, _ in node.next_functions]
         if seen & mine:
@@ -143,7 +168,9 @@ def _shared_spans(params, used):
 
 def _average_rows(rows, used, accelerator):
     """Average every row over the processes; a weight that a task uses on one counts as used on all."""
-    flags = torch.tensor([[float(task in tasks) for tasks in used.values()] for task in range(len(rows))])
+    flags = torch.tensor(
+        [[float(task in tasks) for tasks in used.values()] for task in range(len(rows))]
+    )
     for row in rows:  # one at a time: the message is copied
         row.copy_(accelerator.reduce(row, reduction="mean"))
     flags = accelerator.reduce(flags.to(rows.device), reduction="mean")

@@ -1,4 +1,7 @@
-"""Attention over sequences that lie end to end, in one call: torch's variable-length kernel, for GPUs that have it. It knows heads and borders, and no model."""
+"""Attention over sequences that lie end to end, in one call: torch's variable-length kernel, for
+GPUs that have it. It knows heads and borders, and no model.
+"""
+
 from functools import cache
 
 import torch
@@ -9,25 +12,32 @@ from torch import Tensor
 def serves(
     device: torch.device,
     dtype: torch.dtype,  # of queries, keys and values
-    width: int,          # K of one head
+    width: int,  # K of one head
 ) -> bool:
-    """Tell whether the kernel can be used: an NVIDIA GPU of compute capability 8.0 or newer, half precision, heads it was made for.
+    """Tell whether the kernel can be used: an NVIDIA GPU of compute capability 8.0 or newer, half
+    precision, heads it was made for.
 
-    It has no dropout. On its first use it has to agree with the plain attention of torch, in values and gradients: that waits for the GPU once.
+    It has no dropout. On its first use it has to agree with the plain attention of torch, in values
+    and gradients: that waits for the GPU once.
     """
-    if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16) or width % 8 or width > 256:
+    if (
+        device.type != "cuda"
+        or dtype not in (torch.float16, torch.bfloat16)
+        or width % 8
+        or width > 256
+    ):
         return False
     return not torch.compiler.is_compiling() and _agrees(device, dtype, width)
 
 
 def attend(
-    query: Tensor,   # (N, D) half precision, the sequences end to end
-    key: Tensor,     # (N, D)
-    value: Tensor,   # (N, D)
+    query: Tensor,  # (N, D) half precision, the sequences end to end
+    key: Tensor,  # (N, D)
+    value: Tensor,  # (N, D)
     starts: Tensor,  # (n + 1,) int32 on the same device: where each begins, and N
-    longest: int,    # tokens of the longest
-    heads: int,      # H, divides D
-) -> Tensor:         # (N, D)
+    longest: int,  # tokens of the longest
+    heads: int,  # H, divides D
+) -> Tensor:  # (N, D)
     """Let every token read its own sequence; without dropout. Ask `serves` before."""
     from torch.nn.attention.varlen import varlen_attn  # loads the compiler: only where it is used
 
@@ -43,17 +53,38 @@ def _agrees(device, dtype, width):
     try:
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
             return _trial(device, dtype, width)
-    except (ImportError, AttributeError, RuntimeError, TypeError, ValueError, NotImplementedError):  # an older torch, or one built without it
+    except (ImportError, AttributeError, RuntimeError, TypeError, ValueError, NotImplementedError):
+        # an older torch, or one built without it
         return False
 
 
 def _trial(device, dtype, width):
     heads, lengths = 2, [3, 5]
-    rows = [torch.linspace(-2, 2, 8 * heads * width).cos().roll(7 * i).view(8, -1).to(device, dtype).requires_grad_() for i in range(3)]
+    rows = [
+        torch.linspace(-2, 2, 8 * heads * width)
+        .cos()
+        .roll(7 * i)
+        .view(8, -1)
+        .to(device, dtype)
+        .requires_grad_()
+        for i in range(3)
+    ]
     starts = torch.tensor([0, 3, 8], dtype=torch.int32).to(device)
     parts = zip(*(x.view(8, heads, width).split(lengths) for x in rows))
-    plain = torch.cat([F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in part))[0].transpose(0, 1).flatten(1) for part in parts])
+    plain = torch.cat(
+        [
+            F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in part))[0]
+            .transpose(0, 1)
+            .flatten(1)
+            for part in parts
+        ]
+    )
     found = attend(*rows, starts, 5, heads)
-    slopes = [torch.autograd.grad((x.float() * rows[0].detach().float()).sum(), rows) for x in (plain, found)]
+    slopes = [
+        torch.autograd.grad((x.float() * rows[0].detach().float()).sum(), rows)
+        for x in (plain, found)
+    ]
     close = 4 * torch.finfo(dtype).eps  # a few roundings of the largest number
-    return all((a - b).abs().max() <= close * a.abs().max() for a, b in ((plain, found), *zip(*slopes)))
+    return all(
+        (a - b).abs().max() <= close * a.abs().max() for a, b in ((plain, found), *zip(*slopes))
+    )

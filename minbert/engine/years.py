@@ -1,4 +1,7 @@
-"""STS12 to STS16: each year a folder of pairs of files, sentences in one, scores in the other. And where files may lie."""
+"""STS12 to STS16: each year a folder of pairs of files, sentences in one, scores in the other. And
+where files may lie.
+"""
+
 from pathlib import Path
 
 from .files import quoted
@@ -22,13 +25,23 @@ def year_files(name: str, folder: Path) -> list[Path]:
 
 
 def read_subset(
-    path: Path,                                          # STS.input.X.txt; STS.gs.X.txt stands beside it
-) -> tuple[list[tuple], list[tuple[str, str]]]:          # (first, second, score, id, "X") of each scored pair; ("file:line", reason)
-    """Read the pairs of a subset that somebody scored, and list the others. Raises ValueError naming file and line."""
-    subset, gold = path.name[len("STS.input."):-len(".txt")], path.with_name(path.name.replace("input", "gs", 1))
-    if subset == "all":   # their scores would be pooled, and a mean over subsets would silently become another figure
-        raise ValueError(f"{path}: expected a file for each subset, got all pairs in one, as older versions downloaded them: "
-                         "`minbert data --download` of this year replaces it")
+    # STS.input.X.txt; STS.gs.X.txt stands beside it
+    path: Path,
+    # (first, second, score, id, "X") of each scored pair; ("file:line", reason)
+) -> tuple[list[tuple], list[tuple[str, str]]]:
+    """Read the pairs of a subset that somebody scored, and list the others. Raises ValueError
+    naming file and line.
+    """
+    subset, gold = (
+        path.name[len("STS.input.") : -len(".txt")],
+        path.with_name(path.name.replace("input", "gs", 1)),
+    )
+    # their scores would be pooled, and a mean over subsets would silently become another figure
+    if subset == "all":
+        raise ValueError(
+            f"{path}: expected a file for each subset, got all pairs in one, as older versions downloaded them: "
+            "`minbert data --download` of this year replaces it"
+        )
     lines, marks = read_lines(path), read_lines(gold)
     if len(lines) != len(marks):
         raise ValueError(f"{gold}: expected {len(lines)} lines as in {path.name}, got {len(marks)}")
@@ -48,6 +61,9 @@ def read_subset(
 
 def _two_sentences(line: str, where: str) -> list[str]:
     cells = [cell.strip() for cell in line.split("\t")]
-    if len(cells) not in (2, 4) or not all(cells[:2]):  # 2016 was also published with two sources a line
-        raise ValueError(f"{where}: expected two sentences and a tab between them, got {quoted(line, 50)}")
+    # 2016 was also published with two sources a line
+    if len(cells) not in (2, 4) or not all(cells[:2]):
+        raise ValueError(
+            f"{where}: expected two sentences and a tab between them, got {quoted(line, 50)}"
+        )
     return cells[:2]

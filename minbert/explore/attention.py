@@ -1,4 +1,5 @@
 """Attention under the hands: one query and three keys in a plane, and the maps of a whole model."""
+
 from __future__ import annotations
 
 import math
@@ -16,20 +17,23 @@ from .base import BESIDE, Explorer, choice, point, slider, text, words
 
 __all__ = ["AttentionExplorer", "KEYS", "Reading", "hand_shares", "read_sentence"]
 
-KEYS = {"river": (2.5, 0.2), "money": (0.2, 1.6), "bank": (1.0, 1.0)}   # of the chapter; there they are queries and values as well
-MARKERS = "os^"             # a shape a key
-LOW, HIGH = -1.0, 3.0       # of the plane, in both directions
-LONGEST = 20                # pieces of a sentence that are read: more names do not fit beside a map
+# of the chapter; there they are queries and values as well
+KEYS = {"river": (2.5, 0.2), "money": (0.2, 1.6), "bank": (1.0, 1.0)}
+MARKERS = "os^"  # a shape a key
+LOW, HIGH = -1.0, 3.0  # of the plane, in both directions
+LONGEST = 20  # pieces of a sentence that are read: more names do not fit beside a map
 
 
 def hand_shares(
-    query: np.ndarray,     # (K,)
-    keys: np.ndarray,      # (T, K)
-    hidden: np.ndarray,    # (T,) bool, keys that get the mask constant
-    factor: float = 1.0,   # times q . k / sqrt(K)
+    query: np.ndarray,  # (K,)
+    keys: np.ndarray,  # (T, K)
+    hidden: np.ndarray,  # (T,) bool, keys that get the mask constant
+    factor: float = 1.0,  # times q . k / sqrt(K)
     constant: float = -1e4,  # added to the score of a hidden key
-) -> tuple[np.ndarray, np.ndarray]:   # scores (T,) with the constant, shares (T,)
-    """Score the keys and turn the scores into shares: softmax(factor q k^T / sqrt(K) + constant hidden)."""
+) -> tuple[np.ndarray, np.ndarray]:  # scores (T,) with the constant, shares (T,)
+    """Score the keys and turn the scores into shares: softmax(factor q k^T / sqrt(K) + constant
+    hidden).
+    """
     scores = factor * keys @ query / math.sqrt(len(query)) + constant * hidden
     powers = np.exp(scores - scores.max())
     return scores, powers / powers.sum()
@@ -39,25 +43,31 @@ def hand_shares(
 class Reading:
     """What a model made of one sentence."""
 
-    pieces: list[str]     # T of them, with [CLS] and [SEP]
-    maps: Tensor          # (L, H, T, T), row i: what piece i reads
-    last: Tensor          # (T, D), after the last layer
+    pieces: list[str]  # T of them, with [CLS] and [SEP]
+    maps: Tensor  # (L, H, T, T), row i: what piece i reads
+    last: Tensor  # (T, D), after the last layer
 
 
 @torch.no_grad()
 def read_sentence(
-    model,                # BertModel in eval mode
-    input_ids: Tensor,    # (T,) int64
-    hidden: Tensor,       # (T,) bool, keys that get the mask constant in every layer and head
+    model,  # BertModel in eval mode
+    input_ids: Tensor,  # (T,) int64
+    hidden: Tensor,  # (T,) bool, keys that get the mask constant in every layer and head
     factor: float = 1.0,  # times q . k / sqrt(K), in every layer and head
     constant: float = -1e4,  # added to the scores of a hidden key
-) -> tuple[Tensor, Tensor]:   # maps (L, H, T, T), last hidden states (T, D)
+) -> tuple[Tensor, Tensor]:  # maps (L, H, T, T), last hidden states (T, D)
     """Run the encoder with another factor or mask constant, and keep every map."""
     maps = []
 
     def mix(attention, h):
-        query, key, value = (x.unflatten(-1, (attention.heads, -1)).transpose(-3, -2) for x in attention.project(h))   # (1, H, T, K)
-        shares = (factor * query @ key.mT / math.sqrt(query.shape[-1]) + constant * hidden.to(query)).softmax(-1)   # (1, H, T, T)
+        # (1, H, T, K)
+        query, key, value = (
+            x.unflatten(-1, (attention.heads, -1)).transpose(-3, -2) for x in attention.project(h)
+        )
+        # (1, H, T, T)
+        shares = (
+            factor * query @ key.mT / math.sqrt(query.shape[-1]) + constant * hidden.to(query)
+        ).softmax(-1)
         maps.append(shares[0])
         return (shares @ value).transpose(-3, -2).flatten(-2)
 
@@ -68,43 +78,105 @@ def read_sentence(
 
 
 class AttentionExplorer(Explorer):
-    """Drag a query and a key and see the shares change; then hide pieces of a sentence and see what a model's heads read.
+    """Drag a query and a key and see the shares change; then hide pieces of a sentence and see what
+    a model's heads read.
 
-    Views: by hand, three keys in a plane; a sentence, with any layer and head of the embedded model or of your own.
-    A model is copied: what happens to it later does not change the pictures. Raises ValueError for a tokenizer of another vocabulary.
+    Views: by hand, three keys in a plane; a sentence, with any layer and head of the embedded model
+    or of your own. A model is copied: what happens to it later does not change the pictures. Raises
+    ValueError for a tokenizer of another vocabulary.
     """
 
     title = "What a token reads"
 
     def __init__(
         self,
-        model=None,      # BertModel, or None: the one in the package
+        model=None,  # BertModel, or None: the one in the package
         tokenizer=None,  # of that model, or None: the one in the package
-        sentence: str = "The river rose, and its bank gave way.",   # to begin with
-        view: str = "by hand",   # or "a sentence"
+        sentence: str = "The river rose, and its bank gave way.",  # to begin with
+        view: str = "by hand",  # or "a sentence"
     ):
         from ..encoder import BertModel
 
         self.tokenizer = tokenizer or load_tokenizer()
-        self.model = BertModel.from_pretrained() if model is None else deepcopy(model).cpu().float().eval()
+        self.model = (
+            BertModel.from_pretrained() if model is None else deepcopy(model).cpu().float().eval()
+        )
         if len(self.tokenizer) > self.model.config.vocab_size:
-            raise ValueError(f"expected a tokenizer of at most {self.model.config.vocab_size} pieces, as the model has, got {len(self.tokenizer)}")
+            raise ValueError(
+                f"expected a tokenizer of at most {self.model.config.vocab_size} pieces, as the model has, got {len(self.tokenizer)}"
+            )
         self.sentence, self.view_first = sentence, view
         self._read = lru_cache(64)(self._read_once)
 
     def _controls(self):
         config = self.model.config
         layers, heads = config.num_hidden_layers, config.num_attention_heads
-        made = [choice("view", self.view_first, ["by hand", "a sentence"], help="A query and three keys to drag, or the maps of a model."),
-                text("sentence", self.sentence, help=f"What the model reads: its first {LONGEST} pieces."),
-                words("hide", label="hide pieces", help="A pressed piece is masked as padding is: the mask constant is added to the scores of its key."),
-                slider("layer", 1, 1, layers, 1, help=f"Which of the {layers} layers is drawn; 1 reads the embedding.") if layers > 1 else None,
-                slider("head", 1, 1, heads, 1, help=f"Which of the layer's {heads} heads is drawn.") if heads > 1 else None,
-                slider("factor", 1.0, 0.0, 8.0, 0.25, label="factor of the scores", help="Times q·k / √K: 1 is the formula, √K leaves the division out, 0 makes all shares equal."),
-                slider("mask", 4.0, 0.0, 4.0, 0.1, label="mask: log10 of −constant", help="The number that is added for a hidden key is −10 to this power: 4 is −10,000, 0 is −1."),
-                point("query", (1.0, 1.0), low=(LOW, LOW), high=(HIGH, HIGH), step=0.1, help="Drag the query, what bank looks for."),
-                point("key", KEYS["river"], low=(LOW, LOW), high=(HIGH, HIGH), step=0.1, label="key of river", help="Drag the key of river, what it offers.")]
-        return [control for control in made if control]   # a model with one layer or one head has no slider for it
+        made = [
+            choice(
+                "view",
+                self.view_first,
+                ["by hand", "a sentence"],
+                help="A query and three keys to drag, or the maps of a model.",
+            ),
+            text(
+                "sentence", self.sentence, help=f"What the model reads: its first {LONGEST} pieces."
+            ),
+            words(
+                "hide",
+                label="hide pieces",
+                help="A pressed piece is masked as padding is: the mask constant is added to the scores of its key.",
+            ),
+            slider(
+                "layer",
+                1,
+                1,
+                layers,
+                1,
+                help=f"Which of the {layers} layers is drawn; 1 reads the embedding.",
+            )
+            if layers > 1
+            else None,
+            slider("head", 1, 1, heads, 1, help=f"Which of the layer's {heads} heads is drawn.")
+            if heads > 1
+            else None,
+            slider(
+                "factor",
+                1.0,
+                0.0,
+                8.0,
+                0.25,
+                label="factor of the scores",
+                help="Times q·k / √K: 1 is the formula, √K leaves the division out, 0 makes all shares equal.",
+            ),
+            slider(
+                "mask",
+                4.0,
+                0.0,
+                4.0,
+                0.1,
+                label="mask: log10 of −constant",
+                help="The number that is added for a hidden key is −10 to this power: 4 is −10,000, 0 is −1.",
+            ),
+            point(
+                "query",
+                (1.0, 1.0),
+                low=(LOW, LOW),
+                high=(HIGH, HIGH),
+                step=0.1,
+                help="Drag the query, what bank looks for.",
+            ),
+            point(
+                "key",
+                KEYS["river"],
+                low=(LOW, LOW),
+                high=(HIGH, HIGH),
+                step=0.1,
+                label="key of river",
+                help="Drag the key of river, what it offers.",
+            ),
+        ]
+        # a model with one layer or one head has no slider for it
+        return [control for control in made if control]
 
     def _idle(self, view, **_):
         used = {"by hand": {"query", "key"}, "a sentence": {"sentence", "layer", "head"}}[view]
@@ -114,9 +186,13 @@ class AttentionExplorer(Explorer):
         return {"hide": [*KEYS] if view == "by hand" else self.pieces(sentence)}
 
     def _ids(self, sentence):
-        return self.tokenizer(sentence, truncation=True, max_length=min(LONGEST, self.model.config.max_position_embeddings))["input_ids"]
+        return self.tokenizer(
+            sentence,
+            truncation=True,
+            max_length=min(LONGEST, self.model.config.max_position_embeddings),
+        )["input_ids"]
 
-    def pieces(self, sentence: str) -> list[str]:   # T of them
+    def pieces(self, sentence: str) -> list[str]:  # T of them
         """Cut a sentence as the model sees it."""
         return self.tokenizer.convert_ids_to_tokens(self._ids(sentence))
 
@@ -127,12 +203,28 @@ class AttentionExplorer(Explorer):
     def _read_once(self, sentence, hide, factor, mask):
         ids = torch.tensor(self._ids(sentence))
         hidden = torch.tensor([place in hide for place in range(len(ids))])
-        return Reading(self.tokenizer.convert_ids_to_tokens(ids.tolist()), *read_sentence(self.model, ids, hidden, factor, -(10.0**mask)))
+        return Reading(
+            self.tokenizer.convert_ids_to_tokens(ids.tolist()),
+            *read_sentence(self.model, ids, hidden, factor, -(10.0**mask)),
+        )
 
-    def moved(self, sentence: str, hide=(), factor: float = 1.0, mask: float = 4.0) -> np.ndarray:   # (T,) in [0, 2]
-        """Say how far each piece's last vector goes from where it is with nothing hidden and factor 1: one minus the cosine."""
+    def moved(
+        self,
+        sentence: str,
+        hide=(),
+        factor: float = 1.0,
+        mask: float = 4.0,
+        # (T,) in [0, 2]
+    ) -> np.ndarray:
+        """Say how far each piece's last vector goes from where it is with nothing hidden and factor
+        1: one minus the cosine.
+        """
         before, after = self.reading(sentence).last, self.reading(sentence, hide, factor, mask).last
-        return (1 - torch.cosine_similarity(before.double(), after.double(), dim=-1)).clamp_min(0).numpy()
+        return (
+            (1 - torch.cosine_similarity(before.double(), after.double(), dim=-1))
+            .clamp_min(0)
+            .numpy()
+        )
 
     def _draw(self, view, **settings):
         return self._plane(**settings) if view == "by hand" else self._sentence(**settings)
@@ -140,41 +232,103 @@ class AttentionExplorer(Explorer):
     def _hand(self, hide, factor, mask, query, key, **_):
         keys = np.array([key, *[*KEYS.values()][1:]])
         hidden = np.array([place in hide for place in range(len(KEYS))])
-        return keys, hidden.tolist(), *hand_shares(np.array(query), keys, hidden, factor, -(10.0**mask))
+        return (
+            keys,
+            hidden.tolist(),
+            *hand_shares(np.array(query), keys, hidden, factor, -(10.0**mask)),
+        )
 
     def _plane(self, query, **settings):
         keys, hidden, scores, shares = self._hand(query=query, **settings)
         left, right = panels(2, (10.5, 4.6))
         panel("first number", "second number", "a query (arrow) and three keys", left)
-        left.annotate("", query, (0, 0), arrowprops={"arrowstyle": "->", "color": PALETTE["paper"], "linewidth": 2})
+        left.annotate(
+            "",
+            query,
+            (0, 0),
+            arrowprops={"arrowstyle": "->", "color": PALETTE["paper"], "linewidth": 2},
+        )
         for name, place, gone, marker, (colour, _) in zip(KEYS, keys, hidden, MARKERS, EXTRA):
-            left.plot(*place, marker, color=colour, markersize=11, fillstyle="none" if gone else "full", markeredgewidth=2)
-            low = place[1] < HIGH - 0.6   # room above
-            left.annotate(f"({name})" if gone else name, place, (0, BESIDE if low else -BESIDE), textcoords="offset points", fontsize=9, ha="center", va="bottom" if low else "top")
-        left.plot(*(shares @ keys), "*", color=PALETTE["ours"], markersize=15, markeredgecolor="white", linestyle="none", zorder=5, label="mean of the keys, by shares")
+            left.plot(
+                *place,
+                marker,
+                color=colour,
+                markersize=11,
+                fillstyle="none" if gone else "full",
+                markeredgewidth=2,
+            )
+            low = place[1] < HIGH - 0.6  # room above
+            left.annotate(
+                f"({name})" if gone else name,
+                place,
+                (0, BESIDE if low else -BESIDE),
+                textcoords="offset points",
+                fontsize=9,
+                ha="center",
+                va="bottom" if low else "top",
+            )
+        left.plot(
+            *(shares @ keys),
+            "*",
+            color=PALETTE["ours"],
+            markersize=15,
+            markeredgecolor="white",
+            linestyle="none",
+            zorder=5,
+            label="mean of the keys, by shares",
+        )
         left.legend(frameon=False, fontsize=8, loc="lower right")
         left.axhline(0, color="#777777", linewidth=0.8)
         left.axvline(0, color="#777777", linewidth=0.8)
-        left.set(xlim=(LOW - 0.2, HIGH + 0.2), ylim=(LOW - 0.2, HIGH + 0.2), aspect="equal", anchor="W")
+        left.set(
+            xlim=(LOW - 0.2, HIGH + 0.2), ylim=(LOW - 0.2, HIGH + 0.2), aspect="equal", anchor="W"
+        )
         panel("key", "share", "what the query reads", right)
-        bars = right.bar(range(len(KEYS)), shares, color=[colour for colour, _ in EXTRA[:len(KEYS)]], width=0.6)
+        bars = right.bar(
+            range(len(KEYS)), shares, color=[colour for colour, _ in EXTRA[: len(KEYS)]], width=0.6
+        )
         for bar, share, gone in zip(bars, shares, hidden):
             bar.set_hatch("//" * gone)
             right.text(bar.get_x() + 0.3, share + 0.02, f"{share:.2f}", ha="center", fontsize=9)
         right.set(ylim=(0, 1.1))
-        right.set_xticks(range(len(KEYS)), [f"({name})" if gone else name for name, gone in zip(KEYS, hidden)])
+        right.set_xticks(
+            range(len(KEYS)), [f"({name})" if gone else name for name, gone in zip(KEYS, hidden)]
+        )
         return left.figure
 
     def _sentence(self, sentence, hide, factor, mask, layer=1, head=1, **_):
-        reading, moved = self.reading(sentence, hide, factor, mask), self.moved(sentence, hide, factor, mask)
+        reading, moved = (
+            self.reading(sentence, hide, factor, mask),
+            self.moved(sentence, hide, factor, mask),
+        )
         left, right = panels(2, (11.5, 4.9))
         wide = left.get_gridspec().ncols == 2
-        left.get_gridspec().update(left=0.95 / left.figure.get_figwidth(), right=1 - 0.22 / left.figure.get_figwidth(), bottom=1.0 / 4.9 if wide else 0.09, wspace=0.25, hspace=0.55)   # room for the names of pieces
+        # room for the names of pieces
+        left.get_gridspec().update(
+            left=0.95 / left.figure.get_figwidth(),
+            right=1 - 0.22 / left.figure.get_figwidth(),
+            bottom=1.0 / 4.9 if wide else 0.09,
+            wspace=0.25,
+            hspace=0.55,
+        )
         pieces = [piece if len(piece) < 9 else piece[:7] + "…" for piece in reading.pieces]
         pieces = [f"({piece})" if place in hide else piece for place, piece in enumerate(pieces)]
-        heatmap(reading.maps[layer - 1, head - 1], pieces, pieces, left, "piece that answers", "piece that asks", f"layer {layer}, head {head}: shares", "", (0, 1))
+        heatmap(
+            reading.maps[layer - 1, head - 1],
+            pieces,
+            pieces,
+            left,
+            "piece that answers",
+            "piece that asks",
+            f"layer {layer}, head {head}: shares",
+            "",
+            (0, 1),
+        )
         panel("1 − cosine to the vector before", "piece", "how far the last vectors moved", right)
-        colours = [PALETTE["untrained"] if place in hide else PALETTE["ours"] for place in range(len(pieces))]
+        colours = [
+            PALETTE["untrained"] if place in hide else PALETTE["ours"]
+            for place in range(len(pieces))
+        ]
         for place, bar in enumerate(right.barh(range(len(pieces)), moved, color=colours)):
             bar.set_hatch("//" * (place in hide))
         right.set_yticks(range(len(pieces)), pieces, fontsize=8)
@@ -184,24 +338,64 @@ class AttentionExplorer(Explorer):
     def _spots(self, view, sentence, hide, factor, mask, layer=1, head=1, **settings):
         if view == "by hand":
             _, _, scores, shares = self._hand(hide=hide, factor=factor, mask=mask, **settings)
-            return [[1, place - 0.3, place + 0.3, 0, 1.1, f"{name}: score {score:,.2f}, share {share:.3f}"] for place, (name, score, share) in enumerate(zip(KEYS, scores, shares))]
-        reading, moved = self.reading(sentence, hide, factor, mask), self.moved(sentence, hide, factor, mask)
+            return [
+                [
+                    1,
+                    place - 0.3,
+                    place + 0.3,
+                    0,
+                    1.1,
+                    f"{name}: score {score:,.2f}, share {share:.3f}",
+                ]
+                for place, (name, score, share) in enumerate(zip(KEYS, scores, shares))
+            ]
+        reading, moved = (
+            self.reading(sentence, hide, factor, mask),
+            self.moved(sentence, hide, factor, mask),
+        )
         shares, pieces = reading.maps[layer - 1, head - 1].tolist(), reading.pieces
-        cells = [[0, j - 0.5, j + 0.5, i - 0.5, i + 0.5, f"{pieces[i]} reads {pieces[j]}: {share:.3f}"] for i, row in enumerate(shares) for j, share in enumerate(row)]
-        return cells + [[1, 0, 9, i - 0.5, i + 0.5, f"{piece} moved by {far:.3f}"] for i, (piece, far) in enumerate(zip(pieces, moved))]
+        cells = [
+            [0, j - 0.5, j + 0.5, i - 0.5, i + 0.5, f"{pieces[i]} reads {pieces[j]}: {share:.3f}"]
+            for i, row in enumerate(shares)
+            for j, share in enumerate(row)
+        ]
+        return cells + [
+            [1, 0, 9, i - 0.5, i + 0.5, f"{piece} moved by {far:.3f}"]
+            for i, (piece, far) in enumerate(zip(pieces, moved))
+        ]
 
     def _describe(self, view, sentence, hide, factor, mask, layer=1, head=1, **settings):
         if view == "by hand":
-            keys, hidden, scores, shares = self._hand(hide=hide, factor=factor, mask=mask, **settings)
-            told = ", ".join(f"{name} {share:.2f}{' (hidden)' * gone}" for name, share, gone in zip(KEYS, shares, hidden))
+            keys, hidden, scores, shares = self._hand(
+                hide=hide, factor=factor, mask=mask, **settings
+            )
+            told = ", ".join(
+                f"{name} {share:.2f}{' (hidden)' * gone}"
+                for name, share, gone in zip(KEYS, shares, hidden)
+            )
             x, y = shares @ keys
-            return (f"Scores {', '.join(f'{score:,.2f}' for score in scores)}. The query ({settings['query'][0]:.1f}, {settings['query'][1]:.1f}) gives shares of {told}. "
-                    f"The mean of the keys by these shares is ({x:.2f}, {y:.2f}).")
-        reading, moved = self.reading(sentence, hide, factor, mask), self.moved(sentence, hide, factor, mask)
+            return (
+                f"Scores {', '.join(f'{score:,.2f}' for score in scores)}. The query ({settings['query'][0]:.1f}, {settings['query'][1]:.1f}) gives shares of {told}. "
+                f"The mean of the keys by these shares is ({x:.2f}, {y:.2f})."
+            )
+        reading, moved = (
+            self.reading(sentence, hide, factor, mask),
+            self.moved(sentence, hide, factor, mask),
+        )
         shares, best = reading.maps[layer - 1, head - 1].max(-1)
-        most = "; ".join(f"{piece} → {reading.pieces[j]} {share:.2f}" for piece, j, share in zip(reading.pieces, best.tolist(), shares.tolist()))
+        most = "; ".join(
+            f"{piece} → {reading.pieces[j]} {share:.2f}"
+            for piece, j, share in zip(reading.pieces, best.tolist(), shares.tolist())
+        )
         far = np.argsort(-moved, kind="stable")[:3]
         gone = [piece for place, piece in enumerate(reading.pieces) if place in hide]
-        changed = "Nothing is hidden, and nothing moved." if not moved.max() > 1e-9 else (
-            f"{'Hidden: ' + ', '.join(gone) if gone else 'Nothing is hidden'}. Moved furthest: " + ", ".join(f"{reading.pieces[i]} {moved[i]:.3f}" for i in far) + ".")
+        changed = (
+            "Nothing is hidden, and nothing moved."
+            if not moved.max() > 1e-9
+            else (
+                f"{'Hidden: ' + ', '.join(gone) if gone else 'Nothing is hidden'}. Moved furthest: "
+                + ", ".join(f"{reading.pieces[i]} {moved[i]:.3f}" for i in far)
+                + "."
+            )
+        )
         return f"Layer {layer}, head {head}. Each piece, whom it reads most, and the share: {most}. {changed}"

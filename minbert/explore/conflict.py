@@ -1,4 +1,7 @@
-"""Gradients that disagree, as arrows to drag: what sum, PCGrad, GradVac and the shortest mixture make of them, and where each of them leads."""
+"""Gradients that disagree, as arrows to drag: what sum, PCGrad, GradVac and the shortest mixture
+make of them, and where each of them leads.
+"""
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -12,13 +15,18 @@ from minbert.engine.figures import EXTRA, PALETTE, heatmap, panel, panels
 from minbert.explore.base import BESIDE, Explorer, choice, point, slider, switch
 from minbert.pcgrad import Surgery, project_weights
 
-STEPS = {"sum": (PALETTE["baseline"], "--", "o"), "PCGrad": (PALETTE["ours"], "-", "s"), "GradVac": (EXTRA[1][0], "-.", "^"), "shortest": (EXTRA[0][0], ":", "D")}
-REACH = 3.0   # of the weight plane, in each direction
+STEPS = {
+    "sum": (PALETTE["baseline"], "--", "o"),
+    "PCGrad": (PALETTE["ours"], "-", "s"),
+    "GradVac": (EXTRA[1][0], "-.", "^"),
+    "shortest": (EXTRA[0][0], ":", "D"),
+}
+REACH = 3.0  # of the weight plane, in each direction
 
 
 def shortest_weights(
     gram: np.ndarray,  # (T, T) inner products of the gradients, T = 2 or 3
-) -> np.ndarray:       # (T,) weights >= 0 that add up to 1
+) -> np.ndarray:  # (T,) weights >= 0 that add up to 1
     """Find the shortest vector among all mixtures of the gradients: no task loses along it.
 
     min |sum_i w_i g_i|^2 over w >= 0, sum w = 1, by trying every face of the triangle.
@@ -28,7 +36,11 @@ def shortest_weights(
     for size in range(1, tasks + 1):
         for face in map(list, combinations(range(tasks), size)):
             part = gram[np.ix_(face, face)]
-            found = np.linalg.lstsq(np.block([[part, np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]]), np.r_[np.zeros(size), 1.0], rcond=None)[0][:-1]
+            found = np.linalg.lstsq(
+                np.block([[part, np.ones((size, 1))], [np.ones((1, size)), np.zeros((1, 1))]]),
+                np.r_[np.zeros(size), 1.0],
+                rcond=None,
+            )[0][:-1]
             weights = np.zeros(tasks)
             weights[face] = found
             length = weights @ gram @ weights
@@ -42,27 +54,34 @@ def _seeded():
     return torch.Generator().manual_seed(0)
 
 
-RULES = {   # (T, T) inner products and GradVac's target -> (T,) how often each gradient counts
+RULES = {  # (T, T) inner products and GradVac's target -> (T,) how often each gradient counts
     "sum": lambda gram, target: np.ones(len(gram)),
     "PCGrad": lambda gram, target: project_weights(torch.from_numpy(gram), _seeded()).numpy(),
-    "GradVac": lambda gram, target: vaccine_weights(torch.from_numpy(gram), torch.full(gram.shape, float(target), dtype=torch.float64), 0.0, generator=_seeded())[0].numpy(),
-    "shortest": lambda gram, target: len(gram) * shortest_weights(gram),   # times T, as the others are sums
+    "GradVac": lambda gram, target: vaccine_weights(
+        torch.from_numpy(gram),
+        torch.full(gram.shape, float(target), dtype=torch.float64),
+        0.0,
+        generator=_seeded(),
+    )[0].numpy(),
+    # times T, as the others are sums
+    "shortest": lambda gram, target: len(gram) * shortest_weights(gram),
 }
 
 
 def mixtures(
-    grads: np.ndarray,    # (T, P) one gradient a task
+    grads: np.ndarray,  # (T, P) one gradient a task
     target: float = 0.3,  # the cosine that GradVac turns each pair to, in [0, 1)
 ) -> dict[str, np.ndarray]:  # name of the rule -> (P,) the step
     """Mix gradients by each rule."""
     return {name: rule(grads @ grads.T, target) @ grads for name, rule in RULES.items()}
 
 
-# Two valleys of one weight plane, steep across and flat along: (where the floor is lowest, direction of the floor, slope along, slope across).
+# Two valleys of one weight plane, steep across and flat along: (where the floor is lowest,
+# direction of the floor, slope along, slope across).
 VALLEYS = [((1.6, 0.4), 0.35, 0.15, 6.0), ((-0.4, 1.5), -0.9, 0.15, 6.0)]
 
 
-def valley(place, centre, angle, along, across):   # (..., 2) -> (...), (..., 2)
+def valley(place, centre, angle, along, across):  # (..., 2) -> (...), (..., 2)
     """Give the height of a long valley, and its gradient."""
     axes = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     y = (place - np.array(centre)) @ axes.T
@@ -71,9 +90,16 @@ def valley(place, centre, angle, along, across):   # (..., 2) -> (...), (..., 2)
 
 
 @lru_cache(64)
-def descend(start, rule, target, adam, steps=60, rate=0.08):   # -> (steps + 1, 2)
-    """Follow one rule down two valleys, in plain steps or with Adam's running means (betas .9 and .999)."""
-    place, m, v, path = np.array(start, dtype=float), np.zeros(2), np.zeros(2), [np.array(start, dtype=float)]
+def descend(start, rule, target, adam, steps=60, rate=0.08):  # -> (steps + 1, 2)
+    """Follow one rule down two valleys, in plain steps or with Adam's running means (betas .9 and
+    .999).
+    """
+    place, m, v, path = (
+        np.array(start, dtype=float),
+        np.zeros(2),
+        np.zeros(2),
+        [np.array(start, dtype=float)],
+    )
     for t in range(1, steps + 1):
         grads = np.stack([valley(place, *shape)[1] for shape in VALLEYS])
         g = RULES[rule](grads @ grads.T, target) @ grads
@@ -95,29 +121,86 @@ class ConflictExplorer(Explorer):
 
     def __init__(
         self,
-        records: list[Surgery] = (),   # `PCGrad.records` or `GradVac.records` of a run
+        records: list[Surgery] = (),  # `PCGrad.records` or `GradVac.records` of a run
     ):
         self.records = list(records)
 
     def _controls(self):
         views = ["arrows", "two valleys"] + ["a real run"] * bool(self.records)
         handles = [((2.0, 0.4), "first"), ((-1.2, 1.4), "second"), ((0.3, -1.6), "third")]
-        made = [choice("view", "arrows", views, help="What is drawn."), choice("tasks", "two", ["two", "three"], help="How many gradients there are in the view of arrows."),
-                slider("target", 0.3, 0.0, 0.9, 0.05, label="GradVac target", help="The cosine to which GradVac turns each pair; at 0 it is PCGrad."),
-                switch("adam", label="Adam", help="In the valleys: follow each rule with Adam instead of plain steps."),
-                slider("step", 0, 0, max(1, len(self.records) - 1), 1, help="In the view of a real run: which step of it.")]
-        return made[:4 + bool(self.records)] + [point(name, place, low=(-REACH, -REACH), high=(REACH, REACH), step=0.1, label=f"{name} gradient",
-                                                      help="Drag the end of this gradient.") for place, name in handles] + [point("start", (-2.2, -1.6), low=(-REACH, -REACH), high=(REACH, REACH), step=0.1, help="Where the paths down the valleys begin.")]
+        made = [
+            choice("view", "arrows", views, help="What is drawn."),
+            choice(
+                "tasks",
+                "two",
+                ["two", "three"],
+                help="How many gradients there are in the view of arrows.",
+            ),
+            slider(
+                "target",
+                0.3,
+                0.0,
+                0.9,
+                0.05,
+                label="GradVac target",
+                help="The cosine to which GradVac turns each pair; at 0 it is PCGrad.",
+            ),
+            switch(
+                "adam",
+                label="Adam",
+                help="In the valleys: follow each rule with Adam instead of plain steps.",
+            ),
+            slider(
+                "step",
+                0,
+                0,
+                max(1, len(self.records) - 1),
+                1,
+                help="In the view of a real run: which step of it.",
+            ),
+        ]
+        return (
+            made[: 4 + bool(self.records)]
+            + [
+                point(
+                    name,
+                    place,
+                    low=(-REACH, -REACH),
+                    high=(REACH, REACH),
+                    step=0.1,
+                    label=f"{name} gradient",
+                    help="Drag the end of this gradient.",
+                )
+                for place, name in handles
+            ]
+            + [
+                point(
+                    "start",
+                    (-2.2, -1.6),
+                    low=(-REACH, -REACH),
+                    high=(REACH, REACH),
+                    step=0.1,
+                    help="Where the paths down the valleys begin.",
+                )
+            ]
+        )
 
     def _idle(self, view, tasks, **_):
-        used = {"arrows": {"tasks", "target", "first", "second"} | ({"third"} if tasks == "three" else set()), "two valleys": {"target", "adam", "start"}, "a real run": {"step"}}
+        used = {
+            "arrows": {"tasks", "target", "first", "second"}
+            | ({"third"} if tasks == "three" else set()),
+            "two valleys": {"target", "adam", "start"},
+            "a real run": {"step"},
+        }
         return sorted(self.controls.keys() - used[view] - {"view"})
 
     def _grads(self, tasks, first, second, third, **_):
-        return np.array([first, second, third][:2 if tasks == "two" else 3])
+        return np.array([first, second, third][: 2 if tasks == "two" else 3])
 
     def _draw(self, view, **settings):
-        return {"arrows": self._arrows, "two valleys": self._valleys, "a real run": self._run}[view](**settings)
+        return {"arrows": self._arrows, "two valleys": self._valleys, "a real run": self._run}[
+            view
+        ](**settings)
 
     def _arrows(self, target, **settings):
         grads = self._grads(**settings)
@@ -125,13 +208,39 @@ class ConflictExplorer(Explorer):
         left, right = panels(2, (10.5, 4.6))
         panel("first weight", "second weight", "gradients (grey) and the steps made of them", left)
         for name, grad in zip("123", grads):
-            left.annotate("", grad, (0, 0), arrowprops={"arrowstyle": "->", "color": "#777777", "linewidth": 2.5})
-            away = (BESIDE + 9) * grad / max(np.abs(grad).max(), 1e-9)   # [points], on a square: half of the handles are squares
-            left.annotate(f"g{name}", grad, away, textcoords="offset points", fontsize=10, color="#555555", ha="center", va="center")
+            left.annotate(
+                "",
+                grad,
+                (0, 0),
+                arrowprops={"arrowstyle": "->", "color": "#777777", "linewidth": 2.5},
+            )
+            # [points], on a square: half of the handles are squares
+            away = (BESIDE + 9) * grad / max(np.abs(grad).max(), 1e-9)
+            left.annotate(
+                f"g{name}",
+                grad,
+                away,
+                textcoords="offset points",
+                fontsize=10,
+                color="#555555",
+                ha="center",
+                va="center",
+            )
         for name, step in steps.items():
             colour, line, marker = STEPS[name]
-            left.plot(*np.stack([np.zeros(2), step]).T, color=colour, linestyle=line, linewidth=2, marker=marker, markevery=[1], label=name)
-        reach = max(REACH, 1.05 * np.abs(np.concatenate([grads, *([step] for step in steps.values())])).max())
+            left.plot(
+                *np.stack([np.zeros(2), step]).T,
+                color=colour,
+                linestyle=line,
+                linewidth=2,
+                marker=marker,
+                markevery=[1],
+                label=name,
+            )
+        reach = max(
+            REACH,
+            1.05 * np.abs(np.concatenate([grads, *([step] for step in steps.values())])).max(),
+        )
         left.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", anchor="W")
         left.legend(frameon=False, fontsize=8)
         self._agreement(right, grads, steps)
@@ -142,22 +251,53 @@ class ConflictExplorer(Explorer):
         panel("task", "cosine of step and gradient", "below 0 the step makes the task worse", ax)
         for place, (name, step) in enumerate(steps.items()):
             colour, line, marker = STEPS[name]
-            ax.plot(np.arange(len(grads)) + 0.15 * (place - 1.5), _cosines(grads, step), color=colour, marker=marker, markersize=8, linestyle="none", label=name)
+            ax.plot(
+                np.arange(len(grads)) + 0.15 * (place - 1.5),
+                _cosines(grads, step),
+                color=colour,
+                marker=marker,
+                markersize=8,
+                linestyle="none",
+                label=name,
+            )
         ax.axhline(0, color="#777777", linewidth=1)
         ax.set(ylim=(-1.05, 1.05), xlim=(-0.5, len(grads) - 0.5))
         ax.set_xticks(range(len(grads)), [f"g{i + 1}" for i in range(len(grads))])
 
     def _valleys(self, target, adam, start, **_):
         left, right = panels(2, (10.5, 4.6))
-        grid = np.stack(np.meshgrid(np.linspace(-REACH, REACH, 70), np.linspace(-REACH, REACH, 70)), -1)
+        grid = np.stack(
+            np.meshgrid(np.linspace(-REACH, REACH, 70), np.linspace(-REACH, REACH, 70)), -1
+        )
         panel("first weight", "second weight", "two valleys, one path a rule", left)
         for shape, colour in zip(VALLEYS, ("#888888", "#444444")):
-            left.contour(grid[..., 0], grid[..., 1], valley(grid, *shape)[0], levels=[0.05, 0.3, 1, 3, 8], colors=colour, linewidths=0.7)
+            left.contour(
+                grid[..., 0],
+                grid[..., 1],
+                valley(grid, *shape)[0],
+                levels=[0.05, 0.3, 1, 3, 8],
+                colors=colour,
+                linewidths=0.7,
+            )
         panel("step", "sum of both losses", None, right)
         for name, (colour, line, marker) in STEPS.items():
             path = descend(start, name, target, adam)
-            left.plot(*path.T, color=colour, linestyle=line, marker=marker, markersize=3.5, markevery=6, linewidth=1.6, label=name)
-            right.plot(sum(valley(path, *shape)[0] for shape in VALLEYS), color=colour, linestyle=line, label=name)
+            left.plot(
+                *path.T,
+                color=colour,
+                linestyle=line,
+                marker=marker,
+                markersize=3.5,
+                markevery=6,
+                linewidth=1.6,
+                label=name,
+            )
+            right.plot(
+                sum(valley(path, *shape)[0] for shape in VALLEYS),
+                color=colour,
+                linestyle=line,
+                label=name,
+            )
         left.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", anchor="W")
         right.set_yscale("log")
         right.legend(*left.get_legend_handles_labels(), frameon=False, fontsize=8)
@@ -166,10 +306,28 @@ class ConflictExplorer(Explorer):
     def _run(self, step, **_):
         record = self.records[min(step, len(self.records) - 1)]
         left, right = panels(2, (10.5, 4.6))
-        heatmap(_gram(record), record.tasks, record.tasks, left, "task", "task", f"step {step + 1} of {len(self.records)}: cosines of gradients", "", (-1, 1), ".2f")
+        heatmap(
+            _gram(record),
+            record.tasks,
+            record.tasks,
+            left,
+            "task",
+            "task",
+            f"step {step + 1} of {len(self.records)}: cosines of gradients",
+            "",
+            (-1, 1),
+            ".2f",
+        )
         panel("step", "cosine", "the whole run", right)
-        for (pair, (colour, line)) in zip(combinations(sorted(record.tasks), 2), EXTRA):   # a record names its pairs in this order
-            right.plot(range(1, len(self.records) + 1), [r.cosines.get(pair, np.nan) for r in self.records], color=colour, linestyle=line, label=" and ".join(pair))
+        # a record names its pairs in this order
+        for pair, (colour, line) in zip(combinations(sorted(record.tasks), 2), EXTRA):
+            right.plot(
+                range(1, len(self.records) + 1),
+                [r.cosines.get(pair, np.nan) for r in self.records],
+                color=colour,
+                linestyle=line,
+                label=" and ".join(pair),
+            )
         right.axhline(0, color="#777777", linewidth=1)
         right.axvline(step + 1, color="#777777", linewidth=1, linestyle=":")
         right.legend(frameon=False, fontsize=8)
@@ -178,13 +336,40 @@ class ConflictExplorer(Explorer):
     def _describe(self, view, **settings):
         if view == "a real run":
             record = self.records[min(settings["step"], len(self.records) - 1)]
-            return f"Step {settings['step'] + 1}: " + ", ".join(f"{a} and {b} {cosine:.2f}" for (a, b), cosine in record.cosines.items()) + "; lengths " + ", ".join(f"{t} {n:.2f}" for t, n in zip(record.tasks, record.lengths)) + "."
+            return (
+                f"Step {settings['step'] + 1}: "
+                + ", ".join(
+                    f"{a} and {b} {cosine:.2f}" for (a, b), cosine in record.cosines.items()
+                )
+                + "; lengths "
+                + ", ".join(f"{t} {n:.2f}" for t, n in zip(record.tasks, record.lengths))
+                + "."
+            )
         if view == "two valleys":
-            ends = {name: sum(valley(descend(settings["start"], name, settings["target"], settings["adam"])[-1], *shape)[0] for shape in VALLEYS) for name in STEPS}
-            return f"Sum of both losses after 60 {'Adam' if settings['adam'] else 'plain'} steps: " + ", ".join(f"{name} {loss:.3f}" for name, loss in ends.items()) + "."
+            ends = {
+                name: sum(
+                    valley(
+                        descend(settings["start"], name, settings["target"], settings["adam"])[-1],
+                        *shape,
+                    )[0]
+                    for shape in VALLEYS
+                )
+                for name in STEPS
+            }
+            return (
+                f"Sum of both losses after 60 {'Adam' if settings['adam'] else 'plain'} steps: "
+                + ", ".join(f"{name} {loss:.3f}" for name, loss in ends.items())
+                + "."
+            )
         grads = self._grads(**settings)
-        told = [f"{name} " + ", ".join(f"{cosine:.2f}" for cosine in _cosines(grads, step)) for name, step in mixtures(grads, settings["target"]).items()]
-        between = ", ".join(f"g{i + 1} and g{j + 1} {_cosines(grads[i:i + 1], grads[j])[0]:.2f}" for i, j in combinations(range(len(grads)), 2))
+        told = [
+            f"{name} " + ", ".join(f"{cosine:.2f}" for cosine in _cosines(grads, step))
+            for name, step in mixtures(grads, settings["target"]).items()
+        ]
+        between = ", ".join(
+            f"g{i + 1} and g{j + 1} {_cosines(grads[i : i + 1], grads[j])[0]:.2f}"
+            for i, j in combinations(range(len(grads)), 2)
+        )
         return f"Cosines of the gradients: {between}. Of each step with each gradient: {'; '.join(told)}."
 
 

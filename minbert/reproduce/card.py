@@ -1,4 +1,7 @@
-"""Everything about one recipe on a page: what is set and why, what is measured, and what was printed."""
+"""Everything about one recipe on a page: what is set and why, what is measured, and what was
+printed.
+"""
+
 from __future__ import annotations
 
 __all__ = ["card"]
@@ -9,12 +12,19 @@ from .recipe import Cell, Recipe
 from .report import expected, printed_on
 from .scale import Scale
 
-HOW = {"accuracy": "share of right answers", "auc": "area under the curve of right over false alarms", "pearson": "Pearson correlation of all rows at once",
-       "spearman": "Spearman correlation of all rows at once", "wmean": "Spearman correlation of each subset, their mean weighted by rows"}
+HOW = {
+    "accuracy": "share of right answers",
+    "auc": "area under the curve of right over false alarms",
+    "pearson": "Pearson correlation of all rows at once",
+    "spearman": "Spearman correlation of all rows at once",
+    "wmean": "Spearman correlation of each subset, their mean weighted by rows",
+}
 
 
 def encoder_of(recipe: Recipe, scale: Scale) -> str:
-    """Name the encoder that a scale begins with; recipes of the paper's scale alone are those of the large model."""
+    """Name the encoder that a scale begins with; recipes of the paper's scale alone are those of
+    the large model.
+    """
     return (scale.large if recipe.scales == ("paper",) else scale.base) or "the embedded one"
 
 
@@ -28,8 +38,20 @@ def _cell(recipe: Recipe, cell: Cell) -> str:
 
 
 def card(recipe: Recipe, scale: Scale) -> str:
-    """Write settings with their sources, what differs from the paper, encoder, files and figures of a recipe at a scale."""
+    """Write settings with their sources, what differs from the paper, encoder, files and figures of
+    a recipe at a scale.
+    """
     cells = [_cell(recipe, cell) for cell in recipe.cells] or ["  none: no paper has this row"]
     settings = [f"  {name}: {value}" for name, value in recipe.settings.items()]
-    return "\n".join([f"encoder at scale {scale.name}: {encoder_of(recipe, scale)}", f"scales: {', '.join(recipe.scales)}", "settings, those of the paper where it has some:", *settings,
-                      f"differs from the paper in: {recipe.differs or 'nothing known'}", f"files: {', '.join(dict.fromkeys(recipe.needs)) or 'none'}", "figures:", *cells])
+    return "\n".join(
+        [
+            f"encoder at scale {scale.name}: {encoder_of(recipe, scale)}",
+            f"scales: {', '.join(recipe.scales)}",
+            "settings, those of the paper where it has some:",
+            *settings,
+            f"differs from the paper in: {recipe.differs or 'nothing known'}",
+            f"files: {', '.join(dict.fromkeys(recipe.needs)) or 'none'}",
+            "figures:",
+            *cells,
+        ]
+    )

@@ -220,10 +220,14 @@ def verdict_counts(
     scale: str,  # name of a record of the package
 ) -> str:
     """Count the verdicts of the headline claims with a printed difference, one line for each paper."""
-    found = {(c["better"], c["worse"], c["measured"]): c for c in shipped_records()[scale]["claims"]}
+    found = {
+        (c["better"], c["worse"], c["measured"]): c for c in shipped_records()[scale]["claims"]
+    }
     lines = [f"{'':21}" + "".join(f"  {name}" for name in VERDICTS)]
     for paper, author in AUTHORS.items():
-        claims = [found.get(tuple(c[2:5])) for c in HEADLINE_CLAIMS if c.paper == paper and not c.note]
+        claims = [
+            found.get(tuple(c[2:5])) for c in HEADLINE_CLAIMS if c.paper == paper and not c.note
+        ]
         counts = Counter(c["verdict"] for c in claims if c and c["printed"] is not None)
         if counts:
             cells = "".join(f"  {counts[name]:{len(name)}}" for name in VERDICTS)

@@ -8,11 +8,11 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from ..contrastive import mirror_loss
 from ..data import TaskBatch
 from ..geometry import alignment, uniformity
 from ..heads import LinearHead, MultitaskBert
 from ..hinge import HingeCosine
-from ..contrastive import mirror_loss
 from ..joint import joint_loss
 from ..sentence import SentenceEncoder
 from .recipe import cell, claim, not_run, recipe, row
@@ -104,10 +104,15 @@ def mirrored(run: Run, cap: int = 5) -> SentenceEncoder:
     SimCSE.
     """
     name = f"hu/mirror-{cap}"
-    train = lambda trial, rate: contrast(trial, trial.base(), mirror_loss, cap, rate)
-    make = lambda: train(
-        run, searched_rate(run, name, lambda trial: partial(train, trial), run.scale.view_lr)
-    )
+
+    def train(trial, rate):
+        return contrast(trial, trial.base(), mirror_loss, cap, rate)
+
+    def make():
+        return train(
+            run, searched_rate(run, name, lambda trial: partial(train, trial), run.scale.view_lr)
+        )
+
     return run.encoder(name, make)
 
 
@@ -129,7 +134,10 @@ def joint_stage(
     run: Run, name: str, begin: Callable[[Run], SentenceEncoder], **settings
 ) -> SentenceEncoder:
     """Likelihood and contrast together, from the encoder that `begin` gives."""
-    train = lambda trial, rate: joint_flow(trial, begin(trial), rate, **settings)
+
+    def train(trial, rate):
+        return joint_flow(trial, begin(trial), rate, **settings)
+
     return run.encoder(
         name,
         lambda: train(

@@ -1,4 +1,5 @@
 """What the papers printed: one figure a line, with the place where it stands."""
+
 from __future__ import annotations
 
 __all__ = ["PAPERS", "Published", "published"]
@@ -18,17 +19,20 @@ PAPERS = {
 
 
 class Published(NamedTuple):
-    """One printed figure. Correlations, accuracies and areas are fractions, also where the paper prints them times 100."""
+    """One printed figure. Correlations, accuracies and areas are fractions, also where the paper
+    prints them times 100.
+    """
 
-    paper: str     # a key of PAPERS
-    table: str     # "T2": table 2; "S5.3.5": section 5.3.5
+    paper: str  # a key of PAPERS
+    table: str  # "T2": table 2; "S5.3.5": section 5.3.5
     row: str
     metric: str
     value: float
 
 
 @cache
-def published() -> dict[tuple[str, str, str, str], Published]:  # (paper, table, row, metric) -> figure, in the order of the papers
+# (paper, table, row, metric) -> figure, in the order of the papers
+def published() -> dict[tuple[str, str, str, str], Published]:
     """Read the figures that come with the package."""
     text = (resources.files("minbert") / "assets" / "published.csv").read_text(encoding="utf-8")
     rows = [Published(*row[:4], float(row[4])) for row in list(csv.reader(text.splitlines()))[1:]]

@@ -39,7 +39,6 @@ from ..mixing import seeded
 from ..sentence import SentenceEncoder
 from .scale import RATES, Scale, agreed
 
-
 EVERY = 10  # steps between two points of a curve
 LOOK = 125  # steps between two evaluations on dev, as in SimCSE's released script
 SEARCH_SEED = 0  # of the learning-rate search: none of the seeds that are reported
@@ -95,7 +94,8 @@ class Run:
     curve: list[dict] = field(default_factory=list)  # what was logged on the way
     watch: Callable | None = None  # (stage, step, loss): who looks on while a stage is trained
     counted: list[Work] | None = None  # a list: training is counted, not done (`cost`)
-    pieces: int = 1  # in which a step of fine-tuning is taken, where its loss lets it: a card with little memory
+    # in which a step of fine-tuning is taken, where its loss lets it: a card with little memory
+    pieces: int = 1
     keep: bool = (
         False  # also the models that no other recipe begins with: a notebook's cell wants its own
     )
@@ -268,7 +268,8 @@ def _alone(file: Path) -> Iterator[None]:
 def searched_rate(
     run: Run,
     stage: str,  # what is trained, such as "hu/mirror-5"
-    prepare: Callable,  # (Run) -> (learning rate) -> None: trains the stage, whose last note has the "dev" scores
+    # (Run) -> (learning rate) -> None: trains the stage, whose last note has the "dev" scores
+    prepare: Callable,
     paper: float,  # learning rate in print
 ) -> float:
     """Choose the learning rate of a stage: at the scale of the papers theirs, elsewhere that of

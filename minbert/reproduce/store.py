@@ -1,8 +1,21 @@
-"""Run recipes and store what they measure; what is stored is not run again, and other settings are refused."""
+"""Run recipes and store what they measure; what is stored is not run again, and other settings are
+refused.
+"""
+
 from __future__ import annotations
 
-__all__ = ["settings_of", "hardware", "processor", "missing_data", "perform", "unfinished",
-           "find_result", "is_current", "stored", "versions"]
+__all__ = [
+    "settings_of",
+    "hardware",
+    "processor",
+    "missing_data",
+    "perform",
+    "unfinished",
+    "find_result",
+    "is_current",
+    "stored",
+    "versions",
+]
 
 import math
 import platform
@@ -29,14 +42,22 @@ from .scoring import score_of
 
 def hardware() -> str:
     """Name the card, or the processor, as far as the system tells, and the threads in use."""
-    return torch.cuda.get_device_name() if choose_device().type == "cuda" else f"{processor()}, {torch.get_num_threads()} thread(s)"
+    return (
+        torch.cuda.get_device_name()
+        if choose_device().type == "cuda"
+        else f"{processor()}, {torch.get_num_threads()} thread(s)"
+    )
 
 
 def processor() -> str:
-    """Name the processor, as far as the system tells, and the instructions that torch takes there: with other ones a step may take many times as long."""
+    """Name the processor, as far as the system tells, and the instructions that torch takes there:
+    with other ones a step may take many times as long.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        name = next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         name = platform.machine()
     return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
@@ -44,16 +65,27 @@ def processor() -> str:
 
 def versions() -> dict[str, str]:
     """List what computed a result."""
-    return {"minbert": __version__, "torch": torch.__version__, "transformers": version("transformers"), "python": platform.python_version(), "hardware": hardware()}
+    return {
+        "minbert": __version__,
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "python": platform.python_version(),
+        "hardware": hardware(),
+    }
 
 
 def settings_of(scale: Scale, recipe: Recipe) -> dict:
-    """What two results must agree in to stand in one table: scale, base model, and the words of the recipe."""
+    """What two results must agree in to stand in one table: scale, base model, and the words of the
+    recipe.
+    """
     return agreed(scale) | {"recipe": recipe.settings, "differs": recipe.differs}
 
 
-def missing_data(recipe: Recipe, scale: Scale, data: str | None, tried: dict[str, str] | None = None) -> str:
-    """Say in one line which of its files a recipe lacks; nothing if all are there. The rows in the package stand in at micro alone: no paper was measured on them.
+def missing_data(
+    recipe: Recipe, scale: Scale, data: str | None, tried: dict[str, str] | None = None
+) -> str:
+    """Say in one line which of its files a recipe lacks; nothing if all are there. The rows in the
+    package stand in at micro alone: no paper was measured on them.
 
     `tried` notes what was found, so that several recipes read each data set once.
     """
@@ -66,7 +98,10 @@ def missing_data(recipe: Recipe, scale: Scale, data: str | None, tried: dict[str
         if tried[need]:
             return f"{recipe.name}: {tried[need]}; {_fetched(recipe)}"
     elsewhere = [task for task in tasks_of(recipe) if task in ELSEWHERE and scale.name == "paper"]
-    return next((f"{recipe.name}: {wrong}" for task in elsewhere for wrong in not_as_published(task, data)), "")
+    return next(
+        (f"{recipe.name}: {wrong}" for task in elsewhere for wrong in not_as_published(task, data)),
+        "",
+    )
 
 
 def _unreadable(need: str, data: str | None) -> str:
@@ -86,8 +121,14 @@ def tasks_of(recipe: Recipe) -> list[str]:
 def _fetched(recipe: Recipe) -> str:
     """Say how to get what a recipe needs."""
     open_sets = [task for task in tasks_of(recipe) if task in HUB]
-    fetched = f"`minbert data {' '.join(open_sets)} --data FOLDER --download` fetches what is open" if open_sets else "minbert can download none of them"
-    return "; ".join([fetched, *(where_to_get(task) for task in tasks_of(recipe) if task in ELSEWHERE)])
+    fetched = (
+        f"`minbert data {' '.join(open_sets)} --data FOLDER --download` fetches what is open"
+        if open_sets
+        else "minbert can download none of them"
+    )
+    return "; ".join(
+        [fetched, *(where_to_get(task) for task in tasks_of(recipe) if task in ELSEWHERE)]
+    )
 
 
 def perform(recipe: Recipe, run: Run) -> dict:
@@ -104,15 +145,27 @@ def perform(recipe: Recipe, run: Run) -> dict:
     memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
     ran = {"ran": run.ran} if run.ran else {}
     rows = {need: rows_checksum(labelled(need, run.data)) for need in recipe.needs}
-    result = {
-        "recipe": recipe.name, "seed": run.seed, "deterministic": recipe.deterministic,
-        "settings": settings_of(run.scale, recipe), "versions": versions(), "device": device,
-        "seconds": round(time.perf_counter() - start, 1),
-        "processor_seconds": round(time.process_time() - spent, 1), "gpu_mb": memory,
-        "rows": rows | run.examples,
-        "measured": {key: _plain(f"{recipe.name}, seed {run.seed}, {key}", value, run.data)
-                     for key, value in measured.items()},
-        "curve": run.curve} | ran | ({"texts": run.texts} if run.texts else {})
+    result = (
+        {
+            "recipe": recipe.name,
+            "seed": run.seed,
+            "deterministic": recipe.deterministic,
+            "settings": settings_of(run.scale, recipe),
+            "versions": versions(),
+            "device": device,
+            "seconds": round(time.perf_counter() - start, 1),
+            "processor_seconds": round(time.process_time() - spent, 1),
+            "gpu_mb": memory,
+            "rows": rows | run.examples,
+            "measured": {
+                key: _plain(f"{recipe.name}, seed {run.seed}, {key}", value, run.data)
+                for key, value in measured.items()
+            },
+            "curve": run.curve,
+        }
+        | ran
+        | ({"texts": run.texts} if run.texts else {})
+    )
     add_results(run.out, [result])
     return result
 
@@ -125,9 +178,13 @@ def _plain(name: str, value, data: str | None) -> dict:
     if not isinstance(value, Answers):
         return {"value": float(value)}
     answers = [round(float(x), DIGITS) for x in value.values]
-    return {"dataset": value.dataset, "metric": value.metric,
-            "value": score_of(value.dataset, value.metric, answers, data),
-            "examples": rows_checksum(labelled(value.dataset, data)), "answers": answers}
+    return {
+        "dataset": value.dataset,
+        "metric": value.metric,
+        "value": score_of(value.dataset, value.metric, answers, data),
+        "examples": rows_checksum(labelled(value.dataset, data)),
+        "answers": answers,
+    }
 
 
 def unfinished(recipes: list[Recipe], scale: Scale, out: Path) -> list[tuple[Recipe, int]]:
@@ -154,8 +211,10 @@ def _compare_settings(where: str, there: dict, scale: Scale, recipe: Recipe) -> 
     mine = settings_of(scale, recipe)
     other = next((name for name in mine if there.get(name) != mine[name]), None)
     if other:
-        raise ValueError(f"{where}: expected a result with {other} {mine[other]}, got "
-                         f"{there.get(other)}: use another folder")
+        raise ValueError(
+            f"{where}: expected a result with {other} {mine[other]}, got "
+            f"{there.get(other)}: use another folder"
+        )
 
 
 def is_current(result: dict, recipe: Recipe) -> bool:
@@ -164,8 +223,7 @@ def is_current(result: dict, recipe: Recipe) -> bool:
     if there["scale"]["name"] in SCALES:
         sizes = asdict(SCALES[there["scale"]["name"]])
     same_sizes = all(sizes.get(name) == value for name, value in there["scale"].items())
-    return (there["recipe"] == recipe.settings and there["differs"] == recipe.differs
-            and same_sizes)
+    return there["recipe"] == recipe.settings and there["differs"] == recipe.differs and same_sizes
 
 
 def find_result(out: Path, recipe: str, seed: int, scale: str) -> dict | None:
@@ -175,8 +233,8 @@ def find_result(out: Path, recipe: str, seed: int, scale: str) -> dict | None:
 
 def stored(
     out: Path,
-    scale: str | None = None,     # name of a scale; None: of every scale
-) -> dict[str, list[dict]]:       # recipe -> its results, in the order of their seeds
+    scale: str | None = None,  # name of a scale; None: of every scale
+) -> dict[str, list[dict]]:  # recipe -> its results, in the order of their seeds
     """Read every result in the folder."""
     found: dict[str, list[dict]] = {}
     for paper in (*PAPERS, "control"):

@@ -109,7 +109,10 @@ def fine_tune(
         {t: run.dataset(t, split) for t in names}
         for names, split in ((tasks, "train"), (tuple(dict.fromkeys((*watch, *tasks))), "dev"))
     )
-    sets_of = lambda p: train if p.source is None else sources[p.source]
+
+    def sets_of(p):
+        return train if p.source is None else sources[p.source]
+
     rows, pieces = rows or run.scale.batch, run.pieces if divisible(loss_fn, backward) else 1
     if best and all(p.steps for p in phases):
         settings = {"eval_every": look_every(min(p.steps for p in phases))} | settings
@@ -207,7 +210,10 @@ def divisible(loss_fn: Callable | None, backward: Callable) -> bool:
 
 def _cut(rows, pieces):
     """Divide the rows of a step."""
-    part = lambda n: max(1, n // pieces)
+
+    def part(n):
+        return max(1, n // pieces)
+
     return {task: part(n) for task, n in rows.items()} if isinstance(rows, dict) else part(rows)
 
 
@@ -308,9 +314,10 @@ def answered(run: Run, model: MultitaskBert, keys: dict[str, str] = KEYS) -> dic
     """Ask the dev sets: task -> name of the measurement. Where work is only counted, the labels
     stand in.
     """
-    say = lambda task, data: (
-        data.labels if run.counted is not None else model.predict(task, data).tolist()
-    )
+
+    def say(task, data):
+        return data.labels if run.counted is not None else model.predict(task, data).tolist()
+
     return {
         key: Answers(run.part(task, "dev"), METRIC[task], say(task, run.dataset(task, "dev")))
         for task, key in keys.items()

@@ -264,7 +264,10 @@ def joint_flow(
         precision=s.precision,
         decays=joint_decays,
     )
-    score = lambda: on_dev(model.sentence_encoder(), dev)
+
+    def score():
+        return on_dev(model.sentence_encoder(), dev)
+
     best_on_dev(
         run,
         "joint flow",

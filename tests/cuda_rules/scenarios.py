@@ -1,7 +1,10 @@
-"""What must work on a GPU: one function for each corner of the package, run by test_cuda_rules.py, each in a process of its own.
+"""What must work on a GPU: one function for each corner of the package, run by test_cuda_rules.py,
+each in a process of its own.
 
-`echo NAME | python scenarios.py FOLDER` plays the GPU and prints how that ended; CUDA_RULES_GUARD names the library.
+`echo NAME | python scenarios.py FOLDER` plays the GPU and prints how that ended; CUDA_RULES_GUARD
+names the library.
 """
+
 import json
 import math
 import os
@@ -15,9 +18,8 @@ from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from simulated import CUDA, counted, gpu  # noqa: E402
-
 import torch  # noqa: E402
+from simulated import CUDA, counted, gpu  # noqa: E402
 
 TASKS = ("sst", "quora", "stsb")
 warnings.simplefilter("ignore")
@@ -37,7 +39,15 @@ def encoder(device=CUDA, width=16, dropout=0.1):
     from minbert.sentence import SentenceEncoder
 
     torch.manual_seed(1)
-    config = BertConfig(len(tokenizer()), width, 1, 2, 2 * width, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    config = BertConfig(
+        len(tokenizer()),
+        width,
+        1,
+        2,
+        2 * width,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
     return SentenceEncoder(BertModel(config), tokenizer()).to(device)
 
 
@@ -51,7 +61,10 @@ def multitask(device=CUDA, tasks=TASKS, **options):
 def sets(split="train", rows=12):
     from minbert.data import load_dataset
 
-    return {task: load_dataset(task, split).draw(rows, torch.Generator().manual_seed(3)) for task in TASKS}
+    return {
+        task: load_dataset(task, split).draw(rows, torch.Generator().manual_seed(3))
+        for task in TASKS
+    }
 
 
 def batches(count, rows=4):
@@ -59,7 +72,11 @@ def batches(count, rows=4):
     from minbert.mixing import TaskSampler
 
     data = sets()
-    return task_batches(data, tokenizer(), TaskSampler({t: len(d) for t, d in data.items()}, rows, "joint", steps=count))
+    return task_batches(
+        data,
+        tokenizer(),
+        TaskSampler({t: len(d) for t, d in data.items()}, rows, "joint", steps=count),
+    )
 
 
 def cloud(n=80, width=16, device=CUDA, dtype=torch.float32):
@@ -92,12 +109,19 @@ def rules():
         raise AssertionError("expected a refusal")
 
     x, y = torch.ones(3).to(CUDA), torch.ones(3)
-    for call in (lambda: x + y, lambda: torch.cat([x, y]), lambda: y[torch.tensor([0]).to(CUDA)], lambda: torch.where(x > 0, x, y),
-                 lambda: torch.randn(3, generator=torch.Generator(), device=CUDA), lambda: torch.randn(3, generator=torch.Generator("cuda")),
-                 lambda: torch.nn.Linear(3, 1)(x), lambda: torch.nn.functional.embedding(torch.tensor([0]), x[:, None])):
+    for call in (
+        lambda: x + y,
+        lambda: torch.cat([x, y]),
+        lambda: y[torch.tensor([0]).to(CUDA)],
+        lambda: torch.where(x > 0, x, y),
+        lambda: torch.randn(3, generator=torch.Generator(), device=CUDA),
+        lambda: torch.randn(3, generator=torch.Generator("cuda")),
+        lambda: torch.nn.Linear(3, 1)(x),
+        lambda: torch.nn.functional.embedding(torch.tensor([0]), x[:, None]),
+    ):
         broken(call)
     broken(x.numpy, TypeError), broken(lambda: __import__("numpy").asarray(x), TypeError)
-    assert (x + 1 + torch.tensor(2.0)).device == CUDA      # a number may come from the CPU
+    assert (x + 1 + torch.tensor(2.0)).device == CUDA  # a number may come from the CPU
     torch.randn(3, generator=torch.Generator("cuda"), device=CUDA)
     counted()
     x.sum().item(), x.tolist(), bool(x.any()), x.nonzero(), x[x > 0], x.cpu(), torch.equal(x, x)
@@ -108,23 +132,37 @@ def rules():
 
 # what a step costs: waits and copies a step, once the first two steps are over
 
+
 def costs(model, supply, loss_fn, backward=None, precision="fp32"):
     from minbert.loop import steps, sum_losses
     from minbert.optim import AdamW
 
     model.train()
     optimizer, found = AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3), []
-    for record in steps(model, supply, loss_fn, optimizer, backward or sum_losses, max_grad_norm=1.0, precision=precision):
+    for record in steps(
+        model,
+        supply,
+        loss_fn,
+        optimizer,
+        backward or sum_losses,
+        max_grad_norm=1.0,
+        precision=precision,
+    ):
         assert math.isfinite(record.loss) and isinstance(record.loss, float)
         found.append(counted())
     found = found[2:]
-    return {kind: max(step.get(kind, 0) for step in found) for kind in ("wait", "copy", "blocking copy")}
+    return {
+        kind: max(step.get(kind, 0) for step in found) for kind in ("wait", "copy", "blocking copy")
+    }
 
 
 def count_joint():
     from minbert.heads import multitask_loss
 
-    return {precision: costs(multitask(), batches(4), multitask_loss, precision=precision) for precision in ("fp32", "bf16", "fp16")}
+    return {
+        precision: costs(multitask(), batches(4), multitask_loss, precision=precision)
+        for precision in ("fp32", "bf16", "fp16")
+    }
 
 
 def count_accumulated():
@@ -133,7 +171,14 @@ def count_accumulated():
     from minbert.optim import AdamW
 
     model, found = multitask().train(), []
-    for _ in steps(model, batches(9), multitask_loss, AdamW(model.parameters(), lr=1e-3), max_grad_norm=1.0, accumulate=3):
+    for _ in steps(
+        model,
+        batches(9),
+        multitask_loss,
+        AdamW(model.parameters(), lr=1e-3),
+        max_grad_norm=1.0,
+        accumulate=3,
+    ):
         found.append(counted())
     return found[-1]
 
@@ -142,15 +187,23 @@ def count_penalties():
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
     from minbert.smoothness import SmoothnessPenalty
 
-    kinds = {"smart": SmartPenalty(seed=1), "smart, two steps": SmartPenalty(steps=2), "smart on vectors": SmartPenalty(level="vectors"),
-             "sampled": SmoothnessPenalty(points=20), "pgd": SmoothnessPenalty(search="pgd", steps=2),
-             **{f"proximal, {teacher}": BregmanProximal(teacher=teacher) for teacher in ("step", "ema")}}
-    return {name: costs(multitask(), batches(4), regularized_loss(penalty)) for name, penalty in kinds.items()}
+    kinds = {
+        "smart": SmartPenalty(seed=1),
+        "smart, two steps": SmartPenalty(steps=2),
+        "smart on vectors": SmartPenalty(level="vectors"),
+        "sampled": SmoothnessPenalty(points=20),
+        "pgd": SmoothnessPenalty(search="pgd", steps=2),
+        **{f"proximal, {teacher}": BregmanProximal(teacher=teacher) for teacher in ("step", "ema")},
+    }
+    return {
+        name: costs(multitask(), batches(4), regularized_loss(penalty))
+        for name, penalty in kinds.items()
+    }
 
 
 def count_surgery():
-    from minbert.heads import multitask_loss
     from minbert.conflicts import GradVac
+    from minbert.heads import multitask_loss
     from minbert.pcgrad import PCGrad
 
     found = {}
@@ -166,7 +219,9 @@ def views(columns=1, rows=6, **options):
     from minbert.views import view_batches
 
     quora = sets()["quora"]
-    return islice(view_batches([quora.sentences, quora.sentences2][:columns], tokenizer(), rows, **options), 4)
+    return islice(
+        view_batches([quora.sentences, quora.sentences2][:columns], tokenizer(), rows, **options), 4
+    )
 
 
 def count_views():
@@ -174,7 +229,11 @@ def count_views():
     from minbert.negatives import multiple_negatives_loss
     from minbert.views import ViewModel, view_loss
 
-    losses = {"simcse": view_loss(), "mirror": view_loss(mirror_loss), "ranking": view_loss(multiple_negatives_loss)}
+    losses = {
+        "simcse": view_loss(),
+        "mirror": view_loss(mirror_loss),
+        "ranking": view_loss(multiple_negatives_loss),
+    }
     return {name: costs(ViewModel(encoder()), views(2), loss) for name, loss in losses.items()}
 
 
@@ -193,7 +252,9 @@ def count_flow():
         for record in train_flow(flow, cloud(device=place), steps=5, batch_size=16):
             steps.append(counted())
         found[f"alone, vectors on {torch.device(place).type}"] = {
-            kind: max(step.get(kind, 0) for step in steps[2:4]) for kind in ("wait", "copy", "blocking copy")}
+            kind: max(step.get(kind, 0) for step in steps[2:4])
+            for kind in ("wait", "copy", "blocking copy")
+        }
     return found
 
 
@@ -202,7 +263,10 @@ def count_pretraining():
 
     bert = encoder(dropout=0.0).model
     model = torch.nn.ModuleDict({"bert": bert, "head": MlmHead(bert.config).to(CUDA)})
-    loss = lambda m, b: mlm_loss(m["bert"], m["head"], *b[:3], False, b.places)
+
+    def loss(m, b):
+        return mlm_loss(m["bert"], m["head"], *b[:3], False, b.places)
+
     return costs(model, mlm_supply(4), loss)
 
 
@@ -214,41 +278,70 @@ def mlm_supply(count, rows=6):
     for _ in range(count):
         batch = tokenize(tokenizer(), sets()["quora"].sentences[:rows])
         special = special_positions(*batch, tokenizer().all_special_ids)
-        ids, labels = mask_tokens(batch.input_ids, special, tokenizer().mask_token_id, len(tokenizer()), 0.3, generator)
+        ids, labels = mask_tokens(
+            batch.input_ids, special, tokenizer().mask_token_id, len(tokenizer()), 0.3, generator
+        )
         yield MlmBatch(ids, batch.attention_mask, labels, asked(labels))
 
 
 # rules: what must run, and what must be refused with a sentence
 
+
 def losses():
-    from minbert import batches, contrastive, hinge, negatives
-    from minbert import losses
+    from minbert import batches, contrastive, hinge, losses, negatives
 
     logits, grades = cloud(6, 5).requires_grad_(), cloud(6, 1)[:, 0].requires_grad_()
     for place in (CUDA, "cpu"):  # labels may lie on either side
-        classes, yes, score = (torch.tensor(x).to(place) for x in ([0, 1, 2, 3, 4, 0], [0, 1, 1, 0, 1, 0], [0.0, 1, 2.5, 5, 4, 3]))
-        for loss in (losses.classes_loss(logits, classes), losses.paraphrase_loss(grades, yes), losses.paraphrase_mse_loss(grades, yes),
-                     losses.similarity_loss(grades, score), hinge.hinge_paraphrase_loss(grades, yes), hinge.hinge_similarity_loss(grades, score),
-                     contrastive.contrastive_loss(cloud(6).requires_grad_(), cloud(6).flip(0), yes)):
+        classes, yes, score = (
+            torch.tensor(x).to(place)
+            for x in ([0, 1, 2, 3, 4, 0], [0, 1, 1, 0, 1, 0], [0.0, 1, 2.5, 5, 4, 3])
+        )
+        for loss in (
+            losses.classes_loss(logits, classes),
+            losses.paraphrase_loss(grades, yes),
+            losses.paraphrase_mse_loss(grades, yes),
+            losses.similarity_loss(grades, score),
+            hinge.hinge_paraphrase_loss(grades, yes),
+            hinge.hinge_similarity_loss(grades, score),
+            contrastive.contrastive_loss(cloud(6).requires_grad_(), cloud(6).flip(0), yes),
+        ):
             on_gpu(loss).backward()
         on_gpu(hinge.dead_fraction(grades, yes))
         refuses(lambda: losses.classes_loss(logits, classes + 1), "labels in [0, 4]", "5")
         refuses(lambda: losses.classes_loss(logits, classes / 2), "whole classes", "0.5")
         refuses(lambda: hinge.signed_labels(classes), "expected labels of 0 and 1")
-        refuses(lambda: contrastive.contrastive_loss(cloud(6), cloud(6).flip(0), yes / 2), "labels 0 and 1")
+        refuses(
+            lambda: contrastive.contrastive_loss(cloud(6), cloud(6).flip(0), yes / 2),
+            "labels 0 and 1",
+        )
         groups = torch.tensor([0, 0, 1, 2, 2, 3]).to(place)
         u, v, hard = (cloud(6).roll(i, 0).requires_grad_() for i in range(3))
-        for loss in (contrastive.simcse_loss(u, v, hard=hard, groups=groups), contrastive.mirror_loss(u, v, symmetric=True, groups=groups),
-                     negatives.multiple_negatives_loss(u, v, groups=groups, symmetric=True, hard=hard),
-                     negatives.multiple_negatives_loss(u, v, groups=groups, score="dot", scale=1.0),
-                     negatives.multiple_negatives_loss(u, v, groups=groups, score=lambda a, b: (a * b).sum(1))):
+        for loss in (
+            contrastive.simcse_loss(u, v, hard=hard, groups=groups),
+            contrastive.mirror_loss(u, v, symmetric=True, groups=groups),
+            negatives.multiple_negatives_loss(u, v, groups=groups, symmetric=True, hard=hard),
+            negatives.multiple_negatives_loss(u, v, groups=groups, score="dot", scale=1.0),
+            negatives.multiple_negatives_loss(
+                u, v, groups=groups, score=lambda a, b: (a * b).sum(1)
+            ),
+        ):
             on_gpu(loss).backward()
-        batches.collision_rate(groups), batches.clash_probability(groups, 2), batches.no_duplicate_batches(groups, 2)
-    for call in (losses.predicted_class, ):
+        (
+            batches.collision_rate(groups),
+            batches.clash_probability(groups, 2),
+            batches.no_duplicate_batches(groups, 2),
+        )
+    for call in (losses.predicted_class,):
         on_gpu(call(logits))
     on_gpu(losses.predicted_yes(grades)), on_gpu(losses.predicted_grade(grades))
-    refuses(lambda: contrastive.simcse_loss(cloud(4), cloud(4).flip(0), groups=torch.zeros(3)), "expected groups of shape (4,)")
-    refuses(lambda: negatives.multiple_negatives_loss(cloud(4) / 0, cloud(4)), "finite numbers in anchors")
+    refuses(
+        lambda: contrastive.simcse_loss(cloud(4), cloud(4).flip(0), groups=torch.zeros(3)),
+        "expected groups of shape (4,)",
+    )
+    refuses(
+        lambda: negatives.multiple_negatives_loss(cloud(4) / 0, cloud(4)),
+        "finite numbers in anchors",
+    )
 
 
 def heads():
@@ -257,11 +350,25 @@ def heads():
     from minbert.regularized import output_distance
     from minbert.smoothness import linear_maximum, sampled_smoothness
 
-    yes, grades, classes = torch.tensor([0, 1, 1, 0]), torch.tensor([0.0, 2, 4, 5]), torch.tensor([0, 1, 2, 0])
-    kinds = [(LinearHead(16, 3), classes), (PairLinear(16), yes), (PairLinear(16, "similarity"), grades), (PairLinear(16, "paraphrase_mse"), yes),
-             (ConcatDiff(16), yes), (ConcatDiff(16, 3, "classes"), classes), (CosineHead(), yes), (CosineHead("similarity"), grades),
-             (LinearPlusCosine(16), yes), (LinearPlusCosine(16, "similarity"), grades), (HingeCosine(16, project=8), yes),
-             (HingeCosine(16, "similarity", hinge="open_positive", project=8), grades)]
+    yes, grades, classes = (
+        torch.tensor([0, 1, 1, 0]),
+        torch.tensor([0.0, 2, 4, 5]),
+        torch.tensor([0, 1, 2, 0]),
+    )
+    kinds = [
+        (LinearHead(16, 3), classes),
+        (PairLinear(16), yes),
+        (PairLinear(16, "similarity"), grades),
+        (PairLinear(16, "paraphrase_mse"), yes),
+        (ConcatDiff(16), yes),
+        (ConcatDiff(16, 3, "classes"), classes),
+        (CosineHead(), yes),
+        (CosineHead("similarity"), grades),
+        (LinearPlusCosine(16), yes),
+        (LinearPlusCosine(16, "similarity"), grades),
+        (HingeCosine(16, project=8), yes),
+        (HingeCosine(16, "similarity", hinge="open_positive", project=8), grades),
+    ]
     for head, labels in kinds:
         head.to(CUDA)
         vectors = tuple(cloud(4).roll(i, 0).requires_grad_() for i in range(1 + head.pair))
@@ -271,17 +378,21 @@ def heads():
         on_gpu(output_distance(head)(outputs, outputs.roll(1, 0)))
         for search in ("random", "pgd"):
             for generator in (None, torch.Generator("cuda"), torch.Generator()):
-                on_gpu(sampled_smoothness(head, vectors, search=search, points=7, steps=2, generator=generator)).backward()
+                on_gpu(
+                    sampled_smoothness(
+                        head, vectors, search=search, points=7, steps=2, generator=generator
+                    )
+                ).backward()
         if type(head) in (LinearHead, PairLinear):
             on_gpu(linear_maximum(head, vectors, 0.1))
         head.init_kwargs()
 
 
 def generators():
-    from minbert.contrastive import span_lengths, span_mask
-    from minbert.flow import MIXINGS, Flow
     from minbert.batches import no_duplicate_batches
     from minbert.conflicts import vaccine_weights
+    from minbert.contrastive import span_lengths, span_mask
+    from minbert.flow import MIXINGS, Flow
     from minbert.pcgrad import project_conflicting, project_weights
     from minbert.pretrain import mask_tokens, special_positions
     from minbert.smoothness import ball_points
@@ -294,20 +405,38 @@ def generators():
             generator = None if draws_on is None else torch.Generator(draws_on).manual_seed(7)
             ids, mask = (x.to(ids_on) for x in batch)
             special = special_positions(ids, mask, tokenizer().all_special_ids)
-            corrupted, labels = mask_tokens(ids, special, tokenizer().mask_token_id, 100, 0.3, generator)
-            hidden = span_mask(ids, special, tokenizer().mask_token_id, generator=generator, single_mask=True)
-            assert {x.device.type for x in (corrupted, labels, hidden)} == {torch.device(ids_on).type}
+            corrupted, labels = mask_tokens(
+                ids, special, tokenizer().mask_token_id, 100, 0.3, generator
+            )
+            hidden = span_mask(
+                ids, special, tokenizer().mask_token_id, generator=generator, single_mask=True
+            )
+            assert {x.device.type for x in (corrupted, labels, hidden)} == {
+                torch.device(ids_on).type
+            }
             same += [(corrupted.cpu(), labels.cpu(), hidden.cpu())] if draws_on == "cpu" else []
             assert span_lengths(5, generator=generator).device.type == "cpu"
             no_duplicate_batches(torch.arange(6).to(ids_on), 2, generator)
-            project_conflicting(cloud(3, 8, ids_on), generator), project_weights(torch.eye(3).to(ids_on), generator)
-            vaccine_weights(torch.eye(3).to(ids_on), torch.zeros(3, 3, dtype=torch.float64), generator=generator)
-            ball_points(4, 8, generator=generator), ball_points(4, 8, p=1.5, where="volume", generator=generator)
+            (
+                project_conflicting(cloud(3, 8, ids_on), generator),
+                project_weights(torch.eye(3).to(ids_on), generator),
+            )
+            vaccine_weights(
+                torch.eye(3).to(ids_on), torch.zeros(3, 3, dtype=torch.float64), generator=generator
+            )
+            (
+                ball_points(4, 8, generator=generator),
+                ball_points(4, 8, p=1.5, where="volume", generator=generator),
+            )
             for mixing in MIXINGS:
-                assert {p.device.type for p in Flow(8, mixing=mixing, generator=generator).parameters()} == {"cpu"}
+                assert {
+                    p.device.type for p in Flow(8, mixing=mixing, generator=generator).parameters()
+                } == {"cpu"}
                 flow = Flow(8, mixing=mixing).to(ids_on).initialize(cloud(70, 8, "cpu"))
                 assert flow.sample(5, generator).device.type == torch.device(ids_on).type
-    assert all(torch.equal(a, b) for a, b in zip(*same)), "a generator on the CPU draws the same for ids on either side"
+    assert all(torch.equal(a, b) for a, b in zip(*same)), (
+        "a generator on the CPU draws the same for ids on either side"
+    )
 
 
 def penalties():
@@ -316,10 +445,27 @@ def penalties():
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
     from minbert.smoothness import SmoothnessPenalty
 
-    proximal = [BregmanProximal(teacher=t, every=2 if t == "epoch" else None) for t in ("step", "epoch", "ema", "once_per_batch")]
-    smart = [SmartPenalty(level=level, variant=variant, target=target, steps=2, p=p) for level in ("tokens", "vectors")
-             for variant, target, p in (("paper", "clean", math.inf), ("paper", "clean", 2), ("rescale", "labels", math.inf), ("printed", "clean", 2))]
-    for penalty in (*proximal, BregmanProximal(dropout="same", dtype=torch.bfloat16), *smart, SmoothnessPenalty(points=9), SmoothnessPenalty(search="pgd")):
+    proximal = [
+        BregmanProximal(teacher=t, every=2 if t == "epoch" else None)
+        for t in ("step", "epoch", "ema", "once_per_batch")
+    ]
+    smart = [
+        SmartPenalty(level=level, variant=variant, target=target, steps=2, p=p)
+        for level in ("tokens", "vectors")
+        for variant, target, p in (
+            ("paper", "clean", math.inf),
+            ("paper", "clean", 2),
+            ("rescale", "labels", math.inf),
+            ("printed", "clean", 2),
+        )
+    ]
+    for penalty in (
+        *proximal,
+        BregmanProximal(dropout="same", dtype=torch.bfloat16),
+        *smart,
+        SmoothnessPenalty(points=9),
+        SmoothnessPenalty(search="pgd"),
+    ):
         for mode in ("full", "frozen"):
             model = multitask()
             model.set_mode(mode)
@@ -334,25 +480,36 @@ def penalties():
 
 
 def surgery():
+    from minbert.conflicts import GradVac, conflict_summary
     from minbert.heads import multitask_loss
     from minbert.loop import steps
     from minbert.optim import AdamW
-    from minbert.conflicts import GradVac, conflict_summary
     from minbert.pcgrad import PCGrad
 
     for kind in (PCGrad, GradVac):
         model = multitask("cpu")
-        operate = kind(model, reduction="mean")      # made before the model moves, as in the command line
+        # made before the model moves, as in the command line
+        operate = kind(model, reduction="mean")
         model.to(CUDA).train()
-        list(steps(model, batches(2), multitask_loss, AdamW(model.parameters(), lr=1e-3), operate, accumulate=2, max_grad_norm=1.0))
+        list(
+            steps(
+                model,
+                batches(2),
+                multitask_loss,
+                AdamW(model.parameters(), lr=1e-3),
+                operate,
+                accumulate=2,
+                max_grad_norm=1.0,
+            )
+        )
         assert len(operate.records) == 2 and len(conflict_summary(operate.records)) == 3
         operate.load_state_dict(operate.state_dict())
 
 
 def flow():
     from minbert.flow import COUPLINGS, MIXINGS, Flow, bertcf_loss, flow_groups, train_flow
-    from minbert.loop import steps
     from minbert.joint import joint_decays, joint_loss, start_joint
+    from minbert.loop import steps
     from minbert.optim import AdamW, parameter_groups
 
     u = cloud()
@@ -360,10 +517,12 @@ def flow():
         for coupling in COUPLINGS:
             f = Flow(16, depth=2, levels=2, mixing=mixing, coupling=coupling, hidden=8).to(CUDA)
             refuses(lambda: f.eval()(u), "started from data")
-            f.initialize(u.cpu())                       # a batch from `encode` lies on the CPU
+            f.initialize(u.cpu())  # a batch from `encode` lies on the CPU
             z, log_det = f(u)
             assert torch.allclose(on_gpu(f.inverse(z)).cpu(), u.cpu(), atol=1e-3)
-            assert torch.allclose(f(u.cpu())[0].cpu(), z.cpu()), "vectors of `encode` go where the flow is"
+            assert torch.allclose(f(u.cpu())[0].cpu(), z.cpu()), (
+                "vectors of `encode` go where the flow is"
+            )
             on_gpu(f.sample(3)), on_gpu(f.nll(u, "nats")).mean().backward()
             twin = Flow(**f.init_kwargs()).to(CUDA)
             twin.load_state_dict({k: v.cpu() for k, v in f.state_dict().items()})
@@ -375,9 +534,11 @@ def flow():
         fresh = Flow(16).to(CUDA)
         assert len(list(train_flow(fresh, vectors, epochs=1, batch_size=32))) == 3
     fresh = Flow(16).to(CUDA).train()
-    fresh(u.cpu())                                       # in train mode the first batch starts it
+    fresh(u.cpu())  # in train mode the first batch starts it
     for frozen in (True, False):
-        model = start_joint(encoder(), sets(rows=80)["sst"].sentences, frozen=frozen, mixing="dense")
+        model = start_joint(
+            encoder(), sets(rows=80)["sst"].sentences, frozen=frozen, mixing="dense"
+        )
         optimizer = AdamW(parameter_groups(model, decays=joint_decays), lr=1e-3)
         list(steps(model.train(), views(), joint_loss(), optimizer, max_grad_norm=1.0))
         assert model.sentence_encoder().encode(["a b", "c"]).shape == (2, 16)
@@ -387,15 +548,23 @@ def flow():
 def contrastive():
     from functools import partial
 
-    from minbert.contrastive import mirror_loss, span_mask
     from minbert.batches import pair_batches
+    from minbert.contrastive import mirror_loss, span_mask
     from minbert.negatives import multiple_negatives_loss
     from minbert.views import Projection, ViewModel, keep_best, train_views, view_loss
 
     hide = partial(span_mask, mask_id=tokenizer().mask_token_id)
-    corrupt = lambda ids, special, generator: hide(ids, special, generator=generator)
+
+    def corrupt(ids, special, generator):
+        return hide(ids, special, generator=generator)
+
     quora = sets()["quora"]
-    for loss in (view_loss(), view_loss(mirror_loss), view_loss(multiple_negatives_loss), view_loss(partial(multiple_negatives_loss, score="dot"))):
+    for loss in (
+        view_loss(),
+        view_loss(mirror_loss),
+        view_loss(multiple_negatives_loss),
+        view_loss(partial(multiple_negatives_loss, score="dot")),
+    ):
         for chunk in (None, 5):
             model = ViewModel(encoder(), Projection(16).to(CUDA), chunk)
             records = train_views(model, views(corrupt=corrupt), loss, 3)
@@ -419,8 +588,14 @@ def calibration():
         whole.transform = kind(16).to(CUDA).fit(whole.encode(sets()["sst"].sentences))
         assert whole.encode(["a", "b c d"]).isfinite().all()
     score_top(NullTop, x, x[:10], x[10:20], range(10), range(1, 3))
-    for measure in (geometry.mean_cosine, geometry.uniformity, geometry.isoscore, geometry.effective_rank, geometry.partition_isotropy,
-                    geometry.singular_spectrum):
+    for measure in (
+        geometry.mean_cosine,
+        geometry.uniformity,
+        geometry.isoscore,
+        geometry.effective_rank,
+        geometry.partition_isotropy,
+        geometry.singular_spectrum,
+    ):
         measure(x)
     geometry.alignment(x, x.roll(1, 0)), geometry.uniformity_labelled(x, x.roll(1, 0))
     SentenceEncoder(encoder().model, tokenizer(), transform=UnitLength()).to(CUDA).encode(["a"])
@@ -436,7 +611,9 @@ def encoding():
         counted()
         found = whole.encode(sentences, batch_tokens=64)
         reference.pooling = pooling
-        assert torch.allclose(found, reference.encode(sentences, batch_tokens=64), atol=1e-5), pooling
+        assert torch.allclose(found, reference.encode(sentences, batch_tokens=64), atol=1e-5), (
+            pooling
+        )
         assert found.device.type == "cpu"
         whole.encode(sentences, precision="bf16")
     whole = SentenceEncoder.from_pretrained()
@@ -444,18 +621,28 @@ def encoding():
     bad = torch.full((1, 3), 10**6)
     refuses(lambda: encoder().model(bad.to(CUDA)), "input_ids in [0,", "(0, 0)")
     from minbert.tokens import TokenBatch
-    refuses(lambda: encoder().embed(TokenBatch(bad, torch.ones_like(bad))), "input_ids in [0,", "(0, 0)")
-    refuses(lambda: encoder().embed(TokenBatch(torch.ones_like(bad), torch.zeros_like(bad))), "only padding in rows [0]")
+
+    refuses(
+        lambda: encoder().embed(TokenBatch(bad, torch.ones_like(bad))), "input_ids in [0,", "(0, 0)"
+    )
+    refuses(
+        lambda: encoder().embed(TokenBatch(torch.ones_like(bad), torch.zeros_like(bad))),
+        "only padding in rows [0]",
+    )
     whole = encoder()
     counted()
     whole.embed(TokenBatch(torch.ones_like(bad), torch.ones_like(bad)))
     found = {"embed": counted()}
-    whole.encode(["one", "two words", "three words here", "and now there are five"], batch_tokens=14)
+    whole.encode(
+        ["one", "two words", "three words here", "and now there are five"], batch_tokens=14
+    )
     return found | {"encode": counted()}
 
 
 def batches_of_all_kinds():
-    """A batch may check itself when it is made, and hold one tensor twice; what cannot go in one copy goes alone."""
+    """A batch may check itself when it is made, and hold one tensor twice; what cannot go in one
+    copy goes alone.
+    """
     from dataclasses import dataclass
 
     from minbert.engine.devices import send
@@ -477,16 +664,29 @@ def batches_of_all_kinds():
 
 
 def one_ahead():
-    """A thread sends the next batch; the loop has nothing left to send, and what is checked is checked on the originals."""
+    """A thread sends the next batch; the loop has nothing left to send, and what is checked is
+    checked on the originals.
+    """
     from minbert.engine.ahead import Ahead
     from minbert.heads import multitask_loss
     from minbert.loop import steps
     from minbert.optim import AdamW
 
     plain, ahead = multitask(dropout=0.0), multitask(dropout=0.0)
-    losses = lambda model, supply: torch.manual_seed(2) and [r.losses for r in steps(model.train(), supply, multitask_loss, AdamW(model.parameters(), lr=1e-3))]
+
+    def losses(model, supply):
+        return torch.manual_seed(2) and [
+            r.losses
+            for r in steps(
+                model.train(), supply, multitask_loss, AdamW(model.parameters(), lr=1e-3)
+            )
+        ]
+
     assert losses(plain, batches(4)) == losses(ahead, Ahead(CUDA).over(batches(4)))
-    assert all(torch.equal(a.detach().cpu(), b.detach().cpu()) for a, b in zip(plain.parameters(), ahead.parameters()))
+    assert all(
+        torch.equal(a.detach().cpu(), b.detach().cpu())
+        for a, b in zip(plain.parameters(), ahead.parameters())
+    )
     counted()
     sent = list(Ahead(CUDA).over(batches(3)))
     assert counted() == {"copy": 3}
@@ -497,7 +697,9 @@ def one_ahead():
 
 
 def bad_batches():
-    """In a step ids and labels are refused while they are on the CPU, without a wait; NaN is refused before a weight moves."""
+    """In a step ids and labels are refused while they are on the CPU, without a wait; NaN is
+    refused before a weight moves.
+    """
     from dataclasses import replace
 
     from minbert.heads import multitask_loss
@@ -506,42 +708,89 @@ def bad_batches():
     from minbert.pcgrad import PCGrad
 
     good = next(iter(batches(1)))
-    spoil = lambda task, **change: {**good, task: replace(good[task], **change)}
+
+    def spoil(task, **change):
+        return {**good, task: replace(good[task], **change)}
+
     ids = good["quora"].second.input_ids.clone()
     ids[1, 1] = 10**6
-    cases = [(spoil("quora", second=good["quora"].second._replace(input_ids=ids)), "input_ids in [0,"),
-             (spoil("sst", labels=good["sst"].labels + 5), "labels in [0, 4]"), (spoil("sst", labels=good["sst"].labels + 0.5), "labels"),
-             (spoil("stsb", labels=good["stsb"].labels * math.nan), "labels in [0, 5]"),
-             (spoil("sst", first=good["sst"].first._replace(attention_mask=0 * good["sst"].first.attention_mask)), "only padding")]
+    cases = [
+        (spoil("quora", second=good["quora"].second._replace(input_ids=ids)), "input_ids in [0,"),
+        (spoil("sst", labels=good["sst"].labels + 5), "labels in [0, 4]"),
+        (spoil("sst", labels=good["sst"].labels + 0.5), "labels"),
+        (spoil("stsb", labels=good["stsb"].labels * math.nan), "labels in [0, 5]"),
+        (
+            spoil(
+                "sst",
+                first=good["sst"].first._replace(
+                    attention_mask=0 * good["sst"].first.attention_mask
+                ),
+            ),
+            "only padding",
+        ),
+    ]
     for batch, words in cases:
         model = multitask()
-        refuses(lambda: list(steps(model, [batch], multitask_loss, AdamW(model.parameters()))), "step 0", words)
+        refuses(
+            lambda: list(steps(model, [batch], multitask_loss, AdamW(model.parameters()))),
+            "step 0",
+            words,
+        )
     model = multitask()
     before = [p.detach().cpu().clone() for p in model.parameters()]
-    broken = lambda m, b: {k: v * (math.nan if k == "quora" else 1) for k, v in multitask_loss(m, b).items()}
-    endless = lambda m, b: {k: v + (math.inf if k == "quora" else 0) for k, v in multitask_loss(m, b).items()}  # its gradient is finite
+
+    def broken(m, b):
+        return {k: v * (math.nan if k == "quora" else 1) for k, v in multitask_loss(m, b).items()}
+
+    # its gradient is finite
+    def endless(m, b):
+        return {k: v + (math.inf if k == "quora" else 0) for k, v in multitask_loss(m, b).items()}
+
     for loss_fn in (broken, endless):
         for backward in (sum_losses, PCGrad(model)):
-            refuses(lambda: list(steps(model, [good], loss_fn, AdamW(model.parameters()), backward)), "step 0", "finite loss for task 'quora'")
+            refuses(
+                lambda: list(steps(model, [good], loss_fn, AdamW(model.parameters()), backward)),
+                "step 0",
+                "finite loss for task 'quora'",
+            )
     assert all(torch.equal(a, b.detach().cpu()) for a, b in zip(before, model.parameters()))
-    steep = lambda m, b: {k: v + (0 * m.heads[k].linear.weight).abs().sqrt().sum() for k, v in multitask_loss(m, b).items()}
-    refuses(lambda: list(steps(model, [{"sst": good["sst"]}], steep, AdamW(model.parameters()))), "step 0", "first in heads.sst.linear.weight")
+
+    def steep(m, b):
+        return {
+            k: v + (0 * m.heads[k].linear.weight).abs().sqrt().sum()
+            for k, v in multitask_loss(m, b).items()
+        }
+
+    refuses(
+        lambda: list(steps(model, [{"sst": good["sst"]}], steep, AdamW(model.parameters()))),
+        "step 0",
+        "first in heads.sst.linear.weight",
+    )
     assert all(torch.equal(a, b.detach().cpu()) for a, b in zip(before, model.parameters()))
 
 
 def broken_search():
-    """A gradient of a search that is not finite moves nothing: the noise stays, whether one may look or not."""
+    """A gradient of a search that is not finite moves nothing: the noise stays, whether one may
+    look or not.
+    """
     from minbert.engine.devices import without_waiting
     from minbert.smart import Attack, smart_loss, symmetric_kl
 
     x = cloud(4, 6).requires_grad_()
-    steep = lambda x: (x - x.detach()).abs().sqrt()[:, :3]  # infinite slope at 0
+
+    def steep(x):
+        return (x - x.detach()).abs().sqrt()[:, :3]  # infinite slope at 0
+
     clean = steep(x)
-    loss, stats = smart_loss(x, steep, clean, symmetric_kl, Attack("paper"), start=torch.zeros_like(x))
+    loss, stats = smart_loss(
+        x, steep, clean, symmetric_kl, Attack("paper"), start=torch.zeros_like(x)
+    )
     assert stats.skipped and loss.item() == 0
     counted()
     with without_waiting():
-        loss, stats = smart_loss(x, steep, clean, symmetric_kl, Attack("paper"), start=torch.zeros_like(x))
+        loss, stats = smart_loss(
+            x, steep, clean, symmetric_kl, Attack("paper"), start=torch.zeros_like(x)
+        )
     assert "wait" not in counted()
     assert loss.item() == 0 and not stats.delta.cpu().any()
 
@@ -555,7 +804,9 @@ def attention_masks():
     from minbert.optim import AdamW
 
     real, seen = F.scaled_dot_product_attention, []
-    F.scaled_dot_product_attention = lambda *a, attn_mask=None, **k: seen.append(attn_mask is None) or real(*a, attn_mask=attn_mask, **k)
+    F.scaled_dot_product_attention = lambda *a, attn_mask=None, **k: (
+        seen.append(attn_mask is None) or real(*a, attn_mask=attn_mask, **k)
+    )
 
     def noted(call):
         call(), seen.insert(0, len(set(seen)))
@@ -569,17 +820,39 @@ def attention_masks():
     part = full.index_fill(1, torch.tensor([6]), 0)
     from minbert.data import TaskBatch
     from minbert.tokens import TokenBatch
-    train = lambda mask: list(steps(model.train(), [{"sst": TaskBatch("sst", TokenBatch(ids, mask), None, torch.tensor([0, 1, 2]), 1.0)}], multitask_loss,
-                                    AdamW(model.parameters(), lr=1e-3), precision="bf16"))
-    found = {"step, full": noted(lambda: train(full)), "step, padded": noted(lambda: train(part)),
-             "embed, full": noted(lambda: whole.embed(TokenBatch(ids, full))), "embed, padded": noted(lambda: whole.embed(TokenBatch(ids, part))),
-             "ids on the gpu": noted(lambda: whole.model(ids.to(CUDA), full.to(CUDA)))}
+
+    def train(mask):
+        return list(
+            steps(
+                model.train(),
+                [
+                    {
+                        "sst": TaskBatch(
+                            "sst", TokenBatch(ids, mask), None, torch.tensor([0, 1, 2]), 1.0
+                        )
+                    }
+                ],
+                multitask_loss,
+                AdamW(model.parameters(), lr=1e-3),
+                precision="bf16",
+            )
+        )
+
+    found = {
+        "step, full": noted(lambda: train(full)),
+        "step, padded": noted(lambda: train(part)),
+        "embed, full": noted(lambda: whole.embed(TokenBatch(ids, full))),
+        "embed, padded": noted(lambda: whole.embed(TokenBatch(ids, part))),
+        "ids on the gpu": noted(lambda: whole.model(ids.to(CUDA), full.to(CUDA))),
+    }
     F.scaled_dot_product_attention = real
     return found
 
 
 def one_call_attention():
-    """torch's variable-length kernel, played by plain attention: who gets it, and that values and gradients stay."""
+    """torch's variable-length kernel, played by plain attention: who gets it, and that values and
+    gradients stay.
+    """
     import torch.nn.attention.varlen as library
     import torch.nn.functional as F
 
@@ -590,13 +863,29 @@ def one_call_attention():
     calls = []
 
     def played(q, k, v, starts, ends, longest, longest_):
-        assert q.dtype in (torch.bfloat16, torch.float16) and q.dim() == 3 and starts.dtype == torch.int32 and starts is ends
+        assert (
+            q.dtype in (torch.bfloat16, torch.float16)
+            and q.dim() == 3
+            and starts.dtype == torch.int32
+            and starts is ends
+        )
         borders = starts.inner.tolist()
-        assert borders[0] == 0 and borders[-1] == len(q) and longest == longest_ == max(b - a for a, b in zip(borders, borders[1:]))
+        assert (
+            borders[0] == 0
+            and borders[-1] == len(q)
+            and longest == longest_ == max(b - a for a, b in zip(borders, borders[1:]))
+        )
         calls.append(borders)
         sizes = [b - a for a, b in zip(borders, borders[1:])]
         parts = zip(*(x.split(sizes) for x in (q, k, v)))
-        return torch.cat([F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in part))[0].transpose(0, 1) for part in parts])
+        return torch.cat(
+            [
+                F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in part))[
+                    0
+                ].transpose(0, 1)
+                for part in parts
+            ]
+        )
 
     ids = torch.randint(5, 90, (4, 12), generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(12) < torch.tensor([[3], [12], [0], [5]])).long()
@@ -610,14 +899,20 @@ def one_call_attention():
         with torch.autocast("cuda", dtype, enabled=dtype is not None):
             vectors = model(*send(batch, CUDA), allow_empty=True)
         vectors.float().square().sum().backward()
-        return vectors.detach().cpu(), {n: p.grad.cpu() for n, p in model.named_parameters() if p.grad is not None}, len(calls)
+        return (
+            vectors.detach().cpu(),
+            {n: p.grad.cpu() for n, p in model.named_parameters() if p.grad is not None},
+            len(calls),
+        )
 
     def broken(*args):
         raise RuntimeError("no kernel image is available")
 
     from minbert.engine.devices import send
 
-    still = lambda: encoder(dropout=0.0).train()
+    def still():
+        return encoder(dropout=0.0).train()
+
     with_kernel, slopes, used = run(still())
     counted()
     with torch.autocast("cuda", torch.bfloat16), torch.no_grad():
@@ -627,8 +922,14 @@ def one_call_attention():
     assert used == 1 + 1 and none == 0, (used, none)  # the trial, and a layer
     assert torch.allclose(with_kernel, padded, atol=3e-2) and padded.abs().max() > 0.3
     for name, slope in slopes.items():
-        assert torch.allclose(slope, slopes_padded[name], atol=3e-2 * max(1.0, slope.abs().max().item())), name
-    found |= {"fp32": run(still(), None)[2], "training with dropout": run(encoder().train())[2], "eval with dropout": run(encoder().eval())[2]}
+        assert torch.allclose(
+            slope, slopes_padded[name], atol=3e-2 * max(1.0, slope.abs().max().item())
+        ), name
+    found |= {
+        "fp32": run(still(), None)[2],
+        "training with dropout": run(encoder().train())[2],
+        "eval with dropout": run(encoder().eval())[2],
+    }
     library.varlen_attn = lambda *a: 1.1 * played(*a)
     varlen._agrees.cache_clear()
     found["a kernel that is off by a tenth"] = varlen.serves(CUDA, torch.bfloat16, 8)
@@ -638,12 +939,12 @@ def one_call_attention():
         varlen._agrees.cache_clear()
         model = still()
         found["much padding"] = packing_pays(model.model, sent.attention_mask)
-        found["little padding"] = packing_pays(model.model, send(torch.ones_like(ids).index_fill(1, torch.tensor([11]), 0), CUDA))
+        found["little padding"] = packing_pays(
+            model.model, send(torch.ones_like(ids).index_fill(1, torch.tensor([11]), 0), CUDA)
+        )
         model.model.bert_layers[0].compile(backend="eager")
         found["compiled"] = packing_pays(model.model, sent.attention_mask)
     return found
-
-
 
 
 def heads_beside():
@@ -652,7 +953,10 @@ def heads_beside():
 
     whole, rows = encoder(), sets("dev", 4)
     model = MultitaskBert(whole, default_heads(whole.width, TASKS))
-    return [sorted({str(p.device) for p in model.parameters()}), {task: len(model.predict(task, data)) for task, data in rows.items()}]
+    return [
+        sorted({str(p.device) for p in model.parameters()}),
+        {task: len(model.predict(task, data)) for task, data in rows.items()},
+    ]
 
 
 def fitting():
@@ -665,16 +969,27 @@ def fitting():
 
     def run(folder, steps_, resume=False, stop=None, extras=False, **options):
         model = multitask("cpu")
-        more = {"backward": PCGrad(model, seed=1), "loss_fn": regularized_loss(SmartPenalty(), BregmanProximal(teacher="ema"))} if extras else {}
-        config = TrainConfig(TASKS, steps=steps_, batch_size=4, lr=1e-3, eval_every=2, save_every=1, **options)
+        more = (
+            {
+                "backward": PCGrad(model, seed=1),
+                "loss_fn": regularized_loss(SmartPenalty(), BregmanProximal(teacher="ema")),
+            }
+            if extras
+            else {}
+        )
+        config = TrainConfig(
+            TASKS, steps=steps_, batch_size=4, lr=1e-3, eval_every=2, save_every=1, **options
+        )
         if stop is not None:
             from minbert.engine import runs as module
+
             write = module.RunFolder.write
 
             def halting(self, entries):
                 write(self, entries)
                 if entries[0]["step"] == stop:
                     raise KeyboardInterrupt
+
             module.RunFolder.write = halting
         try:
             result = fit(model, train, dev, config, folder, resume, **more)
@@ -692,16 +1007,28 @@ def fitting():
             whole, _ = run(name + "a", 4, extras=extras, **options)
             assert run(name + "b", 4, stop=2, extras=extras, **options) is None
             again, result = run(name + "b", 4, resume=True, extras=extras, **options)
-            assert read_checkpoint(name + "b")["extra"]["settings"]["alike"] == 16, "padding costs time there: rows of one length"
-            assert all(torch.equal(a, b) for a, b in zip(whole, again)), f"a resumed run ends elsewhere: {extras}, {options}"
+            assert read_checkpoint(name + "b")["extra"]["settings"]["alike"] == 16, (
+                "padding costs time there: rows of one length"
+            )
+            assert all(torch.equal(a, b) for a, b in zip(whole, again)), (
+                f"a resumed run ends elsewhere: {extras}, {options}"
+            )
             assert [line["step"] for line in result.log if "loss" in line] == [0, 1, 2, 3]
-        for options in ({"precision": "bf16"}, {"mode": "frozen"}, {"schedule": "round_robin"}, {"schedule": "sequential"}, {"accumulate": 2},
-                        {"phases": (Phase(TASKS, "sqrt", steps=1), Phase(("sst",), steps=1, mode="frozen"))}):
+        for options in (
+            {"precision": "bf16"},
+            {"mode": "frozen"},
+            {"schedule": "round_robin"},
+            {"schedule": "sequential"},
+            {"accumulate": 2},
+            {"phases": (Phase(TASKS, "sqrt", steps=1), Phase(("sst",), steps=1, mode="frozen"))},
+        ):
             run(place + "/c", None if "phases" in options else 2, **options)
 
 
 def half_precision():
-    """A GPU that imitates bfloat16 gets float16 and scaled losses; launched precisions are honoured or refused."""
+    """A GPU that imitates bfloat16 gets float16 and scaled losses; launched precisions are honoured
+    or refused.
+    """
     from minbert.engine.devices import half_type
     from minbert.heads import multitask_loss
     from minbert.loop import steps
@@ -711,26 +1038,56 @@ def half_precision():
     assert half_type(CUDA, "bf16") == torch.float16
     model = multitask()
     seen = []
-    loss_fn = lambda m, b: multitask_loss(m, b)
-    hook = model.encoder.model.pooler_dense.register_forward_hook(lambda module, args, out: seen.append(out.dtype))
-    tiny = lambda m, b: {k: v * 1e-12 for k, v in loss_fn(m, b).items()}
-    for record in steps(model.train(), batches(2), tiny, AdamW(model.parameters(), lr=1e-3), precision="bf16"):
+
+    def loss_fn(m, b):
+        return multitask_loss(m, b)
+
+    hook = model.encoder.model.pooler_dense.register_forward_hook(
+        lambda module, args, out: seen.append(out.dtype)
+    )
+
+    def tiny(m, b):
+        return {k: v * 1e-12 for k, v in loss_fn(m, b).items()}
+
+    for record in steps(
+        model.train(), batches(2), tiny, AdamW(model.parameters(), lr=1e-3), precision="bf16"
+    ):
         assert record.grad_norm > 0
     hook.remove()
     assert set(seen) == {torch.float16}
     model = multitask()
-    large = lambda m, b: {k: v * 100 for k, v in loss_fn(m, b).items()}  # overflows at 2^16, not at a smaller factor
-    for record in steps(model.train(), batches(3), large, AdamW(model.parameters(), lr=1e-3), precision="fp16"):
+
+    # overflows at 2^16, not at a smaller factor
+    def large(m, b):
+        return {k: v * 100 for k, v in loss_fn(m, b).items()}
+
+    for record in steps(
+        model.train(), batches(3), large, AdamW(model.parameters(), lr=1e-3), precision="fp16"
+    ):
         assert math.isfinite(record.grad_norm)
     from minbert.engine.devices import new_accelerator
+
     with tempfile.TemporaryDirectory() as place:
-        result = fit(multitask("cpu"), sets(), sets("dev", 6), TrainConfig(TASKS, steps=2, batch_size=4), place + "/a",
-                     accelerator=new_accelerator(mixed_precision="fp16"))
+        result = fit(
+            multitask("cpu"),
+            sets(),
+            sets("dev", 6),
+            TrainConfig(TASKS, steps=2, batch_size=4),
+            place + "/a",
+            accelerator=new_accelerator(mixed_precision="fp16"),
+        )
         assert len([line for line in result.log if "loss" in line]) == 2
 
 
 def evaluation():
-    from minbert.evaluate import drop_linear, evaluate_sts, evaluate_tasks, results_table, swap_symmetry, write_predictions
+    from minbert.evaluate import (
+        drop_linear,
+        evaluate_sts,
+        evaluate_tasks,
+        results_table,
+        swap_symmetry,
+        write_predictions,
+    )
     from minbert.heads import MultitaskBert
 
     model, dev = multitask().eval(), sets("dev", 8)
@@ -746,34 +1103,52 @@ def evaluation():
         model.save_pretrained(folder + "/model")
         again = MultitaskBert.from_pretrained(folder + "/model")
         assert again.encoder.device == CUDA and again.heads["sst"].linear.weight.device == CUDA
-        assert torch.equal(again.predict("quora", dev["quora"], raw=True), model.predict("quora", dev["quora"], raw=True))
+        assert torch.equal(
+            again.predict("quora", dev["quora"], raw=True),
+            model.predict("quora", dev["quora"], raw=True),
+        )
 
 
 def pretraining():
+    from minbert.app.card import tokens_seen, write_card
     from minbert.pretrain import PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm
     from minbert.sts import sts_by_pooling
-    from minbert.app.card import tokens_seen, write_card
 
     text = "\n".join(sets(rows=60)["quora"].sentences + sets(rows=60)["sst"].sentences)
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "corpus").mkdir()
         (Path(place) / "corpus" / "a.txt").write_text(text)
-        config = PretrainConfig(vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, total_steps=4,
-                                tokens_per_step=200, warmup_steps=1, save_every=2)
+        config = PretrainConfig(
+            vocab_size=300,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            total_steps=4,
+            tokens_per_step=200,
+            warmup_steps=1,
+            save_every=2,
+        )
         rows, devices, run = [], set(), Path(place) / "run"
         supply = pretrain(Path(place) / "corpus", run, config, sets("dev", 8)["sst"].sentences)
         rows.append(next(supply))
-        devices |= {frame.device.type for frame in supply.gi_yieldfrom.gi_frame.f_locals["model"].parameters()}
-        supply.close()                                   # killed here; the second call goes on
+        devices |= {
+            frame.device.type
+            for frame in supply.gi_yieldfrom.gi_frame.f_locals["model"].parameters()
+        }
+        supply.close()  # killed here; the second call goes on
         rows += list(pretrain(Path(place) / "corpus", run, config, sets("dev", 8)["sst"].sentences))
         assert [row["step"] for row in rows] == [2, 4] and devices == {"cuda"}, (rows, devices)
         model, head = load_mlm(run / "model")
         model.to(CUDA), head.to(CUDA)
         from minbert.tokens import load_tokenizer
+
         words = load_tokenizer(run / "model")
         share, loss = masked_accuracy(model, head, sets("dev", 8)["sst"].sentences, words)
         on_cpu = load_mlm(run / "model")
-        assert abs(masked_accuracy(*on_cpu, sets("dev", 8)["sst"].sentences, words)[1] - loss) < 1e-4
+        assert (
+            abs(masked_accuracy(*on_cpu, sets("dev", 8)["sst"].sentences, words)[1] - loss) < 1e-4
+        )
         poolings = sts_by_pooling(model, sets("dev", 8)["stsb"], words)
         save_mlm(model, head, run / "model")
         write_card(run / "model", config, rows, tokens_seen(run, config), "Text.", poolings)
@@ -781,11 +1156,29 @@ def pretraining():
 
 # the cells of the chapters that want a GPU, at a small size
 
-REAL = ('data=os.environ.get("MINBERT_DATA")', 'out=__import__("tempfile").mkdtemp(), scale=toy()')   # the row of a paper, three steps a stage, on the samples in the package
+# the row of a paper, three steps a stage, on the samples in the package
+REAL = ('data=os.environ.get("MINBERT_DATA")', 'out=__import__("tempfile").mkdtemp(), scale=toy()')
 
-SMALLER = {  # notebook -> what stands in its cell, and what takes its place; every entry must be found
-    **{name: [REAL] for name in ("22_train", "25_contrastive", "26_views", "29_flow", "30_joint", "32_smoothness", "33_proximal", "34_smart", "36_batches", "38_conflicts", "39_synthetic", "41_bertcf",
-                                 "42_multitask")},
+# notebook -> what stands in its cell, and what takes its place; every entry must be found
+SMALLER = {
+    **{
+        name: [REAL]
+        for name in (
+            "22_train",
+            "25_contrastive",
+            "26_views",
+            "29_flow",
+            "30_joint",
+            "32_smoothness",
+            "33_proximal",
+            "34_smart",
+            "36_batches",
+            "38_conflicts",
+            "39_synthetic",
+            "41_bertcf",
+            "42_multitask",
+        )
+    },
     "sweep": [('("1e-07", "1e-06", "1e-05", "0.0001", "0.001", "0.01")', '("1e-05",)'), REAL],
 }
 
@@ -805,7 +1198,9 @@ def _names(tree):
             made.add(node.id)
         elif not isinstance(node, (ast.Lambda, ast.comprehension)):
             todo += ast.iter_child_nodes(node)
-    return made, {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return made, {
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    }
 
 
 def _cells_before(sources, last, known):
@@ -835,16 +1230,26 @@ def gpu_cell(notebook, place):
     from importlib.resources import files
 
     file = next((Path(__file__).resolve().parents[2] / "nbs").rglob(f"{notebook}.ipynb"))
-    sources = ["".join(c["source"]) for c in json.loads(file.read_text("utf8"))["cells"] if c["cell_type"] == "code"]
-    exported = next((re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None)
+    sources = [
+        "".join(c["source"])
+        for c in json.loads(file.read_text("utf8"))["cells"]
+        if c["cell_type"] == "code"
+    ]
+    exported = next(
+        (re.search(r"default_exp ([\w.]+)", s)[1] for s in sources if "default_exp" in s), None
+    )
     wanted = [i for i, source in enumerate(sources) if "#| gpu" in source]
     for old, _ in SMALLER[notebook]:
-        assert any(old in sources[i] for i in wanted), f"{notebook}: {old!r} no longer stands in a gpu cell"
+        assert any(old in sources[i] for i in wanted), (
+            f"{notebook}: {old!r} no longer stands in a gpu cell"
+        )
     encoder("cpu").save_pretrained(place / "tiny")
     shutil.copytree(str(files("minbert") / "assets" / "sample"), place / "data")
     (place / "data" / "corpus").mkdir()
     text = "\n".join(sets(rows=40)["quora"].sentences)
-    (place / "data" / "corpus" / "wikipedia-sentences-00.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (place / "data" / "corpus" / "wikipedia-sentences-00.txt.gz").write_bytes(
+        gzip.compress(text.encode())
+    )
     here = import_module("minbert.reproduce.here")
     here.product_speed = partial(here.product_speed, width=64, rounds=2)
     os.environ |= {"MINBERT_RUNS": str(place / "runs"), "MPLBACKEND": "agg"}
@@ -859,13 +1264,20 @@ def play_cell(notebook, sources, at, exported, place):
     cell = sources[at]
     for old, new in SMALLER[notebook]:
         cell = cell.replace(old, new)
-    names = {"__name__": "__main__", "display": lambda *_: None, "toy": toy} | (vars(import_module(f"minbert.{exported}")) if exported else {})
-    plain = [s for s in sources[:at] if not re.search(r"#\|\s*(slow|gpu|export|eval|default_exp)", s)]
+    names = {"__name__": "__main__", "display": lambda *_: None, "toy": toy} | (
+        vars(import_module(f"minbert.{exported}")) if exported else {}
+    )
+    plain = [
+        s for s in sources[:at] if not re.search(r"#\|\s*(slow|gpu|export|eval|default_exp)", s)
+    ]
     before = _cells_before(plain, cell, set(names))
     for source in before:
         exec(compile(source, notebook, "exec"), names)
     names["DATA"] = place / "data"
-    exec(compile(cell.replace('"bert-base-uncased"', repr(str(place / "tiny"))), notebook, "exec"), names)
+    exec(
+        compile(cell.replace('"bert-base-uncased"', repr(str(place / "tiny"))), notebook, "exec"),
+        names,
+    )
 
 
 def toy():
@@ -873,14 +1285,55 @@ def toy():
     from dataclasses import replace
 
     from minbert.reproduce import SCALES
-    return replace(SCALES["micro"], view_batch=4, view_steps=3, flow_steps=3, rows={"sst": 2, "quora": 2, "sts": 2}, tune_steps=3, batch=2,
-                   task_steps=3, head_steps=3, most_train=40, most_dev=30, precision="fp32")
+
+    return replace(
+        SCALES["micro"],
+        view_batch=4,
+        view_steps=3,
+        flow_steps=3,
+        rows={"sst": 2, "quora": 2, "sts": 2},
+        tune_steps=3,
+        batch=2,
+        task_steps=3,
+        head_steps=3,
+        most_train=40,
+        most_dev=30,
+        precision="fp32",
+    )
 
 
-SCENARIOS = {f.__name__: f for f in (
-    rules, losses, heads, generators, penalties, surgery, flow, contrastive, calibration, encoding, batches_of_all_kinds, one_ahead, bad_batches, broken_search,
-    attention_masks, heads_beside, one_call_attention, fitting, evaluation, pretraining,
-    count_joint, count_accumulated, count_penalties, count_surgery, count_views, count_flow, count_pretraining)}
+SCENARIOS = {
+    f.__name__: f
+    for f in (
+        rules,
+        losses,
+        heads,
+        generators,
+        penalties,
+        surgery,
+        flow,
+        contrastive,
+        calibration,
+        encoding,
+        batches_of_all_kinds,
+        one_ahead,
+        bad_batches,
+        broken_search,
+        attention_masks,
+        heads_beside,
+        one_call_attention,
+        fitting,
+        evaluation,
+        pretraining,
+        count_joint,
+        count_accumulated,
+        count_penalties,
+        count_surgery,
+        count_views,
+        count_flow,
+        count_pretraining,
+    )
+}
 
 
 def main(name):
@@ -894,13 +1347,21 @@ def main(name):
         return SCENARIOS[name]()
 
 
-HEAVY = ("accelerate", "matplotlib.pyplot", "torch._dynamo", "transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert")
+HEAVY = (
+    "accelerate",
+    "matplotlib.pyplot",
+    "torch._dynamo",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.bert.tokenization_bert",
+)
 
 
 def serve(folder):
-    """Play each scenario that a line of standard input names in a fork of a process that has loaded the libraries, and never the package.
+    """Play each scenario that a line of standard input names in a fork of a process that has loaded
+    the libraries, and never the package.
 
-    Answers with a line of JSON: how the fork ended, what the scenario returned, and the end of what it wrote to standard error.
+    Answers with a line of JSON: how the fork ended, what the scenario returned, and the end of what
+    it wrote to standard error.
     """
     for name in HEAVY:
         import_module(name)
@@ -911,7 +1372,16 @@ def serve(folder):
             _alone(line.strip(), out, err)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         said = out.read_text(encoding="utf-8").splitlines()
-        print(json.dumps([status, json.loads(said[-1]) if not status else None, err.read_text(encoding="utf-8")[-3000:]]), flush=True)
+        print(
+            json.dumps(
+                [
+                    status,
+                    json.loads(said[-1]) if not status else None,
+                    err.read_text(encoding="utf-8")[-3000:],
+                ]
+            ),
+            flush=True,
+        )
 
 
 def _alone(name, out, err):
@@ -921,7 +1391,9 @@ def _alone(name, out, err):
     signal.alarm(1800)
     try:
         print(json.dumps(main(name)), flush=True)
-        os._exit(0)   # torch's threads for the pretended device do not end in order, and may abort a process that has done its work
+        # torch's threads for the pretended device do not end in order, and may abort a process that
+        # has done its work
+        os._exit(0)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
