@@ -101,7 +101,7 @@ def run(args, exported):
 def main():
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads that no option counts
     options = parser(
-        __doc__.splitlines()[0], (*NATIVE_PRECISIONS, *["int8"] * exact_integers()), stores=True
+        __doc__.split("\n\n")[0], (*NATIVE_PRECISIONS, *["int8"] * exact_integers()), stores=True
     )
     options.add_argument("--sentences", type=int, default=10_000)
     options.add_argument(

@@ -151,7 +151,7 @@ def keep_costs(args, part, precision, spent):
 
 
 def main():
-    options = parser(__doc__.splitlines()[0], stores=True)
+    options = parser(__doc__.split("\n\n")[0], stores=True)
     options.set_defaults(repeats=15, precision=["fp32"])
     for action in options._actions:
         if action.dest == "model":

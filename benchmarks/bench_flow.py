@@ -35,7 +35,7 @@ def epoch(vectors, settings, batch_size):
 
 def main():
     options = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--rows", type=int, default=10_000)

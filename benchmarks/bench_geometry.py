@@ -15,7 +15,7 @@ from minbert.geometry import isoscore, mean_cosine, singular_spectrum, uniformit
 
 def main():
     options = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--rows", type=int, default=20_000)

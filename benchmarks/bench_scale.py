@@ -81,7 +81,7 @@ def stages(
 
 def main():
     options = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     options.add_argument(
         "--sentences", type=int, default=600, help="to encode, evenly spaced in the ten thousand"

@@ -93,7 +93,7 @@ def peak(args, sentences):
 
 
 def main():
-    options = parser(__doc__.splitlines()[0])
+    options = parser(__doc__.split("\n\n")[0])
     options.set_defaults(repeats=15)
     options.add_argument("--chunks", action="store_true", help="measure memory")
     options.add_argument("--chunk", type=int, help="(used by --chunks)")

@@ -58,7 +58,7 @@ def stepper(model, optimizer, forward, loss, batches, precision):
 
 
 def main():
-    options = parser(__doc__.splitlines()[0], stores=True)
+    options = parser(__doc__.split("\n\n")[0], stores=True)
     options.set_defaults(repeats=15)
     args = options.parse_args()
     torch.set_num_threads(args.threads)

@@ -163,12 +163,10 @@ def rows(tokenizer, count: int, longest: int, full: bool) -> list[list[int]]:
     long as that.
     """
     ids = cycle([row[1:-1] for row in tokenizer(sentences()[:2000])["input_ids"]])
-    chance, first, last, found = (
-        random.Random(11711),
-        tokenizer.cls_token_id,
-        tokenizer.sep_token_id,
-        [],
-    )
+    chance = random.Random(11711)
+    first = tokenizer.cls_token_id
+    last = tokenizer.sep_token_id
+    found = []
     for _ in range(count):
         wanted, inner = longest if full else chance.randint(1, longest), []
         while len(inner) < (longest if full else min(wanted, longest)):
@@ -541,10 +539,8 @@ def store(folder: Path, part: str, says: str, where: str, bench: Bench, found) -
 
 def run_part(bench: Bench, part: str, tokenizer, peaks) -> dict[str, dict[str, list[float]]]:
     """Measure the works of one part; one that does not fit the card is named and left out."""
-    found, half = (
-        {},
-        {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[bench.half],
-    )
+    found = {}
+    half = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[bench.half]
     for title, base, make, ids, passes in PARTS[part](bench, tokenizer):
         try:
             spent, memory = measure(bench, make())
@@ -564,7 +560,7 @@ def run_part(bench: Bench, part: str, tokenizer, peaks) -> dict[str, dict[str, l
 
 def main(arguments: list[str] | None = None) -> dict:  # part -> work -> variant -> figures
     """Measure what is asked for, print tables, and store them."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     options.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     options.add_argument("--rounds", type=int, default=5, help="each runs every variant once")
     options.add_argument(
@@ -587,10 +583,8 @@ def main(arguments: list[str] | None = None) -> dict:  # part -> work -> variant
     with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(11711)
         transformers.logging.set_verbosity_error()
-        bench, tokenizer = (
-            Bench(device, sizes(device), "bf16", Path(folder), args.rounds, args.compile),
-            load_tokenizer(),
-        )
+        bench = Bench(device, sizes(device), "bf16", Path(folder), args.rounds, args.compile)
+        tokenizer = load_tokenizer()
         SentenceEncoder(BertModel(bench.sizes.config), tokenizer).save_pretrained(folder)
         peaks = ceiling(bench)
         where = machine(bench, peaks)

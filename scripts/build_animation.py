@@ -30,10 +30,8 @@ def walk(steps: int = STEPS):
     """Give for each step how far it is, and the cosines of the pairs of `similarity` dev under the
     model there.
     """
-    start, end = (
-        SentenceEncoder.from_pretrained(device="cpu"),
-        SentenceEncoder.from_pretrained("embedded-sentences", device="cpu"),
-    )
+    start = SentenceEncoder.from_pretrained(device="cpu")
+    end = SentenceEncoder.from_pretrained("embedded-sentences", device="cpu")
     pairs, first, last = (
         load_dataset("similarity", "dev"),
         *(

@@ -244,7 +244,7 @@ def join(out: Path, target: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--out", type=Path, default=Path("results/comparisons/multitask"))
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--join", type=Path, help="write the stored runs into this file and stop")

@@ -228,16 +228,12 @@ def compare(name: str, seed: int, args: argparse.Namespace) -> str:
     recipe, tokenizer, device = RECIPES[name], load_tokenizer(None), choose_device().type
     seconds = json.loads((args.out / "seconds.json").read_text())[name]
     heldout = list(read_lines(args.corpus / "heldout" / "wikipedia-heldout.txt"))
-    total, texts = (
-        max(1, round(60 * args.minutes / seconds)),
-        corpora(args.corpus, args.out, tokenizer, {recipe.text}),
-    )
-    run, curve, losses, begin = (
-        Run(recipe, texts[recipe.text], tokenizer, total, seed, device),
-        [],
-        [],
-        time.monotonic(),
-    )
+    total = max(1, round(60 * args.minutes / seconds))
+    texts = corpora(args.corpus, args.out, tokenizer, {recipe.text})
+    run = Run(recipe, texts[recipe.text], tokenizer, total, seed, device)
+    curve = []
+    losses = []
+    begin = time.monotonic()
     for record in islice(run.records, total):
         losses.append(record.loss)
         if (done := record.step + 1) % max(1, total // 10) == 0 and done != total:
@@ -336,7 +332,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES))

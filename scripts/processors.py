@@ -197,10 +197,8 @@ def main() -> int:
     )
     parser.add_argument("files", nargs="*", help="test files and chapters instead of all")
     args = parser.parse_args()
-    settings, files = (
-        args.setting or (SHORT if args.short else list(SETTINGS)),
-        args.files or (CORE if args.short else numeric()),
-    )
+    settings = args.setting or (SHORT if args.short else list(SETTINGS))
+    files = args.files or (CORE if args.short else numeric())
     with (
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(2 if args.short else 1) as pool,

@@ -53,10 +53,8 @@ def share_used(actual, expected, rtol: float, atol: float) -> tuple[float, float
         allowed = atol + rtol * np.abs(b)
         share = np.where(same, 0.0, np.abs(a - b) / allowed)
         share = np.where(np.isnan(share), np.inf, share)  # a NaN beside a number
-        worst, scale = (
-            share.argmax(),
-            np.abs(np.concatenate([a[np.isfinite(a)], b[np.isfinite(b)]])).max(initial=0),
-        )
+        worst = share.argmax()
+        scale = np.abs(np.concatenate([a[np.isfinite(a)], b[np.isfinite(b)]])).max(initial=0)
     return float(share.flat[worst]), float(allowed.flat[worst] / scale) if scale else 0.0
 
 
@@ -130,10 +128,8 @@ class Recorder:
     def install(self):
         from torch.testing import _comparison as torch_side
 
-        number, tensors = (
-            torch_side.NumberPair.compare,
-            torch_side.TensorLikePair._compare_regular_values_close,
-        )
+        number = torch_side.NumberPair.compare
+        tensors = torch_side.TensorLikePair._compare_regular_values_close
         isclose, close_numbers, allclose = np._core.numeric.isclose, math.isclose, torch.allclose
 
         def compare_numbers(pair):

@@ -155,7 +155,7 @@ def run_again(results: dict[Path, Result]) -> dict[Path, dict[str, str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("words", nargs="*", help="only chapters whose file name holds one of these")
     files, start = chapters(parser.parse_args().words), time.monotonic()
     results = run_all(files)

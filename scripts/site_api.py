@@ -185,8 +185,13 @@ def module_page(module: ModuleType) -> str:
         else "A plain module, without a notebook."
     )
     body = "\n".join(f"## {name}\n\n{described(name, thing)}" for name, thing in public(module))
-    says = " ".join((module.__doc__ or "").split())
+    says = inspect.getdoc(module) or ""
     return f"# {module.__name__}\n\n{says}\n\n{source}\n\n```{{py:module}} {module.__name__}\n```\n\n{body}"
+
+
+def summary(module: ModuleType) -> str:
+    """Give the first paragraph of a module's docstring, which says what the module contains."""
+    return " ".join((inspect.getdoc(module) or "").partition("\n\n")[0].split())
 
 
 def index_page(found: list[ModuleType]) -> str:
@@ -195,10 +200,7 @@ def index_page(found: list[ModuleType]) -> str:
     for floor, name in FLOORS.items():
         here = [m for m in found if m.__name__.removeprefix("minbert.").rpartition(".")[0] == floor]
         names = [m.__name__.removeprefix("minbert.") for m in here]
-        lines = "\n".join(
-            f"- [{m.__name__}]({n}.md): {' '.join((m.__doc__ or '').split())}"
-            for m, n in zip(here, names)
-        )
+        lines = "\n".join(f"- [{m.__name__}]({n}.md): {summary(m)}" for m, n in zip(here, names))
         text += (
             f"\n## {name}\n\n{lines}\n\n```{{toctree}}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
         )

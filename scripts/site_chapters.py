@@ -281,22 +281,18 @@ def code_cell(
         return None
     cell.source, tags, told = source, [], {}
     if "hide" in names:
-        tags, told = (
-            ["hide-cell"],
-            {
-                f"code_prompt_{verb.lower()}": f"{verb} the {hidden(source)}"
-                for verb in ("Show", "Hide")
-            },
-        )
+        tags = ["hide-cell"]
+        told = {
+            f"code_prompt_{verb.lower()}": f"{verb} the {hidden(source)}"
+            for verb in ("Show", "Hide")
+        }
     if "exercise" in names:
         task = dict(marks)["exercise"].split()[0]
-        tags, told = (
-            ["hide-input"],
-            {
-                "code_prompt_show": f"Show an answer to {task}",
-                "code_prompt_hide": f"Hide the answer to {task}",
-            },
-        )
+        tags = ["hide-input"]
+        told = {
+            "code_prompt_show": f"Show an answer to {task}",
+            "code_prompt_hide": f"Hide the answer to {task}",
+        }
     if {"export", "exporti"} & {*names}:
         tags.append("exported")
     cell.metadata = {

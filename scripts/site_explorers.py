@@ -68,10 +68,8 @@ def models() -> tuple:  # name -> encoder, graded pairs
     from minbert.engine.remembering import Remembered
     from minbert.sentence import SentenceEncoder
 
-    before, after = (
-        SentenceEncoder.from_pretrained(device="cpu"),
-        SentenceEncoder.from_pretrained("embedded-sentences", device="cpu"),
-    )
+    before = SentenceEncoder.from_pretrained(device="cpu")
+    after = SentenceEncoder.from_pretrained("embedded-sentences", device="cpu")
     torch.manual_seed(0)
     untrained = SentenceEncoder(BertModel(before.model.config), before.tokenizer)
     return {
@@ -118,10 +116,8 @@ def cosine_data() -> tuple[list[Control], dict]:
 
     encoders, pairs = models()
     text, typed = other_captions(pairs), [" / ".join(both) for both in SENTENCES]
-    first, second = (
-        pairs.sentences + [a for a, _ in SENTENCES],
-        pairs.sentences2 + [b for _, b in SENTENCES],
-    )
+    first = pairs.sentences + [a for a, _ in SENTENCES]
+    second = pairs.sentences2 + [b for _, b in SENTENCES]
     cosines = {
         f"{name}, {state}": short(safe_cosine(*z.split(len(first))), 4)
         for name, encoder in encoders.items()

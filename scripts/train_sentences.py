@@ -410,11 +410,9 @@ def readings(
     """Score the same weights as other layers show them. A stranger is the second sentence of the
     next pair of dev.
     """
-    grades, dev, rows = (
-        {name: d.labels for name, d in evaluation_sets(data).items()},
-        load_dataset("stsb", "dev", data),
-        {},
-    )
+    grades = {name: d.labels for name, d in evaluation_sets(data).items()}
+    dev = load_dataset("stsb", "dev", data)
+    rows = {}
     for how in POOLED:
         read = SentenceEncoder(encoder.model, encoder.tokenizer, how, max_length=encoder.max_length)
         strangers = safe_cosine(read.encode(dev.sentences), read.encode(dev.sentences2).roll(-1, 0))
@@ -689,14 +687,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--table", action="store_true", help="train nothing")
     given = parser.parse_args(arguments)
     (given.out / "variants").mkdir(parents=True, exist_ok=True)
-    failed, missing = (
-        [],
-        [
-            name
-            for name in given.only
-            if not (given.out / "variants" / name / "result.json").exists()
-        ],
-    )
+    failed = []
+    missing = [
+        name for name in given.only if not (given.out / "variants" / name / "result.json").exists()
+    ]
     complete = not missing and sum("words" in row["variant"] for row in finished(given.out)) >= len(
         SHARES
     )

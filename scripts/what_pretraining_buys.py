@@ -473,7 +473,7 @@ def encoder_argument(text: str) -> tuple[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument(
         "encoders", nargs="*", type=encoder_argument, metavar="MILLION_TOKENS=FOLDER"
     )

@@ -322,7 +322,7 @@ def table(results: dict, labels: list[int]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--table", action="store_true", help="print what is stored")
     parser.add_argument("--rows", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES))
     parser.add_argument("--results", type=Path, default=RESULTS)

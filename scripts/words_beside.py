@@ -75,10 +75,8 @@ def words_beside(
     draw = torch.randn(FEATURES, D, generator=torch.Generator().manual_seed(seed)) / D**0.5
     with torch.no_grad():
         beside.tokens.linear.weight.copy_(draw @ of_words(encoder.model))
-    features, last = (
-        pooled_alone(encoder, Features(beside), sentences),
-        pooled_alone(encoder, "mean", sentences),
-    )
+    features = pooled_alone(encoder, Features(beside), sentences)
+    last = pooled_alone(encoder, "mean", sentences)
     white = Dense.of(Whiten(FEATURES).fit(features))
     for share in shares:
         made = WordsBeside(D, FEATURES, share**0.5 * last.norm(dim=1).mean().item())

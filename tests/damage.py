@@ -467,10 +467,8 @@ def wrong_json(file, rng):
         return "nothing"
     spot, key = values, None
     while isinstance(spot, (dict, list)) and spot:
-        parent, key = (
-            spot,
-            rng.choice(list(spot)) if isinstance(spot, dict) else rng.randrange(len(spot)),
-        )
+        parent = spot
+        key = rng.choice(list(spot)) if isinstance(spot, dict) else rng.randrange(len(spot))
         spot = parent[key]
         if rng.random() < 0.5:
             break
@@ -496,25 +494,23 @@ def wrong_tensors(file, rng):
     size = int.from_bytes(data[:8], "little")
     header, body = json.loads(data[8 : 8 + size]), bytearray(data[8 + size :])
     name = rng.choice([n for n in header if n != "__metadata__"])
-    entry, how = (
-        header[name],
-        rng.choice(
-            (
-                "length",
-                "dtype",
-                "shape",
-                "offsets",
-                "gone",
-                "extra",
-                "rename",
-                "nan",
-                "inf",
-                "huge",
-                "bits",
-                "metadata",
-                "types",
-            )
-        ),
+    entry = header[name]
+    how = rng.choice(
+        (
+            "length",
+            "dtype",
+            "shape",
+            "offsets",
+            "gone",
+            "extra",
+            "rename",
+            "nan",
+            "inf",
+            "huge",
+            "bits",
+            "metadata",
+            "types",
+        )
     )
     first, end = entry["data_offsets"]
     if how == "length":

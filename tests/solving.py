@@ -39,12 +39,9 @@ def borrow_all(folder: Path, exercises: Iterable[str] | None = None) -> int:
     """Take the first sign off every line that borrows an exercise, as a learner who skips them;
     None: all. Give how many.
     """
-    count, targets = (
-        0,
-        "|".join(
-            re.escape(f'borrow("{name}")')
-            for name in (EXERCISES if exercises is None else exercises)
-        ),
+    count = 0
+    targets = "|".join(
+        re.escape(f'borrow("{name}")') for name in (EXERCISES if exercises is None else exercises)
     )
     for file in sorted((Path(folder) / "nbs").rglob("[!.]*.ipynb")):
         notebook = read_notebook(file)

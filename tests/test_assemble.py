@@ -72,10 +72,8 @@ def test_a_mended_copy_counts_and_the_given_mistake_does_not(tmp_path):
     """
     import nbformat
 
-    name, folder = (
-        next(n for n, task in EXERCISES.items() if task.given and "." not in task.target),
-        new_workspace(tmp_path / "my-bert"),
-    )
+    name = next(n for n, task in EXERCISES.items() if task.given and "." not in task.target)
+    folder = new_workspace(tmp_path / "my-bert")
     file = folder / "nbs" / f"{EXERCISES[name].notebook}.ipynb"
     notebook = nbformat.read(file, 4)
     notebook.cells.append(nbformat.v4.new_code_cell(EXERCISES[name].definition))

@@ -34,10 +34,8 @@ def test_weights_equal_scikit_learns(seed):
 def test_the_overlap_is_symmetric_in_its_range_and_full_for_the_same_words():
     data = load_dataset("similarity", "dev")
     weights = idf_weights(data.sentences)
-    there, back = (
-        idf_overlap(data.sentences, data.sentences2, weights),
-        idf_overlap(data.sentences2, data.sentences, weights),
-    )
+    there = idf_overlap(data.sentences, data.sentences2, weights)
+    back = idf_overlap(data.sentences2, data.sentences, weights)
     assert_allclose(there, back)
     assert (
         there.shape == (len(data),)
@@ -93,10 +91,8 @@ def test_the_bag_is_blind_to_order_and_its_labels_count():
 
 
 def test_the_second_sentence_of_a_pair_counts():
-    train, dev = (
-        load_dataset("inference").subset(range(1500)),
-        load_dataset("inference", "dev").subset(range(300)),
-    )
+    train = load_dataset("inference").subset(range(1500))
+    dev = load_dataset("inference", "dev").subset(range(300))
     bag = BagOfWords().fit(train)
     swapped = replace(dev, sentences=dev.sentences2, sentences2=dev.sentences)
     assert (bag.predict(swapped) != bag.predict(dev)).mean() > 0.1

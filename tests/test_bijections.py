@@ -282,10 +282,8 @@ def test_permutations(d):
     theirs = normflows.flows.Permute(d, "swap")
     assert torch.equal(Permutation(d, "swap")(x)[0], theirs(x)[0])
     assert torch.equal(Permutation(d, "swap").inverse(x), theirs.inverse(x)[0])
-    theirs, ours = (
-        normflows.flows.Permute(d),
-        Permutation(d, "random", torch.Generator().manual_seed(1)),
-    )
+    theirs = normflows.flows.Permute(d)
+    ours = Permutation(d, "random", torch.Generator().manual_seed(1))
     theirs.perm.copy_(ours.order)
     theirs.inv_perm.copy_(ours.order.argsort())
     assert torch.equal(ours(x)[0], theirs(x)[0]) and torch.equal(

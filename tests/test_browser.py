@@ -238,13 +238,10 @@ def contact_sheet(shots: list[bytes], columns: int, file: Path) -> None:
     from PIL import Image
 
     pictures = [Image.open(io.BytesIO(shot)).convert("RGB") for shot in shots]
-    across, down = (
-        [
-            max(picture.width for picture in pictures[place::columns]) + 10
-            for place in range(columns)
-        ],
-        max(picture.height for picture in pictures) + 10,
-    )
+    across = [
+        max(picture.width for picture in pictures[place::columns]) + 10 for place in range(columns)
+    ]
+    down = max(picture.height for picture in pictures) + 10
     sheet = Image.new("RGB", (sum(across), -(-len(pictures) // columns) * down), "#777777")
     for place, picture in enumerate(pictures):
         sheet.paste(picture, (sum(across[: place % columns]), place // columns * down))

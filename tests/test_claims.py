@@ -55,10 +55,8 @@ def test_one_seed_has_the_percentile_interval_over_examples_and_says_so():
 def test_seeds_widen_an_interval():
     """One seed, against three whose scores lie apart."""
     spread = np.concatenate([GOOD[:1], BAD[:1], GOOD[1:2]])
-    one, three = (
-        interval(draw_scores(GOOD[:1], GOLD, accuracy)),
-        interval(draw_scores(spread, GOLD, accuracy)),
-    )
+    one = interval(draw_scores(GOOD[:1], GOLD, accuracy))
+    three = interval(draw_scores(spread, GOLD, accuracy))
     assert three.high - three.low > one.high - one.low
 
 
@@ -131,10 +129,8 @@ def test_seeds_are_compared_in_pairs():
 
 def test_a_method_without_seeds_is_compared_with_every_seed():
     bag = draw_scores(BAD[:1], GOLD, accuracy, deterministic=True)
-    found, turned = (
-        interval(draw_scores(GOOD, GOLD, accuracy), bag),
-        interval(bag, draw_scores(GOOD, GOLD, accuracy)),
-    )
+    found = interval(draw_scores(GOOD, GOLD, accuracy), bag)
+    turned = interval(bag, draw_scores(GOOD, GOLD, accuracy))
     assert found.seeds == turned.seeds == 3
     assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
     assert interval(bag, bag).seeds == 0  # no seeds, so examples are all there is

@@ -226,10 +226,8 @@ def test_pages_have_totals_flags_and_explanations():
     for task in EXERCISES.values():
         by_chapter[task.notebook] = by_chapter.get(task.notebook, 0) + task.points
     last = shown[shown.index("<td>of</td>") :].split("</tr>")[0]
-    whole, optional = (
-        sum(by_chapter.values()),
-        sum(task.points for task in EXERCISES.values() if task.optional),
-    )
+    whole = sum(by_chapter.values())
+    optional = sum(task.points for task in EXERCISES.values() if task.optional)
     assert [int(n) for n in last.replace("</td>", "").split("<td>")[2:] if n] == [
         whole,
         whole - optional,
@@ -284,15 +282,13 @@ OPTIONAL = next(task for task in EXERCISES.values() if task.optional)
 
 def two_reports():
     """Ada passed all; Bob failed one, borrowed the other, and nobody can read one of his notebooks."""
-    flags, maps = (
-        ("torch.optim.AdamW",),
-        {
-            "case": "two pads",
-            "output": "output",
-            "expected": [[0.0, 1.0]],
-            "got": [[-3.0, float("-inf")]],
-        },
-    )
+    flags = ("torch.optim.AdamW",)
+    maps = {
+        "case": "two pads",
+        "output": "output",
+        "expected": [[0.0, 1.0]],
+        "got": [[-3.0, float("-inf")]],
+    }
     passed = {
         task.name: Result("passed", task.points, f"{task.name}: passed, 6 cases")
         for task in (TASK, OPTIONAL)
@@ -552,10 +548,8 @@ def test_a_file_in_the_place_of_a_folder_is_told_before_the_night_of_grading(
 
 def test_how_a_batch_was_graded_is_kept(graded, tmp_path):
     seed = next(line for line in graded("ada").output.split("\n") if line.startswith("seed: "))
-    told, shown = (
-        (tmp_path / "grades.csv.txt").read_text(),
-        (tmp_path / "pages" / "index.html").read_text(),
-    )
+    told = (tmp_path / "grades.csv.txt").read_text()
+    shown = (tmp_path / "pages" / "index.html").read_text()
     for line in (
         seed,
         f"minbert: {__version__}",

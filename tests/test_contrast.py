@@ -655,10 +655,8 @@ def test_shared_words_are_counted_in_every_column_of_both():
 
 
 def test_a_table_says_what_was_found_on_the_same_pairs():
-    pairs, grades = (
-        dataset(topics(20)),
-        dataset(topics(300, 1), labels=list(np.random.default_rng(3).random(300))),
-    )
+    pairs = dataset(topics(20))
+    grades = dataset(topics(300, 1), labels=list(np.random.default_rng(3).random(300)))
     noise = np.random.default_rng(4)
 
     def half(a, b):
@@ -774,15 +772,11 @@ def test_the_steps_are_those_of_the_chapters(tmp_path, columns, config):
     torch.manual_seed(config.seed)
     text = [rows.sentences, rows.sentences2, rows.sentences3][:columns]
     if columns == 1:
-        batches, loss = (
-            view_batches(text, chapters.tokenizer, 8, max_length=6, seed=config.seed),
-            view_loss(),
-        )
+        batches = view_batches(text, chapters.tokenizer, 8, max_length=6, seed=config.seed)
+        loss = view_loss()
     else:
-        batches, loss = (
-            pair_batches(text, chapters.tokenizer, 8, max_length=6, seed=config.seed),
-            view_loss(multiple_negatives_loss),
-        )
+        batches = pair_batches(text, chapters.tokenizer, 8, max_length=6, seed=config.seed)
+        loss = view_loss(multiple_negatives_loss)
     how = dict(warmup=config.warmup, weight_decay=config.weight_decay, precision=config.precision)
     losses = [
         record.loss for record in train_views(ViewModel(chapters), batches, loss, 6, lr=1e-2, **how)

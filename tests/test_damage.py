@@ -299,10 +299,8 @@ def test_one_flipped_bit_of_a_task_model_is_noticed_in_any_file(tmp_path, encode
 @pytest.fixture
 def small_disk():
     """Let files grow to a hundred kilobytes: a full disk without a disk."""
-    before, handler = (
-        resource.getrlimit(resource.RLIMIT_FSIZE),
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
-    )
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, before)

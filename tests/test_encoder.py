@@ -261,10 +261,8 @@ def test_dropout_acts_in_training_only(rate, place, packed):
 def test_each_rate_of_dropout_is_that_of_transformers():
     """One rate for maps, one for embeddings and for what each half of a layer adds."""
     rates = dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.35)
-    model, oracle = (
-        BertModel(BertConfig(**SMALL, **rates)),
-        transformers.BertModel(transformers.BertConfig(**SMALL, **rates)),
-    )
+    model = BertModel(BertConfig(**SMALL, **rates))
+    oracle = transformers.BertModel(transformers.BertConfig(**SMALL, **rates))
     assert model.embedding.embed_dropout.p == oracle.embeddings.dropout.p == 0.25
     for ours, theirs in zip(model.bert_layers, oracle.encoder.layer, strict=True):
         assert ours.self_attention.dropout == theirs.attention.self.dropout.p == 0.35
@@ -972,14 +970,10 @@ def test_a_map_is_kept_while_a_token_s_part_is_no_larger_than_four_vectors(
 def test_512_tokens_go_the_fused_way_and_both_ways_agree(monkeypatch):
     """Value and gradient; each way rounds to eight bits, at a few places."""
     torch.manual_seed(0)
-    attention, mask = (
-        SelfAttention(64, 4, dropout=0.0).train(),
-        torch.ones(2, 512, dtype=torch.long),
-    )
-    qkv, weight = (
-        [torch.randn(1024, 64).bfloat16().requires_grad_() for _ in range(3)],
-        torch.randn(1024, 64),
-    )
+    attention = SelfAttention(64, 4, dropout=0.0).train()
+    mask = torch.ones(2, 512, dtype=torch.long)
+    qkv = [torch.randn(1024, 64).bfloat16().requires_grad_() for _ in range(3)]
+    weight = torch.randn(1024, 64)
 
     def value_and_gradients():
         out = Packing(mask).inside(partial(encoder._attend, attention), *qkv)
@@ -1062,12 +1056,10 @@ def test_compiles_into_one_graph_that_serves_all_shapes(part, precision):
     import torch._dynamo.testing
 
     torch._dynamo.reset()
-    counter, model = (
-        torch._dynamo.testing.CompileCounter(),
-        BertModel(
-            BertConfig(60, 16, 2, 2, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        ).train(),
-    )
+    counter = torch._dynamo.testing.CompileCounter()
+    model = BertModel(
+        BertConfig(60, 16, 2, 2, 32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ).train()
     module = model.bert_layers[0] if part == "layer" else model
     compiled = torch.compile(module, backend=counter, fullgraph=True, dynamic=True)
     generator = torch.Generator().manual_seed(0)

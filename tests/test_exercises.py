@@ -557,11 +557,9 @@ def test_a_mistake_is_looked_for_where_it_costs_least():
             "left behind: a seed": torch.zeros(n, dtype=torch.bool),
         }
 
-    right, got, ran = (
-        (called(100, 0.5), called(1, 0.25), called(1, 0.5)),
-        (called(100, 0.4), called(1, 0.2), called(1, 0.5)),
-        [],
-    )
+    right = (called(100, 0.5), called(1, 0.25), called(1, 0.5))
+    got = (called(100, 0.4), called(1, 0.2), called(1, 0.5))
+    ran = []
 
     def run(i):
         return ran.append(i) or outcomes(called(100, 0.4), called(1, 0.3), called(1, 0.5))[i]
@@ -609,10 +607,8 @@ def test_a_check_computes_with_one_thread_and_gives_the_others_back(monkeypatch)
 )
 def test_a_name_that_does_not_exist_is_said_and_nothing_else(kind):
     """No hint, no numbers and no known mistake: what is wrong is the name."""
-    trial, crash = (
-        Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",)),
-        Outcome("case 0", None, kind, "line 2: maths.sqrt(5)"),
-    )
+    trial = Trial(lambda generator: [], lambda f, inputs: {}, ("How many words are there?",))
+    crash = Outcome("case 0", None, kind, "line 2: maths.sqrt(5)")
     found = judge(
         "average", trial, outcomes(1), [crash], [("pads", lambda i: pytest.fail("nobody asked"))]
     )
@@ -657,10 +653,8 @@ def test_a_message_shows_the_first_case_that_differs_around_its_worst_number():
     assert "  got       ... 3  4  5  6  7  9\n" in judged((right,), (end,)).message
     twice = judged((right,), (2 * right,))
     assert twice.told and f"\n{twice.told}\n" in twice.message
-    trial, crash = (
-        Trial(lambda generator: [], lambda f, inputs: {}, ("",)),
-        Outcome("case 0", None, "IndexError: 5", "line 2: x[5]"),
-    )
+    trial = Trial(lambda generator: [], lambda f, inputs: {}, ("",))
+    crash = Outcome("case 0", None, "IndexError: 5", "line 2: x[5]")
     assert "\n  in line 2: x[5]\n" in judge("average", trial, outcomes(1), [crash], []).message
 
 
@@ -738,10 +732,8 @@ def test_an_error_gets_the_hint_that_fits(error, hint):
 
 def test_what_came_in_is_told_from_what_comes_out():
     changed = {"average": torch.tensor(1.0), "input words afterwards": torch.tensor([1.0, 2.0])}
-    touched, left = (
-        judged((1,), (changed | {"average": torch.tensor(1.0, dtype=torch.float64)},)),
-        judged((changed,), ({"average": changed["average"]},)),
-    )
+    touched = judged((1,), (changed | {"average": torch.tensor(1.0, dtype=torch.float64)},))
+    left = judged((changed,), ({"average": changed["average"]},))
     assert (
         "Hint: Work on a copy" in touched.message
         and touched.message.count("your code changed its input") == 1

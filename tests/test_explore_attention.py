@@ -87,10 +87,8 @@ def test_the_maps_and_vectors_are_those_of_the_model(own):
         if own
         else BertModel.from_pretrained()
     )
-    ids, hidden = (
-        torch.tensor([2, 17, 33, 51, 8, 3]),
-        torch.tensor([False, False, True, False, True, False]),
-    )
+    ids = torch.tensor([2, 17, 33, 51, 8, 3])
+    hidden = torch.tensor([False, False, True, False, True, False])
     for gone in (torch.zeros_like(hidden), hidden):
         maps, last = read_sentence(model, ids, gone)
         with torch.no_grad():

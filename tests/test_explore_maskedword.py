@@ -26,11 +26,9 @@ def explorer():
 )
 def test_each_control_changes_picture_and_words_and_back(explorer, name, value):
     start = {"hide": (1, 5)}
-    before, after, again = (
-        explorer.png(**start),
-        explorer.png(**start | {name: value}),
-        explorer.png(**start),
-    )
+    before = explorer.png(**start)
+    after = explorer.png(**start | {name: value})
+    again = explorer.png(**start)
     assert before == again != after and explorer.describe(**start) != explorer.describe(
         **start | {name: value}
     )

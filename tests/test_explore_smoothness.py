@@ -103,10 +103,8 @@ def test_a_climb_is_that_of_the_chapter(linear):
 
 def test_the_best_point_is_the_best(linear):
     head, x = linear
-    rows, points = (
-        slice_basis(head, x, x + 1),
-        0.3 * ball_points(200, 20, generator=torch.Generator().manual_seed(1)),
-    )
+    rows = slice_basis(head, x, x + 1)
+    points = 0.3 * ball_points(200, 20, generator=torch.Generator().manual_seed(1))
     for width in (2, 7, 12, 20):
         place, move = best_point(head, x, rows[:width], points[:, :width])
         moves = symmetric_kl(
@@ -221,10 +219,8 @@ def test_every_control_that_counts_changes_the_picture_and_the_others_do_not(exp
 
 def test_what_is_said_is_what_was_found(explorer):
     told = explorer.describe(width=64, draw=3)
-    share, worst = (
-        explorer.share("plain", TEXT, 0.25, 64, 3)[0],
-        explorer.worst("plain", TEXT, 0.25),
-    )
+    share = explorer.share("plain", TEXT, 0.25, 64, 3)[0]
+    worst = explorer.worst("plain", TEXT, 0.25)
     assert float(re.search(r"random points finds ([\d.]+)%", told)[1]) == pytest.approx(
         100 * share, abs=0.06
     )
@@ -321,12 +317,10 @@ def test_own_encoder_and_heads():
     assert head.training and all(torch.equal(before[k], v) for k, v in head.state_dict().items())
     # three classes: two directions count, and the slice need not hold both
     share, place = own.share("yours", "An apple.", 0.5, 10)
-    f, x, rows, points = (
-        own.heads["yours"],
-        own.vector("An apple."),
-        own.basis("yours", "An apple."),
-        0.5 * _unit_points(10, 2),
-    )
+    f = own.heads["yours"]
+    x = own.vector("An apple.")
+    rows = own.basis("yours", "An apple.")
+    points = 0.5 * _unit_points(10, 2)
     moves = symmetric_kl(f(x + points @ rows[:10]), f(x[None]).expand(1000, 3)).detach()
     assert torch.equal(place, points[moves.argmax()]) and share == pytest.approx(
         (moves.max() / own.worst("yours", "An apple.", 0.5).moves.max()).item(), rel=1e-3

@@ -122,10 +122,8 @@ def test_each_control_changes_the_picture_and_back(explorer, name):
 
 
 def test_what_is_said_is_what_was_computed(explorer):
-    found, told = (
-        explorer.push(2, 0.2, False),
-        explorer.describe(temperature=0.2, cell=[1, 0.2, 2.4]),
-    )
+    found = explorer.push(2, 0.2, False)
+    told = explorer.describe(temperature=0.2, cell=[1, 0.2, 2.4])
     assert f"loss {found.losses.mean():.3f} nats (chance {math.log(12):.3f})" in told
     assert (
         f"cosine {found.cosines[2, 0]:.2f}, share {found.shares[2, 0]:.3f}, gradient {found.shares[2, 0] / 0.2:+.2f}"

@@ -63,10 +63,8 @@ def slow_log_det(flow, u):
 @pytest.mark.parametrize("mixing, coupling", ALL)
 @pytest.mark.parametrize("d, levels", [(8, 1), (9, 2), (13, 3), (8, 3), (13, 1)])
 def test_log_det_and_inverse_in_double_precision(d, levels, mixing, coupling):
-    flow, u = (
-        shaken(d, levels=levels, depth=2, mixing=mixing, coupling=coupling, hidden=6),
-        rows(3, d, 1),
-    )
+    flow = shaken(d, levels=levels, depth=2, mixing=mixing, coupling=coupling, hidden=6)
+    u = rows(3, d, 1)
     z, log_det = flow(u)
     for i in range(3):
         assert_close(log_det[i], slow_log_det(flow, u[i]), rtol=0, atol=1e-8)
@@ -214,10 +212,8 @@ def test_a_fresh_additive_flow_is_standardize(d, levels, mixing):
 
 def test_a_fresh_affine_flow_is_not():
     start, u, v = rows(100, 9), rows(20, 9, 1), rows(20, 9, 2)
-    flow, simple = (
-        Flow(9, coupling="affine").double().initialize(start),
-        Standardize(9).double().fit(start),
-    )
+    flow = Flow(9, coupling="affine").double().initialize(start)
+    simple = Standardize(9).double().fit(start)
     assert (
         safe_cosine(flow(u)[0], flow(v)[0]) - safe_cosine(simple(u), simple(v))
     ).abs().max() > 1e-3
@@ -427,11 +423,9 @@ def test_training_is_the_plain_loop():
             epochs=2,
         )
     )
-    optimizer, g, losses = (
-        AdamW(flow_groups(twin, 0.1), lr=2e-3),
-        torch.Generator().manual_seed(5),
-        [],
-    )
+    optimizer = AdamW(flow_groups(twin, 0.1), lr=2e-3)
+    g = torch.Generator().manual_seed(5)
+    losses = []
     for _ in range(2):
         for index in torch.randperm(100, generator=g).split(32):
             optimizer.zero_grad()

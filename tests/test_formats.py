@@ -407,10 +407,8 @@ def nasty(dialect: str, n: int = 200) -> list[list[str]]:
     """Cells with everything the dialect can hold: quotes, and where there is quoting also tabs,
     commas, line breaks.
     """
-    rng, alphabet = (
-        random.Random(7),
-        "ab\",;'\u00e9\u2028\u4e2d\\ " + "\t" * (dialect not in ("raw", "space")),
-    )
+    rng = random.Random(7)
+    alphabet = "ab\",;'\u00e9\u2028\u4e2d\\ " + "\t" * (dialect not in ("raw", "space"))
     clean = (lambda s: s) if dialect not in ("raw", "space") else lambda s: " ".join(s.split())
     return [
         [str(i), clean("".join(rng.choice(alphabet) for _ in range(rng.randrange(9))) + "z")]

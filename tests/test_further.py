@@ -494,10 +494,8 @@ def test_transformers_guesses_the_words_that_ours_guesses(fill_mask_folder, capf
     bert, head = load_mlm()
     with torch.no_grad():
         hidden = bert(batch["input_ids"], batch["attention_mask"]).last_hidden_state
-        ours, real = (
-            head(hidden, bert.embedding.word_embedding.weight),
-            batch["attention_mask"].bool(),
-        )
+        ours = head(hidden, bert.embedding.word_embedding.weight)
+        real = batch["attention_mask"].bool()
         assert_close(theirs.eval()(**batch).logits[real], ours[real], rtol=1e-4, atol=1e-4)
     assert (
         load_tokenizer()(["a b [MASK]", "naïve Ünïcode 東"])["input_ids"]

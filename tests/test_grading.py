@@ -686,11 +686,9 @@ def test_the_text_of_the_reference_is_flagged_and_a_short_or_own_one_is_not():
     assert not any(
         PASTED in handed_in(long, right_definition(long, variant)) for variant in long.variants
     )
-    found, five, six = (
-        [task for task in EXERCISES.values() if task.planted],
-        exercise("tokens.pad"),
-        exercise("encoder.rename"),
-    )
+    found = [task for task in EXERCISES.values() if task.planted]
+    five = exercise("tokens.pad")
+    six = exercise("encoder.rename")
     assert (
         found
         and not any(handed_in(task, task.definition) for task in (VICTIM, five, *found))

@@ -106,11 +106,9 @@ def test_who_runs_out_of_time_beside_others_is_tried_again_with_the_machine_to_i
     """
     todo = {TASK.name: {"one": ""}, OTHER.name: {"two": ""}}
     for second, ended in ((WRONG, True), (first, False)):
-        lanes, on, ticks = (
-            [],
-            Batch(tmp_path, tmp_path, Ledger(tmp_path / f"{ended}.jsonl"), jobs=2),
-            [],
-        )
+        lanes = []
+        on = Batch(tmp_path, tmp_path, Ledger(tmp_path / f"{ended}.jsonl"), jobs=2)
+        ticks = []
         monkeypatch.setattr(on, "_sandbox", lambda: None)
         monkeypatch.setattr(
             Desk,

@@ -114,10 +114,8 @@ def test_what_is_needed_is_what_was_needed():
         known = []
         for i in range(12):
             state = state * 1103515245 + 12345 & 0x7FFFFFFF
-            own, uses = (
-                frozenset(n for j, n in enumerate(names) if state >> j & 9 == 9) or frozenset("a"),
-                frozenset(n for j, n in enumerate(names) if state >> j + 8 & 5 == 5),
-            )
+            own = frozenset(n for j, n in enumerate(names) if state >> j & 9 == 9) or frozenset("a")
+            uses = frozenset(n for j, n in enumerate(names) if state >> j + 8 & 5 == 5)
             known.append(
                 Piece(
                     own,

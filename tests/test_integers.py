@@ -57,10 +57,8 @@ def test_a_product_is_as_near_as_its_steps_allow(shape, norm):
     product = IntegerProduct(weight, bias, (gain, shift) if norm else None)
     assert (product.undo is not None) == norm
     seen, met = (z, weight * gain) if norm else (x, weight)
-    s_x, s_w = (
-        (max(seen.max().item(), 0) - min(seen.min().item(), 0)) / 254,
-        met.abs().amax(1).double() / 127,
-    )
+    s_x = (max(seen.max().item(), 0) - min(seen.min().item(), 0)) / 254
+    s_w = met.abs().amax(1).double() / 127
     bound = (
         seen.double().abs().sum(-1, keepdim=True) * s_w / 2
         + met.double().abs().sum(1) * s_x / 2
@@ -82,12 +80,10 @@ def test_loud_columns_hide_nothing():
     their digits.
     """
     K = 128
-    weight, z, gain, shift = (
-        drawn(32, K, seed=1),
-        drawn(200, K, seed=2),
-        torch.ones(K),
-        torch.zeros(K),
-    )
+    weight = drawn(32, K, seed=1)
+    z = drawn(200, K, seed=2)
+    gain = torch.ones(K)
+    shift = torch.zeros(K)
     weight[:, 7] /= 40  # as trained models have it: what is loud is read softly
     gain[7] = 40.0
     x, exact = z * gain, F.linear(z * gain, weight)

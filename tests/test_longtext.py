@@ -36,31 +36,28 @@ def test_a_text_is_cut_where_the_tokenizer_does_not_look_beyond():
 
 def test_the_first_ids_are_those_of_the_whole_text():
     tokenizer = load_tokenizer()
-    rng, odd = (
-        random.Random(11711),
-        list(" \t\n\r\x1c\u200b\u00a0é\u0301ßİς東京—\u037e\u0387×.-_'[]aZ9×\ufffdกำ가ـ😀")
-        + [
-            "[SEP]",
-            "[MASK]",
-            " [UNK]",
-            "word ",
-            "unphotographable ",
-            "x" * 150,
-            "、",
-            "=\u0338",
-            "[",
-            "_",
-            "  " * 50,
-            "a" * 9000,
-            "ก" * 9000,
-            "a\u0301" * 5000,
-            "_" * 9000,
-            "[" * 9000,
-            "…" * 9000,
-            "\u0301" * 9000,
-            "a\u200b",
-        ],
-    )
+    rng = random.Random(11711)
+    odd = list(" \t\n\r\x1c\u200b\u00a0é\u0301ßİς東京—\u037e\u0387×.-_'[]aZ9×\ufffdกำ가ـ😀") + [
+        "[SEP]",
+        "[MASK]",
+        " [UNK]",
+        "word ",
+        "unphotographable ",
+        "x" * 150,
+        "、",
+        "=\u0338",
+        "[",
+        "_",
+        "  " * 50,
+        "a" * 9000,
+        "ก" * 9000,
+        "a\u0301" * 5000,
+        "_" * 9000,
+        "[" * 9000,
+        "…" * 9000,
+        "\u0301" * 9000,
+        "a\u200b",
+    ]
     assert knows_stretches(tokenizer)
     for _ in range(12):
         text = "".join(rng.choice(odd) for _ in range(rng.choice((3, 20, 60))))

@@ -240,12 +240,10 @@ def test_scaled_losses_take_the_same_step_and_one_that_overflows_is_taken_again(
     """A factor is a power of two, so not a bit differs; plain SGD would show one that stays in the
     gradient.
     """
-    plain, scaled, scale, tried = (
-        build(dropout=0.0),
-        build(dropout=0.0),
-        LossScale(64.0, patience=2),
-        [],
-    )
+    plain = build(dropout=0.0)
+    scaled = build(dropout=0.0)
+    scale = LossScale(64.0, patience=2)
+    tried = []
 
     def backward(losses):
         # of two batches

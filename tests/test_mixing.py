@@ -193,10 +193,8 @@ def test_annealed_frequencies_follow_the_shares_of_their_epoch():
     tasks = [task for step in sampler for task in step]
     assert len(tasks) == len(sampler) == 4 * n
     for epoch in range(4):
-        counts, shares = (
-            Counter(tasks[epoch * n : (epoch + 1) * n]),
-            task_shares(COURSE, "annealed", epoch, 4),
-        )
+        counts = Counter(tasks[epoch * n : (epoch + 1) * n])
+        shares = task_shares(COURSE, "annealed", epoch, 4)
         assert sum((counts[t] - n * p) ** 2 / (n * p) for t, p in shares.items()) < 20
 
 

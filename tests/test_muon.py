@@ -162,10 +162,8 @@ def test_in_bf16_it_goes_torchs_way_to_the_digits_that_bf16_has(monkeypatch):
 def test_a_run_that_torchs_optimizer_began_goes_on(in_single_precision):
     """Checkpoints written before the package had a class of its own name the same things."""
     one, two = nn.Parameter(torch.ones(4, 6)), nn.Parameter(torch.ones(4, 6))
-    theirs, ours = (
-        torch.optim.Muon([one], lr=0.1, weight_decay=0.3),
-        Muon([two], lr=0.5, weight_decay=0.0),
-    )
+    theirs = torch.optim.Muon([one], lr=0.1, weight_decay=0.3)
+    ours = Muon([two], lr=0.5, weight_decay=0.0)
     walked(theirs, one, gradients((4, 6))[:2])
     two.data.copy_(one.data)
     ours.load_state_dict(copy.deepcopy(theirs.state_dict()))

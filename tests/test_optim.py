@@ -105,10 +105,8 @@ def test_small_gradients_take_small_first_steps(fused, g, first, average):
     """With one gradient again and again, step t is r / (r + eps), r = g sqrt(1 - b2^t), as a share
     of the rate.
     """
-    trace, roots = (
-        run(AdamW, [g] * 1000, lr=1e-3, fused=fused),
-        [g * math.sqrt(1 - 0.999**t) for t in range(1, 1001)],
-    )
+    trace = run(AdamW, [g] * 1000, lr=1e-3, fused=fused)
+    roots = [g * math.sqrt(1 - 0.999**t) for t in range(1, 1001)]
     shares = [root / (root + 1e-6) for root in roots]
     for steps, written in ((1, first), (1000, average)):
         exact = sum(shares[:steps]) / steps

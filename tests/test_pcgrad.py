@@ -237,10 +237,8 @@ def test_gradvac_equals_the_loop_over_many_calls(update):
 def test_gradvac_equals_torchjd(T, monkeypatch):
     # it shuffles T - 1 numbers, we T
     monkeypatch.setattr(torch, "randperm", lambda n, **kwargs: torch.arange(n))
-    oracle, targets = (
-        aggregation.GradVac(beta=0.01, eps=0.0),
-        torch.zeros(T, T, dtype=torch.float64),
-    )
+    oracle = aggregation.GradVac(beta=0.01, eps=0.0)
+    targets = torch.zeros(T, T, dtype=torch.float64)
     for call in range(30):
         grads = random_grads(call, T, 6) + 0.3
         weights, targets = vaccine_weights(grads @ grads.T, targets)
@@ -728,10 +726,8 @@ def test_a_resume_goes_on_exactly(kind):
 
 @pytest.mark.parametrize("kind, other", [(PCGrad, GradVac), (GradVac, PCGrad)])
 def test_the_state_of_the_other_surgery_is_refused(kind, other):
-    backward, state = (
-        kind([nn.Parameter(torch.ones(2))]),
-        other([nn.Parameter(torch.ones(2))], seed=1).state_dict(),
-    )
+    backward = kind([nn.Parameter(torch.ones(2))])
+    state = other([nn.Parameter(torch.ones(2))], seed=1).state_dict()
     before = backward.generator.get_state()
     with pytest.raises(
         ValueError, match=f"expected a state of {kind.__name__}, got one of {other.__name__}"

@@ -1002,11 +1002,9 @@ def test_the_tokenizer_that_was_learned_and_the_one_that_was_saved_cut_alike(run
     """Special words, capitals, accents, a long line: a corpus made again is made with what was
     saved.
     """
-    words, text, model = (
-        train_wordpiece(runs[0] / "corpus", 200),
-        tmp_path / "text",
-        tmp_path / "run" / "model",
-    )
+    words = train_wordpiece(runs[0] / "corpus", 200)
+    text = tmp_path / "text"
+    model = tmp_path / "run" / "model"
     text.mkdir()
     model.mkdir(parents=True)
     (text / "a.txt").write_text(
@@ -1070,10 +1068,8 @@ def test_transformers_loads_the_result(runs):
     from transformers import AutoModel, AutoTokenizer
 
     folder = runs[0] / "whole" / "model"
-    theirs, words = (
-        AutoModel.from_pretrained(folder).float().eval(),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    theirs = AutoModel.from_pretrained(folder).float().eval()
+    words = AutoTokenizer.from_pretrained(folder)
     ours, tokenizer = BertModel.from_pretrained(folder), load_tokenizer(folder)
     sentences = ["The film is GOOD.", "I read it on Sunday, and why not?"]
     batch = tokenize(tokenizer, sentences)

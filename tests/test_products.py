@@ -132,11 +132,9 @@ def test_a_product_learns_which_norm_its_input_comes_from():
     """The form is made for the norm that x came out of, and one more for the same weight behind
     anything else, a norm without gain or of another model too.
     """
-    norm, bare, strange = (
-        torch.nn.LayerNorm(4),
-        torch.nn.LayerNorm(4, elementwise_affine=False),
-        torch.nn.LayerNorm(4),
-    )
+    norm = torch.nn.LayerNorm(4)
+    bare = torch.nn.LayerNorm(4, elementwise_affine=False)
+    strange = torch.nn.LayerNorm(4)
     one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
     made, x = [], torch.randn(3, 4)
 

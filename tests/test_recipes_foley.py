@@ -78,10 +78,8 @@ def _share(run, answers):
 
 
 def test_ranking_changes_the_encoder_and_is_kept(run):
-    before, after = (
-        foley.pooled_base(run).encode(["a cat", "two dogs"]),
-        foley.ranked(run, 1).encode(["a cat", "two dogs"]),
-    )
+    before = foley.pooled_base(run).encode(["a cat", "two dogs"])
+    after = foley.ranked(run, 1).encode(["a cat", "two dogs"])
     assert not torch.allclose(before, after, atol=1e-4)
     assert torch.equal(after, foley.ranked(run, 1).encode(["a cat", "two dogs"]))
 
@@ -116,10 +114,8 @@ def test_the_first_phase_is_the_machines(run):
 
 
 def test_a_copy_each_step_remembers_the_weights_of_the_step_before(run):
-    model, penalty = (
-        foley.heads_from(run, foley.pooled_base(run), foley.heads),
-        foley.CopyEachStep(),
-    )
+    model = foley.heads_from(run, foley.pooled_base(run), foley.heads)
+    penalty = foley.CopyEachStep()
     weight = model.heads["sst"].linear.bias
     for value in (1.0, 2.0, 3.0):
         with torch.no_grad():

@@ -87,10 +87,8 @@ def test_plans_share_their_first_part_and_heads_leave_the_encoder_alone(toy, mon
 
     assert not same(fresh.encoder, old.encoder) and not same(old.encoder, model.encoder)
     assert same(fresh.heads, old.heads)  # the contrast asks the vectors, not the heads
-    before, head = (
-        [p.clone() for p in model.encoder.parameters()],
-        model.heads["sst"].linear.weight.clone(),
-    )
+    before = [p.clone() for p in model.encoder.parameters()]
+    head = model.heads["sst"].linear.weight.clone()
     after = wu_zhao.with_heads(toy, model, ("sst",))
     assert all(
         torch.equal(p, q) for p, q in zip(before, after.encoder.parameters())

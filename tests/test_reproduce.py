@@ -1139,10 +1139,8 @@ def test_models_of_a_single_row_are_not_kept_unasked(tmp_path):
 
 
 def test_a_card_with_little_memory_takes_a_step_in_pieces_or_is_refused(tmp_path, card, capsys):
-    size, works = (
-        replace(TOY, batch=8),
-        work_of(RECIPES["control/course"], replace(TOY, batch=8), None),
-    )
+    size = replace(TOY, batch=8)
+    works = work_of(RECIPES["control/course"], replace(TOY, batch=8), None)
     whole, cut = (cost_of(works, *shapes_of(size), pieces=n).memory for n in (1, 4))
     card.setattr(here, "find_card", lambda _: Card("small", 1.0, (cut + 1e-6) / here.ROOM))
     here.reproduce_here("control/course", out=tmp_path, scale=size)
@@ -1258,10 +1256,8 @@ def test_the_record_is_that_of_the_stored_runs(scale):
             encoding="utf-8"
         )
     )
-    kept, mine = (
-        stored(root / "results" / "recipes", scale),
-        json.loads(json.dumps(agreed(SCALES[scale])["scale"])),
-    )
+    kept = stored(root / "results" / "recipes", scale)
+    mine = json.loads(json.dumps(agreed(SCALES[scale])["scale"]))
     assert record["scale"] == scale and kept
     assert {c["recipe"]: c["seeds"] for c in record["cells"]} == {
         c["recipe"]: len(kept.get(c["recipe"], [])) for c in record["cells"]

@@ -113,10 +113,8 @@ def test_the_numbers_in_the_legend_are_those_of_scipy():
     grades = rng.integers(0, 6, 200).astype(float)
     cosine = (0.1 * grades + rng.normal(0, 0.2, 200)).clip(-1, 1)
     ax = draw_cosine_bands(torch.tensor(cosine), grades, (2, 4), 0.05, mark=0.25, title="mine")
-    texts, bands = (
-        [text.get_text() for text in ax.texts],
-        (grades < 2, (grades >= 2) & (grades < 4), grades >= 4),
-    )
+    texts = [text.get_text() for text in ax.texts]
+    bands = (grades < 2, (grades >= 2) & (grades < 4), grades >= 4)
     for text, mask in zip(texts, bands):
         assert text.endswith(
             f": {mask.sum()} pairs, mean {cosine[mask].mean():.2f}, ρ {spearmanr(cosine[mask], grades[mask])[0]:.2f}"

@@ -373,10 +373,8 @@ def test_who_ends_first_leaves_the_other_thread_in_eval_mode(tokenizer, part):
     encoder = small_encoder(tokenizer).train()
     encoder.model.bert_layers[0].eval()
     modes = [m.training for m in encoder.modules()]
-    first, second = (
-        minbert.sentence._evaluating(encoder),
-        minbert.sentence._evaluating(part(encoder)),
-    )
+    first = minbert.sentence._evaluating(encoder)
+    second = minbert.sentence._evaluating(part(encoder))
     first.__enter__(), second.__enter__(), first.__exit__(None, None, None)
     assert not any(m.training for m in part(encoder).modules())
     second.__exit__(None, None, None)
@@ -631,14 +629,12 @@ def test_a_folder_of_two_saves_is_one_of_them_or_refused_wherever_the_second_was
         encoder.save_pretrained(tmp_path / name)
         wanted[how] = encoder.encode(TEXTS)
     # the order in which they are moved
-    files, refused = (
-        sorted(
-            path.relative_to(tmp_path / "new")
-            for path in (tmp_path / "new").rglob("*")
-            if path.is_file()
-        ),
-        0,
+    files = sorted(
+        path.relative_to(tmp_path / "new")
+        for path in (tmp_path / "new").rglob("*")
+        if path.is_file()
     )
+    refused = 0
     for name in files:
         shutil.copy(tmp_path / "new" / name, tmp_path / "old" / name)
         try:

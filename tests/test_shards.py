@@ -528,10 +528,8 @@ def test_a_full_disk_leaves_nothing_half_written(text, tmp_path):
     out = tmp_path / "v"
     encode(text, out)
     (out / "part-00001.safetensors").unlink()
-    before, signals = (
-        resource.getrlimit(resource.RLIMIT_FSIZE),
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
-    )
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
         with pytest.raises(Exception, match="(?i)file too large"):

@@ -566,10 +566,8 @@ def test_options_are_passed_on(level):
 @pytest.mark.parametrize("level", ["tokens", "vectors"])
 @pytest.mark.parametrize("head_input", ["flow", "encoder"])
 def test_a_transform_is_part_of_the_function_or_not(level, head_input):
-    model, batch = (
-        make_model(0.0, transform=UnitLength(), head_input=head_input).eval(),
-        batch_of(("sst",)),
-    )
+    model = make_model(0.0, transform=UnitLength(), head_input=head_input).eval()
+    batch = batch_of(("sst",))
     charge = SmartPenalty(1.0, level, "paper", 1, 0.05)
     clean = clean_pass(model, "sst", batch["sst"])
     charge(model, "sst", batch["sst"], clean)

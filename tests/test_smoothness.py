@@ -724,10 +724,8 @@ def test_random_search_in_768_dimensions_finds_little():
     """The share of a head's reach that one point finds is Beta(1/2, 767/2); the best of n is its
     largest order statistic.
     """
-    points, heads = (
-        ball_points(5000, 768, generator=dice()),
-        ball_points(300, 768, generator=dice(1)),
-    )
+    points = ball_points(5000, 768, generator=dice())
+    heads = ball_points(300, 768, generator=dice(1))
     grid = np.linspace(0, 0.1, 10_001)
     for n, share in ((100, 0.0100), (1000, 0.0154), (5000, 0.0193)):
         beyond = 1 - stats.beta(1 / 2, 767 / 2).cdf(grid) ** n

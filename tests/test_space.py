@@ -142,10 +142,8 @@ def small_batch(folder, **settings):
 @pytest.mark.parametrize("answers", [1, 8, 9, 40, 200])
 def test_every_answer_of_a_class_is_tried_however_many(tmp_path, monkeypatch, answers):
     """They are dealt out in parts; what falls between two parts would be nobody's."""
-    late, todo = (
-        Run([], Reply(True, 9, 1.0)),
-        {FIRST.name: {f"{i}": "" for i in range(answers)}, SECOND.name: {"other": ""}},
-    )
+    late = Run([], Reply(True, 9, 1.0))
+    todo = {FIRST.name: {f"{i}": "" for i in range(answers)}, SECOND.name: {"other": ""}}
     monkeypatch.setattr(
         Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, []))
     )
@@ -159,10 +157,8 @@ def test_a_whole_submission_that_finds_no_place_is_tried_alone_within_the_usual_
     """Its row is not kept, for the next batch may have more space; and nobody after it has more
     time than an answer may take.
     """
-    on, there = (
-        small_batch(tmp_path),
-        SimpleNamespace(folder=tmp_path / "gone", limits=Limits(cpu=2)),
-    )
+    on = small_batch(tmp_path)
+    there = SimpleNamespace(folder=tmp_path / "gone", limits=Limits(cpu=2))
     on.limits, on.idle = there.limits, [there]
     on.together({"one": ({}, [FIRST.name])}, lambda n: None)
     assert (

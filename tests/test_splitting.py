@@ -446,14 +446,12 @@ def test_the_table_counts_classes_the_frequent_ones_first():
 
 
 def test_the_command_cuts_and_says_what_comes_next(tmp_path, capsys):
-    file, data = (
-        table(
-            tmp_path / "my-reviews.csv",
-            ("id", "text", "site"),
-            [*REVIEWS, (99, REVIEWS[0][1], "tree")],
-        ),
-        tmp_path / "data",
+    file = table(
+        tmp_path / "my-reviews.csv",
+        ("id", "text", "site"),
+        [*REVIEWS, (99, REVIEWS[0][1], "tree")],
     )
+    data = tmp_path / "data"
     out, err = run(capsys, f"split {file} --label site --out {data} --seed 3")
     assert (
         "| all rows | 49 | 6 | 6 |" in out

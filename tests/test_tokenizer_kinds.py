@@ -472,10 +472,8 @@ def test_what_is_saved_again_is_read_alike_by_both(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["Unigram", "BPE", "WordLevel", "BERT's, small letters"])
 def test_special_tokens_named_in_special_tokens_map_alone(tmp_path, kind):
     folder = write_model(tmp_path / "model", kind, {"tokenizer_class": GENERIC}, special_map=True)
-    special, tokenizer = (
-        json.loads((folder / "special_tokens_map.json").read_text()),
-        load_tokenizer(folder),
-    )
+    special = json.loads((folder / "special_tokens_map.json").read_text())
+    tokenizer = load_tokenizer(folder)
     assert {attribute: getattr(tokenizer, attribute) for attribute in special} == special
     # none was added
     assert len(tokenizer) == Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
@@ -517,10 +515,8 @@ def test_a_pooling_of_ones_own_does_not_open_a_folder_that_is_read_in_two_ways(t
 
 @pytest.mark.parametrize("kind", ["no frame", "BERT's, small letters", "Unigram"])
 def test_a_very_long_text_without_a_frame_is_read_too(tmp_path, kind):
-    folder, long = (
-        write_model(tmp_path / "model", kind, {"tokenizer_class": GENERIC}),
-        ["the cat sees rain " * 500],
-    )
+    folder = write_model(tmp_path / "model", kind, {"tokenizer_class": GENERIC})
+    long = ["the cat sees rain " * 500]
     assert_close(our_vectors(folder, long), their_vectors(folder, long), rtol=0, atol=1e-5)
 
 
@@ -529,10 +525,8 @@ def test_two_tokens_before_a_text_and_none_behind_it(tmp_path):
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] [SEP] $A", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    folder, long = (
-        write_model(tmp_path / "model", (tokenizer, special), {"tokenizer_class": GENERIC}),
-        ["the cat sees rain " * 500],
-    )
+    folder = write_model(tmp_path / "model", (tokenizer, special), {"tokenizer_class": GENERIC})
+    long = ["the cat sees rain " * 500]
     assert_close(our_vectors(folder, long), their_vectors(folder, long), rtol=0, atol=1e-5)
 
 
@@ -578,10 +572,8 @@ def test_how_much_of_a_text_is_read(tmp_path, settings, length):
 
 
 def test_a_model_of_more_than_512_positions_reads_them(tmp_path):
-    folder, long = (
-        write_model(tmp_path / "model", "BERT's, small letters", {}, positions=600),
-        ["the cat sees rain " * 200],
-    )
+    folder = write_model(tmp_path / "model", "BERT's, small letters", {}, positions=600)
+    long = ["the cat sees rain " * 200]
     assert_close(our_vectors(folder, long), their_vectors(folder, long), rtol=0, atol=1e-5)
     assert SentenceEncoder.from_pretrained(folder).max_length == 600
 

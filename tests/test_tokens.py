@@ -602,12 +602,10 @@ def test_other_threads_find_the_tokenizer_as_it_was_while_a_very_long_text_is_re
     """They share it: where one asks it for a text uncut, the text of another would come uncut, too."""
     from minbert.engine import longtext
 
-    tokenizer, text, stretches, seen = (
-        load_tokenizer(),
-        "one two three " * 5000,
-        longtext.stretches,
-        [],
-    )
+    tokenizer = load_tokenizer()
+    text = "one two three " * 5000
+    stretches = longtext.stretches
+    seen = []
 
     def watched(*args, **kwargs):
         for stretch in stretches(*args, **kwargs):
@@ -633,10 +631,8 @@ def test_a_tokenizer_that_cuts_there_already_is_not_set_again():
     set_at = []
 
     class Watched:
-        truncation, padding = (
-            property(lambda self: inner.truncation),
-            property(lambda self: inner.padding),
-        )
+        truncation = property(lambda self: inner.truncation)
+        padding = property(lambda self: inner.padding)
 
         def enable_truncation(self, **how):
             set_at.append(how["max_length"])

@@ -218,10 +218,8 @@ def test_batches_and_losses_of_every_source(data, pretrained):
         "views": 2,
     }
     weights = {"nli": 1.0, "neighbours": 0.5, "views": 0.25}
-    losses, model = (
-        script.loss_of(variant, weights)(script.ViewModel(encoder), batch),
-        script.ViewModel(encoder),
-    )
+    losses = script.loss_of(variant, weights)(script.ViewModel(encoder), batch)
+    model = script.ViewModel(encoder)
     a, b, hard = model(batch["nli"])
     expected = multiple_negatives_loss(a, b, 10.0, batch["nli"].groups, symmetric=True, hard=hard)
     torch.testing.assert_close(losses["nli"], expected)
@@ -369,16 +367,12 @@ def test_scores_are_those_of_the_package(out, data):
 def test_other_layers_are_read_from_the_same_weights(out, data):
     results = json.loads((out / "results.json").read_text())
     for how in ("mean", "last2avg"):
-        encoder, row = (
-            SentenceEncoder.from_pretrained(out / "sentences", pooling=how),
-            results["readings"][how],
-        )
+        encoder = SentenceEncoder.from_pretrained(out / "sentences", pooling=how)
+        row = results["readings"][how]
         assert row["test"] == pytest.approx(evaluate_sts(encoder, data), abs=1e-6)
         dev = load_dataset("stsb", "dev", data)
-        first, second = (
-            encoder.encode(dev.sentences),
-            encoder.encode(dev.sentences2[1:] + dev.sentences2[:1]),
-        )
+        first = encoder.encode(dev.sentences)
+        second = encoder.encode(dev.sentences2[1:] + dev.sentences2[:1])
         assert row["strangers"] == pytest.approx(
             torch.cosine_similarity(first, second).mean().item(), abs=1e-5
         )
@@ -450,10 +444,8 @@ def test_every_variant_loads_here_and_in_sentence_transformers(out):
 
 
 def test_the_card_holds_the_numbers_of_the_results(out):
-    results, card = (
-        json.loads((out / "results.json").read_text()),
-        (out / "sentences/README.md").read_text(),
-    )
+    results = json.loads((out / "results.json").read_text())
+    card = (out / "sentences/README.md").read_text()
     assert set(results["controls"]) == {
         "shared words",
         "shared words, weighted by idf",

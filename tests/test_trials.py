@@ -381,10 +381,8 @@ def test_no_guess_where_the_learner_is_right_and_the_mistake_is_not():
     for name in ("attention.maps", "sentence.mean"):
         for one in mistaken(name, 3):
             task = exercise(name)
-            right, wrong = (
-                task.perform(build(task, task.definition), 3),
-                task.perform(build(task, wrong_definition(task, one.mistake)), 3),
-            )
+            right = task.perform(build(task, task.definition), 3)
+            wrong = task.perform(build(task, wrong_definition(task, one.mistake)), 3)
             bad = [
                 i
                 for i, (a, b) in enumerate(zip(right, wrong))

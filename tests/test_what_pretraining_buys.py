@@ -125,10 +125,8 @@ def test_the_summary_is_complete_and_its_differences_add_up(small, tmp_path):
     for r in rows:
         assert r["interval"][0] <= r["value"] <= r["interval"][1]
     for task, measure, n in [*learned, *cosine]:
-        r, line = (
-            found[task, measure, n],
-            "words by rank" if measure in ("cosine", "whitened") else "words",
-        )
+        r = found[task, measure, n]
+        line = "words by rank" if measure in ("cosine", "whitened") else "words"
         assert r["over words"][0] == pytest.approx(r["value"] - found[task, line, None]["value"])
         assert ("over untrained" in r) == (n > 0)
         if n:

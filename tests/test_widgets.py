@@ -397,10 +397,8 @@ def test_whitened_on_what_is_drawn_no_direction_is_longer(pairs):
     )
     x, rows = pair_vectors(Letters(), pairs)
     x = Whiten(D).double().fit(x[rows].double())(x.double())
-    values, filled = (
-        explorer.clouds["vectors", "whitened"].values,
-        np.linalg.matrix_rank(x[rows].numpy(), tol=0.1),
-    )
+    values = explorer.clouds["vectors", "whitened"].values
+    filled = np.linalg.matrix_rank(x[rows].numpy(), tol=0.1)
     assert_close(
         values[:filled], torch.full((filled,), len(rows) ** 0.5).double(), rtol=1e-4, atol=0
     )
@@ -590,10 +588,8 @@ def test_given_vectors_are_as_good_as_an_encoder(pairs):
         assert x.dtype == torch.float32 and not x.requires_grad
         assert_close(x, torch.cat([u, v]))
         assert_close(rows, pair_vectors(Letters(), pairs)[1])
-    by_vectors, by_encoder = (
-        CosineExplorer({"a": (u, v)}, pairs),
-        CosineExplorer({"a": Letters()}, pairs),
-    )
+    by_vectors = CosineExplorer({"a": (u, v)}, pairs)
+    by_encoder = CosineExplorer({"a": Letters()}, pairs)
     assert list(by_vectors.controls) == [
         "edges",
         "smoothing",
@@ -737,10 +733,8 @@ def test_equal_grades_are_shown_as_unknown(pairs, recwarn):
 def test_the_embedded_sample_and_the_embedded_model():
     from minbert.sentence import SentenceEncoder
 
-    encoder, dev = (
-        SentenceEncoder.from_pretrained(device="cpu"),
-        load_dataset("stsb", "dev").subset(range(80)),
-    )
+    encoder = SentenceEncoder.from_pretrained(device="cpu")
+    dev = load_dataset("stsb", "dev").subset(range(80))
     u, v = (encoder.encode(side) for side in (dev.sentences, dev.sentences2))
     space = AnisotropyExplorer(encoder, dev)
     assert space.measure("vectors", "plain").spearman == pytest.approx(

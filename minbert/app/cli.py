@@ -370,10 +370,8 @@ def encode(
         check_parts(files, out, bool(columns))
     for file in files:
         check_lines(file)
-    options, precision = (
-        {} if pooling is None else {"pooling": pooling},
-        "bf16" if bf16 else "int8" if int8 else "fp32",
-    )
+    options = {} if pooling is None else {"pooling": pooling}
+    precision = "bf16" if bf16 else "int8" if int8 else "fp32"
     encoder = SentenceEncoder.from_pretrained(
         model,
         normalize=ends_scaled(resolve_folder(model)) if normalize is None else normalize,

@@ -82,10 +82,8 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except Stopped as stopped:
-            sentence, status = (
-                f"stopped at step {stopped.step}{GO_ON.get(ctx.invoked_subcommand, '')}",
-                128 + stopped.number,
-            )
+            sentence = f"stopped at step {stopped.step}{GO_ON.get(ctx.invoked_subcommand, '')}"
+            status = 128 + stopped.number
         except KeyboardInterrupt:
             sentence, status = "stopped", 130
         except Exception as error:

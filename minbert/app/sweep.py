@@ -196,10 +196,8 @@ def sweep(
     """
     folder, config, settings = Path(folder), config or TrainConfig(), list(settings)
     _check_settings(settings, seeds, config)
-    names, columns = (
-        sorted(settings[0]),
-        [*settings[0], "seed", *dev_sets, "mean", "trained", "seconds", "note"],
-    )
+    names = sorted(settings[0])
+    columns = [*settings[0], "seed", *dev_sets, "mean", "trained", "seconds", "note"]
     if twice := [task for task in dev_sets if columns.count(task) > 1]:
         raise ValueError(
             f"expected tasks whose names are no other column of the table, got {twice[0]!r}: rename its files"
@@ -263,18 +261,14 @@ def _run_one(build, train_sets, dev_sets, config, setting, seed, place, progress
         if share is not None:
             set_dropout(part, share)
     try:
-        result, note = (
-            fit(model, train_sets, dev_sets, config, place, resume=True, progress=progress),
-            "",
-        )
+        result = fit(model, train_sets, dev_sets, config, place, resume=True, progress=progress)
+        note = ""
         log = result.log
         best = next(line for line in log if "dev" in line and line["step"] == result.best_step)
     except NotFinite as error:
-        log, note, best = (
-            read_log(place),
-            str(error),
-            {"dev": dict.fromkeys(dev_sets, math.nan), "mean": math.nan},
-        )
+        log = read_log(place)
+        note = str(error)
+        best = {"dev": dict.fromkeys(dev_sets, math.nan), "mean": math.nan}
     trained = sum("loss" in line for line in log)
     return {
         **best["dev"],

@@ -147,10 +147,8 @@ def _collect() -> dict[str, Exercise]:
         {name: value for m in found for name, value in getattr(m, table, {}).items()}
         for table in ("TRIALS", "MISTAKES", "VARIANTS", "PLANTED")
     )
-    facts, refusals = (
-        json.loads(FACTS.read_text(encoding="utf-8")),
-        import_module("minbert.exercise_cases.input_validation"),
-    )
+    facts = json.loads(FACTS.read_text(encoding="utf-8"))
+    refusals = import_module("minbert.exercise_cases.input_validation")
     return {
         fact["name"]: Exercise(
             **fact,
@@ -368,10 +366,8 @@ def verdict(
         return Verdict(False, f"{name}: not written yet. {task.trial.hints[0]}")
     if len(outcomes) != len(expected):
         return Verdict(False, f"{name}: {len(outcomes)} of {len(expected)} cases came back")
-    facts, tried = (
-        expected_facts(name, seed),
-        sorted(mistaken(name, seed), key=lambda m: -_likeness(m.mistake, source)),
-    )
+    facts = expected_facts(name, seed)
+    tried = sorted(mistaken(name, seed), key=lambda m: -_likeness(m.mistake, source))
     known = [(task.told(m.mistake), lambda i, m=m: m.taken(own[i])) for m in tried]
     found = judge(
         name,

@@ -391,15 +391,13 @@ def read_submission(
         crowd := _crowd(file.relative_to(path) for files in depths for file in files)
     ):
         return Submission(name, {}, {"": f"{crowd}: grade the folder in which these lie"})
-    shown, read, unread = (
-        {
-            file: file.relative_to(path).as_posix() if file != path else path.name
-            for files in depths
-            for file in files
-        },
-        0,
-        {},
-    )
+    shown = {
+        file: file.relative_to(path).as_posix() if file != path else path.name
+        for files in depths
+        for file in files
+    }
+    read = 0
+    unread = {}
     for i, files in enumerate(depths):
         notebooks, problems = _read_all(files, shown)
         if notebooks or not set(problems).isdisjoint(_chapters().values()):

@@ -115,11 +115,9 @@ def recognize(
     """
     order = sorted(range(len(got)), key=lambda i: (_calls(expected[i]), i))
     bad = set(failing)
-    first, right, wrong = (
-        next(i for i in order if i in bad),
-        [i for i in order if i not in bad],
-        [i for i in order if i in bad],
-    )
+    first = next(i for i in order if i in bad)
+    right = [i for i in order if i not in bad]
+    wrong = [i for i in order if i in bad]
     count = {}
     for says, run in known:
         if time.process_time() > until:

@@ -310,14 +310,12 @@ def _seeds_heard() -> Iterator[list]:
     """List the seeds and states that a block sets in torch's global generator. A state that it took
     there itself may be put back.
     """
-    heard, taken, torchs = (
-        [],
-        [],
-        {
-            name: getattr(torch, name)
-            for name in ("manual_seed", "seed", "get_rng_state", "set_rng_state")
-        },
-    )
+    heard = []
+    taken = []
+    torchs = {
+        name: getattr(torch, name)
+        for name in ("manual_seed", "seed", "get_rng_state", "set_rng_state")
+    }
 
     def manual_seed(seed):
         heard.append(seed)
@@ -362,10 +360,8 @@ class Witness:
 
     def call(self, function: Callable, args: tuple, kwargs: dict):
         """Call, and note. What fails leaves no line."""
-        models, generators = (
-            _modules((args, kwargs)),
-            [x for x in leaves((args, kwargs)) if isinstance(x, torch.Generator)],
-        )
+        models = _modules((args, kwargs))
+        generators = [x for x in leaves((args, kwargs)) if isinstance(x, torch.Generator)]
 
         def look():
             return (

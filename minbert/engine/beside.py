@@ -117,15 +117,11 @@ class WordsBeside(nn.Module):
         """
         folder = Path(folder)
         _check_steps(folder / "modules.json")
-        tokens, words = (
-            Dense.load(folder / "words_tokens", **_TOKENS),
-            Dense.load(folder / "words_map"),
-        )
+        tokens = Dense.load(folder / "words_tokens", **_TOKENS)
+        words = Dense.load(folder / "words_map")
         scale = Dense.load(folder / "words_length", **_LENGTH)
-        stretch, bare = (
-            scale.linear.weight,
-            scale.linear.bias is None and type(scale.activation) is nn.Identity,
-        )
+        stretch = scale.linear.weight
+        bare = scale.linear.bias is None and type(scale.activation) is nn.Identity
         check_widths([words], tokens.out_features, folder / "words_map")
         length = stretch[0, 0].item()
         if (

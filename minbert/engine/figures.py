@@ -111,10 +111,8 @@ def compact(
 def _margins(rows, columns, size):
     """Leave room for labels and numbers, given in inches, whatever the figure's size."""
     left, right, bottom, top, across, between = 0.68, 0.15, 0.52, 0.36, 0.75, 0.95
-    width, height = (
-        (size[0] - left - right - across * (columns - 1)) / columns,
-        (size[1] - bottom - top - between * (rows - 1)) / rows,
-    )
+    width = (size[0] - left - right - across * (columns - 1)) / columns
+    height = (size[1] - bottom - top - between * (rows - 1)) / rows
     return {
         "left": left / size[0],
         "right": 1 - right / size[0],

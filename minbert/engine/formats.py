@@ -116,10 +116,8 @@ def cut_lines(
             f"{path}:{line}: expected UTF-8 text, got the byte 0x{bad:02x}: save it as UTF-8 (Excel: CSV UTF-8)"
         ) from None
     if odd := re.search(r"\0|\r(?!\n|\Z)", text):
-        line, name = (
-            text.count("\n", 0, odd.start()) + first,
-            {"\0": "a NUL", "\r": "a carriage return inside a line"}[odd[0]],
-        )
+        line = text.count("\n", 0, odd.start()) + first
+        name = {"\0": "a NUL", "\r": "a carriage return inside a line"}[odd[0]]
         raise ValueError(
             f"{path}:{line}: expected lines of text that end in LF or CRLF, got {name}"
         )

@@ -31,11 +31,9 @@ def in_steps(
     low, high = min(low, 0.0), max(high, 0.0)
     step = (high - low) / 254 or 1.0
     zero = math.ceil(-low / step)
-    cut, rows, base = (
-        torch.empty(x.shape, dtype=torch.uint8),
-        max(1, AT_A_TIME // x.shape[-1]),
-        torch.tensor(ROUNDER + zero),
-    )
+    cut = torch.empty(x.shape, dtype=torch.uint8)
+    rows = max(1, AT_A_TIME // x.shape[-1])
+    base = torch.tensor(ROUNDER + zero)
     for part, place in zip(x.split(rows), cut.split(rows)):
         place.copy_(torch.add(base, part, alpha=1 / step).view(torch.int32))
     return cut, step, zero

@@ -108,10 +108,8 @@ def knows_stretches(
 
 def _frames(rust):
     """Tell whether one token stands before every text and one behind it."""
-    framed, bare = (
-        _real_ids(rust.encode("a")),
-        _real_ids(rust.encode("a", add_special_tokens=False)),
-    )
+    framed = _real_ids(rust.encode("a"))
+    bare = _real_ids(rust.encode("a", add_special_tokens=False))
     return framed[1:-1] == bare and len(framed) == len(bare) + 2
 
 

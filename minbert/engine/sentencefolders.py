@@ -238,11 +238,9 @@ def read_maps(folder: Path, plain: Mapping[str, type], ours: Path | None = None)
     maps, file, scaled = [], folder / "modules.json", False
     for step in read_json(file, list):
         step = check_fields(step if isinstance(step, dict) else {}, file, type=str, path=str)
-        where, kind, written = (
-            inside(folder, step["path"], file),
-            step["type"].rpartition(".")[-1],
-            _OURS.fullmatch(step["path"]),
-        )
+        where = inside(folder, step["path"], file)
+        kind = step["type"].rpartition(".")[-1]
+        written = _OURS.fullmatch(step["path"])
         wanted = (
             bool(written) and int(written[1]) >= _FIRST
             if ours

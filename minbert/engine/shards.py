@@ -168,10 +168,8 @@ class Shards:
             raise ValueError(
                 f"{file}: expected part {i} of {self.manifest}, got a file from elsewhere ({quoted(said)})"
             )
-        shape, dtype = (
-            [self.parts[i].rows, self.settings["width"]],
-            _IN_FILES[self.settings["dtype"]],
-        )
+        shape = [self.parts[i].rows, self.settings["width"]]
+        dtype = _IN_FILES[self.settings["dtype"]]
         if [(name, entry["shape"], entry["dtype"]) for name, entry in header.items()] != [
             ("vectors", shape, dtype)
         ]:

@@ -32,10 +32,8 @@ def read_subset(
     """Read the pairs of a subset that somebody scored, and list the others. Raises ValueError
     naming file and line.
     """
-    subset, gold = (
-        path.name[len("STS.input.") : -len(".txt")],
-        path.with_name(path.name.replace("input", "gs", 1)),
-    )
+    subset = path.name[len("STS.input.") : -len(".txt")]
+    gold = path.with_name(path.name.replace("input", "gs", 1))
     # their scores would be pooled, and a mean over subsets would silently become another figure
     if subset == "all":
         raise ValueError(

@@ -297,10 +297,8 @@ class AttentionExplorer(Explorer):
         return left.figure
 
     def _sentence(self, sentence, hide, factor, mask, layer=1, head=1, **_):
-        reading, moved = (
-            self.reading(sentence, hide, factor, mask),
-            self.moved(sentence, hide, factor, mask),
-        )
+        reading = self.reading(sentence, hide, factor, mask)
+        moved = self.moved(sentence, hide, factor, mask)
         left, right = panels(2, (11.5, 4.9))
         wide = left.get_gridspec().ncols == 2
         # room for the names of pieces
@@ -349,10 +347,8 @@ class AttentionExplorer(Explorer):
                 ]
                 for place, (name, score, share) in enumerate(zip(KEYS, scores, shares))
             ]
-        reading, moved = (
-            self.reading(sentence, hide, factor, mask),
-            self.moved(sentence, hide, factor, mask),
-        )
+        reading = self.reading(sentence, hide, factor, mask)
+        moved = self.moved(sentence, hide, factor, mask)
         shares, pieces = reading.maps[layer - 1, head - 1].tolist(), reading.pieces
         cells = [
             [0, j - 0.5, j + 0.5, i - 0.5, i + 0.5, f"{pieces[i]} reads {pieces[j]}: {share:.3f}"]
@@ -378,10 +374,8 @@ class AttentionExplorer(Explorer):
                 f"Scores {', '.join(f'{score:,.2f}' for score in scores)}. The query ({settings['query'][0]:.1f}, {settings['query'][1]:.1f}) gives shares of {told}. "
                 f"The mean of the keys by these shares is ({x:.2f}, {y:.2f})."
             )
-        reading, moved = (
-            self.reading(sentence, hide, factor, mask),
-            self.moved(sentence, hide, factor, mask),
-        )
+        reading = self.reading(sentence, hide, factor, mask)
+        moved = self.moved(sentence, hide, factor, mask)
         shares, best = reading.maps[layer - 1, head - 1].max(-1)
         most = "; ".join(
             f"{piece} → {reading.pieces[j]} {share:.2f}"

@@ -94,12 +94,10 @@ def descend(start, rule, target, adam, steps=60, rate=0.08):  # -> (steps + 1, 2
     """Follow one rule down two valleys, in plain steps or with Adam's running means (betas .9 and
     .999).
     """
-    place, m, v, path = (
-        np.array(start, dtype=float),
-        np.zeros(2),
-        np.zeros(2),
-        [np.array(start, dtype=float)],
-    )
+    place = np.array(start, dtype=float)
+    m = np.zeros(2)
+    v = np.zeros(2)
+    path = [np.array(start, dtype=float)]
     for t in range(1, steps + 1):
         grads = np.stack([valley(place, *shape)[1] for shape in VALLEYS])
         g = RULES[rule](grads @ grads.T, target) @ grads

@@ -45,10 +45,8 @@ def banana(n: int = 1600, seed: int = 0) -> Tensor:  # (n, 2)
 def rings(n: int = 1600, seed: int = 0) -> Tensor:  # (n, 2), inner and outer in turn
     """Draw two rings, of radius 1 and 2.5, each .12 wide."""
     g = torch.Generator().manual_seed(seed)
-    angle, radius = (
-        2 * math.pi * torch.rand(n, generator=g),
-        torch.tensor([1.0, 2.5]).repeat(n)[:n] + 0.12 * torch.randn(n, generator=g),
-    )
+    angle = 2 * math.pi * torch.rand(n, generator=g)
+    radius = torch.tensor([1.0, 2.5]).repeat(n)[:n] + 0.12 * torch.randn(n, generator=g)
     return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
 
 
@@ -336,11 +334,11 @@ class FlowExplorer(Explorer):
         lesson, flow, way, _, path, _ = self._moved(data, training, direction, blocks, point)
         log_det = way(flow, torch.tensor([point]), blocks)[1].item()
         reached, done = lesson.reached(training), "done" if direction == "forward" else "undone"
-        bits, state = (
-            lesson.bits[reached],
+        bits = lesson.bits[reached]
+        state = (
             "given"
             if self._given
-            else f"after {reached * EVERY} steps" + ", still learning" * (lesson.left > 0),
+            else f"after {reached * EVERY} steps" + ", still learning" * (lesson.left > 0)
         )
         return (
             f"{data}, flow {state}, {direction}, {blocks} of {self.depth} blocks {done}. The star ({point[0]:.2f}, {point[1]:.2f}) comes to "

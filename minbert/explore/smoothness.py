@@ -524,10 +524,8 @@ class SmoothnessExplorer(Explorer):
             reach,
             self.classes,
         )
-        points, path = (
-            radius * _unit_points(width, draw),
-            self._path(head, sentence, width, radius, stride, draw),
-        )
+        points = radius * _unit_points(width, draw)
+        path = self._path(head, sentence, width, radius, stride, draw)
         share, best = self.share(head, sentence, radius, width, draw)
         turn = np.linspace(0, 2 * np.pi, 100)
         left.plot(

@@ -234,11 +234,9 @@ class TemperatureExplorer(Explorer):
     def _draw(self, view, temperature, batch, leave_out, cell):
         if view == "all temperatures":
             return self._over_temperatures(temperature, batch, leave_out)
-        found, twins, chosen = (
-            self.push(batch, temperature, leave_out),
-            self.twins(batch),
-            self._cell(cell),
-        )
+        found = self.push(batch, temperature, leave_out)
+        twins = self.twins(batch)
+        chosen = self._cell(cell)
         left, middle, right = panels(3, (13.5, 4.6))
         heatmap(
             found.cosines,
@@ -396,11 +394,9 @@ class TemperatureExplorer(Explorer):
         ]
 
     def _describe(self, view, temperature, batch, leave_out, cell):
-        found, twins, rows = (
-            self.push(batch, temperature, leave_out),
-            self.twins(batch),
-            self.rows(batch),
-        )
+        found = self.push(batch, temperature, leave_out)
+        twins = self.twins(batch)
+        rows = self.rows(batch)
         told = [
             f"Temperature {temperature:g}, {self.size} pairs: loss {found.losses.mean():.3f} nats (chance {math.log(self.size):.3f}). Of the push on wrong answers "
             + ", ".join(

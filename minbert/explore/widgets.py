@@ -199,10 +199,8 @@ class CosineExplorer(Explorer):
         return made
 
     def _draw(self, edges, smoothing, pair, first="", second=""):
-        marks, chosen = (
-            self.cosine(first, second),
-            None if pair is None else self.nearest(pair, edges),
-        )
+        marks = self.cosine(first, second)
+        chosen = None if pair is None else self.nearest(pair, edges)
         axes = panels(len(self.cosines), (5.5 * len(self.cosines), 4.2))
         limits = occupied(*self.cosines.values(), *marks.values())
         for ax, (name, cosine) in zip(axes, self.cosines.items()):

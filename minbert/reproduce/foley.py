@@ -186,11 +186,9 @@ def linked(run: Run) -> dict[str, float]:
 
 def rank(run: Run, epochs: int, unique: bool) -> SentenceEncoder:
     """Train the encoder alone to find the other question of a pair."""
-    data, encoder, size = (
-        run.dataset("quora", "train"),
-        pooled_base(run),
-        64 if printed(run) else run.scale.view_batch,
-    )
+    data = run.dataset("quora", "train")
+    encoder = pooled_base(run)
+    size = 64 if printed(run) else run.scale.view_batch
     same = data.subset(i for i, label in enumerate(data.labels) if label == 1)
     count = epochs * (len(same) // size if printed(run) else run.scale.view_steps // 2)
     if run.counts("ranking", count, 2 * size, 16):
@@ -532,10 +530,8 @@ class CopyEachStep:
 def step_seconds(run: Run, losses: dict) -> dict[str, float]:
     """Median seconds of processor of a step with each loss, the same twelve batches in turn."""
     model, spent = heads_from(run, pooled_base(run), heads).train(), {name: [] for name in losses}
-    sets, optimizer = (
-        {task: run.dataset(task, "train") for task in TASKS},
-        AdamW(model.parameters(), lr=1e-6),
-    )
+    sets = {task: run.dataset(task, "train") for task in TASKS}
+    optimizer = AdamW(model.parameters(), lr=1e-6)
     sampler = TaskSampler(
         {task: len(data) for task, data in sets.items()},
         64 if printed(run) else run.scale.batch,
@@ -595,10 +591,8 @@ def labeller(run: Run) -> BagOfWords:
 
 def machine_rows(run: Run) -> Dataset:
     """Sentences with the machine's labels, marked as such; none that dev has."""
-    like, dev = (
-        run.dataset("sst", "train"),
-        {text.casefold() for text in run.dataset("sst", "dev").sentences},
-    )
+    like = run.dataset("sst", "train")
+    dev = {text.casefold() for text in run.dataset("sst", "dev").sentences}
     found = run.read_text("sentences/train", load_dataset("sentences", "train", run.data).sentences)
     texts = [text for text in found if text.casefold() not in dev][
         : min(10_000, run.scale.most_text)

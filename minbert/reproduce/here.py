@@ -132,11 +132,9 @@ def planned(recipe: Recipe, run: Run) -> Plan:
     works = work_of(recipe, run.scale, run.data, texts, run)
     if any(w.large for w in works):
         resolve_folder(run.scale.large)
-    card, speed, shapes = (
-        find_card(device),
-        SHARE * product_speed(device, run.scale.precision),
-        shapes_of(run.scale),
-    )
+    card = find_card(device)
+    speed = SHARE * product_speed(device, run.scale.precision)
+    shapes = shapes_of(run.scale)
     pieces = pieces_for(works, shapes, ROOM * card.free) if card else 1
     return Plan(
         works, texts, card, speed, pieces, cost_of(works, *shapes, speed, pieces or PIECES[-1])

@@ -416,10 +416,8 @@ SEE_DESCRIPTION = 'table 5 prints the label 1 for the pair with "(see descriptio
     settings=(ENCODER, CONTRAST, JOINT),
 )
 def example_cosines(run: Run) -> dict:
-    found, encoders = (
-        {name: example("sts", words, run.data) for name, words in COSINES.items()},
-        {"before": run.base(), "after": joined(run)},
-    )
+    found = {name: example("sts", words, run.data) for name, words in COSINES.items()}
+    encoders = {"before": run.base(), "after": joined(run)}
     return {
         f"{name} {when}": cosines(encoder, data)[0]
         for when, encoder in encoders.items()

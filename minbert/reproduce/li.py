@@ -230,12 +230,10 @@ def calibrated(run: Run, kind: type[Calibration], *k: int) -> dict:
     """Correct the mean of the last layer on the text of STS-B; where directions are removed, also
     say how many its dev set would choose.
     """
-    found, text, test, dev = (
-        vectors(run, pooling=MEAN),
-        text_of(run, "stsb"),
-        labelled("stsb/test", run.data),
-        labelled("stsb/dev", run.data),
-    )
+    found = vectors(run, pooling=MEAN)
+    text = text_of(run, "stsb")
+    test = labelled("stsb/test", run.data)
+    dev = labelled("stsb/dev", run.data)
     x, u, v = (found.encode(s) for s in (text, dev.sentences, dev.sentences2))
 
     def answer(*k):

@@ -248,10 +248,8 @@ def _count(run, model, sets_of, config, loss_fn, backward):
             for t in p.tasks
         }
         sides = {t: 1 if sets[t].sentences2 is None else 2 for t in p.tasks}
-        share, sentences = (
-            1 if p.law == "joint" else 1 / len(p.tasks),
-            sum(rows[t] * sides[t] for t in p.tasks),
-        )
+        share = 1 if p.law == "joint" else 1 / len(p.tasks)
+        sentences = sum(rows[t] * sides[t] for t in p.tasks)
         again, held = (
             sum(rows[t] * sides[t] * passes(loss_fn, t)[k] for t in p.tasks) / sentences
             for k in (0, 1)

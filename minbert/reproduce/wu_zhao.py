@@ -279,10 +279,8 @@ EXAMPLES = {  # row of table 2 -> dev set, and words that no other row of it has
     differs=FINAL_DIFFERS,
 )
 def examples(run: Run) -> dict:
-    found, model = (
-        {name: example(task, words, run.data) for name, (task, *words) in EXAMPLES.items()},
-        final(run),
-    )
+    found = {name: example(task, words, run.data) for name, (task, *words) in EXAMPLES.items()}
+    model = final(run)
     return {
         f"{name} {what}": value
         for name, data in found.items()

@@ -11,10 +11,8 @@ HERE = Path(__file__).resolve().parent
 
 def build(folder: str, compiler: str) -> Path:
     """Give the library, made in `folder`; a RuntimeError says what the compiler said."""
-    torch_folder, made = (
-        Path(importlib.util.find_spec("torch").origin).parent,
-        Path(folder) / "guard.so",
-    )
+    torch_folder = Path(importlib.util.find_spec("torch").origin).parent
+    made = Path(folder) / "guard.so"
     include = torch_folder / "include"
     command = [
         compiler,

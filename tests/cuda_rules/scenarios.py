@@ -350,11 +350,9 @@ def heads():
     from minbert.regularized import output_distance
     from minbert.smoothness import linear_maximum, sampled_smoothness
 
-    yes, grades, classes = (
-        torch.tensor([0, 1, 1, 0]),
-        torch.tensor([0.0, 2, 4, 5]),
-        torch.tensor([0, 1, 2, 0]),
-    )
+    yes = torch.tensor([0, 1, 1, 0])
+    grades = torch.tensor([0.0, 2, 4, 5])
+    classes = torch.tensor([0, 1, 2, 0])
     kinds = [
         (LinearHead(16, 3), classes),
         (PairLinear(16), yes),
