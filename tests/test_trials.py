@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from mutants import all_mutants
+
 from minbert import attention
 from minbert.course.comparing import compare
 from minbert.course.diagnosis import relation
