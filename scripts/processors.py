@@ -33,7 +33,7 @@ SHORT = ("ATen default, 2 threads", "ATen avx2, 1 thread")
 CORE = [f"tests/test_{name}.py" for name in ("attention", "loop", "negatives", "optim", "views")] + ["nbs/4_training/35_negatives.ipynb"]
 COMPARES = re.compile(r"assert_close|allclose|isclose|approx\(|assert [^\n]* [<>] ")
 # About commands, files, pages and graders: what these compare does not depend on the processor.
-COMMANDS = re.compile(r"tests/test_(address|assemble|attacks|browser|cli|commands|damage|editions|exercises|fairness|grading|learner|processors|repository|space|update|words|workspace)"
+COMMANDS = re.compile(r"tests/test_(first_cell|extras|assemble|attacks|browser|cli|commands|damage|editions|exercises|fairness|grading|learner|processors|repository|space|update|words|workspace)"
                       r"|nbs/(course|app/c|app/messages|index)")
 
 

@@ -78,9 +78,10 @@ def test_in_colab_a_chapter_needs_only_what_its_first_cell_installs(file):
     settings = ConfigParser()
     settings.read(PACKAGE.parent / "settings.ini")
     cells = [c for c in read_notebook(file).cells if c.cell_type == "code"]
-    [extra] = re.findall(r"%pip install -q (?:\"git\+\S+\"|minbert-\*\.whl)(.*)", cells[0].source)
+    [extra] = re.findall(r"%pip install -q \S+\[train\]\"(.*)", cells[0].source)
     same = lambda name: re.split(r"[<>=]", name)[0].lower().replace("_", "-")
-    there = {same(name) for name in (settings["DEFAULT"]["requirements"] + extra).split()} | {"ipython"}   # Colab is IPython
+    lists = [settings["DEFAULT"]["requirements"], settings["DEFAULT"]["train_requirements"], extra]
+    there = {same(name) for name in " ".join(lists).split()} | {"ipython"}   # Colab is IPython
     provided = distributions()
     missing = {name for cell in cells[1:] for name in imported(cell) if not there & {same(d) for d in provided.get(name, [name])}}
     assert not missing

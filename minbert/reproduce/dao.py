@@ -464,7 +464,7 @@ not_run(PAPER, "F6", "loss over epochs", figures=False, why="a curve without a f
 
 def _gap(*places: tuple[str, str, str]) -> float:
     """The difference of two printed cells: (table, row, metric) twice."""
-    better, worse = (published()[PAPER, *place].value for place in places)
+    better, worse = (published()[(PAPER, *place)].value for place in places)
     return round(better - worse, 4)
 
 

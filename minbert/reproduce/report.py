@@ -91,7 +91,7 @@ def expected(recipe: Recipe, cell: Cell) -> Interval:
 
     A mean of independent figures: half widths add as squares, above and below (Zou and Donner, 2008).
     """
-    value = published()[recipe.paper, *cell[:3]].value
+    value = published()[(recipe.paper, *cell[:3])].value
     if cell.measured not in MEANS:
         return _from_rows(value, printed_on(recipe, cell))
     parts = np.array([expected(recipe, other) for other in recipe.cells if other.table == cell.table and other.measured not in MEANS])
@@ -112,7 +112,7 @@ def printed_gain(claim: Claim) -> float | None:
     """Look up the gain in print: two cells of one table and metric."""
     if claim.published is not None:
         return claim.published
-    places = [{(c.table, c.metric): published()[RECIPES[name].paper, *c[:3]].value for c in RECIPES[name].cells if c.measured == claim.measured}
+    places = [{(c.table, c.metric): published()[(RECIPES[name].paper, *c[:3])].value for c in RECIPES[name].cells if c.measured == claim.measured}
               for name in (claim.better, claim.worse)]
     shared = [place for place in places[0] if place in places[1]]
     return places[0][shared[0]] - places[1][shared[0]] if shared else None
