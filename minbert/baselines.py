@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
-from scipy import sparse
 
 from .data import Dataset
+from .engine.extras import needs
 
 # %% ../nbs/2_tasks/19_baselines.ipynb #a3c43828
 def words(
@@ -55,6 +55,8 @@ def idf_overlap(
 # %% ../nbs/2_tasks/19_baselines.ipynb #ab730efd
 def _columns(single, second, weights, dataset):
     """(N, columns): what the linear model sees."""
+    from scipy import sparse
+
     if dataset.sentences2 is None:
         return single.transform(dataset.sentences)
     overlap = idf_overlap(dataset.sentences, dataset.sentences2, weights)[:, None]
@@ -77,8 +79,9 @@ class BagOfWords:
         train: Dataset,  # labelled
     ) -> "BagOfWords":   # self
         """Learn from a labelled training set. Raises ValueError if it has no labels."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import LinearRegression, LogisticRegression
+        with needs("train"):
+            from sklearn.feature_extraction.text import TfidfVectorizer
+            from sklearn.linear_model import LinearRegression, LogisticRegression
 
         if train.labels is None:
             raise ValueError(f"{train.name}: expected labels to learn from, got none")

@@ -12,10 +12,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
+from .engine.extras import needs
 from .metrics import Interval, accuracy, auc, pearson, spearman
 from .sts import aggregate_spearman
+
+with needs("train"):
+    from scipy import stats
 
 # %% ../nbs/5_results/40_claims.ipynb #587b6224
 class Scored(NamedTuple):

@@ -45,7 +45,7 @@ CORE = [
 COMPARES = re.compile(r"assert_close|allclose|isclose|approx\(|assert [^\n]* [<>] ")
 # About commands, files, pages and graders: what these compare does not depend on the processor.
 COMMANDS = re.compile(
-    r"tests/test_(address|assemble|attacks|browser|cli|commands|damage|editions|exercises|fairness|grading|learner|processors|repository|space|update|words|workspace)"
+    r"tests/test_(first_cell|extras|assemble|attacks|browser|cli|commands|damage|editions|exercises|fairness|grading|learner|processors|repository|space|update|words|workspace)"
     r"|nbs/(instructor_guide|index)"
 )
 

@@ -17,8 +17,6 @@ import torch.nn.functional as F
 from mutants import all_mutants
 from torch.testing import assert_close
 
-from mutants import all_mutants
-
 from minbert import attention
 from minbert.course.comparing import compare
 from minbert.course.diagnosis import relation

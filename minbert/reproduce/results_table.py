@@ -14,12 +14,15 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from filelock import FileLock
 
 from ..engine.checkpoint import replace_file
+from ..engine.extras import needs
 from ..engine.files import check_regular, parse_json
+
+with needs("train"):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from filelock import FileLock
 
 DIGITS = 4  # decimal places of a stored prediction
 VERSIONS = ("minbert", "torch", "transformers", "python")
