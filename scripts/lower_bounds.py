@@ -1,16 +1,21 @@
 """Print the oldest releases that settings.ini allows, one line for each package, for `pip install --constraint`.
 
-    python scripts/lower_bounds.py > lower.txt
-    pip install --constraint lower.txt --editable ".[notebooks,test]"
-    python -m pytest $(python scripts/lower_bounds.py --tests)     # the tests that call these libraries most
+python scripts/lower_bounds.py > lower.txt
+pip install --constraint lower.txt --editable ".[notebooks,test]"
+python -m pytest $(python scripts/lower_bounds.py --tests)     # the tests that call these libraries most
 """
+
 import re
 import sys
 from configparser import ConfigParser
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LISTS = ("requirements", "train_requirements", "notebooks_requirements")   # what the package and the chapters import
+LISTS = (
+    "requirements",
+    "train_requirements",
+    "notebooks_requirements",
+)  # what the package and the chapters import
 
 TESTS = """tokens attention embedding encoder optim muon sentence data devices products integers loop smoothness pcgrad hinge metrics
 claims baselines figures results_table checkpoint saving train extras""".split()
@@ -26,4 +31,8 @@ def lower_bounds() -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(f"tests/test_{name}.py" for name in TESTS) if "--tests" in sys.argv else "\n".join(lower_bounds()))
+    print(
+        "\n".join(f"tests/test_{name}.py" for name in TESTS)
+        if "--tests" in sys.argv
+        else "\n".join(lower_bounds())
+    )
