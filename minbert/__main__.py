@@ -1,4 +1,5 @@
 """The command `minbert`, which `python -m minbert` and `accelerate launch -m minbert` run as well."""
+
 import sys
 
 from minbert.engine.extras import what_to_install
