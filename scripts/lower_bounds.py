@@ -18,7 +18,7 @@ LISTS = (
 )  # what the package and the chapters import
 
 TESTS = """tokens attention embedding encoder optim muon sentence data devices products integers loop smoothness pcgrad hinge metrics
-claims baselines figures results_table checkpoint saving train extras""".split()
+claims baselines figures results_table checkpoint saving extras""".split()
 
 
 def lower_bounds() -> list[str]:

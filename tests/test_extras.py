@@ -22,14 +22,18 @@ WITHOUT = """
 import sys
 
 
-class Missing:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in {missing}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in {missing} else self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
 
 
-sys.meta_path.insert(0, Missing)
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 """
 
 
