@@ -108,6 +108,6 @@ def test_a_workspace_names_the_address_or_the_wheel():
         "git+" + there in where_minbert_is(there)["install"]
         and there in where_minbert_is(there)["course"]
     )
-    assert ".whl[dev]" in where_minbert_is("")["install"] and "http" not in "".join(
+    assert ".whl[notebooks]" in where_minbert_is("")["install"] and "http" not in "".join(
         where_minbert_is("").values()
     )

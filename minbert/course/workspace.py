@@ -228,11 +228,11 @@ def where_minbert_is(
     if address:
         return {
             "course": f"[minbert]({address})",
-            "install": f"`pip install 'minbert[dev] @ git+{address}'`",
+            "install": f"`pip install 'minbert[notebooks] @ git+{address}'`",
         }
     return {
         "course": "minbert",
-        "install": f"`pip install 'minbert-{minbert.__version__}-py3-none-any.whl[dev]'`, "
+        "install": f"`pip install 'minbert-{minbert.__version__}-py3-none-any.whl[notebooks]'`, "
         "with the wheel that you were given or that `make wheel` builds in a clone of minbert",
     }
 
