@@ -18,19 +18,14 @@ CHAPTER = "3_vectors/25_contrastive.ipynb"
 
 def run_in_jupyter(file: Path) -> None:
     """Do to a notebook what Run All with autosave does: number the cells, and store one more
-    picture.
+    output.
     """
     notebook = json.loads(file.read_text(encoding="utf-8"))
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(code, 1):
         cell["execution_count"] = number
-    [picture] = [
-        output
-        for cell in code
-        for output in cell["outputs"]
-        if "image/png" in output.get("data", {})
-    ][:1]
-    code[-1]["outputs"] = [*code[-1]["outputs"], picture]
+    output = next(cell["outputs"][0] for cell in code if cell["outputs"])
+    code[-1]["outputs"] = [*code[-1]["outputs"], output]
     file.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

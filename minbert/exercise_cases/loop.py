@@ -170,9 +170,10 @@ MISTAKES["loop.clip"] = [
         "not finite.",
     ),
     mistake(
-        "if not math.isfinite(total):",
-        "if math.isnan(total):",
-        "Only NaN is rejected. An infinite gradient should be rejected too.",
+        "max_norm / total)",
+        "max_norm / (total + 1e-6))",
+        "A small constant is added to the length, as torch's `clip_grad_norm_` does, so a tiny "
+        "gradient is cut far below the limit.",
     ),
     mistake(
         _WRONG_TOTAL,

@@ -46,10 +46,9 @@ MUTANTS["loop.clip"] = [
         "The squares are averaged over the parameters, where they should be added up.",
     ),
     mistake(
-        "max_norm / total)",
-        "max_norm / (total + 1e-6))",
-        "A small constant is added to the length, as torch's `clip_grad_norm_` does, so a tiny "
-        "gradient is cut far below the limit.",
+        "if not math.isfinite(total):",
+        "if math.isnan(total):",
+        "Only NaN is rejected. An infinite gradient should be rejected too.",
     ),
     mistake(
         "max_norm / total)",
