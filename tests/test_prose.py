@@ -50,6 +50,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     "29_flow": {"1.386": SUM, ".505": PAPER},
     "30_joint": {".11": SUM, "3.43": "log 31"},
     "33_proximal": {"2.13": "a release of torch"},
+    "42_multitask": {".014": PAPER, ".033": PAPER},
 }
 
 
