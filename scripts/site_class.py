@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import nbformat
-from site_chapters import book, index_cells, link, relinked
+from site_chapters import book, chapter_list, link, relinked
 from site_tables import template
 
 from minbert.course.editions import read_notebook
@@ -128,9 +128,9 @@ def linked_numbers(line: str) -> str:
 
 
 def paths() -> str:
-    """Take the ways through the book from the map, with links."""
-    text = next(cell for cell in index_cells() if cell.startswith("## Ways through the book"))
-    return relinked("\n".join(linked_numbers(line) for line in text.split("\n")[1:]), "index")
+    """Take the ways through the book from the list of chapters, with links."""
+    text = chapter_list().partition("## Ways through the book\n")[2]
+    return relinked("\n".join(linked_numbers(line) for line in text.split("\n")), "index")
 
 
 def exercises() -> str:

@@ -91,7 +91,7 @@ def test_the_lab_opens_on_the_map_with_the_list_of_files_folded(tmp_path):
         assert picture.bounding_box()["y"] < 600  # on the first screen
         assert page.evaluate("() => window.jupyterapp.shell.leftCollapsed")
         for link, opened_as in (
-            ("00, hello", f"{start.FOLDER}/nbs/1_bert/00_hello.ipynb"),
+            ("Hello, BERT", f"{start.FOLDER}/nbs/1_bert/00_hello.ipynb"),
             ("The same page in the book", "nbs/index.ipynb"),
         ):
             page.evaluate(

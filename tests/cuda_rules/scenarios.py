@@ -18,8 +18,11 @@ from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import torch  # noqa: E402
 from simulated import CUDA, counted, gpu  # noqa: E402
+
+# isort: split
+# `simulated` has to load its library before torch.
+import torch  # noqa: E402
 
 TASKS = ("sst", "quora", "stsb")
 warnings.simplefilter("ignore")
