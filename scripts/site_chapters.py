@@ -3,6 +3,7 @@ chapter costs and builds on.
 """
 
 import ast
+import base64
 import posixpath
 import re
 from functools import cache
@@ -342,11 +343,19 @@ def relinked(source: str, start: str) -> str:
 
 
 def with_diagrams(source: str, cell: nbformat.NotebookNode) -> str:
-    """Put the attached diagrams of a cell into its text, because Sphinx knows no attachments."""
-    for name, kinds in cell.pop("attachments", {}).items():
-        kind, content = next(iter(kinds.items()))
-        source = source.replace(f"(attachment:{name})", f"(data:{kind};base64,{content})")
-    return source
+    """Let a text show its attached diagrams as files, because Sphinx knows no attachments."""
+    cell.pop("attachments", None)
+    return source.replace("(attachment:", "(diagrams/")
+
+
+def diagrams(chapter: Chapter) -> dict[str, str]:  # path below the sources -> SVG
+    """Take the attached diagrams out of a chapter."""
+    folder, found = posixpath.dirname(chapter.page), {}
+    for cell in chapter.notebook.cells:
+        for name, kinds in cell.get("attachments", {}).items():
+            text = base64.b64decode(kinds["image/svg+xml"]).decode("utf-8")
+            found[posixpath.join(folder, "diagrams", name)] = text
+    return found
 
 
 def shown(chapter: Chapter, places: dict[str, str] | None = None) -> nbformat.NotebookNode:
@@ -406,6 +415,8 @@ def notebook_pages(
         f"{chapter.page}.ipynb": nbformat.writes(shown(chapter, places.get(chapter.page)))
         for chapter in chapters()
     }
+    for chapter in chapters():
+        pages |= diagrams(chapter)
     return pages | {f"{part}/index.md": part_page(part) for part in PARTS}
 
 

@@ -232,6 +232,16 @@ def test_pictures_of_several_panels_have_room():
     assert re.search(r'<span class="wide-picture" tabindex="0"[^>]*><img alt="a"', boxed)
 
 
+def test_a_diagram_is_a_file_beside_its_page():
+    chapter = site_chapters.book()[0]
+    text = "\n".join(cell.source for cell in site_chapters.shown(chapter).cells)
+    names = re.findall(r"\(diagrams/([\w-]+\.svg)\)", text)
+    assert names and "attachment:" not in text and "data:image" not in text
+    files = site_chapters.diagrams(chapter)
+    assert set(files) == {f"1_bert/diagrams/{name}" for name in names}
+    assert all(svg.startswith("<svg") for svg in files.values())
+
+
 def test_a_chapter_bears_its_number_and_a_number_leads_to_its_chapter():
     chapter = site_chapters.book()[2]
     assert site_chapters.shown(chapter).cells[0].source.startswith(f"# 02 {chapter.title}\n")
