@@ -164,10 +164,9 @@ MISTAKES["loop.clip"] = [
         "NaN is not detected: the gradient is passed on to the optimizer.",
     ),
     mistake(
-        "; first in {bad}",
-        "",
-        "The error does not name the parameter. It should name the first one whose gradient is "
-        "not finite.",
+        "if not math.isfinite(total):",
+        "if math.isnan(total):",
+        "Only NaN is rejected. An infinite gradient should be rejected too.",
     ),
     mistake(
         "max_norm / total)",

@@ -46,9 +46,10 @@ MUTANTS["loop.clip"] = [
         "The squares are averaged over the parameters, where they should be added up.",
     ),
     mistake(
-        "if not math.isfinite(total):",
-        "if math.isnan(total):",
-        "Only NaN is rejected. An infinite gradient should be rejected too.",
+        "; first in {bad}",
+        "",
+        "The error does not name the parameter. It should name the first one whose gradient is "
+        "not finite.",
     ),
     mistake(
         "max_norm / total)",
