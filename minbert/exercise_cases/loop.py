@@ -159,9 +159,10 @@ MISTAKES["loop.clip"] = [
         "The norm after clipping is returned. The norm before clipping is expected.",
     ),
     mistake(
-        "if not math.isfinite(total):",
-        "if False:",
-        "NaN is not detected: the gradient is passed on to the optimizer.",
+        "; first in {bad}",
+        "",
+        "The error does not name the parameter. It should name the first one whose gradient is "
+        "not finite.",
     ),
     mistake(
         "if not math.isfinite(total):",

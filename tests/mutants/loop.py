@@ -46,10 +46,9 @@ MUTANTS["loop.clip"] = [
         "The squares are averaged over the parameters, where they should be added up.",
     ),
     mistake(
-        "; first in {bad}",
-        "",
-        "The error does not name the parameter. It should name the first one whose gradient is "
-        "not finite.",
+        "if not math.isfinite(total):",
+        "if False:",
+        "NaN is not detected: the gradient is passed on to the optimizer.",
     ),
     mistake(
         "max_norm / total)",
