@@ -1,6 +1,6 @@
 """Compare ways to train one encoder on three tasks under equal conditions.
 
-    python scripts/compare_multitask.py --out results/comparisons
+    python scripts/compare_multitask.py --out results/comparisons/multitask
 
 Every method is trained with the same data, as many batches of each task and the same grid of
 learning rates; a contrastive stage comes on top. The rate is chosen on dev with a seed of its own,
