@@ -15,6 +15,7 @@ import transformers
 from common import interleave, mean, parser, question_pairs, shape, store, table
 
 from minbert.encoder import BertModel
+from minbert.encoding.forward import encode_batch
 from minbert.tokens import load_tokenizer, pad_ids
 
 
@@ -40,7 +41,9 @@ def apart(model, first, second):
 def together(model, first, second):
     """Ours: both sides in one packed forward."""
     batch = pad_ids(first + second)
-    u = mean(model(*batch, packed=True).last_hidden_state.float(), batch.attention_mask)
+    u = mean(
+        encode_batch(model, *batch, packed=True).last_hidden_state.float(), batch.attention_mask
+    )
     return u.split(len(first))
 
 

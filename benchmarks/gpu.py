@@ -30,6 +30,7 @@ from common import interleave, mean, processor, shape, write
 from minbert.contrastive import simcse_loss
 from minbert.data import TaskBatch
 from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.forward import encode_batch
 from minbert.engine.ahead import Ahead
 from minbert.engine.devices import (
     LossScale,
@@ -436,7 +437,9 @@ def both_layouts(bench, batches):
         def run(batches):
             with autocast(bench.device, bench.precision), without_waiting():
                 return [
-                    model(*send(batch, bench.device), packed=packed).last_hidden_state[:, 0]
+                    encode_batch(
+                        model, *send(batch, bench.device), packed=packed
+                    ).last_hidden_state[:, 0]
                     for batch in batches
                 ][-1].cpu()
 

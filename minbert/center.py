@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .engine.devices import send
 from .encoder import BertModel
+from .encoding.forward import encode_batch
 from .tokens import TokenBatch
 
 # %% ../nbs/1_bert/09_center.ipynb #ce17e006
@@ -25,7 +26,7 @@ def mean_state(
     device, total, count = model.pooler_dense.weight.device, 0.0, 0
     for batch in batches:
         ids, mask = send(batch, device)
-        hidden = model(ids, mask, packed=device.type == "cpu").last_hidden_state
+        hidden = encode_batch(model, ids, mask, packed=device.type == "cpu").last_hidden_state
         total = total + torch.where(mask[..., None] == 1, hidden, 0).sum((0, 1))
         count = count + mask.sum()
     if not int(count):

@@ -25,6 +25,7 @@ from .engine.checkpoint import CHECKPOINT, save_checkpoint, seed_everything
 from .corpus import CORPUS, Corpus, budget_batches, build_corpus, load_corpus, save_corpus, text_checksum, train_wordpiece
 from .engine.devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
+from .encoding.forward import FastModel, encode_batch
 from .engine.files import write_json
 from .loop import steps
 from .muon import Together, muon
@@ -117,14 +118,13 @@ def mlm_loss(
     input_ids: Tensor,       # (B, T) int64, corrupted
     attention_mask: Tensor,  # (B, T) int64, 1 = real
     labels: Tensor,          # (B, T) int64, the true id at chosen positions, -100 elsewhere
-    packed: bool = True,     # no work on padding, see chapter 04
     places: Tensor | None = None,  # what `asked` gives for the labels, if it is known: a GPU would have to stop and count
 ) -> Tensor:                 # () float32, mean over chosen positions, in nats
     """Grade the guesses at the chosen positions; 0, attached to model and head, if there are none.
 
     Paper: Devlin et al. (2019), section 3.1. An untrained model scores about ln V.
     """
-    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state
+    hidden = model(input_ids, attention_mask).last_hidden_state
     places = asked(labels) if places is None else places
     logits = head(hidden.flatten(0, 1)[places], model.embedding.word_embedding.weight).float()  # (n, V)
     if not len(places):
@@ -239,7 +239,7 @@ def masked_accuracy(
         corrupted, labels = mask_tokens(batch.input_ids, special, tokenizer.mask_token_id,
                                         len(word_vectors), rate, generator)
         corrupted, mask, labels, places = send((corrupted, batch.attention_mask, labels, asked(labels)), word_vectors.device)
-        hidden = model(corrupted, mask, packed=mask.device.type == "cpu").last_hidden_state
+        hidden = encode_batch(model, corrupted, mask, packed=mask.device.type == "cpu").last_hidden_state
         logits, true = head(hidden.flatten(0, 1)[places], word_vectors).float(), labels.flatten()[places]
         right += (logits.argmax(-1) == true).sum().item()
         total += F.cross_entropy(logits, true, reduction="sum").item()
@@ -362,7 +362,7 @@ def _rows(corpus, folder, config, heldout, keep, model, request):
     write_log(folder, rows, "w")  # the checkpoint remembers the log: no row twice, none lost
     special_ids = special_token_ids(tokenizer)
     batches = mlm_batches(data, special_ids, config, start, 0 if device.type == "cpu" else min(WORKERS, os.cpu_count() or 1))
-    loss_fn = lambda m, batch: mlm_loss(m["bert"], m["head"], *batch[:3], device.type == "cpu", batch.places)
+    loss_fn = lambda m, batch: mlm_loss(FastModel(m["bert"], device.type == "cpu"), m["head"], *batch[:3], batch.places)
     for record in steps(model, islice(batches, config.total_steps - start), loss_fn, optimizer, schedule=config.rate,
                         max_grad_norm=1.0, precision=config.precision, start=start):
         losses.append(record.loss)

@@ -13,13 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from .encoder import BertModel, packing_pays
+from .encoder import BertModel
+from .encoding.forward import encode_batch
+from .encoding.products import laid_out
 from .engine.devices import fast_kernels, send, usable_device
 from .engine.finite import NotFinite, check_finite
 from .engine.maps import check_widths, in_a_row, maps_of, moved, width_after
 from .engine.modelfolders import model_folder
 from .engine.modes import evaluating as _evaluating
-from .engine.products import laid_out
 from .engine.saving import replacing
 from .engine.sentencefolders import saved_settings, write_settings
 from .engine.states import Longest, check_pooling, check_states as _check_states, layers_read, pooled_width
@@ -151,9 +152,8 @@ def sentence_vectors(
     allow_empty: bool = False,  # give zeros for a row without tokens instead of raising
 ) -> Tensor:                    # (B, D) float, differentiable
     """Run the model and pool what it gives. Packed where that pays, padded elsewhere; the same numbers."""
-    packed = pooling != "mean_padded" and packing_pays(model, attention_mask)
-    out = model(input_ids, attention_mask, packed=packed, allow_empty=allow_empty,
-                output_hidden_states=len(layers_read(pooling, POOLINGS)) > 1)
+    out = encode_batch(model, input_ids, attention_mask, packed=False if pooling == "mean_padded" else None,
+                       output_hidden_states=len(layers_read(pooling, POOLINGS)) > 1, allow_empty=allow_empty)
     states = out.hidden_states or (out.last_hidden_state,)
     return pooling(states, attention_mask) if isinstance(pooling, nn.Module) else pool(states, attention_mask, pooling, out.pooler_output)
 

@@ -20,7 +20,7 @@ from .data import TaskBatch
 from .engine.devices import readable, send
 from .engine.drawing import SavesSkips
 from .engine.modes import compiled
-from .engine.packing import Packing
+from .encoding.packing import Packing
 from .heads import MultitaskBert, join_batches
 from .losses import wide
 from .proximal import BregmanProximal

@@ -22,11 +22,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch  # noqa: E402
 from comparison import compare  # noqa: E402
 
-from minbert.attention import set_dropout  # noqa: E402
 from minbert.batches import pair_batches  # noqa: E402
 from minbert.contrastive import mirror_loss, simcse_loss, span_mask  # noqa: E402
 from minbert.data import load_dataset  # noqa: E402
 from minbert.engine.best import Best  # noqa: E402
+from minbert.engine.dropout import set_dropout  # noqa: E402
 from minbert.geometry import alignment, isoscore, uniformity  # noqa: E402
 from minbert.joint import joint_decays, joint_loss, start_joint  # noqa: E402
 from minbert.metrics import spearman  # noqa: E402

@@ -31,6 +31,7 @@ from torch import nn
 from minbert.corpus import Corpus, budget_batches, build_corpus, load_corpus, save_corpus
 from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.forward import FastModel
 from minbert.engine.devices import choose_device
 from minbert.loop import steps
 from minbert.optim import warmup_decay
@@ -156,7 +157,7 @@ class Run:
             self.model,
             batches_of(corpus, ids, len(tokenizer), recipe, total, seed),
             lambda m, batch: mlm_loss(
-                m["bert"], m["head"], *batch[:3], device == "cpu", batch.places
+                FastModel(m["bert"], device == "cpu"), m["head"], *batch[:3], batch.places
             ),
             optimizer_of(self.model, recipe),
             schedule=factor(recipe, total),

@@ -16,6 +16,7 @@ import minbert
 FLOORS = {
     "": "The book",
     "engine": "Engine",
+    "encoding": "Fast encoding",
     "explore": "Explorers",
     "reproduce": "Published tables",
     "course": "Course",

@@ -274,6 +274,7 @@ def code_cell(
     sheet.
     """
     marks = directives(cell.source)
+    alternative = re.search(r"^#\|\s*fig-alt:\s*(.+)", cell.source, re.M)
     names, source = (
         [name for name, _ in marks],
         re.sub(r"^#\|.*\n?", "", cell.source, flags=re.M).strip("\n"),
@@ -287,6 +288,9 @@ def code_cell(
             f"code_prompt_{verb.lower()}": f"{verb} the {hidden(source)}"
             for verb in ("Show", "Hide")
         }
+    if "hide_input" in names:
+        tags = ["hide-input"]
+        told = {"code_prompt_show": "Show the code", "code_prompt_hide": "Hide the code"}
     if "exercise" in names:
         task = dict(marks)["exercise"].split()[0]
         tags = ["hide-input"]
@@ -296,9 +300,10 @@ def code_cell(
         }
     if {"export", "exporti"} & {*names}:
         tags.append("exported")
+    words = described(source, section, helpers)
     cell.metadata = {
         "tags": tags,
-        "mystnb": told | {"image": {"alt": described(source, section, helpers)}},
+        "mystnb": told | {"image": {"alt": alternative[1] if alternative else words}},
     }
     return cell
 

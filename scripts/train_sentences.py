@@ -31,13 +31,13 @@ import torch
 from scipy.stats import rankdata
 from words_beside import FEATURES, words_beside
 
-from minbert.attention import set_dropout
 from minbert.baselines import idf_overlap, idf_weights, words
 from minbert.batches import pair_batches
 from minbert.calibration import Whiten
 from minbert.data import load_dataset, read_lines
 from minbert.encoder import BertModel
 from minbert.engine.devices import choose_device
+from minbert.engine.dropout import set_dropout
 from minbert.engine.states import pooling_name
 from minbert.negatives import multiple_negatives_loss
 from minbert.sentence import SentenceEncoder, safe_cosine

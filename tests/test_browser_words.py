@@ -38,7 +38,7 @@ def words_page(tmp_path_factory):
 
 
 def test_every_control_of_the_attention_explorer(words_page, shots):
-    explorer = Shown(words_page, "What a token reads")
+    explorer = Shown(words_page, "What a token attends to")
     explorer.ready()
     assert explorer.box.locator(".mb-row:not(.mb-idle)").count() == 4  # and two handles
     move(explorer, shots, "attention_query", lambda: explorer.drag("query", 60, 30))
@@ -94,7 +94,7 @@ def test_every_control_of_the_attention_explorer(words_page, shots):
     )
     assert explorer.box.get_by_role("button", name="raised", exact=True).count() == 1
     explorer.image.hover(position={"x": 130, "y": 60})
-    assert " reads " in explorer.box.locator(".mb-tip").inner_text()
+    assert ", key " in explorer.box.locator(".mb-tip").inner_text()
     assert words_page.problems == []
 
 
@@ -123,7 +123,7 @@ def test_every_control_of_the_explorer_of_hidden_words(words_page, shots):
 
 def test_both_in_a_dark_and_in_a_narrow_page(words_page, shots):
     explorers = [
-        Shown(words_page, name) for name in ("What a token reads", "Guesses of a hidden word")
+        Shown(words_page, name) for name in ("What a token attends to", "Guesses of a hidden word")
     ]
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         words_page.evaluate(

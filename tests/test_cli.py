@@ -27,8 +27,8 @@ from minbert.app.owntext import too_long
 from minbert.baselines import BagOfWords
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.integers import exact_integers
 from minbert.engine.checkpoint import read_checkpoint
-from minbert.engine.integers import exact_integers
 from minbert.engine.maps import Dense
 from minbert.engine.vectorfile import encode_file
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions

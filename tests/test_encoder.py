@@ -1,4 +1,4 @@
-"""Encoder: parity with transformers, packed equals padded, loading and saving."""
+"""Encoder: parity with transformers of the taught forward and of both fast ones, loading and saving."""
 
 import copy
 import json
@@ -15,17 +15,15 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from minbert import encoder
-from minbert.attention import SelfAttention
 from minbert.encoder import (
     BertConfig,
     BertLayer,
     BertModel,
-    Packing,
     hugging_face_name,
     load_tensors,
     minbert_name,
 )
+from minbert.encoding.forward import encode_batch
 
 SHAPES = [  # D, layers, heads, inner, B, T
     (8, 1, 1, 16, 1, 1),
@@ -36,6 +34,11 @@ SHAPES = [  # D, layers, heads, inner, B, T
     (24, 2, 3, 96, 1, 512),
     (64, 1, 4, 256, 6, 20),
 ]
+FAST = {
+    "padded": partial(encode_batch, packed=False),
+    "packed": partial(encode_batch, packed=True),
+}
+WAYS = {"taught": lambda model, *batch, **how: model(*batch, **how), **FAST}
 SMALL = dict(
     vocab_size=97,
     hidden_size=16,
@@ -91,27 +94,27 @@ def twins(seed=0, **sizes):
     return model.eval(), oracle
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_segments_of_another_shape_are_refused(packed):
+@pytest.mark.parametrize("run", FAST.values(), ids=FAST)
+def test_segments_of_another_shape_are_refused(run):
     model, _ = twins(**settings(8, 1, 2, 16))
     ids, mask = batch(2, 4)
     for segments in (torch.zeros(2, 5, dtype=torch.int64), torch.zeros(4, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"token_type_ids of shape \(2, 4\)"):
-            model(ids, mask, token_type_ids=segments, packed=packed)
+            run(model, ids, mask, token_type_ids=segments)
 
 
 # Parity --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_states_and_gradients_equal_transformers(shape, packed):
+def test_states_and_gradients_equal_transformers(shape, run):
     """In double precision, where a gradient that is zero in theory (a key's bias) is nearly so."""
     D, layers, heads, inner, B, T = shape
     model, oracle = (net.double() for net in twins(**settings(D, layers, heads, inner)))
     ids, mask = batch(B, T)
     segments = torch.randint(0, 2, ids.shape)
-    ours = model(ids, mask, True, segments, packed=packed)
+    ours = run(model, ids, mask, segments, True)
     theirs = oracle(ids, mask, token_type_ids=segments, output_hidden_states=True)
     real = mask.bool()
     assert len(ours.hidden_states) == layers + 1
@@ -184,27 +187,25 @@ def test_fresh_weights_follow_the_release(std, pad):
 # Properties ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_padding_and_neighbours_change_nothing(packed):
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+def test_padding_and_neighbours_change_nothing(run):
     model = small()
     ids, mask = batch(5, 12, seed=3)
-    h = model(ids, mask, packed=packed).last_hidden_state
+    h = run(model, ids, mask).last_hidden_state
     wide, wide_mask = F.pad(ids, (0, 9), value=5), F.pad(mask, (0, 9))
-    assert_close(
-        model(wide, wide_mask, packed=packed).last_hidden_state[:, :12][mask == 1], h[mask == 1]
-    )
+    assert_close(run(model, wide, wide_mask).last_hidden_state[:, :12][mask == 1], h[mask == 1])
     for row in range(5):
         n = int(mask[row].sum())
-        alone = model(ids[row : row + 1, :n], packed=packed).last_hidden_state[0]
+        alone = run(model, ids[row : row + 1, :n]).last_hidden_state[0]
         assert_close(alone, h[row, :n])
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_permuting_the_batch_permutes_the_output(packed):
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+def test_permuting_the_batch_permutes_the_output(run):
     model = small()
     ids, mask = batch(6, 10)
     order = torch.randperm(6)
-    a, b = model(ids, mask, packed=packed), model(ids[order], mask[order], packed=packed)
+    a, b = run(model, ids, mask), run(model, ids[order], mask[order])
     assert_close(a.last_hidden_state[order], b.last_hidden_state)
     assert_close(a.pooler_output[order], b.pooler_output)
 
@@ -220,7 +221,7 @@ def test_word_order_matters():
 def test_gradient_reaches_every_parameter():
     model = small()
     ids, mask = batch(3, 40)
-    model(ids, mask, packed=True).pooler_output.square().sum().backward()
+    model(ids, mask).pooler_output.square().sum().backward()
     for name, p in model.named_parameters():
         assert p.grad is not None and p.grad.isfinite().all(), name
         assert p.grad.any() or name.endswith("key.bias"), name  # softmax ignores a constant
@@ -245,17 +246,17 @@ def test_layer_by_closed_form():
 @pytest.mark.parametrize(
     "rate, place", [("hidden_dropout_prob", "hidden"), ("attention_probs_dropout_prob", "map")]
 )
-@pytest.mark.parametrize("packed", [False, True])
-def test_dropout_acts_in_training_only(rate, place, packed):
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+def test_dropout_acts_in_training_only(rate, place, run):
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = small(**{**off, rate: 0.5})
     ids, mask = batch(3, 8)
-    assert_close(model(ids, mask, packed=packed), model(ids, mask, packed=packed))
+    assert_close(run(model, ids, mask), run(model, ids, mask))
     model.train()
-    a, b = (model(ids, mask, packed=packed).last_hidden_state for _ in range(2))
+    a, b = (run(model, ids, mask).last_hidden_state for _ in range(2))
     assert not torch.allclose(a, b), place
     still = small(**off).train()
-    assert_close(still(ids, mask, packed=packed), still(ids, mask, packed=packed))
+    assert_close(run(still, ids, mask), run(still, ids, mask))
 
 
 def test_each_rate_of_dropout_is_that_of_transformers():
@@ -271,130 +272,44 @@ def test_each_rate_of_dropout_is_that_of_transformers():
         )
 
 
-# Packed equals padded ------------------------------------------------------------------------
-
-MASKS = {
-    "full": [[1, 1, 1, 1, 1]] * 3,
-    "lengths": [[1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0]],
-    "holes": [[1, 0, 1, 1, 0], [1, 1, 0, 0, 1], [1, 0, 0, 0, 1]],
-    "one": [[1, 1, 1, 0, 0]],
-    "single token": [[1]],
-    "two of one length, other places": [[1, 1, 0, 0], [1, 0, 0, 1], [1, 1, 1, 1]],
-}
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_packed_equals_padded_in_values_and_gradients(name):
-    mask = torch.tensor(MASKS[name])
-    model = small().double()
-    ids = torch.randint(1, 97, mask.shape, generator=torch.Generator().manual_seed(1))
-    segments = ids % 2
-    real = mask.bool()
-    grads = []
-    outs = [model(ids, mask, True, segments, packed=p) for p in (False, True)]
-    for k, (a, b) in enumerate(zip(*(o.hidden_states for o in outs))):
-        assert_close(a[real], b[real], atol=1e-10, rtol=1e-10)
-        assert not b[~real].any()
-    assert_close(outs[0].pooler_output, outs[1].pooler_output)
-    target = torch.randn(*mask.shape, 16, dtype=torch.float64)
-    for out in outs:
-        model.zero_grad()
-        (
-            (out.last_hidden_state * target)[real].sum()
-            + out.pooler_output.sum()
-            + out.hidden_states[1][real].square().sum()
-        ).backward()
-        grads.append({k: p.grad.clone() for k, p in model.named_parameters()})
-    assert_close(grads[0], grads[1], atol=1e-10, rtol=1e-8)
-
-
-def test_packed_equals_padded_over_random_masks():
-    model = small()
-    for seed in range(25):
-        generator = torch.Generator().manual_seed(seed)
-        B, T = torch.randint(1, 9, (2,), generator=generator).tolist()
-        ids = torch.randint(0, 97, (B, T), generator=generator)
-        mask = torch.randint(0, 2, (B, T), generator=generator)
-        mask[:, 0] = 1
-        a, b = (model(ids, mask, packed=p).last_hidden_state for p in (False, True))
-        assert_close(a[mask == 1], b[mask == 1])
-
-
-def test_packed_under_bf16_is_roughly_the_same():
-    model = small(hidden_size=64, num_attention_heads=4, intermediate_size=128)
-    ids, mask = batch(6, 20)
-    exact = model(ids, mask).last_hidden_state
-    with torch.autocast("cpu", torch.bfloat16):
-        outs = [model(ids, mask, packed=p).last_hidden_state.float() for p in (False, True)]
-        loss = model(ids, mask, packed=True).pooler_output.float().square().sum()
-    loss.backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-    for out in outs:
-        cosine = F.cosine_similarity(out, exact, dim=-1)[mask == 1]
-        assert cosine.mean() > 0.999 and cosine.min() > 0.99
-    assert not outs[1][mask == 0].any()
-
-
-def test_bool_and_float_masks_mean_the_same():
-    model = small()
-    ids, mask = batch(3, 6)
-    for packed in (False, True):
-        a = model(ids, mask, packed=packed).last_hidden_state
-        for other in (mask.bool(), mask.float(), mask.to(torch.int32)):
-            assert_close(model(ids, other, packed=packed).last_hidden_state, a)
-
-
-def test_packing_round_trip_and_order():
-    packing = Packing(torch.tensor([[1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 1, 1], [1, 0, 1]]))
-    assert packing.groups == [(1, 1), (2, 2), (1, 3)]
-    assert packing.cells.tolist() == [6, 0, 1, 12, 14, 9, 10, 11]
-    assert packing.positions.tolist() == [0, 0, 1, 0, 2, 0, 1, 2]
-    x = torch.randn(5, 3, 2)
-    back = packing.unpack(packing.pack(x))
-    keep = (
-        torch.zeros(5, 3, dtype=torch.bool).flatten().index_fill(0, packing.cells, True).view(5, 3)
-    )
-    assert_close(back, x * keep[..., None])
-
-
 # Edges ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("B, T", [(1, 1), (1, 40), (4, 1), (1, 3)])
-def test_smallest_and_longest_batches(B, T, packed):
-    out = small()(torch.ones(B, T, dtype=torch.long), packed=packed)
+def test_smallest_and_longest_batches(B, T, run):
+    out = run(small(), torch.ones(B, T, dtype=torch.long))
     assert out.last_hidden_state.shape == (B, T, 16) and out.pooler_output.shape == (B, 16)
     assert out.hidden_states is None
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_one_token_too_many(packed):
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+def test_one_token_too_many(run):
     with pytest.raises(ValueError, match="at most 40 tokens, got 41"):
-        small()(torch.ones(2, 41, dtype=torch.long), packed=packed)
+        run(small(), torch.ones(2, 41, dtype=torch.long))
     base = small(max_position_embeddings=512)
-    base(torch.ones(1, 512, dtype=torch.long), packed=packed)
+    run(base, torch.ones(1, 512, dtype=torch.long))
     with pytest.raises(ValueError, match="at most 512 tokens, got 513"):
-        base(torch.ones(1, 513, dtype=torch.long), packed=packed)
+        run(base, torch.ones(1, 513, dtype=torch.long))
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("wrong", [97, -1])
-def test_id_beyond_the_vocabulary(wrong, packed):
+def test_id_beyond_the_vocabulary(wrong, run):
     ids = torch.tensor([[1, 2, wrong]])
     with pytest.raises(ValueError, match=str(wrong)):
-        small()(ids, packed=packed)
+        run(small(), ids)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_rows_of_padding_only(packed):
+@pytest.mark.parametrize("run", FAST.values(), ids=FAST)
+def test_rows_of_padding_only(run):
     model, (ids, mask) = small(), batch(4, 6)
-    full = model(ids, mask, packed=packed)
+    full = run(model, ids, mask)
     mask = mask.clone()
     mask[[1, 3]] = 0
     with pytest.raises(ValueError, match=r"only padding in rows \[1, 3\]"):
-        model(ids, mask, packed=packed)
-    out = model(ids, mask, output_hidden_states=True, packed=packed, allow_empty=True)
+        run(model, ids, mask)
+    out = run(model, ids, mask, output_hidden_states=True, allow_empty=True)
     assert not out.pooler_output[[1, 3]].any()
     assert out.last_hidden_state.isfinite().all()
     assert_close(out.last_hidden_state[0], full.last_hidden_state[0])
@@ -406,17 +321,27 @@ def test_rows_of_padding_only(packed):
 def test_nothing_but_padding_packed():
     model = small()
     ids = torch.ones(2, 3, dtype=torch.long)
-    out = model(ids, torch.zeros_like(ids), packed=True, allow_empty=True)
+    out = encode_batch(model, ids, torch.zeros_like(ids), packed=True, allow_empty=True)
     assert not out.last_hidden_state.any() and not out.pooler_output.any()
+
+
+def test_the_taught_forward_gives_finite_numbers_for_a_row_of_padding():
+    model = small()
+    ids = torch.ones(2, 3, dtype=torch.long)
+    out = model(ids, torch.tensor([[0, 0, 0], [1, 1, 0]]))
+    assert out.last_hidden_state.isfinite().all() and out.pooler_output.isfinite().all()
 
 
 def test_shapes_that_do_not_fit():
     model = small()
     ids, mask = batch(3, 6)
     with pytest.raises(ValueError, match=r"\(3, 6\) and \(3, 5\)"):
-        model(ids, mask[:, :5])
+        encode_batch(model, ids, mask[:, :5])
     with pytest.raises(ValueError, match=r"\(6,\)"):
-        model(ids[0])
+        encode_batch(model, ids[0])
+    for wrong in (mask[:, :5], mask[:1], mask[:, :1]):  # the last two would broadcast
+        with pytest.raises(ValueError, match=r"mask of shape \(3, 6\)"):
+            model(ids, wrong)
 
 
 # Config --------------------------------------------------------------------------------------
@@ -868,8 +793,8 @@ def test_embedded_model_loads_and_matches_transformers(tmp_path):
     model.double()
     ids, mask = batch(4, 30, vocab=model.config.vocab_size)
     with torch.no_grad():
-        for packed in (False, True):
-            a, b = model(ids, mask, packed=packed), oracle(ids, mask)
+        for run in WAYS.values():
+            a, b = run(model, ids, mask), oracle(ids, mask)
             real = mask.bool()
             assert_close(
                 a.last_hidden_state[real], b.last_hidden_state[real], atol=1e-10, rtol=1e-10
@@ -904,132 +829,6 @@ def test_import_brings_nothing_heavy():
         "IPython",
     }
     assert "minbert" in found and not heavy & set(found)
-
-
-# --- bfloat16 on a CPU: the way back goes through the map
-
-
-def narrow_gradients(model, batch, monkeypatch, fused):
-    """Gradients of a packed step in bfloat16, by the map or by torch's fused attention."""
-    if fused:
-        monkeypatch.setattr(encoder, "_map_is_faster", lambda *_: False)
-    with torch.autocast("cpu", torch.bfloat16):
-        hidden = model(*batch, packed=True).last_hidden_state
-    return torch.autograd.grad(
-        hidden.float().square().mean(),
-        [p for n, p in model.named_parameters() if "pooler" not in n],
-    )
-
-
-def test_in_bfloat16_the_map_gives_the_gradients_of_the_fused_kernel(monkeypatch):
-    """Both round to eight bits; the sum over the tokens makes the difference of a tensor small
-    beside its length.
-    """
-    torch.manual_seed(0)
-    model = BertModel(BertConfig(50, 32, 2, 4, 64, 0.0, 0.0, 40)).train()
-    ids = torch.randint(1, 50, (6, 11))
-    batch = ids, (torch.arange(11) < torch.tensor([11, 3, 11, 7, 7, 1])[:, None]).long()
-    by_map = narrow_gradients(model, batch, monkeypatch, fused=False)
-    for one, other in zip(by_map, narrow_gradients(model, batch, monkeypatch, fused=True)):
-        assert (one - other).norm() <= 4 * 2**-8 * other.norm() + 2**-8 * max(
-            g.norm() for g in by_map
-        ) * one.numel() ** -0.5
-
-
-def makes_the_map(monkeypatch, T, heads=1, dtype=torch.bfloat16, train=True):
-    """Does a packed pass over sentences of T tokens make an attention map? Widths are 16 a head."""
-    made, maps = [], encoder.attention_maps
-    monkeypatch.setattr(encoder, "attention_maps", lambda *args: (made.append(1), maps(*args))[1])
-    model = BertModel(BertConfig(50, 16 * heads, 1, heads, 64, 0.0, 0.0, 512))
-    ids = torch.ones(2, T, dtype=torch.long)
-    with (
-        torch.set_grad_enabled(train),
-        torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16),
-    ):
-        model(ids, torch.ones_like(ids), packed=True)
-    return bool(made)
-
-
-@pytest.mark.parametrize(
-    "dtype, train, expected",
-    [(torch.bfloat16, True, True), (torch.bfloat16, False, False), (torch.float32, True, False)],
-)
-def test_only_a_training_step_in_bfloat16_makes_the_map(monkeypatch, dtype, train, expected):
-    assert makes_the_map(monkeypatch, 5, dtype=dtype, train=train) == expected
-
-
-@pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("T, expected", [(64, True), (65, False), (512, False)])
-def test_a_map_is_kept_while_a_token_s_part_is_no_larger_than_four_vectors(
-    monkeypatch, heads, T, expected
-):
-    """Heads of 16: H T numbers a token against 4 * 16 H."""
-    assert makes_the_map(monkeypatch, T, heads) == expected
-
-
-def test_512_tokens_go_the_fused_way_and_both_ways_agree(monkeypatch):
-    """Value and gradient; each way rounds to eight bits, at a few places."""
-    torch.manual_seed(0)
-    attention = SelfAttention(64, 4, dropout=0.0).train()
-    mask = torch.ones(2, 512, dtype=torch.long)
-    qkv = [torch.randn(1024, 64).bfloat16().requires_grad_() for _ in range(3)]
-    weight = torch.randn(1024, 64)
-
-    def value_and_gradients():
-        out = Packing(mask).inside(partial(encoder._attend, attention), *qkv)
-        return out, *torch.autograd.grad((out.float() * weight).sum(), qkv)
-
-    maps = encoder.attention_maps
-    monkeypatch.setattr(
-        encoder, "attention_maps", lambda *args: pytest.fail("a map of 512 x 512 was made")
-    )
-    fused = value_and_gradients()
-    monkeypatch.setattr(encoder, "attention_maps", maps)
-    monkeypatch.setattr(encoder, "_map_is_faster", lambda *_: True)
-    for one, other in zip(value_and_gradients(), fused):
-        assert (one - other).norm() <= 4 * torch.finfo(torch.bfloat16).eps * other.norm()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_packed_pass_asks_a_subclass_for_its_own_attend(dtype):
-    """In bfloat16, too, where training otherwise goes by the map; and an attend that one module was
-    given.
-    """
-
-    class First(SelfAttention):
-        def attend(self, query, key, value, mask=None):
-            return value[:, :1].expand_as(value)  # every token reads the first
-
-    given = SelfAttention(16, 2).train()
-    given.attend = lambda query, key, value, mask=None: value[:, :1].expand_as(value)
-    value = torch.randn(5, 16).to(dtype).requires_grad_()
-    for attention in (First(16, 2).train(), given):
-        out = Packing(torch.tensor([[1, 1, 1], [1, 1, 0]])).inside(
-            partial(encoder._attend, attention), value, value, value
-        )
-        assert torch.equal(out, value[[0, 0, 2, 2, 2]])
-
-
-def test_the_map_of_a_training_step_has_dropout():
-    """With identity values the output is the map: a share p of it is zero, the rest grew by 1 / (1
-    - p).
-    """
-    torch.manual_seed(0)
-    attention = SelfAttention(64, 1, dropout=0.25).train()
-    # equal scores: every share is 1/64
-    x = torch.zeros(40, 64, 64, dtype=torch.bfloat16, requires_grad=True)
-    out = encoder._attend_by_maps(
-        attention, x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64)
-    )
-    kept = out != 0
-    assert abs(kept.float().mean() - 0.75) < 4.5 * (0.25 * 0.75 / out.numel()) ** 0.5
-    assert_close(out[kept], torch.full_like(out[kept], 1 / 64 / 0.75), rtol=2**-7, atol=0)
-    assert (
-        encoder._attend_by_maps(
-            attention.eval(), x, x, torch.eye(64, dtype=torch.bfloat16).expand(40, 64, 64)
-        )
-        != 0
-    ).all()
 
 
 def test_loading_encoding_and_training_do_not_load_torchs_compiler(tmp_path):

@@ -387,16 +387,16 @@ def test_what_is_promised_is_refused_and_each_guard_is_asked_for(name):
 
 
 def test_another_error_or_an_answer_is_no_refusal():
-    trial = with_refusals("attention.split", EXERCISES["attention.merge"].trial)
+    trial = with_refusals("sentence.cosine", EXERCISES["attention.merge"].trial)
     case = trial.cases(torch.Generator())[-1]
-    assert case.label == "refuses a width of 5 for 2 heads"
-    for split, refused in (
-        (lambda x, heads: x, False),
-        (lambda x, heads: 1 / 0, False),
-        (lambda x, heads: int("x"), True),
-        (reference(EXERCISES["attention.split"]), True),
+    assert case.label == "refuses vectors of widths 3 and 1"
+    for cosine, refused in (
+        (lambda u, v: u, False),
+        (lambda u, v: 1 / 0, False),
+        (lambda u, v: int("x"), True),
+        (reference(EXERCISES["sentence.cosine"]), True),
     ):
-        assert bool(trial.run(split, case.inputs)["refused"]) is refused
+        assert bool(trial.run(cosine, case.inputs)["refused"]) is refused
 
 
 def test_who_refuses_everything_or_leaves_the_last_cases_out_does_not_pass():
@@ -592,7 +592,7 @@ def test_a_check_computes_with_one_thread_and_gives_the_others_back(monkeypatch)
     )
     try:
         torch.set_num_threads(2)
-        check("attention.split", reference(EXERCISES["attention.split"]))
+        check("attention.split", reference(EXERCISES["sentence.cosine"]))
         assert seen == [1] and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""`explore/attention`: the shares drawn are those of the chapter and of the model, and each control
+"""`explore/attention`: the attention weights drawn are those of the chapter and of the model, and each control
 does what it says.
 """
 
@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from minbert.attention import MASK_VALUE, attention_maps
 from minbert.encoder import BertConfig, BertModel
-from minbert.explore.attention import KEYS, LONGEST, AttentionExplorer, hand_shares, read_sentence
+from minbert.explore.attention import KEYS, LONGEST, AttentionExplorer, hand_weights, read_sentence
 
 pytestmark = pytest.mark.usefixtures("nothing_left_open")
 
@@ -58,24 +58,24 @@ def test_the_plane_is_attention_of_the_chapter():
             torch.from_numpy(query)[None, None, None], torch.from_numpy(keys)[None, None], mask
         )[0, 0, 0]
         np.testing.assert_allclose(
-            hand_shares(query, keys, np.array(hidden), 1.0, MASK_VALUE)[1], expected, atol=1e-12
+            hand_weights(query, keys, np.array(hidden), 1.0, MASK_VALUE)[1], expected, atol=1e-12
         )
     # on paper
-    scores, shares = hand_shares(
+    scores, weights = hand_weights(
         np.array([math.sqrt(2) * math.log(3), 0]),
         np.array([[1.0, 0], [0, 0]]),
         np.array([False, False]),
     )
     np.testing.assert_allclose(scores, [math.log(3), 0])
-    np.testing.assert_allclose(shares, [0.75, 0.25])
-    assert hand_shares(query, keys, np.array(hidden), 0.0)[1].tolist() == [0, 0.5, 0.5]
+    np.testing.assert_allclose(weights, [0.75, 0.25])
+    assert hand_weights(query, keys, np.array(hidden), 0.0)[1].tolist() == [0, 0.5, 0.5]
 
 
 def test_what_is_said_of_the_plane(explorer):
     told = explorer.describe(hide=(0,))
     keys = torch.tensor([*KEYS.values()], dtype=torch.float64)[1:]
-    shares = (keys @ torch.ones(2, dtype=torch.float64) / math.sqrt(2)).softmax(0)
-    assert f"river 0.00 (hidden), money {shares[0]:.2f}, bank {shares[1]:.2f}" in told
+    weights = (keys @ torch.ones(2, dtype=torch.float64) / math.sqrt(2)).softmax(0)
+    assert f"river 0.00 (hidden), money {weights[0]:.2f}, bank {weights[1]:.2f}" in told
     assert explorer.answer({"hide": (0,)})[0]["words"] == {"hide": ["river", "money", "bank"]}
 
 
@@ -109,12 +109,12 @@ def test_the_maps_and_vectors_are_those_of_the_model(own):
 def test_what_is_said_of_a_sentence(explorer):
     sentence = explorer.sentence
     assert explorer.pieces(sentence)[:4] == ["[CLS]", "the", "river", "rose"]
-    assert "Nothing is hidden, and nothing moved." in explorer.describe(view="a sentence")
+    assert "Nothing is hidden, and nothing changed." in explorer.describe(view="a sentence")
     assert explorer.moved(sentence).max() < 1e-12
     told, moved = explorer.describe(view="a sentence", hide=(2,)), explorer.moved(sentence, (2,))
     furthest = int(moved.argmax())
     assert (
-        f"Hidden: river. Moved furthest: {explorer.pieces(sentence)[furthest]} {moved[furthest]:.3f}"
+        f"Hidden: river. Changed most: {explorer.pieces(sentence)[furthest]} {moved[furthest]:.3f}"
         in told
     )
     ids = torch.tensor([explorer.tokenizer(sentence)["input_ids"]])
@@ -130,8 +130,8 @@ def test_what_is_said_of_a_sentence(explorer):
         content["words"] == {"hide": explorer.pieces(sentence)}
         and len(content["spots"]) == T * T + T
     )
-    share = explorer.reading(sentence).maps[1, 2, 3, 2]
-    assert [0, 1.5, 2.5, 2.5, 3.5, f"rose reads river: {share:.3f}"] in content["spots"]
+    weight = explorer.reading(sentence).maps[1, 2, 3, 2]
+    assert [0, 1.5, 2.5, 2.5, 3.5, f"query rose, key river: {weight:.3f}"] in content["spots"]
 
 
 def test_a_model_of_your_own_is_copied_and_has_the_sliders_that_fit():

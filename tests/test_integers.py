@@ -9,7 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from minbert.engine.integers import AT_A_TIME, IntegerProduct, exact_integers, in_steps, wins_a_bit
+from minbert.encoding.integers import (
+    AT_A_TIME,
+    IntegerProduct,
+    exact_integers,
+    in_steps,
+    wins_a_bit,
+)
 
 # not asked of `exact_integers`: a product that is wrong would skip its tests
 HERE = torch.cpu._is_vnni_supported() and "ONEDNN_MAX_CPU_ISA" not in os.environ

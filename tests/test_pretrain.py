@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -36,6 +37,7 @@ from minbert.corpus import (
 )
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
+from minbert.encoding.forward import FastModel
 from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.engine.stopping import Stopped
 from minbert.pretrain import (
@@ -289,21 +291,28 @@ def masked_batch(lengths, vocab_size=61, rate=0.4, seed=0):
 SHAPES = [[1], [32], [5, 5], [9, 2, 6], [1, 32, 17, 3, 3]]
 
 
-@pytest.mark.parametrize("packed", [True, False])
+WAYS = {
+    "taught": lambda model: model,
+    "packed": partial(FastModel, packed=True),
+    "padded": partial(FastModel, packed=False),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("lengths", SHAPES)
 @pytest.mark.parametrize(
     "sizes", [{}, dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, vocab_size=200)]
 )
-def test_logits_loss_and_gradients_of_transformers(lengths, packed, sizes):
+def test_logits_loss_and_gradients_of_transformers(lengths, way, sizes):
     model, head, theirs = small_pair(**sizes)
     ids, mask, labels = masked_batch(lengths, model.config.vocab_size)
     expected = theirs(input_ids=ids, attention_mask=mask, labels=labels)
-    hidden = model(ids, mask, packed=packed).last_hidden_state
+    hidden = way(model)(ids, mask).last_hidden_state
     logits = head(hidden, model.embedding.word_embedding.weight)
     assert logits.shape == expected.logits.shape
     assert_close(logits[mask == 1], expected.logits[mask == 1], atol=1e-5, rtol=1e-5)
 
-    loss = mlm_loss(model, head, ids, mask, labels, packed=packed)
+    loss = mlm_loss(way(model), head, ids, mask, labels)
     assert loss.shape == () and loss.dtype == torch.float32
     assert_close(loss, expected.loss, atol=1e-5, rtol=1e-5)
 
@@ -339,24 +348,25 @@ def test_the_word_table_learns_from_both_ends():
 
 
 @pytest.mark.parametrize("lengths", SHAPES)
-def test_packed_equals_padded(lengths):
+def test_packed_equals_padded_and_the_taught_forward(lengths):
     model, head, _ = small_pair(seed=3)
     batch = masked_batch(lengths, seed=9)
     weights = [
         p for n, p in [*model.named_parameters(), *head.named_parameters()] if "pooler" not in n
     ]
     runs = []
-    for packed in (True, False):
-        loss = mlm_loss(model, head, *batch, packed=packed)
+    for way in WAYS.values():
+        loss = mlm_loss(way(model), head, *batch)
         runs.append((loss, *torch.autograd.grad(loss, weights)))
-    assert_close(*runs, atol=1e-5, rtol=1e-4)
+    for run in runs[1:]:
+        assert_close(runs[0], run, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_nothing_chosen_is_zero_and_still_attached(packed):
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_nothing_chosen_is_zero_and_still_attached(way):
     model, head, _ = small_pair()
     ids, mask, labels = masked_batch([6, 3])
-    loss = mlm_loss(model, head, ids, mask, torch.full_like(labels, -100), packed=packed)
+    loss = mlm_loss(way(model), head, ids, mask, torch.full_like(labels, -100))
     assert loss.item() == 0.0 and loss.shape == () and loss.requires_grad
     loss.backward()
     for name, p in [*model.named_parameters(), *head.named_parameters()]:
@@ -1149,7 +1159,7 @@ class Knowing(nn.Module):
         self.embedding.word_embedding = nn.Embedding(len(tokenizer), 8)
         self.truth, self.right, self.asked = [tokenizer(s).input_ids for s in sentences], right, []
 
-    def forward(self, ids, mask, packed=False):
+    def forward(self, ids, mask):
         rows, self.truth = self.truth[: len(ids)], self.truth[len(ids) :]
         self.asked.append((ids, mask))
         truth = pad_ids(rows)

@@ -26,12 +26,13 @@ CHAPTER = re.compile(r"^#\|\s*default_exp\s+([\w.]+)", re.M)
 # "" is the book; each may import what is below it
 FLOORS = {
     "engine": 0,
-    "": 1,
-    "course": 2,
-    "explore": 2,
-    "reproduce": 2,
-    "exercise_cases": 3,
-    "app": 4,
+    "encoding": 1,
+    "": 2,
+    "course": 3,
+    "explore": 3,
+    "reproduce": 3,
+    "exercise_cases": 4,
+    "app": 5,
 }
 
 

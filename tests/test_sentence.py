@@ -17,6 +17,8 @@ from torch.testing import assert_close
 import minbert.sentence
 from minbert.calibration import Whiten
 from minbert.encoder import BertConfig, BertModel
+from minbert.encoding import forward
+from minbert.encoding.packing import Packing, Padded
 from minbert.engine.streaming import windows
 from minbert.flow import Flow
 from minbert.sentence import (
@@ -290,17 +292,18 @@ def test_order_batches_and_windows_do_not_matter(tokenizer):
 
 def test_batches_keep_to_the_budget_and_go_packed(tokenizer, monkeypatch):
     encoder, seen = small_encoder(tokenizer), []
-    forward = encoder.model.forward
-    monkeypatch.setattr(
-        encoder.model,
-        "forward",
-        lambda ids, *a, **k: seen.append((ids.numel(), k["packed"])) or forward(ids, *a, **k),
-    )
+
+    def noted(layout):
+        return lambda mask: seen.append((mask.numel(), layout)) or layout(mask)
+
+    for layout in (Packing, Padded):
+        monkeypatch.setattr(forward, layout.__name__, noted(layout))
     encoder.encode([f"{'word ' * (i % 20)}" for i in range(100)], batch_tokens=200)
-    assert max(n for n, _ in seen) <= 200 and len(seen) < 20 and all(packed for _, packed in seen)
+    assert max(n for n, _ in seen) <= 200 and 1 < len(seen) < 20
+    assert {layout for _, layout in seen} == {Packing}
     encoder.pooling = "mean_padded"
     encoder.encode(["a b c", "a"])
-    assert seen[-1][1] is False
+    assert seen[-1][1] is Padded
 
 
 @pytest.mark.parametrize("device, most", [("cpu", 4096), ("cuda", 32768)])

@@ -12,9 +12,9 @@ from torch import nn
 
 import minbert.app.sweep as module
 from minbert.app.sweep import GRIDS, grid, read_sweep, sweep, sweep_curve
-from minbert.attention import set_dropout
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.dropout import set_dropout
 from minbert.engine.locks import held
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import NotFinite, SentenceEncoder

@@ -17,13 +17,13 @@ from torch import nn
 
 from minbert.app.owntext import EQUAL_NEGATIVE, equal_negatives
 from minbert.app.partners import plain
-from minbert.attention import set_dropout
 from minbert.batches import clusters, pair_batches
 from minbert.calibration import Whiten
 from minbert.data import Dataset
 from minbert.engine.ahead import Ahead
 from minbert.engine.checkpoint import seed_everything
 from minbert.engine.devices import LossScale, check_device, half_type, new_accelerator
+from minbert.engine.dropout import set_dropout
 from minbert.engine.files import quoted
 from minbert.engine.identity import reading, rows_checksum
 from minbert.engine.labelled import sentences_of

@@ -20,9 +20,9 @@ from dataclasses import asdict, fields, replace
 from itertools import product
 from pathlib import Path
 
-from ..attention import set_dropout
 from ..data import Dataset
 from ..engine.checkpoint import replace_file
+from ..engine.dropout import set_dropout
 from ..engine.files import quoted, read_json, write_json
 from ..engine.finite import NotFinite
 from ..engine.formats import read_rows

@@ -120,20 +120,19 @@ TRIALS["attention.bias"] = Trial(
             "result has the dtype of the keys."
         ),
         (
-            "real = attention_mask.to(key); multiply (1 - real) by MASK_VALUE; index with [:, "
-            "None, None, :], so that T stands last, where the keys of a "
-            "score are."
+            "padding = 1 - attention_mask.to(key); multiply it by MASK_VALUE; index with [:, None, "
+            "None, :], so that T is the last axis, where the keys of a score are."
         ),
     ),
 )
 
 
-_WRONG_BIAS = "return ((1 - real) * MASK_VALUE)[:, None, None, :]  # (B, T) -> (B, 1, 1, T)"
+_WRONG_BIAS = "return (padding * MASK_VALUE)[:, None, None, :]  # (B, T) -> (B, 1, 1, T)"
 
 MISTAKES["attention.bias"] = [
     mistake(
-        "(1 - real) *",
-        "real *",
+        "(padding *",
+        "((1 - padding) *",
         "The mask is inverted: real tokens are masked and padding is attended to.",
     ),
     mistake(
@@ -155,7 +154,7 @@ MISTAKES["attention.bias"] = [
     ),
     mistake(
         _WRONG_BIAS,
-        "return torch.zeros_like(real).masked_fill(real == 0, -math.inf)[:, None, None, :]",
+        "return torch.zeros_like(key[:, 0, :, 0]).masked_fill(padding == 1, -math.inf)[:, None, None, :]",
         "The constant is minus infinity, so the softmax of a row that contains only padding is "
         "NaN. Use MASK_VALUE.",
     ),
@@ -167,7 +166,7 @@ MISTAKES["attention.bias"] = [
     ),
     mistake(
         _WRONG_BIAS,
-        "return real[:, None, None, :]",
+        "return (1 - padding)[:, None, None, :]",
         "The mask itself is returned, so padding only scores 1 lower than a real token and is "
         "still attended to.",
     ),
@@ -303,7 +302,7 @@ TRIALS["attention.maps"] = Trial(
 )
 
 
-_WRONG_MASK = "scores = scores + padding_bias(mask, key)  # the same for all heads and all rows"
+_WRONG_MASK = "scores = scores + padding_bias(mask, key)         # + (B, 1, 1, T)"
 
 MISTAKES["attention.maps"] = [
     mistake(
@@ -385,8 +384,8 @@ def attention_maps(query, key, mask=None):
 # ---- attention.scores
 #
 # The same cases with values and dropout. Dropout is replaced by a fixed pattern, so its position
-# shows: on the attention weights, not on scores, values or the result. The reference is one fused
-# call, so the mistakes are edits of an explicit version.
+# shows: on the attention weights, not on scores, values or the result. The reference calls
+# `attention_maps`, so the mistakes are edits of a version that computes the weights itself.
 
 
 def scores_cases(generator):
@@ -424,10 +423,6 @@ def scores_cases(generator):
             {**dict(zip(qkv, fixed(generator, 3, 1, 2, 40, 6))), "mask": None},
         ),
         Case(
-            "values wider than the keys",
-            {**qkv, "value": fixed(generator, 3, 3, 5, 9), "mask": mask},
-        ),
-        Case(
             "one loud query among quiet ones",
             {**qkv, "query": q * torch.tensor([1, 3000, 1, 1, 1])[:, None], "mask": None},
         ),
@@ -454,8 +449,8 @@ TRIALS["attention.scores"] = Trial(
     subject="attention",
     hints=(
         (
-            "Three lines: scores, shares, mixture. Write the shape behind each. The check looks "
-            "for one F.dropout on the whole map, (B, H, T, T)."
+            "Three lines: scores, weights, weighted mean. Write the shape beside each. The check "
+            "looks for one F.dropout on the whole map, (B, H, T, T)."
         ),
         (
             "The mask is (B, T) and belongs to the keys, the last axis of (B, H, T, T) scores. "
@@ -463,14 +458,15 @@ TRIALS["attention.scores"] = Trial(
         ),
         (
             "scores = query @ key.mT / math.sqrt(K); add the bias; softmax over the last axis; "
-            "F.dropout on the shares; times value."
+            "F.dropout on the weights; times value."
         ),
     ),
 )
 
 
-_WRONG_FUSED = (
-    "return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout_p)"
+_WRONG_LINES = (
+    "weights = F.dropout(attention_maps(query, key, mask), dropout_p)  # (B, H, T, T)\n"
+    "    return weights @ value                                            # (B, H, T, K)"
 )
 
 
@@ -479,9 +475,11 @@ def _wrong_by_hand(
     masked="scores + bias",
     weights="F.dropout(scores.softmax(-1), dropout_p)",
     mixed="weights @ value",
+    unmasked="mask is None",
 ):
-    """The same in four lines, any of which can be wrong."""
+    """The same in five lines, any of which can be wrong."""
     lines = (
+        f"bias = None if {unmasked} else padding_bias(mask, key)",
         f"scores = {scores}",
         f"scores = scores if bias is None else {masked}",
         f"weights = {weights}",
@@ -492,34 +490,33 @@ def _wrong_by_hand(
 
 MISTAKES["attention.scores"] = [
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand("query @ key.mT"),
         "The scores are not divided by √K, so the softmax saturates as heads get wider.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand("query @ key.mT / query.shape[-1]"),
-        "The scores are divided by K instead of √K, so the attention weights are too uniform. "
-        "(The fused function scales by itself.)",
+        "The scores are divided by K instead of √K, so the attention weights are too uniform.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores"),
         "The mask is not used: padding is attended to like real tokens.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores + bias.mT"),
         "The mask is on the query axis. It shifts whole rows, which the softmax ignores, so "
         "padding is attended to.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores.masked_fill(bias < 0, -math.inf)"),
         "Padding gets minus infinity, so the softmax of a row that contains only padding is NaN.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(
             masked="scores",
             weights=(
@@ -532,12 +529,12 @@ MISTAKES["attention.scores"] = [
         "do not sum to 1.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(weights="F.dropout(scores.softmax(-2), dropout_p)"),
         "The softmax runs over the queries. Each row should sum to 1, not each column.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(weights="F.dropout(scores, dropout_p).softmax(-1)"),
         "Dropout is applied to the scores. It belongs on the attention weights, after the softmax.",
     ),
@@ -667,7 +664,8 @@ TRIALS["attention.merge"] = Trial(
 
 
 _WRONG_CUT = (
-    "return x.unflatten(-1, (heads, -1)).transpose(-3, -2)  # (..., T, H, K) -> (..., H, T, K)"
+    "x = x.unflatten(-1, (heads, -1))  # (..., T, D) -> (..., T, H, K)\n"
+    "    return x.transpose(-3, -2)        # (..., T, H, K) -> (..., H, T, K)"
 )
 
 MISTAKES["attention.split"] = [
@@ -793,8 +791,8 @@ def merge_heads(x):
 
 # ---- attention.project
 #
-# Three linear layers with different weights, applied to a batch, to packed tokens and to a single
-# vector. The gradients of all weights are compared.
+# Three linear layers with different weights, applied to a batch, to a list of tokens and to a
+# single vector. The gradients of all weights are compared.
 
 
 def project_cases(generator):
@@ -826,57 +824,62 @@ TRIALS["attention.project"] = Trial(
     subject="attention",
     hints=(
         "`self.query(hidden_states)` is a whole linear map, bias included. You need three.",
-        (
-            "One product or three: both are right. If you lay the weights on top of each other, "
-            "do the same with the biases."
-        ),
-        (
-            "Return (self.query(h), self.key(h), self.value(h)), or cut F.linear(h, all weights, "
-            "all biases) into three along the last axis."
-        ),
+        ("Apply the three layers to the same hidden states, and mind the order of the results."),
+        ("Return self.query(h), self.key(h), self.value(h), where h are the hidden states."),
     ),
+)
+
+
+_WRONG_THREE = (
+    "return self.query(hidden_states), self.key(hidden_states), self.value(hidden_states)"
 )
 
 
 MISTAKES["attention.project"] = [
     mistake(
-        "(self.query, self.key, self.value)",
-        "(self.key, self.query, self.value)",
+        _WRONG_THREE,
+        "return self.key(hidden_states), self.query(hidden_states), self.value(hidden_states)",
         "Query and key are swapped.",
     ),
     mistake(
-        "(self.query, self.key, self.value)",
-        "(self.query, self.key, self.key)",
+        "self.value(hidden_states)",
+        "self.key(hidden_states)",
         "The values are computed with the key projection.",
     ),
     mistake(
-        "F.linear(hidden_states, weight, bias)",
-        "F.linear(hidden_states, weight)",
+        _WRONG_THREE,
+        "parts = (self.query, self.key, self.value)\n"
+        "    return tuple(F.linear(hidden_states, part.weight) for part in parts)",
         "The biases are missing.",
     ),
     mistake(
-        "part.weight for",
-        "part.weight.T for",
+        _WRONG_THREE,
+        "parts = (self.query, self.key, self.value)\n"
+        "    return tuple(hidden_states @ part.weight + part.bias for part in parts)",
         "The weight matrix is transposed: a linear layer computes x Wᵀ + b.",
     ),
     mistake(
-        "return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)",
+        _WRONG_THREE,
         "q = self.query(hidden_states)\n    return q, self.key(q), self.value(q)",
         "Key and value are computed from the query. All three are computed from the hidden states.",
     ),
     mistake(
-        "return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)",
-        "return tuple(F.dropout(m(hidden_states), self.dropout, self.training) for m in parts)",
+        _WRONG_THREE,
+        "parts = (self.query, self.key, self.value)\n"
+        "    return tuple(F.dropout(m(hidden_states), self.dropout, self.training) for m in parts)",
         "Dropout is applied to the projections. It belongs on the attention weights, later.",
     ),
     mistake(
-        "return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)",
-        "return tuple(split_heads(m(hidden_states), self.heads) for m in parts)",
+        _WRONG_THREE,
+        "parts = (self.query, self.key, self.value)\n"
+        "    return tuple(split_heads(m(hidden_states), self.heads) for m in parts)",
         "The heads are split here already. `attend` does that.",
     ),
     mistake(
-        "weight, bias).chunk(3, dim=-1)",
-        "weight, bias).div((weight.shape[1] / self.heads) ** 0.25).chunk(3, dim=-1)",
+        _WRONG_THREE,
+        "parts = (self.query, self.key, self.value)\n"
+        "    scale = (hidden_states.shape[-1] / self.heads) ** 0.25\n"
+        "    return tuple(m(hidden_states) / scale for m in parts)",
         "The projections are scaled here already. The division by √K comes later, in the "
         "attention function.",
     ),
@@ -885,7 +888,10 @@ MISTAKES["attention.project"] = [
 VARIANTS["attention.project"] = [
     """
 def project(self, hidden_states):
-    return self.query(hidden_states), self.key(hidden_states), self.value(hidden_states)
+    parts = (self.query, self.key, self.value)
+    weight = torch.cat([part.weight for part in parts])
+    bias = torch.cat([part.bias for part in parts])
+    return F.linear(hidden_states, weight, bias).chunk(3, dim=-1)
 """,
     """
 def project(self, hidden_states):
@@ -978,7 +984,22 @@ TRIALS["attention.attend"] = Trial(
 )
 
 
-_WRONG_CALL = "scaled_dot_product_attention(q, k, v, mask, dropout_p)"
+_WRONG_CALL = "scaled_dot_product_attention(query, key, value, mask, dropout_p)"
+_WRONG_SPLIT = "query = split_heads(query, self.heads)             # (B, T, D) -> (B, H, T, K)"
+_WRONG_MERGE = "return merge_heads(output)                         # (B, H, T, K) -> (B, T, D)"
+
+
+def _wrong_split(cut):
+    """Replacements that split query, key and value in another way; `cut` says how, of x."""
+    return tuple(
+        text
+        for old, name in (
+            (_WRONG_SPLIT, "query"),
+            ("key = split_heads(key, self.heads)", "key"),
+            ("value = split_heads(value, self.heads)", "value"),
+        )
+        for text in (old, f"{name} = " + cut.replace("x", name))
+    )
 
 
 MISTAKES["attention.attend"] = [
@@ -996,30 +1017,30 @@ MISTAKES["attention.attend"] = [
         "The dropout probability is hard-coded. Use the module's own.",
     ),
     mistake(
-        "v, mask, dropout_p)",
-        "v, None, dropout_p)",
+        "value, mask, dropout_p)",
+        "value, None, dropout_p)",
         "The mask is not passed on: padding is attended to like real tokens.",
     ),
     mistake(
-        "split_heads(x, self.heads)",
-        "split_heads(x, x.shape[-1] // self.heads)",
+        *_wrong_split("split_heads(x, x.shape[-1] // self.heads)"),
         "Number and size of the heads are swapped.",
     ),
     mistake(
-        "split_heads(x, self.heads)",
-        "x.reshape(x.shape[0], self.heads, x.shape[1], -1)",
+        *_wrong_split("x.reshape(x.shape[0], self.heads, x.shape[1], -1)"),
         "The heads are made by a reshape alone. The shape is right, but each head gets values "
         "from other tokens.",
     ),
     mistake(
-        "merge_heads(" + _WRONG_CALL + ")",
-        _WRONG_CALL + ".reshape(query.shape)",
+        _WRONG_MERGE,
+        "return output.reshape(len(output), output.shape[2], -1)",
         "The heads are merged by a reshape alone. The shape is right, but each token gets "
         "values from other tokens.",
     ),
     mistake(
-        "merge_heads(" + _WRONG_CALL + ")",
-        "F.dropout(merge_heads(scaled_dot_product_attention(q, k, v, mask)), dropout_p)",
+        _WRONG_CALL,
+        "scaled_dot_product_attention(query, key, value, mask)",
+        _WRONG_MERGE,
+        "return F.dropout(merge_heads(output), dropout_p)",
         "Dropout is applied to the result. It belongs on the attention weights.",
     ),
 ]
@@ -1130,7 +1151,8 @@ TRIALS["attention.forward"] = Trial(
 )
 
 
-_WRONG_ALL = "return self.attend(*self.project(hidden_states), attention_mask)"
+_WRONG_ALL = "return self.attend(query, key, value, attention_mask)"
+_WRONG_PROJECT = "query, key, value = self.project(hidden_states)"
 
 
 MISTAKES["attention.forward"] = [
@@ -1146,21 +1168,21 @@ MISTAKES["attention.forward"] = [
     ),
     mistake(
         _WRONG_ALL,
-        "query, key, value = self.project(hidden_states)\n"
-        "    return self.attend(key, query, value, attention_mask)",
+        "return self.attend(key, query, value, attention_mask)",
         "Query and key are swapped.",
     ),
     mistake(
         _WRONG_ALL,
-        "query, key, value = self.project(hidden_states)\n"
-        "    return self.attend(query, value, key, attention_mask)",
+        "return self.attend(query, value, key, attention_mask)",
         "Key and value are swapped.",
     ),
     mistake(
-        _WRONG_ALL,
+        _WRONG_PROJECT,
         "h = hidden_states if attention_mask is None else hidden_states * attention_mask[..., "
         "None]\n"
-        "    return self.attend(*self.project(h))",
+        "    query, key, value = self.project(h)",
+        ", attention_mask)",
+        ")",
         "The hidden states of padding are set to 0 instead of being masked. A zero vector is "
         "attended to like any other.",
     ),
@@ -1172,7 +1194,7 @@ MISTAKES["attention.forward"] = [
     ),
     mistake(
         _WRONG_ALL,
-        "return self.value(self.attend(*self.project(hidden_states), attention_mask))",
+        "return self.value(self.attend(query, key, value, attention_mask))",
         "The value projection is applied once more to the result. The output projection belongs "
         "to the encoder layer.",
     ),

@@ -1,14 +1,12 @@
 """Exercise cases of chapter 04: add and norm, the encoder layer, the pooler, weight names."""
 
 import math
-from functools import partial
 
 import torch
 
 from minbert.course.comparing import TEXT, from_text
 from minbert.course.trials import Case, Trial, fill, fixed, mistake, probed
-from minbert.encoder import BertConfig, mix_tokens
-from minbert.engine.packing import Packing, Padded
+from minbert.encoder import BertConfig
 from minbert.exercise_cases.attention import masked, through
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -30,7 +28,7 @@ SIZES = {
 # ---- encoder.add_norm
 #
 # Both uses of the method: with the linear layer and normalization of the first half, and with
-# those of the second. Padded and packed, one token; train and eval mode; values far from 0.
+# those of the second. Batches and lists of tokens, one token; train and eval mode; values far from 0.
 
 
 def add_norm_cases(generator):
@@ -161,7 +159,7 @@ def add_norm(self, before, made, dense, norm):
 #
 # The other exercises are the reference here, so only the connections matter: which residual,
 # which normalization, which linear layer, and the activation function. All the masks of chapter
-# 02, packed tokens, single precision. Only real tokens are compared. The tanh approximation of
+# 02, single precision. Only real tokens are compared. The tanh approximation of
 # GELU differs in the fourth digit, which is enough.
 
 
@@ -169,15 +167,14 @@ def layer_cases(generator):
     h = fixed(generator, 3, 5, 12)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
 
-    def given(h, mask, training=False, packed=False):
-        return {"hidden_states": h, "attention_mask": mask, "training": training, "packed": packed}
+    def given(h, mask, training=False):
+        return {"hidden_states": h, "attention_mask": mask, "training": training}
 
     cases = [
         Case("evaluating, three sentences, two with pads", given(h, mask)),
         Case("training, dropout as a fixed pattern", given(h, mask, training=True)),
         Case("no mask", given(h, None)),
-        Case("packed, training", given(h, mask, training=True, packed=True)),
-        Case("packed, evaluating", given(h[:2], mask[:2], packed=True)),
+        Case("no mask, training", given(h[:2], None, training=True)),
         Case("single precision", given(h.float(), mask)),
     ]
     return masked(cases, "attention_mask", lambda B: given(fixed(generator, B, 5, 12), None))
@@ -188,9 +185,8 @@ def run_layer(Layer, inputs):
     layer = fill(Layer(BertConfig(**SIZES))).to(h.dtype).train(inputs["training"])
 
     def real_tokens(hidden_states):
-        layout = Packing(mask) if inputs["packed"] else Padded(mask)
-        out = layer(layout.pack(hidden_states), partial(mix_tokens, layout=layout))
-        return out if mask is None or inputs["packed"] else out[mask.bool()]
+        out = layer(hidden_states, mask)
+        return out if mask is None else out[mask.bool()]
 
     with probed():
         return through(layer, real_tokens, {"hidden_states": h}, "hidden_states")
@@ -203,14 +199,14 @@ TRIALS["encoder.layer"] = Trial(
     hints=(
         "Two sublayers, each with an `add_norm` around it. What goes into the second?",
         (
-            "`mix(self.self_attention, hidden_states)` is attention. The feed-forward net widens "
-            "h₁ with `interm_dense` and bends it with F.gelu; "
-            "the narrowing is the map that `add_norm` gets."
+            "`self.self_attention(hidden_states, attention_mask)` is attention. The feed-forward "
+            "network widens h₁ with `interm_dense` and applies F.gelu; the linear layer that "
+            "`add_norm` gets narrows it again."
         ),
         (
-            "h = self.add_norm(hidden_states, mixed, self.attention_dense, "
+            "h = self.add_norm(hidden_states, attended, self.attention_dense, "
             "self.attention_layer_norm); then the same with h, F.gelu(self.interm_dense(h)), "
-            "and the other map and norm."
+            "and the other linear layer and normalization."
         ),
     ),
 )
@@ -218,13 +214,13 @@ TRIALS["encoder.layer"] = Trial(
 
 _WRONG_OUT = "return self.add_norm(h, inner, self.out_dense, self.out_layer_norm)"
 _WRONG_FIRST = (
-    "h = self.add_norm(hidden_states, mixed, self.attention_dense, self.attention_layer_norm)"
+    "h = self.add_norm(hidden_states, attended, self.attention_dense, self.attention_layer_norm)"
 )
 
 MISTAKES["encoder.layer"] = [
     mistake(
-        "(hidden_states, mixed, self.attention_dense,",
-        "(hidden_states, self.attention_dense(mixed), self.attention_dense,",
+        "(hidden_states, attended, self.attention_dense,",
+        "(hidden_states, self.attention_dense(attended), self.attention_dense,",
         "The output projection of attention is applied twice: `add_norm` applies the linear "
         "layer that it receives.",
     ),
@@ -259,15 +255,15 @@ MISTAKES["encoder.layer"] = [
         "The two layer normalizations are swapped.",
     ),
     mistake(
-        "mix(self.self_attention, hidden_states)",
+        "self.self_attention(hidden_states, attention_mask)",
         "self.self_attention(hidden_states)",
-        "`mix` is not used, so padding is attended to, and packed sentences attend to each other.",
+        "The mask is not passed on: padding is attended to like real tokens.",
     ),
     mistake(
-        "mix(self.self_attention, hidden_states)",
-        "mix(self.self_attention, self.attention_layer_norm(hidden_states))",
+        "self.self_attention(hidden_states, attention_mask)",
+        "self.self_attention(self.attention_layer_norm(hidden_states), attention_mask)",
         _WRONG_FIRST,
-        "h = hidden_states + self.dropout(self.attention_dense(mixed))",
+        "h = hidden_states + self.dropout(self.attention_dense(attended))",
         "F.gelu(self.interm_dense(h))",
         "F.gelu(self.interm_dense(self.out_layer_norm(h)))",
         _WRONG_OUT,
@@ -278,18 +274,18 @@ MISTAKES["encoder.layer"] = [
 
 VARIANTS["encoder.layer"] = [
     """
-def forward(self, hidden_states, mix=SelfAttention.__call__):
-    mixed = mix(self.self_attention, hidden_states)
-    h = self.attention_layer_norm(self.dropout(self.attention_dense(mixed)) + hidden_states)
+def forward(self, hidden_states, attention_mask=None):
+    attended = self.self_attention(hidden_states, attention_mask)
+    h = self.attention_layer_norm(self.dropout(self.attention_dense(attended)) + hidden_states)
     bent = F.gelu(self.interm_dense(h))
     return self.out_layer_norm(h + self.dropout(self.out_dense(bent)))
 """,
     """
-def forward(self, hidden_states, mix=SelfAttention.forward):
+def forward(self, hidden_states, attention_mask=None):
     x = hidden_states
     x = self.add_norm(
         before=x,
-        made=mix(self.self_attention, x),
+        made=self.self_attention(x, attention_mask=attention_mask),
         dense=self.attention_dense,
         norm=self.attention_layer_norm,
     )

@@ -75,21 +75,15 @@ REFUSALS["attention.bias"] = (
     _R("one mask for two sentences", lambda f: f(_MASK, torch.zeros(2, 1, 4, 3))),
     _R("keys without the axis of heads", lambda f: f(torch.ones(2, 4), torch.zeros(2, 4, 3))),
 )
-REFUSALS["attention.maps"] = (
-    _R("one mask for two sentences", lambda f: f(*torch.zeros(2, 2, 1, 4, 3), _MASK)),
-    _R("a mask of one column", lambda f: f(*torch.zeros(2, 2, 1, 4, 3), torch.ones(2, 1))),
-)
 REFUSALS["attention.scores"] = (
     _R(
         "queries that are wider than the keys",
         lambda f: f(torch.zeros(1, 1, 2, 4), *torch.zeros(2, 1, 1, 2, 3)),
     ),
-    _R("one mask for two sentences", lambda f: f(*torch.zeros(3, 2, 1, 4, 3), _MASK)),
-    _R("a mask of one column", lambda f: f(*torch.zeros(3, 2, 1, 4, 3), torch.ones(2, 1))),
-)
-REFUSALS["attention.split"] = (_R("a width of 5 for 2 heads", lambda f: f(torch.zeros(3, 5), 2)),)
-REFUSALS["attention.project"] = (
-    _R("vectors of another width", lambda kind: kind(6, 2).project(torch.zeros(2, 3, 5))),
+    _R(
+        "one head of keys and values for two heads of queries",
+        lambda f: f(torch.zeros(1, 2, 3, 4), *torch.zeros(2, 1, 1, 3, 4)),
+    ),
 )
 
 

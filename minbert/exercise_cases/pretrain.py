@@ -1,6 +1,5 @@
 """Exercise cases of chapter 10: masking, output head, and loss of masked language modelling."""
 
-import inspect
 import math
 
 import torch
@@ -609,7 +608,7 @@ def forward(self, hidden_states, word_vectors):
 # ---- pretrain.loss
 #
 # A BERT of one layer, with the gradients of all its weights. Rows with padding, one masked
-# position, packed or not (the model records how it was called, and in which mode), and a batch
+# position (model and head record in which mode they are called), and a batch
 # without masked positions: loss 0 with zero gradients. In half precision the loss has to be
 # float32.
 
@@ -626,7 +625,6 @@ def loss_cases(generator):
     lone[1, 2] = labels[1, 2]
     return [
         Case("four chosen positions", base),
-        Case("not packed", {**base, "packed": False}),
         Case("one chosen position", {**base, "labels": lone}),
         Case("one sentence", {k: x[:1] for k, x in base.items()}),
         Case("nothing chosen", {**base, "labels": torch.full_like(labels, -100)}),
@@ -655,18 +653,8 @@ def run_mlm_loss(grade, inputs):
         )
     ).float()
     head = fill(WordHead()).float()
-    packed, modes, given = (
-        [],
-        [],
-        {name: value for name, value in inputs.items() if name not in ("half", "spoilt")},
-    )
-    asked = inspect.signature(model.forward)
-    model.register_forward_pre_hook(
-        lambda module, args, kwargs: packed.append(
-            asked.bind(*args, **kwargs).arguments.get("packed", False)
-        ),
-        with_kwargs=True,
-    )
+    modes = []
+    given = {name: value for name, value in inputs.items() if name not in ("half", "spoilt")}
     for part in (model, head):
         part.register_forward_pre_hook(lambda module, args: modes.append(module.training))
     if "half" in inputs:
@@ -690,7 +678,6 @@ def run_mlm_loss(grade, inputs):
         "has a graph": torch.tensor(loss.requires_grad),
         "float32 as promised": loss.dtype == torch.float32,
     }
-    seen["packed as asked"] = {bool(way) for way in packed} == {inputs.get("packed", True)}
     seen["in train mode while they are asked"] = all(modes)
     if loss.requires_grad:
         loss.backward()
@@ -759,8 +746,8 @@ MISTAKES["pretrain.loss"] = [
         "The word embeddings are detached, so they get no gradient from the output layer.",
     ),
     mistake(
-        "model(input_ids, attention_mask, packed=packed)",
-        "model(input_ids, torch.ones_like(attention_mask), packed=packed)",
+        "model(input_ids, attention_mask)",
+        "model(input_ids, torch.ones_like(attention_mask))",
         "The attention mask is not passed on, so tokens attend to padding.",
     ),
     mistake(
@@ -778,15 +765,15 @@ MISTAKES["pretrain.loss"] = [
 
 VARIANTS["pretrain.loss"] = [
     """
-def mlm_loss(model, head, input_ids, attention_mask, labels, packed=True, places=None):
-    hidden = model(input_ids, attention_mask, False, None, packed)[0]
+def mlm_loss(model, head, input_ids, attention_mask, labels, places=None):
+    hidden = model(input_ids, attention_mask)[0]
     logits = head(hidden, model.embedding.word_embedding.weight).float().flatten(0, 1)
     total = F.cross_entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
     return total / max((labels != -100).sum().item(), 1)
 """,
     """
-def mlm_loss(model, head, input_ids, attention_mask, labels, packed=True, places=None):
-    states = model(input_ids, attention_mask, packed=packed).last_hidden_state
+def mlm_loss(model, head, input_ids, attention_mask, labels, places=None):
+    states = model(input_ids, attention_mask).last_hidden_state
     rows, columns = (labels >= 0).nonzero(as_tuple=True)
     logs = (
         head(states[rows, columns], model.embedding.word_embedding.weight).float().log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Attention under the hands: one query and three keys in a plane, and the maps of a whole model."""
+"""The attention explorer: one query and three keys in a plane, and the attention maps of a model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..encoding.forward import with_attention
 from ..engine.figures import EXTRA, PALETTE, heatmap, panel, panels
 from ..tokens import load_tokenizer
 from .base import BESIDE, Explorer, choice, point, slider, text, words
 
-__all__ = ["AttentionExplorer", "KEYS", "Reading", "hand_shares", "read_sentence"]
+__all__ = ["AttentionExplorer", "KEYS", "Reading", "hand_weights", "read_sentence"]
 
 # of the chapter; there they are queries and values as well
 KEYS = {"river": (2.5, 0.2), "money": (0.2, 1.6), "bank": (1.0, 1.0)}
@@ -24,16 +25,14 @@ LOW, HIGH = -1.0, 3.0  # of the plane, in both directions
 LONGEST = 20  # pieces of a sentence that are read: more names do not fit beside a map
 
 
-def hand_shares(
+def hand_weights(
     query: np.ndarray,  # (K,)
     keys: np.ndarray,  # (T, K)
     hidden: np.ndarray,  # (T,) bool, keys that get the mask constant
     factor: float = 1.0,  # times q . k / sqrt(K)
     constant: float = -1e4,  # added to the score of a hidden key
-) -> tuple[np.ndarray, np.ndarray]:  # scores (T,) with the constant, shares (T,)
-    """Score the keys and turn the scores into shares: softmax(factor q k^T / sqrt(K) + constant
-    hidden).
-    """
+) -> tuple[np.ndarray, np.ndarray]:  # scores (T,) with the constant, attention weights (T,)
+    """Compute scores and attention weights: softmax(factor q k^T / sqrt(K) + constant hidden)."""
     scores = factor * keys @ query / math.sqrt(len(query)) + constant * hidden
     powers = np.exp(scores - scores.max())
     return scores, powers / powers.sum()
@@ -44,7 +43,7 @@ class Reading:
     """What a model made of one sentence."""
 
     pieces: list[str]  # T of them, with [CLS] and [SEP]
-    maps: Tensor  # (L, H, T, T), row i: what piece i reads
+    maps: Tensor  # (L, H, T, T), row i: the attention weights of query i
     last: Tensor  # (T, D), after the last layer
 
 
@@ -57,36 +56,48 @@ def read_sentence(
     constant: float = -1e4,  # added to the scores of a hidden key
 ) -> tuple[Tensor, Tensor]:  # maps (L, H, T, T), last hidden states (T, D)
     """Run the encoder with another factor or mask constant, and keep every map."""
-    maps = []
-
-    def mix(attention, h):
-        # (1, H, T, K)
-        query, key, value = (
-            x.unflatten(-1, (attention.heads, -1)).transpose(-3, -2) for x in attention.project(h)
-        )
-        # (1, H, T, T)
-        shares = (
-            factor * query @ key.mT / math.sqrt(query.shape[-1]) + constant * hidden.to(query)
-        ).softmax(-1)
-        maps.append(shares[0])
-        return (shares @ value).transpose(-3, -2).flatten(-2)
-
-    h = model.embedding(input_ids[None])
+    attend = _ChangedAttention(hidden, factor, constant)
+    hidden_states = model.embedding(input_ids[None])  # (1, T, D)
     for layer in model.bert_layers:
-        h = layer(h, mix)
-    return torch.stack(maps), h[0]
+        changed = with_attention(layer, attend.of(layer.self_attention))
+        hidden_states = changed(hidden_states)
+    return torch.stack(attend.maps), hidden_states[0]
+
+
+class _ChangedAttention(nn.Module):
+    """Self-attention with another factor of the scores and another mask constant; it keeps its maps."""
+
+    def __init__(self, hidden: Tensor, factor: float, constant: float):
+        super().__init__()
+        self.hidden, self.factor, self.constant = hidden, factor, constant
+        self.attention, self.maps = None, []
+
+    def of(self, attention: nn.Module) -> _ChangedAttention:
+        """Use the weights of another layer from now on."""
+        self.attention = attention
+        return self
+
+    def forward(self, hidden_states: Tensor, attention_mask: None) -> Tensor:
+        heads = (self.attention.heads, -1)
+        query, key, value = (
+            x.unflatten(-1, heads).transpose(-3, -2) for x in self.attention.project(hidden_states)
+        )  # (1, H, T, K) each
+        scores = self.factor * query @ key.mT / math.sqrt(query.shape[-1])  # (1, H, T, T)
+        weights = (scores + self.constant * self.hidden.to(query)).softmax(-1)
+        self.maps.append(weights[0])
+        return (weights @ value).transpose(-3, -2).flatten(-2)  # (1, T, D)
 
 
 class AttentionExplorer(Explorer):
-    """Drag a query and a key and see the shares change; then hide pieces of a sentence and see what
-    a model's heads read.
+    """Drag a query and a key and see the attention weights change; then hide tokens of a sentence and
+    see what the heads of a model attend to.
 
     Views: by hand, three keys in a plane; a sentence, with any layer and head of the embedded model
     or of your own. A model is copied: what happens to it later does not change the pictures. Raises
     ValueError for a tokenizer of another vocabulary.
     """
 
-    title = "What a token reads"
+    title = "What a token attends to"
 
     def __init__(
         self,
@@ -119,12 +130,14 @@ class AttentionExplorer(Explorer):
                 help="A query and three keys to drag, or the maps of a model.",
             ),
             text(
-                "sentence", self.sentence, help=f"What the model reads: its first {LONGEST} pieces."
+                "sentence",
+                self.sentence,
+                help=f"The input of the model: its first {LONGEST} tokens.",
             ),
             words(
                 "hide",
-                label="hide pieces",
-                help="A pressed piece is masked as padding is: the mask constant is added to the scores of its key.",
+                label="hide tokens",
+                help="A selected token is masked like padding: the mask constant is added to the scores of its key.",
             ),
             slider(
                 "layer",
@@ -132,7 +145,7 @@ class AttentionExplorer(Explorer):
                 1,
                 layers,
                 1,
-                help=f"Which of the {layers} layers is drawn; 1 reads the embedding.",
+                help=f"Which of the {layers} layers is drawn; layer 1 follows the embedding layer.",
             )
             if layers > 1
             else None,
@@ -146,7 +159,7 @@ class AttentionExplorer(Explorer):
                 8.0,
                 0.25,
                 label="factor of the scores",
-                help="Times q·k / √K: 1 is the formula, √K leaves the division out, 0 makes all shares equal.",
+                help="Times q·k / √K: 1 is the formula, √K leaves the division out, 0 makes all weights equal.",
             ),
             slider(
                 "mask",
@@ -163,7 +176,7 @@ class AttentionExplorer(Explorer):
                 low=(LOW, LOW),
                 high=(HIGH, HIGH),
                 step=0.1,
-                help="Drag the query, what bank looks for.",
+                help="Drag the query of bank.",
             ),
             point(
                 "key",
@@ -172,7 +185,7 @@ class AttentionExplorer(Explorer):
                 high=(HIGH, HIGH),
                 step=0.1,
                 label="key of river",
-                help="Drag the key of river, what it offers.",
+                help="Drag the key of river.",
             ),
         ]
         # a model with one layer or one head has no slider for it
@@ -235,13 +248,13 @@ class AttentionExplorer(Explorer):
         return (
             keys,
             hidden.tolist(),
-            *hand_shares(np.array(query), keys, hidden, factor, -(10.0**mask)),
+            *hand_weights(np.array(query), keys, hidden, factor, -(10.0**mask)),
         )
 
     def _plane(self, query, **settings):
-        keys, hidden, scores, shares = self._hand(query=query, **settings)
+        keys, hidden, scores, weights = self._hand(query=query, **settings)
         left, right = panels(2, (10.5, 4.6))
-        panel("first number", "second number", "a query (arrow) and three keys", left)
+        panel("first dimension", "second dimension", "a query (arrow) and three keys", left)
         left.annotate(
             "",
             query,
@@ -268,14 +281,14 @@ class AttentionExplorer(Explorer):
                 va="bottom" if low else "top",
             )
         left.plot(
-            *(shares @ keys),
+            *(weights @ keys),
             "*",
             color=PALETTE["ours"],
             markersize=15,
             markeredgecolor="white",
             linestyle="none",
             zorder=5,
-            label="mean of the keys, by shares",
+            label="weighted mean of the keys",
         )
         left.legend(frameon=False, fontsize=8, loc="lower right")
         left.axhline(0, color="#777777", linewidth=0.8)
@@ -283,13 +296,13 @@ class AttentionExplorer(Explorer):
         left.set(
             xlim=(LOW - 0.2, HIGH + 0.2), ylim=(LOW - 0.2, HIGH + 0.2), aspect="equal", anchor="W"
         )
-        panel("key", "share", "what the query reads", right)
+        panel("key", "attention weight", "attention weights of the query", right)
         bars = right.bar(
-            range(len(KEYS)), shares, color=[colour for colour, _ in EXTRA[: len(KEYS)]], width=0.6
+            range(len(KEYS)), weights, color=[colour for colour, _ in EXTRA[: len(KEYS)]], width=0.6
         )
-        for bar, share, gone in zip(bars, shares, hidden):
+        for bar, weight, gone in zip(bars, weights, hidden):
             bar.set_hatch("//" * gone)
-            right.text(bar.get_x() + 0.3, share + 0.02, f"{share:.2f}", ha="center", fontsize=9)
+            right.text(bar.get_x() + 0.3, weight + 0.02, f"{weight:.2f}", ha="center", fontsize=9)
         right.set(ylim=(0, 1.1))
         right.set_xticks(
             range(len(KEYS)), [f"({name})" if gone else name for name, gone in zip(KEYS, hidden)]
@@ -316,13 +329,13 @@ class AttentionExplorer(Explorer):
             pieces,
             pieces,
             left,
-            "piece that answers",
-            "piece that asks",
-            f"layer {layer}, head {head}: shares",
+            "key",
+            "query",
+            f"layer {layer}, head {head}: attention weights",
             "",
             (0, 1),
         )
-        panel("1 − cosine to the vector before", "piece", "how far the last vectors moved", right)
+        panel("1 − cosine similarity", "token", "change of the last hidden states", right)
         colours = [
             PALETTE["untrained"] if place in hide else PALETTE["ours"]
             for place in range(len(pieces))
@@ -335,7 +348,7 @@ class AttentionExplorer(Explorer):
 
     def _spots(self, view, sentence, hide, factor, mask, layer=1, head=1, **settings):
         if view == "by hand":
-            _, _, scores, shares = self._hand(hide=hide, factor=factor, mask=mask, **settings)
+            _, _, scores, weights = self._hand(hide=hide, factor=factor, mask=mask, **settings)
             return [
                 [
                     1,
@@ -343,53 +356,60 @@ class AttentionExplorer(Explorer):
                     place + 0.3,
                     0,
                     1.1,
-                    f"{name}: score {score:,.2f}, share {share:.3f}",
+                    f"{name}: score {score:,.2f}, weight {weight:.3f}",
                 ]
-                for place, (name, score, share) in enumerate(zip(KEYS, scores, shares))
+                for place, (name, score, weight) in enumerate(zip(KEYS, scores, weights))
             ]
         reading = self.reading(sentence, hide, factor, mask)
         moved = self.moved(sentence, hide, factor, mask)
-        shares, pieces = reading.maps[layer - 1, head - 1].tolist(), reading.pieces
+        weights, pieces = reading.maps[layer - 1, head - 1].tolist(), reading.pieces
         cells = [
-            [0, j - 0.5, j + 0.5, i - 0.5, i + 0.5, f"{pieces[i]} reads {pieces[j]}: {share:.3f}"]
-            for i, row in enumerate(shares)
-            for j, share in enumerate(row)
+            [
+                0,
+                j - 0.5,
+                j + 0.5,
+                i - 0.5,
+                i + 0.5,
+                f"query {pieces[i]}, key {pieces[j]}: {weight:.3f}",
+            ]
+            for i, row in enumerate(weights)
+            for j, weight in enumerate(row)
         ]
         return cells + [
-            [1, 0, 9, i - 0.5, i + 0.5, f"{piece} moved by {far:.3f}"]
+            [1, 0, 9, i - 0.5, i + 0.5, f"{piece} changed by {far:.3f}"]
             for i, (piece, far) in enumerate(zip(pieces, moved))
         ]
 
     def _describe(self, view, sentence, hide, factor, mask, layer=1, head=1, **settings):
         if view == "by hand":
-            keys, hidden, scores, shares = self._hand(
+            keys, hidden, scores, weights = self._hand(
                 hide=hide, factor=factor, mask=mask, **settings
             )
             told = ", ".join(
-                f"{name} {share:.2f}{' (hidden)' * gone}"
-                for name, share, gone in zip(KEYS, shares, hidden)
+                f"{name} {weight:.2f}{' (hidden)' * gone}"
+                for name, weight, gone in zip(KEYS, weights, hidden)
             )
-            x, y = shares @ keys
+            x, y = weights @ keys
             return (
-                f"Scores {', '.join(f'{score:,.2f}' for score in scores)}. The query ({settings['query'][0]:.1f}, {settings['query'][1]:.1f}) gives shares of {told}. "
-                f"The mean of the keys by these shares is ({x:.2f}, {y:.2f})."
+                f"Scores {', '.join(f'{score:,.2f}' for score in scores)}. The query ({settings['query'][0]:.1f}, {settings['query'][1]:.1f}) gives the attention weights {told}. "
+                f"The weighted mean of the keys is ({x:.2f}, {y:.2f})."
             )
         reading = self.reading(sentence, hide, factor, mask)
         moved = self.moved(sentence, hide, factor, mask)
-        shares, best = reading.maps[layer - 1, head - 1].max(-1)
+        weights, best = reading.maps[layer - 1, head - 1].max(-1)
         most = "; ".join(
-            f"{piece} → {reading.pieces[j]} {share:.2f}"
-            for piece, j, share in zip(reading.pieces, best.tolist(), shares.tolist())
+            f"{piece} → {reading.pieces[j]} {weight:.2f}"
+            for piece, j, weight in zip(reading.pieces, best.tolist(), weights.tolist())
         )
         far = np.argsort(-moved, kind="stable")[:3]
         gone = [piece for place, piece in enumerate(reading.pieces) if place in hide]
         changed = (
-            "Nothing is hidden, and nothing moved."
+            "Nothing is hidden, and nothing changed."
             if not moved.max() > 1e-9
             else (
-                f"{'Hidden: ' + ', '.join(gone) if gone else 'Nothing is hidden'}. Moved furthest: "
+                f"{'Hidden: ' + ', '.join(gone) if gone else 'Nothing is hidden'}. Changed most: "
                 + ", ".join(f"{reading.pieces[i]} {moved[i]:.3f}" for i in far)
                 + "."
             )
         )
-        return f"Layer {layer}, head {head}. Each piece, whom it reads most, and the share: {most}. {changed}"
+        return f"Layer {layer}, head {head}. For each query, the key with the largest attention weight: {most}. {changed}"

@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import torch
 
-from ..attention import set_dropout
 from ..data import Dataset, load_dataset
 from ..engine.checkpoint import replace_file
+from ..engine.dropout import set_dropout
 from ..engine.files import read_json
 from ..engine.identity import rows_checksum
 from ..engine.locks import Taken, held

@@ -262,13 +262,14 @@ def count_flow():
 
 
 def count_pretraining():
+    from minbert.encoding.forward import FastModel
     from minbert.pretrain import MlmHead, mlm_loss
 
     bert = encoder(dropout=0.0).model
     model = torch.nn.ModuleDict({"bert": bert, "head": MlmHead(bert.config).to(CUDA)})
 
     def loss(m, b):
-        return mlm_loss(m["bert"], m["head"], *b[:3], False, b.places)
+        return mlm_loss(FastModel(m["bert"], packed=False), m["head"], *b[:3], b.places)
 
     return costs(model, mlm_supply(4), loss)
 
@@ -857,8 +858,8 @@ def one_call_attention():
     import torch.nn.attention.varlen as library
     import torch.nn.functional as F
 
-    from minbert.encoder import packing_pays
-    from minbert.engine import varlen
+    from minbert.encoding import varlen
+    from minbert.encoding.forward import packing_pays
     from minbert.tokens import TokenBatch
 
     calls = []

@@ -6,9 +6,11 @@ from minbert.exercise_cases.attention import (
     _WRONG_BIAS,
     _WRONG_CALL,
     _WRONG_CUT,
-    _WRONG_FUSED,
+    _WRONG_LINES,
     _WRONG_MASK,
+    _WRONG_THREE,
     _wrong_by_hand,
+    _wrong_split,
 )
 
 MUTANTS = {}
@@ -21,31 +23,31 @@ MUTANTS["attention.bias"] = [
         "The constant is the lowest float. Added to a negative score it can overflow to -inf.",
     ),
     mistake(
-        "    real = attention_mask.to(key)",
-        "    real = attention_mask[:1].expand_as(attention_mask).to(key)",
+        "    padding = 1 - attention_mask.to(key)",
+        "    padding = 1 - attention_mask[:1].expand_as(attention_mask).to(key)",
         "The mask of the first sentence is used for all.",
     ),
     mistake(
-        "    real = attention_mask.to(key)",
-        "    real = (torch.arange(key.shape[-2]) < attention_mask.sum(1, keepdim=True)).to(key)",
+        "    padding = 1 - attention_mask.to(key)",
+        "    padding = 1 - (torch.arange(key.shape[-2]) < attention_mask.sum(1, keepdim=True)).to(key)",
         "The mask is read as a length. A pad can stand between real tokens too.",
     ),
     mistake(
-        "    real = attention_mask.to(key)",
-        "    real = attention_mask.to(key) if len(attention_mask) > 1 else "
-        "torch.ones_like(attention_mask).to(key)",
+        "    padding = 1 - attention_mask.to(key)",
+        "    padding = 1 - attention_mask.to(key) if len(attention_mask) > 1 else "
+        "torch.zeros_like(attention_mask).to(key)",
         "A single sentence is taken for one without padding.",
     ),
     mistake(
-        "    real = attention_mask.to(key)",
-        "    real = attention_mask.to(key) if not attention_mask[0].all() else "
-        "torch.ones_like(attention_mask).to(key)",
+        "    padding = 1 - attention_mask.to(key)",
+        "    padding = 1 - attention_mask.to(key) if not attention_mask[0].all() else "
+        "torch.zeros_like(attention_mask).to(key)",
         "If the first sentence is full, the others are taken for full as well.",
     ),
     mistake(
-        "    real = attention_mask.to(key)",
-        "    real = attention_mask.to(key) if not attention_mask[:, -1].all() else "
-        "torch.ones_like(attention_mask).to(key)",
+        "    padding = 1 - attention_mask.to(key)",
+        "    padding = 1 - attention_mask.to(key) if not attention_mask[:, -1].all() else "
+        "torch.zeros_like(attention_mask).to(key)",
         "If the last column holds real tokens, all others are taken for real as well.",
     ),
     mistake("* MASK_VALUE)", "* -1e9)", "The constant is another than MASK_VALUE."),
@@ -56,13 +58,14 @@ MUTANTS["attention.bias"] = [
     ),
     mistake(
         _WRONG_BIAS,
-        "return (1 - real[:, None, :, None] * real[:, None, None, :]) * MASK_VALUE",
+        "real = 1 - padding\n"
+        "    return (1 - real[:, None, :, None] * real[:, None, None, :]) * MASK_VALUE",
         "The rows of the pads are closed as well. The bias says which tokens are read; it is "
         "the same for whoever reads.",
     ),
     mistake(
         _WRONG_BIAS,
-        "return (real == 0)[:, None, None, :]",
+        "return (padding == 1)[:, None, None, :]",
         "Truth values come back. A number is to be added to the scores: 0 or MASK_VALUE.",
     ),
 ]
@@ -230,43 +233,43 @@ MUTANTS["attention.maps"] = [
 
 MUTANTS["attention.scores"] = [
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand("query @ key.mT / math.sqrt(query.shape[-2])"),
         "The scores are divided by the root of the number of tokens. It is the width of a head "
         "that makes dot products grow.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand("query @ key.mT / math.sqrt(query.shape[1] * query.shape[-1])"),
         "The scores are divided by the root of the whole width D. Each head is only K wide.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores + MASK_VALUE - bias"),
         "The mask is read the wrong way round: only pads are read.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores + (bias == 0)"),
         "The mask is added as 0 and 1. A pad then scores one less than a word, and is still read.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores * (bias == 0)"),
         "Pads get the score 0. That is no silence: e to the power 0 is 1.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores + bias / 500"),
         "Pads are lowered by too little: one with a high score is still read.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores + bias[:1]"),
         "The mask of the first sentence is used for all.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(
             masked="scores + padding_bias("
             "torch.arange(mask.shape[1]) < mask.sum(1, keepdim=True), key)"
@@ -274,28 +277,28 @@ MUTANTS["attention.scores"] = [
         "The mask is read as a length. A pad can stand between real tokens too.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores + bias.amax(0, keepdim=True)"),
         "A column counts as padding only if it is padding in all sentences. Each sentence has "
         "its own mask.",
     ),
     mistake(
-        "if mask is None else",
-        "if mask is None or len(mask) == 1 else",
+        _WRONG_LINES,
+        _wrong_by_hand(unmasked="mask is None or len(mask) == 1"),
         "A single sentence is taken for one without padding.",
     ),
     mistake(
-        "if mask is None else",
-        "if mask is None or mask[0].all() else",
+        _WRONG_LINES,
+        _wrong_by_hand(unmasked="mask is None or mask[0].all()"),
         "If the first sentence is full, the mask of the others is not used.",
     ),
     mistake(
-        "if mask is None else",
-        "if mask is None or mask[:, -1].all() else",
+        _WRONG_LINES,
+        _wrong_by_hand(unmasked="mask is None or mask[:, -1].all()"),
         "If the last column holds real tokens, the mask is not used.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(
             weights=(
                 "F.dropout(scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), "
@@ -305,68 +308,68 @@ MUTANTS["attention.scores"] = [
         "No token reads what comes after it. BERT reads in both directions.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(
             weights="F.dropout((e := scores.exp()) / e.sum(-1, keepdim=True), dropout_p)"
         ),
         "The powers are taken of the scores as they are: e to the power 1000 is infinite.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand() + " * (1 if mask is None else mask[:, None, :, None])",
         "The results of the pads are set to 0. Each row is a mean of values, also where nobody "
         "will look.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand() + " * (1 if mask is None else mask.bool().any(1)[:, None, None, None])",
         "A row of nothing but padding gives 0. About what no mask would give was asked for.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(weights="F.dropout(scores.softmax(1), dropout_p)"),
         "The softmax runs over the heads, which then compete with one another.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(weights="F.dropout(scores, dropout_p)"),
         "There is no softmax: values are mixed by raw scores, which are no weights.",
     ),
-    mistake(_WRONG_FUSED, _wrong_by_hand(weights="scores.softmax(-1)"), "`dropout_p` is not used."),
+    mistake(_WRONG_LINES, _wrong_by_hand(weights="scores.softmax(-1)"), "`dropout_p` is not used."),
     mistake(
-        "dropout_p=dropout_p)",
-        "dropout_p=dropout_p if torch.is_grad_enabled() else 0.0)",
+        "mask), dropout_p)",
+        "mask), dropout_p if torch.is_grad_enabled() else 0.0)",
         "Where gradients are off nothing is dropped. Whether to drop is the caller's to say, by "
         "`dropout_p`.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(weights="scores.softmax(-1)", mixed="F.dropout(weights @ value, dropout_p)"),
         "Dropout falls on the result. It belongs on the map, before the values are mixed.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(weights="scores.softmax(-1)", mixed="weights @ F.dropout(value, dropout_p)"),
         "Dropout falls on the values. It belongs on the map.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(mixed="weights / weights.sum(-1, keepdim=True) @ value"),
         "The weights are made to sum to 1 again after dropout, which undoes part of it.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand("key @ query.mT / math.sqrt(query.shape[-1])"),
         "Query and key have changed places: row i says what others ask of token i.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(mixed="weights.mT @ value"),
         "The map is transposed before it meets the values: each token gathers by how much it is "
         "read.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(
             weights=(
                 "F.dropout((e := (scores - scores.amax((-2, -1), keepdim=True)).exp()) / e.sum(-1, "
@@ -377,22 +380,22 @@ MUTANTS["attention.scores"] = [
         "one vanish, and 0 / 0 is NaN; each row needs its own.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(mixed="weights @ key"),
         "The keys are mixed instead of the values.",
     ),
     mistake(
-        _WRONG_FUSED,
-        _WRONG_FUSED + ".nan_to_num(0.0)",
+        _WRONG_LINES,
+        _wrong_by_hand() + ".nan_to_num(0.0)",
         "NaN is replaced by a number. It has to go on, so that somebody learns of it.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand("query @ key.mT * math.sqrt(query.shape[-1])"),
         "The scores are multiplied by √K. They are divided by it.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(
             "query @ key.mT",
             masked="scores + bias",
@@ -402,7 +405,7 @@ MUTANTS["attention.scores"] = [
         "score is still read. It is added after the division.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(
             masked=(
                 "scores + (1 - mask[:, None, :, None].to(key) * mask[:, None, None].to(key)) * "
@@ -413,23 +416,24 @@ MUTANTS["attention.scores"] = [
         "reads like any other.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(masked="scores - bias"),
         "The bias is subtracted. It is negative already, so now only pads are read.",
     ),
     mistake(
-        "attn_mask=bias",
-        "attn_mask=None if mask is None else (mask == 0)[:, None, None]",
+        _WRONG_LINES,
+        "closed = None if mask is None else (mask == 0)[:, None, None]\n"
+        "    return F.scaled_dot_product_attention(query, key, value, closed, dropout_p)",
         "The fused call gets truth values the wrong way round: there True means that a token is "
         "read.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand("query @ value.mT / math.sqrt(query.shape[-1])", mixed="weights @ key"),
         "Key and value have changed places.",
     ),
     mistake(
-        _WRONG_FUSED,
+        _WRONG_LINES,
         _wrong_by_hand(weights="F.dropout(scores.softmax(-1), 1 - dropout_p)"),
         "`dropout_p` is taken for the share that stays. It is the share that is dropped.",
     ),
@@ -492,49 +496,58 @@ MUTANTS["attention.merge"] = [
 
 MUTANTS["attention.project"] = [
     mistake(
-        "(self.query, self.key, self.value)",
-        "(self.query, self.query, self.query)",
-        "All three are made by one map, that of the queries.",
+        _WRONG_THREE,
+        "query = self.query(hidden_states)\n    return query, query, query",
+        "All three are made by one layer, that of the queries.",
     ),
     mistake(
-        ".chunk(3, dim=-1)",
-        ".unflatten(-1, (-1, 3)).unbind(-1)",
+        _WRONG_THREE,
+        "x = torch.stack([m(hidden_states) for m in (self.query, self.key, self.value)], -1)\n"
+        "    return x.flatten(-2).chunk(3, dim=-1)",
         "Query, key and value take every third number. Each should get D neighbours.",
     ),
     mistake(
-        "part.bias for part in parts",
-        "self.query.bias for part in parts",
+        _WRONG_THREE,
+        "parts, bias = (self.query, self.key, self.value), self.query.bias\n"
+        "    return tuple(F.linear(hidden_states, part.weight, bias) for part in parts)",
         "All three get the bias of the query.",
     ),
     mistake(
-        "weight, bias).chunk(3, dim=-1)",
-        "weight, bias).relu().chunk(3, dim=-1)",
-        "The results are bent. These maps are linear, and a query needs its negative numbers.",
+        _WRONG_THREE,
+        "parts = (self.query, self.key, self.value)\n"
+        "    return tuple(part(hidden_states).relu() for part in parts)",
+        "An activation function is applied. These layers are linear, and a query needs its "
+        "negative numbers.",
     ),
     mistake(
-        "(self.query, self.key, self.value)",
-        "(self.query, self.value, self.key)",
+        _WRONG_THREE,
+        "return self.query(hidden_states), self.value(hidden_states), self.key(hidden_states)",
         "Key and value have changed places.",
     ),
     mistake(
-        "F.linear(hidden_states, weight, bias)",
-        "F.linear(hidden_states, weight.detach(), bias.detach())",
+        _WRONG_THREE,
+        "parts = (self.query, self.key, self.value)\n"
+        "    return tuple(F.linear(hidden_states, m.weight.detach(), m.bias.detach()) for m in parts)",
         "The weights are detached, so they never learn.",
     ),
     mistake(
-        "F.linear(hidden_states, weight, bias)",
-        "(F.linear(hidden_states, weight, bias) + bias)",
+        _WRONG_THREE,
+        "parts = (self.query, self.key, self.value)\n"
+        "    return tuple(part(hidden_states) + part.bias for part in parts)",
         "The biases are added twice.",
     ),
     mistake(
-        "    weight = torch.cat([part.weight for part in parts])",
-        '    if self.training or not hasattr(self, "kept"):\n'
-        "        self.kept = torch.cat([part.weight for part in parts])\n    weight = self.kept",
+        _WRONG_THREE,
+        'if self.training or not hasattr(self, "kept"):\n'
+        "        parts = (self.query, self.key, self.value)\n"
+        "        self.kept = [part.weight.clone() for part in parts]\n"
+        "    biases = (self.query.bias, self.key.bias, self.value.bias)\n"
+        "    return tuple(F.linear(hidden_states, w, b) for w, b in zip(self.kept, biases))",
         "In eval mode the weights are kept from the first call. Weights may change in any mode.",
     ),
     mistake(
-        "parts = (self.query, self.key, self.value)",
-        "parts = (self.value, self.key, self.query)",
+        _WRONG_THREE,
+        "return self.value(hidden_states), self.key(hidden_states), self.query(hidden_states)",
         "Query and value have changed places.",
     ),
 ]
@@ -543,7 +556,8 @@ MUTANTS["attention.project"] = [
 def _wrong_own(pad, mask="mask", dropout="dropout_p"):
     """Attention by hand, with a constant of its own added at the pads."""
     bias = f"(0.0 if {mask} is None else torch.where({mask}.bool(), 0.0, {pad})[:, None, None])"
-    return f"F.dropout((q @ k.mT / math.sqrt(q.shape[-1]) + {bias}).softmax(-1), {dropout}) @ v"
+    scores = "query @ key.mT / math.sqrt(query.shape[-1])"
+    return f"F.dropout(({scores} + {bias}).softmax(-1), {dropout}) @ value"
 
 
 _WRONG_WEAK = "Pads are lowered by too little: one with a high score is still read."
@@ -559,44 +573,53 @@ MUTANTS["attention.attend"] = [
         "Dropout is on while evaluating and off while training.",
     ),
     mistake(
-        "v, mask, dropout_p)",
-        "v, mask if len(query) > 1 else None, dropout_p)",
+        "value, mask, dropout_p)",
+        "value, mask if len(query) > 1 else None, dropout_p)",
         "A single sentence is taken for one without padding.",
     ),
     mistake(
-        "v, mask, dropout_p)",
-        "v, None if mask is None or mask[0].all() else mask, dropout_p)",
+        "value, mask, dropout_p)",
+        "value, None if mask is None or mask[0].all() else mask, dropout_p)",
         "If the first sentence is full, the mask of the others is not used.",
     ),
     mistake(
-        "v, mask, dropout_p)",
-        "v, None if mask is None or mask[:, -1].all() else mask, dropout_p)",
+        "value, mask, dropout_p)",
+        "value, None if mask is None or mask[:, -1].all() else mask, dropout_p)",
         "If the last column holds real tokens, the mask is not used.",
     ),
     mistake(
-        "v, mask, dropout_p)",
-        "v, None if self.training else mask, dropout_p)",
+        "value, mask, dropout_p)",
+        "value, None if self.training else mask, dropout_p)",
         "The mask is not passed on while training.",
     ),
-    mistake("(q, k, v, mask", "(q, k, v.flip(1), mask", "The heads of the values come in reverse."),
     mistake(
-        "return merge_heads(",
-        "return query + merge_heads(",
+        "(query, key, value, mask",
+        "(query, key, value.flip(1), mask",
+        "The heads of the values come in reverse.",
+    ),
+    mistake(
+        "return merge_heads(output)",
+        "return merge_heads(query + output)",
         "The query is added to the result. That happens in the layer, after one more map.",
     ),
-    mistake("(q, k, v, mask", "(k, q, v, mask", "Query and key have changed places."),
-    mistake("(q, k, v, mask", "(q, k, k, mask", "The keys are mixed instead of the values."),
     mistake(
-        "split_heads(x, self.heads)",
-        "split_heads(x, 1)",
+        "(query, key, value, mask", "(key, query, value, mask", "Query and key have changed places."
+    ),
+    mistake(
+        "(query, key, value, mask",
+        "(query, key, key, mask",
+        "The keys are mixed instead of the values.",
+    ),
+    mistake(
+        *_wrong_split("split_heads(x, 1)"),
         "There is a single head as wide as the whole vector.",
     ),
     mistake(
-        "merge_heads(" + _WRONG_CALL + ")",
-        "F.dropout(merge_heads(" + _WRONG_CALL + "), dropout_p)",
+        "merge_heads(output)",
+        "F.dropout(merge_heads(output), dropout_p)",
         "Dropout falls on the result as well as on the map. The layer will do it again.",
     ),
-    mistake("merge_heads(" + _WRONG_CALL + ")", _WRONG_CALL, "The heads are not merged."),
+    mistake("merge_heads(output)", "output", "The heads are not merged."),
     mistake(_WRONG_CALL, _wrong_own("-30.0"), _WRONG_WEAK),
     mistake(_WRONG_CALL, _wrong_own("-math.inf"), _WRONG_INFINITE),
     mistake(
@@ -604,17 +627,23 @@ MUTANTS["attention.attend"] = [
         "    if not self.training:\n        self.dropout = 0.0\n    dropout_p = self.dropout if",
         "In eval mode dropout is switched off for good: it stays off when training goes on.",
     ),
-    mistake("(q, k, v, mask", "(q, v, k, mask", "Key and value have changed places."),
-    mistake("(q, k, v, mask", "(v, k, q, mask", "Query and value have changed places."),
     mistake(
-        "v, mask, dropout_p)",
-        "v, None if mask is None else 1 - mask.long(), dropout_p)",
+        "(query, key, value, mask", "(query, value, key, mask", "Key and value have changed places."
+    ),
+    mistake(
+        "(query, key, value, mask",
+        "(value, key, query, mask",
+        "Query and value have changed places.",
+    ),
+    mistake(
+        "value, mask, dropout_p)",
+        "value, None if mask is None else 1 - mask.long(), dropout_p)",
         "The mask is read the wrong way round: only pads are read.",
     ),
 ]
 
 
-_WRONG_HEADS = "q, k, v = (split_heads(x, self.heads) for x in self.project(hidden_states))\n    "
+_WRONG_HEADS = "query, key, value = (split_heads(x, self.heads) for x in (query, key, value))\n    "
 
 
 def _wrong_all_by_hand(pad):
@@ -649,8 +678,7 @@ MUTANTS["attention.forward"] = [
     ),
     mistake(
         _WRONG_ALL,
-        "query, key, _ = self.project(hidden_states)\n"
-        "    return self.attend(query, key, hidden_states, attention_mask)",
+        "return self.attend(query, key, hidden_states, attention_mask)",
         "The values are the hidden states themselves, without their map.",
     ),
     mistake(
@@ -662,7 +690,7 @@ MUTANTS["attention.forward"] = [
     mistake(_WRONG_ALL, _wrong_all_by_hand("-math.inf"), _WRONG_INFINITE),
     mistake(
         _WRONG_ALL,
-        "q, k, v = self.project(hidden_states)\n    return self.attend(v, k, q, attention_mask)",
+        "return self.attend(value, key, query, attention_mask)",
         "Query and value have changed places.",
     ),
 ]

@@ -103,7 +103,7 @@ MUTANTS["encoder.layer"] = [
     ),
     mistake(
         "F.gelu(self.interm_dense(h))",
-        "F.gelu(self.interm_dense(mixed))",
+        "F.gelu(self.interm_dense(attended))",
         "The feed-forward net reads what attention gave, before it was added and normalised.",
     ),
     mistake(
@@ -117,33 +117,33 @@ MUTANTS["encoder.layer"] = [
         "Both halves use the norm of the second.",
     ),
     mistake(
-        "mix(self.self_attention, hidden_states)",
+        "self.self_attention(hidden_states, attention_mask)",
         "self.self_attention.project(hidden_states)[2]",
-        "Nothing is mixed: each token keeps its own value.",
+        "There is no attention: each token keeps its own value.",
     ),
     mistake(
-        "mix(self.self_attention, hidden_states)",
-        "mix(self.self_attention, mix(self.self_attention, hidden_states))",
-        "Words are mixed twice.",
+        "self.self_attention(hidden_states, attention_mask)",
+        "self.self_attention(self.self_attention(hidden_states, attention_mask), attention_mask)",
+        "Attention is applied twice.",
     ),
     mistake(
-        "mix(self.self_attention, hidden_states)",
-        "mix(self.self_attention, hidden_states) + hidden_states",
+        "self.self_attention(hidden_states, attention_mask)",
+        "self.self_attention(hidden_states, attention_mask) + hidden_states",
         "What came in is added before the output map as well. Each half has one sum.",
     ),
     mistake(
-        "mix(self.self_attention, hidden_states)",
-        "self.dropout(mix(self.self_attention, hidden_states))",
+        "self.self_attention(hidden_states, attention_mask)",
+        "self.dropout(self.self_attention(hidden_states, attention_mask))",
         "Dropout falls on what attention gave, before its output map as well.",
     ),
     mistake(
-        "mix(self.self_attention, hidden_states)",
-        "mix(self.self_attention, self.dropout(hidden_states))",
+        "self.self_attention(hidden_states, attention_mask)",
+        "self.self_attention(self.dropout(hidden_states), attention_mask)",
         "Dropout falls on what attention reads. It belongs behind the output map.",
     ),
     mistake(
-        "    mixed = mix(self.self_attention, hidden_states)",
-        "    with torch.no_grad():\n        mixed = mix(self.self_attention, hidden_states)",
+        "    attended = self.self_attention(hidden_states, attention_mask)",
+        "    with torch.no_grad():\n        attended = self.self_attention(hidden_states, attention_mask)",
         "Nothing is recorded during attention, so its maps never learn.",
     ),
     mistake(
@@ -163,19 +163,19 @@ MUTANTS["encoder.layer"] = [
     ),
     mistake(
         _WRONG_FIRST,
-        "h = self.add_norm(mixed, hidden_states, self.attention_dense, self.attention_layer_norm)",
+        "h = self.add_norm(attended, hidden_states, self.attention_dense, self.attention_layer_norm)",
         "The two parts of the first sum have changed places: what came in goes through the map, "
         "what attention made is added.",
     ),
     mistake(
         _WRONG_FIRST,
-        "h = self.attention_layer_norm(hidden_states + self.dropout(mixed))",
+        "h = self.attention_layer_norm(hidden_states + self.dropout(attended))",
         "The output map of attention, W_o, is left out.",
     ),
     mistake(_WRONG_OUT, "return h", "There is no feed-forward net."),
     mistake(
         _WRONG_FIRST,
-        "h = self.attention_layer_norm(hidden_states + self.attention_dense(mixed))",
+        "h = self.attention_layer_norm(hidden_states + self.attention_dense(attended))",
         "There is no dropout behind attention.",
     ),
     mistake(
@@ -190,7 +190,7 @@ MUTANTS["encoder.layer"] = [
     ),
     mistake(
         _WRONG_FIRST,
-        "h = self.attention_layer_norm(self.dropout(self.attention_dense(mixed)))",
+        "h = self.attention_layer_norm(self.dropout(self.attention_dense(attended)))",
         "What came in is not added to what attention made.",
     ),
     mistake(

@@ -317,14 +317,6 @@ MUTANTS["pretrain.head"] = [
 
 MUTANTS["pretrain.loss"] = [
     mistake(
-        "packed=packed",
-        "packed=True",
-        "The model is always asked for packed work. `packed` says whether; hand it on.",
-    ),
-    mistake(
-        ", packed=packed", "", "`packed` is not handed on, so the work on padding is always done."
-    ),
-    mistake(
         _WRONG_LOGITS,
         _WRONG_LOGITS.replace(".float()", ".double()"),
         _WRONG_NONE,
@@ -388,7 +380,7 @@ MUTANTS["pretrain.loss"] = [
         "A label of 0 is a word as well; only -100 means that nothing is asked.",
     ),
     mistake(
-        "hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state",
+        "hidden = model(input_ids, attention_mask).last_hidden_state",
         "hidden = model.embedding(input_ids)",
         "The word vectors are graded without the encoder: no word sees its neighbours.",
     ),
@@ -399,16 +391,16 @@ MUTANTS["pretrain.loss"] = [
         "gradient, where it should get one of 0.",
     ),
     mistake(
-        "    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state",
+        "    hidden = model(input_ids, attention_mask).last_hidden_state",
         "    mode = model.training\n"
         "    model.eval()\n"
-        "    hidden = model(input_ids, attention_mask, packed=packed).last_hidden_state\n"
+        "    hidden = model(input_ids, attention_mask).last_hidden_state\n"
         "    model.train(mode)",
         "The model is in eval mode while it is asked, so it learns without dropout.",
     ),
     mistake(
-        "model(input_ids, attention_mask, packed",
-        "model(input_ids.where(labels == -100, labels), attention_mask, packed",
+        "model(input_ids, attention_mask",
+        "model(input_ids.where(labels == -100, labels), attention_mask",
         "The model reads the words as they were before, so it sees what it is asked for.",
     ),
     mistake(

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .devices import PRECISIONS, autocast, half_type
+from ..engine.devices import PRECISIONS, autocast, half_type
+from ..engine.modes import compiled
 from .integers import IntegerProduct, exact_integers
-from .modes import compiled
 
 FEW = 512  # tokens; with fewer, laying out takes longer than it saves
 
