@@ -23,6 +23,7 @@ from diagrams_attention import (
     permutation,
     scaled_dot_product,
 )
+from diagrams_encoder import DIAGRAMS as ENCODER
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,6 +119,7 @@ DIAGRAMS = {
     "multi-head-attention": multi_head,
     "padding-mask": padding_mask,
     "permutation-equivariance": permutation,
+    **ENCODER,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

@@ -1,0 +1,155 @@
+"""The diagrams of chapter 04, the Transformer encoder."""
+
+from drawing import BODY, SMALL, Drawing, box
+
+
+def plus(d, x, y):
+    """Draw the addition of a residual connection around (x, y)."""
+    d.parts.append(
+        f'<circle cx="{x:g}" cy="{y:g}" r="15" class="cell s-value" stroke-width="2.4"/>'
+    )
+    d.path(f"M{x - 8},{y} L{x + 8},{y}", "value", 2.4)
+    d.path(f"M{x},{y - 8} L{x},{y + 8}", "value", 2.4)
+
+
+def skip(d, x, left, low, high):
+    """Draw a residual connection: from (x, low) to the left, up, and back to the addition at (x, high)."""
+    d.path(f"M{x},{low} L{left},{low} L{left},{high} L{x - 25},{high}", "value", 3)
+    d.arrow(x - 40, high, x - 16, high, "value", 3)
+
+
+def encoder_block():
+    """Show one encoder layer: two sublayers, a residual connection and a normalization for each."""
+    d = Drawing(
+        690,
+        "One encoder layer",
+        "From bottom to top. Hidden states (B, T, D) enter multi-head self-attention with the padding mask, then the "
+        "output projection. The result is added to the input, and layer normalization follows. The feed-forward "
+        "network widens each vector to 4 D, applies GELU and narrows it to D again; its result is added, too, and "
+        "normalized. Hidden states of the same shape leave.",
+    )
+    x, w, left = 332, 296, 132
+    d.text(x, 674, "hidden states (B, T, D)", "ink", SMALL, weight=600)
+    d.arrow(x, 654, x, 618)
+    box(d, x, 590, w, "multi-head self-attention", "mixes the tokens", "query-light", "query")
+    d.text(590, 572, "mask", "ink", SMALL, weight=600)
+    d.text(590, 612, "(B, T)", "muted", SMALL)
+    d.arrow(612, 590, x + w / 2 + 4, 590)
+    d.arrow(x, 562, x, 534)
+    box(d, x, 512, w, "output projection: D → D", "", "query-light", "query", 40)
+    d.arrow(x, 492, x, 464)
+    plus(d, x, 447)
+    d.arrow(x, 431, x, 408)
+    box(d, x, 386, w, "layer normalization", "", "weight-light", "weight", 40)
+    d.arrow(x, 366, x, 316)
+    d.text(x + 14, 353, "(B, T, D)", "muted", SMALL, "start")
+    box(d, x, 294, w, "linear layer: D → 4 D", "", "key-light", "key", 40)
+    d.arrow(x, 274, x, 250)
+    d.text(x + 14, 267, "(B, T, 4 D)", "muted", SMALL, "start")
+    d.chip(x, 232, 92, "GELU")
+    d.arrow(x, 216, x, 196)
+    box(d, x, 174, w, "linear layer: 4 D → D", "", "key-light", "key", 40)
+    d.arrow(x, 154, x, 136)
+    plus(d, x, 119)
+    d.arrow(x, 103, x, 86)
+    box(d, x, 64, w, "layer normalization", "", "weight-light", "weight", 40)
+    d.arrow(x, 44, x, 14)
+    d.text(x + 14, 30, "(B, T, D)", "muted", SMALL, "start")
+    skip(d, x, left, 638, 447)
+    skip(d, x, left, 342, 119)
+    for y in (540, 226):
+        d.text(left - 10, y, "residual", "value", SMALL, "end", 600)
+        d.text(left - 10, y + 20, "connection", "value", SMALL, "end", 600)
+    for y, words in ((218, "feed-"), (238, "forward"), (258, "network")):
+        d.text(566, y, words, "key", SMALL, weight=600)
+    d.path("M498,154 L508,154 L508,314 L498,314", "key", 2)
+    return d
+
+
+def norm_places():
+    """Show where the normalization stands in a post-norm and in a pre-norm layer."""
+    d = Drawing(
+        430,
+        "Post-norm and pre-norm",
+        "On the left, post-norm: the sublayer's result is added to its input, and the sum is normalized, so that the "
+        "residual path passes through the normalization. On the right, pre-norm: only the input of the sublayer is "
+        "normalized, and the residual path is free of any operation.",
+    )
+    for x, left, title, use in (
+        (178, 52, "post-norm", "Transformer 2017, BERT"),
+        (504, 378, "pre-norm", "GPT-2, Llama, ModernBERT"),
+    ):
+        d.text(x - 20, 34, title, "ink", BODY, weight=700)
+        d.text(x - 20, 56, use, "muted", SMALL)
+        d.text(x, 418, "h", "ink", BODY, weight=600)
+        skip_low = 380
+        if title == "post-norm":
+            d.arrow(x, 400, x, 302)
+            box(d, x, 272, 170, "sublayer", "attention or FFN", "query-light", "query", 58)
+            d.arrow(x, 242, x, 204)
+            plus(d, x, 187)
+            d.arrow(x, 171, x, 144)
+            box(d, x, 122, 170, "normalization", "", "weight-light", "weight", 40)
+            d.arrow(x, 102, x, 76)
+            skip(d, x, left, skip_low, 187)
+        else:
+            d.arrow(x, 400, x, 342)
+            box(d, x, 320, 170, "normalization", "", "weight-light", "weight", 40)
+            d.arrow(x, 300, x, 274)
+            box(d, x, 244, 170, "sublayer", "attention or FFN", "query-light", "query", 58)
+            d.arrow(x, 214, x, 154)
+            plus(d, x, 137)
+            d.arrow(x, 121, x, 76)
+            skip(d, x, left, skip_low, 137)
+    d.path("M330,24 L330,406", "line", 1.2)
+    return d
+
+
+def model_shapes():
+    """Show BertModel with the shape of every tensor that enters or leaves it."""
+    d = Drawing(
+        520,
+        "BertModel with shapes",
+        "input_ids (B, T) enter the embedding, whose output is hidden_states[0] of shape (B, T, D). L encoder layers "
+        "follow; the attention mask (B, T) enters each of them, and the output of layer k is hidden_states[k]. The "
+        "last one is last_hidden_state (B, T, D). The vector of the first token passes through a linear layer and "
+        "tanh and becomes pooler_output (B, D).",
+    )
+    x, w, right = 232, 216, 402
+    d.text(x, 502, "input_ids (B, T)", "ink", SMALL, weight=600)
+    d.arrow(x, 482, x, 460)
+    box(d, x, 432, w, "embedding", "three tables, summed", "value-light", "value")
+    d.arrow(x, 404, x, 370)
+    levels = ((346, "layer 1"), (276, "layer 2"), (186, "layer L"))
+    for y, words in levels:
+        box(d, x, y, w, words, "", "query-light", "query", 44)
+        d.arrow(92, y, x - w / 2 - 4, y)
+    d.arrow(x, 324, x, 300)
+    d.text(x, 240, "⋮", "muted", 20)
+    d.arrow(x, 224, x, 210)
+    d.arrow(x, 164, x, 132)
+    d.text(46, 262, "mask", "ink", SMALL, weight=600)
+    d.text(46, 283, "(B, T)", "muted", SMALL)
+    d.path("M92,186 L92,346", "muted", 2)
+    d.path("M72,270 L92,270", "muted", 2)
+    stages = ((388, "hidden_states[0]"), (312, "hidden_states[1]"), (148, "hidden_states[L]"))
+    for y, words in stages:
+        d.path(f"M{x},{y} L{right - 8},{y}", "line", 1.6)
+        d.text(right, y + 6, words, "ink", SMALL, "start", 600)
+        d.text(right + 156, y + 6, "(B, T, D)", "muted", SMALL, "start")
+    d.text(x, 120, "last_hidden_state", "ink", SMALL, weight=600)
+    d.text(x, 98, "(B, T, D)", "muted", SMALL)
+    d.arrow(318, 106, 366, 90)
+    d.rect(372, 44, 256, 56, "head2-light", "head2", 2, radius=8)
+    d.text(500, 68, "pooler", "ink", SMALL, weight=600)
+    d.text(500, 89, "first token, linear layer, tanh", "muted", SMALL)
+    d.arrow(500, 44, 500, 34)
+    d.text(500, 24, "pooler_output (B, D)", "ink", SMALL, weight=600)
+    return d
+
+
+DIAGRAMS = {
+    "encoder-block": encoder_block,
+    "post-norm-pre-norm": norm_places,
+    "model-shapes": model_shapes,
+}
