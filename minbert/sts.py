@@ -18,6 +18,7 @@ from torch import Tensor
 from .data import Dataset, available, load_dataset
 from .engine.devices import send
 from .encoder import BertModel
+from .encoding.forward import encode_batch
 from .metrics import as_vectors, spearman
 from .engine.finite import check_finite
 from .engine.modes import evaluating
@@ -202,7 +203,7 @@ def sts_by_pooling(
     with evaluating(model):
         for rows, batch in token_batches(ids, pad_id=model.config.pad_token_id):
             batch = send(batch, model.pooler_dense.weight.device)
-            out = model(*batch, output_hidden_states=True)  # one pass serves all poolings
+            out = encode_batch(model, *batch, output_hidden_states=True, packed=False)  # serves all poolings
             for how in POOLINGS:
                 vectors[how][rows] = pool(out.hidden_states, batch.attention_mask, how, out.pooler_output).cpu()
     return {how: spearman(safe_cosine(*v.chunk(2)), dataset.labels) for how, v in vectors.items()}

@@ -592,7 +592,7 @@ def test_a_check_computes_with_one_thread_and_gives_the_others_back(monkeypatch)
     )
     try:
         torch.set_num_threads(2)
-        check("attention.split", reference(EXERCISES["sentence.cosine"]))
+        check("attention.split", reference(EXERCISES["attention.split"]))
         assert seen == [1] and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)

@@ -285,20 +285,21 @@ def _writing_step():
         ),
         (
             "attention.scores",
-            [("dropout_p=dropout_p)", "dropout_p=dropout_p, scale=value.shape[-1] ** -0.5)")],
-            "values wider than the keys",
-        ),
-        (
-            "attention.scores",
-            [("if mask is None else", "if mask is None or not mask.all(0).any() else")],
+            [
+                (
+                    "key, mask)",
+                    "key, None if mask is None or not mask.all(0).any() else mask)",
+                )
+            ],
             "no place is real in all sentences",
         ),
         (
             "attention.scores",
             [
                 (
-                    "dropout_p=dropout_p)",
-                    "dropout_p=dropout_p, is_causal=mask is None and query.shape[-2] > 8)",
+                    "return weights @ value",
+                    "weights = weights.tril() if mask is None and query.shape[-2] > 8 else weights\n"
+                    "    return weights @ value",
                 )
             ],
             "40 tokens without a mask",

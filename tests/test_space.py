@@ -438,7 +438,9 @@ def test_an_error_in_any_lane_empties_the_queue(tmp_path, monkeypatch):
 
 def test_a_room_holds_neither_the_reference_nor_the_mistakes():
     task = exercise("attention.scores")
-    secret = [line.strip() for line in task.definition.split("\n") if "attn_mask=bias" in line][0]
+    secret = [
+        line.strip() for line in task.definition.split("\n") if "weights = F.dropout(" in line
+    ][0]
     with tempfile.TemporaryDirectory() as folder:
         base = copy_package(Path(folder, "base")).parent
         room = room_for(base, Path(folder, "room"), {task.module: stubbed(task)})

@@ -37,6 +37,7 @@ from minbert.course.replaying import Tape, stand_in
 from minbert.course.trials import REFUSAL, _changes, alone, fixed, probe, probed, with_gradients
 from minbert.course.watching import Witness, _wide, watched
 from minbert.course.worker import pack, read_tree, write_tree
+from minbert.exercise_cases.attention import _WRONG_THREE
 
 
 def own(name: str, text: str, seed: int = 20261122):
@@ -298,14 +299,14 @@ def test_what_is_kept_between_calls_is_found():
 def test_a_second_call_finds_what_one_call_cannot():
     """Weights that are put together once are right until they change."""
     task = exercise("attention.project")
-    whole = "torch.cat([part.weight for part in parts])"
-    wrong = build(
-        task,
-        task.definition.replace(
-            f"weight = {whole}",
-            f"weight = self.kept = {whole} if getattr(self, 'kept', None) is None else self.kept",
-        ),
-    )
+    once = """parts = (self.query, self.key, self.value)
+    if getattr(self, "kept", None) is None:
+        self.kept = torch.cat([part.weight for part in parts])
+    bias = torch.cat([part.bias for part in parts])
+    return F.linear(hidden_states, self.kept, bias).chunk(3, dim=-1)"""
+    definition = task.definition.replace(_WRONG_THREE, once)
+    assert definition != task.definition
+    wrong = build(task, definition)
     outcomes = task.perform(wrong, 1)
     found = verdict(task.name, outcomes, 1)
     assert (

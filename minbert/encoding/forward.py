@@ -172,9 +172,15 @@ def _compiled_call():
 
 def _runs_as_taught(module, name):
     """Tell whether calling a module runs the forward of the class of this name, and nothing else."""
-    hooks = module._forward_hooks or module._forward_pre_hooks
-    taught = getattr(module.forward, "__qualname__", "") == f"{name}.forward"
-    return taught and not hooks and module._compiled_call_impl is None
+    hooks = (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
+    return (
+        _is(module.forward, f"{name}.forward") and not hooks and module._compiled_call_impl is None
+    )
 
 
 # Attention -----------------------------------------------------------------------------------

@@ -386,7 +386,7 @@ MUTANTS["attention.scores"] = [
     ),
     mistake(
         _WRONG_LINES,
-        _wrong_by_hand() + ".nan_to_num(0.0)",
+        _wrong_by_hand(mixed="(weights @ value).nan_to_num(0.0)"),
         "NaN is replaced by a number. It has to go on, so that somebody learns of it.",
     ),
     mistake(
