@@ -24,6 +24,7 @@ from diagrams_attention import (
     scaled_dot_product,
 )
 from diagrams_encoder import DIAGRAMS as ENCODER
+from diagrams_tokens import DIAGRAMS as TOKENS
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -120,6 +121,7 @@ DIAGRAMS = {
     "padding-mask": padding_mask,
     "permutation-equivariance": permutation,
     **ENCODER,
+    **TOKENS,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

@@ -1,4 +1,4 @@
-"""Truncation of long texts: tokenizing only as much of a text as the model reads.
+"""Sentences to ids with truncation: tokenizing only as much of a text as the model reads.
 
 A fast tokenizer splits the whole text before it truncates, and needs more than a hundred bytes for
 each character. BERT's tokenizer never looks beyond a blank, a punctuation mark or a Chinese
@@ -9,9 +9,19 @@ normalizer and word pieces only; `knows_stretches` checks that, and other tokeni
 text.
 """
 
-__all__ = ["Kinds", "stretches", "rust_tokenizer", "knows_stretches", "first_ids", "text_groups"]
+__all__ = [
+    "Kinds",
+    "stretches",
+    "rust_tokenizer",
+    "knows_stretches",
+    "first_ids",
+    "text_groups",
+    "encode_ids",
+]
 
 from collections.abc import Iterator
+
+from .streaming import check_sentences
 
 
 class Kinds(dict):
@@ -149,3 +159,34 @@ def text_groups(
         size += len(text)
     if group:
         yield group
+
+
+def encode_ids(
+    tokenizer,  # from `load_tokenizer`
+    sentences: list[str],  # N texts; an empty text becomes [CLS] [SEP]
+    max_length: int = 512,  # tokens of a sentence with [CLS] and [SEP]; 512: BERT release
+) -> list[list[int]]:  # N lists of ids, each of 2 to `max_length`
+    """Turn sentences into the ids of [CLS] tokens [SEP], truncated to `max_length`.
+
+    The ids are those of `tokenizer(sentences, truncation=True, max_length=max_length)`; only the
+    time and the memory for very long texts differ. Raises ValueError for no sentences, one bare
+    str, a max_length below 3, or, with its number from 0, an entry that is not a str or not valid
+    Unicode.
+    """
+    if max_length < 3:
+        raise ValueError(f"expected max_length >= 3 for [CLS], a token and [SEP], got {max_length}")
+    sentences = check_sentences(sentences)
+    if not sentences:
+        raise ValueError("expected at least one sentence, got none")
+    long = set()  # numbers of the texts with far more characters than are read
+    for i, text in enumerate(sentences):
+        if len(text) > 16 * max_length:
+            long.add(i)
+    if long and not knows_stretches(tokenizer):
+        long = set()
+    rust, rows = rust_tokenizer(tokenizer, max_length), []
+    for group in text_groups(["" if i in long else text for i, text in enumerate(sentences)]):
+        rows += [row.ids for row in rust.encode_batch_fast(group)]
+    for i in long:
+        rows[i] = first_ids(tokenizer, sentences[i], max_length)
+    return rows

@@ -1,11 +1,37 @@
-"""The files of a tokenizer: which class reads them, whether tokenizer.json holds BERT's own
-tokenizer, and what sentence-transformers would read otherwise.
+"""The files of a tokenizer: loading them, which class reads them, whether tokenizer.json holds
+BERT's own tokenizer, and what sentence-transformers would read otherwise.
+
+Four pitfalls of transformers are the reason for what `load_tokenizer` checks:
+
+- A folder that has config.json but no tokenizer gives a tokenizer of five tokens in transformers 5,
+  without a warning. tokenizer.json or vocab.txt is therefore required.
+- `BertTokenizerFast` lower-cases unless told otherwise, even if tokenizer.json says the opposite.
+  Without `do_lower_case` in tokenizer_config.json, tokenizer.json is therefore taken literally.
+- With vocab.txt alone, nothing says whether case matters. Then the text is lower-cased, as for most
+  BERT models.
+- Not every BERT uses WordPiece: paraphrase-multilingual-MiniLM-L12-v2 has a Unigram model, which
+  only the generic class `PreTrainedTokenizerFast` takes as it is. `tokenizer_class` decides which
+  of the two classes loads a folder, and any other class is refused.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .files import quoted, read_json_if_there
+from .files import check_regular, quoted, read_json, read_json_if_there
+from .modelfolders import model_folder, resolve_folder
+
+SPECIAL_TOKENS = {
+    f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")
+}
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+_LARGEST = 2**27  # bytes; the largest vocabularies have 2**25
 
 BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 # they take tokenizer.json as it is; the second name is that of transformers 5
@@ -161,3 +187,48 @@ def special_token_ids(
                 f"expected a tokenizer with the special token {name}, got none: {name[1:-1].lower()}_token in tokenizer_config.json names it"
             )
     return ids
+
+
+def load_tokenizer(
+    name_or_folder: str | Path | None = None,  # as in `resolve_folder`; None: the embedded one
+):  # a transformers fast tokenizer
+    """Load the tokenizer of a BERT model: BERT's own WordPiece, or whatever tokenizer.json contains
+    if `tokenizer_class` is the generic one.
+
+    Whether BERT's own lower-cases: `do_lower_case` of tokenizer_config.json, else tokenizer.json,
+    else yes. Raises ValueError, with the folder, if the tokenizer files are missing or broken, or
+    name no token that can pad; with the file if it is no JSON, names another class, or holds
+    another tokenizer than its class reads.
+    """
+    folder = model_folder(resolve_folder(name_or_folder))
+    names = [name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
+    if not {"tokenizer.json", "vocab.txt"} & set(names):
+        raise ValueError(f"expected tokenizer.json or vocab.txt in {folder}, got neither")
+    found = {}
+    for name in names:
+        check_regular(folder / name, _LARGEST)
+        if name.endswith(".json"):
+            found[name] = read_json(folder / name, limit=_LARGEST)
+    settings, content = found.get("tokenizer_config.json", {}), found.get("tokenizer.json", {})
+    generic = is_generic(folder, settings)
+    if generic and "tokenizer.json" not in names:
+        raise ValueError(
+            f"expected tokenizer.json in {folder}, as its tokenizer_class needs, got vocab.txt alone"
+        )
+    if "tokenizer.json" in names and not generic:
+        check_bert(folder / "tokenizer.json", content)
+    from transformers import BertTokenizerFast, PreTrainedTokenizerFast
+
+    try:
+        if generic:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+        else:
+            options = bert_options(settings, content)
+            tokenizer = BertTokenizerFast.from_pretrained(folder, local_files_only=True, **options)
+        name_special_tokens(tokenizer, SPECIAL_TOKENS)
+        tokenizer("unknown: \U00012345")  # a vocabulary without [UNK] fails only here
+    except Exception as error:  # the Rust library raises bare Exception
+        raise ValueError(
+            f"expected a readable tokenizer in {folder}, got {str(error)[:200]}"
+        ) from error
+    return tokenizer

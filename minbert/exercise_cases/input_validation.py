@@ -65,11 +65,6 @@ REFUSALS, _R = {}, Refusal
 _TWO = torch.tensor([[1.0, 2.0, 0.5], [0.3, -1.0, 2.0]])  # (2, 3), two vectors that are fine
 _MASK = torch.ones(1, 4)  # one mask for two sentences: torch would use it twice
 
-REFUSALS["tokens.pad"] = (
-    _R("no rows", lambda f: f([])),
-    _R("rows that are all empty", lambda f: f([[], []])),
-    _R("2.5 as an id", lambda f: f([[1, 2.5]])),
-)
 REFUSALS["attention.bias"] = (
     _R("a mask that is too long", lambda f: f(torch.ones(2, 5), torch.zeros(2, 1, 4, 3))),
     _R("one mask for two sentences", lambda f: f(_MASK, torch.zeros(2, 1, 4, 3))),

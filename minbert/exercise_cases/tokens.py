@@ -79,9 +79,9 @@ def piece_cases(generator):
     ]
     return [
         *(Case(f"the word {word!r}", {"words": [word], "vocab": vocab}) for word in single),
-        Case("100 letters, and 101", {"words": ["a" * 100, "a" * 101], "vocab": vocab}),
+        Case("100 characters, and 101", {"words": ["a" * 100, "a" * 101], "vocab": vocab}),
         Case(
-            "at most five letters",
+            "at most five characters",
             {
                 "words": ["ab", "unaff", "unaffa", "aaaaa", "aaaaaa", ""],
                 "vocab": vocab,
@@ -89,11 +89,11 @@ def piece_cases(generator):
             },
         ),
         Case(
-            "at most 200 letters",
+            "at most 200 characters",
             {"words": ["a" * 101, "a" * 200, "a" * 201], "vocab": vocab, "longest": 200},
         ),
         Case(
-            "at most five letters, a piece of six",
+            "at most five characters, a token of six",
             {
                 "words": ["ababab", "abab", "ab"],
                 "vocab": {"ababab": 0, "ab": 1, "##ab": 2},
@@ -101,7 +101,7 @@ def piece_cases(generator):
             },
         ),
         Case(
-            "pieces of up to 16 letters",
+            "tokens of up to 16 characters",
             {"words": ["x" * 12, "x" * 16 + "y", "x" * 28 + "y" * 16, "y" * 17], "vocab": long},
         ),
         Case(
@@ -109,7 +109,7 @@ def piece_cases(generator):
             {"words": ["abcde"], "vocab": {"a": 0, "##b": 1, "##cde": 2, "abc": 3, "##de": 4}},
         ),
         Case(
-            "words from above, other pieces",
+            "the words of the chapter, another vocabulary",
             {
                 "words": ["unable", "able", "nun", "abc", "ab"],
                 "vocab": {
@@ -129,7 +129,7 @@ def piece_cases(generator):
             {"words": ["Un", "unAff", "aB"], "vocab": vocab | {"Un": 50, "##A": 51, "##ff": 52}},
         ),
         Case(
-            "60 letters of two bytes each",
+            "60 characters of two bytes each",
             {"words": ["ä" * 60, "ä" * 101], "vocab": {"ä": 0, "##ä": 1}},
         ),
         Case(
@@ -154,7 +154,7 @@ def run_pieces(cut, inputs):
 
     rows = [list(map(place, pieces)) for pieces in found]
     return {
-        "places of the pieces, -1 for [UNK], -9 for no more": torch.tensor(
+        "ids of the tokens, -1 for [UNK], -9 for the end": torch.tensor(
             [(row + [-9] * width)[:width] for row in rows]
         ),
         "the vocabulary is as it was": vocab == inputs["vocab"],
@@ -166,11 +166,11 @@ TRIALS["tokens.pieces"] = Trial(
     run_pieces,
     hints=(
         (
-            "Two loops: the outer one moves along the word, the inner one tries the ends, longest "
+            "Write two loops: the outer one moves along the word, the inner one tries the ends, longest "
             "first."
         ),
         (
-            "If no end fits, all that was found so far is worth nothing. Python's `for ... else` "
+            "If no end fits, the tokens found so far are discarded. Python's `for ... else` "
             "runs the `else` when the loop was not left by `break`."
         ),
         (
@@ -330,8 +330,8 @@ TRIALS["tokens.pad"] = Trial(
     run_pad,
     hints=(
         (
-            "The length of the longest row gives T. Each row needs T minus its own length of "
-            "filling; the mask needs as many zeros."
+            "T is the length of the longest row. Each row needs T minus its own length of "
+            "padding, and the mask needs as many zeros."
         ),
         (
             "The mask follows from lengths alone: torch.arange(T) < lengths[:, None]. Do not look "
@@ -439,16 +439,16 @@ def pad_ids(ids, pad_id=0):
 def budget_cases(generator):
     many = [1 + draw(generator, 12) for _ in range(40)]
     return [
-        Case("lengths 1, 3, 2, 2 and 6 cells", {"lengths": [1, 3, 2, 2], "budget": 6}),
-        Case("lengths 2, 4, 3 and 8 cells", {"lengths": [2, 4, 3], "budget": 8}),
-        Case("lengths 5, 1, 1, 1, 1 and 6 cells", {"lengths": [5, 1, 1, 1, 1], "budget": 6}),
+        Case("lengths 1, 3, 2, 2, a budget of 6", {"lengths": [1, 3, 2, 2], "budget": 6}),
+        Case("lengths 2, 4, 3, a budget of 8", {"lengths": [2, 4, 3], "budget": 8}),
+        Case("lengths 5, 1, 1, 1, 1, a budget of 6", {"lengths": [5, 1, 1, 1, 1], "budget": 6}),
         Case("rows of one length", {"lengths": [3] * 7, "budget": 10}),
         Case("rows of two lengths, mixed", {"lengths": [2, 5, 2, 5, 5, 2, 2], "budget": 10}),
         Case("one row that fills the budget", {"lengths": [4], "budget": 4}),
         Case("a budget for everything", {"lengths": [2, 3, 1], "budget": 9}),
         Case("forty rows of one token", {"lengths": [1] * 40, "budget": 64}),
-        Case("forty random rows, 24 cells", {"lengths": many, "budget": 24}),
-        Case("forty random rows, 12 cells", {"lengths": many, "budget": 12}),
+        Case("forty random rows, a budget of 24", {"lengths": many, "budget": 24}),
+        Case("forty random rows, a budget of 12", {"lengths": many, "budget": 12}),
     ]
 
 
@@ -457,10 +457,10 @@ def run_budget(cut, inputs):
     groups = [list(map(int, group)) for group in cut(lengths, inputs["budget"])]
     place = {row: (b, i) for b, group in enumerate(groups) for i, row in enumerate(group)}
     return {
-        "number of the batch of each row, -1 for none": torch.tensor(
+        "index of the batch of each row, -1 for none": torch.tensor(
             [place.get(row, (-1, -1))[0] for row in range(len(lengths))]
         ),
-        "place of each row in its batch": torch.tensor(
+        "position of each row in its batch": torch.tensor(
             [place.get(row, (-1, -1))[1] for row in range(len(lengths))]
         ),
         "sizes of the batches": torch.tensor([len(group) for group in groups]),
@@ -472,13 +472,13 @@ TRIALS["tokens.budget"] = Trial(
     budget_cases,
     run_budget,
     hints=(
-        "Put the row numbers in order first. Then every batch begins with its longest row.",
+        "Sort the indices of the rows first. Then every batch begins with its longest row.",
         (
             "How many rows fit is decided by the first row of the batch alone: budget // its "
             "length. Python's `sorted` keeps the order of equals."
         ),
         (
-            "order = sorted(range(N), key=lambda i: -lengths[i]); then again and again take the "
+            "order = sorted(range(N), key=lambda i: -lengths[i]); then repeatedly take the "
             "next budget // lengths[first] of them."
         ),
     ),

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import torch
 
 from ..encoder import BertConfig
+from ..engine.modelfolders import PACKAGED, resolve_folder
 from ..sentence import SentenceEncoder
-from ..tokens import PACKAGED, resolve_folder
 from .recipe import Recipe
 from .run import Run, Work
 from .scale import Scale

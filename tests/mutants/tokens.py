@@ -167,34 +167,34 @@ MUTANTS["tokens.pad"] = [
         "The whole numbers are not int64, as they are in every `TokenBatch`.",
     ),
     mistake(
-        "    flat = _check_rows(ids)",
+        "    lengths = torch.tensor(",
         "    longest = max(map(len, ids))\n    for row in ids:\n        row += [pad_id] * (longest "
-        "- len(row))\n    flat = _check_rows(ids)",
+        "- len(row))\n    lengths = torch.tensor(",
         "The caller's rows are filled up in place, and then count as real to their new end.",
     ),
     mistake(
-        "    flat = _check_rows(ids)",
-        "    ids = sorted(ids, key=len, reverse=True)\n    flat = _check_rows(ids)",
+        "    lengths = torch.tensor(",
+        "    ids = sorted(ids, key=len, reverse=True)\n    lengths = torch.tensor(",
         "The rows are put in another order.",
     ),
     mistake(
-        "    flat = _check_rows(ids)",
-        "    ids = sorted(ids, key=len)\n    flat = _check_rows(ids)",
+        "    lengths = torch.tensor(",
+        "    ids = sorted(ids, key=len)\n    lengths = torch.tensor(",
         "The rows are sorted by their length. They keep their order.",
     ),
     mistake(
-        "    flat = _check_rows(ids)",
-        "    ids = [row for row in ids if row]\n    flat = _check_rows(ids)",
+        "    lengths = torch.tensor(",
+        "    ids = [row for row in ids if row]\n    lengths = torch.tensor(",
         "Empty rows are left out, so the rows behind them belong to other sentences.",
     ),
     mistake(
-        "    flat = _check_rows(ids)",
-        "    ids = [row[:len(ids[0])] for row in ids]\n    flat = _check_rows(ids)",
+        "    lengths = torch.tensor(",
+        "    ids = [row[:len(ids[0])] for row in ids]\n    lengths = torch.tensor(",
         "The length of the first row is taken for all, and longer rows lose their end.",
     ),
     mistake(
-        "    flat = _check_rows(ids)",
-        "    ids = [row[:512] for row in ids]\n    flat = _check_rows(ids)",
+        "    lengths = torch.tensor(",
+        "    ids = [row[:512] for row in ids]\n    lengths = torch.tensor(",
         "Rows are cut at 512 tokens. Nothing is to be cut here.",
     ),
     mistake(
