@@ -32,8 +32,7 @@ from minbert.corpus import Corpus, budget_batches, build_corpus, load_corpus, sa
 from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.devices import choose_device
-from minbert.loop import steps
-from minbert.optim import warmup_decay
+from minbert.loop import steps, warmup_decay
 from minbert.pretrain import (
     MlmBatch,
     MlmHead,
