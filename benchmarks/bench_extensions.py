@@ -20,11 +20,12 @@ from common import COST, cost, costs, interleave, keep, parser, shape
 from minbert.conflicts import GradVac
 from minbert.contrastive import contrastive_loss
 from minbert.data import load_dataset, task_batches
+from minbert.engine.fused_adamw import FusedAdamW
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
 from minbert.loop import steps, sum_losses
 from minbert.mixing import TaskSampler
 from minbert.negatives import multiple_negatives_loss
-from minbert.optim import AdamW, parameter_groups
+from minbert.optim import parameter_groups
 from minbert.pcgrad import PCGrad
 from minbert.proximal import BregmanProximal
 from minbert.regularized import regularized_loss
@@ -64,7 +65,7 @@ def new_model(folder, tasks):
 
 def stepper(model, batches, loss_fn, precision, backward=None):
     """A function that takes step k, on batch k."""
-    optimizer = AdamW(parameter_groups(model, 0.01), lr=1e-5)
+    optimizer = FusedAdamW(parameter_groups(model, 0.01), lr=1e-5)
     backward = sum_losses if backward is None else backward(model)
     return lambda k: next(
         steps(

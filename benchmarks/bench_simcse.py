@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 from common import interleave, parser, question_pairs, table
 
+from minbert.engine.fused_adamw import FusedAdamW
 from minbert.loop import steps
-from minbert.optim import AdamW, parameter_groups
+from minbert.optim import parameter_groups
 from minbert.sentence import SentenceEncoder
 from minbert.views import ViewModel, view_batches, view_loss
 
@@ -26,7 +27,7 @@ SIZE = 64  # sentences a batch, SimCSE
 def ours(folder, sentences, precision, size=SIZE, chunk=None):
     """A function that takes one step; batches are made before, in the order of the file."""
     model = ViewModel(SentenceEncoder.from_pretrained(folder, "mean", "cpu"), chunk=chunk).train()
-    optimizer = AdamW(parameter_groups(model, 0.01), lr=1e-5)
+    optimizer = FusedAdamW(parameter_groups(model, 0.01), lr=1e-5)
     slices = (sentences[i : i + size] for i in range(0, len(sentences) // size * size, size))
     batches = [
         next(view_batches([rows], model.encoder.tokenizer, size, max_length=64)) for rows in slices

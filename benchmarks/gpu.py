@@ -41,10 +41,10 @@ from minbert.engine.devices import (
     send,
     without_waiting,
 )
+from minbert.engine.fused_adamw import FusedAdamW
 from minbert.engine.modes import compile_parts
 from minbert.heads import LinearHead, MultitaskBert, multitask_loss
 from minbert.loop import steps
-from minbert.optim import AdamW
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer, pad_ids
 from minbert.views import ViewBatch, ViewModel, view_loss
@@ -209,7 +209,7 @@ class OurSteps:
 
     def __init__(self, bench: Bench, model, loss_fn):
         self.bench, self.model, self.loss_fn = bench, model.to(bench.device).train(), loss_fn
-        self.optimizer, self.scale = AdamW(model.parameters(), lr=1e-5), LossScale()
+        self.optimizer, self.scale = FusedAdamW(model.parameters(), lr=1e-5), LossScale()
 
     def __call__(self, batches) -> float:
         supply = Ahead(self.bench.device).over(batches)

@@ -20,7 +20,8 @@ from .calibration import NullTop, Standardize, Whiten
 from .contrastive import mirror_loss
 from .loop import Record
 from .loop import steps as train_steps
-from .optim import AdamW, parameter_groups
+from .engine.fused_adamw import FusedAdamW
+from .optim import parameter_groups
 from .engine.finite import check_finite
 
 # %% ../nbs/3_vectors/29_flow.ipynb #e4c39b83
@@ -266,7 +267,7 @@ def train_flow(
                          f"got {epochs}, {batch_size}, {calibration} and {steps}")
     total = epochs * math.ceil(len(vectors) / batch_size) if steps is None else steps
     batches = _shuffled(flow, vectors.detach(), total, batch_size, seed, calibration)
-    optimizer = AdamW(flow_groups(flow, weight_decay), lr=lr)
+    optimizer = FusedAdamW(flow_groups(flow, weight_decay), lr=lr)
     return train_steps(flow, batches, lambda f, u: {"flow": f.nll(u).mean()}, optimizer, max_grad_norm=max_grad_norm)
 
 # %% ../nbs/3_vectors/29_flow.ipynb #8a8fbc5a

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from .engine.devices import imitates_bf16
 from .engine.optimizer import Optimizer, check_gradients, check_group
-from .optim import AdamW, parameter_groups
+from .engine.fused_adamw import FusedAdamW
+from .optim import parameter_groups
 
 # %% ../nbs/1_bert/08_muon.ipynb #b7097978
 def orthogonalize(
@@ -153,7 +154,7 @@ def muon(
     ours, rest = ([group for group in side if group["params"]] for side in sides)
     if not ours or not rest:
         raise ValueError(f"expected matrices for Muon and other weights for AdamW, got none for {'AdamW' if ours else 'Muon'}")
-    return Together(AdamW(rest, lr=lr), Muon(ours, lr=matrix_lr, weight_decay=weight_decay))
+    return Together(FusedAdamW(rest, lr=lr), Muon(ours, lr=matrix_lr, weight_decay=weight_decay))
 
 
 def _chosen(group, belongs):

@@ -27,9 +27,10 @@ from .engine.devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
 from .encoding.forward import FastModel, encode_batch
 from .engine.files import write_json
-from .loop import steps
+from .engine.fused_adamw import FusedAdamW
+from .loop import steps, warmup_decay
 from .muon import Together, muon
-from .optim import AdamW, parameter_groups, warmup_decay
+from .optim import AdamW, parameter_groups
 from .engine.resume import go_on
 from .engine.runs import locked, recover, write_log
 from .engine.saving import replacing
@@ -166,7 +167,7 @@ class PretrainConfig:
         """What moves the weights of a model with these rates."""
         if self.matrix_lr:
             return muon(model, self.matrix_lr, self.lr, self.weight_decay)
-        return AdamW(parameter_groups(model, self.weight_decay), lr=self.lr)
+        return FusedAdamW(parameter_groups(model, self.weight_decay), lr=self.lr)
 
     def rate(self, step: int) -> float:
         """Factor of the peak learning rate at a step, in [0, 1]."""

@@ -21,6 +21,7 @@ import torch
 from .data import Dataset, task_batches
 from .engine.ahead import Ahead
 from .engine.checkpoint import load_checkpoint, save_checkpoint, seed_everything
+from .engine.fused_adamw import FusedAdamW
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
 from .engine.identity import reading, rows_checksum
 from .engine.labelled import check_dev_set, check_train_set
@@ -33,9 +34,9 @@ from .engine.settings import check_choices, check_names, check_positive, check_r
 from .engine.stopping import Stopped, stop_requests
 from .evaluate import evaluate_tasks
 from .heads import MultitaskBert, multitask_loss
-from .loop import Record, steps, sum_losses
+from .loop import Record, steps, sum_losses, warmup_decay
 from .mixing import LAWS, TaskSampler
-from .optim import AdamW, parameter_groups, warmup_decay
+from .optim import parameter_groups
 from .sts import gold_labels
 
 # %% ../nbs/2_tasks/22_train.ipynb #1a350520
@@ -147,7 +148,7 @@ class Stage(NamedTuple):
 
     phase: Phase
     sampler: TaskSampler   # of its rows
-    optimizer: AdamW
+    optimizer: FusedAdamW
     first: int   # number of its first step
     end: int     # of the step behind its last
     ahead: Ahead # reads the batches; stands for the sampler in a checkpoint
@@ -168,7 +169,7 @@ def begin_phase(
 ) -> Stage:
     """Choose which weights move, and give them a fresh optimizer and the rows of the phase."""
     model.set_mode(phase.mode)
-    optimizer = AdamW(parameter_groups(model, config.weight_decay, phase.lr, phase.head_lr), lr=phase.lr)
+    optimizer = FusedAdamW(parameter_groups(model, config.weight_decay, phase.lr, phase.head_lr), lr=phase.lr)
     sampler, length = phase_sampler(phase, sets, config, world.process_index, world.num_processes)
     return Stage(phase, sampler, optimizer, first, first + length, Ahead(model.encoder.device, sampler))
 

@@ -21,8 +21,9 @@ from .engine.gathering import everyone as _everyone
 from .engine.gathering import gather_views
 from .engine.labelled import plain_column
 from .engine.rows import check_columns, draw_batches
-from .loop import Record, steps
-from .optim import AdamW, parameter_groups, warmup_decay
+from .engine.fused_adamw import FusedAdamW
+from .loop import Record, steps, warmup_decay
+from .optim import parameter_groups
 from .pretrain import special_positions
 from .sentence import SentenceEncoder
 from .tokens import TokenBatch, encode_ids, pad_ids
@@ -175,7 +176,7 @@ def train_views(
         raise ValueError(f"expected at least 1 step, got {total_steps}")
     done = 0
     which = {} if decays is None else {"decays": decays}
-    optimizer = AdamW(parameter_groups(model, weight_decay, lr, **which), lr=lr)
+    optimizer = FusedAdamW(parameter_groups(model, weight_decay, lr, **which), lr=lr)
     schedule = lambda step: warmup_decay(step, total_steps, round(warmup * total_steps))
     few = (batch for _, batch in zip(range(total_steps), batches))
     few = Ahead(next(model.parameters()).device).over(few)

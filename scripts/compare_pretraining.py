@@ -33,8 +33,7 @@ from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.forward import FastModel
 from minbert.engine.devices import choose_device
-from minbert.loop import steps
-from minbert.optim import warmup_decay
+from minbert.loop import steps, warmup_decay
 from minbert.pretrain import (
     MlmBatch,
     MlmHead,

@@ -36,13 +36,14 @@ from minbert.data import Dataset, load_dataset, task_batches
 from minbert.encoder import BertModel
 from minbert.engine.checkpoint import replace_file
 from minbert.engine.files import read_json, write_json
+from minbert.engine.fused_adamw import FusedAdamW
 from minbert.engine.tensorfiles import file_checksum
 from minbert.evaluate import METRICS
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
-from minbert.loop import steps
+from minbert.loop import steps, warmup_decay
 from minbert.metrics import spearman
 from minbert.mixing import TaskSampler, seeded
-from minbert.optim import AdamW, parameter_groups, warmup_decay
+from minbert.optim import parameter_groups
 from minbert.sentence import SentenceEncoder, safe_cosine
 from minbert.sts import gold_labels
 from minbert.tokens import resolve_folder
@@ -142,7 +143,7 @@ def fine_tuned(job: Job, seed: int) -> Callable:
             model,
             task_batches({job.task: train}, encoder.tokenizer, sampler, 128),
             multitask_loss,
-            AdamW(parameter_groups(model, weight_decay=0.01), lr=rate),
+            FusedAdamW(parameter_groups(model, weight_decay=0.01), lr=rate),
             schedule=lambda step: warmup_decay(step, total, max(1, total // 10)),
             max_grad_norm=1.0,
             precision="bf16" if encoder.device.type == "cuda" else "fp32",

@@ -18,6 +18,7 @@ from minbert.loop import (
     one_step,
     steps,
     sum_losses,
+    warmup_decay,
 )
 from minbert.optim import AdamW
 
@@ -313,3 +314,59 @@ def test_average_keeps_shapes_and_marks_unused_parameters():
     message = torch.tensor([1.0, 1, 0, 3, 2, 1, 0, 8, 0, 0, 0])
     average_gradients(iter([a, b, c]), Colleague(message))
     assert a.grad.tolist() == [[2, 2], [2, 2]] and b.grad.tolist() == [4] and c.grad is None
+
+
+# ---------------------------------------------------------------- learning rate schedule
+
+
+@pytest.mark.parametrize("total, warmup", [(20, 5), (7, 1), (9, 8)])
+def test_the_schedule_is_transformers_one_step_earlier_on_the_way_up(total, warmup):
+    """Theirs gives the first step the rate 0; on the way down both are equal."""
+    from transformers import get_linear_schedule_with_warmup
+
+    def rates(make):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+        scheduler, seen = make(optimizer), []
+        for _ in range(total):
+            seen.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return seen
+
+    ours = rates(
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda i: warmup_decay(i, total, warmup))
+    )
+    theirs = rates(lambda o: get_linear_schedule_with_warmup(o, warmup, total))
+    assert (
+        theirs[0] == 0
+        and ours[:warmup] == pytest.approx(theirs[1 : warmup + 1])
+        and ours[warmup:] == pytest.approx(theirs[warmup:])
+    )
+
+
+def test_warmup_decay():
+    assert [warmup_decay(i, 10, 2, 4) for i in range(11)] == [
+        0.5,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        0.75,
+        0.5,
+        0.25,
+        0,
+    ]
+    assert [warmup_decay(i, 4) for i in range(6)] == [1, 0.75, 0.5, 0.25, 0, 0]
+    assert [warmup_decay(i, 6, 3) for i in range(6)] == pytest.approx(
+        [1 / 3, 2 / 3, 1, 1, 2 / 3, 1 / 3]
+    )
+    assert [warmup_decay(i, 5, 0, 0) for i in range(8)] == [1.0] * 8
+    assert [warmup_decay(i, 4, 4) for i in range(4)] == [0.25, 0.5, 0.75, 1]
+    # rise and fall overlap: the lower one counts
+    short = [warmup_decay(i, 4, 100, 100) for i in range(5)]
+    assert short == pytest.approx([0.01, 0.02, 0.02, 0.01, 0])
+    for bad in [(-1, 10), (0, 0), (0, 10, -1), (0, 10, 0, -1)]:
+        with pytest.raises(ValueError, match="expected steps"):
+            warmup_decay(*bad)

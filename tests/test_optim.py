@@ -1,5 +1,5 @@
-"""Chapter 05: AdamW against closed forms, a naive loop and torch.optim; schedules and groups by
-their definitions.
+"""Chapter 05: both AdamW optimizers, the one of the lesson and the fused one, against closed forms,
+a naive loop and torch.optim; groups by their definition.
 """
 
 import copy
@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-import minbert.optim
 from minbert.encoder import BertConfig, BertModel
-from minbert.optim import AdamW, parameter_groups, warmup_decay
+from minbert.engine.fused_adamw import FusedAdamW
+from minbert.optim import AdamW, parameter_groups
 
 # written down to 12 digits: half of the last one may be missing
 GOLDEN = [0.987440518080, 0.985694674171, 0.983232977367]
-BOTH = pytest.mark.parametrize("fused", [True, False])
+BOTH = pytest.mark.parametrize("optimizer_class", [AdamW, FusedAdamW])
 
 
 def run(optimizer_class, grads, dtype=torch.float64, **options):
@@ -38,7 +38,6 @@ def naive(
     eps=1e-6,
     weight_decay=0.0,
     correct_bias=True,
-    decay_first=False,
 ):
     """The course's update, one tensor and one operation at a time."""
     b1, b2 = betas
@@ -50,11 +49,8 @@ def naive(
             t, m, v = state.get(i, (0, torch.zeros_like(g), torch.zeros_like(g)))
             t, m, v = t + 1, b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
             alpha = lr * math.sqrt(1 - b2**t) / (1 - b1**t) if correct_bias else lr
-            if decay_first:
-                params[i] = params[i] - lr * weight_decay * params[i]
             params[i] = params[i] - alpha * m / (v.sqrt() + eps)
-            if not decay_first:
-                params[i] = params[i] - lr * weight_decay * params[i]
+            params[i] = params[i] - lr * weight_decay * params[i]
             state[i] = t, m, v
     return params, state
 
@@ -88,9 +84,9 @@ def apply(optimizer, params, grads_by_step):
 
 
 @BOTH
-def test_golden_values(fused):
+def test_golden_values(optimizer_class):
     assert_close(
-        run(AdamW, [1e-4, -2e-4, 0.0], lr=0.01, weight_decay=0.5, fused=fused),
+        run(optimizer_class, [1e-4, -2e-4, 0.0], lr=0.01, weight_decay=0.5),
         GOLDEN,
         rtol=0,
         atol=2e-12,
@@ -101,11 +97,11 @@ def test_golden_values(fused):
 
 @BOTH
 @pytest.mark.parametrize("g, first, average", [(1e-5, 0.240, 0.836), (1e-6, 0.031, 0.358)])
-def test_small_gradients_take_small_first_steps(fused, g, first, average):
+def test_small_gradients_take_small_first_steps(optimizer_class, g, first, average):
     """With one gradient again and again, step t is r / (r + eps), r = g sqrt(1 - b2^t), as a share
     of the rate.
     """
-    trace = run(AdamW, [g] * 1000, lr=1e-3, fused=fused)
+    trace = run(optimizer_class, [g] * 1000, lr=1e-3)
     roots = [g * math.sqrt(1 - 0.999**t) for t in range(1, 1001)]
     shares = [root / (root + 1e-6) for root in roots]
     for steps, written in ((1, first), (1000, average)):
@@ -127,13 +123,12 @@ def test_small_gradients_take_small_first_steps(fused, g, first, average):
         dict(betas=(0.0, 0.0)),
         dict(lr=0.0),
         dict(lr=0.02, weight_decay=0.1, correct_bias=False),
-        dict(lr=0.02, weight_decay=0.1, correct_bias=False, decay_first=True),
         dict(lr=0.1, weight_decay=10.0),
         dict(lr=0.2, weight_decay=7.0),  # lose all of it, or more
     ],
     ids=str,
 )
-def test_equals_the_naive_loop(fused, dtype, options):
+def test_equals_the_naive_loop(optimizer_class, dtype, options):
     for seed in range(3):
         params, grads = problem(seed, dtype, missing=0.3)
         expected, state = naive(params, grads, **options)
@@ -141,7 +136,7 @@ def test_equals_the_naive_loop(fused, dtype, options):
             p.detach().clone(memory_format=torch.preserve_format).requires_grad_() for p in params
         ]
         ours[-1] = params[-1].requires_grad_()  # keep the gaps
-        optimizer = AdamW(ours, fused=fused, **options)
+        optimizer = optimizer_class(ours, **options)
         apply(optimizer, ours, grads)
         tight = {} if dtype == torch.float32 else dict(rtol=1e-11, atol=1e-12)
         for i, (p, q) in enumerate(zip(ours, expected)):
@@ -156,11 +151,11 @@ def test_equals_the_naive_loop(fused, dtype, options):
 
 
 @BOTH
-def test_equals_torch_with_a_moving_eps(fused):
+def test_equals_torch_with_a_moving_eps(optimizer_class):
     params, grads = problem(0, torch.float64, steps=50)
     ours = [p.clone().requires_grad_() for p in params]
     theirs = [p.clone().requires_grad_() for p in params]
-    optimizer = AdamW(ours, lr=0.01, eps=1e-3, fused=fused)
+    optimizer = optimizer_class(ours, lr=0.01, eps=1e-3)
     oracle = torch.optim.AdamW(theirs, lr=0.01, weight_decay=0.0, foreach=False)
     for t, step in enumerate(grads, 1):
         oracle.param_groups[0]["eps"] = 1e-3 / math.sqrt(1 - 0.999**t)
@@ -178,38 +173,64 @@ def test_the_fused_kernel_is_used_where_it_may_be(monkeypatch):
     )
     params, grads = problem(0, torch.float32)
     params = [p.requires_grad_() for p in params]
+    apply(FusedAdamW(params), params, grads[:1])
+    assert calls == [6]  # two are not stored row by row
     apply(AdamW(params), params, grads[:1])
-    assert calls == [6]  # the two that do not lie row by row go the portable way
-    apply(AdamW(params, fused=False), params, grads[:1])
     assert calls == [6]
 
 
-def test_berts_original_optimizer():
-    (first,) = run(AdamW, [0.5], lr=0.1, correct_bias=False, decay_first=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_optimizers_leave_the_same_parameters_and_the_same_state(dtype):
+    """Several steps of two groups, some gradients missing; then each continues the other's state."""
+    params, grads = problem(3, dtype, steps=12, missing=0.2)
+    tight = {} if dtype == torch.float32 else dict(rtol=1e-11, atol=1e-12)
+    both = []
+    for kind in (AdamW, FusedAdamW):
+        own = [p.clone().requires_grad_() for p in params]
+        groups = [{"params": own[:3], "weight_decay": 0.2}, {"params": own[3:], "lr": 0.003}]
+        both.append((own, kind(groups, lr=0.01)))
+        apply(both[-1][1], own, grads[:8])
+    (plain, one), (fused, other) = both
+    assert_close(fused, plain, **tight)
+    assert one.state_dict()["param_groups"] == other.state_dict()["param_groups"]
+    saved = [copy.deepcopy(optimizer.state_dict()) for optimizer in (one, other)]
+    one.load_state_dict(saved[1])
+    other.load_state_dict(saved[0])
+    apply(one, plain, grads[8:])
+    apply(other, fused, grads[8:])
+    assert_close(fused, plain, **tight)
+    assert_close(
+        other.state_dict()["state"],
+        one.state_dict()["state"],
+        **(tight or dict(atol=1e-6, rtol=1e-4)),
+    )
+
+
+@BOTH
+def test_without_bias_correction_the_first_step_is_too_long(optimizer_class):
+    (first,) = run(optimizer_class, [0.5], lr=0.1, correct_bias=False)
     assert (1 - first) / 0.1 == pytest.approx(3.16, abs=0.01)
-    (first,) = run(AdamW, [0.5], lr=0.1, correct_bias=False, decay_first=True, weight_decay=0.2)
-    assert first == pytest.approx(1 - 0.1 * (0.05 / (math.sqrt(0.001 * 0.25) + 1e-6) + 0.2 * 1.0))
 
 
 # ---------------------------------------------------------------- what is left alone
 
 
 @BOTH
-def test_none_skips_and_zero_does_not(fused):
-    assert run(AdamW, [None] * 3, lr=0.1, weight_decay=0.5, fused=fused) == [1.0] * 3
-    assert_close(run(AdamW, [0.0, 0.0], lr=0.1, weight_decay=0.5, fused=fused), [0.95, 0.9025])
-    moved = run(AdamW, [1.0, 0.0, 0.0], lr=0.1, fused=fused)
+def test_none_skips_and_zero_does_not(optimizer_class):
+    assert run(optimizer_class, [None] * 3, lr=0.1, weight_decay=0.5) == [1.0] * 3
+    assert_close(run(optimizer_class, [0.0, 0.0], lr=0.1, weight_decay=0.5), [0.95, 0.9025])
+    moved = run(optimizer_class, [1.0, 0.0, 0.0], lr=0.1)
     assert moved[0] > moved[1] > moved[2]  # momentum
     assert_close(
-        run(AdamW, [1.0, None, None, -0.5], lr=0.1, fused=fused)[-1],
-        run(AdamW, [1.0, -0.5], lr=0.1, fused=fused)[-1],
+        run(optimizer_class, [1.0, None, None, -0.5], lr=0.1)[-1],
+        run(optimizer_class, [1.0, -0.5], lr=0.1)[-1],
     )
 
 
 @BOTH
-def test_counts_may_differ_inside_a_group(fused):
+def test_counts_may_differ_inside_a_group(optimizer_class):
     p, q = (torch.ones(2, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    optimizer = AdamW([p, q], lr=0.1, fused=fused)
+    optimizer = optimizer_class([p, q], lr=0.1)
     for i in range(4):
         p.grad = torch.ones_like(p)
         q.grad = torch.ones_like(q) if i == 3 else None
@@ -219,14 +240,11 @@ def test_counts_may_differ_inside_a_group(fused):
     assert_close(p[0].item(), run(AdamW, [1.0] * 4, lr=0.1)[3])
 
 
-@BOTH
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_bad_gradient_is_named_before_anything_moves(fused, bad):
+def test_a_bad_gradient_is_named_before_anything_moves(bad):
     params, grads = problem(0, torch.float32, steps=2)
     params = [p.requires_grad_() for p in params]
-    optimizer = AdamW(
-        [{"params": params[:3]}, {"params": params[3:], "names": list("abcde")}], fused=fused
-    )
+    optimizer = FusedAdamW([{"params": params[:3]}, {"params": params[3:], "names": list("abcde")}])
     apply(optimizer, params, grads[:1])
     before = copy.deepcopy((optimizer.state_dict(), params))
     for p, g in zip(params, grads[1]):
@@ -241,11 +259,11 @@ def test_a_bad_gradient_is_named_before_anything_moves(fused, bad):
 def test_huge_gradients_are_not_mistaken_for_infinite_ones():
     p = torch.ones(1000, requires_grad=True)
     p.grad = torch.full_like(p, 3e37)  # the norm overflows, no number does
-    AdamW([p], betas=(0.9, 0.999)).step()
+    FusedAdamW([p], betas=(0.9, 0.999)).step()
     assert torch.isfinite(p).all()
     half = torch.ones(100, dtype=torch.float16, requires_grad=True)
     half.grad = torch.full_like(half, 60000.0)
-    AdamW([half]).step()
+    FusedAdamW([half]).step()
     assert torch.isfinite(half).all()
 
 
@@ -261,31 +279,31 @@ def test_refusals():
         (dict(betas=(0.9,)), "two betas"),
     ]:
         with pytest.raises(ValueError, match=message):
-            AdamW([p], **options)
+            FusedAdamW([p], **options)
     with pytest.raises(ValueError, match="lr"):
-        AdamW([{"params": [p], "lr": -1.0}])
+        FusedAdamW([{"params": [p], "lr": -1.0}])
     p.grad = torch.zeros(3).to_sparse()
     with pytest.raises(ValueError, match="sparse one at parameter 0 of group 0"):
-        AdamW([p]).step()
-    AdamW([nn.Parameter(torch.ones(2))]).step()  # nothing to do is fine
+        FusedAdamW([p]).step()
+    FusedAdamW([nn.Parameter(torch.ones(2))]).step()  # nothing to do is fine
 
 
 # ---------------------------------------------------------------- long runs
 
 
 @BOTH
-def test_resuming_is_bit_for_bit(fused):
+def test_resuming_is_bit_for_bit(optimizer_class):
     params, grads = problem(1, torch.float32, steps=20, missing=0.2)
-    options = dict(lr=0.01, weight_decay=0.1, fused=fused)
+    options = dict(lr=0.01, weight_decay=0.1)
     whole = [p.clone().requires_grad_() for p in params]
-    apply(AdamW(whole, **options), whole, grads)
+    apply(optimizer_class(whole, **options), whole, grads)
     halves = [p.clone().requires_grad_() for p in params]
-    first = AdamW(halves, **options)
+    first = optimizer_class(halves, **options)
     apply(first, halves, grads[:10])
     file = io.BytesIO()
     torch.save(first.state_dict(), file)
     file.seek(0)
-    second = AdamW(halves, lr=7.0)
+    second = optimizer_class(halves, lr=7.0)
     second.load_state_dict(torch.load(file, weights_only=True))
     for p in halves:
         for key, value in first.state[p].items():
@@ -294,9 +312,10 @@ def test_resuming_is_bit_for_bit(fused):
     assert all(torch.equal(p, q) for p, q in zip(whole, halves))
 
 
-def test_copies_closures_and_schedulers():
+@BOTH
+def test_copies_closures_and_schedulers(optimizer_class):
     p = torch.ones(2, requires_grad=True)
-    optimizer = AdamW([p], lr=0.1)
+    optimizer = optimizer_class([p], lr=0.1)
 
     def closure():
         optimizer.zero_grad()
@@ -308,20 +327,20 @@ def test_copies_closures_and_schedulers():
     assert optimizer.step().__class__ is type(None)
     copied = copy.deepcopy(optimizer)
     assert copied.param_groups[0]["eps"] == 1e-6
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: warmup_decay(i, 4, 2))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: 0.5**i)
     seen = []
     for _ in range(4):
         seen.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    assert_close(seen, [0.05, 0.1, 0.1, 0.05])
+    assert_close(seen, [0.1, 0.05, 0.025, 0.0125])
 
 
 @BOTH
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_weights(fused, dtype):
+def test_half_half_precision_weights(optimizer_class, dtype):
     p = torch.ones(64, dtype=dtype, requires_grad=True)
-    optimizer = AdamW([p], lr=0.125, fused=fused)
+    optimizer = optimizer_class([p], lr=0.125)
     for _ in range(4):
         p.grad = torch.ones_like(p)
         optimizer.step()
@@ -363,60 +382,7 @@ def test_it_learns():
     assert_close(layer.weight.detach().T, target, atol=1e-2, rtol=0)
 
 
-# ---------------------------------------------------------------- schedule and groups
-
-
-@pytest.mark.parametrize("total, warmup", [(20, 5), (7, 1), (9, 8)])
-def test_the_schedule_is_transformers_one_step_earlier_on_the_way_up(total, warmup):
-    """Theirs gives the first step the rate 0; on the way down both are equal."""
-    from transformers import get_linear_schedule_with_warmup
-
-    def rates(make):
-        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-        scheduler, seen = make(optimizer), []
-        for _ in range(total):
-            seen.append(optimizer.param_groups[0]["lr"])
-            optimizer.step()
-            scheduler.step()
-        return seen
-
-    ours = rates(
-        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda i: warmup_decay(i, total, warmup))
-    )
-    theirs = rates(lambda o: get_linear_schedule_with_warmup(o, warmup, total))
-    assert (
-        theirs[0] == 0
-        and ours[:warmup] == pytest.approx(theirs[1 : warmup + 1])
-        and ours[warmup:] == pytest.approx(theirs[warmup:])
-    )
-
-
-def test_warmup_decay():
-    assert [warmup_decay(i, 10, 2, 4) for i in range(11)] == [
-        0.5,
-        1,
-        1,
-        1,
-        1,
-        1,
-        1,
-        0.75,
-        0.5,
-        0.25,
-        0,
-    ]
-    assert [warmup_decay(i, 4) for i in range(6)] == [1, 0.75, 0.5, 0.25, 0, 0]
-    assert [warmup_decay(i, 6, 3) for i in range(6)] == pytest.approx(
-        [1 / 3, 2 / 3, 1, 1, 2 / 3, 1 / 3]
-    )
-    assert [warmup_decay(i, 5, 0, 0) for i in range(8)] == [1.0] * 8
-    assert [warmup_decay(i, 4, 4) for i in range(4)] == [0.25, 0.5, 0.75, 1]
-    # rise and fall overlap: the lower one counts
-    short = [warmup_decay(i, 4, 100, 100) for i in range(5)]
-    assert short == pytest.approx([0.01, 0.02, 0.02, 0.01, 0])
-    for bad in [(-1, 10), (0, 0), (0, 10, -1), (0, 10, 0, -1)]:
-        with pytest.raises(ValueError, match="expected steps"):
-            warmup_decay(*bad)
+# ---------------------------------------------------------------- groups
 
 
 class Tasks(nn.Module):
@@ -463,20 +429,10 @@ def test_parameter_groups():
     wrapped = nn.Module()
     wrapped.module = model  # as data-parallel training wraps it
     assert {g.get("lr") for g in parameter_groups(wrapped, head_lr=1.0)} == {None, 1.0}
-    with pytest.raises(ValueError, match="got none"):
-        parameter_groups(model.requires_grad_(False))
+    assert parameter_groups(model.requires_grad_(False)) == []
 
 
 def test_tied_weights_are_counted_once():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
     assert sum(len(g["params"]) for g in parameter_groups(model)) == 3
-
-
-def test_the_module_keeps_its_promise_of_one_pass():
-    """What the notebook derives: a changed rate turns decay after the step into decay before it."""
-    p, g, lr, decay = torch.tensor(0.7), torch.tensor(0.3), 0.1, 0.4
-    after = (p - lr * g) * (1 - lr * decay)
-    before = p * (1 - lr * decay) - lr * (1 - lr * decay) * g
-    assert_close(after, before)
-    assert minbert.optim.AdamW.__doc__

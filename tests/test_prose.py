@@ -22,7 +22,6 @@ SHOWN = re.compile(r"(?<![\w.])\d*\.\d+(?:e-?\d+)?")
 PAPER, PICTURE = "a paper, named beside it", "read off the picture beside it"
 SUM = "difference, product or interval of numbers shown"
 ELSEWHERE = {  # chapter -> number -> where it comes from
-    "05_optim": {"0.002": SUM},
     "10_pretrain": {".002": "a rate of the recipe, see PretrainConfig"},
     "16_heads": {".88": SUM, ".95": SUM},
     "17_metrics": {

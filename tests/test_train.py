@@ -23,10 +23,11 @@ from minbert.app.cli import usual_tasks
 from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
+from minbert.engine.fused_adamw import FusedAdamW
 from minbert.engine.runs import RunFolder, opened, publish, read_log, recover, write_log
 from minbert.engine.stopping import stop_requests
 from minbert.heads import LinearHead, MultitaskBert, default_heads, multitask_loss
-from minbert.optim import AdamW, warmup_decay
+from minbert.loop import warmup_decay
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
 from minbert.train import Phase, TrainConfig, fit
@@ -152,7 +153,7 @@ def test_a_run_is_the_loop_that_its_settings_say(tmp_path):
     rates = {
         name: 0.05 if name.startswith("heads.") else 0.01 for name, _ in ours.named_parameters()
     }
-    optimizer = AdamW(
+    optimizer = FusedAdamW(
         [{"params": [p], "weight_decay": 0.3 if p.ndim > 1 else 0.0} for p in ours.parameters()]
     )
     norms = []
@@ -818,13 +819,13 @@ import hashlib, json, os, pathlib, shutil, signal, sys, time, traceback
 import safetensors.torch
 import minbert.engine.runs as runs
 import minbert.train as train
-from minbert.optim import AdamW
+from minbert.engine.fused_adamw import FusedAdamW
 from minbert.train import TrainConfig, fit
 
 torch.set_num_threads(1)
 few, tiny = rows("train", 30), rows("dev", 6)
 root = pathlib.Path(sys.argv[1])
-owners = {"os": os, "optimizer": AdamW, "safetensors": safetensors.torch, "train": train, "runs": runs}
+owners = {"os": os, "optimizer": FusedAdamW, "safetensors": safetensors.torch, "train": train, "runs": runs}
 
 def sabotage(owner, name, nth, how):
     original, calls = getattr(owners[owner], name), iter(range(10**6))

@@ -96,11 +96,11 @@ def test_a_wrong_mean_is_told_apart(before, result, said):
 
 
 STEP = """
-def portable_step(params, grads, means, squares, t, lr, betas, eps, weight_decay, decay_first):
-    for p, g, m, v in zip(params, grads, means, squares):
-        m.mul_(betas[0]).add_(g, alpha=1 - betas[0])
-        {squares}
-        p.sub_(corrected_rate(lr, betas, t) * m / (v.sqrt() + eps))
+def adamw_step(p, g, m, v, t, lr, betas, eps, weight_decay):
+    m.mul_(betas[0]).add_(g, alpha=1 - betas[0])
+    {squares}
+    p.sub_(lr * math.sqrt(1 - betas[1]**t) / (1 - betas[0]**t) * m / (v.sqrt() + eps))
+    p.sub_(lr * weight_decay * p)
 """
 
 
@@ -110,7 +110,7 @@ def test_what_should_have_changed_in_place_is_said():
     """
     found = own("optim.update", STEP.format(squares="v = betas[1] * v + (1 - betas[1]) * g * g"))
     assert (
-        "input squares[0] afterwards: your code left it as it was" in found.message
+        "input v afterwards: your code left it as it was" in found.message
         and "Hint: This is to change in place" in found.message
     ), found.message
     changed = own(

@@ -25,15 +25,16 @@ from minbert.engine.checkpoint import seed_everything
 from minbert.engine.devices import LossScale, check_device, half_type, new_accelerator
 from minbert.engine.dropout import set_dropout
 from minbert.engine.files import quoted
+from minbert.engine.fused_adamw import FusedAdamW
 from minbert.engine.identity import reading, rows_checksum
 from minbert.engine.labelled import sentences_of
 from minbert.engine.maps import Dense, in_a_row, maps_of
 from minbert.engine.runs import RunFolder, opened
 from minbert.engine.settings import check_positive, check_rates
 from minbert.engine.stopping import Stopped, stop_requests
-from minbert.loop import Record, steps
+from minbert.loop import Record, steps, warmup_decay
 from minbert.negatives import multiple_negatives_loss
-from minbert.optim import AdamW, parameter_groups, warmup_decay
+from minbert.optim import parameter_groups
 from minbert.sentence import SentenceEncoder
 from minbert.views import ViewBatch, ViewModel, view_batches, view_loss
 
@@ -168,7 +169,7 @@ class _Run:
         check_rows(rows, config.batch_size)
         self.rows, self.config, self.world = rows, config, new_accelerator()
         self.model = ViewModel(encoder.to(check_device(self.world.device)))
-        self.optimizer = AdamW(
+        self.optimizer = FusedAdamW(
             parameter_groups(self.model, config.weight_decay, config.lr), lr=config.lr
         )
         dropout = max(

@@ -8,7 +8,7 @@ import torch
 
 from minbert.engine.devices import readable
 
-__all__ = ["Optimizer", "check_group", "check_gradients", "fused_step"]
+__all__ = ["Optimizer", "check_group", "check_gradients"]
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -69,25 +69,3 @@ def _place(groups, i, j):
     group = groups[i]
     name = group["names"][j] + ", " if "names" in group else ""
     return f"{name}parameter {j} of group {i}, shape {tuple(group['params'][j].shape)}"
-
-
-def fused_step(params, grads, means, squares, t, lr, betas, eps, weight_decay, decay_first):
-    """Walk memory once: torch's kernel, told the eps, rate and decay that make it ours."""
-    keep = 1.0 if decay_first else 1 - lr * weight_decay
-    eps = eps / math.sqrt(1 - betas[1] ** t)
-    step = torch.full((), float(t), device=params[0].device)
-    torch._fused_adamw_(
-        params,
-        grads,
-        means,
-        squares,
-        [],
-        [step] * len(params),
-        lr=lr * keep,
-        beta1=betas[0],
-        beta2=betas[1],
-        eps=eps,
-        weight_decay=weight_decay / keep,
-        amsgrad=False,
-        maximize=False,
-    )

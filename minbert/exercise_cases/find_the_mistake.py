@@ -16,7 +16,6 @@ PLANTED = {
     "metrics.spearman": "`argsort` returns the indices",
     "negatives.collision": "A row is paired with itself in the denominator,",
     "negatives.duplicates": "Only cells above the diagonal are masked.",
-    "optim.rate": "The square root is missing in the bias correction of v:",
     "pretrain.special": "The mask is used as a length.",
     "sentence.first_last": "The embedding output is used as layer 1.",
 }

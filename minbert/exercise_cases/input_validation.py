@@ -134,30 +134,11 @@ REFUSALS["sentence.cosine"] = (
 )
 
 
-def _adamw(grad):
-    def call(kind):
-        weight = torch.nn.Parameter(torch.ones(3))
-        weight.grad = grad()
-        kind([weight]).step()
-
-    return call
-
-
-REFUSALS["optim.adamw"] = (
-    _R("NaN in a gradient", _adamw(lambda: torch.tensor([1.0, math.nan, 0.0]))),
-    _R("infinity in a gradient", _adamw(lambda: torch.tensor([1.0, math.inf, 0.0]))),
-    _R("a sparse gradient", _adamw(lambda: torch.ones(3).to_sparse())),
-)
-REFUSALS["optim.schedule"] = (
+REFUSALS["loop.schedule"] = (
     _R("a step of -1", lambda f: f(-1, 10)),
     _R("a run without steps", lambda f: f(0, 0)),
     _R("-1 steps of warm-up", lambda f: f(0, 10, -1)),
     _R("-1 steps of decay", lambda f: f(0, 10, 0, -1)),
-)
-REFUSALS["optim.groups"] = (
-    _R(
-        "a model without weights to train", lambda f: f(torch.nn.Linear(2, 2).requires_grad_(False))
-    ),
 )
 _ROWS = {"sst": 3, "quora": 5}
 REFUSALS["mixing.shares"] = (

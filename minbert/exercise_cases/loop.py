@@ -517,3 +517,135 @@ def one_step(
     return means, norm
 """,
 ]
+
+
+# ---- loop.schedule
+#
+# The whole schedule, step by step, and some steps beyond its end; also a warm-up as long as the
+# run or longer. In one case warm-up and decay overlap; there `min` and "first up, then down"
+# differ.
+
+
+def schedule_cases(generator):
+    warmup, decay = torch.randint(2, 6, (2,), generator=generator).tolist()
+    return [
+        Case(
+            "up, flat, down",
+            {"total_steps": warmup + decay + 4, "warmup_steps": warmup, "decay_steps": decay},
+        ),
+        Case(
+            "up, then down all the way", {"total_steps": warmup + decay + 3, "warmup_steps": warmup}
+        ),
+        Case("no warm-up", {"total_steps": 5 + decay, "decay_steps": decay}),
+        Case("down all the way, without warm-up", {"total_steps": 4 + warmup}),
+        Case("no way down", {"total_steps": 4 + warmup, "warmup_steps": warmup, "decay_steps": 0}),
+        Case(
+            "slopes that cross before the peak",
+            {"total_steps": 8 + warmup, "warmup_steps": 6 + warmup, "decay_steps": 7 + warmup},
+        ),
+        Case(
+            "a warm-up as long as the run", {"total_steps": 3 + warmup, "warmup_steps": 3 + warmup}
+        ),
+        Case(
+            "a warm-up longer than the run",
+            {"total_steps": 3 + warmup, "warmup_steps": 5 + warmup + decay},
+        ),
+    ]
+
+
+def run_schedule(schedule, inputs):
+    steps = range(
+        inputs["total_steps"] + 4 * (inputs.get("warmup_steps", 0) < inputs["total_steps"])
+    )
+    return {
+        "shares": torch.tensor([schedule(step, **inputs) for step in steps], dtype=torch.float64)
+    }
+
+
+TRIALS["loop.schedule"] = Trial(
+    schedule_cases,
+    run_schedule,
+    hints=(
+        "Two slopes and a ceiling: the share is the least of three numbers.",
+        (
+            "The way up reaches (step + 1) / warmup_steps, the way down (total_steps - step) / "
+            "decay_steps. Beyond the end the second is below 0."
+        ),
+        (
+            "Replace decay_steps=None by total_steps - warmup_steps, take 1 for a slope of 0 "
+            "steps or fewer, then max(0, min(1, up, down))."
+        ),
+    ),
+)
+
+
+MISTAKES["loop.schedule"] = [
+    mistake(
+        "(step + 1) / warmup_steps",
+        "(step + 1) // warmup_steps",
+        "The warm-up uses integer division, so the factor is 0 until the peak.",
+    ),
+    mistake(
+        "down = (total_steps - step) / decay_steps if decay_steps > 0 else 1.0",
+        "down = 0.5 - 0.5 * math.cos(math.pi * max(0.0, min(1.0, (total_steps - step) / "
+        "decay_steps))) if decay_steps > 0 else 1.0",
+        "The decay is a cosine. It should be linear.",
+    ),
+    mistake(
+        "up = (step + 1) / warmup_steps",
+        "up = step / warmup_steps",
+        "The first step has learning rate 0: the warm-up starts one step too late.",
+    ),
+    mistake(
+        "down = (total_steps - step) / decay_steps",
+        "down = (total_steps - step - 1) / decay_steps",
+        "The last step has learning rate 0: the decay ends one step too early.",
+    ),
+    mistake(
+        "down = (total_steps - step) / decay_steps",
+        "down = (total_steps - step) / total_steps",
+        "`decay_steps` is not used: the decay is as long as the whole run.",
+    ),
+    mistake(
+        "max(0.0, min(1.0, up, down))",
+        "min(1.0, up, down)",
+        "After the end the factor is negative. It should be 0.",
+    ),
+    mistake(
+        "decay_steps = total_steps - warmup_steps",
+        "decay_steps = total_steps",
+        "`decay_steps` of `None` means the steps from the end of the warm-up to the end of the "
+        "run.",
+    ),
+    mistake(
+        "(step + 1) / warmup_steps",
+        "(step + 1) / (warmup_steps + 1)",
+        "The peak is reached one step too late. The last step of the warm-up has it already.",
+    ),
+]
+
+VARIANTS["loop.schedule"] = [
+    """
+def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
+    decay_steps = total_steps - warmup_steps if decay_steps is None else decay_steps
+    share = 1.0
+    if step < warmup_steps:
+        share = (step + 1) / warmup_steps
+    if decay_steps and step > total_steps - decay_steps:
+        share = min(share, max(total_steps - step, 0) / decay_steps)
+    return share
+""",
+    """
+def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
+    if decay_steps is None:
+        decay_steps = total_steps - warmup_steps
+    slopes = torch.tensor(
+        [
+            (step + 1) / max(warmup_steps, 1),
+            (total_steps - step) / decay_steps if decay_steps > 0 else 1.0,
+        ],
+        dtype=torch.float64,
+    )
+    return slopes.min().clamp(0, 1).item()
+""",
+]

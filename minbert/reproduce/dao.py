@@ -17,12 +17,13 @@ from ..conflicts import GradVac, conflict_summary
 from ..contrastive import simcse_loss
 from ..data import Dataset, TaskBatch, task_batches
 from ..engine.devices import choose_device
+from ..engine.fused_adamw import FusedAdamW
 from ..heads import ConcatDiff, CosineHead, LinearHead, MultitaskBert, PairLinear, multitask_loss
 from ..loop import steps, sum_losses
 from ..losses import Head
 from ..metrics import accuracy
 from ..mixing import TaskSampler, seeded
-from ..optim import AdamW, parameter_groups
+from ..optim import parameter_groups
 from ..pcgrad import PCGrad
 from ..sentence import SentenceEncoder
 from .published import published
@@ -668,7 +669,7 @@ def step_seconds(
         steps=12,
         seed=run.seed,
     )
-    optimizer, times = AdamW(parameter_groups(model, 0.0, 1e-5), lr=1e-5), [clock()]
+    optimizer, times = FusedAdamW(parameter_groups(model, 0.0, 1e-5), lr=1e-5), [clock()]
     batches = task_batches(sets, model.encoder.tokenizer, sampler, model.encoder.max_length)
     for _ in steps(
         model.train(),

@@ -15,12 +15,12 @@ import torch
 from ..baselines import BagOfWords
 from ..batches import pair_batches
 from ..data import Dataset, label_tensor, load_dataset, task_batches
+from ..engine.fused_adamw import FusedAdamW
 from ..heads import LinearHead, MultitaskBert, PairLinear
 from ..loop import steps as training_steps
 from ..metrics import accuracy, pearson
 from ..mixing import TaskSampler, seeded
 from ..negatives import multiple_negatives_loss
-from ..optim import AdamW
 from ..proximal import BregmanProximal
 from ..regularized import output_distance, regularized_loss
 from ..sentence import SentenceEncoder
@@ -531,7 +531,7 @@ def step_seconds(run: Run, losses: dict) -> dict[str, float]:
     """Median seconds of processor of a step with each loss, the same twelve batches in turn."""
     model, spent = heads_from(run, pooled_base(run), heads).train(), {name: [] for name in losses}
     sets = {task: run.dataset(task, "train") for task in TASKS}
-    optimizer = AdamW(model.parameters(), lr=1e-6)
+    optimizer = FusedAdamW(model.parameters(), lr=1e-6)
     sampler = TaskSampler(
         {task: len(data) for task, data in sets.items()},
         64 if printed(run) else run.scale.batch,

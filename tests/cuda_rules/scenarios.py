@@ -137,11 +137,11 @@ def rules():
 
 
 def costs(model, supply, loss_fn, backward=None, precision="fp32"):
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.loop import steps, sum_losses
-    from minbert.optim import AdamW
 
     model.train()
-    optimizer, found = AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3), []
+    optimizer, found = FusedAdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3), []
     for record in steps(
         model,
         supply,
@@ -169,16 +169,16 @@ def count_joint():
 
 
 def count_accumulated():
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
-    from minbert.optim import AdamW
 
     model, found = multitask().train(), []
     for _ in steps(
         model,
         batches(9),
         multitask_loss,
-        AdamW(model.parameters(), lr=1e-3),
+        FusedAdamW(model.parameters(), lr=1e-3),
         max_grad_norm=1.0,
         accumulate=3,
     ):
@@ -442,8 +442,8 @@ def generators():
 
 
 def penalties():
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.loop import steps
-    from minbert.optim import AdamW
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
     from minbert.smoothness import SmoothnessPenalty
 
@@ -472,7 +472,7 @@ def penalties():
             model = multitask()
             model.set_mode(mode)
             loss = regularized_loss(penalty)
-            optimizer = AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
+            optimizer = FusedAdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
             for record in steps(model.train(), batches(2), loss, optimizer, max_grad_norm=1.0):
                 assert math.isfinite(record.loss)
             if hasattr(penalty, "state_dict"):
@@ -483,9 +483,9 @@ def penalties():
 
 def surgery():
     from minbert.conflicts import GradVac, conflict_summary
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
-    from minbert.optim import AdamW
     from minbert.pcgrad import PCGrad
 
     for kind in (PCGrad, GradVac):
@@ -498,7 +498,7 @@ def surgery():
                 model,
                 batches(2),
                 multitask_loss,
-                AdamW(model.parameters(), lr=1e-3),
+                FusedAdamW(model.parameters(), lr=1e-3),
                 operate,
                 accumulate=2,
                 max_grad_norm=1.0,
@@ -509,10 +509,11 @@ def surgery():
 
 
 def flow():
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.flow import COUPLINGS, MIXINGS, Flow, bertcf_loss, flow_groups, train_flow
     from minbert.joint import joint_decays, joint_loss, start_joint
     from minbert.loop import steps
-    from minbert.optim import AdamW, parameter_groups
+    from minbert.optim import parameter_groups
 
     u = cloud()
     for mixing in MIXINGS:
@@ -541,7 +542,7 @@ def flow():
         model = start_joint(
             encoder(), sets(rows=80)["sst"].sentences, frozen=frozen, mixing="dense"
         )
-        optimizer = AdamW(parameter_groups(model, decays=joint_decays), lr=1e-3)
+        optimizer = FusedAdamW(parameter_groups(model, decays=joint_decays), lr=1e-3)
         list(steps(model.train(), views(), joint_loss(), optimizer, max_grad_norm=1.0))
         assert model.sentence_encoder().encode(["a b", "c"]).shape == (2, 16)
     flow_groups(fresh)
@@ -670,9 +671,9 @@ def one_ahead():
     checked on the originals.
     """
     from minbert.engine.ahead import Ahead
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
-    from minbert.optim import AdamW
 
     plain, ahead = multitask(dropout=0.0), multitask(dropout=0.0)
 
@@ -680,7 +681,7 @@ def one_ahead():
         return torch.manual_seed(2) and [
             r.losses
             for r in steps(
-                model.train(), supply, multitask_loss, AdamW(model.parameters(), lr=1e-3)
+                model.train(), supply, multitask_loss, FusedAdamW(model.parameters(), lr=1e-3)
             )
         ]
 
@@ -704,9 +705,9 @@ def bad_batches():
     """
     from dataclasses import replace
 
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps, sum_losses
-    from minbert.optim import AdamW
     from minbert.pcgrad import PCGrad
 
     good = next(iter(batches(1)))
@@ -734,7 +735,7 @@ def bad_batches():
     for batch, words in cases:
         model = multitask()
         refuses(
-            lambda: list(steps(model, [batch], multitask_loss, AdamW(model.parameters()))),
+            lambda: list(steps(model, [batch], multitask_loss, FusedAdamW(model.parameters()))),
             "step 0",
             words,
         )
@@ -751,7 +752,9 @@ def bad_batches():
     for loss_fn in (broken, endless):
         for backward in (sum_losses, PCGrad(model)):
             refuses(
-                lambda: list(steps(model, [good], loss_fn, AdamW(model.parameters()), backward)),
+                lambda: list(
+                    steps(model, [good], loss_fn, FusedAdamW(model.parameters()), backward)
+                ),
                 "step 0",
                 "finite loss for task 'quora'",
             )
@@ -764,7 +767,7 @@ def bad_batches():
         }
 
     refuses(
-        lambda: list(steps(model, [{"sst": good["sst"]}], steep, AdamW(model.parameters()))),
+        lambda: list(steps(model, [{"sst": good["sst"]}], steep, FusedAdamW(model.parameters()))),
         "step 0",
         "first in heads.sst.linear.weight",
     )
@@ -801,9 +804,9 @@ def attention_masks():
     """What attention is given: no mask where nothing is padded, on the way in and in training."""
     import torch.nn.functional as F
 
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
-    from minbert.optim import AdamW
 
     real, seen = F.scaled_dot_product_attention, []
     F.scaled_dot_product_attention = lambda *a, attn_mask=None, **k: (
@@ -835,7 +838,7 @@ def attention_masks():
                     }
                 ],
                 multitask_loss,
-                AdamW(model.parameters(), lr=1e-3),
+                FusedAdamW(model.parameters(), lr=1e-3),
                 precision="bf16",
             )
         )
@@ -1032,9 +1035,9 @@ def half_precision():
     or refused.
     """
     from minbert.engine.devices import half_type
+    from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
-    from minbert.optim import AdamW
     from minbert.train import TrainConfig, fit
 
     assert half_type(CUDA, "bf16") == torch.float16
@@ -1052,7 +1055,7 @@ def half_precision():
         return {k: v * 1e-12 for k, v in loss_fn(m, b).items()}
 
     for record in steps(
-        model.train(), batches(2), tiny, AdamW(model.parameters(), lr=1e-3), precision="bf16"
+        model.train(), batches(2), tiny, FusedAdamW(model.parameters(), lr=1e-3), precision="bf16"
     ):
         assert record.grad_norm > 0
     hook.remove()
@@ -1064,7 +1067,7 @@ def half_precision():
         return {k: v * 100 for k, v in loss_fn(m, b).items()}
 
     for record in steps(
-        model.train(), batches(3), large, AdamW(model.parameters(), lr=1e-3), precision="fp16"
+        model.train(), batches(3), large, FusedAdamW(model.parameters(), lr=1e-3), precision="fp16"
     ):
         assert math.isfinite(record.grad_norm)
     from minbert.engine.devices import new_accelerator

@@ -322,3 +322,58 @@ MUTANTS["loop.step"] = [
         "outside of it, and leave some of it alone.",
     ),
 ]
+
+
+MUTANTS["loop.schedule"] = [
+    mistake(
+        "    if decay_steps is None:",
+        "    if not decay_steps:",
+        "A way down of 0 steps is taken for none given. It leaves its line out.",
+    ),
+    mistake(
+        "return max(",
+        "return 0.0 if step >= total_steps else max(",
+        "After the end the rate is 0 even where there is no way down. There it stays at 1.",
+    ),
+    mistake(
+        "min(1.0, up, down)",
+        "min(1.0, up) * min(1.0, down)",
+        "The slopes are multiplied; where both are below 1, the lower one counts.",
+    ),
+    mistake(
+        "min(1.0, up, down)",
+        "(up if step < warmup_steps else min(1.0, down))",
+        "The way down is not looked at before the warm-up is over.",
+    ),
+    mistake(
+        "decay_steps = total_steps - warmup_steps",
+        "decay_steps = 0",
+        "`None` is taken for 0: there is no way down.",
+    ),
+    mistake(
+        "min(1.0, up, down)",
+        "max(up, down) if up < 1 and down < 1 else min(1.0, up, down)",
+        "Where both slopes are below 1 the lower one counts, not the higher one.",
+    ),
+    mistake(
+        "min(1.0, up, down)",
+        "min(up, down)",
+        "There is no ceiling: between the slopes the rate goes beyond its peak.",
+    ),
+    mistake(
+        "if decay_steps > 0",
+        "if decay_steps != 0",
+        "A warm-up longer than the run leaves a way down of less than 0 steps, and the rate is "
+        "0 from first to last. It should only rise.",
+    ),
+    mistake(
+        "down = (total_steps - step) / decay_steps",
+        "down = 1 - (step - warmup_steps) / decay_steps",
+        "The way down begins where the warm-up ends. It lies at the end of the run.",
+    ),
+    mistake(
+        "down = (total_steps - step) / decay_steps",
+        "down = (total_steps - step + 1) / decay_steps",
+        "The way down comes one step late: where the run is over the rate is not yet 0.",
+    ),
+]

@@ -1,0 +1,70 @@
+"""The diagrams of chapters 05 and 06: AdamW and the training loop."""
+
+from drawing import BODY, SMALL, Drawing, box
+
+
+def adamw_step():
+    """Show how a gradient becomes a step of AdamW."""
+    d = Drawing(
+        372,
+        "One step of AdamW",
+        "The gradient g updates m, an average of the gradients, and v, an average of their squares. The step is the "
+        "learning rate times m divided by the root of v. The step is subtracted from the parameter p, and then a small "
+        "fraction of the parameter itself is subtracted.",
+    )
+    box(d, 72, 128, 112, "gradient", "g", "key-light", "key")
+    d.text(296, 48, "average of the gradients", "muted", SMALL)
+    box(d, 296, 82, 250, "m ← β₁ m + (1 − β₁) g", "", "value-light", "value", 46)
+    box(d, 296, 174, 250, "v ← β₂ v + (1 − β₂) g²", "", "value-light", "value", 46)
+    d.text(296, 219, "average of their squares", "muted", SMALL)
+    box(d, 554, 128, 138, "step", "α m / (√v + ε)", "weight-light", "weight")
+    d.arrow(128, 120, 170, 92)
+    d.arrow(128, 136, 170, 164)
+    d.arrow(421, 90, 484, 118)
+    d.arrow(421, 166, 484, 138)
+    box(d, 72, 318, 112, "parameter", "p", "query-light", "query")
+    d.chip(236, 318, 170, "subtract the step")
+    d.chip(428, 318, 150, "subtract η λ p")
+    box(d, 574, 318, 102, "new", "parameter", "query-light", "query")
+    d.arrow(128, 318, 151, 318)
+    d.arrow(321, 318, 352, 318)
+    d.arrow(503, 318, 522, 318)
+    d.path("M554,155 L554,252 L236,252 L236,294", "weight", 2.2)
+    d.arrow(236, 284, 236, 301, "weight")
+    d.text(428, 290, "weight decay", "muted", SMALL)
+    return d
+
+
+def decoupled_decay():
+    """Compare an L2 penalty inside Adam with decoupled weight decay."""
+    d = Drawing(
+        334,
+        "L2 penalty and decoupled weight decay",
+        "With an L2 penalty, lambda p is added to the gradient, and Adam divides the sum by the root of v. With "
+        "decoupled weight decay, only the gradient of the loss passes through Adam, and the decay is subtracted "
+        "from the parameter directly.",
+    )
+    d.text(24, 34, "Adam with an L2 penalty", "key", BODY, "start", 700)
+    box(d, 112, 90, 176, "gradient g + λ p", "", "key-light", "key", 46)
+    box(d, 330, 90, 150, "Adam: m / √v", "", "weight-light", "weight", 46)
+    box(d, 542, 90, 150, "parameter p", "", "query-light", "query", 46)
+    d.arrow(200, 90, 254, 90)
+    d.arrow(405, 90, 466, 90)
+    d.text(330, 134, "λ cancels here", "muted", SMALL)
+    d.path("M24,158 L616,158", "line", 1.4)
+    d.text(24, 194, "AdamW: decoupled weight decay", "value", BODY, "start", 700)
+    box(d, 112, 244, 176, "gradient g", "", "key-light", "key", 46)
+    box(d, 330, 244, 150, "Adam: m / √v", "", "weight-light", "weight", 46)
+    box(d, 542, 244, 150, "parameter p", "", "query-light", "query", 46)
+    d.arrow(200, 244, 254, 244)
+    d.arrow(405, 244, 466, 244)
+    d.text(330, 308, "decay λ p", "value", SMALL, weight=600)
+    d.path("M378,302 L542,302 L542,280", "value", 2.2)
+    d.arrow(542, 290, 542, 268, "value")
+    return d
+
+
+DIAGRAMS = {
+    "adamw-step": adamw_step,
+    "decoupled-decay": decoupled_decay,
+}
