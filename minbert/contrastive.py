@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .engine.devices import drawing_device, readable, send
 from .engine.finite import check_finite
-from .losses import check_labels
+from .engine.labelled import check_labels
 from .sentence import safe_cosine, unit
 
 # %% ../nbs/3_vectors/25_contrastive.ipynb #e8b57395

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from .data import Dataset, TaskBatch
 from .engine.devices import derived
-from .hinge import HingeCosine
-from .losses import Head, check_vectors
+from .engine.labelled import check_vectors
+from .losses import ClippedCosineHead, Head
 from .engine.headfolders import DESCRIPTION, checked_description, write_description
 from .engine.saving import load_module, replacing, save_module
 from .engine.finite import check_finite

@@ -19,8 +19,7 @@ from .data import TaskBatch
 from .engine.finite import check_finite
 from .engine.parts import SavesParts
 from .heads import MultitaskBert
-from .hinge import HingeCosine
-from .losses import GOALS, Head, wide
+from .losses import GOALS, ClippedCosineHead, Head, wide
 
 # %% ../nbs/4_training/31_regularized.ipynb #57b06530
 def symmetric_kl(
@@ -53,12 +52,12 @@ def output_distance(
     """Choose the distance between outputs that fits what they mean.
 
     "classes": symmetric KL over the last axis. One logit z of a yes: symmetric KL of [0, z].
-    "similarity": squared difference, as for a `HingeCosine`, whose yes is a cosine and no logit.
+    "similarity": squared difference, as for a `ClippedCosineHead`, whose yes is a cosine and no logit.
     Raises ValueError for an unknown goal.
     """
     if (name := getattr(goal, "goal", goal)) not in GOALS:
         raise ValueError(f"expected a goal among {', '.join(GOALS)}, got {name!r}")
-    goal = "similarity" if isinstance(goal, HingeCosine) else name
+    goal = "similarity" if isinstance(goal, ClippedCosineHead) else name
     softly = partial(symmetric_kl if goal == "classes" else _yes_or_no, grad=grad)
     return _squared_difference if goal == "similarity" else softly
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from .data import TaskBatch
 from .heads import CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear
-from .hinge import HingeCosine
-from .losses import Head, wide
+from .losses import ClippedCosineHead, Head, wide
 from .regularized import Clean, output_distance
 from .sentence import _evaluating, unit
 
@@ -71,7 +70,7 @@ def _cosines_at(u, v, du, dv):
     return dot / (square(u, du) * square(v, dv)).clamp(min=1e-32).sqrt()
 
 # %% ../nbs/4_training/32_smoothness.ipynb #b0001c8f
-_SHORTCUTS = (LinearHead, PairLinear, CosineHead, LinearPlusCosine, HingeCosine)
+_SHORTCUTS = (LinearHead, PairLinear, CosineHead, LinearPlusCosine, ClippedCosineHead)
 
 
 def _outputs_at(head, vectors, shifts):
@@ -83,9 +82,9 @@ def _outputs_at(head, vectors, shifts):
     if type(head) is LinearPlusCosine:
         line = head.linear(torch.cat(vectors, -1)) + _straight(head, shifts)  # (B, 1) + (n,)
         return line + head.cosine_weight * _cosines_at(*vectors, *shifts)
-    if type(head) is HingeCosine:
+    if type(head) is ClippedCosineHead:
         cosine = _cosines_at(*(head.linear(x) for x in (*vectors, *shifts)))
-        return cosine.clamp(min=head.floor) if head.hinge == "paper" else cosine
+        return cosine.clamp(min=head.threshold) if head.clip_positives else cosine
     moved = [(x[:, None] + d).flatten(0, 1) for x, d in zip(vectors, shifts)]  # (B n, D)
     return head(*moved).unflatten(0, (len(vectors[0]), len(shifts[0])))
 

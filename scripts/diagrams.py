@@ -24,6 +24,7 @@ from diagrams_attention import (
     scaled_dot_product,
 )
 from diagrams_encoder import DIAGRAMS as ENCODER
+from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_tokens import DIAGRAMS as TOKENS
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
@@ -124,6 +125,7 @@ DIAGRAMS = {
     **ENCODER,
     **TOKENS,
     **OPTIM,
+    **HEADS,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

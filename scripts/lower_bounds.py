@@ -17,7 +17,7 @@ LISTS = (
     "notebooks_requirements",
 )  # what the package and the chapters import
 
-TESTS = """tokens attention embedding encoder optim muon sentence data devices products integers loop smoothness pcgrad hinge metrics
+TESTS = """tokens attention embedding encoder optim muon sentence data devices products integers loop smoothness pcgrad losses metrics
 claims baselines figures results_table checkpoint saving extras""".split()
 
 

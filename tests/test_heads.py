@@ -16,7 +16,6 @@ from minbert.encoder import BertConfig, BertModel
 from minbert.heads import (
     ConcatDiff,
     CosineHead,
-    HingeCosine,
     LinearHead,
     LinearPlusCosine,
     MultitaskBert,
@@ -25,7 +24,7 @@ from minbert.heads import (
     join_batches,
     multitask_loss,
 )
-from minbert.losses import GOALS
+from minbert.losses import GOALS, ClippedCosineHead
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import TokenBatch, load_tokenizer, tokenize
 
@@ -64,7 +63,7 @@ def heads(width=16):
         "sst": LinearHead(width),
         "quora": LinearPlusCosine(width),
         "stsb": LinearPlusCosine(width, "similarity"),
-        "hinge": HingeCosine(width, project=8, floor=0.2),
+        "clipped": ClippedCosineHead(width, project=8, threshold=0.2),
         "diff": ConcatDiff(width, 3, "classes"),
         "cosine": CosineHead("similarity"),
         "pair": PairLinear(width, "paraphrase_mse"),
@@ -94,7 +93,7 @@ PAIR_HEADS = [
     lambda D: CosineHead(),
     lambda D: LinearPlusCosine(D),
     lambda D: LinearPlusCosine(D, "similarity"),
-    lambda D: HingeCosine(D),
+    lambda D: ClippedCosineHead(D),
 ]
 
 
@@ -222,7 +221,7 @@ def test_zero_vectors_pass_no_gradient_through_the_cosine():
 def test_swap():
     torch.manual_seed(0)
     u, v = vectors(2, 4, 6).unbind()
-    same = {"CosineHead", "HingeCosine"}
+    same = {"CosineHead", "ClippedCosineHead"}
     for make in PAIR_HEADS:
         head = make(6).double().eval()
         assert torch.allclose(head(u, v), head(v, u)) == (type(head).__name__ in same)
@@ -260,7 +259,7 @@ def test_init_kwargs_build_the_same_head():
         *heads().values(),
         CosineHead(scale=2, bias=-1, trainable=False),
         LinearPlusCosine(3, "similarity", 2.5, 0.7),
-        HingeCosine(3, hinge="open_positive", floor=0.3),
+        ClippedCosineHead(3, clip_positives=False, threshold=0.3),
     ]:
         again = type(head)(**json.loads(json.dumps(head.init_kwargs())))
         again.load_state_dict(head.state_dict())
@@ -454,7 +453,7 @@ def test_heads_and_losses_stay_in_float32_under_autocast(encoder, tokenizer):
         labels = {
             "sst": [0, 4],
             "quora": [0, 1],
-            "hinge": [0, 1],
+            "clipped": [0, 1],
             "diff": [0, 2],
             "cosine": [0.5, 5],
             "pair": [1, 0],

@@ -144,7 +144,7 @@ def test_a_program_that_is_wrong_where_two_sizes_are_equal_is_rejected(name):
         "pretrain.head",
         "pretrain.special",
         "losses.paraphrase",
-        "hinge.paraphrase",
+        "losses.clipped_pairs",
         "negatives.duplicates",
         "negatives.collision",
         "negatives.clash",
@@ -433,7 +433,7 @@ def test_a_dtype_in_which_0_minus_1_is_255_is_tried_where_any_is_promised(name):
     "name, pairs",
     [
         (
-            "hinge.labels",
+            "losses.signs",
             [
                 (
                     "y = labels.float()",
@@ -441,7 +441,7 @@ def test_a_dtype_in_which_0_minus_1_is_255_is_tried_where_any_is_promised(name):
                 )
             ],
         ),
-        ("hinge.grades", [("target > floor", "labels > floor")]),
+        ("losses.clipped_similarity", [("targets > threshold", "labels > threshold")]),
         (
             "heads.sum",
             [

@@ -15,8 +15,8 @@ from minbert.data import TaskBatch, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.fused_adamw import FusedAdamW
 from minbert.heads import CosineHead, LinearHead, MultitaskBert, PairLinear
-from minbert.hinge import HingeCosine
 from minbert.loop import steps
+from minbert.losses import ClippedCosineHead
 from minbert.optim import AdamW
 from minbert.proximal import TEACHERS, BregmanProximal
 from minbert.regularized import clean_pass, output_distance, regularized_loss
@@ -559,7 +559,9 @@ def test_a_compiled_model_needs_dropout_off():
 
 def test_a_cut_cosine_is_no_logit():
     torch.manual_seed(0)
-    model = MultitaskBert(build().encoder, {"quora": HingeCosine(8, floor=-0.5, project=4)})
+    model = MultitaskBert(
+        build().encoder, {"quora": ClippedCosineHead(8, threshold=-0.5, project=4)}
+    )
     penalty = BregmanProximal()
     penalty.begin(model)
     with torch.no_grad():
@@ -801,6 +803,7 @@ from minbert.data import TaskBatch
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import LinearHead, MultitaskBert, PairLinear
 from minbert.loop import steps
+from minbert.losses import ClippedCosineHead
 from minbert.optim import AdamW
 from minbert.proximal import BregmanProximal
 from minbert.sentence import SentenceEncoder

@@ -29,9 +29,8 @@ from minbert.heads import (
     PairLinear,
     multitask_loss,
 )
-from minbert.hinge import HingeCosine
 from minbert.loop import compute_losses, steps, sum_losses
-from minbert.losses import GOALS
+from minbert.losses import GOALS, ClippedCosineHead
 from minbert.optim import AdamW
 from minbert.pcgrad import PCGrad
 from minbert.proximal import BregmanProximal
@@ -69,8 +68,10 @@ HEADS = {
     "line and cosine": lambda: LinearPlusCosine(D, "similarity"),
     "concat": lambda: ConcatDiff(D),
     "concat classes": lambda: ConcatDiff(D, 3, "classes"),
-    "hinge": lambda: HingeCosine(D, floor=0.0, project=7),
-    "hinge open": lambda: HingeCosine(D, "similarity", hinge="open_positive", project=7),
+    "clipped": lambda: ClippedCosineHead(D, threshold=0.0, project=7),
+    "clipped negatives": lambda: ClippedCosineHead(
+        D, "similarity", clip_positives=False, project=7
+    ),
 }
 
 
@@ -174,7 +175,7 @@ def test_a_head_tells_its_distance_and_a_cut_cosine_is_no_logit(name):
     p, q = torch.randn(
         2, 6, *((3,) if head.goal == "classes" else ()), generator=dice(), dtype=torch.float64
     )
-    expected = (p - q) ** 2 if "hinge" in name else output_distance(head.goal)(p, q)
+    expected = (p - q) ** 2 if "clipped" in name else output_distance(head.goal)(p, q)
     assert_close(output_distance(head)(p, q), expected)
 
 
@@ -519,7 +520,7 @@ class Largest(TorchDispatchMode):
         CosineHead(),
         LinearPlusCosine(128),
         ConcatDiff(128),
-        HingeCosine(128, project=100),
+        ClippedCosineHead(128, project=100),
     ],
     ids=lambda head: type(head).__name__,
 )

@@ -1,5 +1,5 @@
-"""What a table holds before a model learns from it: text where sentences belong, numbers where
-labels do, and rows that a head can read.
+"""Checks of sentences and labels: in a dataset before a model is trained on it, and in a batch beside
+the outputs of a model.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ __all__ = [
     "check_numbers",
     "check_train_set",
     "check_dev_set",
+    "check_labels",
+    "check_signs",
+    "check_vectors",
 ]
 
 import math
 from collections.abc import Iterator, Mapping
 
 import torch
+from torch import Tensor
 
+from .devices import derived, readable, send
 from .files import quoted
 from .streaming import check_sentences
 
@@ -123,3 +128,72 @@ def _check_range(labels, head):
             torch.zeros(len(labels), width) if head.goal == "classes" else torch.zeros(len(labels))
         )
         head.loss(outputs, torch.tensor([float(label) for label in labels]))
+
+
+def check_labels(
+    outputs: Tensor,  # (B,) or (B, C) float, on any device
+    labels: Tensor | None,  # (B,) of any dtype
+    low: float,  # smallest valid label
+    high: float,  # largest valid label
+    axes: int = 1,  # number of axes that `outputs` must have
+    whole: bool = False,  # refuse labels between two integers
+) -> Tensor:  # (B,) float32 or wider, on the device of `outputs`
+    """Convert the labels of a batch to floats. Raise ValueError for another shape, which could
+    broadcast, an empty batch, NaN, or a label out of range.
+
+    Labels on a GPU are looked at only if their values are known without waiting for it.
+    """
+    _check_shapes(outputs, labels, axes)
+    dtype = torch.promote_types(outputs.dtype, torch.float32)
+    labels = derived(lambda y: y.to(dtype), send(labels, outputs.device))
+    seen = readable(labels)
+    if seen is None:
+        return labels
+    bad = ~((seen >= low) & (seen <= high))  # NaN compares false, so it is bad too
+    if bad.any():
+        raise ValueError(
+            f"expected labels in [{low:g}, {high:g}], got {seen[bad][0].item()} "
+            f"at row {bad.nonzero()[0].item()}"
+        )
+    between = seen != seen.round()
+    if whole and between.any():
+        raise ValueError(f"expected whole classes, got {seen[between][0].item()}")
+    return labels
+
+
+def _check_shapes(outputs, labels, axes):
+    """Raise ValueError unless each row of `outputs` has one label, and there is a row."""
+    if outputs.ndim != axes or labels is None or labels.shape != outputs.shape[:1]:
+        got = None if labels is None else tuple(labels.shape)
+        raise ValueError(
+            f"expected outputs of {axes} axes and labels of shape (B,) for the same B > 0, "
+            f"got {tuple(outputs.shape)} and {got}"
+        )
+    if len(labels) == 0:
+        raise ValueError("expected at least one row, got an empty batch")
+
+
+def check_signs(
+    labels: Tensor,  # (B,) of any dtype
+) -> None:
+    """Raise ValueError unless all labels are 0 or 1, or all of them -1 or 1."""
+    seen = readable(labels)
+    if seen is None:
+        return
+    if not (((seen == 0) | (seen == 1)).all() or (seen.abs() == 1).all()):
+        found = sorted(set(seen.float().tolist()))[:5]
+        raise ValueError(f"expected labels of 0 and 1, or of -1 and 1, got {found}")
+
+
+def check_vectors(
+    u: Tensor,  # (B, D) float
+    v: Tensor | None = None,  # (B, D) float, the second sentences
+) -> None:
+    """Raise ValueError unless u is (B, D) and v, if given, has the same shape; others could
+    broadcast.
+    """
+    if u.ndim != 2 or v is not None and v.shape != u.shape:
+        second = "" if v is None else f" and {tuple(v.shape)}"
+        raise ValueError(
+            f"expected sentence vectors of one shape (B, D), got {tuple(u.shape)}{second}"
+        )

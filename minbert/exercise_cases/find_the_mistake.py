@@ -11,7 +11,7 @@ PLANTED = {
     "flow.sample": "The temperature multiplies the generated vectors.",
     "geometry.alignment": "The means of the two sides are compared.",
     "heads.linear": "Dropout is applied to the logits.",
-    "hinge.labels": "Labels of -1 become -3.",
+    "losses.signs": "Labels of -1 become -3.",
     "losses.similarity": "This is the Huber loss,",
     "metrics.spearman": "`argsort` returns the indices",
     "negatives.collision": "A row is paired with itself in the denominator,",

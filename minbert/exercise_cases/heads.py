@@ -1,4 +1,4 @@
-"""Exercise cases of chapters 15 and 16: task heads."""
+"""Exercise cases of chapters 14 and 16: task heads."""
 
 from unittest.mock import patch
 
@@ -519,108 +519,114 @@ def forward(self, u, v):
 ]
 
 
-# ---- hinge.cosine
+# ---- losses.clipped_head
 #
 # Both variants, several thresholds, a zero vector, projections to fewer and to more dimensions.
 
 
-def hinged_cases(generator):
+def clipped_cases(generator):
     def relabel(cases, what):
         return [case._replace(label=f"{case.label}; {what}") for case in cases]
 
     kinds = {
-        "default floor": {},
-        "open": {"hinge": "open_positive", "project": 7},
-        "floor 0.2": {"floor": 0.2, "project": 7},
-        "grades": {"goal": "similarity"},
-        "a floor below 0": {"floor": -0.3, "hinge": "paper"},
+        "default threshold": {},
+        "unclipped positives": {"clip_positives": False, "project": 7},
+        "threshold 0.2": {"threshold": 0.2, "project": 7},
+        "similarity": {"goal": "similarity"},
+        "a threshold below 0": {"threshold": -0.3},
     }
     made = []
     for what, options in kinds.items():
         cases = _with_zeros(_pairs(generator, **({"width": 5, "project": 3} | options)))
         made += relabel(
             [cases[0], cases[2], *cases[4:]]
-            + (cases[1:2] if what in ("floor 0.2", "a floor below 0") else []),
+            + (cases[1:2] if what in ("threshold 0.2", "a threshold below 0") else []),
             what,
         )
     return made
 
 
-TRIALS["hinge.cosine"] = Trial(
-    hinged_cases,
+TRIALS["losses.clipped_head"] = Trial(
+    clipped_cases,
     run_head,
     hints=(
-        "Three things in a row: project, compare, cut. The last one not always.",
+        "There are three steps: project, compare, clip. The last one depends on clip_positives.",
         (
-            "Both vectors go through the same self.linear before the cosine. The cut is at "
-            "self.floor, from below, and only with the paper's hinge."
+            "Both vectors go through the same self.linear before the cosine, which is clipped from "
+            "below at self.threshold."
         ),
         (
-            "cosine = safe_cosine(self.linear(u), self.linear(v)); cosine.clamp(min=self.floor) "
-            'if self.hinge == "paper", else the cosine.'
+            "cosines = safe_cosine(self.linear(u), self.linear(v)); then "
+            "cosines.clamp(min=self.threshold) if self.clip_positives, else the cosines."
         ),
     ),
 )
 
 
-_WRONG_HINGED = "safe_cosine(self.linear(u), self.linear(v))"
-_WRONG_FLOORED = 'cosine.clamp(min=self.floor) if self.hinge == "paper" else cosine'
+_WRONG_PROJECTED = "safe_cosine(self.linear(u), self.linear(v))"
+_WRONG_CLIPPED = "cosines.clamp(min=self.threshold) if self.clip_positives else cosines"
 
-MISTAKES["hinge.cosine"] = [
+MISTAKES["losses.clipped_head"] = [
     mistake(
-        _WRONG_HINGED, "safe_cosine(u, v)", "The projection is missing, so its weights never learn."
+        _WRONG_PROJECTED,
+        "safe_cosine(u, v)",
+        "The projection is missing, so its weights never learn.",
     ),
     mistake(
-        _WRONG_HINGED,
+        _WRONG_PROJECTED,
         "(self.linear(u) * self.linear(v)).sum(-1)",
         "This is the dot product of the projections. Use the cosine, which does not depend on "
         "their length.",
     ),
     mistake(
-        _WRONG_FLOORED,
-        "cosine.clamp(min=self.floor)",
-        "The open variant is clipped here as well. It is clipped in the loss, depending on the "
+        _WRONG_CLIPPED,
+        "cosines.clamp(min=self.threshold)",
+        "Without clip_positives the cosine is clipped here as well. The loss clips it, depending on the "
         "label.",
     ),
     mistake(
-        _WRONG_FLOORED,
-        "cosine",
-        "Nothing is clipped. In the paper's variant the output is never below the threshold.",
+        _WRONG_CLIPPED,
+        "cosines",
+        "Nothing is clipped. With clip_positives the output is never below the threshold.",
     ),
     mistake(
-        _WRONG_FLOORED,
-        'cosine.clamp(max=self.floor) if self.hinge == "paper" else cosine',
+        _WRONG_CLIPPED,
+        "cosines.clamp(max=self.threshold) if self.clip_positives else cosines",
         "The output is clipped from above. It should be clipped from below.",
     ),
     mistake(
-        _WRONG_FLOORED,
-        'cosine if self.hinge == "paper" else cosine.clamp(min=self.floor)',
+        _WRONG_CLIPPED,
+        "cosines if self.clip_positives else cosines.clamp(min=self.threshold)",
         "The two variants are swapped.",
     ),
     mistake(
-        _WRONG_FLOORED,
-        'cosine.clamp(min=0.7) if self.hinge == "paper" else cosine',
+        _WRONG_CLIPPED,
+        "cosines.clamp(min=0.7) if self.clip_positives else cosines",
         "The threshold is always 0.7. Use the one of the head.",
     ),
     mistake(
-        _WRONG_HINGED,
+        _WRONG_PROJECTED,
         "F.cosine_similarity(self.linear(u), self.linear(v))",
         "The gradient of this cosine at a zero vector is 10⁸. Use `safe_cosine`.",
     ),
 ]
 
-VARIANTS["hinge.cosine"] = [
+VARIANTS["losses.clipped_head"] = [
     """
 def forward(self, u, v):
     a, b = self.linear(torch.cat([u, v])).chunk(2)
     cosine = safe_cosine(a, b)
-    return cosine if self.hinge != "paper" else self.floor + F.relu(cosine - self.floor)
+    if not self.clip_positives:
+        return cosine
+    return self.threshold + F.relu(cosine - self.threshold)
 """,
     """
 def forward(self, u, v):
     cosine = safe_cosine(u @ self.linear.weight.T, v @ self.linear.weight.T)
-    if self.hinge == "open_positive":
+    if not self.clip_positives:
         return cosine
-    return torch.where(cosine > self.floor, cosine, torch.full_like(cosine, self.floor))
+    return torch.where(
+        cosine > self.threshold, cosine, torch.full_like(cosine, self.threshold)
+    )
 """,
 ]

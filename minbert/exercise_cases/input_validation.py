@@ -179,18 +179,14 @@ def _labels(outputs, *settings, **labels) -> tuple[Refusal, ...]:
 REFUSALS["losses.classes"] = _labels(_TWO, half=1.0, three=1.0, minus_one=1.0, nan=1.0)
 REFUSALS["losses.paraphrase"] = _labels(_TWO[:, 0], two=1.0, minus_one=1.0, nan=1.0)
 REFUSALS["losses.similarity"] = _labels(_TWO[:, 0], six=1.0, minus_one=1.0, nan=1.0)
-_HINGE = _R("an unknown hinge", lambda f: f(_TWO[:, 0], torch.tensor([1.0, 0.0]), 0.7, "open"))
-REFUSALS["hinge.labels"] = (
+REFUSALS["losses.signs"] = (
     _R("a label of 0.5", lambda f: f(torch.tensor([1.0, 0.5]))),
     _R("a label of 2", lambda f: f(torch.tensor([1, 2]))),
     _R("labels of both kinds, 0 and -1", lambda f: f(torch.tensor([0, -1]))),
     _R("NaN as a label", lambda f: f(torch.tensor([1.0, math.nan]))),
 )
-REFUSALS["hinge.paraphrase"] = (
-    _HINGE,
-    *_labels(_TWO[:, 0], half=1.0, two=1.0, minus_one=0.0, nan=1.0),
-)
-REFUSALS["hinge.grades"] = (_HINGE, *_labels(_TWO[:, 0], six=1.0, minus_one=1.0, nan=1.0))
+REFUSALS["losses.clipped_pairs"] = _labels(_TWO[:, 0], half=1.0, two=1.0, minus_one=0.0, nan=1.0)
+REFUSALS["losses.clipped_similarity"] = _labels(_TWO[:, 0], six=1.0, minus_one=1.0, nan=1.0)
 
 
 def _vectors(make, pair: bool = True) -> tuple[Refusal, ...]:
@@ -206,7 +202,7 @@ def _vectors(make, pair: bool = True) -> tuple[Refusal, ...]:
     )
 
 
-REFUSALS["hinge.cosine"] = _vectors(lambda kind: kind(3, project=3))
+REFUSALS["losses.clipped_head"] = _vectors(lambda kind: kind(3, project=3))
 REFUSALS["heads.linear"] = _vectors(lambda kind: kind(3), False)
 REFUSALS["heads.pair"] = REFUSALS["heads.difference"] = REFUSALS["heads.sum"] = _vectors(
     lambda kind: kind(3)

@@ -1,4 +1,4 @@
-"""Exercise cases of chapters 14 and 15: losses for classification, paraphrases and similarity."""
+"""Exercise cases of chapter 14: losses for classification, pairs and similarity."""
 
 import math
 
@@ -40,7 +40,7 @@ def classes_cases(generator):
 
 
 def run_loss(loss, inputs):
-    """Cost and gradient, and whether the cost is as wide as what it is made of; in half
+    """Loss and gradient, and whether the cost is as wide as what it is made of; in half
     precision the cost alone."""
     first = next(iter(inputs))
     if inputs[first].dtype in (torch.bfloat16, torch.float16):
@@ -59,67 +59,66 @@ TRIALS["losses.classes"] = Trial(
     run_loss,
     hints=(
         (
-            "Which number of each row of log-probabilities is the cost? One number a row, then "
-            "the mean."
+            "Which log-probability of each example is its negative loss? Select one per example, then "
+            "take the mean."
         ),
         (
             "Never take exp of a logit and then log of the result: log_softmax and "
-            "F.cross_entropy do both at once, without overflow. They want whole "
-            "labels, int64."
+            "F.cross_entropy do both at once, without overflow. They expect int64 labels."
         ),
         (
-            "labels = check_labels(...).long(); then F.cross_entropy(wide(logits), labels), which "
-            "takes the logits as they are and averages over the rows."
+            "F.cross_entropy(wide(logits), labels.long()) expects logits and averages over the "
+            "examples."
         ),
     ),
 )
 
 
-_WRONG_CE = "F.cross_entropy(wide(logits), whole.long())"
+_WRONG_CE = "F.cross_entropy(wide(logits), labels.long())"
 
 MISTAKES["losses.classes"] = [
     mistake(
         _WRONG_CE,
-        "F.cross_entropy(logits, whole.long())",
+        "F.cross_entropy(logits, labels.long())",
         "In half precision the loss is computed in half precision and keeps about two digits. "
         "Convert the logits to float32 first.",
     ),
     mistake(
         _WRONG_CE,
-        "F.cross_entropy(wide(logits).softmax(-1), whole.long())",
+        "F.cross_entropy(wide(logits).softmax(-1), labels.long())",
         "A softmax is applied before the cross-entropy, which expects logits.",
     ),
     mistake(
         _WRONG_CE,
-        "F.nll_loss(wide(logits), whole.long())",
+        "F.nll_loss(wide(logits), labels.long())",
         "The logits are used as log-probabilities: the log-softmax is missing.",
     ),
     mistake(
         _WRONG_CE,
-        "F.nll_loss(wide(logits).softmax(-1), whole.long())",
+        "F.nll_loss(wide(logits).softmax(-1), labels.long())",
         "The loss is the negative probability. The logarithm is missing.",
     ),
     mistake(
         _WRONG_CE,
-        'F.cross_entropy(wide(logits), whole.long(), reduction="sum")',
+        'F.cross_entropy(wide(logits), labels.long(), reduction="sum")',
         "The losses are summed. Use the mean, so that the step size does not depend on the "
         "batch size.",
     ),
     mistake(
         _WRONG_CE,
         "-(wide(logits).exp() / wide(logits).exp().sum(-1, "
-        "keepdim=True)).log()[range(len(whole)), whole.long()].mean()",
+        "keepdim=True)).log()[range(len(labels)), labels.long()].mean()",
         "The softmax is computed with `exp` directly, so large logits overflow. Use "
         "`cross_entropy` or `log_softmax`.",
     ),
     mistake(
         _WRONG_CE,
-        "-wide(logits).log_softmax(0)[range(len(whole)), whole.long()].mean()",
+        "-wide(logits).log_softmax(0)[range(len(labels)), labels.long()].mean()",
         "The softmax runs over the batch. It should run over the classes.",
     ),
     mistake(
         _WRONG_CE,
-        "-F.cross_entropy(wide(logits), whole.long())",
+        "-F.cross_entropy(wide(logits), labels.long())",
         "The sign is wrong: better predictions get a higher loss.",
     ),
 ]
@@ -178,65 +177,65 @@ TRIALS["losses.paraphrase"] = Trial(
     run_loss,
     hints=(
         (
-            "Two terms a pair: one counts for a yes, the other for a no. Which sign does the "
-            "logit have in each?"
+            "There are two terms, one for label 1 and one for label 0. Which sign does the logit "
+            "have in each?"
         ),
         (
             "log of sigmoid overflows for logits far below 0. F.logsigmoid does not, nor does "
             "anything that ends in with_logits."
         ),
         (
-            "y = check_labels(logits, labels, 0, 1); then "
-            "F.binary_cross_entropy_with_logits(wide(logits), y)."
+            "F.binary_cross_entropy_with_logits(wide(logits), labels), where check_labels has "
+            "converted the labels to floats."
         ),
     ),
 )
 
 
-_WRONG_BCE = "F.binary_cross_entropy_with_logits(wide(logits), y)"
+_WRONG_BCE = "F.binary_cross_entropy_with_logits(wide(logits), labels)"
 
 MISTAKES["losses.paraphrase"] = [
     mistake(
         _WRONG_BCE,
-        "F.binary_cross_entropy_with_logits(logits, y.to(logits))",
+        "F.binary_cross_entropy_with_logits(logits, labels.to(logits))",
         "In half precision the loss is computed in half precision and keeps about two digits. "
         "Convert the logits to float32 first.",
     ),
     mistake(
         _WRONG_BCE,
-        "F.binary_cross_entropy_with_logits(wide(logits), 1 - y)",
+        "F.binary_cross_entropy_with_logits(wide(logits), 1 - labels)",
         "The labels are inverted.",
     ),
     mistake(
         _WRONG_BCE,
-        "F.binary_cross_entropy_with_logits(wide(logits).sigmoid(), y)",
+        "F.binary_cross_entropy_with_logits(wide(logits).sigmoid(), labels)",
         "The sigmoid is applied twice: the loss function expects logits.",
     ),
     mistake(
         _WRONG_BCE,
-        "F.mse_loss(wide(logits).sigmoid(), y)",
+        "F.mse_loss(wide(logits).sigmoid(), labels)",
         "This is the squared error of the probability, whose gradient vanishes for confident "
         "wrong predictions. Use the cross-entropy.",
     ),
     mistake(
         _WRONG_BCE,
-        "-(y * wide(logits).sigmoid().log() + (1 - y) * (1 - wide(logits).sigmoid()).log()).mean()",
+        "-(labels * wide(logits).sigmoid().log() + (1 - labels) * (1 - wide(logits).sigmoid()).log()).mean()",
         "The logarithm of a sigmoid is not stable: confident wrong predictions give an infinite "
         "loss and NaN gradients. Use logits.",
     ),
     mistake(
         _WRONG_BCE,
-        'F.binary_cross_entropy_with_logits(wide(logits), y, reduction="sum")',
+        'F.binary_cross_entropy_with_logits(wide(logits), labels, reduction="sum")',
         "The losses are summed. Use the mean.",
     ),
     mistake(
         _WRONG_BCE,
-        "F.binary_cross_entropy_with_logits(wide(logits), y.round())",
+        "F.binary_cross_entropy_with_logits(wide(logits), labels.round())",
         "Labels between 0 and 1 are rounded. They are soft labels and weight both classes.",
     ),
     mistake(
         _WRONG_BCE,
-        "-(y * F.logsigmoid(wide(logits)) + (1 - y) * F.logsigmoid(wide(logits))).mean()",
+        "-(labels * F.logsigmoid(wide(logits)) + (1 - labels) * F.logsigmoid(wide(logits))).mean()",
         "The negative class gets the loss of the positive class. The sign of its logit has to "
         "change.",
     ),
@@ -289,8 +288,8 @@ TRIALS["losses.similarity"] = Trial(
     grade_cases,
     run_loss,
     hints=(
-        "One squared distance a pair, then the mean. Nothing is cut or rescaled.",
-        "The scores are widened; check_labels has made floats of the labels.",
+        "One squared difference per pair, then the mean. Nothing is clipped or rescaled.",
+        "Compare the gradient for an error of 4 with that of the formula, which grows with the error.",
         "F.mse_loss(wide(scores), labels).",
     ),
 )
@@ -355,7 +354,7 @@ def similarity_loss(scores, labels):
 ]
 
 
-# ---- hinge.labels
+# ---- losses.signs
 #
 # Both conventions in several dtypes, and batches that contain one label only.
 
@@ -379,23 +378,23 @@ def sign_cases(generator):
     return [Case(label, {"labels": x}) for label, x in rows.items()]
 
 
-TRIALS["hinge.labels"] = Trial(
+TRIALS["losses.signs"] = Trial(
     sign_cases,
     lambda sign, inputs: {
         "signs": (signs := sign(**inputs)),
         "float32 as promised": signs.dtype == torch.float32,
     },
     hints=(
-        "What does a label of 0 become, what a label of -1?",
-        "2 y - 1 is right for 0 and 1. What does it make of -1?",
-        "y = labels.float(); if all of them are 0 or 1 give 2 * y - 1, else give y.",
+        "What does a label of 0 become, and what does a label of -1 become?",
+        "2 y - 1 is correct for labels of 0 and 1. What is it for -1?",
+        "Replace only the zeros: torch.where(y == 0, -1.0, y) with y = labels.float().",
     ),
 )
 
 
 _WRONG_SIGNS = "return torch.where(y == 0, -1.0, y)"
 
-MISTAKES["hinge.labels"] = [
+MISTAKES["losses.signs"] = [
     mistake(
         "y = labels.float()", "y = labels.double()", "The result is float64. float32 is expected."
     ),
@@ -433,7 +432,7 @@ MISTAKES["hinge.labels"] = [
     ),
 ]
 
-VARIANTS["hinge.labels"] = [
+VARIANTS["losses.signs"] = [
     """
 def signed_labels(labels):
     return torch.where(labels.float() > 0, 1.0, -1.0)
@@ -445,182 +444,190 @@ def signed_labels(labels):
 ]
 
 
-# ---- hinge.paraphrase
+# ---- losses.clipped_pairs
 #
 # Cosines on both sides of the threshold and of both signs, with both conventions of labels; both
 # variants; other thresholds, including a negative one; a batch without positives. No cosine is
 # exactly at the threshold, where the gradient is ambiguous.
 
 
-def hinge_cases(generator):
-    scores = torch.tensor(
+def clipped_cases(generator):
+    cosines = torch.tensor(
         [0.95, 0.8, 0.75, 0.4, 0.1, -0.3, 0.9, 0.55, -0.8, 1.0, 1.0]
     ) + 0.02 * torch.rand(11, generator=generator, dtype=torch.float64)
-    scores[-2:] = 1.0
+    cosines[-2:] = 1.0
     labels = torch.tensor([1, 0, 1, 1, 0, 1, 0, 0, 0, 0, 1])
-    both = {"scores": scores, "labels": labels}
+    both = {"cosines": cosines, "labels": labels}
     return [
-        Case("as printed", both),
+        Case("clipped positives", both),
         Case("labels of -1 and 1", {**both, "labels": 2 * labels - 1}),
-        Case("open for positives", {**both, "hinge": "open_positive"}),
-        Case("floor 0.3, as printed", {**both, "floor": 0.3}),
-        Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}),
-        Case("a floor below 0", {**both, "floor": -0.5}),
+        Case("unclipped positives", {**both, "clip_positives": False}),
+        Case("threshold 0.3", {**both, "threshold": 0.3}),
         Case(
-            "negatives alone",
-            {"scores": scores[:3], "labels": torch.zeros(3), "hinge": "open_positive"},
+            "threshold 0.3, unclipped positives",
+            {**both, "threshold": 0.3, "clip_positives": False},
         ),
-        Case("one dead positive", {"scores": scores[3:4], "labels": labels[3:4]}),
-        *halves(Case("half precision", both), "scores"),
+        Case("a threshold below 0", {**both, "threshold": -0.5}),
+        Case(
+            "only negatives",
+            {"cosines": cosines[:3], "labels": torch.zeros(3), "clip_positives": False},
+        ),
+        Case("one positive without a gradient", {"cosines": cosines[3:4], "labels": labels[3:4]}),
+        *halves(Case("half precision", both), "cosines"),
     ]
 
 
-TRIALS["hinge.paraphrase"] = Trial(
-    hinge_cases,
+TRIALS["losses.clipped_pairs"] = Trial(
+    clipped_cases,
     run_loss,
     hints=(
         (
-            "Two costs, one for each kind of pair. Which of them uses the cut cosine: with the "
-            "paper's hinge, with the open one?"
+            "There are two losses, one for positive and one for negative pairs. Which of the two "
+            "changes with `clip_positives`?"
         ),
         (
-            "cut = scores.clamp(min=floor). Negatives always pay cut - floor. Only what the "
-            "positives pay depends on `hinge`."
+            "clipped = cosines.clamp(min=threshold). The loss of a negative pair is always "
+            "clipped - threshold."
         ),
         (
-            "torch.where(positive, 1 - rising, cut - floor).mean(), where rising is cut for "
-            '"paper" and the scores themselves for "open_positive"; '
+            "torch.where(positive, 1 - similarity, clipped - threshold).mean(), where similarity "
+            "is clipped if clip_positives, else the cosines themselves, and "
             "positive = signed_labels(labels) > 0."
         ),
     ),
 )
 
 
-_WRONG_PRICE = "torch.where(positive, 1 - rising[hinge], cut - floor).mean()"
-_WRONG_RISING = '{"paper": cut, "open_positive": scores}'
+_WRONG_PAIRS = "torch.where(positive, 1 - similarity, clipped - threshold).mean()"
+_WRONG_SIMILARITY = "clipped if clip_positives else cosines"
 
-MISTAKES["hinge.paraphrase"] = [
+MISTAKES["losses.clipped_pairs"] = [
     mistake(
-        _WRONG_RISING,
-        '{"paper": scores, "open_positive": scores}',
-        "Positive pairs are clipped as in the paper's variant, so those below the threshold get "
-        "no gradient. Here they are never clipped.",
+        _WRONG_SIMILARITY,
+        "cosines",
+        "Positive pairs are never clipped. With clip_positives they should be.",
     ),
     mistake(
-        "signed_labels(labels).to(scores.device) > 0",
-        "signed_labels(labels).to(scores.device) < 0",
+        "signed_labels(labels).to(cosines.device) > 0",
+        "signed_labels(labels).to(cosines.device) < 0",
         "The labels are inverted: paraphrases are pushed apart.",
     ),
     mistake(
-        _WRONG_PRICE,
-        "torch.where(positive, 1 - rising[hinge], scores - floor).mean()",
+        _WRONG_PAIRS,
+        "torch.where(positive, 1 - similarity, cosines - threshold).mean()",
         "Negative pairs are not clipped, so those below the threshold get a negative loss and "
         "are pushed further apart.",
     ),
     mistake(
-        _WRONG_PRICE,
-        "torch.where(positive, 1 - rising[hinge], cut).mean()",
+        _WRONG_PAIRS,
+        "torch.where(positive, 1 - similarity, clipped).mean()",
         "The threshold is not subtracted for negative pairs. Their loss is the part of the "
         "cosine above it.",
     ),
     mistake(
-        _WRONG_PRICE,
-        "torch.where(positive, 1 - rising[hinge], cut - floor).sum()",
+        _WRONG_PAIRS,
+        "torch.where(positive, 1 - similarity, clipped - threshold).sum()",
         "The losses are summed. Use the mean.",
     ),
     mistake(
-        "scores.clamp(min=floor)",
-        "scores.clamp(min=0.7)",
+        "cosines.clamp(min=threshold)",
+        "cosines.clamp(min=0.7)",
         "The threshold is always 0.7. Use the argument.",
     ),
     mistake(
-        "positive = signed_labels(labels).to(scores.device) > 0",
-        "positive = signed_labels(labels).to(scores.device) * 0 + labels.to(scores.device) != 0",
+        "positive = signed_labels(labels).to(cosines.device) > 0",
+        "positive = labels.to(cosines.device) != 0",
         "Labels of -1 count as positive. Convert 0/1 and -1/+1 to one convention first.",
     ),
     mistake(
-        _WRONG_PRICE,
-        "torch.where(positive, 1 - rising[hinge], floor - cut).mean()",
+        _WRONG_PAIRS,
+        "torch.where(positive, 1 - similarity, threshold - clipped).mean()",
         "The sign of the loss of negative pairs is wrong: they are pulled together.",
     ),
 ]
 
-VARIANTS["hinge.paraphrase"] = [
+VARIANTS["losses.clipped_pairs"] = [
     """
-def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
-    scores, y = wide(scores), signed_labels(labels)
-    above = F.relu(scores - floor)
-    pull = 1 - scores if hinge == "open_positive" else 1 - floor - above
+def clipped_paraphrase_loss(cosines, labels, threshold=0.7, clip_positives=True):
+    cosines, y = wide(cosines), signed_labels(labels)
+    above = F.relu(cosines - threshold)
+    pull = 1 - threshold - above if clip_positives else 1 - cosines
     return ((1 + y) / 2 * pull + (1 - y) / 2 * above).mean()
 """,
     """
-def hinge_paraphrase_loss(scores, labels, floor=0.7, hinge="paper"):
-    costs = []
-    for c, label in zip(wide(scores), signed_labels(labels).tolist()):
-        y = torch.maximum(c, torch.full_like(c, floor))
-        costs.append((1 - (c if hinge == "open_positive" else y)) if label > 0 else y - floor)
-    return torch.stack(costs).sum() / len(costs)
+def clipped_paraphrase_loss(cosines, labels, threshold=0.7, clip_positives=True):
+    losses = []
+    for c, label in zip(wide(cosines), signed_labels(labels).tolist()):
+        y = torch.maximum(c, torch.full_like(c, threshold))
+        losses.append((1 - (y if clip_positives else c)) if label > 0 else y - threshold)
+    return torch.stack(losses).sum() / len(losses)
 """,
 ]
 
 
-# ---- hinge.grades
+# ---- losses.clipped_similarity
 #
-# Scores from 0 to 5, cosines on both sides of the threshold, two thresholds, both variants. With
-# the open variant also scores that are smaller than the threshold, whose targets are above it,
-# and a negative threshold.
+# Similarity scores from 0 to 5, cosines on both sides of the threshold, two thresholds, both
+# variants. Without clipped positives also scores that are smaller than the threshold, whose targets
+# are above it, and a negative threshold.
 
 
-def stretched_cases(generator):
-    scores = torch.tensor([0.9, 0.5, -0.4, -0.6, 0.2, -0.1, 0.7]) + 0.02 * torch.rand(
+def rescaled_cases(generator):
+    cosines = torch.tensor([0.9, 0.5, -0.4, -0.6, 0.2, -0.1, 0.7]) + 0.02 * torch.rand(
         7, generator=generator, dtype=torch.float64
     )
-    grades = torch.tensor([5.0, 2.4, 3.1, 0.0, 0.0, 1.2, 4.0], dtype=torch.float64)
-    both = {"scores": scores, "labels": grades}
+    scores = torch.tensor([5.0, 2.4, 3.1, 0.0, 0.0, 1.2, 4.0], dtype=torch.float64)
+    both = {"cosines": cosines, "labels": scores}
     return [
-        Case("as printed, floor 0", both),
-        Case("open, floor 0", {**both, "hinge": "open_positive"}),
-        Case("floor 0.3", {**both, "floor": 0.3}),
-        Case("floor 0.3, open", {**both, "floor": 0.3, "hinge": "open_positive"}),
-        Case("a floor below 0", {**both, "floor": -0.5}),
+        Case("threshold 0", both),
+        Case("threshold 0, unclipped positives", {**both, "clip_positives": False}),
+        Case("threshold 0.3", {**both, "threshold": 0.3}),
         Case(
-            "grades below the floor, open",
-            {**both, "labels": grades / 20, "floor": 0.3, "hinge": "open_positive"},
+            "threshold 0.3, unclipped positives",
+            {**both, "threshold": 0.3, "clip_positives": False},
         ),
-        Case("a floor below 0, open", {**both, "floor": -0.5, "hinge": "open_positive"}),
-        Case("whole grades", {**both, "labels": grades.long()}),
-        Case("one pair", {"scores": scores[:1], "labels": grades[1:2]}),
-        Case("every cosine right", {"scores": grades / 5, "labels": grades}),
-        *halves(Case("half precision", both), "scores"),
+        Case("a threshold below 0", {**both, "threshold": -0.5}),
+        Case(
+            "scores smaller than the threshold",
+            {**both, "labels": scores / 20, "threshold": 0.3, "clip_positives": False},
+        ),
+        Case(
+            "a threshold below 0, unclipped positives",
+            {**both, "threshold": -0.5, "clip_positives": False},
+        ),
+        Case("integer scores", {**both, "labels": scores.long()}),
+        Case("one pair", {"cosines": cosines[:1], "labels": scores[1:2]}),
+        Case("every cosine equal to its target", {"cosines": scores / 5, "labels": scores}),
+        *halves(Case("half precision", both), "cosines"),
     ]
 
 
-TRIALS["hinge.grades"] = Trial(
-    stretched_cases,
+TRIALS["losses.clipped_similarity"] = Trial(
+    rescaled_cases,
     run_loss,
     hints=(
         (
-            "Where on [h, 1] do the grades 0 and 5 go? The cost compares there, not on the scale "
-            "of the grades."
+            "Which targets in [h, 1] belong to the scores 0 and 5? The loss compares cosines with "
+            "targets, not with scores."
         ),
         (
-            "target = floor + (1 - floor) * grade / 5. The open hinge leaves the cosine uncut "
-            "only where that target lies above the floor."
+            "targets = threshold + (1 - threshold) * labels / 5. Without clip_positives, a cosine "
+            "stays unclipped where its target is above the threshold."
         ),
         (
-            'cut = scores.clamp(min=floor); y = cut for "paper", torch.where(target > floor, '
-            'scores, cut) for "open_positive"; F.mse_loss(y, target).'
+            "clipped = cosines.clamp(min=threshold); unless clip_positives, replace it by "
+            "torch.where(targets > threshold, cosines, clipped); F.mse_loss(clipped, targets)."
         ),
     ),
 )
 
 
-_WRONG_TARGET = "floor + (1 - floor) * labels / 5"
+_WRONG_TARGET = "threshold + (1 - threshold) * labels / 5"
 
-MISTAKES["hinge.grades"] = [
+MISTAKES["losses.clipped_similarity"] = [
     mistake(
         _WRONG_TARGET,
-        "floor + (1 - floor) * (labels // 5)",
+        "threshold + (1 - threshold) * (labels // 5)",
         "The scores are divided with integer division, so every score below 5 becomes 0.",
     ),
     mistake(
@@ -628,51 +635,55 @@ MISTAKES["hinge.grades"] = [
         "labels / 5",
         "The targets are in [0, 1]. With a threshold h they should be in [h, 1].",
     ),
-    mistake(_WRONG_TARGET, "floor + (1 - floor) * labels", "The score is not divided by 5."),
     mistake(
-        "torch.where(target > floor, scores, cut)",
-        "scores",
+        _WRONG_TARGET, "threshold + (1 - threshold) * labels", "The score is not divided by 5."
+    ),
+    mistake(
+        "torch.where(targets > threshold, cosines, clipped)",
+        "cosines",
         "No pair is clipped. Pairs with a score of 0 should still be clipped.",
     ),
     mistake(
-        'cut if hinge == "paper" else',
-        'scores if hinge == "paper" else',
+        "clipped = cosines.clamp(min=threshold)",
+        "clipped = cosines",
         "The cosines are not clipped at the threshold.",
     ),
     mistake(
-        "F.mse_loss(y, target)",
-        'F.mse_loss(y, target, reduction="sum")',
+        "F.mse_loss(clipped, targets)",
+        'F.mse_loss(clipped, targets, reduction="sum")',
         "The squared errors are summed. Use their mean.",
     ),
     mistake(
-        "F.mse_loss(y, target)",
-        "F.l1_loss(y, target)",
+        "F.mse_loss(clipped, targets)",
+        "F.l1_loss(clipped, targets)",
         "This is the absolute error. The squared error is expected.",
     ),
     mistake(
         _WRONG_TARGET,
-        "(1 - floor) * labels / 5",
+        "(1 - threshold) * labels / 5",
         "The threshold is not added: a score of 0 corresponds to h.",
     ),
 ]
 
-VARIANTS["hinge.grades"] = [
+VARIANTS["losses.clipped_similarity"] = [
     """
-def hinge_similarity_loss(scores, labels, floor=0.0, hinge="paper"):
-    scores = wide(scores)
-    height = labels.to(scores.dtype) / 5
-    target = torch.lerp(torch.full_like(scores, floor), torch.ones_like(scores), height)
-    closed = (hinge == "paper") | (height == 0)
-    y = torch.where(closed & (scores < floor), torch.full_like(scores, floor), scores)
+def clipped_similarity_loss(cosines, labels, threshold=0.0, clip_positives=True):
+    cosines = wide(cosines)
+    height = labels.to(cosines.dtype) / 5
+    h = torch.full_like(cosines, threshold)
+    target = torch.lerp(h, torch.ones_like(cosines), height)
+    closed = (height == 0) | clip_positives
+    y = torch.where(closed & (cosines < threshold), h, cosines)
     return (y - target).pow(2).mean()
 """,
     """
-def hinge_similarity_loss(scores, labels, floor=0.0, hinge="paper"):
+def clipped_similarity_loss(cosines, labels, threshold=0.0, clip_positives=True):
     total = 0.0
-    for c, label in zip(wide(scores), labels.tolist()):
-        t = floor + (1 - floor) * label / 5
-        y = c if hinge == "open_positive" and label > 0 else floor + F.relu(c - floor)
+    for c, label in zip(wide(cosines), labels.tolist()):
+        t = threshold + (1 - threshold) * label / 5
+        free = label > 0 and not clip_positives
+        y = c if free else threshold + F.relu(c - threshold)
         total = total + (y - t) ** 2
-    return total / len(scores)
+    return total / len(cosines)
 """,
 ]

@@ -6,7 +6,7 @@ import torch
 
 from minbert.course.trials import SMALL, Case, Trial, fill, fixed, mistake, probed, with_gradients
 from minbert.heads import CosineHead, LinearHead, PairLinear
-from minbert.hinge import HingeCosine
+from minbert.losses import ClippedCosineHead
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -179,7 +179,7 @@ def distance_cases(generator):
         Case("a head for classes", {"head": "classes", "p": p, "q": q}),
         Case("a head for grades", {"head": "pair", "p": z, "q": w}),
         Case("a head for yes or no", {"head": "yes", "p": z, "q": w}),
-        Case("a hinge head", {"head": "hinge", "p": z.tanh(), "q": w.tanh()}),
+        Case("a clipped cosine", {"head": "clipped", "p": z.tanh(), "q": w.tanh()}),
         Case("several answers a row", {"goal": "paraphrase", "p": p, "q": q}),
     ]
 
@@ -187,7 +187,7 @@ def distance_cases(generator):
 def run_distance(output_distance, inputs):
     kind, pair = inputs.get("head"), {"p": inputs["p"], "q": inputs["q"]}
     goal = inputs.get("goal") or (
-        HingeCosine(4, project=4) if kind == "hinge" else made_head(kind, 0)
+        ClippedCosineHead(4, project=4) if kind == "clipped" else made_head(kind, 0)
     )
     distance = output_distance(goal, **({"grad": inputs["grad"]} if "grad" in inputs else {}))
     distance(
@@ -209,7 +209,7 @@ TRIALS["smoothness.distance"] = Trial(
             "`_squared_difference` are there."
         ),
         (
-            'goal = "similarity" for a HingeCosine, else getattr(goal, "goal", goal); then '
+            'goal = "similarity" for a ClippedCosineHead, else getattr(goal, "goal", goal); then '
             "`_squared_difference`, or `partial` of `symmetric_kl` or "
             "`_yes_or_no` with grad."
         ),
@@ -219,7 +219,7 @@ TRIALS["smoothness.distance"] = Trial(
 
 MISTAKES["smoothness.distance"] = [
     mistake(
-        '"similarity" if isinstance(goal, HingeCosine) else ',
+        '"similarity" if isinstance(goal, ClippedCosineHead) else ',
         "",
         "A clipped cosine head outputs a cosine. It is compared on its own scale, not as a logit.",
     ),
@@ -262,7 +262,7 @@ MISTAKES["smoothness.distance"] = [
 VARIANTS["smoothness.distance"] = [
     """
 def output_distance(goal, grad="full"):
-    if isinstance(goal, HingeCosine):
+    if isinstance(goal, ClippedCosineHead):
         return _squared_difference
     name = goal if isinstance(goal, str) else goal.goal
     if name == "classes":
@@ -290,7 +290,7 @@ def output_distance(goal, grad="full"):
         "paraphrase": yes,
         "paraphrase_mse": yes,
     }
-    return squares if type(goal) is HingeCosine else table[name]
+    return squares if type(goal) is ClippedCosineHead else table[name]
 """,
 ]
 

@@ -12,8 +12,8 @@ from ..contrastive import mirror_loss
 from ..data import TaskBatch
 from ..geometry import alignment, uniformity
 from ..heads import LinearHead, MultitaskBert
-from ..hinge import HingeCosine
 from ..joint import joint_loss
+from ..losses import ClippedCosineHead
 from ..sentence import SentenceEncoder
 from .recipe import cell, claim, not_run, recipe, row
 from .run import Run, searched_rate
@@ -151,12 +151,12 @@ def joined(run: Run, cap: int = 5) -> SentenceEncoder:
     return joint_stage(run, f"hu/joint-{cap}", partial(mirrored, cap=cap), cap=cap)
 
 
-def heads(width: int, hinge: str = "paper") -> dict:
+def heads(width: int, clip_positives: bool = True) -> dict:
     """Build the heads of section 4.3."""
     return {
         "sst": LinearHead(width, 5, dropout=0.3),
-        "quora": HingeCosine(width, "paraphrase", hinge=hinge),
-        "sts": HingeCosine(width, "similarity", hinge=hinge),
+        "quora": ClippedCosineHead(width, "paraphrase", clip_positives=clip_positives),
+        "sts": ClippedCosineHead(width, "similarity", clip_positives=clip_positives),
     }
 
 
@@ -295,7 +295,7 @@ def mirror_flow(run: Run) -> dict:
 )
 def open_hinge(run: Run) -> dict:
     return answered(
-        run, _tune(run, heads_from(run, run.base(), partial(heads, hinge="open_positive"))), SUP
+        run, _tune(run, heads_from(run, run.base(), partial(heads, clip_positives=False))), SUP
     )
 
 

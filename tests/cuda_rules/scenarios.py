@@ -292,7 +292,7 @@ def mlm_supply(count, rows=6):
 
 
 def losses():
-    from minbert import batches, contrastive, hinge, losses, negatives
+    from minbert import batches, contrastive, losses, negatives
 
     logits, grades = cloud(6, 5).requires_grad_(), cloud(6, 1)[:, 0].requires_grad_()
     for place in (CUDA, "cpu"):  # labels may lie on either side
@@ -305,15 +305,15 @@ def losses():
             losses.paraphrase_loss(grades, yes),
             losses.paraphrase_mse_loss(grades, yes),
             losses.similarity_loss(grades, score),
-            hinge.hinge_paraphrase_loss(grades, yes),
-            hinge.hinge_similarity_loss(grades, score),
+            losses.clipped_paraphrase_loss(grades, yes),
+            losses.clipped_similarity_loss(grades, score),
             contrastive.contrastive_loss(cloud(6).requires_grad_(), cloud(6).flip(0), yes),
         ):
             on_gpu(loss).backward()
-        on_gpu(hinge.dead_fraction(grades, yes))
+        on_gpu(losses.zero_gradient_fraction(grades, yes))
         refuses(lambda: losses.classes_loss(logits, classes + 1), "labels in [0, 4]", "5")
         refuses(lambda: losses.classes_loss(logits, classes / 2), "whole classes", "0.5")
-        refuses(lambda: hinge.signed_labels(classes), "expected labels of 0 and 1")
+        refuses(lambda: losses.signed_labels(classes), "expected labels of 0 and 1")
         refuses(
             lambda: contrastive.contrastive_loss(cloud(6), cloud(6).flip(0), yes / 2),
             "labels 0 and 1",
@@ -337,7 +337,7 @@ def losses():
         )
     for call in (losses.predicted_class,):
         on_gpu(call(logits))
-    on_gpu(losses.predicted_yes(grades)), on_gpu(losses.predicted_grade(grades))
+    on_gpu(losses.predicted_binary(grades)), on_gpu(losses.predicted_score(grades))
     refuses(
         lambda: contrastive.simcse_loss(cloud(4), cloud(4).flip(0), groups=torch.zeros(3)),
         "expected groups of shape (4,)",
@@ -350,7 +350,7 @@ def losses():
 
 def heads():
     from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, PairLinear
-    from minbert.hinge import HingeCosine
+    from minbert.losses import ClippedCosineHead
     from minbert.regularized import output_distance
     from minbert.smoothness import linear_maximum, sampled_smoothness
 
@@ -368,8 +368,8 @@ def heads():
         (CosineHead("similarity"), grades),
         (LinearPlusCosine(16), yes),
         (LinearPlusCosine(16, "similarity"), grades),
-        (HingeCosine(16, project=8), yes),
-        (HingeCosine(16, "similarity", hinge="open_positive", project=8), grades),
+        (ClippedCosineHead(16, project=8), yes),
+        (ClippedCosineHead(16, "similarity", clip_positives=False, project=8), grades),
     ]
     for head, labels in kinds:
         head.to(CUDA)
