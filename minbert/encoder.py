@@ -27,7 +27,7 @@ from .engine.pretrained import check_settings, check_sizes, fitted, read_setting
 from .engine.tensorfiles import load_tensors
 from .tokens import resolve_folder
 
-# %% ../nbs/1_bert/04_encoder.ipynb #420e179c
+# %% ../nbs/1_bert/04_encoder.ipynb #66583c98
 _FIXED = {  # what this code computes; a config.json that asks for something else is refused
     "model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute",
     "is_decoder": False, "add_cross_attention": False}
@@ -35,7 +35,7 @@ _FIXED = {  # what this code computes; a config.json that asks for something els
 
 @dataclass(frozen=True)
 class BertConfig:
-    """Contain the sizes of an encoder. Names are Hugging Face's, defaults those of BERT-base.
+    """The sizes of an encoder. Names are Hugging Face's, defaults those of BERT-base.
 
     Raises ValueError for a value that cannot be a size or a probability.
     """
@@ -77,13 +77,13 @@ class BertConfig:
         settings = {"architectures": ["BertModel"], "dtype": "float32", **_FIXED, **asdict(self)}
         return json.dumps(settings, indent=2) + "\n"
 
-# %% ../nbs/1_bert/04_encoder.ipynb #468cabcd
+# %% ../nbs/1_bert/04_encoder.ipynb #2d3d789e
 class BertLayer(nn.Module):
     """Apply self-attention and a feed-forward network, each with a residual connection.
 
     h1 = LN(h + drop(W_o attention(h))),  h2 = LN(h1 + drop(W_2 gelu(W_1 h1)))
     Paper: Vaswani et al. (2017), section 3.1; Devlin et al. (2019), section 3.
-    Differs: GELU instead of ReLU, in its exact form, as in the BERT release.
+    Differs: GELU instead of ReLU, in its exact form, as in `transformers`.
     """
 
     def __init__(self, config: BertConfig):
@@ -111,13 +111,13 @@ class BertLayer(nn.Module):
 
     def add_norm(
         self,
-        before: Tensor,      # (B, T, D) float, input of the sublayer
-        made: Tensor,        # (B, T, E) float, result of the sublayer before its last linear layer
-        dense: nn.Linear,    # E -> D, the last linear layer of the sublayer
-        norm: nn.LayerNorm,  # of size D
+        residual: Tensor,         # (B, T, D) float, input of the sublayer
+        sublayer_output: Tensor,  # (B, T, E) float, before the last linear layer of the sublayer
+        dense: nn.Linear,         # E -> D, this linear layer
+        norm: nn.LayerNorm,       # of size D
     ) -> Tensor:  # (B, T, D)
-        """Compute LN(before + dropout(dense(made)))."""
-        return norm(before + self.dropout(dense(made)))
+        """Compute LN(residual + dropout(dense(sublayer_output)))."""
+        return norm(residual + self.dropout(dense(sublayer_output)))
 
 # %% ../nbs/1_bert/04_encoder.ipynb #986b7982
 def init_weights(module: nn.Module, std: float) -> None:  # module: changed in place
@@ -234,7 +234,7 @@ def minbert_name(key: str) -> str | None:
     key = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", key)
     return rename(key, {theirs: ours for ours, theirs in _NAMES.items()})
 
-# %% ../nbs/1_bert/04_encoder.ipynb #ee4d11ff
+# %% ../nbs/1_bert/04_encoder.ipynb #3f7771cd
 _POOLER = frozenset({"pooler_dense.weight", "pooler_dense.bias"})
 
 

@@ -34,8 +34,8 @@ SIZES = {
 def add_norm_cases(generator):
     def given(first, training, *shape):
         return {
-            "before": fixed(generator, *shape, 12),
-            "made": fixed(generator, *shape, 12 if first else 20),
+            "residual": fixed(generator, *shape, 12),
+            "sublayer_output": fixed(generator, *shape, 12 if first else 20),
             "first": first,
             "training": training,
         }
@@ -49,7 +49,7 @@ def add_norm_cases(generator):
         Case("evaluating, one token", given(True, False, 1, 1)),
         Case(
             "evaluating, numbers far from 0",
-            {**(far := given(True, False, 2, 3)), "before": far["before"] + 3e5},
+            {**(far := given(True, False, 2, 3)), "residual": far["residual"] + 3e5},
         ),
         Case(
             "training, a map and a norm of another layer",
@@ -72,16 +72,16 @@ def run_add_norm(Layer, inputs):
         else (holder.out_dense, holder.out_layer_norm)
     )
     with probed():
-        given = {name: inputs[name] for name in ("before", "made")}
+        given = {name: inputs[name] for name in ("residual", "sublayer_output")}
         if "earlier" in inputs:
             layer.eval().add_norm(**given, dense=parts[0], norm=parts[1])
             layer.train()
         return through(
             holder,
-            lambda before, made: layer.add_norm(before, made, *parts),
+            lambda residual, sublayer_output: layer.add_norm(residual, sublayer_output, *parts),
             given,
-            "before",
-            "made",
+            "residual",
+            "sublayer_output",
         )
 
 
@@ -95,59 +95,63 @@ TRIALS["encoder.add_norm"] = Trial(
             "Only what the sublayer made is dropped. What went in reaches the sum whole, so that "
             "a gradient can always pass."
         ),
-        "norm of (before + self.dropout of (dense of made)).",
+        "norm of (residual + self.dropout of (dense of sublayer_output)).",
     ),
 )
 
 
-_WRONG_SUM = "return norm(before + self.dropout(dense(made)))"
+_WRONG_SUM = "return norm(residual + self.dropout(dense(sublayer_output)))"
 
 MISTAKES["encoder.add_norm"] = [
-    mistake("self.dropout(dense(made))", "dense(made)", "There is no dropout."),
+    mistake(
+        "self.dropout(dense(sublayer_output))", "dense(sublayer_output)", "There is no dropout."
+    ),
     mistake(
         _WRONG_SUM,
-        "return norm(self.dropout(before + dense(made)))",
+        "return norm(self.dropout(residual + dense(sublayer_output)))",
         "Dropout is applied to the sum, so it also hits the residual connection. It belongs on "
         "the output of the linear layer.",
     ),
     mistake(
         _WRONG_SUM,
-        "return self.dropout(norm(before + dense(made)))",
+        "return self.dropout(norm(residual + dense(sublayer_output)))",
         "Dropout is applied after the layer normalization. It belongs on the output of the "
         "linear layer.",
     ),
     mistake(
-        "self.dropout(dense(made))",
-        "F.dropout(dense(made), self.dropout.p)",
+        "self.dropout(dense(sublayer_output))",
+        "F.dropout(dense(sublayer_output), self.dropout.p)",
         "Dropout is active in eval mode too.",
     ),
-    mistake("before + self", "self", "The residual connection is missing: the input is not added."),
     mistake(
-        "norm(before + self.dropout(dense(made)))",
-        "before + self.dropout(dense(made))",
+        "residual + self", "self", "The residual connection is missing: the input is not added."
+    ),
+    mistake(
+        "norm(residual + self.dropout(dense(sublayer_output)))",
+        "residual + self.dropout(dense(sublayer_output))",
         "The layer normalization is missing.",
     ),
     mistake(
         _WRONG_SUM,
-        "return before + norm(self.dropout(dense(made)))",
+        "return residual + norm(self.dropout(dense(sublayer_output)))",
         "The layer normalization comes before the addition. BERT normalizes the sum (post-norm).",
     ),
     mistake(
-        "norm(before +",
-        "norm(before.detach() +",
+        "norm(residual +",
+        "norm(residual.detach() +",
         "The input is detached, so no gradient flows through the residual connection.",
     ),
 ]
 
 VARIANTS["encoder.add_norm"] = [
     """
-def add_norm(self, before, made, dense, norm):
-    total = F.dropout(made @ dense.weight.T + dense.bias, self.dropout.p, self.training) + before
+def add_norm(self, residual, sublayer_output, dense, norm):
+    total = F.dropout(sublayer_output @ dense.weight.T + dense.bias, self.dropout.p, self.training) + residual
     return F.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 """,
     """
-def add_norm(self, before, made, dense, norm):
-    x = torch.add(self.dropout(dense(made)), before)
+def add_norm(self, residual, sublayer_output, dense, norm):
+    x = torch.add(self.dropout(dense(sublayer_output)), residual)
     mean = x.mean(-1, keepdim=True)
     variance = x.var(-1, unbiased=False, keepdim=True)
     return (x - mean) / (variance + norm.eps) ** 0.5 * norm.weight + norm.bias
@@ -284,8 +288,8 @@ def forward(self, hidden_states, attention_mask=None):
 def forward(self, hidden_states, attention_mask=None):
     x = hidden_states
     x = self.add_norm(
-        before=x,
-        made=self.self_attention(x, attention_mask=attention_mask),
+        residual=x,
+        sublayer_output=self.self_attention(x, attention_mask=attention_mask),
         dense=self.attention_dense,
         norm=self.attention_layer_norm,
     )

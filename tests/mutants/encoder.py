@@ -8,60 +8,68 @@ MUTANTS = {}
 
 MUTANTS["encoder.add_norm"] = [
     mistake(
-        "self.dropout(dense(made))",
-        "dense(self.dropout(made))",
+        "self.dropout(dense(sublayer_output))",
+        "dense(self.dropout(sublayer_output))",
         "Dropout comes before the map. It belongs behind it.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm(norm(before) + self.dropout(dense(made)))",
+        "return norm(norm(residual) + self.dropout(dense(sublayer_output)))",
         "What went in is normalised before the sum as well.",
     ),
     mistake(
-        "norm(before",
-        "self.attention_layer_norm(before",
+        "norm(residual",
+        "self.attention_layer_norm(residual",
         "The norm is always that of attention. Use the one that is given.",
     ),
     mistake(
-        "norm(before + self.dropout(dense(made)))",
-        "F.layer_norm(before + self.dropout(dense(made)), before.shape[-1:])",
+        "norm(residual + self.dropout(dense(sublayer_output)))",
+        "F.layer_norm(residual + self.dropout(dense(sublayer_output)), residual.shape[-1:])",
         "The norm has no scale, no shift and torch's ε. The module that is given has its own.",
     ),
-    mistake("norm(before + self", "norm(before - self", "What the sublayer made is subtracted."),
-    mistake("dense(made)))", "F.linear(made, dense.weight)))", "The bias of the map is left out."),
     mistake(
-        "dense(made)",
-        "dense(made.detach())",
+        "norm(residual + self",
+        "norm(residual - self",
+        "What the sublayer sublayer_output is subtracted.",
+    ),
+    mistake(
+        "dense(sublayer_output)))",
+        "F.linear(sublayer_output, dense.weight)))",
+        "The bias of the map is left out.",
+    ),
+    mistake(
+        "dense(sublayer_output)",
+        "dense(sublayer_output.detach())",
         "What the sublayer made is detached, so the sublayer never learns.",
     ),
     mistake(
-        "dense(made)",
-        "(self.attention_dense if made.shape == before.shape else dense)(made)",
+        "dense(sublayer_output)",
+        "(self.attention_dense if sublayer_output.shape == residual.shape else dense)(sublayer_output)",
         "The map is looked up in the layer. Use the one that is given.",
     ),
     mistake(
-        "self.dropout(dense(made))",
-        "F.dropout(dense(made), 0.1, self.training)",
+        "self.dropout(dense(sublayer_output))",
+        "F.dropout(dense(sublayer_output), 0.1, self.training)",
         "Dropout has a fixed probability. It should be the layer's own.",
     ),
     mistake(
-        "self.dropout(dense(made))",
-        "F.dropout(dense(made), self.self_attention.dropout, self.training)",
+        "self.dropout(dense(sublayer_output))",
+        "F.dropout(dense(sublayer_output), self.self_attention.dropout, self.training)",
         "Dropout has the probability of the attention maps. The layer has its own, `self.dropout`.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm((before + self.dropout(dense(made))) / 2)",
+        "return norm((residual + self.dropout(dense(sublayer_output))) / 2)",
         "The two are averaged. They are added.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm(before + self.dropout(dense(made))) * norm.weight",
+        "return norm(residual + self.dropout(dense(sublayer_output))) * norm.weight",
         "The scale of the norm is used twice.",
     ),
     mistake(
         _WRONG_SUM,
-        "x = before + self.dropout(dense(made))\n"
+        "x = residual + self.dropout(dense(sublayer_output))\n"
         "    m, s = x.mean(-1, keepdim=True), (x * x).mean(-1, keepdim=True)\n"
         "    return (x - m) / (s - m * m + norm.eps).sqrt() * norm.weight + norm.bias",
         "The variance is the mean of the squares less the square of the mean. Far from 0 both "
@@ -69,21 +77,21 @@ MUTANTS["encoder.add_norm"] = [
     ),
     mistake(
         _WRONG_SUM,
-        "x = before + self.dropout(dense(made))\n"
+        "x = residual + self.dropout(dense(sublayer_output))\n"
         "    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + "
         "norm.eps).sqrt() * norm.weight + norm.bias",
         "The variance is divided by D - 1. A norm divides by D.",
     ),
     mistake(
         _WRONG_SUM,
-        "x = before + self.dropout(dense(made))\n"
+        "x = residual + self.dropout(dense(sublayer_output))\n"
         "    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, unbiased=False) "
         "+ norm.eps) * norm.weight + norm.bias",
         "ε is added to the standard deviation. It belongs under the root, to the variance.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm(self.dropout(dense(made)) + (before if before.shape == made.shape else 0))",
+        "return norm(self.dropout(dense(sublayer_output)) + (residual if residual.shape == sublayer_output.shape else 0))",
         "What went in is added only where it is as wide as what was made. It is always as wide "
         "as the result of the map.",
     ),
