@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from .attention import SelfAttention, attention_maps, merge_heads, split_heads
 from .embedding import BertEmbedding
 from .engine.devices import shapes_only
+from .engine.id_checks import check_ids
 from .engine import varlen
 from .engine.modelfolders import model_folder
 from .engine.modes import compiled
@@ -184,8 +185,7 @@ class BertModel(nn.Module):
     def __init__(self, config: BertConfig):
         super().__init__()
         self.config, D = config, config.hidden_size
-        sizes = config.vocab_size, D, config.max_position_embeddings, config.type_vocab_size
-        self.embedding = BertEmbedding(*sizes, config.layer_norm_eps, config.hidden_dropout_prob, config.pad_token_id)
+        self.embedding = BertEmbedding(config)
         self.bert_layers = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
         self.pooler_dense = nn.Linear(D, D)
         self.apply(partial(draw_weights, std=config.initializer_range))
@@ -200,6 +200,7 @@ class BertModel(nn.Module):
         allow_empty: bool = False,  # accept rows of padding only; their pooler output is zero
     ) -> BertOutput:
         """Encode a batch. Raises ValueError as `check_batch`, and for segments of another shape."""
+        check_ids(input_ids, self.config.vocab_size, "input_ids")
         mask = check_batch(input_ids, attention_mask, self.config.max_position_embeddings, allow_empty)
         if token_type_ids is not None and token_type_ids.shape != input_ids.shape:
             raise ValueError(f"expected token_type_ids of shape {tuple(input_ids.shape)}, got {tuple(token_type_ids.shape)}")
