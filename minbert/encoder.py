@@ -143,11 +143,10 @@ class BertModel(nn.Module):
 
     def __init__(self, config: BertConfig):
         super().__init__()
-        self.config, D = config, config.hidden_size
-        sizes = config.vocab_size, D, config.max_position_embeddings, config.type_vocab_size
-        self.embedding = BertEmbedding(*sizes, config.layer_norm_eps, config.hidden_dropout_prob, config.pad_token_id)
+        self.config = config
+        self.embedding = BertEmbedding(config)
         self.bert_layers = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
-        self.pooler_dense = nn.Linear(D, D)
+        self.pooler_dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.apply(partial(init_weights, std=config.initializer_range))
 
     def forward(

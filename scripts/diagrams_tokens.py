@@ -195,9 +195,88 @@ def padded_batch():
     return d
 
 
+def embedding_sum():
+    """Show the input embedding as three summed rows, followed by layer normalization."""
+    d = Drawing(
+        476,
+        "The embedding layer",
+        "For each of nine tokens, a row of the word table, a row of the position table and a row of the segment table "
+        "are added. The sum passes through layer normalization and dropout, which gives one vector for each token.",
+    )
+    tokens = ["[CLS]", "is", "it", "hot", "?", "[SEP]", "yes", ".", "[SEP]"]
+    ids = [2, 377, 405, 2217, 35, 3, 5525, 18, 3]
+    xs = [320 + 66 * (i - 4) for i in range(9)]
+    special = [SPECIAL if token[0] == "[" else PLAIN for token in tokens]
+    token_row(d, xs, 18, 60, tokens, special)
+    rows = (
+        (94, "word embeddings, by token id: one of V rows", ids, "query"),
+        (170, "position embeddings, by position: one of P rows", list(range(9)), "key"),
+        (246, "segment embeddings, by text: one of 2 rows", [0] * 6 + [1] * 3, "value"),
+    )
+    left = xs[0] - 30
+    for y, words, indices, colour in rows:
+        d.text(left, y - 8, words, colour, SMALL, "start", weight=600)
+        token_row(d, xs, y, 60, indices, [(colour + "-light", colour)] * 9)
+    for y in (147, 223):
+        d.text(xs[-1] + 18, y + 16, "+", "ink", 22, weight=600)
+    d.arrow(320, 280, 320, 306)
+    d.text(334, 300, "sum (T, D)", "muted", SMALL, "start")
+    d.chip(320, 324, 250, "layer normalization")
+    d.arrow(320, 341, 320, 358)
+    d.chip(320, 375, 250, "dropout, in training")
+    d.arrow(320, 392, 320, 414)
+    token_row(d, xs, 416, 60, [f"y{i}" for i in range(9)], [SPECIAL] * 9)
+    d.text(
+        left,
+        467,
+        "one vector of size D for each token: (T, D), in a batch (B, T, D)",
+        "muted",
+        SMALL,
+        "start",
+    )
+    return d
+
+
+def embedding_example():
+    """Work out the embedding of one token with four dimensions."""
+    d = Drawing(
+        374,
+        "A worked example of the embedding layer",
+        "The rows (1, 0, 2, 1), (0, 1, 1, 1) and (0, 0, 0, 1) are added to (1, 1, 3, 3). After subtracting the mean 2 and "
+        "dividing by the standard deviation 1 the result is (-1, -1, 1, 1). Scale 2 and shift 10 give (8, 8, 12, 12).",
+    )
+    rows = (
+        (20, "word 1", (1, 0, 2, 1), "query"),
+        (66, "+ position 0", (0, 1, 1, 1), "key"),
+        (112, "+ segment 0", (0, 0, 0, 1), "value"),
+        (172, "= sum", (1, 1, 3, 3), ""),
+        (238, "normalized", ("−1", "−1", 1, 1), ""),
+        (304, "output", (8, 8, 12, 12), "weight"),
+    )
+    for y, words, values, colour in rows:
+        d.text(150, y + 24, words, colour or "ink", SMALL, "end", weight=600)
+        for i, value in enumerate(values):
+            fill, stroke = (colour + "-light", colour) if colour else PLAIN
+            d.rect(166 + 56 * i, y, 56, 36, fill, stroke, 1.4)
+            d.text(194 + 56 * i, y + 24, value, "ink", SMALL)
+    d.path("M166,160 L390,160", "muted", 2)
+    for y, words in (
+        (172, "mean 2, variance 1"),
+        (238, "(sum − 2) / 1"),
+        (304, "scale 2, shift 10"),
+    ):
+        d.text(408, y + 24, words, "muted", SMALL, "start")
+    for y in (210, 276):
+        d.arrow(278, y, 278, y + 26)
+    d.text(408, 90, "V = 2, D = 4", "muted", SMALL, "start")
+    return d
+
+
 DIAGRAMS = {
     "text-to-ids": text_to_ids,
     "greedy-match": greedy_match,
     "wordpiece-merges": merges,
     "padded-batch": padded_batch,
+    "embedding-sum": embedding_sum,
+    "embedding-example": embedding_example,
 }

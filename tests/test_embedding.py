@@ -1,11 +1,14 @@
-"""Embedding: parity with transformers, flat lists of tokens, gradients of each table, and refusals."""
+"""Embedding: parity with transformers, tokens without a batch dimension, gradients of each table."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from minbert.embedding import BertEmbedding, check_ids
+from minbert.embedding import BertEmbedding
+from minbert.encoder import BertConfig
 
 SHAPES = [(2, 7, 12), (1, 1, 8), (3, 1, 4), (1, 20, 16), (4, 13, 32), (6, 5, 6)]  # B, T, D
 V, P, S = 23, 20, 3
@@ -18,11 +21,22 @@ NAMES = {  # ours -> transformers
 }
 
 
+def config_of(D=12, **changes):
+    usual = {
+        "vocab_size": V,
+        "hidden_size": D,
+        "max_position_embeddings": P,
+        "type_vocab_size": S,
+        "layer_norm_eps": 1e-12,
+        "hidden_dropout_prob": 0.1,
+        "pad_token_id": 0,
+    }
+    return SimpleNamespace(**usual | changes)
+
+
 def embedding(D=12, seed=0, **changes):
     torch.manual_seed(seed)
-    module = BertEmbedding(
-        **dict(vocab_size=V, hidden_size=D, max_position_embeddings=P, type_vocab_size=S) | changes
-    )
+    module = BertEmbedding(config_of(D, **changes))
     for p in module.parameters():  # norm scales and shifts too, so that none can be forgotten
         torch.nn.init.normal_(p)
     return module.eval()
@@ -86,12 +100,12 @@ def test_the_norm_uses_its_epsilon(eps):
     )
 
 
-def test_defaults_are_those_of_bert_base():
-    from transformers import BertConfig
+def test_a_config_of_bert_base_gives_its_sizes():
+    from transformers import BertConfig as Reference
 
     with torch.device("meta"):
-        module = BertEmbedding()
-    config = BertConfig()
+        module = BertEmbedding(BertConfig())
+    config = Reference()
     assert module.word_embedding.weight.shape == (config.vocab_size, config.hidden_size)
     assert module.pos_embedding.weight.shape == (config.max_position_embeddings, config.hidden_size)
     assert module.tk_type_embedding.weight.shape == (config.type_vocab_size, config.hidden_size)
@@ -191,7 +205,7 @@ def test_order_counts_and_sentences_do_not_meet():
 
 
 def test_dropout_comes_last_and_only_while_training():
-    module = embedding(dropout=0.4)
+    module = embedding(hidden_dropout_prob=0.4)
     ids = torch.randint(V, (30, P), generator=torch.Generator().manual_seed(0))
     quiet = module(ids)
     assert torch.equal(quiet, module(ids))
@@ -212,69 +226,13 @@ def test_int32_ids_and_arguments_left_alone():
 
 
 def test_longest_sentence_fits_and_one_more_does_not():
-    module = BertEmbedding(vocab_size=10, hidden_size=4)
-    ids = torch.ones(2, 513, dtype=torch.long)
-    assert module(ids[:, :512]).shape == (2, 512, 4)
-    with pytest.raises(ValueError, match="at most 512 tokens, got 513"):
-        module(ids)
-    with pytest.raises(ValueError, match=r"position_ids in \[0, 512\), got 512 at \(0, 512\)"):
-        module(ids, position_ids=torch.arange(513).expand(2, 513))
-
-
-@pytest.mark.parametrize("bad", [V, V + 100, -1, -100, 2**40])
-@pytest.mark.parametrize("place", [(0, 0), (1, 3), (2, 4)])
-def test_ids_without_a_row(bad, place):
-    ids = some_ids(3, 5)
-    ids[place] = bad
-    with pytest.raises(ValueError) as error:
-        embedding()(ids)
-    assert str(error.value) == f"expected input_ids in [0, {V}), got {bad} at {place}"
-
-
-def test_the_first_of_several_bad_ids_is_named():
-    with pytest.raises(ValueError, match=r"got -3 at \(1,\)"):
-        embedding()(torch.tensor([1, -3, V, 0]))
-
-
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bool, torch.uint8, torch.int16, torch.bfloat16]
-)
-def test_ids_of_another_dtype(dtype):
-    module, ids = embedding(), torch.ones(2, 3, dtype=torch.long)
-    for arguments in ((ids.to(dtype),), (ids, ids.to(dtype)), (ids, None, ids.to(dtype))):
-        with pytest.raises(ValueError, match=f"int64 or int32, got {dtype}"):
-            module(*arguments)
-
-
-@pytest.mark.parametrize("name,size", [("position_ids", P), ("token_type_ids", S)])
-def test_positions_and_segments_without_a_row(name, size):
-    module, ids = embedding(), some_ids(2, 3)
-    module(ids, **{name: torch.full((2, 3), size - 1)})
-    for bad in (size, -1):
-        with pytest.raises(ValueError, match=rf"{name} in \[0, {size}\), got {bad} at \(0, 0\)"):
-            module(ids, **{name: torch.full((2, 3), bad)})
-
-
-@pytest.mark.parametrize("name", ["position_ids", "token_type_ids"])
-@pytest.mark.parametrize(
-    "ids,shape",
-    [
-        ((2, 3), (3, 3)),
-        ((2, 3), (2,)),
-        ((2, 3), (2, 1)),
-        ((2, 3), (1, 2, 3)),
-        ((6,), (1,)),
-        ((6,), (1, 6)),
-        ((6,), (2, 3)),
-        ((2, 3), ()),
-    ],
-    ids=str,
-)
-def test_positions_and_segments_that_do_not_fit(name, ids, shape):
     module = embedding()
-    with pytest.raises(ValueError, match=f"expected {name} of shape") as error:
-        module(torch.ones(ids, dtype=torch.long), **{name: torch.zeros(shape, dtype=torch.long)})
-    assert str(shape) in str(error.value)
+    ids = torch.ones(2, P + 1, dtype=torch.long)
+    assert module(ids[:, :P]).shape == (2, P, 12)
+    with pytest.raises(IndexError):
+        module(ids)
+    with pytest.raises(IndexError):
+        module(ids, position_ids=torch.arange(P + 1).expand(2, P + 1))
 
 
 def test_empty_batches_pass():
@@ -284,12 +242,6 @@ def test_empty_batches_pass():
         0,
         12,
     )
-
-
-def test_check_ids_at_the_edges():
-    check_ids(torch.tensor([0, 4]), 5, "ids")
-    with pytest.raises(ValueError, match=r"ids in \[0, 4\), got 4 at \(1,\)"):
-        check_ids(torch.tensor([0, 4]), 4, "ids")
 
 
 def test_autocast_sums_and_normalises_in_full_precision():
@@ -311,7 +263,6 @@ def test_autocast_sums_and_normalises_in_full_precision():
 
 
 def test_compiles_into_one_graph():
-    """Looking at the ids would split the graph, so the compiled module leaves it out."""
     module, ids = embedding(), some_ids(2, 5)
     compiled = torch.compile(module, backend="eager", fullgraph=True)
     assert_close(compiled(ids), module(ids))

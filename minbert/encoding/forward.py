@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..engine.id_checks import check_ids
 from ..engine.modes import compiled
 from . import varlen
 from .packing import Packing, Padded, check_batch, padding_share
@@ -51,9 +52,11 @@ def encode_batch(
 ) -> Encoded:
     """Encode a batch. At real tokens the result is that of `model(...)`.
 
-    Raises ValueError as `check_batch`, and for segments of another shape than the ids.
+    Raises ValueError as `check_batch` and `check_ids`, and for segments of another shape than the
+    ids.
     """
     mask = check_batch(input_ids, attention_mask, model.config.max_position_embeddings, allow_empty)
+    check_ids(input_ids, model.config.vocab_size, "input_ids")
     if token_type_ids is not None and token_type_ids.shape != input_ids.shape:
         raise ValueError(
             f"expected token_type_ids of shape {tuple(input_ids.shape)}, "

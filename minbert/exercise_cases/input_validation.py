@@ -82,42 +82,7 @@ REFUSALS["attention.scores"] = (
 )
 
 
-def _embedding(kind):
-    return kind(vocab_size=7, hidden_size=4, max_position_embeddings=3, dropout=0.0)
-
-
 _IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
-REFUSALS["embedding.positions"] = (
-    _R(
-        "a sentence that is longer than the table of positions",
-        lambda kind: _embedding(kind)._positions(torch.zeros(2, 4).long(), None),
-    ),
-    _R(
-        "a position beyond the table",
-        lambda kind: _embedding(kind)._positions(_IDS, torch.tensor([0, 1, 3])),
-    ),
-    _R(
-        "a position of -1", lambda kind: _embedding(kind)._positions(_IDS, torch.tensor([0, 1, -1]))
-    ),
-    _R(
-        "one position a sentence",
-        lambda kind: _embedding(kind)._positions(_IDS, torch.tensor([[0], [1]])),
-    ),
-)
-REFUSALS["embedding.forward"] = (
-    _R("an id beyond the vocabulary", lambda kind: _embedding(kind)(_IDS + 1)),
-    _R("an id of -1", lambda kind: _embedding(kind)(_IDS - 2)),
-    _R("ids that are fractions", lambda kind: _embedding(kind)(_IDS.float())),
-    _R(
-        "a sentence that is longer than the table of positions",
-        lambda kind: _embedding(kind)(torch.zeros(2, 4).long()),
-    ),
-    _R("a position beyond the table", lambda kind: _embedding(kind)(_IDS, torch.tensor([0, 1, 3]))),
-    _R(
-        "a segment beyond the table",
-        lambda kind: _embedding(kind)(_IDS, None, torch.tensor([0, 1, 2])),
-    ),
-)
 _NAMES = {"a.{}.b": "c.{}.d", "e": "f"}
 REFUSALS["encoder.rename"] = (
     _R("a name that no left side fits", lambda f: f("a.1.x.weight", _NAMES)),

@@ -1,84 +1,94 @@
 """Mutants of `minbert.exercise_cases.embedding`: their checks must reject them all."""
 
 from minbert.course.trials import mistake
-from minbert.exercise_cases.embedding import _WRONG_LAST, _WRONG_ROWS
+from minbert.exercise_cases.embedding import _ADD_POSITIONS, _ADD_SEGMENT, _WRONG_LAST
 
 MUTANTS = {}
 
-
-MUTANTS["embedding.positions"] = [
-    mistake(
-        "weight[:T]",
-        "weight[:T].flip(0)",
-        "Positions count down: the first token gets the last place.",
-    ),
-    mistake(
-        "weight[:T]",
-        "weight[-T:]",
-        "The last T rows of the table are used. A sentence starts at row 0.",
-    ),
-    mistake("weight[:T]", "weight[:1].expand(T, -1)", "Every token stands at position 0."),
-    mistake(
-        "weight[:T]",
-        "weight[T - 1].expand(T, -1)",
-        "Every token gets the position of the last one.",
-    ),
-    mistake(
-        "return self.pos_embedding.weight",
-        "return self.word_embedding.weight.repeat(2, 1)",
-        "The rows come from the table of words.",
-    ),
-    mistake(
-        "if position_ids is not None:",
-        "if position_ids is not None and position_ids.any():",
-        "Positions that are all 0 count as none. None is what means that nobody gave any.",
-    ),
-    mistake(
-        "return self.pos_embedding(position_ids)",
-        "return self.word_embedding(position_ids % 11)",
-        "Given positions are looked up in the table of words.",
-    ),
-    mistake(
-        "return self.pos_embedding(position_ids)",
-        "return self.pos_embedding(position_ids).detach()",
-        "Rows that are looked up for given positions are detached, so they never learn.",
-    ),
-    mistake(
-        "return self.pos_embedding(position_ids)",
-        "return self.pos_embedding(position_ids - position_ids.min())",
-        "Given positions are moved so that the smallest is 0. They are used as they are.",
-    ),
-    mistake(
-        "return self.pos_embedding(position_ids)",
-        "return self.pos_embedding(position_ids if position_ids.ndim < 2 else "
-        "position_ids[:1].expand_as(position_ids))",
-        "The positions of the first sentence are used for all.",
-    ),
-    mistake(
-        _WRONG_ROWS,
-        "p = self.pos_embedding.weight[:T]\n"
-        "    return p[:, None] if input_ids.shape[:-1] == (T,) else p",
-        "With as many sentences as tokens, positions count sentences.",
-    ),
-    mistake(
-        _WRONG_ROWS,
-        "if input_ids.ndim < 2:\n        return self.pos_embedding.weight[:T]\n"
-        "    return self.pos_embedding(torch.arange(len(input_ids)) % longest)[:, "
-        "None].expand(*input_ids.shape, -1)",
-        "Positions count sentences, where they should count the tokens of each.",
-    ),
-    mistake(
-        _WRONG_ROWS,
-        "return self.pos_embedding(((input_ids != 0).long().cumsum(-1) - 1).clamp(min=0))",
-        "Positions count real tokens only. BERT counts columns: a pad has a place like anything "
-        "else.",
-    ),
-]
+_RANGE = "torch.arange(input_ids.shape[-1], device=input_ids.device)"
+_LOOKED_UP = "self.pos_embedding(position_ids)"
 
 
 MUTANTS["embedding.forward"] = [
     mistake(
-        "(input_ids, token_type_ids)", "(input_ids, None)", "Segments that are given are not used."
+        _LOOKED_UP,
+        _LOOKED_UP + ".flip(0)",
+        "Positions are reversed where they have no batch dimension.",
+    ),
+    mistake(_RANGE, _RANGE + ".flip(0)", "Positions count down: the first token gets T - 1."),
+    mistake(
+        _RANGE,
+        _RANGE + " + (self.pos_embedding.num_embeddings - input_ids.shape[-1])",
+        "The last T rows of the table are used. A sentence starts at row 0.",
+    ),
+    mistake(
+        _RANGE, "torch.zeros(input_ids.shape[-1], dtype=torch.long)", "Every token has position 0."
+    ),
+    mistake(
+        _RANGE,
+        "torch.arange(input_ids.shape[0])",
+        "The batch size is used as the number of tokens.",
+    ),
+    mistake(
+        _RANGE,
+        "torch.full(input_ids.shape[-1:], input_ids.shape[-1] - 1)",
+        "Every token gets the position of the last one.",
+    ),
+    mistake(
+        _LOOKED_UP,
+        "self.word_embedding(position_ids % 11)",
+        "The rows come from the word table.",
+    ),
+    mistake(_LOOKED_UP, "self.pos_embedding(input_ids)", "The token ids are used as positions."),
+    mistake(
+        "if position_ids is None:",
+        "if position_ids is None or not position_ids.any():",
+        "Positions that are all 0 are treated as missing.",
+    ),
+    mistake(
+        _LOOKED_UP,
+        _LOOKED_UP + ".detach()",
+        "The position embeddings are detached, so they never learn.",
+    ),
+    mistake(
+        _LOOKED_UP,
+        "self.pos_embedding(position_ids - position_ids.min())",
+        "Given positions are moved so that the smallest is 0. They are used as they are.",
+    ),
+    mistake(
+        _LOOKED_UP,
+        "self.pos_embedding(position_ids if position_ids.ndim < 2 else "
+        "position_ids[:1].expand_as(position_ids))",
+        "The positions of the first sentence are used for all.",
+    ),
+    mistake(
+        _LOOKED_UP,
+        "(self.pos_embedding(position_ids)[:, None] if input_ids.shape[:-1] == "
+        "position_ids.shape else self.pos_embedding(position_ids))",
+        "With as many sentences as tokens, positions count sentences.",
+    ),
+    mistake(
+        _RANGE,
+        "((input_ids != 0).long().cumsum(-1) - 1).clamp(min=0)",
+        "Positions count real tokens only. BERT counts padding as well.",
+    ),
+    mistake(
+        _RANGE,
+        "torch.arange(input_ids.shape[-1]).expand_as(input_ids).masked_fill(input_ids == 0, 0)",
+        "Padding gets position 0. BERT numbers all positions in order, padding included.",
+    ),
+    mistake(
+        _LOOKED_UP,
+        "torch.cat([(position_ids[..., None] / 10000 ** (torch.arange(6) / 6)).sin(), "
+        "(position_ids[..., None] / 10000 ** (torch.arange(6) / 6)).cos()], -1)",
+        "Sinusoidal positions are used, as in the original Transformer. BERT learns its "
+        "position embeddings.",
+    ),
+    mistake(
+        "x = self.word_embedding(input_ids) ",
+        "x = self.word_embedding(input_ids) * self.word_embedding.embedding_dim ** 0.5 ",
+        "The word embeddings are multiplied by √D. The original Transformer does that, BERT "
+        "does not.",
     ),
     mistake(
         "x = self.word_embedding(input_ids) ",
@@ -127,48 +137,6 @@ MUTANTS["embedding.forward"] = [
         "The row of [PAD] gets a gradient. The module's own look-up keeps it away.",
     ),
     mistake(
-        "self._positions(input_ids, position_ids)",
-        "(self._positions(input_ids, None) if position_ids is None else "
-        "self.pos_embedding(position_ids).view(*input_ids.shape, -1))",
-        "One row of positions for all sentences does not work: it is taken for one of the shape "
-        "of the ids.",
-    ),
-    mistake(
-        "self._segments(input_ids, token_type_ids)",
-        "(self._segments(input_ids, None) if token_type_ids is None else "
-        "self.tk_type_embedding(token_type_ids).view(*input_ids.shape, -1))",
-        "One row of segments for all sentences does not work: it is taken for one of the shape "
-        "of the ids.",
-    ),
-    mistake(
-        "(input_ids, token_type_ids)",
-        "(input_ids, torch.ones_like(input_ids) if token_type_ids is None else token_type_ids)",
-        "Where no segments are given, all tokens are in segment 1. The default is 0.",
-    ),
-    mistake(
-        "x = x + self._segments",
-        "x = x if token_type_ids is None else x + self._segments",
-        "Segments are added only where some are given. Segment 0 is a vector too, not zero.",
-    ),
-    mistake(
-        "(input_ids, position_ids)",
-        "(input_ids, token_type_ids if position_ids is None else position_ids)",
-        "Where no positions are given, the segments are taken for them.",
-    ),
-    mistake(
-        "(input_ids, position_ids) ",
-        "(input_ids, "
-        "torch.arange(input_ids.shape[-1]).expand_as(input_ids).masked_fill(input_ids == 0, "
-        "0) if position_ids is None else position_ids) ",
-        "Pads stand at position 0. BERT counts columns: a pad has a place like anything else.",
-    ),
-    mistake(
-        "x = x + self._positions(input_ids, position_ids) ",
-        "p = self._positions(input_ids, position_ids)\n"
-        "    x = x + (p[:, None] if p.ndim == 2 and input_ids.shape == (len(p), len(p)) else p) ",
-        "With as many sentences as tokens, positions count sentences.",
-    ),
-    mistake(
         _WRONG_LAST,
         "return nn.functional.dropout(self.embed_layer_norm(x), 0.1, self.training)",
         "Dropout has a fixed probability. It should be the module's own.",
@@ -212,16 +180,6 @@ MUTANTS["embedding.forward"] = [
         "ε is added to the standard deviation. It belongs under the root, to the variance.",
     ),
     mistake(
-        "x + self._positions",
-        "x * self._positions",
-        "The positions are multiplied with the words. They are added.",
-    ),
-    mistake(
-        "(x))     # (B, T, D)",
-        "(x + self._positions(input_ids, position_ids)))     # (B, T, D)",
-        "The positions are added twice.",
-    ),
-    mistake(
         _WRONG_LAST,
         "return self.embed_dropout((x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) "
         "+ self.embed_layer_norm.eps)"
@@ -242,31 +200,70 @@ MUTANTS["embedding.forward"] = [
         "Ids of 32 bits are refused. They were promised a place.",
     ),
     mistake(
-        "    x = x + self._segments(input_ids, token_type_ids)       # + (D,)\n",
-        "",
-        "self.embed_layer_norm(x)",
-        "self.embed_layer_norm(x) + self._segments(input_ids, token_type_ids)",
-        "The segments are added behind the norm. It normalises the sum of all three.",
+        "self.tk_type_embedding(token_type_ids)",
+        "self.tk_type_embedding.weight[0]",
+        "Segments that are given are not used.",
     ),
     mistake(
-        "    x = x + self._positions(input_ids, position_ids)        # + (T, D)\n",
-        "",
-        "self.embed_layer_norm(x)",
-        "self.embed_layer_norm(x) + self._positions(input_ids, position_ids)",
-        "The positions are added behind the norm. It normalises the sum of all three.",
+        _ADD_POSITIONS,
+        "x = x + self.pos_embedding(position_ids).view(*input_ids.shape, -1) "
+        "if position_ids.numel() != input_ids.shape[-1] or input_ids.ndim < 2 or "
+        "bool((position_ids == torch.arange(len(position_ids))).all()) else "
+        "x + self.pos_embedding(position_ids)[:1] ",
+        "One row of positions for all sentences is read as the position of the first token.",
     ),
     mistake(
-        "self._positions(input_ids, position_ids)",
-        "self._positions(input_ids, token_type_ids)",
-        "self._segments(input_ids, token_type_ids)",
-        "self._segments(input_ids, position_ids)",
-        "Positions and segments have changed places.",
+        "self.tk_type_embedding(token_type_ids)",
+        "self.tk_type_embedding(token_type_ids.view(input_ids.shape))",
+        "One row of segments for all sentences does not work.",
+    ),
+    mistake(
+        "self.tk_type_embedding.weight[0]",
+        "self.tk_type_embedding.weight[1]",
+        "Where no segments are given, all tokens are in segment 1. The default is 0.",
+    ),
+    mistake(
+        "    if position_ids is None:\n",
+        "    if position_ids is None:\n        position_ids = token_type_ids\n"
+        "    if position_ids is None:\n",
+        "Where no positions are given, the segments are taken for them.",
+    ),
+    mistake(
+        "x = x + self.tk_type_embedding(token_type_ids) ",
+        "x = x + self.pos_embedding(token_type_ids) ",
+        "Segments are looked up in the position table.",
+    ),
+    mistake(
+        "x + self.pos_embedding",
+        "x * self.pos_embedding",
+        "The positions are multiplied with the words. They are added.",
+    ),
+    mistake(
+        _WRONG_LAST,
+        "return self.embed_dropout(self.embed_layer_norm(x + self.pos_embedding(position_ids)))",
+        "The positions are added twice.",
+    ),
+    mistake(
+        _ADD_POSITIONS,
+        "pass  ",
+        "self.embed_layer_norm(x)",
+        "self.embed_layer_norm(x) + self.pos_embedding(position_ids)",
+        "The positions are added after the layer normalization. It normalizes the sum of all three.",
+    ),
+    mistake(
+        _ADD_SEGMENT,
+        "pass  ",
+        "x = x + self.tk_type_embedding(token_type_ids) ",
+        "pass  ",
+        "self.embed_layer_norm(x)",
+        "self.embed_layer_norm(x) + (self.tk_type_embedding.weight[0] if token_type_ids is None "
+        "else self.tk_type_embedding(token_type_ids))",
+        "The segments are added after the layer normalization. It normalizes the sum of all three.",
     ),
     mistake(
         "self.embed_layer_norm(x)",
-        "self.embed_layer_norm(self.word_embedding(input_ids)) + "
-        "self.embed_layer_norm(self._positions(input_ids, position_ids)) "
-        "+ self.embed_layer_norm(self._segments(input_ids, token_type_ids))",
-        "Each of the three is normalised by itself. The norm takes their sum.",
+        "self.embed_layer_norm(self.word_embedding(input_ids)) "
+        "+ self.embed_layer_norm(x - self.word_embedding(input_ids))",
+        "The words are normalized separately. The layer normalization takes the sum.",
     ),
 ]
