@@ -31,6 +31,7 @@ from torch import nn
 from minbert.corpus import Corpus, budget_batches, build_corpus, load_corpus, save_corpus
 from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.device_step import DeviceStep
 from minbert.engine.devices import choose_device
 from minbert.loop import steps, warmup_decay
 from minbert.pretrain import (
@@ -160,7 +161,7 @@ class Run:
             optimizer_of(self.model, recipe),
             schedule=factor(recipe, total),
             max_grad_norm=1.0,
-            precision="bf16",
+            take_step=DeviceStep(precision="bf16"),
         )
 
 
