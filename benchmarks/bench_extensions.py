@@ -20,6 +20,7 @@ from common import COST, cost, costs, interleave, keep, parser, shape
 from minbert.conflicts import GradVac
 from minbert.contrastive import contrastive_loss
 from minbert.data import load_dataset, task_batches
+from minbert.engine.device_step import DeviceStep
 from minbert.engine.fused_adamw import FusedAdamW
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
 from minbert.loop import steps, sum_losses
@@ -75,7 +76,7 @@ def stepper(model, batches, loss_fn, precision, backward=None):
             optimizer,
             backward,
             max_grad_norm=1.0,
-            precision=precision,
+            take_step=DeviceStep(precision=precision),
         )
     )
 

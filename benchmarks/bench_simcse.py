@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from common import interleave, parser, question_pairs, table
 
+from minbert.engine.device_step import DeviceStep
 from minbert.engine.fused_adamw import FusedAdamW
 from minbert.loop import steps
 from minbert.optim import parameter_groups
@@ -39,7 +40,7 @@ def ours(folder, sentences, precision, size=SIZE, chunk=None):
             view_loss(),
             optimizer,
             max_grad_norm=1.0,
-            precision=precision,
+            take_step=DeviceStep(precision=precision),
         )
     )
 

@@ -32,6 +32,7 @@ from minbert.data import TaskBatch
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.forward import encode_batch
 from minbert.engine.ahead import Ahead
+from minbert.engine.device_step import DeviceStep
 from minbert.engine.devices import (
     LossScale,
     autocast,
@@ -221,8 +222,7 @@ class OurSteps:
                 self.loss_fn,
                 self.optimizer,
                 max_grad_norm=1.0,
-                precision=self.bench.precision,
-                scale=self.scale,
+                take_step=DeviceStep(None, self.bench.precision, self.scale),
             )
         )
 

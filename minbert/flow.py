@@ -18,8 +18,8 @@ from .bijections import ActNorm, Bijection, InvertibleLinear, Permutation, check
 from .couplings import AdditiveCoupling, AffineCoupling
 from .calibration import NullTop, Standardize, Whiten
 from .contrastive import mirror_loss
-from .loop import Record
-from .loop import steps as train_steps
+from .loop import Record, steps as train_steps
+from .engine.device_step import DeviceStep
 from .engine.fused_adamw import FusedAdamW
 from .optim import parameter_groups
 from .engine.finite import check_finite
@@ -268,7 +268,7 @@ def train_flow(
     total = epochs * math.ceil(len(vectors) / batch_size) if steps is None else steps
     batches = _shuffled(flow, vectors.detach(), total, batch_size, seed, calibration)
     optimizer = FusedAdamW(flow_groups(flow, weight_decay), lr=lr)
-    return train_steps(flow, batches, lambda f, u: {"flow": f.nll(u).mean()}, optimizer, max_grad_norm=max_grad_norm)
+    return train_steps(flow, batches, lambda f, u: {"flow": f.nll(u).mean()}, optimizer, max_grad_norm=max_grad_norm, take_step=DeviceStep())
 
 # %% ../nbs/3_vectors/29_flow.ipynb #8a8fbc5a
 def bertcf_loss(

@@ -27,6 +27,7 @@ from .engine.devices import choose_device, drawing_device, send
 from .encoder import BertConfig, BertModel
 from .encoding.forward import FastModel, encode_batch
 from .engine.files import write_json
+from .engine.device_step import DeviceStep
 from .engine.fused_adamw import FusedAdamW
 from .loop import steps, warmup_decay
 from .muon import Together, muon
@@ -365,7 +366,7 @@ def _rows(corpus, folder, config, heldout, keep, model, request):
     batches = mlm_batches(data, special_ids, config, start, 0 if device.type == "cpu" else min(WORKERS, os.cpu_count() or 1))
     loss_fn = lambda m, batch: mlm_loss(FastModel(m["bert"], device.type == "cpu"), m["head"], *batch[:3], batch.places)
     for record in steps(model, islice(batches, config.total_steps - start), loss_fn, optimizer, schedule=config.rate,
-                        max_grad_norm=1.0, precision=config.precision, start=start):
+                        max_grad_norm=1.0, start=start, take_step=DeviceStep(precision=config.precision)):
         losses.append(record.loss)
         done, last = record.step + 1, record.step + 1 == config.total_steps
         if done in keep:

@@ -22,6 +22,7 @@ from .data import Dataset, task_batches
 from .engine.ahead import Ahead
 from .engine.checkpoint import load_checkpoint, save_checkpoint, seed_everything
 from .engine.fused_adamw import FusedAdamW
+from .engine.device_step import DeviceStep
 from .engine.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
 from .engine.identity import reading, rows_checksum
 from .engine.labelled import check_dev_set, check_train_set
@@ -193,8 +194,8 @@ def phase_records(
     batches = task_batches(sets, model.encoder.tokenizer, stage.sampler, model.encoder.max_length)
     batches = stage.ahead.over(islice(batches, (stage.end - step) * config.accumulate))
     model.train()
-    yield from steps(model, batches, loss_fn, stage.optimizer, backward, schedule, config.max_grad_norm, world,
-                     _precision(config, world), step, config.accumulate, scale)
+    yield from steps(model, batches, loss_fn, stage.optimizer, backward, schedule, config.max_grad_norm,
+                     config.accumulate, step, DeviceStep(world, _precision(config, world), scale))
 
 # %% ../nbs/2_tasks/22_train.ipynb #70b4d926
 @dataclass

@@ -21,6 +21,7 @@ from .engine.gathering import everyone as _everyone
 from .engine.gathering import gather_views
 from .engine.labelled import plain_column
 from .engine.rows import check_columns, draw_batches
+from .engine.device_step import DeviceStep
 from .engine.fused_adamw import FusedAdamW
 from .loop import Record, steps, warmup_decay
 from .optim import parameter_groups
@@ -182,7 +183,7 @@ def train_views(
     few = Ahead(next(model.parameters()).device).over(few)
     model.train()
     for record in steps(model, few, loss_fn, optimizer, schedule=schedule, max_grad_norm=1.0,
-                        accelerator=accelerator, precision=precision):
+                        take_step=DeviceStep(accelerator, precision)):
         done += 1
         yield record
     model.eval()

@@ -32,6 +32,7 @@ from minbert.corpus import Corpus, budget_batches, build_corpus, load_corpus, sa
 from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.forward import FastModel
+from minbert.engine.device_step import DeviceStep
 from minbert.engine.devices import choose_device
 from minbert.loop import steps, warmup_decay
 from minbert.pretrain import (
@@ -161,7 +162,7 @@ class Run:
             optimizer_of(self.model, recipe),
             schedule=factor(recipe, total),
             max_grad_norm=1.0,
-            precision="bf16",
+            take_step=DeviceStep(precision="bf16"),
         )
 
 

@@ -35,6 +35,7 @@ from minbert.claims import Scored, draw_scores, interval
 from minbert.data import Dataset, load_dataset, task_batches
 from minbert.encoder import BertModel
 from minbert.engine.checkpoint import replace_file
+from minbert.engine.device_step import DeviceStep
 from minbert.engine.files import read_json, write_json
 from minbert.engine.fused_adamw import FusedAdamW
 from minbert.engine.tensorfiles import file_checksum
@@ -139,6 +140,7 @@ def fine_tuned(job: Job, seed: int) -> Callable:
         )
         total = min(MOST_STEPS, EPOCHS * math.ceil(len(train) / BATCH))
         sampler = TaskSampler({job.task: len(train)}, BATCH, epochs=1, steps=total, seed=seed)
+        precision = "bf16" if encoder.device.type == "cuda" else "fp32"
         for _ in steps(
             model,
             task_batches({job.task: train}, encoder.tokenizer, sampler, 128),
@@ -146,7 +148,7 @@ def fine_tuned(job: Job, seed: int) -> Callable:
             FusedAdamW(parameter_groups(model, weight_decay=0.01), lr=rate),
             schedule=lambda step: warmup_decay(step, total, max(1, total // 10)),
             max_grad_norm=1.0,
-            precision="bf16" if encoder.device.type == "cuda" else "fp32",
+            take_step=DeviceStep(precision=precision),
         ):
             pass
         return model.predict(job.task, dev).double().numpy()

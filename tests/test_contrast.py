@@ -1218,9 +1218,9 @@ def test_the_scale_of_float16_losses_belongs_to_the_run(tmp_path, monkeypatch):
     """
     seen, real = [], module.steps
 
-    def steps(*positional, scale, **named):
-        seen.append(scale.state_dict())
-        scale.overflowed()
+    def steps(*positional, take_step, **named):
+        seen.append(take_step.scale.state_dict())
+        take_step.scale.overflowed()
         yield from real(*positional, **named)
 
     monkeypatch.setattr(

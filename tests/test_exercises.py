@@ -81,21 +81,6 @@ def test_a_check_tells_right_from_wrong(name):
     assert row.mistakes >= 3 and row.variants >= 2
 
 
-@pytest.mark.parametrize("imitates", [False, True])
-def test_half_precision_is_judged_alike_on_every_processor(monkeypatch, imitates, name="loop.step"):
-    """A processor without products in bfloat16 computes in float32 by itself; there, a precision
-    that is not handed on would look right.
-    """
-    monkeypatch.setattr("minbert.engine.devices.imitates_bf16", lambda device: imitates)
-    task = EXERCISES[name]
-    (forgotten,) = [m for m in task.mistakes if "`precision`" in m.says]
-    assert verdict(name, task.perform(reference(task), 7), 7).passed
-    assert (
-        verdict(name, task.perform(build(task, wrong_definition(task, forgotten)), 7), 7).mistake
-        == forgotten.says
-    )
-
-
 @pytest.mark.long
 def test_the_table_falls_short_nowhere():
     rows = [

@@ -255,7 +255,7 @@ def _writing_step():
         (
             "loop.clip",
             [("max_norm / total)", "max_norm / (total + 1e-6))")],
-            "A small constant is added to the length",
+            "A small constant is added to the norm",
         ),
         (
             "negatives.scores",

@@ -1,4 +1,6 @@
-"""The training loop against a loop by hand, torch's own tools, bad numbers and shared work."""
+"""The training loop against a loop by hand, torch's own tools and bad numbers, with the step of the
+lesson and with a DeviceStep; then half precision and several processes, which only the latter has.
+"""
 
 import copy
 import math
@@ -8,19 +10,25 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from minbert.engine.device_step import (
+    DeviceStep,
+    average_gradients,
+    clip_by_global_norm,
+    losses_on_device,
+)
 from minbert.engine.devices import LossScale
 from minbert.loop import (
     Record,
-    _scaled_step,
-    average_gradients,
     clip_gradients,
-    compute_losses,
     one_step,
     steps,
     sum_losses,
     warmup_decay,
 )
 from minbert.optim import AdamW
+
+BOTH = pytest.mark.parametrize("take_step", [one_step, DeviceStep()], ids=["lesson", "device"])
+CLIPS = pytest.mark.parametrize("clip", [clip_gradients, clip_by_global_norm])
 
 
 def build(seed=0, dropout=0.1):
@@ -46,6 +54,7 @@ def same(model, saved):
     return all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
 
 
+@BOTH
 @pytest.mark.parametrize(
     "make",
     [
@@ -55,7 +64,7 @@ def same(model, saved):
     ],
 )
 @pytest.mark.parametrize("rows", [1, 6])
-def test_same_bits_as_a_loop_by_hand(make, rows):
+def test_same_bits_as_a_loop_by_hand(make, rows, take_step):
     by_hand = build()
     optimizer, history = make(by_hand.parameters()), []
     torch.manual_seed(3)  # dropout
@@ -67,7 +76,8 @@ def test_same_bits_as_a_loop_by_hand(make, rows):
         history.append({name: loss.item() for name, loss in losses.items()})
     model = build()
     torch.manual_seed(3)
-    records = list(steps(model, batches(12, rows), two, make(model.parameters())))
+    run = steps(model, batches(12, rows), two, make(model.parameters()), take_step=take_step)
+    records = list(run)
     assert same(model, by_hand.state_dict())
     assert [r.losses for r in records] == history
     assert [r.step for r in records] == list(range(12))
@@ -100,9 +110,10 @@ def test_lazy_one_batch_a_record():
     assert taken == [0, 1]  # the sampler's position is that of the last record
 
 
+@BOTH
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("task", ["a", "b"])
-def test_bad_loss_names_task_and_step_and_changes_nothing(bad, task):
+def test_bad_loss_names_task_and_step_and_changes_nothing(bad, task, take_step):
     model = build()
     optimizer = AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
     calls = iter(range(10))
@@ -111,7 +122,7 @@ def test_bad_loss_names_task_and_step_and_changes_nothing(bad, task):
         losses = two(m, batch)
         return {**losses, task: losses[task] * bad} if next(calls) == 2 else losses
 
-    loop = steps(model, batches(5), loss_fn, optimizer, start=40)
+    loop = steps(model, batches(5), loss_fn, optimizer, start=40, take_step=take_step)
     next(loop), next(loop)
     before, state = weights(model), copy.deepcopy(optimizer.state_dict()["state"])
     with pytest.raises(ValueError, match=f"step 42: expected a finite loss for task '{task}'"):
@@ -120,7 +131,8 @@ def test_bad_loss_names_task_and_step_and_changes_nothing(bad, task):
     assert_close(optimizer.state_dict()["state"], state, rtol=0, atol=0)
 
 
-def test_bad_gradient_names_the_parameter_and_changes_nothing():
+@BOTH
+def test_bad_gradient_names_the_parameter_and_changes_nothing(take_step):
     model = build()
 
     def backward(losses):
@@ -129,7 +141,8 @@ def test_bad_gradient_names_the_parameter_and_changes_nothing():
 
     before = weights(model)
     with pytest.raises(ValueError, match="step 0: .*3.weight"):
-        next(steps(model, batches(1), two, torch.optim.SGD(model.parameters(), lr=1), backward))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        next(steps(model, batches(1), two, optimizer, backward, take_step=take_step))
     assert same(model, before)
 
 
@@ -145,7 +158,7 @@ def test_errors_of_the_loss_function_say_the_step():
 @pytest.mark.parametrize("result", [lambda out: out, lambda out: 1.0, lambda out: {"x": out}])
 def test_a_loss_must_be_one_number(result):
     with pytest.raises(ValueError, match="expected one number"):
-        compute_losses(build(), batches(1)[0], lambda m, b: result(m(b["a"])))
+        losses_on_device(build(), batches(1)[0], lambda m, b: result(m(b["a"])))
 
 
 def test_rates_follow_the_schedule_in_every_group_and_survive_a_new_loop():
@@ -171,26 +184,42 @@ def test_without_a_schedule_rates_belong_to_whoever_sets_them():
     assert_close(seen, [0.1, 0.05, 0.025])
 
 
+@CLIPS
 @pytest.mark.parametrize("limit", [0.01, 0.5, 100.0])
-def test_clipping_equals_torch(limit):
+def test_clipping_equals_torch(limit, clip):
     ours, theirs = build(dropout=0.0), build(dropout=0.0)
     for model in (ours, theirs):
         sum_losses(two(model, batches(1)[0]))
-    norm = clip_gradients(dict(ours.named_parameters()), limit)
+    norm = clip(dict(ours.named_parameters()), limit)
     assert_close(norm, nn.utils.clip_grad_norm_(theirs.parameters(), limit).item())
     for a, b in zip(ours.parameters(), theirs.parameters()):
         assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-7)  # torch divides by norm + 1e-6
 
 
-def test_clipping_passes_over_parameters_without_gradient():
+@CLIPS
+def test_clipping_passes_over_parameters_without_gradient(clip):
     a, b = torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
-    assert clip_gradients({"a": a, "b": b}, 1.0) == 0
+    assert clip({"a": a, "b": b}, 1.0) == 0
     a.grad = torch.tensor([2.0])
-    assert clip_gradients({"a": a, "b": b}, 1.0) == 2 and a.grad.item() == 1 and b.grad is None
+    assert clip({"a": a, "b": b}, 1.0) == 2 and a.grad.item() == 1 and b.grad is None
 
 
+@CLIPS
+def test_a_gradient_that_is_not_finite_is_named_and_nothing_changes(clip):
+    a, b, c = (torch.zeros(2, requires_grad=True) for _ in range(3))
+    a.grad, b.grad, c.grad = (
+        torch.ones(2),
+        torch.tensor([0.0, math.inf]),
+        torch.full((2,), math.nan),
+    )
+    with pytest.raises(ValueError, match="finite gradient.*first in b"):
+        clip({"a": a, "b": b, "c": c}, 0.1)
+    assert a.grad.tolist() == [1, 1]
+
+
+@BOTH
 @pytest.mark.parametrize("pieces", [2, 3])
-def test_accumulated_pieces_equal_the_whole_batch(pieces):
+def test_accumulated_pieces_equal_the_whole_batch(pieces, take_step):
     """In double precision, so that nothing but rounding of 1e-16 may tell them apart."""
     whole, cut = build(dropout=0.0).double(), build(dropout=0.0).double()
     large = [{"a": batch["a"].double()} for batch in batches(4)]
@@ -200,7 +229,9 @@ def test_accumulated_pieces_equal_the_whole_batch(pieces):
         return AdamW(m.parameters(), lr=0.05)
 
     a = list(steps(whole, large, two, make(whole), max_grad_norm=0.1))
-    b = list(steps(cut, small, two, make(cut), max_grad_norm=0.1, accumulate=pieces))
+    b = list(
+        steps(cut, small, two, make(cut), max_grad_norm=0.1, accumulate=pieces, take_step=take_step)
+    )
     assert len(b) == 4
     assert_close([r.loss for r in a], [r.loss for r in b])
     assert_close([r.grad_norm for r in a], [r.grad_norm for r in b])
@@ -223,27 +254,32 @@ def test_bf16_products_fp32_losses_gradients_and_weights():
         return out.square().mean()  # a loss that forgot to leave bf16
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    [record] = steps(model, batches(1), loss_fn, optimizer, precision="bf16")
+    [record] = steps(model, batches(1), loss_fn, optimizer, take_step=DeviceStep(precision="bf16"))
     assert seen == [torch.bfloat16]
     assert all(p.dtype == p.grad.dtype == torch.float32 for p in model.parameters())
-    assert compute_losses(model, batches(1)[0], loss_fn, "bf16")["loss"].dtype == torch.float32
+    assert losses_on_device(model, batches(1)[0], loss_fn, "bf16")["loss"].dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):  # an outer one does not leak in
-        compute_losses(model, batches(1)[0], loss_fn)
+        losses_on_device(model, batches(1)[0], loss_fn)
     assert seen[-1] == torch.float32
     with pytest.raises(ValueError, match="'fp16'"):
-        compute_losses(model, batches(1)[0], loss_fn, "fp16")
+        losses_on_device(model, batches(1)[0], loss_fn, "fp16")
     double = build().double()
-    loss = compute_losses(double, {"a": torch.ones(2, 5).double()}, loss_fn)["loss"]
+    loss = losses_on_device(double, {"a": torch.ones(2, 5).double()}, loss_fn)["loss"]
     assert loss.dtype == torch.float64  # wider than fp32 stays as it is
 
 
-def test_scaled_losses_take_the_same_step_and_one_that_overflows_is_taken_again():
+def test_scaled_losses_take_the_same_step_and_one_that_overflows_is_taken_again(monkeypatch):
     """A factor is a power of two, so not a bit differs; plain SGD would show one that stays in the
     gradient.
     """
     plain = build(dropout=0.0)
     scaled = build(dropout=0.0)
     scale = LossScale(64.0, patience=2)
+    scaled_step = DeviceStep(scale=scale)
+    # products stay in float32, so that not a bit differs
+    monkeypatch.setattr(
+        "minbert.engine.device_step.half_type", lambda device, precision: torch.float16
+    )
     tried = []
 
     def backward(losses):
@@ -260,38 +296,38 @@ def test_scaled_losses_take_the_same_step_and_one_that_overflows_is_taken_again(
         pair = batches(2, seed=step)
 
         def take():
-            return _scaled_step(
-                scale,
-                one_step,
-                scaled,
-                pair,
-                two,
-                torch.optim.SGD(scaled.parameters(), lr=0.1),
-                backward,
-                0.5,
-                None,
-                "fp32",
-            )
+            optimizer = torch.optim.SGD(scaled.parameters(), lr=0.1)
+            return scaled_step(scaled, pair, two, optimizer, backward, 0.5)
 
+        plain_optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
         if most < 1:  # then the fault is not the factor's
             with pytest.raises(ValueError, match="finite gradient.*first in 3.bias"):
                 take()
         else:
-            assert take() == one_step(
-                plain, pair, two, torch.optim.SGD(plain.parameters(), lr=0.1), max_grad_norm=0.5
-            )
+            expected = DeviceStep._step  # one without a scale
+            parameters = dict(plain.named_parameters())
+            settings = (plain, pair, two, plain_optimizer, parameters, torch.device("cpu"), 0.5)
+            assert take() == expected(DeviceStep(), sum_losses, *settings)
         assert same(scaled, plain.state_dict())
     # doubled after two good steps
     assert tried[::2] == tried[1::2] == [64, 32, 16, 16, 32, 32, 16, 8, 4, 2, 1]
 
 
-def test_a_parameter_without_gradient_is_left_alone():
+@BOTH
+def test_a_parameter_without_gradient_is_left_alone(take_step):
     """AdamW must neither decay nor count a head that no task used."""
     shared, idle = nn.Linear(5, 1), nn.Linear(5, 1)
     model = nn.ModuleList([shared, idle])
     before = weights(idle)
     optimizer = AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-    list(steps(model, batches(3), lambda m, b: m[0](b["a"]).square().mean(), optimizer))
+    run = steps(
+        model,
+        batches(3),
+        lambda m, b: m[0](b["a"]).square().mean(),
+        optimizer,
+        take_step=take_step,
+    )
+    list(run)
     assert same(idle, before) and idle.weight not in optimizer.state
 
 

@@ -16,8 +16,9 @@ from minbert.conflicts import GradVac, conflict_summary, draw_conflicts, vaccine
 from minbert.data import load_dataset, task_batches
 from minbert.encoder import BertConfig, BertModel
 from minbert.engine.checkpoint import _attach, _detach
+from minbert.engine.device_step import DeviceStep, losses_on_device
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
-from minbert.loop import compute_losses, steps, sum_losses
+from minbert.loop import steps, sum_losses
 from minbert.mixing import TaskSampler
 from minbert.optim import AdamW
 from minbert.pcgrad import PCGrad, Surgery, project_conflicting, project_weights
@@ -841,8 +842,8 @@ def test_the_loop_trains_with_it(kind, precision):
             multitask_loss,
             optimizer,
             backward,
-            precision=precision,
             max_grad_norm=1.0,
+            take_step=DeviceStep(precision=precision),
         )
     )
     assert done[-1].loss < 0.9 * done[0].loss
@@ -856,7 +857,7 @@ def test_bf16_is_near_fp32():
     found = []
     for precision in ("fp32", "bf16"):
         model.zero_grad()
-        PCGrad(model)(compute_losses(model, batch, multitask_loss, precision))
+        PCGrad(model)(losses_on_device(model, batch, multitask_loss, precision))
         assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {torch.float32}
         found.append(
             torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
@@ -907,6 +908,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from torch import nn
+from minbert.engine.device_step import DeviceStep
 from minbert.loop import steps
 from minbert.mixing import TaskSampler
 from minbert.conflicts import GradVac
@@ -937,7 +939,7 @@ for name, kind, accumulate in (("pcgrad", PCGrad, 1), ("gradvac", GradVac, 2)):
     sampler = TaskSampler(dict.fromkeys(tasks, 21), {"sst": 5, "quora": 1, "stsb": 4}, "joint", steps=12, rank=rank, world=world)
     batches = ({task: (rows, sampler.weights[task]) for task, rows in step.items()} for step in sampler)
     backward = kind(model, accelerator=accelerator)
-    list(steps(model, batches, losses, optimizer, backward, accelerator=accelerator, accumulate=accumulate))
+    list(steps(model, batches, losses, optimizer, backward, accumulate=accumulate, take_step=DeviceStep(accelerator)))
     records = [[list(r.lengths), list(r.cosines.values()), list(r.weights)] for r in backward.records]
     torch.save([model.state_dict(), records], Path(sys.argv[1]) / f"{name}-{rank}.pt")
 accelerator.end_training()

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from minbert.data import TaskBatch, load_dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.engine.device_step import DeviceStep
 from minbert.engine.fused_adamw import FusedAdamW
 from minbert.heads import CosineHead, LinearHead, MultitaskBert, PairLinear
 from minbert.loop import steps
@@ -533,7 +534,7 @@ def test_a_slow_average_moves_in_spite_of_bf16():
 )
 def test_runs_under_autocast_with_accumulation(kind):
     model, penalty = build(0.1), BregmanProximal(**kind)
-    records = train(model, [penalty], 6, accumulate=2, precision="bf16")
+    records = train(model, [penalty], 6, accumulate=2, take_step=DeviceStep(precision="bf16"))
     assert len(records) == 3 and penalty.step == 2 and all(math.isfinite(r.loss) for r in records)
 
 
@@ -802,6 +803,7 @@ from accelerate import Accelerator
 from minbert.data import TaskBatch
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import LinearHead, MultitaskBert, PairLinear
+from minbert.engine.device_step import DeviceStep
 from minbert.loop import steps
 from minbert.losses import ClippedCosineHead
 from minbert.optim import AdamW
@@ -831,7 +833,7 @@ def batch(i):  # six rows for one process, three for each of two
 # no noise: the attack starts from the clean words, away from the labels, the same in one process and in two
 penalties = [SmartPenalty(0.5, noise=0.0, target="labels", epsilon=0.02, p=2), BregmanProximal(2.0, lag=2)]
 loss = regularized_loss(*penalties)
-list(steps(model, [batch(i) for i in range(5)], loss, AdamW(model.parameters(), lr=1e-2), accelerator=accelerator))
+list(steps(model, [batch(i) for i in range(5)], loss, AdamW(model.parameters(), lr=1e-2), take_step=DeviceStep(accelerator)))
 found = [[x.item() for x in values] for values in loss.last.values()]
 torch.save([[p.detach() for p in model.parameters()], found], Path(sys.argv[1]) / f"{rank}.pt")
 accelerator.end_training()

@@ -342,8 +342,8 @@ def test_one_module_chooses_a_device():
     assert holding(r"cuda\.is_available|mps\.is_available|\bAccelerator\(") == {"devices"}
 
 
-def test_only_the_loop_and_the_encoder_round_products():
-    assert holding(r"fast_kernels\(") == {"devices", "loop", "sentence"}
+def test_only_training_steps_and_the_encoder_round_products():
+    assert holding(r"fast_kernels\(") == {"devices", "device_step", "sentence"}
 
 
 def test_json_is_read_in_one_way():

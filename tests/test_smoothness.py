@@ -20,6 +20,7 @@ from toys import batch_of, dice, run, small_bert
 
 from minbert.data import TaskBatch
 from minbert.encoder import BertModel
+from minbert.engine.device_step import losses_on_device
 from minbert.heads import (
     ConcatDiff,
     CosineHead,
@@ -805,7 +806,7 @@ def test_penalty_settings_are_passed_on():
 @pytest.mark.parametrize("search", ["random", "pgd"])
 def test_penalty_under_bf16_is_reduced_in_float32(search):
     model, batch = make_model().eval(), batch_of(TASKS)
-    short = compute_losses(
+    short = losses_on_device(
         model, batch, regularized_loss(SmoothnessPenalty(1.0, 0.5, 50, search=search)), "bf16"
     )
     full = compute_losses(

@@ -354,6 +354,7 @@ def test_the_seed_of_the_config_makes_no_other_sweep(tmp_path):
 
 
 def test_not_finite_is_told_from_other_errors():
+    from minbert.engine.device_step import DeviceStep
     from minbert.loop import clip_gradients, steps
 
     weight = nn.Parameter(torch.ones(1))
@@ -369,7 +370,13 @@ def test_not_finite_is_told_from_other_errors():
         clip_gradients({"w": weight})
     with pytest.raises(ValueError, match="step 0") as error:
         next(
-            steps(model, [1.0], lambda m, b: weight * torch.ones(2), torch.optim.SGD([weight], 1.0))
+            steps(
+                model,
+                [1.0],
+                lambda m, b: weight * torch.ones(2),
+                torch.optim.SGD([weight], 1.0),
+                take_step=DeviceStep(),
+            )
         )
     assert not isinstance(error.value, NotFinite)
 

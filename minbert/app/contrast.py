@@ -22,6 +22,7 @@ from minbert.calibration import Whiten
 from minbert.data import Dataset
 from minbert.engine.ahead import Ahead
 from minbert.engine.checkpoint import seed_everything
+from minbert.engine.device_step import DeviceStep
 from minbert.engine.devices import LossScale, check_device, half_type, new_accelerator
 from minbert.engine.dropout import set_dropout
 from minbert.engine.files import quoted
@@ -204,10 +205,8 @@ class _Run:
             self.optimizer,
             schedule=schedule,
             max_grad_norm=1.0,
-            accelerator=self.world,
-            precision=config.precision,
             start=done,
-            scale=self.scale,
+            take_step=DeviceStep(self.world, config.precision, self.scale),
         )
         self.model.eval()
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 06: gradient clipping and the training step."""
+"""Exercise cases of chapter 06: gradient clipping, the training step, and the schedule."""
 
 import math
 
@@ -128,23 +128,24 @@ TRIALS["loop.clip"] = Trial(
 )
 
 
-_WRONG_TOTAL = "torch.linalg.vector_norm(norms).item()"
+_WRONG_SQUARES = "squared_norm += norm**2"
 _WRONG_CUT = (
     "if max_norm is not None and total > max_norm:\n"
-    "        torch._foreach_mul_(list(grads.values()), max_norm / total)"
+    "        for gradient in gradients:\n"
+    "            gradient.mul_(max_norm / total)"
 )
 
 MISTAKES["loop.clip"] = [
     mistake(
         _WRONG_CUT,
-        "for g, n in zip(grads.values(), norms.tolist() if max_norm is not None else ()):\n"
-        "        g.mul_(min(1.0, max_norm / max(n, 1e-30)))",
+        "for g in gradients if max_norm is not None else ():\n"
+        "        g.mul_(min(1.0, max_norm / max(g.norm().item(), 1e-30)))",
         "Each gradient is clipped by its own norm, which changes the direction. All gradients "
         "share one factor.",
     ),
     mistake(
         _WRONG_CUT,
-        "for g in grads.values() if max_norm is not None else ():\n"
+        "for g in gradients if max_norm is not None else ():\n"
         "        g.clamp_(-max_norm, max_norm)",
         "The values are clipped one by one, which changes the direction. Scale the whole gradient.",
     ),
@@ -159,25 +160,25 @@ MISTAKES["loop.clip"] = [
         "The norm after clipping is returned. The norm before clipping is expected.",
     ),
     mistake(
-        "; first in {bad}",
+        "; first in {name}",
         "",
         "The error does not name the parameter. It should name the first one whose gradient is "
         "not finite.",
     ),
     mistake(
-        "if not math.isfinite(total):",
-        "if math.isnan(total):",
+        "if not math.isfinite(norm):",
+        "if math.isnan(norm):",
         "Only NaN is rejected. An infinite gradient should be rejected too.",
     ),
     mistake(
         "max_norm / total)",
         "max_norm / (total + 1e-6))",
-        "A small constant is added to the length, as torch's `clip_grad_norm_` does, so a tiny "
-        "gradient is cut far below the limit.",
+        "A small constant is added to the norm, as PyTorch's `clip_grad_norm_` does, so a tiny "
+        "gradient is clipped far below the limit.",
     ),
     mistake(
-        _WRONG_TOTAL,
-        "torch.linalg.vector_norm(norms)",
+        "total = math.sqrt(squared_norm)",
+        "total = torch.tensor(squared_norm).sqrt()",
         "The norm is returned as a tensor. A Python float is expected: use `.item()`.",
     ),
 ]
@@ -221,9 +222,9 @@ def clip_gradients(parameters, max_norm=None):
 # ---- loop.step
 #
 # Two steps with momentum, so that the state after the first step shows in the second. One batch
-# and three, old gradients, a missing task, a `backward` that weights tasks, a second process,
-# half precision, a model in eval mode. Then three bad batches: an infinite loss with a finite
-# gradient, a NaN gradient with a finite loss, and NaN in the last of three batches.
+# and three, old gradients, a missing task, a `backward` that weights tasks, a model in eval mode.
+# Then three bad batches: an infinite loss with a finite gradient, a NaN gradient with a finite
+# loss, and NaN in the last of three batches.
 
 
 def pair_model(dtype=torch.float64):
@@ -253,16 +254,6 @@ def pair_losses(model, batch):
     )
 
 
-class Colleague:
-    """An accelerator whose other process has only zeros to add; it notes the longest message."""
-
-    num_processes, longest = 2, 0
-
-    def reduce(self, tensor, reduction):
-        self.longest = max(self.longest, tensor.numel())
-        return tensor / 2 if reduction == "mean" else tensor
-
-
 def step_cases(generator):
     def batch(kind="", rows=5, dtype=torch.float64):
         return {
@@ -290,13 +281,6 @@ def step_cases(generator):
             {"groups": [[batch(), batch()], [batch()]], "weigh": True},
         ),
         Case(
-            "another process",
-            {"groups": [[batch(), batch()]], "max_grad_norm": 0.3, "shared": True},
-        ),
-        Case(
-            "another process, a task is missing", {"groups": [[batch("one task")]], "shared": True}
-        ),
-        Case(
             "a weight outside the model, and one that the optimizer does not move",
             {"groups": [[batch()]], "max_grad_norm": 0.3, "outside": ["shared", "sum"]},
         ),
@@ -305,7 +289,6 @@ def step_cases(generator):
             {"groups": [[batch()], [batch()]], "outside": ["shared", "sum", "sign"]},
         ),
         Case("a limit of 0", {"groups": [[batch()]], "max_grad_norm": 0.0}),
-        Case("half precision", {"groups": [[batch(dtype=torch.float32)]], "precision": "bf16"}),
         Case("single precision", {"groups": [[batch(dtype=torch.float32)]]}),
         Case(
             "an infinite loss with a finite gradient",
@@ -336,11 +319,7 @@ def run_step(one_step, inputs):
     """Take the steps; look at the weights, at what comes back, and at what `backward` was given."""
     model, seen, given = pair_model(inputs["groups"][0][0]["x"].dtype), {}, []
     model.train("eval" not in inputs)
-    outside, colleague, loss_fn = (
-        nn.Parameter(torch.ones(2, dtype=torch.float64)),
-        Colleague(),
-        pair_losses,
-    )
+    outside, loss_fn = nn.Parameter(torch.ones(2, dtype=torch.float64)), pair_losses
     optimizer = Descent(
         [outside, *(p for name in inputs["outside"] for p in model[name].parameters())]
         if "outside" in inputs
@@ -351,7 +330,7 @@ def run_step(one_step, inputs):
         def loss_fn(model, batch):
             return {name: loss * outside.prod() for name, loss in pair_losses(model, batch).items()}
 
-    options = {k: inputs[k] for k in ("max_grad_norm", "precision") if k in inputs}
+    options = {k: inputs[k] for k in ("max_grad_norm",) if k in inputs}
     if "stale" in inputs:
         for p in model.parameters():
             p.grad = torch.ones_like(p)
@@ -362,8 +341,6 @@ def run_step(one_step, inputs):
             (losses["sum"] + 3 * losses["sign"]).backward()
 
         options["backward"] = options_backward
-    if "shared" in inputs:
-        options["accelerator"] = colleague
     for n, batches in enumerate(inputs["groups"], 1):
         try:
             losses, norm = one_step(model, batches, loss_fn, optimizer, **options)
@@ -380,7 +357,6 @@ def run_step(one_step, inputs):
     if "outside" in inputs:
         seen["the weight outside the model"] = outside
     return seen | {
-        "numbers in the longest message between processes": colleague.longest,
         "what `backward` was given": torch.stack(given) if given else torch.zeros(0),
         "in train mode": torch.tensor(model.training),
     }
@@ -392,19 +368,17 @@ TRIALS["loop.step"] = Trial(
     rtol=1e-5,
     hints=(
         (
-            "Six things in the order of the docstring. Which of them happen once for each batch, "
-            "which once for the step?"
+            "Which operations happen once for each batch, and which once for the whole step? "
+            "Where must old gradients be removed?"
         ),
         (
-            "Once for each batch: compute_losses, _finite_values, backward. Divide by "
-            "len(batches) what goes to backward, and what you add up for the "
-            "record."
+            "Once for each batch: compute_losses, finite_values, backward. Divide by "
+            "len(batches) both what goes to backward and what you add up for the result."
         ),
         (
-            "optimizer.zero_grad(); the loop over batches; average_gradients(parameters.values(), "
-            "accelerator) if there is one; "
-            "norm = clip_gradients(parameters, max_grad_norm); optimizer.step(); return the means "
-            "and the norm."
+            "parameters = updated_parameters(model, optimizer); optimizer.zero_grad(); the loop "
+            "over batches; norm = clip_gradients(parameters, max_grad_norm); optimizer.step(); "
+            "return the mean losses and the norm."
         ),
     ),
 )
@@ -412,7 +386,7 @@ TRIALS["loop.step"] = Trial(
 
 _WRONG_BACK = "backward({name: loss / len(batches) for name, loss in losses.items()})"
 _WRONG_ZERO = "optimizer.zero_grad(set_to_none=True)"
-_WRONG_CLIP = "norm = clip_gradients(parameters, max_grad_norm)"
+_WRONG_CLIP = "grad_norm = clip_gradients(parameters, max_grad_norm)"
 
 MISTAKES["loop.step"] = [
     mistake(
@@ -440,7 +414,7 @@ MISTAKES["loop.step"] = [
     ),
     mistake(
         _WRONG_CLIP,
-        "norm = clip_gradients(parameters)",
+        "grad_norm = clip_gradients(parameters)",
         "`max_grad_norm` is not passed on: the norm is measured but nothing is clipped.",
     ),
     mistake(
@@ -455,35 +429,26 @@ MISTAKES["loop.step"] = [
         "batches.",
     ),
     mistake(
-        "loss_fn, precision)",
-        "loss_fn)",
-        "`precision` is not passed on: everything is computed in full precision.",
+        "    " + _WRONG_ZERO + "\n",
+        "",
+        "    return total, grad_norm",
+        "    " + _WRONG_ZERO + "\n    return total, grad_norm",
+        "The gradients are cleared after the step, so the first step includes old ones.",
     ),
 ]
 
 VARIANTS["loop.step"] = [
     """
-def one_step(
-    model,
-    batches,
-    loss_fn,
-    optimizer,
-    backward=sum_losses,
-    max_grad_norm=None,
-    accelerator=None,
-    precision="fp32",
-):
+def one_step(model, batches, loss_fn, optimizer, backward=sum_losses, max_grad_norm=None):
     for group in optimizer.param_groups:
         for p in group["params"]:
             p.grad = None
     seen = []
     for batch in batches:
-        losses = compute_losses(model, batch, loss_fn, precision)
-        seen.append(_finite_values(losses, accelerator))
+        losses = compute_losses(model, batch, loss_fn)
+        seen.append(finite_values(losses))
         backward({name: (1 / len(batches)) * loss for name, loss in losses.items()})
-    parameters = _named_parameters(model, optimizer)
-    if accelerator:
-        average_gradients(list(parameters.values()), accelerator)
+    parameters = updated_parameters(model, optimizer)
     norm = clip_gradients(parameters, max_norm=max_grad_norm)
     optimizer.step()
     return {
@@ -491,28 +456,15 @@ def one_step(
     }, norm
 """,
     """
-def one_step(
-    model,
-    batches,
-    loss_fn,
-    optimizer,
-    backward=sum_losses,
-    max_grad_norm=None,
-    accelerator=None,
-    precision="fp32",
-):
-    n, parameters, means = len(batches), _named_parameters(model, optimizer), {}
+def one_step(model, batches, loss_fn, optimizer, backward=sum_losses, max_grad_norm=None):
+    n, means = len(batches), {}
     optimizer.zero_grad()
     for batch in batches:
-        losses = {
-            name: loss / n
-            for name, loss in compute_losses(model, batch, loss_fn, precision).items()
-        }
-        for name, part in _finite_values(losses, accelerator).items():
+        losses = {k: loss / n for k, loss in compute_losses(model, batch, loss_fn).items()}
+        for name, part in finite_values(losses).items():
             means[name] = part + means.get(name, 0)
         backward(losses)
-    average_gradients(parameters.values(), accelerator) if accelerator is not None else None
-    norm = clip_gradients(parameters, max_grad_norm)
+    norm = clip_gradients(updated_parameters(model, optimizer), max_grad_norm)
     optimizer.step()
     return means, norm
 """,
@@ -586,9 +538,9 @@ MISTAKES["loop.schedule"] = [
         "The warm-up uses integer division, so the factor is 0 until the peak.",
     ),
     mistake(
-        "down = (total_steps - step) / decay_steps if decay_steps > 0 else 1.0",
+        "down = (total_steps - step) / decay_steps",
         "down = 0.5 - 0.5 * math.cos(math.pi * max(0.0, min(1.0, (total_steps - step) / "
-        "decay_steps))) if decay_steps > 0 else 1.0",
+        "decay_steps)))",
         "The decay is a cosine. It should be linear.",
     ),
     mistake(

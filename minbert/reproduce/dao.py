@@ -16,6 +16,7 @@ from torch import Tensor
 from ..conflicts import GradVac, conflict_summary
 from ..contrastive import simcse_loss
 from ..data import Dataset, TaskBatch, task_batches
+from ..engine.device_step import DeviceStep
 from ..engine.devices import choose_device
 from ..engine.fused_adamw import FusedAdamW
 from ..heads import ConcatDiff, CosineHead, LinearHead, MultitaskBert, PairLinear, multitask_loss
@@ -677,7 +678,7 @@ def step_seconds(
         Contrast({"sst": 0.8}),
         optimizer,
         backward(model),
-        precision=run.scale.precision,
+        take_step=DeviceStep(precision=run.scale.precision),
     ):
         times.append(clock())
     return median(b - a for a, b in list(zip(times, times[1:]))[2:])

@@ -15,6 +15,7 @@ import torch
 from ..baselines import BagOfWords
 from ..batches import pair_batches
 from ..data import Dataset, label_tensor, load_dataset, task_batches
+from ..engine.device_step import DeviceStep
 from ..engine.fused_adamw import FusedAdamW
 from ..heads import LinearHead, MultitaskBert, PairLinear
 from ..loop import steps as training_steps
@@ -532,6 +533,7 @@ def step_seconds(run: Run, losses: dict) -> dict[str, float]:
     model, spent = heads_from(run, pooled_base(run), heads).train(), {name: [] for name in losses}
     sets = {task: run.dataset(task, "train") for task in TASKS}
     optimizer = FusedAdamW(model.parameters(), lr=1e-6)
+    take_step = DeviceStep(precision=run.scale.precision)
     sampler = TaskSampler(
         {task: len(data) for task, data in sets.items()},
         64 if printed(run) else run.scale.batch,
@@ -543,7 +545,7 @@ def step_seconds(run: Run, losses: dict) -> dict[str, float]:
     for batch in task_batches(sets, model.encoder.tokenizer, sampler, model.encoder.max_length):
         for name, loss in losses.items():
             start = time.process_time()
-            list(training_steps(model, [batch], loss, optimizer, precision=run.scale.precision))
+            list(training_steps(model, [batch], loss, optimizer, take_step=take_step))
             spent[name].append(time.process_time() - start)
     return {name: float(torch.tensor(seconds).median()) for name, seconds in spent.items()}
 

@@ -137,6 +137,7 @@ def rules():
 
 
 def costs(model, supply, loss_fn, backward=None, precision="fp32"):
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.loop import steps, sum_losses
 
@@ -149,7 +150,7 @@ def costs(model, supply, loss_fn, backward=None, precision="fp32"):
         optimizer,
         backward or sum_losses,
         max_grad_norm=1.0,
-        precision=precision,
+        take_step=DeviceStep(precision=precision),
     ):
         assert math.isfinite(record.loss) and isinstance(record.loss, float)
         found.append(counted())
@@ -169,6 +170,7 @@ def count_joint():
 
 
 def count_accumulated():
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
@@ -181,6 +183,7 @@ def count_accumulated():
         FusedAdamW(model.parameters(), lr=1e-3),
         max_grad_norm=1.0,
         accumulate=3,
+        take_step=DeviceStep(),
     ):
         found.append(counted())
     return found[-1]
@@ -442,6 +445,7 @@ def generators():
 
 
 def penalties():
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.loop import steps
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
@@ -473,16 +477,24 @@ def penalties():
             model.set_mode(mode)
             loss = regularized_loss(penalty)
             optimizer = FusedAdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3)
-            for record in steps(model.train(), batches(2), loss, optimizer, max_grad_norm=1.0):
+            for record in steps(
+                model.train(),
+                batches(2),
+                loss,
+                optimizer,
+                max_grad_norm=1.0,
+                take_step=DeviceStep(),
+            ):
                 assert math.isfinite(record.loss)
             if hasattr(penalty, "state_dict"):
                 penalty.load_state_dict(penalty.state_dict())
             if mode == "full" and getattr(penalty, "teacher", "") == "ema":
-                list(steps(model, batches(1), loss, optimizer))
+                list(steps(model, batches(1), loss, optimizer, take_step=DeviceStep()))
 
 
 def surgery():
     from minbert.conflicts import GradVac, conflict_summary
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
@@ -502,6 +514,7 @@ def surgery():
                 operate,
                 accumulate=2,
                 max_grad_norm=1.0,
+                take_step=DeviceStep(),
             )
         )
         assert len(operate.records) == 2 and len(conflict_summary(operate.records)) == 3
@@ -509,6 +522,7 @@ def surgery():
 
 
 def flow():
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.flow import COUPLINGS, MIXINGS, Flow, bertcf_loss, flow_groups, train_flow
     from minbert.joint import joint_decays, joint_loss, start_joint
@@ -543,7 +557,16 @@ def flow():
             encoder(), sets(rows=80)["sst"].sentences, frozen=frozen, mixing="dense"
         )
         optimizer = FusedAdamW(parameter_groups(model, decays=joint_decays), lr=1e-3)
-        list(steps(model.train(), views(), joint_loss(), optimizer, max_grad_norm=1.0))
+        list(
+            steps(
+                model.train(),
+                views(),
+                joint_loss(),
+                optimizer,
+                max_grad_norm=1.0,
+                take_step=DeviceStep(),
+            )
+        )
         assert model.sentence_encoder().encode(["a b", "c"]).shape == (2, 16)
     flow_groups(fresh)
 
@@ -671,6 +694,7 @@ def one_ahead():
     checked on the originals.
     """
     from minbert.engine.ahead import Ahead
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
@@ -681,7 +705,11 @@ def one_ahead():
         return torch.manual_seed(2) and [
             r.losses
             for r in steps(
-                model.train(), supply, multitask_loss, FusedAdamW(model.parameters(), lr=1e-3)
+                model.train(),
+                supply,
+                multitask_loss,
+                FusedAdamW(model.parameters(), lr=1e-3),
+                take_step=DeviceStep(),
             )
         ]
 
@@ -705,6 +733,7 @@ def bad_batches():
     """
     from dataclasses import replace
 
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps, sum_losses
@@ -735,7 +764,15 @@ def bad_batches():
     for batch, words in cases:
         model = multitask()
         refuses(
-            lambda: list(steps(model, [batch], multitask_loss, FusedAdamW(model.parameters()))),
+            lambda: list(
+                steps(
+                    model,
+                    [batch],
+                    multitask_loss,
+                    FusedAdamW(model.parameters()),
+                    take_step=DeviceStep(),
+                )
+            ),
             "step 0",
             words,
         )
@@ -753,7 +790,14 @@ def bad_batches():
         for backward in (sum_losses, PCGrad(model)):
             refuses(
                 lambda: list(
-                    steps(model, [good], loss_fn, FusedAdamW(model.parameters()), backward)
+                    steps(
+                        model,
+                        [good],
+                        loss_fn,
+                        FusedAdamW(model.parameters()),
+                        backward,
+                        take_step=DeviceStep(),
+                    )
                 ),
                 "step 0",
                 "finite loss for task 'quora'",
@@ -767,7 +811,15 @@ def bad_batches():
         }
 
     refuses(
-        lambda: list(steps(model, [{"sst": good["sst"]}], steep, FusedAdamW(model.parameters()))),
+        lambda: list(
+            steps(
+                model,
+                [{"sst": good["sst"]}],
+                steep,
+                FusedAdamW(model.parameters()),
+                take_step=DeviceStep(),
+            )
+        ),
         "step 0",
         "first in heads.sst.linear.weight",
     )
@@ -804,6 +856,7 @@ def attention_masks():
     """What attention is given: no mask where nothing is padded, on the way in and in training."""
     import torch.nn.functional as F
 
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
     from minbert.loop import steps
@@ -839,7 +892,7 @@ def attention_masks():
                 ],
                 multitask_loss,
                 FusedAdamW(model.parameters(), lr=1e-3),
-                precision="bf16",
+                take_step=DeviceStep(precision="bf16"),
             )
         )
 
@@ -1034,6 +1087,7 @@ def half_precision():
     """A GPU that imitates bfloat16 gets float16 and scaled losses; launched precisions are honoured
     or refused.
     """
+    from minbert.engine.device_step import DeviceStep
     from minbert.engine.devices import half_type
     from minbert.engine.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
@@ -1055,7 +1109,11 @@ def half_precision():
         return {k: v * 1e-12 for k, v in loss_fn(m, b).items()}
 
     for record in steps(
-        model.train(), batches(2), tiny, FusedAdamW(model.parameters(), lr=1e-3), precision="bf16"
+        model.train(),
+        batches(2),
+        tiny,
+        FusedAdamW(model.parameters(), lr=1e-3),
+        take_step=DeviceStep(precision="bf16"),
     ):
         assert record.grad_norm > 0
     hook.remove()
@@ -1067,7 +1125,11 @@ def half_precision():
         return {k: v * 100 for k, v in loss_fn(m, b).items()}
 
     for record in steps(
-        model.train(), batches(3), large, FusedAdamW(model.parameters(), lr=1e-3), precision="fp16"
+        model.train(),
+        batches(3),
+        large,
+        FusedAdamW(model.parameters(), lr=1e-3),
+        take_step=DeviceStep(precision="fp16"),
     ):
         assert math.isfinite(record.grad_norm)
     from minbert.engine.devices import new_accelerator

@@ -5,7 +5,7 @@ from minbert.exercise_cases.loop import (
     _WRONG_BACK,
     _WRONG_CLIP,
     _WRONG_CUT,
-    _WRONG_TOTAL,
+    _WRONG_SQUARES,
     _WRONG_ZERO,
 )
 
@@ -14,138 +14,88 @@ MUTANTS = {}
 
 MUTANTS["loop.clip"] = [
     mistake(
-        "    if not math.isfinite(total):\n",
+        "    gradients, squared_norm = [], 0.0\n",
+        "    gradients, squared_norm = [], 0.0\n"
         "    if max_norm is not None:\n"
-        "        torch.nn.utils.clip_grad_norm_(list(parameters.values()), max_norm)\n"
-        "    if not math.isfinite(total):\n",
-        "    if max_norm is not None and total > max_norm:\n"
-        "        torch._foreach_mul_(list(grads.values()), max_norm / total)\n",
-        "",
-        "`clip_grad_norm_` cuts before anybody looks whether the length is finite: one NaN is "
-        "then in all gradients.",
+        "        torch.nn.utils.clip_grad_norm_(list(parameters.values()), max_norm)\n",
+        "`clip_grad_norm_` clips before the norm is checked.",
+    ),
+    mistake(_WRONG_SQUARES, "squared_norm += norm", "The norms are added, not their squares."),
+    mistake("total = math.sqrt(squared_norm)", "total = squared_norm", "The root is missing."),
+    mistake(
+        "total = math.sqrt(squared_norm)",
+        "total = max([g.norm().item() for g in gradients], default=0.0)",
+        "The largest norm is taken for the norm of the whole.",
     ),
     mistake(
-        _WRONG_TOTAL,
-        "norms.sum().item()",
-        "The lengths of the parts are added up. The whole is shorter: squares add up, lengths "
-        "do not.",
+        "total = math.sqrt(squared_norm)",
+        "total = math.sqrt(squared_norm / max(1, len(gradients)))",
+        "The squares are averaged.",
     ),
+    mistake("if not math.isfinite(norm):", "if False:", "NaN is not detected."),
+    mistake("max_norm / total)", "total / max_norm)", "The factor is upside down."),
     mistake(
-        _WRONG_TOTAL,
-        "(norms @ norms).item()",
-        "The root is missing: that is the square of the length.",
+        "gradient.mul_(max_norm / total)",
+        "gradient = gradient * (max_norm / total)",
+        "The clipped gradients are computed but not stored.",
     ),
-    mistake(
-        _WRONG_TOTAL,
-        "norms.max().item()",
-        "The length of the longest part is taken for the length of the whole.",
-    ),
-    mistake(
-        _WRONG_TOTAL,
-        "norms.square().mean().sqrt().item()",
-        "The squares are averaged over the parameters, where they should be added up.",
-    ),
-    mistake(
-        "if not math.isfinite(total):",
-        "if False:",
-        "NaN is not detected: the gradient is passed on to the optimizer.",
-    ),
-    mistake(
-        "max_norm / total)",
-        "total / max_norm)",
-        "The factor is upside down: long gradients get longer.",
-    ),
-    mistake(
-        "torch._foreach_mul_(list(grads.values()), max_norm / total)",
-        "grads = {k: g * (max_norm / total) for k, g in grads.items()}",
-        "The shortened gradients are computed and thrown away; what the optimizer reads is "
-        "`.grad`.",
-    ),
+    mistake("raise NotFinite(", "raise ValueError(", "The error is not a NotFinite."),
     mistake(
         _WRONG_CUT,
-        "pass",
-        "if not math.isfinite(total):",
-        _WRONG_CUT + "\n    if not math.isfinite(total):",
-        "The gradient is cut before anybody looks whether it is finite: what is refused has "
-        "been spoilt already.",
+        "factor = 1.0 if max_norm is None else (max_norm / torch.tensor(total)).clamp(max=1.0).item()\n"
+        "    for gradient in gradients:\n"
+        "        gradient.mul_(factor)",
+        "0 is divided by 0.",
     ),
     mistake(
-        "raise NotFinite(",
-        "raise ValueError(",
-        "A ValueError is raised; NotFinite, which is one of its kinds, tells a caller what "
-        "happened.",
+        "        gradients.append(p.grad)\n",
+        "        gradients.append(p.grad)\n"
+        "        if max_norm is not None and norm > max_norm:\n"
+        "            p.grad.mul_(max_norm / norm)\n",
+        "Gradients change before all of them are checked.",
     ),
     mistake(
-        _WRONG_CUT,
-        "factor = 1.0 if max_norm is None else (max_norm / "
-        "torch.tensor(total)).clamp(max=1.0).item()\n"
-        "    torch._foreach_mul_(list(grads.values()), factor)",
-        "The limit is divided by the length even where both are 0: gradients of 0 become NaN.",
-    ),
-    mistake(
-        "bad = next((name for name, n in zip(grads, norms.tolist()) if not math.isfinite(n)), "
-        '"all")',
-        "bad = [name for name, n in zip(grads, norms.tolist()) if not math.isfinite(n)][-1]",
-        "The last bad gradient is named. The first is where to look.",
-    ),
-    mistake(
-        "    grads = {",
-        "    for p in parameters.values():\n"
-        "        p.grad = torch.zeros_like(p) if p.grad is None else p.grad\n"
-        "    grads = {",
-        "Parameters without a gradient get one of zeros. They are to be passed over, here and "
-        "by the optimizer.",
+        "        if p.grad is None:\n            continue\n",
+        "        if p.grad is None:\n            p.grad = torch.zeros_like(p)\n",
+        "A missing gradient becomes one of zeros.",
     ),
     mistake(
         "if max_norm is not None and total > max_norm:",
         "if max_norm and total > max_norm:",
         "A limit of 0 is taken for none.",
     ),
+    mistake("    return total\n", "    return total or 1.0\n", "A norm of 0 becomes 1."),
+    mistake("; first in {name}", "; in {[*parameters]}", "The error names all parameters."),
+    mistake("p.grad.norm()", "p.grad.norm(1)", "The norm is the sum of absolute values."),
     mistake(
-        "if not grads:\n        return 0.0\n",
-        "if not grads:\n        return 1.0\n",
-        "With no gradient at all the length is 0.",
-    ),
-    mistake(
-        "; first in {bad}",
-        "; in {[*grads]}",
-        "The error names parameters whose gradient is finite, or more than the first that is not.",
-    ),
-    mistake(
-        "torch._foreach_norm(list(grads.values()))",
-        "torch._foreach_norm(list(grads.values()), 1)",
-        _WRONG_TOTAL,
-        "norms.sum().item()",
-        "The sizes of the numbers are added up. Length is the root of the sum of squares.",
-    ),
-    mistake(
-        "if max_norm is not None and",
-        "max_norm = 1.0 if max_norm is None else max_norm\n    if",
-        "Without a limit the gradient is cut at 1. None means to measure only.",
+        "    gradients, squared_norm = [], 0.0\n",
+        "    gradients, squared_norm = [], 0.0\n"
+        "    max_norm = 1.0 if max_norm is None else max_norm\n",
+        "Without a limit the gradient is clipped to 1.",
     ),
 ]
 
 
 _WRONG_VALUES = (
-    "for name, value in _finite_values(losses, accelerator).items():\n"
+    "for name, value in finite_values(losses).items():\n"
     "            total[name] = total.get(name, 0.0) + value / len(batches)"
 )
 
 
 MUTANTS["loop.step"] = [
     mistake(
-        "    return total, norm",
-        "    model.eval()\n    return total, norm",
+        "    return total, grad_norm",
+        "    model.eval()\n    return total, grad_norm",
         "The model is left in eval mode, so from the second step on there is no dropout.",
     ),
     mistake(
-        "    return total, norm",
+        "    return total, grad_norm",
         "    return total, clip_gradients(parameters)",
         "The length after the cut comes back. The one before it tells of trouble.",
     ),
     mistake(
         _WRONG_CLIP,
-        "norm = clip_gradients(parameters, max_grad_norm or 1.0)",
+        "grad_norm = clip_gradients(parameters, max_grad_norm or 1.0)",
         "Where no limit is given, gradients are cut at 1.",
     ),
     mistake(
@@ -154,8 +104,8 @@ MUTANTS["loop.step"] = [
         "The optimizer moves twice.",
     ),
     mistake(
-        "        losses = compute_losses(model, batch, loss_fn, precision)",
-        "        losses = compute_losses(model, batch, loss_fn, precision)\n"
+        "        losses = compute_losses(model, batch, loss_fn)",
+        "        losses = compute_losses(model, batch, loss_fn)\n"
         "        if not all(loss.isfinite() for loss in losses.values()):\n            continue",
         "A bad batch is passed over in silence. It should be refused, so that somebody learns "
         "of it.",
@@ -163,7 +113,7 @@ MUTANTS["loop.step"] = [
     mistake(
         _WRONG_CLIP,
         "try:\n"
-        "        norm = clip_gradients(parameters, max_grad_norm)\n"
+        "        grad_norm = clip_gradients(parameters, max_grad_norm)\n"
         "    except ValueError:\n"
         '        return total, float("nan")',
         "A bad gradient is passed over in silence. It should be refused, so that somebody "
@@ -172,16 +122,16 @@ MUTANTS["loop.step"] = [
     mistake(
         "        " + _WRONG_BACK,
         "        kept = losses",
-        "    if accelerator is not None:",
-        "    backward(kept)\n    if accelerator is not None:",
+        "    " + _WRONG_CLIP,
+        "    backward(kept)\n    " + _WRONG_CLIP,
         "Only the last batch is pulled back. Each adds its share of the gradient.",
     ),
     mistake(
-        "    return total, norm",
-        "    count = {name: sum(name in compute_losses(model, batch, loss_fn, precision) for "
+        "    return total, grad_norm",
+        "    count = {name: sum(name in compute_losses(model, batch, loss_fn) for "
         "batch in batches) for name in total}\n"
         "    return {name: value * len(batches) / count[name] for name, value in "
-        "total.items()}, norm",
+        "total.items()}, grad_norm",
         "A loss is averaged over the batches that have its task. It is the mean over all "
         "batches of the step.",
     ),
@@ -193,15 +143,15 @@ MUTANTS["loop.step"] = [
     mistake(
         _WRONG_ZERO,
         _WRONG_ZERO + "\n    mode = model.training\n    model.train()",
-        "    return total, norm",
-        "    model.train(mode)\n    return total, norm",
+        "    return total, grad_norm",
+        "    model.train(mode)\n    return total, grad_norm",
         "The model is in train mode during the step. In which mode it is, is the caller's choice.",
     ),
     mistake(
         _WRONG_ZERO,
         _WRONG_ZERO + "\n    mode = model.training\n    model.eval()",
-        "    return total, norm",
-        "    model.train(mode)\n    return total, norm",
+        "    return total, grad_norm",
+        "    model.train(mode)\n    return total, grad_norm",
         "The model is in eval mode during the step, so it learns without dropout.",
     ),
     mistake(
@@ -242,37 +192,9 @@ MUTANTS["loop.step"] = [
         "The gradient is cut after every batch; it is to be cut once, when all have been added up.",
     ),
     mistake(
-        "    if accelerator is not None:\n"
-        "        average_gradients(parameters.values(), accelerator)\n",
-        "",
-        "Nothing is averaged over processes: each one trains a model of its own.",
-    ),
-    mistake(
-        (
-            "    if accelerator is not None:\n"
-            "        average_gradients(parameters.values(), accelerator)\n"
-            "    "
-        )
-        + _WRONG_CLIP,
-        "    "
-        + _WRONG_CLIP
-        + (
-            "\n    if accelerator is not None:\n"
-            "        average_gradients(parameters.values(), accelerator)"
-        ),
-        "Each process cuts its own gradient before the mean is taken. The mean is to be cut.",
-    ),
-    mistake(
-        "_finite_values(losses, accelerator)",
-        "_finite_values(losses, None)",
-        "The record shows the losses of this process, where it should show the mean over all.",
-    ),
-    mistake(
         _WRONG_VALUES,
         "for name, loss in losses.items():\n"
-        "            value = loss.item() if accelerator is None else "
-        "accelerator.reduce(loss.detach(), "
-        'reduction="mean").item()\n'
+        "            value = loss.item()\n"
         "            total[name] = total.get(name, 0.0) + value / len(batches)",
         "Nobody looks whether the losses are finite. A gradient can be finite where its loss is "
         "not.",
@@ -283,8 +205,8 @@ MUTANTS["loop.step"] = [
         "The weights do not move: the optimizer is never asked to step.",
     ),
     mistake(
-        "    return total, norm",
-        "    batches.clear()\n    return total, norm",
+        "    return total, grad_norm",
+        "    batches.clear()\n    return total, grad_norm",
         "The caller's list of batches is emptied.",
     ),
     mistake(
