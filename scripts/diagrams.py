@@ -15,6 +15,7 @@ import base64
 import json
 import math
 import re
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -244,7 +245,14 @@ def two_phases():
     return d
 
 
-DIAGRAMS = {"whole-model": whole_model, "two-phases": two_phases}
+sys.modules.setdefault("diagrams", sys.modules[__name__])  # the files below import the helpers
+import diagrams_pretraining  # noqa: E402
+
+DIAGRAMS = {
+    "whole-model": whole_model,
+    "two-phases": two_phases,
+    **diagrams_pretraining.DIAGRAMS,
+}
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 
 
