@@ -1322,7 +1322,8 @@ def pretrain(
     tokens_per_step: Annotated[
         int | None,
         typer.Option(
-            help="Real tokens in a step; without it, as in PretrainConfig. A GPU likes 65536.", min=1
+            help="Real tokens in a step; without it, as in PretrainConfig. A GPU likes 65536.",
+            min=1,
         ),
     ] = None,
     about: Annotated[str, typer.Option(help="A sentence about the text, for the card.")] = "",

@@ -432,9 +432,7 @@ def generators():
                 } == {"cpu"}
                 flow = Flow(8, mixing=mixing).to(ids_on).initialize(cloud(70, 8, "cpu"))
                 assert flow.sample(5, generator).device.type == torch.device(ids_on).type
-    assert torch.equal(*same), (
-        "a generator on the CPU draws the same for ids on either side"
-    )
+    assert torch.equal(*same), "a generator on the CPU draws the same for ids on either side"
 
 
 def penalties():
