@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,23 +29,19 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from minbert.app.pretraining import (
+    MlmBatch,
+    PretrainConfig,
+    chosen_positions,
+    packed_mlm_loss,
+)
 from minbert.corpus import Corpus, budget_batches, build_corpus, load_corpus, save_corpus
 from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
-from minbert.encoding.forward import FastModel
 from minbert.engine.device_step import DeviceStep
 from minbert.engine.devices import choose_device
 from minbert.loop import steps, warmup_decay
-from minbert.pretrain import (
-    MlmBatch,
-    MlmHead,
-    PretrainConfig,
-    asked,
-    mask_tokens,
-    masked_accuracy,
-    mlm_loss,
-    special_positions,
-)
+from minbert.pretrain import MlmHead, mask_tokens, masked_accuracy, special_positions
 from minbert.tokens import load_tokenizer, pad_ids
 
 SEED = 11711
@@ -114,7 +111,7 @@ def batches_of(
 
 def _corrupt(batch, special, mask_id, vocab_size, rate, generator):
     corrupted, labels = mask_tokens(batch.input_ids, special, mask_id, vocab_size, rate, generator)
-    return corrupted, batch.attention_mask, labels, asked(labels)
+    return corrupted, batch.attention_mask, labels, chosen_positions(labels)
 
 
 def factor(recipe: Recipe, total: int):
@@ -156,9 +153,7 @@ class Run:
         self.records = steps(
             self.model,
             batches_of(corpus, ids, len(tokenizer), recipe, total, seed),
-            lambda m, batch: mlm_loss(
-                FastModel(m["bert"], device == "cpu"), m["head"], *batch[:3], batch.places
-            ),
+            partial(packed_mlm_loss, packed=device == "cpu"),
             optimizer_of(self.model, recipe),
             schedule=factor(recipe, total),
             max_grad_norm=1.0,

@@ -26,6 +26,7 @@ from diagrams_attention import (
 from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
+from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_tokens import DIAGRAMS as TOKENS
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 
@@ -124,6 +125,7 @@ DIAGRAMS = {
     "permutation-equivariance": permutation,
     **ENCODER,
     **TOKENS,
+    **PRETRAINING,
     **OPTIM,
     **HEADS,
 }

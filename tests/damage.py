@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from minbert.app.pretraining import PretrainConfig, pretrain
 from minbert.app.sweep import read_sweep
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
@@ -27,7 +28,7 @@ from minbert.engine.checkpoint import load_checkpoint
 from minbert.engine.formats import SOURCES
 from minbert.engine.runs import read_log
 from minbert.heads import CosineHead, LinearHead, MultitaskBert
-from minbert.pretrain import PretrainConfig, load_mlm, pretrain
+from minbert.pretrain import load_mlm
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.train import TrainConfig, fit
 

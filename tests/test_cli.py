@@ -510,7 +510,7 @@ def test_data_shows_the_named_sets_in_the_order_named(capsys):
         for name in (*TASKS, "sts", "sentiment", "similarity", "inference", "bigram_shift")
         for split in splits
     ]
-    assert sorted(shown("data")) == sorted([*there, ["sentences", "train"]])
+    assert sorted(shown("data")) == sorted([*there, ["sentences", "train"], ["documents", "train"]])
     grammar = {
         row.split()[0]
         for row in run(capsys, "data")[0].splitlines()

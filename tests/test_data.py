@@ -354,6 +354,15 @@ EXAMPLES["sentences", "train"] = (
     ["2", "3"],
     None,
 )
+EXAMPLES["documents", "train"] = (
+    "text",
+    "open/documents.tsv",
+    'article\tsentence\nRome\tA "b.\nRome\tC.\n',
+    (['A "b.', "C."], None),
+    None,
+    ["Rome", "Rome"],
+    None,
+)
 EXPECTED = {  # the splits that exist, written down once more so that a forgotten one is noticed
     **dict.fromkeys(
         ("sst", "cfimdb", "quora", "sts", "stsb", "stsb-cased", "sickr", "sst5", "snli"),
@@ -361,6 +370,7 @@ EXPECTED = {  # the splits that exist, written down once more so that a forgotte
     ),
     **dict.fromkeys(("sentiment", "similarity", "inference"), {"train", "dev", "test"}),
     "sentences": {"train"},
+    "documents": {"train"},
     "mrpc": {"train", "dev", "test"},
     "qnli": {"train", "dev"},
     "mnli": {"train", "dev"},
@@ -615,7 +625,11 @@ def test_what_a_folder_holds_is_seen_without_reading(tmp_path):
         ("sentiment", "similarity", "inference", "sst", "quora", "sts", "stsb"),
         ["train", "dev", "test"],
     )
-    assert available() == whole | {"sentences": ["train"], "bigram_shift": ["train", "dev", "test"]}
+    assert available() == whole | {
+        "sentences": ["train"],
+        "documents": ["train"],
+        "bigram_shift": ["train", "dev", "test"],
+    }
 
 
 # --- the open data in the package

@@ -27,20 +27,14 @@ from transformers import (
 
 from minbert.app.fillmask import published_head, write_fill_mask
 from minbert.app.further import FurtherConfig, beginning, lay_words, plan
+from minbert.app.pretraining import PretrainConfig, mlm_batches, pretrain
 from minbert.corpus import load_corpus
 from minbert.data import load_dataset
 from minbert.encoder import BertModel
 from minbert.engine.checkpoint import CHECKPOINT
 from minbert.engine.files import read_json, write_json
-from minbert.pretrain import (
-    HEAD,
-    PretrainConfig,
-    load_mlm,
-    masked_accuracy,
-    mlm_batches,
-    pretrain,
-    special_token_ids,
-)
+from minbert.engine.tokenizerfiles import special_token_ids
+from minbert.pretrain import HEAD, load_mlm, masked_accuracy
 from minbert.tokens import load_tokenizer, resolve_folder, tokenize
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* has no pooler")

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -23,8 +22,15 @@ from scipy.stats import spearmanr
 from torch import nn
 from torch.testing import assert_close
 
-import minbert.pretrain as module
+import minbert.app.pretraining as module
 from minbert.app.card import tokens_seen, write_card
+from minbert.app.pretraining import (
+    PretrainConfig,
+    mlm_batches,
+    packed_mlm_loss,
+    prepare,
+    pretrain,
+)
 from minbert.center import mean_state
 from minbert.corpus import (
     CORPUS,
@@ -37,21 +43,19 @@ from minbert.corpus import (
 )
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
-from minbert.encoding.forward import FastModel
 from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.engine.stopping import Stopped
 from minbert.pretrain import (
     HEAD,
     MlmHead,
-    PretrainConfig,
+    NspHead,
     load_mlm,
     mask_tokens,
     masked_accuracy,
-    mlm_batches,
     mlm_loss,
-    prepare,
-    pretrain,
+    pretraining_losses,
     save_mlm,
+    sentence_pairs,
     special_positions,
 )
 from minbert.sentence import POOLINGS
@@ -176,16 +180,6 @@ def test_rate_zero_and_one():
     assert torch.equal(corrupted[:, 0], ids[:, 0])
 
 
-def test_lowest_random_leaves_out_the_first_ids():
-    ids = torch.full((100, 1000), 7)
-    corrupted, _ = mask_tokens(ids, torch.zeros_like(ids), MASK, 20, 1.0, seeded(), lowest_random=5)
-    counts = torch.bincount(corrupted.flatten(), minlength=20)
-    assert (
-        counts[:4].sum() == 0 and counts[MASK] > 0 and (counts[5:] > 0).all() and len(counts) == 20
-    )
-    check_share(int(counts[19]), ids.numel(), 0.1 / 15)
-
-
 def test_the_generator_decides():
     ids, special = torch.full((5, 60), 7), torch.zeros(5, 60)
     one, two, other = (mask_tokens(ids, special, MASK, 99, 0.5, seeded(s)) for s in (1, 1, 2))
@@ -205,11 +199,6 @@ def test_the_generator_decides():
             dict(special_mask=torch.zeros(2, 4)),
             r"special_mask: expected shape \(2, 3\), got \(2, 4\)",
         ),
-        (dict(rate=-0.1), r"rate: expected a probability in \[0, 1\], got -0.1"),
-        (dict(rate=15), "got 15"),
-        (dict(rate=float("nan")), "got nan"),
-        (dict(lowest_random=99), r"expected an id in \[0, 99\), got 99"),
-        (dict(lowest_random=-1), "got -1"),
     ],
 )
 def test_bad_masking(change, words):
@@ -291,28 +280,20 @@ def masked_batch(lengths, vocab_size=61, rate=0.4, seed=0):
 SHAPES = [[1], [32], [5, 5], [9, 2, 6], [1, 32, 17, 3, 3]]
 
 
-WAYS = {
-    "taught": lambda model: model,
-    "packed": partial(FastModel, packed=True),
-    "padded": partial(FastModel, packed=False),
-}
-
-
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("lengths", SHAPES)
 @pytest.mark.parametrize(
     "sizes", [{}, dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=1, vocab_size=200)]
 )
-def test_logits_loss_and_gradients_of_transformers(lengths, way, sizes):
+def test_logits_loss_and_gradients_of_transformers(lengths, sizes):
     model, head, theirs = small_pair(**sizes)
     ids, mask, labels = masked_batch(lengths, model.config.vocab_size)
     expected = theirs(input_ids=ids, attention_mask=mask, labels=labels)
-    hidden = way(model)(ids, mask).last_hidden_state
+    hidden = model(ids, mask).last_hidden_state
     logits = head(hidden, model.embedding.word_embedding.weight)
     assert logits.shape == expected.logits.shape
     assert_close(logits[mask == 1], expected.logits[mask == 1], atol=1e-5, rtol=1e-5)
 
-    loss = mlm_loss(way(model), head, ids, mask, labels)
+    loss = mlm_loss(model, head, ids, mask, labels)
     assert loss.shape == () and loss.dtype == torch.float32
     assert_close(loss, expected.loss, atol=1e-5, rtol=1e-5)
 
@@ -347,26 +328,32 @@ def test_the_word_table_learns_from_both_ends():
     assert_close(whole, enter + leave, atol=1e-6, rtol=1e-4)
 
 
+def fast_loss(model, head, ids, mask, labels, packed=True):
+    """The loss of the program, from the batch of the lesson."""
+    both = nn.ModuleDict({"bert": model, "head": head})
+    batch = module.MlmBatch(ids, mask, labels, module.chosen_positions(labels))
+    return packed_mlm_loss(both, batch, packed)
+
+
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("lengths", SHAPES)
-def test_packed_equals_padded_and_the_taught_forward(lengths):
+def test_the_fast_loss_and_its_gradients_are_those_of_the_lesson(lengths, packed):
     model, head, _ = small_pair(seed=3)
     batch = masked_batch(lengths, seed=9)
     weights = [
         p for n, p in [*model.named_parameters(), *head.named_parameters()] if "pooler" not in n
     ]
-    runs = []
-    for way in WAYS.values():
-        loss = mlm_loss(way(model), head, *batch)
-        runs.append((loss, *torch.autograd.grad(loss, weights)))
-    for run in runs[1:]:
-        assert_close(runs[0], run, atol=1e-5, rtol=1e-4)
+    losses = mlm_loss(model, head, *batch), fast_loss(model, head, *batch, packed=packed)
+    assert_close(
+        *((loss, *torch.autograd.grad(loss, weights)) for loss in losses), atol=1e-5, rtol=1e-4
+    )
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_nothing_chosen_is_zero_and_still_attached(way):
+@pytest.mark.parametrize("compute", [mlm_loss, fast_loss])
+def test_nothing_chosen_is_zero_and_still_attached(compute):
     model, head, _ = small_pair()
     ids, mask, labels = masked_batch([6, 3])
-    loss = mlm_loss(way(model), head, ids, mask, torch.full_like(labels, -100))
+    loss = compute(model, head, ids, mask, torch.full_like(labels, -100))
     assert loss.item() == 0.0 and loss.shape == () and loss.requires_grad
     loss.backward()
     for name, p in [*model.named_parameters(), *head.named_parameters()]:
@@ -385,36 +372,15 @@ def test_logits_are_made_for_chosen_positions_only():
 
 
 @pytest.mark.parametrize("lengths", SHAPES)
-def test_places_that_are_given_are_not_counted_again(lengths):
-    model, head, _ = small_pair()
-    ids, mask, labels = masked_batch(lengths, rate=0.4)
-    weights = [
-        p for n, p in [*model.named_parameters(), *head.named_parameters()] if "pooler" not in n
-    ]
+def test_chosen_positions_are_listed_row_by_row(lengths):
+    _, _, labels = masked_batch(lengths, rate=0.4)
     row_by_row = [
         r * labels.shape[1] + c
         for r, row in enumerate(labels.tolist())
         for c, label in enumerate(row)
         if label != -100
     ]
-    assert module.asked(labels).tolist() == row_by_row
-    runs = [
-        mlm_loss(model, head, ids, mask, labels, places=places)
-        for places in (None, torch.tensor(row_by_row, dtype=torch.int64))
-    ]
-    assert torch.equal(*runs)
-    for one, other in zip(*(torch.autograd.grad(loss, weights) for loss in runs)):
-        assert torch.equal(one, other)
-    first = (
-        torch.full_like(labels, -100)
-        .flatten()
-        .scatter(0, torch.tensor(row_by_row[:1]), labels.flatten()[row_by_row[:1]])
-        .view_as(labels)
-    )
-    assert torch.equal(
-        mlm_loss(model, head, ids, mask, labels, places=torch.tensor(row_by_row[:1])),
-        mlm_loss(model, head, ids, mask, first),
-    )
+    assert module.chosen_positions(labels).tolist() == row_by_row
 
 
 def test_the_loss_is_a_mean_over_chosen_positions():
@@ -433,7 +399,7 @@ def test_loss_in_bfloat16_is_summed_in_float32():
     model, head, _ = small_pair()
     batch = masked_batch([9, 5])
     with torch.autocast("cpu", torch.bfloat16):
-        half = mlm_loss(model, head, *batch)
+        half = fast_loss(model, head, *batch)
     assert half.dtype == torch.float32
     assert_close(half, mlm_loss(model, head, *batch), atol=0.1, rtol=0.05)
 
@@ -462,6 +428,75 @@ def test_untrained_is_ln_v(vocab_size):
     )
     loss = mlm_loss(model, head, *masked_batch([50] * 8, vocab_size))
     assert abs(loss.item() - math.log(vocab_size)) < 0.1
+
+
+# --- next-sentence prediction
+
+DOCUMENTS = [[f"{d} {s}" for s in range(4 + d % 3)] for d in range(60)]
+
+
+def test_pairs_are_successors_or_from_another_document():
+    pairs = sentence_pairs(DOCUMENTS, seeded())
+    firsts = [first for first, _, _ in pairs]
+    assert firsts == [sentence for document in DOCUMENTS for sentence in document[:-1]]
+    for first, second, label in pairs:
+        document, number = map(int, first.split())
+        if label == 0:
+            assert second == f"{document} {number + 1}"
+        else:
+            assert label == 1 and second.split()[0] != first.split()[0]
+    check_share(sum(label for *_, label in pairs), len(pairs), 0.5)
+    assert pairs == sentence_pairs(DOCUMENTS, seeded()) != sentence_pairs(DOCUMENTS, seeded(1))
+
+
+def test_random_sentences_come_from_every_document_and_every_place():
+    drawn = [
+        second
+        for seed in range(300)
+        for first, second, label in sentence_pairs(DOCUMENTS[:5], seeded(seed))
+        if label == 1 and first.startswith("2 ")
+    ]
+    assert set(drawn) == {s for d in (0, 1, 3, 4) for s in DOCUMENTS[d]}
+    check_share(sum(x.startswith("0 ") for x in drawn), len(drawn), 1 / 4)
+
+
+def test_both_losses_are_those_of_transformers():
+    from transformers import BertConfig as TheirConfig
+    from transformers import BertForPreTraining
+
+    model, head, _ = small_pair()
+    nsp_head = NspHead(model.config)
+    theirs = BertForPreTraining._from_config(
+        TheirConfig(**json.loads(model.config.to_json())), attn_implementation="eager"
+    )
+    state = {f"bert.{n}": x for n, x in ours_by_their_name(model.state_dict()).items()}
+    state |= {HEAD_NAMES[name]: x for name, x in head.state_dict().items()}
+    state |= {f"cls.seq_relationship.{name}": x for name, x in nsp_head.state_dict().items()}
+    state["cls.predictions.decoder.weight"] = model.embedding.word_embedding.weight
+    state["cls.predictions.decoder.bias"] = head.bias
+    missing, unexpected = theirs.load_state_dict(state, strict=False)
+    assert not unexpected and all("position_ids" in name for name in missing), missing
+    ids, mask, labels = masked_batch([9, 5, 12])
+    segments = (torch.arange(ids.shape[1]) > 3).long().expand_as(ids)
+    next_labels = torch.tensor([0, 1, 1])
+    expected = theirs(
+        input_ids=ids,
+        attention_mask=mask,
+        token_type_ids=segments,
+        labels=labels,
+        next_sentence_label=next_labels,
+    ).loss
+    mlm, nsp = pretraining_losses(model, head, nsp_head, ids, mask, segments, labels, next_labels)
+    assert_close(mlm + nsp, expected, atol=1e-5, rtol=1e-5)
+    assert_close(mlm, mlm_loss(model, head, ids, mask, labels), atol=1, rtol=0)  # other segments
+    (mlm + nsp).backward()
+    for part in (
+        model.pooler_dense,
+        nsp_head,
+        head.transform_dense,
+        model.embedding.tk_type_embedding,
+    ):
+        assert part.weight.grad.abs().max() > 0
 
 
 # --- batches of a run
@@ -493,7 +528,7 @@ def test_batches_never_ask_for_the_frame_and_use_the_rate():
     )
     config = PretrainConfig(vocab_size=60, tokens_per_step=2000, mask_rate=0.3)
     batches = list(islice(mlm_batches(framed, TOY_IDS, config), 10))
-    assert all(torch.equal(b.places, module.asked(b.labels)) for b in batches)
+    assert all(torch.equal(b.places, module.chosen_positions(b.labels)) for b in batches)
     asked = torch.cat([b.labels.flatten() for b in batches])
     assert set(asked.tolist()) == {-100, 50}
     check_share(int((asked == 50).sum()), 16_000, 0.3)
@@ -623,10 +658,10 @@ def test_loss_goes_down_and_rows_tell_the_run(runs):
 
 
 def test_rows_hold_the_mean_loss_since_the_last_row(runs, monkeypatch, text):
-    losses, plain = [], module.mlm_loss
+    losses, plain = [], module.packed_mlm_loss
     # append gives None
     monkeypatch.setattr(
-        module, "mlm_loss", lambda *a, **k: losses.append(plain(*a, **k)) or losses[-1]
+        module, "packed_mlm_loss", lambda *a, **k: losses.append(plain(*a, **k)) or losses[-1]
     )
     rows = list(
         pretrain(
@@ -659,13 +694,13 @@ def test_a_killed_process_goes_on_to_the_same_bits(runs):
     folder = fresh(runs, "killed")
     code = (
         "import json, os, signal, sys\n"
-        "import minbert.pretrain as module\n"
-        "plain, calls = module.mlm_loss, []\n"
+        "import minbert.app.pretraining as module\n"
+        "plain, calls = module.packed_mlm_loss, []\n"
         "def deadly(*a, **k):\n"
         "    calls.append(1)\n"
         "    if len(calls) == 14: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return plain(*a, **k)\n"
-        "module.mlm_loss = deadly\n"
+        "module.packed_mlm_loss = deadly\n"
         "config = module.PretrainConfig(**json.loads(sys.argv[3]))\n"
         "for row in module.pretrain(sys.argv[1], sys.argv[2], config, json.loads(sys.argv[4])): pass\n"
     )
@@ -709,7 +744,7 @@ def test_an_abandoned_iterator_goes_on_to_the_same_bits(runs, rows_read, text):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_the_run_goes_on_to_the_same_rows(runs, monkeypatch, text, number, step):
     top, rows = runs
-    folder, plain, calls = fresh(runs, f"asked {number} {step}"), module.mlm_loss, []
+    folder, plain, calls = fresh(runs, f"asked {number} {step}"), module.packed_mlm_loss, []
 
     def asked(*args, **kwargs):
         calls.append(1)
@@ -717,7 +752,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_rows(runs, monkeypatch, 
             os.kill(os.getpid(), number)
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(module, "mlm_loss", asked)
+    monkeypatch.setattr(module, "packed_mlm_loss", asked)
     with pytest.raises(Stopped) as stopped:
         list(pretrain(top / "corpus", folder, TINY, text[270:]))
     assert (stopped.value.step, stopped.value.number) == (step, number) and len(calls) == step
@@ -774,7 +809,7 @@ def test_a_torn_log_is_written_anew(runs, text):
 def test_a_finished_run_does_nothing_more(runs, text, monkeypatch):
     top, rows = runs
     shutil.copytree(top / "whole", top / "finished")
-    monkeypatch.setattr(module, "mlm_loss", None)
+    monkeypatch.setattr(module, "packed_mlm_loss", None)
     assert list(pretrain(top / "corpus", top / "finished", TINY, text[270:])) == []
     assert log_of(top / "finished") == rows and same_model(top / "whole", top / "finished")
 
@@ -880,6 +915,9 @@ def test_other_sizes_or_fewer_steps_than_done_are_refused(runs):
     for count in ("total_steps", "tokens_per_step", "alike", "save_every"):
         with pytest.raises(ValueError, match=f"expected {count} of at least 1, got 0"):
             PretrainConfig(**{**CONFIG, count: 0})
+    for rate in (-0.1, 15, math.nan):
+        with pytest.raises(ValueError, match=rf"expected mask_rate in \[0, 1\], got {rate}"):
+            PretrainConfig(**{**CONFIG, "mask_rate": rate})
     with pytest.raises(ValueError, match="fp32"):
         next(
             pretrain(
@@ -1124,7 +1162,7 @@ def test_a_model_without_its_head_is_refused(tmp_path):
     (tmp_path / HEAD).unlink()
     with pytest.raises(
         ValueError,
-        match=f"{re.escape(str(tmp_path))}: expected {re.escape(HEAD)}, which guesses words",
+        match=f"{re.escape(str(tmp_path))}: expected {re.escape(HEAD)}, which predicts masked tokens",
     ):
         load_mlm(tmp_path)
     with pytest.raises(ValueError, match="no-such-folder"):
@@ -1159,7 +1197,7 @@ class Knowing(nn.Module):
         self.embedding.word_embedding = nn.Embedding(len(tokenizer), 8)
         self.truth, self.right, self.asked = [tokenizer(s).input_ids for s in sentences], right, []
 
-    def forward(self, ids, mask):
+    def forward(self, ids, mask, packed=False):
         rows, self.truth = self.truth[: len(ids)], self.truth[len(ids) :]
         self.asked.append((ids, mask))
         truth = pad_ids(rows)

@@ -15,7 +15,7 @@ from ..corpus import load_corpus
 from ..encoder import BertModel
 from ..engine.files import write_json
 from ..engine.saving import replacing
-from ..pretrain import PretrainConfig, step_indices
+from .pretraining import PretrainConfig, step_indices
 
 
 def tokens_seen(

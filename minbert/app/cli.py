@@ -1317,12 +1317,13 @@ def pretrain(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps; without it, as in chapter 10.", min=1)
+        int | None, typer.Option(help="Optimizer steps; without it, as in PretrainConfig.", min=1)
     ] = None,
     tokens_per_step: Annotated[
         int | None,
         typer.Option(
-            help="Real tokens in a step; without it, as in chapter 10. A GPU likes 65536.", min=1
+            help="Real tokens in a step; without it, as in PretrainConfig. A GPU likes 65536.",
+            min=1,
         ),
     ] = None,
     about: Annotated[str, typer.Option(help="A sentence about the text, for the card.")] = "",
@@ -1352,11 +1353,11 @@ def pretrain(
     write model, log and card.
     """
     from minbert.app.card import tokens_seen, write_card
+    from minbert.app.pretraining import PretrainConfig
+    from minbert.app.pretraining import pretrain as run
     from minbert.corpus import CORPUS, corpus_files, heldout_sentences
     from minbert.data import load_dataset
     from minbert.engine.runs import read_log
-    from minbert.pretrain import PretrainConfig
-    from minbert.pretrain import pretrain as run
     from minbert.sts import sts_by_pooling
 
     sizes = {

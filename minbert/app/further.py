@@ -21,9 +21,10 @@ from ..engine.runs import locked
 from ..engine.saving import replacing
 from ..engine.tensorfiles import tensor_checksum
 from ..engine.tokenizerfiles import special_token_ids
-from ..pretrain import HEAD, MlmHead, PretrainConfig, load_mlm, prepare
+from ..pretrain import HEAD, MlmHead, load_mlm
 from ..tokens import load_tokenizer, resolve_folder
 from .fillmask import published_head, write_words
+from .pretraining import PretrainConfig, prepare
 
 
 def lay_words(
@@ -52,7 +53,7 @@ def beginning(
     # of the model, as in `resolve_folder`; None: the embedded one
     name_or_folder: str | Path | None = None,
     seed: int = 11711,  # of a head that has to be drawn
-    # "bert" and "head", in float32 and eval mode: no dropout, as in chapter 10; where the head is
+    # "bert" and "head", in float32 and eval mode: no dropout, as in `PretrainConfig`; where the head is
     # from
 ) -> tuple[nn.ModuleDict, str]:
     """Load an encoder and the best head that there is for it. Raises ValueError as `load_mlm` and
@@ -73,7 +74,7 @@ def beginning(
 
 @dataclass(frozen=True)
 class FurtherConfig(PretrainConfig):
-    """Schedule of a run that begins with a model; a quarter of the rates of chapter 10."""
+    """Schedule of a run that begins with a model; a quarter of the usual learning rates."""
 
     lr: float = 5e-4  # AdamW's
     matrix_lr: float = 0.0025  # Muon's

@@ -412,6 +412,7 @@ _OPEN_INFERENCE = Format(
     words=True,
 )
 _OPEN_SENTENCES = Format(("source", "sentence"), ("sentence",))
+_OPEN_DOCUMENTS = Format(("article", "sentence"), ("sentence",), id="article")
 STS_TEXT = Format(("sentence1", "sentence2"), ("sentence1", "sentence2"), header=False)
 STS_GOLD = Format(("score",), ("score",), header=False, scale=(0, 5))
 
@@ -444,6 +445,7 @@ SOURCES: dict[str, list[Source]] = {  # the first file that exists is read
     "similarity": [Source("similarity", _OPEN_SIMILARITY, "open/similarity.tsv")],
     "inference": [Source("nli", _OPEN_INFERENCE, "open/inference.tsv")],
     "sentences": [Source("text", _OPEN_SENTENCES, "open/sentences.tsv", dev=None, test=None)],
+    "documents": [Source("text", _OPEN_DOCUMENTS, "open/documents.tsv", dev=None, test=None)],
     "sst": _course("sentiment", _ONE, "ids-sst"),
     "cfimdb": _course("sentiment", _CFIMDB, "ids-cfimdb"),
     "quora": _course("paraphrase", _QUORA, "quora"),
@@ -470,6 +472,6 @@ SOURCES: dict[str, list[Source]] = {  # the first file that exists is read
     ],
 }
 # they come with the package; see assets/open/NOTICE.md
-OPEN = ("sentiment", "similarity", "inference", "sentences")
+OPEN = ("sentiment", "similarity", "inference", "sentences", "documents")
 # only test splits, two files per subset
 YEARS = {f"sts{y}": f"senteval/STS/STS{y}-en-test" for y in range(12, 17)}

@@ -260,10 +260,6 @@ REFUSALS["center.move"] = (
 _SPECIAL = torch.zeros(2, 3).bool()
 REFUSALS["pretrain.mask"] = (
     _R("one special mask for two sentences", lambda f: f(_IDS, _SPECIAL[:1], 9, 20)),
-    _R("a rate of 1.5", lambda f: f(_IDS, _SPECIAL, 9, 20, 1.5)),
-    _R("a rate of -0.1", lambda f: f(_IDS, _SPECIAL, 9, 20, -0.1)),
-    _R("no word left to draw", lambda f: f(_IDS, _SPECIAL, 9, 20, lowest_random=20)),
-    _R("a lowest word of -1", lambda f: f(_IDS, _SPECIAL, 9, 20, lowest_random=-1)),
 )
 _SAME = torch.tensor([1.0, 0.0])
 REFUSALS["contrastive.margin"] = (

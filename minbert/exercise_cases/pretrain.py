@@ -1,10 +1,10 @@
-"""Exercise cases of chapter 10: masking, output head, and loss of masked language modelling."""
+"""Exercise cases of chapter 10: masking, the loss of masked language modelling, sentence pairs."""
 
 import math
 
 import torch
 
-from minbert.course.trials import Case, Trial, fill, fixed, mistake, probe
+from minbert.course.trials import Case, Trial, fill, mistake
 from minbert.encoder import BertConfig, BertModel
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
@@ -46,8 +46,8 @@ TRIALS["pretrain.special"] = Trial(
     run_special,
     hints=(
         (
-            "Two reasons not to hide a position. Which of the two tensors knows the one, which "
-            "the other?"
+            "There are two reasons why a position must not be chosen. Which of the two tensors "
+            "contains which?"
         ),
         (
             "Padding is where attention_mask is 0. torch.isin tells which ids are among the "
@@ -132,7 +132,7 @@ def special_positions(input_ids, attention_mask, special_ids):
 # frequencies over forty thousand positions at a rate of one half, whose standard error is below
 # half a percent; the check allows 2.5%. Other random facts become booleans with a wide margin:
 # the choices in different rows and positions are independent. Words with id 0 or [MASK], two
-# words to draw from, one of them [MASK], and sentences with their own special positions show
+# tokens to draw from, one of them [MASK], and sentences with their own special positions show
 # tokens that are left out. Without a generator two calls must differ.
 
 
@@ -157,7 +157,6 @@ def mask_cases(generator):
             "special positions as whole numbers",
             {**base, "special_mask": special.long(), "rate": 0.3},
         ),
-        Case("random words from id 20 on", {**base, "lowest_random": 20}),
         Case(
             "every sentence special elsewhere",
             {**base, "special_mask": torch.arange(100) < torch.arange(400)[:, None] % 100},
@@ -167,12 +166,12 @@ def mask_cases(generator):
             {**base, "input_ids": torch.where(ids < 15, 4, torch.where(ids < 25, 0, ids))},
         ),
         Case(
-            "two words to draw from, one of them [MASK]",
+            "two tokens to draw from, one of them [MASK]",
             {
                 **base,
-                "input_ids": torch.full_like(ids, 5),
-                "lowest_random": 4,
-                "vocab_size": 6,
+                "input_ids": torch.ones_like(ids),
+                "mask_id": 0,
+                "vocab_size": 2,
                 "rate": 1.0,
                 "special_mask": torch.zeros_like(special),
             },
@@ -241,7 +240,7 @@ def _repeats(chosen, hidden, drawn, words, free):
 def run_mask(hide, inputs):
     """Hide words, and count. Shares of few positions are left out."""
     ids, special, mask_id = inputs["input_ids"], inputs["special_mask"].bool(), inputs["mask_id"]
-    options = {k: inputs[k] for k in ("rate", "lowest_random") if inputs.get(k) is not None}
+    options = {"rate": inputs["rate"]} if inputs.get("rate") is not None else {}
 
     def seeded(more=0):
         return torch.Generator().manual_seed(inputs["seed"] + more)
@@ -299,12 +298,12 @@ def run_mask(hide, inputs):
         return x.double().mean()
 
     facts |= {f"share of chosen words {i}": share(chosen[(ids == i) & ~special]) for i in known}
-    if inputs["vocab_size"] == 6:  # so few words that a random one is often the true one, or [MASK]
+    if inputs["vocab_size"] == 2:  # so few words that a random one is often the true one, or [MASK]
         facts |= {
             "share that becomes [MASK]": share(corrupted == mask_id),
             "share that stays": share(~changed),
         }
-    if len(ids) > 1 and inputs["vocab_size"] > 6 and inputs.get("rate") != 0.0:
+    if len(ids) > 1 and inputs["vocab_size"] > 2 and inputs.get("rate") != 0.0:
         facts |= dict(
             _repeats(
                 chosen,
@@ -358,8 +357,8 @@ TRIALS["pretrain.mask"] = Trial(
     derive=(),
     hints=(
         (
-            "Two coins a position, independent of each other: the first chooses, the second "
-            "decides what happens. Which of them do the labels depend on?"
+            "Two independent random numbers for each position are enough: the first chooses, the "
+            "second decides what happens. On which of them do the labels depend?"
         ),
         (
             "chosen = torch.rand(shape, generator=generator) < rate, and not special. A second "
@@ -376,7 +375,7 @@ TRIALS["pretrain.mask"] = Trial(
 
 
 _WRONG_FATE = "fate = torch.rand(shape, generator=generator, device=device)"
-_WRONG_LABELS = "return corrupted.to(home), input_ids.masked_fill(~chosen, -100).to(home)"
+_WRONG_LABELS = "return corrupted, input_ids.masked_fill(~chosen, -100)"
 _WRONG_WORDS = "corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)"
 
 MISTAKES["pretrain.mask"] = [
@@ -419,18 +418,15 @@ MISTAKES["pretrain.mask"] = [
         "chosen = torch.rand(shape, device=device) < rate",
         _WRONG_FATE,
         "fate = torch.rand(shape, device=device)",
-        "words = torch.randint(lowest_random, vocab_size, shape, generator=generator, "
-        "device=device)",
-        "words = torch.randint(lowest_random, vocab_size, shape, device=device)",
+        "words = torch.randint(vocab_size, shape, generator=generator, device=device)",
+        "words = torch.randint(vocab_size, shape, device=device)",
         "`generator` is not used, so masks are not reproducible.",
     ),
 ]
 
 VARIANTS["pretrain.mask"] = [
     """
-def mask_tokens(
-    input_ids, special_mask, mask_id, vocab_size, rate=0.15, generator=None, lowest_random=0
-):
+def mask_tokens(input_ids, special_mask, mask_id, vocab_size, rate=0.15, generator=None):
     chances = torch.full(input_ids.shape, float(rate)).masked_fill(special_mask.bool(), 0.0)
     chosen = torch.bernoulli(chances, generator=generator).bool()
     labels = torch.where(chosen, input_ids, torch.full_like(input_ids, -100))
@@ -440,13 +436,11 @@ def mask_tokens(
     noisy = (
         torch.bernoulli(torch.full(out.shape, 0.5), generator=generator).bool() & chosen & ~hidden
     )
-    out[noisy] = torch.randint(lowest_random, vocab_size, (int(noisy.sum()),), generator=generator)
+    out[noisy] = torch.randint(vocab_size, (int(noisy.sum()),), generator=generator)
     return out, labels
 """,
     """
-def mask_tokens(
-    input_ids, special_mask, mask_id, vocab_size, rate=0.15, generator=None, lowest_random=0
-):
+def mask_tokens(input_ids, special_mask, mask_id, vocab_size, rate=0.15, generator=None):
     out, labels = input_ids.clone(), torch.full_like(input_ids, -100)
     rows, columns = (
         (torch.rand(input_ids.shape, generator=generator) < rate) & (special_mask == 0)
@@ -457,20 +451,15 @@ def mask_tokens(
         if len(rows)
         else rows
     )
-    words = (
-        lowest_random
-        + (torch.rand(len(rows), generator=generator) * (vocab_size - lowest_random)).long()
-    )
+    words = (torch.rand(len(rows), generator=generator) * vocab_size).long()
     now = out[rows, columns]
     out[rows, columns] = torch.where(kinds == 1, mask_id, torch.where(kinds == 2, words, now))
     return out, labels
 """,
     """
-def mask_tokens(
-    input_ids, special_mask, mask_id, vocab_size, rate=0.15, generator=None, lowest_random=0
-):
+def mask_tokens(input_ids, special_mask, mask_id, vocab_size, rate=0.15, generator=None):
     fate = torch.rand(input_ids.shape, generator=generator)
-    words = torch.randint(lowest_random, vocab_size, input_ids.shape, generator=generator)
+    words = torch.randint(vocab_size, input_ids.shape, generator=generator)
     chosen = (torch.rand(input_ids.shape, generator=generator) < rate) & (special_mask == 0)
     new = torch.where(fate < 0.8, mask_id, torch.where(fate < 0.9, input_ids, words))
     return torch.where(chosen, new, input_ids), torch.where(chosen, input_ids, -100)
@@ -478,139 +467,10 @@ def mask_tokens(
 ]
 
 
-# ---- pretrain.head
-#
-# Hidden states with two and with three axes, and some far from 0. The gradient of the word
-# embeddings shows whether they are tied.
-
-
-def head_cases(generator):
-    h, words = fixed(generator, 2, 3, 6), fixed(generator, 11, 6)
-    return [
-        Case("two sentences of three tokens", {"hidden_states": h, "word_vectors": words}),
-        Case(
-            "four chosen positions, evaluating",
-            {"hidden_states": fixed(generator, 4, 6), "word_vectors": words, "eval": True},
-        ),
-        Case("large numbers", {"hidden_states": 100 * h, "word_vectors": words}),
-        Case("far from 0", {"hidden_states": h, "word_vectors": words, "far": True}),
-        Case("as many words as numbers", {"hidden_states": h, "word_vectors": words[:6]}),
-        Case("no position", {"hidden_states": h[0, :0], "word_vectors": words}),
-    ]
-
-
-def run_mlm_head(kind, inputs):
-    """Logits, and the gradients of hidden states, word vectors and all weights."""
-    head, given = (
-        fill(kind(BertConfig(len(inputs["word_vectors"]), 6, 1, 2, 8))),
-        {name: inputs[name] for name in ("hidden_states", "word_vectors")},
-    )
-    head.train("eval" not in inputs)
-    if "far" in inputs:
-        head.transform_dense.bias.data += 3e5
-    leaves = {name: x.clone().requires_grad_() for name, x in given.items()}
-    out = head(*given.values())
-    pulled = head(*leaves.values())
-    wanted = leaves | dict(head.named_parameters())
-    found = torch.autograd.grad(
-        (pulled * probe(pulled)).sum(), list(wanted.values()), allow_unused=True
-    )
-    return {"logits": out} | {
-        f"gradient of {name}": torch.zeros_like(x) if g is None else g
-        for (name, x), g in zip(wanted.items(), found)
-    }
-
-
-TRIALS["pretrain.head"] = Trial(
-    head_cases,
-    run_mlm_head,
-    hints=(
-        "Three things happen to a hidden state before it meets the words. In which order?",
-        (
-            "self.transform_dense, F.gelu, self.transform_norm; then a linear map whose weight is "
-            "word_vectors, (V, D), and whose bias is self.bias."
-        ),
-        (
-            "h = self.transform_norm(F.gelu(self.transform_dense(hidden_states))); then h @ "
-            "word_vectors.T + self.bias."
-        ),
-    ),
-)
-
-
-_WRONG_TRANSFORM = "self.transform_norm(F.gelu(self.transform_dense(hidden_states)))"
-
-MISTAKES["pretrain.head"] = [
-    mistake(
-        _WRONG_TRANSFORM,
-        "F.gelu(self.transform_norm(self.transform_dense(hidden_states)))",
-        "The layer normalization comes before the GELU. It comes after.",
-    ),
-    mistake(
-        _WRONG_TRANSFORM,
-        "F.gelu(self.transform_dense(hidden_states))",
-        "The layer normalization is missing.",
-    ),
-    mistake(
-        _WRONG_TRANSFORM,
-        "self.transform_norm(self.transform_dense(hidden_states))",
-        "The GELU is missing.",
-    ),
-    mistake(
-        _WRONG_TRANSFORM,
-        'self.transform_norm(F.gelu(self.transform_dense(hidden_states), approximate="tanh"))',
-        "The tanh approximation of GELU is used. BERT uses the exact one.",
-    ),
-    mistake(
-        _WRONG_TRANSFORM,
-        "self.transform_norm(F.relu(self.transform_dense(hidden_states)))",
-        "ReLU is used instead of GELU.",
-    ),
-    mistake(
-        _WRONG_TRANSFORM,
-        "hidden_states",
-        "The transform (linear layer, GELU, layer normalization) is skipped.",
-    ),
-    mistake(
-        "F.linear(h, word_vectors, self.bias)",
-        "F.linear(h, word_vectors)",
-        "The output bias is missing.",
-    ),
-    mistake(
-        "F.linear(h, word_vectors, self.bias)",
-        "F.linear(h, word_vectors, self.bias).softmax(-1)",
-        "A softmax is applied. Cross-entropy expects logits.",
-    ),
-]
-
-VARIANTS["pretrain.head"] = [
-    """
-def forward(self, hidden_states, word_vectors):
-    x = hidden_states @ self.transform_dense.weight.T + self.transform_dense.bias
-    x = 0.5 * x * (1 + torch.erf(x / 2**0.5))
-    return torch.einsum("...d,vd->...v", self.transform_norm(x), word_vectors) + self.bias
-""",
-    """
-def forward(self, hidden_states, word_vectors):
-    x = nn.GELU()(self.transform_dense(hidden_states))
-    x = F.layer_norm(
-        x,
-        x.shape[-1:],
-        self.transform_norm.weight,
-        self.transform_norm.bias,
-        self.transform_norm.eps,
-    )
-    return x.matmul(word_vectors.mT).add(self.bias)
-""",
-]
-
-
 # ---- pretrain.loss
 #
 # A BERT of one layer, with the gradients of all its weights. Rows with padding, one masked
-# position (model and head record in which mode they are called), and a batch
-# without masked positions: loss 0 with zero gradients. In half precision the loss has to be
-# float32.
+# position, and a batch without masked positions: loss 0 with zero gradients.
 
 
 def loss_cases(generator):
@@ -628,8 +488,6 @@ def loss_cases(generator):
         Case("one chosen position", {**base, "labels": lone}),
         Case("one sentence", {k: x[:1] for k, x in base.items()}),
         Case("nothing chosen", {**base, "labels": torch.full_like(labels, -100)}),
-        Case("places given", {**base, "places": torch.tensor([1, 4, 8, 13])}),
-        Case("half precision", {**base, "half": True}),
         Case("NaN in the weights", {**base, "spoilt": True}),
     ]
 
@@ -645,31 +503,18 @@ class WordHead(torch.nn.Module):
         return torch.tanh(self.turn(hidden_states)) @ word_vectors.T + self.bias
 
 
-def run_mlm_loss(grade, inputs):
+def run_mlm_loss(compute, inputs):
     """The loss, whether it has a graph, and the gradients of encoder and head."""
-    model = fill(
-        BertModel(
-            BertConfig(13, 6, 1, 2, 8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        )
-    ).float()
-    head = fill(WordHead()).float()
+    config = BertConfig(13, 6, 1, 2, 8, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model, head = fill(BertModel(config)).float(), fill(WordHead()).float()
+    given = {name: value for name, value in inputs.items() if name != "spoilt"}
     modes = []
-    given = {name: value for name, value in inputs.items() if name not in ("half", "spoilt")}
     for part in (model, head):
         part.register_forward_pre_hook(lambda module, args: modes.append(module.training))
-    if "half" in inputs:
-
-        def flat(hidden, words):
-            return (
-                0 * hidden.sum(-1, keepdim=True) + torch.linspace(-3, 3, 13)
-            ).bfloat16()  # the same logits everywhere, exact in half
-
-        loss = grade(model.bfloat16(), flat, **given)
-        return {"loss": loss.detach(), "float32 as promised": loss.dtype == torch.float32}
     if "spoilt" in inputs:
         torch.nn.init.constant_(model.embedding.word_embedding.weight, math.nan)
-        return {"loss": grade(model, head, **given).detach()}
-    loss = grade(model, head, **given)
+        return {"loss": compute(model, head, **given).detach()}
+    loss = compute(model, head, **given)
     weights = {f"encoder {n}": p for n, p in model.named_parameters()} | {
         f"head {n}": p for n, p in head.named_parameters()
     }
@@ -677,8 +522,8 @@ def run_mlm_loss(grade, inputs):
         "loss": loss.detach().clone(),
         "has a graph": torch.tensor(loss.requires_grad),
         "float32 as promised": loss.dtype == torch.float32,
+        "in train mode while they are called": all(modes),
     }
-    seen["in train mode while they are asked"] = all(modes)
     if loss.requires_grad:
         loss.backward()
     seen["the encoder is reached"] = torch.tensor(
@@ -695,55 +540,50 @@ TRIALS["pretrain.loss"] = Trial(
     loss_cases,
     run_mlm_loss,
     hints=(
-        "Which positions are graded? Only those need logits.",
+        "Which positions enter the loss? Only those need logits.",
         (
-            "hidden.flatten(0, 1)[places] is (n, D). The head gets it together with the encoder's "
-            "own word table. A mean over nothing is NaN: what has to come "
-            "back instead, and why not a new tensor?"
+            "hidden_states[chosen] has the shape (n, D). The head gets it together with the "
+            "encoder's own table of token embeddings. A mean over nothing is NaN, so take the sum "
+            "and divide it by the number of chosen tokens, or by 1 if there are none."
         ),
         (
-            "logits = head(hidden.flatten(0, 1)[places], "
-            "model.embedding.word_embedding.weight).float(); F.cross_entropy(logits, "
-            "labels.flatten()[places]), and 0.0 * "
-            "(hidden.sum() + logits.sum()) if nothing is chosen."
+            "logits = head(hidden_states[chosen], model.embedding.word_embedding.weight); "
+            'total = F.cross_entropy(logits, labels[chosen], reduction="sum"); return total / '
+            "chosen.sum().clamp(min=1)."
         ),
     ),
 )
 
 
-_WRONG_GRADE = "return F.cross_entropy(logits, labels.flatten()[places])"
-_WRONG_NONE = "return 0.0 * (hidden.float().sum() + logits.sum())"
-_WRONG_LOGITS = (
-    "logits = head(hidden.flatten(0, 1)[places], "
-    "model.embedding.word_embedding.weight).float()  # (n, V)"
-)
+_WRONG_TOTAL = 'total = F.cross_entropy(logits, labels[chosen], reduction="sum")'
+_WRONG_MEAN = "return total / chosen.sum().clamp(min=1)"
+_WRONG_LOGITS = "head(hidden_states[chosen], model.embedding.word_embedding.weight)"
 
 MISTAKES["pretrain.loss"] = [
     mistake(
-        _WRONG_NONE,
-        "return F.cross_entropy(logits, labels.flatten()[places])",
+        _WRONG_MEAN,
+        "return F.cross_entropy(logits, labels[chosen])",
         "The mean over no masked tokens is NaN. Without masked tokens the loss should be 0.",
     ),
     mistake(
-        _WRONG_GRADE,
-        'return F.cross_entropy(logits, labels.flatten()[places], reduction="sum")',
+        _WRONG_MEAN,
+        "return total",
         "The losses are summed. Use the mean over the masked tokens.",
     ),
     mistake(
-        _WRONG_GRADE,
-        'return F.cross_entropy(logits, labels.flatten()[places], reduction="sum") / '
-        "labels.numel()",
+        _WRONG_MEAN,
+        "return total / labels.numel()",
         "The sum is divided by the number of all positions. Divide by the number of masked tokens.",
     ),
     mistake(
-        _WRONG_GRADE,
-        "return F.cross_entropy(logits, input_ids.flatten()[places])",
+        _WRONG_TOTAL,
+        'total = F.cross_entropy(logits, input_ids[chosen], reduction="sum")',
         "The corrupted ids are used as labels, so the model learns to copy its input.",
     ),
     mistake(
-        "model.embedding.word_embedding.weight)",
-        "model.embedding.word_embedding.weight.detach())",
-        "The word embeddings are detached, so they get no gradient from the output layer.",
+        _WRONG_LOGITS,
+        "head(hidden_states[chosen], model.embedding.word_embedding.weight.detach())",
+        "The token embeddings are detached, so they get no gradient from the output layer.",
     ),
     mistake(
         "model(input_ids, attention_mask)",
@@ -751,35 +591,196 @@ MISTAKES["pretrain.loss"] = [
         "The attention mask is not passed on, so tokens attend to padding.",
     ),
     mistake(
-        _WRONG_GRADE,
-        "return F.cross_entropy(logits.softmax(-1), labels.flatten()[places])",
+        _WRONG_TOTAL,
+        'total = F.cross_entropy(logits.softmax(-1), labels[chosen], reduction="sum")',
         "A softmax is applied before the cross-entropy, which expects logits.",
     ),
     mistake(
         _WRONG_LOGITS,
-        "logits = head(hidden.flatten(0, 1)[places].detach(), "
-        "model.embedding.word_embedding.weight).float()",
+        "head(hidden_states[chosen].detach(), model.embedding.word_embedding.weight)",
         "The hidden states are detached, so the encoder gets no gradient.",
     ),
 ]
 
 VARIANTS["pretrain.loss"] = [
     """
-def mlm_loss(model, head, input_ids, attention_mask, labels, places=None):
+def mlm_loss(model, head, input_ids, attention_mask, labels):
     hidden = model(input_ids, attention_mask)[0]
-    logits = head(hidden, model.embedding.word_embedding.weight).float().flatten(0, 1)
+    logits = head(hidden, model.embedding.word_embedding.weight).flatten(0, 1)
     total = F.cross_entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
     return total / max((labels != -100).sum().item(), 1)
 """,
     """
-def mlm_loss(model, head, input_ids, attention_mask, labels, places=None):
+def mlm_loss(model, head, input_ids, attention_mask, labels):
     states = model(input_ids, attention_mask).last_hidden_state
     rows, columns = (labels >= 0).nonzero(as_tuple=True)
-    logs = (
-        head(states[rows, columns], model.embedding.word_embedding.weight).float().log_softmax(-1)
-    )
+    logs = head(states[rows, columns], model.embedding.word_embedding.weight).log_softmax(-1)
     if len(rows) == 0:
-        return (states.float().sum() + logs.sum()) * 0
+        return (states.sum() + logs.sum()) * 0
     return -logs.gather(1, labels[rows, columns][:, None]).mean()
+""",
+]
+
+
+# ---- pretrain.pairs
+#
+# The order of random draws is left open. Compared are facts that hold for any draw: which first
+# sentences there are, where the second ones come from, and how often. Sentences are numbered, so
+# that their document and place can be read off.
+
+
+def pairs_cases(generator):
+    seed = torch.randint(10**6, (), generator=generator).item()
+
+    def documents(*lengths):
+        return [[f"{d} {s}" for s in range(n)] for d, n in enumerate(lengths)]
+
+    return [
+        Case("many documents", {"documents": documents(*[5, 3, 4, 8] * 100), "seed": seed}),
+        Case("two documents", {"documents": documents(500, 700), "seed": seed + 1}),
+        Case("a document of one sentence", {"documents": documents(600, 1, 2), "seed": seed + 2}),
+        Case("three documents", {"documents": documents(400, 400, 400), "seed": seed + 3}),
+    ]
+
+
+def run_pairs(make, inputs):
+    """Facts about the pairs, and fractions."""
+    documents = inputs["documents"]
+
+    def draw(more=0):
+        copies = [list(document) for document in documents]
+        pairs = make(copies, torch.Generator().manual_seed(inputs["seed"] + more))
+        return [tuple(pair) for pair in pairs], copies == documents
+
+    before = torch.random.get_rng_state()
+    pairs, unchanged = draw()
+    again, other = draw()[0], draw(1)[0]
+    global_state_used = not torch.equal(before, torch.random.get_rng_state())
+    place = {s: (d, i) for d, document in enumerate(documents) for i, s in enumerate(document)}
+    successors = {first: s for document in documents for first, s in zip(document, document[1:])}
+    following = [(a, b) for a, b, label in pairs if label == 0]
+    drawn = [(place[a], place[b]) for a, b, label in pairs if label == 1]
+    half = len(drawn) / max(len(pairs), 1)
+    late = [i / (len(documents[d]) - 1) for _, (d, i) in drawn if len(documents[d]) > 1]
+    facts = {
+        "number of pairs": len(pairs),
+        "first sentences": [a for a, _, _ in pairs] == list(successors),
+        "labels other than 0 and 1": any(label not in (0, 1) for *_, label in pairs),
+        "label 0, but B does not follow A": any(successors.get(a) != b for a, b in following),
+        "label 1, but B is from the document of A": any(a[0] == b[0] for a, b in drawn),
+        "fraction of random pairs": half,
+        "the documents are as they were": unchanged,
+        "equal generators give equal pairs": pairs == again,
+        "other generators give the same pairs": pairs == other,
+        "torch's global random state was used": global_state_used,
+        "mean place of a random sentence in its document": sum(late) / max(len(late), 1),
+    }
+    if len(documents) == 3:
+        to_next = sum((b[0] - a[0]) % 3 == 1 for a, b in drawn) / max(len(drawn), 1)
+        facts["fraction of random sentences from the next document"] = to_next
+    return facts
+
+
+TRIALS["pretrain.pairs"] = Trial(
+    pairs_cases,
+    run_pairs,
+    rtol=0,
+    atol=0.12,
+    derive=(),
+    hints=(
+        "zip(document, document[1:]) gives each sentence with its successor.",
+        (
+            "To draw another document uniformly, add a random number from 1 to N - 1 to the "
+            "number of the document, and take the remainder of the division by N."
+        ),
+        (
+            "shift = torch.randint(1, N, (), generator=generator).item(); other = "
+            "documents[(number + shift) % N]; then draw the row with torch.randint(len(other), "
+            "(), generator=generator).item()."
+        ),
+    ),
+)
+
+
+_WRONG_SHIFT = "torch.randint(1, N, (), generator=generator)"
+_WRONG_ROW = "torch.randint(len(other), (), generator=generator).item()"
+
+MISTAKES["pretrain.pairs"] = [
+    mistake(
+        "generator=generator) < 0.5",
+        "generator=generator) < 2",
+        "No pair is random. Half of the pairs should have a random second sentence.",
+    ),
+    mistake(
+        "pairs.append((first, following, 0))",
+        "pairs.append((first, following, 1))",
+        "pairs.append((first, other[row], 1))",
+        "pairs.append((first, other[row], 0))",
+        "The labels are swapped: 0 means that B follows A, 1 that B is random.",
+    ),
+    mistake(
+        _WRONG_SHIFT,
+        "torch.randint(0, N, (), generator=generator)",
+        "The random sentence may come from the document of A, where it can even be the successor.",
+    ),
+    mistake(
+        "other = documents[(number + shift) % N]",
+        "other = document",
+        "The random sentence comes from the document of A. Draw another document.",
+    ),
+    mistake(
+        _WRONG_ROW,
+        "0",
+        "The random sentence is always the first one of its document.",
+    ),
+    mistake(
+        "other = documents[(number + shift) % N]",
+        "other = documents[(number + 1) % N]",
+        "The random sentence always comes from the next document. Draw the document.",
+    ),
+    mistake(
+        "zip(document, document[1:])",
+        "zip(document[::2], document[1::2])",
+        "Only every second sentence is used as A. Each sentence with a successor makes a pair.",
+    ),
+    mistake(
+        "torch.rand((), generator=generator)",
+        "torch.rand(())",
+        "`generator` is not used for the choice between the two cases, so pairs are not "
+        "reproducible.",
+    ),
+]
+
+VARIANTS["pretrain.pairs"] = [
+    """
+def sentence_pairs(documents, generator=None):
+    def draw(n):
+        return int(torch.randint(n, (1,), generator=generator))
+
+    result = []
+    for d in range(len(documents)):
+        others = [k for k in range(len(documents)) if k != d]
+        for i in range(len(documents[d]) - 1):
+            first = documents[d][i]
+            if draw(2):
+                other = documents[others[draw(len(others))]]
+                result.append((first, other[draw(len(other))], 1))
+            else:
+                result.append((first, documents[d][i + 1], 0))
+    return result
+""",
+    """
+def sentence_pairs(documents, generator=None):
+    firsts = [(d, i) for d, text in enumerate(documents) for i in range(len(text) - 1)]
+    coins = torch.rand(len(firsts), generator=generator)
+    shifts = torch.randint(1, len(documents), (len(firsts),), generator=generator)
+    rows = torch.rand(len(firsts), generator=generator)
+    result = []
+    for (d, i), coin, shift, row in zip(firsts, coins, shifts.tolist(), rows.tolist()):
+        other = documents[(d - shift) % len(documents)]
+        random = coin >= 0.5
+        second = other[int(row * len(other))] if random else documents[d][i + 1]
+        result.append((documents[d][i], second, int(random)))
+    return result
 """,
 ]

@@ -265,20 +265,18 @@ def count_flow():
 
 
 def count_pretraining():
-    from minbert.encoding.forward import FastModel
-    from minbert.pretrain import MlmHead, mlm_loss
+    from minbert.app.pretraining import packed_mlm_loss
+    from minbert.pretrain import MlmHead
 
     bert = encoder(dropout=0.0).model
     model = torch.nn.ModuleDict({"bert": bert, "head": MlmHead(bert.config).to(CUDA)})
 
-    def loss(m, b):
-        return mlm_loss(FastModel(m["bert"], packed=False), m["head"], *b[:3], b.places)
-
-    return costs(model, mlm_supply(4), loss)
+    return costs(model, mlm_supply(4), partial(packed_mlm_loss, packed=False))
 
 
 def mlm_supply(count, rows=6):
-    from minbert.pretrain import MlmBatch, asked, mask_tokens, special_positions
+    from minbert.app.pretraining import MlmBatch, chosen_positions
+    from minbert.pretrain import mask_tokens, special_positions
     from minbert.tokens import tokenize
 
     generator = torch.Generator().manual_seed(0)
@@ -288,7 +286,7 @@ def mlm_supply(count, rows=6):
         ids, labels = mask_tokens(
             batch.input_ids, special, tokenizer().mask_token_id, len(tokenizer()), 0.3, generator
         )
-        yield MlmBatch(ids, batch.attention_mask, labels, asked(labels))
+        yield MlmBatch(ids, batch.attention_mask, labels, chosen_positions(labels))
 
 
 # rules: what must run, and what must be refused with a sentence
@@ -410,16 +408,14 @@ def generators():
             generator = None if draws_on is None else torch.Generator(draws_on).manual_seed(7)
             ids, mask = (x.to(ids_on) for x in batch)
             special = special_positions(ids, mask, tokenizer().all_special_ids)
-            corrupted, labels = mask_tokens(
-                ids, special, tokenizer().mask_token_id, 100, 0.3, generator
-            )
             hidden = span_mask(
                 ids, special, tokenizer().mask_token_id, generator=generator, single_mask=True
             )
-            assert {x.device.type for x in (corrupted, labels, hidden)} == {
-                torch.device(ids_on).type
-            }
-            same += [(corrupted.cpu(), labels.cpu(), hidden.cpu())] if draws_on == "cpu" else []
+            assert hidden.device.type == torch.device(ids_on).type
+            if draws_on in (None, torch.device(ids_on).type):  # masks are drawn where the ids are
+                masked = mask_tokens(ids, special, tokenizer().mask_token_id, 100, 0.3, generator)
+                assert {x.device.type for x in masked} == {torch.device(ids_on).type}
+            same += [hidden.cpu()] if draws_on == "cpu" else []
             assert span_lengths(5, generator=generator).device.type == "cpu"
             no_duplicate_batches(torch.arange(6).to(ids_on), 2, generator)
             (
@@ -439,9 +435,7 @@ def generators():
                 } == {"cpu"}
                 flow = Flow(8, mixing=mixing).to(ids_on).initialize(cloud(70, 8, "cpu"))
                 assert flow.sample(5, generator).device.type == torch.device(ids_on).type
-    assert all(torch.equal(a, b) for a, b in zip(*same)), (
-        "a generator on the CPU draws the same for ids on either side"
-    )
+    assert torch.equal(*same), "a generator on the CPU draws the same for ids on either side"
 
 
 def penalties():
@@ -1178,7 +1172,8 @@ def evaluation():
 
 def pretraining():
     from minbert.app.card import tokens_seen, write_card
-    from minbert.pretrain import PretrainConfig, load_mlm, masked_accuracy, pretrain, save_mlm
+    from minbert.app.pretraining import PretrainConfig, pretrain
+    from minbert.pretrain import load_mlm, masked_accuracy, save_mlm
     from minbert.sts import sts_by_pooling
 
     text = "\n".join(sets(rows=60)["quora"].sentences + sets(rows=60)["sst"].sentences)

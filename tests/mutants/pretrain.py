@@ -3,12 +3,13 @@
 from minbert.course.trials import mistake
 from minbert.exercise_cases.pretrain import (
     _WRONG_FATE,
-    _WRONG_GRADE,
     _WRONG_LABELS,
     _WRONG_LOGITS,
-    _WRONG_NONE,
+    _WRONG_MEAN,
+    _WRONG_ROW,
+    _WRONG_SHIFT,
     _WRONG_SPECIAL,
-    _WRONG_TRANSFORM,
+    _WRONG_TOTAL,
     _WRONG_WORDS,
 )
 
@@ -34,8 +35,8 @@ MUTANTS["pretrain.special"] = [
         "anywhere.",
     ),
     mistake(
-        "    special = send(",
-        "    special_ids.sort()\n    special = send(",
+        "    special = torch.tensor(",
+        "    special_ids.sort()\n    special = torch.tensor(",
         "The caller's list of special ids is sorted in place.",
     ),
     mistake(
@@ -89,11 +90,7 @@ MUTANTS["pretrain.mask"] = [
     ),
     mistake(
         _WRONG_WORDS,
-        (
-            "words = torch.where(words == input_ids, lowest_random + (words + 1 - lowest_random) "
-            "% (vocab_size - lowest_random), words)\n"
-            "    "
-        )
+        ("words = torch.where(words == input_ids, (words + 1) % vocab_size, words)\n    ")
         + _WRONG_WORDS,
         "A random word is never the true one. It is drawn from all, the true one among them.",
     ),
@@ -142,19 +139,14 @@ MUTANTS["pretrain.mask"] = [
         "The labels are turned round: -100 stands at the chosen positions.",
     ),
     mistake(
-        "words = torch.randint(lowest_random, vocab_size, shape,",
-        "words = torch.randint(0, vocab_size, shape,",
-        "`lowest_random` is not used: random words may be special tokens.",
-    ),
-    mistake(
-        "words = torch.randint(lowest_random, vocab_size, shape,",
-        "words = torch.randint(lowest_random, vocab_size - 1, shape,",
+        "words = torch.randint(vocab_size, shape,",
+        "words = torch.randint(vocab_size - 1, shape,",
         "The last word of the vocabulary is never drawn; randint leaves out its upper end by "
         "itself.",
     ),
     mistake(
-        "words = torch.randint(lowest_random, vocab_size, shape,",
-        "words = torch.randint(lowest_random, vocab_size, (1, 1),",
+        "words = torch.randint(vocab_size, shape,",
+        "words = torch.randint(vocab_size, (1, 1),",
         "One random word serves all positions; each should have its own.",
     ),
     mistake(
@@ -206,9 +198,8 @@ MUTANTS["pretrain.mask"] = [
         "second. Each position has coins of its own.",
     ),
     mistake(
-        "words = torch.randint(lowest_random, vocab_size, shape, generator=generator, "
-        "device=device)",
-        "words = torch.randint(lowest_random, vocab_size, ((shape[0] + 1) // 2, shape[1]), "
+        "words = torch.randint(vocab_size, shape, generator=generator, device=device)",
+        "words = torch.randint(vocab_size, ((shape[0] + 1) // 2, shape[1]), "
         "generator=generator, device=device).repeat(2, 1)[:shape[0]]",
         "The random words of the first half of the rows come again in the second. Each position "
         "draws its own.",
@@ -251,161 +242,120 @@ MUTANTS["pretrain.mask"] = [
 ]
 
 
-MUTANTS["pretrain.head"] = [
-    mistake(
-        "return F.linear(h, word_vectors, self.bias)",
-        "return F.linear(h, word_vectors, self.bias) / h.shape[-1] ** 0.5",
-        "The logits are divided by √D. That belongs to attention.",
-    ),
-    mistake(
-        "return F.linear(h, word_vectors, self.bias)",
-        "return F.linear(h, F.normalize(word_vectors, dim=-1), self.bias)",
-        "The word vectors are scaled to length 1. They are read as they are.",
-    ),
-    mistake(
-        "return F.linear(h, word_vectors, self.bias)",
-        "return F.linear(h + hidden_states, word_vectors, self.bias)",
-        "The hidden state is added behind the norm; this head has no such path.",
-    ),
-    mistake(
-        "h = " + _WRONG_TRANSFORM,
-        "h = F.gelu(self.transform_dense(hidden_states))\n"
-        "    h = F.layer_norm(h, h.shape[-1:], self.transform_norm.weight, "
-        "self.transform_norm.bias)",
-        "The norm has torch's ε of 1e-5. The module's norm has its own.",
-    ),
-    mistake(
-        "h = " + _WRONG_TRANSFORM,
-        "h = F.gelu(self.transform_dense(hidden_states))\n"
-        "    m, s = h.mean(-1, keepdim=True), (h * h).mean(-1, keepdim=True)\n"
-        "    h = (h - m) / (s - m * m + self.transform_norm.eps).sqrt() * "
-        "self.transform_norm.weight + self.transform_norm.bias",
-        "The variance is the mean of the squares less the square of the mean. Far from 0 both "
-        "are large and their difference is rounding.",
-    ),
-    mistake(
-        _WRONG_TRANSFORM,
-        "self.transform_norm(hidden_states + F.gelu(self.transform_dense(hidden_states)))",
-        "The hidden state is added before the norm, as in an encoder layer; this head has no "
-        "such path.",
-    ),
-    mistake(
-        "F.linear(h, word_vectors, self.bias)",
-        "F.linear(h, word_vectors.detach(), self.bias)",
-        "The word vectors are detached: the table does not learn from being read.",
-    ),
-    mistake(
-        "    return F.linear(h, word_vectors, self.bias)",
-        '    if self.training or not hasattr(self, "kept"):\n'
-        "        self.kept = word_vectors\n"
-        "    return F.linear(h, self.kept, self.bias)",
-        "In eval mode the word vectors are kept from the first call. Weights may change in any "
-        "mode.",
-    ),
-    mistake(
-        "F.gelu(self.transform_dense(hidden_states))",
-        "torch.tanh(self.transform_dense(hidden_states))",
-        "This is a tanh, where a GELU should be. The tanh is in the pooler.",
-    ),
-    mistake(
-        _WRONG_TRANSFORM,
-        "F.gelu(self.transform_dense(self.transform_norm(hidden_states)))",
-        "The norm comes first. It comes after the GELU.",
-    ),
-]
-
-
 MUTANTS["pretrain.loss"] = [
     mistake(
         _WRONG_LOGITS,
-        _WRONG_LOGITS.replace(".float()", ".double()"),
-        _WRONG_NONE,
-        "return 0.0 * (hidden.double().sum() + logits.sum())",
+        _WRONG_LOGITS + ".double()",
         "The loss is float64. float32 was promised.",
     ),
     mistake(
-        _WRONG_LOGITS,
-        _WRONG_LOGITS.replace(".float()", ""),
-        "In half precision the loss is computed in half, and two digits are left of it. Widen "
-        "the logits first.",
-    ),
-    mistake(
-        _WRONG_GRADE,
-        'costs, rows = F.cross_entropy(logits, labels.flatten()[places], reduction="none"), '
-        "places // labels.shape[1]\n"
-        "    return torch.stack([costs[rows == i].mean() for i in rows.unique()]).mean()",
+        _WRONG_MEAN,
+        'costs = F.cross_entropy(logits, labels[chosen], reduction="none")\n'
+        "    rows = chosen.nonzero()[:, 0]\n"
+        "    means = [costs[rows == i].mean() for i in rows.unique()]\n"
+        "    return torch.stack(means).mean() if means else 0 * total",
         "Each sentence has a mean of its own, and these are averaged. All chosen positions have "
         "one mean.",
     ),
     mistake(
-        _WRONG_GRADE,
-        "loss = F.cross_entropy(logits, labels.flatten()[places])\n"
-        "    labels[labels == -100] = 0\n"
-        "    return loss",
+        _WRONG_MEAN,
+        "labels[labels == -100] = 0\n    " + _WRONG_MEAN,
         "The labels are changed. The caller still needs them.",
     ),
     mistake(
-        _WRONG_NONE,
-        "return torch.zeros(())",
-        "If nothing is chosen a new tensor comes back, without a graph: backward() fails on it.",
+        _WRONG_TOTAL,
+        "if not chosen.any():\n        return torch.zeros(())\n    " + _WRONG_TOTAL,
+        "If nothing is chosen a new tensor is returned, without a graph: backward() fails.",
     ),
     mistake(
-        _WRONG_NONE,
-        "pass",
-        _WRONG_GRADE,
-        "return F.cross_entropy(logits, labels.flatten()[places]).nan_to_num() + 0.0 * "
-        "(hidden.sum() + logits.sum()).nan_to_num()",
-        "NaN is made 0, wherever it comes from. A model whose weights are NaN would cost "
-        "nothing for ever; 0 is right only where nothing is chosen.",
+        _WRONG_MEAN,
+        "return F.cross_entropy(logits, labels[chosen]).nan_to_num() + 0 * total.nan_to_num()",
+        "NaN becomes 0, wherever it comes from. 0 is correct only if nothing is chosen.",
     ),
     mistake(
-        _WRONG_GRADE,
-        'return F.cross_entropy(logits, labels.flatten()[places], reduction="sum") / '
-        "attention_mask.sum()",
-        "The sum is divided by all real tokens; only the chosen ones have a cost.",
+        _WRONG_MEAN,
+        "return total / labels.ne(-100).any(1).sum().clamp(min=1)",
+        "The sum is divided by the number of sentences.",
     ),
     mistake(
-        "asked(labels)",
-        "asked(labels.masked_fill(labels == input_ids, -100))",
-        "Words that stayed as they were are not graded; they are chosen like the others.",
+        _WRONG_MEAN,
+        "return total / attention_mask.sum()",
+        "The sum is divided by the number of real tokens.",
     ),
     mistake(
-        _WRONG_NONE,
-        "return torch.zeros((), requires_grad=True)",
+        _WRONG_TOTAL,
+        "if not chosen.any():\n        return torch.zeros((), requires_grad=True)\n    "
+        + _WRONG_TOTAL,
         "If nothing is chosen, the 0 has a graph of its own that does not reach the weights.",
     ),
     mistake(
-        "asked(labels)",
-        "(labels.flatten() > 0).nonzero().squeeze(1)",
-        "A label of 0 is a word as well; only -100 means that nothing is asked.",
+        _WRONG_TOTAL,
+        "if not chosen.any():\n        return 0.0 * hidden_states.sum()\n    " + _WRONG_TOTAL,
+        "If nothing is chosen, the 0 is attached to the encoder alone.",
     ),
     mistake(
-        "hidden = model(input_ids, attention_mask).last_hidden_state",
-        "hidden = model.embedding(input_ids)",
-        "The word vectors are graded without the encoder: no word sees its neighbours.",
+        "hidden_states = model(input_ids, attention_mask).last_hidden_state",
+        "hidden_states = model.embedding(input_ids)",
+        "The encoder layers are skipped, so no token attends to its neighbours.",
     ),
     mistake(
-        _WRONG_NONE,
-        "return 0.0 * hidden.float().sum()",
-        "If nothing is chosen, the 0 is attached to the encoder alone. The head gets no "
-        "gradient, where it should get one of 0.",
+        "model(input_ids, attention_mask)",
+        "model(input_ids.where(labels == -100, labels), attention_mask)",
+        "The model reads the original tokens, so the answers are visible.",
     ),
     mistake(
-        "    hidden = model(input_ids, attention_mask).last_hidden_state",
-        "    mode = model.training\n"
-        "    model.eval()\n"
-        "    hidden = model(input_ids, attention_mask).last_hidden_state\n"
-        "    model.train(mode)",
-        "The model is in eval mode while it is asked, so it learns without dropout.",
+        "F.cross_entropy(logits, labels[chosen]",
+        "F.nll_loss(logits, labels[chosen]",
+        "The logits are taken for log-probabilities; no softmax is applied.",
     ),
     mistake(
-        "model(input_ids, attention_mask",
-        "model(input_ids.where(labels == -100, labels), attention_mask",
-        "The model reads the words as they were before, so it sees what it is asked for.",
+        "chosen = labels != -100",
+        "chosen = labels > 0",
+        "A chosen token with id 0 is left out.",
     ),
     mistake(
-        _WRONG_GRADE,
-        "return F.nll_loss(logits, labels.flatten()[places])",
-        "The logits are taken for log-probabilities; no softmax is applied at all.",
+        "chosen = labels != -100",
+        "chosen = (labels != -100) & (labels != input_ids)",
+        "Chosen tokens that stay unchanged are left out.",
+    ),
+    mistake(
+        "hidden_states = model(",
+        "model.eval()\n    hidden_states = model(",
+        "The model is switched to eval mode, so there is no dropout.",
+    ),
+]
+
+
+MUTANTS["pretrain.pairs"] = [
+    mistake(
+        _WRONG_ROW,
+        "torch.randint(len(other) - 1, (), generator=generator).item() if len(other) > 1 else 0",
+        "The last sentence of a document is never drawn.",
+    ),
+    mistake(
+        _WRONG_SHIFT,
+        "torch.randint(1, max(2, N - 1), (), generator=generator)",
+        "The previous document is never drawn.",
+    ),
+    mistake(
+        "generator=generator) < 0.5",
+        "generator=generator) < 0.15",
+        "Only 15% of the pairs are successors.",
+    ),
+    mistake(
+        "    for number, document in enumerate(documents):",
+        "    generator = torch.Generator().manual_seed(0)\n"
+        "    for number, document in enumerate(documents):",
+        "The caller's generator is replaced by one with a fixed seed.",
+    ),
+    mistake(
+        "    return pairs",
+        "    documents.clear()\n    return pairs",
+        "The caller's documents are changed.",
+    ),
+    mistake(
+        "pairs.append((first, other[row], 1))",
+        "pairs.append((other[row], following, 1))",
+        "A is random instead of B.",
     ),
 ]
