@@ -217,6 +217,22 @@ def test_a_subclass_does_what_it_does(kind, run):
     assert_close(run(model, ids, mask).last_hidden_state[mask == 1], expected)
 
 
+@pytest.mark.parametrize("run", FAST.values(), ids=FAST)
+def test_a_learners_class_of_the_same_name_runs_its_own_code(run):
+    names = {"Base": SelfAttention, "__name__": "mybert.attention"}
+    lines = (
+        "class SelfAttention(Base):",
+        "    def attend(self, query, key, value, mask=None):",
+        "        return value[:, :1].expand_as(value)",
+    )
+    exec("\n".join(lines), names)
+    assert names["SelfAttention"].attend.__qualname__ == SelfAttention.attend.__qualname__
+    model, expected = changed_layer(names["SelfAttention"]), changed_layer(FirstOnly)
+    ids, mask = batch(4, 7)
+    found = run(model, ids, mask).last_hidden_state[mask == 1]
+    assert_close(found, expected(ids, mask).last_hidden_state[mask == 1])
+
+
 @pytest.mark.parametrize("place", ["model", "layer", "attention", "norm"])
 @pytest.mark.parametrize("run", FAST.values(), ids=FAST)
 def test_hooks_are_called_and_may_change_the_result(place, run):

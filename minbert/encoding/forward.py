@@ -220,8 +220,12 @@ class _LaidOutAttention(nn.Module):
 
 
 def _is(method: Callable, name: str) -> bool:
-    """Tell whether a method is the one that a chapter wrote under this name."""
-    return getattr(method, "__qualname__", "") == name
+    """Tell whether a method is the one that a chapter of this package wrote under this name. A
+    learner's class may have the same name, in a module or notebook of its own.
+    """
+    home = getattr(method, "__module__", None) or ""
+    same_package = home.partition(".")[0] == __name__.partition(".")[0]
+    return same_package and getattr(method, "__qualname__", "") == name
 
 
 def _attend(attention, query, key, value, mask):
