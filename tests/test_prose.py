@@ -25,7 +25,6 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     "01_tokens": {".037": SUM},
     "05_optim": {"0.002": SUM},
     "10_pretrain": {".002": "a rate of the recipe, see PretrainConfig"},
-    "16_heads": {".88": SUM, ".95": SUM},
     "17_metrics": {
         ".375": PAPER,
         ".631": PAPER,
