@@ -1,6 +1,6 @@
 """The diagrams of chapters 14 and 16: losses and task heads."""
 
-from drawing import SMALL, Drawing, box
+from drawing import BODY, SMALL, Drawing, box
 
 
 def loss_and_prediction():
@@ -93,7 +93,83 @@ def clipped_cosine():
     return d
 
 
+def five_heads():
+    """Show what each of five heads computes from one or two sentence embeddings."""
+    d = Drawing(
+        440,
+        "Five heads",
+        "LinearHead: a linear layer on u gives C logits. PairLinear: a linear layer on the concatenation of u and v. "
+        "ConcatDiff: a linear layer on u, v and the absolute difference. CosineHead: a scaled and shifted cosine. "
+        "LinearPlusCosine: a linear layer on u and v plus a multiple of the cosine.",
+    )
+    d.text(104, 32, "head", "muted", SMALL, weight=700)
+    d.text(320, 32, "input of the layer", "muted", SMALL, weight=700)
+    d.text(548, 32, "output", "muted", SMALL, weight=700)
+    rows = (
+        ("LinearHead", ("u",), "linear", "(B, C)"),
+        ("PairLinear", ("u", "v"), "linear", "(B,)"),
+        ("ConcatDiff", ("u", "v", "|u − v|"), "linear", "(B,) or (B, C)"),
+        ("CosineHead", ("cos(u, v)",), "s · + c", "(B,)"),
+        ("LinearPlusCosine", ("u", "v", "cos(u, v)"), "linear, k", "(B,)"),
+    )
+    colours = {"u": "query", "v": "key"}
+    for i, (name, parts, layer, shape) in enumerate(rows):
+        y = 82 + 80 * i
+        d.text(22, y + 6, name, "ink", SMALL, "start", 600)
+        widths = [56 if len(part) == 1 else 84 for part in parts]
+        x = 300 - sum(widths) / 2
+        for part, width in zip(parts, widths):
+            colour = colours.get(part, "weight")
+            d.rect(x, y - 22, width, 44, f"{colour}-light", colour, 1.8, radius=5)
+            d.text(x + width / 2, y + 6, part, "ink", SMALL, weight=600)
+            x += width
+        d.arrow(x + 6, y, 424, y)
+        d.chip(464, y, 78, layer)
+        d.text(510, y + 6, shape, "ink", SMALL, "start")
+    return d
+
+
+def bi_and_cross_encoder():
+    """Show a bi-encoder and a cross-encoder side by side."""
+    d = Drawing(
+        420,
+        "Bi-encoder and cross-encoder",
+        "Left: in a bi-encoder, sentences a and b pass separately through the same encoder and pooling; a head compares "
+        "the two embeddings. Right: in a cross-encoder, both sentences form one sequence with segment ids 0 and 1, and a "
+        "linear layer reads the vector of CLS.",
+    )
+    d.text(160, 34, "bi-encoder", "query", BODY, weight=700)
+    d.text(480, 34, "cross-encoder", "head2", BODY, weight=700)
+    d.path("M320,18 L320,402", "line", 1.4)
+    box(d, 160, 78, 190, "head", "compares u and v", "weight-light", "weight", 50)
+    for x, sentence, vector, fill, stroke in (
+        (86, "sentence a", "u", "query-light", "query"),
+        (234, "sentence b", "v", "key-light", "key"),
+    ):
+        d.arrow(x, 156, 160 + (x - 160) / 2, 106)
+        box(d, x, 182, 126, f"vector {vector}", "(D)", fill, stroke, 50)
+        d.arrow(x, 240, x, 210)
+        box(d, x, 276, 126, "encoder", "and pooling", "query-light", "query", 66)
+        d.arrow(x, 342, x, 312)
+        d.rect(x - 63, 344, 126, 34, "cell", "muted", 1.4, radius=6)
+        d.text(x, 366, sentence, "ink", SMALL, weight=600)
+    d.path("M149,276 L171,276", "query", 2)
+    box(d, 480, 78, 190, "linear layer", "on the vector of [CLS]", "weight-light", "weight", 50)
+    d.arrow(372, 156, 440, 106)
+    box(d, 480, 182, 272, "hidden states", "(T, D), one per token", "head2-light", "head2", 50)
+    d.arrow(480, 240, 480, 210)
+    box(d, 480, 276, 272, "encoder", "attention across both", "query-light", "query", 66)
+    d.arrow(480, 342, 480, 312)
+    d.rect(344, 344, 272, 34, "cell", "muted", 1.4, radius=6)
+    d.text(480, 366, "[CLS] a [SEP] b [SEP]", "ink", SMALL, weight=600)
+    d.text(480, 400, "segment ids 0 0 0 1 1", "muted", SMALL)
+    d.text(160, 400, "the same encoder, two passes", "muted", SMALL)
+    return d
+
+
 DIAGRAMS = {
     "loss-and-prediction": loss_and_prediction,
     "clipped-cosine": clipped_cosine,
+    "five-heads": five_heads,
+    "bi-and-cross-encoder": bi_and_cross_encoder,
 }

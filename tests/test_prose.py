@@ -23,7 +23,6 @@ PAPER, PICTURE = "a paper, named beside it", "read off the picture beside it"
 SUM = "difference, product or interval of numbers shown"
 ELSEWHERE = {  # chapter -> number -> where it comes from
     "06_loop": dict.fromkeys(("0.62", "0.66", "0.53", "2.10", "2.09"), "an example in an exercise"),
-    "16_heads": {".88": SUM, ".95": SUM},
     "17_metrics": {
         ".375": PAPER,
         ".631": PAPER,

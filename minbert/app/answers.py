@@ -21,7 +21,7 @@ from minbert.engine.formats import SOURCES, Format, write_rows
 from minbert.engine.headfolders import DESCRIPTION, write_description
 from minbert.engine.saving import replacing
 from minbert.engine.streaming import check_sentences
-from minbert.heads import MultitaskBert, load_heads, save_heads
+from minbert.heads import MultitaskBert
 
 LOW, HIGH = 0.0, 5.0  # grades of a similarity head
 _FILE = "answers.json"
@@ -104,7 +104,7 @@ class NamedBert(MultitaskBert):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write encoder, heads and names; the checksums hold for all of them."""
         with replacing(folder) as draft:
-            save_heads(self, draft)
+            self._write(draft)
             if self.own:
                 write_json(draft / _FILE, {task: asdict(names) for task, names in self.own.items()})
                 (draft / DESCRIPTION).unlink()  # it describes all but itself
@@ -122,7 +122,7 @@ class NamedBert(MultitaskBert):
         """Load what `save_pretrained` wrote, or a folder without names. Raises ValueError that
         names the file.
         """
-        model = load_heads(cls, folder, device)
+        model = super().from_pretrained(folder, device)
         file = Path(folder) / _FILE
         if file.exists():
             model.own = {
