@@ -19,13 +19,13 @@ from .engine.saving import replacing
 from .engine.tensorfiles import check_numbers, check_tensors, read_tensors, save_tensors
 from .tokens import resolve_folder, tokenize
 
-# %% ../nbs/1_bert/10_pretrain.ipynb #9a09aaf3
+# %% ../nbs/1_bert/10_pretrain.ipynb #98413c29
 def special_positions(
     input_ids: Tensor,       # (B, T) int64
     attention_mask: Tensor,  # (B, T) int64, 1 = real, 0 = padding
     special_ids: list[int],  # ids of [CLS], [SEP] and other special tokens
 ) -> Tensor:                 # (B, T) bool, True where a token must not be chosen
-    "Mark padding and special tokens."
+    """Mark padding and special tokens."""
     special = torch.tensor(special_ids, device=input_ids.device)
     return (attention_mask == 0) | torch.isin(input_ids, special)
 
@@ -97,7 +97,7 @@ def mlm_loss(
     total = F.cross_entropy(logits, labels[chosen], reduction="sum")
     return total / chosen.sum().clamp(min=1)
 
-# %% ../nbs/1_bert/10_pretrain.ipynb #c20c651a
+# %% ../nbs/1_bert/10_pretrain.ipynb #70456d6d
 HEAD = "mlm_head.safetensors"  # the head's file, beside the encoder's
 
 
@@ -106,7 +106,7 @@ def save_mlm(
     head: MlmHead,
     folder: str | Path,  # made if missing; other files in it are left alone
 ) -> None:
-    "Write encoder and head in half precision. Raises ValueError for weights that overflow in it."
+    """Write encoder and head in half precision. Raises ValueError for weights that overflow in it."""
     half = {}
     for name, weight in head.state_dict().items():
         half[name] = weight.detach().to("cpu", torch.float16).contiguous()
@@ -135,7 +135,7 @@ def load_mlm(
     head.load_state_dict(check_numbers(weights, file))
     return model, head.float().eval()
 
-# %% ../nbs/1_bert/10_pretrain.ipynb #ff84a8a0
+# %% ../nbs/1_bert/10_pretrain.ipynb #b4eb1d75
 @torch.no_grad()
 def masked_accuracy(
     model: BertModel,
@@ -145,7 +145,7 @@ def masked_accuracy(
     rate: float = 0.15,       # fraction of tokens to predict, in [0, 1]
     seed: int = 0,            # of the masks
 ) -> tuple[float, float]:     # accuracy in [0, 1]; mean loss in nats
-    "Predict masked tokens of held-out sentences, always the same ones."
+    """Predict masked tokens of held-out sentences, always the same ones."""
     generator = torch.Generator().manual_seed(seed)
     token_vectors = model.embedding.word_embedding.weight                   # (V, D)
     device, V = token_vectors.device, len(token_vectors)
@@ -185,9 +185,9 @@ def sentence_pairs(
                 pairs.append((first, other[row], 1))
     return pairs
 
-# %% ../nbs/1_bert/10_pretrain.ipynb #a27bae5d
+# %% ../nbs/1_bert/10_pretrain.ipynb #a12dda68
 class NspHead(nn.Linear):
-    "Decide from the pooler output, (B, D), whether B follows A: logits (B, 2) for next and random."
+    """Decide from the pooler output, (B, D), whether B follows A: logits (B, 2) for next and random."""
 
     def __init__(self, config: BertConfig):
         super().__init__(config.hidden_size, 2)
@@ -205,7 +205,7 @@ def pretraining_losses(
     labels: Tensor,          # (B, T) int64, the original id of a chosen token, -100 elsewhere
     next_labels: Tensor,     # (B,) int64, 0 = next, 1 = random
 ) -> tuple[Tensor, Tensor]:  # losses of both tasks, () each; their sum is minimized
-    "Compute the losses of both pretraining tasks from one forward pass (Devlin et al. 2019, A.2)."
+    """Compute the losses of both pretraining tasks from one forward pass (Devlin et al. 2019, A.2)."""
     output = model(input_ids, attention_mask, token_type_ids=token_type_ids)
     chosen = labels != -100                                                         # (B, T)
     token_vectors = model.embedding.word_embedding.weight                           # (V, D)

@@ -980,7 +980,10 @@ def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
         ("evaluate {tiny} --split all", ["--split train or dev or test", "got all"]),
         ("evaluate {tiny} --sts --split all", ["--split train or dev or test", "got all"]),
         ("split {out}", ["expected a table"]),
-        ("fill-mask {tiny} --out {out}/f", ["expected mlm_head.safetensors, which guesses words"]),
+        (
+            "fill-mask {tiny} --out {out}/f",
+            ["expected mlm_head.safetensors, which predicts masked tokens"],
+        ),
         (
             "pretrain {data}/ids-sst-dev.csv --out {out}/p",
             ["ids-sst-dev.csv: expected a .txt or .txt.gz file"],

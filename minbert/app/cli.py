@@ -1440,7 +1440,7 @@ def fill_mask(
     ],
     out: Annotated[Path, typer.Option(help="A new or empty folder.")] = Path("fill-mask"),
 ) -> None:
-    """Write a pretrained model with the head that guesses words, for transformers' fill-mask."""
+    """Write a pretrained model and its masked-token head for transformers' fill-mask."""
     from minbert.app.fillmask import write_fill_mask
 
     write_fill_mask(model, out)

@@ -1,5 +1,5 @@
-"""The head that guesses words, as published BERTs keep it: among the weights, under other names.
-Read, and written for transformers' fill-mask.
+"""The head that predicts masked tokens, as published BERTs store it (among the weights, under other
+names): read, and written for transformers' fill-mask.
 """
 
 from __future__ import annotations
