@@ -32,13 +32,13 @@ def word_pieces(
         return ["[UNK]"]
     found, start = [], 0
     while start < len(word):
-        for end in range(len(word), start, -1):  # longest first
-            piece = ("##" if start else "") + word[start:end]
-            if piece in vocab:
-                break
-        else:
+        prefix = "##" if start else ""
+        end = len(word)  # the longest candidate first
+        while end > start and prefix + word[start:end] not in vocab:
+            end -= 1
+        if end == start:  # no candidate is in the vocabulary
             return ["[UNK]"]
-        found.append(piece)
+        found.append(prefix + word[start:end])
         start = end
     return found
 
@@ -66,7 +66,7 @@ def pad_ids(
     lengths = torch.tensor([len(row) for row in ids])            # (B,)
     real = torch.arange(int(lengths.max())) < lengths[:, None]   # (T,) < (B, 1) -> (B, T)
     input_ids = torch.full(real.shape, pad_id)                   # (B, T)
-    input_ids[real] = torch.tensor(list(chain.from_iterable(ids)))  # row by row
+    input_ids[real] = torch.tensor(list(chain.from_iterable(ids)), dtype=torch.long)  # by row
     return TokenBatch(input_ids, real.long())
 
 # %% ../nbs/1_bert/01_tokens.ipynb #f71cf009
@@ -84,10 +84,12 @@ def budget_cut(
     budget: int,         # largest number of ids in a batch, B * T, padding included
 ) -> list[list[int]]:    # indices of rows, 0 to N - 1: one list for each batch
     """Group rows of similar length, longest first, into batches as large as the budget allows."""
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])  # equal rows keep their order
+    # sorted() keeps the order of equal rows, also with reverse=True
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
     groups, start = [], 0
     while start < len(order):
-        size = max(1, budget // max(1, lengths[order[start]]))  # the first row is the longest
+        longest = max(1, lengths[order[start]])  # 1 if only empty rows are left
+        size = max(1, budget // longest)  # at least one row, so that the loop ends
         groups.append(order[start:start + size])
         start += size
     return groups

@@ -414,6 +414,12 @@ def test_empty_row_is_all_padding():
     assert batch.input_ids.tolist() == [[0, 0], [7, 8]] and batch.lengths.tolist() == [0, 2]
 
 
+def test_empty_rows_alone_are_a_batch_of_width_0():
+    batch = pad_ids([[], []])
+    assert batch.input_ids.shape == batch.attention_mask.shape == (2, 0)
+    assert batch.input_ids.dtype == torch.int64
+
+
 def test_arguments_are_left_alone():
     rows = [[1, 2], [3]]
     pad_ids(rows)

@@ -170,14 +170,14 @@ TRIALS["tokens.pieces"] = Trial(
             "first."
         ),
         (
-            "If no end fits, the tokens found so far are discarded. Python's `for ... else` "
-            "runs the `else` when the loop was not left by `break`."
+            "The inner loop begins with end = len(word) and makes `end` smaller until the candidate "
+            "is in the vocabulary. If it arrives at `start`, there is no match, and the tokens found "
+            "so far are discarded."
         ),
         (
-            "For end from len(word) down to start + 1: piece = ('##' if start else '') + "
-            "word[start:end]; leave the loop at the first that is in the "
-            "vocabulary, "
-            "append it, go on at end; where none is, return ['[UNK]']."
+            "prefix = '##' if start else ''; while end > start and prefix + word[start:end] is not in "
+            "the vocabulary, subtract 1 from end. If end == start, return ['[UNK]']; otherwise append "
+            "the candidate and continue with start = end."
         ),
     ),
 )
@@ -185,18 +185,24 @@ TRIALS["tokens.pieces"] = Trial(
 
 MISTAKES["tokens.pieces"] = [
     mistake(
-        "range(len(word), start, -1)",
-        "range(start + 1, len(word) + 1)",
+        "end = len(word)  #",
+        "end = start + 1  #",
+        "while end > start and",
+        "while end <= len(word) and",
+        "end -= 1",
+        "end += 1",
+        "if end == start:",
+        "if end > len(word):",
         "The shortest matching piece is taken. WordPiece takes the longest one.",
     ),
     mistake(
-        '("##" if start else "") + ',
-        "",
+        'prefix = "##" if start else ""',
+        'prefix = ""',
         "Pieces inside a word are looked up without the prefix ##.",
     ),
     mistake(
-        '("##" if start else "")',
-        '"##"',
+        'prefix = "##" if start else ""',
+        'prefix = "##"',
         "The first piece is looked up with ##. Only pieces that continue a word have this prefix.",
     ),
     mistake(
@@ -216,15 +222,15 @@ MISTAKES["tokens.pieces"] = [
         "A word of exactly `longest` characters is rejected. It is still allowed (off by one).",
     ),
     mistake(
-        "range(len(word), start, -1)",
-        "range(len(word), start + 1, -1)",
+        "if end == start:",
+        "if end <= start + 1:",
         "Pieces of a single character are never tried (off by one).",
     ),
     mistake(
         '    if len(word) > longest:\n        return ["[UNK]"]',
         '    if len(word) > longest:\n        return "[UNK]"',
-        'else:\n            return ["[UNK]"]',
-        'else:\n            return "[UNK]"',
+        'return ["[UNK]"]\n        found',
+        'return "[UNK]"\n        found',
         "A string is returned for an unknown word. The result is always a list, here the list "
         '["[UNK]"].',
     ),
@@ -235,16 +241,17 @@ VARIANTS["tokens.pieces"] = [
 def word_pieces(word, vocab, longest=100):
     if len(word) > longest:
         return ["[UNK]"]
-    pieces, rest, mark = [], word, ""
-    while rest:
-        size = len(rest)
-        while size and mark + rest[:size] not in vocab:
-            size -= 1
-        if size == 0:
+    found, start = [], 0
+    while start < len(word):
+        for end in range(len(word), start, -1):
+            piece = ("##" if start else "") + word[start:end]
+            if piece in vocab:
+                break
+        else:
             return ["[UNK]"]
-        pieces.append(mark + rest[:size])
-        rest, mark = rest[size:], "##"
-    return pieces
+        found.append(piece)
+        start = end
+    return found
 """,
     """
 def word_pieces(word, vocab, longest=100):
@@ -478,7 +485,7 @@ TRIALS["tokens.budget"] = Trial(
             "length. Python's `sorted` keeps the order of equals."
         ),
         (
-            "order = sorted(range(N), key=lambda i: -lengths[i]); then repeatedly take the "
+            "order = sorted(range(N), key=lambda i: lengths[i], reverse=True); then repeatedly take the "
             "next budget // lengths[first] of them."
         ),
     ),
@@ -487,9 +494,9 @@ TRIALS["tokens.budget"] = Trial(
 
 MISTAKES["tokens.budget"] = [
     mistake(
-        "key=lambda i: -lengths[i]",
+        "key=lambda i: lengths[i], reverse=True",
         "key=lambda i: lengths[i]",
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = 1\n"
         "        while start + size < len(order) and (size + 1) * lengths[order[start + "
         "size]] <= budget:\n"
@@ -498,9 +505,9 @@ MISTAKES["tokens.budget"] = [
         "of memory shows at the start.",
     ),
     mistake(
-        "sorted(range(len(lengths)), key=lambda i: -lengths[i])",
+        "sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)",
         "list(range(len(lengths)))",
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = 1\n"
         "        while start + size < len(order) and (size + 1) * max(lengths[i] for i in "
         "order[start:start + size + 1]) <= budget:\n"
@@ -509,24 +516,24 @@ MISTAKES["tokens.budget"] = [
         "The rows are not sorted by length, so short rows are padded to the length of long ones.",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = 1\n        while start + size < len(order) and sum(lengths[i] for i "
         "in order[start:start + size + 1]) <= budget:\n            size += 1",
         "Only real tokens are counted. Padding takes memory as well: the cost of a batch is "
         "rows times the longest length.",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = max(1, (budget - 1) // lengths[order[start]])",
         "A batch that fills the budget exactly is split. It is still allowed (off by one).",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = -(-budget // lengths[order[start]])",
         "The number of rows is rounded up, so batches exceed the budget.",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = budget",
         "The budget is used as a number of rows. It is a number of tokens, padding included.",
     ),

@@ -21,16 +21,18 @@ MUTANTS["tokens.pieces"] = [
         "len(word) > longest", "len(word) > 100", "The limit is always 100. It should be `longest`."
     ),
     mistake(
-        "range(len(word), start, -1)",
-        "range(max(start + 1, len(word) - 1), start, -1)",
+        "end = len(word)  #",
+        "end = max(start + 1, len(word) - 1)  #",
         "The whole rest of the word is never tried, unless it is a single letter.",
     ),
     mistake(
-        "found.append(piece)", "found.append(word[start:end])", "The pieces have lost their ##."
+        "found.append(prefix + word[start:end])",
+        "found.append(word[start:end])",
+        "The pieces have lost their ##.",
     ),
     mistake(
-        "if piece in vocab:",
-        "if piece in vocab or word[start:end] in vocab:",
+        "not in vocab:",
+        "not in vocab and word[start:end] not in vocab:",
         "Inside a word, pieces without ## pass as well. Those only start words.",
     ),
     mistake(
@@ -119,21 +121,23 @@ MUTANTS["tokens.pieces"] = [
         "Where nothing fits any more, what was found before comes back. The whole word is unknown.",
     ),
     mistake(
-        "        for end in range(len(word), start, -1):  # longest first\n"
-        '            piece = ("##" if start else "") + word[start:end]\n'
-        "            if piece in vocab:\n"
-        '                break\n        else:\n            return ["[UNK]"]\n',
+        '        prefix = "##" if start else ""\n'
+        "        end = len(word)  # the longest candidate first\n"
+        "        while end > start and prefix + word[start:end] not in vocab:\n"
+        "            end -= 1\n"
+        "        if end == start:  # no candidate is in the vocabulary\n"
+        '            return ["[UNK]"]\n',
         '        mark, end = "##" if start else "", start\n'
         "        while end < len(word) and mark + word[start:end + 1] in vocab:\n"
         "            end += 1\n"
         "        if end == start:\n"
-        '            return ["[UNK]"]\n        piece = mark + word[start:end]\n',
+        '            return ["[UNK]"]\n        prefix = mark\n',
         "A piece grows letter by letter, and only as long as each step is a piece. A longer one "
         "can be in the vocabulary although a shorter one is not.",
     ),
     mistake(
         "start = end",
-        "start += len(piece)",
+        "start += len(prefix) + end - start",
         "The two signs ## are counted as letters, so letters behind a piece are passed over.",
     ),
     mistake(
@@ -233,12 +237,12 @@ MUTANTS["tokens.pad"] = [
 
 MUTANTS["tokens.budget"] = [
     mistake(
-        "key=lambda i: -lengths[i])",
+        "key=lambda i: lengths[i], reverse=True)",
         "key=lambda i: lengths[i])[::-1]",
         "Rows of equal length come in reverse.",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = max(1, budget // max(1, lengths[order[0]]))",
         "The longest row of all decides for every batch, so short rows travel in batches far "
         "too small.",
@@ -249,24 +253,24 @@ MUTANTS["tokens.budget"] = [
         "The batches come in reverse: the longest rows belong first.",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = 1 << ((budget // lengths[order[start]]).bit_length() - 1)",
         "The number of rows is a power of two. A batch takes as many as the budget allows.",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = min(32, budget // lengths[order[start]])",
         "A batch holds at most 32 rows. The budget alone decides.",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = budget // lengths[order[start]]\n"
         "        size = -(-(len(order) - start) // -(-(len(order) - start) // size))",
         "The batches are evened out. Each takes as many rows as the budget allows, and the last "
         "what is left.",
     ),
     mistake(
-        "size = max(1, budget // max(1, lengths[order[start]]))",
+        "size = max(1, budget // longest)",
         "size = sum(lengths[i] == lengths[order[start]] for i in order[start:start + budget "
         "// lengths[order[start]]])",
         "A batch ends where the length changes. Shorter rows may travel with longer ones.",
@@ -283,8 +287,7 @@ MUTANTS["tokens.budget"] = [
         "Inside a batch the rows stand in their old order. The longest comes first there too.",
     ),
     mistake(
-        "        size = max(1, budget // max(1, lengths[order[start]]))  # the first row is "
-        "the longest\n",
+        "        size = max(1, budget // longest)  # at least one row, so that the loop ends\n",
         "        size = 1\n"
         "        while start + size < len(order) and (size + 1) * lengths[order[start + "
         "size]] <= budget:\n"
