@@ -15,7 +15,8 @@ class BertEmbedding(nn.Module):
 
     y = dropout(layer_norm(E_word[id] + E_position[t] + E_segment[s]))
     Paper: Devlin et al. (2019), section 3 and figure 2; dropout: appendix A.2.
-    Differs: the layer normalization is part of the BERT release, but not mentioned in the paper.
+    Differs: the layer normalization is part of Google's release, but not mentioned in the paper;
+    `padding_idx` is used as in the library transformers, and Google's release does not have it.
     """
 
     def __init__(self, config):  # the sizes of the model, a `BertConfig` (chapter 04)
@@ -36,10 +37,9 @@ class BertEmbedding(nn.Module):
         """Add the three embeddings of each token, normalize the sum, and apply dropout."""
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[-1], device=input_ids.device)  # (T,)
-        x = self.word_embedding(input_ids)                  # (B, T, D)
-        x = x + self.pos_embedding(position_ids)            # + (T, D)
         if token_type_ids is None:
-            x = x + self.tk_type_embedding.weight[0]        # + (D,), the same for all tokens
-        else:
-            x = x + self.tk_type_embedding(token_type_ids)  # + (B, T, D)
+            token_type_ids = torch.zeros_like(input_ids)    # (B, T)
+        x = self.word_embedding(input_ids)                  # (B, T, D)
+        x = x + self.pos_embedding(position_ids)            # + (T, D) or (B, T, D)
+        x = x + self.tk_type_embedding(token_type_ids)      # + (T, D) or (B, T, D)
         return self.embed_dropout(self.embed_layer_norm(x))  # (B, T, D)

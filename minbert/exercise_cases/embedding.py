@@ -130,7 +130,8 @@ TRIALS["embedding.forward"] = Trial(
 
 _WRONG_LAST = "return self.embed_dropout(self.embed_layer_norm(x))"
 _ADD_POSITIONS = "x = x + self.pos_embedding(position_ids) "
-_ADD_SEGMENT = "x = x + self.tk_type_embedding.weight[0] "
+_ADD_SEGMENT = "x = x + self.tk_type_embedding(token_type_ids) "
+_NO_SEGMENTS = "token_type_ids = torch.zeros_like(input_ids) "
 
 MISTAKES["embedding.forward"] = [
     mistake(
@@ -139,8 +140,10 @@ MISTAKES["embedding.forward"] = [
         "The position embeddings are not added, so the order of the tokens has no effect.",
     ),
     mistake(
-        _ADD_SEGMENT,
+        _NO_SEGMENTS,
         "pass  ",
+        _ADD_SEGMENT,
+        "x = x if token_type_ids is None else x + self.tk_type_embedding(token_type_ids) ",
         "No segment embedding is added if `token_type_ids` is missing. Segment 0 has a learned "
         "vector too, which is not zero.",
     ),

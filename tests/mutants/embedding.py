@@ -218,8 +218,8 @@ MUTANTS["embedding.forward"] = [
         "One row of segments for all sentences does not work.",
     ),
     mistake(
-        "self.tk_type_embedding.weight[0]",
-        "self.tk_type_embedding.weight[1]",
+        "torch.zeros_like(input_ids)",
+        "torch.ones_like(input_ids)",
         "Where no segments are given, all tokens are in segment 1. The default is 0.",
     ),
     mistake(
@@ -229,7 +229,7 @@ MUTANTS["embedding.forward"] = [
         "Where no positions are given, the segments are taken for them.",
     ),
     mistake(
-        "x = x + self.tk_type_embedding(token_type_ids) ",
+        _ADD_SEGMENT,
         "x = x + self.pos_embedding(token_type_ids) ",
         "Segments are looked up in the position table.",
     ),
@@ -253,11 +253,8 @@ MUTANTS["embedding.forward"] = [
     mistake(
         _ADD_SEGMENT,
         "pass  ",
-        "x = x + self.tk_type_embedding(token_type_ids) ",
-        "pass  ",
         "self.embed_layer_norm(x)",
-        "self.embed_layer_norm(x) + (self.tk_type_embedding.weight[0] if token_type_ids is None "
-        "else self.tk_type_embedding(token_type_ids))",
+        "self.embed_layer_norm(x) + self.tk_type_embedding(token_type_ids)",
         "The segments are added after the layer normalization. It normalizes the sum of all three.",
     ),
     mistake(
