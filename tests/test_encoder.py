@@ -283,7 +283,7 @@ def test_smallest_and_longest_batches(B, T, run):
     assert out.hidden_states is None
 
 
-@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("run", FAST.values(), ids=FAST)
 def test_one_token_too_many(run):
     with pytest.raises(ValueError, match="at most 40 tokens, got 41"):
         run(small(), torch.ones(2, 41, dtype=torch.long))
@@ -291,14 +291,18 @@ def test_one_token_too_many(run):
     run(base, torch.ones(1, 512, dtype=torch.long))
     with pytest.raises(ValueError, match="at most 512 tokens, got 513"):
         run(base, torch.ones(1, 513, dtype=torch.long))
+    with pytest.raises(IndexError):  # the taught forward leaves it to PyTorch
+        small()(torch.ones(2, 41, dtype=torch.long))
 
 
-@pytest.mark.parametrize("run", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("run", FAST.values(), ids=FAST)
 @pytest.mark.parametrize("wrong", [97, -1])
 def test_id_beyond_the_vocabulary(wrong, run):
     ids = torch.tensor([[1, 2, wrong]])
     with pytest.raises(ValueError, match=str(wrong)):
         run(small(), ids)
+    with pytest.raises(IndexError):
+        small()(ids)
 
 
 @pytest.mark.parametrize("run", FAST.values(), ids=FAST)
