@@ -7,12 +7,6 @@ import os
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
-
-from minbert import pretrain
-from minbert.attention import SelfAttention
-from minbert.encoder import BertConfig, BertModel
 from minbert.engine.saving import (
     load_module,
     read_json,
@@ -22,6 +16,12 @@ from minbert.engine.saving import (
     write_json,
     write_modules,
 )
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from minbert import pretrain
+from minbert.attention import SelfAttention
+from minbert.encoder import BertConfig, BertModel
 from minbert.engine.tensorfiles import tensor_checksum
 from minbert.heads import LinearHead
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_moved_is_undone(tmp_path):
 def test_what_is_put_in_place_is_on_the_disk_first(tmp_path, monkeypatch):
     done = []
     monkeypatch.setattr(
-        "minbert.engine.saving.flush",
+        "minbert.core.atomic_dir.flush",
         lambda path: done.append((path.name, (tmp_path / "a").exists())),
     )
     with replacing(tmp_path) as draft:
@@ -133,15 +133,14 @@ def test_tensors_that_share_or_stride_are_saved(tmp_path):
         "minbert.encoder.BertConfig",
         "minbert..Linear",
         "minbert.pretrain",
-        "saving.TransformModule",
+        "module_files.TransformModule",
         "",
         "minbert.no.Thing",
         "minbert_evil.Thing",
         "minbert.pretrain.BertModel",
         "__main__.X",
-        "minbert.saving.TransformModule",
-        "minbert.engine.saving.os",
-        "minbert.engine.saving.TransformModule",
+        "minbert.encoding.module_files.torch",
+        "minbert.encoding.module_files.TransformModule",
     ],
 )
 def test_only_classes_that_a_chapter_defines_are_built(tmp_path, path):
@@ -149,14 +148,6 @@ def test_only_classes_that_a_chapter_defines_are_built(tmp_path, path):
     write_json(tmp_path / "config.json", {"class": path, "init_kwargs": {}})
     with pytest.raises(ValueError, match="defined in minbert"):
         load_module(tmp_path)
-
-
-def test_folders_of_the_first_edition_name_a_path_that_is_still_there():
-    from sentence_transformers.util import import_from_string
-
-    assert import_from_string("minbert.saving.TransformModule") is import_from_string(
-        "minbert.engine.saving.TransformModule"
-    )
 
 
 def test_broken_modules(tmp_path):

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from minbert.engine.saving import DRAFT, clear_leftovers, held_folder
 from submissions import attack, make
 
 from minbert.course import batch as batches
@@ -36,8 +37,6 @@ from minbert.course.trials import Outcome
 from minbert.course.update import update_workspace
 from minbert.course.worker import _taken
 from minbert.course.workspace import BASE, new_workspace
-from minbert.engine import saving
-from minbert.engine.saving import clear_leftovers, held_folder
 
 FIRST, SECOND = exercise("attention.split"), exercise("attention.merge")
 RIGHT = {
@@ -363,18 +362,18 @@ def test_a_killed_update_leaves_nothing_behind(tmp_path):
     """Killed while it writes its drafts; the next update, and the next course, begin clean."""
     mine = new_workspace(tmp_path / "my-bert")
     killed = (
-        f"import os, signal\nfrom minbert.course import update\nfrom minbert.engine import saving\nfrom minbert.course.workspace import packaged_editions\n"
-        f"saving._usual_mode = lambda f: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"import os, signal\nfrom minbert.course import update\nfrom minbert.core import atomic_dir\nfrom minbert.course.workspace import packaged_editions\n"
+        f"atomic_dir._usual_mode = lambda f: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"new = {{n: t.replace('# ', '# New ', 1) for n, t in packaged_editions().items()}}\n"
         f"update.update_workspace({str(mine)!r}, new)"
     )
     assert subprocess.run([sys.executable, "-c", killed]).returncode == -9
-    assert list(mine.rglob(f"{saving.DRAFT}*"))
-    (mine / BASE / f"{saving.DRAFT}deaddead").mkdir()
+    assert list(mine.rglob(f"{DRAFT}*"))
+    (mine / BASE / f"{DRAFT}deaddead").mkdir()
     update_workspace(mine)
-    assert not list(mine.rglob(f"{saving.DRAFT}*"))
+    assert not list(mine.rglob(f"{DRAFT}*"))
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / f"{saving.DRAFT}deaddead").mkdir()
+    (tmp_path / "other" / f"{DRAFT}deaddead").mkdir()
     assert new_workspace(tmp_path / "other") == tmp_path / "other"
 
 

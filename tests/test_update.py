@@ -2,11 +2,8 @@
 
 import ast
 import copy
-import json
 import os
 import re
-import shutil
-import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -20,7 +17,6 @@ from solving import solve
 from minbert.course import update
 from minbert.course.editions import learners_edition, marks, read_notebook, written
 from minbert.course.exercises import EXERCISES
-from minbert.course.grading import plan, read_submission
 from minbert.course.merging import (
     Merged,
     definition_in,
@@ -28,14 +24,13 @@ from minbert.course.merging import (
     merged_definition,
     merged_lines,
 )
-from minbert.course.programs import is_stub, parse, replace, same_program, source_of
+from minbert.course.programs import parse, source_of
 from minbert.course.update import (
     HIDDEN,
     merged_cells,
     merged_notebook,
     partners,
     update_workspace,
-    where_now,
 )
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
 
@@ -891,120 +886,6 @@ def test_an_update_says_what_moved_what_is_gone_and_what_was_left(mine):
     )
 
 
-# the chapters that learners got then, in one folder, and the facts of their exercises
-FIRST = Path(__file__).parent / "first_edition.tar.xz"
-
-
-@pytest.fixture
-def first_edition(mine):
-    """A workspace as the first edition handed it out."""
-    for place in (mine / "nbs", mine / BASE):
-        shutil.rmtree(place)
-        with tarfile.open(FIRST) as tar:
-            tar.extractall(place, filter="data")
-        (place / "exercises.json").rename(mine.parent / "first.json")
-    return mine
-
-
-def answers_of(folder: Path, facts: dict[str, str]) -> dict[str, str]:
-    """The definition of each exercise that stands in its notebook: name -> text."""
-    found = {}
-    for notebook in sorted(set(facts.values())):
-        file = folder / "nbs" / f"{notebook}.ipynb"
-        for cell in (
-            c for c in read_notebook(file).cells if c.cell_type == "code" and file.is_file()
-        ):
-            found |= {mark.name: source_of(cell.source, mark.target) for mark in marks(cell.source)}
-    return found
-
-
-def test_a_workspace_of_the_first_edition_moves_into_the_new_house(first_edition):
-    """Every second exercise is solved and some cells are the learner's own: all of it is found
-    again, in the chapter's new place.
-    """
-    mine = first_edition
-    first = json.loads((mine.parent / "first.json").read_text(encoding="utf-8"))
-    theirs = {fact["name"]: fact["notebook"] for fact in first if fact["name"] in EXERCISES}
-    solved = sorted(theirs)[::2]
-    assert len(solved) > 40
-    for notebook in sorted(set(theirs.values())):
-        file = mine / "nbs" / f"{notebook}.ipynb"
-        made = read_notebook(file)
-        for cell in (c for c in made.cells if c.cell_type == "code"):
-            for mark in (m for m in marks(cell.source) if m.name in solved):
-                cell.source = replace(cell.source, mark.target, EXERCISES[mark.name].definition)
-        imports = (
-            next(
-                c
-                for c in made.cells
-                if c.source.startswith("#| hide") and "from minbert.figures" in c.source
-            )
-            if notebook == "16_pcgrad"
-            else None
-        )
-        if imports:
-            imports.source += "\nimport string   # my own"
-        made.cells.insert(3, new_markdown_cell(f"A note on {notebook}", id="note"))
-        file.write_text(written(made), encoding="utf-8")
-    (mine / "nbs" / "diary.ipynb").write_text(
-        written(new_notebook(cells=[new_markdown_cell("Dear diary", id="d")])), encoding="utf-8"
-    )
-    report = update_workspace(mine)
-    places = {name: task.notebook for name, task in EXERCISES.items()}
-    found = answers_of(mine, places)
-    assert [name for name in solved if found[name] != EXERCISES[name].definition] == []
-    unsolved = {name: EXERCISES[name].given for name in set(EXERCISES) - set(solved)}
-    assert [
-        name
-        for name, given in unsolved.items()
-        if not (same_program(found[name], given) if given else is_stub(found[name]))
-    ] == []
-    everything = [
-        c.source for file in (mine / "nbs").rglob("*.ipynb") for c in read_notebook(file).cells
-    ]
-    for name, notebook in theirs.items():
-        # a chapter that became two keeps its notes in one of them
-        assert everything.count(f"A note on {notebook}") == 1
-    pcgrad = "\n".join(
-        c.source for c in read_notebook(mine / "nbs" / f"{places['pcgrad.project']}.ipynb").cells
-    )
-    assert (
-        "import string   # my own" in pcgrad
-        and "minbert.figures" not in pcgrad
-        and "from minbert.engine.figures" in pcgrad
-    )
-    left = {file.relative_to(mine / "nbs").as_posix() for file in (mine / "nbs").rglob("*.ipynb")}
-    assert left == {*packaged_editions(), "diary.ipynb"} and not report.left
-    read = read_submission("mine", mine)
-    # what a grader sees
-    assert {
-        name for name, task in EXERCISES.items() if plan(read, task).status == "written"
-    } == set(solved)
-    once = snapshot(mine)
-    assert update_workspace(mine).changed == () and snapshot(mine) == once
-
-
-def test_a_move_that_was_cut_short_goes_on(first_edition, monkeypatch):
-    real, moved = os.replace, []
-
-    def few(*args):
-        if len(moved) == 7:
-            raise OSError("the power went")
-        moved.append(args)
-        real(*args)
-
-    monkeypatch.setattr(update.os, "replace", few)
-    with pytest.raises(OSError, match="the power went"):
-        update_workspace(first_edition)
-    monkeypatch.undo()
-    update_workspace(first_edition)
-    left = {
-        file.relative_to(first_edition / "nbs").as_posix()
-        for file in (first_edition / "nbs").rglob("*.ipynb")
-    }
-    assert left == set(packaged_editions())
-
-
 def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):
     before = snapshot(mine)
 
@@ -1288,28 +1169,6 @@ def test_an_update_cut_short_is_done_again_without_doubles():
     assert len(conflicts(result)) == 1 and len(result.cells) == len(theirs.cells) + 3
     # the base was not written yet
     assert bare(merged_notebook(EDITION, result, theirs)) == bare(result)
-
-
-def test_chapters_and_names_that_moved_are_found(tmp_path):
-    place = tmp_path
-    (place / "09c_loop.ipynb").touch(), (place / "07_data.ipynb").touch()
-    assert (
-        where_now("from minbert.figures import panel\nimport minbert.attention")
-        == "from minbert.engine.figures import panel\nimport minbert.attention"
-    )
-    assert (
-        where_now("import minbert.flow, minbert.smoothness, minbert.saving")
-        == "import minbert.flow, minbert.smoothness, minbert.engine.saving"
-    )
-    assert (
-        where_now("from minbert.engine.figures import panel")
-        == "from minbert.engine.figures import panel"
-    )
-    assert (
-        where_now("with replay(clean.head_dice if frozen else clean.dice):")
-        == "with replay(clean.head_random_state if frozen else clean.random_state):"
-    )
-    assert where_now("own.dice = dice_states") == "own.dice = dice_states"
 
 
 def test_a_definition_has_a_head_that_is_given_and_a_body_that_is_the_learners():

@@ -206,7 +206,7 @@ def test_nothing_stays_after_an_error(tmp_path, monkeypatch, after, existed):
             raise OSError("No space left on device")
         real(*args)
 
-    monkeypatch.setattr("minbert.engine.saving.os.replace", full_disk)
+    monkeypatch.setattr("minbert.core.atomic_dir.os.replace", full_disk)
     with pytest.raises(OSError, match="No space"):
         new_workspace(tmp_path / "my-bert")
     assert list(tmp_path.rglob("*")) == ([tmp_path / "my-bert"] if existed else [])
