@@ -14,8 +14,8 @@ import time
 
 import torch
 
+from minbert.core.fused_adamw import FusedAdamW
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.fused_adamw import FusedAdamW
 from minbert.optim import AdamW, parameter_groups
 
 

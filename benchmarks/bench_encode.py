@@ -16,7 +16,7 @@ from common import NATIVE_PRECISIONS, interleave, parser, question_pairs, shape,
 from peers import peers
 from sentence_transformers import SentenceTransformer
 
-from minbert.encoding.integers import exact_integers
+from minbert.encoding.int8_linear import exact_integers
 from minbert.sentence import SentenceEncoder
 
 

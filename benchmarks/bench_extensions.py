@@ -17,23 +17,23 @@ import copy
 import torch
 from common import COST, cost, costs, interleave, keep, parser, shape
 
+from minbert.bregman import BregmanProximal
 from minbert.conflicts import GradVac
 from minbert.contrastive import contrastive_loss
+from minbert.core.device_step import DeviceStep
+from minbert.core.fused_adamw import FusedAdamW
 from minbert.data import load_dataset, task_batches
-from minbert.engine.device_step import DeviceStep
-from minbert.engine.fused_adamw import FusedAdamW
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
-from minbert.loop import steps, sum_losses
-from minbert.mixing import TaskSampler
 from minbert.negatives import multiple_negatives_loss
 from minbert.optim import parameter_groups
 from minbert.pcgrad import PCGrad
-from minbert.proximal import BregmanProximal
 from minbert.regularized import regularized_loss
+from minbert.sampling import TaskSampler
 from minbert.sentence import SentenceEncoder
+from minbert.simcse import ViewModel, view_batches, view_loss
 from minbert.smart import SmartPenalty
 from minbert.smoothness import SmoothnessPenalty
-from minbert.views import ViewModel, view_batches, view_loss
+from minbert.training import steps, sum_losses
 
 ROWS = 32
 

@@ -14,8 +14,8 @@ import statistics
 import torch
 from common import interleave
 
+from minbert.core.devices import imitates_bf16
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.devices import imitates_bf16
 from minbert.muon import Muon, muon
 
 

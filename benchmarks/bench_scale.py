@@ -17,8 +17,8 @@ from common import interleave, keep
 
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.shards import Shards, encode_shards
-from minbert.engine.textparts import TextReader, cut_parts
+from minbert.encoding.line_chunks import TextReader, cut_parts
+from minbert.encoding.shards import Shards, encode_shards
 from minbert.sentence import PooledBert, SentenceEncoder, encode_window
 from minbert.tokens import encode_ids
 

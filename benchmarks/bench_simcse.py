@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from common import interleave, parser, question_pairs, table
 
-from minbert.engine.device_step import DeviceStep
-from minbert.engine.fused_adamw import FusedAdamW
-from minbert.loop import steps
+from minbert.core.device_step import DeviceStep
+from minbert.core.fused_adamw import FusedAdamW
 from minbert.optim import parameter_groups
 from minbert.sentence import SentenceEncoder
-from minbert.views import ViewModel, view_batches, view_loss
+from minbert.simcse import ViewModel, view_batches, view_loss
+from minbert.training import steps
 
 SIZE = 64  # sentences a batch, SimCSE
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from minbert.engine.devices import imitates_bf16
-from minbert.reproduce.store import processor
+from minbert.core.devices import imitates_bf16
+from minbert.papers.result_store import processor
 
 # of this processor: nobody would take one that it imitates
 NATIVE_PRECISIONS = ("fp32", *["bf16"] * (not imitates_bf16(torch.device("cpu"))))

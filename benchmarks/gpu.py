@@ -28,12 +28,8 @@ import transformers
 from common import interleave, mean, processor, shape, write
 
 from minbert.contrastive import simcse_loss
-from minbert.data import TaskBatch
-from minbert.encoder import BertConfig, BertModel
-from minbert.encoding.forward import encode_batch
-from minbert.engine.ahead import Ahead
-from minbert.engine.device_step import DeviceStep
-from minbert.engine.devices import (
+from minbert.core.device_step import DeviceStep
+from minbert.core.devices import (
     LossScale,
     autocast,
     choose_device,
@@ -42,13 +38,17 @@ from minbert.engine.devices import (
     send,
     without_waiting,
 )
-from minbert.engine.fused_adamw import FusedAdamW
-from minbert.engine.modes import compile_parts
+from minbert.core.eval_mode import compile_parts
+from minbert.core.fused_adamw import FusedAdamW
+from minbert.core.prefetch import Ahead
+from minbert.data import TaskBatch
+from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.forward import encode_batch
 from minbert.heads import LinearHead, MultitaskBert, multitask_loss
-from minbert.loop import steps
 from minbert.sentence import SentenceEncoder
+from minbert.simcse import ViewBatch, ViewModel, view_loss
 from minbert.tokens import load_tokenizer, pad_ids
-from minbert.views import ViewBatch, ViewModel, view_loss
+from minbert.training import steps
 
 
 class Sizes(NamedTuple):
@@ -206,7 +206,7 @@ class TheirSteps:
 
 
 class OurSteps:
-    """`minbert.loop.steps`, which reads losses and lengths in every step."""
+    """`minbert.training.steps`, which reads losses and lengths in every step."""
 
     def __init__(self, bench: Bench, model, loss_fn):
         self.bench, self.model, self.loss_fn = bench, model.to(bench.device).train(), loss_fn

@@ -2,13 +2,13 @@
 
 import sys
 
-from minbert.engine.extras import what_to_install
+from minbert.core.extras import what_to_install
 
 
 def main() -> None:
     """Run the command line. Where a package of an extra is missing, print a sentence that names the extra, and exit with 1."""
     try:
-        from minbert.app.cli import main as run
+        from minbert.cli.commands import main as run
 
         run()
     except ModuleNotFoundError as error:

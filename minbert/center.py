@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from .engine.devices import send
+from .core.devices import send
 from .encoder import BertModel
 from .encoding.forward import encode_batch
 from .tokens import TokenBatch

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .engine.checkpoint import replace_file
-from .engine.formats import read_lines
-from .engine.tensorfiles import read_checked, save_checked
+from .core.checkpoint import replace_file
+from .datasets.formats import read_lines
+from .core.safetensors_io import read_checked, save_checked
 
 # %% ../nbs/1_bert/07_corpus.ipynb #10bcad08
 def cut_batches(

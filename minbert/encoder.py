@@ -21,10 +21,12 @@ from torch import Tensor, nn
 
 from .attention import SelfAttention
 from .embedding import BertEmbedding
-from .engine.devices import shapes_only
-from .engine.modelfolders import model_folder
-from .engine.pretrained import check_settings, check_sizes, fitted, read_settings, write_model
-from .engine.tensorfiles import load_tensors
+from .core.devices import shapes_only
+from .encoding.transformer_folder import model_folder
+from minbert.encoding.hf_weights import (
+    check_settings, check_sizes, fitted, read_settings, write_model,
+)
+from .core.safetensors_io import load_tensors
 from .tokens import resolve_folder
 
 # %% ../nbs/1_bert/04_encoder.ipynb #66583c98

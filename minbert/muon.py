@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from .engine.devices import imitates_bf16
-from .engine.optimizer import Optimizer, check_gradients, check_group
-from .engine.fused_adamw import FusedAdamW
+from .core.devices import imitates_bf16
+from .core.optimizer import Optimizer, check_gradients, check_group
+from .core.fused_adamw import FusedAdamW
 from .optim import parameter_groups
 
 # %% ../nbs/1_bert/08_muon.ipynb #b7097978
@@ -98,7 +98,7 @@ class _Dealt:
 
 # %% ../nbs/1_bert/08_muon.ipynb #0b8d4458
 class Together(_Dealt):
-    """Optimizers that each move weights of their own, used as one: by `minbert.loop.steps`, and in a checkpoint. Raises ValueError for a weight in two of them."""
+    """Optimizers that each move weights of their own, used as one: by `minbert.training.steps`, and in a checkpoint. Raises ValueError for a weight in two of them."""
 
     def __init__(
         self,

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .encoder import BertConfig, BertModel
-from .engine.saving import replacing
-from .engine.tensorfiles import check_numbers, check_tensors, read_tensors, save_tensors
+from .core.atomic_dir import replacing
+from .core.safetensors_io import check_numbers, check_tensors, read_tensors, save_tensors
 from .tokens import resolve_folder, tokenize
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #98413c29

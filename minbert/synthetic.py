@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from .data import Dataset, read_table
-from .engine.formats import Format, read_rows
-from .engine.sample import TASKS, Draws, draw_rows, sentiment_sentence
+from .datasets.formats import Format, read_rows
+from .datasets.grammar_data import TASKS, Draws, draw_rows, sentiment_sentence
 
 # %% ../nbs/5_results/39_synthetic.ipynb #f7e172d8
 def _for_or_against(draws):
@@ -43,8 +43,8 @@ def grammar_dataset(
     rows: int,                      # how many to make
     seed: int = 1,                  # of the grammar's draws
     exclude: Iterable[Dataset] = (),  # sets that must share no sentence with the new one: dev, test
-) -> Dataset:                       # split "train", every row marked "grammar of minbert.engine.sample, seed ..."
-    """Make labelled rows with the grammar of `minbert.engine.sample`; sentiment is balanced over its classes.
+) -> Dataset:                       # split "train", every row marked "grammar of minbert.datasets.grammar_data, seed ..."
+    """Make labelled rows with the grammar of `minbert.datasets.grammar_data`; sentiment is balanced over its classes.
 
     With 2 classes the neutral sentences are left out, and how strong an opinion is does not count.
     Raises ValueError for a task that the grammar does not know, or less than one row.
@@ -59,7 +59,7 @@ def grammar_dataset(
     taken = {text for data in exclude for text in _texts(data)}
     columns = [list(column) for column in zip(*draw_rows(draw, Draws(seed), rows, taken, balanced))]
     return _machine(like, columns[:-1], columns[-1], [f"grammar-{seed}-{i}" for i in range(rows)],
-                    f"grammar of minbert.engine.sample, seed {seed}")
+                    f"grammar of minbert.datasets.grammar_data, seed {seed}")
 
 # %% ../nbs/5_results/39_synthetic.ipynb #88805c60
 def _form(path, like, text, label):

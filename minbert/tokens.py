@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 # Loading files is not specific to this chapter; all later ones import these functions from here.
-from .engine.longtext import encode_ids
-from .engine.modelfolders import embedded_folder, resolve_folder
-from .engine.tokenizerfiles import load_tokenizer
+from .encoding.truncation import encode_ids
+from .encoding.transformer_folder import embedded_folder, resolve_folder
+from .encoding.tokenizer_files import load_tokenizer
 
 # %% ../nbs/1_bert/01_tokens.ipynb #8113471f
 def word_pieces(

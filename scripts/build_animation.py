@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from PIL import Image
 
+from minbert.core.figures import panel
 from minbert.data import load_dataset
-from minbert.engine.figures import panel
-from minbert.explore.scenes import draw_cosine_bands
+from minbert.explorers.figures import draw_cosine_bands
 from minbert.sentence import SentenceEncoder, safe_cosine
 
 PICTURE = Path(__file__).resolve().parent.parent / "nbs" / "images" / "cosines.gif"

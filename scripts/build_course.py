@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stored import how_to_restore, notebooks_that_were_run
 
-from minbert.course.editions import all_editions, facts, written
+from minbert.course.learner_notebooks import all_editions, facts, written
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "minbert" / "assets" / "course"

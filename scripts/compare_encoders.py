@@ -23,16 +23,16 @@ import torch  # noqa: E402
 from comparison import compare  # noqa: E402
 
 from minbert.batches import pair_batches  # noqa: E402
+from minbert.bertcf import joint_decays, joint_loss, start_joint  # noqa: E402
 from minbert.contrastive import mirror_loss, simcse_loss, span_mask  # noqa: E402
+from minbert.core.best_weights import Best  # noqa: E402
+from minbert.core.dropout import set_dropout  # noqa: E402
 from minbert.data import load_dataset  # noqa: E402
-from minbert.engine.best import Best  # noqa: E402
-from minbert.engine.dropout import set_dropout  # noqa: E402
 from minbert.geometry import alignment, isoscore, uniformity  # noqa: E402
-from minbert.joint import joint_decays, joint_loss, start_joint  # noqa: E402
 from minbert.metrics import spearman  # noqa: E402
 from minbert.negatives import multiple_negatives_loss  # noqa: E402
 from minbert.sentence import SentenceEncoder, safe_cosine  # noqa: E402
-from minbert.views import ViewModel, train_views, view_batches, view_loss  # noqa: E402
+from minbert.simcse import ViewModel, train_views, view_batches, view_loss  # noqa: E402
 
 SEEDS = (1, 2, 3)
 STEPS, EVERY, BATCH = 1000, 125, 32

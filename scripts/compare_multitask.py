@@ -26,19 +26,19 @@ import torch  # noqa: E402
 from comparison import compare  # noqa: E402
 
 from minbert.batches import pair_batches  # noqa: E402
+from minbert.bregman import BregmanProximal  # noqa: E402
 from minbert.contrastive import contrastive_loss  # noqa: E402
 from minbert.data import load_dataset  # noqa: E402
 from minbert.evaluate import metric_of  # noqa: E402
+from minbert.finetune import Phase, TrainConfig, fit  # noqa: E402
 from minbert.heads import MultitaskBert, default_heads, multitask_loss  # noqa: E402
-from minbert.loop import sum_losses  # noqa: E402
 from minbert.negatives import multiple_negatives_loss  # noqa: E402
 from minbert.pcgrad import PCGrad  # noqa: E402
-from minbert.proximal import BregmanProximal  # noqa: E402
 from minbert.regularized import regularized_loss  # noqa: E402
 from minbert.sentence import SentenceEncoder  # noqa: E402
+from minbert.simcse import ViewModel, train_views, view_batches, view_loss  # noqa: E402
 from minbert.smart import SmartPenalty  # noqa: E402
-from minbert.train import Phase, TrainConfig, fit  # noqa: E402
-from minbert.views import ViewModel, train_views, view_batches, view_loss  # noqa: E402
+from minbert.training import sum_losses  # noqa: E402
 
 TASKS = ("sentiment", "inference", "similarity")
 # a squared error has gradients ten times as large as a cross-entropy

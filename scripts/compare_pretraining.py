@@ -29,20 +29,15 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from minbert.app.pretraining import (
-    MlmBatch,
-    PretrainConfig,
-    chosen_positions,
-    packed_mlm_loss,
-)
+from minbert.cli.pretraining import MlmBatch, PretrainConfig, chosen_positions, packed_mlm_loss
+from minbert.core.device_step import DeviceStep
+from minbert.core.devices import choose_device
 from minbert.corpus import Corpus, budget_batches, build_corpus, load_corpus, save_corpus
 from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.device_step import DeviceStep
-from minbert.engine.devices import choose_device
-from minbert.loop import steps, warmup_decay
 from minbert.pretrain import MlmHead, mask_tokens, masked_accuracy, special_positions
 from minbert.tokens import load_tokenizer, pad_ids
+from minbert.training import steps, warmup_decay
 
 SEED = 11711
 

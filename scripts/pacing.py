@@ -6,7 +6,7 @@
 Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that
 is not blank; cells of an exported module count like others. Minutes are an estimate of what a first
 careful reading costs: words at READING a minute, lines of code at LINES a minute
-(minbert.course.editions), and what the exercises say that are not optional.
+(minbert.course.learner_notebooks), and what the exercises say that are not optional.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import nbformat
 import numpy as np
 
-from minbert.course.editions import LINES, READING, marks_of
+from minbert.course.learner_notebooks import LINES, READING, marks_of
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST, HOURS = 45, 90  # lines of a cell, minutes of a chapter: what a reader can hold

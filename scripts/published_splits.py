@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from minbert.data import load_dataset
-from minbert.engine.formats import SOURCES, YEARS, read_rows
-from minbert.engine.splits import SPLITS_OF, pair_key
+from minbert.datasets.formats import SOURCES, YEARS, read_rows
+from minbert.datasets.splits import SPLITS_OF, pair_key
 
 
 def course_rows(data: str) -> list[tuple]:

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from minbert.engine.files import write_json
-from minbert.reproduce import add_results, as_json, make_report, stored
-from minbert.reproduce.record import RECORDED
+from minbert.core.files import write_json
+from minbert.papers import add_results, as_json, make_report, stored
+from minbert.papers.record import RECORDED
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "recipes"

@@ -15,28 +15,23 @@ import minbert
 
 FLOORS = {
     "": "The book",
-    "engine": "Engine",
-    "encoding": "Fast encoding",
-    "explore": "Explorers",
-    "reproduce": "Published tables",
+    "core": "Files, devices and checkpoints",
+    "datasets": "Datasets",
+    "encoding": "Encoding",
+    "explorers": "Explorers",
+    "papers": "Published tables",
     "course": "Course",
-    "app": "Command line",
+    "cli": "Command line",
 }
 
 
 def modules() -> list[ModuleType]:
-    """Import every module of the package but tables of exercises, stored files and old paths."""
+    """Import every module of the package but tables of exercises and stored files."""
     names = [
         info.name for info in pkgutil.walk_packages(minbert.__path__, "minbert.") if not info.ispkg
     ]
-    wanted = [
-        name
-        for name in names
-        if not {"exercise_cases", "assets", "saving", "__main__", "_modidx"}
-        & {*name.split(".")[1:]}
-        or name == "minbert.engine.saving"
-    ]
-    return [importlib.import_module(name) for name in wanted]
+    hidden = {"exercise_cases", "assets", "__main__", "_modidx"}
+    return [importlib.import_module(name) for name in names if not hidden & {*name.split(".")}]
 
 
 def public(module: ModuleType) -> list[tuple[str, object]]:

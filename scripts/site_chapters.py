@@ -16,8 +16,8 @@ from nbformat.v4 import new_markdown_cell
 from pacing import pace
 from site_map import PARTS
 
-from minbert.course.editions import directives, marks_of
-from minbert.engine import figures
+from minbert.core import figures
+from minbert.course.learner_notebooks import directives, marks_of
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"

@@ -12,9 +12,9 @@ import nbformat
 from site_chapters import book, chapter_list, link, relinked
 from site_tables import template
 
-from minbert.course.editions import read_notebook
 from minbert.course.exercises import EXERCISES, right_definition, wrong_definition
-from minbert.course.programs import find, parse, replace
+from minbert.course.learner_notebooks import read_notebook
+from minbert.course.source_tools import find, parse, replace
 from minbert.course.workspace import new_workspace
 
 CHAPTER = "1_bert/02_attention"

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from site_chapters import Chapter, chapters, link
 
-from minbert.course.editions import directives
-from minbert.explore.base import Control, Explorer, asset, choice, pick, point, slider, span
+from minbert.course.learner_notebooks import directives
+from minbert.explorers.base import Control, Explorer, asset, choice, pick, point, slider, span
 
 SENTENCES = [
     ("A man is playing a guitar.", "Somebody plays an instrument."),
@@ -60,12 +60,12 @@ class Shown(NamedTuple):
 
 @cache
 def models() -> tuple:  # name -> encoder, graded pairs
-    """Load the models of `minbert.explore.widgets`, with their control, and its pairs."""
+    """Load the models of `minbert.explorers.embedding_explorers`, with their control, and its pairs."""
     import torch
 
     from minbert.data import load_dataset
     from minbert.encoder import BertModel
-    from minbert.engine.remembering import Remembered
+    from minbert.encoding.embedding_cache import Remembered
     from minbert.sentence import SentenceEncoder
 
     before = SentenceEncoder.from_pretrained(device="cpu")
@@ -82,7 +82,7 @@ def models() -> tuple:  # name -> encoder, graded pairs
 @cache
 def clouds() -> tuple:  # name -> encoder, graded pairs
     """Load what the notebook draws as clouds: of the second model the last layer alone."""
-    from minbert.engine.remembering import Remembered
+    from minbert.encoding.embedding_cache import Remembered
     from minbert.sentence import SentenceEncoder
 
     encoders, pairs = models()
@@ -101,8 +101,8 @@ def made(place: str) -> Explorer:
     """Make an explorer by its module and class."""
     kind = Shown("", place, "").kind
     given = {
-        "explore.widgets.CosineExplorer": models,
-        "explore.widgets.AnisotropyExplorer": clouds,
+        "explorers.embedding_explorers.CosineExplorer": models,
+        "explorers.embedding_explorers.AnisotropyExplorer": clouds,
     }.get(place, tuple)
     return kind(*given())
 
@@ -111,7 +111,7 @@ def cosine_data() -> tuple[list[Control], dict]:
     """Compare all models, each with all corrections, by the cosines of the graded pairs and of a
     few more.
     """
-    from minbert.explore.widgets import _states, other_captions
+    from minbert.explorers.embedding_explorers import _states, other_captions
     from minbert.sentence import safe_cosine
 
     encoders, pairs = models()
@@ -183,12 +183,12 @@ def cosine_data() -> tuple[list[Control], dict]:
 
 def anisotropy_data() -> tuple[list[Control], dict]:
     """Store the clouds of all models."""
-    return stored_clouds(made("explore.widgets.AnisotropyExplorer"))
+    return stored_clouds(made("explorers.embedding_explorers.AnisotropyExplorer"))
 
 
 def calibration_data() -> tuple[list[Control], dict]:
     """Store the clouds of chapter 24: its names, and the sentences that it fits on."""
-    from minbert.explore.widgets import AnisotropyExplorer, other_captions
+    from minbert.explorers.embedding_explorers import AnisotropyExplorer, other_captions
 
     encoders, pairs = models()
     return stored_clouds(
@@ -246,7 +246,7 @@ def conflict_data() -> tuple[list[Control], dict]:
     """Give the shapes of the valleys, and the orders in which the tasks are taken; all else the
     page computes.
     """
-    from minbert.explore import conflict
+    from minbert.explorers import conflict
     from minbert.pcgrad import _orders
 
     orders = {
@@ -330,22 +330,22 @@ def smoothness_grid(explorer: Explorer) -> list[dict]:
 EXPLORERS = [
     Shown(
         "cosine",
-        "explore.widgets.CosineExplorer",
+        "explorers.embedding_explorers.CosineExplorer",
         "Which cosines do pairs of low, middle and high grade get, before and after training, and after a correction?",
         "Sentences and models of your own need a kernel.",
         data=cosine_data,
     ),
     Shown(
         "anisotropy",
-        "explore.widgets.AnisotropyExplorer",
+        "explorers.embedding_explorers.AnisotropyExplorer",
         "Which shape has the cloud of sentence vectors, and what changes when its longest directions are removed?",
         "Models and corrections of your own need a kernel.",
         data=anisotropy_data,
-        own={"3_vectors/24_calibration": calibration_data},
+        own={"3_embeddings/24_whitening": calibration_data},
     ),
     Shown(
         "flow",
-        "explore.flow.FlowExplorer",
+        "explorers.flow.FlowExplorer",
         "How does a flow bend the plane, block by block, while it learns?",
         "All steps and blocks, the sentences, and the star to drag need a kernel.",
         grid={
@@ -357,35 +357,35 @@ EXPLORERS = [
     ),
     Shown(
         "conflict",
-        "explore.conflict.ConflictExplorer",
+        "explorers.conflict.ConflictExplorer",
         "Which step do the sum, PCGrad, GradVac and the shortest mixture make of gradients that disagree?",
         "The view of a real run needs a kernel.",
         data=conflict_data,
     ),
     Shown(
         "attention",
-        "explore.attention.AttentionExplorer",
+        "explorers.attention.AttentionExplorer",
         "Which words does each head of each layer look at?",
         "Sentences and models of your own, the key to drag, and several hidden words need a kernel.",
         grid=attention_grid,
     ),
     Shown(
         "maskedword",
-        "explore.maskedword.MaskedWordExplorer",
+        "explorers.masked_word.MaskedWordExplorer",
         "Which words does the model guess at a hidden place?",
         "Sentences of your own, and several hidden words at once, need a kernel.",
         grid=maskedword_grid,
     ),
     Shown(
         "temperature",
-        "explore.temperature.TemperatureExplorer",
+        "explorers.temperature.TemperatureExplorer",
         "What does the temperature do to the loss, and to the pull on each negative?",
         "More batches, all temperatures between, and a click on a cell need a kernel.",
         grid=temperature_grid,
     ),
     Shown(
         "smoothness",
-        "explore.smoothness.SmoothnessExplorer",
+        "explorers.smoothness.SmoothnessExplorer",
         "How far does a prediction move when its input moves a little?",
         "Sentences and heads of your own, other draws and steps need a kernel.",
         grid=smoothness_grid,

@@ -11,8 +11,8 @@ FLOW = [
 ]  # what there is, and the chapter that makes the next of it
 PARTS = {
     "1_bert": "1. BERT from scratch",
-    "2_tasks": "2. Fine-tuning",
-    "3_vectors": "3. Better embeddings",
-    "4_training": "4. Robust training",
+    "2_finetuning": "2. Fine-tuning",
+    "3_embeddings": "3. Better embeddings",
+    "4_robustness": "4. Robust training",
     "5_results": "5. Results",
 }

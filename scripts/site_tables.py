@@ -11,9 +11,9 @@ import yaml
 from book import anchor
 from site_chapters import ROOT, Chapter, book, link
 
-from minbert.reproduce import markdown, totals
-from minbert.reproduce.headline_claims import claims_table, measured_text, verdict_text
-from minbert.reproduce.record import shipped_records
+from minbert.papers import markdown, totals
+from minbert.papers.headline_claims import claims_table, measured_text, verdict_text
+from minbert.papers.record import shipped_records
 
 SITE = ROOT / "site"
 

@@ -33,17 +33,17 @@ from words_beside import FEATURES, words_beside
 
 from minbert.baselines import idf_overlap, idf_weights, words
 from minbert.batches import pair_batches
-from minbert.calibration import Whiten
+from minbert.core.devices import choose_device
+from minbert.core.dropout import set_dropout
 from minbert.data import load_dataset, read_lines
 from minbert.encoder import BertModel
-from minbert.engine.devices import choose_device
-from minbert.engine.dropout import set_dropout
-from minbert.engine.states import pooling_name
+from minbert.encoding.pooling_spec import pooling_name
 from minbert.negatives import multiple_negatives_loss
 from minbert.sentence import SentenceEncoder, safe_cosine
+from minbert.simcse import Projection, ViewModel, train_views, view_batches, view_loss
 from minbert.sts import STS_TASKS, load_sts, unique_sentences, word_overlap
 from minbert.tokens import load_tokenizer
-from minbert.views import Projection, ViewModel, train_views, view_batches, view_loss
+from minbert.whitening import Whiten
 
 SEED = 11711
 # name -> columns of text; of neighbours the last column is the number of their article

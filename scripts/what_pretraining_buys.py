@@ -30,24 +30,24 @@ import numpy as np
 import torch
 
 from minbert.baselines import BagOfWords
-from minbert.calibration import Whiten
-from minbert.claims import Scored, draw_scores, interval
+from minbert.core.checkpoint import replace_file
+from minbert.core.device_step import DeviceStep
+from minbert.core.files import read_json, write_json
+from minbert.core.fused_adamw import FusedAdamW
+from minbert.core.safetensors_io import file_checksum
 from minbert.data import Dataset, load_dataset, task_batches
 from minbert.encoder import BertModel
-from minbert.engine.checkpoint import replace_file
-from minbert.engine.device_step import DeviceStep
-from minbert.engine.files import read_json, write_json
-from minbert.engine.fused_adamw import FusedAdamW
-from minbert.engine.tensorfiles import file_checksum
 from minbert.evaluate import METRICS
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
-from minbert.loop import steps, warmup_decay
 from minbert.metrics import spearman
-from minbert.mixing import TaskSampler, seeded
 from minbert.optim import parameter_groups
+from minbert.sampling import TaskSampler, seeded
 from minbert.sentence import SentenceEncoder, safe_cosine
+from minbert.significance import Scored, draw_scores, interval
 from minbert.sts import gold_labels
 from minbert.tokens import resolve_folder
+from minbert.training import steps, warmup_decay
+from minbert.whitening import Whiten
 
 SEED = 11711
 OPEN_TASKS, LARGE_TASKS = ("inference", "sentiment", "similarity"), ("quora", "sst", "stsb")
@@ -420,7 +420,7 @@ def figure(rows: list[dict], file: str | Path) -> None:
     """Three panels, one an open task: score over tokens, with 0 on the axis, and intervals as
     bands.
     """
-    from minbert.engine.figures import curves, panels, styles
+    from minbert.core.figures import curves, panels, styles
 
     labels = {
         "tuned": "ours: fine-tuned",

@@ -27,17 +27,17 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from minbert.baselines import BagOfWords
-from minbert.claims import Scored, draw_scores, interval
+from minbert.core.checkpoint import replace_file
+from minbert.core.files import read_json
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertModel
-from minbert.engine.checkpoint import replace_file
-from minbert.engine.files import read_json
-from minbert.engine.identity import rows_checksum
+from minbert.encoding.run_fingerprint import rows_checksum
+from minbert.finetune import TrainConfig, fit
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.metrics import accuracy
 from minbert.optim import AdamW
 from minbert.sentence import SentenceEncoder
-from minbert.train import TrainConfig, fit
+from minbert.significance import Scored, draw_scores, interval
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results" / "word-order" / "results.json"

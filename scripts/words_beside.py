@@ -14,11 +14,11 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from minbert.calibration import Whiten
 from minbert.encoder import BertModel
-from minbert.engine.beside import WordsBeside
-from minbert.engine.maps import Dense
+from minbert.encoding.bag_of_words_pooling import WordsBeside
+from minbert.encoding.dense_layers import Dense
 from minbert.sentence import SentenceEncoder
+from minbert.whitening import Whiten
 
 FEATURES = 512
 # positions that are looked at, and how many of the directions in which they differ are left out

@@ -33,7 +33,7 @@ def given() -> nn.Module:
 @pytest.fixture
 def bf16(monkeypatch):
     """ "bf16" means bfloat16, also on a processor that only imitates it and would be spared that."""
-    monkeypatch.setattr("minbert.engine.devices.imitates_bf16", lambda device: False)
+    monkeypatch.setattr("minbert.core.devices.imitates_bf16", lambda device: False)
 
 
 @pytest.fixture
@@ -41,7 +41,9 @@ def unsealed(monkeypatch):
     """Encoders are saved without checksums, as an older release did: so a damage reaches the reader
     that is to notice it.
     """
-    monkeypatch.setattr("minbert.engine.sentencefolders.folder_checksums", lambda *asked: {})
+    monkeypatch.setattr(
+        "minbert.encoding.sentence_transformers_folder.folder_checksums", lambda *asked: {}
+    )
 
 
 @pytest.fixture

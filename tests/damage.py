@@ -20,17 +20,17 @@ from pathlib import Path
 
 import torch
 
-from minbert.app.pretraining import PretrainConfig, pretrain
-from minbert.app.sweep import read_sweep
+from minbert.cli.pretraining import PretrainConfig, pretrain
+from minbert.cli.sweep import read_sweep
+from minbert.core.checkpoint import load_checkpoint
+from minbert.core.run_dir import read_log
 from minbert.data import load_dataset
+from minbert.datasets.formats import SOURCES
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.checkpoint import load_checkpoint
-from minbert.engine.formats import SOURCES
-from minbert.engine.runs import read_log
+from minbert.finetune import TrainConfig, fit
 from minbert.heads import CosineHead, LinearHead, MultitaskBert
 from minbert.pretrain import load_mlm
 from minbert.sentence import SentenceEncoder, UnitLength
-from minbert.train import TrainConfig, fit
 
 SECONDS, MEMORY = 60, 3 * 2**30  # of one load; of the address space beyond what the start took
 WORDS = "water fire earth air moon sun star tree bird fish café naïve 東京".split()
@@ -301,8 +301,8 @@ def originals(box):
     """Folders of every kind -> name: (folder, function that reads a copy of it)."""
     from transformers import BertTokenizerFast
 
-    from minbert.calibration import Whiten
     from minbert.data import Dataset
+    from minbert.whitening import Whiten
 
     box.mkdir()
     (box / "vocab.txt").write_text("\n".join(VOCAB) + "\n")

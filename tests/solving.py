@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from minbert.course.editions import marks, read_notebook, written
 from minbert.course.exercises import EXERCISES
-from minbert.course.programs import replace
+from minbert.course.learner_notebooks import marks, read_notebook, written
+from minbert.course.source_tools import replace
 
 
 def solve(

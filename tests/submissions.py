@@ -10,7 +10,7 @@ import nbformat
 from nbformat.v4 import new_code_cell
 
 from minbert.course.exercises import EXERCISES, right_definition, wrong_definition
-from minbert.course.programs import PACKAGE, find, parse, replace
+from minbert.course.source_tools import PACKAGE, find, parse, replace
 
 EDITIONS = PACKAGE / "assets" / "course" / "nbs"
 
@@ -32,7 +32,7 @@ ATTACKS = {
     "patched torch": "import torch, torch.testing\ntorch.allclose = torch.equal = lambda *a, **k: True\ntorch.testing.assert_close = lambda *a, **k: None\nreturn torch.zeros(1)",
     "patched safetensors": "import safetensors.torch as s\ns.save = s.save_file = lambda *a, **k: b''\nimport sys\nfor m in list(sys.modules.values()):\n"
     "    for n in ('save', 'write_tree'):\n        if hasattr(m, n):\n            setattr(m, n, lambda *a, **k: None)\nreturn 0",
-    "patched judge": "import minbert.course.trials as t\nt.compare = lambda *a: None\nt.judge = lambda *a: t.Verdict(True, 'passed')\nreturn 0",
+    "patched judge": "import minbert.course.check_runner as t\nt.compare = lambda *a: None\nt.judge = lambda *a: t.Verdict(True, 'passed')\nreturn 0",
     "fake result": "import os, pathlib\nfor i in range(9):\n    pathlib.Path(f'result{{i}}.json').write_text('{{\"list\": []}}')\n    pathlib.Path(f'result{{i}}.safetensors').write_bytes(bytes([2, 0, 0, 0, 0, 0, 0, 0]) + b'{{}}')\nos._exit(0)",
     "linked result": "import os\nfor i in range(9):\n    os.symlink('/etc/passwd', f'result{{i}}.json')\nos._exit(0)",
     "call stack": "import inspect\nfor frame in inspect.stack():\n    for name, value in frame.frame.f_locals.items():\n        if 'expected' in name: return value\nreturn 0",
@@ -140,7 +140,7 @@ SECOND = {
     "no storage": "import torch\nreturn torch.zeros_like(args[2], device='meta')",
     "a sparse result": "import torch\nreturn torch.zeros_like(args[2]).to_sparse()",
     "another default": "import torch\ntorch.set_default_dtype(torch.float16)\ntorch.set_default_device('meta')\ntorch.set_num_threads(500)\nreturn torch.zeros(args[2].shape)",
-    "patched trial": "import sys\nfor m in list(sys.modules.values()):\n    if getattr(m, '__name__', '').startswith('minbert.course.trials'):\n        for n in list(vars(m)):\n            if callable(getattr(m, n)) and not n.startswith('__'): setattr(m, n, lambda *a, **k: None)\nreturn 0",
+    "patched trial": "import sys\nfor m in list(sys.modules.values()):\n    if getattr(m, '__name__', '').startswith('minbert.course.check_runner'):\n        for n in list(vars(m)):\n            if callable(getattr(m, n)) and not n.startswith('__'): setattr(m, n, lambda *a, **k: None)\nreturn 0",
     "other inputs": "import sys\nframe = sys._getframe()\nwhile frame:\n    case = frame.f_locals.get('case')\n    if case is not None: case.inputs.clear()\n    task = frame.f_locals.get('task')\n    if isinstance(task, dict): open(task['inputs'] + '.json', 'w').write('[]')\n    frame = frame.f_back\nreturn 0",
     "modules of its own": "import sys\nopen('minbert.py', 'w').write('import os; os._exit(0)')\nsys.path.insert(0, '.')\nsys.path_importer_cache.clear()\nfor name in [n for n in sys.modules if n.startswith('minbert')]: del sys.modules[name]\nimport minbert",
     "borrowed by name": "import importlib\nreturn getattr(importlib.import_module('minbert.{module}'), '{target}')(*args, **kwargs)",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minbert.app.cli import main
+from minbert.cli.commands import main
 
 
 def run(capsys, line: str, status: int = 0) -> tuple[str, str]:

@@ -7,8 +7,8 @@ import threading
 import pytest
 import torch
 
-from minbert.engine import ahead
-from minbert.engine.ahead import Ahead
+from minbert.core import prefetch
+from minbert.core.prefetch import Ahead
 
 
 class Counter:
@@ -47,8 +47,8 @@ class Lane:
 
 @pytest.fixture
 def far(monkeypatch):
-    """A device that wants batches made ahead, without copies."""
-    monkeypatch.setattr(ahead, "_Lane", Lane)
+    """A device that wants batches made prefetch, without copies."""
+    monkeypatch.setattr(prefetch, "_Lane", Lane)
     return torch.device("cuda")
 
 

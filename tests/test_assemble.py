@@ -7,11 +7,11 @@ import ast
 import pytest
 from solving import solve
 
-from minbert.course import assemble as module
-from minbert.course.assemble import Assembled, assemble, called_parts, modules_with, trained
+from minbert.course import integration_run as module
 from minbert.course.exercises import EXERCISES, wrong_definition
 from minbert.course.grading import Report, Result, read_submission
-from minbert.course.programs import module_text, replace, source_of
+from minbert.course.integration_run import Assembled, assemble, called_parts, modules_with, trained
+from minbert.course.source_tools import module_text, replace, source_of
 from minbert.course.workspace import new_workspace
 
 
@@ -100,7 +100,7 @@ def test_the_training_calls_what_it_should(report):
         "attention.scores",
         "attention.split",
         "encoder.layer",
-        "loop.step",
+        "training.step",
         "optim.adamw",
     } & set(EXERCISES) <= set(report.used)
     assert "pcgrad.project" not in report.used  # summed losses need no surgery

@@ -14,14 +14,14 @@ import pytest
 import torch
 from submissions import ATTACKS, SECOND, attack, make
 
-from minbert.course import sandbox, worker
-from minbert.course.batch import batch
+from minbert.course import isolation_worker, sandbox
+from minbert.course.check_runner import Outcome
 from minbert.course.exercises import exercise
 from minbert.course.grading import grade
-from minbert.course.programs import module_text, replace
+from minbert.course.grading_queue import batch
+from minbert.course.isolation_worker import _watch, write_tree
 from minbert.course.sandbox import Desk, Limits, Reply, Run, Sandbox
-from minbert.course.trials import Outcome
-from minbert.course.worker import _watch, write_tree
+from minbert.course.source_tools import module_text, replace
 
 VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
 SHORT = Limits(wall=4.0, cpu=2)  # seconds; many of them only wait
@@ -284,7 +284,7 @@ def test_a_door_that_stood_open_is_empty():
     code runs, so no event tells of it.
     """
     name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
-    code = f"import {name}; from minbert.course.walls import close_doors; print(hasattr({name}, 'create')); close_doors(); import {name} as again; print(hasattr(again, 'create'), vars({name}))"
+    code = f"import {name}; from minbert.course.isolation import close_doors; print(hasattr({name}, 'create')); close_doors(); import {name} as again; print(hasattr(again, 'create'), vars({name}))"
     assert subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True
     ).stdout.split() == ["True", "False", "{}"]
@@ -380,7 +380,7 @@ def test_what_torch_decorates_makes_no_code_behind_the_walls():
     the walls forbid. Torch before 2.15 does nothing.
     """
     code = (
-        "import sys, torch\nfrom minbert.course.worker import serve\n"
+        "import sys, torch\nfrom minbert.course.isolation_worker import serve\n"
         "class Asks:\n"
         "    def __iter__(self):\n"
         "        sys.addaudithook(lambda event, _: event == 'code.__new__' and heard.append(event))\n"
@@ -403,5 +403,5 @@ def test_a_worker_takes_the_new_names_away(monkeypatch):
 
     # as in torch 2.15
     monkeypatch.setattr(torch.utils._contextlib, "_set_stack_frame_name", renames, raising=False)
-    worker._keep_names()
+    isolation_worker._keep_names()
     assert torch.utils._contextlib._set_stack_frame_name is not renames

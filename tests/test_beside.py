@@ -1,4 +1,4 @@
-"""engine/beside: a pooling with weights of its own, in steps that sentence-transformers has."""
+"""encoding/bag_of_words_pooling: a pooling with weights of its own, in steps that sentence-transformers has."""
 
 import json
 
@@ -9,18 +9,18 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.calibration import Whiten
+from minbert.core.files import read_json, write_json
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.beside import WordsBeside
-from minbert.engine.files import read_json, write_json
-from minbert.engine.maps import Dense
-from minbert.engine.shards import encoder_settings
-from minbert.engine.states import layers_read, pooled_width, pooling_name
+from minbert.encoding.bag_of_words_pooling import WordsBeside
+from minbert.encoding.dense_layers import Dense
+from minbert.encoding.pooling_spec import layers_read, pooled_width, pooling_name
+from minbert.encoding.shards import encoder_settings
+from minbert.finetune import TrainConfig, fit
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import POOLINGS, SentenceEncoder, sentence_vectors
 from minbert.tokens import load_tokenizer
-from minbert.train import TrainConfig, fit
+from minbert.whitening import Whiten
 
 TEXTS = [
     "The cat sat on the mat.",

@@ -13,7 +13,7 @@ from test_workspace import run
 
 from minbert.course.exercises import EXERCISES, borrow, exercise, in_chapter
 from minbert.course.grading import grade
-from minbert.course.programs import replace
+from minbert.course.source_tools import replace
 from minbert.course.workspace import new_workspace
 
 BIAS, PROJECT, SPLIT = (

@@ -285,7 +285,7 @@ def run_all(page, frontend: Frontend = LAB) -> list[str]:
 
 FIRST = """from minbert.data import load_dataset
 from minbert.encoder import BertModel
-from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer
+from minbert.explorers.embedding_explorers import AnisotropyExplorer, CosineExplorer
 from minbert.sentence import SentenceEncoder
 pairs = load_dataset("similarity", "dev")
 before, after = SentenceEncoder.from_pretrained(device="cpu"), SentenceEncoder.from_pretrained("embedded-sentences", device="cpu")

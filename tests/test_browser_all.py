@@ -54,13 +54,13 @@ MAKES = {  # title -> what makes it
 }
 FIRST = """from minbert.data import load_dataset
 from minbert.sentence import SentenceEncoder
-from minbert.explore.attention import AttentionExplorer
-from minbert.explore.conflict import ConflictExplorer
-from minbert.explore.flow import FlowExplorer
-from minbert.explore.maskedword import MaskedWordExplorer
-from minbert.explore.smoothness import SmoothnessExplorer
-from minbert.explore.temperature import TemperatureExplorer
-from minbert.explore.widgets import AnisotropyExplorer, CosineExplorer
+from minbert.explorers.attention import AttentionExplorer
+from minbert.explorers.conflict import ConflictExplorer
+from minbert.explorers.flow import FlowExplorer
+from minbert.explorers.masked_word import MaskedWordExplorer
+from minbert.explorers.smoothness import SmoothnessExplorer
+from minbert.explorers.temperature import TemperatureExplorer
+from minbert.explorers.embedding_explorers import AnisotropyExplorer, CosineExplorer
 pairs = load_dataset("similarity", "dev")
 before, after = SentenceEncoder.from_pretrained(device="cpu"), SentenceEncoder.from_pretrained("embedded-sentences", device="cpu")
 import ipywidgets

@@ -12,7 +12,7 @@ import os
 import pytest
 from test_browser import FLAGS
 
-from minbert.explore.base import asset, choice, slider
+from minbert.explorers.base import asset, choice, slider
 
 pytestmark = pytest.mark.browser
 

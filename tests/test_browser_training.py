@@ -13,7 +13,7 @@ from test_browser import Shown, move, opened, run_all, shots  # noqa: F401
 pytestmark = pytest.mark.browser
 
 CELLS = [
-    "from minbert.explore.smoothness import SmoothnessExplorer\nfrom minbert.explore.temperature import TemperatureExplorer",
+    "from minbert.explorers.smoothness import SmoothnessExplorer\nfrom minbert.explorers.temperature import TemperatureExplorer",
     "TemperatureExplorer()",
     "SmoothnessExplorer()",
 ]

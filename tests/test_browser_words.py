@@ -21,8 +21,8 @@ def words_page(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("words")
     cells = [
-        "from minbert.explore.attention import AttentionExplorer\nAttentionExplorer()",
-        "from minbert.explore.maskedword import MaskedWordExplorer\nMaskedWordExplorer({'untrained': 'untrained', 'embedded': None})",
+        "from minbert.explorers.attention import AttentionExplorer\nAttentionExplorer()",
+        "from minbert.explorers.masked_word import MaskedWordExplorer\nMaskedWordExplorer({'untrained': 'untrained', 'embedded': None})",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     # else JupyterLab asks

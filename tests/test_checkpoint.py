@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.engine.checkpoint import (
+from minbert.core.checkpoint import (
     CHECKPOINT,
     load_checkpoint,
     random_state,
@@ -25,9 +25,9 @@ from minbert.engine.checkpoint import (
     seed_everything,
     set_random_state,
 )
-from minbert.engine.tensorfiles import check_file, read_checked, save_checked
-from minbert.mixing import TaskSampler
+from minbert.core.safetensors_io import check_file, read_checked, save_checked
 from minbert.optim import AdamW, parameter_groups
+from minbert.sampling import TaskSampler
 
 
 class Tied(nn.Module):
@@ -367,7 +367,7 @@ def test_random_state_through_json():
 KILLED_WHILE_WRITING = """
 import os, signal, sys
 import torch
-from minbert.engine.checkpoint import replace_file, save_checkpoint
+from minbert.core.checkpoint import replace_file, save_checkpoint
 save_checkpoint(sys.argv[1], torch.nn.Linear(9, 9), step=1)
 import safetensors.torch as st
 whole = st.save_file

@@ -20,24 +20,24 @@ from terminal import run
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.app import cli, demo
-from minbert.app.cli import describe, main, repeat_option
-from minbert.app.messages import GO_ON, SECTIONS, plain_sentence
-from minbert.app.owntext import too_long
 from minbert.baselines import BagOfWords
+from minbert.cli import commands, demo
+from minbert.cli.cli_errors import GO_ON, SECTIONS, plain_sentence
+from minbert.cli.commands import describe, main, repeat_option
+from minbert.cli.table_reader import too_long
+from minbert.core.checkpoint import read_checkpoint
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.encoding.integers import exact_integers
-from minbert.engine.checkpoint import read_checkpoint
-from minbert.engine.maps import Dense
-from minbert.engine.vectorfile import encode_file
+from minbert.encoding.dense_layers import Dense
+from minbert.encoding.int8_linear import exact_integers
+from minbert.encoding.npy_writer import encode_file
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
+from minbert.finetune import usual_rate
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
-from minbert.train import usual_rate
 
-SAMPLE = Path(cli.__file__).parent.parent / "assets" / "sample"
+SAMPLE = Path(commands.__file__).parent.parent / "assets" / "sample"
 TASKS = ("sst", "quora", "stsb")
 
 
@@ -112,7 +112,7 @@ def test_many_words_after_tasks(typed, parsed):
 
 def test_help_is_quick_and_names_every_command_and_default():
     code = (
-        "import sys; from minbert.app.cli import main\n"
+        "import sys; from minbert.cli.commands import main\n"
         "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "print('torch' in sys.modules)"
     )
@@ -131,8 +131,8 @@ def test_help_is_quick_and_names_every_command_and_default():
         {*listed}
     ) == len(listed)
     registered = {
-        command.name or command.callback.__name__ for command in cli.app.registered_commands
-    } | {group.name for group in cli.app.registered_groups}
+        command.name or command.callback.__name__ for command in commands.app.registered_commands
+    } | {group.name for group in commands.app.registered_groups}
     # none is hidden, and none is promised
     assert registered == {*listed}
     assert re.findall(r"─ ([A-Z][a-z ]+) ─", shown["--help"]) == ["Options", *SECTIONS]
@@ -146,7 +146,7 @@ def test_help_is_quick_and_names_every_command_and_default():
         "joint",
         "11711",
         "embedded",
-        *cli.OPEN_TASKS,
+        *commands.OPEN_TASKS,
         *TASKS,
     ):
         assert option in shown["train"]
@@ -156,13 +156,13 @@ def test_help_is_quick_and_names_every_command_and_default():
 @pytest.mark.parametrize("words", [["grade", "."], ["course", "status"], ["course", "assemble"]])
 def test_where_no_process_can_be_limited_nobody_is_graded_and_a_sentence_says_so(tmp_path, words):
     # Windows has neither
-    code = "import sys; sys.modules['resource'] = sys.modules['fcntl'] = None; from minbert.app.cli import main; main()"
+    code = "import sys; sys.modules['resource'] = sys.modules['fcntl'] = None; from minbert.cli.commands import main; main()"
     shown = subprocess.run(
         [sys.executable, "-c", code, *words],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(commands.__file__).parents[2])},
     )
     assert shown.returncode == 1 and "WSL" in shown.stderr and "Traceback" not in shown.stderr
 
@@ -357,7 +357,7 @@ def test_encode_that_is_stopped_says_how_to_go_on(capsys, tmp_path, tiny, monkey
         yield 0, 2, 1.0
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("minbert.engine.shards.encode_shards", interrupted)
+    monkeypatch.setattr("minbert.encoding.shards.encode_shards", interrupted)
     (tmp_path / "three.txt").write_text("a\nb\nc\n")
     _, err = run(
         capsys,
@@ -569,7 +569,7 @@ def test_train_changes_the_weights_it_should(trained, tiny, small_data, tmp_path
 @pytest.fixture
 def asked(monkeypatch):
     """What `train` hands to `fit`, without training."""
-    import minbert.train as module
+    import minbert.finetune as module
 
     seen = []
     monkeypatch.setattr(
@@ -626,7 +626,7 @@ def test_without_tasks_the_open_ones_or_those_of_the_folder(
     ):
         run(capsys, f"train --model {tiny} --out {tmp_path}{options}", 1)
     assert [call[0][3].tasks for call in asked] == [
-        cli.OPEN_TASKS,
+        commands.OPEN_TASKS,
         TASKS,
         ("sst",),
         ("sentiment", "sst"),
@@ -741,7 +741,7 @@ def test_killed_command_resumes_to_the_same_weights(trained, tiny, small_data, t
         "--steps 8 --batch-size 4 --lr 1e-3 --save-every 2"
     ).split()
     fuse = (
-        "import os, signal, sys, minbert.train as t\nfrom minbert.app.cli import main\nwrite = t.RunFolder.write\n"
+        "import os, signal, sys, minbert.finetune as t\nfrom minbert.cli.commands import main\nwrite = t.RunFolder.write\n"
         "def cut(self, entries):\n    write(self, entries)\n"
         "    if entries[0]['step'] == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
         "t.RunFolder.write = cut\nmain(sys.argv[1:])"
@@ -835,13 +835,13 @@ def test_evaluate_writes_a_file_for_each_open_task(capsys, tiny, tmp_path, monke
         lambda self, task, data: asked.append(task) or predict(self, task, data),
     )
     encoder = SentenceEncoder.from_pretrained(tiny)
-    MultitaskBert(encoder, default_heads(encoder.width, cli.OPEN_TASKS)).save_pretrained(
+    MultitaskBert(encoder, default_heads(encoder.width, commands.OPEN_TASKS)).save_pretrained(
         tmp_path / "model"
     )
     out, _ = run(capsys, f"evaluate {tmp_path / 'model'} --predictions {tmp_path / 'p'}")
     # each set once, for the files and for the table
-    assert asked == list(cli.OPEN_TASKS)
-    for task in cli.OPEN_TASKS:
+    assert asked == list(commands.OPEN_TASKS)
+    for task in commands.OPEN_TASKS:
         dev = load_dataset(task, "dev")
         predictions = read_predictions(tmp_path / "p" / f"{task}-dev-output.csv", dev)
         name, metric = metric_of(dev)
@@ -1047,9 +1047,9 @@ def test_unknown_options_are_refused_by_the_parser(capsys):
 
 def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     """On a few rows; the whole demo's table is in the README, and test_repository.py reads it."""
-    load, tune, order, start = cli.load_splits, demo.fine_tune, demo.word_order, []
+    load, tune, order, start = commands.load_splits, demo.fine_tune, demo.word_order, []
     monkeypatch.setattr(
-        cli,
+        commands,
         "load_splits",
         lambda tasks, split, folder: {
             task: data.subset(range(40)) for task, data in load(tasks, split, folder).items()
@@ -1069,16 +1069,17 @@ def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
     *lines, scope = Path("d/table.txt").read_text().splitlines()[1:]
     assert scope.startswith("intervals: 95 %, examples only")
     rows = [line.split() for line in lines]
-    assert [row[0] for row in rows] == [*cli.OPEN_TASKS, "bigram_shift"] and rows[-1][2:4] == [
+    assert [row[0] for row in rows] == [*commands.OPEN_TASKS, "bigram_shift"] and rows[-1][2:4] == [
         "0.500",
         "0.500",
     ]
     train, dev = (
-        cli.load_splits(cli.OPEN_TASKS, split, None) | {"bigram_shift": demo.word_order(split)}
+        commands.load_splits(commands.OPEN_TASKS, split, None)
+        | {"bigram_shift": demo.word_order(split)}
         for split in ("train", "dev")
     )
     before, after = {}, {}
-    for tasks, models in zip((cli.OPEN_TASKS, ["bigram_shift"]), start, strict=True):
+    for tasks, models in zip((commands.OPEN_TASKS, ["bigram_shift"]), start, strict=True):
         folder = "d/model" if "sentiment" in tasks else "d/word-order/model"
         scored = [
             evaluate_tasks(m, {task: dev[task] for task in tasks})
@@ -1097,9 +1098,9 @@ def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
 
 
 def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
-    load = cli.load_splits
+    load = commands.load_splits
     monkeypatch.setattr(
-        cli,
+        commands,
         "load_splits",
         lambda tasks, split, folder: {
             task: data.subset(range(32)) for task, data in load(tasks, split, folder).items()
@@ -1113,7 +1114,7 @@ def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
     ] == [["4", "1"], ["4", "2"], ["8", "1"], ["8", "2"]]
     assert out.count("batch_size") == 4 and (tmp_path / "s" / "curve.png").stat().st_size > 1000
     (tmp_path / "s" / "sweep.csv").write_text("\n".join(lines[:4]) + "\n")
-    import minbert.app.sweep as module
+    import minbert.cli.sweep as module
 
     runs, one = [], module._run_one
     monkeypatch.setattr(module, "_run_one", lambda *a: runs.append(a[4:6]) or one(*a))
@@ -1183,11 +1184,11 @@ def test_pretrain_makes_a_model_with_a_card(capsys, tmp_path):
 
 def test_train_with_surgery_and_penalties_resumes(capsys, tmp_path, monkeypatch):
     """The options reach fit, and a run with them goes on where it stopped."""
-    import minbert.train as module
+    import minbert.finetune as module
 
-    load, fit, seen = cli.load_splits, module.fit, []
+    load, fit, seen = commands.load_splits, module.fit, []
     monkeypatch.setattr(
-        cli,
+        commands,
         "load_splits",
         lambda tasks, split, folder: {
             task: data.subset(range(24)) for task, data in load(tasks, split, folder).items()

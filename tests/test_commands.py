@@ -15,11 +15,12 @@ from submissions import attack, make
 from typer.testing import CliRunner
 
 from minbert import __version__
-from minbert.app.cli import app
+from minbert.cli.commands import app
+from minbert.core.atomic_dir import DRAFT
 from minbert.course import grading
 from minbert.course.exercises import EXERCISES, exercise
+from minbert.course.feedback import NAMED
 from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
-from minbert.course.judging import NAMED
 from minbert.course.reports import (
     INTEGRATED,
     csv_table,
@@ -34,7 +35,6 @@ from minbert.course.reports import (
     write_pages,
 )
 from minbert.course.workspace import new_workspace, workspace_of
-from minbert.engine.saving import DRAFT
 
 TASK = exercise("attention.bias")
 

@@ -4,10 +4,10 @@ import math
 
 import torch
 
-from minbert.course.comparing import compare
-from minbert.course.judging import judge
-from minbert.course.programs import edited
-from minbert.course.trials import AUTOCAST, Case, Outcome, Trial, drawn, perform
+from minbert.course.check_runner import AUTOCAST, Case, Outcome, Trial, drawn, perform
+from minbert.course.compare import compare
+from minbert.course.feedback import judge
+from minbert.course.source_tools import edited
 
 
 def average_cases(generator):

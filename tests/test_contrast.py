@@ -25,10 +25,10 @@ from terminal import run
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.app import contrast as module
-from minbert.app.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
-from minbert.app.owntext import is_table, read_graded, read_named, read_text, whole_table
-from minbert.app.partners import (
+from minbert.batches import clusters, pair_batches
+from minbert.cli import contrast as module
+from minbert.cli.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
+from minbert.cli.retrieval_eval import (
     Comparison,
     compare_on,
     cosines,
@@ -37,18 +37,18 @@ from minbert.app.partners import (
     partner_ranks,
     shared_words,
 )
-from minbert.batches import clusters, pair_batches
+from minbert.cli.table_reader import is_table, read_graded, read_named, read_text, whole_table
+from minbert.core.checkpoint import CHECKPOINT
+from minbert.core.devices import LossScale
+from minbert.core.graceful_stop import Stopped
+from minbert.core.run_dir import read_log
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.checkpoint import CHECKPOINT
-from minbert.engine.devices import LossScale
-from minbert.engine.maps import Dense
-from minbert.engine.runs import read_log
-from minbert.engine.stopping import Stopped
+from minbert.encoding.dense_layers import Dense
 from minbert.negatives import multiple_negatives_loss
 from minbert.sentence import SentenceEncoder
+from minbert.simcse import ViewModel, train_views, view_batches, view_loss
 from minbert.tokens import load_tokenizer
-from minbert.views import ViewModel, train_views, view_batches, view_loss
 
 WORDS = "river stone lamp cloud bread horse piano winter garden engine window letter forest market silver doctor".split()
 
@@ -972,9 +972,9 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from minbert.app import contrast as module
-from minbert.app.contrast import ContrastConfig, train_on_text
-from minbert.engine.stopping import Stopped
+from minbert.cli import contrast as module
+from minbert.cli.contrast import ContrastConfig, train_on_text
+from minbert.core.graceful_stop import Stopped
 from test_contrast import dataset, tiny, topics, weights
 
 world, folder = Accelerator(cpu=True), Path(sys.argv[1])

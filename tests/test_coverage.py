@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from minbert.claims import Scored, draw_scores, interval
 from minbert.metrics import accuracy, auc, spearman
+from minbert.significance import Scored, draw_scores, interval
 
 SEEDS = (2, 3, 5, 10)
 RATIOS = (0.1, 1.0, 10.0, 100.0)  # variance across seeds over variance of the examples

@@ -19,20 +19,21 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from minbert.app.cli import main
-from minbert.app.messages import plain_sentence
+from minbert.cli.cli_errors import plain_sentence
+from minbert.cli.commands import main
+from minbert.core.checkpoint import CHECKPOINT, read_checkpoint, save_checkpoint
+from minbert.core.module_io import save_module
+from minbert.core.run_dir import locked
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint, save_checkpoint
-from minbert.engine.maps import Dense
-from minbert.engine.runs import locked
-from minbert.engine.saving import save_module, write_layers
-from minbert.engine.vectorfile import encode_file, write_vectors
+from minbert.encoding.dense_layers import Dense
+from minbert.encoding.module_files import write_layers
+from minbert.encoding.npy_writer import encode_file, write_vectors
+from minbert.finetune import TrainConfig, fit
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.pretrain import MlmHead, save_mlm
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import encode_ids, load_tokenizer
-from minbert.train import TrainConfig, fit
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -355,7 +356,9 @@ def test_room_is_asked_for_all_rows_before_the_first_and_a_bar_is_drawn_for_who_
 
     seen, lines = [], tmp_path / "s.txt"
     lines.write_text("one\ntwo\n")
-    monkeypatch.setattr("minbert.engine.vectorfile.reserve", lambda stream, size: seen.append(size))
+    monkeypatch.setattr(
+        "minbert.encoding.npy_writer.reserve", lambda stream, size: seen.append(size)
+    )
     for progress in ({}, {"progress": True}):
         assert encode_file(Encoder(), lines, tmp_path / "v.npy", **progress) == (2, 3)
     assert seen == [4 * 2 * 3, False, 4 * 2 * 3, True]
@@ -448,7 +451,7 @@ def test_errors_of_the_disk_are_one_line(tmp_path, encoder, capsys, monkeypatch,
 
 
 def test_two_runs_in_one_folder_are_kept_apart(tmp_path, encoder):
-    code = "import sys, time; from minbert.engine.runs import locked\nwith locked(sys.argv[1]): print('mine', flush=True); time.sleep(100)"
+    code = "import sys, time; from minbert.core.run_dir import locked\nwith locked(sys.argv[1]): print('mine', flush=True); time.sleep(100)"
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
@@ -474,8 +477,8 @@ def test_two_runs_in_one_folder_are_kept_apart(tmp_path, encoder):
 
 RUN = """
 import os, sys, torch
-import minbert.train as train
-from minbert.app.cli import main
+import minbert.finetune as train
+from minbert.cli.commands import main
 torch.set_num_threads(1)
 write, number = train.RunFolder.write, int(sys.argv[1])
 

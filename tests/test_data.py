@@ -29,8 +29,8 @@ from minbert.data import (
     read_table,
     task_batches,
 )
-from minbert.engine.formats import SOURCES, YEARS, Format
-from minbert.mixing import TaskSampler
+from minbert.datasets.formats import SOURCES, YEARS, Format
+from minbert.sampling import TaskSampler
 from minbert.tokens import encode_ids, load_tokenizer
 
 FIVE = ("negative", "somewhat negative", "neutral", "somewhat positive", "positive")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from minbert.app import demo
-from minbert.app.demo import (
+from minbert.baselines import BagOfWords
+from minbert.cli import demo
+from minbert.cli.demo import (
     Comparison,
     compare,
     demo_table,
@@ -18,7 +19,6 @@ from minbert.app.demo import (
     pair_cosines,
     word_order,
 )
-from minbert.baselines import BagOfWords
 from minbert.data import Dataset, load_dataset
 from minbert.heads import MultitaskBert
 from minbert.metrics import Interval, accuracy, paired_bootstrap, pearson
@@ -165,7 +165,7 @@ def test_the_outer_thirds_and_the_row_in_their_middle():
 
 
 def test_the_figure_parts_the_pairs_by_their_grades_and_writes_two_out(tmp_path, monkeypatch):
-    import minbert.engine.figures as figures
+    import minbert.core.figures as figures
 
     shown, panels, draw, opened = [], figures.panels, figures.cosine_histogram, []
     monkeypatch.setattr(
@@ -201,7 +201,7 @@ def test_the_figure_parts_the_pairs_by_their_grades_and_writes_two_out(tmp_path,
 
 
 def test_panels_of_the_figure_cut_no_pair_of_another(monkeypatch):
-    import minbert.engine.figures as figures
+    import minbert.core.figures as figures
 
     opened, panels = [], figures.panels
     monkeypatch.setattr(figures, "panels", lambda *a, **k: opened.extend(panels(*a, **k)) or opened)

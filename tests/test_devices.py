@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.engine.devices import (
+from minbert.core.devices import (
     Arriving,
     Card,
     LossScale,
@@ -37,7 +37,7 @@ def test_a_mac_trains_on_its_cpu(monkeypatch):
     """
     from accelerate.state import AcceleratorState
 
-    from minbert.engine.devices import check_device, choose_device, new_accelerator
+    from minbert.core.devices import check_device, choose_device, new_accelerator
     from minbert.sentence import SentenceEncoder
 
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
@@ -57,7 +57,7 @@ def test_a_mac_trains_on_its_cpu(monkeypatch):
 
 
 def test_products_are_rounded_to_tf32_and_no_attention_is_planned_on_a_gpu_and_for_the_length_of_a_step_only():
-    from minbert.engine.devices import fast_kernels
+    from minbert.core.devices import fast_kernels
 
     products = torch.backends.cuda.matmul
 
@@ -86,7 +86,7 @@ def test_a_batch_arrives_as_it_was_sent():
     """Every dtype and shape, whatever stands before it in the one copy; the originals are what a
     check reads.
     """
-    from minbert.engine.devices import _one_copy, send
+    from minbert.core.devices import _one_copy, send
 
     generator = torch.Generator().manual_seed(0)
     kinds = (
@@ -113,7 +113,7 @@ def test_a_batch_arrives_as_it_was_sent():
 
 
 def test_a_silent_block_ends_even_after_an_error():
-    from minbert.engine.devices import readable, without_waiting
+    from minbert.core.devices import readable, without_waiting
 
     away = torch.empty(2, device="meta")
     with pytest.raises(KeyError), without_waiting(), without_waiting():

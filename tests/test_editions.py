@@ -16,7 +16,15 @@ import torch
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from minbert.course.editions import (
+from minbert.course.exercises import (
+    EXERCISES,
+    STILL_THERE,
+    build,
+    check,
+    expected_outcomes,
+    verdict,
+)
+from minbert.course.learner_notebooks import (
     all_editions,
     awaited,
     chapter_box,
@@ -34,16 +42,8 @@ from minbert.course.editions import (
     unguessed,
     written,
 )
-from minbert.course.exercises import (
-    EXERCISES,
-    STILL_THERE,
-    build,
-    check,
-    expected_outcomes,
-    verdict,
-)
-from minbert.course.guessing import guessed
-from minbert.course.programs import (
+from minbert.course.predictions import guessed
+from minbert.course.source_tools import (
     FIND,
     PACKAGE,
     find,

@@ -10,14 +10,14 @@ import pytest
 from terminal import run as typed
 
 from minbert.data import download
-from minbert.engine import elsewhere
-from minbert.engine.elsewhere import ELSEWHERE, Elsewhere, not_as_published, where_to_get
-from minbert.engine.formats import SOURCES
-from minbert.engine.hub import HUB
-from minbert.reproduce import RECIPES, SCALES, Run, li, seven
-from minbert.reproduce.sizes import PUBLISHED_ROWS, smaller_sets
-from minbert.reproduce.store import missing_data
-from minbert.reproduce.vectors import WIKI, wiki
+from minbert.datasets import manual_downloads
+from minbert.datasets.formats import SOURCES
+from minbert.datasets.hub_datasets import HUB
+from minbert.datasets.manual_downloads import ELSEWHERE, Elsewhere, not_as_published, where_to_get
+from minbert.papers import RECIPES, SCALES, Run, li, sts_suite
+from minbert.papers.result_store import missing_data
+from minbert.papers.sizes import PUBLISHED_ROWS, smaller_sets
+from minbert.papers.unsupervised_stages import WIKI, wiki
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_set_with_fewer_rows_than_published_is_called_a_sample(paper, capsys, 
     assert not list(smaller_sets([recipe], SCALES["micro"], paper.data)) and not list(
         smaller_sets([recipe], paper.scale, None)
     )
-    monkeypatch.setattr("minbert.app.reproduction.run_recipes", lambda *_: iter(()))
+    monkeypatch.setattr("minbert.cli.reproduction.run_recipes", lambda *_: iter(()))
     assert (
         f"note: {told[0]}\n"
         in typed(
@@ -170,7 +170,9 @@ def test_a_sample_of_wikipedia_is_no_million_sentences(paper, monkeypatch):
         ValueError, match=rf"{file}: not the published file: expected 1,000,000 lines, got 20"
     ):
         wiki(paper)
-    monkeypatch.setitem(elsewhere.ELSEWHERE, "wiki1m", Elsewhere("https://home", {WIKI[0]: 20}))
+    monkeypatch.setitem(
+        manual_downloads.ELSEWHERE, "wiki1m", Elsewhere("https://home", {WIKI[0]: 20})
+    )
     assert len(wiki(paper)) == 20 and paper.texts == {WIKI[0]: 20}
 
 
@@ -182,26 +184,26 @@ def test_captions_and_samples_have_names_that_say_so_and_never_stand_in_at_the_p
 ):
     micro = replace(paper, scale=SCALES["micro"], texts={})
     put(paper, "nli/mnli-train-sample.tsv", NLI)
-    assert len(seven.nli_of(micro)[0]) == 2
-    seven.nli_text(micro, 1.0)
+    assert len(sts_suite.nli_of(micro)[0]) == 2
+    sts_suite.nli_text(micro, 1.0)
     assert list(micro.texts) == ["captions of the package in place of snli and a sample of mnli"]
     with pytest.raises(
         ValueError,
         match="expected the 549,367 train rows of snli at scale paper, got captions of the package in place of snli, 6,884 rows: `minbert data snli",
     ):
-        seven.nli_text(paper, 1.0)
+        sts_suite.nli_text(paper, 1.0)
     put(paper, "nli/snli-train.tsv", NLI)
     with pytest.raises(
         ValueError, match="train rows of snli at scale paper, got a sample of snli, 3 rows"
     ):
-        seven.nli_text(paper, 1.0)
-    monkeypatch.setattr(seven, "WHOLE", {"snli": 3, "mnli": 10})
+        sts_suite.nli_text(paper, 1.0)
+    monkeypatch.setattr(sts_suite, "WHOLE", {"snli": 3, "mnli": 10})
     with pytest.raises(
         ValueError, match="train rows of mnli at scale paper, got a sample of mnli, 3 rows"
     ):
-        seven.nli_text(paper, 1.0)
-    monkeypatch.setattr(seven, "WHOLE", {"snli": 3, "mnli": 3})
-    assert len(seven.nli_text(paper, 1.0)) == 12 and paper.texts == {"snli and mnli": 12}
+        sts_suite.nli_text(paper, 1.0)
+    monkeypatch.setattr(sts_suite, "WHOLE", {"snli": 3, "mnli": 3})
+    assert len(sts_suite.nli_text(paper, 1.0)) == 12 and paper.texts == {"snli and mnli": 12}
 
 
 def test_word_counts_have_a_home_and_a_checksum(paper):

@@ -839,7 +839,7 @@ def test_loading_encoding_and_training_do_not_load_torchs_compiler(tmp_path):
     """It takes longer than reading the weights, and a shell command pays for it every time."""
     code = (
         "import sys, torch\nfrom minbert.data import load_dataset\nfrom minbert.heads import MultitaskBert, default_heads\n"
-        "from minbert.sentence import SentenceEncoder\nfrom minbert.train import TrainConfig, fit\nbefore = torch.get_rng_state()\n"
+        "from minbert.sentence import SentenceEncoder\nfrom minbert.finetune import TrainConfig, fit\nbefore = torch.get_rng_state()\n"
         "encoder = SentenceEncoder.from_pretrained(device='cpu')\nencoder.encode(['A dog barks.'])\n"
         "assert torch.equal(torch.get_rng_state(), before), 'weights were drawn'\n"
         "few = {'sentiment': load_dataset('sentiment', 'dev').subset(range(4))}\n"

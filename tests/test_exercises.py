@@ -14,8 +14,8 @@ import pytest
 import torch
 from solving import solve
 
-from minbert.course import exercises, judging
-from minbert.course.batch import picture_of
+from minbert.course import exercises, feedback
+from minbert.course.check_runner import AGAIN, Outcome, Trial, repeated
 from minbert.course.exercises import (
     EXERCISES,
     CheckFailed,
@@ -33,12 +33,12 @@ from minbert.course.exercises import (
     verdict,
     wrong_definition,
 )
+from minbert.course.feedback import NAMED, _given, judge
 from minbert.course.grading import grade
-from minbert.course.judging import NAMED, _given, judge
-from minbert.course.programs import guards, module_text, pieces
+from minbert.course.grading_queue import picture_of
+from minbert.course.isolation_worker import pack, read_tree, unpack, write_tree
 from minbert.course.sandbox import cases_of, without_answers
-from minbert.course.trials import AGAIN, Outcome, Trial, repeated
-from minbert.course.worker import pack, read_tree, unpack, write_tree
+from minbert.course.source_tools import guards, module_text, pieces
 from minbert.course.workspace import new_workspace, packaged_editions
 from minbert.exercise_cases.input_validation import REFUSALS, refuses, with_refusals
 
@@ -511,7 +511,7 @@ def test_of_several_suspected_mistakes_the_one_with_most_numbers_is_told():
 
 def test_the_search_for_a_mistake_ends_when_its_processor_time_is_spent(monkeypatch):
     clock, tried = [0.0], []
-    monkeypatch.setattr(judging.time, "process_time", lambda: clock[0])
+    monkeypatch.setattr(feedback.time, "process_time", lambda: clock[0])
 
     def mistaken_by(n):
         def run(i):

@@ -1,4 +1,4 @@
-"""`explore/attention`: the attention weights drawn are those of the chapter and of the model, and each control
+"""`explorers/attention`: the attention weights drawn are those of the chapter and of the model, and each control
 does what it says.
 """
 
@@ -11,7 +11,13 @@ from torch.testing import assert_close
 
 from minbert.attention import MASK_VALUE, attention_maps
 from minbert.encoder import BertConfig, BertModel
-from minbert.explore.attention import KEYS, LONGEST, AttentionExplorer, hand_weights, read_sentence
+from minbert.explorers.attention import (
+    KEYS,
+    LONGEST,
+    AttentionExplorer,
+    hand_weights,
+    read_sentence,
+)
 
 pytestmark = pytest.mark.usefixtures("nothing_left_open")
 

@@ -1,11 +1,11 @@
-"""`explore/conflict`: the steps drawn are those of the chapters, and what is said of them is so."""
+"""`explorers/conflict`: the steps drawn are those of the chapters, and what is said of them is so."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 
-from minbert.explore.conflict import (
+from minbert.explorers.conflict import (
     RULES,
     STEPS,
     VALLEYS,

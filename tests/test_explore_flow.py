@@ -1,4 +1,4 @@
-"""`explore/flow`: what a control changes, which numbers are told, what is refused."""
+"""`explorers/flow`: what a control changes, which numbers are told, what is refused."""
 
 import math
 import re
@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
-from minbert.explore.flow import (
+from minbert.explorers.flow import (
     DEPTH,
     EVERY,
     STEPS,

@@ -1,4 +1,4 @@
-"""`explore/maskedword`: the guesses are those of the models, the gaps those that were pressed."""
+"""`explorers/masked_word`: the guesses are those of the models, the gaps those that were pressed."""
 
 import shutil
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minbert.encoder import BertConfig, BertModel
-from minbert.explore.maskedword import UNTRAINED, MaskedWordExplorer, found_copies, guess
+from minbert.explorers.masked_word import UNTRAINED, MaskedWordExplorer, found_copies, guess
 from minbert.pretrain import MlmHead, load_mlm, save_mlm
 from minbert.tokens import load_tokenizer, resolve_folder
 

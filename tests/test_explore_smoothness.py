@@ -1,4 +1,4 @@
-"""`explore/smoothness`: the searches are those of chapters 32 and 34, the shares are those of the
+"""`explorers/smoothness`: the searches are those of chapters 32 and 34, the shares are those of the
 formula, and what is said is what was found.
 """
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from minbert.data import TaskBatch
-from minbert.explore.smoothness import (
+from minbert.explorers.smoothness import (
     LONGEST,
     SEARCHES,
     WIDTHS,

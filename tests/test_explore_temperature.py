@@ -1,4 +1,4 @@
-"""`explore/temperature`: the gradient is that of autograd, the repeats are those of the texts, and
+"""`explorers/temperature`: the gradient is that of autograd, the repeats are those of the texts, and
 what is said is what is drawn.
 """
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from minbert.data import load_dataset
-from minbert.explore.temperature import TemperatureExplorer, deal, entailed_pairs, push
+from minbert.explorers.temperature import TemperatureExplorer, deal, entailed_pairs, push
 from minbert.negatives import multiple_negatives_loss
 
 pytestmark = pytest.mark.usefixtures("nothing_left_open")

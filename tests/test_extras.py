@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from minbert.engine.extras import EXTRAS, needs, what_to_install
+from minbert.core.extras import EXTRAS, needs, what_to_install
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = {
@@ -126,7 +126,7 @@ def test_a_command_names_the_extra_that_it_lacks(tmp_path, words, extra):
 
 
 def test_an_import_says_which_extra_it_lacks(tmp_path):
-    run = without_extras("import minbert.claims", tmp_path)
+    run = without_extras("import minbert.significance", tmp_path)
     assert (
         'ModuleNotFoundError: expected the package scipy, which is not installed: pip install "minbert[train]" brings it'
         in run.stderr

@@ -13,8 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_output
 from submissions import make
 
-from minbert.course.exercises import EXERCISES, exercise
-from minbert.course.extraction import (
+from minbert.course.answer_extraction import (
     LARGEST_CELL,
     LARGEST_CODE,
     answer,
@@ -23,8 +22,8 @@ from minbert.course.extraction import (
     read_notebook,
     single,
 )
+from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.grading import Report, Result, find_submissions, grade, plan, read_submission
-from minbert.course.programs import guards
 from minbert.course.reports import (
     csv_table,
     page,
@@ -35,6 +34,7 @@ from minbert.course.reports import (
     write_whole,
 )
 from minbert.course.sandbox import Limits
+from minbert.course.source_tools import guards
 
 TASK = exercise("attention.bias")
 CHAPTER = f"{TASK.notebook}.ipynb"

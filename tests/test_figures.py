@@ -12,7 +12,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
 
-from minbert.engine.figures import (
+from minbert.core.figures import (
     EXTRA,
     LINES,
     PALETTE,
@@ -162,7 +162,7 @@ def test_settings_of_the_caller_stay():
 
 def test_import_loads_neither_matplotlib_nor_torch():
     code = (
-        "import sys, minbert.engine.figures;"
+        "import sys, minbert.core.figures;"
         "assert not {'matplotlib', 'torch', 'seaborn'} & set(sys.modules), 'heavy import'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minbert.engine.files import (
+from minbert.core.files import (
     JSON_LIMIT,
     check_fields,
     check_regular,

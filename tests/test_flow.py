@@ -12,15 +12,15 @@ from torch import nn
 from torch.testing import assert_close
 
 import minbert.flow
-from minbert.calibration import Standardize
 from minbert.contrastive import mirror_loss
-from minbert.engine.saving import load_module, save_module
+from minbert.core.module_io import load_module, save_module
 from minbert.flow import COUPLINGS, MIXINGS, Flow, bertcf_loss, flow_groups, train_flow
 from minbert.heads import LinearHead, MultitaskBert
-from minbert.loop import Record
 from minbert.optim import AdamW
 from minbert.sentence import SentenceEncoder, safe_cosine
 from minbert.tokens import tokenize
+from minbert.training import Record
+from minbert.whitening import Standardize
 
 ALL = list(itertools.product(MIXINGS, COUPLINGS))
 TEXTS = [

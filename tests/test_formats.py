@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from minbert.engine.formats import (
+from minbert.datasets.formats import (
     DIALECTS,
     SOURCES,
     Format,

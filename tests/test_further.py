@@ -25,15 +25,15 @@ from transformers import (
     BertModel as TheirBert,
 )
 
-from minbert.app.fillmask import published_head, write_fill_mask
-from minbert.app.further import FurtherConfig, beginning, lay_words, plan
-from minbert.app.pretraining import PretrainConfig, mlm_batches, pretrain
+from minbert.cli.continue_pretraining import FurtherConfig, beginning, lay_words, plan
+from minbert.cli.export_fill_mask import published_head, write_fill_mask
+from minbert.cli.pretraining import PretrainConfig, mlm_batches, pretrain
+from minbert.core.checkpoint import CHECKPOINT
+from minbert.core.files import read_json, write_json
 from minbert.corpus import load_corpus
 from minbert.data import load_dataset
 from minbert.encoder import BertModel
-from minbert.engine.checkpoint import CHECKPOINT
-from minbert.engine.files import read_json, write_json
-from minbert.engine.tokenizerfiles import special_token_ids
+from minbert.encoding.tokenizer_files import special_token_ids
 from minbert.pretrain import HEAD, load_mlm, masked_accuracy
 from minbert.tokens import load_tokenizer, resolve_folder, tokenize
 

@@ -19,11 +19,10 @@ import pytest
 from submissions import KINDS, make, make_all
 from typer.testing import CliRunner
 
-from minbert.app.cli import app
+from minbert.cli.commands import app
 from minbert.course import grading
-from minbert.course.batch import Ledger
+from minbert.course.answer_extraction import read_cells
 from minbert.course.exercises import EXERCISES, exercise, in_chapter, right_definition
-from minbert.course.extraction import read_cells
 from minbert.course.grading import (
     LARGEST_ZIP,
     MOST_NOTEBOOKS,
@@ -35,6 +34,7 @@ from minbert.course.grading import (
     plan,
     read_submission,
 )
+from minbert.course.grading_queue import Ledger
 from minbert.course.reports import (
     csv_table,
     gradescope,
@@ -652,7 +652,7 @@ def test_an_unreadable_scratch_notebook_is_no_reason_for_missing_chapters(tmp_pa
     missing = plan(read, exercise("metrics.auc"))
     assert (missing.status, missing.reason) == (
         "not attempted",
-        "no chapter 2_tasks/17_metrics",
+        "no chapter 2_finetuning/17_metrics",
     ) and "scratch.ipynb" in read.problems
 
 
@@ -679,8 +679,8 @@ def test_the_text_of_the_reference_is_flagged_and_a_short_or_own_one_is_not():
         return plan(Submission("ada", {task.module: read_cells([text])}, {}), task).flags
 
     long, other = (
-        exercise("loop.clip"),
-        "# my own\n" + exercise("loop.clip").definition.replace('"""', '"""Mine. ', 1),
+        exercise("training.clip"),
+        "# my own\n" + exercise("training.clip").definition.replace('"""', '"""Mine. ', 1),
     )
     assert handed_in(long, long.definition) == handed_in(long, other) == (PASTED,)
     assert not any(

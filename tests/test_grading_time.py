@@ -15,16 +15,16 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from submissions import ATTACKS, attack, make
 
-from minbert.course import batch as batches
-from minbert.course import exercises, grading, worker
-from minbert.course.batch import Batch, Ledger
+from minbert.course import exercises, grading, isolation_worker
+from minbert.course import grading_queue as batches
+from minbert.course.answer_extraction import read_cells
+from minbert.course.check_runner import Outcome
 from minbert.course.exercises import EXERCISES, SECONDS, check, exercise, reference
-from minbert.course.extraction import read_cells
 from minbert.course.grading import Report, Result, Submission, grade, plan
+from minbert.course.grading_queue import Batch, Ledger
+from minbert.course.isolation_worker import _queued, _refused, _watch
 from minbert.course.reports import csv_table, index, page
 from minbert.course.sandbox import Desk, Limits, Reply, Run
-from minbert.course.trials import Outcome
-from minbert.course.worker import _queued, _refused, _watch
 
 TASK, OTHER = exercise("attention.scores"), exercise("attention.split")
 LATE, SPENT = Run([], Reply(True, 9, 32.0)), Run([], Reply(False, 24, 8.0))
@@ -49,10 +49,10 @@ def watched(command: str, folder: Path, **limits) -> dict:
 def test_waiting_for_a_processor_makes_nobody_late(tmp_path, monkeypatch):
     start = time.monotonic()
     # others have all the processors all the time
-    monkeypatch.setattr(worker, "_queued", lambda pid: time.monotonic() - start)
+    monkeypatch.setattr(isolation_worker, "_queued", lambda pid: time.monotonic() - start)
     told = watched("sleep 1; exit 3", tmp_path, wall=0.3)
     assert (told["late"], told["status"]) == (False, 3 << 8)
-    monkeypatch.setattr(worker, "_queued", lambda pid: 0.0)
+    monkeypatch.setattr(isolation_worker, "_queued", lambda pid: 0.0)
     assert watched("sleep 60", tmp_path, wall=0.3)["late"]
 
 
@@ -166,7 +166,7 @@ HANDED_IN = {
     "os._exit": "import os; os._exit(0)",
     "sys._getframe": "import sys\nwhile sys._getframe(): pass",
     "inspect.stack": "import inspect as i\nreturn i.stack()",
-    "minbert.course": "import minbert.course.trials as t\nreturn t.judge",
+    "minbert.course": "import minbert.course.check_runner as t\nreturn t.judge",
     "gc.get_objects": "from gc import get_objects\nreturn get_objects()",
     "torch.allclose = ..., which changes a library": "import torch\ntorch.allclose = lambda *a: True",
     "builtins": "import builtins as b\nsetattr(b, 'len', print)",

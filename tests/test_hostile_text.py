@@ -8,9 +8,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from minbert.course import extraction, grading, programs
-from minbert.course.exercises import EXERCISES, exercise
-from minbert.course.extraction import (
+from minbert.course import answer_extraction, grading, source_tools
+from minbert.course.answer_extraction import (
     LARGEST_CODE,
     MOST_CELLS,
     answer,
@@ -18,8 +17,9 @@ from minbert.course.extraction import (
     read_notebook,
     single,
 )
+from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.grading import Submission, plan
-from minbert.course.programs import Piece, needed, pieces
+from minbert.course.source_tools import Piece, needed, pieces
 
 TASK = exercise("attention.bias")
 HEAD = "def padding_bias(attention_mask, key):\n"
@@ -27,7 +27,7 @@ HEAD = "def padding_bias(attention_mask, key):\n"
 
 def steps(function) -> int:
     """Count the bytecodes that our own modules run in a call."""
-    files, count = {m.__file__ for m in (programs, extraction, grading)}, 0
+    files, count = {m.__file__ for m in (source_tools, answer_extraction, grading)}, 0
 
     def local(frame, event, arg):
         nonlocal count

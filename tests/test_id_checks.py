@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from minbert.core.id_checks import check_ids
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.id_checks import check_ids
 
 V = 23
 

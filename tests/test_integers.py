@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from minbert.encoding.integers import (
+from minbert.encoding.int8_linear import (
     AT_A_TIME,
     IntegerProduct,
     exact_integers,

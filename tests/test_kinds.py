@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from minbert.course.check_runner import DERIVED, SMALL, derived
 from minbert.course.diagnosis import relation
 from minbert.course.exercises import (
     EXERCISES,
@@ -19,8 +20,7 @@ from minbert.course.exercises import (
     right_definition,
     verdict,
 )
-from minbert.course.trials import DERIVED, SMALL, derived
-from minbert.course.watching import DTYPES, dtype_problem, leaves, shorter
+from minbert.course.side_effects import DTYPES, dtype_problem, leaves, shorter
 
 SEED = 20261122
 
@@ -114,7 +114,7 @@ MATRICES = [
     "smoothness.kl",
     "smoothness.ball",
     "smoothness.maximum",
-    "proximal.charge",
+    "bregman.charge",
     "smart.length",
     "smart.step",
     "negatives.scores",
@@ -252,7 +252,7 @@ def _writing_step():
     "name, pairs, says",
     [
         (
-            "loop.clip",
+            "training.clip",
             [("max_norm / total)", "max_norm / (total + 1e-6))")],
             "A small constant is added to the norm",
         ),
@@ -329,7 +329,7 @@ def _writing_step():
             "one part in 500",
         ),
         (
-            "proximal.charge",
+            "bregman.charge",
             [('    check_finite(target, "outputs of the teacher")\n', "")],
             "NaN in an answer of the teacher",
         ),
@@ -491,7 +491,7 @@ def test_a_right_program_may_keep_something(name="attention.split"):
     assert judged(name, split).passed and seen[-1] > 2
 
 
-def test_a_tensor_that_should_have_changed_and_did_not_is_told(name="proximal.average"):
+def test_a_tensor_that_should_have_changed_and_did_not_is_told(name="bregman.average"):
     found = judged(name, lambda teacher, weights, share=1.0: None)
     assert "unchanged" in found.message, found.message
 
@@ -538,7 +538,7 @@ def test_promised_dtypes_are_compared_with_the_promise():
     )
     assert (
         exercise("sentence.unit").trial.promise == "float32 or wider"
-        and exercise("calibration.both").trial.promise == "as the reference"
+        and exercise("whitening.both").trial.promise == "as the reference"
         and not exercise("heads.linear").trial.promise
     )
     assert all(
@@ -571,7 +571,7 @@ def test_cases_are_made_of_the_first_one_where_the_reference_allows_it():
     )
     # nothing to change in it
     assert all(
-        derived(case, way) is None for case in cases("mixing.shares", SEED)[:2] for way in DERIVED
+        derived(case, way) is None for case in cases("sampling.shares", SEED)[:2] for way in DERIVED
     )
     for name in ("sentence.mean", "losses.classes", "negatives.loss"):
         assert not [o.error for o in expected_outcomes(name, SEED) if o.error]
@@ -583,8 +583,8 @@ def test_cases_are_made_of_the_first_one_where_the_reference_allows_it():
         "sentence.mean",
         "attention.scores",
         "negatives.loss",
-        "loop.clip",
-        "proximal.charge",
+        "training.clip",
+        "bregman.charge",
         "muon.orthogonalize",
     ],
 )

@@ -4,7 +4,7 @@ text.
 
 import random
 
-from minbert.engine.longtext import (
+from minbert.encoding.truncation import (
     Kinds,
     first_ids,
     knows_stretches,

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from minbert.engine.labelled import check_labels, check_vectors
+from minbert.datasets.label_checks import check_labels, check_vectors
 from minbert.losses import (
     GOALS,
     ClippedCosineHead,

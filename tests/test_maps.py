@@ -1,4 +1,4 @@
-"""engine/maps: linear maps behind a pooling, one folder for two libraries."""
+"""encoding/dense_layers: linear maps behind a pooling, one folder for two libraries."""
 
 import json
 import pickle
@@ -12,13 +12,20 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.calibration import NullTop, StandardizeNullTop, Whiten
+from minbert.core.files import read_json, write_json
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.files import read_json, write_json
-from minbert.engine.maps import ACTIVATIONS, Dense, maps_of, moved, named_maps, width_after
-from minbert.engine.sentencefolders import _makes_small_letters
+from minbert.encoding.dense_layers import (
+    ACTIVATIONS,
+    Dense,
+    maps_of,
+    moved,
+    named_maps,
+    width_after,
+)
+from minbert.encoding.sentence_transformers_folder import _makes_small_letters
 from minbert.sentence import SentenceEncoder, UnitLength, unit
 from minbert.tokens import load_tokenizer
+from minbert.whitening import NullTop, StandardizeNullTop, Whiten
 
 TEXTS = [
     "The cat sat on the mat.",

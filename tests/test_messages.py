@@ -6,8 +6,8 @@ import signal
 import typer
 from typer.testing import CliRunner
 
-from minbert.app.messages import Commands
-from minbert.engine.stopping import Stopped
+from minbert.cli.cli_errors import Commands
+from minbert.core.graceful_stop import Stopped
 
 
 def test_every_error_becomes_a_sentence_and_an_exit_status_and_a_mistake_of_ours_keeps_its_traceback():

@@ -4,18 +4,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from minbert.bregman import BregmanProximal
 from minbert.conflicts import GradVac
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.finetune import TrainConfig, fit
 from minbert.heads import MultitaskBert, default_heads
 from minbert.pcgrad import PCGrad
-from minbert.proximal import BregmanProximal
 from minbert.regularized import regularized_loss
 from minbert.sentence import SentenceEncoder
 from minbert.smart import SmartPenalty
 from minbert.smoothness import SmoothnessPenalty
 from minbert.tokens import load_tokenizer
-from minbert.train import TrainConfig, fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pearson is undefined", "ignore:.*one class")
 TASKS = ("sst", "quora", "stsb")

@@ -8,12 +8,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from minbert import muon as chapter
+from minbert.core.checkpoint import load_checkpoint, save_checkpoint
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.checkpoint import load_checkpoint, save_checkpoint
-from minbert.loop import steps
 from minbert.muon import Muon, Together, muon, orthogonalize
 from minbert.optim import AdamW, parameter_groups
 from minbert.pretrain import MlmHead
+from minbert.training import steps
 
 
 def small():

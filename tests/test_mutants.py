@@ -5,7 +5,7 @@ import ast
 import pytest
 from mutants import all_mutants
 
-from minbert.course.comparing import compare
+from minbert.course.compare import compare
 from minbert.course.exercises import EXERCISES, build, expected_facts, verdict, wrong_definition
 
 SEED = 20261122

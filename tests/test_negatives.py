@@ -27,8 +27,8 @@ from minbert.encoder import BertConfig, BertModel
 from minbert.heads import ConcatDiff, CosineHead, PairLinear
 from minbert.negatives import multiple_negatives_loss, score_matrix
 from minbert.sentence import SentenceEncoder, safe_cosine
+from minbert.simcse import ViewModel, train_views, view_batches, view_loss
 from minbert.tokens import load_tokenizer
-from minbert.views import ViewModel, train_views, view_batches, view_loss
 
 
 def naive(S, groups=None, hard=None, symmetric=False):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from minbert.core.fused_adamw import FusedAdamW
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.fused_adamw import FusedAdamW
 from minbert.optim import AdamW, parameter_groups
 
 # written down to 12 digits: half of the last one may be missing

@@ -17,15 +17,21 @@ from scipy.special import expit, softmax
 from sentence_transformers import SentenceTransformer
 from terminal import run
 
-from minbert.app import answers as module
-from minbert.app.answers import Answers, NamedBert, answer_columns, with_labels, write_answers
-from minbert.app.cli import usual_tasks
-from minbert.app.devrows import against_words, scale_notes, seen_in_training
-from minbert.app.owntasks import answers_of, build_heads, load_own, misnamed, own_tasks
-from minbert.app.owntext import read_named, text_columns, whole_table
+from minbert.cli import labelled_model as module
+from minbert.cli.commands import usual_tasks
+from minbert.cli.custom_tasks import answers_of, build_heads, load_own, misnamed, own_tasks
+from minbert.cli.dev_report import against_words, scale_notes, seen_in_training
+from minbert.cli.labelled_model import (
+    Answers,
+    NamedBert,
+    answer_columns,
+    with_labels,
+    write_answers,
+)
+from minbert.cli.table_reader import read_named, text_columns, whole_table
+from minbert.core.run_dir import read_log
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.runs import read_log
 from minbert.heads import ConcatDiff, CosineHead, LinearHead, LinearPlusCosine, MultitaskBert
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
@@ -963,11 +969,11 @@ def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, m
         "train --data mine --tasks thing --model tiny --steps 4 --save-every 2 --batch-size 4 --out"
     )
     run(capsys, f"{line} whole")
-    from minbert.engine import runs
+    from minbert.core import run_dir
 
-    saves, save = [], runs.RunFolder.save
+    saves, save = [], run_dir.RunFolder.save
     monkeypatch.setattr(
-        runs.RunFolder,
+        run_dir.RunFolder,
         "save",
         lambda self, step, *rest: (
             save(self, step, *rest)
@@ -976,7 +982,7 @@ def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, m
         ),
     )
     run(capsys, f"{line} cut", status=130)
-    monkeypatch.setattr(runs.RunFolder, "save", save)
+    monkeypatch.setattr(run_dir.RunFolder, "save", save)
     run(capsys, f"{line} cut --resume")
     a, b = (NamedBert.from_pretrained(f"{name}/model") for name in ("whole", "cut"))
     assert saves[-1] == 2 and a.own == b.own and len(read_log("cut")) == len(read_log("whole"))

@@ -29,7 +29,7 @@ def test_what_is_hidden_costs_nothing_and_the_rest_does(tmp_path):
         nbformat.v4.new_code_cell("#| hide\n" + "x = 1\n" * 50),
         nbformat.v4.new_code_cell("a = 1\n\nb = 2"),
         nbformat.v4.new_code_cell(
-            "#| export\n#| exercise loop.clip points=2 minutes=15 target=f\ndef f():\n    return 1"
+            "#| export\n#| exercise training.clip points=2 minutes=15 target=f\ndef f():\n    return 1"
         ),
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "00_x.ipynb")

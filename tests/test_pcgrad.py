@@ -13,17 +13,17 @@ from torchjd import aggregation
 from toys import dice
 
 from minbert.conflicts import GradVac, conflict_summary, draw_conflicts, vaccine_weights
+from minbert.core.checkpoint import _attach, _detach
+from minbert.core.device_step import DeviceStep, losses_on_device
 from minbert.data import load_dataset, task_batches
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.checkpoint import _attach, _detach
-from minbert.engine.device_step import DeviceStep, losses_on_device
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
-from minbert.loop import steps, sum_losses
-from minbert.mixing import TaskSampler
 from minbert.optim import AdamW
 from minbert.pcgrad import PCGrad, Surgery, project_conflicting, project_weights
+from minbert.sampling import TaskSampler
 from minbert.sentence import NotFinite, SentenceEncoder
 from minbert.tokens import load_tokenizer
+from minbert.training import steps, sum_losses
 
 TASKS = ("sst", "quora", "stsb")
 
@@ -908,9 +908,9 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from torch import nn
-from minbert.engine.device_step import DeviceStep
-from minbert.loop import steps
-from minbert.mixing import TaskSampler
+from minbert.core.device_step import DeviceStep
+from minbert.training import steps
+from minbert.sampling import TaskSampler
 from minbert.conflicts import GradVac
 from minbert.pcgrad import PCGrad
 torch.set_num_threads(1)

@@ -11,8 +11,8 @@ from sklearn.metrics import classification_report, f1_score
 from terminal import run
 from test_own_tasks import GRADED, tiny, write
 
-from minbert.app.answers import Answers, NamedBert
-from minbert.app.perclass import class_table, class_tables, macro_f1, with_names
+from minbert.cli.class_report import class_table, class_tables, macro_f1, with_names
+from minbert.cli.labelled_model import Answers, NamedBert
 from minbert.data import Dataset
 from minbert.evaluate import TaskResult, evaluate_tasks
 from minbert.heads import LinearHead, LinearPlusCosine

@@ -11,8 +11,8 @@ from matplotlib.contour import ContourSet
 from matplotlib.text import Text
 from test_browser_all import FIRST, MAKES
 
-from minbert.explore.attention import AttentionExplorer
-from minbert.explore.conflict import ConflictExplorer
+from minbert.explorers.attention import AttentionExplorer
+from minbert.explorers.conflict import ConflictExplorer
 
 # pixels from its middle to its rim, shown on a picture of this share of its size
 HANDLE, SMALLEST = 13, 0.55

@@ -22,16 +22,12 @@ from scipy.stats import spearmanr
 from torch import nn
 from torch.testing import assert_close
 
-import minbert.app.pretraining as module
-from minbert.app.card import tokens_seen, write_card
-from minbert.app.pretraining import (
-    PretrainConfig,
-    mlm_batches,
-    packed_mlm_loss,
-    prepare,
-    pretrain,
-)
+import minbert.cli.pretraining as module
 from minbert.center import mean_state
+from minbert.cli.model_card import tokens_seen, write_card
+from minbert.cli.pretraining import PretrainConfig, mlm_batches, packed_mlm_loss, prepare, pretrain
+from minbert.core.checkpoint import CHECKPOINT, read_checkpoint
+from minbert.core.graceful_stop import Stopped
 from minbert.corpus import (
     CORPUS,
     Corpus,
@@ -43,8 +39,6 @@ from minbert.corpus import (
 )
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel, hugging_face_name
-from minbert.engine.checkpoint import CHECKPOINT, read_checkpoint
-from minbert.engine.stopping import Stopped
 from minbert.pretrain import (
     HEAD,
     MlmHead,
@@ -610,7 +604,7 @@ TINY = PretrainConfig(**CONFIG)
 
 @pytest.fixture(scope="module")
 def text():
-    """300 sentences of the grammar of minbert.engine.sample."""
+    """300 sentences of the grammar of minbert.datasets.grammar_data."""
     return load_dataset("sst").sentences[:300]
 
 
@@ -694,7 +688,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(runs):
     folder = fresh(runs, "killed")
     code = (
         "import json, os, signal, sys\n"
-        "import minbert.app.pretraining as module\n"
+        "import minbert.cli.pretraining as module\n"
         "plain, calls = module.packed_mlm_loss, []\n"
         "def deadly(*a, **k):\n"
         "    calls.append(1)\n"

@@ -206,8 +206,8 @@ def test_every_numeric_file_is_found():
     files = processors.numeric()
     assert {
         "tests/test_attention.py",
-        "tests/test_train.py",
-        "nbs/4_training/35_negatives.ipynb",
-        "nbs/2_tasks/22_train.ipynb",
+        "tests/test_finetune.py",
+        "nbs/4_robustness/35_negatives.ipynb",
+        "nbs/2_finetuning/22_finetune.ipynb",
     } <= set(files)
     assert set(processors.CORE) <= set(files) and set(processors.SHORT) <= set(processors.SETTINGS)

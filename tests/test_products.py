@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-import minbert.encoding.products as products
-from minbert.encoding.integers import exact_integers
-from minbert.encoding.products import _Products, laid_out
-from minbert.engine.devices import half_type, shapes_only
+import minbert.encoding.packed_linear as products
+from minbert.core.devices import half_type, shapes_only
+from minbert.encoding.int8_linear import exact_integers
+from minbert.encoding.packed_linear import _Products, laid_out
 from minbert.sentence import SentenceEncoder
 
 # elsewhere nothing is laid out

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from minbert.course.programs import (
+from minbert.course.source_tools import (
     edited,
     guarded,
     guards,

@@ -22,7 +22,9 @@ SHOWN = re.compile(r"(?<![\w.])\d*\.\d+(?:e-?\d+)?")
 PAPER, PICTURE = "a paper, named beside it", "read off the picture beside it"
 SUM = "difference, product or interval of numbers shown"
 ELSEWHERE = {  # chapter -> number -> where it comes from
-    "06_loop": dict.fromkeys(("0.62", "0.66", "0.53", "2.10", "2.09"), "an example in an exercise"),
+    "06_training": dict.fromkeys(
+        ("0.62", "0.66", "0.53", "2.10", "2.09"), "an example in an exercise"
+    ),
     "17_metrics": {
         ".375": PAPER,
         ".631": PAPER,
@@ -32,7 +34,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "2.25": SUM,
     },
     "21_evaluate": {".830": PAPER, ".375": PAPER},
-    "22_train": {".617": "chapter 20"},
+    "22_finetune": {".617": "chapter 20"},
     "23_lexical": {
         ".95": PAPER,
         "1.45": PAPER,
@@ -41,12 +43,12 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         ".505": PAPER,
         ".246": PAPER,
     },
-    "24_calibration": {".015": SUM, ".505": PAPER, ".280": PAPER},
+    "24_whitening": {".015": SUM, ".505": PAPER, ".280": PAPER},
     "25_contrastive": {".37": PICTURE, ".22": PICTURE, ".27": "an example"},
     "27_bijections": {"0.159": SUM},
     "29_flow": {"1.386": SUM, ".505": PAPER},
-    "30_joint": {".11": SUM, "3.43": "log 31"},
-    "33_proximal": {"2.13": "a release of torch"},
+    "30_bertcf": {".11": SUM, "3.43": "log 31"},
+    "33_bregman": {"2.13": "a release of torch"},
     "42_multitask": {".014": PAPER, ".033": PAPER},
 }
 

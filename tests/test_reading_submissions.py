@@ -14,8 +14,14 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from minbert.course import grading
+from minbert.course.answer_extraction import (
+    LARGEST_CELL,
+    answer,
+    plain_python,
+    read_cells,
+    read_notebook,
+)
 from minbert.course.exercises import exercise
-from minbert.course.extraction import LARGEST_CELL, answer, plain_python, read_cells, read_notebook
 from minbert.course.grading import Submission, find_submissions, grade, plan, read_submission
 from minbert.course.reports import csv_table, page, scores
 

@@ -13,7 +13,7 @@ import pytest
 from typer import BadParameter
 from typer.main import get_command
 
-from minbert.app.cli import app, repeat_option
+from minbert.cli.commands import app, repeat_option
 from minbert.course.exercises import EXERCISES
 
 UsageError = BadParameter.__mro__[1]  # of click, or of the copy of it that typer brings

@@ -13,13 +13,13 @@ from minbert.contrastive import simcse_loss
 from minbert.data import TaskBatch
 from minbert.heads import LinearHead, multitask_loss
 from minbert.metrics import accuracy, pearson
-from minbert.reproduce import dao
-from minbert.reproduce.published import published
-from minbert.reproduce.recipe import CLAIMS, NOT_RUN, RECIPES
-from minbert.reproduce.run import Answers, Run, labelled
-from minbert.reproduce.scale import SCALES
-from minbert.reproduce.store import perform
-from minbert.reproduce.tasks import heads_from
+from minbert.papers import dao
+from minbert.papers.finetune_stages import heads_from
+from minbert.papers.published import published
+from minbert.papers.recipe import CLAIMS, NOT_RUN, RECIPES
+from minbert.papers.result_store import perform
+from minbert.papers.run import Answers, Run, labelled
+from minbert.papers.scale import SCALES
 from minbert.tokens import tokenize
 
 TOY = replace(SCALES["micro"], task_steps=2, head_steps=2, batch=4, most_dev=24, most_train=40)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from minbert.reproduce import NOT_RUN, RECIPES, SCALES, Answers, Run, foley, published
-from minbert.reproduce.recipe import CLAIMS
+from minbert.papers import NOT_RUN, RECIPES, SCALES, Answers, Run, foley, published
+from minbert.papers.recipe import CLAIMS
 
 ME = "foley-cox-wendt"
 MINE = {name: r for name, r in RECIPES.items() if r.paper == ME}

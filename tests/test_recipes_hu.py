@@ -13,16 +13,15 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from minbert.bertcf import start_joint
 from minbert.bijections import InvertibleLinear
 from minbert.contrastive import mirror_loss
+from minbert.core.finite_checks import NotFinite
+from minbert.core.module_io import load_module, save_module
 from minbert.data import TaskBatch
-from minbert.engine.finite import NotFinite
-from minbert.engine.saving import load_module, save_module
 from minbert.flow import bertcf_loss
 from minbert.heads import LinearHead, LinearPlusCosine, multitask_loss
-from minbert.joint import start_joint
-from minbert.loop import Record
-from minbert.reproduce import (
+from minbert.papers import (
     NOT_RUN,
     RECIPES,
     SCALES,
@@ -30,18 +29,19 @@ from minbert.reproduce import (
     hu,
     perform,
     published,
-    vectors,
+    unsupervised_stages,
     wu_zhao,
 )
-from minbert.reproduce import run as runs
-from minbert.reproduce.cost import work_of
-from minbert.reproduce.recipe import CLAIMS
-from minbert.reproduce.run import LOOK, SEARCH_SEED, look_every, searched_rate
-from minbert.reproduce.scale import RATES, weights_checksum
-from minbert.reproduce.tasks import fine_tune, heads_from, phase
+from minbert.papers import run as runs
+from minbert.papers.cost import work_of
+from minbert.papers.finetune_stages import fine_tune, heads_from, phase
+from minbert.papers.recipe import CLAIMS
+from minbert.papers.run import LOOK, SEARCH_SEED, look_every, searched_rate
+from minbert.papers.scale import RATES, weights_checksum
 from minbert.sentence import SentenceEncoder
+from minbert.simcse import view_batches
 from minbert.tokens import embedded_folder, tokenize
-from minbert.views import view_batches
+from minbert.training import Record
 
 TOY = replace(
     SCALES["micro"],
@@ -97,7 +97,7 @@ def test_the_best_weights_come_back_those_of_the_start_included(run, peak, kept)
     def score():
         return -abs(model.weight.item() - peak)
 
-    vectors.best_on_dev(run, "x", pushed(model, 600), model, score, 600, rate=0.1)
+    unsupervised_stages.best_on_dev(run, "x", pushed(model, 600), model, score, 600, rate=0.1)
     assert model.weight.item() == kept
     (note,) = run.ran
     assert (
@@ -232,7 +232,7 @@ def test_the_joint_loss_is_the_printed_one(joint):
     other.
     """
     model, batch = joint
-    found, (a, b) = vectors.joint_in_nats(model, batch), model(batch)
+    found, (a, b) = unsupervised_stages.joint_in_nats(model, batch), model(batch)
     bits = bertcf_loss(model.flow, a, b, a, groups=batch.groups)
     assert_close(found["flow"], bits["flow"] * model.flow.width * math.log(2), rtol=1e-5, atol=1e-3)
     assert_close(found["mirror"], 0.3 * mirror_loss(model.flow(a)[0], model.flow(b)[0], 0.04))
@@ -245,7 +245,7 @@ def test_the_likelihood_never_reaches_the_encoder(joint):
     model, batch = joint
     model.encoder.requires_grad_(True)
     model.frozen = False
-    vectors.joint_in_nats(model, batch)["flow"].backward()
+    unsupervised_stages.joint_in_nats(model, batch)["flow"].backward()
     assert all(p.grad is None for p in model.encoder.parameters()) and any(
         p.grad is not None for p in model.flow.parameters()
     )
@@ -363,7 +363,7 @@ def test_wikipedia_keeps_its_repeated_sentences_and_no_sample_stands_for_it_at_t
     (tmp_path / "corpus" / "wiki1m-simcse-sample.txt").write_text(
         "one sentence that has six words\n" * 2 + "too short a line\n", encoding="utf-8"
     )
-    found = vectors.wiki(one := replace(run, data=str(tmp_path)))
+    found = unsupervised_stages.wiki(one := replace(run, data=str(tmp_path)))
     assert (
         found == ["one sentence that has six words"] * 2
         and one.texts == {"corpus/wiki1m-simcse-sample.txt": 2}
@@ -372,7 +372,7 @@ def test_wikipedia_keeps_its_repeated_sentences_and_no_sample_stands_for_it_at_t
     with pytest.raises(
         ValueError, match="expected wiki1m_for_simcse.txt in .* at scale paper, got none"
     ):
-        vectors.wiki(replace(one, scale=SCALES["paper"]))
+        unsupervised_stages.wiki(replace(one, scale=SCALES["paper"]))
 
 
 def test_a_model_is_told_by_its_weights_whatever_their_file(tmp_path):

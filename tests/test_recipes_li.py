@@ -10,13 +10,13 @@ import torch
 
 from minbert.data import Dataset, load_dataset
 from minbert.metrics import spearman
-from minbert.reproduce import controls, li, seven
-from minbert.reproduce.published import published
-from minbert.reproduce.recipe import CLAIMS, NOT_RUN, RECIPES
-from minbert.reproduce.report import printed_gain
-from minbert.reproduce.run import Run, labelled
-from minbert.reproduce.scale import SCALES
-from minbert.reproduce.store import perform
+from minbert.papers import baselines, li, sts_suite
+from minbert.papers.published import published
+from minbert.papers.recipe import CLAIMS, NOT_RUN, RECIPES
+from minbert.papers.report import printed_gain
+from minbert.papers.result_store import perform
+from minbert.papers.run import Run, labelled
+from minbert.papers.scale import SCALES
 from minbert.sentence import SentenceEncoder
 from minbert.sts import aggregate_spearman, evaluate_sts
 from minbert.tokens import encode_ids
@@ -126,7 +126,7 @@ def test_plain_bert_is_what_the_book_measures(run):
     stored = perform(RECIPES["li/base"], run)["measured"]
     encoder = SentenceEncoder.from_pretrained(None)
     expected = evaluate_sts(encoder, run.data, "wmean")
-    for key, task in seven.SETS.items():
+    for key, task in sts_suite.SETS.items():
         data = labelled(stored[key]["dataset"], run.data)
         assert stored[key]["metric"] == ("wmean" if data.subsets else "spearman")
         got = aggregate_spearman(
@@ -134,7 +134,7 @@ def test_plain_bert_is_what_the_book_measures(run):
         )
         assert got == pytest.approx(expected[task], abs=1e-9)
     assert stored["average"]["value"] == pytest.approx(expected["average"], abs=1e-9)
-    assert stored[seven.DEV]["dataset"] == "sts/dev/8"
+    assert stored[sts_suite.DEV]["dataset"] == "sts/dev/8"
 
 
 def test_pairs_of_the_dev_set_are_left_out_in_either_order(run, monkeypatch):
@@ -145,27 +145,27 @@ def test_pairs_of_the_dev_set_are_left_out_in_either_order(run, monkeypatch):
         for *pair, y in zip(data.sentences, data.sentences2, data.labels)
     ]
     assert sum(w < 0 for w in wrong) >= 8
-    assert seven.unseen(run, "sts12", wrong) == pytest.approx(1)
+    assert sts_suite.unseen(run, "sts12", wrong) == pytest.approx(1)
     assert aggregate_spearman(wrong, data.labels, data.subsets, "wmean") < 1
     turned = data.subset(range(len(data) - 1, -1, -1))  # those of the dev set come first
     monkeypatch.setattr(
-        seven,
+        sts_suite,
         "labelled",
         lambda key, folder: turned if key == "sts12/test" else labelled(key, folder),
     )
-    assert seven.unseen(run, "sts12", wrong[::-1]) == pytest.approx(1)
+    assert sts_suite.unseen(run, "sts12", wrong[::-1]) == pytest.approx(1)
 
 
 def test_answers_are_kept_as_ranks_for_cosines_near_one_lose_their_order_with_their_digits(run):
-    found = seven.seven(run, lambda task, data: [0.9999 + 1e-9 * i for i in range(len(data))])
-    assert found["STS-B"].values == list(range(1, 11)) and found[seven.DEV].values == list(
+    found = sts_suite.seven(run, lambda task, data: [0.9999 + 1e-9 * i for i in range(len(data))])
+    assert found["STS-B"].values == list(range(1, 11)) and found[sts_suite.DEV].values == list(
         range(1, 9)
     )
 
 
 def test_natural_language_inference_is_that_of_the_folder_where_it_is_there(run, monkeypatch):
     monkeypatch.setattr(
-        seven,
+        sts_suite,
         "load_dataset",
         lambda name, split, data: Dataset(name, split, "nli", ["a"], ["b"], [0]),
     )
@@ -173,8 +173,8 @@ def test_natural_language_inference_is_that_of_the_folder_where_it_is_there(run,
         ({"snli": ("train",), "inference": ("train",), "mnli": ("train", "dev")}, ("snli", "mnli")),
         ({"snli": ("dev",), "mnli": ("dev",)}, ("inference",)),
     ):
-        monkeypatch.setattr(seven, "available", lambda data: there)
-        assert [(data.name, data.split) for data in seven.nli_sets(run)] == [
+        monkeypatch.setattr(sts_suite, "available", lambda data: there)
+        assert [(data.name, data.split) for data in sts_suite.nli_sets(run)] == [
             (name, "train") for name in names
         ]
         assert {f"{name}/train" for name in names} <= {*run.examples}
@@ -185,38 +185,43 @@ def test_a_correction_reads_the_text_of_its_own_set_once(run):
     spy = type(
         "Spy", (), {"width": 2, "encode": lambda self, s: read.extend(s) or torch.randn(len(s), 2)}
     )()
-    cached, fitted = seven.Cached(spy), []
-    look = seven.on_target(run, cached, lambda text: fitted.append(text) or torch.nn.Identity())
+    cached, fitted = sts_suite.Cached(spy), []
+    look = sts_suite.on_target(run, cached, lambda text: fitted.append(text) or torch.nn.Identity())
     look("stsb").encode(labelled("stsb/test", run.data).sentences)
     parts = [load_dataset("stsb", split, run.data) for split in ("train", "dev", "test")]
     assert fitted == [[s for d in parts for s in (*d.sentences, *d.sentences2)]]
     cached.encode(fitted[0])
     assert len(read) == len(set(read)) == len(set(fitted[0]))
     look("sts12")
-    assert fitted[1] == seven.text_of(run, "sts12") != fitted[0]
+    assert fitted[1] == sts_suite.text_of(run, "sts12") != fitted[0]
 
 
 def test_an_encoder_is_kept_under_its_name_and_run_and_the_last_four_stay(run, monkeypatch):
-    monkeypatch.setattr(seven, "_KEPT", {})
+    monkeypatch.setattr(sts_suite, "_KEPT", {})
     kept = [
-        seven.keep(at, name, SimpleNamespace(width=2))
+        sts_suite.keep(at, name, SimpleNamespace(width=2))
         for at in (run, replace(run, seed=2), replace(run, data=None))
         for name in "ab"
     ]
     assert len({*map(id, kept)}) == 6 and [cached.name for cached in kept] == [*"ab"] * 3
-    assert seven.keep(replace(run, seed=2), "a", None) is kept[2]
+    assert sts_suite.keep(replace(run, seed=2), "a", None) is kept[2]
     for name in "cde":
-        seven.keep(run, name, SimpleNamespace(width=2))
+        sts_suite.keep(run, name, SimpleNamespace(width=2))
     # asked for again in between: the last used stays longest
-    assert seven.keep(replace(run, seed=2), "a", None) is kept[2]
-    assert len(seven._KEPT) == 4 and seven.keep(run, "a", SimpleNamespace(width=2)) is not kept[0]
+    assert sts_suite.keep(replace(run, seed=2), "a", None) is kept[2]
+    assert (
+        len(sts_suite._KEPT) == 4
+        and sts_suite.keep(run, "a", SimpleNamespace(width=2)) is not kept[0]
+    )
 
 
 def test_all_seeds_read_the_same_share_of_the_text(run, monkeypatch):
-    monkeypatch.setattr(seven, "nli_sets", lambda asking: [labelled("mnli/train", asking.data)])
-    found = [seven.nli_text(replace(run, seed=seed), 0.5) for seed in (1, 2)]
-    assert found[0] == found[1] and len(found[0]) == 9 and found[0] != seven.nli_text(run, 1.0)[9:]
-    assert sorted(seven.nli_text(run, 1.0)) == sorted(
+    monkeypatch.setattr(sts_suite, "nli_sets", lambda asking: [labelled("mnli/train", asking.data)])
+    found = [sts_suite.nli_text(replace(run, seed=seed), 0.5) for seed in (1, 2)]
+    assert (
+        found[0] == found[1] and len(found[0]) == 9 and found[0] != sts_suite.nli_text(run, 1.0)[9:]
+    )
+    assert sorted(sts_suite.nli_text(run, 1.0)) == sorted(
         s
         for column in (
             labelled("mnli/train", run.data).sentences,
@@ -236,7 +241,7 @@ def test_a_flow_follows_its_row(run, monkeypatch):
             asked.append((len(text), r.scale.flow_batch, k)) or fit(r, e, text, **k)
         ),
     )
-    monkeypatch.setattr(seven, "nli_sets", lambda asking: [labelled("mnli/train", asking.data)])
+    monkeypatch.setattr(sts_suite, "nli_sets", lambda asking: [labelled("mnli/train", asking.data)])
     look = li.flow_target(run, li.vectors(run))
     for task in ("stsb", "sickr", "sts12"):
         look(task)
@@ -285,9 +290,9 @@ def test_seeds_give_a_mean_and_a_median(run, monkeypatch):
 
 def test_removed_directions_are_counted_and_chosen_on_dev(run):
     found = li.calibrated(run, li.NullTop, 10)
-    x = li.vectors(run, pooling="mean").encode(seven.text_of(run, "stsb"))
+    x = li.vectors(run, pooling="mean").encode(sts_suite.text_of(run, "stsb"))
     moved, test = li.NullTop(256, 10).fit(x), labelled("stsb/test", run.data)
-    by_hand = li.cosines(seven.Through(li.vectors(run, pooling="mean"), moved), test)
+    by_hand = li.cosines(sts_suite.Through(li.vectors(run, pooling="mean"), moved), test)
     assert spearman(found["STS-B"].values, by_hand) == pytest.approx(1)
     assert found["k chosen on dev"] in range(1, 21)
 
@@ -317,7 +322,7 @@ def test_words_of_a_band_are_the_listed_ones(run):
 
 def test_rare_words_weigh_more():
     encoder = SentenceEncoder.from_pretrained(None)
-    rare = controls.RareWords(encoder, ["the girl", "the the"], a=0.5)
+    rare = baselines.RareWords(encoder, ["the girl", "the the"], a=0.5)
     the, girl = (encode_ids(encoder.tokenizer, [word])[0][1] for word in ("the", "girl"))
     table = encoder.model.embedding.word_embedding.weight.detach()
     expected = (0.5 / (0.5 + 0.75) * table[the] + 0.5 / (0.5 + 0.25) * table[girl]) / 2
@@ -335,10 +340,15 @@ def test_controls_answer_to_the_same_keys(run):
     assert (
         {*words}
         == {*vectors}
-        == {*seven.SETS, *(f"STS-{y} less STS-B dev" for y in range(12, 17)), seven.DEV, "average"}
+        == {
+            *sts_suite.SETS,
+            *(f"STS-{y} less STS-B dev" for y in range(12, 17)),
+            sts_suite.DEV,
+            "average",
+        }
     )
     again = SentenceEncoder.from_pretrained(None)
-    assert not torch.equal(controls.untrained(run).encode(["a girl"]), again.encode(["a girl"]))
+    assert not torch.equal(baselines.untrained(run).encode(["a girl"]), again.encode(["a girl"]))
 
 
 def test_the_flow_of_a_set_is_kept_where_it_is_asked_for(run):

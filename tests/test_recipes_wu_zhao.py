@@ -10,12 +10,12 @@ import torch
 from minbert.contrastive import contrastive_loss
 from minbert.data import Dataset, load_dataset
 from minbert.metrics import accuracy, pearson
-from minbert.reproduce import tasks, testsets, wu_zhao
-from minbert.reproduce.published import published
-from minbert.reproduce.recipe import CLAIMS, RECIPES
-from minbert.reproduce.run import Answers, Run, labelled
-from minbert.reproduce.scale import SCALES
-from minbert.reproduce.store import perform
+from minbert.papers import finetune_stages, test_sets, wu_zhao
+from minbert.papers.published import published
+from minbert.papers.recipe import CLAIMS, RECIPES
+from minbert.papers.result_store import perform
+from minbert.papers.run import Answers, Run, labelled
+from minbert.papers.scale import SCALES
 
 TOY = replace(SCALES["micro"], most_dev=40, most_train=64, task_steps=2, head_steps=2, batch=8)
 
@@ -73,7 +73,7 @@ def test_a_control_runs_from_end_to_end(toy):
 def test_plans_share_their_first_part_and_heads_leave_the_encoder_alone(toy, monkeypatch):
     # two steps may harm: the start is not to be kept
     monkeypatch.setattr(
-        tasks, "evaluate_tasks", lambda *_, **__: {"any": SimpleNamespace(value=-2.0)}
+        finetune_stages, "evaluate_tasks", lambda *_, **__: {"any": SimpleNamespace(value=-2.0)}
     )
     model = wu_zhao.trained(toy, ("contrast", "sts+smart"))
     assert {f.name for f in (toy.out / "stages").iterdir()} == {
@@ -153,7 +153,7 @@ def test_an_example_is_one_row(toy):
 
 
 def test_grades_of_test_pairs_come_from_the_benchmark_without_what_was_trained_on():
-    pairs, grades = testsets.course_test_pairs(None)
+    pairs, grades = test_sets.course_test_pairs(None)
     test, key = load_dataset("sts", "test"), lambda data: set(zip(data.sentences, data.sentences2))
     own = dict(zip(test.ids, test.labels))
     assert grades == [own[i] for i in pairs.ids] and 0 < len(pairs) <= len(test)
@@ -188,8 +188,8 @@ def test_a_test_pair_has_its_first_grade_and_none_that_was_trained_or_chosen_on_
         first, second, labels = map(list, zip(*files[task, split]))
         return Dataset(task, split, "similarity", first, second, labels)
 
-    monkeypatch.setattr(testsets, "load_dataset", load)
-    pairs, grades = testsets.course_test_pairs("somewhere")
+    monkeypatch.setattr(test_sets, "load_dataset", load)
+    pairs, grades = test_sets.course_test_pairs("somewhere")
     assert [*zip(pairs.sentences, pairs.sentences2)] == [
         ("late", "R"),
         ("X", "y"),
@@ -202,7 +202,7 @@ def test_answers_on_test_say_which_rows_were_asked(toy, sst, monkeypatch):
         Run, "dataset", lambda run, task, split: load_dataset("sst", "dev").subset(range(5))
     )
     monkeypatch.setattr(Run, "part", lambda run, task, split: f"{task}/{split}/5")
-    found = testsets.on_test(toy, sst[0])
+    found = test_sets.on_test(toy, sst[0])
     assert (
         isinstance(found["SST test acc"], Answers)
         and found["SST test acc"].dataset == "sst5/test/5"

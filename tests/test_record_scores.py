@@ -8,18 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from minbert.claims import DIRECTIONS, SCORES, VERDICTS, draw_scores, interval
 from minbert.data import Dataset
-from minbert.reproduce import CLAIMS, PAPERS, RECIPES, as_json, totals
-from minbert.reproduce import report as reports
-from minbert.reproduce import scores as scores_module
-from minbert.reproduce.headline_claims import HEADLINE_CLAIMS, claims_table
-from minbert.reproduce.recipe import Claim
-from minbert.reproduce.record import shipped_records
-from minbert.reproduce.report import NOT_COMPARED, Report, printed_gain
-from minbert.reproduce.scores import Scores, bounds
-from minbert.reproduce.scoring import sample_scores
-from minbert.reproduce.tasks import KEYS
+from minbert.papers import CLAIMS, PAPERS, RECIPES, as_json, totals
+from minbert.papers import report as reports
+from minbert.papers import scores as scores_module
+from minbert.papers.finetune_stages import KEYS
+from minbert.papers.headline_claims import HEADLINE_CLAIMS, claims_table
+from minbert.papers.recipe import Claim
+from minbert.papers.record import shipped_records
+from minbert.papers.report import NOT_COMPARED, Report, printed_gain
+from minbert.papers.scores import Scores, bounds
+from minbert.papers.scoring import sample_scores
+from minbert.significance import DIRECTIONS, SCORES, VERDICTS, draw_scores, interval
 
 ROOT = Path(__file__).resolve().parent.parent
 N = 60

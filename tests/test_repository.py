@@ -41,7 +41,7 @@ FREE_NUMBERS = {15}  # until the chapters are numbered anew: 15 was merged into 
 
 
 def name_of(path: Path) -> str:
-    """Such as "attention" or "engine.files"."""
+    """Such as "attention" or "core.files"."""
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
@@ -346,12 +346,12 @@ def test_json_is_read_in_one_way():
     """
     own = {
         "files",
-        "assemble",
-        "batch",
+        "integration_run",
+        "grading_queue",
         "exercises",
-        "extraction",
+        "answer_extraction",
         "sandbox",
-        "worker",
+        "isolation_worker",
         "workspace",
     }
     assert holding(r"json\.loads?\((?!json\.dumps)") == own
@@ -371,7 +371,7 @@ def test_importing_the_encoder_costs_torch_and_nothing_more():
         "accelerate",
         "ipywidgets",
         "seaborn",
-        "minbert.engine.figures",
+        "minbert.core.figures",
         "pandas",
         "typer",
     }

@@ -14,18 +14,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import minbert.reproduce.store
-from minbert.app import reproduction
-from minbert.app.cli import app, main
-from minbert.claims import Scored, printed_interval
+import minbert.papers.result_store
+from minbert.cli import reproduction
+from minbert.cli.commands import app, main
+from minbert.core.devices import Card
 from minbert.data import Dataset
-from minbert.engine.devices import Card
 from minbert.heads import LinearHead, MultitaskBert
-from minbert.loop import sum_losses
 from minbert.metrics import accuracy
-from minbert.pcgrad import PCGrad
-from minbert.regularized import regularized_loss
-from minbert.reproduce import (
+from minbert.papers import (
     CLAIMS,
     NOT_RUN,
     PAPERS,
@@ -38,29 +34,33 @@ from minbert.reproduce import (
     chosen,
     dao,
     find_result,
-    here,
     make_report,
     markdown,
     perform,
     published,
     result_file,
     results_table,
+    run_in_notebook,
     scoring,
     stored,
     unfinished,
 )
-from minbert.reproduce import recipe as recipes
-from minbert.reproduce import report as reports
-from minbert.reproduce import scores as scores_module
-from minbert.reproduce.cost import LAUNCH, SHAPES, SPEED, cost_of, shapes_of, work_of
-from minbert.reproduce.report import expected
-from minbert.reproduce.run import Work, labelled
-from minbert.reproduce.scale import agreed
-from minbert.reproduce.scores import Scores, bounds, constant
-from minbert.reproduce.store import missing_data
-from minbert.reproduce.tasks import divisible, fine_tune, heads_from, passes, phase
-from minbert.reproduce.vectors import contrast, wiki
+from minbert.papers import recipe as recipes
+from minbert.papers import report as reports
+from minbert.papers import scores as scores_module
+from minbert.papers.cost import LAUNCH, SHAPES, SPEED, cost_of, shapes_of, work_of
+from minbert.papers.finetune_stages import divisible, fine_tune, heads_from, passes, phase
+from minbert.papers.report import expected
+from minbert.papers.result_store import missing_data
+from minbert.papers.run import Work, labelled
+from minbert.papers.scale import agreed
+from minbert.papers.scores import Scores, bounds, constant
+from minbert.papers.unsupervised_stages import contrast, wiki
+from minbert.pcgrad import PCGrad
+from minbert.regularized import regularized_loss
+from minbert.significance import Scored, printed_interval
 from minbert.smart import SmartPenalty
+from minbert.training import sum_losses
 
 TOY = replace(
     SCALES["micro"],
@@ -381,7 +381,7 @@ def test_a_result_is_whole_or_not_there_and_other_files_are_none(shelf, tmp_path
         perform(shelf.RECIPES["hu/other"], Run(TOY, seed, None, tmp_path))
     assert [result["seed"] for result in stored(tmp_path)["hu/other"]] == [2, 10]
     with pytest.raises(
-        ValueError, match="expected a result with differs here, got : use another folder"
+        ValueError, match="expected a result with differs run_in_notebook, got : use another folder"
     ):
         unfinished(
             [replace(shelf.RECIPES["hu/other"], differs="here")], replace(TOY, seeds=(2,)), tmp_path
@@ -723,7 +723,7 @@ def asked(*words):
 def test_list_and_report_show_the_record_of_the_package_in_any_folder(tmp_path):
     code, said = asked("--list", "--out", tmp_path)
     line = next(line for line in said.splitlines() if line.startswith("hu/minbert "))
-    assert code == 0 and "0 of 3 here, 3 in the record" in line
+    assert code == 0 and "0 of 3 run_in_notebook, 3 in the record" in line
     code, said = asked("report", "--out", tmp_path)
     assert (
         code == 0
@@ -786,7 +786,7 @@ def test_a_failure_stops_nothing_else(tmp_path):
 
 def test_a_process_that_is_killed_takes_no_other_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction, "_one", killed_or_done)
-    monkeypatch.setattr("minbert.reproduce.missing_data", lambda *asked: "")
+    monkeypatch.setattr("minbert.papers.missing_data", lambda *asked: "")
     outcomes = list(
         reproduction.run_recipes(
             chosen(["li/base", "control/untrained"], "micro"),
@@ -811,9 +811,10 @@ def test_missing_data_are_reported_once_and_before_anything_starts(tmp_path, mon
         return pytest.fail(f"{name} was started although its data are missing")
 
     monkeypatch.setattr(reproduction, "_started", started)
-    load = minbert.reproduce.store.load_dataset
+    load = minbert.papers.result_store.load_dataset
     monkeypatch.setattr(
-        "minbert.reproduce.store.load_dataset", lambda *asked: read.append(asked) or load(*asked)
+        "minbert.papers.result_store.load_dataset",
+        lambda *asked: read.append(asked) or load(*asked),
     )
     outcomes = list(
         reproduction.run_recipes(
@@ -832,7 +833,7 @@ def test_missing_data_are_reported_once_and_before_anything_starts(tmp_path, mon
 
 def test_a_recipe_whose_data_are_there_runs_beside_one_that_lacks_them(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "minbert.reproduce.missing_data",
+        "minbert.papers.missing_data",
         lambda recipe, *rest: "no data" if recipe.name == "li/base" else "",
     )
     monkeypatch.setattr(reproduction, "_one", killed_or_done)
@@ -1001,7 +1002,7 @@ def test_papers_sets_are_never_replaced_by_those_of_the_package(tmp_path, monkey
     """Rows written by a grammar stand for the sets at micro alone; a score on them beside a paper's
     would mean nothing.
     """
-    monkeypatch.setattr(here, "choose_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(run_in_notebook, "choose_device", lambda: torch.device("cuda"))
     for recipe in RECIPES.values():
         assert all(
             "expected a folder of data sets at scale" in missing_data(recipe, SCALES[scale], None)
@@ -1009,7 +1010,7 @@ def test_papers_sets_are_never_replaced_by_those_of_the_package(tmp_path, monkey
             if scale != "micro"
         )
     assert (
-        here.reproduce_here("control/course", out=tmp_path) is None
+        run_in_notebook.reproduce_here("control/course", out=tmp_path) is None
         and "`minbert data sst quora sts --data FOLDER --download`" in capsys.readouterr().out
     )
     with pytest.raises(
@@ -1042,7 +1043,7 @@ def test_the_text_that_was_used_is_told(tmp_path, monkeypatch):
 
 
 def test_a_cell_says_what_is_missing(capsys):
-    assert torch.cuda.is_available() or here.reproduce_here("hu/mirror") is None
+    assert torch.cuda.is_available() or run_in_notebook.reproduce_here("hu/mirror") is None
     assert (
         torch.cuda.is_available()
         or "minbert reproduce hu/mirror --scale paper" in capsys.readouterr().out
@@ -1052,15 +1053,15 @@ def test_a_cell_says_what_is_missing(capsys):
 @pytest.fixture
 def card(monkeypatch):
     """A machine that lacks nothing, with a card of 16 GB."""
-    monkeypatch.setattr(here, "lacking", lambda *_: "")
-    monkeypatch.setattr(here, "half_type", lambda *_: None)
-    monkeypatch.setattr(here, "product_speed", lambda *_: 25e12)
-    monkeypatch.setattr(here, "find_card", lambda _: Card("Tesla T4", 16.0, 15.0))
+    monkeypatch.setattr(run_in_notebook, "lacking", lambda *_: "")
+    monkeypatch.setattr(run_in_notebook, "half_type", lambda *_: None)
+    monkeypatch.setattr(run_in_notebook, "product_speed", lambda *_: 25e12)
+    monkeypatch.setattr(run_in_notebook, "find_card", lambda _: Card("Tesla T4", 16.0, 15.0))
     return monkeypatch
 
 
 def test_a_cell_tells_costs_trains_in_sight_and_compares(tmp_path, card, capsys):
-    result = here.reproduce_here(
+    result = run_in_notebook.reproduce_here(
         "hu/mirror", out=tmp_path, scale=replace(TOY, seeds=(1,), precision="fp32")
     )
     said = capsys.readouterr().out
@@ -1076,26 +1077,26 @@ def test_a_cell_tells_costs_trains_in_sight_and_compares(tmp_path, card, capsys)
 
 
 def test_a_cell_shows_what_is_stored_and_does_not_train_again(tmp_path, card, capsys):
-    first = here.reproduce_here("control/course", out=tmp_path, scale=TOY)
-    card.setattr(here, "perform", lambda *_: 1 / 0)
+    first = run_in_notebook.reproduce_here("control/course", out=tmp_path, scale=TOY)
+    card.setattr(run_in_notebook, "perform", lambda *_: 1 / 0)
     capsys.readouterr()
-    assert here.reproduce_here("control/course", out=tmp_path, scale=TOY) == first
+    assert run_in_notebook.reproduce_here("control/course", out=tmp_path, scale=TOY) == first
     said = capsys.readouterr().out
     assert "is stored already" in said and "0.515   0.485 to 0.544" in said and "10 seeds" in said
     with pytest.raises(ValueError, match="use another folder"):
-        here.reproduce_here("control/course", out=tmp_path, scale=replace(TOY, lr=1.0))
+        run_in_notebook.reproduce_here("control/course", out=tmp_path, scale=replace(TOY, lr=1.0))
 
 
 def test_a_cell_without_printed_cells_tells_all_and_its_neighbour(tmp_path, card, capsys):
     """Nothing is printed for BPPO: every measurement is told, the paper's own model is the
     reference, and the plain row the neighbour.
     """
-    here.reproduce_here("foley-cox-wendt/bppo", out=tmp_path, scale=TOY)
+    run_in_notebook.reproduce_here("foley-cox-wendt/bppo", out=tmp_path, scale=TOY)
     said = capsys.readouterr().out
     assert "reproduce_here('foley-cox-wendt/plain'" in said and "S7 final model" in said
-    here.reproduce_here("foley-cox-wendt/plain", out=tmp_path, scale=TOY)
+    run_in_notebook.reproduce_here("foley-cox-wendt/plain", out=tmp_path, scale=TOY)
     capsys.readouterr()
-    result = here.reproduce_here("foley-cox-wendt/bppo", out=tmp_path, scale=TOY)
+    result = run_in_notebook.reproduce_here("foley-cox-wendt/bppo", out=tmp_path, scale=TOY)
     table, _, other = capsys.readouterr().out.partition("foley-cox-wendt/plain, the same seed:")
     assert all(key in table and key in other for key in result["measured"]) and other.count(
         "here "
@@ -1142,11 +1143,17 @@ def test_a_card_with_little_memory_takes_a_step_in_pieces_or_is_refused(tmp_path
     size = replace(TOY, batch=8)
     works = work_of(RECIPES["control/course"], replace(TOY, batch=8), None)
     whole, cut = (cost_of(works, *shapes_of(size), pieces=n).memory for n in (1, 4))
-    card.setattr(here, "find_card", lambda _: Card("small", 1.0, (cut + 1e-6) / here.ROOM))
-    here.reproduce_here("control/course", out=tmp_path, scale=size)
+    card.setattr(
+        run_in_notebook,
+        "find_card",
+        lambda _: Card("small", 1.0, (cut + 1e-6) / run_in_notebook.ROOM),
+    )
+    run_in_notebook.reproduce_here("control/course", out=tmp_path, scale=size)
     assert "in 4 pieces" in capsys.readouterr().out and cut < whole
-    card.setattr(here, "find_card", lambda _: Card("tiny", 0.02, 0.01))
-    assert here.reproduce_here("control/course", out=tmp_path, scale=size, seed=2) is None
+    card.setattr(run_in_notebook, "find_card", lambda _: Card("tiny", 0.02, 0.01))
+    assert (
+        run_in_notebook.reproduce_here("control/course", out=tmp_path, scale=size, seed=2) is None
+    )
     said = capsys.readouterr().out
     assert (
         "control/course does not fit" in said
@@ -1203,7 +1210,7 @@ def test_every_cell_for_a_gpu_says_what_it_does():
 
 
 def test_a_watcher_draws_means(monkeypatch):
-    watcher = here.Watcher(20, every=5)
+    watcher = run_in_notebook.Watcher(20, every=5)
     for step in range(12):
         watcher("x", step, torch.tensor(float(step)))
     assert watcher.points == [2.0, 7.0] and watcher.bar.n == 12

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from minbert.reproduce import RECIPES, add_results, read_results, result_file
-from minbert.reproduce import results_table as table
-from minbert.reproduce.scoring import score_of
+from minbert.papers import RECIPES, add_results, read_results, result_file
+from minbert.papers import results_table as table
+from minbert.papers.scoring import score_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "results" / "recipes"

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import minbert
-from minbert.engine.locks import fcntl
-from minbert.engine.runs import RunFolder, locked, opened, publish, read_log, recover, write_log
+from minbert.core.locks import fcntl
+from minbert.core.run_dir import RunFolder, locked, opened, publish, read_log, recover, write_log
 
 
 def test_a_log_cut_in_its_last_line_is_read_up_to_there(tmp_path):
@@ -74,7 +74,7 @@ def test_the_best_model_is_replaced_as_a_whole(tmp_path):
 
 def test_a_folder_belongs_to_one_process_until_that_ends(tmp_path):
     folder = tmp_path
-    code = "import sys, time; from minbert.engine.runs import locked\nwith locked(sys.argv[1]): print('mine', flush=True); time.sleep(60)"
+    code = "import sys, time; from minbert.core.run_dir import locked\nwith locked(sys.argv[1]): print('mine', flush=True); time.sleep(60)"
     root = str(Path(minbert.__file__).parents[1])
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(folder)],

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from minbert.data import load_dataset
-from minbert.engine import sample
-from minbert.engine.sample import (
+from minbert.datasets import grammar_data
+from minbert.datasets.grammar_data import (
     ADJECTIVES,
     FAMILY,
     FRAMES,
@@ -223,7 +223,7 @@ def test_opinions_have_the_sign_asked_for_and_the_strength_of_their_words():
 
 def test_every_pattern_of_the_grammar_is_in_the_sample(sets):
     texts = [text for split in SPLITS for text in sets["sst", split].sentences]
-    for ways, _ in sample.PATTERNS:
+    for ways, _ in grammar_data.PATTERNS:
         for way in ways:
             shape = re.sub(r"\\?\{\w\\?\}", ".+", re.escape(way))
             assert any(re.fullmatch(shape, text) for text in texts), way
@@ -261,21 +261,21 @@ def meanings() -> dict[str, tuple]:
     def pairs(words):
         return list(itertools.permutations(words, 2))
 
-    choices = [p for group in sample.CHOICES for p in pairs(group)]
-    turns = [x for a, b, c in sample.CHANGES for x in ((a, b, c), (b, a, c))]
+    choices = [p for group in grammar_data.CHOICES for p in pairs(group)]
+    turns = [x for a, b, c in grammar_data.CHANGES for x in ((a, b, c), (b, a, c))]
     slots = [
-        pairs(sample.UNITS),
-        pairs(sample.CITIES),
+        pairs(grammar_data.UNITS),
+        pairs(grammar_data.CITIES),
         choices,
-        [(*p, *v) for p in pairs(sample.PEOPLE) for v in sample.VERBS],
-        pairs(sample.CAUSES),
-        pairs(sample.ROUTINES),
+        [(*p, *v) for p in pairs(grammar_data.PEOPLE) for v in grammar_data.VERBS],
+        pairs(grammar_data.CAUSES),
+        pairs(grammar_data.ROUTINES),
         turns,
-        [(h, *w) for h in sample.HABITS for w in (("", "good"), ("not ", "bad"))],
-        list(itertools.product(sample.GOODS, sample.CITIES)),
-        list(itertools.product(sample.JOBS, sample.CITIES)),
+        [(h, *w) for h in grammar_data.HABITS for w in (("", "good"), ("not ", "bad"))],
+        list(itertools.product(grammar_data.GOODS, grammar_data.CITIES)),
+        list(itertools.product(grammar_data.JOBS, grammar_data.CITIES)),
         choices,
-        pairs(sample.CITIES),
+        pairs(grammar_data.CITIES),
         choices,
     ]
     symmetric, found = {10, 11, 12}, {}
@@ -328,7 +328,7 @@ def test_synonyms_change_the_words_and_not_the_meaning():
 
 WHOLE = {name: noun for noun in FAMILY for name in noun.split("/")}
 VERBS = {}  # "chasing" -> (action, True), "chased" -> (action, False)
-for _actions in sample.ACTIONS.values():
+for _actions in grammar_data.ACTIONS.values():
     for _action in _actions.split("|"):
         for _name in _action.split("/"):
             _doing, _done = _name.replace("-", "_").split(" ")
@@ -336,8 +336,8 @@ for _actions in sample.ACTIONS.values():
                 (_action, True),
                 (_action, False),
             )
-PLACES = {name: place for place in sample.WHERE for name in place.split("/")}
-TIMES = {name: time for time in sample.WHEN for name in time.split("/")}
+PLACES = {name: place for place in grammar_data.WHERE for name in place.split("/")}
+TIMES = {name: time for time in grammar_data.WHEN for name in time.split("/")}
 
 
 def EITHER(names):
@@ -451,7 +451,7 @@ def test_a_change_touches_one_role_and_every_kind_occurs():
         assert len(differing) <= 1 or (
             differing == ("agent", "patient") and (b.agent, b.patient) == (a.patient, a.agent)
         )
-        assert FAMILY[b.agent] in sample.LIVING and b.agent != b.patient
+        assert FAMILY[b.agent] in grammar_data.LIVING and b.agent != b.patient
         kinds[differing] += 1
     assert set(kinds) == {
         (),

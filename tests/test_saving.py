@@ -1,4 +1,4 @@
-"""`minbert.engine.saving`: files that cannot run code, saves that are whole or absent, folders in
+"""`minbert.core.saving`: files that cannot run code, saves that are whole or absent, folders in
 sentence-transformers' layout.
 """
 
@@ -7,22 +7,16 @@ import os
 
 import pytest
 import torch
-from minbert.engine.saving import (
-    load_module,
-    read_json,
-    read_modules,
-    replacing,
-    save_module,
-    write_json,
-    write_modules,
-)
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from minbert import pretrain
 from minbert.attention import SelfAttention
+from minbert.core.atomic_dir import read_json, replacing, write_json
+from minbert.core.module_io import load_module, save_module
+from minbert.core.safetensors_io import tensor_checksum
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.tensorfiles import tensor_checksum
+from minbert.encoding.module_files import read_modules, write_modules
 from minbert.heads import LinearHead
 
 

@@ -1,4 +1,4 @@
-"""`minbert.explore.scenes`: bands, blurred histograms and turned clouds against scipy, numpy and
+"""`minbert.explorers.figures`: bands, blurred histograms and turned clouds against scipy, numpy and
 the chapters they come from.
 """
 
@@ -12,9 +12,8 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.stats import norm, spearmanr
 from torch.testing import assert_close
 
-from minbert.calibration import NullTop, Whiten
-from minbert.engine.figures import compact
-from minbert.explore.scenes import (
+from minbert.core.figures import compact
+from minbert.explorers.figures import (
     Shape,
     cosine_share,
     draw_anisotropy,
@@ -28,6 +27,7 @@ from minbert.explore.scenes import (
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
+from minbert.whitening import NullTop, Whiten
 
 
 @pytest.fixture(autouse=True)

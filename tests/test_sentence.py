@@ -15,11 +15,10 @@ from torch import nn
 from torch.testing import assert_close
 
 import minbert.sentence
-from minbert.calibration import Whiten
+from minbert.core.text_windows import windows
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding import forward
 from minbert.encoding.packing import Packing, Padded
-from minbert.engine.streaming import windows
 from minbert.flow import Flow
 from minbert.sentence import (
     POOLINGS,
@@ -32,6 +31,7 @@ from minbert.sentence import (
     unit,
 )
 from minbert.tokens import load_tokenizer, tokenize
+from minbert.whitening import Whiten
 
 TEXTS = [
     "The cat sat on the mat.",
@@ -880,7 +880,7 @@ def test_a_failed_save_leaves_the_old_folder(tokenizer, tmp_path, monkeypatch):
     def out_of_space(*args, **kwargs):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("minbert.engine.sentencefolders.write_json", out_of_space)
+    monkeypatch.setattr("minbert.encoding.sentence_transformers_folder.write_json", out_of_space)
     with pytest.raises(OSError, match="no space"):
         broken.save_pretrained(tmp_path)
     monkeypatch.undo()

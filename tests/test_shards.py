@@ -19,13 +19,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from minbert.core import locks
+from minbert.core.atomic_dir import DRAFT
+from minbert.core.locks import held
+from minbert.core.safetensors_io import save_checked
 from minbert.data import load_dataset
-from minbert.engine import locks, shards, textparts
-from minbert.engine.locks import held
-from minbert.engine.saving import DRAFT
-from minbert.engine.shards import Shards, encode_shards, read_shards
-from minbert.engine.tensorfiles import save_checked
-from minbert.engine.textparts import TextReader, cut_parts, text_files
+from minbert.encoding import line_chunks, shards
+from minbert.encoding.line_chunks import TextReader, cut_parts, text_files
+from minbert.encoding.shards import Shards, encode_shards, read_shards
 from minbert.sentence import SentenceEncoder
 
 SENTENCES = list(dict.fromkeys(load_dataset("sentences").sentences))[:50]
@@ -367,7 +368,7 @@ def test_one_line_without_an_end_is_text(text):
 
 
 def test_a_line_may_be_as_long_as_the_limit(text, monkeypatch):
-    monkeypatch.setattr(textparts, "LINE_LIMIT", 1000)
+    monkeypatch.setattr(line_chunks, "LINE_LIMIT", 1000)
     (text / "long.txt").write_bytes(b"fine\n" + b"x" * 999 + b"\n")  # the end of the line counts
     assert sum(part.rows for part in cut_parts(text_files([text]), 7)) == 69
     (text / "long.txt").write_bytes(b"fine\n" + b"x" * 1000 + b"\n")
@@ -550,8 +551,8 @@ def test_a_full_disk_leaves_nothing_half_written(text, tmp_path):
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from minbert.engine import shards
-from minbert.app.cli import main
+from minbert.core import shards
+from minbert.cli.commands import main
 
 marker, replace_file, written = Path(sys.argv[1]), shards.replace_file, []
 watched = "WATCHED" in os.environ and not marker.exists()   # by a launcher that will stop all: until it does, on a busy machine, they would finish

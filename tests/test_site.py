@@ -24,9 +24,9 @@ import site_check
 import site_explorers
 import site_tables
 
-from minbert.claims import DIRECTIONS, VERDICTS
-from minbert.reproduce import PAPERS
-from minbert.reproduce.headline_claims import claims_table
+from minbert.papers import PAPERS
+from minbert.papers.headline_claims import claims_table
+from minbert.significance import DIRECTIONS, VERDICTS
 
 PAGES = [
     "index",
@@ -326,15 +326,15 @@ def test_explorers_are_found_in_their_chapters():
         for html in cells.values()
     }
     assert found >= {
-        ("3_vectors/25_contrastive", "cosine"),
-        ("3_vectors/24_calibration", "anisotropy-24"),
-        ("3_vectors/29_flow", "flow"),
-        ("4_training/37_pcgrad", "conflict"),
+        ("3_embeddings/25_contrastive", "cosine"),
+        ("3_embeddings/24_whitening", "anisotropy-24"),
+        ("3_embeddings/29_flow", "flow"),
+        ("4_robustness/37_pcgrad", "conflict"),
         ("1_bert/02_attention", "attention"),
         ("1_bert/10_pretrain", "maskedword"),
-        ("4_training/35_negatives", "temperature"),
-        ("4_training/32_smoothness", "smoothness"),
-        ("4_training/34_smart", "smoothness"),
+        ("4_robustness/35_negatives", "temperature"),
+        ("4_robustness/32_smoothness", "smoothness"),
+        ("4_robustness/34_smart", "smoothness"),
     }
 
 
@@ -342,7 +342,7 @@ class Several(site_explorers.Explorer):
     """A control of each kind that can be drawn beforehand."""
 
     def _controls(self):
-        from minbert.explore.base import choice, point, slider, switch, text, words
+        from minbert.explorers.base import choice, point, slider, switch, text, words
 
         return [
             choice("view", "near", ["near", "far", "never"]),
@@ -355,7 +355,7 @@ class Several(site_explorers.Explorer):
         ]
 
     def _draw(self, **settings):
-        from minbert.engine.figures import panel
+        from minbert.core.figures import panel
 
         ax = panel("x", "y", size=(3, 3))
         ax.text(0, 0, str(settings).replace(", ", "\n"), fontsize=7, va="bottom")
@@ -427,7 +427,7 @@ def test_few_colours_leave_none_far_off():
 
 
 def test_a_mark_means_the_same_rule_on_the_site_and_in_the_package():
-    from minbert.explore.conflict import STEPS
+    from minbert.explorers.conflict import STEPS
 
     shapes = {"o": "round", "s": "square", "^": "triangle", "D": "diamond"}
     inks = re.search(
@@ -520,7 +520,7 @@ def test_search_works_from_disk(site, browser):
     page = browser.new_page()
     page.goto((site / "search.html").as_uri() + "?q=whitening")
     page.wait_for_selector("#search-results li a", timeout=20000)
-    assert "24_calibration" in " ".join(
+    assert "24_whitening" in " ".join(
         a.get_attribute("href") for a in page.query_selector_all("#search-results li a")
     )
     page.close()
@@ -644,7 +644,7 @@ def test_the_clouds_of_a_chapter_have_the_numbers_that_it_prints(opened):
         for output in cell.get("outputs", ())
         if "untrained, whitened: Spearman" in output.get("text", "")
     )
-    page = opened("3_vectors/24_calibration")
+    page = opened("3_embeddings/24_whitening")
     assert moved(page, "state", lambda knob: knob.select_option("whitened")).split(
         "\n"
     ) == printed.strip().split("\n")
@@ -653,9 +653,9 @@ def test_the_clouds_of_a_chapter_have_the_numbers_that_it_prints(opened):
 @pytest.mark.browser
 def test_gradients_on_the_page_are_those_of_the_package(opened):
     """The page computes what the Python explorer says, to the last printed digit."""
-    from minbert.explore.conflict import ConflictExplorer
+    from minbert.explorers.conflict import ConflictExplorer
 
-    page, explorer = opened("4_training/37_pcgrad"), ConflictExplorer()
+    page, explorer = opened("4_robustness/37_pcgrad"), ConflictExplorer()
     moved(page, "second gradient", lambda knob: [knob.press("ArrowDown") for _ in range(5)])
     assert "three" not in moved(page, "tasks", lambda knob: knob.select_option("three"))
     settings = [
@@ -681,7 +681,7 @@ def test_gradients_on_the_page_are_those_of_the_package(opened):
 
 @pytest.mark.browser
 def test_drawn_frames_follow_the_controls(opened):
-    page = opened("3_vectors/29_flow")
+    page = opened("3_embeddings/29_flow")
     assert "rings, flow after 600 steps" in moved(
         page, "data", lambda knob: knob.select_option("rings")
     )
@@ -719,7 +719,7 @@ MOVES = [  # page, [(label, what to do, what the words then say)]
         ],
     ),
     (
-        "4_training/35_negatives",
+        "4_robustness/35_negatives",
         [
             ("temperature", "0.01", "Temperature 0.01, 12 pairs"),
             ("leave repeats out", " ", "left out:"),
@@ -728,7 +728,7 @@ MOVES = [  # page, [(label, what to do, what the words then say)]
         ],
     ),
     (
-        "4_training/32_smoothness",
+        "4_robustness/32_smoothness",
         [
             ("width", "768", "In 768 dimensions"),
             ("radius", "0.5", "The worst step of length 0.5"),
@@ -737,7 +737,10 @@ MOVES = [  # page, [(label, what to do, what the words then say)]
             ("steps K", "3", "K = 3"),
         ],
     ),
-    ("4_training/34_smart", [("view", "words", "K = 1"), ("head", "penalty, weight 0.1", "K = 1")]),
+    (
+        "4_robustness/34_smart",
+        [("view", "words", "K = 1"), ("head", "penalty, weight 0.1", "K = 1")],
+    ),
     ("explorers/attention", [("view", "a sentence", "Layer 1, head 1")]),
 ]
 
@@ -896,7 +899,7 @@ def test_paper_shows_long_lines_and_what_is_folded(site, browser):
 @pytest.mark.browser
 def test_three_panels_can_be_read_on_a_phone(site, browser):
     page = browser.new_page(viewport={"width": 390, "height": 900})
-    page.goto((site / "2_tasks" / "18_geometry.html").as_uri())
+    page.goto((site / "2_finetuning" / "18_geometry.html").as_uri())
     box = page.locator(".wide-picture").first
     assert box.locator("img").bounding_box()["width"] > 700
     assert box.evaluate("box => box.scrollWidth > box.clientWidth && box.clientWidth < 390")

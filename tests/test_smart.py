@@ -10,9 +10,9 @@ from torch import nn
 from torch.testing import assert_close
 from toys import batch_of, dice, run, small_bert, tokens
 
+from minbert.core.device_step import losses_on_device
 from minbert.data import TaskBatch
 from minbert.encoder import BertModel
-from minbert.engine.device_step import losses_on_device
 from minbert.heads import (
     ConcatDiff,
     CosineHead,
@@ -21,13 +21,13 @@ from minbert.heads import (
     MultitaskBert,
     PairLinear,
 )
-from minbert.loop import compute_losses, steps
 from minbert.losses import GOALS
 from minbert.optim import AdamW
 from minbert.regularized import clean_pass, output_distance, regularized_loss, replay, symmetric_kl
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.smart import Attack, SmartPenalty, frozen, smart_loss, token_input
 from minbert.smoothness import linear_maximum
+from minbert.training import compute_losses, steps
 
 INF = math.inf
 f64 = torch.float64

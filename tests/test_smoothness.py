@@ -18,9 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from toys import batch_of, dice, run, small_bert
 
+from minbert.bregman import BregmanProximal
+from minbert.core.device_step import losses_on_device
 from minbert.data import TaskBatch
 from minbert.encoder import BertModel
-from minbert.engine.device_step import losses_on_device
 from minbert.heads import (
     ConcatDiff,
     CosineHead,
@@ -30,11 +31,9 @@ from minbert.heads import (
     PairLinear,
     multitask_loss,
 )
-from minbert.loop import compute_losses, steps, sum_losses
 from minbert.losses import GOALS, ClippedCosineHead
 from minbert.optim import AdamW
 from minbert.pcgrad import PCGrad
-from minbert.proximal import BregmanProximal
 from minbert.regularized import (
     Clean,
     clean_pass,
@@ -56,6 +55,7 @@ from minbert.smoothness import (
     steepest,
     worst_shifts,
 )
+from minbert.training import compute_losses, steps, sum_losses
 
 INF = math.inf
 D = 12

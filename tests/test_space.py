@@ -16,13 +16,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from minbert.engine.saving import DRAFT, clear_leftovers, held_folder
 from submissions import attack, make
 
-from minbert.course import batch as batches
-from minbert.course.batch import Batch, Ledger, batch, write_whole
+from minbert.core.atomic_dir import DRAFT, clear_leftovers, held_folder
+from minbert.course import grading_queue as batches
+from minbert.course.check_runner import Outcome
 from minbert.course.exercises import exercise
-from minbert.course.programs import module_text
+from minbert.course.grading_queue import Batch, Ledger, batch, write_whole
+from minbert.course.isolation_worker import _taken
 from minbert.course.sandbox import (
     Desk,
     Limits,
@@ -33,10 +34,9 @@ from minbert.course.sandbox import (
     room_for,
     stubbed,
 )
-from minbert.course.trials import Outcome
-from minbert.course.update import update_workspace
-from minbert.course.worker import _taken
+from minbert.course.source_tools import module_text
 from minbert.course.workspace import BASE, new_workspace
+from minbert.course.workspace_update import update_workspace
 
 FIRST, SECOND = exercise("attention.split"), exercise("attention.merge")
 RIGHT = {
@@ -337,7 +337,7 @@ def test_on_a_small_disk_the_batch_goes_on(tmp_path):
 
 
 def test_leftovers_of_the_killed_are_swept_and_of_the_living_not(tmp_path):
-    code = f"import os, sys\nfrom minbert.engine.saving import held_folder\nwith held_folder({str(tmp_path)!r}, 'x-') as f:\n    (f / 'file').touch()\n    print(f, flush=True)\n    sys.stdin.read()"
+    code = f"import os, sys\nfrom minbert.core.atomic_dir import held_folder\nwith held_folder({str(tmp_path)!r}, 'x-') as f:\n    (f / 'file').touch()\n    print(f, flush=True)\n    sys.stdin.read()"
     held = [
         subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

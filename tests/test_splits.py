@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from minbert.data import download, load_dataset
-from minbert.engine import splits
-from minbert.engine.formats import YEARS, read_rows
-from minbert.engine.splits import pair_key, split_table, with_subsets
+from minbert.datasets import splits
+from minbert.datasets.formats import YEARS, read_rows
+from minbert.datasets.splits import pair_key, split_table, with_subsets
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "published_splits.py"
 DATA = os.environ.get("MINBERT_DATA")

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from terminal import run
 
-from minbert.app import splitting as module
-from minbert.app.owntasks import load_own
-from minbert.app.splitting import (
+from minbert.cli import dataset_split as module
+from minbert.cli.custom_tasks import load_own
+from minbert.cli.dataset_split import (
     Labelled,
     counted,
     read_labelled,
@@ -18,7 +18,7 @@ from minbert.app.splitting import (
     write_splits,
 )
 from minbert.data import SPLITS
-from minbert.engine.formats import read_rows
+from minbert.datasets.formats import read_rows
 
 SHARES = {"dev": 0.1, "test": 0.1}
 

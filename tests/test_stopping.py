@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from minbert.engine.stopping import Stopped, stop_requests
+from minbert.core.graceful_stop import Stopped, stop_requests
 
 
 def test_a_signal_stops_a_run_after_its_step():

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-import minbert.app.sweep as module
-from minbert.app.sweep import GRIDS, grid, read_sweep, sweep, sweep_curve
+import minbert.cli.sweep as module
+from minbert.cli.sweep import GRIDS, grid, read_sweep, sweep, sweep_curve
+from minbert.core.dropout import set_dropout
+from minbert.core.locks import held
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.dropout import set_dropout
-from minbert.engine.locks import held
+from minbert.finetune import Phase, TrainConfig
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import NotFinite, SentenceEncoder
 from minbert.tokens import load_tokenizer
-from minbert.train import Phase, TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pearson is undefined")
 TOKENIZER = load_tokenizer()
@@ -89,7 +89,7 @@ def test_dropout_reaches_every_place_and_only_those():
 
 
 def test_a_row_is_what_fit_would_have_said(tmp_path, monkeypatch):
-    from minbert.train import fit
+    from minbert.finetune import fit
 
     logs = []
     monkeypatch.setattr(
@@ -212,7 +212,7 @@ def test_an_interrupted_sweep_ends_like_a_whole_one(tmp_path, monkeypatch):
 
 
 def test_a_run_cut_in_the_middle_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    import minbert.train as train
+    import minbert.finetune as train
 
     config = TrainConfig(("sst",), steps=6, batch_size=4, lr=1e-3, save_every=2)
     (whole,) = run(tmp_path / "whole", grid(lr=(1e-3,)), config)
@@ -354,8 +354,8 @@ def test_the_seed_of_the_config_makes_no_other_sweep(tmp_path):
 
 
 def test_not_finite_is_told_from_other_errors():
-    from minbert.engine.device_step import DeviceStep
-    from minbert.loop import clip_gradients, steps
+    from minbert.core.device_step import DeviceStep
+    from minbert.training import clip_gradients, steps
 
     weight = nn.Parameter(torch.ones(1))
     model = nn.ParameterList([weight])

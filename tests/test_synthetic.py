@@ -25,7 +25,7 @@ def test_grammar_makes_rows_of_the_task(task):
         and (made.kind, made.classes, made.scale) == (real.kind, real.classes, real.scale)
     )
     assert (
-        set(made.sources) == {"grammar of minbert.engine.sample, seed 5"}
+        set(made.sources) == {"grammar of minbert.datasets.grammar_data, seed 5"}
         and len(set(made.ids)) == 60
     )
     assert (made.sentences2 is None) == (real.sentences2 is None)
@@ -114,7 +114,8 @@ def test_no_measurement_takes_a_machines_labels():
             lambda d: worst_mistakes(d, d.labels),
         ):
             with pytest.raises(
-                ValueError, match="labels made by people.*grammar of minbert.engine.sample, seed 1"
+                ValueError,
+                match="labels made by people.*grammar of minbert.datasets.grammar_data, seed 1",
             ):
                 measure(data)
     assert gold_labels(mix_datasets(real, made).subset(range(len(real)))) == real.labels

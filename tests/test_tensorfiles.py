@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from minbert.engine.tensorfiles import (
+from minbert.core.safetensors_io import (
     check_file,
     check_numbers,
     check_tensors,

@@ -152,7 +152,7 @@ def package(monkeypatch, tmp_path):
     """Pretend that the package lies elsewhere, with the pretrained model alone."""
     (tmp_path / "assets/model").mkdir(parents=True)
     monkeypatch.setattr(
-        "minbert.engine.modelfolders.files", lambda name: tmp_path / {"minbert": ""}[name]
+        "minbert.encoding.transformer_folder.files", lambda name: tmp_path / {"minbert": ""}[name]
     )
     return tmp_path
 
@@ -585,11 +585,11 @@ def test_a_word_may_be_as_long_as_the_tokenizer_reads():
 
 def test_other_threads_find_the_tokenizer_as_it_was_while_a_very_long_text_is_read(monkeypatch):
     """They share it: where one asks it for a text uncut, the text of another would come uncut, too."""
-    from minbert.engine import longtext
+    from minbert.encoding import truncation
 
     tokenizer = load_tokenizer()
     text = "one two three " * 5000
-    stretches = longtext.stretches
+    stretches = truncation.stretches
     seen = []
 
     def watched(*args, **kwargs):
@@ -598,7 +598,7 @@ def test_other_threads_find_the_tokenizer_as_it_was_while_a_very_long_text_is_re
             yield stretch
 
     wanted = tokenizer(text, truncation=True, max_length=4000)["input_ids"]
-    monkeypatch.setattr(longtext, "stretches", watched)
+    monkeypatch.setattr(truncation, "stretches", watched)
     assert encode_ids(tokenizer, ["one", text], 4000)[1] == wanted
     seen.append(tokenizer.backend_tokenizer.truncation)
     assert len(seen) > 2 and all(found and found["max_length"] == 4000 for found in seen)
@@ -610,7 +610,7 @@ def test_a_tokenizer_that_cuts_there_already_is_not_set_again():
     """
     from types import SimpleNamespace
 
-    from minbert.engine.longtext import rust_tokenizer
+    from minbert.encoding.truncation import rust_tokenizer
 
     inner = load_tokenizer().backend_tokenizer
     set_at = []

@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from minbert.attention import SelfAttention
 from minbert.data import YEARS, load_dataset
 from minbert.encoder import BertConfig, BertModel
-from minbert.engine.beside import WordsBeside
+from minbert.encoding.bag_of_words_pooling import WordsBeside
 from minbert.metrics import spearman
 from minbert.negatives import multiple_negatives_loss
 from minbert.sentence import SentenceEncoder

@@ -18,7 +18,17 @@ from mutants import all_mutants
 from torch.testing import assert_close
 
 from minbert import attention
-from minbert.course.comparing import compare
+from minbert.course.call_recording import Tape, stand_in
+from minbert.course.check_runner import (
+    REFUSAL,
+    _changes,
+    alone,
+    fixed,
+    probe,
+    probed,
+    with_gradients,
+)
+from minbert.course.compare import compare
 from minbert.course.diagnosis import relation
 from minbert.course.exercises import (
     EXERCISES,
@@ -33,10 +43,8 @@ from minbert.course.exercises import (
     verdict,
     wrong_definition,
 )
-from minbert.course.replaying import Tape, stand_in
-from minbert.course.trials import REFUSAL, _changes, alone, fixed, probe, probed, with_gradients
-from minbert.course.watching import Witness, _wide, watched
-from minbert.course.worker import pack, read_tree, write_tree
+from minbert.course.isolation_worker import pack, read_tree, write_tree
+from minbert.course.side_effects import Witness, _wide, watched
 from minbert.exercise_cases.attention import _WRONG_THREE
 
 
@@ -353,15 +361,20 @@ def clip(
 @pytest.mark.parametrize(
     "name, text, changes, says",
     [
-        ("loop.clip", CLIP, clip(), ""),
+        ("training.clip", CLIP, clip(), ""),
         (
-            "loop.clip",
+            "training.clip",
             CLIP,
             clip(error='NotFinite("not finite")'),
             "The error does not name the parameter.",
         ),
-        ("loop.clip", CLIP, clip(bad="math.isnan(total)"), "Only NaN is rejected."),
-        ("loop.clip", CLIP, clip(total="torch.tensor(total)"), "The norm is returned as a tensor."),
+        ("training.clip", CLIP, clip(bad="math.isnan(total)"), "Only NaN is rejected."),
+        (
+            "training.clip",
+            CLIP,
+            clip(total="torch.tensor(total)"),
+            "The norm is returned as a tensor.",
+        ),
         (
             "corpus.cut",
             exercise("corpus.cut").variants[0],

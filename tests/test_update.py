@@ -14,25 +14,25 @@ from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 from solving import solve
 
-from minbert.course import update
-from minbert.course.editions import learners_edition, marks, read_notebook, written
-from minbert.course.exercises import EXERCISES
-from minbert.course.merging import (
+from minbert.course import workspace_update
+from minbert.course.cell_merge import (
     Merged,
     definition_in,
     merged_cell,
     merged_definition,
     merged_lines,
 )
-from minbert.course.programs import parse, source_of
-from minbert.course.update import (
+from minbert.course.exercises import EXERCISES
+from minbert.course.learner_notebooks import learners_edition, marks, read_notebook, written
+from minbert.course.source_tools import parse, source_of
+from minbert.course.workspace import BASE, new_workspace, packaged_editions
+from minbert.course.workspace_update import (
     HIDDEN,
     merged_cells,
     merged_notebook,
     partners,
     update_workspace,
 )
-from minbert.course.workspace import BASE, new_workspace, packaged_editions
 
 EXAMPLES = int(os.environ.get("MINBERT_EXAMPLES", "60"))
 
@@ -892,7 +892,7 @@ def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):
     def full(*args):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(update.shutil, "copyfile", full)
+    monkeypatch.setattr(workspace_update.shutil, "copyfile", full)
     with pytest.raises(OSError, match="No space"):
         update_workspace(mine, newer(n02_=BANK))
     monkeypatch.undo()
@@ -904,12 +904,12 @@ def test_a_chapter_that_moves_replaces_no_notebook_of_the_learners(tmp_path):
     for name in ("02_attention.ipynb", "1_bert/02_attention.ipynb"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
-    assert not update._move(tmp_path, "02_attention.ipynb", "1_bert/02_attention.ipynb")
+    assert not workspace_update._move(tmp_path, "02_attention.ipynb", "1_bert/02_attention.ipynb")
     assert (tmp_path / "1_bert/02_attention.ipynb").read_text() == "1_bert/02_attention.ipynb" and (
         tmp_path / "02_attention.ipynb"
     ).exists()
     assert (
-        update._move(tmp_path, "02_attention.ipynb", "2_tasks/03_attention.ipynb")
+        workspace_update._move(tmp_path, "02_attention.ipynb", "2_finetuning/03_attention.ipynb")
         and not (tmp_path / "02_attention.ipynb").exists()
     )
 
@@ -917,7 +917,7 @@ def test_a_chapter_that_moves_replaces_no_notebook_of_the_learners(tmp_path):
 @pytest.mark.parametrize("writes", [1, 2, 3])
 def test_an_update_that_is_cut_short_after_any_write_is_done_by_the_next(mine, monkeypatch, writes):
     """What was handed out is written after the notebooks: it says that they have what it says."""
-    real, written_to = update._write, []
+    real, written_to = workspace_update._write, []
 
     def cut_short(folder, texts):
         real(folder, texts)
@@ -925,10 +925,10 @@ def test_an_update_that_is_cut_short_after_any_write_is_done_by_the_next(mine, m
         if len(written_to) == writes:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(update, "_write", cut_short)
+    monkeypatch.setattr(workspace_update, "_write", cut_short)
     with pytest.raises(KeyboardInterrupt):
         update_workspace(mine, newer(n02_=BANK))
-    monkeypatch.setattr(update, "_write", real)
+    monkeypatch.setattr(workspace_update, "_write", real)
     report = update_workspace(mine, newer(n02_=BANK))
     assert written_to[0] == mine / "nbs" and not report.conflicts
     assert BANK[1] in (mine / "nbs" / "1_bert/02_attention.ipynb").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from minbert.engine.vectorfile import write_vectors
+from minbert.encoding.npy_writer import write_vectors
 
 
 def test_rows_are_finite_as_many_and_as_wide_as_the_shape_says(tmp_path):

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import minbert
-from minbert.course.walls import _parts, landlock_version
+from minbert.course.isolation import _parts, landlock_version
 
 PACKAGE = str(Path(minbert.__file__).parent.parent)
 HOOKED = """
 import sys; sys.path.insert(0, {package!r})
-from minbert.course.walls import guard, limit
+from minbert.course.isolation import guard, limit
 import ctypes, os, socket, subprocess
 limit(60, 2**28, 2**20)
 guard([sys.prefix, sys.base_prefix, {package!r}], [{folder!r}], [{hidden!r}])
@@ -46,7 +46,7 @@ print(tried(lambda: sys.audit("ctypes.call_function", ctypes._cast_addr, ())), t
 LOCKED = """
 import sys; sys.path.insert(0, {package!r})
 import os, signal, torch
-from minbert.course.walls import guard, landlock
+from minbert.course.isolation import guard, landlock
 def tried(f):
     try: return f() and "done"
     except Exception as error: return type(error).__name__

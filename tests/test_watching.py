@@ -8,7 +8,15 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.course.watching import BEHIND, SAYS, Witness, behind, shaken, watched, weights_shaken
+from minbert.course.side_effects import (
+    BEHIND,
+    SAYS,
+    Witness,
+    behind,
+    shaken,
+    watched,
+    weights_shaken,
+)
 
 
 def looks(f, *inputs, again=False):
@@ -79,7 +87,7 @@ def test_effects_are_compared_with_those_of_the_reference():
 def test_the_compiler_is_not_loaded_for_an_optimizer():
     script = """
     import sys, torch
-    from minbert.course.watching import spare_the_compiler
+    from minbert.course.side_effects import spare_the_compiler
     spare_the_compiler()
     optimizer = torch.optim.Optimizer([torch.zeros(1, requires_grad=True)], {})
     optimizer.load_state_dict(optimizer.state_dict()); optimizer.zero_grad()

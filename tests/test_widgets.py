@@ -1,4 +1,4 @@
-"""`minbert.explore.widgets`: explorers without a browser: what a control changes, which numbers are
+"""`minbert.explorers.embedding_explorers`: explorers without a browser: what a control changes, which numbers are
 shown, what is refused.
 """
 
@@ -18,13 +18,11 @@ from scipy.stats import spearmanr
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.calibration import Standardize, Whiten
+from minbert.core.figures import panel
 from minbert.data import Dataset, load_dataset
-from minbert.engine.figures import panel
-from minbert.explore.base import choice, pick, point, slider, span, switch, words
-from minbert.explore.base import text as line
-from minbert.explore.scenes import turn
-from minbert.explore.widgets import (
+from minbert.explorers.base import choice, pick, point, slider, span, switch, words
+from minbert.explorers.base import text as line
+from minbert.explorers.embedding_explorers import (
     AnisotropyExplorer,
     CosineExplorer,
     Explorer,
@@ -33,9 +31,11 @@ from minbert.explore.widgets import (
     other_captions,
     pair_vectors,
 )
+from minbert.explorers.figures import turn
 from minbert.geometry import isoscore, mean_cosine, uniformity
 from minbert.metrics import spearman
 from minbert.sentence import safe_cosine
+from minbert.whitening import Standardize, Whiten
 
 pytestmark = pytest.mark.usefixtures("nothing_left_open")
 

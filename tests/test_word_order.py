@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from minbert.baselines import BagOfWords
-from minbert.claims import interval
 from minbert.data import SPLITS, available, load_dataset
-from minbert.engine.bigramshift import MOST_WORDS, normalized, possible_swaps, swapped_pairs
+from minbert.datasets.bigram_shift import MOST_WORDS, normalized, possible_swaps, swapped_pairs
 from minbert.metrics import accuracy
+from minbert.significance import interval
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -208,10 +208,10 @@ def test_a_model_can_be_trained_scored_and_asked_under_the_name_of_the_task(tmp_
     """A head needs an identifier for a name; the tables call its classes what the dataset calls
     them.
     """
-    from minbert.app.answers import NamedBert
-    from minbert.app.cli import check_tasks, load_splits
-    from minbert.app.owntasks import build_heads, own_tasks
-    from minbert.app.splitting import task_name
+    from minbert.cli.commands import check_tasks, load_splits
+    from minbert.cli.custom_tasks import build_heads, own_tasks
+    from minbert.cli.dataset_split import task_name
+    from minbert.cli.labelled_model import NamedBert
     from minbert.sentence import SentenceEncoder
 
     assert check_tasks(["bigram_shift"], None) == ["bigram_shift"]

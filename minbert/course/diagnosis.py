@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .comparing import compare, wrong_places
-from .trials import AGAIN, Case, Outcome, Trial
-from .watching import BEHIND, KEPT, leaves
+from .check_runner import AGAIN, Case, Outcome, Trial
+from .compare import compare, wrong_places
+from .side_effects import BEHIND, KEPT, leaves
 
 
 def _near(a: Tensor, b: Tensor) -> bool:

@@ -54,9 +54,21 @@ from typing import NamedTuple
 
 import torch
 
-from .comparing import compare
-from .judging import Verdict, judge
-from .programs import (
+from .check_runner import (
+    REFUSAL,
+    Case,
+    Mistake,
+    Outcome,
+    Trial,
+    alone,
+    attempt,
+    derived,
+    drawn,
+    repeated,
+)
+from .compare import compare
+from .feedback import Verdict, judge
+from .source_tools import (
     PACKAGE,
     edited,
     guarded,
@@ -67,7 +79,6 @@ from .programs import (
     source_of,
     stub,
 )
-from .trials import REFUSAL, Case, Mistake, Outcome, Trial, alone, attempt, derived, drawn, repeated
 
 
 class Exercise(NamedTuple):

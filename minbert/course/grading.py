@@ -47,10 +47,8 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from ..engine.saving import held_folder
-from .batch import Ledger, batch, write_whole
-from .exercises import EXERCISES, Exercise, exercise
-from .extraction import (
+from ..core.atomic_dir import held_folder
+from .answer_extraction import (
     Answer,
     Notebook,
     answer,
@@ -60,7 +58,10 @@ from .extraction import (
     single,
     unusable,
 )
-from .programs import (
+from .exercises import EXERCISES, Exercise, exercise
+from .grading_queue import Ledger, batch, write_whole
+from .sandbox import ABSENT, Limits
+from .source_tools import (
     edition,
     fingerprint,
     leans_on,
@@ -71,7 +72,6 @@ from .programs import (
     same_words,
     stub,
 )
-from .sandbox import ABSENT, Limits
 from .workspace import workspace_of
 
 

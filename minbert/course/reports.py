@@ -36,11 +36,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from .. import __version__
-from ..engine.checkpoint import check_place
-from .batch import write_whole
+from ..core.checkpoint import check_place
 from .exercises import EXERCISES
+from .feedback import NAMED
 from .grading import Report, Result
-from .judging import NAMED
+from .grading_queue import write_whole
 from .sandbox import Limits
 
 

@@ -49,11 +49,11 @@ from typing import NamedTuple
 import torch
 from safetensors.torch import load
 
+from .check_runner import Outcome
 from .exercises import SECONDS, Exercise, cases
-from .programs import PACKAGE, module_text, parse, replace, source_of, stub
-from .trials import Outcome
-from .walls import landlock_version
-from .worker import unpack, write_tree
+from .isolation import landlock_version
+from .isolation_worker import unpack, write_tree
+from .source_tools import PACKAGE, module_text, parse, replace, source_of, stub
 
 # of the course: what runs an answer
 _KEPT = {"__init__", "programs", "watching", "replaying", "trials", "walls", "worker"}
@@ -62,7 +62,7 @@ _KEPT = {"__init__", "programs", "watching", "replaying", "trials", "walls", "wo
 def _wanted(file: Path) -> bool:
     """Does an answer need this file of ours?"""
     floor = file.relative_to(PACKAGE).parts[0]
-    return floor not in ("app", "explore", "assets", "__main__.py", "_modidx.py") and (
+    return floor not in ("cli", "explorers", "assets", "__main__.py", "_modidx.py") and (
         floor != "course" or file.stem in _KEPT
     )
 

@@ -39,8 +39,8 @@ from typing import Any
 import minbert
 
 from .._modidx import d as index
-from ..engine.saving import clear_leftovers, replacing
-from .editions import marks_of, minutes_of, plural
+from ..core.atomic_dir import clear_leftovers, replacing
+from .learner_notebooks import marks_of, minutes_of, plural
 
 RESERVED = frozenset(
     "minbert torch transformers tokenizers safetensors accelerate datasets typer tqdm numpy scipy sklearn matplotlib "

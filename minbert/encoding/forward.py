@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..engine.id_checks import check_ids
-from ..engine.modes import compiled
-from . import varlen
+from ..core.eval_mode import compiled
+from ..core.id_checks import check_ids
+from . import varlen_attention
 from .packing import Packing, Padded, check_batch, padding_share
 
 __all__ = [
@@ -260,7 +260,7 @@ def _all_at_once(attention, query):
     """Give what attends in all sentences by one call, where that can be had; else None."""
     if not _has_kernel(attention, query.device, query.dtype):
         return None
-    return partial(varlen.attend, heads=attention.heads)
+    return partial(varlen_attention.attend, heads=attention.heads)
 
 
 def _has_kernel(attention, device, dtype):
@@ -268,4 +268,4 @@ def _has_kernel(attention, device, dtype):
     drops = attention.training and attention.dropout > 0
     width = attention.query.out_features // attention.heads
     fits = device.type == "cuda" and not drops and _fusible(attention)
-    return fits and varlen.serves(device, dtype, width)
+    return fits and varlen_attention.serves(device, dtype, width)

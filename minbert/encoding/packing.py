@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..engine.devices import derived, readable, send, without_waiting
+from ..core.devices import derived, readable, send, without_waiting
 
 
 def check_batch(

@@ -4,7 +4,16 @@ import math
 
 import torch
 
-from minbert.course.trials import Case, Trial, fill, fixed, mistake, probe, probed, with_gradients
+from minbert.course.check_runner import (
+    Case,
+    Trial,
+    fill,
+    fixed,
+    mistake,
+    probe,
+    probed,
+    with_gradients,
+)
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from minbert.course.trials import Case, Trial, mistake
+from minbert.course.check_runner import Case, Trial, mistake
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch.autograd.functional import jacobian
 
-from minbert.course.trials import Case, Trial, fill, fixed, mistake, probe
+from minbert.course.check_runner import Case, Trial, fill, fixed, mistake, probe
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

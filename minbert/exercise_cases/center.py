@@ -2,7 +2,7 @@
 
 import torch
 
-from minbert.course.trials import Case, Trial, fill, fixed, mistake
+from minbert.course.check_runner import Case, Trial, fill, fixed, mistake
 from minbert.encoder import BertConfig, BertModel
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}

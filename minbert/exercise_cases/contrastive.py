@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from minbert.course.trials import Case, Trial, autocast, fixed, mistake, with_gradients
+from minbert.course.check_runner import Case, Trial, autocast, fixed, mistake, with_gradients
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from minbert.course.trials import Case, Trial, mistake
+from minbert.course.check_runner import Case, Trial, mistake
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from minbert.course.trials import Case, Trial, fill, fixed, mistake
+from minbert.course.check_runner import Case, Trial, fill, fixed, mistake
 from minbert.exercise_cases.bijections import back, there
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}

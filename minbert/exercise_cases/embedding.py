@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from minbert.course.trials import Case, Trial, fill, mistake, probed
+from minbert.course.check_runner import Case, Trial, fill, mistake, probed
 from minbert.exercise_cases.attention import through
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}

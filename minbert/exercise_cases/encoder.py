@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from minbert.course.comparing import TEXT, from_text
-from minbert.course.trials import Case, Trial, fill, fixed, mistake, probed
+from minbert.course.check_runner import Case, Trial, fill, fixed, mistake, probed
+from minbert.course.compare import TEXT, from_text
 from minbert.encoder import BertConfig
 from minbert.exercise_cases.attention import masked, through
 

@@ -5,7 +5,7 @@ PLANTED = {
     "attention.merge": "The tensor is reshaped to (T, D) directly.",
     "bijections.unnorm": "The shift is undone before the scale.",
     "bijections.unshuffle": "The permutation is applied again.",
-    "calibration.spreads": "The square root is missing:",
+    "whitening.spreads": "The square root is missing:",
     "encoder.add_norm": "The layer normalization comes before the addition.",
     "encoder.pooler": "The tokens of the first sentence are used",
     "flow.sample": "The temperature multiplies the generated vectors.",

@@ -3,7 +3,7 @@
 import torch
 from torch.autograd.functional import jacobian
 
-from minbert.course.trials import Case, Trial, autocast, fill, fixed, mistake, probe
+from minbert.course.check_runner import Case, Trial, autocast, fill, fixed, mistake, probe
 from minbert.exercise_cases.bijections import gradients
 from minbert.flow import flow_rows
 

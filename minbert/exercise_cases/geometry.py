@@ -5,7 +5,7 @@ import warnings
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake
+from minbert.course.check_runner import Case, Trial, fixed, mistake
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

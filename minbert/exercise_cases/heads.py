@@ -5,7 +5,7 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 
-from minbert.course.trials import Case, Trial, fixed, mistake, probe, with_gradients
+from minbert.course.check_runner import Case, Trial, fixed, mistake, probe, with_gradients
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from minbert.course.trials import REFUSAL, Case, Trial
+from minbert.course.check_runner import REFUSAL, Case, Trial
 
 
 class Refusal(NamedTuple):
@@ -99,14 +99,14 @@ REFUSALS["sentence.cosine"] = (
 )
 
 
-REFUSALS["loop.schedule"] = (
+REFUSALS["training.schedule"] = (
     _R("a step of -1", lambda f: f(-1, 10)),
     _R("a run without steps", lambda f: f(0, 0)),
     _R("-1 steps of warm-up", lambda f: f(0, 10, -1)),
     _R("-1 steps of decay", lambda f: f(0, 10, 0, -1)),
 )
 _ROWS = {"sst": 3, "quora": 5}
-REFUSALS["mixing.shares"] = (
+REFUSALS["sampling.shares"] = (
     _R("an unknown law", lambda f: f(_ROWS, "cubic")),
     _R("a task without rows", lambda f: f({"sst": 3, "quora": 0}, "equal")),
     _R("no task", lambda f: f({})),
@@ -227,11 +227,11 @@ def _step(loss):
     return call
 
 
-REFUSALS["loop.clip"] = (
+REFUSALS["training.clip"] = (
     _R("NaN in a gradient", _clip(math.nan)),
     _R("infinity in a gradient", _clip(math.inf)),
 )
-REFUSALS["loop.step"] = (
+REFUSALS["training.step"] = (
     _R("a loss of NaN", _step(lambda w: w * math.nan)),
     _R("a finite loss whose gradient is infinite", _step(lambda w: (w - w.detach()).sqrt())),
 )
@@ -355,7 +355,7 @@ REFUSALS["flow.nll"] = (
 
 
 def _stand_in(width: int = 3):
-    from minbert.exercise_cases.joint import _Flow
+    from minbert.exercise_cases.bertcf import _Flow
 
     return _Flow(width)
 
@@ -380,7 +380,7 @@ REFUSALS["flow.bertcf"] = (
         lambda f: f(_stand_in(), _TWO, _OTHER, _TWO, groups=torch.tensor([1])),
     ),
 )
-REFUSALS["joint.loss"] = (
+REFUSALS["bertcf.loss"] = (
     _R("a batch of three views", _joint(3)),
     _R("a weight of -1", _joint(2, weight=-1.0)),
 )
@@ -431,7 +431,7 @@ def _teacher(value: float):
     """Ask for the penalty while the weights of the teacher's head are no finite numbers."""
 
     def call(kind):
-        from minbert.exercise_cases.proximal import _started
+        from minbert.exercise_cases.bregman import _started
 
         penalty, *given = _started(
             kind,
@@ -450,7 +450,7 @@ def _teacher(value: float):
     return call
 
 
-REFUSALS["proximal.charge"] = (
+REFUSALS["bregman.charge"] = (
     _R("NaN in an answer of the teacher", _teacher(math.nan)),
     _R("infinity in an answer of the teacher", _teacher(math.inf)),
 )

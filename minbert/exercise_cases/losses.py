@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, halves, mistake, with_gradients
+from minbert.course.check_runner import Case, Trial, fixed, halves, mistake, with_gradients
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from minbert.course.trials import ALIKE, COLUMNS, ROWS, Case, Trial, fixed, mistake
+from minbert.course.check_runner import ALIKE, COLUMNS, ROWS, Case, Trial, fixed, mistake
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

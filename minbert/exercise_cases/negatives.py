@@ -4,7 +4,7 @@ import warnings
 
 import torch
 
-from minbert.course.trials import Case, Trial, autocast, fixed, mistake, with_gradients
+from minbert.course.check_runner import Case, Trial, autocast, fixed, mistake, with_gradients
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

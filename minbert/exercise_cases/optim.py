@@ -6,7 +6,7 @@ import math
 import torch
 from torch import nn
 
-from minbert.course.trials import Case, Trial, fixed, mistake
+from minbert.course.check_runner import Case, Trial, fixed, mistake
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from minbert.course.trials import ALIKE, SMALL, Case, Trial, fixed, mistake, probe
+from minbert.course.check_runner import ALIKE, SMALL, Case, Trial, fixed, mistake, probe
 from minbert.pcgrad import Surgery
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}

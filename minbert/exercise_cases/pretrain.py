@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from minbert.course.trials import Case, Trial, fill, mistake
+from minbert.course.check_runner import Case, Trial, fill, mistake
 from minbert.encoder import BertConfig, BertModel
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake, with_gradients
+from minbert.course.check_runner import Case, Trial, fixed, mistake, with_gradients
 from minbert.exercise_cases.attention import masked, with_dtype
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from minbert.course.trials import Case, Trial, fixed, mistake
+from minbert.course.check_runner import Case, Trial, fixed, mistake
 from minbert.smart import Attack
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}

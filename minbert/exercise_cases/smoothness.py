@@ -4,7 +4,16 @@ import math
 
 import torch
 
-from minbert.course.trials import SMALL, Case, Trial, fill, fixed, mistake, probed, with_gradients
+from minbert.course.check_runner import (
+    SMALL,
+    Case,
+    Trial,
+    fill,
+    fixed,
+    mistake,
+    probed,
+    with_gradients,
+)
 from minbert.heads import CosineHead, LinearHead, PairLinear
 from minbert.losses import ClippedCosineHead
 

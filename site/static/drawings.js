@@ -285,7 +285,7 @@
     }),
     shortest: (gram) => shortest(gram).map((weight) => gram.length * weight),
   };
-  const INKS = { sum: ["#1f5fa8", "6 3", "round"], PCGrad: ["#e8730c", "", "square"], GradVac: ["#8e5bb5", "7 3 2 3", "triangle"], shortest: ["#2a9d6f", "2 2", "diamond"] }; // as STEPS in minbert/explore/conflict.py
+  const INKS = { sum: ["#1f5fa8", "6 3", "round"], PCGrad: ["#e8730c", "", "square"], GradVac: ["#8e5bb5", "7 3 2 3", "triangle"], shortest: ["#2a9d6f", "2 2", "diamond"] }; // as STEPS in minbert/explorers/conflict.py
   const cosines = (grads, step) => grads.map((grad) => { const length = Math.hypot(...grad) * Math.hypot(...step); return length > 1e-9 ? dot(grad, step) / length : 0; });
 
   const valley = (place, [centre, angle, along, across]) => { // -> [height, gradient]

@@ -72,7 +72,7 @@ def sets(split="train", rows=12):
 
 def batches(count, rows=4):
     from minbert.data import task_batches
-    from minbert.mixing import TaskSampler
+    from minbert.sampling import TaskSampler
 
     data = sets()
     return task_batches(
@@ -137,9 +137,9 @@ def rules():
 
 
 def costs(model, supply, loss_fn, backward=None, precision="fp32"):
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.fused_adamw import FusedAdamW
-    from minbert.loop import steps, sum_losses
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.fused_adamw import FusedAdamW
+    from minbert.training import steps, sum_losses
 
     model.train()
     optimizer, found = FusedAdamW([p for p in model.parameters() if p.requires_grad], lr=1e-3), []
@@ -170,10 +170,10 @@ def count_joint():
 
 
 def count_accumulated():
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.fused_adamw import FusedAdamW
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
-    from minbert.loop import steps
+    from minbert.training import steps
 
     model, found = multitask().train(), []
     for _ in steps(
@@ -222,7 +222,7 @@ def count_surgery():
 def views(columns=1, rows=6, **options):
     from itertools import islice
 
-    from minbert.views import view_batches
+    from minbert.simcse import view_batches
 
     quora = sets()["quora"]
     return islice(
@@ -233,7 +233,7 @@ def views(columns=1, rows=6, **options):
 def count_views():
     from minbert.contrastive import mirror_loss
     from minbert.negatives import multiple_negatives_loss
-    from minbert.views import ViewModel, view_loss
+    from minbert.simcse import ViewModel, view_loss
 
     losses = {
         "simcse": view_loss(),
@@ -244,8 +244,8 @@ def count_views():
 
 
 def count_flow():
+    from minbert.bertcf import joint_loss, start_joint
     from minbert.flow import train_flow
-    from minbert.joint import joint_loss, start_joint
 
     found = {}
     for mixing in ("reverse", "lu"):
@@ -265,7 +265,7 @@ def count_flow():
 
 
 def count_pretraining():
-    from minbert.app.pretraining import packed_mlm_loss
+    from minbert.cli.pretraining import packed_mlm_loss
     from minbert.pretrain import MlmHead
 
     bert = encoder(dropout=0.0).model
@@ -275,7 +275,7 @@ def count_pretraining():
 
 
 def mlm_supply(count, rows=6):
-    from minbert.app.pretraining import MlmBatch, chosen_positions
+    from minbert.cli.pretraining import MlmBatch, chosen_positions
     from minbert.pretrain import mask_tokens, special_positions
     from minbert.tokens import tokenize
 
@@ -439,11 +439,11 @@ def generators():
 
 
 def penalties():
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.fused_adamw import FusedAdamW
-    from minbert.loop import steps
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.fused_adamw import FusedAdamW
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
     from minbert.smoothness import SmoothnessPenalty
+    from minbert.training import steps
 
     proximal = [
         BregmanProximal(teacher=t, every=2 if t == "epoch" else None)
@@ -488,11 +488,11 @@ def penalties():
 
 def surgery():
     from minbert.conflicts import GradVac, conflict_summary
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.fused_adamw import FusedAdamW
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
-    from minbert.loop import steps
     from minbert.pcgrad import PCGrad
+    from minbert.training import steps
 
     for kind in (PCGrad, GradVac):
         model = multitask("cpu")
@@ -516,12 +516,12 @@ def surgery():
 
 
 def flow():
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.fused_adamw import FusedAdamW
+    from minbert.bertcf import joint_decays, joint_loss, start_joint
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.fused_adamw import FusedAdamW
     from minbert.flow import COUPLINGS, MIXINGS, Flow, bertcf_loss, flow_groups, train_flow
-    from minbert.joint import joint_decays, joint_loss, start_joint
-    from minbert.loop import steps
     from minbert.optim import parameter_groups
+    from minbert.training import steps
 
     u = cloud()
     for mixing in MIXINGS:
@@ -571,7 +571,7 @@ def contrastive():
     from minbert.batches import pair_batches
     from minbert.contrastive import mirror_loss, span_mask
     from minbert.negatives import multiple_negatives_loss
-    from minbert.views import Projection, ViewModel, keep_best, train_views, view_loss
+    from minbert.simcse import Projection, ViewModel, keep_best, train_views, view_loss
 
     hide = partial(span_mask, mask_id=tokenizer().mask_token_id)
 
@@ -596,8 +596,8 @@ def contrastive():
 
 def calibration():
     from minbert import geometry
-    from minbert.calibration import NullTop, Standardize, StandardizeNullTop, Whiten, score_top
     from minbert.sentence import SentenceEncoder, UnitLength
+    from minbert.whitening import NullTop, Standardize, StandardizeNullTop, Whiten, score_top
 
     x = cloud()
     for kind in (Standardize, NullTop, StandardizeNullTop, Whiten):
@@ -665,7 +665,7 @@ def batches_of_all_kinds():
     """
     from dataclasses import dataclass
 
-    from minbert.engine.devices import send
+    from minbert.core.devices import send
 
     @dataclass
     class Careful:
@@ -687,11 +687,11 @@ def one_ahead():
     """A thread sends the next batch; the loop has nothing left to send, and what is checked is
     checked on the originals.
     """
-    from minbert.engine.ahead import Ahead
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.fused_adamw import FusedAdamW
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.fused_adamw import FusedAdamW
+    from minbert.core.prefetch import Ahead
     from minbert.heads import multitask_loss
-    from minbert.loop import steps
+    from minbert.training import steps
 
     plain, ahead = multitask(dropout=0.0), multitask(dropout=0.0)
 
@@ -727,11 +727,11 @@ def bad_batches():
     """
     from dataclasses import replace
 
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.fused_adamw import FusedAdamW
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
-    from minbert.loop import steps, sum_losses
     from minbert.pcgrad import PCGrad
+    from minbert.training import steps, sum_losses
 
     good = next(iter(batches(1)))
 
@@ -824,7 +824,7 @@ def broken_search():
     """A gradient of a search that is not finite moves nothing: the noise stays, whether one may
     look or not.
     """
-    from minbert.engine.devices import without_waiting
+    from minbert.core.devices import without_waiting
     from minbert.smart import Attack, smart_loss, symmetric_kl
 
     x = cloud(4, 6).requires_grad_()
@@ -850,10 +850,10 @@ def attention_masks():
     """What attention is given: no mask where nothing is padded, on the way in and in training."""
     import torch.nn.functional as F
 
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.fused_adamw import FusedAdamW
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.fused_adamw import FusedAdamW
     from minbert.heads import multitask_loss
-    from minbert.loop import steps
+    from minbert.training import steps
 
     real, seen = F.scaled_dot_product_attention, []
     F.scaled_dot_product_attention = lambda *a, attn_mask=None, **k: (
@@ -908,7 +908,7 @@ def one_call_attention():
     import torch.nn.attention.varlen as library
     import torch.nn.functional as F
 
-    from minbert.encoding import varlen
+    from minbert.encoding import varlen_attention
     from minbert.encoding.forward import packing_pays
     from minbert.tokens import TokenBatch
 
@@ -944,7 +944,7 @@ def one_call_attention():
     batch = TokenBatch(ids, mask)
 
     def run(model, dtype=torch.bfloat16, use=True):
-        varlen._agrees.cache_clear(), calls.clear()
+        varlen_attention._agrees.cache_clear(), calls.clear()
         library.varlen_attn = played if use else broken
         model.zero_grad()
         counted()
@@ -960,7 +960,7 @@ def one_call_attention():
     def broken(*args):
         raise RuntimeError("no kernel image is available")
 
-    from minbert.engine.devices import send
+    from minbert.core.devices import send
 
     def still():
         return encoder(dropout=0.0).train()
@@ -983,12 +983,12 @@ def one_call_attention():
         "eval with dropout": run(encoder().eval())[2],
     }
     library.varlen_attn = lambda *a: 1.1 * played(*a)
-    varlen._agrees.cache_clear()
-    found["a kernel that is off by a tenth"] = varlen.serves(CUDA, torch.bfloat16, 8)
+    varlen_attention._agrees.cache_clear()
+    found["a kernel that is off by a tenth"] = varlen_attention.serves(CUDA, torch.bfloat16, 8)
     library.varlen_attn = played
     with torch.autocast("cuda", torch.bfloat16):
         sent = send(batch, CUDA)
-        varlen._agrees.cache_clear()
+        varlen_attention._agrees.cache_clear()
         model = still()
         found["much padding"] = packing_pays(model.model, sent.attention_mask)
         found["little padding"] = packing_pays(
@@ -1012,10 +1012,10 @@ def heads_beside():
 
 
 def fitting():
-    from minbert.engine.checkpoint import read_checkpoint
+    from minbert.core.checkpoint import read_checkpoint
+    from minbert.finetune import Phase, TrainConfig, fit
     from minbert.pcgrad import PCGrad
     from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
-    from minbert.train import Phase, TrainConfig, fit
 
     train, dev = sets(), sets("dev", 8)
 
@@ -1033,7 +1033,7 @@ def fitting():
             TASKS, steps=steps_, batch_size=4, lr=1e-3, eval_every=2, save_every=1, **options
         )
         if stop is not None:
-            from minbert.engine import runs as module
+            from minbert.core import run_dir as module
 
             write = module.RunFolder.write
 
@@ -1081,12 +1081,12 @@ def half_precision():
     """A GPU that imitates bfloat16 gets float16 and scaled losses; launched precisions are honoured
     or refused.
     """
-    from minbert.engine.device_step import DeviceStep
-    from minbert.engine.devices import half_type
-    from minbert.engine.fused_adamw import FusedAdamW
+    from minbert.core.device_step import DeviceStep
+    from minbert.core.devices import half_type
+    from minbert.core.fused_adamw import FusedAdamW
+    from minbert.finetune import TrainConfig, fit
     from minbert.heads import multitask_loss
-    from minbert.loop import steps
-    from minbert.train import TrainConfig, fit
+    from minbert.training import steps
 
     assert half_type(CUDA, "bf16") == torch.float16
     model = multitask()
@@ -1126,7 +1126,7 @@ def half_precision():
         take_step=DeviceStep(precision="fp16"),
     ):
         assert math.isfinite(record.grad_norm)
-    from minbert.engine.devices import new_accelerator
+    from minbert.core.devices import new_accelerator
 
     with tempfile.TemporaryDirectory() as place:
         result = fit(
@@ -1171,8 +1171,8 @@ def evaluation():
 
 
 def pretraining():
-    from minbert.app.card import tokens_seen, write_card
-    from minbert.app.pretraining import PretrainConfig, pretrain
+    from minbert.cli.model_card import tokens_seen, write_card
+    from minbert.cli.pretraining import PretrainConfig, pretrain
     from minbert.pretrain import load_mlm, masked_accuracy, save_mlm
     from minbert.sts import sts_by_pooling
 
@@ -1226,18 +1226,18 @@ SMALLER = {
     **{
         name: [REAL]
         for name in (
-            "22_train",
+            "22_finetune",
             "25_contrastive",
-            "26_views",
+            "26_simcse",
             "29_flow",
-            "30_joint",
+            "30_bertcf",
             "32_smoothness",
-            "33_proximal",
+            "33_bregman",
             "34_smart",
             "36_batches",
             "38_conflicts",
             "39_synthetic",
-            "41_bertcf",
+            "41_bertcf_results",
             "42_multitask",
         )
     },
@@ -1311,7 +1311,7 @@ def gpu_cell(notebook, place):
     (place / "data" / "corpus" / "wikipedia-sentences-00.txt.gz").write_bytes(
         gzip.compress(text.encode())
     )
-    here = import_module("minbert.reproduce.here")
+    here = import_module("minbert.papers.run_in_notebook")
     here.product_speed = partial(here.product_speed, width=64, rounds=2)
     os.environ |= {"MINBERT_RUNS": str(place / "runs"), "MPLBACKEND": "agg"}
     for at in wanted:
@@ -1345,7 +1345,7 @@ def toy():
     """A recipe's scale of three steps a stage; the weights are the embedded ones."""
     from dataclasses import replace
 
-    from minbert.reproduce import SCALES
+    from minbert.papers import SCALES
 
     return replace(
         SCALES["micro"],

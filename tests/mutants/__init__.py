@@ -7,7 +7,7 @@ mistake; its sentence says what is wrong.
 from importlib import import_module
 from pathlib import Path
 
-from minbert.course.trials import Mistake
+from minbert.course.check_runner import Mistake
 
 
 def all_mutants() -> dict[str, list[Mistake]]:

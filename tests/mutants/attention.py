@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.attention`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.attention import (
     _WRONG_ALL,
     _WRONG_BIAS,

@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.contrastive`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.contrastive import (
     _WRONG_DISTANCE,
     _WRONG_END,

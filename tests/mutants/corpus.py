@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.corpus`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.corpus import _WRONG_KEEP, _WRONG_LAST, _WRONG_NEXT
 
 MUTANTS = {}

@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.couplings`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.couplings import _WRONG_BACK, _WRONG_CAT, _WRONG_LOG, _WRONG_MOVED
 
 MUTANTS = {}

@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.embedding`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.embedding import _ADD_POSITIONS, _ADD_SEGMENT, _WRONG_LAST
 
 MUTANTS = {}

@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.encoder`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.encoder import _WRONG_END, _WRONG_FIRST, _WRONG_OUT, _WRONG_SUM
 
 MUTANTS = {}

@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.geometry`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.geometry import (
     _WRONG_ALIGN,
     _WRONG_GRAM,

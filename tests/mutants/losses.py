@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.losses`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.losses import (
     _WRONG_BCE,
     _WRONG_CE,

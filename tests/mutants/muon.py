@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.muon`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.muon import _WRONG_STEP, _WRONG_UNIT
 
 MUTANTS = {}

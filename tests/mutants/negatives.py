@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.negatives`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.negatives import _WRONG_DOT, _WRONG_HARD, _WRONG_LOGITS, _WRONG_PRICE
 
 MUTANTS = {}

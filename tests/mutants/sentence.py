@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.sentence`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.sentence import _WRONG_DOT, _WRONG_NORM, _WRONG_UNIT
 
 MUTANTS = {}

@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.smart`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.smart import (
     _WRONG_BACK,
     _WRONG_BOX,

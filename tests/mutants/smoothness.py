@@ -1,6 +1,6 @@
 """Mutants of `minbert.exercise_cases.smoothness`: their checks must reject them all."""
 
-from minbert.course.trials import mistake
+from minbert.course.check_runner import mistake
 from minbert.exercise_cases.smoothness import _WRONG_CHARGE, _WRONG_DRAW, _WRONG_SUM
 
 MUTANTS = {}

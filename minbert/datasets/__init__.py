@@ -1,0 +1,1 @@
+"""File formats, sources and splits of datasets."""
