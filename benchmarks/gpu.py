@@ -35,7 +35,7 @@ from minbert.core.devices import (
     choose_device,
     fast_kernels,
     half_type,
-    send,
+    to_device,
     without_waiting,
 )
 from minbert.core.eval_mode import compile_parts
@@ -438,7 +438,7 @@ def both_layouts(bench, batches):
             with autocast(bench.device, bench.precision), without_waiting():
                 return [
                     encode_batch(
-                        model, *send(batch, bench.device), packed=packed
+                        model, *to_device(batch, bench.device), packed=packed
                     ).last_hidden_state[:, 0]
                     for batch in batches
                 ][-1].cpu()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from .core.devices import send
+from .core.devices import to_device
 from .encoder import BertModel
 from .encoding.forward import encode_batch
 from .tokens import TokenBatch
@@ -25,7 +25,7 @@ def mean_state(
     """Average the last hidden states over all real positions. Raises ValueError if there are none."""
     device, total, count = model.pooler_dense.weight.device, 0.0, 0
     for batch in batches:
-        ids, mask = send(batch, device)
+        ids, mask = to_device(batch, device)
         hidden = encode_batch(model, ids, mask, packed=device.type == "cpu").last_hidden_state
         total = total + torch.where(mask[..., None] == 1, hidden, 0).sum((0, 1))
         count = count + mask.sum()

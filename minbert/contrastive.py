@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .core.devices import drawing_device, readable, send
+from .core.devices import drawing_device, sync_free_value, to_device
 from .core.finite_checks import check_finite
 from .datasets.label_checks import check_labels
 from .sentence import safe_cosine, unit
@@ -26,7 +26,7 @@ def _check_pairs(u, v, labels, margin):
     check_finite(u, "u")
     check_finite(v, "v")
     y = check_labels(u[..., 0], labels, 0, 1)
-    seen = readable(y)
+    seen = sync_free_value(y)
     if seen is not None and not ((seen == 0) | (seen == 1)).all():
         raise ValueError(f"expected labels 0 and 1, got {sorted(set(labels.tolist()))[:5]}")
     return y
@@ -85,7 +85,7 @@ def _twins(a, groups):
     """Mark other rows of the same group, (B, B) bool; none without groups."""
     if groups is None:
         return torch.zeros(len(a), len(a), dtype=torch.bool, device=a.device)
-    groups = send(groups, a.device)
+    groups = to_device(groups, a.device)
     same = groups[:, None] == groups
     return same & ~torch.eye(len(a), dtype=torch.bool, device=a.device)
 
@@ -104,7 +104,7 @@ def _check_views(a, b, temperature, hard=None, groups=None):
             check_finite(x, name)
     if len(a) == 1 and hard is None:
         warnings.warn("a batch of one has no negatives: the loss is 0", RuntimeWarning, stacklevel=3)
-    elif readable(a) is not None and torch.equal(a, b):
+    elif sync_free_value(a) is not None and torch.equal(a, b):
         warnings.warn("both views are equal: is the encoder in train mode, with dropout?", RuntimeWarning, stacklevel=3)
 
 # %% ../nbs/3_embeddings/25_contrastive.ipynb #359cc099

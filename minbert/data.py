@@ -25,7 +25,7 @@ from minbert.datasets.formats import (
 )
 from .datasets.hub_datasets import HUB, outdated, published_splits, write_split
 from .datasets.label_checks import check_numbers, check_texts, plain_column
-from .core.atomic_dir import replacing
+from .core.atomic_dir import atomic_write_dir
 from .datasets.sts_years import places, read_subset, year_files
 from .sampling import TaskSampler
 from .tokens import TokenBatch, encode_ids, pad_ids
@@ -250,7 +250,7 @@ def download(
     """
     if name not in HUB:
         raise ValueError(f"expected one of {list(HUB)}, got {name!r}" + (f": {hint}" if (hint := where_to_get(name)) else ""))
-    with replacing(folder) as draft:
+    with atomic_write_dir(folder) as draft:
         paths = []
         for split, rows in published_splits(name, source):
             paths += write_split(name, split, draft, rows)

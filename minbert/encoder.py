@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from .attention import SelfAttention
 from .embedding import BertEmbedding
-from .core.devices import shapes_only
+from .core.devices import meta_init
 from .encoding.transformer_folder import model_folder
 from minbert.encoding.hf_weights import (
     check_settings, check_sizes, fitted, read_settings, write_model,
@@ -249,7 +249,7 @@ def load_model(folder: str | Path) -> "BertModel":  # float32, on the CPU, in ev
     config, found = BertConfig.from_json(folder / "config.json"), load_tensors(folder)
     try:
         check_sizes(asdict(config), found, layers="num_hidden_layers")
-        with shapes_only():
+        with meta_init():
             model = BertModel(config)
         state = fitted(found, model.state_dict(), minbert_name, hugging_face_name, may_lack=_POOLER)
     except ValueError as error:

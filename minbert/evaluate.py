@@ -23,7 +23,7 @@ import torch
 
 from .data import Dataset, load_dataset, read_lines
 from .core.files import quoted
-from .core.atomic_dir import replacing
+from .core.atomic_dir import atomic_write_dir
 from .geometry import alignment, isoscore, mean_cosine, uniformity
 from .heads import LinearPlusCosine, MultitaskBert
 from .metrics import (accuracy, as_classes, as_vector, as_vectors, auc, average_ranks,
@@ -184,7 +184,7 @@ def write_predictions(
         if name in texts:
             raise ValueError(f"expected a file for each task, got {name} for two of {', '.join(datasets)}")
         texts[name] = _prediction_text(data, model.predict(task, data))
-    with replacing(folder) as draft:
+    with atomic_write_dir(folder) as draft:
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8", newline="\n")
     return [Path(folder) / name for name in texts]

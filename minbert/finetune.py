@@ -24,11 +24,11 @@ from .core.checkpoint import load_checkpoint, save_checkpoint, seed_everything
 from .core.fused_adamw import FusedAdamW
 from .core.device_step import DeviceStep
 from .core.devices import PRECISIONS, LossScale, check_device, half_type, new_accelerator
-from .encoding.run_fingerprint import reading, rows_checksum
+from .encoding.run_fingerprint import encoder_fingerprint, rows_checksum
 from .datasets.label_checks import check_dev_set, check_train_set
 from .encoding.dense_layers import Dense, maps_of
 from .core.eval_mode import compile_parts
-from .core.run_dir import RunFolder, opened, read_log
+from .core.run_dir import RunFolder, open_run, read_log
 from .core.module_io import saved_name
 from .encoding.sentence_transformers_folder import check_kept
 from .core.config_checks import check_choices, check_names, check_positive, check_rates
@@ -339,7 +339,7 @@ def _identity(model, config, sources, dev_sets):
     """Say what a resume must find again."""
     trained = {f"{phase.source or 'train'} rows of {task}": sources[phase.source][task] for phase in config.plan() for task in phase.tasks}
     scored = {f"dev rows of {task}": rows for task, rows in dev_sets.items()}
-    return asdict(config) | reading(model.encoder) | {name: rows_checksum(rows) for name, rows in (trained | scored).items()}
+    return asdict(config) | encoder_fingerprint(model.encoder) | {name: rows_checksum(rows) for name, rows in (trained | scored).items()}
 
 # %% ../nbs/2_finetuning/22_finetune.ipynb #2e4c9588
 def fit(
@@ -371,7 +371,7 @@ def fit(
     identity = _identity(model, config, sources, dev_sets)
     files = RunFolder(folder, identity, {"loss_fn": loss_fn, "backward": backward, "scale": scale}, world)
     losses = loss_fn or (lambda m, batch: multitask_loss(m, batch, config.loss_weights))
-    with stop_requests() as request, opened(files, resume) as position:
+    with stop_requests() as request, open_run(files, resume) as position:
         run = Parts(model, dev_sets, config, files, Position(**position))
         seed_everything(config.seed + world.process_index)
         with _bar(total, files.step, progress and world.is_main_process) as bar:

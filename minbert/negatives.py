@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .contrastive import _cosines
-from .core.devices import send
+from .core.devices import to_device
 from .core.finite_checks import check_finite
 from .losses import wide
 
@@ -66,7 +66,7 @@ def hide_duplicates(
         raise ValueError(f"expected groups of shape {tuple(scores.shape[:1])}, got {tuple(groups.shape)}")
     if groups is None:
         return scores
-    groups = send(groups, scores.device)
+    groups = to_device(groups, scores.device)
     same = groups[:, None] == groups
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     return scores.masked_fill(same & ~own, -torch.inf)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .encoder import BertConfig, BertModel
-from .core.atomic_dir import replacing
+from .core.atomic_dir import atomic_write_dir
 from .core.safetensors_io import check_numbers, check_tensors, read_tensors, save_tensors
 from .tokens import resolve_folder, tokenize
 
@@ -112,7 +112,7 @@ def save_mlm(
         half[name] = weight.detach().to("cpu", torch.float16).contiguous()
     check_numbers(half, f"{folder}, head in float16")
     model.save_pretrained(folder, torch.float16)
-    with replacing(folder) as draft:
+    with atomic_write_dir(folder) as draft:
         save_tensors(draft / HEAD, half, {"format": "pt"})
 
 

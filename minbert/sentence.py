@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from .encoder import BertModel
 from .encoding.forward import encode_batch
-from .encoding.packed_linear import laid_out
-from .core.devices import fast_kernels, send, usable_device
+from .encoding.packed_linear import prepacked_weights
+from .core.devices import fast_kernels, to_device, usable_device
 from .core.finite_checks import NotFinite, check_finite
-from .encoding.dense_layers import check_widths, in_a_row, maps_of, moved, width_after
+from .encoding.dense_layers import check_widths, sequential, maps_of, apply_dense, width_after
 from .encoding.transformer_folder import model_folder
 from .core.eval_mode import evaluating as _evaluating
-from .core.atomic_dir import replacing
+from .core.atomic_dir import atomic_write_dir
 from .encoding.sentence_transformers_folder import saved_settings, write_settings
 from minbert.encoding.pooling_spec import (
     Longest, check_pooling, check_states as _check_states, layers_read, pooled_width,
@@ -182,11 +182,11 @@ class PooledBert(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, allow_empty: bool = False) -> Tensor:  # (B, D) float, differentiable
         """Give one vector a sentence, see `sentence_vectors`, moved by the transform."""
-        return moved(sentence_vectors(self.model, input_ids, attention_mask, self.pooling, allow_empty), self.transform)
+        return apply_dense(sentence_vectors(self.model, input_ids, attention_mask, self.pooling, allow_empty), self.transform)
 
     def embed(self, batch: TokenBatch) -> Tensor:  # (B, D) float, on the encoder's device, differentiable
         """Give one vector a sentence for a batch that is cut into tokens already, on any device."""
-        return self(*send(batch, self.device))
+        return self(*to_device(batch, self.device))
 
 # %% ../nbs/2_finetuning/11_sentence.ipynb #569e1936
 @torch.no_grad()
@@ -194,7 +194,7 @@ def encode_window(
     encoder: PooledBert,
     ids: list,                  # token ids of each sentence
     batch_tokens: int | None = None,   # padded tokens a batch; None: 2048, which fit a CPU's cache, on a GPU 32768
-    precision: str = "fp32",    # as `laid_out` says
+    precision: str = "fp32",    # as `prepacked_weights` says
     bar=None,                   # to be moved on, or None
 ) -> Tensor:                    # (n, D) float32 on the CPU, in the order of `ids`
     """Encode as many sentences as fit into memory: sorted by length, in eval mode, and put back in order."""
@@ -202,7 +202,7 @@ def encode_window(
         batch_tokens = 2048 if encoder.device.type == "cpu" else 32768
     budget = max(batch_tokens, *map(len, ids))  # the longest may need a batch of its own
     vectors, waiting = torch.empty(len(ids), encoder.width, dtype=torch.float32), []
-    with _evaluating(encoder), laid_out(encoder.model, precision, sum(map(len, ids))), fast_kernels(encoder.device):
+    with _evaluating(encoder), prepacked_weights(encoder.model, precision, sum(map(len, ids))), fast_kernels(encoder.device):
         for positions, batch in token_batches(ids, budget, encoder.model.config.pad_token_id):
             waiting.append((positions, encoder.embed(batch).float()))
             if bar is not None:
@@ -260,7 +260,7 @@ def load_parts(
     check_widths(maps, pooled_width(saved["pooling"], model.config.hidden_size, folder), folder)
     if normalize and not isinstance([None, *maps][-1], UnitLength):
         maps.append(UnitLength())
-    return saved | {"model": model, "tokenizer": tokenizer, "transform": in_a_row(maps)}
+    return saved | {"model": model, "tokenizer": tokenizer, "transform": sequential(maps)}
 
 # %% ../nbs/2_finetuning/11_sentence.ipynb #b08bde8e
 class SentenceEncoder(TextEncoder):
@@ -275,7 +275,7 @@ class SentenceEncoder(TextEncoder):
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:  # folder: made if missing; other files in it are left alone
         """Write a folder that `from_pretrained` and SentenceTransformer(folder) both load (mean_padded: only the first), the model in `dtype`, a pooling with weights in its own. A save that fails leaves earlier files as they were. Raises ValueError for a pooling or a map that no folder can hold, and as `write_model`."""
-        with replacing(folder) as draft:
+        with atomic_write_dir(folder) as draft:
             self.model.save_pretrained(draft, dtype)
             self.tokenizer.save_pretrained(draft)
             write_settings(draft, self.model, self.pooling, layers_read(self.pooling, POOLINGS), self.max_length, self.transform, {"Normalize": UnitLength})

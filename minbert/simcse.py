@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from .contrastive import simcse_loss
 from .core.prefetch import Ahead
 from .core.best_weights import Best
-from .core.all_gather import everyone as _everyone
+from .core.all_gather import gather_if_distributed as _everyone
 from .core.all_gather import gather_views
 from .datasets.label_checks import plain_column
 from .core.batch_indices import check_columns, draw_batches

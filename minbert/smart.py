@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .data import TaskBatch
-from .core.devices import readable, send
+from .core.devices import sync_free_value, to_device
 from .core.rng_state import SavesSkips
 from .core.eval_mode import compiled
 from .encoding.packing import Packing
@@ -143,12 +143,12 @@ def _slope(f, delta):
     with torch.enable_grad():
         delta = delta.detach().requires_grad_()
         slope = torch.autograd.grad(f(delta), delta)[0]
-    return slope if readable(slope) is not None else torch.where(slope.isfinite().all(), slope, 0.0)
+    return slope if sync_free_value(slope) is not None else torch.where(slope.isfinite().all(), slope, 0.0)
 
 
 def _broken(gradient):
     """Tell whether a gradient is not finite, if one may look."""
-    return readable(gradient) is not None and not gradient.isfinite().all()
+    return sync_free_value(gradient) is not None and not gradient.isfinite().all()
 
 # %% ../nbs/4_robustness/34_smart.ipynb #c054a17a
 def smart_loss(
@@ -206,7 +206,7 @@ def token_input(model: MultitaskBert, part: TaskBatch) -> TokenInput:
     batch, embedding = part.first, model.encoder.model.embedding.word_embedding
     if part.second is not None:
         batch = join_batches(part.first, part.second, model.encoder.model.config.pad_token_id)
-    batch = send(batch, model.encoder.device)
+    batch = to_device(batch, model.encoder.device)
     packing = Packing(batch.attention_mask)
 
     def encode(x: Tensor) -> tuple[Tensor, ...]:
@@ -283,7 +283,7 @@ class SmartPenalty(SavesSkips):
         head = model.head(task)
         aim, distance = clean.outputs, output_distance(head, self.grad)
         if self.target == "labels":
-            aim, distance = send(part.labels, embeds.device), head.loss
+            aim, distance = to_device(part.labels, embeds.device), head.loss
         generator = _generator_on(self.generator, embeds.device)
         loss, self.last = smart_loss(embeds, fn, aim, distance, self.attack, rows, None, weights, "mean", generator)
         self.skipped += self.last.skipped

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .data import Dataset, available, load_dataset
-from .core.devices import send
+from .core.devices import to_device
 from .encoder import BertModel
 from .encoding.forward import encode_batch
 from .metrics import as_vectors, spearman
@@ -202,7 +202,7 @@ def sts_by_pooling(
     vectors = {how: torch.empty(len(ids), model.config.hidden_size) for how in POOLINGS}
     with evaluating(model):
         for rows, batch in token_batches(ids, pad_id=model.config.pad_token_id):
-            batch = send(batch, model.pooler_dense.weight.device)
+            batch = to_device(batch, model.pooler_dense.weight.device)
             out = encode_batch(model, *batch, output_hidden_states=True, packed=False)  # serves all poolings
             for how in POOLINGS:
                 vectors[how][rows] = pool(out.hidden_states, batch.attention_mask, how, out.pooler_output).cpu()

@@ -13,7 +13,7 @@ from site_chapters import book, chapter_list, link, relinked
 from site_tables import template
 
 from minbert.course.exercises import EXERCISES, right_definition, wrong_definition
-from minbert.course.learner_notebooks import read_notebook
+from minbert.course.learner_notebooks import read_learner_notebook
 from minbert.course.source_tools import find, parse, replace
 from minbert.course.workspace import new_workspace
 
@@ -65,7 +65,7 @@ def hand_in(folder: Path, written: dict[str, str]) -> None:
     """Write a workspace in which some stubs are filled."""
     new_workspace(folder)
     file = folder / "nbs" / f"{CHAPTER}.ipynb"
-    notebook = read_notebook(file)
+    notebook = read_learner_notebook(file)
     for name, definition in written.items():
         target = EXERCISES[name].target
         cell = [

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from minbert.course.exercises import EXERCISES
-from minbert.course.learner_notebooks import marks, read_notebook, written
+from minbert.course.learner_notebooks import marks, read_learner_notebook, written
 from minbert.course.source_tools import replace
 
 
@@ -22,7 +22,7 @@ def solve(
     for file in sorted(
         {Path(folder) / "nbs" / f"{EXERCISES[name].notebook}.ipynb" for name in wanted}
     ):
-        notebook = read_notebook(file)
+        notebook = read_learner_notebook(file)
         for cell in (c for c in notebook.cells if c.cell_type == "code"):
             for mark in marks(cell.source):
                 if mark.name in wanted:
@@ -44,7 +44,7 @@ def borrow_all(folder: Path, exercises: Iterable[str] | None = None) -> int:
         re.escape(f'borrow("{name}")') for name in (EXERCISES if exercises is None else exercises)
     )
     for file in sorted((Path(folder) / "nbs").rglob("[!.]*.ipynb")):
-        notebook = read_notebook(file)
+        notebook = read_learner_notebook(file)
         for cell in (c for c in notebook.cells if c.id.startswith("check-")):
             cell.source, found = re.subn(
                 rf"^# (?=from minbert\.course import borrow;.*(?:{targets}))",
@@ -61,7 +61,7 @@ def cut(folder: Path) -> int:
     """End every chapter that has exercises behind its last check; give how many cells are gone."""
     gone = 0
     for file in sorted((Path(folder) / "nbs").rglob("[!.]*.ipynb")):
-        notebook = read_notebook(file)
+        notebook = read_learner_notebook(file)
         if checks := [i for i, cell in enumerate(notebook.cells) if cell.id.startswith("check-")]:
             gone += len(notebook.cells) - checks[-1] - 1
             notebook.cells = notebook.cells[: checks[-1] + 1]

@@ -9,7 +9,7 @@ from solving import solve
 
 from minbert.course import integration_run as module
 from minbert.course.exercises import EXERCISES, wrong_definition
-from minbert.course.grading import Report, Result, read_submission
+from minbert.course.grading import GradeReport, Result, read_submission
 from minbert.course.integration_run import Assembled, assemble, called_parts, modules_with, trained
 from minbert.course.source_tools import module_text, replace, source_of
 from minbert.course.workspace import new_workspace
@@ -161,7 +161,7 @@ def test_what_cannot_be_assembled(tmp_path, monkeypatch):
     folder = new_workspace(tmp_path / "my-bert")
     with pytest.raises(ValueError, match="at least 1 step"):
         assemble(folder, steps=0)
-    nothing = Report("me", {name: Result("not attempted") for name in EXERCISES}, 0, ())
+    nothing = GradeReport("me", {name: Result("not attempted") for name in EXERCISES}, 0, ())
     monkeypatch.setattr(module, "grade", lambda paths, **settings: ([nothing], "walls"))
     with pytest.raises(ValueError, match="minbert course status"):
         assemble(folder)
@@ -173,7 +173,7 @@ def test_the_checks_decide_what_is_put_in(solved, monkeypatch):
     }
     seen = {}
     monkeypatch.setattr(
-        module, "grade", lambda paths, **settings: ([Report("me", results, 0, ())], "walls")
+        module, "grade", lambda paths, **settings: ([GradeReport("me", results, 0, ())], "walls")
     )
     monkeypatch.setattr(
         module,

@@ -20,7 +20,7 @@ from minbert.course.exercises import exercise
 from minbert.course.grading import grade
 from minbert.course.grading_queue import batch
 from minbert.course.isolation_worker import _watch, write_tree
-from minbert.course.sandbox import Desk, Limits, Reply, Run, Sandbox
+from minbert.course.sandbox import JobRunner, Limits, Reply, Sandbox, SandboxRun
 from minbert.course.source_tools import module_text, replace
 
 VICTIM, NEIGHBOUR = exercise("attention.scores"), exercise("attention.split")
@@ -233,7 +233,10 @@ def test_a_result_with_more_names_than_numbers_is_not_parsed(tmp_path, monkeypat
     ],
 )
 def test_why_nothing_came_back_is_said(reply, says):
-    assert says in Run([], reply).trouble and Run([Outcome("a", None, "no")], reply).trouble is None
+    assert (
+        says in SandboxRun([], reply).trouble
+        and SandboxRun([Outcome("a", None, "no")], reply).trouble is None
+    )
 
 
 def watched(command, folder, **limits):
@@ -268,7 +271,7 @@ def test_whom_the_kernel_kills_for_its_seconds_is_told_so(tmp_path):
 @pytest.mark.long
 def test_a_crash_may_be_a_lack_of_memory(attacked):
     assert (
-        Run([], Reply(False, 6, 0.1, memory=64)).trouble
+        SandboxRun([], Reply(False, 6, 0.1, memory=64)).trouble
         == "aborted (maybe more than 64 MB of memory)"
     )
     # aborted; the first process of a namespace crashes
@@ -363,7 +366,7 @@ def test_a_swallowed_alarm_does_not_hold_up_the_others(tmp_path):
         f"def {VICTIM.target}(*x, **y):\n" + indent(body, "    "),
     )
     with batch(limits=Limits(wall=600, cpu=600), jobs=1) as on:
-        desk = Desk(on._sandbox(), on.base, 1).open(NEIGHBOUR)
+        desk = JobRunner(on._sandbox(), on.base, 1).open(NEIGHBOUR)
         runs = desk.run(
             {t.name: t for t in (NEIGHBOUR, VICTIM)},
             {NEIGHBOUR.name: module_text(NEIGHBOUR.module), VICTIM.name: text},

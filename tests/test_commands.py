@@ -20,7 +20,7 @@ from minbert.core.atomic_dir import DRAFT
 from minbert.course import grading
 from minbert.course.exercises import EXERCISES, exercise
 from minbert.course.feedback import NAMED
-from minbert.course.grading import LEARNERS_SEED, SEED, Report, Result, drawn_seed, own_work
+from minbert.course.grading import LEARNERS_SEED, SEED, GradeReport, Result, drawn_seed, own_work
 from minbert.course.reports import (
     INTEGRATED,
     csv_table,
@@ -52,7 +52,7 @@ def asked(monkeypatch):
     def grade(places, **settings):
         calls.append((places, settings))
         return [
-            Report("mine", {name: Result("not attempted") for name in settings["only"]}, 0, ())
+            GradeReport("mine", {name: Result("not attempted") for name in settings["only"]}, 0, ())
         ], "nothing"
 
     monkeypatch.setattr(grading, "grade", grade)
@@ -205,8 +205,8 @@ def some_reports():
     right = Result("passed", TASK.points, "", ("torch.optim.AdamW<i>",))
     long = Result("failed", 0, "attention.scores: not yet. " + "expected " * 40 + "x" * 200)
     return [
-        Report("ada<b>", rest | {TASK.name: right}, 1, ()),
-        Report("bob", rest | {"attention.scores": long}, 0, ("02.ipynb: broken",)),
+        GradeReport("ada<b>", rest | {TASK.name: right}, 1, ()),
+        GradeReport("bob", rest | {"attention.scores": long}, 0, ("02.ipynb: broken",)),
     ]
 
 
@@ -254,7 +254,7 @@ def test_the_list_counts_the_mistakes_of_the_class():
         return {name: Result("failed", 0, f"{name}: not yet.\n{says}")}
 
     reports = [
-        Report(f"learner {i}", wrong(says), 0, ())
+        GradeReport(f"learner {i}", wrong(says), 0, ())
         for i, says in enumerate(
             [
                 NAMED + "Pads are read.",
@@ -297,7 +297,7 @@ def two_reports():
         TASK.name: Result("failed", 0, "not yet: " + "x" * 90, flags, maps),
         OPTIONAL.name: Result("borrowed", 0, "no points"),
     }
-    return [Report("ada", passed, 1, ()), Report("bob", failed, 0, ("02.ipynb: broken",))]
+    return [GradeReport("ada", passed, 1, ()), GradeReport("bob", failed, 0, ("02.ipynb: broken",))]
 
 
 def test_each_cell_of_the_table_is_what_its_column_says():
@@ -327,7 +327,7 @@ def test_each_cell_of_the_table_is_what_its_column_says():
 @pytest.mark.parametrize("sign", "=+-@")
 def test_no_name_is_a_formula(sign):
     assert (
-        next(csv.DictReader(csv_table([Report(f"{sign}1+1", {}, 0, ())]).splitlines()))[
+        next(csv.DictReader(csv_table([GradeReport(f"{sign}1+1", {}, 0, ())]).splitlines()))[
             "submission"
         ]
         == f"'{sign}1+1"
@@ -370,7 +370,7 @@ def test_a_picture_of_one_number_and_nan_stops_no_page():
         "expected": [[1.0, 1.0]],
         "got": [[1.0, float("nan")]],
     }
-    shown = page(Report("ada", {TASK.name: Result("failed", 0, "not yet", (), maps)}, 0, ()))
+    shown = page(GradeReport("ada", {TASK.name: Result("failed", 0, "not yet", (), maps)}, 0, ()))
     assert [cell.partition('"')[0] for cell in shown.split('fill="')[1:]] == ["#f7fbff"] * 3 + [
         "#000000"
     ]
@@ -395,7 +395,7 @@ def test_a_long_name_of_any_script_is_a_file(tmp_path):
     learner must not stop the pages of all.
     """
     names = ["x" * 255, "中" * 85, "中" * 84, "𝓹" * 63, "../eve", "a/b"]
-    reports = [Report(name, {}, 0, ()) for name in names]
+    reports = [GradeReport(name, {}, 0, ()) for name in names]
     write_pages(reports, tmp_path / "pages")
     write_gradescope(reports, tmp_path / "scope")
     assert len([*(tmp_path / "pages").iterdir()]) == len(names) + 1 and len(
@@ -405,8 +405,8 @@ def test_a_long_name_of_any_script_is_a_file(tmp_path):
 
 def test_the_same_class_replaces_its_table_and_pages_whatever_it_is_called(tmp_path):
     names, table = ["=1+1", "a b", "中" * 85, "ada"], tmp_path / "grades.csv"
-    table.write_text(csv_table([Report(name, {}, 0, ()) for name in names]), encoding="utf-8")
-    write_pages([Report(name, {}, 0, ()) for name in names], tmp_path / "pages")
+    table.write_text(csv_table([GradeReport(name, {}, 0, ()) for name in names]), encoding="utf-8")
+    write_pages([GradeReport(name, {}, 0, ()) for name in names], tmp_path / "pages")
     refuse_to_replace(names, table, tmp_path / "pages")
     table.write_bytes("submission\nJosé\n".encode("cp1252"))  # saved again by a spreadsheet
     with pytest.raises(ValueError, match="with 1 others, such as Jos"):
@@ -427,7 +427,7 @@ def test_no_cell_of_the_table_is_longer_than_anybody_reads():
     row = next(
         csv.DictReader(
             csv_table(
-                [Report("ada", {TASK.name: Result("failed", 0, "x " * 999)}, 0, ("y" * 999,))]
+                [GradeReport("ada", {TASK.name: Result("failed", 0, "x " * 999)}, 0, ("y" * 999,))]
             ).splitlines()
         )
     )
@@ -462,7 +462,9 @@ def test_gradescope_shows_each_answer_with_what_it_could_be_worth(tmp_path):
 
 def test_half_a_character_stops_no_terminal(mine, asked, monkeypatch):
     reports = [
-        Report("jos\udce9", {TASK.name: Result("failed", 0, "ValueError: \ud800")}, 0, ("\udce9",))
+        GradeReport(
+            "jos\udce9", {TASK.name: Result("failed", 0, "ValueError: \ud800")}, 0, ("\udce9",)
+        )
     ]
     scores(reports).encode()
     monkeypatch.setattr(grading, "grade", lambda *_, **__: (reports, ""))
@@ -471,7 +473,7 @@ def test_half_a_character_stops_no_terminal(mine, asked, monkeypatch):
 
 
 def test_a_name_can_neither_rewrite_a_terminal_nor_hide_behind_another():
-    reports = [Report(name, {}, 0, ()) for name in ("a\nb", "a b", "\x1b[2Jeve", "\u202egnp")]
+    reports = [GradeReport(name, {}, 0, ()) for name in ("a\nb", "a b", "\x1b[2Jeve", "\u202egnp")]
     for text in (scores(reports), csv_table(reports), index(reports), *map(page, reports)):
         assert text.replace("\n", "").isprintable()
     for text in (scores(reports), csv_table(reports), index(reports)):
@@ -485,7 +487,7 @@ def graded(tmp_path, monkeypatch):
         grading,
         "grade",
         lambda places, *_, **__: (
-            [Report(name, {}, 0, ()) for name in grading.find_submissions(places)],
+            [GradeReport(name, {}, 0, ()) for name in grading.find_submissions(places)],
             "walls",
         ),
     )

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from minbert.course.check_runner import AUTOCAST, Case, Outcome, Trial, drawn, perform
+from minbert.course.check_runner import AUTOCAST, Case, Outcome, Trial, make_cases, run_all
 from minbert.course.compare import compare
 from minbert.course.feedback import judge
 from minbert.course.source_tools import edited
@@ -50,7 +50,7 @@ def crashes(words, mask):
 
 def test_right_programs_agree_and_each_wrong_one_is_said_to_differ():
     def first_difference(f):
-        pairs = zip(perform(average_trial, average), perform(average_trial, f))
+        pairs = zip(run_all(average_trial, average), run_all(average_trial, f))
         return next((d for d in (compare(average_trial, *pair) for pair in pairs) if d), None)
 
     assert first_difference(average) is None
@@ -101,16 +101,16 @@ def test_a_known_mistake_is_named_by_the_numbers_it_gives():
     for old, new, says in mistakes:
         names = {}
         exec(edited(right, [(old, new)]), names)
-        known.append((says, perform(average_trial, names["average"]).__getitem__))
+        known.append((says, run_all(average_trial, names["average"]).__getitem__))
 
     def verdict(f):
         return judge(
             "average",
             average_trial,
-            perform(average_trial, average),
-            perform(average_trial, f),
+            run_all(average_trial, average),
+            run_all(average_trial, f),
             known,
-            drawn(average_trial, 11711),
+            make_cases(average_trial, 11711),
         )
 
     assert verdict(lambda words, mask: torch.dot(words, mask.to(words)) / mask.sum()).passed

@@ -10,23 +10,23 @@ from torch import nn
 from torch.testing import assert_close
 
 from minbert.core.devices import (
-    Arriving,
-    Card,
+    AsyncScalar,
+    GpuInfo,
     LossScale,
     _one_copy,
     autocast,
     check_device,
     choose_device,
-    derived,
     drawing_device,
     find_card,
     half_type,
+    meta_init,
     new_accelerator,
     product_speed,
-    readable,
-    send,
-    shapes_only,
+    sync_free_value,
+    to_device,
     usable_device,
+    with_cpu_copy,
     without_waiting,
 )
 
@@ -86,7 +86,7 @@ def test_a_batch_arrives_as_it_was_sent():
     """Every dtype and shape, whatever stands before it in the one copy; the originals are what a
     check reads.
     """
-    from minbert.core.devices import _one_copy, send
+    from minbert.core.devices import _one_copy, to_device
 
     generator = torch.Generator().manual_seed(0)
     kinds = (
@@ -109,17 +109,17 @@ def test_a_batch_arrives_as_it_was_sent():
     tensors.append(torch.arange(12).view(3, 4).T)  # not contiguous
     for x, there in zip(tensors, _one_copy(tensors, torch.device("cpu")), strict=True):
         assert there.dtype == x.dtype and torch.equal(there, x) and there._original is x
-    assert send(tensors[0], "cpu") is tensors[0]
+    assert to_device(tensors[0], "cpu") is tensors[0]
 
 
 def test_a_silent_block_ends_even_after_an_error():
-    from minbert.core.devices import readable, without_waiting
+    from minbert.core.devices import sync_free_value, without_waiting
 
     away = torch.empty(2, device="meta")
     with pytest.raises(KeyError), without_waiting(), without_waiting():
-        assert readable(away) is None
+        assert sync_free_value(away) is None
         raise KeyError
-    assert readable(away) is away
+    assert sync_free_value(away) is away
 
 
 def test_each_process_of_a_launcher_gets_a_device_of_its_own():
@@ -150,7 +150,7 @@ def test_each_process_of_a_launcher_gets_a_device_of_its_own():
 
 def test_shapes_only_needs_neither_memory_nor_random_numbers():
     state = torch.get_rng_state()
-    with shapes_only():
+    with meta_init():
         layer = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3), nn.LayerNorm(3))
         nn.init.normal_(layer[0].weight)
     assert all(p.is_meta for p in layer.parameters()) and torch.equal(torch.get_rng_state(), state)
@@ -170,18 +170,18 @@ def test_numbers_are_drawn_where_their_generator_lives():
 
 def test_what_was_sent_to_a_device_can_be_read_from_its_original():
     x = torch.arange(3)
-    assert readable(x) is x
+    assert sync_free_value(x) is x
     with without_waiting():
-        assert readable(x) is x
+        assert sync_free_value(x) is x
         # "meta" plays the GPU: a tensor without numbers
-        assert readable(torch.empty(3, device="meta")) is None
+        assert sync_free_value(torch.empty(3, device="meta")) is None
     away = torch.empty(3, device="meta")
     away._original = x
-    twice = derived(lambda a: 2 * a, away)
+    twice = with_cpu_copy(lambda a: 2 * a, away)
     with without_waiting():
-        assert readable(away) is x
-        assert_close(readable(twice), 2 * x)
-    assert Arriving(x).read() is x  # on a CPU they are there
+        assert sync_free_value(away) is x
+        assert_close(sync_free_value(twice), 2 * x)
+    assert AsyncScalar(x).read() is x  # on a CPU they are there
 
 
 def test_tensors_in_one_copy_are_views_of_their_stretches():
@@ -193,7 +193,7 @@ def test_tensors_in_one_copy_are_views_of_their_stretches():
         "a": Pair(torch.arange(5), 0.5),
         "b": [torch.tensor([True, False]), None, torch.rand(2, 3)],
     }
-    same = send(batch, "cpu")
+    same = to_device(batch, "cpu")
     assert isinstance(same["a"], Pair) and same["a"].weight == 0.5 and same["b"][1] is None
     assert same["a"].ids is batch["a"].ids  # nothing to move, nothing copied
 
@@ -240,7 +240,7 @@ def test_a_card_says_its_memory_and_its_speed_is_measured():
         patch("torch.cuda.memory_reserved", lambda _: 3e9),
         patch("torch.cuda.memory_allocated", lambda _: 1e9),
     ):
-        assert find_card(torch.device("cuda")) == Card("Tesla T4", 16.0, 14.0)
+        assert find_card(torch.device("cuda")) == GpuInfo("Tesla T4", 16.0, 14.0)
 
 
 def test_the_loss_scale_leaves_gradients_as_they_are():

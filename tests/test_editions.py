@@ -36,7 +36,7 @@ from minbert.course.learner_notebooks import (
     marks_of,
     minutes_of,
     plain,
-    read_notebook,
+    read_learner_notebook,
     split_checks,
     stubbed,
     unguessed,
@@ -102,7 +102,7 @@ def test_an_edition_is_valid_and_its_outputs_tell_of_no_check_and_no_guess(file)
             for o in c.outputs
         )
 
-    complete = read_notebook(CHAPTERS / file.parent.name / file.name)
+    complete = read_learner_notebook(CHAPTERS / file.parent.name / file.name)
     for i in awaited(complete.cells):  # these pictures are for whoever has guessed
         complete.cells[i].outputs = []
     assert pictures(notebook) == pictures(complete)
@@ -115,7 +115,10 @@ def test_an_edition_is_valid_and_its_outputs_tell_of_no_check_and_no_guess(file)
 
 @pytest.mark.parametrize("file", EDITIONS, ids=lambda f: f.stem)
 def test_nothing_but_the_answers_is_gone(file):
-    complete, learners = read_notebook(CHAPTERS / file.parent.name / file.name), read_notebook(file)
+    complete, learners = (
+        read_learner_notebook(CHAPTERS / file.parent.name / file.name),
+        read_learner_notebook(file),
+    )
     theirs = {cell.id: cell.source for cell in learners.cells}
     for cell in complete.cells:
         kept = (
@@ -145,7 +148,7 @@ def imported(cell):
 def test_in_colab_a_chapter_needs_only_what_its_first_cell_installs(file):
     settings = ConfigParser()
     settings.read(PACKAGE.parent / "settings.ini")
-    cells = [c for c in read_notebook(file).cells if c.cell_type == "code"]
+    cells = [c for c in read_learner_notebook(file).cells if c.cell_type == "code"]
     [extra] = re.findall(r"%pip install -q \S+\[train\]\"(.*)", cells[0].source)
 
     def same(name):
@@ -166,7 +169,9 @@ def test_in_colab_a_chapter_needs_only_what_its_first_cell_installs(file):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_an_exercise_is_a_stub_with_its_check_and_its_help_below(name):
     task = EXERCISES[name]
-    cells = read_notebook(PACKAGE / "assets" / "course" / "nbs" / f"{task.notebook}.ipynb").cells
+    cells = read_learner_notebook(
+        PACKAGE / "assets" / "course" / "nbs" / f"{task.notebook}.ipynb"
+    ).cells
     [i] = [
         i
         for i, c in enumerate(cells)
@@ -200,7 +205,7 @@ def test_an_exercise_is_a_stub_with_its_check_and_its_help_below(name):
 @pytest.mark.parametrize("file", EDITIONS, ids=lambda f: f.stem)
 def test_no_mistake_is_listed_before_it_is_made(file):
     """A check names it; the chapter would take the search away."""
-    text = "\n".join(cell.source for cell in read_notebook(file).cells)
+    text = "\n".join(cell.source for cell in read_learner_notebook(file).cells)
     says = [
         m.says
         for task in EXERCISES.values()
@@ -213,7 +218,7 @@ def test_no_mistake_is_listed_before_it_is_made(file):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_no_line_of_the_answer_is_left_in_the_cell_and_the_answer_fits_back_in(name):
     task = EXERCISES[name]
-    cells = read_notebook(CHAPTERS / f"{task.notebook}.ipynb").cells
+    cells = read_learner_notebook(CHAPTERS / f"{task.notebook}.ipynb").cells
     [complete] = [
         c.source
         for c in cells
@@ -241,7 +246,9 @@ def test_each_check_passes_where_it_stands(chapter, capsys):
     through.
     """
     names, passed = {"__name__": chapter, "check": check}, []
-    for cell in read_notebook(PACKAGE / "assets" / "course" / "nbs" / f"{chapter}.ipynb").cells:
+    for cell in read_learner_notebook(
+        PACKAGE / "assets" / "course" / "nbs" / f"{chapter}.ipynb"
+    ).cells:
         source = cell.source
         if cell.cell_type == "code" and any(
             name.startswith("export") for name, _ in directives(source)
@@ -439,7 +446,7 @@ def test_a_file_that_is_no_notebook_says_its_name(tmp_path):
     ):
         (tmp_path / f"{i}.ipynb").write_text(text)
         with pytest.raises(ValueError, match=f"{i}.ipynb"):
-            read_notebook(tmp_path / f"{i}.ipynb")
+            read_learner_notebook(tmp_path / f"{i}.ipynb")
 
 
 # ---- predict, then run; find the mistake
@@ -518,7 +525,7 @@ def test_the_book_shows_no_answer_before_its_guess():
 def guesses():
     """Every cell `#| predict` of the book with the next one that uses it: (chapter, name, cell)."""
     for file in sorted(CHAPTERS.glob("[1-5]_*/*.ipynb")):
-        cells = [c for c in read_notebook(file).cells if c.cell_type == "code"]
+        cells = [c for c in read_learner_notebook(file).cells if c.cell_type == "code"]
         for i, cell in enumerate(cells):
             for name in (rest for kind, rest in directives(cell.source) if kind == "predict"):
                 yield (
@@ -545,7 +552,7 @@ def test_there_are_ten_mistakes_to_find_and_the_chapter_says_so():
     for name in PLANTED:
         text = "\n".join(
             c.source
-            for c in read_notebook(CHAPTERS / f"{EXERCISES[name].notebook}.ipynb").cells
+            for c in read_learner_notebook(CHAPTERS / f"{EXERCISES[name].notebook}.ipynb").cells
             if c.cell_type == "markdown"
         )
         assert f"**Find the mistake** (`{name}`)" in text, name

@@ -19,7 +19,7 @@ from minbert.course.check_runner import AGAIN, Outcome, Trial, repeated
 from minbert.course.exercises import (
     EXERCISES,
     CheckFailed,
-    Mistaken,
+    KnownMistake,
     borrow,
     build,
     check,
@@ -104,7 +104,7 @@ def test_what_answers_are_held_against_is_run_once(monkeypatch, name="contrastiv
         "repeated",
         lambda *arguments, **more: taken.append(arguments[3]) or repeated(*arguments, **more),
     )
-    monkeypatch.setattr(Mistaken, "__call__", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(KnownMistake, "__call__", lambda *_: pytest.fail("ran again"))
     for answer, before in zip(others, alone):
         taken.clear()
         assert verdict(name, answer, 7) == before and not before.passed

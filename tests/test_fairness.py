@@ -23,7 +23,14 @@ from minbert.course.answer_extraction import (
     single,
 )
 from minbert.course.exercises import EXERCISES, exercise
-from minbert.course.grading import Report, Result, find_submissions, grade, plan, read_submission
+from minbert.course.grading import (
+    GradeReport,
+    Result,
+    find_submissions,
+    grade,
+    plan,
+    read_submission,
+)
 from minbert.course.reports import (
     csv_table,
     page,
@@ -477,7 +484,7 @@ def test_one_stray_entry_hides_nobody(tmp_path, stray):
 
 def test_half_characters_stop_no_report(tmp_path):
     reports = [
-        Report(name, {TASK.name: Result("failed", 0, "ValueError: \ud800")}, 0, ("\udce9",))
+        GradeReport(name, {TASK.name: Result("failed", 0, "ValueError: \ud800")}, 0, ("\udce9",))
         for name in ("jos\udce9", "ada")
     ]
     write_whole(tmp_path / "grades.csv", csv_table(reports))
@@ -518,7 +525,9 @@ def test_optional_points_are_told_apart():
         next(name for name, task in EXERCISES.items() if task.optional == optional)
         for optional in (False, True)
     ]
-    both = Report("ada", {name: Result("passed", EXERCISES[name].points) for name in names}, 0, ())
+    both = GradeReport(
+        "ada", {name: Result("passed", EXERCISES[name].points) for name in names}, 0, ()
+    )
     a, b = (EXERCISES[name].points for name in names)
     assert scores([both]).startswith(
         f"ada  {a + b} of {a + b} points ({a} of {a} without the optional exercises), integrated 0"

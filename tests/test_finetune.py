@@ -23,7 +23,14 @@ from minbert.cli.commands import usual_tasks
 from minbert.core.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.core.fused_adamw import FusedAdamW
 from minbert.core.graceful_stop import stop_requests
-from minbert.core.run_dir import RunFolder, opened, publish, read_log, recover, write_log
+from minbert.core.run_dir import (
+    RunFolder,
+    clean_partial_save,
+    open_run,
+    read_log,
+    save_best,
+    write_log,
+)
 from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.finetune import Phase, TrainConfig, fit
@@ -625,7 +632,7 @@ def test_a_resumed_run_ends_where_it_should_when_epochs_do_not_divide_the_steps(
 def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
     """The earlier model is there until the new one is."""
     first, second = small_model(seed=0), small_model(seed=1)
-    publish(first, tmp_path)
+    save_best(first, tmp_path)
     replace, calls = os.replace, iter(range(9))
 
     def stop(source, target):
@@ -636,19 +643,19 @@ def test_publishing_may_stop_at_any_moment(tmp_path, monkeypatch, nth):
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", stop)
         with pytest.raises(KeyboardInterrupt):
-            publish(second, tmp_path)
-    recover(tmp_path)
+            save_best(second, tmp_path)
+    clean_partial_save(tmp_path)
     assert os.listdir(tmp_path) == ["model"]
     kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
     assert_close(dict(kept), dict(first.state_dict()), rtol=0, atol=0)
-    publish(second, tmp_path)
+    save_best(second, tmp_path)
     kept = MultitaskBert.from_pretrained(tmp_path / "model", device="cpu").state_dict()
     assert os.listdir(tmp_path) == ["model"]
     assert_close(dict(kept), dict(second.state_dict()), rtol=0, atol=0)
 
 
 def test_a_resume_brings_the_best_model_back_at_once(tmp_path):
-    """Killed between the two renames of `publish`, a folder has the old model under our name, and
+    """Killed between the two renames of `save_best`, a folder has the old model under our name, and
     no model.
     """
     run(tmp_path, small())
@@ -1104,7 +1111,7 @@ ALONE = SimpleNamespace(
 def saved(folder, **parts):
     """Save a checkpoint of three steps, and give a run that is to go on from there."""
     layer, first = torch.nn.Linear(2, 2), RunFolder(folder, {}, {}, ALONE)
-    with opened(first, False):
+    with open_run(first, False):
         first.save(3, layer, None, None, {"phase": 0, "first": 0})
     return layer, RunFolder(folder, {}, parts, ALONE)
 
@@ -1112,7 +1119,7 @@ def saved(folder, **parts):
 def test_a_checkpoint_is_loaded_once(tmp_path):
     """A later phase begins with what the earlier one has learned."""
     layer, again = saved(tmp_path)
-    with opened(again, True):
+    with open_run(again, True):
         assert [again.load(layer, None, None) for _ in range(2)] == [3, None]
 
 
@@ -1121,7 +1128,7 @@ def test_a_checkpoint_without_a_memory_is_no_start_for_who_needs_one(tmp_path):
     with pytest.raises(
         ValueError, match=r"expected the memory of \['backward'\], found that of \[\]"
     ):
-        opened(again, True).__enter__()
+        open_run(again, True).__enter__()
 
 
 def test_a_log_that_is_put_in_the_place_of_another_is_whole(tmp_path, monkeypatch):

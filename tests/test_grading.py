@@ -34,7 +34,7 @@ from minbert.course.grading import (
     plan,
     read_submission,
 )
-from minbert.course.grading_queue import Ledger
+from minbert.course.grading_queue import ResultStore
 from minbert.course.reports import (
     csv_table,
     gradescope,
@@ -151,7 +151,7 @@ def test_the_same_answers_again_cost_nothing(tmp_path):
     first, held = grade([tmp_path / "class"], seed=1, **arguments)
     again, idle = grade([tmp_path / "class"], seed=1, **arguments)
     assert first == again and idle == "nothing had to run" and held != idle
-    assert len(Ledger(tmp_path / "work" / "results.jsonl").rows) == 2
+    assert len(ResultStore(tmp_path / "work" / "results.jsonl").rows) == 2
     _, other = grade([tmp_path / "class"], seed=2, **arguments)
     assert other != "nothing had to run"
 
@@ -165,7 +165,7 @@ def tried(monkeypatch):
 
     @contextmanager
     def batch(results, hidden, **settings):
-        ledger = Ledger(results)
+        ledger = ResultStore(results)
 
         def together(todo, tick):
             for key, (modules, names) in todo.items():

@@ -20,18 +20,18 @@ from minbert.course import grading_queue as batches
 from minbert.course.answer_extraction import read_cells
 from minbert.course.check_runner import Outcome
 from minbert.course.exercises import EXERCISES, SECONDS, check, exercise, reference
-from minbert.course.grading import Report, Result, Submission, grade, plan
-from minbert.course.grading_queue import Batch, Ledger
+from minbert.course.grading import GradeReport, Result, Submission, grade, plan
+from minbert.course.grading_queue import Batch, ResultStore
 from minbert.course.isolation_worker import _queued, _refused, _watch
 from minbert.course.reports import csv_table, index, page
-from minbert.course.sandbox import Desk, Limits, Reply, Run
+from minbert.course.sandbox import JobRunner, Limits, Reply, SandboxRun
 
 TASK, OTHER = exercise("attention.scores"), exercise("attention.split")
-LATE, SPENT = Run([], Reply(True, 9, 32.0)), Run([], Reply(False, 24, 8.0))
+LATE, SPENT = SandboxRun([], Reply(True, 9, 32.0)), SandboxRun([], Reply(False, 24, 8.0))
 CRASHED, FULL, WRONG = (
-    Run([], Reply(False, 11, 0.1)),
-    Run([], Reply(True, 9, 1.0, True)),
-    Run([Outcome("a", None, "no")], Reply(False, 0, 0.1)),
+    SandboxRun([], Reply(False, 11, 0.1)),
+    SandboxRun([], Reply(True, 9, 1.0, True)),
+    SandboxRun([Outcome("a", None, "no")], Reply(False, 0, 0.1)),
 )
 
 
@@ -83,7 +83,12 @@ def test_who_ran_out_of_time_is_told_from_who_crashed():
     assert LATE.out_of_time and SPENT.out_of_time
     assert not any(
         run.out_of_time
-        for run in (CRASHED, FULL, WRONG, Run([Outcome("a", None, "no")], Reply(True, 9, 32.0)))
+        for run in (
+            CRASHED,
+            FULL,
+            WRONG,
+            SandboxRun([Outcome("a", None, "no")], Reply(True, 9, 32.0)),
+        )
     )
 
 
@@ -107,11 +112,11 @@ def test_who_runs_out_of_time_beside_others_is_tried_again_with_the_machine_to_i
     todo = {TASK.name: {"one": ""}, OTHER.name: {"two": ""}}
     for second, ended in ((WRONG, True), (first, False)):
         lanes = []
-        on = Batch(tmp_path, tmp_path, Ledger(tmp_path / f"{ended}.jsonl"), jobs=2)
+        on = Batch(tmp_path, tmp_path, ResultStore(tmp_path / f"{ended}.jsonl"), jobs=2)
         ticks = []
         monkeypatch.setattr(on, "_sandbox", lambda: None)
         monkeypatch.setattr(
-            Desk,
+            JobRunner,
             "at",
             lambda desk, task, tries=Tries(first, first, second, second): tries(desk, task),  # noqa: B008
         )
@@ -135,10 +140,10 @@ def test_who_runs_out_of_time_beside_others_is_tried_again_with_the_machine_to_i
     ],
 )
 def test_who_runs_out_of_time_alone_is_not_tried_again(tmp_path, monkeypatch, jobs, todo):
-    on = Batch(tmp_path, tmp_path, Ledger(tmp_path / "results.jsonl"), jobs=jobs)
+    on = Batch(tmp_path, tmp_path, ResultStore(tmp_path / "results.jsonl"), jobs=jobs)
     monkeypatch.setattr(on, "_sandbox", lambda: None)
     tries = Tries(LATE, SPENT)
-    monkeypatch.setattr(Desk, "at", lambda desk, task: tries(desk, task))
+    monkeypatch.setattr(JobRunner, "at", lambda desk, task: tries(desk, task))
     on.alone(todo, lambda n: None)
     assert ["stopped: t" in row["reason"] for row in on.ledger.rows.values()] == [True, True]
 
@@ -229,7 +234,7 @@ def test_refused_events_and_the_reference_are_in_every_report():
             "whole": {"passed": [], "refused": ["os.kill"]},
         }
     )
-    plans = {TASK.name: grading.Plan("written")}
+    plans = {TASK.name: grading.GradingPlan("written")}
     assert grading._doubtful(plans, "whole", ledger) == [TASK.name]
     report = grading._report(Submission("ada", {}, {}), plans, {TASK.name: "a"}, None, ledger)
     assert report.results[TASK.name].flags == (
@@ -245,7 +250,7 @@ def test_refused_events_and_the_reference_are_in_every_report():
 
 def test_who_passes_together_and_was_refused_something_is_tried_alone():
     rows = {"whole": {"passed": [TASK.name, OTHER.name], "ended": True}}
-    plans = {name: grading.Plan("written") for name in (TASK.name, OTHER.name)}
+    plans = {name: grading.GradingPlan("written") for name in (TASK.name, OTHER.name)}
     assert grading._doubtful(plans, "whole", SimpleNamespace(rows=rows)) == []
     rows["whole"]["refused"] = ["os.system"]
     assert grading._doubtful(plans, "whole", SimpleNamespace(rows=rows)) == [TASK.name, OTHER.name]
@@ -298,7 +303,7 @@ def test_attempts_are_flagged_and_cost_the_neighbour_nothing(tmp_path):
 
 
 def test_columns_carry_the_numbers_of_the_chapters_and_fit_a_narrow_page():
-    report = Report(
+    report = GradeReport(
         "Ann Lee_4321",
         {name: Result("passed", task.points) for name, task in EXERCISES.items()},
         0,

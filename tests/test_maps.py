@@ -17,8 +17,8 @@ from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.dense_layers import (
     ACTIVATIONS,
     Dense,
+    apply_dense,
     maps_of,
-    moved,
     named_maps,
     width_after,
 )
@@ -291,9 +291,11 @@ def test_a_tuple_gives_its_first():
             return 2 * x, x.sum(1)
 
     x = torch.randn(3, 4)
-    assert_close(moved(x, nn.Sequential(Both(), Both())), 4 * x)
+    assert_close(apply_dense(x, nn.Sequential(Both(), Both())), 4 * x)
     assert (
-        moved(x, None) is x and maps_of(None) == [] and width_after(nn.Sequential(Both()), 4) == 4
+        apply_dense(x, None) is x
+        and maps_of(None) == []
+        and width_after(nn.Sequential(Both()), 4) == 4
     )
 
 

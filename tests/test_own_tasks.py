@@ -22,8 +22,8 @@ from minbert.cli.commands import usual_tasks
 from minbert.cli.custom_tasks import answers_of, build_heads, load_own, misnamed, own_tasks
 from minbert.cli.dev_report import against_words, scale_notes, seen_in_training
 from minbert.cli.labelled_model import (
-    Answers,
-    NamedBert,
+    LabelledModel,
+    OutputLabels,
     answer_columns,
     with_labels,
     write_answers,
@@ -177,7 +177,7 @@ def test_a_scale_is_chosen_by_the_train_file(tmp_path, scores, scale):
         [("a", "b", 0.5), ("c", "d", 2)],
     )
     names, data = answers_of(tmp_path, "alike"), load_own("alike", "dev", tmp_path)
-    assert names == Answers(scale=scale)
+    assert names == OutputLabels(scale=scale)
     low, high = scale
     assert data.labels == pytest.approx(
         [5 * (0.5 - low) / (high - low), 5 * (2 - low) / (high - low)]
@@ -224,7 +224,7 @@ def test_numbers_of_one_value_are_classes_in_one_order(tmp_path):
 def test_classes_are_those_of_the_train_file_or_of_a_model(mine):
     write(mine / "thing-dev.csv", ("sentence", "label"), [("rivers", "river"), ("a lamp", "lamp")])
     assert load_own("thing", "dev", mine).labels == [2, 1]
-    assert load_own("thing", "dev", mine, Answers(("river", "lamp"))).labels == [0, 1]
+    assert load_own("thing", "dev", mine, OutputLabels(("river", "lamp"))).labels == [0, 1]
 
 
 def test_a_test_file_may_lack_answers_and_no_other(mine):
@@ -627,9 +627,12 @@ def test_each_task_gets_the_head_of_its_kind(mine):
     assert [heads[task].classes for task in ("thing", "same", "inference")] == [3, 2, 3]
 
 
-def named(**heads) -> NamedBert:
-    model = NamedBert(tiny(), heads)
-    model.own = {"thing": Answers(("dog", "lamp", "river")), "alike": Answers(scale=(-1.0, 1.0))}
+def named(**heads) -> LabelledModel:
+    model = LabelledModel(tiny(), heads)
+    model.own = {
+        "thing": OutputLabels(("dog", "lamp", "river")),
+        "alike": OutputLabels(scale=(-1.0, 1.0)),
+    }
     return model.eval()
 
 
@@ -638,13 +641,13 @@ def test_names_are_saved_with_the_model_and_all_readers_load_it(tmp_path):
         thing=LinearHead(16, 3), alike=LinearPlusCosine(16, "similarity"), quora=CosineHead()
     )
     model.save_pretrained(tmp_path)
-    again = NamedBert.from_pretrained(tmp_path)
+    again = LabelledModel.from_pretrained(tmp_path)
     assert again.own == model.own
     assert again.answers("thing").classes == ("dog", "lamp", "river") and again.answers(
         "quora"
     ).classes == ("different", "duplicate")
     with pytest.raises((RuntimeError, ValueError), match="nowhere"):
-        NamedBert.from_pretrained(tmp_path, "nowhere")  # the device that was asked for
+        LabelledModel.from_pretrained(tmp_path, "nowhere")  # the device that was asked for
     plain = MultitaskBert.from_pretrained(tmp_path)
     data = Dataset("x", "test", "text", ["a lamp", "a dog"])
     assert torch.equal(
@@ -656,21 +659,21 @@ def test_names_are_saved_with_the_model_and_all_readers_load_it(tmp_path):
         (tmp_path / "answers.json").read_text().replace("dog", "cat")
     )
     with pytest.raises(ValueError, match=r"answers\.json as it was saved, got another"):
-        NamedBert.from_pretrained(tmp_path)
+        LabelledModel.from_pretrained(tmp_path)
 
 
 def test_a_model_with_names_keeps_its_mode(tmp_path):
-    model = NamedBert(tiny(), {"thing": LinearHead(16, 3)}, "frozen")
-    model.own = {"thing": Answers(("dog", "lamp", "river"))}
+    model = LabelledModel(tiny(), {"thing": LinearHead(16, 3)}, "frozen")
+    model.own = {"thing": OutputLabels(("dog", "lamp", "river"))}
     model.save_pretrained(tmp_path)
-    assert NamedBert.from_pretrained(tmp_path).mode == "frozen"
+    assert LabelledModel.from_pretrained(tmp_path).mode == "frozen"
 
 
 def test_a_model_of_known_tasks_needs_no_names(tmp_path):
     MultitaskBert(
         tiny(), {"sentiment": LinearHead(16, 2), "odd": LinearHead(16, 2)}
     ).save_pretrained(tmp_path)
-    model = NamedBert.from_pretrained(tmp_path)
+    model = LabelledModel.from_pretrained(tmp_path)
     assert model.own == {} and model.answers("sentiment").classes == ("negative", "positive")
     with pytest.raises(ValueError, match="expected names of the answers of 'odd'"):
         model.answers("odd")
@@ -708,7 +711,7 @@ def test_ends_of_a_scale_that_are_refused_are_told_in_their_order():
     with pytest.raises(
         ValueError, match="expected scores that differ by a finite number, got 5 to 1$"
     ):
-        Answers(scale=(5.0, 1.0))
+        OutputLabels(scale=(5.0, 1.0))
 
 
 def test_answers_have_the_words_and_the_scale_of_the_labels():
@@ -799,9 +802,9 @@ def test_train_evaluate_predict(mine, tmp_path, capsys, monkeypatch):
     out, err = run(capsys, "train --data mine --model tiny --steps 2 --batch-size 4 --out run")
     assert "| alike | Pearson |" in out and "| thing | accuracy |" in out
     assert "note: 6 of 6 dev rows of thing are in its train file, too" in err
-    assert NamedBert.from_pretrained("run/model").own == {
-        "alike": Answers(scale=(0, 1)),
-        "thing": Answers(("dog", "lamp", "river")),
+    assert LabelledModel.from_pretrained("run/model").own == {
+        "alike": OutputLabels(scale=(0, 1)),
+        "thing": OutputLabels(("dog", "lamp", "river")),
     }
     assert "thing: a bag of words that learned from the same rows has " in out
     table = out[: out.index("alike: a bag of words")]
@@ -984,7 +987,7 @@ def test_a_resumed_run_is_the_same_and_keeps_its_names(mine, tmp_path, capsys, m
     run(capsys, f"{line} cut", status=130)
     monkeypatch.setattr(run_dir.RunFolder, "save", save)
     run(capsys, f"{line} cut --resume")
-    a, b = (NamedBert.from_pretrained(f"{name}/model") for name in ("whole", "cut"))
+    a, b = (LabelledModel.from_pretrained(f"{name}/model") for name in ("whole", "cut"))
     assert saves[-1] == 2 and a.own == b.own and len(read_log("cut")) == len(read_log("whole"))
     assert all(torch.equal(x, b.state_dict()[name]) for name, x in a.state_dict().items())
     write(

@@ -12,7 +12,7 @@ from terminal import run
 from test_own_tasks import GRADED, tiny, write
 
 from minbert.cli.class_report import class_table, class_tables, macro_f1, with_names
-from minbert.cli.labelled_model import Answers, NamedBert
+from minbert.cli.labelled_model import LabelledModel, OutputLabels
 from minbert.data import Dataset
 from minbert.evaluate import TaskResult, evaluate_tasks
 from minbert.heads import LinearHead, LinearPlusCosine
@@ -95,8 +95,8 @@ def test_names_with_a_bar_stay_in_their_cell():
 @pytest.fixture
 def two_tasks():
     torch.manual_seed(0)
-    model = NamedBert(tiny(), {"thing": LinearHead(16, 2), "alike": LinearPlusCosine(16)})
-    model.own = {"thing": Answers(("dull", "sharp")), "alike": Answers(scale=(0, 1))}
+    model = LabelledModel(tiny(), {"thing": LinearHead(16, 2), "alike": LinearPlusCosine(16)})
+    model.own = {"thing": OutputLabels(("dull", "sharp")), "alike": OutputLabels(scale=(0, 1))}
     rows = {
         "thing": Dataset(
             "thing",

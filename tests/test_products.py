@@ -7,9 +7,9 @@ import torch
 from torch.testing import assert_close
 
 import minbert.encoding.packed_linear as products
-from minbert.core.devices import half_type, shapes_only
+from minbert.core.devices import half_type, meta_init
 from minbert.encoding.int8_linear import exact_integers
-from minbert.encoding.packed_linear import _Products, laid_out
+from minbert.encoding.packed_linear import _Products, prepacked_weights
 from minbert.sentence import SentenceEncoder
 
 # elsewhere nothing is laid out
@@ -75,7 +75,7 @@ def test_few_tokens_and_compiled_models_are_left_alone(encoder, made):
     encoder.encode(TEXTS[:3])
     own = SentenceEncoder.from_pretrained(device="cpu")
     own.model.bert_layers[0].compile(backend="eager")
-    with laid_out(own.model, "fp32", 10**6), torch.no_grad():
+    with prepacked_weights(own.model, "fp32", 10**6), torch.no_grad():
         own.model.pooler_dense(torch.zeros(2, own.width))
     assert not made
 
@@ -85,7 +85,7 @@ def test_other_weights_and_joins_are_left_alone(encoder, made):
     activations are joined anew.
     """
     other, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
-    with laid_out(encoder.model, "fp32", 10**6), torch.no_grad():
+    with prepacked_weights(encoder.model, "fp32", 10**6), torch.no_grad():
         assert torch.equal(other(x), torch.nn.functional.linear(x, other.weight, other.bias))
         parts = [x, x]
         assert torch.cat(parts) is not torch.cat(parts)
@@ -119,11 +119,11 @@ def test_integers_turn_the_vectors_little_or_are_refused(encoder):
 
 
 def test_integers_are_not_for_a_gpu():
-    with shapes_only():
+    with meta_init():
         model = torch.nn.Linear(2, 2)
     with (
         pytest.raises(ValueError, match="precision 'int8': expected a CPU.*got meta"),
-        laid_out(model, "int8", 10**6),
+        prepacked_weights(model, "int8", 10**6),
     ):
         pass
 

@@ -10,7 +10,6 @@ from minbert.course.source_tools import (
     guarded,
     guards,
     is_stub,
-    leans_on,
     load,
     module_text,
     needed,
@@ -20,6 +19,7 @@ from minbert.course.source_tools import (
     replace_all,
     source_of,
     stub,
+    transitive_imports,
 )
 
 module = """
@@ -133,9 +133,9 @@ def test_a_text_runs_as_one_of_our_modules():
         "attention", "split_heads", "def split_heads(x, heads):\n    return x[..., None, :]"
     )
     assert halves(torch.zeros(2, 4), 2).shape == (2, 1, 4)
-    assert {"encoder", "attention", "embedding"} <= leans_on(
+    assert {"encoder", "attention", "embedding"} <= transitive_imports(
         "encoder"
-    ) and "encoder" not in leans_on("attention")
+    ) and "encoder" not in transitive_imports("attention")
     # the real one is untouched
     assert source_of(attention, "split_heads") == source_of(module_text("attention"), "split_heads")
     with pytest.raises(ValueError, match=re.escape("alchemy.py")):

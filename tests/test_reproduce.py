@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import minbert.papers.result_store
 from minbert.cli import reproduction
 from minbert.cli.commands import app, main
-from minbert.core.devices import Card
+from minbert.core.devices import GpuInfo
 from minbert.data import Dataset
 from minbert.heads import LinearHead, MultitaskBert
 from minbert.metrics import accuracy
@@ -1056,7 +1056,7 @@ def card(monkeypatch):
     monkeypatch.setattr(run_in_notebook, "lacking", lambda *_: "")
     monkeypatch.setattr(run_in_notebook, "half_type", lambda *_: None)
     monkeypatch.setattr(run_in_notebook, "product_speed", lambda *_: 25e12)
-    monkeypatch.setattr(run_in_notebook, "find_card", lambda _: Card("Tesla T4", 16.0, 15.0))
+    monkeypatch.setattr(run_in_notebook, "find_card", lambda _: GpuInfo("Tesla T4", 16.0, 15.0))
     return monkeypatch
 
 
@@ -1146,11 +1146,11 @@ def test_a_card_with_little_memory_takes_a_step_in_pieces_or_is_refused(tmp_path
     card.setattr(
         run_in_notebook,
         "find_card",
-        lambda _: Card("small", 1.0, (cut + 1e-6) / run_in_notebook.ROOM),
+        lambda _: GpuInfo("small", 1.0, (cut + 1e-6) / run_in_notebook.ROOM),
     )
     run_in_notebook.reproduce_here("control/course", out=tmp_path, scale=size)
     assert "in 4 pieces" in capsys.readouterr().out and cut < whole
-    card.setattr(run_in_notebook, "find_card", lambda _: Card("tiny", 0.02, 0.01))
+    card.setattr(run_in_notebook, "find_card", lambda _: GpuInfo("tiny", 0.02, 0.01))
     assert (
         run_in_notebook.reproduce_here("control/course", out=tmp_path, scale=size, seed=2) is None
     )

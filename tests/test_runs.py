@@ -11,7 +11,15 @@ import torch
 
 import minbert
 from minbert.core.locks import fcntl
-from minbert.core.run_dir import RunFolder, locked, opened, publish, read_log, recover, write_log
+from minbert.core.run_dir import (
+    RunFolder,
+    clean_partial_save,
+    locked,
+    open_run,
+    read_log,
+    save_best,
+    write_log,
+)
 
 
 def test_a_log_cut_in_its_last_line_is_read_up_to_there(tmp_path):
@@ -51,24 +59,24 @@ def test_the_best_model_is_replaced_as_a_whole(tmp_path):
             if self.dies:
                 raise self.dies
 
-    publish(Pebble("first"), folder)
+    save_best(Pebble("first"), folder)
     with pytest.raises(Exception, match=re.escape("no space")):
-        publish(Pebble("second", OSError("no space left")), folder)
+        save_best(Pebble("second", OSError("no space left")), folder)
     assert [f.name for f in folder.iterdir()] == ["model"]
     with pytest.raises(KeyboardInterrupt):
-        publish(Pebble("third", KeyboardInterrupt()), folder)
+        save_best(Pebble("third", KeyboardInterrupt()), folder)
     assert (folder / "model" / "weights").read_text() == "first"
     os.replace(folder / "model", folder / ".model.minbert-old")  # as if it died between the renames
-    recover(folder)
+    clean_partial_save(folder)
     assert (folder / "model" / "weights").read_text() == "first"
-    publish(Pebble("fourth"), folder)
+    save_best(Pebble("fourth"), folder)
     assert (folder / "model" / "weights").read_text() == "fourth"
     assert [f.name for f in folder.iterdir()] == ["model"]
     (folder / ".model.minbert-old").write_text("a file")
     with pytest.raises(
         ValueError, match=re.escape(".model.minbert-old: expected a folder or nothing")
     ):
-        recover(folder)
+        clean_partial_save(folder)
     (folder / ".model.minbert-old").unlink()
 
 
@@ -109,15 +117,15 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_settings_only(tmp_path)
 
     layer = torch.nn.Linear(2, 2)
     run = RunFolder(folder / "run", {"lr": 0.1}, {"loss": None}, Alone())
-    with opened(run, resume=True) as position:  # nothing there yet: a new run
+    with open_run(run, resume=True) as position:  # nothing there yet: a new run
         assert (position, run.load(layer, None, None)) == ({}, None)
         run.write([{"step": 0, "loss": 2.5}])
         run.save(1, layer, None, None, {"phase": 0, "first": 0})
         run.write([{"step": 1, "loss": 2.0}])  # newer than the checkpoint
     again = RunFolder(folder / "run", {"lr": 0.1}, {"loss": None}, Alone())
-    with opened(again, resume=True) as position:
+    with open_run(again, resume=True) as position:
         again.load(layer, None, None)
     assert (position, len(read_log(folder / "run"))) == ({"phase": 0, "first": 0}, 1)
     other = RunFolder(folder / "run", {"lr": 0.2}, {}, Alone())
     with pytest.raises(ValueError, match=re.escape("expected a run with lr=0.2, got one with 0.1")):
-        opened(other, True).__enter__()
+        open_run(other, True).__enter__()

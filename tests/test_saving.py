@@ -12,7 +12,7 @@ from torch import nn
 
 from minbert import pretrain
 from minbert.attention import SelfAttention
-from minbert.core.atomic_dir import read_json, replacing, write_json
+from minbert.core.atomic_dir import atomic_write_dir, read_json, write_json
 from minbert.core.module_io import load_module, save_module
 from minbert.core.safetensors_io import tensor_checksum
 from minbert.encoder import BertConfig, BertModel
@@ -43,7 +43,7 @@ def test_json_round_trip_and_errors(tmp_path):
 
 def test_replacing_is_all_or_nothing(tmp_path):
     target = tmp_path / "new" / "run"
-    with replacing(target) as draft:
+    with atomic_write_dir(target) as draft:
         (draft / "a").write_text("1")
         (draft / "sub").mkdir()
         (draft / "sub" / "b").write_text("1")
@@ -51,11 +51,11 @@ def test_replacing_is_all_or_nothing(tmp_path):
     (target / "mine").write_text("kept")
     assert files(target) == {"a": "1", "sub/b": "1", "mine": "kept"}
     for error in (RuntimeError, KeyboardInterrupt):
-        with pytest.raises(error), replacing(target) as draft:
+        with pytest.raises(error), atomic_write_dir(target) as draft:
             (draft / "a").write_text("2")
             raise error
         assert files(target) == {"a": "1", "sub/b": "1", "mine": "kept"}
-    with replacing(str(target)) as draft:
+    with atomic_write_dir(str(target)) as draft:
         (draft / "sub").mkdir()
         (draft / "sub" / "b").write_text("2")
     assert files(target) == {"a": "1", "sub/b": "2", "mine": "kept"}
@@ -68,7 +68,7 @@ def test_replacing_is_all_or_nothing(tmp_path):
 def test_a_folder_of_the_reader_is_no_leftover(tmp_path, name):
     (tmp_path / name).mkdir()
     (tmp_path / name / "chapter.txt").write_text("mine")
-    with replacing(tmp_path) as draft:
+    with atomic_write_dir(tmp_path) as draft:
         (draft / "a").write_text("1")
     assert files(tmp_path) == {"a": "1", f"{name}/chapter.txt": "mine"}
 
@@ -76,7 +76,7 @@ def test_a_folder_of_the_reader_is_no_leftover(tmp_path, name):
 def test_what_cannot_be_moved_is_undone(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "a").write_text("1")
-    with pytest.raises(OSError), replacing(tmp_path) as draft:
+    with pytest.raises(OSError), atomic_write_dir(tmp_path) as draft:
         # moved in this order; a folder stands in the way of the third
         for name in ("a", "aa", "b", "c"):
             (draft / name).write_text("2")
@@ -89,7 +89,7 @@ def test_what_is_put_in_place_is_on_the_disk_first(tmp_path, monkeypatch):
         "minbert.core.atomic_dir.flush",
         lambda path: done.append((path.name, (tmp_path / "a").exists())),
     )
-    with replacing(tmp_path) as draft:
+    with atomic_write_dir(tmp_path) as draft:
         (draft / "a").write_text("1")
     assert done == [("a", False), (tmp_path.name, True)]
 
@@ -253,7 +253,7 @@ def test_files_are_as_public_as_the_system_makes_files(tmp_path):
     """
     old = os.umask(0o027)
     try:
-        with replacing(tmp_path / "model") as draft:
+        with atomic_write_dir(tmp_path / "model") as draft:
             save_file({"x": torch.zeros(1)}, str(draft / "model.safetensors"))
             (draft / "config.json").write_text("{}")
     finally:

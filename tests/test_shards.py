@@ -21,7 +21,7 @@ from torch.testing import assert_close
 
 from minbert.core import locks
 from minbert.core.atomic_dir import DRAFT
-from minbert.core.locks import held
+from minbert.core.locks import file_lock
 from minbert.core.safetensors_io import save_checked
 from minbert.data import load_dataset
 from minbert.encoding import line_chunks, shards
@@ -156,7 +156,7 @@ def test_what_another_is_writing_is_left_to_it_until_it_is_gone(text, tmp_path):
     for i in range(4):
         out.file(i).unlink()
     steps = encode_shards(Spelling(), text_files([text]), out.folder, part_size=7)
-    with held(out.folder / "part-00001.lock", ""):
+    with file_lock(out.folder / "part-00001.lock", ""):
         assert [next(steps).part for _ in range(3)] == [0, 2, 3]
     assert [done.part for done in steps] == [1]
 
@@ -176,7 +176,7 @@ def test_what_was_finished_between_look_and_lock_is_not_written_again(text, tmp_
 
     @contextmanager
     def late(file, wanted):
-        with held(file, wanted) as sure:
+        with file_lock(file, wanted) as sure:
             if Path(file).name == "part-00004.lock":
                 part.rename(tmp_path / "v" / "part-00004.safetensors")
             yield sure
@@ -195,7 +195,7 @@ def test_without_locks_each_writes_its_share_alone(text, tmp_path, monkeypatch):
 
 
 def test_a_lock_that_another_has_is_a_lock(tmp_path):
-    with held(tmp_path / "try.lock", ""):
+    with file_lock(tmp_path / "try.lock", ""):
         assert shards._locks(tmp_path)
 
 

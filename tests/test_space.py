@@ -22,17 +22,17 @@ from minbert.core.atomic_dir import DRAFT, clear_leftovers, held_folder
 from minbert.course import grading_queue as batches
 from minbert.course.check_runner import Outcome
 from minbert.course.exercises import exercise
-from minbert.course.grading_queue import Batch, Ledger, batch, write_whole
+from minbert.course.grading_queue import Batch, ResultStore, batch, write_whole
 from minbert.course.isolation_worker import _taken
 from minbert.course.sandbox import (
-    Desk,
+    JobRunner,
     Limits,
     Reply,
-    Run,
+    SandboxRun,
     cases_of,
     copy_package,
-    room_for,
-    stubbed,
+    stub_module,
+    stubbed_package,
 )
 from minbert.course.source_tools import module_text
 from minbert.course.workspace import BASE, new_workspace
@@ -61,7 +61,7 @@ class Disk:
 
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
-CHILD_WITHOUT = Run([], Reply(False, errno.ENOSPC << 8, 0.1))
+CHILD_WITHOUT = SandboxRun([], Reply(False, errno.ENOSPC << 8, 0.1))
 
 
 @pytest.mark.parametrize(
@@ -78,32 +78,36 @@ def test_a_full_disk_costs_one_exercise_and_not_for_good(tmp_path, monkeypatch, 
     """Tried twice; if it fails again, the row has the reason, the batch goes on, and the next batch
     tries that answer again.
     """
-    late = Run([], Reply(True, 9, 1.0))
+    late = SandboxRun([], Reply(True, 9, 1.0))
     monkeypatch.setattr(
-        Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors)))
+        JobRunner,
+        "at",
+        (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors))),
     )
     with batch(tmp_path / "results.jsonl", jobs=1) as on:
         monkeypatch.setattr(on, "_sandbox", lambda: None)
         on.alone(RIGHT, lambda n: None)
         assert len(on.ledger.rows) == 4
         reasons = [row["reason"] for row in on.ledger.rows.values()]
-    assert len(Ledger(tmp_path / "results.jsonl").rows) == kept
+    assert len(ResultStore(tmp_path / "results.jsonl").rows) == kept
     assert sum("o space left" in reason for reason in reasons) == 4 - kept
 
 
-WORKER_GONE, KILLED = Run([], Reply(False, -1, 0.0)), Run([], Reply(False, 9, 0.1))
+WORKER_GONE, KILLED = SandboxRun([], Reply(False, -1, 0.0)), SandboxRun([], Reply(False, 9, 0.1))
 
 
 @pytest.mark.parametrize("first", [WORKER_GONE, KILLED])
 def test_an_answer_whose_process_was_killed_has_a_second_try(tmp_path, monkeypatch, first):
     """The second one counts, whatever it says, and is kept."""
-    late = Run([], Reply(True, 9, 1.0))
+    late = SandboxRun([], Reply(True, 9, 1.0))
     for errors, reasons in (
         ([first], ["too long"] * 4),
         ([first, first], [first.trouble, *["too long"] * 3]),
     ):
         monkeypatch.setattr(
-            Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors)))
+            JobRunner,
+            "at",
+            (lambda disk: lambda this, task: disk(this, task))(Disk(late, list(errors))),
         )
         on = small_batch(tmp_path / first.trouble[:5] / str(len(errors)), jobs=1)
         monkeypatch.setattr(on, "_sandbox", lambda: None)
@@ -112,7 +116,7 @@ def test_an_answer_whose_process_was_killed_has_a_second_try(tmp_path, monkeypat
             said in row["reason"]
             for said, row in zip(reasons, on.ledger.rows.values(), strict=True)
         )
-        assert len(Ledger(on.ledger.file).rows) == 4
+        assert len(ResultStore(on.ledger.file).rows) == 4
 
 
 @pytest.mark.parametrize(
@@ -128,23 +132,23 @@ def test_an_answer_whose_process_was_killed_has_a_second_try(tmp_path, monkeypat
 )
 def test_what_an_answer_did_itself_is_tried_once(reply):
     assert (
-        not Run([], reply).doubtful
-        and not Run([Outcome("a", {}, None)], Reply(False, -1, 0.0)).doubtful
+        not SandboxRun([], reply).doubtful
+        and not SandboxRun([Outcome("a", {}, None)], Reply(False, -1, 0.0)).doubtful
     )
 
 
 def small_batch(folder, **settings):
     """One without the copy of the package, where nothing is to run."""
-    return Batch(folder, folder / "package", Ledger(folder / "results.jsonl"), **settings)
+    return Batch(folder, folder / "package", ResultStore(folder / "results.jsonl"), **settings)
 
 
 @pytest.mark.parametrize("answers", [1, 8, 9, 40, 200])
 def test_every_answer_of_a_class_is_tried_however_many(tmp_path, monkeypatch, answers):
     """They are dealt out in parts; what falls between two parts would be nobody's."""
-    late = Run([], Reply(True, 9, 1.0))
+    late = SandboxRun([], Reply(True, 9, 1.0))
     todo = {FIRST.name: {f"{i}": "" for i in range(answers)}, SECOND.name: {"other": ""}}
     monkeypatch.setattr(
-        Desk, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, []))
+        JobRunner, "at", (lambda disk: lambda this, task: disk(this, task))(Disk(late, []))
     )
     on, ticks = small_batch(tmp_path, jobs=2), []
     monkeypatch.setattr(on, "_sandbox", lambda: None)
@@ -162,7 +166,7 @@ def test_a_whole_submission_that_finds_no_place_is_tried_alone_within_the_usual_
     on.together({"one": ({}, [FIRST.name])}, lambda n: None)
     assert (
         on.ledger.rows["one"] == {"passed": [], "ended": False}
-        and not Ledger(tmp_path / "results.jsonl").rows
+        and not ResultStore(tmp_path / "results.jsonl").rows
     )
     assert there.limits == Limits(cpu=2)
 
@@ -170,19 +174,19 @@ def test_a_whole_submission_that_finds_no_place_is_tried_alone_within_the_usual_
 @pytest.mark.parametrize(
     "second, ended",
     [
-        (Run([Outcome("a", {}, None)], Reply(False, 0, 0.1)), True),
-        (Run([], Reply(True, 9, 9.0)), False),
+        (SandboxRun([Outcome("a", {}, None)], Reply(False, 0, 0.1)), True),
+        (SandboxRun([], Reply(True, 9, 9.0)), False),
     ],
 )
 def test_a_whole_submission_has_ended_when_every_answer_has(tmp_path, monkeypatch, second, ended):
     """Else it is tried once more, without those that ended the process for all."""
-    first = Run([Outcome("a", {}, None)], Reply(False, 0, 0.1))
+    first = SandboxRun([Outcome("a", {}, None)], Reply(False, 0, 0.1))
     monkeypatch.setattr(batches, "room_for", lambda base, folder, modules: folder)
-    monkeypatch.setattr(Desk, "run", lambda *_: {FIRST.name: first, SECOND.name: second})
+    monkeypatch.setattr(JobRunner, "run", lambda *_: {FIRST.name: first, SECOND.name: second})
     on = small_batch(tmp_path)
     on.idle = [SimpleNamespace(folder=tmp_path, limits=Limits())]
     on.together({"one": ({}, [FIRST.name, SECOND.name])}, lambda n: None)
-    assert Ledger(tmp_path / "results.jsonl").rows["one"] == {
+    assert ResultStore(tmp_path / "results.jsonl").rows["one"] == {
         "key": "one",
         "passed": [],
         "ended": ended,
@@ -192,7 +196,7 @@ def test_a_whole_submission_has_ended_when_every_answer_has(tmp_path, monkeypatc
 def test_what_came_to_nothing_has_not_ended_and_what_cannot_be_compared_has():
     # a shape without numbers
     task, bare = exercise("attention.scores"), lambda x: torch.zeros_like(x, device="meta")
-    odd = Run(
+    odd = SandboxRun(
         [
             Outcome(label, {"output": bare(inputs.get("value", torch.zeros(1)))}, None, way=way)
             for label, inputs, way in cases_of(task, 1)
@@ -206,7 +210,7 @@ def test_what_came_to_nothing_has_not_ended_and_what_cannot_be_compared_has():
 
 
 def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
-    ledger = Ledger(tmp_path / "results.jsonl")
+    ledger = ResultStore(tmp_path / "results.jsonl")
     ledger.add("a", {"passed": True})
     real = type(ledger.file).open
 
@@ -221,7 +225,7 @@ def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
     ledger.add("c", {"passed": False})
     monkeypatch.setattr(type(ledger.file), "open", real)
     ledger.add("d", {"passed": True})
-    assert list(Ledger(ledger.file).rows) == ["a", "b", "c", "d"]
+    assert list(ResultStore(ledger.file).rows) == ["a", "b", "c", "d"]
     assert [json.loads(line)["key"] for line in ledger.file.read_text().splitlines()] == [
         "a",
         "b",
@@ -231,14 +235,14 @@ def test_a_ledger_on_a_full_disk_forgets_nothing(tmp_path, monkeypatch):
 
 
 def test_a_ledger_reads_what_it_can_and_writes_each_line_once(tmp_path):
-    ledger = Ledger(tmp_path / "results.jsonl")
+    ledger = ResultStore(tmp_path / "results.jsonl")
     for key in "abc":
         ledger.add(key, {"passed": True})
     assert len(ledger.file.read_text().splitlines()) == 3
     with ledger.file.open("ab") as stream:
         # of a damaged disk, and of somebody else
         stream.write(b'7\n{}\n\xff\xfe\n{"key": "a", "passed": false}\n')
-    assert {key: row["passed"] for key, row in Ledger(ledger.file).rows.items()} == {
+    assert {key: row["passed"] for key, row in ResultStore(ledger.file).rows.items()} == {
         "a": False,
         "b": True,
         "c": True,
@@ -379,7 +383,7 @@ def test_a_killed_update_leaves_nothing_behind(tmp_path):
 
 def test_rooms_share_no_file_and_the_base_is_closed(tmp_path):
     with batch(jobs=1, limits=Limits(cpu=5)) as on:
-        desk = Desk(on._sandbox(), on.base, 1).open(FIRST)
+        desk = JobRunner(on._sandbox(), on.base, 1).open(FIRST)
         base = {f.stat().st_ino for f in on.base.rglob("*") if f.is_file()}
         room = [f.stat() for f in desk.room.rglob("*.py")]
         assert (
@@ -442,7 +446,7 @@ def test_a_room_holds_neither_the_reference_nor_the_mistakes():
     ][0]
     with tempfile.TemporaryDirectory() as folder:
         base = copy_package(Path(folder, "base")).parent
-        room = room_for(base, Path(folder, "room"), {task.module: stubbed(task)})
+        room = stubbed_package(base, Path(folder, "room"), {task.module: stub_module(task)})
         texts = [f.read_text(encoding="utf-8") for f in (room / "minbert").rglob("*.py")]
         assert not any(secret in t or "MISTAKES[" in t for t in texts)
         assert not (room / "minbert" / "assets" / "course").exists()

@@ -13,7 +13,7 @@ from torch import nn
 import minbert.cli.sweep as module
 from minbert.cli.sweep import GRIDS, grid, read_sweep, sweep, sweep_curve
 from minbert.core.dropout import set_dropout
-from minbert.core.locks import held
+from minbert.core.locks import file_lock
 from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.finetune import Phase, TrainConfig
@@ -148,7 +148,7 @@ def test_a_dropout_of_zero_is_a_dropout(tmp_path):
 
 def test_a_row_that_another_writes_meanwhile_is_kept(tmp_path, monkeypatch):
     one, two = ({"lr": lr, "seed": 1} for lr in (1e-3, 1e-2))
-    other = held(tmp_path / ".lock", "")
+    other = file_lock(tmp_path / ".lock", "")
 
     def meanwhile(seconds):
         module._write_sweep(tmp_path / "sweep.csv", [one])

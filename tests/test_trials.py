@@ -18,12 +18,12 @@ from mutants import all_mutants
 from torch.testing import assert_close
 
 from minbert import attention
-from minbert.course.call_recording import Tape, stand_in
+from minbert.course.call_recording import CallRecording, stand_in
 from minbert.course.check_runner import (
     REFUSAL,
     _changes,
-    alone,
     fixed,
+    isolate_exercise,
     probe,
     probed,
     with_gradients,
@@ -44,7 +44,7 @@ from minbert.course.exercises import (
     wrong_definition,
 )
 from minbert.course.isolation_worker import pack, read_tree, write_tree
-from minbert.course.side_effects import Witness, _wide, watched
+from minbert.course.side_effects import SideEffectRecorder, _wide, watched
 from minbert.exercise_cases.attention import _WRONG_THREE
 
 
@@ -545,8 +545,8 @@ def test_statistics_written_by_hand_are_no_result(name):
 
 def taped(function, *args):
     """What one call hands over to whoever judges."""
-    tape = Tape()
-    watched(function, "", Witness(tape))(*args)
+    tape = CallRecording()
+    watched(function, "", SideEffectRecorder(tape))(*args)
     return tape.tensors
 
 
@@ -647,19 +647,26 @@ def test_one_exercise_stands_alone_among_references():
     )
     names = {}
     exec(PROGRAM, names)
-    assert alone(names["four"], "four", reference, ["double"])(1) == 4
-    assert alone(names["Circle"], "Circle.edge", reference, ["double", "Circle.area"])().edge() == 2
+    assert isolate_exercise(names["four"], "four", reference, ["double"])(1) == 4
+    assert (
+        isolate_exercise(
+            names["Circle"], "Circle.edge", reference, ["double", "Circle.area"]
+        )().edge()
+        == 2
+    )
     with pytest.raises(NotImplementedError):
-        alone(names["Circle"], "Circle.area", reference, ["double", "Circle.edge"])().area()
+        isolate_exercise(
+            names["Circle"], "Circle.area", reference, ["double", "Circle.edge"]
+        )().area()
     # under a decorator
-    assert alone(torch.no_grad()(names["four"]), "four", reference, ["double"])(1) == 4
+    assert isolate_exercise(torch.no_grad()(names["four"]), "four", reference, ["double"])(1) == 4
 
 
 def test_a_recording_gives_back_what_was_drawn_and_then_no_more():
     def roll(n, generator=None):
         return torch.randint(1, 7, (n,), generator=generator)
 
-    tape, generator = Tape(), torch.Generator().manual_seed(3)
+    tape, generator = CallRecording(), torch.Generator().manual_seed(3)
     rolls = [roll(5, generator), roll(2, generator)]
     for r in rolls:
         tape.record([], [], r, [False, True])

@@ -23,7 +23,7 @@ from minbert.course.cell_merge import (
     merged_lines,
 )
 from minbert.course.exercises import EXERCISES
-from minbert.course.learner_notebooks import learners_edition, marks, read_notebook, written
+from minbert.course.learner_notebooks import learners_edition, marks, read_learner_notebook, written
 from minbert.course.source_tools import parse, source_of
 from minbert.course.workspace import BASE, new_workspace, packaged_editions
 from minbert.course.workspace_update import (
@@ -771,7 +771,7 @@ def test_nothing_new_changes_nothing(mine):
 
 def test_a_workspace_is_brought_up_to_date_once(mine):
     file = mine / "nbs" / "1_bert/02_attention.ipynb"
-    notebook = read_notebook(file)
+    notebook = read_learner_notebook(file)
     notebook.cells.insert(5, new_code_cell("river = 'bank'"))
     file.write_text(written(notebook), encoding="utf-8")
     old = file.read_bytes()
@@ -826,7 +826,7 @@ def test_what_cannot_be_read_is_named_and_left_alone(mine):
 
 def test_a_lost_or_damaged_base_loses_nothing(mine):
     file = mine / "nbs" / "1_bert/02_attention.ipynb"
-    notebook = read_notebook(file)
+    notebook = read_learner_notebook(file)
     notebook.cells[7].source += "\n# my own line"
     file.write_text(written(notebook), encoding="utf-8")
     (mine / BASE / "1_bert/02_attention.ipynb").write_text("{")
@@ -845,7 +845,7 @@ def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_a
     editions = packaged_editions()
     editions["1_bert/02z_news.ipynb"] = editions.pop("5_results/42_multitask.ipynb")
     file = mine / "nbs" / "5_results/42_multitask.ipynb"
-    notebook = read_notebook(file)
+    notebook = read_learner_notebook(file)
     notebook.cells[0].source += "\n\nMy thoughts" * touched
     notebook.cells[-1].metadata["tags"] = ["seen"]  # no writing
     file.write_text(written(notebook), encoding="utf-8")
@@ -963,7 +963,7 @@ def test_the_real_exercises_survive_a_release_that_rewords_them(mine):
         and not report.left
     )
     for task in EXERCISES.values():
-        cells = read_notebook(mine / "nbs" / f"{task.notebook}.ipynb").cells
+        cells = read_learner_notebook(mine / "nbs" / f"{task.notebook}.ipynb").cells
         [source] = [
             c.source
             for c in cells
@@ -1108,12 +1108,12 @@ def test_a_cell_that_moved_without_its_id_is_known_by_its_text_or_its_exercise()
 
 def test_a_deleted_cell_stays_away_until_its_chapter_changes(mine):
     file = mine / "nbs" / "1_bert/02_attention.ipynb"
-    notebook = read_notebook(file)
+    notebook = read_learner_notebook(file)
     gone = notebook.cells.pop(9)
     file.write_text(written(notebook), encoding="utf-8")
     assert update_workspace(mine).changed == ()
     assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
-    assert gone.id in [c.id for c in read_notebook(file).cells]
+    assert gone.id in [c.id for c in read_learner_notebook(file).cells]
 
 
 @pytest.mark.parametrize(
@@ -1127,7 +1127,7 @@ def test_a_deleted_cell_stays_away_until_its_chapter_changes(mine):
 )
 def test_a_notebook_with_the_marks_and_line_ends_of_another_editor_is_updated(mine, saved):
     file = mine / "nbs" / "1_bert/02_attention.ipynb"
-    notebook = read_notebook(file)
+    notebook = read_learner_notebook(file)
     notebook.cells.insert(5, new_code_cell("river = 'bank'\nriver"))
     file.write_bytes(saved(written(notebook)).encode())
     report = update_workspace(mine, newer(n02_=BANK))
@@ -1142,7 +1142,7 @@ def test_a_notebook_with_the_marks_and_line_ends_of_another_editor_is_updated(mi
 
 def test_a_notebook_of_an_older_format_is_updated(mine):
     file = mine / "nbs" / "1_bert/02_attention.ipynb"
-    notebook = read_notebook(file)
+    notebook = read_learner_notebook(file)
     notebook.nbformat_minor = 2
     for c in notebook.cells:
         c.pop("id")
@@ -1150,7 +1150,7 @@ def test_a_notebook_of_an_older_format_is_updated(mine):
     notebook.cells[-1].pop("id")
     file.write_text(written(notebook), encoding="utf-8")
     report = update_workspace(mine, newer(n02_=BANK))
-    after = read_notebook(file)
+    after = read_learner_notebook(file)
     assert (
         report.changed == ("1_bert/02_attention.ipynb",)
         and not report.left

@@ -11,29 +11,29 @@ from torch.testing import assert_close
 from minbert.course.side_effects import (
     BEHIND,
     SAYS,
-    Witness,
+    SideEffectRecorder,
     behind,
-    shaken,
+    perturbed,
     watched,
     weights_shaken,
 )
 
 
 def looks(f, *inputs, again=False):
-    witness = Witness()
+    witness = SideEffectRecorder()
     result = watched(f, "", witness, again)(*inputs)
     return result, [name for name in SAYS if witness.outputs()[BEHIND.format(name)].any()]
 
 
 def test_other_numbers_have_the_same_shapes_and_generators_are_copied():
-    assert shaken(torch.tensor([[1, 1, 0], [1, 0, 0]])).tolist() == [[1, 0, 0], [1, 1, 0]]
-    assert shaken({"x": [torch.tensor([1.0, 2.0])], "p": 0.1})["x"][0].tolist() == [1.5, 0.75]
+    assert perturbed(torch.tensor([[1, 1, 0], [1, 0, 0]])).tolist() == [[1, 0, 0], [1, 1, 0]]
+    assert perturbed({"x": [torch.tensor([1.0, 2.0])], "p": 0.1})["x"][0].tolist() == [1.5, 0.75]
     with weights_shaken(layer := nn.Linear(2, 1)):
         inside = layer.weight.detach().clone()
     assert_close(inside, 0.75 * layer.weight.detach())
     generator = torch.Generator().manual_seed(3)
     assert torch.equal(
-        torch.rand(2, generator=shaken(generator)), torch.rand(2, generator=generator)
+        torch.rand(2, generator=perturbed(generator)), torch.rand(2, generator=generator)
     )
 
 
@@ -74,7 +74,7 @@ def test_effects_are_compared_with_those_of_the_reference():
             self.weight.requires_grad_(False)
             return super().forward(x) / 2
 
-    witness = Witness()
+    witness = SideEffectRecorder()
     model = watched(Doubles, "half", witness)(2, 1)
     model(torch.ones(1, 2))
     assert [name for name in SAYS if witness.outputs()[BEHIND.format(name)].any()] == [

@@ -211,14 +211,14 @@ def test_a_model_can_be_trained_scored_and_asked_under_the_name_of_the_task(tmp_
     from minbert.cli.commands import check_tasks, load_splits
     from minbert.cli.custom_tasks import build_heads, own_tasks
     from minbert.cli.dataset_split import task_name
-    from minbert.cli.labelled_model import NamedBert
+    from minbert.cli.labelled_model import LabelledModel
     from minbert.sentence import SentenceEncoder
 
     assert check_tasks(["bigram_shift"], None) == ["bigram_shift"]
     sets = load_splits(["bigram_shift"], "dev", None)
     assert capsys.readouterr().err == ""  # no grammar wrote these examples
     encoder = SentenceEncoder.from_pretrained()
-    model = NamedBert(encoder, build_heads(encoder.width, sets))
+    model = LabelledModel(encoder, build_heads(encoder.width, sets))
     assert model.heads["bigram_shift"].classes == 2
     answer = model.answer("bigram_shift", ["Tom wants to it try."])
     assert answer["label"][0] in ("original", "swapped")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from minbert.cli.custom_tasks import in_a_cell
-from minbert.cli.labelled_model import NamedBert
+from minbert.cli.labelled_model import LabelledModel
 from minbert.data import Dataset
 from minbert.evaluate import Predicted, TaskResult
 from minbert.metrics import confusion_matrix, majority_baseline, paired_bootstrap
@@ -19,7 +19,7 @@ from minbert.metrics import confusion_matrix, majority_baseline, paired_bootstra
 def with_names(
     results: dict[str, TaskResult],
     datasets: dict[str, Dataset],  # what they were measured on
-    model: NamedBert,
+    model: LabelledModel,
 ) -> dict[str, TaskResult]:
     """Let the baseline of a task of one's own say "always yelp" where the book's tables have a
     number.
@@ -100,9 +100,9 @@ def _taken_for(
 
 
 def class_tables(
-    model: Predicted | NamedBert,  # what predicts
+    model: Predicted | LabelledModel,  # what predicts
     datasets: dict[str, Dataset],  # task -> labelled rows
-    names: NamedBert,  # who knows what the answers are called
+    names: LabelledModel,  # who knows what the answers are called
 ) -> Iterator[str]:  # a table for each task that has classes
     """Look into every task that has classes. Raises ValueError if none has."""
     found = {task: names.answers(task).classes for task in datasets}

@@ -28,14 +28,14 @@ __all__ = [
     "DEMO_FOLDER",
     "show_version",
     "options",
-    "holdings",
+    "available_tasks",
     "check_folder",
     "usual_tasks",
     "main_process",
     "processes",
     "repeat_option",
     "main",
-    "noted",
+    "warn_truncation",
     "check_one_file",
     "check_parts",
     "encode_parts",
@@ -43,13 +43,13 @@ __all__ = [
     "describe",
     "data",
     "load_splits",
-    "begun",
+    "run_exists",
     "check_begin",
     "check_tasks",
     "report",
     "extensions",
-    "cautions",
-    "outcome",
+    "preflight_notes",
+    "summary_lines",
     "train",
     "load_trained",
     "evaluate",
@@ -59,7 +59,7 @@ __all__ = [
     "sweep",
     "demo",
     "pretrain",
-    "read_on",
+    "continue_from",
     "fill_mask",
 ]
 
@@ -126,7 +126,9 @@ def options(
     """Build BERT by hand, fine-tune it, and encode sentences."""
 
 
-def holdings(folder: Path | None) -> dict[str, list[str]]:  # task -> the splits that are there
+def available_tasks(
+    folder: Path | None,
+) -> dict[str, list[str]]:  # task -> the splits that are there
     """List the data sets of a folder, one's own among them."""
     from minbert.cli.custom_tasks import own_tasks
     from minbert.data import available
@@ -136,7 +138,7 @@ def holdings(folder: Path | None) -> dict[str, list[str]]:  # task -> the splits
 
 def check_folder(folder: Path | None) -> None:
     """Raise ValueError for a data folder that holds nothing."""
-    if folder and not holdings(folder):
+    if folder and not available_tasks(folder):
         raise ValueError(
             f"{folder}: expected a folder with files of data sets, such as ids-sst-train.csv, sts-dev.csv.gz or NAME-train.csv (NAME has letters, digits and _), found none"
         )
@@ -153,7 +155,7 @@ def usual_tasks(tasks: list[str] | None, folder: Path | None) -> tuple[str, ...]
         tasks
         or (
             own
-            if own and own.keys() == holdings(folder).keys()
+            if own and own.keys() == available_tasks(folder).keys()
             else COURSE_TASKS
             if folder
             else OPEN_TASKS
@@ -215,7 +217,7 @@ def main(arguments: list[str] | None = None) -> None:  # None: the words after `
 VECTORS = Path("vectors.npy")
 
 
-def noted(encoder, texts: list[str]) -> list[str]:
+def warn_truncation(encoder, texts: list[str]) -> list[str]:
     """Say so if a text is longer than the encoder reads; the texts stay as they are."""
     from minbert.cli.table_reader import too_long
 
@@ -355,7 +357,7 @@ def encode(
     """
     from minbert.cli.table_reader import check_lines, is_table, one_column
     from minbert.datasets.formats import read_lines
-    from minbert.encoding.dense_layers import in_a_row, maps_of
+    from minbert.encoding.dense_layers import maps_of, sequential
     from minbert.encoding.npy_writer import encode_file
     from minbert.encoding.sentence_transformers_folder import ends_scaled
     from minbert.sentence import SentenceEncoder, UnitLength
@@ -380,7 +382,7 @@ def encode(
     encoder.max_length = max_length or encoder.max_length
     # as the last step of a folder of ours
     while normalize is False and isinstance([None, *maps_of(encoder.transform)][-1], UnitLength):
-        encoder.transform = in_a_row(maps_of(encoder.transform)[:-1])
+        encoder.transform = sequential(maps_of(encoder.transform)[:-1])
     if part_size is None:
         read = (
             (lambda file: one_column(file, columns))
@@ -388,7 +390,12 @@ def encode(
             else read_lines
         )
         rows, width = encode_file(
-            encoder, files[0], out, precision, True, lambda file: noted(encoder, read(file))
+            encoder,
+            files[0],
+            out,
+            precision,
+            True,
+            lambda file: warn_truncation(encoder, read(file)),
         )
         typer.echo(f"{rows} vectors of width {width}: {out}")
     else:
@@ -439,7 +446,7 @@ def data(
     for name in names if download else ():
         fetch(name, folder)
         typer.echo(f"downloaded {name} into {folder}")
-    there, own = holdings(folder), own_tasks(folder)
+    there, own = available_tasks(folder), own_tasks(folder)
     if not names:
         check_folder(folder)
     if missing := [name for name in names or () if name not in there]:
@@ -504,7 +511,7 @@ def load_splits(
     return datasets
 
 
-def begun(folder: Path) -> bool:
+def run_exists(folder: Path) -> bool:
     """Tell whether a run is there, finished or cut off before its first model."""
     from minbert.core.checkpoint import CHECKPOINT
 
@@ -527,12 +534,12 @@ def check_begin(
         raise ValueError(
             "expected --resume, which goes on, or --overwrite, which starts anew, got both"
         )
-    if begun(folder) and not (resume or overwrite):
+    if run_exists(folder) and not (resume or overwrite):
         raise ValueError(
             f"expected an empty folder, got a run in {folder}: --resume goes on, --overwrite starts anew"
         )
     if resume and not (folder / CHECKPOINT).exists():
-        if begun(folder):
+        if run_exists(folder):
             raise ValueError(
                 f"expected {CHECKPOINT} in {folder} to go on from, got a model without one: --overwrite starts anew and replaces it"
             )
@@ -554,7 +561,9 @@ def check_tasks(
         raise ValueError(
             f"expected names of tasks with blanks between them, of letters, digits and _, and none that PyTorch takes, got {odd[0]!r}"
         )
-    there = [name for name, splits in holdings(folder).items() if {"train", "dev"} <= set(splits)]
+    there = [
+        name for name, splits in available_tasks(folder).items() if {"train", "dev"} <= set(splits)
+    ]
     asked = [task for task in tasks if task not in (*OPEN, *DERIVED)]  # the package has them
     meant = {
         file: name
@@ -586,10 +595,10 @@ def report(
 ) -> str:  # Markdown
     """Evaluate the best model of a run, and keep the table beside it."""
     from minbert.cli.class_report import with_names
-    from minbert.cli.labelled_model import NamedBert
+    from minbert.cli.labelled_model import LabelledModel
     from minbert.evaluate import evaluate_tasks, results_table
 
-    whole = NamedBert.from_pretrained(folder / "model")
+    whole = LabelledModel.from_pretrained(folder / "model")
     table = results_table(with_names(evaluate_tasks(whole, dev_sets), dev_sets, whole))
     (folder / "dev.md").write_text(table + "\n", encoding="utf8")
     return table
@@ -632,8 +641,8 @@ def extensions(
     )
 
 
-def cautions(
-    whole,  # NamedBert, before its training
+def preflight_notes(
+    whole,  # LabelledModel, before its training
     train_sets: dict,  # task -> Dataset
     dev_sets: dict,  # task -> Dataset
     config,  # TrainConfig
@@ -659,9 +668,9 @@ def cautions(
             yield note
 
 
-def outcome(
+def summary_lines(
     result,  # FitResult
-    whole,  # NamedBert, which was trained
+    whole,  # LabelledModel, which was trained
     train_sets: dict,  # task -> Dataset
     dev_sets: dict,  # task -> Dataset
     surgery=None,  # PCGrad or GradVac of the run
@@ -670,7 +679,7 @@ def outcome(
     one's own the bag of words.
     """
     from minbert.cli.dev_report import against_words
-    from minbert.cli.labelled_model import NamedBert
+    from minbert.cli.labelled_model import LabelledModel
     from minbert.conflicts import conflict_summary
 
     for pair, found in conflict_summary(surgery.records).items() if surgery else ():
@@ -678,7 +687,7 @@ def outcome(
     yield report(result.folder, dev_sets)
     for task in whole.own:
         yield against_words(
-            NamedBert.from_pretrained(result.folder / "model"),
+            LabelledModel.from_pretrained(result.folder / "model"),
             task,
             train_sets[task],
             dev_sets[task],
@@ -747,7 +756,7 @@ def train(
     import torch
 
     from minbert.cli.custom_tasks import answers_of, build_heads, own_tasks
-    from minbert.cli.labelled_model import NamedBert
+    from minbert.cli.labelled_model import LabelledModel
     from minbert.finetune import TrainConfig, fit, usual_rate
     from minbert.sentence import SentenceEncoder
 
@@ -757,7 +766,7 @@ def train(
     torch.manual_seed(seed)
     encoder = SentenceEncoder.from_pretrained(model, pooling)
     mode = "frozen" if frozen else "full"
-    whole = NamedBert(encoder, build_heads(encoder.width, train_sets), mode)
+    whole = LabelledModel(encoder, build_heads(encoder.width, train_sets), mode)
     whole.own = {task: answers_of(folder, task) for task in tasks if task in own_tasks(folder)}
     config = TrainConfig(
         tasks,
@@ -774,12 +783,12 @@ def train(
         save_every=save_every,
         quora_fraction=quora_fraction,
     )
-    for note in cautions(whole, train_sets, dev_sets, config) if main_process() else ():
+    for note in preflight_notes(whole, train_sets, dev_sets, config) if main_process() else ():
         typer.echo(note, err=True)
     extras = extensions(whole, surgery, penalties, seed)
     result = fit(whole, train_sets, dev_sets, config, out, resume, progress=True, **extras)
     for line in (
-        outcome(result, whole, train_sets, dev_sets, extras.get("backward"))
+        summary_lines(result, whole, train_sets, dev_sets, extras.get("backward"))
         if main_process()
         else ()
     ):
@@ -791,7 +800,7 @@ def load_trained(
     hint: str = "",  # for somebody with another model
 ):  # -> NamedBert
     """Load what train wrote. Raises ValueError for any other folder."""
-    from minbert.cli.labelled_model import NamedBert
+    from minbert.cli.labelled_model import LabelledModel
     from minbert.encoding.multitask_folder import DESCRIPTION
 
     if not (Path(folder) / DESCRIPTION).exists():
@@ -799,7 +808,7 @@ def load_trained(
         raise ValueError(
             f"expected a model folder written by train, got {str(folder)!r}{': its folder model is one' if inside else hint}"
         )
-    return NamedBert.from_pretrained(folder)
+    return LabelledModel.from_pretrained(folder)
 
 
 @app.command()
@@ -988,7 +997,7 @@ def predict(
         raise ValueError(
             f"expected another file for the answers than {text}, from which they come: --out names one"
         )
-    noted(whole.encoder, sentences_of(rows))
+    warn_truncation(whole.encoder, sentences_of(rows))
     write_answers(
         whole, task, rows, out, whole_table(text) if is_table(text) else None, progress=True
     )
@@ -1102,7 +1111,7 @@ def contrast(
     )
     encoder.max_length = max_length or encoder.max_length
     for column in (rows.sentences, rows.sentences2, rows.sentences3) if main_process() else ():
-        noted(encoder, column or [])
+        warn_truncation(encoder, column or [])
     config = ContrastConfig(
         steps or epochs * max(1, len(rows) // batch_size),
         usual_contrast_rate(encoder.model.config.hidden_size) if lr is None else lr,
@@ -1278,7 +1287,7 @@ def demo(
 
     from minbert.cli.demo import demo_figure, demo_table, pair_cosines, tune_and_compare, word_order
 
-    if out != DEMO_FOLDER and begun(out) and not overwrite:
+    if out != DEMO_FOLDER and run_exists(out) and not overwrite:
         raise ValueError(f"expected an empty folder, got a run in {out}: --overwrite starts anew")
     train_sets, dev_sets = (load_splits(OPEN_TASKS, split, None) for split in ("train", "dev"))
     models, rows = tune_and_compare(train_sets, dev_sets, out, epochs, seed)
@@ -1374,7 +1383,7 @@ def pretrain(
     config, origin, start = (
         (PretrainConfig(**sizes), "random weights", None)
         if model is None
-        else read_on(model, corpus, out, sizes)
+        else continue_from(model, corpus, out, sizes)
     )
     for row in run(
         corpus,
@@ -1400,7 +1409,7 @@ def pretrain(
     typer.echo(f"model: {out / 'model'}")
 
 
-def read_on(
+def continue_from(
     model: str,  # as typed
     corpus: Path,  # text to read
     out: Path,  # the run's folder

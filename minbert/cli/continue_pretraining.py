@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..core.atomic_dir import replacing
+from ..core.atomic_dir import atomic_write_dir
 from ..core.run_dir import locked
 from ..core.safetensors_io import tensor_checksum
 from ..encoder import BertModel
@@ -45,7 +45,7 @@ def lay_words(
                     f"{place}: expected the words of {name_or_folder or 'the embedded model'}, got others: something else began there"
                 )
             return
-        with replacing(place) as draft:
+        with atomic_write_dir(place) as draft:
             write_words(tokenizer, draft)
 
 

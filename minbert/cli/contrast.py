@@ -27,11 +27,11 @@ from minbert.core.files import quoted
 from minbert.core.fused_adamw import FusedAdamW
 from minbert.core.graceful_stop import Stopped, stop_requests
 from minbert.core.prefetch import Ahead
-from minbert.core.run_dir import RunFolder, opened
+from minbert.core.run_dir import RunFolder, open_run
 from minbert.data import Dataset
 from minbert.datasets.label_checks import sentences_of
-from minbert.encoding.dense_layers import Dense, in_a_row, maps_of
-from minbert.encoding.run_fingerprint import reading, rows_checksum
+from minbert.encoding.dense_layers import Dense, maps_of, sequential
+from minbert.encoding.run_fingerprint import encoder_fingerprint, rows_checksum
 from minbert.negatives import multiple_negatives_loss
 from minbert.optim import parameter_groups
 from minbert.sentence import SentenceEncoder
@@ -120,7 +120,9 @@ def whiten(
     sentence-transformers has, too.
     """
     fitted = Whiten(encoder.width).fit(encoder.encode(sentences_of(rows)))
-    encoder.transform = in_a_row([*maps_of(encoder.transform), Dense.of(fitted).to(encoder.device)])
+    encoder.transform = sequential(
+        [*maps_of(encoder.transform), Dense.of(fitted).to(encoder.device)]
+    )
 
 
 def check_rows(
@@ -178,7 +180,7 @@ class _Run:
         )
         identity = (
             asdict(config)
-            | reading(encoder)
+            | encoder_fingerprint(encoder)
             | {"rows": rows_checksum(rows), "dropout": dropout}
             | (notes or {})
         )
@@ -239,7 +241,7 @@ def train_on_text(
     from tqdm.auto import tqdm
 
     run = _Run(encoder, rows, config, folder, notes)
-    with stop_requests() as request, opened(run.files, resume):
+    with stop_requests() as request, open_run(run.files, resume):
         seed_everything(config.seed + run.world.process_index)
         done = run.files.load(run.model, run.optimizer, None) or 0
         with tqdm(

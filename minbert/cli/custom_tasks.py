@@ -23,7 +23,7 @@ from pathlib import Path
 
 from torch import nn
 
-from minbert.cli.labelled_model import HIGH, LOW, Answers
+from minbert.cli.labelled_model import HIGH, LOW, OutputLabels
 from minbert.cli.table_reader import (
     check_gaps,
     cut_table,
@@ -109,7 +109,7 @@ def answers_of(
     task: str,  # NAME in NAME-train.csv
     # names of classes, numbers in their order; or the ends of the scale: 0 and 1, 0 and 5, else the
     # lowest and highest
-) -> Answers:
+) -> OutputLabels:
     """Read from the train file what the answers of a task are. Raises ValueError naming the file."""
     file = own_tasks(folder).get(task, {}).get("train")
     if file is None:
@@ -130,7 +130,7 @@ def answers_in(
     cells: list[tuple],  # (line, what stands there) of every row
     column: str,  # what it is called
     role: str,  # label or score
-) -> Answers:
+) -> OutputLabels:
     """Read from the rows to learn from what the answers are. Raises ValueError naming the file, and
     the line where one is to blame.
     """
@@ -140,7 +140,7 @@ def answers_in(
         else {"classes": _classes(file, cells, column)}
     )
     try:
-        return Answers(**found)
+        return OutputLabels(**found)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
 
@@ -190,7 +190,7 @@ def class_name(file: Path, line: int, cell, column: str = "label") -> str:
     return name
 
 
-def taught_name(name: str, answers: Answers) -> str:
+def taught_name(name: str, answers: OutputLabels) -> str:
     """Call a class as training calls it: where names are whole numbers, 1.0 is 1."""
     return name if name in answers.classes else _whole(name)
 
@@ -213,7 +213,7 @@ def load_own(
     task: str,  # NAME in NAME-train.csv
     split: str,  # train, dev or test; a test file may lack its answers
     folder: Path,  # data folder
-    answers: Answers | None = None,  # None: those of the train file
+    answers: OutputLabels | None = None,  # None: those of the train file
     # kind "sentiment" (one sentence, a class), "nli" (two, a class) or "similarity" (two, a grade
     # from 0 to 5)
 ) -> Dataset:

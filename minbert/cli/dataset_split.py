@@ -33,7 +33,7 @@ from minbert.cli.table_reader import (
     usual_columns,
     whole_table,
 )
-from minbert.core.atomic_dir import replacing
+from minbert.core.atomic_dir import atomic_write_dir
 from minbert.core.files import quoted
 from minbert.data import SPLITS
 from minbert.datasets.bigram_shift import DERIVED
@@ -220,7 +220,7 @@ def write_splits(
             answers_in(folder / f"{task}-{split}.csv", cells, role, role)
     form = Format(tuple(table), tuple(rows.texts), dialect="comma")
     files = {split: f"{task}-{split}.csv" for split in SPLITS if split in places}
-    with replacing(folder) as draft:
+    with atomic_write_dir(folder) as draft:
         for split, name in files.items():
             write_rows(
                 draft / name,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from minbert.baselines import BagOfWords
-from minbert.cli.labelled_model import HIGH, LOW, Answers
+from minbert.cli.labelled_model import HIGH, LOW, OutputLabels
 from minbert.cli.retrieval_eval import plain
 from minbert.data import Dataset
 from minbert.evaluate import metric_of
@@ -40,10 +40,10 @@ def seen_in_training(
 def scale_notes(
     train_sets: Mapping[str, Dataset],  # task -> train split
     dev_sets: Mapping[str, Dataset],  # the same tasks
-    own: Mapping[str, Answers],  # of the tasks that have a scale of their own
+    own: Mapping[str, OutputLabels],  # of the tasks that have a scale of their own
 ) -> Iterator[str]:
     """Say of which similarity tasks the train and dev scores seem to be on different scales."""
-    usual = Answers(scale=(LOW, HIGH))
+    usual = OutputLabels(scale=(LOW, HIGH))
     for task, train in train_sets.items():
         if train.kind == "similarity":
             yield from _scale_note(train, dev_sets[task], own.get(task, usual))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from minbert.core.atomic_dir import replacing
+from minbert.core.atomic_dir import atomic_write_dir
 from minbert.core.files import parse_json
 from minbert.core.safetensors_io import load_tensors
 from minbert.encoder import BertConfig, hugging_face_name
@@ -100,6 +100,6 @@ def write_fill_mask(
         "architectures": ["BertForMaskedLM"],
         "tie_word_embeddings": True,
     }
-    with replacing(folder) as draft:
+    with atomic_write_dir(folder) as draft:
         write_model(draft, tensors, json.dumps(config, indent=2), torch.float32)
         write_words(tokenizer, draft)

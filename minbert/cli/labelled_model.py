@@ -4,7 +4,15 @@ model, for whoever asks it later.
 
 from __future__ import annotations
 
-__all__ = ["Answers", "LOW", "HIGH", "NamedBert", "answer_columns", "with_labels", "write_answers"]
+__all__ = [
+    "OutputLabels",
+    "LOW",
+    "HIGH",
+    "LabelledModel",
+    "answer_columns",
+    "with_labels",
+    "write_answers",
+]
 
 import math
 from dataclasses import asdict, dataclass
@@ -14,7 +22,7 @@ import torch
 from torch import Tensor
 
 from minbert.cli.table_reader import renamed
-from minbert.core.atomic_dir import replacing
+from minbert.core.atomic_dir import atomic_write_dir
 from minbert.core.files import check_fields, quoted, read_json, write_json
 from minbert.core.text_windows import check_sentences
 from minbert.data import Dataset
@@ -28,7 +36,7 @@ _FILE = "answers.json"
 
 
 @dataclass(frozen=True)
-class Answers:
+class OutputLabels:
     """Either names of classes or the two ends of a scale. Raises ValueError for fewer than two
     names, equal ones, or a scale without length.
     """
@@ -61,22 +69,22 @@ class Answers:
         return low + (high - low) * (grade - LOW) / (HIGH - LOW)
 
 
-def _usual_answers(task: str) -> Answers:  # of a task that has a home in a data folder
+def _usual_answers(task: str) -> OutputLabels:  # of a task that has a home in a data folder
     """Say what the answers of a known task are called."""
     if task in DERIVED:
-        return Answers(CLASSES)
+        return OutputLabels(CLASSES)
     form = SOURCES[task][0].form
-    return Answers(form.classes) if form.classes else Answers(scale=(LOW, HIGH))
+    return OutputLabels(form.classes) if form.classes else OutputLabels(scale=(LOW, HIGH))
 
 
-class NamedBert(MultitaskBert):
+class LabelledModel(MultitaskBert):
     """A model that keeps what its answers are called; the folder is one that `MultitaskBert` reads,
     too.
     """
 
-    own: dict[str, Answers] = {}  # of the tasks that are nobody else's
+    own: dict[str, OutputLabels] = {}  # of the tasks that are nobody else's
 
-    def answers(self, task: str) -> Answers:
+    def answers(self, task: str) -> OutputLabels:
         """Say what the answers of a task are called. Raises ValueError for a task without a head,
         or without names.
         """
@@ -103,7 +111,7 @@ class NamedBert(MultitaskBert):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write encoder, heads and names; the checksums hold for all of them."""
-        with replacing(folder) as draft:
+        with atomic_write_dir(folder) as draft:
             self._write(draft)
             if self.own:
                 write_json(draft / _FILE, {task: asdict(names) for task, names in self.own.items()})
@@ -118,7 +126,7 @@ class NamedBert(MultitaskBert):
         folder: str | Path,
         device: str | torch.device | None = None,
         # in eval mode
-    ) -> NamedBert:
+    ) -> LabelledModel:
         """Load what `save_pretrained` wrote, or a folder without names. Raises ValueError that
         names the file.
         """
@@ -145,13 +153,15 @@ def _parsed(task, values, file):
     ):
         raise ValueError(f"{where}: expected names of classes or two numbers, got {quoted(values)}")
     try:
-        return Answers(*(value if value is None else tuple(value) for value in (classes, scale)))
+        return OutputLabels(
+            *(value if value is None else tuple(value) for value in (classes, scale))
+        )
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
 
 def answer_columns(
-    model: NamedBert,
+    model: LabelledModel,
     task: str,  # a key of the model's heads
     rows: Dataset,  # sentences, with partners where the head wants pairs
     progress: bool = False,  # a bar
@@ -186,7 +196,7 @@ def _texts(rows):
 
 
 def with_labels(
-    model: NamedBert,
+    model: LabelledModel,
     task: str,  # a key of the model's heads
     rows: Dataset,  # numbers of classes, or grades of the head; or without labels
 ) -> dict[str, list]:  # its columns as its file has them
@@ -200,7 +210,7 @@ def with_labels(
 
 
 def write_answers(
-    model: NamedBert,
+    model: LabelledModel,
     task: str,  # a key of the model's heads
     rows: Dataset,  # sentences, with partners where the head wants pairs
     file: Path,  # .csv or .tsv; replaced if it is there, and left alone if anything fails
@@ -220,7 +230,7 @@ def write_answers(
         raise ValueError(f"expected a file called .csv or .tsv for the answers, got {file}")
     if file.is_dir():
         raise ValueError(f"{file}: expected a file or nothing, got a folder")
-    with replacing(file.parent):
+    with atomic_write_dir(file.parent):
         pass  # a folder that cannot be written in is told now, not when hours of answers are there
     answers = {
         name: [f"{x:.6g}" if isinstance(x, float) else x for x in column]

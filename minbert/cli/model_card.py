@@ -11,7 +11,7 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-from ..core.atomic_dir import replacing
+from ..core.atomic_dir import atomic_write_dir
 from ..core.files import write_json
 from ..corpus import load_corpus
 from ..encoder import BertModel
@@ -102,7 +102,7 @@ def write_card(
         rates=rates,
         said=said,
     )
-    with replacing(folder) as draft:
+    with atomic_write_dir(folder) as draft:
         (draft / "README.md").write_text(text, encoding="utf-8")
         write_json(
             draft / "pretraining.json", {"config": asdict(config), "tokens": tokens, "rows": rows}

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..center import center, mean_state
-from ..core.atomic_dir import replacing
+from ..core.atomic_dir import atomic_write_dir
 from ..core.checkpoint import CHECKPOINT, save_checkpoint, seed_everything
 from ..core.config_checks import check_positive
 from ..core.device_step import DeviceStep
@@ -39,8 +39,8 @@ from ..core.devices import choose_device
 from ..core.files import write_json
 from ..core.fused_adamw import FusedAdamW
 from ..core.graceful_stop import Stopped, stop_requests
-from ..core.resume import go_on
-from ..core.run_dir import locked, recover, write_log
+from ..core.resume import resume_run
+from ..core.run_dir import clean_partial_save, locked, write_log
 from ..corpus import (
     CORPUS,
     Corpus,
@@ -208,7 +208,7 @@ def _learn_words(corpus, model, config):
     weights would no longer fit the tokens.
     """
     words = train_wordpiece(corpus, config.vocab_size)
-    with replacing(model) as draft:  # moves its files in the order of their names
+    with atomic_write_dir(model) as draft:  # moves its files in the order of their names
         words.save_model(str(draft))
         words.save(str(draft / "tokenizer.json"))
         write_json(
@@ -297,7 +297,7 @@ def pretrain(
     SIGINT or SIGTERM, when the current step has been finished and saved.
     """
     with locked(folder), stop_requests() as request:
-        recover(folder)  # refuses what is no file of a run
+        clean_partial_save(folder)  # refuses what is no file of a run
         yield from _rows(corpus, Path(folder), config, heldout, keep, model, request)
 
 
@@ -308,7 +308,7 @@ def _rows(corpus, folder, config, heldout, keep, model, request):
     model, optimizer = model.to(device), config.optimizer(model)
     settings = asdict(config)
     del settings["total_steps"], settings["save_every"]  # these may change when a run is resumed
-    start, rows, losses = go_on(folder, model, optimizer, config.total_steps, settings)
+    start, rows, losses = resume_run(folder, model, optimizer, config.total_steps, settings)
     write_log(folder, rows, "w")  # the checkpoint remembers the log: no row twice, none lost
     special_ids = special_token_ids(tokenizer)
     batches = mlm_batches(

@@ -24,7 +24,7 @@ from ..core.checkpoint import replace_file
 from ..core.dropout import set_dropout
 from ..core.files import quoted, read_json, write_json
 from ..core.finite_checks import NotFinite
-from ..core.locks import Taken, held
+from ..core.locks import LockTimeout, file_lock
 from ..core.run_dir import read_log
 from ..data import Dataset
 from ..datasets.formats import read_rows
@@ -244,9 +244,11 @@ def _add_row(folder, read, row):
     """Add a row to the table as it is now; whoever writes there at this moment is waited for."""
     while True:
         try:
-            with held(folder / ".lock", f"{folder}: expected nobody else who writes the table"):
+            with file_lock(
+                folder / ".lock", f"{folder}: expected nobody else who writes the table"
+            ):
                 return _write_sweep(folder / "sweep.csv", [*read(), row])
-        except Taken:
+        except LockTimeout:
             time.sleep(0.05)
 
 

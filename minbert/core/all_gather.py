@@ -4,7 +4,7 @@ rows are.
 
 from __future__ import annotations
 
-__all__ = ["everyone", "gather_views"]
+__all__ = ["gather_if_distributed", "gather_views"]
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def gather_views(
     return tuple(_Gather.apply(view.contiguous(), accelerator) for view in views)
 
 
-def everyone(views, groups, accelerator):
+def gather_if_distributed(views, groups, accelerator):
     """Collect vectors and groups of all processes; alone, nothing changes."""
     if accelerator is None or accelerator.num_processes == 1:
         return views, groups

@@ -5,7 +5,7 @@ A draft is locked by its process, and the lock ends with the process, so that th
 delete the drafts of processes that were killed.
 """
 
-__all__ = ["DRAFT", "clear_leftovers", "held_folder", "replacing"]
+__all__ = ["DRAFT", "clear_leftovers", "held_folder", "atomic_write_dir"]
 
 import glob
 import os
@@ -79,7 +79,7 @@ def held_folder(
 
 
 @contextmanager
-def replacing(
+def atomic_write_dir(
     folder: str | Path,  # made if missing; its other files are left alone
 ) -> Iterator[Path]:  # an empty folder to write in
     """Give a draft folder; move its files into `folder` once the block has ended well.

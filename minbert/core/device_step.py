@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from minbert.core.devices import (
-    Arriving,
+    AsyncScalar,
     LossScale,
     autocast,
     fast_kernels,
     half_type,
-    send,
+    to_device,
     without_waiting,
 )
 from minbert.core.finite_checks import NotFinite
@@ -82,7 +82,7 @@ class DeviceStep:
         try:
             for batch in batches:
                 losses = losses_on_device(model, batch, loss_fn, self.precision)
-                seen.append((list(losses), Arriving(self._stacked(losses))))
+                seen.append((list(losses), AsyncScalar(self._stacked(losses))))
                 if device.type == "cpu":
                     _named_values(*seen[-1])  # a bad loss is rejected before the backward pass
                 backward({name: loss / len(batches) for name, loss in losses.items()})
@@ -134,7 +134,7 @@ def losses_on_device(
     """
     device = device_of(model)
     with autocast(device, precision):
-        losses = loss_fn(model, send(batch, device))
+        losses = loss_fn(model, to_device(batch, device))
     losses = losses if isinstance(losses, dict) else {"loss": losses}
     for name, loss in losses.items():
         if not isinstance(loss, Tensor) or loss.ndim:

@@ -2,7 +2,7 @@
 synchronizing, half precision and loss scaling.
 
 A GPU works through a queue, and the CPU waits only when it reads a number that is not computed yet.
-The helpers for values that were sent (`readable`, `derived`, `Arriving`) therefore keep a CPU copy,
+The helpers for values that were sent (`sync_free_value`, `with_cpu_copy`, `AsyncScalar`) therefore keep a CPU copy,
 or read a value later. A Mac's GPU ("mps") is never chosen: it has no float64, which several
 chapters need, and its random state cannot be saved and restored as CUDA's can.
 tests/test_cuda_rules.py checks these rules with a simulated GPU, which counts how often the CPU
@@ -15,19 +15,19 @@ __all__ = [
     "usable_device",
     "new_accelerator",
     "check_device",
-    "shapes_only",
+    "meta_init",
     "drawing_device",
     "without_waiting",
-    "readable",
-    "derived",
-    "Arriving",
+    "sync_free_value",
+    "with_cpu_copy",
+    "AsyncScalar",
     "map_tensors",
-    "send",
+    "to_device",
     "imitates_bf16",
     "half_type",
     "autocast",
     "fast_kernels",
-    "Card",
+    "GpuInfo",
     "find_card",
     "product_speed",
     "LossScale",
@@ -106,7 +106,7 @@ class _NoDraws(TorchFunctionMode):
 
 
 @contextmanager
-def shapes_only() -> Iterator[None]:
+def meta_init() -> Iterator[None]:
     """Make modules that have shapes and no numbers: load weights into them with `assign=True`."""
     with torch.device("meta"), _NoDraws():
         yield
@@ -128,7 +128,7 @@ _silent = 0
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Inside the block `readable` gives nothing that the CPU would have to wait for."""
+    """Inside the block `sync_free_value` gives nothing that the CPU would have to wait for."""
     global _silent
     _silent += 1
     try:
@@ -137,7 +137,7 @@ def without_waiting() -> Iterator[None]:
         _silent -= 1
 
 
-def readable(
+def sync_free_value(
     x: Tensor,  # any tensor
 ) -> Tensor | None:  # the same numbers, to be looked at; None: looking would make the CPU wait
     """Give `x` itself on a CPU; elsewhere the original that was sent there, else `x` in ordinary
@@ -153,7 +153,7 @@ def readable(
     return original if original is not None or _silent else x
 
 
-def derived(
+def with_cpu_copy(
     f: Callable,  # of one or more tensors -> a tensor
     *tensors: Tensor,
 ) -> Tensor:  # f(*tensors), with an original if all of `tensors` have one
@@ -164,7 +164,7 @@ def derived(
     return result
 
 
-class Arriving:
+class AsyncScalar:
     """A few numbers on their way to the CPU; nobody waits for them before they are read."""
 
     def __init__(
@@ -212,12 +212,12 @@ def map_tensors(
     return f(batch) if hasattr(batch, "to") else batch
 
 
-def send(
+def to_device(
     batch,  # as in `map_tensors`
     device: torch.device | str,  # where it shall be
 ):  # the same structure there
     """Move a batch; to a GPU in one pinned copy that nobody waits for, with the originals kept for
-    `readable`.
+    `sync_free_value`.
 
     Change neither the originals nor what was sent in place.
     """
@@ -328,7 +328,7 @@ def fast_kernels(device: torch.device) -> Iterator[None]:
         cuda.enable_cudnn_sdp(before[1])
 
 
-class Card(NamedTuple):
+class GpuInfo(NamedTuple):
     """A GPU, as it tells of itself."""
 
     name: str
@@ -336,13 +336,13 @@ class Card(NamedTuple):
     free: float  # GB of it that a model can have now
 
 
-def find_card(device: torch.device) -> Card | None:  # None: not a GPU
+def find_card(device: torch.device) -> GpuInfo | None:  # None: not a GPU
     """Ask the card of a device; what torch has set aside there counts as free."""
     if device.type != "cuda":
         return None
     free, memory = torch.cuda.mem_get_info(device)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return Card(torch.cuda.get_device_name(device), memory / 1e9, (free + unused) / 1e9)
+    return GpuInfo(torch.cuda.get_device_name(device), memory / 1e9, (free + unused) / 1e9)
 
 
 def product_speed(

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .devices import readable
+from .devices import sync_free_value
 
 __all__ = ["NotFinite", "check_finite"]
 
@@ -18,10 +18,10 @@ def check_finite(
 ) -> Tensor:  # the same tensor
     """Return `tensor`, or raise if it holds NaN or infinity.
 
-    What `readable` does not show is taken as it is: the loop looks at losses and gradients itself.
+    What `sync_free_value` does not show is taken as it is: the loop looks at losses and gradients itself.
     Raises NotFinite, a ValueError, with the name, the count and the first position.
     """
-    if (seen := readable(tensor)) is None:
+    if (seen := sync_free_value(tensor)) is None:
         return tensor
     bad = ~torch.isfinite(seen)
     if bad.any():

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .devices import readable
+from .devices import sync_free_value
 
 
 def check_ids(
@@ -15,7 +15,7 @@ def check_ids(
 
     Without this check, PyTorch says "index out of range in self" on a CPU and names neither the id
     nor its place. On a GPU an assertion fails some time later, after which the process cannot use
-    the GPU again. The check is skipped for ids that `readable` does not show: inside torch.compile,
+    the GPU again. The check is skipped for ids that `sync_free_value` does not show: inside torch.compile,
     and on a GPU where looking would make the CPU wait.
 
     Raises ValueError for another dtype, and for an id outside [0, size); the error names the first
@@ -23,7 +23,7 @@ def check_ids(
     """
     if ids.dtype not in (torch.int64, torch.int32):  # what an embedding table accepts
         raise ValueError(f"expected {what} as int64 or int32, got {ids.dtype}")
-    ids = readable(ids)
+    ids = sync_free_value(ids)
     if ids is None or ids.numel() == 0:
         return
     low, high = torch.stack(ids.aminmax()).tolist()

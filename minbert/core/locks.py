@@ -4,7 +4,7 @@ however that ends.
 
 from __future__ import annotations
 
-__all__ = ["Taken", "held"]
+__all__ = ["LockTimeout", "file_lock"]
 
 import os
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ except ImportError:  # Windows
     fcntl = None
 
 
-class Taken(ValueError):
+class LockTimeout(ValueError):
     """Another process holds the lock."""
 
 
 @contextmanager
-def held(
+def file_lock(
     file: str | Path,  # made for the lock, gone after it; its folder exists
     wanted: str,  # begins the message, such as "run: expected no other run in this folder"
     # False where the system or the disk knows no such locks: then nothing is held
@@ -30,7 +30,7 @@ def held(
     """Hold a lock as long as the block runs.
 
     On a network disk that passes locks on, as NFS does, it counts on all machines; the server frees
-    the locks of a machine that is gone. Raises Taken if another process, or another block of this
+    the locks of a machine that is gone. Raises LockTimeout if another process, or another block of this
     one, has it.
     """
     handle = _lock(Path(file), wanted)
@@ -51,7 +51,9 @@ def _lock(file, wanted):
         except BlockingIOError:
             owner = os.read(handle, 20).decode("ascii", "replace")
             os.close(handle)
-            raise Taken(f"{wanted}, but process {owner or 'unknown'} is at work there") from None
+            raise LockTimeout(
+                f"{wanted}, but process {owner or 'unknown'} is at work there"
+            ) from None
         except OSError:  # some network disks
             os.close(handle)
             return None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import nn
 
-from .devices import shapes_only
+from .devices import meta_init
 from .files import check_fields, quoted, read_json, write_json
 from .safetensors_io import check_numbers, read_tensors, save_tensors, tensor_checksum
 
@@ -69,7 +69,7 @@ def load_module(
     check_numbers(state, weights)
     try:
         # the arguments may ask for any size: nothing is set aside before the tensors fit
-        with shapes_only():
+        with meta_init():
             module = cls(**kwargs)
         wanted = module.state_dict()
         module.load_state_dict(

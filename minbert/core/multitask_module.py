@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..encoding.multitask_folder import DESCRIPTION, checked_description, write_description
-from .atomic_dir import replacing
-from .devices import derived
+from .atomic_dir import atomic_write_dir
+from .devices import with_cpu_copy
 from .eval_mode import evaluating
 from .module_io import load_module, save_module
 
@@ -32,7 +32,7 @@ def join_padded(
     def join(*parts):
         return torch.cat([F.pad(x, (0, T - x.shape[1]), value=value) for x in parts])
 
-    return derived(join, first, second)
+    return with_cpu_copy(join, first, second)
 
 
 class MultitaskModule(nn.Module):
@@ -150,7 +150,7 @@ class MultitaskModule(nn.Module):
         Files are moved into place when all are written. Their checksums are stored, so that a folder
         mixed from two saves is noticed. Raises ValueError for a head that minbert does not define.
         """
-        with replacing(folder) as draft:
+        with atomic_write_dir(folder) as draft:
             self._write(draft)
 
     def _write(self, draft):

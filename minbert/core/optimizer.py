@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from minbert.core.devices import readable
+from minbert.core.devices import sync_free_value
 
 __all__ = ["Optimizer", "check_group", "check_gradients"]
 
@@ -52,7 +52,7 @@ def check_gradients(groups):
             raise ValueError(f"expected dense gradients, got a sparse one at {place}")
     if not where:
         return
-    if readable(where[0][2]) is None:  # in a training step on a GPU the loop has looked
+    if sync_free_value(where[0][2]) is None:  # in a training step on a GPU the loop has looked
         return
     norms = torch._foreach_norm([grad for _, _, grad in where])
     norms = torch.stack([n.to(norms[0].device, torch.float32) for n in norms])

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from .devices import map_tensors, send
+from .devices import map_tensors, to_device
 
 
 class Ahead:
@@ -72,10 +72,10 @@ class _Lane:
     def __init__(self, device):
         self.device, self.stream = device, torch.cuda.Stream(device)
 
-    def send(self, batch):
+    def to_device(self, batch):
         """Start the copies; give the batch, and the mark behind them."""
         with torch.cuda.stream(self.stream):
-            moved, there = send(batch, self.device), torch.cuda.Event()
+            moved, there = to_device(batch, self.device), torch.cuda.Event()
             there.record()
         return moved, there
 

@@ -7,7 +7,7 @@ from torch import nn
 from .checkpoint import CHECKPOINT, load_checkpoint
 
 
-def go_on(
+def resume_run(
     folder: str | Path, model: nn.Module, optimizer, total_steps: int, settings: dict
 ) -> tuple[int, list, list]:
     """Load the checkpoint in `folder`, if there is one: steps done, rows of the log, losses that

@@ -7,7 +7,15 @@ is therefore written beside the old one, the old one is renamed, and the new one
 run that was killed between the two renames puts the old one back when it resumes.
 """
 
-__all__ = ["read_log", "write_log", "publish", "recover", "locked", "RunFolder", "opened"]
+__all__ = [
+    "read_log",
+    "write_log",
+    "save_best",
+    "clean_partial_save",
+    "locked",
+    "RunFolder",
+    "open_run",
+]
 
 import json
 import math
@@ -27,7 +35,7 @@ from .checkpoint import (
     save_checkpoint,
 )
 from .files import check_fields, check_regular, flush, parse_json, read_whole
-from .locks import held
+from .locks import file_lock
 
 
 def read_log(
@@ -65,16 +73,16 @@ def write_log(
 _NEW, _OLD = ".model.minbert-new", ".model.minbert-old"  # names that nobody else gives
 
 
-def publish(
+def save_best(
     model,  # with save_pretrained(folder)
     folder: str | Path,  # the run's folder
 ) -> None:
     """Save the model as <folder>/model, complete or not at all."""
     new, place, old = (Path(folder) / name for name in (_NEW, "model", _OLD))
-    recover(folder)
+    clean_partial_save(folder)
     try:
         model.save_pretrained(new)
-    except Exception:  # a full disk; who is killed leaves it to `recover`
+    except Exception:  # a full disk; who is killed leaves it to `clean_partial_save`
         shutil.rmtree(new, ignore_errors=True)
         raise
     if place.exists():
@@ -84,10 +92,10 @@ def publish(
     shutil.rmtree(old, ignore_errors=True)
 
 
-def recover(
+def clean_partial_save(
     folder: str | Path,  # the run's folder
 ) -> None:
-    """Clean up after a process that died in `publish`.
+    """Clean up after a process that died in `save_best`.
 
     Raises ValueError if something else stands where the run's files belong.
     """
@@ -119,7 +127,7 @@ def locked(
     Raises ValueError if another process has it.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with held(Path(folder) / ".lock", f"{folder}: expected no other run in this folder"):
+    with file_lock(Path(folder) / ".lock", f"{folder}: expected no other run in this folder"):
         yield
 
 
@@ -130,7 +138,7 @@ class RunFolder:
 
     def __init__(
         self,
-        folder: str | Path,  # the run's folder, made by `opened` if missing
+        folder: str | Path,  # the run's folder, made by `open_run` if missing
         settings: dict[str, Any],  # of the run: it goes on with the same ones only
         # name -> what may have a memory, that is `state_dict` and `load_state_dict`
         parts: dict[str, Any],
@@ -151,7 +159,7 @@ class RunFolder:
     def keep(self, model) -> None:
         """Make this the run's best model."""
         if self.world.is_main_process:
-            publish(model, self.folder)
+            save_best(model, self.folder)
 
     def save(self, step: int, model, optimizer, sampler, position: dict) -> None:
         """Write the checkpoint, with the random state of every process."""
@@ -182,7 +190,7 @@ class RunFolder:
 
 
 @contextmanager
-def opened(
+def open_run(
     run: RunFolder,
     resume: bool,  # go on from the checkpoint, if there is one
 ) -> Iterator[dict]:  # where the run stands, as `save` was told; {} for a new one
@@ -233,7 +241,7 @@ def _position(run, file):
 
 def _clear(run, file):
     """Leave what the run goes on from: its log and checkpoint up to there, or none."""
-    recover(run.folder)
+    clean_partial_save(run.folder)
     if run.step is None:
         file.unlink(missing_ok=True)
     write_log(run.folder, [] if run.step is None else read_log(run.folder, run.step), "w")

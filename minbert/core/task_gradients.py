@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from .devices import send
+from .devices import to_device
 
 __all__ = ["TaskRows"]
 
@@ -82,7 +82,7 @@ class TaskRows:
         weights: Tensor,  # (T,) how often each task's gradient counts
     ) -> None:
         """Put the mixture of the shared stretches into row 0."""
-        weights = send(weights.to(self.rows.dtype), self.rows.device)
+        weights = to_device(weights.to(self.rows.dtype), self.rows.device)
         for block in self.shared():
             block[0] = weights @ block
 

@@ -5,7 +5,7 @@ If the process of the answer counted by itself, it could report the right share 
 single number.
 """
 
-__all__ = ["Tape", "stand_in"]
+__all__ = ["CallRecording", "stand_in"]
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from .side_effects import leaves
 
 
-class Tape:
+class CallRecording:
     """What the calls of an implementation gave back, as named tensors."""
 
     def __init__(self):

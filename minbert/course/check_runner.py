@@ -21,16 +21,16 @@ __all__ = [
     "CHANGED",
     "NOTHING",
     "Case",
-    "Mistake",
+    "NamedMistake",
     "Trial",
     "mistake",
     "Outcome",
-    "usual",
-    "attempt",
+    "default_torch_state",
+    "run_case",
     "repeated",
-    "drawn",
-    "derived",
-    "perform",
+    "make_cases",
+    "new_generator",
+    "run_all",
     "probe",
     "probed",
     "with_gradients",
@@ -39,7 +39,7 @@ __all__ = [
     "fixed",
     "fill",
     "Descent",
-    "alone",
+    "isolate_exercise",
 ]
 
 import copy
@@ -57,8 +57,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .call_recording import Tape, stand_in
-from .side_effects import Witness, changed_tensors, leaves, seeded, spare_the_compiler, watched
+from .call_recording import CallRecording, stand_in
+from .side_effects import (
+    SideEffectRecorder,
+    changed_tensors,
+    leaves,
+    seeded,
+    spare_the_compiler,
+    watched,
+)
 
 
 class Case(NamedTuple):
@@ -82,7 +89,7 @@ DERIVED = ALIKE, SQUARE, ROWS, COLUMNS, SMALL = (
 )
 
 
-class Mistake(NamedTuple):
+class NamedMistake(NamedTuple):
     """A wrong program: the reference with something changed."""
 
     # (old, new), each found exactly once in the reference of the target
@@ -107,17 +114,17 @@ class Trial(NamedTuple):
     again: bool = True  # try some cases once more, after a call with other numbers
     # dtype of the results: "as the reference", "float32 or wider", or "" for none
     promise: str = ""
-    derive: tuple[str, ...] = DERIVED  # which cases are made from the others, see `derived`
+    derive: tuple[str, ...] = DERIVED  # which cases are made from the others, see `new_generator`
 
 
 def mistake(
     *texts: str,  # old, new, old, new, ..., and last the sentence
-) -> Mistake:
+) -> NamedMistake:
     """Write a mistake as edits and a sentence. Raises ValueError for an old text without a new one."""
     *edits, says = texts
     if not edits or len(edits) % 2:
         raise ValueError(f"expected pairs of old and new and one sentence, got {len(texts)} texts")
-    return Mistake(tuple(zip(edits[::2], edits[1::2])), says)
+    return NamedMistake(tuple(zip(edits[::2], edits[1::2])), says)
 
 
 class Outcome(NamedTuple):
@@ -135,7 +142,7 @@ NOTHING = "; your code gave back None"
 
 
 @contextmanager
-def usual(autocast: bool = False) -> Iterator[None]:  # on the CPU, to bfloat16
+def default_torch_state(autocast: bool = False) -> Iterator[None]:  # on the CPU, to bfloat16
     """Run a block with torch as a new process has it, whatever a session has set; what it had set
     comes back.
 
@@ -180,7 +187,7 @@ def _last_line(error: BaseException) -> str | None:
     return None
 
 
-def attempt(
+def run_case(
     trial: Trial,
     implementation,  # function or class
     case: Case,
@@ -190,11 +197,11 @@ def attempt(
     """Run an implementation on one case. Errors are results; only what is no Exception passes
     through.
     """
-    tape = Tape() if trial.replay and case.way != REFUSAL else None
-    witness = Witness(tape)
+    tape = CallRecording() if trial.replay and case.way != REFUSAL else None
+    witness = SideEffectRecorder(tape)
     seen = watched(implementation, method, witness, case.way == AGAIN)
     spare_the_compiler()
-    with seeded(seed + (case.way == AGAIN)), usual(case.way == AUTOCAST):
+    with seeded(seed + (case.way == AGAIN)), default_torch_state(case.way == AUTOCAST):
         inputs = copy.deepcopy(case.inputs)
         handed = dict(inputs)  # a run may take something out of `inputs`
         try:
@@ -271,7 +278,7 @@ def repeated(
         return outcome._replace(
             outputs=None, error=f"ValueError: expected at most {largest} numbers"
         )
-    found = attempt(
+    found = run_case(
         trial._replace(replay=False),
         stand_in(implementation, method, tape),
         case._replace(way=""),
@@ -284,11 +291,11 @@ def repeated(
     return outcome._replace(outputs={**own, **rest})
 
 
-def drawn(trial: Trial, seed: int) -> list[Case]:
+def make_cases(trial: Trial, seed: int) -> list[Case]:
     """Draw all cases; the first two and the largest come once more, to be tried after a call with
     other numbers.
     """
-    with usual():
+    with default_torch_state():
         cases = trial.cases(torch.Generator().manual_seed(seed))
     plain = [i for i, case in enumerate(cases) if not case.way]
 
@@ -301,7 +308,7 @@ def drawn(trial: Trial, seed: int) -> list[Case]:
     ]
 
 
-def derived(
+def new_generator(
     case: Case,
     way: str,  # one of DERIVED
 ) -> Case | None:  # None: it would be the same
@@ -368,14 +375,14 @@ def _tiled(tensors: list[Tensor], axis: int, least: int = 40) -> Callable[[Tenso
     return tile
 
 
-def perform(
+def run_all(
     trial: Trial,
     implementation,  # function or class
     seed: int = 11711,  # of the cases; another seed draws other inputs
     method: str = "",  # name of the method to watch; "" for a function
 ) -> list[Outcome]:
     """Run an implementation on all cases."""
-    return [attempt(trial, implementation, case, seed, method) for case in drawn(trial, seed)]
+    return [run_case(trial, implementation, case, seed, method) for case in make_cases(trial, seed)]
 
 
 def probe(
@@ -548,7 +555,7 @@ def _rebind(function, others: dict):
     return made
 
 
-def alone(
+def isolate_exercise(
     implementation,  # function, or class that holds the method
     target: str,  # "function" or "Class.method"
     reference,  # our module

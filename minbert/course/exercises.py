@@ -24,7 +24,7 @@ __all__ = [
     "cases",
     "expected_outcomes",
     "expected_facts",
-    "Mistaken",
+    "KnownMistake",
     "mistaken",
     "borrow",
     "is_borrowed",
@@ -57,14 +57,14 @@ import torch
 from .check_runner import (
     REFUSAL,
     Case,
-    Mistake,
+    NamedMistake,
     Outcome,
     Trial,
-    alone,
-    attempt,
-    derived,
-    drawn,
+    isolate_exercise,
+    make_cases,
+    new_generator,
     repeated,
+    run_case,
 )
 from .compare import compare
 from .feedback import Verdict, judge
@@ -92,11 +92,11 @@ class Exercise(NamedTuple):
     minutes: int  # that it takes, roughly
     optional: bool  # nothing later needs it
     trial: Trial
-    mistakes: tuple[Mistake, ...]
+    mistakes: tuple[NamedMistake, ...]
     variants: tuple[str, ...]  # other right definitions of the target; guards left out
     refusals: tuple[str, ...]  # wrong input that must be refused: the last cases of the trial
     # the mistake to be found in the program that a learner gets; None: there is a function to write
-    planted: Mistake | None = None
+    planted: NamedMistake | None = None
 
     @property
     def definition(self) -> str:
@@ -108,7 +108,7 @@ class Exercise(NamedTuple):
         """Source of the wrong program that a learner gets; empty if there is a function to write."""
         return planted(self.definition, self.planted.changes) if self.planted else ""
 
-    def told(self, mistake: Mistake) -> str:
+    def told(self, mistake: NamedMistake) -> str:
         """Say what a check says of a mistake: where it was planted, its sentence would be the
         answer.
         """
@@ -118,11 +118,11 @@ class Exercise(NamedTuple):
         """Run an implementation of the target on all cases."""
         return [self.attempt(implementation, seed, i) for i in range(len(cases(self.name, seed)))]
 
-    def attempt(self, implementation, seed: int, i: int) -> Outcome:
+    def run_case(self, implementation, seed: int, i: int) -> Outcome:
         """Run an implementation of the target on one case; what comes back may be raw (see
         `taken`).
         """
-        return attempt(
+        return run_case(
             self.trial,
             implementation,
             cases(self.name, seed)[i],
@@ -188,7 +188,7 @@ def _with_promise(trial: Trial, fact: dict) -> Trial:
     return trial._replace(promise="as the reference") if exact and not trial.promise else trial
 
 
-def _planted(begins: str | None, mistakes: Iterable[Mistake]) -> Mistake | None:
+def _planted(begins: str | None, mistakes: Iterable[NamedMistake]) -> NamedMistake | None:
     """Find the one mistake whose sentence begins so."""
     if begins is None:
         return None
@@ -222,7 +222,7 @@ def in_chapter(part: str | None) -> list[str]:
 
 def wrong_definition(
     task: Exercise,
-    mistake: Mistake,
+    mistake: NamedMistake,
 ) -> str:  # source of the target
     """Make the mistake in the reference. Raises ValueError if an edit does not apply."""
     try:
@@ -256,7 +256,7 @@ def reference(task: Exercise):  # function or class, as the installed package ha
 def cases(name: str, seed: int) -> list[Case]:
     """Draw the cases of an exercise, once for each seed, and make further ones of the first."""
     task = exercise(name)
-    found = drawn(task.trial, seed)
+    found = make_cases(task.trial, seed)
     return found + _derived_cases(task, found[0], seed)
 
 
@@ -267,10 +267,10 @@ def _derived_cases(task: Exercise, first: Case, seed: int) -> list[Case]:
     made = [
         case
         for way in (() if task.trial.replay else task.trial.derive)
-        if (case := derived(first, way)) is not None
+        if (case := new_generator(first, way)) is not None
     ]
     found = [
-        attempt(task.trial, reference(task), case, seed, task.target.partition(".")[2])
+        run_case(task.trial, reference(task), case, seed, task.target.partition(".")[2])
         for case in made
     ]
 
@@ -296,10 +296,10 @@ def expected_facts(name: str, seed: int) -> list[Outcome]:
     return [task.taken(outcome, seed, i) for i, outcome in enumerate(expected_outcomes(name, seed))]
 
 
-class Mistaken:
+class KnownMistake:
     """A known mistake at work, run case by case and only as far as somebody asks."""
 
-    def __init__(self, task: Exercise, mistake: Mistake, seed: int):
+    def __init__(self, task: Exercise, mistake: NamedMistake, seed: int):
         self.task, self.mistake, self.seed, self.outcomes, self.facts, self.made = (
             task,
             mistake,
@@ -324,10 +324,10 @@ class Mistaken:
 
 
 @lru_cache(maxsize=512)
-def mistaken(name: str, seed: int) -> list[Mistaken]:
+def mistaken(name: str, seed: int) -> list[KnownMistake]:
     """Give every known mistake, once for each seed."""
     task = exercise(name)
-    return [Mistaken(task, m, seed) for m in task.mistakes]
+    return [KnownMistake(task, m, seed) for m in task.mistakes]
 
 
 def borrow(
@@ -396,7 +396,7 @@ def verdict(
     return _unrefused(task, accepted) if accepted else found
 
 
-def _likeness(mistake: Mistake, source: str) -> float:
+def _likeness(mistake: NamedMistake, source: str) -> float:
     """Give the share of the words that a mistake puts in which stand in a source, too."""
 
     def words(text):
@@ -494,7 +494,9 @@ def check(
         print(f"{name}: borrowed, 0 of {task.points} points")
         return
     others = [e.target for e in EXERCISES.values() if e.module == task.module and e.name != name]
-    single = alone(implementation, task.target, import_module(f"minbert.{task.module}"), others)
+    single = isolate_exercise(
+        implementation, task.target, import_module(f"minbert.{task.module}"), others
+    )
     with _one_thread():
         cases(name, seed)  # made before the clock starts
         start = time.process_time()

@@ -6,7 +6,7 @@ the learner is right, and has no rival is reported as possible, unless the progr
 between calls. Two that fit equally well are not reported.
 """
 
-__all__ = ["Known", "NAMED", "Verdict", "recognize", "judge"]
+__all__ = ["Known", "NAMED", "Verdict", "match_mistake", "judge"]
 
 import math
 import time
@@ -98,7 +98,7 @@ Known = tuple[str, Callable[[int], Outcome]]
 NAMED = "These are the numbers of a known mistake: "
 
 
-def recognize(
+def match_mistake(
     trial: Trial,
     expected: list[Outcome],
     got: list[Outcome],
@@ -243,7 +243,7 @@ def judge(
     )
     if found.problem.startswith(_MISSPELT):
         return Verdict(False, "\n".join(_tell(name, found, where, {}).split("\n")[:2]), None, found)
-    says, sure = recognize(
+    says, sure = match_mistake(
         trial, expected[: len(got)], got, failing, known, time.process_time() + seconds
     )
     exact = found.output.startswith(("input ", "left behind", TEXT))  # the problem says it all

@@ -21,12 +21,12 @@ __all__ = [
     "find_submissions",
     "read_submission",
     "own_work",
-    "Plan",
+    "GradingPlan",
     "plan",
     "shortcuts",
     "is_pasted",
     "Result",
-    "Report",
+    "GradeReport",
     "drawn_seed",
     "grade",
 ]
@@ -59,18 +59,18 @@ from .answer_extraction import (
     unusable,
 )
 from .exercises import EXERCISES, Exercise, exercise
-from .grading_queue import Ledger, batch, write_whole
+from .grading_queue import ResultStore, batch, write_whole
 from .sandbox import ABSENT, Limits
 from .source_tools import (
     edition,
     fingerprint,
-    leans_on,
     length,
     needed,
     parse,
     pieces,
     same_words,
     stub,
+    transitive_imports,
 )
 from .workspace import workspace_of
 
@@ -646,7 +646,7 @@ def _exported(notebook: Notebook) -> str | None:
     return named.get("default_exp") or (task.module if task else None)
 
 
-class Plan(NamedTuple):
+class GradingPlan(NamedTuple):
     """What one submission says to one exercise."""
 
     status: str  # "written", "borrowed", "not attempted" or "broken"
@@ -659,25 +659,31 @@ class Plan(NamedTuple):
 def plan(
     submission: Submission,
     task: Exercise,
-) -> Plan:
+) -> GradingPlan:
     """Take an answer out of a submission."""
     notebook = submission.notebooks.get(task.module)
     if notebook is None:
         # of a chapter, or of all that was handed in
         why = submission.problems.get(task.module) or submission.problems.get("")
-        return Plan("broken", why) if why else Plan("not attempted", f"no chapter {task.notebook}")
+        return (
+            GradingPlan("broken", why)
+            if why
+            else GradingPlan("not attempted", f"no chapter {task.notebook}")
+        )
     try:
         found = answer(notebook, task.target, task.given)
         if found.status in ("stub", "missing") and borrows(notebook, task.name):
-            return Plan("borrowed", "the reference was borrowed: no points")
+            return GradingPlan("borrowed", "the reference was borrowed: no points")
         if found.status != "written":
-            return Plan("broken" if found.status == "broken" else "not attempted", found.reason)
+            return GradingPlan(
+                "broken" if found.status == "broken" else "not attempted", found.reason
+            )
         note = "\n".join(unusable(notebook, task.module, found))
-        return Plan(
+        return GradingPlan(
             "written", "", single(notebook, task, found), shortcuts(notebook, task, found), note
         )
     except Exception as error:  # whatever a stranger's text can provoke: it must not stop the batch
-        return Plan("broken", f"cannot be taken out: {type(error).__name__}: {error}")
+        return GradingPlan("broken", f"cannot be taken out: {type(error).__name__}: {error}")
 
 
 def _dotted(text: str, aliases: dict[str, str]) -> set[str]:
@@ -811,7 +817,7 @@ class Result(NamedTuple):
     picture: dict | None = None
 
 
-class Report(NamedTuple):
+class GradeReport(NamedTuple):
     """What one submission was worth."""
 
     name: str
@@ -853,7 +859,7 @@ def grade(
     only: Iterable[str] | None = None,  # names of exercises; None: all
     ours: Iterable[str | Path] = (),  # as in `find_submissions`; `work` is one of them
     # one report a submission, in order; and how strangers' code was held
-) -> tuple[list[Report], str]:
+) -> tuple[list[GradeReport], str]:
     """Grade submissions. Nothing a learner wrote runs in this process, and nothing they can do
     stops the batch.
 
@@ -941,7 +947,7 @@ def _bar(total: int, what: str, progress: bool):
 
 
 def _together(
-    submission: Submission, plans: dict[str, Plan], settings: tuple, gone: Iterable[str] = ()
+    submission: Submission, plans: dict[str, GradingPlan], settings: tuple, gone: Iterable[str] = ()
 ):
     """(fingerprint, (module -> text, names)) of everything a learner wrote; (None, None) if that is
     nothing.
@@ -960,7 +966,7 @@ def _together(
     return fingerprint(*settings, names, json.dumps(texts)), (texts, names)
 
 
-def _doubtful(plans: dict[str, Plan], whole: str | None, ledger: Ledger) -> list[str]:
+def _doubtful(plans: dict[str, GradingPlan], whole: str | None, ledger: ResultStore) -> list[str]:
     """Name the answers to be tried alone: what failed together, and what leans on a module with a
     failure (two errors may cancel).
     """
@@ -976,19 +982,19 @@ def _doubtful(plans: dict[str, Plan], whole: str | None, ledger: Ledger) -> list
         if e not in passed
         or bad
         & (
-            leans_on(EXERCISES[e].module)
-            | leans_on(EXERCISES[e].trial.run.__module__.removeprefix("minbert."))
+            transitive_imports(EXERCISES[e].module)
+            | transitive_imports(EXERCISES[e].trial.run.__module__.removeprefix("minbert."))
         )
     ]
 
 
 def _report(
     submission: Submission,
-    plans: dict[str, Plan],
+    plans: dict[str, GradingPlan],
     keys: dict[str, str],
     whole: str | None,
-    ledger: Ledger,
-) -> Report:
+    ledger: ResultStore,
+) -> GradeReport:
     results = {}
     for name, p in plans.items():
         row = (
@@ -1010,4 +1016,4 @@ def _report(
                 "passed" if row["passed"] else "failed", points, reason, flags, row["picture"]
             )
     together = sum(results[name].points for name in ledger.rows[whole]["passed"]) if whole else 0
-    return Report(submission.name, results, together, tuple(submission.problems.values()))
+    return GradeReport(submission.name, results, together, tuple(submission.problems.values()))

@@ -6,7 +6,7 @@ Answers that share a machine share its caches, so an answer that runs out of tim
 tried again alone at the end, and only that result is stored.
 """
 
-__all__ = ["picture_of", "refused", "judged", "write_whole", "Ledger", "Batch", "batch"]
+__all__ = ["picture_of", "refused", "judged", "write_whole", "ResultStore", "Batch", "batch"]
 
 import compileall
 import json
@@ -23,7 +23,16 @@ from ..core.atomic_dir import clear_leftovers, held_folder
 from ..core.checkpoint import replace_file
 from .exercises import EXERCISES, verdict
 from .feedback import Verdict
-from .sandbox import ONE_AT_A_TIME, Desk, Limits, Run, Sandbox, copy_package, room_for, sweep
+from .sandbox import (
+    ONE_AT_A_TIME,
+    JobRunner,
+    Limits,
+    Sandbox,
+    SandboxRun,
+    copy_package,
+    remove_tree,
+    stubbed_package,
+)
 from .source_tools import module_text
 
 
@@ -50,13 +59,13 @@ def picture_of(found: Verdict, largest: int = 24) -> dict | None:
     return {"case": d.label, "output": d.output, "expected": cut(a), "got": cut(b)}
 
 
-def refused(*runs: Run) -> dict:
+def refused(*runs: SandboxRun) -> dict:
     """Give what runs tried and the walls refused, as it is filed; nothing if they tried nothing."""
     found = sorted({event for run in runs if run.reply for event in run.reply.refused})
     return {"refused": found} if found else {}
 
 
-def judged(name: str, run: Run, seed: int) -> dict:
+def judged(name: str, run: SandboxRun, seed: int) -> dict:
     """Turn a run into what is filed: passed, reason, picture."""
     if run.trouble:
         return {
@@ -88,7 +97,7 @@ def write_whole(file: Path, text: str) -> None:
     )
 
 
-class Ledger:
+class ResultStore:
     """Results on disk, one JSON line each, by fingerprint; a line cut short by an interruption or a
     full disk is forgotten.
     """
@@ -128,7 +137,7 @@ class Batch:
         self,
         folder: Path,  # where rooms and jobs lie
         base: Path,  # holds a copy of the package
-        ledger: Ledger,
+        ledger: ResultStore,
         hidden: Iterable[Path] = (),  # folders no answer may see
         limits: Limits = Limits(),
         jobs: int = 2,  # sandboxes at once
@@ -146,7 +155,7 @@ class Batch:
     def _probe(self, sandbox: Sandbox) -> bool:
         """Does a reference pass behind these walls?"""
         task = next(iter(EXERCISES.values()))
-        desk = Desk(sandbox, self.base, 1).open(task)
+        desk = JobRunner(sandbox, self.base, 1).open(task)
         run = desk.try_text(module_text(task.module))
         desk.shut()
         return bool(run.outcomes) and judged(task.name, run, 1)["passed"]
@@ -190,7 +199,7 @@ class Batch:
             finally:
                 queue.queue.clear()
 
-    def _file(self, key: str, name: str, attempt: Callable[[], Run], quiet: bool) -> bool:
+    def _file(self, key: str, name: str, attempt: Callable[[], SandboxRun], quiet: bool) -> bool:
         """Try an answer and file what became of it; false, and nothing is filed, if it ran out of
         time while others were at work.
 
@@ -229,7 +238,7 @@ class Batch:
 
         def work(sandbox: Sandbox, part: tuple[str, list[str], bool]) -> None:
             name, keys, quiet = part
-            desk = Desk(sandbox, self.base, self.seed)
+            desk = JobRunner(sandbox, self.base, self.seed)
             try:
                 for key in keys:
                     if self._file(
@@ -266,8 +275,8 @@ class Batch:
             try:
                 folder = Path(tempfile.mkdtemp(prefix="whole", dir=sandbox.folder))
                 folder.chmod(0o755)
-                package = room_for(self.base, folder / "package", modules)
-                runs = Desk(sandbox, self.base, self.seed).run(
+                package = stubbed_package(self.base, folder / "package", modules)
+                runs = JobRunner(sandbox, self.base, self.seed).run(
                     {n: EXERCISES[n] for n in names},
                     dict.fromkeys(names),
                     package,
@@ -291,7 +300,7 @@ class Batch:
             finally:
                 sandbox.limits = self.limits
                 if folder:
-                    sweep(folder)
+                    remove_tree(folder)
             tick(1)
 
         self._lanes(todo, work)
@@ -310,15 +319,15 @@ def batch(
     """
     place = Path(tempfile.gettempdir())
     with (
-        held_folder(place, "minbert-grading-", sweep) as folder,
-        held_folder(place, "minbert-base-", sweep) as base,
+        held_folder(place, "minbert-grading-", remove_tree) as folder,
+        held_folder(place, "minbert-base-", remove_tree) as base,
     ):
         folder.chmod(0o711)
         compileall.compile_dir(copy_package(base / "package"), quiet=1)
         made = Batch(
             folder,
             base / "package",
-            Ledger(results or folder / "results.jsonl"),
+            ResultStore(results or folder / "results.jsonl"),
             [*hidden, base],
             **settings,
         )

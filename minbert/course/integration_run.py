@@ -32,7 +32,7 @@ from ..core.atomic_dir import held_folder
 from .answer_extraction import Notebook, answer, around
 from .exercises import EXERCISES, Exercise
 from .grading import LEARNERS_SEED, grade, read_submission
-from .sandbox import copy_package, room_for
+from .sandbox import copy_package, stubbed_package
 from .source_tools import find, module_text, parse, source_of, span
 from .workspace import workspace_state
 
@@ -176,7 +176,7 @@ def trained(
     """
     with held_folder(tempfile.gettempdir(), "minbert-assemble-") as folder:
         base = copy_package(Path(folder) / "base").parent
-        rooms = [room_for(base, Path(folder) / "mine", texts), base]
+        rooms = [stubbed_package(base, Path(folder) / "mine", texts), base]
         names = ["your parts", "the references"][: 2 if reference is None else 1]
         results = [Path(folder) / f"{name}.json" for name in names]
         runs = [_start(room, result, steps, seed, rows) for room, result in zip(rooms, results)]

@@ -104,11 +104,11 @@ def read_tree(file: Path):
 
 
 def _outcome(trial, implementation, case, seed, method):
-    """Like `attempt`, but nothing gets out: sys.exit is a result too."""
-    from minbert.course.check_runner import Outcome, attempt
+    """Like `run_case`, but nothing gets out: sys.exit is a result too."""
+    from minbert.course.check_runner import Outcome, run_case
 
     try:
-        return attempt(trial, implementation, case, seed, method)
+        return run_case(trial, implementation, case, seed, method)
     except TooLate:
         raise
     except BaseException as error:

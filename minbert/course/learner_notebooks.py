@@ -15,7 +15,7 @@ __all__ = [
     "directives",
     "marks",
     "exported_module",
-    "read_notebook",
+    "read_learner_notebook",
     "facts",
     "stubbed",
     "leaks",
@@ -111,7 +111,7 @@ def exported_module(
     return None
 
 
-def read_notebook(file: Path) -> Any:  # NotebookNode
+def read_learner_notebook(file: Path) -> Any:  # NotebookNode
     """Read a notebook, of whatever version, as one of version 4. Raises ValueError if the file is
     none.
     """
@@ -141,7 +141,7 @@ def facts(
     """
     found = []
     for file in sorted(folder.glob(BOOK)):
-        notebook = read_notebook(file)
+        notebook = read_learner_notebook(file)
         module = exported_module(notebook)
         for cell in (c for c in notebook.cells if c.cell_type == "code"):
             for mark in marks(cell.source):
@@ -493,7 +493,9 @@ def all_editions(
     """Make the learner's edition of each chapter of the book."""
     chapters = sorted(folder.glob(BOOK))
     return {
-        file.relative_to(folder).as_posix(): learners_edition(read_notebook(file), exercises)
+        file.relative_to(folder).as_posix(): learners_edition(
+            read_learner_notebook(file), exercises
+        )
         for file in chapters
     }
 

@@ -39,7 +39,7 @@ from .. import __version__
 from ..core.checkpoint import check_place
 from .exercises import EXERCISES
 from .feedback import NAMED
-from .grading import Report, Result
+from .grading import GradeReport, Result
 from .grading_queue import write_whole
 from .sandbox import Limits
 
@@ -67,7 +67,7 @@ def _line(text: str) -> str:
     return _plain(" ".join(text.split()))
 
 
-def required(report: Report) -> tuple[int, int]:  # points, and how many there are
+def required(report: GradeReport) -> tuple[int, int]:  # points, and how many there are
     """Count what is not optional."""
     asked = [name for name in report.results if not EXERCISES[name].optional]
     return sum(report.results[name].points for name in asked), sum(
@@ -75,7 +75,7 @@ def required(report: Report) -> tuple[int, int]:  # points, and how many there a
     )
 
 
-def points_told(report: Report) -> str:
+def points_told(report: GradeReport) -> str:
     """Write the points; where some exercises are optional, those without them as well."""
     total, (got, most) = sum(EXERCISES[name].points for name in report.results), required(report)
     return f"{report.points} of {total} points" + (
@@ -83,7 +83,7 @@ def points_told(report: Report) -> str:
     )
 
 
-def csv_table(reports: list[Report]) -> str:
+def csv_table(reports: list[GradeReport]) -> str:
     """Write one row a submission: sums, then points, status and reason of every exercise that was
     graded.
     """
@@ -202,7 +202,7 @@ def _row(name: str, r: Result) -> str:
     )
 
 
-def page(report: Report, level: str = "") -> str:
+def page(report: GradeReport, level: str = "") -> str:
     """Write a learner's page: points, and for each exercise what was found."""
     problems = "".join(f"<p class=broken>{html.escape(p)}</p>" for p in report.problems)
     rows = "".join(_row(name, r) for name, r in report.results.items())
@@ -226,7 +226,7 @@ def safe_name(name: str) -> str:
     return f"{plain or 'submission'}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def _graded(reports: list[Report]) -> dict[str, list[str]]:
+def _graded(reports: list[GradeReport]) -> dict[str, list[str]]:
     """Name the exercises that were graded, by chapter."""
     chapters = {}
     for name, task in EXERCISES.items():
@@ -235,21 +235,21 @@ def _graded(reports: list[Report]) -> dict[str, list[str]]:
     return chapters
 
 
-def _flags(report: Report) -> list[str]:
+def _flags(report: GradeReport) -> list[str]:
     return sorted(
         {f"{name} uses {flag}" for name, result in report.results.items() for flag in result.flags}
     )
 
 
 def _problems(
-    report: Report,
+    report: GradeReport,
     # notebooks that could not be read, cells that could not be used
 ) -> tuple[int, int]:
     cells = sum(bool(re.search(r": cell \d+ ", problem)) for problem in report.problems)
     return len(report.problems) - cells, cells
 
 
-def scores(reports: list[Report]) -> str:
+def scores(reports: list[GradeReport]) -> str:
     """One line a submission, and the sum."""
     total = sum(EXERCISES[name].points for names in _graded(reports).values() for name in names)
     wide = max([len(_plain(r.name)) for r in reports], default=0)
@@ -282,7 +282,7 @@ def record(seed: int, level: str, limits: Limits) -> str:
     )
 
 
-def _mistakes(reports: list[Report]) -> list[tuple[tuple[str, str], int]]:
+def _mistakes(reports: list[GradeReport]) -> list[tuple[tuple[str, str], int]]:
     """Count how many learners made each known mistake: ((exercise, sentence), learners), the most
     frequent first.
     """
@@ -318,7 +318,7 @@ def _labelled(columns: list[str]) -> str:
     return f"<style>{_WIDE}{names}}}</style>"
 
 
-def index(reports: list[Report], told: str = "") -> str:
+def index(reports: list[GradeReport], told: str = "") -> str:
     """Write the list of all submissions: points of each chapter, sums, flags; how many passed each
     exercise; which mistakes were made; and how it was graded.
     """
@@ -394,7 +394,7 @@ def index(reports: list[Report], told: str = "") -> str:
 
 
 def write_pages(
-    reports: list[Report],
+    reports: list[GradeReport],
     folder: Path,
     level: str = "",  # how strangers' code was held
     told: str = "",  # how the batch was graded, for the list; without it, the level
@@ -443,7 +443,7 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def gradescope(report: Report) -> dict:
+def gradescope(report: GradeReport) -> dict:
     """Give a submission's results in Gradescope's form."""
     tests = [
         {
@@ -462,7 +462,7 @@ def gradescope(report: Report) -> dict:
     return {"score": report.points, "output": readable(told), "tests": tests}
 
 
-def write_gradescope(reports: list[Report], folder: Path) -> None:
+def write_gradescope(reports: list[GradeReport], folder: Path) -> None:
     """Write folder/<submission>/results.json; for one submission alone, folder/results.json."""
     for r in reports:
         place = folder if len(reports) == 1 else folder / safe_name(r.name)

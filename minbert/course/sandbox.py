@@ -14,16 +14,16 @@ __all__ = [
     "ONE_AT_A_TIME",
     "without_answers",
     "copy_package",
-    "room_for",
-    "stubbed",
+    "stubbed_package",
+    "stub_module",
     "Limits",
-    "copies",
+    "installed_copies",
     "Reply",
     "Sandbox",
     "read_outcomes",
-    "Run",
-    "Desk",
-    "sweep",
+    "SandboxRun",
+    "JobRunner",
+    "remove_tree",
     "cases_of",
 ]
 
@@ -119,7 +119,7 @@ def copy_package(
     return package
 
 
-def room_for(
+def stubbed_package(
     base: Path,  # a folder of `copy_package`
     folder: Path,  # new
     modules: dict[str, str],  # module -> its other text
@@ -144,7 +144,7 @@ def room_for(
 ABSENT = "this asks minbert for its own {}, which is left out here; write your own"
 
 
-def stubbed(task: Exercise) -> str:
+def stub_module(task: Exercise) -> str:
     """Write the module of an exercise with a stub in the place of the reference, which says so to
     whoever calls it.
     """
@@ -211,7 +211,7 @@ def _levels() -> list[tuple[str, list[str], int | None, bool]]:
 _HIDE = 'n=$1; shift; while [ $n -gt 0 ]; do mount -t tmpfs -o ro,size=4k none "$1" || exit 9; shift; n=$((n-1)); done; exec "$@"'
 
 
-def copies() -> list[Path]:
+def installed_copies() -> list[Path]:
     """List our package, and every other copy of it that Python here could import: an answer may
     read what is installed.
     """
@@ -254,7 +254,7 @@ class Sandbox:
         self.folder, self.limits, self.process = Path(folder), limits, None
         # one in another first, while it can be found
         self.hidden = sorted(
-            {str(Path(h).resolve()) for h in (*hidden, *copies())}, key=len, reverse=True
+            {str(Path(h).resolve()) for h in (*hidden, *installed_copies())}, key=len, reverse=True
         )
         self.level, self.user, self.landlock = "not started", None, False
         # a package of two modules, that knows of no other
@@ -414,7 +414,7 @@ def _checked(label, outputs, error, where, way="") -> Outcome:
     )
 
 
-class Run(NamedTuple):
+class SandboxRun(NamedTuple):
     """One answer, tried."""
 
     outcomes: list[Outcome]  # empty if nothing came back
@@ -466,26 +466,26 @@ class Run(NamedTuple):
         return words.get(by, "ended without a result")
 
 
-class Desk:
+class JobRunner:
     """Lay out one exercise after another for a sandbox: its room, its inputs, its results."""
 
     def __init__(self, sandbox: Sandbox, base: Path, seed: int):
         self.sandbox, self.base, self.seed = sandbox, base, seed
         self.task, self.room = None, None
 
-    def open(self, task: Exercise) -> "Desk":
+    def open(self, task: Exercise) -> "JobRunner":
         """Prepare the room of an exercise: a package without its reference, and the inputs of all
         cases.
         """
         self.shut()
         self.room = Path(tempfile.mkdtemp(prefix="room", dir=self.sandbox.folder))
         self.room.chmod(0o755)
-        room_for(self.base, self.room / "package", {task.module: stubbed(task)})
+        stubbed_package(self.base, self.room / "package", {task.module: stub_module(task)})
         write_tree(cases_of(task, self.seed), self.room / "cases", strides=True)
         self.task = task
         return self
 
-    def at(self, task: Exercise) -> "Desk":
+    def at(self, task: Exercise) -> "JobRunner":
         """Open an exercise unless it is open."""
         return self if self.task is task else self.open(task)
 
@@ -495,7 +495,7 @@ class Desk:
             shutil.rmtree(self.room, ignore_errors=True)
         self.task = self.room = None
 
-    def try_text(self, text: str) -> Run:
+    def try_text(self, text: str) -> SandboxRun:
         """Run a module with an answer in it."""
         task = self.task
         return self.run({task.name: task}, {task.name: text}, self.room / "package", True)[
@@ -509,7 +509,7 @@ class Desk:
         package: Path,
         preload: bool,
         each: float = 0,
-    ) -> dict[str, Run]:
+    ) -> dict[str, SandboxRun]:
         """Run one job: several exercises in one process, `each` with so many seconds, and a text of
         its own or the package's.
         """
@@ -531,11 +531,11 @@ class Desk:
             )
             largest = self.sandbox.limits.file_size
             return {
-                name: Run(read_outcomes(Path(job["outputs"]), largest), reply)
+                name: SandboxRun(read_outcomes(Path(job["outputs"]), largest), reply)
                 for name, job in zip(tasks, jobs)
             }
         finally:
-            sweep(folder)
+            remove_tree(folder)
 
     def _task(self, folder: Path, i: int, task: Exercise, text: str | None) -> dict:
         given = folder / f"given{i}"
@@ -558,7 +558,7 @@ class Desk:
         }
 
 
-def sweep(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     """Delete a folder that strangers wrote to, whatever is in it: rights taken away, folders
     thousands deep.
     """

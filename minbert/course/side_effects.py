@@ -14,7 +14,7 @@ __all__ = [
     "KEPT",
     "SAYS",
     "changed_tensors",
-    "shaken",
+    "perturbed",
     "shorter",
     "weights_shaken",
     "behind",
@@ -22,7 +22,7 @@ __all__ = [
     "leaves",
     "seeded",
     "settings_kept",
-    "Witness",
+    "SideEffectRecorder",
     "watched",
     "spare_the_compiler",
 ]
@@ -56,7 +56,7 @@ def changed_tensors(change: Callable, x):
     return type(x)(changed_tensors(change, value) for value in x) if type(x) in (list, tuple) else x
 
 
-def shaken(x):
+def perturbed(x):
     """Other numbers in the same shape: fractions turned round and a quarter smaller, rows of whole
     numbers in another order, generators copied; nested too.
     """
@@ -346,7 +346,7 @@ def _seeds_heard() -> Iterator[list]:
     heard.extend([torch.initial_seed()] if torch.initial_seed() != first else [])
 
 
-class Witness:
+class SideEffectRecorder:
     """Note what calls leave behind, one line a call."""
 
     def __init__(self, tape=None):
@@ -431,9 +431,9 @@ def _rehearse(function: Callable, args: tuple, kwargs: dict) -> bool:
         fewer = shorter((args, kwargs), 0)
         for given in (shorter(fewer, 1), fewer):
             _call_once(function, given)
-        _call_once(function, shaken((args, kwargs)))
+        _call_once(function, perturbed((args, kwargs)))
         with torch.no_grad():
-            given = shaken((args, kwargs))
+            given = perturbed((args, kwargs))
             before = [x.detach().clone() for x in leaves(given) if isinstance(x, Tensor)]
             _call_once(function, given)
     after = [x.detach() for x in leaves(given) if isinstance(x, Tensor)]
@@ -493,7 +493,7 @@ def _looked_up(own) -> Callable:
 def watched(
     implementation,  # function, or class that holds the method
     method: str,  # name of the method; "" for a function
-    witness: Witness,
+    witness: SideEffectRecorder,
     again: bool = False,  # a few calls with other numbers before the first of each object
 ):  # the same, under watch
     """Put a witness between whoever calls and the implementation, whatever it is that can be

@@ -28,7 +28,7 @@ __all__ = [
     "is_stub",
     "file_of",
     "module_text",
-    "leans_on",
+    "transitive_imports",
     "fingerprint",
     "edition",
     "load",
@@ -306,7 +306,7 @@ def module_text(
 
 
 @lru_cache(maxsize=256)
-def leans_on(module: str) -> frozenset[str]:
+def transitive_imports(module: str) -> frozenset[str]:
     """Name the modules of ours that a module needs, itself and those at any distance included."""
     found, todo = set(), [module]
     while todo:

@@ -39,7 +39,7 @@ from typing import Any
 import minbert
 
 from .._modidx import d as index
-from ..core.atomic_dir import clear_leftovers, replacing
+from ..core.atomic_dir import atomic_write_dir, clear_leftovers
 from .learner_notebooks import marks_of, minutes_of, plural
 
 RESERVED = frozenset(
@@ -321,7 +321,7 @@ def new_workspace(
         )
     files, existed = workspace_files(name), folder.exists()
     try:
-        with replacing(folder) as draft:
+        with atomic_write_dir(folder) as draft:
             for path, text in files.items():
                 (draft / path).parent.mkdir(parents=True, exist_ok=True)
                 (draft / path).write_text(text, encoding="utf-8")

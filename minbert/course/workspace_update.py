@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 
 import minbert
 
-from ..core.atomic_dir import clear_leftovers, replacing
+from ..core.atomic_dir import atomic_write_dir, clear_leftovers
 from .cell_merge import Definition, definition_in, is_python, merged_cell
-from .learner_notebooks import Mark, directives, marks, marks_of, read_notebook, written
+from .learner_notebooks import Mark, directives, marks, marks_of, read_learner_notebook, written
 from .source_tools import same_program
 from .workspace import BASE, HIDDEN, STATE, packaged_editions, state_text, workspace_state
 
@@ -326,7 +326,7 @@ def _untouched(mine: Path, handed_out: Path) -> bool:
     """Tell whether a learner has written nothing into a notebook: outputs do not count."""
     try:
         texts = [
-            [(c.cell_type, c.source) for c in read_notebook(file).cells]
+            [(c.cell_type, c.source) for c in read_learner_notebook(file).cells]
             for file in (mine, handed_out)
         ]
     except (ValueError, OSError):
@@ -411,7 +411,7 @@ def _one(
         return written(merged_notebook(None, empty, theirs, elsewhere)) if elsewhere else edition
     if handed_out.is_file() and handed_out.read_text(encoding="utf-8") == edition:
         return None
-    ours, theirs = read_notebook(mine), nbformat.reads(edition, as_version=4)
+    ours, theirs = read_learner_notebook(mine), nbformat.reads(edition, as_version=4)
     old = _readable(handed_out)
     merged = merged_notebook(old, ours, theirs, elsewhere)
     if merged.cells == ours.cells:
@@ -431,7 +431,7 @@ def _one(
 def _readable(file: Path) -> Any | None:
     """Read a base; a damaged one is as good as none."""
     try:
-        return read_notebook(file)
+        return read_learner_notebook(file)
     except (ValueError, OSError):
         return None
 
@@ -447,7 +447,7 @@ def _backup(folder: Path, names: list[str]) -> Path:
     backups = folder / HIDDEN / "backups"
     last = max((int(f.name) for f in backups.glob("*") if f.name.isdigit()), default=0)
     target = backups / f"{last + 1:04d}"
-    with replacing(target) as draft:
+    with atomic_write_dir(target) as draft:
         for name in names:
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / "nbs" / name, draft / name)
@@ -514,7 +514,7 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
         if not (folder / name).is_file() or (folder / name).read_bytes() != text.encode()
     }
     if todo:
-        with replacing(folder) as draft:
+        with atomic_write_dir(folder) as draft:
             for name, text in todo.items():
                 (draft / name).parent.mkdir(parents=True, exist_ok=True)
                 (draft / name).write_bytes(text.encode())

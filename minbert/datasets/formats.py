@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from ..core.atomic_dir import replacing
+from ..core.atomic_dir import atomic_write_dir
 from ..core.files import quoted, read_whole
 
 DIALECTS = ("raw", "tab", "comma", "semicolon", "space")
@@ -316,7 +316,7 @@ def write_rows(
         table.insert(0, list(form.columns))
     try:
         with (
-            replacing(path.parent) as draft,
+            atomic_write_dir(path.parent) as draft,
             open(draft / path.name, "w", encoding="utf-8", newline="") as file,
         ):
             _write_table(file, table, form.dialect)

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ..core.devices import derived, readable, send
+from ..core.devices import sync_free_value, to_device, with_cpu_copy
 from ..core.files import quoted
 from ..core.text_windows import check_sentences
 
@@ -145,8 +145,8 @@ def check_labels(
     """
     _check_shapes(outputs, labels, axes)
     dtype = torch.promote_types(outputs.dtype, torch.float32)
-    labels = derived(lambda y: y.to(dtype), send(labels, outputs.device))
-    seen = readable(labels)
+    labels = with_cpu_copy(lambda y: y.to(dtype), to_device(labels, outputs.device))
+    seen = sync_free_value(labels)
     if seen is None:
         return labels
     bad = ~((seen >= low) & (seen <= high))  # NaN compares false, so it is bad too
@@ -177,7 +177,7 @@ def check_signs(
     labels: Tensor,  # (B,) of any dtype
 ) -> None:
     """Raise ValueError unless all labels are 0 or 1, or all of them -1 or 1."""
-    seen = readable(labels)
+    seen = sync_free_value(labels)
     if seen is None:
         return
     if not (((seen == 0) | (seen == 1)).all() or (seen.abs() == 1).all()):

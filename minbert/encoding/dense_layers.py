@@ -8,9 +8,9 @@ __all__ = [
     "ACTIVATIONS",
     "Dense",
     "check_widths",
-    "in_a_row",
+    "sequential",
     "maps_of",
-    "moved",
+    "apply_dense",
     "named_maps",
     "width_after",
 ]
@@ -93,7 +93,7 @@ class Dense(nn.Module):
             ]
         )
         with torch.no_grad():
-            zero, units, others = (x := moved(points.double(), affine)).split([1, width, 64])
+            zero, units, others = (x := apply_dense(points.double(), affine)).split([1, width, 64])
             weight = (units - zero).T
             gap = (others - zero - points[-64:].double() @ weight.T).abs().max()
             # rounding of a map in float32 is a hundredth of that; NaN fails, too
@@ -178,7 +178,7 @@ def maps_of(transform: nn.Module | None) -> list[nn.Module]:
     return [] if transform is None else [transform]
 
 
-def moved(
+def apply_dense(
     vectors: Tensor,
     transform: nn.Module | None,
     # (N, D) float -> (N, K), differentiable
@@ -211,7 +211,7 @@ def named_maps(transform: nn.Module | None) -> str:
     return ", ".join(map(name, maps_of(transform))) or "NoneType"
 
 
-def in_a_row(maps: list[nn.Module]) -> nn.Module | None:
+def sequential(maps: list[nn.Module]) -> nn.Module | None:
     """Make one transform of maps; what `maps_of` takes apart."""
     return nn.Sequential(*maps) if len(maps) > 1 else maps[0] if maps else None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..core.atomic_dir import replacing
+from ..core.atomic_dir import atomic_write_dir
 from ..core.files import quoted, read_json
 from ..core.safetensors_io import check_numbers, save_tensors
 
@@ -109,6 +109,6 @@ def write_model(
         raise ValueError(f"expected a dtype among {', '.join(map(str, DTYPES))}, got {dtype!r}")
     stored = {name: x.detach().to("cpu", dtype).contiguous() for name, x in tensors.items()}
     check_numbers(stored, f"{folder}, in {dtype}")
-    with replacing(folder) as draft:
+    with atomic_write_dir(folder) as draft:
         save_tensors(draft / "model.safetensors", stored, {"format": "pt"})
         (draft / "config.json").write_text(config, encoding="utf-8")

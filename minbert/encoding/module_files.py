@@ -29,7 +29,7 @@ from torch import nn
 from ..core.files import check_fields, inside, quoted, read_json, read_json_if_there, write_json
 from ..core.module_io import load_module, save_module
 from ..core.safetensors_io import save_tensors
-from .dense_layers import Dense, moved
+from .dense_layers import Dense, apply_dense
 from .transformer_folder import model_folder
 
 
@@ -196,7 +196,7 @@ class TransformModule(nn.Module):
     ) -> dict:  # the same with "sentence_embedding" (N, D) replaced
         """Apply the map to the pooled vectors."""
         return features | {
-            "sentence_embedding": moved(features["sentence_embedding"], self.transform)
+            "sentence_embedding": apply_dense(features["sentence_embedding"], self.transform)
         }
 
     @classmethod

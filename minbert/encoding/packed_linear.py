@@ -4,7 +4,7 @@ knows nothing of what they make up.
 
 from __future__ import annotations
 
-__all__ = ["laid_out"]
+__all__ = ["prepacked_weights"]
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -93,7 +93,7 @@ class _Products(TorchFunctionMode):
 
 
 @contextmanager
-def laid_out(
+def prepacked_weights(
     # runs inside the block, without gradient; its weights are not to be changed there
     model: nn.Module,
     precision: str,  # one of `devices.PRECISIONS`, or "int8"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..core.devices import derived, readable, send, without_waiting
+from ..core.devices import sync_free_value, to_device, with_cpu_copy, without_waiting
 
 
 def check_batch(
@@ -36,7 +36,9 @@ def check_batch(
     if input_ids.shape[1] > longest:
         raise ValueError(f"expected at most {longest} tokens, got {input_ids.shape[1]}")
     empty = (
-        [] if (seen := readable(mask)) is None else (seen.sum(1) == 0).nonzero().flatten().tolist()
+        []
+        if (seen := sync_free_value(mask)) is None
+        else (seen.sum(1) == 0).nonzero().flatten().tolist()
     )
     if empty and not allow_empty:
         raise ValueError(f"expected a real token in each row, got only padding in rows {empty}")
@@ -56,7 +58,7 @@ def padding_share(attention_mask: Tensor | None) -> float | None:  # (B, T) 1 = 
     ):
         return None
     with without_waiting():
-        seen = readable(attention_mask)
+        seen = sync_free_value(attention_mask)
     return (
         None if seen is None or not seen.numel() else 1 - seen.count_nonzero().item() / seen.numel()
     )
@@ -92,7 +94,7 @@ class Packing:
 
     def __init__(self, attention_mask: Tensor):  # (B, T) int; holes and empty rows are fine
         # to count on a GPU is to wait
-        mask = attention_mask if (seen := readable(attention_mask)) is None else seen
+        mask = attention_mask if (seen := sync_free_value(attention_mask)) is None else seen
         self.mask, self.shape, lengths = attention_mask, mask.shape, mask.sum(1)  # (B, T), (B,)
         order = lengths.argsort(stable=True)
         rows, places = mask[order].nonzero(as_tuple=True)  # (N,), (N,)
@@ -101,7 +103,7 @@ class Packing:
         starts = torch.cat(
             [lengths.new_zeros(1), lengths[order][lengths[order] > 0].cumsum(0)]
         ).int()
-        self.positions, self.cells, self.starts = send(
+        self.positions, self.cells, self.starts = to_device(
             (places, cells, starts), attention_mask.device
         )
         self.groups = [(n, T) for n, T in zip(counts.tolist(), sizes.tolist()) if T]
@@ -110,7 +112,7 @@ class Packing:
         """Keep real tokens only: (B, T, ...) -> (N, ...). Ids that were sent keep their original:
         who checks them need not wait.
         """
-        return derived(lambda x, cells: x.flatten(0, 1)[cells], padded, self.cells)
+        return with_cpu_copy(lambda x, cells: x.flatten(0, 1)[cells], padded, self.cells)
 
     def unpack(self, laid: Tensor) -> Tensor:
         """Put each token back into its cell: (N, D) -> (B, T, D), zeros at padding."""

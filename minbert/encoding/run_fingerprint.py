@@ -4,7 +4,7 @@ which rows. A resume that reads something else is another run.
 
 from __future__ import annotations
 
-__all__ = ["reading", "rows_checksum"]
+__all__ = ["encoder_fingerprint", "rows_checksum"]
 
 import hashlib
 import json
@@ -14,7 +14,9 @@ from .dense_layers import named_maps
 from .pooling_spec import pooling_name
 
 
-def reading(encoder) -> dict[str, str | int]:  # of a sentence.TextEncoder: name -> value
+def encoder_fingerprint(
+    encoder,
+) -> dict[str, str | int]:  # of a sentence.TextEncoder: name -> value
     """Say how an encoder reads text; its weights are not in it."""
     return {
         "pooling": pooling_name(encoder.pooling),

@@ -14,7 +14,7 @@ from ..core.files import check_fields, inside, quoted, read_json, read_json_if_t
 from ..core.folder_checksums import check_folder, folder_checksums
 from ..core.module_io import load_module, save_module
 from .bag_of_words_pooling import WordsBeside
-from .dense_layers import Dense, in_a_row, maps_of
+from .dense_layers import Dense, maps_of, sequential
 from .module_files import pooling_modes, read_modules, read_steps, write_modules
 from .pooling_spec import pooling_name
 from .tokenizer_files import is_generic
@@ -50,7 +50,7 @@ def saved_settings(
     return {
         "pooling": named or "mean",
         "max_length": length or _usual_length(model_folder(folder)),
-        "transform": in_a_row(maps),
+        "transform": sequential(maps),
     }
 
 

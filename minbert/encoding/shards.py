@@ -36,7 +36,7 @@ from torch import Tensor
 from .. import __version__
 from ..core.checkpoint import replace_file
 from ..core.files import check_fields, parse_json, quoted, read_whole
-from ..core.locks import Taken, held
+from ..core.locks import LockTimeout, file_lock
 from ..core.safetensors_io import (
     check_file,
     read_checked,
@@ -45,7 +45,7 @@ from ..core.safetensors_io import (
     tensor_checksum,
 )
 from .line_chunks import Part, TextReader, cut_parts
-from .run_fingerprint import reading
+from .run_fingerprint import encoder_fingerprint
 
 MANIFEST = "manifest.json"
 FORMAT = "minbert vectors in parts, 1"
@@ -206,7 +206,7 @@ def encoder_settings(
         raise ValueError(f"expected dtype {', '.join(DTYPES)}, got {dtype!r}")
     return {
         "model": tensor_checksum({name: x.cpu() for name, x in encoder.state_dict().items()}),
-        **reading(encoder),
+        **encoder_fingerprint(encoder),
         "precision": precision,
         "width": encoder.width,
         "dtype": dtype,
@@ -262,12 +262,12 @@ def _turn(shards, i, encoder, reader, precision):
     """Write a part, unless it is there or somebody is writing it; tell whether it was written."""
     file = shards.file(i)
     try:
-        with held(file.with_suffix(".lock"), ""):
+        with file_lock(file.with_suffix(".lock"), ""):
             if file.exists():  # asked behind the lock: nobody finishes it now
                 return False
             sentences = reader.read_part(shards.parts[i])
             shards.write(i, torch.cat(list(encoder.encode_stream(sentences, precision=precision))))
-    except Taken:
+    except LockTimeout:
         return False
     return True
 
@@ -275,9 +275,9 @@ def _turn(shards, i, encoder, reader, precision):
 def _locks(folder):
     """Tell whether the disk knows locks."""
     try:
-        with held(folder / "try.lock", "") as sure:
+        with file_lock(folder / "try.lock", "") as sure:
             return sure
-    except Taken:
+    except LockTimeout:
         return True
 
 
@@ -286,11 +286,11 @@ def _opened(folder, files, settings, may_write):
     manifest = folder / MANIFEST
     while not manifest.exists():
         try:
-            with held(folder / "manifest.lock", ""):
+            with file_lock(folder / "manifest.lock", ""):
                 if may_write and not manifest.exists():
                     text = _described(files, settings)
                     replace_file(manifest, lambda draft: draft.write_text(text, encoding="utf8"))
-        except Taken:
+        except LockTimeout:
             pass
         time.sleep(0 if manifest.exists() else PAUSE)
     shards = Shards(folder)

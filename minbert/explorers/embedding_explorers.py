@@ -24,7 +24,7 @@ from torch import Tensor
 from ..core.figures import as_array, panels
 from ..core.finite_checks import check_finite
 from ..data import Dataset, load_dataset
-from ..encoding.dense_layers import moved
+from ..encoding.dense_layers import apply_dense
 from ..encoding.embedding_cache import Remembered
 from ..metrics import as_vectors
 from ..sentence import SentenceEncoder, safe_cosine
@@ -450,7 +450,7 @@ def _states(x, text, flow):
     if flow is not None:
         with torch.no_grad():
             # a copy: the argument keeps its mode
-            z = moved(x.to(next(flow.parameters(), x)), deepcopy(flow).eval())
+            z = apply_dense(x.to(next(flow.parameters(), x)), deepcopy(flow).eval())
         found["flow"] = check_finite(z.cpu(), "flow")
     return found
 

@@ -29,7 +29,7 @@ import torch
 from ..core.checkpoint import replace_file
 from ..core.dropout import set_dropout
 from ..core.files import read_json
-from ..core.locks import Taken, held
+from ..core.locks import LockTimeout, file_lock
 from ..core.module_io import load_module, save_module
 from ..data import Dataset, load_dataset
 from ..encoding.run_fingerprint import rows_checksum
@@ -71,7 +71,7 @@ class Work(NamedTuple):
     backward: bool  # False: the encoder is frozen
     large: bool = False  # of the paper's second size
     passes: float = 1.0  # of the encoder, over those of a plain loss: a penalty asks for more
-    held: float = 1.0  # those of them that wait for the backward pass
+    file_lock: float = 1.0  # those of them that wait for the backward pass
     parts: bool = False  # a step can be taken in parts, its gradients added up
 
 
@@ -258,9 +258,9 @@ def _alone(file: Path) -> Iterator[None]:
     with ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(held(file, f"{file}: expected no other search"))
+                stack.enter_context(file_lock(file, f"{file}: expected no other search"))
                 break
-            except Taken:
+            except LockTimeout:
                 time.sleep(0.5)
         yield
 

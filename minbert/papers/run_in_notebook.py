@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from ..core.devices import Card, choose_device, find_card, half_type, product_speed
+from ..core.devices import GpuInfo, choose_device, find_card, half_type, product_speed
 from ..core.figures import curves
 from ..tokens import resolve_folder
 from .compare_published import beside, compared
@@ -118,7 +118,7 @@ class Plan(NamedTuple):
 
     works: list[Work]
     texts: dict[str, int]
-    card: Card | None
+    card: GpuInfo | None
     speed: float  # operations a second
     pieces: int | None  # of a step of fine-tuning; None: it does not fit
     cost: Cost

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from ..baselines import words
 from ..data import Dataset, available, load_dataset
 from ..datasets.label_checks import sentences_of
-from ..encoding.dense_layers import moved
+from ..encoding.dense_layers import apply_dense
 from ..encoding.embedding_cache import Remembered
 from ..encoding.run_fingerprint import rows_checksum
 from ..metrics import average_ranks
@@ -84,7 +84,7 @@ class Through:
     @torch.no_grad()
     def encode(self, sentences: list[str]) -> Tensor:  # (N, K) float32
         """Encode, and move the vectors."""
-        return moved(self.encoder.encode(sentences), self.transform)
+        return apply_dense(self.encoder.encode(sentences), self.transform)
 
 
 # the last four: recipes come back to an encoder, and the text of seven sets is long

@@ -28,7 +28,7 @@ from ..contrastive import mirror_loss, span_mask
 from ..core.best_weights import Best
 from ..data import Dataset, load_dataset
 from ..datasets.manual_downloads import not_as_published, where_to_get
-from ..encoding.dense_layers import moved
+from ..encoding.dense_layers import apply_dense
 from ..flow import Flow, train_flow
 from ..metrics import spearman
 from ..sampling import seeded
@@ -206,7 +206,7 @@ def likelihood_flow(run: Run, encoder: SentenceEncoder, lr: float) -> Flow:
 
     @torch.no_grad()
     def score() -> float:
-        return spearman(safe_cosine(*moved(pairs, flow).chunk(2)), dev.labels)
+        return spearman(safe_cosine(*apply_dense(pairs, flow).chunk(2)), dev.labels)
 
     best_on_dev(run, "flow", records, flow, score, steps, batch=s.flow_batch, rate=lr)
     return flow.eval()

@@ -665,7 +665,7 @@ def batches_of_all_kinds():
     """
     from dataclasses import dataclass
 
-    from minbert.core.devices import send
+    from minbert.core.devices import to_device
 
     @dataclass
     class Careful:
@@ -677,7 +677,7 @@ def batches_of_all_kinds():
 
     ids, weight = torch.arange(3), torch.ones(2, requires_grad=True)
     counted()
-    there = send({"a": Careful(ids), "b": [ids, None, "x"], "c": weight}, CUDA)
+    there = to_device({"a": Careful(ids), "b": [ids, None, "x"], "c": weight}, CUDA)
     assert counted() == {"copy": 1, "blocking copy": 1}
     assert there["a"].ids is there["b"][0] and there["b"][1:] == [None, "x"]
     assert on_gpu(there["a"].ids).cpu().tolist() == [0, 1, 2] and on_gpu(there["c"]).requires_grad
@@ -949,7 +949,7 @@ def one_call_attention():
         model.zero_grad()
         counted()
         with torch.autocast("cuda", dtype, enabled=dtype is not None):
-            vectors = model(*send(batch, CUDA), allow_empty=True)
+            vectors = model(*to_device(batch, CUDA), allow_empty=True)
         vectors.float().square().sum().backward()
         return (
             vectors.detach().cpu(),
@@ -960,7 +960,7 @@ def one_call_attention():
     def broken(*args):
         raise RuntimeError("no kernel image is available")
 
-    from minbert.core.devices import send
+    from minbert.core.devices import to_device
 
     def still():
         return encoder(dropout=0.0).train()
@@ -968,7 +968,7 @@ def one_call_attention():
     with_kernel, slopes, used = run(still())
     counted()
     with torch.autocast("cuda", torch.bfloat16), torch.no_grad():
-        still()(*send(batch, CUDA), allow_empty=True)
+        still()(*to_device(batch, CUDA), allow_empty=True)
     found = {"waits": counted().get("wait", 0)}
     padded, slopes_padded, none = run(still(), use=False)
     assert used == 1 + 1 and none == 0, (used, none)  # the trial, and a layer
@@ -987,12 +987,12 @@ def one_call_attention():
     found["a kernel that is off by a tenth"] = varlen_attention.serves(CUDA, torch.bfloat16, 8)
     library.varlen_attn = played
     with torch.autocast("cuda", torch.bfloat16):
-        sent = send(batch, CUDA)
+        sent = to_device(batch, CUDA)
         varlen_attention._agrees.cache_clear()
         model = still()
         found["much padding"] = packing_pays(model.model, sent.attention_mask)
         found["little padding"] = packing_pays(
-            model.model, send(torch.ones_like(ids).index_fill(1, torch.tensor([11]), 0), CUDA)
+            model.model, to_device(torch.ones_like(ids).index_fill(1, torch.tensor([11]), 0), CUDA)
         )
         model.model.bert_layers[0].compile(backend="eager")
         found["compiled"] = packing_pays(model.model, sent.attention_mask)

@@ -7,10 +7,10 @@ mistake; its sentence says what is wrong.
 from importlib import import_module
 from pathlib import Path
 
-from minbert.course.check_runner import Mistake
+from minbert.course.check_runner import NamedMistake
 
 
-def all_mutants() -> dict[str, list[Mistake]]:
+def all_mutants() -> dict[str, list[NamedMistake]]:
     """Collect the mutants of all chapters: exercise -> mutants."""
     found = {}
     for file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
