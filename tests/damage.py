@@ -21,7 +21,6 @@ from pathlib import Path
 import torch
 
 from minbert.cli.pretraining import PretrainConfig, pretrain
-from minbert.cli.sweep import read_sweep
 from minbert.core.checkpoint import load_checkpoint
 from minbert.core.run_dir import read_log
 from minbert.data import load_dataset
@@ -283,7 +282,6 @@ def data_case(seed, box):
 
 # --- folders
 
-SWEEP = "lr,seed,sst,mean,trained,seconds,note"
 VOCAB = [
     "[PAD]",
     "[UNK]",
@@ -383,10 +381,6 @@ def originals(box):
         return MultitaskBert(encoder(), heads())
 
     fit(fresh(), sets, sets, settings, box / "run")
-    (box / "sweep").mkdir()
-    (box / "sweep" / "sweep.csv").write_text(
-        SWEEP + '\n0.001,1,0.5,0.5,3,1.5,\n0.01,1,nan,nan,0,1.5,"a loss, not finite"\n'
-    )
 
     plan = PretrainConfig(
         60,
@@ -425,7 +419,6 @@ def originals(box):
         "tasks": tasks,
         "run": run,
         "pretrained": pretrained,
-        "sweep": lambda folder: read_sweep(folder / "sweep.csv", SWEEP.split(",")),
     }
     return {name: (box / name, reader) for name, reader in readers.items()}
 

@@ -87,10 +87,6 @@ def small_data(tmp_path_factory) -> Path:
         ("encode model file --out v.npy", "encode model file --out v.npy"),
         ("train --tasks", "train --tasks"),
         ("train --tasks --steps 2", "train --tasks --steps 2"),
-        (
-            "sweep lr --values 1e-4 1e-3 --seeds 1 2 --out x",
-            "sweep lr --values 1e-4 --values 1e-3 --seeds 1 --seeds 2 --out x",
-        ),
         # a file is no column
         (
             "contrast --columns a b t.csv.gz --out x",
@@ -989,10 +985,6 @@ def test_a_data_set_that_cannot_be_read_hides_no_other(capsys, tmp_path):
             ["ids-sst-dev.csv: expected a .txt or .txt.gz file"],
         ),
         ("evaluate {tiny} --sts --predictions {out}/p", ["--predictions", "--sts"]),
-        (
-            "sweep batch_size --values 4 16.7 --tasks sst --data {data} --model {tiny} --out {out}/s",
-            ["whole numbers", "16.7"],
-        ),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(
@@ -1095,54 +1087,6 @@ def test_demo_prints_table_and_places(capsys, tmp_path, monkeypatch):
             *(f"{x:.3f}" for x in (words, before[task].value, found.value, found.low, found.high)),
             f"{found.value - words:+.3f}",
         ]
-
-
-def test_sweep_writes_a_row_a_run_and_goes_on(capsys, tmp_path, monkeypatch):
-    load = commands.load_splits
-    monkeypatch.setattr(
-        commands,
-        "load_splits",
-        lambda tasks, split, folder: {
-            task: data.subset(range(32)) for task, data in load(tasks, split, folder).items()
-        },
-    )
-    typed = f"sweep batch_size --values 4 8 --seeds 1 2 --tasks sst --steps 2 --dev-rows 20 --out {tmp_path / 's'}"
-    out, _ = run(capsys, typed)
-    lines = (tmp_path / "s" / "sweep.csv").read_text().splitlines()
-    assert lines[0] == "batch_size,seed,sst,mean,trained,seconds,note" and [
-        line.split(",")[:2] for line in lines[1:]
-    ] == [["4", "1"], ["4", "2"], ["8", "1"], ["8", "2"]]
-    assert out.count("batch_size") == 4 and (tmp_path / "s" / "curve.png").stat().st_size > 1000
-    (tmp_path / "s" / "sweep.csv").write_text("\n".join(lines[:4]) + "\n")
-    import minbert.cli.sweep as module
-
-    runs, one = [], module._run_one
-    monkeypatch.setattr(module, "_run_one", lambda *a: runs.append(a[4:6]) or one(*a))
-    loads = loads_of(SentenceEncoder, monkeypatch)
-    again, _ = run(capsys, typed)
-    # the model of the run that was missing, and none beside it
-    assert len(loads) == 1
-    run(capsys, typed)
-    assert len(loads) == 1  # nothing to do, nothing loaded
-    assert runs == [({"batch_size": 8}, 2)] and [
-        line.split(",")[:4] for line in (tmp_path / "s" / "sweep.csv").read_text().splitlines()
-    ] == [line.split(",")[:4] for line in lines]
-    epochs = run(
-        capsys,
-        f"sweep epochs --values 1 2 --tasks sst --batch-size 16 --dev-rows 20 --out {tmp_path / 'e'}",
-    )[0]
-    assert [
-        row.split(",")[4] for row in (tmp_path / "e" / "sweep.csv").read_text().splitlines()[1:]
-    ] == ["2", "4"], epochs
-    assert (
-        "expected --values for 'warmup'"
-        in run(capsys, f"sweep warmup --out {tmp_path / 't'}", 1)[1]
-    )
-    assert (
-        "expected settings of TrainConfig"
-        in run(capsys, f"sweep rate --values 1 --tasks sst --out {tmp_path / 't'}", 1)[1]
-    )
-    assert "got one with" in run(capsys, typed.replace("--steps 2", "--steps 3"), 1)[1]
 
 
 def test_train_says_that_a_text_is_cut(capsys, tmp_path, tiny):

@@ -109,7 +109,6 @@ def test_the_command_encodes_without_any_extra(tmp_path):
 @pytest.mark.parametrize(
     "words, extra",
     [
-        (["sweep", "lr"], "train"),
         (["demo"], "train"),
         (["reproduce", "claims"], "train"),
         (["course", "new", "mine"], "notebooks"),

@@ -373,7 +373,7 @@ def test_dev_scores_on_another_scale_get_a_note(tmp_path, train, dev, told):
     assert len(notes) == bool(told) and told in "".join(notes)
 
 
-def test_a_run_and_a_sweep_tell_of_two_scales(mine, capsys, monkeypatch):
+def test_training_tells_of_two_scales(mine, capsys, monkeypatch):
     monkeypatch.chdir(mine.parent)
     write(
         mine / "alike-dev.csv",
@@ -381,10 +381,7 @@ def test_a_run_and_a_sweep_tell_of_two_scales(mine, capsys, monkeypatch):
         [(a, b, 5 * score) for a, b, score in GRADED],
     )
     (mine / "alike-dev.jsonl").unlink()
-    for line in (
-        "train --data mine --tasks alike --model tiny --steps 1 --batch-size 2",
-        "sweep lr --values 1e-3 --data mine --tasks alike --model tiny --steps 1 --batch-size 2",
-    ):
+    for line in ("train --data mine --tasks alike --model tiny --steps 1 --batch-size 2",):
         assert (
             "note: the scores of alike reach from 0 to 1 in the train file and from 0 to 5 in the dev file"
             in run(capsys, line)[1]
@@ -849,7 +846,7 @@ def test_train_evaluate_predict(mine, tmp_path, capsys, monkeypatch):
     assert [row[:4] for row in found] == [["river", "a lamp", "x", "z"], ["dog", "a dog", "y", "z"]]
 
 
-def test_own_tasks_train_beside_others_and_in_sweeps(mine, tmp_path, capsys, monkeypatch):
+def test_own_tasks_train_beside_others(mine, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out, err = run(
         capsys,
@@ -860,23 +857,6 @@ def test_own_tasks_train_beside_others_and_in_sweeps(mine, tmp_path, capsys, mon
         and "| similarity |" in out
         and "its train rows are those of the package" in err
     )
-    out, _ = run(
-        capsys,
-        "sweep lr --values 1e-4 1e-3 --data mine --tasks thing --model tiny --steps 1 --batch-size 4 --out sweep",
-    )
-    assert out.count("thing 0.") == 2
-
-
-def test_a_task_is_not_called_as_a_column_of_a_sweep(mine, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("note", "lr"):
-        for split in ("train", "dev"):
-            write(mine / f"{name}-{split}.csv", ("sentence", "label"), CLASSES)
-        line = f"sweep lr --values 1e-4 --data mine --tasks {name} --model tiny --steps 1 --batch-size 4 --out {name}"
-        assert (
-            f"expected tasks whose names are no other column of the table, got '{name}'"
-            in run(capsys, line, status=1)[1]
-        )
 
 
 def test_written_predictions_have_the_words_and_the_scale_of_the_labels(

@@ -981,7 +981,7 @@ def test_a_row_over_seeds_is_run_once(tmp_path):
 
 
 def test_a_number_of_seeds_may_stand_before_the_names(monkeypatch, tmp_path):
-    """--seeds of `sweep` are many numbers, and that of `reproduce` is one."""
+    """--seeds takes one number, so that a name may follow it."""
     asked = []
     monkeypatch.setattr(
         reproduction,

@@ -40,7 +40,6 @@ def plain_sentence(
 GO_ON = {
     "train": "; --resume goes on",
     "contrast": "; --resume goes on",
-    "sweep": "; the same command goes on",
     "demo": "; --overwrite starts anew",
     "pretrain": "; the same command goes on",
 }  # command -> how
@@ -50,7 +49,7 @@ SECTIONS = {
     "Look around": ("demo", "data"),
     "Labels of your own": ("split", "train", "evaluate", "predict"),
     "Text of your own": ("contrast", "encode", "pretrain", "fill-mask"),
-    "Experiments": ("sweep", "reproduce"),
+    "Experiments": ("reproduce",),
     # heading -> its commands, in the order in which one needs them
     "Learn and teach": ("course", "grade"),
 }

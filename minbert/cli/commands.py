@@ -1,5 +1,5 @@
 """The command line: `minbert demo`, `data`, `split`, `train`, `evaluate`, `predict`, `contrast`,
-`sweep`, `encode`, `pretrain`, `fill-mask`, `reproduce`, `course`, `grade`.
+`encode`, `pretrain`, `fill-mask`, `reproduce`, `course`, `grade`.
 
 A command reads options, calls one function of a chapter, and prints where the result lies. Heavy
 imports stand inside the commands, so that `minbert --help` does not load torch. Errors become one
@@ -56,7 +56,6 @@ __all__ = [
     "split",
     "predict",
     "contrast",
-    "sweep",
     "demo",
     "pretrain",
     "continue_from",
@@ -173,7 +172,7 @@ def processes() -> tuple[int, int]:  # number of this process from 0, and how ma
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
-_REPEATED = ("--tasks", "--values", "--seeds", "--penalties", "--columns")
+_REPEATED = ("--tasks", "--penalties", "--columns")
 _FILES = (".txt", ".tsv", ".csv", ".jsonl", ".parquet", ".gz")
 
 
@@ -210,8 +209,7 @@ def main(arguments: list[str] | None = None) -> None:  # None: the words after `
     (`minbert.cli.cli_errors`).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # there --seeds is one number
-    app(words if words[:1] == ["reproduce"] else repeat_option(words))
+    app(repeat_option(words))
 
 
 VECTORS = Path("vectors.npy")
@@ -1157,117 +1155,6 @@ def contrast(
         )
         (out / "dev.md").write_text(told + "\n", encoding="utf8")
         typer.echo(f"{told}\nmodel: {out / 'model'}")
-
-
-@app.command()
-def sweep(
-    setting: Annotated[
-        str,
-        typer.Argument(
-            help="lr, weight_decay, dropout, encoder_dropout, or a number of TrainConfig."
-        ),
-    ],
-    values: Annotated[
-        list[float] | None, typer.Option("--values", help="Without it: the grid of the reports.")
-    ] = None,
-    seeds: Annotated[list[int], typer.Option("--seeds", help="Each value once a seed.")] = (11711,),
-    tasks: TasksOption = None,
-    folder: DataOption = None,
-    model: ModelOption = EMBEDDED,
-    out: Annotated[
-        Path,
-        typer.Option(help="Gets sweep.csv and curve.png; rows that are there are not run again."),
-    ] = Path("runs/sweep"),
-    schedule: Annotated[str, typer.Option(help="As in train.")] = "joint",
-    steps: Annotated[int, typer.Option(help="Optimizer steps of a run.")] = 100,
-    batch_size: Annotated[int, typer.Option(help="Rows of a task in a step.")] = 32,
-    dev_rows: Annotated[
-        int, typer.Option(min=1, help="Rows of each dev set that are scored, drawn once.")
-    ] = 2000,
-    bf16: Annotated[
-        bool, typer.Option("--bf16", help="Matrix products in bfloat16, where the device has them.")
-    ] = False,
-) -> None:
-    """Train once for each value of one setting, write one row a run, and draw the curve."""
-    import torch
-    from matplotlib import pyplot
-
-    from minbert.cli.custom_tasks import answers_of, build_heads, own_tasks
-    from minbert.cli.dev_report import scale_notes
-    from minbert.cli.sweep import GRIDS, grid, sweep_curve
-    from minbert.cli.sweep import sweep as run
-    from minbert.encoder import BertConfig
-    from minbert.encoding.transformer_folder import model_folder
-    from minbert.finetune import TrainConfig, usual_rate
-    from minbert.heads import MultitaskBert
-    from minbert.sentence import SentenceEncoder
-    from minbert.tokens import resolve_folder
-
-    if not (values := values or GRIDS.get(setting)):
-        raise ValueError(f"expected --values for {setting!r}: only {', '.join(GRIDS)} have a grid")
-    pyplot.switch_backend("agg")
-    tasks = check_tasks(usual_tasks(tasks, folder), folder)
-    train_sets, dev_sets = (load_splits(tasks, split, folder) for split in ("train", "dev"))
-    for note in scale_notes(
-        train_sets,
-        dev_sets,
-        {task: answers_of(folder, task) for task in tasks if task in own_tasks(folder)},
-    ):
-        typer.echo(note, err=True)
-    dev_sets = {
-        task: data.draw(dev_rows, torch.Generator().manual_seed(11711))
-        for task, data in dev_sets.items()
-    }
-
-    def build():
-        return MultitaskBert(
-            encoder := SentenceEncoder.from_pretrained(model),
-            build_heads(encoder.width, train_sets),
-        )
-
-    # without loading any weights
-    width = BertConfig.from_json(model_folder(resolve_folder(model)) / "config.json").hidden_size
-    # steps would count instead
-    config = TrainConfig(
-        tasks,
-        schedule,
-        steps=None if setting == "epochs" else steps,
-        batch_size=batch_size,
-        lr=usual_rate(width),
-        precision="bf16" if bf16 else "fp32",
-    )
-    number = (
-        int
-        if setting
-        in ("batch_size", "epochs", "steps", "eval_every", "save_every", "accumulate", "alike")
-        else float
-    )
-    if number is int and any(value % 1 for value in values):
-        raise ValueError(
-            f"expected whole numbers for {setting}, got {', '.join(f'{value:g}' for value in values)}"
-        )
-    rows = []
-    for row in run(
-        build,
-        train_sets,
-        dev_sets,
-        grid(**{setting: map(number, values)}),
-        config,
-        seeds,
-        out,
-        True,
-        {"model": model, "data": str(folder)},
-    ):
-        rows.append(row)
-        typer.echo(
-            f"{setting} {row[setting]:g}  seed {row['seed']}  "
-            + "  ".join(f"{name} {row[name]:.3f}" for name in (*tasks, "mean"))
-            + f"  {row['note']}"
-        )
-        figure = sweep_curve(rows, setting, tasks).figure
-        figure.savefig(out / "curve.png", dpi=150, bbox_inches="tight")
-        pyplot.close(figure)
-    typer.echo(f"table: {out / 'sweep.csv'}\ncurve: {out / 'curve.png'}")
 
 
 DEMO_FOLDER = Path("runs/demo")  # the only one that the demo replaces without being asked
