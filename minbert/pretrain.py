@@ -56,7 +56,7 @@ def mask_tokens(
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #e7df156f
 class MlmHead(nn.Module):
-    """Compute a logit for every token of the vocabulary: LN(gelu(W h + b1)) E^T + b2.
+    """Compute a logit for every token of the vocabulary: E LN(gelu(W h + b1)) + b2.
 
     Paper: Devlin et al. (2019), section 3.1. The linear layer, its normalization and the tied
     table E are in the released code only.
