@@ -118,7 +118,7 @@ class BertLayer(nn.Module):
         dense: nn.Linear,         # E -> D, this linear layer
         norm: nn.LayerNorm,       # of size D
     ) -> Tensor:  # (B, T, D)
-        """Compute LN(residual + dropout(dense(sublayer_output)))."""
+        """Add the residual connection to the output of the sublayer, and normalize the sum."""
         return norm(residual + self.dropout(dense(sublayer_output)))
 
 # %% ../nbs/1_bert/04_encoder.ipynb #986b7982

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .data import TaskBatch
 from .core.finite_checks import check_finite
 from .datasets.label_checks import check_vectors
-from .core.multitask_module import MultitaskModule, join_padded
+from .encoding.multitask_module import MultitaskModule, join_padded
 from .losses import ClippedCosineHead, Head
 from .sentence import SentenceEncoder, safe_cosine
 from .tokens import TokenBatch

@@ -20,12 +20,11 @@ from .core.devices import fast_kernels, to_device, usable_device
 from .core.finite_checks import NotFinite, check_finite
 from .encoding.dense_layers import check_widths, sequential, maps_of, apply_dense, width_after
 from .encoding.transformer_folder import model_folder
-from .core.eval_mode import evaluating as _evaluating
 from .core.atomic_dir import atomic_write_dir
+from .core.eval_mode import evaluating as _evaluating
 from .encoding.sentence_transformers_folder import saved_settings, write_settings
-from minbert.encoding.pooling_spec import (
-    Longest, check_pooling, check_states as _check_states, layers_read, pooled_width,
-)
+from .encoding.pooling_spec import Longest, check_pooling, layers_read, pooled_width
+from .encoding.pooling_spec import check_states as _check_states
 from .core.text_windows import check_sentences, windows
 from .encoding.tokenizer_files import check_same_reading
 from .tokens import TokenBatch, encode_ids, load_tokenizer, resolve_folder, token_batches

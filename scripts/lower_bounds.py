@@ -17,8 +17,8 @@ LISTS = (
     "notebooks_requirements",
 )  # what the package and the chapters import
 
-TESTS = """tokens attention embedding encoder optim muon sentence data devices products integers loop smoothness pcgrad losses metrics
-claims baselines figures results_table checkpoint saving extras""".split()
+TESTS = """tokens attention embedding encoder optim muon sentence data devices products integers training smoothness pcgrad losses metrics
+significance baselines figures results_table checkpoint saving extras""".split()
 
 
 def lower_bounds() -> list[str]:

@@ -198,7 +198,7 @@ def ours(place: str) -> object:
     there is nothing.
     """
     parts = place.split(".")
-    size = 2 if parts[0] in ("engine", "encoding", "course", "app") else 1
+    size = 2 if parts[0] in ("core", "datasets", "encoding", "course", "cli") else 1
     found = import_module("minbert." + ".".join(parts[:size]))
     for part in parts[size:]:
         found = getattr(found, part)

@@ -381,7 +381,7 @@ def test_a_result_is_whole_or_not_there_and_other_files_are_none(shelf, tmp_path
         perform(shelf.RECIPES["hu/other"], Run(TOY, seed, None, tmp_path))
     assert [result["seed"] for result in stored(tmp_path)["hu/other"]] == [2, 10]
     with pytest.raises(
-        ValueError, match="expected a result with differs run_in_notebook, got : use another folder"
+        ValueError, match="expected a result with differs here, got : use another folder"
     ):
         unfinished(
             [replace(shelf.RECIPES["hu/other"], differs="here")], replace(TOY, seeds=(2,)), tmp_path
@@ -723,7 +723,7 @@ def asked(*words):
 def test_list_and_report_show_the_record_of_the_package_in_any_folder(tmp_path):
     code, said = asked("--list", "--out", tmp_path)
     line = next(line for line in said.splitlines() if line.startswith("hu/minbert "))
-    assert code == 0 and "0 of 3 run_in_notebook, 3 in the record" in line
+    assert code == 0 and "0 of 3 here, 3 in the record" in line
     code, said = asked("report", "--out", tmp_path)
     assert (
         code == 0

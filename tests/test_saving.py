@@ -12,7 +12,8 @@ from torch import nn
 
 from minbert import pretrain
 from minbert.attention import SelfAttention
-from minbert.core.atomic_dir import atomic_write_dir, read_json, write_json
+from minbert.core.atomic_dir import atomic_write_dir
+from minbert.core.files import read_json, write_json
 from minbert.core.module_io import load_module, save_module
 from minbert.core.safetensors_io import tensor_checksum
 from minbert.encoder import BertConfig, BertModel

@@ -181,7 +181,7 @@ def test_what_was_finished_between_look_and_lock_is_not_written_again(text, tmp_
                 part.rename(tmp_path / "v" / "part-00004.safetensors")
             yield sure
 
-    monkeypatch.setattr(shards, "held", late)
+    monkeypatch.setattr(shards, "file_lock", late)
     assert encode(text, tmp_path / "v") == []
 
 

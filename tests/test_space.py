@@ -181,7 +181,7 @@ def test_a_whole_submission_that_finds_no_place_is_tried_alone_within_the_usual_
 def test_a_whole_submission_has_ended_when_every_answer_has(tmp_path, monkeypatch, second, ended):
     """Else it is tried once more, without those that ended the process for all."""
     first = SandboxRun([Outcome("a", {}, None)], Reply(False, 0, 0.1))
-    monkeypatch.setattr(batches, "room_for", lambda base, folder, modules: folder)
+    monkeypatch.setattr(batches, "stubbed_package", lambda base, folder, modules: folder)
     monkeypatch.setattr(JobRunner, "run", lambda *_: {FIRST.name: first, SECOND.name: second})
     on = small_batch(tmp_path)
     on.idle = [SimpleNamespace(folder=tmp_path, limits=Limits())]

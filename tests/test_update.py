@@ -863,17 +863,15 @@ def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_a
     assert update_workspace(mine, editions).left == ()
 
 
-def test_an_update_says_what_moved_what_is_gone_and_what_was_left(mine):
+def test_an_update_says_what_is_gone_and_what_was_left(mine):
     editions = packaged_editions()
     del editions["5_results/42_multitask.ipynb"]
-    editions["1_bert/99_attention.ipynb"] = editions.pop("1_bert/02_attention.ipynb")
     (mine / "nbs" / "1_bert/03_embedding.ipynb").write_text("{")
     editions["1_bert/03_embedding.ipynb"] += "\n"
     report = update_workspace(mine, editions)
     said = str(report)
     assert not report.changed and "Nothing to change" not in said and str(report.backup) in said
     for line in (
-        "moved: 1_bert/02_attention.ipynb to 1_bert/99_attention.ipynb",
         "taken away: 5_results/42_multitask.ipynb",
         "left alone: ",
     ):
@@ -898,20 +896,6 @@ def test_nothing_is_written_when_the_disk_is_full(mine, monkeypatch):
     monkeypatch.undo()
     assert snapshot(mine) == before
     assert update_workspace(mine, newer(n02_=BANK)).changed == ("1_bert/02_attention.ipynb",)
-
-
-def test_a_chapter_that_moves_replaces_no_notebook_of_the_learners(tmp_path):
-    for name in ("02_attention.ipynb", "1_bert/02_attention.ipynb"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    assert not workspace_update._move(tmp_path, "02_attention.ipynb", "1_bert/02_attention.ipynb")
-    assert (tmp_path / "1_bert/02_attention.ipynb").read_text() == "1_bert/02_attention.ipynb" and (
-        tmp_path / "02_attention.ipynb"
-    ).exists()
-    assert (
-        workspace_update._move(tmp_path, "02_attention.ipynb", "2_finetuning/03_attention.ipynb")
-        and not (tmp_path / "02_attention.ipynb").exists()
-    )
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])

@@ -8,9 +8,9 @@ _HOMES = {
     "EXERCISES": "exercises",
     "borrow": "exercises",
     "check": "exercises",
-    "guessed": "guessing",
+    "guessed": "predictions",
     "new_workspace": "workspace",
-    "update_workspace": "update",
+    "update_workspace": "workspace_update",
     "grade": "grading",
 }
 __all__ = [*_HOMES]

@@ -118,7 +118,7 @@ class Exercise(NamedTuple):
         """Run an implementation of the target on all cases."""
         return [self.attempt(implementation, seed, i) for i in range(len(cases(self.name, seed)))]
 
-    def run_case(self, implementation, seed: int, i: int) -> Outcome:
+    def attempt(self, implementation, seed: int, i: int) -> Outcome:
         """Run an implementation of the target on one case; what comes back may be raw (see
         `taken`).
         """

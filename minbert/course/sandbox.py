@@ -56,7 +56,15 @@ from .isolation_worker import unpack, write_tree
 from .source_tools import PACKAGE, module_text, parse, replace, source_of, stub
 
 # of the course: what runs an answer
-_KEPT = {"__init__", "programs", "watching", "replaying", "trials", "walls", "worker"}
+_KEPT = {
+    "__init__",
+    "source_tools",
+    "side_effects",
+    "call_recording",
+    "check_runner",
+    "isolation",
+    "isolation_worker",
+}
 
 
 def _wanted(file: Path) -> bool:
@@ -259,7 +267,7 @@ class Sandbox:
         self.level, self.user, self.landlock = "not started", None, False
         # a package of two modules, that knows of no other
         self.worker = Path(tempfile.mkdtemp(prefix="worker", dir=self.folder))
-        for module in ("walls", "worker"):
+        for module in ("isolation", "isolation_worker"):
             (self.worker / f"{module}.py").write_text(
                 module_text(f"course.{module}"), encoding="utf-8"
             )

@@ -71,7 +71,7 @@ class Work(NamedTuple):
     backward: bool  # False: the encoder is frozen
     large: bool = False  # of the paper's second size
     passes: float = 1.0  # of the encoder, over those of a plain loss: a penalty asks for more
-    file_lock: float = 1.0  # those of them that wait for the backward pass
+    held: float = 1.0  # those of them that wait for the backward pass
     parts: bool = False  # a step can be taken in parts, its gradients added up
 
 

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..encoding.multitask_folder import DESCRIPTION, checked_description, write_description
-from .atomic_dir import atomic_write_dir
-from .devices import with_cpu_copy
-from .eval_mode import evaluating
-from .module_io import load_module, save_module
+from ..core.atomic_dir import atomic_write_dir
+from ..core.devices import with_cpu_copy
+from ..core.eval_mode import evaluating
+from ..core.module_io import load_module, save_module
+from .multitask_folder import DESCRIPTION, checked_description, write_description
 
 __all__ = ["MultitaskModule", "join_padded"]
 
