@@ -276,7 +276,7 @@ def test_more_exercises_on_the_same_results_count_together_too(tmp_path, tried):
 
 def test_an_answer_that_never_ends_costs_itself_alone_and_together(tmp_path, tried):
     other = exercise("attention.split")
-    endless = VICTIM.definition.replace("bias = None", "while 1: pass\n    bias = None")
+    endless = VICTIM.definition.replace("    weights = F", "    while 1: pass\n    weights = F")
     make(
         tmp_path / "class" / "one",
         {VICTIM.name: endless, other.name: other.definition},
@@ -357,7 +357,7 @@ def test_reports_hold_no_markup_of_a_learner(tmp_path):
     """What a learner can put into a report: the name, an error's text, an output's name."""
     evil = "<script>alert(1)</script>"
     definition = VICTIM.definition.replace(
-        "bias = None", f"raise ValueError({evil!r})\n    bias = None"
+        "    weights = F", f"    raise ValueError({evil!r})\n    weights = F"
     )
     make(tmp_path / "class" / ("=1+1 " + "x" * 90), {VICTIM.name: definition})
     reports, level = grade([tmp_path / "class"], seed=1, only=[VICTIM.name])

@@ -5,6 +5,7 @@ import torch
 
 from minbert.core.id_checks import check_ids
 from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.forward import encode_batch
 
 V = 23
 
@@ -44,7 +45,7 @@ def test_the_smallest_and_the_largest_id_pass(dtype):
         check_ids(torch.tensor([0, 4], dtype=dtype), 4, "ids")
 
 
-def test_a_model_checks_its_ids():
+def test_the_fast_path_checks_its_ids():
     model = BertModel(
         BertConfig(
             vocab_size=V,
@@ -55,7 +56,7 @@ def test_a_model_checks_its_ids():
         )
     )
     with pytest.raises(ValueError, match=rf"input_ids in \[0, {V}\), got {V} at \(0, 1\)"):
-        model(torch.tensor([[1, V]]))
+        encode_batch(model, torch.tensor([[1, V]]))
 
 
 def test_compiled_code_does_not_look():

@@ -366,7 +366,7 @@ def test_a_killed_update_leaves_nothing_behind(tmp_path):
     """Killed while it writes its drafts; the next update, and the next course, begin clean."""
     mine = new_workspace(tmp_path / "my-bert")
     killed = (
-        f"import os, signal\nfrom minbert.course import update\nfrom minbert.core import atomic_dir\nfrom minbert.course.workspace import packaged_editions\n"
+        f"import os, signal\nfrom minbert.course import workspace_update as update\nfrom minbert.core import atomic_dir\nfrom minbert.course.workspace import packaged_editions\n"
         f"atomic_dir._usual_mode = lambda f: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"new = {{n: t.replace('# ', '# New ', 1) for n, t in packaged_editions().items()}}\n"
         f"update.update_workspace({str(mine)!r}, new)"

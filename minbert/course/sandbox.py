@@ -293,7 +293,7 @@ class Sandbox:
 
     def _launch(self) -> None:
         self.close()
-        command = [sys.executable, "-B", "-m", f"{self.worker.name}.worker", "--serve"]
+        command = [sys.executable, "-B", "-m", f"{self.worker.name}.isolation_worker", "--serve"]
         if self._prefix:
             # what lies above these stays; the hook still guards it
             needed = [str(self.folder.resolve()), sys.prefix, sys.base_prefix]
