@@ -277,10 +277,10 @@ def test_attempts_are_flagged_and_cost_the_neighbour_nothing(tmp_path):
             only=TASK.notebook,
         )
     tries = "    try:\n        getattr(__import__('o' + 's'), 'sys' + 'tem')('true')\n    except PermissionError:\n        pass\n"
-    first, _, last = TASK.definition.rpartition("    bias = None")
+    first, _, last = TASK.definition.rpartition("    weights = F")
     make(
         folder / "quiet",
-        {TASK.name: f"{first}{tries}    bias = None{last}", OTHER.name: OTHER.definition},
+        {TASK.name: f"{first}{tries}    weights = F{last}", OTHER.name: OTHER.definition},
         only=TASK.notebook,
     )
     reports = {
