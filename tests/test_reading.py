@@ -37,6 +37,11 @@ CELLS = {
         "two",
         True,
     ),
+    "a word of a long training": (
+        "print('one')  # words may differ on another processor",
+        "two",
+        True,
+    ),
     "another number of cases": ("print('passed, 24 cases')", "passed, 23 cases", False),
     "a digest": ("print('0f8a' * 16)", "1b9d" * 16, True),
     "a line less behind a cell left out": ("print('one')", "one\ntwo", True),
