@@ -106,10 +106,10 @@ ACCIDENTS = {
     "a changed number": (["CONST = 1\nCONST *= -1e4"], None, using("CONST")),
     "a function that sounds like a change": (
         [
-            "#| export\nimport torch as T\nT.add(nowhere, 3)\nfor i in range(3):\n    T.add(i, nowhere)"
+            "#| export\nimport torch as th\nth.add(nowhere, 3)\nfor i in range(3):\n    th.add(i, nowhere)"
         ],
         None,
-        using("-T.tensor(1e4)"),
+        using("-th.tensor(1e4)"),
     ),
     "a number in a crowd": (['"""A\ntext."""; CONST = -1e4; print(CONST)'], None, using("CONST")),
     "a stub of a helper": (

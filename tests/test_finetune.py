@@ -903,7 +903,7 @@ POINTS = [
     ("sequential", ("train", "evaluate_tasks", 1, "after")),
     ("sequential", ("runs", "save_checkpoint", 1, "after")),
     ("joint", ("runs", "write_log", 4, "half log")),
-    ("joint", ("runs", "publish", 0, "after")),
+    ("joint", ("runs", "save_best", 0, "after")),
     (
         "joint",
         ("optimizer", "step", 4, "before"),

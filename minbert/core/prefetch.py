@@ -72,7 +72,7 @@ class _Lane:
     def __init__(self, device):
         self.device, self.stream = device, torch.cuda.Stream(device)
 
-    def to_device(self, batch):
+    def send(self, batch):
         """Start the copies; give the batch, and the mark behind them."""
         with torch.cuda.stream(self.stream):
             moved, there = to_device(batch, self.device), torch.cuda.Event()
