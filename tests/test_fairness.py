@@ -150,13 +150,13 @@ ACCIDENTS = {
         ),
     ),
     "tensors in files": (
-        ["import numpy as np, torch as T\nfrom safetensors.torch import load_file, save_file"],
+        ["import numpy as np, torch as th\nfrom safetensors.torch import load_file, save_file"],
         None,
         FULL.replace(
             HEAD,
             HEAD
-            + "    save_file({'x': key.contiguous()}, 'x.safetensors'); T.save(key, 'x.pt'); np.save('x.npy', key.detach().float().numpy())\n"
-            "    load_file('x.safetensors'), T.load('x.pt'), np.load('x.npy')\n",
+            + "    save_file({'x': key.contiguous()}, 'x.safetensors'); th.save(key, 'x.pt'); np.save('x.npy', key.detach().float().numpy())\n"
+            "    load_file('x.safetensors'), th.load('x.pt'), np.load('x.npy')\n",
         ),
     ),
     "other libraries": (

@@ -551,7 +551,7 @@ def test_a_full_disk_leaves_nothing_half_written(text, tmp_path):
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from minbert.core import shards
+from minbert.encoding import shards
 from minbert.cli.commands import main
 
 marker, replace_file, written = Path(sys.argv[1]), shards.replace_file, []
