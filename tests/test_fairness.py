@@ -196,12 +196,12 @@ ACCIDENTS = {
     ),
     "text that runs": ([], None, using("eval('-1e4') * {'x': 1}[[exec('y = 3'), 'x'][1]]")),
     "seeds and settings": (
-        ["import random, torch as T\nT.set_printoptions(precision=3)"],
+        ["import random, torch as th\nth.set_printoptions(precision=3)"],
         None,
         FULL.replace(
             HEAD,
             HEAD
-            + "    import random\n    random.seed(3); T.set_num_threads(1); T.set_grad_enabled(True)\n",
+            + "    import random\n    random.seed(3); th.set_num_threads(1); th.set_grad_enabled(True)\n",
         ),
     ),
     "looks for a file": (

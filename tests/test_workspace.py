@@ -69,7 +69,7 @@ def test_the_learners_path(mine):
     solve(mine, [e.name for e in tasks], {task.name: wrong_definition(task, task.mistakes[0])})
     status, said = run(mine, "nbdev_test", "--file_re", "attention")
     # bias and maps, which come before
-    assert status and task.mistakes[0].says in said and said.endswith("\n2 checks passed\n")
+    assert status and task.mistakes[0].says in said and said.endswith("\n4 checks passed\n")
 
     solve(mine, [task.name])
     status, said = run(mine, "nbdev_test", "--file_re", "attention")
