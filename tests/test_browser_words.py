@@ -75,7 +75,7 @@ def test_every_control_of_the_attention_explorer(words_page, shots):
         lambda: explorer.press("factor of the scores", "ArrowRight", 4),
     )
     move(explorer, shots, "attention_sentence", lambda: explorer.choose("view", "a sentence"))
-    assert explorer.box.get_by_role("group", name="hide pieces").get_by_role("button").count() == 12
+    assert explorer.box.get_by_role("group", name="hide tokens").get_by_role("button").count() == 12
     move(explorer, shots, "attention_layer", lambda: explorer.press("layer", "ArrowRight"))
     move(explorer, shots, "attention_head", lambda: explorer.press("head", "ArrowRight"))
     rose = explorer.box.get_by_role("button", name="rose", exact=True)
