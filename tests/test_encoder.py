@@ -14,6 +14,7 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
+from toys import SMALL, batch, small
 
 from minbert.encoder import (
     BertConfig,
@@ -39,14 +40,6 @@ FAST = {
     "packed": partial(encode_batch, packed=True),
 }
 WAYS = {"taught": lambda model, *batch, **how: model(*batch, **how), **FAST}
-SMALL = dict(
-    vocab_size=97,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=40,
-)
 
 
 def settings(D=16, layers=2, heads=2, inner=24, **more):
@@ -58,25 +51,6 @@ def settings(D=16, layers=2, heads=2, inner=24, **more):
         intermediate_size=inner,
         **more,
     )
-
-
-def small(seed=0, **more) -> BertModel:
-    """A model whose weights are large enough for mistakes to show, biases and norms included."""
-    torch.manual_seed(seed)
-    model = BertModel(BertConfig(**{**SMALL, "initializer_range": 0.3, **more}))
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.2 * torch.randn_like(p))
-    return model.eval()
-
-
-def batch(B, T, seed=0, vocab=97):
-    """Ids and a mask: row 0 full, the others of random length."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(1, vocab, (B, T), generator=generator)
-    lengths = torch.randint(1, T + 1, (B,), generator=generator)
-    lengths[0] = T
-    return ids, (torch.arange(T) < lengths[:, None]).long()
 
 
 def twins(seed=0, **sizes):

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
+from toys import batch, small
 
 from minbert import attention as chapter
 from minbert.attention import SelfAttention
@@ -21,35 +22,6 @@ from minbert.encoding.forward import (
     with_attention,
 )
 from minbert.encoding.packing import Packing, Padded
-
-SMALL = dict(
-    vocab_size=97,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=40,
-)
-
-
-def small(seed=0, **more) -> BertModel:
-    """A model whose weights are large enough for mistakes to show, biases and norms included."""
-    torch.manual_seed(seed)
-    model = BertModel(BertConfig(**{**SMALL, "initializer_range": 0.3, **more}))
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.2 * torch.randn_like(p))
-    return model.eval()
-
-
-def batch(B, T, seed=0, vocab=97):
-    """Ids and a mask: row 0 full, the others of random length."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(1, vocab, (B, T), generator=generator)
-    lengths = torch.randint(1, T + 1, (B,), generator=generator)
-    lengths[0] = T
-    return ids, (torch.arange(T) < lengths[:, None]).long()
-
 
 # The same as the taught forward --------------------------------------------------------------
 
@@ -479,3 +451,8 @@ def test_compiled_layers_share_one_program_for_all_shapes(monkeypatch, precision
         else:
             assert F.cosine_similarity(*found, dim=-1).min() > 0.99
     assert counter.frame_count == 1, f"{counter.frame_count} graphs"
+
+
+def test_padding_is_masked_by_the_same_number_as_in_the_chapter():
+    """Any large number masks padding; in a row of padding only, its size shows."""
+    assert forward._MASK_VALUE == chapter.MASK_VALUE

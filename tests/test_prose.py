@@ -148,3 +148,20 @@ def test_a_number_from_nowhere_is_found():
         ),
     ]
     assert missing(nbformat.v4.new_notebook(cells=cells)) == {".75"}
+
+
+REWRITTEN = (
+    "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training 10_pretrain "
+    "14_losses 16_heads 41_bertcf_results"
+).split()
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_chapter_begins_with_its_topic_and_ends_with_a_summary(name):
+    (file,) = [path for path in CHAPTERS if path.stem == name]
+    notebook = nbformat.read(file, as_version=4)
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    assert texts[0].startswith("# ") and "| **Time** |" in texts[0]
+    assert any("## Summary" in text for text in texts[-3:]), (
+        f"{name}: expected a summary at its end"
+    )

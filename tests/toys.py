@@ -4,11 +4,20 @@ import torch
 from torch.testing import assert_close
 
 from minbert.data import TaskBatch
-from minbert.encoder import BertConfig
+from minbert.encoder import BertConfig, BertModel
 from minbert.tokens import TokenBatch
 
 # of four rows
 LABELS = {"sst": [0, 4, 2, 1], "stsb": [0.0, 5, 2.5, 4], "quora": [0, 1, 1, 0], "nli": [2, 1, 0, 0]}
+
+SMALL = dict(
+    vocab_size=97,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=40,
+)
 
 
 def dice(seed=0):
@@ -69,3 +78,22 @@ def run(model, loss_fn, batch, seed=3):  # -> losses, gradients by name
     return losses, {
         name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None
     }
+
+
+def small(seed=0, **more) -> BertModel:
+    """A model whose weights are large enough for mistakes to show, biases and norms included."""
+    torch.manual_seed(seed)
+    model = BertModel(BertConfig(**{**SMALL, "initializer_range": 0.3, **more}))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    return model.eval()
+
+
+def batch(B, T, seed=0, vocab=97):
+    """Ids and a mask: row 0 full, the others of random length."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, vocab, (B, T), generator=generator)
+    lengths = torch.randint(1, T + 1, (B,), generator=generator)
+    lengths[0] = T
+    return ids, (torch.arange(T) < lengths[:, None]).long()

@@ -1,5 +1,5 @@
-"""Contrast on text of one's own, in a folder from which it can go on: pairs and triplets as in
-chapter 35, single sentences as in chapter 26.
+"""`minbert contrast`: contrastive training on the user's pairs, triplets or single sentences, with
+resuming.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tasks of one's own: NAME-train.csv and NAME-dev.csv in a data folder, sentences or pairs, with
-classes or scores, and a head for each.
+"""Tasks of the user: NAME-train.csv and NAME-dev.csv in a data folder, with classes or scores, and
+a head for each.
 """
 
 from __future__ import annotations

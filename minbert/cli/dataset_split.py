@@ -1,5 +1,5 @@
-"""One table of one's own becomes the files of a task, NAME-train.csv, NAME-dev.csv and
-NAME-test.csv: no sentence stands in two of them.
+"""`minbert split`: one table becomes NAME-train.csv, NAME-dev.csv and NAME-test.csv, and no
+sentence is in two of them.
 """
 
 from __future__ import annotations

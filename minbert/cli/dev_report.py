@@ -1,5 +1,5 @@
-"""What the dev rows of one's own can tell: are they new text, and how far do words alone go on
-them?
+"""Notes about dev examples: overlap with the training set, scales of scores, and the bag-of-words
+baseline.
 """
 
 from __future__ import annotations

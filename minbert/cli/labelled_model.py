@@ -1,6 +1,4 @@
-"""What the numbers of a head mean: names of classes, the ends of a scale. They are saved with the
-model, for whoever asks it later.
-"""
+"""A model with names for its outputs: classes and scales of scores, saved with the model."""
 
 from __future__ import annotations
 

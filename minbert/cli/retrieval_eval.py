@@ -1,5 +1,5 @@
-"""Did vectors become better? Sentences seek their partners, and pairs have grades; the words that
-two sentences share are the line to beat.
+"""Evaluating sentence embeddings before and after training: retrieval of partners, correlation with
+scores, and the lexical-overlap baseline.
 """
 
 from __future__ import annotations

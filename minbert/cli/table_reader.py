@@ -1,5 +1,5 @@
-"""Text of one's own: sentences one a line, or a table whose columns belong together, with the
-grades of people where there are some.
+"""Reading the user's text: one sentence in each line, or a table with columns for sentences and
+scores.
 """
 
 from __future__ import annotations

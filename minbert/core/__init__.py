@@ -1,3 +1,3 @@
-"""Mechanisms that know nothing of BERT: files, folders, checkpoints, devices, pictures. They import
-no chapter.
+"""Files, locks, devices, random states, checkpoints and figures. Nothing here knows a model or
+imports a chapter.
 """

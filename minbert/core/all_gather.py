@@ -1,6 +1,4 @@
-"""Rows of all processes in one tensor, with a gradient for one's own; it knows nothing of what the
-rows are.
-"""
+"""Gathering tensors from all processes, with gradients for the rows of the own process."""
 
 from __future__ import annotations
 

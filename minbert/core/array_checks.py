@@ -1,5 +1,5 @@
-"""Numbers from anywhere, as vectors that can be counted on: one shape, no NaN, whole where classes
-are meant.
+"""Checks of arrays: conversion to one-dimensional float tensors without NaN, and whole numbers
+where classes are expected.
 """
 
 import math

@@ -1,6 +1,4 @@
-"""Rows of a table in batches: what may be cut, and in which order; it knows nothing of what the
-rows are.
-"""
+"""Dividing a random order of examples into batches, and checks of the columns that they come from."""
 
 from __future__ import annotations
 

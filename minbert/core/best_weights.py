@@ -1,4 +1,4 @@
-"""The weights of a model at its highest score so far; it knows nothing of what the model is."""
+"""A copy of the weights of a model at its best score so far."""
 
 from __future__ import annotations
 

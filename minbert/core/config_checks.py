@@ -1,4 +1,6 @@
-"""Settings that cannot be are refused by name."""
+"""Checks of settings: positive numbers, probabilities, choices and names, with an error that names
+the setting.
+"""
 
 __all__ = ["check_choices", "check_names", "check_positive", "check_rates"]
 

@@ -1,4 +1,4 @@
-"""The dropout of a whole model, set in one place."""
+"""Setting the dropout probability of all modules of a model."""
 
 from torch import nn
 

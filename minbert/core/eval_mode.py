@@ -1,6 +1,4 @@
-"""How a module runs: for a while in eval mode, and then as it was; or by what torch.compile made of
-it.
-"""
+"""Running a module in eval mode for the length of a block, and recognizing a compiled module."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What `pip install minbert` leaves out, and a sentence that names the extra of a package that is missing."""
+"""The extras of the installation, and an error message that names the extra of a missing package."""
 
 from __future__ import annotations
 

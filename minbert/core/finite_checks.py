@@ -1,4 +1,4 @@
-"""A NaN that travels is found where it starts: a guard that names the tensor and the place."""
+"""Checks for NaN and infinity that name the tensor and the place."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""A folder is written file by file: checksums tell one that was mixed from two saves."""
+"""Checksums of the files of a folder, so that a folder mixed from two saves is noticed."""
 
 import os
 from collections.abc import Mapping

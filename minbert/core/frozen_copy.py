@@ -1,6 +1,4 @@
-"""A copy of a model that is made once and wears one of several sets of past weights; it knows
-nothing of what the model is.
-"""
+"""A frozen copy of a model that can hold several sets of earlier weights."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A file kept for one process: the lock is tied to an open file, so it ends with the process,
-however that ends.
-"""
+"""Locks between processes: a lock on an open file, which ends with the process that holds it."""
 
 from __future__ import annotations
 

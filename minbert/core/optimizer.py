@@ -1,5 +1,5 @@
-"""What every optimizer is made of: torch's base class without its compiler, whose loading takes a
-second of every run, and the look at settings and gradients.
+"""The base class of the optimizers: PyTorch's, without loading its compiler, and with checks of
+settings and gradients.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Saving for what is made of parts, of which some have a state."""
+"""Saving and loading the state of an object that consists of parts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One batch ahead: while a GPU works on a batch, a thread makes the next one and sends it. A run
-that stops here and goes on later sees the same batches.
+"""Prefetching: while a GPU works on a batch, a thread reads the next one and copies it to the
+device. A resumed run sees the same batches.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Where a run goes on: its checkpoint, if there is one, with the log that it remembers."""
+"""Resuming a run: its checkpoint, if there is one, and the log that belongs to it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Saving what the next random draws depend on."""
+"""Saving and restoring the states of random number generators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One backward a task, each gradient in a row of one flat buffer: what several tasks share can be
-mixed there, the rest is handed out as it is.
+"""Gradients of several tasks: one backward pass for each task, and one row for each in a flat
+buffer.
 """
 
 from __future__ import annotations

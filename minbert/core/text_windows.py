@@ -1,4 +1,4 @@
-"""Text by the window: a supply that may be longer than the memory, checked as it comes, with a bar."""
+"""Reading sentences from an iterator in windows that fit in memory, with checks and a progress bar."""
 
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping

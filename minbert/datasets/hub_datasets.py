@@ -1,6 +1,4 @@
-"""Public homes of datasets on the Hugging Face hub: read their rows, write them in the layout of a
-data folder.
-"""
+"""Datasets of the Hugging Face hub: reading them, and writing them in the layout of a data folder."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

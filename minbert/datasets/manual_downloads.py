@@ -1,4 +1,4 @@
-"""Data that minbert does not download: where to get them, and how to recognize them."""
+"""Datasets that minbert does not download: where to get them, and how their files are recognized."""
 
 from __future__ import annotations
 

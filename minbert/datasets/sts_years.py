@@ -1,5 +1,5 @@
-"""STS12 to STS16: each year a folder of pairs of files, sentences in one, scores in the other. And
-where files may lie.
+"""Reading STS12 to STS16: for each year a folder of pairs of files, sentences in one and scores in the
+other.
 """
 
 from pathlib import Path

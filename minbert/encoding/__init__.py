@@ -1,3 +1,1 @@
-"""Runs the taught encoder fast: without work on padding, with fused and variable-length attention,
-and with weights laid out once or rounded to 8-bit integers.
-"""
+"""Running taught models fast, and reading and writing their folders. Models come from the caller."""

@@ -1,5 +1,5 @@
-"""A pooling with weights of its own: beside what the last layer says of a sentence, which words
-stood in it. Steps that sentence-transformers has, so it reads the folder.
+"""Pooling that joins random features of the word embeddings and the mean of the hidden states, in
+modules that sentence-transformers has.
 """
 
 from __future__ import annotations

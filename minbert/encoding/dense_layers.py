@@ -1,6 +1,4 @@
-"""Maps behind a pooling, one after another; the linear one in the files that sentence-transformers
-keeps its Dense in, so either library reads what the other wrote.
-"""
+"""Linear layers behind a pooling, stored as the `Dense` module of sentence-transformers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""An encoder is asked for each sentence once. It may be anything that makes vectors of a list of
-texts.
-"""
+"""A cache of sentence embeddings, so that each sentence is encoded once."""
 
 from __future__ import annotations
 

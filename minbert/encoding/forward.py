@@ -138,9 +138,8 @@ def packing_pays(
     if torch.is_autocast_enabled(device.type):
         dtype = torch.get_autocast_dtype(device.type)
     pays = share is not None and share >= 0.25 and _has_kernel(attention, device, dtype)
-    return pays and not compiled(
-        model
-    )  # torch.compile would make a program for each set of lengths
+    # torch.compile would make a program for each set of lengths
+    return pays and not compiled(model)
 
 
 # Layers --------------------------------------------------------------------------------------

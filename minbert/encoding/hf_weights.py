@@ -1,5 +1,5 @@
-"""Folders of weights in Hugging Face's layout: sizes that are refused, tensors that must fit, files
-written whole. Names come from the caller.
+"""Model folders in Hugging Face's layout: reading and checking configurations and tensors, and
+writing folders.
 """
 
 from collections.abc import Callable, Mapping

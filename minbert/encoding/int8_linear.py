@@ -1,4 +1,4 @@
-"""Products of 8-bit integers, for weights that stay. They know nothing of what they make up."""
+"""Linear layers with 8-bit integer weights."""
 
 from __future__ import annotations
 

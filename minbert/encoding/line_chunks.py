@@ -1,6 +1,4 @@
-"""A text larger than memory, in one file or in many: cut once into parts of so many lines, each of
-which can be read alone.
-"""
+"""Dividing text files that are larger than memory into chunks of a fixed number of lines."""
 
 from __future__ import annotations
 

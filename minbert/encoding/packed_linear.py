@@ -1,6 +1,4 @@
-"""Products with weights that do not change for a while: each is laid out once for the processor. It
-knows nothing of what they make up.
-"""
+"""Linear layers whose weights are laid out once for the processor."""
 
 from __future__ import annotations
 

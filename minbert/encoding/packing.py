@@ -1,5 +1,4 @@
-"""Two ways to lay out sentences of unequal length: padded as they come, or real tokens end to end.
-Neither knows what is computed on them.
+"""Packing a batch: two layouts of sentences of unequal length, padded, and real tokens end to end.
 
 Linear layers, normalizations, activation functions and dropout treat each token separately. They
 can therefore run on one list of the N real tokens of a batch, without any work on padding. Only

@@ -1,6 +1,4 @@
-"""What an encoder reads: how many tokens, and which hidden states. A pooling is a name or a module:
-what it reads, what it gives, and what it needs.
-"""
+"""What a pooling reads and returns: hidden states, number of tokens, width."""
 
 from collections.abc import Mapping
 from pathlib import Path

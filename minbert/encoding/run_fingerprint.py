@@ -1,5 +1,5 @@
-"""What a run reads, short enough for its checkpoint or a manifest: how its encoder reads text, and
-which rows. A resume that reads something else is another run.
+"""A fingerprint of the encoder and the examples of a run, so that a resumed run with other inputs
+is refused.
 """
 
 from __future__ import annotations

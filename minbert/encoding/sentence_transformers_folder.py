@@ -1,5 +1,5 @@
-"""Folders of sentence encoders, ours and sentence-transformers': which pooling, which length, which
-map. Names of poolings come from the caller.
+"""Folders of sentence encoders, ours and those of sentence-transformers: pooling, maximum length
+and linear layers.
 """
 
 import os

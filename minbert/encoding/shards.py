@@ -1,5 +1,5 @@
-"""Vectors of a text larger than memory, in parts that any number of processes write, once each, and
-that one reader gives back in order.
+"""Encoding text that is larger than memory: parts that any number of processes write, and a reader
+that returns them in order.
 
 A folder holds a manifest and the parts. The manifest is written first: where each part of the text
 begins and what is in it, which model makes the vectors and with which settings. A part is one

@@ -1,4 +1,4 @@
-"""Where the files of a model are: in the package, in a folder, on the hub, or in a folder below."""
+"""Finding the files of a model: in the package, in a folder, on the hub, or in a subfolder."""
 
 from importlib.resources import files
 from pathlib import Path

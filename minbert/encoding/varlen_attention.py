@@ -1,5 +1,5 @@
-"""Attention over sequences that lie end to end, in one call: torch's variable-length kernel, for
-GPUs that have it. It knows heads and borders, and no model.
+"""Attention over sequences that are stored end to end, with PyTorch's variable-length kernel on
+GPUs that have it.
 """
 
 from functools import cache

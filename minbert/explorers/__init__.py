@@ -1,1 +1,1 @@
-"""Pictures that answer to the hand: scenes are tested figures, widgets put controls beside them."""
+"""Interactive explorers: tested figures, and the controls that change them."""
