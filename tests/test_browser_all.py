@@ -45,7 +45,7 @@ FRONTENDS = {
 MAKES = {  # title -> what makes it
     "Cosines by grade": "CosineExplorer({'before': before, 'after': after}, pairs)",
     "The cloud of sentence vectors": "AnisotropyExplorer({'before': before, 'after': after}, pairs)",
-    "What a token reads": "AttentionExplorer()",
+    "What a token attends to": "AttentionExplorer()",
     "Guesses of a hidden word": "MaskedWordExplorer({'untrained': 'untrained', 'embedded': None})",
     "A flow bends the plane": "FlowExplorer()",
     "Gradients in conflict": "ConflictExplorer()",

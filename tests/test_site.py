@@ -300,7 +300,7 @@ def test_explorers_of_a_missing_module_are_left_out(monkeypatch):
         "EXPLORERS",
         [
             *site_explorers.EXPLORERS,
-            site_explorers.Shown("gone", "explore.gone.GoneExplorer", "Nothing."),
+            site_explorers.Shown("gone", "explorers.gone.GoneExplorer", "Nothing."),
         ],
     )
     site_explorers.explorers.cache_clear()
@@ -637,7 +637,7 @@ def test_cosines_and_clouds_move_without_a_kernel(opened):
 
 @pytest.mark.browser
 def test_the_clouds_of_a_chapter_have_the_numbers_that_it_prints(opened):
-    (chapter,) = (chapter for chapter in site_chapters.book() if chapter.name == "24 calibration")
+    (chapter,) = (chapter for chapter in site_chapters.book() if chapter.name == "24 whitening")
     (printed,) = (
         output.text
         for cell in chapter.notebook.cells
