@@ -100,35 +100,35 @@ def one_step(
     Raises NotFinite for a loss or a gradient that is not finite, before any parameter changes.
     """
     parameters = updated_parameters(model, optimizer)
-    optimizer.zero_grad(set_to_none=True)
-    total = {}
+    optimizer.zero_grad()
+    mean_losses = {}
     for batch in batches:
         losses = compute_losses(model, batch, loss_fn)
         for name, value in finite_values(losses).items():
-            total[name] = total.get(name, 0.0) + value / len(batches)
+            mean_losses[name] = mean_losses.get(name, 0.0) + value / len(batches)
         backward({name: loss / len(batches) for name, loss in losses.items()})
     grad_norm = clip_gradients(parameters, max_grad_norm)
     optimizer.step()
-    return total, grad_norm
+    return mean_losses, grad_norm
 
 # %% ../nbs/1_bert/06_training.ipynb #05781f20
 def warmup_decay(
     step: int,                       # 0 for the first step
     total_steps: int,                # of the whole run
     warmup_steps: int = 0,           # until the factor is 1
-    decay_steps: int | None = None,  # last steps; None: all after the warm-up; 0: no decay
+    decay_steps: int | None = None,  # last steps; None: all after the warm-up, at least 1; 0: no decay
 ) -> float:                          # factor of the learning rate, in [0, 1]
     """Compute the factor of the learning rate for linear warm-up and linear decay.
 
     Paper: Devlin et al. (2019), appendix A.2.
-    Differs: in the schedule of transformers, the first step has the factor 0 and is lost.
+    Differs: the BERT release and `transformers` give the first step the factor 0.
     Raises ValueError for negative numbers of steps and for a run without steps.
     """
     if min(step, warmup_steps, decay_steps or 0) < 0 or total_steps < 1:
         raise ValueError(f"expected steps >= 0 and total_steps >= 1, got step {step}, total "
                          f"{total_steps}, warm-up {warmup_steps}, decay {decay_steps}")
     if decay_steps is None:
-        decay_steps = total_steps - warmup_steps
+        decay_steps = max(1, total_steps - warmup_steps)
     up, down = 1.0, 1.0
     if warmup_steps > 0:
         up = (step + 1) / warmup_steps
@@ -197,7 +197,6 @@ def steps(
         lr = optimizer.param_groups[0]["lr"]
         try:
             losses, norm = take_step(model, group, loss_fn, optimizer, backward, max_grad_norm)
-        except ValueError as error:
-            kind = NotFinite if isinstance(error, NotFinite) else ValueError
-            raise kind(f"step {step}: {error}") from error
+        except NotFinite as error:
+            raise NotFinite(f"step {step}: {error}") from error
         yield Record(step, sum(losses.values()), losses, lr, norm)

@@ -385,7 +385,7 @@ TRIALS["training.step"] = Trial(
 
 
 _WRONG_BACK = "backward({name: loss / len(batches) for name, loss in losses.items()})"
-_WRONG_ZERO = "optimizer.zero_grad(set_to_none=True)"
+_WRONG_ZERO = "optimizer.zero_grad()"
 _WRONG_CLIP = "grad_norm = clip_gradients(parameters, max_grad_norm)"
 
 MISTAKES["training.step"] = [
@@ -431,8 +431,8 @@ MISTAKES["training.step"] = [
     mistake(
         "    " + _WRONG_ZERO + "\n",
         "",
-        "    return total, grad_norm",
-        "    " + _WRONG_ZERO + "\n    return total, grad_norm",
+        "    return mean_losses, grad_norm",
+        "    " + _WRONG_ZERO + "\n    return mean_losses, grad_norm",
         "The gradients are cleared after the step, so the first step includes old ones.",
     ),
 ]
@@ -518,13 +518,13 @@ TRIALS["training.schedule"] = Trial(
     schedule_cases,
     run_schedule,
     hints=(
-        "Two slopes and a ceiling: the share is the least of three numbers.",
+        "Two lines and a constant: the factor is the minimum of three numbers.",
         (
-            "The way up reaches (step + 1) / warmup_steps, the way down (total_steps - step) / "
-            "decay_steps. Beyond the end the second is below 0."
+            "The increasing line is (step + 1) / warmup_steps, the decreasing line "
+            "(total_steps - step) / decay_steps. Beyond the end the second is below 0."
         ),
         (
-            "Replace decay_steps=None by total_steps - warmup_steps, take 1 for a slope of 0 "
+            "Replace decay_steps=None by max(1, total_steps - warmup_steps), take 1 for a line of 0 "
             "steps or fewer, then max(0, min(1, up, down))."
         ),
     ),
@@ -564,7 +564,7 @@ MISTAKES["training.schedule"] = [
         "After the end the factor is negative. It should be 0.",
     ),
     mistake(
-        "decay_steps = total_steps - warmup_steps",
+        "decay_steps = max(1, total_steps - warmup_steps)",
         "decay_steps = total_steps",
         "`decay_steps` of `None` means the steps from the end of the warm-up to the end of the "
         "run.",
@@ -579,7 +579,7 @@ MISTAKES["training.schedule"] = [
 VARIANTS["training.schedule"] = [
     """
 def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
-    decay_steps = total_steps - warmup_steps if decay_steps is None else decay_steps
+    decay_steps = max(1, total_steps - warmup_steps) if decay_steps is None else decay_steps
     share = 1.0
     if step < warmup_steps:
         share = (step + 1) / warmup_steps
@@ -590,7 +590,7 @@ def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
     """
 def warmup_decay(step, total_steps, warmup_steps=0, decay_steps=None):
     if decay_steps is None:
-        decay_steps = total_steps - warmup_steps
+        decay_steps = max(1, total_steps - warmup_steps)
     slopes = torch.tensor(
         [
             (step + 1) / max(warmup_steps, 1),

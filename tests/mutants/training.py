@@ -78,19 +78,19 @@ MUTANTS["training.clip"] = [
 
 _WRONG_VALUES = (
     "for name, value in finite_values(losses).items():\n"
-    "            total[name] = total.get(name, 0.0) + value / len(batches)"
+    "            mean_losses[name] = mean_losses.get(name, 0.0) + value / len(batches)"
 )
 
 
 MUTANTS["training.step"] = [
     mistake(
-        "    return total, grad_norm",
-        "    model.eval()\n    return total, grad_norm",
+        "    return mean_losses, grad_norm",
+        "    model.eval()\n    return mean_losses, grad_norm",
         "The model is left in eval mode, so from the second step on there is no dropout.",
     ),
     mistake(
-        "    return total, grad_norm",
-        "    return total, clip_gradients(parameters)",
+        "    return mean_losses, grad_norm",
+        "    return mean_losses, clip_gradients(parameters)",
         "The length after the cut comes back. The one before it tells of trouble.",
     ),
     mistake(
@@ -115,7 +115,7 @@ MUTANTS["training.step"] = [
         "try:\n"
         "        grad_norm = clip_gradients(parameters, max_grad_norm)\n"
         "    except ValueError:\n"
-        '        return total, float("nan")',
+        '        return mean_losses, float("nan")',
         "A bad gradient is passed over in silence. It should be refused, so that somebody "
         "learns of it.",
     ),
@@ -127,7 +127,7 @@ MUTANTS["training.step"] = [
         "Only the last batch is pulled back. Each adds its share of the gradient.",
     ),
     mistake(
-        "    return total, grad_norm",
+        "    return mean_losses, grad_norm",
         "    count = {name: sum(name in compute_losses(model, batch, loss_fn) for "
         "batch in batches) for name in total}\n"
         "    return {name: value * len(batches) / count[name] for name, value in "
@@ -143,15 +143,15 @@ MUTANTS["training.step"] = [
     mistake(
         _WRONG_ZERO,
         _WRONG_ZERO + "\n    mode = model.training\n    model.train()",
-        "    return total, grad_norm",
-        "    model.train(mode)\n    return total, grad_norm",
+        "    return mean_losses, grad_norm",
+        "    model.train(mode)\n    return mean_losses, grad_norm",
         "The model is in train mode during the step. In which mode it is, is the caller's choice.",
     ),
     mistake(
         _WRONG_ZERO,
         _WRONG_ZERO + "\n    mode = model.training\n    model.eval()",
-        "    return total, grad_norm",
-        "    model.train(mode)\n    return total, grad_norm",
+        "    return mean_losses, grad_norm",
+        "    model.train(mode)\n    return mean_losses, grad_norm",
         "The model is in eval mode during the step, so it learns without dropout.",
     ),
     mistake(
@@ -195,7 +195,7 @@ MUTANTS["training.step"] = [
         _WRONG_VALUES,
         "for name, loss in losses.items():\n"
         "            value = loss.item()\n"
-        "            total[name] = total.get(name, 0.0) + value / len(batches)",
+        "            mean_losses[name] = mean_losses.get(name, 0.0) + value / len(batches)",
         "Nobody looks whether the losses are finite. A gradient can be finite where its loss is "
         "not.",
     ),
@@ -205,8 +205,8 @@ MUTANTS["training.step"] = [
         "The weights do not move: the optimizer is never asked to step.",
     ),
     mistake(
-        "    return total, grad_norm",
-        "    batches.clear()\n    return total, grad_norm",
+        "    return mean_losses, grad_norm",
+        "    batches.clear()\n    return mean_losses, grad_norm",
         "The caller's list of batches is emptied.",
     ),
     mistake(
