@@ -29,8 +29,8 @@ def adamw_step(
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
     p = p - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps);  p = p - lr weight_decay p
     Paper: Kingma and Ba (2015), end of section 2; Loshchilov and Hutter (2019), algorithm 2.
-    Differs: the decay is lr weight_decay, not the schedule's factor times weight_decay as in
-    algorithm 2. It comes after the step and uses the parameter that the step has left.
+    Differs from algorithm 2: eps is added to the uncorrected root. The decay is lr weight_decay,
+    whereas there lr does not multiply it. It uses the parameter after the step.
     """
     beta1, beta2 = betas
     m.mul_(beta1).add_((1 - beta1) * g)
@@ -44,7 +44,7 @@ class AdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay, in the form of the CS224N course.
 
     Paper: Kingma and Ba (2015), end of section 2; Loshchilov and Hutter (2019), algorithm 2.
-    Differs: PyTorch adds eps to the corrected root and decays before the step; its eps is 1e-8.
+    Unlike here, PyTorch adds eps to the corrected root and decays before the step; its eps is 1e-8.
     """
 
     def __init__(
@@ -108,7 +108,9 @@ def parameter_groups(
         if not p.requires_grad:
             continue
         decay = weight_decay if decays(name, p) else 0.0
-        rate = head_lr if head_lr is not None and _is_head(name) else lr
+        rate = lr
+        if head_lr is not None and _is_head(name):
+            rate = head_lr
         key = (decay, rate)
         if key not in groups:
             groups[key] = {"params": [], "names": [], "weight_decay": decay}
