@@ -582,8 +582,8 @@ MISTAKES["optim.groups"] = [
         "Frozen parameters are included. They should be left out.",
     ),
     mistake(
-        "head_lr if head_lr is not None and _is_head(name) else lr",
-        "lr",
+        "            rate = head_lr\n",
+        "            rate = lr\n",
         "`head_lr` is not used: the heads get the learning rate of the encoder.",
     ),
     mistake(

@@ -223,8 +223,8 @@ MUTANTS["optim.groups"] = [
         'Any name with "head" in it passes for a head; only what stands below `heads.` is one.',
     ),
     mistake(
-        "head_lr if head_lr is not None and _is_head(name) else lr",
-        "head_lr if _is_head(name) else lr",
+        "if head_lr is not None and _is_head(name):",
+        "if _is_head(name):",
         "Without `head_lr` the heads lose the rate that everything else gets.",
     ),
     mistake(
