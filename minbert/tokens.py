@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Loading files is not specific to this chapter; all later ones import these functions from here.
+# Loading files is not specific to this chapter; later chapters import these functions from this one.
 from .encoding.truncation import encode_ids
 from .encoding.transformer_folder import embedded_folder, resolve_folder
 from .encoding.tokenizer_files import load_tokenizer
@@ -66,7 +66,8 @@ def pad_ids(
     lengths = torch.tensor([len(row) for row in ids])            # (B,)
     real = torch.arange(int(lengths.max())) < lengths[:, None]   # (T,) < (B, 1) -> (B, T)
     input_ids = torch.full(real.shape, pad_id)                   # (B, T)
-    input_ids[real] = torch.tensor(list(chain.from_iterable(ids)), dtype=torch.long)  # by row
+    # boolean indexing fills the real positions in the order of the rows
+    input_ids[real] = torch.tensor(list(chain.from_iterable(ids)), dtype=torch.long)
     return TokenBatch(input_ids, real.long())
 
 # %% ../nbs/1_bert/01_tokens.ipynb #f71cf009
