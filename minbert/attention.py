@@ -82,7 +82,7 @@ class SelfAttention(nn.Module):
 
     The hidden size D must be a multiple of the number of heads H. In training, attention
     weights are dropped with probability `dropout`.
-    Unlike in the paper, the output projection W^O is part of the encoder layer (Google's BERT code).
+    Unlike in the paper, W^O is part of the encoder layer, as in Google's BERT code.
     """
 
     def __init__(self, hidden_size: int, num_attention_heads: int, dropout: float = 0.1):
