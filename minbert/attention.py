@@ -30,12 +30,12 @@ def merge_heads(
     return x.transpose(-3, -2).flatten(-2)
 
 # %% ../nbs/1_bert/02_attention.ipynb #48ddeb8d
-MASK_VALUE = -1e4  # as in the BERT release; finite in float16 too
+MASK_VALUE = -1e4  # as in Google's BERT code; finite in float16 too
 
 
 def padding_bias(
     attention_mask: Tensor,  # (B, T) int or bool, 1 = real token, 0 = padding
-    key: Tensor,             # (B, H, T, K), gives the dtype and the device
+    key: Tensor,             # (B, H, T, K), gives B, T, dtype and device
 ) -> Tensor:                 # (B, 1, 1, T), 0 at real tokens, MASK_VALUE at padding
     """Convert a padding mask into a bias for the attention scores.
 
@@ -82,7 +82,7 @@ class SelfAttention(nn.Module):
 
     The hidden size D must be a multiple of the number of heads H. In training, attention
     weights are dropped with probability `dropout`.
-    Differs: the output projection W^O is part of the encoder layer, as in the BERT release.
+    Unlike in the paper, W^O is part of the encoder layer, as in Google's BERT code.
     """
 
     def __init__(self, hidden_size: int, num_attention_heads: int, dropout: float = 0.1):

@@ -21,6 +21,7 @@ from diagrams_attention import (
     one_query,
     padding_mask,
     permutation,
+    query_key_value,
     scaled_dot_product,
 )
 from diagrams_encoder import DIAGRAMS as ENCODER
@@ -120,6 +121,7 @@ DIAGRAMS = {
     "whole-model": whole_model,
     "two-phases": two_phases,
     "attention-one-query": one_query,
+    "query-key-value": query_key_value,
     "scaled-dot-product-attention": scaled_dot_product,
     "multi-head-attention": multi_head,
     "padding-mask": padding_mask,

@@ -73,6 +73,53 @@ def one_query():
     return d
 
 
+def query_key_value():
+    """Show three linear layers that compute query, key and value from the same hidden states."""
+    d = Drawing(
+        452,
+        "Query, key and value",
+        "The hidden states (T, D) pass through three linear layers in parallel. They give the "
+        "queries, the keys and the values, each (T, K). The row of bank is outlined in every matrix.",
+    )
+    size, left, layer, right = 24, 80, 322, 484
+    words, outlined = ["the", "bank", "raised", "rates"], 1
+    high = 4 * size
+    middle = 216
+    top = middle - high / 2
+    for i, word in enumerate(words):
+        bold = 700 if i == outlined else 400
+        d.text(left - 8, top + size * i + 18, word, "ink", SMALL, "end", bold)
+    d.matrix(left, top, 4, 3, size, "weight-light", "muted")
+    d.outline(left - 1, top + size * outlined - 1, 3 * size + 2, size + 2, "ink", 3.4)
+    d.label(left + 36, top - 40, "hidden states", "(T, D)")
+    roles = (
+        ("query", "W<tspan dy='4'>Q</tspan>", "what a token looks for"),
+        ("key", "W<tspan dy='4'>K</tspan>", "how it can be found"),
+        ("value", "W<tspan dy='4'>V</tspan>", "what it passes on"),
+    )
+    for n, (role, weight, meaning) in enumerate(roles):
+        y = middle + (n - 1) * 138
+        d.arrow(left + 3 * size + 8, middle + (n - 1) * 16, layer - 74, y)
+        d.rect(layer - 70, y - 25, 140, 50, f"{role}-light", role, 2, radius=8)
+        d.text(layer, y - 3, "linear layer", "ink", SMALL, weight=600)
+        d.text(layer, y + 17, weight, "ink", SMALL)
+        d.arrow(layer + 74, y, right - 8, y)
+        d.matrix(right, y - high / 2, 4, 3, size, f"{role}-light", role)
+        d.outline(right - 1, y - high / 2 + size - 1, 3 * size + 2, size + 2, role, 3.4)
+        d.text(right + 80, y - 6, role, role, SMALL, "start", 600)
+        d.text(right + 80, y + 15, "(T, K)", "muted", SMALL, "start")
+        d.text(layer, y + 46, meaning, "muted", SMALL)
+    d.text(
+        20,
+        436,
+        "The outlined row belongs to “bank”. With one head, K = D.",
+        "muted",
+        SMALL,
+        "start",
+    )
+    return d
+
+
 def scaled_dot_product():
     """Show scores as the product of queries and keys, and the output as weights times values."""
     d = Drawing(
