@@ -333,7 +333,9 @@ def padding_mask():
             )
     d.arrow(left + 5 * cell_w + 6, top + 95, right - 7, top + 95)
     d.text((left + 5 * cell_w + right) / 2, top + 82, "softmax", "muted", SMALL)
-    d.label(left + 120, 34, "scores + bias", "the bias is the same for every row", "ink")
+    d.label(
+        left + 120, 34, "scores, and the bias to add", "the bias is the same for every row", "ink"
+    )
     d.label(right + 120, 34, "attention weights", "every row sums to 1", "weight")
     d.outline(right + cell_w * real, top, 2 * cell_w, 5 * cell_h, "key", 3)
     d.text(
