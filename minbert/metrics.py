@@ -36,7 +36,7 @@ def majority_baseline(
     labels,             # (N,) true classes, to be scored on
     train_labels=None,  # (M,) classes to choose the constant from; None: `labels`, the best case
 ) -> tuple[int, float]:  # the constant, its accuracy on `labels`
-    """Score the constant prediction of the most frequent class; of two equally frequent, the smaller.
+    """Score the constant prediction of the most frequent class; in a tie, the smaller class.
 
     Raises ValueError if there are no labels, or one is not a whole number.
     """
@@ -92,7 +92,8 @@ def average_ranks(
     values,       # (N,) finite numbers
 ) -> np.ndarray:  # (N,) float64, 1 for the smallest
     """Rank numbers from 1 to N; equal numbers share the mean of their ranks."""
-    _, group, counts = np.unique(as_vector(values, "values"), return_inverse=True, return_counts=True)
+    x = as_vector(values, "values")
+    _, group, counts = np.unique(x, return_inverse=True, return_counts=True)
     last = counts.cumsum()                    # highest rank inside each group of equal values
     return (last - (counts - 1) / 2)[group]
 

@@ -27,6 +27,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     ),
     "17_evaluation": {
         "0.625": PAPER,
+        "0.681": SUM,
         "4.30": "Student's t distribution",
         "2.26": "Student's t distribution",
         "0.53": "an example in a question",
