@@ -25,6 +25,7 @@ from diagrams_attention import (
     scaled_dot_product,
 )
 from diagrams_encoder import DIAGRAMS as ENCODER
+from diagrams_evaluation import DIAGRAMS as EVALUATION
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
@@ -132,6 +133,7 @@ DIAGRAMS = {
     **OPTIM,
     **HEADS,
     **RESULTS,
+    **EVALUATION,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

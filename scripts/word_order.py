@@ -78,7 +78,7 @@ Outcome = tuple[list, np.ndarray]
 
 
 def bag_of_words(row: str, value: float, seed: int, search: bool, folder: Path) -> Outcome:
-    """Fit the baseline of chapter 19."""
+    """Fit the baseline of chapter 17."""
     data = splits()
     model = BagOfWords().fit(data["train"])
     dev = accuracy(model.predict(data["dev"]), data["dev"].labels)
@@ -267,7 +267,7 @@ def score(
 
 REPORT = """# Word order
 
-Test accuracy on the bigram-shift task (chapters 13 and 19), which has {train:,} training examples,
+Test accuracy on the bigram-shift task (chapters 13 and 17), which has {train:,} training examples,
 {dev:,} validation examples (dev) and {test:,} test examples. The table gives the mean over the
 listed seeds and its 95% confidence interval over examples and seeds, computed as in chapter 40. A
 bootstrap sample contains both forms of a sentence or neither, because their predictions are

@@ -21,7 +21,6 @@ from minbert.evaluate import (
     read_predictions,
     results_table,
     swap_symmetry,
-    task_ablation,
     task_baseline,
     worst_mistakes,
     write_predictions,
@@ -448,39 +447,6 @@ def test_drop_linear_refuses(encoder):
     for task, got in (("stsb", "PairLinear"), ("quora", "NoneType")):
         with pytest.raises(ValueError, match=f"LinearPlusCosine.*got {got}"):
             drop_linear(model, task, STS)
-
-
-def test_task_ablation():
-    seen = []
-
-    def train(tasks):
-        seen.append(tasks)
-        return {t: 10 * len(tasks) + "abc".index(t) for t in tasks}
-
-    table = task_ablation(train, ["a", "b", "c"])
-    assert seen == [("a", "b", "c"), ("b", "c"), ("a", "c"), ("a", "b")]
-    assert list(table) == ["a", "b", "c"] and list(table["a"]) == ["none", "a", "b", "c"]
-    n = math.nan
-    assert_allclose(
-        [list(row.values()) for row in table.values()],
-        [[30, n, 20, 20], [31, 21, n, 21], [32, 22, 22, n]],
-    )
-
-
-def test_task_ablation_ignores_scores_of_untrained_tasks():
-    table = task_ablation(lambda tasks: {"a": 1.0, "b": 2.0}, ["a", "b"])
-    assert math.isnan(table["a"]["a"]) and table["a"]["b"] == 1
-
-
-@pytest.mark.parametrize("tasks", [[], ["a"], ["a", "a"]])
-def test_task_ablation_refuses(tasks):
-    with pytest.raises(ValueError, match="at least two different"):
-        task_ablation(lambda t: {}, tasks)
-
-
-def test_task_ablation_wants_every_score():
-    with pytest.raises(ValueError, match=r"none for \['b'\]"):
-        task_ablation(lambda tasks: {"a": 1.0}, ["a", "b"])
 
 
 def test_predicted_asks_the_model_once_and_answers_as_it_did():

@@ -621,7 +621,7 @@ def test_a_stray_notebook_or_one_folder_more_hides_no_workspace(tmp_path):
     )
     (tmp_path / "stray" / "Untitled.ipynb").write_text('{"cells": []}')
     assert plan(read_submission("stray", tmp_path / "stray"), VICTIM).status == "written"
-    chapter(exercise("metrics.auc"), "", tmp_path / "stray" / "17_metrics.ipynb")
+    chapter(exercise("metrics.auc"), "", tmp_path / "stray" / "17_evaluation.ipynb")
     assert (
         "my-bert-main/my-bert/nbs/1_bert/02_attention.ipynb: deeper than other chapters, not read"
         in str(read_submission("stray", tmp_path / "stray").problems)
@@ -652,7 +652,7 @@ def test_an_unreadable_scratch_notebook_is_no_reason_for_missing_chapters(tmp_pa
     missing = plan(read, exercise("metrics.auc"))
     assert (missing.status, missing.reason) == (
         "not attempted",
-        "no chapter 2_finetuning/17_metrics",
+        "no chapter 2_finetuning/17_evaluation",
     ) and "scratch.ipynb" in read.problems
 
 

@@ -25,15 +25,13 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     "06_training": dict.fromkeys(
         ("0.62", "0.66", "0.69", "0.53", "2.10", "2.09"), "an example in an exercise"
     ),
-    "17_metrics": {
-        ".375": PAPER,
-        ".631": PAPER,
-        ".625": PAPER,
-        ".006": SUM,
-        "3.231": "an example",
-        "2.25": SUM,
+    "17_evaluation": {
+        "0.625": PAPER,
+        "0.681": SUM,
+        "4.30": "Student's t distribution",
+        "2.26": "Student's t distribution",
+        "0.53": "an example in a question",
     },
-    "21_evaluate": {".830": PAPER, ".375": PAPER},
     "22_finetune": {".617": "chapter 20"},
     "23_lexical": {
         ".95": PAPER,
@@ -151,7 +149,7 @@ def test_a_number_from_nowhere_is_found():
 
 REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training 10_pretrain "
-    "14_losses 16_heads 41_bertcf_results 42_multitask"
+    "14_losses 16_heads 17_evaluation 41_bertcf_results 42_multitask"
 ).split()
 
 

@@ -37,7 +37,10 @@ FLOORS = {
 }
 
 
-FREE_NUMBERS = {15}  # until the chapters are numbered anew: 15 was merged into 14
+# until the chapters are numbered anew: 15 was merged into 14, 19 and 21 into 17
+FREE_NUMBERS = {15, 19, 21}
+# beside the chapters: what chapter 17 uses
+HAND_WRITTEN = {"baselines", "evaluate"}
 
 
 def name_of(path: Path) -> str:
@@ -83,7 +86,8 @@ def imported(path: Path) -> set[str]:
 def test_every_module_of_the_book_has_one_notebook():
     """All other modules are written by hand."""
     assert len(ORDER) == len(set(ORDER)), "two notebooks export the same module"
-    assert {name for name in KNOWN if floor_of(name) == ""} == set(ORDER) <= KNOWN
+    assert {name for name in KNOWN if floor_of(name) == ""} == set(ORDER) | HAND_WRITTEN <= KNOWN
+    assert not HAND_WRITTEN & set(ORDER)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

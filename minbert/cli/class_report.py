@@ -12,8 +12,8 @@ import numpy as np
 from minbert.cli.custom_tasks import in_a_cell
 from minbert.cli.labelled_model import LabelledModel
 from minbert.data import Dataset
-from minbert.evaluate import Predicted, TaskResult
-from minbert.metrics import confusion_matrix, majority_baseline, paired_bootstrap
+from minbert.evaluate import Predicted, TaskResult, confusion_matrix
+from minbert.metrics import majority_baseline, paired_bootstrap
 
 
 def with_names(

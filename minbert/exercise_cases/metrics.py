@@ -289,7 +289,7 @@ TRIALS["metrics.spearman"] = Trial(
             "side that does not vary has no order: the answer is NaN."
         ),
         (
-            "x, y = as_vectors(...); if _no_correlation(x, y) gives a reason, return "
+            "reason = _no_correlation(x, y); if there is one, return "
             'undefined("Spearman", reason); else correlation(average_ranks(x), '
             "average_ranks(y))."
         ),
@@ -332,12 +332,12 @@ MISTAKES["metrics.spearman"] = [
         "The formula with squared rank differences is only valid without ties.",
     ),
     mistake(
-        'return undefined("Spearman", why)',
+        'return undefined("Spearman", reason)',
         "return math.nan",
         "NaN is returned without a warning. Use `undefined`, which returns NaN and warns.",
     ),
     mistake(
-        'return undefined("Spearman", why)',
+        'return undefined("Spearman", reason)',
         "return 0.0",
         "A constant input has no correlation: the result should be NaN. A 0 would enter "
         "averages unnoticed.",
@@ -407,29 +407,29 @@ TRIALS["metrics.auc"] = Trial(
             "the number of pairs."
         ),
         (
-            "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * N), with P = (y == "
-            "1).sum() and N = (y == 0).sum(); NaN if P or N is 0."
+            "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * Q), with P = (y == "
+            "1).sum() and Q = (y == 0).sum(); NaN if P or Q is 0."
         ),
     ),
 )
 
 
-_WRONG_AUC = "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * N)"
+_WRONG_AUC = "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * Q)"
 
 MISTAKES["metrics.auc"] = [
     mistake(
         _WRONG_AUC,
-        "average_ranks(x)[y == 1].sum() / (P * N)",
+        "average_ranks(x)[y == 1].sum() / (P * Q)",
         "The ranks also count the positives below each positive. Subtract P (P + 1) / 2.",
     ),
     mistake(
         _WRONG_AUC,
-        "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * (P + N))",
-        "The number of pairs of a positive and a negative is P N, not P (P + N).",
+        "(average_ranks(x)[y == 1].sum() - P * (P + 1) / 2) / (P * (P + Q))",
+        "The number of pairs of a positive and a negative is P Q, not P (P + Q).",
     ),
     mistake(
         _WRONG_AUC,
-        "(average_ranks(x)[y == 0].sum() - N * (N + 1) / 2) / (P * N)",
+        "(average_ranks(x)[y == 0].sum() - Q * (Q + 1) / 2) / (P * Q)",
         "The negatives are counted: this is 1 - AUC.",
     ),
     mistake(
@@ -448,12 +448,12 @@ MISTAKES["metrics.auc"] = [
         "This is the accuracy at threshold 0.5. AUC has no threshold.",
     ),
     mistake(
-        'return undefined("AUC", f"{P} positives and {N} negatives")',
+        'return undefined("AUC", f"{P} positives and {Q} negatives")',
         "return math.nan",
         "NaN is returned without a warning. Use `undefined`, which returns NaN and warns.",
     ),
     mistake(
-        'return undefined("AUC", f"{P} positives and {N} negatives")',
+        'return undefined("AUC", f"{P} positives and {Q} negatives")',
         "return 0.5",
         "With a single class there is no pair to compare: the result should be NaN, not 0.5.",
     ),

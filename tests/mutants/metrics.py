@@ -92,8 +92,8 @@ MUTANTS["metrics.spearman"] = [
         "The labels are rounded, and different ones become equal.",
     ),
     mistake(
-        "if why := _no_correlation(x, y):",
-        "if why := _no_correlation(x, y) or len(x) < 3:",
+        "reason = _no_correlation(x, y)",
+        'reason = _no_correlation(x, y) or "too few" * (len(x) < 3)',
         "Two items are refused. They have an order too.",
     ),
     mistake(_WRONG_RHO, "-" + _WRONG_RHO, "The sign is wrong: the same order gives -1."),
@@ -103,8 +103,8 @@ MUTANTS["metrics.spearman"] = [
         "The sign is lost: a reversed order counts like the right one.",
     ),
     mistake(
-        "    if why :=",
-        "    labels.sort() if isinstance(labels, list) else None\n    if why :=",
+        "    reason =",
+        "    labels.sort() if isinstance(labels, list) else None\n    reason =",
         "The caller's list of labels is sorted. `sorted(labels)` makes a new one.",
     ),
 ]
@@ -125,12 +125,12 @@ MUTANTS["metrics.auc"] = [
     mistake(
         _WRONG_AUC,
         'np.cumsum(y[np.argsort(-x, kind="stable")]) @ (1 - y[np.argsort(-x, kind="stable")]) '
-        "/ (P * N)",
+        "/ (P * Q)",
         "Of equal scores the one that stands first in the file wins. A tie counts one half.",
     ),
     mistake(
         _WRONG_AUC,
-        "(average_ranks(x)[y == 1].sum() - P * (P - 1) / 2) / (P * N)",
+        "(average_ranks(x)[y == 1].sum() - P * (P - 1) / 2) / (P * Q)",
         "Each positive counts itself as a win: 1 + 2 + ... + P is P(P + 1)/2.",
     ),
     mistake(
@@ -152,7 +152,7 @@ MUTANTS["metrics.auc"] = [
     ),
     mistake(
         "- P * (P + 1) / 2",
-        "- N * (N + 1) / 2",
+        "- Q * (Q + 1) / 2",
         "The ranks of P positives are added up, and what N negatives would have at least is "
         "taken off.",
     ),
