@@ -27,6 +27,7 @@ from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
+from diagrams_sentence import DIAGRAMS as SENTENCE
 from diagrams_tokens import DIAGRAMS as TOKENS
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 
@@ -128,6 +129,7 @@ DIAGRAMS = {
     **PRETRAINING,
     **OPTIM,
     **HEADS,
+    **SENTENCE,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 
