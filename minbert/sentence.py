@@ -91,10 +91,10 @@ def unit(
     unit(x) = 0 where |x| < eps, else x / |x|; NaN stays NaN
     """
     x = x.to(torch.promote_types(x.dtype, torch.float32))
-    alive = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)  # (..., 1)
-    safe = torch.where(alive, x, 1.0)       # the norm below never sees a zero vector
+    nonzero = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)  # (..., 1)
+    safe = torch.where(nonzero, x, 1.0)       # the norm below never sees a zero vector
     scaled = safe / torch.linalg.vector_norm(safe, dim=-1, keepdim=True)
-    return torch.where(alive, scaled, 0.0)  # neither a value nor a gradient
+    return torch.where(nonzero, scaled, 0.0)  # neither a value nor a gradient
 
 
 def safe_cosine(
@@ -125,6 +125,8 @@ class SentenceEncoder(TextEncoder):
     Raises ValueError for an unknown pooling and for a `max_length` below 3.
     """
 
+    # for the base class: how to load the model, what each pooling uses, and the counterparts of
+    # sentence-transformers' modules
     model_class, poolings, plain = BertModel, POOLINGS, {"Normalize": UnitLength}
 
     def __init__(

@@ -27,10 +27,13 @@ def mean_cases(generator):
     poisoned[1, 4], poisoned[2, 1], poisoned[3, 5] = float("nan"), float("inf"), float("-inf")
     half = (32 * fixed(generator, 2, 301, 16) + 16).round().div(32).bfloat16()
     return [
-        Case("four rows, one with a hole", {"hidden_states": h, "attention_mask": mask}),
-        Case("a mask of truth values", {"hidden_states": h, "attention_mask": mask.bool()}),
+        Case(
+            "four sentences, one with a gap in the mask",
+            {"hidden_states": h, "attention_mask": mask},
+        ),
+        Case("a boolean mask", {"hidden_states": h, "attention_mask": mask.bool()}),
         Case("a row of padding", {"hidden_states": h, "attention_mask": empty}),
-        Case("NaN and infinity under pads", {"hidden_states": poisoned, "attention_mask": mask}),
+        Case("NaN and infinity at padding", {"hidden_states": poisoned, "attention_mask": mask}),
         Case(
             "a real vector of zeros",
             {"hidden_states": h * (torch.arange(6) != 2)[:, None], "attention_mask": mask},
@@ -67,10 +70,10 @@ TRIALS["sentence.mean"] = Trial(
     mean_cases,
     run_mean,
     hints=(
-        "Two sums: one of the vectors that count, one of the mask. What if the second is 0?",
+        "Two sums: one of the real vectors, one of the mask. What if the second is 0?",
         (
-            "masked_fill puts zeros where the mask is 0, whatever stood there; a product with the "
-            "mask would keep NaN. clamp(min=1) saves the empty row."
+            "masked_fill writes zeros where the mask is 0, whatever the values are; a product with "
+            "the mask would keep NaN. clamp(min=1) avoids a division by 0 for an empty row."
         ),
         (
             "kept = hidden_states.masked_fill(mask[..., None] == 0, 0); divide kept.sum(1, "
@@ -167,7 +170,7 @@ def first_last_cases(generator):
         Case(
             "thirteen layers", {"states": fixed(generator, 14, 2, 4, 3), "attention_mask": mask[:2]}
         ),
-        Case("one sentence with pads", {"states": states[:, :1], "attention_mask": mask[:1]}),
+        Case("one sentence with padding", {"states": states[:, :1], "attention_mask": mask[:1]}),
         Case(
             "a row of padding",
             {"states": states, "attention_mask": mask * torch.tensor([[1], [0], [1]])},
@@ -190,7 +193,7 @@ TRIALS["sentence.first_last"] = Trial(
     first_last_cases,
     run_first_last,
     hints=(
-        "Which index has layer 1, if the embedding has 0?",
+        "Which index has layer 1, if the embedding layer has 0?",
         "`masked_mean` gives the sentence vector of one state. You need two of them.",
         "Half the sum of masked_mean of hidden_states[1] and masked_mean of hidden_states[-1].",
     ),
@@ -313,21 +316,21 @@ TRIALS["sentence.unit"] = Trial(
             "backward pass?"
         ),
         (
-            "Decide first who is long enough, without a gradient. Give the others a harmless "
-            "vector before the norm sees them, and throw their result away "
+            "First decide which vectors are long enough, without a gradient. Replace the others "
+            "by a harmless vector before the norm is computed, and their result by zeros "
             "afterwards."
         ),
         (
-            "alive = ~(norm of x.detach() < eps), true for NaN; safe = torch.where(alive, x, "
-            "1.0); divide safe by its own norm; torch.where(alive, that, 0.0)."
+            "nonzero = ~(norm of x.detach() < eps), true for NaN; safe = torch.where(nonzero, x, "
+            "1.0); divide safe by its own norm; torch.where(nonzero, that, 0.0)."
         ),
     ),
 )
 
 
-_WRONG_SAFE = "safe = torch.where(alive, x, 1.0)"
+_WRONG_SAFE = "safe = torch.where(nonzero, x, 1.0)"
 _WRONG_NORM = "torch.linalg.vector_norm(safe, dim=-1, keepdim=True)"
-_WRONG_UNIT = "return torch.where(alive, scaled, 0.0)"
+_WRONG_UNIT = "return torch.where(nonzero, scaled, 0.0)"
 
 
 MISTAKES["sentence.unit"] = [
@@ -391,9 +394,9 @@ def unit(x, eps=1e-8):
 def unit(x, eps=1e-8):
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     flat = wide.reshape(-1, wide.shape[-1])
-    alive = ~(flat.detach().norm(dim=1) < eps)
+    nonzero = ~(flat.detach().norm(dim=1) < eps)
     out = torch.zeros_like(flat)
-    out[alive] = flat[alive] / flat[alive].norm(dim=1, keepdim=True)
+    out[nonzero] = flat[nonzero] / flat[nonzero].norm(dim=1, keepdim=True)
     return out.view(wide.shape)
 """,
 ]

@@ -136,7 +136,7 @@ MUTANTS["sentence.first_last"] = [
 ]
 
 
-_WRONG_ALIVE = "alive = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
+_WRONG_NONZERO = "nonzero = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
 
 
 MUTANTS["sentence.unit"] = [
@@ -192,8 +192,8 @@ MUTANTS["sentence.unit"] = [
         "eps is multiplied by the root of the width. It is compared with the length itself.",
     ),
     mistake(
-        _WRONG_ALIVE,
-        "alive = (x.detach().abs() >= eps).all(-1, keepdim=True)",
+        _WRONG_NONZERO,
+        "nonzero = (x.detach().abs() >= eps).all(-1, keepdim=True)",
         "A vector counts as zero as soon as one of its numbers is small. Its length decides.",
     ),
     mistake(
@@ -217,17 +217,17 @@ MUTANTS["sentence.unit"] = [
         "    x = x.to(torch.promote_types(x.dtype, torch.float32))\n",
         "    kind = torch.promote_types(x.dtype, torch.float32)\n",
         _WRONG_UNIT,
-        "return torch.where(alive, scaled, 0.0).to(kind)",
+        "return torch.where(nonzero, scaled, 0.0).to(kind)",
         "The length is computed in half precision, and only the result is widened.",
     ),
     mistake(
-        _WRONG_ALIVE,
-        "alive = x.detach().square().sum(-1, keepdim=True) >= eps",
+        _WRONG_NONZERO,
+        "nonzero = x.detach().square().sum(-1, keepdim=True) >= eps",
         "The squared length is compared with eps.",
     ),
     mistake(
-        _WRONG_ALIVE,
-        "alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
+        _WRONG_NONZERO,
+        "nonzero = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
         "A vector with NaN counts as too short, since no NaN is >= eps, and becomes zeros "
         "without a gradient. NaN should stay, or nobody learns of it.",
     ),
