@@ -19,7 +19,7 @@ from minbert.data import load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.line_chunks import TextReader, cut_parts
 from minbert.encoding.shards import Shards, encode_shards
-from minbert.sentence import PooledBert, SentenceEncoder, encode_window
+from minbert.sentence import SentenceEncoder
 from minbert.tokens import encode_ids
 
 SIZES = {
@@ -57,7 +57,7 @@ def stages(
         "read and write a part of 256 numbers in float16": (rewrite, ids),
     }
     for name, (layers, width, heads) in SIZES.items():
-        model = PooledBert(
+        model = SentenceEncoder(
             BertModel(
                 BertConfig(
                     vocab_size=8000,
@@ -66,14 +66,15 @@ def stages(
                     num_attention_heads=heads,
                     intermediate_size=4 * width,
                 )
-            ).eval()
+            ).eval(),
+            encoder.tokenizer,
         )
         drawn = ids[:: max(1, n // some) * max(1, width**2 * layers // 8 // 256**2)]
         # as asked for: a processor without bfloat16 does both in float32, and the page counts on
         # both
         for precision in ("fp32", "bf16"):
             made[f"encode, {name}, {precision}"] = (
-                lambda k, m=model, i=drawn, p=precision: encode_window(m, i, precision=p),
+                lambda k, m=model, i=drawn, p=precision: m.encode_ids(i, precision=p),
                 drawn,
             )
     return made

@@ -16,7 +16,8 @@ from .data import TaskBatch
 from .heads import CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear
 from .losses import ClippedCosineHead, Head, wide
 from .regularized import Clean, output_distance
-from .sentence import _evaluating, unit
+from .core.eval_mode import evaluating as _evaluating
+from .sentence import unit
 
 # %% ../nbs/4_robustness/32_smoothness.ipynb #c18b8c3f
 def ball_points(

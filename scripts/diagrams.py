@@ -30,6 +30,7 @@ from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_results import DIAGRAMS as RESULTS
+from diagrams_sentence import DIAGRAMS as SENTENCE
 from diagrams_tokens import DIAGRAMS as TOKENS
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 
@@ -134,6 +135,7 @@ DIAGRAMS = {
     **HEADS,
     **RESULTS,
     **EVALUATION,
+    **SENTENCE,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

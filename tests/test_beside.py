@@ -18,7 +18,7 @@ from minbert.encoding.pooling_spec import layers_read, pooled_width, pooling_nam
 from minbert.encoding.shards import encoder_settings
 from minbert.finetune import TrainConfig, fit
 from minbert.heads import MultitaskBert, default_heads
-from minbert.sentence import POOLINGS, SentenceEncoder, sentence_vectors
+from minbert.sentence import POOLINGS, SentenceEncoder
 from minbert.tokens import load_tokenizer
 from minbert.whitening import Whiten
 
@@ -155,7 +155,9 @@ def test_an_encoder_gives_both_and_no_sentence_knows_its_neighbours(layers):
     ids = torch.tensor([[2, 60, 70, 3]])
     out = encoder.model(ids, torch.ones_like(ids), output_hidden_states=True)
     assert_close(
-        sentence_vectors(encoder.model, ids, torch.ones_like(ids), encoder.pooling),
+        SentenceEncoder(encoder.model, encoder.tokenizer, encoder.pooling)(
+            ids, torch.ones_like(ids)
+        ),
         encoder.pooling(out.hidden_states, torch.ones_like(ids)),
     )
 

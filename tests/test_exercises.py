@@ -370,16 +370,16 @@ def test_what_is_promised_is_refused_and_each_guard_is_asked_for(name):
 
 
 def test_another_error_or_an_answer_is_no_refusal():
-    trial = with_refusals("sentence.cosine", EXERCISES["attention.merge"].trial)
+    trial = with_refusals("sentence.mean", EXERCISES["attention.merge"].trial)
     case = trial.cases(torch.Generator())[-1]
-    assert case.label == "refuses vectors of widths 3 and 1"
-    for cosine, refused in (
+    assert case.label == "refuses a mask of one column"
+    for mean, refused in (
         (lambda u, v: u, False),
         (lambda u, v: 1 / 0, False),
         (lambda u, v: int("x"), True),
-        (reference(EXERCISES["sentence.cosine"]), True),
+        (reference(EXERCISES["sentence.mean"]), True),
     ):
-        assert bool(trial.run(cosine, case.inputs)["refused"]) is refused
+        assert bool(trial.run(mean, case.inputs)["refused"]) is refused
 
 
 def test_who_refuses_everything_or_leaves_the_last_cases_out_does_not_pass():

@@ -15,13 +15,14 @@ from toys import dice
 from minbert.conflicts import GradVac, conflict_summary, draw_conflicts, vaccine_weights
 from minbert.core.checkpoint import _attach, _detach
 from minbert.core.device_step import DeviceStep, losses_on_device
+from minbert.core.finite_checks import NotFinite
 from minbert.data import load_dataset, task_batches
 from minbert.encoder import BertConfig, BertModel
 from minbert.heads import MultitaskBert, default_heads, multitask_loss
 from minbert.optim import AdamW
 from minbert.pcgrad import PCGrad, Surgery, project_conflicting, project_weights
 from minbert.sampling import TaskSampler
-from minbert.sentence import NotFinite, SentenceEncoder
+from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
 from minbert.training import steps, sum_losses
 

@@ -341,7 +341,7 @@ def test_one_module_chooses_a_device():
 
 
 def test_only_training_steps_and_the_encoder_round_products():
-    assert holding(r"fast_kernels\(") == {"devices", "device_step", "sentence"}
+    assert holding(r"fast_kernels\(") == {"devices", "device_step", "text_encoder"}
 
 
 def test_json_is_read_in_one_way():

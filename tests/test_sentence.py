@@ -15,6 +15,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import minbert.sentence
+from minbert.core.eval_mode import evaluating
+from minbert.core.finite_checks import check_finite
 from minbert.core.text_windows import windows
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding import forward
@@ -24,7 +26,6 @@ from minbert.sentence import (
     POOLINGS,
     SentenceEncoder,
     UnitLength,
-    check_finite,
     masked_mean,
     pool,
     safe_cosine,
@@ -376,13 +377,13 @@ def test_who_ends_first_leaves_the_other_thread_in_eval_mode(tokenizer, part):
     encoder = small_encoder(tokenizer).train()
     encoder.model.bert_layers[0].eval()
     modes = [m.training for m in encoder.modules()]
-    first = minbert.sentence._evaluating(encoder)
-    second = minbert.sentence._evaluating(part(encoder))
+    first = evaluating(encoder)
+    second = evaluating(part(encoder))
     first.__enter__(), second.__enter__(), first.__exit__(None, None, None)
     assert not any(m.training for m in part(encoder).modules())
     second.__exit__(None, None, None)
     assert [m.training for m in encoder.modules()] == modes
-    with minbert.sentence._evaluating(encoder):  # nothing is left over of those before
+    with evaluating(encoder):  # nothing is left over of those before
         assert not any(m.training for m in encoder.modules())
     assert [m.training for m in encoder.modules()] == modes
 

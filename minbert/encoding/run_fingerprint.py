@@ -16,7 +16,7 @@ from .pooling_spec import pooling_name
 
 def encoder_fingerprint(
     encoder,
-) -> dict[str, str | int]:  # of a sentence.TextEncoder: name -> value
+) -> dict[str, str | int]:  # of a sentence.SentenceEncoder: name -> value
     """Say how an encoder reads text; its weights are not in it."""
     return {
         "pooling": pooling_name(encoder.pooling),

@@ -195,7 +195,7 @@ def read_shards(folder: str | Path, verify: bool = True) -> Iterator[Tensor]:
 
 
 def encoder_settings(
-    encoder,  # sentence.TextEncoder
+    encoder,  # sentence.SentenceEncoder
     precision: str,  # of the matrix products, as `products.laid_out` has it
     dtype: str,  # a key of DTYPES
 ) -> dict:  # name -> number or text
@@ -214,7 +214,7 @@ def encoder_settings(
 
 
 def encode_shards(
-    encoder,  # sentence.TextEncoder
+    encoder,  # sentence.SentenceEncoder
     files: Sequence[Path],  # of `textparts.text_files`
     folder: str | Path,  # of the parts, made if missing
     # sentences: seconds of a GPU, a minute of a processor, lost when a process is killed

@@ -94,9 +94,6 @@ REFUSALS["sentence.mean"] = (
     _R("one mask for two sentences", lambda f: f(torch.zeros(2, 4, 3), _MASK)),
     _R("a mask of one column", lambda f: f(torch.zeros(2, 4, 3), torch.ones(2, 1))),
 )
-REFUSALS["sentence.cosine"] = (
-    _R("vectors of widths 3 and 1", lambda f: f(_TWO, torch.ones(2, 1))),
-)
 
 
 REFUSALS["training.schedule"] = (

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 11: pooling, unit vectors, and the cosine similarity."""
+"""Exercise cases of chapter 11: pooling and unit vectors."""
 
 import math
 
@@ -27,10 +27,13 @@ def mean_cases(generator):
     poisoned[1, 4], poisoned[2, 1], poisoned[3, 5] = float("nan"), float("inf"), float("-inf")
     half = (32 * fixed(generator, 2, 301, 16) + 16).round().div(32).bfloat16()
     return [
-        Case("four rows, one with a hole", {"hidden_states": h, "attention_mask": mask}),
-        Case("a mask of truth values", {"hidden_states": h, "attention_mask": mask.bool()}),
+        Case(
+            "four sentences, one with a gap in the mask",
+            {"hidden_states": h, "attention_mask": mask},
+        ),
+        Case("a boolean mask", {"hidden_states": h, "attention_mask": mask.bool()}),
         Case("a row of padding", {"hidden_states": h, "attention_mask": empty}),
-        Case("NaN and infinity under pads", {"hidden_states": poisoned, "attention_mask": mask}),
+        Case("NaN and infinity at padding", {"hidden_states": poisoned, "attention_mask": mask}),
         Case(
             "a real vector of zeros",
             {"hidden_states": h * (torch.arange(6) != 2)[:, None], "attention_mask": mask},
@@ -67,10 +70,10 @@ TRIALS["sentence.mean"] = Trial(
     mean_cases,
     run_mean,
     hints=(
-        "Two sums: one of the vectors that count, one of the mask. What if the second is 0?",
+        "Two sums: one of the real vectors, one of the mask. What if the second is 0?",
         (
-            "masked_fill puts zeros where the mask is 0, whatever stood there; a product with the "
-            "mask would keep NaN. clamp(min=1) saves the empty row."
+            "masked_fill writes zeros where the mask is 0, whatever the values are; a product with "
+            "the mask would keep NaN. clamp(min=1) avoids a division by 0 for an empty row."
         ),
         (
             "kept = hidden_states.masked_fill(mask[..., None] == 0, 0); divide kept.sum(1, "
@@ -167,7 +170,7 @@ def first_last_cases(generator):
         Case(
             "thirteen layers", {"states": fixed(generator, 14, 2, 4, 3), "attention_mask": mask[:2]}
         ),
-        Case("one sentence with pads", {"states": states[:, :1], "attention_mask": mask[:1]}),
+        Case("one sentence with padding", {"states": states[:, :1], "attention_mask": mask[:1]}),
         Case(
             "a row of padding",
             {"states": states, "attention_mask": mask * torch.tensor([[1], [0], [1]])},
@@ -190,7 +193,7 @@ TRIALS["sentence.first_last"] = Trial(
     first_last_cases,
     run_first_last,
     hints=(
-        "Which index has layer 1, if the embedding has 0?",
+        "Which index has layer 1, if the embedding layer has 0?",
         "`masked_mean` gives the sentence vector of one state. You need two of them.",
         "Half the sum of masked_mean of hidden_states[1] and masked_mean of hidden_states[-1].",
     ),
@@ -199,17 +202,21 @@ TRIALS["sentence.first_last"] = Trial(
 
 MISTAKES["sentence.first_last"] = [
     mistake(
-        "(1, -1)",
-        "(0, -1)",
+        "masked_mean(hidden_states[1], attention_mask)",
+        "masked_mean(hidden_states[0], attention_mask)",
         "The embedding output is used as layer 1. `hidden_states[0]` is the embedding output, "
         "so layer 1 has index 1.",
     ),
     mistake(
-        "(1, -1)",
-        "(-2, -1)",
+        "masked_mean(hidden_states[1], attention_mask)",
+        "masked_mean(hidden_states[-2], attention_mask)",
         "The last two layers are averaged. The first and the last are expected.",
     ),
-    mistake("(1, -1)", "(-1, -1)", "Only the last layer is used."),
+    mistake(
+        "masked_mean(hidden_states[1], attention_mask)",
+        "masked_mean(hidden_states[-1], attention_mask)",
+        "Only the last layer is used.",
+    ),
     mistake("(first + last) / 2", "first + last", "The two are summed. Use their average."),
     mistake(
         "(first + last) / 2",
@@ -217,13 +224,17 @@ MISTAKES["sentence.first_last"] = [
         "The two are concatenated, 2 D wide. Use their average.",
     ),
     mistake(
-        "masked_mean(hidden_states[k], attention_mask)",
-        "hidden_states[k].mean(1)",
+        "masked_mean(hidden_states[1], attention_mask)",
+        "hidden_states[1].mean(1)",
+        "masked_mean(hidden_states[-1], attention_mask)",
+        "hidden_states[-1].mean(1)",
         "Padding is included in the mean.",
     ),
     mistake(
-        "masked_mean(hidden_states[k], attention_mask)",
-        "hidden_states[k][:, 0]",
+        "masked_mean(hidden_states[1], attention_mask)",
+        "hidden_states[1][:, 0]",
+        "masked_mean(hidden_states[-1], attention_mask)",
+        "hidden_states[-1][:, 0]",
         "Only [CLS] is used. Average all real tokens.",
     ),
     mistake(
@@ -305,21 +316,21 @@ TRIALS["sentence.unit"] = Trial(
             "backward pass?"
         ),
         (
-            "Decide first who is long enough, without a gradient. Give the others a harmless "
-            "vector before the norm sees them, and throw their result away "
+            "First decide which vectors are long enough, without a gradient. Replace the others "
+            "by a harmless vector before the norm is computed, and their result by zeros "
             "afterwards."
         ),
         (
-            "alive = ~(norm of x.detach() < eps), true for NaN; safe = torch.where(alive, x, "
-            "1.0); divide safe by its own norm; torch.where(alive, that, 0.0)."
+            "nonzero = ~(norm of x.detach() < eps), true for NaN; safe = torch.where(nonzero, x, "
+            "1.0); divide safe by its own norm; torch.where(nonzero, that, 0.0)."
         ),
     ),
 )
 
 
-_WRONG_SAFE = "safe = torch.where(alive, x, 1.0)"
+_WRONG_SAFE = "safe = torch.where(nonzero, x, 1.0)"
 _WRONG_NORM = "torch.linalg.vector_norm(safe, dim=-1, keepdim=True)"
-_WRONG_UNIT = "return torch.where(alive, scaled, 0.0)"
+_WRONG_UNIT = "return torch.where(nonzero, scaled, 0.0)"
 
 
 MISTAKES["sentence.unit"] = [
@@ -383,124 +394,9 @@ def unit(x, eps=1e-8):
 def unit(x, eps=1e-8):
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     flat = wide.reshape(-1, wide.shape[-1])
-    alive = ~(flat.detach().norm(dim=1) < eps)
+    nonzero = ~(flat.detach().norm(dim=1) < eps)
     out = torch.zeros_like(flat)
-    out[alive] = flat[alive] / flat[alive].norm(dim=1, keepdim=True)
+    out[nonzero] = flat[nonzero] / flat[nonzero].norm(dim=1, keepdim=True)
     return out.view(wide.shape)
-""",
-]
-
-
-# ---- sentence.cosine
-#
-# Opposite, equal and random directions; a zero vector on one side, on the other, on both; one
-# vector against many, all against all; another eps. Values and both gradients.
-
-
-def cosine_cases(generator):
-    u, v = fixed(generator, 2, 7, 5)
-    zeros = torch.tensor([[0.0], [1], [0], [1], [1], [1], [1]], dtype=torch.float64)
-    lengths = torch.linspace(1.5, 4.3, 7)[:, None]
-    alike = torch.cat([2 * v[:3], -v[3:5] / 7, v[5:]])
-    return [
-        Case("seven pairs", {"u": u, "v": v}),
-        Case("same and opposite directions", {"u": alike, "v": v}),
-        Case("two vectors of u are zero", {"u": u * zeros, "v": v}),
-        Case("two vectors of v are zero", {"u": u, "v": v * zeros}),
-        Case("both are zero", {"u": u[:1] * 0, "v": v[:1] * 0}),
-        Case("two single vectors", {"u": u[0], "v": v[0]}),
-        Case(
-            "NaN in one vector",
-            {"u": torch.where(torch.arange(35).view(7, 5) == 7, math.nan, u), "v": v},
-        ),
-        Case("one against seven", {"u": u[0], "v": v}),
-        Case("three against four, all pairs", {"u": u[:3, None], "v": v[None, :4]}),
-        Case(
-            "eps 2, some vectors of each shorter",
-            {
-                "u": lengths * u / u.norm(dim=1, keepdim=True),
-                "v": lengths.flip(0) * v / v.norm(dim=1, keepdim=True),
-                "eps": 2.0,
-            },
-        ),
-        Case("very different lengths", {"u": 1e-4 * u, "v": 1e4 * v}),
-        Case("half precision", {"u": u.bfloat16(), "v": v.bfloat16()}),
-    ]
-
-
-def run_cosine(cosine, inputs):
-    return with_dtype(
-        with_gradients(cosine, inputs, "u", "v"),
-        torch.promote_types(inputs["u"].dtype, torch.float32),
-    )
-
-
-TRIALS["sentence.cosine"] = Trial(
-    cosine_cases,
-    run_cosine,
-    hints=(
-        "Once both vectors have length 1, what is left of the formula?",
-        "`unit` already settles what happens at zero. Hand eps on to it.",
-        "Multiply unit(u, eps) and unit(v, eps) number by number, and sum over the last axis.",
-    ),
-)
-
-
-_WRONG_DOT = "return (unit(u, eps) * unit(v, eps)).sum(-1)"
-
-MISTAKES["sentence.cosine"] = [
-    mistake(
-        _WRONG_DOT,
-        "return torch.nn.functional.cosine_similarity(u, v, dim=-1)",
-        "This is `F.cosine_similarity`: its gradient at a zero vector is 10⁸, and it has its "
-        "own eps.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        "return 1 - (unit(u, eps) * unit(v, eps)).sum(-1)",
-        "This is the cosine distance. The cosine similarity of equal directions is 1.",
-    ),
-    mistake(
-        "unit(u, eps) * unit(v, eps)",
-        "unit(u, eps) * v",
-        "Only the first vector is normalized, so the length of the second one matters.",
-    ),
-    mistake(
-        "unit(u, eps) * unit(v, eps)",
-        "u * v",
-        "The vectors are not normalized: this is the dot product.",
-    ),
-    mistake(".sum(-1)", ".mean(-1)", "The products are averaged. A dot product sums them."),
-    mistake(
-        "unit(v, eps)).sum(-1)",
-        "unit(v.detach(), eps)).sum(-1)",
-        "The second vector is detached and gets no gradient.",
-    ),
-    mistake(".sum(-1)", ".sum(-1, keepdim=True)", "The last axis is kept, with size 1."),
-    mistake(
-        _WRONG_DOT,
-        "return unit(u, eps) @ unit(v, eps).mT if u.ndim > 1 else (unit(u, eps) * unit(v, "
-        "eps)).sum(-1)",
-        "Every row of u is compared with every row of v. Row i belongs to row i.",
-    ),
-]
-
-VARIANTS["sentence.cosine"] = [
-    """
-def safe_cosine(u, v, eps=1e-8):
-    wide = torch.promote_types(torch.promote_types(u.dtype, v.dtype), torch.float32)
-    u, v = torch.broadcast_tensors(u.to(wide), v.to(wide))
-    dead = (u.detach().norm(dim=-1) < eps) | (v.detach().norm(dim=-1) < eps)
-    a, b = (x.masked_fill(dead.unsqueeze(-1), 1.0) for x in (u, v))
-    return torch.where(dead, 0.0, (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)))
-""",
-    """
-def safe_cosine(u, v, eps=1e-8):
-    return torch.einsum("...d,...d->...", unit(u, eps), unit(v, eps))
-""",
-    """
-def safe_cosine(u, v, eps=1e-8):
-    a, b = unit(u, eps), unit(v, eps)
-    return ((a[..., None, :] @ b[..., :, None])).squeeze(-1).squeeze(-1)
 """,
 ]

@@ -1,7 +1,7 @@
 """Mutants of `minbert.exercise_cases.sentence`: their checks must reject them all."""
 
 from minbert.course.check_runner import mistake
-from minbert.exercise_cases.sentence import _WRONG_DOT, _WRONG_NORM, _WRONG_UNIT
+from minbert.exercise_cases.sentence import _WRONG_NORM, _WRONG_UNIT
 
 MUTANTS = {}
 
@@ -87,50 +87,56 @@ MUTANTS["sentence.mean"] = [
 
 
 MUTANTS["sentence.first_last"] = [
-    mistake("(1, -1)", "(1, -2)", "The last layer but one is taken for the last."),
-    mistake("(1, -1)", "(1, 1)", "Layer 1 alone is read."),
+    mistake(
+        "masked_mean(hidden_states[-1], attention_mask)",
+        "masked_mean(hidden_states[-2], attention_mask)",
+        "The last layer but one is used as the last.",
+    ),
+    mistake(
+        "masked_mean(hidden_states[-1], attention_mask)",
+        "masked_mean(hidden_states[1], attention_mask)",
+        "Only layer 1 is used.",
+    ),
     mistake(
         "(first + last) / 2",
         "torch.maximum(first, last)",
-        "The larger number of the two is taken, not their average.",
+        "The larger of the two values is used instead of their average.",
     ),
     mistake(
-        "hidden_states[k], attention_mask)",
-        "hidden_states[min(k, 12)], attention_mask)",
-        "(1, -1)",
-        "(1, min(12, len(hidden_states) - 1))",
-        "The last layer is taken for number 12. Count from the end: models differ.",
+        "hidden_states[-1], attention_mask)",
+        "hidden_states[min(12, len(hidden_states) - 1)], attention_mask)",
+        "Layer 12 is used as the last. Models have different numbers of layers.",
     ),
     mistake(
-        "masked_mean(hidden_states[k], attention_mask)",
-        "masked_mean(hidden_states[k], attention_mask[:1].expand_as(attention_mask))",
+        "masked_mean(hidden_states[1], attention_mask)",
+        "masked_mean(hidden_states[1], attention_mask[:1].expand_as(attention_mask))",
         "The mask of the first sentence is used for all.",
     ),
     mistake(
-        "masked_mean(hidden_states[k], attention_mask)",
-        "(masked_mean(hidden_states[k], attention_mask) if len(attention_mask) > 1 else "
-        "hidden_states[k].mean(1))",
-        "A single sentence is taken for one without padding.",
+        "masked_mean(hidden_states[1], attention_mask)",
+        "(masked_mean(hidden_states[1], attention_mask) if len(attention_mask) > 1 else "
+        "hidden_states[1].mean(1))",
+        "A single sentence is treated as one without padding.",
     ),
     mistake(
-        "masked_mean(hidden_states[k], attention_mask)",
-        "masked_mean(hidden_states[k].detach() if k == 1 else hidden_states[k], attention_mask)",
+        "masked_mean(hidden_states[1], attention_mask)",
+        "masked_mean(hidden_states[1].detach(), attention_mask)",
         "The first layer is detached, so it gets a gradient only through the last.",
     ),
     mistake(
         "(first + last) / 2",
         "(first + 2 * last) / 3",
-        "The last layer counts twice as much as the first. They count alike.",
+        "The last layer has twice the weight of the first.",
     ),
     mistake(
         "(first + last) / 2",
         "torch.nn.functional.normalize((first + last) / 2, dim=-1)",
-        "The average is scaled to length 1. Nothing was said of that.",
+        "The average is scaled to length 1, which the task does not ask for.",
     ),
 ]
 
 
-_WRONG_ALIVE = "alive = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
+_WRONG_NONZERO = "nonzero = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
 
 
 MUTANTS["sentence.unit"] = [
@@ -186,8 +192,8 @@ MUTANTS["sentence.unit"] = [
         "eps is multiplied by the root of the width. It is compared with the length itself.",
     ),
     mistake(
-        _WRONG_ALIVE,
-        "alive = (x.detach().abs() >= eps).all(-1, keepdim=True)",
+        _WRONG_NONZERO,
+        "nonzero = (x.detach().abs() >= eps).all(-1, keepdim=True)",
         "A vector counts as zero as soon as one of its numbers is small. Its length decides.",
     ),
     mistake(
@@ -211,17 +217,17 @@ MUTANTS["sentence.unit"] = [
         "    x = x.to(torch.promote_types(x.dtype, torch.float32))\n",
         "    kind = torch.promote_types(x.dtype, torch.float32)\n",
         _WRONG_UNIT,
-        "return torch.where(alive, scaled, 0.0).to(kind)",
+        "return torch.where(nonzero, scaled, 0.0).to(kind)",
         "The length is computed in half precision, and only the result is widened.",
     ),
     mistake(
-        _WRONG_ALIVE,
-        "alive = x.detach().square().sum(-1, keepdim=True) >= eps",
+        _WRONG_NONZERO,
+        "nonzero = x.detach().square().sum(-1, keepdim=True) >= eps",
         "The squared length is compared with eps.",
     ),
     mistake(
-        _WRONG_ALIVE,
-        "alive = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
+        _WRONG_NONZERO,
+        "nonzero = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) >= eps",
         "A vector with NaN counts as too short, since no NaN is >= eps, and becomes zeros "
         "without a gradient. NaN should stay, or nobody learns of it.",
     ),
@@ -229,96 +235,5 @@ MUTANTS["sentence.unit"] = [
         "x = x.to(torch.promote_types(x.dtype, torch.float32))",
         "x = x.float()",
         "float64 becomes float32. What is wider stays as wide as it came.",
-    ),
-]
-
-
-MUTANTS["sentence.cosine"] = [
-    mistake(
-        _WRONG_DOT,
-        "return torch.nn.functional.cosine_similarity(u, v, dim=-1, eps=eps)",
-        "The lengths are clamped at eps. A vector too short then gives no 0, and at zero the "
-        "gradient is 1 / eps.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        "return (u * v).sum(-1) / (u.norm(dim=-1) * v.norm(dim=-1) + eps)",
-        "eps is added below, so no cosine is exact, and at zero the gradient is 1 / eps.",
-    ),
-    mistake("unit(u, eps) * unit(v, eps)", "unit(u) * unit(v)", "`eps` is not handed on."),
-    mistake(
-        _WRONG_DOT,
-        "return (unit(u, eps) * unit(v, eps)).sum(-1).abs()",
-        "The sign is lost: opposite directions have a cosine of -1.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        "return ((unit(u, eps) * unit(v, eps)).sum(-1) + 1) / 2",
-        "The cosine is moved to [0, 1]. It belongs in [-1, 1].",
-    ),
-    mistake(
-        _WRONG_DOT,
-        "return (unit(u, eps) * unit(v, eps)).sum(-1).relu()",
-        "Negative cosines are cut off at 0.",
-    ),
-    mistake(
-        ".sum(-1)",
-        ".sum(-1).clamp(-0.999, 0.999)",
-        "The cosine is cut off before 1, where its gradient is lost.",
-    ),
-    mistake(
-        ".sum(-1)",
-        ".sum(-1).squeeze()",
-        "All axes of size 1 are taken away. Only the last axis is to go.",
-    ),
-    mistake(
-        ".sum(-1)",
-        ".sum(-1).to(u.dtype)",
-        "In half precision the result goes back to half. It should be float32 or wider.",
-    ),
-    mistake(
-        "unit(u, eps) * unit(v, eps)",
-        "unit(u.detach(), eps) * unit(v, eps)",
-        "The first vector is detached and gets no gradient.",
-    ),
-    mistake(
-        "unit(u, eps) * unit(v, eps)",
-        "unit(u, eps).to(u.dtype) * unit(v, eps).to(v.dtype)",
-        ".sum(-1)",
-        ".sum(-1).to(torch.promote_types(u.dtype, torch.float32))",
-        "In half precision the products are made and added in half, and only the result is "
-        "widened.",
-    ),
-    mistake(
-        "unit(v, eps)).sum(-1)",
-        "unit(v - v.mean(-1, keepdim=True), eps)).sum(-1)",
-        "The mean of the second vector is taken off first. That is half a correlation.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        "a, b = unit(u, eps), unit(v, eps)\n"
-        "    return (a * b).sum(-1) + ((a == 0).all(-1) & (b == 0).all(-1))",
-        "Two zero vectors get a cosine of 1. It is 0 where either is zero.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        "n = u.norm(dim=-1) * v.norm(dim=-1)\n"
-        "    return torch.where(n >= eps, (u * v).sum(-1) / n.clamp(min=eps), 0.0)",
-        "The product of the lengths is compared with eps. Each vector counts for itself.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        _WRONG_DOT + ".nan_to_num(0.0)",
-        "NaN is replaced by a number. It has to go on, so that somebody learns of it.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        "return (unit(u.float(), eps) * unit(v.float(), eps)).sum(-1)",
-        "float64 becomes float32. What is wider stays as wide as it came.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        "return (unit(u, eps) * unit(v, eps)).sum(1)",
-        "The sum runs over axis 1. It belongs to the last axis, of however many.",
     ),
 ]
