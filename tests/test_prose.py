@@ -148,10 +148,9 @@ def test_a_number_from_nowhere_is_found():
 
 
 REWRITTEN = (
-    "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training 10_pretrain "
-    "14_losses 16_heads 17_evaluation 41_bertcf_results 42_multitask"
-    "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training 10_pretrain 11_sentence "
-    "14_losses 16_heads 41_bertcf_results"
+    "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
+    "10_pretrain 11_sentence 14_losses 16_heads 17_evaluation 41_bertcf_results "
+    "42_multitask"
 ).split()
 
 
