@@ -119,7 +119,38 @@ def two_phases():
     return d
 
 
+def encoder_decoder():
+    """Show which tokens an encoder and a decoder use to predict one token."""
+    d = Drawing(
+        300,
+        "Encoder and decoder",
+        "On the left, an encoder predicts the masked token in “a [MASK] of tea”: arrows from all four tokens lead to "
+        "the prediction “cup”. On the right, a decoder continues “a cup of”: only the three tokens to the left lead "
+        "to the prediction “tea”.",
+    )
+    d.path("M320,20 L320,284", "line", 1.4)
+    sides = (
+        (160, "encoder (BERT)", ("a", "[MASK]", "of", "tea"), 1, "cup", "query"),
+        (480, "decoder (GPT)", ("a", "cup", "of", ""), 3, "tea", "key"),
+    )
+    for middle, title, tokens, place, prediction, colour in sides:
+        d.text(middle, 36, title, colour, BODY, weight=700)
+        xs = [middle - 114 + 76 * i for i in range(4)]
+        d.rect(xs[place] - 36, 66, 72, 34, f"{colour}-light", colour, 2, radius=6)
+        d.text(xs[place], 88, prediction, "ink", SMALL, weight=600)
+        for x, token in zip(xs, tokens):
+            if not token:
+                continue
+            d.rect(x - 36, 206, 72, 34, "cell", "muted", 1.4, radius=6)
+            d.text(x, 228, token, "ink", SMALL)
+            d.arrow(x, 206, xs[place] + (x - xs[place]) * 0.14, 102, colour)
+    d.text(160, 272, "uses the words on both sides", "muted", SMALL)
+    d.text(480, 272, "uses the words to the left", "muted", SMALL)
+    return d
+
+
 DIAGRAMS = {
+    "encoder-decoder": encoder_decoder,
     "whole-model": whole_model,
     "two-phases": two_phases,
     "attention-one-query": one_query,

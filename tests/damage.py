@@ -332,7 +332,7 @@ def originals(box):
         (hub / name).unlink()
     (hub / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
     state = {k: v for k, v in torch.nn.Module.state_dict(BertModel.from_pretrained(hub)).items()}
-    from minbert.encoder import hugging_face_name
+    from minbert.encoding.bert_weights import hugging_face_name
 
     pickled = box / "pickled"
     shutil.copytree(hub, pickled)

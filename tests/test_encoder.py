@@ -16,14 +16,9 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from toys import SMALL, batch, small
 
-from minbert.encoder import (
-    BertConfig,
-    BertLayer,
-    BertModel,
-    hugging_face_name,
-    load_tensors,
-    minbert_name,
-)
+from minbert.core.safetensors_io import load_tensors
+from minbert.encoder import BertConfig, BertLayer, BertModel
+from minbert.encoding.bert_weights import hugging_face_name, minbert_name
 from minbert.encoding.forward import encode_batch
 
 SHAPES = [  # D, layers, heads, inner, B, T

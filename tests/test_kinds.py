@@ -401,17 +401,6 @@ def test_a_group_number_in_another_order_is_no_reversal(name="negatives.clusters
     ), found.message
 
 
-def test_a_text_that_comes_back_is_shown(name="encoder.rename"):
-    found = edited(
-        name, ('return f"{right.format(*layer)}.{kind}"', 'return f"{right.format(*layer)}_{kind}"')
-    )
-    assert (
-        "got 'layer." in found.message
-        and "_bias'" in found.message
-        and "kept between calls" not in found.message
-    ), found.message
-
-
 OF_ANY_DTYPE = [name for name, task in EXERCISES.items() if "of any dtype" in task.definition]
 
 

@@ -38,7 +38,8 @@ from minbert.corpus import (
     train_wordpiece,
 )
 from minbert.data import Dataset, load_dataset
-from minbert.encoder import BertConfig, BertModel, hugging_face_name
+from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.bert_weights import hugging_face_name
 from minbert.pretrain import (
     HEAD,
     MlmHead,

@@ -242,7 +242,7 @@ def test_encode_equals_transformers_one_by_one(tokenizer, how):
     from transformers import BertConfig as TheirConfig
     from transformers import BertModel as TheirModel
 
-    from minbert.encoder import hugging_face_name
+    from minbert.encoding.bert_weights import hugging_face_name
 
     encoder = small_encoder(tokenizer, how, layers=4)
     sizes = {

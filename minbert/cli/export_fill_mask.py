@@ -14,7 +14,8 @@ import torch
 from minbert.core.atomic_dir import atomic_write_dir
 from minbert.core.files import parse_json
 from minbert.core.safetensors_io import load_tensors
-from minbert.encoder import BertConfig, hugging_face_name
+from minbert.encoder import BertConfig
+from minbert.encoding.bert_weights import hugging_face_name
 from minbert.encoding.hf_weights import fitted, write_model
 from minbert.pretrain import MlmHead, load_mlm
 from minbert.tokens import load_tokenizer

@@ -7,10 +7,7 @@ whose results are computed in single precision and rounded once.
 """
 
 __all__ = [
-    "TEXT",
     "Difference",
-    "from_text",
-    "as_text",
     "tolerance",
     "wrong_places",
     "compare",
@@ -38,20 +35,6 @@ class Difference(NamedTuple):
     got: Tensor | None = None
     largest: float = math.nan
     place: tuple[int, ...] = ()  # of the largest difference
-
-
-TEXT = "text: "  # what an output is called that holds a text
-
-
-def from_text(text: str) -> Tensor:
-    """Write a text as whole numbers, which is what a run gives back."""
-    return torch.tensor([ord(letter) for letter in text], dtype=torch.int64)
-
-
-def as_text(x: Tensor, most: int = 200) -> str:
-    """Read such a text, or the beginning of a long one."""
-    codes = x.flatten()[:most].tolist()
-    return "".join(chr(int(code)) if 0 <= code < 0x110000 else "?" for code in codes)
 
 
 def _kind(x: Tensor) -> str:
@@ -154,13 +137,6 @@ def _compare_one(trial, expected, name, a, b):
     if name.startswith(_BEHIND):
         problem = behind(name.removeprefix(_BEHIND), a, b) if b is not None else None
         return Difference(label, name, problem) if problem else None
-    if name.startswith(TEXT) and b is not None:
-        same = a.shape == b.shape and torch.equal(a, b)
-        return (
-            None
-            if same
-            else Difference(label, name, f"expected {as_text(a)!r}, got {as_text(b)!r}")
-        )
     if b is None:
         return Difference(
             label,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .check_runner import AGAIN, NOTHING, Case, Outcome, Trial
-from .compare import TEXT, Difference, compare, compare_draws
+from .compare import Difference, compare, compare_draws
 from .diagnosis import diagnose, remembered
 from .side_effects import BEHIND, BESIDE
 
@@ -246,7 +246,7 @@ def judge(
     says, sure = match_mistake(
         trial, expected[: len(got)], got, failing, known, time.process_time() + seconds
     )
-    exact = found.output.startswith(("input ", "left behind", TEXT))  # the problem says it all
+    exact = found.output.startswith(("input ", "left behind"))  # the problem says it all
     says = says if sure or not (exact or remembered(expected, got[: failing[0] + 1])) else None
     told = found.problem if exact else diagnose(trial, cases, expected[: len(got)], got, failing)
     comment = (

@@ -57,7 +57,7 @@ def with_refusals(
 # ---- Invalid input
 #
 # In most exercises the lines that reject invalid input are part of the stub. Where rejecting is
-# part of the task, as in `encoder.rename`, the docstring says so. The calls are fixed, and only
+# part of the task, as in `training.clip`, the docstring says so. The calls are fixed, and only
 # the type of the error counts. Other modules are imported inside the calls, so that a broken
 # chapter does not affect the exercises of others.
 
@@ -83,13 +83,6 @@ REFUSALS["attention.scores"] = (
 
 
 _IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
-_NAMES = {"a.{}.b": "c.{}.d", "e": "f"}
-REFUSALS["encoder.rename"] = (
-    _R("a name that no left side fits", lambda f: f("a.1.x.weight", _NAMES)),
-    _R("a name with more behind it", lambda f: f("a.1.b.weight.x", _NAMES)),
-    _R("a number with a zero in front", lambda f: f("a.01.b.weight", _NAMES)),
-    _R("neither weight nor bias", lambda f: f("e.gamma", _NAMES)),
-)
 REFUSALS["sentence.mean"] = (
     _R("one mask for two sentences", lambda f: f(torch.zeros(2, 4, 3), _MASK)),
     _R("a mask of one column", lambda f: f(torch.zeros(2, 4, 3), torch.ones(2, 1))),

@@ -1,7 +1,7 @@
 """Mutants of `minbert.exercise_cases.encoder`: their checks must reject them all."""
 
 from minbert.course.check_runner import mistake
-from minbert.exercise_cases.encoder import _WRONG_END, _WRONG_FIRST, _WRONG_OUT, _WRONG_SUM
+from minbert.exercise_cases.encoder import _WRONG_FIRST, _WRONG_OUT, _WRONG_SUM
 
 MUTANTS = {}
 
@@ -287,93 +287,5 @@ MUTANTS["encoder.pooler"] = [
         "    return torch.tanh(F.linear(last_hidden_state[:, 0], self.kept, "
         "self.pooler_dense.bias))",
         "In eval mode the weight is kept from the first call. Weights may change in any mode.",
-    ),
-]
-
-
-_WRONG_DIGITS = """*words, kind = name.split(".")
-    numbers = [w for w in words if w.isdigit() and (w == "0" or w[0] != "0")]
-    general = ".".join("{}" if w in numbers else w for w in words)
-    if general in table and kind in ("weight", "bias"):
-        return f"{table[general].format(*numbers)}.{kind}"
-    for left, right in table.items():"""
-
-
-_WRONG_LITERAL = r"""*words, kind = name.split(".")
-    numbers = [w for w in words if re.fullmatch("0|[1-9][0-9]*", w)]
-    general = ".".join("{}" if w in numbers else w for w in words)
-    if general not in table or kind not in ("weight", "bias"):
-        raise ValueError(name)
-    return f"{table[general].format(*numbers)}.{kind}"
-    for left, right in table.items():"""
-
-
-MUTANTS["encoder.rename"] = [
-    mistake(r"(0|[1-9][0-9]*)", "(.+)", "Anything passes for the number of a layer."),
-    mistake(
-        r"(0|[1-9][0-9]*)",
-        r"(0|[1-9]\d*)",
-        "Digits of other scripts pass for a number: \\d finds them too. [0-9] does not.",
-    ),
-    mistake(
-        r"(0|[1-9][0-9]*)",
-        r"(0|[ +]?[1-9][\d_]*)",
-        "right.format(*layer)",
-        "right.format(*map(int, layer))",
-        "Whatever int() reads passes for a number, such as +3, 1_0, or 3 after a blank. Two "
-        "names would then mean one tensor.",
-    ),
-    mistake(
-        "re.fullmatch(pattern, name)",
-        're.match("^" + pattern + "$", name)',
-        "A name with a line break at its end passes: $ fits before it as well.",
-    ),
-    mistake(
-        "re.fullmatch(pattern, name)",
-        "re.fullmatch(pattern, name.strip())",
-        "Blanks around a name are cut off. Such a name is no tensor of BERT.",
-    ),
-    mistake(
-        "re.fullmatch(pattern, name)",
-        "re.fullmatch(pattern, name, re.I)",
-        "Capitals pass for small letters. Two names would then mean one tensor.",
-    ),
-    mistake(
-        "for left, right in table.items():",
-        _WRONG_DIGITS,
-        "isdigit() says yes to ² and to digits of other scripts. A layer's number has the "
-        "digits 0 to 9.",
-    ),
-    mistake(
-        r"(0|[1-9][0-9]*)",
-        r"([0-9]+)",
-        "A number with leading zeros passes. Two names would then mean one tensor.",
-    ),
-    mistake(
-        r'r"\.(weight|bias)"',
-        r'r"\.(\w+)"',
-        "Any ending passes. Only weight and bias are tensors of BERT.",
-    ),
-    mistake(
-        _WRONG_END,
-        "return None",
-        "A name that fits nowhere gives None. A tensor would be lost without a word.",
-    ),
-    mistake(
-        "for left, right in table.items():",
-        "plain = name\n"
-        "    for left, right in table.items():\n"
-        '        part = left.split("{}.")[-1]\n'
-        '        plain = plain.replace(part, right.split("{}.")[-1])\n'
-        '    return plain.replace("layers.", "layer.")\n'
-        "    for left, right in table.items():",
-        "Parts of names are replaced one after the other. A part that stands inside another "
-        "name is hit as well.",
-    ),
-    mistake(
-        "for left, right in table.items():",
-        _WRONG_LITERAL,
-        "Every number in a name is taken for that of a layer. Where the table has a number and "
-        "no {}, the name must have the same number.",
     ),
 ]
