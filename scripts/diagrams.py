@@ -24,6 +24,7 @@ from diagrams_attention import (
     scaled_dot_product,
 )
 from diagrams_encoder import DIAGRAMS as ENCODER
+from diagrams_finetune import DIAGRAMS as FINETUNE
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
@@ -128,6 +129,7 @@ DIAGRAMS = {
     **PRETRAINING,
     **OPTIM,
     **HEADS,
+    **FINETUNE,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 
