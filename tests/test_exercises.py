@@ -141,7 +141,6 @@ def test_every_chapter_has_exercises():
         "baselines",
         "sts",
         "evaluate",
-        "finetune",
         "lexical",
         "synthetic",
         "bertcf_results",
