@@ -228,7 +228,7 @@ class OurSteps:
 
 
 def groups_of(rows, size, alike=False):
-    """Cut rows into batches; `alike`: of like length, as `TrainConfig.alike` has it on a GPU."""
+    """Cut rows into batches; `alike`: of like length, as `TrainConfig.length_bucket` has it on a GPU."""
     rows = sorted(rows, key=len) if alike else rows
     found = [rows[i : i + size] for i in range(0, len(rows) - size + 1, size)]
     random.Random(1).shuffle(found)

@@ -27,7 +27,6 @@ from .datasets.hub_datasets import HUB, outdated, published_splits, write_split
 from .datasets.label_checks import check_numbers, check_texts, plain_column
 from .core.atomic_dir import atomic_write_dir
 from .datasets.sts_years import places, read_subset, year_files
-from .sampling import TaskSampler
 from .tokens import TokenBatch, encode_ids, pad_ids
 
 # %% ../nbs/2_finetuning/13_data.ipynb #d740c1f3
@@ -288,7 +287,7 @@ def label_tensor(dataset: Dataset) -> Tensor | None:  # (N,) int64 if the datase
 def task_batches(
     datasets: Mapping[str, Dataset],   # task -> one split
     tokenizer,                         # from `load_tokenizer`
-    sampler: TaskSampler,              # over the same tasks and sizes
+    sampler,                           # TaskSampler (chapter 22) over the same tasks and sizes
     max_length: int = 512,             # tokens; longer sentences are cut
 ) -> Iterator[dict[str, TaskBatch]]:   # one dict per step
     """Tokenize every dataset once, tell the sampler how long its rows are, then pad the rows of each step.

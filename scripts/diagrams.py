@@ -26,6 +26,7 @@ from diagrams_attention import (
 )
 from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_evaluation import DIAGRAMS as EVALUATION
+from diagrams_finetune import DIAGRAMS as FINETUNE
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
@@ -167,6 +168,7 @@ DIAGRAMS = {
     **RESULTS,
     **EVALUATION,
     **SENTENCE,
+    **FINETUNE,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

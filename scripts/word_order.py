@@ -9,7 +9,7 @@ penalty) is chosen on dev with seed 0; the search is stored, too. Then each enco
 seeds 1 to 5, and each bag once, because it uses no random numbers. Training keeps the parameters
 that are best on dev, and these are evaluated on test once. results/word-order/results.json contains
 the settings, the dev accuracy at each evaluation, the prediction for each test example, and the
-processor time of each run; README.md beside it has the table.
+processor time of each run; README.md beside it has the table, and a summary goes into the package.
 """
 
 import argparse
@@ -54,6 +54,8 @@ CANDIDATES = {  # row -> learning rates, or inverse penalties, to choose from
     "random, frozen": (1e-3, 1e-2),
     "random, fine-tuned": (3e-4, 1e-3),
 }
+SUMMARY = ROOT / "minbert" / "assets" / "results" / "word-order.json"  # what chapter 22 shows
+LENGTHS = (1, 7, 10, 15, 1000)  # words, the bounds of four groups of sentences
 SEEDLESS = ("bag of words", "bag of bigrams")  # logistic regression draws nothing at random
 
 
@@ -295,6 +297,36 @@ def write_report(results: dict, file: Path) -> str:
     return rows
 
 
+def summary(results: dict, data: Dataset) -> list[dict]:
+    """Summarize the stored results: accuracy with its interval, by label and by length."""
+    labels = np.array(data.labels)
+    words = np.array([len(sentence.split()) for sentence in data.sentences])
+    rows = []
+    for row in CANDIDATES:
+        runs = find(results, row, search=False)
+        predictions = [run["predictions"] for run in runs]
+        found = interval(score(predictions, data.labels, row in SEEDLESS))
+        correct = np.array([list(map(int, text)) for text in predictions]) == labels
+        by_length = []
+        for low, high in zip(LENGTHS, LENGTHS[1:]):
+            chosen = (words >= low) & (words < high)
+            share = round(float(correct[:, chosen].mean()), 4)
+            by_length.append({"from": low, "to": high - 1, "examples": int(chosen.sum())})
+            by_length[-1]["accuracy"] = share
+        rows.append(
+            {
+                "model": row,
+                "seeds": found.seeds,
+                "accuracy": round(found.value, 4),
+                "interval": [round(found.low, 4), round(found.high, 4)],
+                "original": round(float(correct[:, labels == 0].mean()), 4),
+                "swapped": round(float(correct[:, labels == 1].mean()), 4),
+                "by length": by_length,
+            }
+        )
+    return rows
+
+
 def mean_seconds(runs: list[dict]) -> str:
     """Average the processor times of the runs that were not resumed."""
     times = [run["processor_seconds"] for run in runs if run["processor_seconds"] is not None]
@@ -336,7 +368,11 @@ def main(arguments: list[str] | None = None) -> None:
     if not args.table:
         os.nice(19)
         run_all(args.results, args.work, args.rows)
-    print(write_report(load_results(args.results), args.results.with_name("README.md")))
+    results = load_results(args.results)
+    print(write_report(results, args.results.with_name("README.md")))
+    if args.results == RESULTS:
+        text = json.dumps(summary(results, splits()["test"]), indent=1) + "\n"
+        replace_file(SUMMARY, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":

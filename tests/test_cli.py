@@ -32,7 +32,7 @@ from minbert.encoding.dense_layers import Dense
 from minbert.encoding.int8_linear import exact_integers
 from minbert.encoding.npy_writer import encode_file
 from minbert.evaluate import evaluate_tasks, metric_of, read_predictions
-from minbert.finetune import usual_rate
+from minbert.finetune import default_learning_rate
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import SentenceEncoder, UnitLength
 from minbert.tokens import load_tokenizer
@@ -163,8 +163,8 @@ def test_where_no_process_can_be_limited_nobody_is_graded_and_a_sentence_says_so
     assert shown.returncode == 1 and "WSL" in shown.stderr and "Traceback" not in shown.stderr
 
 
-def test_usual_rate_falls_with_the_width():
-    assert [usual_rate(width) for width in (128, 256, 384, 768, 1024)] == [
+def test_default_learning_rate_falls_with_the_width():
+    assert [default_learning_rate(width) for width in (128, 256, 384, 768, 1024)] == [
         5e-4,
         5e-4,
         1e-4,

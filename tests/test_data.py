@@ -1469,11 +1469,14 @@ def assert_rows(batch: TaskBatch, dataset: Dataset, rows: list[int], tokenizer, 
     assert len(batch) == len(rows)
 
 
-@pytest.mark.parametrize("law", ["joint", "round_robin", "sqrt"])
+@pytest.mark.parametrize("strategy", ["joint", "round_robin", "sqrt"])
 @pytest.mark.parametrize("max_length", [512, 6])
-def test_batches_hold_the_rows_of_the_sampler(tasks, tokenizer, law, max_length):
+def test_batches_hold_the_rows_of_the_sampler(tasks, tokenizer, strategy, max_length):
     options = dict(
-        sizes={task: len(d) for task, d in tasks.items()}, batch_sizes=2, law=law, epochs=2
+        sizes={task: len(d) for task, d in tasks.items()},
+        batch_sizes=2,
+        strategy=strategy,
+        epochs=2,
     )
     steps = list(task_batches(tasks, tokenizer, TaskSampler(**options), max_length))
     drawn = list(TaskSampler(**options))
@@ -1506,7 +1509,7 @@ def test_batches_continue_with_the_sampler(tasks, tokenizer):
     sets = {"sst": tasks["sst"], "sts": tasks["sts"]}
 
     def make():
-        return TaskSampler({"sst": 5, "sts": 3}, 2, "equal", epochs=3)
+        return TaskSampler({"sst": 5, "sts": 3}, 2, "uniform", epochs=3)
 
     whole = list(task_batches(sets, tokenizer, make()))
     first, second = make(), make()

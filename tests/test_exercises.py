@@ -139,7 +139,6 @@ def test_every_chapter_has_exercises():
         "hello",
         "data",
         "sts",
-        "finetune",
         "lexical",
         "synthetic",
         "bertcf_results",

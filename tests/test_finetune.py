@@ -33,6 +33,7 @@ from minbert.core.run_dir import (
 )
 from minbert.data import OPEN, load_dataset
 from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.training_run import compile_layers
 from minbert.finetune import Phase, TrainConfig, fit
 from minbert.heads import LinearHead, MultitaskBert, default_heads, multitask_loss
 from minbert.sentence import SentenceEncoder, UnitLength
@@ -108,9 +109,9 @@ def test_joint_and_round_robin(tmp_path):
     assert (tmp_path / "r" / "model").is_dir()
 
 
-@pytest.mark.parametrize("law", ["proportional", "sqrt", "equal", "annealed"])
-def test_sampled_schedules_take_one_task_a_step(tmp_path, law):
-    _, result = run(tmp_path, small(schedule=law, steps=6, epochs=2))
+@pytest.mark.parametrize("strategy", ["proportional", "sqrt", "uniform", "annealed"])
+def test_sampled_schedules_take_one_task_a_step(tmp_path, strategy):
+    _, result = run(tmp_path, small(schedule=strategy, steps=6, epochs=2))
     assert len(seen(result)) == 6 and all(len(tasks) == 1 for tasks in seen(result))
     assert [entry["step"] for entry in result.log if "dev" in entry] == [2, 5]
 
@@ -348,8 +349,8 @@ def test_a_run_that_was_killed_and_resumed_writes_the_checkpoint_of_one_that_was
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(
             train,
-            "_keep_record",
-            lambda run, stage, record, keep=train._keep_record: (
+            "keep_record",
+            lambda run, stage, record, keep=train.keep_record: (
                 1 / 0 if record.step == 2 else keep(run, stage, record)
             ),
         )
@@ -388,7 +389,7 @@ def test_compile_goes_to_the_layers_on_a_gpu_and_is_refused_on_a_cpu(tmp_path, m
     assert not (tmp_path / "x").exists()
     model, calls = small_model(), []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **how: calls.append((self, how)))
-    train._compile(model, torch.device("cuda"))
+    compile_layers(model, torch.device("cuda"))
     assert calls == [(layer, {"dynamic": True}) for layer in model.encoder.model.bert_layers]
 
 
@@ -578,7 +579,9 @@ def test_resume_refuses_other_rows_of_the_same_number(finished, split, column):
 def test_a_checkpoint_that_does_not_say_what_it_read_is_gone_on_with(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         # as an older version noted it
-        patch.setattr(train, "_identity", lambda model, config, sources, dev_sets: asdict(config))
+        patch.setattr(
+            train, "run_identity", lambda model, config, sources, dev_sets: asdict(config)
+        )
         _, first = run(tmp_path, small())
     _, second = run(tmp_path, small(), resume=True)
     assert first == second
@@ -597,10 +600,10 @@ def test_rows_of_one_length_waste_less_and_the_run_remembers_them(tmp_path):
         run(folder, small(steps=12, **settings), loss_fn=loss_fn)
         return 1 - sum(real for _, real in cells) / sum(whole for whole, _ in cells)
 
-    assert padding(tmp_path / "alike", alike=16) < 0.7 * padding(tmp_path / "plain")
+    assert padding(tmp_path / "sorted", length_bucket=16) < 0.7 * padding(tmp_path / "plain")
     # None: a CPU has nothing to gain from it
-    with pytest.raises(ValueError, match="alike=1, got one with 16"):
-        run(tmp_path / "alike", small(steps=12), resume=True)
+    with pytest.raises(ValueError, match="length_bucket=1, got one with 16"):
+        run(tmp_path / "sorted", small(steps=12), resume=True)
 
 
 def test_resume_of_a_finished_run_changes_nothing(tmp_path):

@@ -793,9 +793,9 @@ def small_model(dropout=0.0, seed=0):
     return model
 
 
-def small_batches(model, steps=4, rows=6, law="joint"):
+def small_batches(model, steps=4, rows=6, strategy="joint"):
     data = {task: load_dataset(task, "train").draw(24, dice()) for task in TASKS}
-    sampler = TaskSampler(dict.fromkeys(TASKS, 24), rows, law, steps=steps)
+    sampler = TaskSampler(dict.fromkeys(TASKS, 24), rows, strategy, steps=steps)
     return list(task_batches(data, model.encoder.tokenizer, sampler))
 
 
@@ -874,7 +874,7 @@ def test_round_robin_is_plain_training():
         list(
             steps(
                 model,
-                small_batches(model, 6, law="round_robin"),
+                small_batches(model, 6, strategy="round_robin"),
                 multitask_loss,
                 optimizer,
                 kind(model),

@@ -342,3 +342,12 @@ def test_every_row_of_the_report_has_results_of_the_seeds_that_are_announced():
     }
     assert "seeds 1 to 5" in " ".join(script.__doc__.split()) and script.SEEDS == (1, 2, 3, 4, 5)
     assert "with seed 0;" in script.__doc__ and script.SEARCH_SEED == 0
+
+
+def test_the_summary_in_the_package_is_that_of_the_stored_results():
+    import json
+
+    stored = script.load_results(script.RESULTS)
+    assert json.loads(script.SUMMARY.read_text("utf-8")) == script.summary(
+        stored, script.splits()["test"]
+    )

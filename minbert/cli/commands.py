@@ -709,7 +709,9 @@ def train(
     ] = False,
     schedule: Annotated[
         str,
-        typer.Option(help="sequential, joint, round_robin, proportional, sqrt, equal or annealed."),
+        typer.Option(
+            help="sequential, joint, round_robin, proportional, sqrt, uniform or annealed."
+        ),
     ] = "joint",
     epochs: Annotated[int, typer.Option(help="Passes; joint: over the longest task.")] = 1,
     steps: Annotated[int | None, typer.Option(help="Optimizer steps instead of epochs.")] = None,
@@ -755,7 +757,7 @@ def train(
 
     from minbert.cli.custom_tasks import answers_of, build_heads, own_tasks
     from minbert.cli.labelled_model import LabelledModel
-    from minbert.finetune import TrainConfig, fit, usual_rate
+    from minbert.finetune import TrainConfig, default_learning_rate, fit
     from minbert.sentence import SentenceEncoder
 
     check_begin(out, resume, overwrite)
@@ -773,7 +775,9 @@ def train(
         steps,
         batch_size,
         mode=mode,
-        lr=lr if lr is not None or frozen else usual_rate(encoder.model.config.hidden_size),
+        lr=lr
+        if lr is not None or frozen
+        else default_learning_rate(encoder.model.config.hidden_size),
         precision="bf16" if bf16 else "fp32",
         compile=compile,
         seed=seed,

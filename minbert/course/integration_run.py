@@ -82,7 +82,7 @@ from minbert.data import load_dataset
 from minbert.encoding.forward import only_taught_code
 from minbert.heads import MultitaskBert, default_heads
 from minbert.sentence import SentenceEncoder
-from minbert.finetune import TrainConfig, fit, usual_rate
+from minbert.finetune import TrainConfig, fit, default_learning_rate
 
 # the optimizer and the step that learners write
 minbert.finetune.FusedAdamW, minbert.finetune.DeviceStep = minbert.optim.AdamW, lambda *settings: minbert.training.one_step
@@ -97,7 +97,7 @@ profile.enable()
 torch.manual_seed(seed)
 encoder = SentenceEncoder.from_pretrained()
 model = MultitaskBert(encoder, default_heads(encoder.width, tasks)).double()
-config = TrainConfig(tasks, steps=steps, batch_size=16, lr=usual_rate(encoder.width), seed=seed, eval_every=steps)
+config = TrainConfig(tasks, steps=steps, batch_size=16, lr=default_learning_rate(encoder.width), seed=seed, eval_every=steps)
 with tempfile.TemporaryDirectory() as folder, only_taught_code():  # else a fused kernel would take the place of answers
     log = fit(model, train_sets, dev_sets, config, folder).log
 profile.disable()

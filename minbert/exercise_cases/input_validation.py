@@ -95,14 +95,6 @@ REFUSALS["training.schedule"] = (
     _R("-1 steps of warm-up", lambda f: f(0, 10, -1)),
     _R("-1 steps of decay", lambda f: f(0, 10, 0, -1)),
 )
-_ROWS = {"sst": 3, "quora": 5}
-REFUSALS["sampling.shares"] = (
-    _R("an unknown law", lambda f: f(_ROWS, "cubic")),
-    _R("a task without rows", lambda f: f({"sst": 3, "quora": 0}, "equal")),
-    _R("no task", lambda f: f({})),
-    _R("an epoch after the last", lambda f: f(_ROWS, "annealed", 4, 4)),
-    _R("an epoch of -1", lambda f: f(_ROWS, "annealed", -1, 4)),
-)
 
 
 def _labels(outputs, *settings, **labels) -> tuple[Refusal, ...]:

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 12: sampling strategies for several tasks."""
+"""Exercise cases of chapter 22: sampling strategies for several tasks."""
 
 import torch
 
@@ -17,13 +17,13 @@ def shares_cases(generator):
     small, large = torch.randint(3, 90, (2,), generator=generator).tolist()
     sizes = {"sts": small, "quora": 1000 * large, "sst": 50 + small}
     plain = [
-        Case(law, {"sizes": sizes, "law": law, "epoch": 1, "epochs": 3})
-        for law in ("proportional", "sqrt", "equal", "round_robin", "joint")
+        Case(strategy, {"sizes": sizes, "strategy": strategy, "epoch": 1, "epochs": 3})
+        for strategy in ("proportional", "sqrt", "uniform", "round_robin", "joint")
     ]
     late = [
         Case(
             f"annealed, epoch {e} of 5",
-            {"sizes": sizes, "law": "annealed", "epoch": e, "epochs": 5},
+            {"sizes": sizes, "strategy": "annealed", "epoch": e, "epochs": 5},
         )
         for e in (0, 1, 2, 4)
     ]
@@ -33,11 +33,11 @@ def shares_cases(generator):
         *(
             Case(
                 f"annealed, epoch {e} of {n}",
-                {"sizes": sizes, "law": "annealed", "epoch": e, "epochs": n},
+                {"sizes": sizes, "strategy": "annealed", "epoch": e, "epochs": n},
             )
             for e, n in ((2, 4), (5, 12))
         ),
-        Case("annealed, one epoch", {"sizes": sizes, "law": "annealed"}),
+        Case("annealed, one epoch", {"sizes": sizes, "strategy": "annealed"}),
         Case("proportional in a late epoch", {"sizes": sizes, "epoch": 3, "epochs": 5}),
         Case("one task", {"sizes": {"sst": small}}),
     ]
@@ -57,22 +57,22 @@ TRIALS["sampling.shares"] = Trial(
     run_shares,
     hints=(
         (
-            "Every law is the same formula with another power. Which power makes large tasks "
-            "count by their size, which makes size not matter?"
+            "Every strategy is the same formula with another exponent. With which exponent is the "
+            "probability proportional to the size, and with which is it the same for all tasks?"
         ),
         (
-            'alpha is 1, 1/2 or 0; for "annealed" it walks from 1 to 0.2 in epochs - 1 equal '
+            'alpha is 1, 1/2 or 0; for "annealed" it falls from 1 to 0.2 in epochs - 1 equal '
             "steps. Then raise the sizes to alpha and divide by their sum."
         ),
         (
-            "annealed: 1 - 0.8 * epoch / (epochs - 1), and 1 if there is one epoch. powers = "
+            "annealed: 1 - 0.8 * epoch / max(epochs - 1, 1). powers = "
             "{task: n**alpha ...}; each divided by sum(powers.values())."
         ),
     ),
 )
 
 
-_WRONG_ANNEALED = "1 - 0.8 * epoch / (epochs - 1)"
+_WRONG_ANNEALED = "1 - 0.8 * epoch / max(epochs - 1, 1)"
 
 MISTAKES["sampling.shares"] = [
     mistake(
@@ -83,60 +83,61 @@ MISTAKES["sampling.shares"] = [
     ),
     mistake(
         _WRONG_ANNEALED,
-        "1 - 0.8 * (epoch - 1) / (epochs - 1)",
+        "1 - 0.8 * (epoch - 1) / max(epochs - 1, 1)",
         "Epochs count from 0 here. The formula of the paper counts from 1, so the exponent is "
         "one epoch late.",
     ),
     mistake(
         _WRONG_ANNEALED,
-        "0.2 + 0.8 * epoch / (epochs - 1)",
+        "0.2 + 0.8 * epoch / max(epochs - 1, 1)",
         "The annealed exponent changes in the wrong direction, from 0.2 to 1.",
     ),
     mistake(
-        "if epochs > 1 else 1.0",
-        "if epochs > 1 else 0.2",
+        _WRONG_ANNEALED,
+        "1 - 0.8 * epoch / (epochs - 1) if epochs > 1 else 0.2",
         "With a single epoch the exponent stays at 1.",
     ),
     mistake(
-        '"sqrt": 0.5',
-        '"sqrt": 2.0',
+        "alpha = ALPHA[strategy]",
+        'alpha = 2.0 if strategy == "sqrt" else ALPHA[strategy]',
         "The sizes are squared instead of taking their square root, so the largest task dominates.",
     ),
     mistake(
-        "x / sum(powers.values())",
-        "x",
-        "The weights are not divided by their sum, so they are not probabilities.",
+        "total = sum(powers.values())",
+        "total = sum(sizes.values())",
+        "The powers are divided by the sum of the sizes, so only the proportional probabilities "
+        "sum to 1.",
     ),
     mistake(
-        '"sqrt": 0.5',
-        '"sqrt": 0.5, "joint": 1.0',
+        "alpha = ALPHA[strategy]",
+        'alpha = 1.0 if strategy == "joint" else ALPHA[strategy]',
         "Joint training gets probabilities in proportion to size. All tasks take part in each "
         "of its steps.",
     ),
     mistake(
-        '"annealed": annealed}',
-        '"annealed": 1.0}',
+        _WRONG_ANNEALED,
+        "1.0",
         "`epoch` is not used: annealed sampling stays proportional.",
     ),
 ]
 
 VARIANTS["sampling.shares"] = [
     """
-def task_shares(sizes, law="proportional", epoch=0, epochs=1):
-    alpha = {"proportional": 1, "sqrt": 0.5, "equal": 0, "round_robin": 0, "joint": 0}.get(law)
+def task_shares(sizes, strategy="proportional", epoch=0, epochs=1):
+    alpha = {"proportional": 1, "sqrt": 0.5, "uniform": 0, "round_robin": 0, "joint": 0}.get(strategy)
     if alpha is None:
         alpha = 1 - 0.8 * epoch / max(epochs - 1, 1)
     logs = alpha * torch.tensor(list(sizes.values()), dtype=torch.float64).log()
     return dict(zip(sizes, logs.softmax(0).tolist()))
 """,
     """
-def task_shares(sizes, law="proportional", epoch=0, epochs=1):
-    if law in ("equal", "round_robin", "joint"):
+def task_shares(sizes, strategy="proportional", epoch=0, epochs=1):
+    if strategy in ("uniform", "round_robin", "joint"):
         return {task: 1 / len(sizes) for task in sizes}
     power = 1.0
-    if law == "sqrt":
+    if strategy == "sqrt":
         power = 0.5
-    elif law == "annealed" and epochs > 1:
+    elif strategy == "annealed" and epochs > 1:
         power = 0.2 + 0.8 * (epochs - 1 - epoch) / (epochs - 1)
     total = 0
     for n in sizes.values():
@@ -156,15 +157,15 @@ def task_shares(sizes, law="proportional", epoch=0, epochs=1):
 def pass_cases(generator):
     seed = torch.randint(10**6, (), generator=generator).item()
     rows = [
-        ("all rows once", 20, 1.0, 20, 20),
-        ("half of the rows, until there are enough", 24, 0.5, 40, 12),
+        ("all examples once", 20, 1.0, 20, 20),
+        ("half of the examples, until there are enough", 24, 0.5, 40, 12),
         ("fewer than one round", 30, 0.9, 11, 27),
         ("repeated to a longer task", 15, 1.0, 50, 15),
         ("a fraction that does not divide", 22, 0.53, 40, 12),
-        ("one row of many", 8, 0.12, 3, 1),
+        ("one example of many", 8, 0.12, 3, 1),
         ("a fraction that is rounded down", 23, 0.4, 30, 9),
-        ("less than half a row", 4, 0.1, 3, 1),
-        ("half a row, which `round` rounds to even", 5, 0.5, 4, 2),
+        ("less than half an example", 4, 0.1, 3, 1),
+        ("half an example, which `round` rounds to even", 5, 0.5, 4, 2),
     ]
     return [
         Case(label, {"n": n, "fraction": f, "length": length, "kept": kept, "seed": seed})
@@ -194,7 +195,7 @@ def run_pass(draw, inputs):
     rows, again = deal(inputs["seed"]), deal(inputs["seed"])
     global_dice = not torch.equal(before, torch.random.get_rng_state())
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < n:
-        return {"rows that do not exist": torch.tensor(True)}
+        return {"indices that do not exist": torch.tensor(True)}
     counts = torch.bincount(rows, minlength=n)
     rounds = [r for r in rows.split(kept) if len(r) == kept]
     seeds = range(inputs["seed"], inputs["seed"] + (60 if kept > 1 else 16 * n))
@@ -206,21 +207,21 @@ def run_pass(draw, inputs):
         else {}
     )
     return {
-        "number of rows dealt": torch.tensor(len(rows)),
-        "whole numbers of 64 bits": rows.dtype == torch.int64,
-        "how often each row occurs": counts.sort().values,
-        "each full round is an order of the same rows": torch.tensor(
+        "number of examples": torch.tensor(len(rows)),
+        "64-bit integers": rows.dtype == torch.int64,
+        "how often each example occurs": counts.sort().values,
+        "each full round is an order of the same examples": torch.tensor(
             all(torch.equal(r.sort().values, rounds[0].sort().values) for r in rounds)
         ),
         "another round has another order": torch.tensor(
             kept > 5 and len({tuple(r.tolist()) for r in rounds}) == len(rounds) > 1
         ),
-        "a round is the one before, turned": torch.tensor(
+        "a round is the previous one, rotated": torch.tensor(
             kept > 5
             and length >= 2 * kept
             and sum(followers(*d.split(kept)[:2]) for d in dealt) > len(dealt) / 2
         ),
-        "the kept rows are neighbours": torch.tensor(
+        "the kept examples are neighbours": torch.tensor(
             5 < kept < n
             and sum(bool((d[:kept].sort().values.diff() > 1).sum() < 2) for d in dealt)
             > len(dealt) / 2
@@ -231,11 +232,11 @@ def run_pass(draw, inputs):
             and all(torch.equal(d[length // kept * kept :], d[: length % kept]) for d in dealt)
         ),
         "the second round follows from the first": torch.tensor(len(places) in (1, 2)),
-        "the rows come in rising order": torch.tensor(
+        "the examples come in rising order": torch.tensor(
             kept > 5 and bool((rows[:kept].diff() > 0).all())
         ),
-        "rows that nobody ever got, with many generators": (many.sum(0) == 0).sum(),
-        "equal generators give equal rows": torch.tensor(torch.equal(rows, again)),
+        "examples that never occur, with many generators": (many.sum(0) == 0).sum(),
+        "equal generators give equal examples": torch.tensor(torch.equal(rows, again)),
         "torch's global random state was used": torch.tensor(global_dice),
     }
 
@@ -245,14 +246,14 @@ TRIALS["sampling.pass"] = Trial(
     run_pass,
     replay=True,
     hints=(
-        "First decide which rows take part. Everything after that only ever orders these.",
+        "First decide which examples take part. Everything after that only orders these.",
         (
-            "torch.randperm(n, generator=generator) shuffles all rows; the front of it is a fair "
+            "torch.randperm(n, generator=generator) shuffles all examples; its beginning is a random "
             "choice and the first round at once."
         ),
         (
             "Collect kept[torch.randperm(len(kept), generator=generator)] until there are enough "
-            "rows, join them with torch.cat, and cut at length."
+            "examples, join them with torch.cat, and cut at length."
         ),
     ),
 )
@@ -307,14 +308,14 @@ MISTAKES["sampling.pass"] = [
 
 VARIANTS["sampling.pass"] = [
     """
-def draw_pass(n, fraction, length, generator):
+def shuffled_pass(n, fraction, length, generator):
     size = max(1, round(fraction * n))
     kept = torch.rand(n, generator=generator).topk(size).indices
     order = torch.rand(-(-length // size), size, generator=generator).argsort(1)
     return kept[order].flatten()[:length]
 """,
     """
-def draw_pass(n, fraction, length, generator):
+def shuffled_pass(n, fraction, length, generator):
     rows = torch.randperm(n, generator=generator).tolist()[: max(1, int(round(fraction * n)))]
     dealt, pack = [], []
     while len(dealt) < length:

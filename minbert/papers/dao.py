@@ -766,7 +766,7 @@ for _name in BACKWARDS:
 def round_robin(run: Run) -> dict:
     s = run.scale.task_steps
     return with_mean(
-        run, together(run, "round-robin", plain, law="round_robin", steps=s and 3 * s), OVERALL
+        run, together(run, "round-robin", plain, strategy="round_robin", steps=s and 3 * s), OVERALL
     )
 
 

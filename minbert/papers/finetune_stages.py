@@ -62,7 +62,7 @@ def phase(
     run: Run,
     *tasks: str,
     mode: str = "full",
-    law: str = "joint",
+    strategy: str = "joint",
     epochs: int = 10,
     lr: float | None = None,
     steps: int | None = None,
@@ -74,7 +74,7 @@ def phase(
     usual = (s.task_steps if mode == "full" else s.head_steps) if steps is None else steps
     return Phase(
         tasks,
-        law,
+        strategy,
         epochs if usual is None else 1,
         usual,
         mode,
@@ -187,7 +187,7 @@ def _note(
             batch=rows,
             steps=phase_sampler(p, sets_of(p), config)[1],
             rate=p.lr,
-            sampling=p.law,
+            sampling=p.strategy,
             warmup=config.warmup,
             decay=config.decay,
             weight_decay=config.weight_decay,
@@ -248,7 +248,7 @@ def _count(run, model, sets_of, config, loss_fn, backward):
             for t in p.tasks
         }
         sides = {t: 1 if sets[t].sentences2 is None else 2 for t in p.tasks}
-        share = 1 if p.law == "joint" else 1 / len(p.tasks)
+        share = 1 if p.strategy == "joint" else 1 / len(p.tasks)
         sentences = sum(rows[t] * sides[t] for t in p.tasks)
         again, held = (
             sum(rows[t] * sides[t] * passes(loss_fn, t)[k] for t in p.tasks) / sentences

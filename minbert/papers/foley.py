@@ -120,14 +120,14 @@ def tuned(
     *before: Phase,
     lr: float | None = None,
     dropout: float = 0.3,
-    law: str = "equal",
+    strategy: str = "uniform",
     **settings,
 ) -> MultitaskBert:
     """Put fresh heads on an encoder and train all of it on the three tasks, after other phases if
     there are some.
     """
     model = heads_from(run, encoder, partial(heads, dropout=dropout))
-    joint = phase(run, *TASKS, law=law, lr=lr or rate(run), steps=joint_steps(run))
+    joint = phase(run, *TASKS, strategy=strategy, lr=lr or rate(run), steps=joint_steps(run))
     return fine_tune(
         run,
         model,
@@ -247,7 +247,7 @@ def plain(run: Run) -> MultitaskBert:
 )
 def baseline(run: Run) -> dict:
     count = joint_steps(run) if printed(run) else 3 * run.scale.head_steps
-    heads_only = phase(run, *TASKS, mode="frozen", law="equal", steps=count)
+    heads_only = phase(run, *TASKS, mode="frozen", strategy="uniform", steps=count)
 
     def make():
         return fine_tune(
@@ -369,7 +369,7 @@ for _drop in (0.0, 0.1, 0.5, 0.7):
 _swept(
     "proportional",
     {"sampling": "all sets shuffled together: the first attempt of section 5.1"},
-    law="proportional",
+    strategy="proportional",
 )
 
 

@@ -1062,7 +1062,7 @@ def fitting():
             whole, _ = run(name + "a", 4, extras=extras, **options)
             assert run(name + "b", 4, stop=2, extras=extras, **options) is None
             again, result = run(name + "b", 4, resume=True, extras=extras, **options)
-            assert read_checkpoint(name + "b")["extra"]["settings"]["alike"] == 16, (
+            assert read_checkpoint(name + "b")["extra"]["settings"]["length_bucket"] == 16, (
                 "padding costs time there: rows of one length"
             )
             assert all(torch.equal(a, b) for a, b in zip(whole, again)), (

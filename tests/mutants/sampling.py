@@ -9,23 +9,22 @@ MUTANTS = {}
 MUTANTS["sampling.shares"] = [
     mistake(
         _WRONG_ANNEALED,
-        "1 - epoch / (epochs - 1)",
+        "1 - epoch / max(epochs - 1, 1)",
         "The annealed power ends at 0, where it should end at 0.2: the factor 0.8 is missing.",
     ),
     mistake(
-        "x / sum(powers.values())",
-        "x / sum(sizes.values())",
-        "The powers are divided by the sum of the sizes; for any law but the proportional they "
-        "do not add up to 1.",
+        "power / total for",
+        "power for",
+        "The weights are not divided by their sum, so they are not probabilities.",
     ),
     mistake(
-        ".get(law, 0.0)",
-        ".get(law, 1.0)",
-        "The laws that treat all tasks alike give every task its size.",
+        "alpha = ALPHA[strategy]",
+        "alpha = ALPHA[strategy] or 1.0",
+        "The strategies that treat all tasks alike give every task its size.",
     ),
     mistake(
         _WRONG_ANNEALED,
-        "max(0.5, 1 - 0.8 * epoch / (epochs - 1))",
+        "max(0.5, 1 - 0.8 * epoch / max(epochs - 1, 1))",
         "The annealed power stops at 0.5. It goes on to 0.2.",
     ),
     mistake(
@@ -34,20 +33,20 @@ MUTANTS["sampling.shares"] = [
         "The sizes are sorted, so tasks get the shares of others.",
     ),
     mistake(
-        "x / sum(powers.values())",
-        "round(x / sum(powers.values()), 4)",
+        "power / total for",
+        "round(power / total, 4) for",
         "The shares are rounded, so they do not quite sum to 1.",
     ),
     mistake(
-        "for task, x in powers.items()",
-        "for task, x in sorted(powers.items())",
+        "for task, power in powers.items()",
+        "for task, power in sorted(powers.items())",
         "The tasks come back in another order. Whoever reads the shares alone, by place, gives "
         "them to other tasks.",
     ),
     mistake(
-        '{"proportional": 1.0,',
-        '{"proportional": annealed,',
-        'The proportional law is annealed too. Only "annealed" reads the epoch.',
+        'if strategy == "annealed":',
+        'if strategy in ("annealed", "proportional"):',
+        'Proportional sampling is annealed too. Only "annealed" uses the epoch.',
     ),
     mistake(
         "n**alpha for",
@@ -55,9 +54,9 @@ MUTANTS["sampling.shares"] = [
         "The sizes are multiplied by alpha, where they should be raised to it; the factor cancels.",
     ),
     mistake(
-        "    powers = {task: n**alpha for task, n in sizes.items()}\n",
-        "    total = sum(sizes.values())\n",
-        "x / sum(powers.values()) for task, x in powers.items()",
+        "total = sum(powers.values())",
+        "total = sum(sizes.values())",
+        "power / total for task, power in powers.items()",
         "(n / total) ** alpha for task, n in sizes.items()",
         "The powers are not divided by their own sum, so the shares do not add up to 1.",
     ),

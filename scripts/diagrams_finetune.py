@@ -1,0 +1,80 @@
+"""The diagrams of chapter 22: one encoder for several tasks, and a run in phases."""
+
+from drawing import BODY, SMALL, Drawing
+
+
+def multitask():
+    """Show a sampler that chooses task and examples, one shared encoder, and a head for each task."""
+    d = Drawing(
+        600,
+        "Multitask fine-tuning",
+        "Three datasets of different size. A sampler chooses a task and a batch of its examples. The batch passes "
+        "through the shared encoder to the head of its task, whose loss gives gradients to this head and to the encoder.",
+    )
+    d.text(320, 34, "each step: one task, one batch of its examples", "muted", SMALL)
+    tasks = (
+        (110, "sentiment", "2,372", "head1", "linear", "(B, 2)", "cross-entropy"),
+        (320, "inference", "6,884", "head2", "linear on u, v, |u − v|", "(B, 3)", "cross-entropy"),
+        (530, "similarity", "1,000", "head3", "linear + cosine", "(B,)", "squared error"),
+    )
+    heights = {"sentiment": 30, "inference": 74, "similarity": 14}
+    for x, name, size, colour, *_ in tasks:
+        h = heights[name]
+        d.rect(x - 60, 128 - h, 120, h, f"{colour}-light", colour, 2, radius=4)
+        d.text(x, 150, name, colour, SMALL, weight=600)
+        d.text(x, 171, f"{size} examples", "muted", SMALL)
+        d.arrow(x, 180, 320 + (x - 320) * 0.45, 208, "muted")
+    d.rect(150, 210, 340, 58, "weight-light", "weight", 2, radius=8)
+    d.text(320, 234, "sampler", "ink", BODY, weight=700)
+    d.text(320, 256, "which task? which of its examples?", "muted", SMALL)
+    d.arrow(320, 268, 320, 300)
+    d.text(334, 290, "input ids (B, T)", "muted", SMALL, "start")
+    d.rect(150, 302, 340, 62, "query-light", "query", 2, radius=8)
+    d.text(320, 328, "shared encoder and pooling", "ink", BODY, weight=700)
+    d.text(320, 351, "updated in every step", "muted", SMALL)
+    for x, name, _, colour, layer, shape, loss in tasks:
+        d.arrow(320 + (x - 320) * 0.45, 364, x, 412, "muted")
+        d.rect(x - 98, 414, 196, 76, f"{colour}-light", colour, 2, radius=8)
+        d.text(x, 438, f"{name} head", "ink", SMALL, weight=600)
+        d.text(x, 459, layer, "muted", SMALL)
+        d.text(x, 480, shape, "muted", SMALL)
+        d.arrow(x, 490, x, 520, "muted")
+        d.text(x, 542, loss, "ink", SMALL, weight=600)
+    d.text(330, 395, "u, v (B, D)", "muted", SMALL, "start")
+    d.text(320, 578, "a head is updated only in the steps of its own task", "muted", SMALL)
+    return d
+
+
+def phases():
+    """Show a sequential run with three phases beside a run with one phase."""
+    d = Drawing(
+        330,
+        "Phases of a run",
+        "A sequential run has three phases, one for each task, each with a new optimizer and its own rise and fall of "
+        "the learning rate. A round-robin run has one phase in which the tasks alternate.",
+    )
+    left, width = 40, 560
+    d.text(
+        left, 34, "sequential: three phases, each with a new optimizer", "ink", SMALL, "start", 600
+    )
+    d.text(left, 196, "round robin: one phase, the tasks alternate", "ink", SMALL, "start", 600)
+    names = (("sentiment", "head1"), ("inference", "head2"), ("similarity", "head3"))
+    third = width / 3
+    for i, (name, colour) in enumerate(names):
+        x = left + i * third
+        d.path(f"M{x:g},104 L{x + third * 0.1:g},52 L{x + third:g},104", "weight", 2.4)
+        d.rect(x, 108, third - 4, 30, f"{colour}-light", colour, 1.6, radius=4)
+        d.text(x + third / 2, 129, name, "ink", SMALL, weight=600)
+    d.text(left + width - 4, 62, "learning rate", "weight", SMALL, "end")
+    d.path(f"M{left},264 L{left + width * 0.1:g},212 L{left + width:g},264", "weight", 2.4)
+    step = width / 9
+    for i in range(9):
+        colour, short = names[i % 3][1], ("sent.", "inf.", "sim.")[i % 3]
+        d.rect(left + i * step, 268, step - 3, 30, f"{colour}-light", colour, 1.6, radius=3)
+        d.text(left + (i + 0.5) * step - 1, 289, short, "ink", SMALL, weight=600)
+    d.text(left, 322, "steps", "muted", SMALL, "start")
+    d.arrow(left + 50, 317, left + 120, 317)
+    return d
+
+
+DIAGRAMS = {"multitask-sampler": multitask, "phases": phases}
