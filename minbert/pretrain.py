@@ -48,10 +48,11 @@ def mask_tokens(
         raise ValueError(f"special_mask: expected shape {tuple(shape)}, got {tuple(special_mask.shape)}")
     chosen = torch.rand(shape, generator=generator, device=device) < rate
     chosen &= ~special_mask.bool()
-    fate = torch.rand(shape, generator=generator, device=device)
-    words = torch.randint(vocab_size, shape, generator=generator, device=device)
-    corrupted = input_ids.masked_fill(chosen & (fate < 0.8), mask_id)
-    corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)
+    treatment = torch.rand(shape, generator=generator, device=device)
+    random_ids = torch.randint(vocab_size, shape, generator=generator, device=device)
+    corrupted = input_ids.masked_fill(chosen & (treatment < 0.8), mask_id)
+    replaced = chosen & (treatment >= 0.8) & (treatment < 0.9)
+    corrupted = torch.where(replaced, random_ids, corrupted)
     return corrupted, input_ids.masked_fill(~chosen, -100)
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #e7df156f

@@ -132,7 +132,47 @@ def pretraining_to_finetuning():
     return d
 
 
+def copy_or_context():
+    """Show why a visible token can be copied, whereas a masked token needs its context."""
+    d = Drawing(
+        400,
+        "Copy or context",
+        "On the left nothing is masked: the residual connections carry the token door through the encoder, so that "
+        "copying it is a perfect prediction. On the right the token is masked: [MASK] carries no information about "
+        "door, so the prediction must use the other tokens through self-attention.",
+    )
+    d.path("M320,24 L320,376", "line", 1.4)
+    panels = ((10, "nothing masked", "door", "key"), (330, "masked", "[MASK]", "value"))
+    for left, title, last, colour in panels:
+        xs = [left + 38 + 75 * i for i in range(4)]
+        d.text(left + 150, 38, title, colour, BODY, weight=700)
+        d.rect(left + 2, 130, 297, 150, "query-light", "query", 2, radius=8)
+        d.text(left + 16, 154, "encoder", "query", SMALL, "start", 700)
+        for x, token in zip(xs, ("she", "found", "the", last)):
+            d.rect(x - 35, 320, 70, 34, "cell", "muted", 1.6, radius=6)
+            d.text(x, 343, token, "ink", SMALL, weight=600)
+        d.rect(xs[3] - 35, 58, 70, 34, f"{colour}-light", colour, 1.6, radius=6)
+        d.text(xs[3], 81, "door", "ink", SMALL, weight=600)
+        d.text(xs[3] - 46, 81, "label and prediction", "muted", SMALL, "end")
+    copied = 10 + 38 + 75 * 3
+    d.arrow(copied, 318, copied, 96, "key", 3)
+    d.text(copied - 14, 196, "residual connections", "key", SMALL, "end", 600)
+    d.text(copied - 14, 220, "carry the token itself", "key", SMALL, "end")
+    hidden = 330 + 38 + 75 * 3
+    for i in range(3):
+        x = 330 + 38 + 75 * i
+        d.path(f"M{x},318 C{x},250 {hidden - 10},285 {hidden - 3},232", "value", 2.4)
+    d.path(f"M{hidden},318 L{hidden},232", "line", 2.0)
+    d.arrow(hidden, 232, hidden, 96, "value", 3)
+    d.text(hidden - 20, 186, "self-attention", "value", SMALL, "end", 600)
+    d.text(hidden - 20, 208, "to the context", "value", SMALL, "end")
+    d.text(160, 380, "copying is a perfect solution", "ink", SMALL, weight=600)
+    d.text(480, 380, "copying is impossible", "ink", SMALL, weight=600)
+    return d
+
+
 DIAGRAMS = {
+    "copy-or-context": copy_or_context,
     "masked-language-modelling": masked_language_modelling,
     "next-sentence-input": next_sentence_input,
     "pretraining-to-finetuning": pretraining_to_finetuning,

@@ -366,27 +366,27 @@ TRIALS["pretrain.mask"] = Trial(
             "random word, above that nothing."
         ),
         (
-            "corrupted = input_ids.masked_fill(chosen & (fate < 0.8), mask_id); torch.where puts "
-            "random words in where 0.8 <= fate < 0.9; labels = "
+            "corrupted = input_ids.masked_fill(chosen & (treatment < 0.8), mask_id); torch.where puts "
+            "random ids in where 0.8 <= treatment < 0.9; labels = "
             "input_ids.masked_fill(~chosen, -100)."
         ),
     ),
 )
 
 
-_WRONG_FATE = "fate = torch.rand(shape, generator=generator, device=device)"
+_WRONG_TREATMENT = "treatment = torch.rand(shape, generator=generator, device=device)"
 _WRONG_LABELS = "return corrupted, input_ids.masked_fill(~chosen, -100)"
-_WRONG_WORDS = "corrupted = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), words, corrupted)"
+_WRONG_RANDOM = "corrupted = torch.where(replaced, random_ids, corrupted)"
 
 MISTAKES["pretrain.mask"] = [
     mistake(
-        _WRONG_WORDS,
+        _WRONG_RANDOM,
         "",
         "No chosen token is replaced by a random one. That should happen to 10% of them.",
     ),
     mistake(
-        "(fate >= 0.8) & (fate < 0.9)",
-        "(fate >= 0.8)",
+        "(treatment >= 0.8) & (treatment < 0.9)",
+        "(treatment >= 0.8)",
         "No chosen token is kept unchanged. That should happen to 10% of them.",
     ),
     mistake(
@@ -416,10 +416,10 @@ MISTAKES["pretrain.mask"] = [
     mistake(
         "chosen = torch.rand(shape, generator=generator, device=device) < rate",
         "chosen = torch.rand(shape, device=device) < rate",
-        _WRONG_FATE,
-        "fate = torch.rand(shape, device=device)",
-        "words = torch.randint(vocab_size, shape, generator=generator, device=device)",
-        "words = torch.randint(vocab_size, shape, device=device)",
+        _WRONG_TREATMENT,
+        "treatment = torch.rand(shape, device=device)",
+        "random_ids = torch.randint(vocab_size, shape, generator=generator, device=device)",
+        "random_ids = torch.randint(vocab_size, shape, device=device)",
         "`generator` is not used, so masks are not reproducible.",
     ),
 ]
@@ -458,10 +458,10 @@ def mask_tokens(input_ids, special_mask, mask_id, vocab_size, rate=0.15, generat
 """,
     """
 def mask_tokens(input_ids, special_mask, mask_id, vocab_size, rate=0.15, generator=None):
-    fate = torch.rand(input_ids.shape, generator=generator)
+    treatment = torch.rand(input_ids.shape, generator=generator)
     words = torch.randint(vocab_size, input_ids.shape, generator=generator)
     chosen = (torch.rand(input_ids.shape, generator=generator) < rate) & (special_mask == 0)
-    new = torch.where(fate < 0.8, mask_id, torch.where(fate < 0.9, input_ids, words))
+    new = torch.where(treatment < 0.8, mask_id, torch.where(treatment < 0.9, input_ids, words))
     return torch.where(chosen, new, input_ids), torch.where(chosen, input_ids, -100)
 """,
 ]

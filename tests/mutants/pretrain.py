@@ -2,15 +2,15 @@
 
 from minbert.course.check_runner import mistake
 from minbert.exercise_cases.pretrain import (
-    _WRONG_FATE,
     _WRONG_LABELS,
     _WRONG_LOGITS,
     _WRONG_MEAN,
+    _WRONG_RANDOM,
     _WRONG_ROW,
     _WRONG_SHIFT,
     _WRONG_SPECIAL,
     _WRONG_TOTAL,
-    _WRONG_WORDS,
+    _WRONG_TREATMENT,
 )
 
 MUTANTS = {}
@@ -47,7 +47,7 @@ MUTANTS["pretrain.special"] = [
 ]
 
 
-_WRONG_HIDDEN = "chosen & (fate < 0.8), mask_id)"
+_WRONG_HIDDEN = "chosen & (treatment < 0.8), mask_id)"
 
 
 MUTANTS["pretrain.mask"] = [
@@ -89,36 +89,38 @@ MUTANTS["pretrain.mask"] = [
         "may be hidden.",
     ),
     mistake(
-        _WRONG_WORDS,
-        ("words = torch.where(words == input_ids, (words + 1) % vocab_size, words)\n    ")
-        + _WRONG_WORDS,
+        _WRONG_RANDOM,
+        (
+            "random_ids = torch.where(random_ids == input_ids, (random_ids + 1) % vocab_size, random_ids)\n    "
+        )
+        + _WRONG_RANDOM,
         "A random word is never the true one. It is drawn from all, the true one among them.",
     ),
     mistake(
-        _WRONG_WORDS,
-        _WRONG_WORDS.replace("(fate < 0.9)", "(fate < 0.9) & (words != mask_id)"),
+        "(treatment < 0.9)",
+        "(treatment < 0.9) & (random_ids != mask_id)",
         "A random word is never [MASK]. It is drawn from all ids in the range.",
     ),
     mistake(
-        "    " + _WRONG_FATE + "\n",
+        "    " + _WRONG_TREATMENT + "\n",
         "",
         "    chosen = torch.rand(shape, generator=generator, device=device) < rate\n",
-        "    fate = torch.rand(shape, generator=generator, device=device)\n"
-        "    chosen = fate < rate\n",
+        "    treatment = torch.rand(shape, generator=generator, device=device)\n"
+        "    chosen = treatment < rate\n",
         "One coin does both jobs: where it chooses it is low, so every chosen position becomes "
         "[MASK].",
     ),
     mistake(
-        "(fate >= 0.8) & (fate < 0.9)",
-        "(fate >= 0.8) & (fate < 0.82)",
+        "(treatment >= 0.8) & (treatment < 0.9)",
+        "(treatment >= 0.8) & (treatment < 0.82)",
         "A tenth of what is left becomes random, where it should be a tenth of all chosen "
         "words, half of what is left.",
     ),
     mistake(
         _WRONG_HIDDEN,
-        "chosen & (fate < 0.9), mask_id)",
-        "(fate >= 0.8) & (fate < 0.9)",
-        "(fate >= 0.9) & (fate < 0.95)",
+        "chosen & (treatment < 0.9), mask_id)",
+        "(treatment >= 0.8) & (treatment < 0.9)",
+        "(treatment >= 0.9) & (treatment < 0.95)",
         "Nine in ten become [MASK]; it should be eight.",
     ),
     mistake(
@@ -139,14 +141,14 @@ MUTANTS["pretrain.mask"] = [
         "The labels are turned round: -100 stands at the chosen positions.",
     ),
     mistake(
-        "words = torch.randint(vocab_size, shape,",
-        "words = torch.randint(vocab_size - 1, shape,",
+        "random_ids = torch.randint(vocab_size, shape,",
+        "random_ids = torch.randint(vocab_size - 1, shape,",
         "The last word of the vocabulary is never drawn; randint leaves out its upper end by "
         "itself.",
     ),
     mistake(
-        "words = torch.randint(vocab_size, shape,",
-        "words = torch.randint(vocab_size, (1, 1),",
+        "random_ids = torch.randint(vocab_size, shape,",
+        "random_ids = torch.randint(vocab_size, (1, 1),",
         "One random word serves all positions; each should have its own.",
     ),
     mistake(
@@ -164,8 +166,8 @@ MUTANTS["pretrain.mask"] = [
         "its own.",
     ),
     mistake(
-        _WRONG_FATE,
-        "fate = torch.rand((shape[0], 1), generator=generator, device=device).expand(shape)",
+        _WRONG_TREATMENT,
+        "treatment = torch.rand((shape[0], 1), generator=generator, device=device).expand(shape)",
         "One coin decides what happens to all chosen words of a sentence; each should have its "
         "own.",
     ),
@@ -191,15 +193,15 @@ MUTANTS["pretrain.mask"] = [
         "of its own.",
     ),
     mistake(
-        _WRONG_FATE,
-        "fate = torch.rand((shape[0] + 1) // 2, shape[1], generator=generator, "
+        _WRONG_TREATMENT,
+        "treatment = torch.rand((shape[0] + 1) // 2, shape[1], generator=generator, "
         "device=device).repeat(2, 1)[:shape[0]]",
         "What happens to the words of the first half of the rows happens to those of the "
         "second. Each position has coins of its own.",
     ),
     mistake(
-        "words = torch.randint(vocab_size, shape, generator=generator, device=device)",
-        "words = torch.randint(vocab_size, ((shape[0] + 1) // 2, shape[1]), "
+        "random_ids = torch.randint(vocab_size, shape, generator=generator, device=device)",
+        "random_ids = torch.randint(vocab_size, ((shape[0] + 1) // 2, shape[1]), "
         "generator=generator, device=device).repeat(2, 1)[:shape[0]]",
         "The random words of the first half of the rows come again in the second. Each position "
         "draws its own.",
@@ -213,24 +215,26 @@ MUTANTS["pretrain.mask"] = [
         "A sentence in which chance chose nothing gets one word chosen. There may be none.",
     ),
     mistake(
-        _WRONG_HIDDEN, "fate < 0.8, mask_id)", "Words that were not chosen become [MASK] as well."
+        _WRONG_HIDDEN,
+        "treatment < 0.8, mask_id)",
+        "Words that were not chosen become [MASK] as well.",
     ),
     mistake(
-        _WRONG_WORDS,
-        "corrupted = torch.where((fate >= 0.8) & (fate < 0.9), words, corrupted)",
+        _WRONG_RANDOM,
+        "corrupted = torch.where((treatment >= 0.8) & (treatment < 0.9), random_ids, corrupted)",
         "Words that were not chosen become random as well.",
     ),
     mistake(
         _WRONG_HIDDEN,
-        "chosen & (fate >= 0.8) & (fate < 0.9), mask_id)",
-        _WRONG_WORDS,
-        "corrupted = torch.where(chosen & (fate < 0.8), words, corrupted)",
+        "chosen & (treatment >= 0.8) & (treatment < 0.9), mask_id)",
+        _WRONG_RANDOM,
+        "corrupted = torch.where(chosen & (treatment < 0.8), random_ids, corrupted)",
         "[MASK] and random words have changed places: eight in ten become random.",
     ),
     mistake(
-        _WRONG_WORDS,
+        _WRONG_RANDOM,
         "corrupted = torch.where(chosen & (torch.rand(shape, generator=generator, "
-        "device=device) < 0.1), words, corrupted)",
+        "device=device) < 0.1), random_ids, corrupted)",
         "A coin of its own decides about the random words, so some of them come in the place of "
         "a [MASK]. One coin decides between the three.",
     ),
