@@ -23,6 +23,7 @@ from diagrams_attention import (
     permutation,
     scaled_dot_product,
 )
+from diagrams_data import DIAGRAMS as DATA
 from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
@@ -128,6 +129,7 @@ DIAGRAMS = {
     **PRETRAINING,
     **OPTIM,
     **HEADS,
+    **DATA,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 
