@@ -24,6 +24,7 @@ from diagrams_attention import (
     query_key_value,
     scaled_dot_product,
 )
+from diagrams_data import DIAGRAMS as DATA
 from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_evaluation import DIAGRAMS as EVALUATION
 from diagrams_finetune import DIAGRAMS as FINETUNE
@@ -169,6 +170,7 @@ DIAGRAMS = {
     **EVALUATION,
     **SENTENCE,
     **FINETUNE,
+    **DATA,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

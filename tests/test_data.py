@@ -18,7 +18,6 @@ import torch
 from torch.testing import assert_close
 
 from minbert.data import (
-    HUB,
     Dataset,
     TaskBatch,
     available,
@@ -30,6 +29,7 @@ from minbert.data import (
     task_batches,
 )
 from minbert.datasets.formats import SOURCES, YEARS, Format
+from minbert.datasets.hub_datasets import HUB
 from minbert.sampling import TaskSampler
 from minbert.tokens import encode_ids, load_tokenizer
 

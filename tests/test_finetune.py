@@ -31,7 +31,8 @@ from minbert.core.run_dir import (
     save_best,
     write_log,
 )
-from minbert.data import OPEN, load_dataset
+from minbert.data import load_dataset
+from minbert.datasets.formats import OPEN
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.training_run import compile_layers
 from minbert.finetune import Phase, TrainConfig, fit

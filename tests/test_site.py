@@ -899,7 +899,7 @@ def test_paper_shows_long_lines_and_what_is_folded(site, browser):
 @pytest.mark.browser
 def test_three_panels_can_be_read_on_a_phone(site, browser):
     page = browser.new_page(viewport={"width": 390, "height": 900})
-    page.goto((site / "2_finetuning" / "18_geometry.html").as_uri())
+    page.goto((site / "2_finetuning" / "18_similarity.html").as_uri())
     box = page.locator(".wide-picture").first
     assert box.locator("img").bounding_box()["width"] > 700
     assert box.evaluate("box => box.scrollWidth > box.clientWidth && box.clientWidth < 390")

@@ -14,7 +14,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from minbert.attention import SelfAttention
-from minbert.data import YEARS, load_dataset
+from minbert.data import load_dataset
+from minbert.datasets.formats import YEARS
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.bag_of_words_pooling import WordsBeside
 from minbert.metrics import spearman

@@ -433,8 +433,11 @@ def data(
 ) -> None:
     """Show what the package or a data folder holds, or download data sets into it."""
     from minbert.cli.custom_tasks import load_own, own_tasks
-    from minbert.data import DERIVED, HUB, OPEN, load_dataset
     from minbert.data import download as fetch
+    from minbert.data import load_dataset
+    from minbert.datasets.bigram_shift import DERIVED
+    from minbert.datasets.formats import OPEN
+    from minbert.datasets.hub_datasets import HUB
     from minbert.datasets.manual_downloads import ELSEWHERE, not_as_published
 
     if download and not (folder and names):
@@ -482,7 +485,9 @@ def load_splits(
     as `load_dataset` and `load_own` do.
     """
     from minbert.cli.custom_tasks import load_own, own_tasks
-    from minbert.data import DERIVED, OPEN, available, load_dataset
+    from minbert.data import available, load_dataset
+    from minbert.datasets.bigram_shift import DERIVED
+    from minbert.datasets.formats import OPEN
 
     if homeless := [task for task in tasks if task in known and not folder]:
         raise ValueError(f"expected --data FOLDER with {homeless[0]}-{split}.csv, got none")
@@ -553,7 +558,8 @@ def check_tasks(
     folder holds train and dev files of some tasks, or of others, only.
     """
     from minbert.cli.custom_tasks import can_be_named, misnamed
-    from minbert.data import DERIVED, OPEN
+    from minbert.datasets.bigram_shift import DERIVED
+    from minbert.datasets.formats import OPEN
 
     if odd := [task for task in tasks if not can_be_named(task)]:
         raise ValueError(
