@@ -96,7 +96,7 @@ def test_the_learners_package_can_be_installed_before_anything_is_solved(tmp_pat
         ".",
     )
     assert status == 0, said
-    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import ourbert.attention, ourbert.finetune; print(ourbert.__file__)"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import ourbert.attention, ourbert.sampling; print(ourbert.__file__)"
     status, said = run(tmp_path, sys.executable, "-c", code)
     assert status == 0 and str(tmp_path / "site") in said, said
 
