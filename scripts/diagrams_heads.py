@@ -77,8 +77,8 @@ def clipped_cosine():
         d.text(at(cosine), 272, words, "ink", SMALL, weight=600 if cosine == 0.7 else 400)
     d.text(320, 294, "cosine similarity", "muted", SMALL)
     d.dashed(f"M{h:g},44 L{h:g},252", "ink")
-    d.text((left + h) / 2, 36, "clipped: y = h, gradient 0", "muted", SMALL, weight=600)
-    d.text((h + right) / 2 - 4, 36, "y = cos", "muted", SMALL, weight=600)
+    d.text((left + h) / 2, 36, "clipped: c = h, gradient 0", "muted", SMALL, weight=600)
+    d.text((h + right) / 2 - 4, 36, "c = cos", "muted", SMALL, weight=600)
     d.text(left + 16, y - 58, "similar pairs", "value", SMALL, "start", 600)
     d.text(left + 16, y + 72, "dissimilar pairs", "key", SMALL, "start", 600)
     for cosine in (-0.35, 0.05, 0.4):
