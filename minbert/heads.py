@@ -38,7 +38,8 @@ class LinearHead(Head):
         if classes < 2:
             raise ValueError(f"expected at least 2 classes, got {classes}")
         self.width, self.classes, self.dropout = width, classes, dropout
-        self.drop, self.linear = nn.Dropout(dropout), nn.Linear(width, classes)
+        self.drop = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, classes)
 
     def forward(self, u: Tensor) -> Tensor:  # (B, D) -> (B, C) logits
         """Compute the logits."""
@@ -57,7 +58,8 @@ class PairLinear(Head):
     ):
         super().__init__(goal)
         self.width, self.dropout = width, dropout
-        self.drop, self.linear = nn.Dropout(dropout), nn.Linear(2 * width, 1)
+        self.drop = nn.Dropout(dropout)
+        self.linear = nn.Linear(2 * width, 1)
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:  # (B, D) each -> (B,)
         """Compute one logit or score for each pair; the order of the sentences matters."""
@@ -85,7 +87,8 @@ class ConcatDiff(Head):
             raise ValueError("expected goal 'classes' with 2 or more classes, another with 1, "
                              f"got {goal!r} and {classes}")
         self.width, self.classes, self.dropout = width, classes, dropout
-        self.drop, self.linear = nn.Dropout(dropout), nn.Linear(3 * width, classes)
+        self.drop = nn.Dropout(dropout)
+        self.linear = nn.Linear(3 * width, classes)
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:  # (B, D) each -> (B,) or (B, C)
         """Compute one output for each pair, or one logit for each class."""
@@ -125,7 +128,7 @@ class LinearPlusCosine(Head):
 
     f(u, v) = w.drop([u; v]) + c + k cos(u, v)
     Paper: Wu and Zhao (CS224N report), section 3.2.1; k = 5 because scores reach 5.
-    Differs: with `learned`, k is trained, a variant that they also tried.
+    Differs: with `learned`, k is trained; their final model has a constant.
     """
 
     def __init__(
@@ -140,7 +143,8 @@ class LinearPlusCosine(Head):
         if cosine_weight is None:
             cosine_weight = 5.0 if goal == "similarity" else 1.0
         self.width, self.dropout, self.learned = width, dropout, learned
-        self.drop, self.linear = nn.Dropout(dropout), nn.Linear(2 * width, 1)
+        self.drop = nn.Dropout(dropout)
+        self.linear = nn.Linear(2 * width, 1)
         k = float(cosine_weight)
         self.cosine_weight = nn.Parameter(torch.tensor(k)) if learned else k
 
@@ -152,8 +156,8 @@ class LinearPlusCosine(Head):
     def forward(self, u: Tensor, v: Tensor) -> Tensor:  # (B, D) each -> (B,)
         """Compute one logit or score for each pair."""
         check_vectors(u, v)
-        straight = self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]  # (B, 2D) -> (B,)
-        return straight + self.cosine_weight * safe_cosine(u, v)
+        linear = self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]  # (B, 2D) -> (B,)
+        return linear + self.cosine_weight * safe_cosine(u, v)
 
 # %% ../nbs/2_finetuning/16_heads.ipynb #c01c5a69
 def join_batches(
@@ -180,9 +184,10 @@ class MultitaskBert(MultitaskModule):
         batch = first
         if second is not None:
             batch = join_batches(first, second, self.encoder.model.config.pad_token_id)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.mode == "full"):
-            x = self.source().embed(batch)  # (B, D) or (2B, D)
-        return x.split(len(first.input_ids))
+        recording = torch.is_grad_enabled() and self.mode == "full"
+        with torch.set_grad_enabled(recording):
+            embeddings = self.source().embed(batch)  # (B, D) or (2B, D)
+        return embeddings.split(len(first.input_ids))
 
     def score(self, task: str, *vectors: Tensor) -> Tensor:  # one or two of (B, D) -> (B,) or (B, C)
         """Apply the head of a task, in the precision of the head."""
@@ -198,7 +203,7 @@ class MultitaskBert(MultitaskModule):
         second: TokenBatch | None = None,  # (B, T2), for tasks of pairs
     ) -> Tensor:                           # (B,) or (B, C), outputs of the head
         """Encode a batch of one task and apply its head."""
-        self.head(task, second is not None)
+        self.head(task, second is not None)  # before encoding: raises an error for a wrong task
         return self.score(task, *self.vectors(first, second))
 
 # %% ../nbs/2_finetuning/16_heads.ipynb #cbacc3ac

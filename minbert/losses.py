@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GOALS', 'wide', 'classes_loss', 'paraphrase_loss', 'paraphrase_mse_loss', 'similarity_loss', 'predicted_class',
            'predicted_binary', 'predicted_score', 'Head', 'signed_labels', 'clipped_paraphrase_loss',
-           'zero_gradient_fraction', 'clipped_similarity_loss', 'ClippedCosineHead']
+           'zero_gradient_fraction', 'ClippedCosineHead', 'clipped_similarity_loss']
 
 # %% ../nbs/2_finetuning/14_losses.ipynb #97fd910c
 import inspect
@@ -21,7 +21,7 @@ from .sentence import safe_cosine
 def wide(
     x: Tensor,  # any shape, float
 ) -> Tensor:    # the same in float32, or float64 if it was float64
-    """Convert half precision to float32, so that sums over a batch keep their digits."""
+    """Convert half precision to float32, so that losses are not rounded to its few digits."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 # %% ../nbs/2_finetuning/14_losses.ipynb #a38f3f7c
@@ -59,7 +59,7 @@ def paraphrase_mse_loss(
     """Compute the mean squared difference between probability and label.
 
     L = 1/B sum_i (s(z) - y)^2,   s = sigmoid
-    Differs: Dao, Mehta and Tian (CS224N report) tried it and kept the cross-entropy.
+    Paper: Dao, Mehta and Tian (CS224N report), who compared it with the cross-entropy and kept the latter.
     Raises ValueError for labels outside [0, 1] or of another length.
     """
     labels = check_labels(logits, labels, 0, 1)
@@ -158,7 +158,7 @@ def clipped_paraphrase_loss(
 ) -> Tensor:                      # () float32 or wider, in [0, 2]
     """Pull positive pairs to cosine 1, and push negative pairs down to the threshold.
 
-    L = 1/B sum_i [label = +1] (1 - y) + [label = -1] (y - h),   y = max(cos, h)
+    L = 1/B sum_i [y = 1] (1 - c) + [y = -1] (c - h),   c = max(cos, h)
     Paper: Hu (CS224N report, BERT-CF), section 4.3, where positive pairs are clipped, too.
     Differs: with clip_positives=False it is the cosine embedding loss with margin h.
     Raises ValueError for labels that are not binary.
@@ -176,35 +176,16 @@ def zero_gradient_fraction(
     labels: Tensor,          # (B,) 0/1, -1/+1 or scores; above 0: the cosine should increase
     threshold: float = 0.7,  # h
 ) -> Tensor:                 # () float32 in [0, 1]; NaN without positive pairs
-    """Compute which fraction of the positive pairs has no gradient if positives are clipped."""
+    """Compute which fraction of the positive pairs has no gradient if positives are clipped.
+
+    A cosine equal to the threshold counts, since it may have been clipped already.
+    """
     positive = labels.to(cosines.device) > 0                  # (B,)
     return ((cosines.detach() <= threshold) & positive).sum() / positive.sum()
 
-# %% ../nbs/2_finetuning/14_losses.ipynb #8510ca9d
-def clipped_similarity_loss(
-    cosines: Tensor,              # (B,) in [-1, 1], clipped already or not
-    labels: Tensor,               # (B,) similarity scores in [0, 5]
-    threshold: float = 0.0,       # h of the BERT-CF report
-    clip_positives: bool = True,  # False: a pair whose target is above h is not clipped
-) -> Tensor:                      # () float32 or wider, on the scale [h, 1]
-    """Compute the mean squared difference between clipped cosines and rescaled scores.
-
-    L = 1/B sum_i (y - t)^2,   y = max(cos, h),   t = h + (1 - h) label / 5
-    Paper: Hu (CS224N report, BERT-CF), section 4.3.
-    Differs: with clip_positives=False, y = cos wherever t > h.
-    Raises ValueError for labels outside [0, 5].
-    """
-    labels = check_labels(cosines, labels, 0, 5)
-    cosines = wide(cosines)
-    targets = threshold + (1 - threshold) * labels / 5        # (B,) in [h, 1]
-    clipped = cosines.clamp(min=threshold)                    # (B,)
-    if not clip_positives:
-        clipped = torch.where(targets > threshold, cosines, clipped)
-    return F.mse_loss(clipped, targets)
-
 # %% ../nbs/2_finetuning/14_losses.ipynb #4f632438
 class ClippedCosineHead(Head):
-    """Compute the cosine of two projected vectors, clipped from below: y = max(cos(Pu, Pv), h).
+    """Compute the cosine of two projected vectors, clipped from below: c = max(cos(Pu, Pv), h).
 
     Paper: Hu (CS224N report, BERT-CF), sections 4.3 and 5.2.2.
     Differs: with clip_positives=False the output is not clipped; the loss clips negative pairs.
@@ -245,3 +226,25 @@ class ClippedCosineHead(Head):
         """Rescale [h, 1] to [0, 1]; predict 1 in the upper half, or return 5 times the result."""
         rescaled = ((wide(outputs) - self.threshold) / (1 - self.threshold)).clamp(0, 1)
         return (rescaled >= 0.5).long() if self.goal == "paraphrase" else 5 * rescaled
+
+# %% ../nbs/2_finetuning/14_losses.ipynb #8510ca9d
+def clipped_similarity_loss(
+    cosines: Tensor,              # (B,) in [-1, 1], clipped already or not
+    labels: Tensor,               # (B,) similarity scores in [0, 5]
+    threshold: float = 0.0,       # h of the BERT-CF report
+    clip_positives: bool = True,  # False: a pair whose target is above h is not clipped
+) -> Tensor:                      # () float32 or wider
+    """Compute the mean squared difference between clipped cosines and rescaled scores.
+
+    L = 1/B sum_i (c - t)^2,   c = max(cos, h),   t = h + (1 - h) y / 5
+    Paper: Hu (CS224N report, BERT-CF), section 4.3.
+    Differs: with clip_positives=False, c = cos wherever t > h.
+    Raises ValueError for labels outside [0, 5].
+    """
+    labels = check_labels(cosines, labels, 0, 5)
+    cosines = wide(cosines)
+    targets = threshold + (1 - threshold) * labels / 5        # (B,) in [h, 1]
+    clipped = cosines.clamp(min=threshold)                    # (B,)
+    if not clip_positives:
+        clipped = torch.where(targets > threshold, cosines, clipped)
+    return F.mse_loss(clipped, targets)

@@ -77,8 +77,8 @@ def clipped_cosine():
         d.text(at(cosine), 272, words, "ink", SMALL, weight=600 if cosine == 0.7 else 400)
     d.text(320, 294, "cosine similarity", "muted", SMALL)
     d.dashed(f"M{h:g},44 L{h:g},252", "ink")
-    d.text((left + h) / 2, 36, "clipped: y = h, gradient 0", "muted", SMALL, weight=600)
-    d.text((h + right) / 2 - 4, 36, "y = cos", "muted", SMALL, weight=600)
+    d.text((left + h) / 2, 36, "clipped: c = h, gradient 0", "muted", SMALL, weight=600)
+    d.text((h + right) / 2 - 4, 36, "c = cos", "muted", SMALL, weight=600)
     d.text(left + 16, y - 58, "similar pairs", "value", SMALL, "start", 600)
     d.text(left + 16, y + 72, "dissimilar pairs", "key", SMALL, "start", 600)
     for cosine in (-0.35, 0.05, 0.4):
@@ -129,6 +129,42 @@ def five_heads():
     return d
 
 
+def shared_encoder():
+    """Show one encoder with three task heads, and where the gradients of each mode end."""
+    d = Drawing(
+        400,
+        "Shared encoder",
+        "Sentences of shape (B, T) enter one encoder with pooling, which gives embeddings of shape (B, D). "
+        "Three heads read them: LinearHead for sentiment, ConcatDiff for inference, and LinearPlusCosine for "
+        "similarity; the last two receive u and v. In full mode, gradients reach the heads and the encoder. In "
+        "frozen mode they end at the heads.",
+    )
+    d.text(78, 34, "sentences", "muted", SMALL, weight=700)
+    d.text(300, 34, "one encoder", "muted", SMALL, weight=700)
+    d.text(530, 34, "one head per task", "muted", SMALL, weight=700)
+    rows = (
+        (88, "sentiment", "(B, T)", "u", "LinearHead", "(B, 2) logits"),
+        (176, "inference", "2 × (B, T)", "u, v", "ConcatDiff", "(B, 3) logits"),
+        (264, "similarity", "2 × (B, T)", "u, v", "LinearPlusCosine", "(B,) scores"),
+    )
+    d.rect(222, 60, 156, 232, "query-light", "query", 2, radius=8)
+    d.text(300, 172, "encoder", "ink", SMALL, weight=600)
+    d.text(300, 194, "and pooling", "muted", SMALL)
+    for y, task, size, vectors, head, outputs in rows:
+        box(d, 78, y, 130, task, size, "cell", "muted")
+        d.arrow(146, y, 218, y)
+        d.arrow(380, y, 444, y)
+        d.text(411, y - 10, vectors, "ink", SMALL, weight=600)
+        d.text(411, y + 22, "(B, D)", "muted", SMALL)
+        box(d, 532, y, 172, head, outputs, "weight-light", "weight")
+    for y, words, end in ((332, "full", 240), (372, "frozen", 460)):
+        d.text(20, y + 6, words, "ink", SMALL, "start", 600)
+        d.text(84, y + 6, "gradients", "muted", SMALL, "start")
+        d.arrow(618, y, end, y, "key")
+    d.dashed("M446,304 L446,388", "muted")
+    return d
+
+
 def bi_and_cross_encoder():
     """Show a bi-encoder and a cross-encoder side by side."""
     d = Drawing(
@@ -171,5 +207,6 @@ DIAGRAMS = {
     "loss-and-prediction": loss_and_prediction,
     "clipped-cosine": clipped_cosine,
     "five-heads": five_heads,
+    "shared-encoder": shared_encoder,
     "bi-and-cross-encoder": bi_and_cross_encoder,
 }

@@ -37,6 +37,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys(("0.625", "0.568", "0.633", "0.495"), "two more seeds of the two runs"),
     },
     "13_data": {"0.927": PAPER, "0.66": "an example in a question"},
+    "16_heads": {"0.455": PAPER, "0.007": PAPER},
     "18_similarity": dict.fromkeys(
         (
             "0.246",

@@ -1,11 +1,14 @@
 """Exercise cases of chapters 14 and 16: task heads."""
 
+import types
 from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from minbert.course.check_runner import Case, Trial, fixed, mistake, probe, with_gradients
+from minbert.tokens import TokenBatch
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -429,92 +432,170 @@ def forward(self, u, v):
 ]
 
 
-# ---- heads.sum
+# ---- heads.vectors
 #
-# Both goals, so that the weight of the cosine is 1 in one case and 5 in another; a given weight;
-# a learned weight, whose gradient is compared; train mode, where the cosine must not depend on
-# dropout; zero vectors.
+# A small model whose encoder is a table of word vectors; it records the batches that it receives
+# and whether gradients are switched on. `source` returns another encoder than `self.encoder`, as it
+# does for an encoder with a transform. First sentences are shorter or longer than second ones, and
+# the padding id is not 0.
 
 
-def sum_cases(generator):
-    def relabel(cases, what):
-        return [case._replace(label=f"{case.label}; {what}") for case in cases]
+class _TableEncoder(nn.Module):
+    """Embed a sentence by the mean of its rows in a table; record each call."""
 
-    plain, graded = (
-        _pairs(generator, width=5, dropout=0.3),
-        _pairs(generator, width=5, goal="similarity", dropout=0.3),
-    )
-    weights = relabel(
-        _pairs(generator, width=5, cosine_weight=0.7)[1:2], "another weight"
-    ) + relabel(_pairs(generator, width=5, learned=True)[:2], "a learned weight")
-    return _with_zeros(plain) + relabel(graded[:3], "grades") + weights
+    transform, device = None, torch.device("cpu")
+
+    def __init__(self, table, pad_id):
+        super().__init__()
+        self.table = nn.Parameter(table)
+        self.model = types.SimpleNamespace(config=types.SimpleNamespace(pad_token_id=pad_id))
+        self.calls = []
+
+    def embed(self, batch):
+        self.calls.append((batch.input_ids, batch.attention_mask, torch.is_grad_enabled()))
+        mask = batch.attention_mask[..., None].double()
+        return (self.table[batch.input_ids] * mask).sum(1) / mask.sum(1)
 
 
-TRIALS["heads.sum"] = Trial(
-    sum_cases,
-    run_head,
+def vectors_cases(generator):
+    ids = torch.randint(1, 12, (6, 5), generator=generator)
+    lengths = torch.randint(1, 4, (6, 1), generator=generator)
+    mask = (torch.arange(5) < lengths).long()
+    table = fixed(generator, 12, 4)
+    one = {"ids": ids[:4], "mask": mask[:4], "table": table}
+    short = {**one, "ids": ids[:3, :3], "mask": mask[:3, :3]}
+    pair = {**short, "ids2": ids[3:], "mask2": mask[3:]}
+    long_first = {**one, "ids": ids[:3], "mask": mask[:3], "ids2": ids[3:, :3]}
+    long_first["mask2"] = mask[3:, :3]
+    return [
+        Case("single sentences", one),
+        Case("pairs, the second sentences are longer", pair),
+        Case("pairs, the first sentences are longer", long_first),
+        Case("one pair", {**pair, **{k: pair[k][:1] for k in ("ids", "mask", "ids2", "mask2")}}),
+        Case("pairs, frozen encoder", {**pair, "mode": "frozen"}),
+        Case("single sentences, frozen encoder", {**one, "mode": "frozen"}),
+        Case("pairs, gradients switched off by the caller", {**pair, "grad": False}),
+    ]
+
+
+def run_vectors(kind, inputs):
+    encoder = _TableEncoder(inputs["table"], pad_id=9)
+    model = kind(encoder, {"task": kind.head_class("paraphrase")}, inputs.get("mode", "full"))
+    source = _TableEncoder(2 * inputs["table"], pad_id=9)
+    model.source = lambda: source
+    first = TokenBatch(inputs["ids"], inputs["mask"])
+    second = TokenBatch(inputs["ids2"], inputs["mask2"]) if "ids2" in inputs else None
+    with torch.set_grad_enabled(inputs.get("grad", True)):
+        found = model.vectors(first, second)
+    calls = source.calls + encoder.calls
+    gradient = torch.zeros_like(source.table)
+    if found[0].requires_grad:
+        loss = sum((k + 1) * x.sin().sum() for k, x in enumerate(found))
+        (gradient,) = torch.autograd.grad(loss, source.table)
+    return {
+        "number of results": len(found),
+        **{f"embeddings of column {k + 1}": x for k, x in enumerate(found)},
+        "number of calls of the encoder": len(calls),
+        "token ids that the encoder received": calls[0][0],
+        "attention mask that the encoder received": calls[0][1],
+        "gradients are on in the encoder": calls[0][2],
+        "gradient of the encoder": gradient,
+    }
+
+
+TRIALS["heads.vectors"] = Trial(
+    vectors_cases,
+    run_vectors,
+    derive=(),
     hints=(
-        "Two numbers a pair, added. Write the shape of each behind its line.",
+        "How many batches does the encoder receive, and how many tensors are returned?",
         (
-            "The straight part is that of `heads.pair`, (B,). The cosine is taken of the vectors "
-            "as they came, before any dropout."
+            'Gradients are on in the encoder if they are on outside and the mode is "full": '
+            "torch.set_grad_enabled takes such a boolean. The first len(first.input_ids) rows "
+            "belong to the first sentences."
         ),
         (
-            "straight = self.linear(self.drop(torch.cat([u, v], -1)))[:, 0]; add "
-            "self.cosine_weight times safe_cosine(u, v)."
+            "x = self.source().embed(batch) for the joined batch, inside the context; then "
+            "x.split(len(first.input_ids)), which gives one tensor without second sentences."
         ),
     ),
 )
 
 
-_WRONG_SUM = "straight + self.cosine_weight * safe_cosine(u, v)"
+_WRONG_JOIN = "join_batches(first, second, self.encoder.model.config.pad_token_id)"
+_WRONG_GRAD = 'torch.is_grad_enabled() and self.mode == "full"'
+_WRONG_SPLIT = "embeddings.split(len(first.input_ids))"
 
-MISTAKES["heads.sum"] = [
-    mistake(_WRONG_SUM, "straight + safe_cosine(u, v)", "The weight of the cosine is missing."),
-    mistake(_WRONG_SUM, "straight", "The cosine is missing."),
+MISTAKES["heads.vectors"] = [
     mistake(
-        "[:, 0]",
-        "",
-        "(B, 1) plus (B,) broadcasts to (B, B), so the linear output of every pair is added to "
-        "the cosine of every other.",
+        _WRONG_JOIN,
+        "join_batches(second, first, self.encoder.model.config.pad_token_id)",
+        "The second sentences come first in the batch, so the two columns are exchanged.",
     ),
     mistake(
-        _WRONG_SUM,
-        "straight + self.drop(self.cosine_weight * safe_cosine(u, v))",
-        "Dropout is applied to the cosine too. It belongs only on the input of the linear layer.",
-    ),
-    mistake("self.drop(torch.cat([u, v], -1))", "torch.cat([u, v], -1)", "There is no dropout."),
-    mistake(
-        _WRONG_SUM,
-        "straight + self.cosine_weight * (1 - safe_cosine(u, v))",
-        "The cosine distance is added. Use the similarity.",
+        _WRONG_JOIN,
+        "join_batches(first, second)",
+        "The padding id is 0 for every encoder. Use the one of its configuration.",
     ),
     mistake(
-        _WRONG_SUM,
-        "straight + self.cosine_weight * (u * v).sum(-1)",
-        "The dot product is added. Use the cosine.",
+        _WRONG_GRAD,
+        "torch.is_grad_enabled()",
+        "Gradients are also on in frozen mode.",
     ),
     mistake(
-        "torch.cat([u, v], -1)",
-        "torch.cat([v, u], -1)",
-        "The two vectors are concatenated in the wrong order.",
+        _WRONG_GRAD,
+        'self.mode == "full"',
+        "Gradients are switched on although the caller has switched them off.",
+    ),
+    mistake(
+        _WRONG_SPLIT,
+        "embeddings.chunk(2)",
+        "A batch of single sentences is split into two halves, too.",
+    ),
+    mistake(
+        _WRONG_SPLIT,
+        "(embeddings,)",
+        "The embeddings of both columns are returned as one tensor. Split them.",
+    ),
+    mistake(
+        _WRONG_SPLIT,
+        "(embeddings[::2], embeddings[1::2]) if second is not None else (embeddings,)",
+        "The rows are split as if the two sentences of a pair were adjacent. The batch contains "
+        "all first sentences, then all second sentences.",
+    ),
+    mistake(
+        "self.source().embed(batch)",
+        "self.encoder.embed(batch)",
+        "The transform of the encoder is not handled: call `self.source()`.",
     ),
 ]
 
-VARIANTS["heads.sum"] = [
+VARIANTS["heads.vectors"] = [
     """
-def forward(self, u, v):
-    weights = self.linear.weight.view(2, -1)
-    straight = (self.drop(u) * weights[0] + self.drop(v) * weights[1]).sum(-1) + self.linear.bias
-    return torch.add(straight, self.cosine_weight * safe_cosine(v, u))
+def vectors(self, first, second=None):
+    B = len(first.input_ids)
+    pad_id = self.encoder.model.config.pad_token_id
+    batch = first if second is None else join_batches(first, second, pad_id)
+    if self.mode == "frozen":
+        with torch.no_grad():
+            x = self.source().embed(batch)
+    else:
+        x = self.source().embed(batch)
+    return (x,) if second is None else (x[:B], x[B:])
 """,
     """
-def forward(self, u, v):
-    parts = [
-        self.cosine_weight * safe_cosine(u, v)[:, None],
-        self.linear(F.dropout(torch.hstack([u, v]), self.dropout, self.training)),
-    ]
-    return torch.cat(parts, 1).sum(1)
+def vectors(self, first, second=None):
+    joined = first
+    if second is not None:
+        pad_id = self.encoder.model.config.pad_token_id
+        joined = join_batches(second=second, first=first, pad_id=pad_id)
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(before and self.mode != "frozen")
+    try:
+        x = self.source().embed(joined)
+    finally:
+        torch.set_grad_enabled(before)
+    return tuple(torch.split(x, first.input_ids.shape[0]))
 """,
 ]
 

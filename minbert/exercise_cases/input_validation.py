@@ -151,9 +151,7 @@ def _vectors(make, pair: bool = True) -> tuple[Refusal, ...]:
 
 REFUSALS["losses.clipped_head"] = _vectors(lambda kind: kind(3, project=3))
 REFUSALS["heads.linear"] = _vectors(lambda kind: kind(3), False)
-REFUSALS["heads.pair"] = REFUSALS["heads.difference"] = REFUSALS["heads.sum"] = _vectors(
-    lambda kind: kind(3)
-)
+REFUSALS["heads.pair"] = REFUSALS["heads.difference"] = _vectors(lambda kind: kind(3))
 REFUSALS["heads.cosine"] = _vectors(lambda kind: kind())
 
 

@@ -5,10 +5,11 @@ from minbert.exercise_cases.heads import (
     _WRONG_BLOCKS,
     _WRONG_CLIPPED,
     _WRONG_COSINE,
+    _WRONG_GRAD,
     _WRONG_LINEAR,
     _WRONG_PAIR,
     _WRONG_PROJECTED,
-    _WRONG_SUM,
+    _WRONG_SPLIT,
 )
 
 MUTANTS = {}
@@ -189,63 +190,26 @@ MUTANTS["heads.cosine"] = [
 ]
 
 
-MUTANTS["heads.sum"] = [
+MUTANTS["heads.vectors"] = [
     mistake(
-        _WRONG_SUM, "straight - self.cosine_weight * safe_cosine(u, v)", "The cosine is subtracted."
+        _WRONG_SPLIT,
+        "embeddings.split(len(second.input_ids) if second is not None else 1)",
+        "Single sentences are split one by one.",
     ),
     mistake(
-        _WRONG_SUM,
-        "straight + self.cosine_weight * safe_cosine(u, v).detach()",
-        "The cosine is detached, so no gradient passes through it.",
+        _WRONG_SPLIT,
+        "embeddings.detach().split(len(first.input_ids))",
+        "The embeddings are detached, so the encoder gets no gradient.",
     ),
     mistake(
-        _WRONG_SUM,
-        "straight + (self.cosine_weight.item() if self.learned else self.cosine_weight) * "
-        "safe_cosine(u, v)",
-        "The weight of the cosine leaves the graph as a plain number, so a learned one gets no "
-        "gradient.",
+        "self.source().embed(batch)",
+        "torch.cat([self.source().embed(x) for x in (first, second) if x is not None])",
+        "The two columns are encoded in two calls.",
     ),
     mistake(
-        _WRONG_SUM,
-        "(1 - self.cosine_weight) * straight + self.cosine_weight * safe_cosine(u, v)",
-        "The two share one weight. The linear part counts whole.",
-    ),
-    mistake(
-        _WRONG_SUM,
-        "0 * straight + self.cosine_weight * safe_cosine(u, v)",
-        "The linear part is lost.",
-    ),
-    mistake(
-        _WRONG_SUM,
-        "self.cosine_weight * (straight + safe_cosine(u, v))",
-        "The straight part is multiplied by k as well.",
-    ),
-    mistake(
-        _WRONG_SUM,
-        "straight + self.cosine_weight * safe_cosine(self.drop(u), self.drop(v))",
-        "The cosine is taken of dropped vectors; dropout belongs to the straight part alone.",
-    ),
-    mistake(
-        "[:, 0]",
-        ".squeeze()",
-        _WRONG_SUM,
-        "straight + self.cosine_weight * safe_cosine(u, v).squeeze()",
-        "A batch of one loses its axis: squeeze takes every axis of length 1.",
-    ),
-    mistake(
-        _WRONG_SUM,
-        "straight + self.cosine_weight * F.cosine_similarity(u, v)",
-        "At a zero vector this cosine has a gradient of a hundred million; `safe_cosine` has none.",
-    ),
-    mistake(
-        _WRONG_SUM,
-        "straight + 5.0 * safe_cosine(u, v)",
-        "The weight of the cosine is 5 for every goal. The head has its own.",
-    ),
-    mistake(
-        _WRONG_SUM,
-        "(" + _WRONG_SUM + ").sigmoid()",
-        "Sigmoid is applied; the cost does that itself and wants the logit.",
+        _WRONG_GRAD,
+        'self.mode == "frozen"',
+        "Gradients are on in frozen mode and off in full mode.",
     ),
 ]
 
