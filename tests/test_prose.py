@@ -25,7 +25,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     "06_training": dict.fromkeys(
         ("0.62", "0.66", "0.53", "2.10", "2.09"), "an example in an exercise"
     ),
-    "16_heads": {"0.455": PAPER, "0.007": PAPER},
+    "16_heads": {"0.455": PAPER},
     "17_metrics": {
         ".375": PAPER,
         ".631": PAPER,
