@@ -29,6 +29,7 @@ from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_results import DIAGRAMS as RESULTS
+from diagrams_smart import DIAGRAMS as SMART
 from diagrams_tokens import DIAGRAMS as TOKENS
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 
@@ -132,6 +133,7 @@ DIAGRAMS = {
     **OPTIM,
     **HEADS,
     **RESULTS,
+    **SMART,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

@@ -49,6 +49,13 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     "29_flow": {"1.386": SUM, ".505": PAPER},
     "30_bertcf": {".11": SUM, "3.43": "log 31"},
     "33_bregman": {"2.13": "a release of torch"},
+    "34_smart": {
+        **dict.fromkeys(
+            "0.006 0.027 0.034 0.087 0.635 0.712 0.892 0.909 0.915 0.929".split(), PAPER
+        ),
+        **dict.fromkeys(("0.527", "0.673", "0.830", "0.823"), "the same cells with seed=1"),
+        **dict.fromkeys(("0.038", "0.078"), "the same cells with steps=120"),
+    },
 }
 
 
@@ -151,7 +158,7 @@ def test_a_number_from_nowhere_is_found():
 
 REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training 10_pretrain "
-    "14_losses 16_heads 41_bertcf_results 42_multitask"
+    "14_losses 16_heads 34_smart 41_bertcf_results 42_multitask"
 ).split()
 
 
