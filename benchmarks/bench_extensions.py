@@ -31,7 +31,7 @@ from minbert.regularized import regularized_loss
 from minbert.sampling import TaskSampler
 from minbert.sentence import SentenceEncoder
 from minbert.simcse import ViewModel, view_batches, view_loss
-from minbert.smart import SmartPenalty
+from minbert.smart_penalty import SmartPenalty
 from minbert.smoothness import SmoothnessPenalty
 from minbert.training import steps, sum_losses
 

@@ -37,7 +37,7 @@ from minbert.pcgrad import PCGrad  # noqa: E402
 from minbert.regularized import regularized_loss  # noqa: E402
 from minbert.sentence import SentenceEncoder  # noqa: E402
 from minbert.simcse import ViewModel, train_views, view_batches, view_loss  # noqa: E402
-from minbert.smart import SmartPenalty  # noqa: E402
+from minbert.smart_penalty import SmartPenalty  # noqa: E402
 from minbert.training import sum_losses  # noqa: E402
 
 TASKS = ("sentiment", "inference", "similarity")

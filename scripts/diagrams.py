@@ -33,6 +33,7 @@ from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_results import DIAGRAMS as RESULTS
 from diagrams_sentence import DIAGRAMS as SENTENCE
+from diagrams_smart import DIAGRAMS as SMART
 from diagrams_tokens import DIAGRAMS as TOKENS
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 
@@ -171,6 +172,7 @@ DIAGRAMS = {
     **SENTENCE,
     **FINETUNE,
     **DATA,
+    **SMART,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

@@ -809,7 +809,7 @@ from minbert.losses import ClippedCosineHead
 from minbert.optim import AdamW
 from minbert.bregman import BregmanProximal
 from minbert.sentence import SentenceEncoder
-from minbert.smart import SmartPenalty
+from minbert.smart_penalty import SmartPenalty
 from minbert.regularized import regularized_loss
 from minbert.tokens import TokenBatch
 

@@ -25,7 +25,7 @@ from minbert.explorers.smoothness import (
 from minbert.heads import LinearHead, MultitaskBert, PairLinear
 from minbert.regularized import output_distance, symmetric_kl
 from minbert.sentence import SentenceEncoder
-from minbert.smart import Attack, smart_loss, token_input
+from minbert.smart_penalty import Attack, smart_loss, token_input
 from minbert.smoothness import _ascend, ball_points, linear_maximum
 from minbert.tokens import tokenize
 

@@ -225,24 +225,8 @@ def test_an_input_that_is_overwritten_where_gradients_are_off_is_found(name):
 
 def test_an_input_that_is_taken_out_of_the_case_is_watched_as_well():
     """A run may pop what it hands over by another name; a write into it shows all the same."""
-    found = (
-        edited("smart.step", ("return ", "delta += 0.25\n    return "))
-        if exercise("smart.step").definition.count("return ") == 1
-        else None
-    )
-    found = found or judged("smart.step", _writing_step())
+    found = edited("smart.step", ("return ", "delta += 0.25\n    return "))
     assert not found.passed and "changed its input" in found.message, found.message
-
-
-def _writing_step():
-    ours = reference(exercise("smart.step"))
-
-    def move(self, delta, gradient, rows):
-        result = ours.move(self, delta, gradient, rows)
-        delta.data.add_(0.25)
-        return result
-
-    return type(ours.__name__, (ours,), {"move": move})
 
 
 @pytest.mark.parametrize(
@@ -311,14 +295,9 @@ def _writing_step():
             "a vector of zeros, its gradient",
         ),
         (
-            "smart.length",
-            [
-                (
-                    "return total[rows][..., None]",
-                    "return (total[rows] if rows.ndim == 1 else total[rows[:, :1]].expand(rows.shape))[..., None]",
-                )
-            ],
-            "a table of mixed rows",
+            "smart.step",
+            [("size.clamp(min=torch.finfo(size.dtype).tiny)", "size.clamp(min=1e-12)")],
+            "gradients of 1e-30",
         ),
         (
             "pcgrad.weights",

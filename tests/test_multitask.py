@@ -13,7 +13,7 @@ from minbert.heads import MultitaskBert, default_heads
 from minbert.pcgrad import PCGrad
 from minbert.regularized import regularized_loss
 from minbert.sentence import SentenceEncoder
-from minbert.smart import SmartPenalty
+from minbert.smart_penalty import SmartPenalty
 from minbert.smoothness import SmoothnessPenalty
 from minbert.tokens import load_tokenizer
 

@@ -59,7 +59,7 @@ from minbert.papers.unsupervised_stages import contrast, wiki
 from minbert.pcgrad import PCGrad
 from minbert.regularized import regularized_loss
 from minbert.significance import Scored, printed_interval
-from minbert.smart import SmartPenalty
+from minbert.smart_penalty import SmartPenalty
 from minbert.training import sum_losses
 
 TOY = replace(

@@ -1,4 +1,6 @@
-"""Chapter 34: three searches for the worst small change, on words and on sentence vectors."""
+"""Chapter 34 and its penalty for `fit`: three searches for the worst small change, on words and on
+sentence vectors.
+"""
 
 import copy
 import math
@@ -25,7 +27,8 @@ from minbert.losses import GOALS
 from minbert.optim import AdamW
 from minbert.regularized import clean_pass, output_distance, regularized_loss, replay, symmetric_kl
 from minbert.sentence import SentenceEncoder, UnitLength
-from minbert.smart import Attack, SmartPenalty, frozen, smart_loss, token_input
+from minbert.smart import smart
+from minbert.smart_penalty import Attack, SmartPenalty, frozen, smart_loss, token_input
 from minbert.smoothness import linear_maximum
 from minbert.training import compute_losses, steps
 
@@ -717,10 +720,60 @@ def test_a_compiled_model_is_refused_on_words_only(part):
     assert SmartPenalty(1.0, "vectors")(model, "sst", batch["sst"], clean) > 0
 
 
+# --- the chapter
+
+
+@pytest.mark.parametrize("K", [0, 1, 3])
+@pytest.mark.parametrize("task", ["sst", "stsb", "quora"])
+def test_the_taught_penalty_is_that_of_the_product(task, K):
+    """`smart` on padded word vectors and `SmartPenalty` on packed ones, from the same noise: equal
+    values, and equal gradients of every parameter.
+    """
+    model, part = make_model().eval(), batch_of((task,))[task]
+    distance, settings = output_distance(model.heads[task]), {"epsilon": 0.03, "sigma": 0.02}
+
+    def penalty():
+        clean = clean_pass(model, task, part)
+        charge = SmartPenalty(1.0, "tokens", "paper", K, 0.03, 0.5, 0.02, seed=6)
+        return charge(model, task, part, clean), charge.last
+
+    theirs, stats = penalty()
+    embeds, rows, encode = token_input(model, part)
+    # a sentence is one row of word vectors, (2 B, T, D) for pairs; padding has no effect
+    longest = int(torch.bincount(rows).max())
+    place = torch.tensor([int((rows[:i] == row).sum()) for i, row in enumerate(rows)])
+
+    def padded(vectors):
+        table = torch.zeros(int(rows.max()) + 1, longest, vectors.shape[-1])
+        return table.index_put((rows, place), vectors)
+
+    def f(x):
+        return model.score(task, *encode(x[rows, place]))
+
+    x = padded(embeds)
+    clean = f(x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "randn_like", lambda x: padded(stats.start) / 0.02)
+        ours = smart(x, f, clean, distance, eta=0.5, K=K, **settings)
+    assert_close(ours, theirs)
+    weights = [w for w in model.parameters() if w.requires_grad]
+    for mine, other in zip(
+        torch.autograd.grad(ours, weights, allow_unused=True),
+        torch.autograd.grad(theirs, weights, allow_unused=True),
+    ):
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            assert_close(mine, other, rtol=1e-3, atol=1e-6)
+
+
 def test_the_names_of_the_chapter():
     import minbert.smart as chapter
 
-    assert {"symmetric_kl", "sampled_smoothness", "smart_loss", "SmartPenalty", "Attack"} <= set(
-        chapter.__all__
-    )
+    assert set(chapter.__all__) == {
+        "symmetric_kl",
+        "largest_coordinate",
+        "ascent_step",
+        "find_perturbation",
+        "smart",
+    }
     assert chapter.symmetric_kl is symmetric_kl and set(GOALS) >= {"classes"}

@@ -44,7 +44,7 @@ from minbert.regularized import (
     symmetric_kl,
 )
 from minbert.sentence import SentenceEncoder
-from minbert.smart import SmartPenalty
+from minbert.smart_penalty import SmartPenalty
 from minbert.smoothness import (
     SmoothnessPenalty,
     _outputs_at,

@@ -617,10 +617,12 @@ def extensions(
     """Build what part 4 adds to a run: smoothness as in chapter 42, the rest with its defaults.
     Raises ValueError for another name.
     """
+    from minbert.bregman import BregmanProximal
     from minbert.conflicts import GradVac
     from minbert.core.devices import new_accelerator
     from minbert.pcgrad import PCGrad
-    from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
+    from minbert.regularized import regularized_loss
+    from minbert.smart_penalty import SmartPenalty
 
     kinds = {"pcgrad": PCGrad, "gradvac": GradVac}
     known = {

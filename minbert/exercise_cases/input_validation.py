@@ -436,16 +436,6 @@ REFUSALS["bregman.charge"] = (
 )
 
 
-def _squares(p, q):
-    return (p - q).square()
-
-
-REFUSALS["smart.loss"] = (
-    _R(
-        "an unknown reduction",
-        lambda f: f(_TWO, lambda x: x.sum(-1), _TWO.sum(-1), _squares, reduction="median"),
-    ),
-)
 REFUSALS["negatives.scores"] = (
     _R("an unknown score", lambda f: f(_TWO, _OTHER, "euclid")),
     _R("a chunk of 0", lambda f: f(_TWO, _OTHER, chunk=0)),

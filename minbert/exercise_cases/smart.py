@@ -1,44 +1,33 @@
 """Exercise cases of chapter 34: the adversarial regularization of SMART."""
 
-import math
-
 import torch
 
 from minbert.course.check_runner import Case, Trial, fixed, mistake
-from minbert.smart import Attack
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
 # ---- smart.length
 #
-# The sentence of each vector is an index, in any order and shape; both norms; one vector; a
-# sentence of zeros.
+# One and several sentences, tokens and dimensions; a sentence of zeros; negative numbers only.
 
 
 def length_cases(generator):
-    x, rows = fixed(generator, 8, 3), torch.tensor([2, 0, 0, 1, 2, 2, 3, 0])
-    x[3] = 0
-    padded, own, mixed = (
-        fixed(generator, 2, 4, 3),
-        torch.tensor([[0] * 4, [1] * 4]),
-        torch.tensor([[1, 0, 2, 1], [2, 2, 0, 1]]),
-    )
+    x = fixed(generator, 3, 4, 5)
+    zeros = x.clone()
+    zeros[1] = 0
     return [
-        Case(f"{label}, p = {p}", {"x": y, "p": p, "rows": r})
-        for p in (2, math.inf)
-        for label, y, r in (
-            ("tokens end to end", x, rows),
-            ("padded", padded, own),
-            ("a table of mixed rows", padded, mixed),
-            ("one vector a sentence", x, torch.arange(8)),
-            ("one sentence", x, 0 * rows),
-        )
+        Case("three sentences", {"x": x}),
+        Case("a sentence of zeros", {"x": zeros}),
+        Case("negative coordinates only", {"x": -x.abs()}),
+        Case("one token", {"x": fixed(generator, 3, 1, 4)}),
+        Case("one dimension", {"x": fixed(generator, 2, 4, 1)}),
+        Case("one sentence", {"x": fixed(generator, 1, 4, 3)}),
     ]
 
 
 def run_length(length, inputs):
-    return {"lengths": length(**inputs)}
+    return {"sizes": length(**inputs)}
 
 
 TRIALS["smart.length"] = Trial(
@@ -48,158 +37,86 @@ TRIALS["smart.length"] = Trial(
     rtol=1e-9,
     atol=1e-11,
     hints=(
-        (
-            "First one number for each vector, then put together what belongs to one sentence, "
-            "then write the result beside each of its vectors."
-        ),
-        (
-            '`index_add` adds up squares by sentence, `scatter_reduce(..., "amax")` takes the '
-            "largest. Flatten the vectors and their `rows` first."
-        ),
-        (
-            "own = x.square().sum(-1).flatten(); total = zeros.index_add(0, rows.flatten(), "
-            "own).sqrt(); the answer is total[rows][..., None]."
-        ),
+        "Which axes belong to one sentence, and which axis must be left alone?",
+        "`amax` accepts several dimensions at once, and `keepdim=True` keeps them with size 1.",
+        "x.abs().amax(dim=(1, 2), keepdim=True)",
     ),
 )
 
 
+_SIZE = "return x.abs().amax(dim=(1, 2), keepdim=True)"
+
 MISTAKES["smart.length"] = [
     mistake(
-        "return total[rows][..., None]",
-        "return (x.abs().amax(-1) if p == math.inf else x.norm(dim=-1))[..., None]",
-        "Each token has its own norm here. The norm is that of the whole sentence.",
+        "dim=(1, 2)",
+        "dim=2",
+        "Each token has its own size here. Take the largest coordinate of the whole sentence.",
     ),
     mistake(
-        "return total[rows][..., None]",
-        "whole = x.abs().max() if p == math.inf else x.norm()\n"
-        "    return whole.expand(x.shape[:-1])[..., None]",
-        "The norm is that of the whole batch. Each sentence has its own.",
+        _SIZE,
+        "return x.abs().max().expand(len(x), 1, 1)",
+        "The size is that of the whole batch. Each sentence has its own.",
     ),
-    mistake("own).sqrt()", "own)", "The square root is missing: these are squared norms."),
+    mistake("x.abs()", "x", "Negative values are ignored. Use absolute values."),
     mistake(
-        "own = x.square().sum(-1).flatten()",
-        "own = x.norm(dim=-1).flatten()",
-        "own).sqrt()",
-        "own)",
-        "The norms of the tokens are added. Add their squares and take the square root last.",
-    ),
-    mistake("if p == math.inf:", "if p == 2:", "The two norms are swapped."),
-    mistake("x.abs().amax(-1)", "x.amax(-1)", "Negative values are ignored. Use absolute values."),
-    mistake(
-        "return total[rows][..., None]",
-        "return total[rows]",
-        "The last axis is missing, so the result does not broadcast against the vectors.",
+        ", keepdim=True",
+        "",
+        "The result has the shape (B,), so it does not broadcast against (B, T, D). Keep the axes.",
     ),
     mistake(
-        "index_add(0, flat, own).sqrt()",
-        "index_add(0, flat, own).div(flat.bincount(minlength=len(own))).sqrt()",
-        "The squares are averaged over the tokens of a sentence. They are summed.",
+        _SIZE,
+        "return x.square().sum(dim=(1, 2), keepdim=True).sqrt()",
+        "This is the 2-norm of a sentence. The infinity norm is the largest absolute coordinate.",
     ),
 ]
 
 VARIANTS["smart.length"] = [
     """
-def sentence_norms(x, p, rows):
-    out = torch.zeros_like(x[..., :1])
-    for i in rows.unique():
-        mine = rows == i
-        out[mine] = torch.linalg.vector_norm(x[mine], p).to(x.dtype)
-    return out
+def largest_coordinate(x):
+    return torch.linalg.vector_norm(x.flatten(1), float("inf"), dim=1)[:, None, None]
 """,
     """
-def sentence_norms(x, p, rows):
-    same = (rows.flatten()[:, None] == rows.flatten()[None]).to(x.dtype)
-    if p == 2:
-        total = torch.sqrt(same @ (x * x).sum(-1).flatten())
-    else:
-        total = (same * x.abs().max(-1).values.flatten()).max(1).values
-    return total.view(rows.shape).unsqueeze(-1)
+def largest_coordinate(x):
+    sizes = [sentence.abs().max() for sentence in x]
+    return torch.stack(sizes).view(-1, 1, 1)
 """,
 ]
 
 
 # ---- smart.step
 #
-# Sentences have one to four tokens, because norms over a batch, a sentence and a token are equal
-# if there is one of each. The paper's step in both norms, inside and at the edge of the ball; a
-# start outside; a zero gradient, where the perturbation stays; gradients of 1e-30. The step of
-# the published code, with a norm over one token and epsilon added to it. The CS224N report's step
-# is the same.
+# Steps that stay in the box, reach its edge and leave it; a start outside of it; sentences without
+# a gradient, where the perturbation stays; gradients of 1e-30, alone and beside ordinary ones.
 
 
 def step_cases(generator):
-    rows = torch.tensor([2, 0, 0, 1, 2, 2, 0])
-    delta, gradient = 0.1 * fixed(generator, 7, 3), 5 * fixed(generator, 7, 3)
-    pads, none = gradient.clone(), gradient.clone()
-    pads[[1, 4]], none[rows == 2] = 0, 0
-    small = {"variant": "paper", "epsilon": 0.2, "step_size": 0.15}
-    ways = {
-        "paper, inside the box": {"variant": "paper", "epsilon": 5.0, "step_size": 0.15},
-        "paper, to the edge of the box": small,
-        "paper, its own constants": {"variant": "paper"},
-        "paper, with a noise and a size that do not count here": {
-            **small,
-            "noise": 0.03,
-            "size": 3.0,
-        },
-        "paper, inside the ball": {"variant": "paper", "epsilon": 5.0, "step_size": 0.3, "p": 2},
-        "paper, to the edge of the ball": {**small, "p": 2},
-        "rescale": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.02},
-        "rescale, p = 2, size .3": {
-            "variant": "rescale",
-            "epsilon": 0.05,
-            "step_size": 0.02,
-            "p": 2,
-            "size": 0.3,
-        },
-        "rescale, its own constants": {"variant": "rescale"},
-        "printed": {"variant": "printed", "epsilon": 0.03, "step_size": 0.1, "size": 2.0},
-    }
-    found = [
-        Case(label, {"delta": delta, "gradient": gradient, "rows": rows, "attack": way})
-        for label, way in ways.items()
-    ]
-    for p in (2, math.inf):
-        found += [
-            Case(
-                f"paper, {label}, p = {p}",
-                {"delta": d, "gradient": g, "rows": rows, "attack": {**small, "p": p}},
-            )
-            for label, d, g in (
-                ("a gradient of zeros for one sentence", delta, none),
-                ("pads", delta, pads),
-                ("no gradient at all", delta, 0 * gradient),
-                ("gradients of 1e-30", delta.float(), 1e-30 * gradient.float()),
-            )
-        ]
-    faint = gradient.float() * torch.where(rows == 2, 1e-30, 1.0)[:, None]
-    found.append(
+    delta, gradient = 0.1 * fixed(generator, 3, 2, 4), 5 * fixed(generator, 3, 2, 4)
+    none = gradient.clone()
+    none[1] = 0
+    faint = gradient.float()
+    faint[2] *= 1e-30
+    edge = {"epsilon": 0.2, "eta": 0.15}
+    ordinary = {"delta": delta, "gradient": gradient}
+    single = {"delta": delta.float(), **edge}
+    return [
+        Case("inside the box", {**ordinary, "epsilon": 5.0, "eta": 0.15}),
+        Case("to the edge of the box", {**ordinary, **edge}),
+        Case("a step much longer than the radius", {**ordinary, "epsilon": 0.01, "eta": 1.0}),
+        Case("a sentence without a gradient", {**ordinary, "gradient": none, **edge}),
+        Case("no gradient at all", {**ordinary, "gradient": 0 * gradient, **edge}),
         Case(
-            "paper, one sentence with gradients of 1e-30, p = 2",
-            {
-                "delta": delta.float(),
-                "gradient": faint,
-                "rows": rows,
-                "attack": {**small, "epsilon": 5.0, "p": 2},
-            },
-        )
-    )
-    return found + [
-        Case(
-            "paper, padded",
-            {
-                "delta": 0.1 * fixed(generator, 2, 4, 3),
-                "gradient": fixed(generator, 2, 4, 3),
-                "rows": torch.tensor([[0] * 4, [1] * 4]),
-                "attack": {**small, "p": 2},
-            },
-        )
+            "a start outside of the box, and no gradient",
+            {**ordinary, "gradient": 0 * gradient, "epsilon": 0.05, "eta": 0.15},
+        ),
+        Case("gradients of 1e-30", {**single, "gradient": 1e-30 * gradient.float()}),
+        Case("one sentence with gradients of 1e-30", {**single, "gradient": faint}),
+        Case("one sentence", {"delta": delta[:1], "gradient": gradient[:1], **edge}),
+        Case("one token", {"delta": delta[:, :1], "gradient": gradient[:, :1], **edge}),
     ]
 
 
-def run_step(make, inputs):
-    return {"change": make(**inputs.pop("attack")).move(**inputs)}
+def run_step(step, inputs):
+    return {"perturbation": step(**inputs)}
 
 
 TRIALS["smart.step"] = Trial(
@@ -207,474 +124,383 @@ TRIALS["smart.step"] = Trial(
     run_step,
     subject="smart",
     hints=(
+        "First the direction of the step, then its length, and last the projection.",
         (
-            "Two algorithms under one roof. In which of them does the gradient's length count, "
-            "and where does each want its epsilon?"
+            "`largest_coordinate` gives the size of each gradient. A size of 0 would divide by "
+            "zero: `clamp` it from below by the smallest normal number of its dtype."
         ),
         (
-            '"paper": the gradient is divided by its norm over the sentence, then the point is '
-            "brought back: each coordinate for infinity, the whole "
-            "sentence for 2. The others divide the *moved* vector by its own norm plus epsilon."
-        ),
-        (
-            "paper: g over its largest coordinate in the sentence first, since the squares of "
-            "1e-30 vanish; delta + eta * g / sentence_norms(g), then clamp, or times epsilon / "
-            "max(epsilon, norm). Others: moved = delta + eta * g; size * moved / "
-            "(|moved| + epsilon) along the last axis."
+            "direction = gradient / size.clamp(min=torch.finfo(size.dtype).tiny); the result is "
+            "(delta + eta * direction).clamp(-epsilon, epsilon)."
         ),
     ),
 )
 
 
-_WRONG_MOVED = (
-    "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, "
-    "rows).clamp(min=tiny)"
-)
-_WRONG_BACK = (
-    "return moved * (self.epsilon / sentence_norms(moved, self.p, rows).clamp(min=self.epsilon))"
-)
-_WRONG_BOX = "return moved.clamp(-self.epsilon, self.epsilon)"
+_DIRECTION = "direction = gradient / size.clamp(min=torch.finfo(size.dtype).tiny)"
+_MOVED = "return (delta + eta * direction).clamp(-epsilon, epsilon)"
 
 MISTAKES["smart.step"] = [
     mistake(
-        _WRONG_MOVED,
-        _WRONG_MOVED.replace("+", "-"),
-        "moved = delta + self.step_size * gradient\n",
-        "moved = delta - self.step_size * gradient\n",
+        "(delta + eta",
+        "(delta - eta",
         "The step goes downhill. The search maximizes the distance.",
     ),
     mistake(
-        _WRONG_MOVED,
-        "moved = self.step_size * gradient / sentence_norms(gradient, self.p, "
-        "rows).clamp(min=tiny)",
+        "delta + eta * direction",
+        "eta * direction",
         "The current perturbation is dropped, so several steps are no better than one.",
     ),
     mistake(
-        _WRONG_MOVED,
-        _WRONG_MOVED.replace("step_size", "epsilon"),
-        "The step has length epsilon. Use the step size.",
+        "delta + eta * direction",
+        "delta + epsilon * direction",
+        "The step has the length epsilon. Use the step size eta.",
     ),
     mistake(
-        _WRONG_MOVED,
-        "moved = delta + self.step_size * gradient / sentence_norms(gradient, self.p, "
-        "torch.arange(rows.numel(), "
-        "device=rows.device).view(rows.shape)).clamp(min=tiny)",
-        "The gradient is divided by a norm for each token. Use the norm of the sentence.",
+        _DIRECTION,
+        "direction = gradient",
+        "The gradient is not divided by its size, so that small gradients make tiny steps.",
     ),
     mistake(
-        _WRONG_MOVED,
-        "moved = delta + self.step_size * gradient",
-        "The gradient is not divided by its norm.",
+        ".clamp(-epsilon, epsilon)",
+        "",
+        "The perturbation is not projected back onto the box.",
     ),
     mistake(
-        _WRONG_BACK,
-        "return moved",
-        "In the Euclidean norm the perturbation is not projected back onto the ball.",
+        "largest_coordinate(gradient)",
+        "gradient.abs().amax()",
+        "The gradient is divided by the size of the whole batch. Each sentence has its own.",
     ),
     mistake(
-        "    if self.p == math.inf:\n        " + _WRONG_BOX + "\n",
-        "    if self.p == math.inf:\n        return moved\n",
-        "In the maximum norm the perturbation is not clipped to the ball.",
+        _DIRECTION,
+        "direction = gradient / size",
+        "A gradient of zeros is divided by 0. Its sentence should keep its perturbation.",
     ),
     mistake(
-        "moved = delta + self.step_size * gradient / sentence",
-        "moved = delta + gradient / sentence",
-        "The step size is not used.",
+        _DIRECTION,
+        "direction = gradient.sign()",
+        "Only the signs of the gradient are used. Smaller coordinates should move less.",
     ),
 ]
 
 VARIANTS["smart.step"] = [
     """
-def move(self, delta, gradient, rows):
-    if self.variant == "paper":
-        out = torch.empty_like(delta)
-        for i in rows.unique().tolist():
-            mine = rows == i
-            g, d = gradient[mine].double(), delta[mine].double()
-            size = g.abs().max() if self.p == math.inf else g.square().sum().sqrt()
-            d = d + self.step_size * g / size if size > 0 else d
-            if self.p == math.inf:
-                d = d.clip(-self.epsilon, self.epsilon)
-            elif d.norm() > self.epsilon:
-                d = d * self.epsilon / d.norm()
-            out[mine] = d.to(out.dtype)
-        return out
-    new = delta + gradient * self.step_size
-    norm = (
-        new.abs().amax(-1, keepdim=True)
-        if self.p == math.inf
-        else new.pow(2).sum(-1, keepdim=True).sqrt()
-    )
-    return new * (self.size / (norm + self.epsilon))
+def ascent_step(delta, gradient, epsilon, eta):
+    size = gradient.abs().amax((1, 2), keepdim=True)
+    direction = gradient / torch.where(size > 0, size, 1.0)
+    return torch.clamp(delta + direction * eta, -epsilon, epsilon)
 """,
     """
-def move(self, delta, gradient, rows):
-    if self.variant in ("rescale", "printed"):
-        new = torch.add(delta, gradient, alpha=self.step_size)
-        return torch.div(new * self.size, new.norm(p=self.p, dim=-1).unsqueeze(-1) + self.epsilon)
-    top = sentence_norms(gradient, math.inf, rows)
-    safe = gradient / torch.where(top > 0, top, 1.0)  # the largest coordinate of each sentence is 1
-    own = sentence_norms(safe, self.p, rows)
-    new = delta + self.step_size * safe / torch.where(own > 0, own, 1.0)
-    if self.p == math.inf:
-        return torch.clamp(new, -self.epsilon, self.epsilon)
-    far = sentence_norms(new, 2, rows)
-    return torch.where(far > self.epsilon, new / far.clamp(min=1e-30) * self.epsilon, new)
+def ascent_step(delta, gradient, epsilon, eta):
+    result = torch.empty_like(delta)
+    for i in range(len(delta)):
+        size = gradient[i].abs().max()
+        moved = delta[i] + eta * gradient[i] / size if size > 0 else delta[i]
+        result[i] = moved.clip(-epsilon, epsilon)
+    return result
 """,
 ]
 
 
-# ---- smart.loss
+# ---- smart.perturbation and smart.loss
 #
-# The search is compared step by step: the initial noise is given, and the perturbation is
-# returned with the loss. A small network with weights. Zero to three steps in every variant, a
-# mask, sentences by index and by position, a distance that is not symmetric, given and drawn
-# noise, a gradient that is not finite. Compared are the loss, its gradients, the noise and the
-# perturbation, whether weights are frozen afterwards, and whether the search left gradients in
-# them.
+# The noise of two right programs may differ. Where values are compared, the noise is therefore
+# zero, and the distance has a slope at zero; or the model is linear, and the result is the same
+# from any start. The noise itself is judged by its statistics.
 
 
-def smart_cases(generator):
-    net = {"W": 0.7 * fixed(generator, 3, 4), "V": fixed(generator, 4, 2)}
-    sentences, tokens = fixed(generator, 5, 3), fixed(generator, 2, 4, 3)
-    one = {**net, "embeds": sentences, "start": 0.1 * fixed(generator, 5, 3)}
-    many = {
-        **net,
-        "embeds": tokens,
-        "start": 0.1 * fixed(generator, 2, 4, 3),
-        "mask": torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]),
-    }
-    paper = {"variant": "paper", "epsilon": 0.2, "step_size": 0.15}
-    ways = {
-        "one step": {**paper},
-        "three steps": {**paper, "steps": 3},
-        "three steps, p = 2": {**paper, "steps": 3, "p": 2},
-        "no step": {**paper, "steps": 0},
-        "rescale, two steps": {"variant": "rescale", "epsilon": 0.05, "step_size": 0.5, "steps": 2},
-        "printed, three steps": {
-            "variant": "printed",
-            "epsilon": 0.05,
-            "step_size": 0.5,
-            "steps": 3,
-        },
-        "printed, one step: only noise": {"variant": "printed", "epsilon": 0.05, "step_size": 0.5},
-    }
-    cases = [Case(f"sentences, {label}", {**one, "attack": way}) for label, way in ways.items()]
-    cases += [
-        Case(f"tokens with a mask, {label}", {**many, "attack": ways[label]})
-        for label in ("one step", "three steps, p = 2")
-    ]
-    return cases + [
+def _model(generator):
+    return {"W": 0.7 * fixed(generator, 3, 4), "V": fixed(generator, 4, 2)}
+
+
+def _one_sided(p, q):
+    return (p * (p - q)).sum(-1)
+
+
+def _squares(p, q):
+    return (p - q).square()
+
+
+_EDGE = {"epsilon": 0.2, "eta": 0.15, "sigma": 0.0}
+
+
+def perturbation_cases(generator):
+    small = {**_model(generator), "x": fixed(generator, 5, 2, 3)}
+    signs = torch.randint(2, (2, 3), generator=generator).double() * 2 - 1
+    weights = signs * (1 + torch.rand(2, 3, generator=generator, dtype=torch.float64))
+    line = {"x": fixed(generator, 4, 2, 3), "line": weights}
+    return [
+        Case("one step", {**small, "search": {**_EDGE, "K": 1}}),
+        Case("three steps", {**small, "search": {**_EDGE, "K": 3}}),
+        Case("three steps within the box", {**small, "search": {**_EDGE, "epsilon": 5.0, "K": 3}}),
+        Case("no step, no noise", {**small, "search": {**_EDGE, "K": 0}}),
+        Case("the defaults, but no noise", {**small, "search": {"sigma": 0.0}}),
         Case(
-            "tokens without a mask, summed",
-            {**many, "mask": None, "reduction": "sum", "attack": ways["three steps"]},
+            "a clean prediction of another pass",
+            {**small, "elsewhere": 0.2, "search": {**_EDGE, "K": 3}},
+        ),
+        Case("one sentence", {**small, "x": small["x"][:1], "search": {**_EDGE, "K": 2}}),
+        Case("a linear model, from noise", {**line, "search": {}}),
+        Case(
+            "a linear model, three steps from noise",
+            {**line, "search": {"epsilon": 0.03, "eta": 0.5, "sigma": 0.02, "K": 3}},
         ),
         Case(
-            "rescale, two steps, summed",
-            {**one, "reduction": "sum", "attack": ways["rescale, two steps"]},
-        ),
-        Case("a distance with a direction", {**one, "aim": True, "attack": ways["three steps"]}),
-        Case(
-            "rows by number, and a mask",
-            {
-                **many,
-                "rows": torch.tensor([[1, 0, 1, 1], [0, 2, 0, 0]]),
-                "attack": ways["three steps, p = 2"],
-            },
-        ),
-        Case(
-            "a clean answer of another pass",
-            {**one, "elsewhere": 0.2, "attack": ways["three steps"]},
-        ),
-        Case("a weight that does not learn", {**one, "still": True, "attack": ways["one step"]}),
-        Case(
-            "rows by number",
-            {**one, "rows": torch.tensor([1, 0, 1, 1, 2]), "attack": ways["three steps, p = 2"]},
-        ),
-        Case(
-            "a gradient that is not finite",
-            {**one, "steep": True, "start": 0 * one["start"], "attack": ways["one step"]},
-        ),
-        Case(
-            "a gradient with one row that is not finite",
-            {
-                **one,
-                "steep": True,
-                "start": one["start"] * torch.tensor([1, 0, 1, 1, 1])[:, None],
-                "attack": ways["one step"],
-            },
-        ),
-        Case(
-            "a gradient with infinities and no NaN",
-            {
-                **one,
-                "steep": "edge",
-                "aim": True,
-                "start": 0 * one["start"],
-                "attack": ways["one step"],
-            },
-        ),
-        Case(
-            "drawn noise",
-            {
-                **net,
-                "embeds": fixed(generator, 40, 3),
-                "attack": {**paper, "noise": 0.05, "steps": 0},
-            },
-        ),
-        Case(
-            "drawn noise, masked",
-            {
-                **net,
-                "embeds": tokens,
-                "mask": many["mask"],
-                "attack": {**paper, "noise": 0.05, "steps": 0},
-            },
+            "noise", {**small, "x": fixed(generator, 40, 2, 3), "search": {"sigma": 0.05, "K": 0}}
         ),
     ]
 
 
-def run_smart(smart_loss, inputs):
+def _net(inputs):
+    """Take the weights out of a case; give the rest of the model, its weights and the clean
+    prediction.
+    """
     W, V = (torch.nn.Parameter(inputs.pop(name)) for name in ("W", "V"))
-    embeds, attack, steep, aim = (
-        inputs["embeds"].clone().requires_grad_(),
-        Attack(**inputs.pop("attack")),
-        inputs.pop("steep", False),
-        inputs.pop("aim", False),
-    )
-    elsewhere, still = inputs.pop("elsewhere", 0.0), inputs.pop("still", False)
-    V.requires_grad_(not still)
+    x = inputs["x"].clone().requires_grad_()
 
-    def answer(x):
-        out = torch.tanh(x @ W) @ V
-        out = out.sum(1) if x.ndim == 3 else out
-        moved = (x - embeds.detach())[:, :2]  # an infinite slope at home
-        return out + (moved if steep == "edge" else moved.abs()).sqrt() if steep else out
+    def f(x):
+        return torch.tanh(x @ W).sum(1) @ V
 
-    distance = (
-        (lambda p, q: (p * (p - q)).sum(-1)) if aim else (lambda p, q: (p - q).square().sum(-1))
-    )
+    return x, f, f(x) + inputs.pop("elsewhere", 0.0), (W, V)
 
-    def call(**more):
-        return smart_loss(
-            **{
-                **inputs,
-                "embeds": embeds,
-                "fn": answer,
-                "clean": answer(embeds) + elsewhere,
-                "distance": distance,
-                "attack": attack,
-                "weights": iter([W, V]),
-                **more,
-            }
-        )
 
-    if "start" not in inputs:
-        return _drawn(
-            lambda seed: call(
-                generator=None if seed is None else torch.Generator().manual_seed(seed)
-            )[1],
-            inputs.get("mask"),
-            attack.noise,
-        )
-    loss, stats = call()
-    found = {
-        "loss": loss,
-        "change": stats.delta,
-        "first noise": stats.start,
-        "skipped": stats.skipped,
-        "weights that learn afterwards": [W.requires_grad, V.requires_grad],
-        "the change has a graph": stats.start.requires_grad or stats.delta.requires_grad,
-        "the search left gradients": any(w.grad is not None for w in (W, V, embeds)),
+def run_perturbation(find, inputs):
+    search = inputs["search"]
+    if "line" in inputs:
+        w = inputs["line"]
+
+        def f(x):
+            return (x * w).sum((1, 2))
+
+        delta = find(inputs["x"], f, f(inputs["x"]), _squares, **search)
+        return {"sizes": delta.abs(), "change of the prediction": f(delta).abs()}
+    x, f, clean, weights = _net(inputs)
+    if search.get("K") == 0 and search["sigma"]:
+        return _noise(lambda: find(x, f, clean, _one_sided, **search), search["sigma"])
+    delta = find(x, f, clean, _one_sided, **search)
+    return {
+        "perturbation": delta,
+        "the perturbation has a graph": delta.requires_grad and delta.grad_fn is not None,
+        "the search left gradients": any(w.grad is not None for w in (*weights, x)),
     }
-    if loss.requires_grad:
-        found |= dict(
-            zip(
-                ("gradient of embeds", "gradient of W", "gradient of V"),
-                torch.autograd.grad(
-                    loss, (embeds, W, *([] if still else [V])), materialize_grads=True
-                ),
-            )
-        )
-    return found | {"has a gradient": loss.requires_grad}
 
 
-def _drawn(search, mask, spread):
-    noises = torch.stack([search(seed).start for seed in range(12)]) / spread
-    moving = torch.ones(noises.shape[1:-1], dtype=torch.bool) if mask is None else mask.bool()
+def _noise(find, sigma):
+    draws = torch.stack([find().detach() for _ in range(12)]) / sigma
 
     def near(x, y):
-        return bool(abs(x - y) < 0.25)
+        return bool(abs(x - y) < 0.15)
 
     return {
-        "mean noise is near 0": near(noises[:, moving].mean(), 0),
-        "spread of the noise is near sigma": near(noises[:, moving].std(), 1),
-        "noise where nothing may change": noises[:, ~moving].abs().sum(),
-        "without a generator, other noise each time": not torch.equal(
-            search(None).start, search(None).start
-        ),
-        "the same seed, the same noise": torch.equal(search(3).start, search(3).start),
-        "another seed, other noise": not torch.equal(noises[0], noises[1]),
-        "noise that comes twice": len(rows := noises[0][moving].abs()) - len(rows.unique(dim=0)),
-        "other noise for another number of a vector": not torch.equal(
-            noises[..., 0], noises[..., 1]
-        ),
+        "mean noise is near 0": near(draws.mean(), 0),
+        "spread of the noise is near sigma": near(draws.std(), 1),
+        "noise of another call is another": not torch.equal(draws[0], draws[1]),
+        "noise of another sentence is another": not torch.equal(draws[:, 0], draws[:, 1]),
+        "noise of another token is another": not torch.equal(draws[:, :, 0], draws[:, :, 1]),
+        "noise of another dimension is another": not torch.equal(draws[..., 0], draws[..., 1]),
     }
 
 
-TRIALS["smart.loss"] = Trial(
-    smart_cases,
-    run_smart,
+TRIALS["smart.perturbation"] = Trial(
+    perturbation_cases,
+    run_perturbation,
     subject="smart",
+    derive=(),
     hints=(
+        "Which of the quantities may change during the search, and which are constants?",
         (
-            "A search without graph, then a charge with graph. What is constant in the first and "
-            "not in the second?"
+            "In each step, `delta` needs `requires_grad_()`, and "
+            "`torch.autograd.grad(distances.sum(), delta)` gives a tuple with one gradient."
         ),
         (
-            "Noise (masked) is the first change. In each step: the slope of the distance at the "
-            "present change, masked, with the clean answer and the input "
-            "detached; then `attack.move`. `attack.moves` says how often."
-        ),
-        (
-            "delta = start = keep * noise; with frozen(weights): for _ in range(attack.moves): "
-            "gradient = keep * _slope(...); not finite: return 0 and the "
-            "stats; delta = attack.move(delta, gradient, rows). Last: total(fn(embeds + delta), "
-            "clean)."
+            "delta = sigma * torch.randn_like(x); K times: the distance of f(x.detach() + delta) "
+            "and clean.detach(), its gradient, and ascent_step(delta.detach(), gradient, epsilon, "
+            "eta)."
         ),
     ),
 )
 
 
-_WRONG_SLOPE = "keep * _slope(lambda d: total(fn(embeds.detach() + d), clean.detach()), delta)"
-_WRONG_END = "return total(fn(embeds + delta), clean), SmartStats(start, delta, False)"
+_DISTANCE = "distance(f(x.detach() + delta), clean.detach())"
+_GRADIENT = "(gradient,) = torch.autograd.grad(moved.sum(), delta)"
 
-MISTAKES["smart.loss"] = [
+MISTAKES["smart.perturbation"] = [
     mistake(
-        _WRONG_END,
-        _WRONG_END.replace("clean)", "clean.detach())"),
-        "The clean output is detached in the penalty, so only the perturbed output gets a "
-        "gradient.",
+        "sigma * torch.randn_like(x)",
+        "torch.zeros_like(x)",
+        "The search starts from zero, where the gradient of the distance vanishes. Start from "
+        "random noise.",
     ),
     mistake(
-        "delta = attack.move(delta, gradient, rows)",
-        "delta = attack.move(delta, -gradient, rows)",
+        "sigma * torch.randn_like(x)",
+        "epsilon * torch.randn_like(x)",
+        "The noise has the size epsilon. Its standard deviation is sigma.",
+    ),
+    mistake(
+        "delta.detach(), gradient",
+        "delta.detach(), -gradient",
         "The sign is wrong: the search minimizes the distance.",
     ),
     mistake(
-        "delta = attack.move(delta, gradient, rows)",
-        "attack.move(delta, gradient, rows)",
-        "The perturbation is never updated: the result of the step is dropped.",
+        _DISTANCE,
+        "distance(clean.detach(), f(x.detach() + delta))",
+        "The arguments of the distance are swapped: first the perturbed prediction, then the "
+        "clean one.",
     ),
+    mistake("range(K)", "range(1)", "There is one step, whatever K is."),
     mistake(
-        _WRONG_END,
-        _WRONG_END.replace("fn(embeds + delta)", "fn(embeds + start)"),
-        "The penalty is computed for the initial noise. Use the perturbation found by the search.",
-    ),
-    mistake(
-        "            gradient = " + _WRONG_SLOPE,
-        "            d = delta.detach().requires_grad_()\n"
-        "            total(fn(embeds.detach() + d), clean.detach()).backward()\n"
-        "            "
-        "gradient = keep * d.grad",
-        "    with frozen(weights):\n",
-        "    if True:\n",
+        _GRADIENT,
+        "moved.sum().backward()\n        gradient = delta.grad",
         "The search calls `backward`, which adds its gradients to those of the parameters. Use "
         "`torch.autograd.grad`.",
     ),
     mistake(
-        "            if _broken(gradient):\n"
-        "                return wide(clean.new_zeros(())), SmartStats(start, delta, True)\n",
-        "",
-        "A gradient that is not finite is used, so the loss becomes NaN.",
+        "gradient, epsilon, eta)",
+        "gradient, eta, epsilon)",
+        "The radius and the step size have changed places.",
     ),
     mistake(
-        "(_noise(embeds, attack.noise, generator) if start is None else start)",
-        "torch.zeros_like(embeds)",
-        "The search starts from the clean input, where the gradient of the distance is 0. Start "
-        "from random noise.",
+        "return delta",
+        "return x.detach() + delta",
+        "The perturbed word vectors are returned. Return the perturbation alone.",
+    ),
+]
+
+VARIANTS["smart.perturbation"] = [
+    """
+def find_perturbation(x, f, clean, distance, epsilon=0.01, eta=1.0, sigma=0.01, K=1):
+    target, start = clean.detach(), x.detach()
+    delta = torch.randn(x.shape, dtype=x.dtype) * sigma
+    for _ in range(K):
+        variable = delta.clone().requires_grad_(True)
+        value = distance(f(start + variable), target).mean()
+        gradient = torch.autograd.grad(value, [variable])[0]
+        delta = ascent_step(delta, gradient, epsilon, eta)
+    return delta.detach()
+""",
+    """
+def find_perturbation(x, f, clean, distance, epsilon=0.01, eta=1.0, sigma=0.01, K=1):
+    moved = x.detach() + torch.normal(0.0, 1.0, x.shape).to(x.dtype) * sigma
+    delta = moved - x.detach()
+    step = 0
+    while step < K:
+        point = (x.detach() + delta).requires_grad_()
+        gradient, = torch.autograd.grad(distance(f(point), clean.detach()).sum(), point)
+        delta = ascent_step(delta, gradient, epsilon, eta)
+        step += 1
+    return delta
+""",
+]
+
+
+def loss_cases(generator):
+    small = {**_model(generator), "x": fixed(generator, 5, 2, 3)}
+    line = {"x": fixed(generator, 4, 2, 3), "line": 1 + fixed(generator, 2, 3).abs()}
+    return [
+        Case("one step", {**small, "search": {**_EDGE, "K": 1}}),
+        Case("three steps", {**small, "search": {**_EDGE, "K": 3}}),
+        Case("no step, no noise", {**small, "search": {**_EDGE, "K": 0}}),
+        Case("the defaults, but no noise", {**small, "search": {"sigma": 0.0}}),
+        Case(
+            "a clean prediction of another pass",
+            {**small, "elsewhere": 0.2, "search": {**_EDGE, "K": 3}},
+        ),
+        Case("one sentence", {**small, "x": small["x"][:1], "search": {**_EDGE, "K": 2}}),
+        Case(
+            "a linear model, from noise",
+            {**line, "search": {"epsilon": 0.03, "eta": 9.0, "sigma": 0.02, "K": 3}},
+        ),
+    ]
+
+
+def run_loss(smart, inputs):
+    search = inputs["search"]
+    if "line" in inputs:
+        w, x = torch.nn.Parameter(inputs.pop("line")), inputs["x"]
+
+        def f(x):
+            return (x * w).sum((1, 2))
+
+        loss = smart(x, f, f(x), _squares, **search)
+        return {"penalty": loss, "gradient of w": torch.autograd.grad(loss, w)[0]}
+    x, f, clean, weights = _net(inputs)
+    loss = smart(x, f, clean, _one_sided, **search)
+    if not loss.requires_grad:
+        return {"penalty": loss, "has a gradient": False}
+    gradients = torch.autograd.grad(loss, (x, *weights), materialize_grads=True)
+    names = ("gradient of x", "gradient of W", "gradient of V")
+    return {"penalty": loss, "has a gradient": True, **dict(zip(names, gradients))}
+
+
+TRIALS["smart.loss"] = Trial(
+    loss_cases,
+    run_loss,
+    subject="smart",
+    derive=(),
+    hints=(
+        "The perturbation is a constant here, but both predictions depend on the parameters.",
+        "One call of `find_perturbation` with the same settings, and one of `distance`.",
+        "distance(f(x + delta), clean).mean(), and nothing is detached.",
+    ),
+)
+
+
+_PENALTY = "return distance(f(x + delta), clean).mean()"
+
+MISTAKES["smart.loss"] = [
+    mistake(
+        "clean).mean()",
+        "clean.detach()).mean()",
+        "The clean prediction is detached in the penalty, so only the perturbed one gets a "
+        "gradient.",
     ),
     mistake(
-        "    " + _WRONG_END,
-        "    with torch.no_grad():\n        " + _WRONG_END,
+        _PENALTY,
+        "return distance(f(x + delta), clean).sum()",
+        "The penalty is a sum over the batch. It should be the mean.",
+    ),
+    mistake(
+        "f(x + delta)",
+        "f(x.detach() + delta)",
+        "The word vectors are detached in the penalty, so their table does not learn from it.",
+    ),
+    mistake(
+        "f(x + delta)",
+        "f(delta)",
+        "The model sees the perturbation alone. Add it to the word vectors.",
+    ),
+    mistake(
+        "distance(f(x + delta), clean)",
+        "distance(clean, f(x + delta))",
+        "The arguments of the distance are swapped: first the perturbed prediction, then the "
+        "clean one.",
+    ),
+    mistake(
+        "distance, **search)",
+        "distance)",
+        "The settings of the search are not passed on, so that it uses its defaults.",
+    ),
+    mistake(
+        _PENALTY,
+        "return distance(f(x + delta), clean).max()",
+        "Only the sentence with the largest distance counts. Take the mean over the batch.",
+    ),
+    mistake(
+        "    " + _PENALTY,
+        "    with torch.no_grad():\n        " + _PENALTY,
         "The penalty is computed without a graph, so it has no gradient.",
     ),
 ]
 
 VARIANTS["smart.loss"] = [
     """
-def smart_loss(
-    embeds,
-    fn,
-    clean,
-    distance,
-    attack=Attack(),
-    rows=None,
-    mask=None,
-    weights=(),
-    reduction="mean",
-    generator=None,
-    start=None,
-):
-    if rows is None:
-        rows = torch.arange(embeds.shape[0])[(...,) + (None,) * (embeds.ndim - 2)].expand(
-            embeds.shape[:-1]
-        )
-    free = torch.ones(embeds.shape[:-1]) if mask is None else mask
-    free = free.to(embeds.dtype).unsqueeze(-1)
-    if start is None:
-        start = attack.noise * torch.randn(embeds.shape, generator=generator, dtype=embeds.dtype)
-    start = start * free
-    home, aim, delta = embeds.detach(), clean.detach(), start.detach()
-    for _ in range(attack.moves):
-        delta = delta.clone().requires_grad_(True)
-        value = distance(fn(home + delta), aim)
-        value = value.mean() if reduction == "mean" else value.sum()
-        (g,) = torch.autograd.grad(value, [delta])
-        g = g * free
-        if not torch.isfinite(g).all():
-            return torch.zeros((), dtype=clean.dtype), SmartStats(start, delta.detach(), True)
-        delta = attack.move(delta.detach(), g, rows)
-    moved = distance(fn(embeds + delta), clean)
-    return moved.mean() if reduction == "mean" else moved.sum(), SmartStats(start, delta, False)
+def smart(x, f, clean, distance, **search):
+    perturbed = f(x + find_perturbation(x, f, clean, distance, **search))
+    return distance(perturbed, clean).sum() / len(x)
 """,
     """
-def smart_loss(
-    embeds,
-    fn,
-    clean,
-    distance,
-    attack=Attack(),
-    rows=None,
-    mask=None,
-    weights=(),
-    reduction="mean",
-    generator=None,
-    start=None,
-):
-    reduce = {"mean": torch.mean, "sum": torch.sum}[reduction]
-    keep = torch.ones_like(embeds[..., :1]) if mask is None else mask.unsqueeze(-1).to(embeds)
-    if rows is None:
-        rows = (torch.cumsum(torch.ones(embeds.shape[:-1]), 0) - 1).long()
-    noise = _noise(embeds, attack.noise, generator) if start is None else start
-    noise = delta = noise * keep
-    bad = False
-    with frozen(weights):
-        step = 0
-        while step < attack.moves and not bad:
-            slope = (
-                _slope(
-                    lambda d: reduce(distance(fn(embeds.detach() + keep * d), clean.detach())),
-                    delta,
-                )
-                * keep
-            )
-            bad = not bool(slope.isfinite().all())
-            if not bad:
-                delta = attack.move(delta, slope, rows) * keep
-            step += 1
-    if bad:
-        return torch.zeros_like(clean).sum().detach(), SmartStats(noise, delta, True)
-    return reduce(distance(fn(embeds + delta), clean)), SmartStats(noise, delta, False)
+def smart(x, f, clean, distance, epsilon=0.01, eta=1.0, sigma=0.01, K=1):
+    delta = find_perturbation(x, f, clean, distance, epsilon, eta, sigma, K)
+    return torch.mean(distance(f(delta + x), clean))
 """,
 ]

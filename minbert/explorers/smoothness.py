@@ -22,7 +22,7 @@ from ..losses import Head
 from ..optim import AdamW
 from ..regularized import output_distance
 from ..sentence import SentenceEncoder
-from ..smart import Attack, smart_loss, token_input
+from ..smart_penalty import Attack, smart_loss, token_input
 from ..smoothness import ball_points, into_ball, sampled_smoothness, steepest, worst_shifts
 from ..tokens import TokenBatch, tokenize
 from .base import Explorer, choice, colour_scale, name_cells, plain_ticks, slider, text
@@ -156,7 +156,7 @@ def attack_words(
     # what fewer steps of the same size found, to go on from; None: from the noise
     before: Words | None = None,
 ) -> Words:
-    """Search with `smart_loss` of chapter 34 round the words of a sentence, and try each word's
+    """Search with `smart_loss` (chapter 34) round the words of a sentence, and try each word's
     change alone.
 
     "noise": a random corner of the box |d| <= size. "rescale": public code, scaled to that size.

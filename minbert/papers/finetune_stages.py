@@ -36,7 +36,7 @@ from ..finetune import FitResult, Phase, TrainConfig, fit, phase_sampler
 from ..heads import MultitaskBert, multitask_loss
 from ..sentence import SentenceEncoder
 from ..significance import SCORES
-from ..smart import SmartPenalty
+from ..smart_penalty import SmartPenalty
 from ..training import sum_losses
 from .run import EVERY, Answers, Run, labelled, look_every
 

@@ -26,7 +26,7 @@ from ..regularized import output_distance, regularized_loss
 from ..sampling import TaskSampler, seeded
 from ..sentence import SentenceEncoder
 from ..simcse import ViewModel, train_views, view_loss
-from ..smart import SmartPenalty
+from ..smart_penalty import SmartPenalty
 from ..smoothness import SmoothnessPenalty, sampled_smoothness
 from ..synthetic import mix_datasets
 from ..training import steps as training_steps

@@ -17,7 +17,7 @@ from ..finetune import Phase
 from ..heads import CosineHead, LinearHead, LinearPlusCosine, MultitaskBert, PairLinear
 from ..regularized import clean_pass, output_distance, regularized_loss
 from ..sampling import seeded
-from ..smart import Attack, SmartPenalty, smart_loss, token_input
+from ..smart_penalty import Attack, SmartPenalty, smart_loss, token_input
 from ..smoothness import ball_points, sampled_smoothness
 from ..tokens import encode_ids, pad_ids
 from .finetune_stages import (

@@ -190,7 +190,9 @@ def count_accumulated():
 
 
 def count_penalties():
-    from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
+    from minbert.bregman import BregmanProximal
+    from minbert.regularized import regularized_loss
+    from minbert.smart_penalty import SmartPenalty
     from minbert.smoothness import SmoothnessPenalty
 
     kinds = {
@@ -439,9 +441,11 @@ def generators():
 
 
 def penalties():
+    from minbert.bregman import BregmanProximal
     from minbert.core.device_step import DeviceStep
     from minbert.core.fused_adamw import FusedAdamW
-    from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
+    from minbert.regularized import regularized_loss
+    from minbert.smart_penalty import SmartPenalty
     from minbert.smoothness import SmoothnessPenalty
     from minbert.training import steps
 
@@ -827,7 +831,8 @@ def broken_search():
     look or not.
     """
     from minbert.core.devices import without_waiting
-    from minbert.smart import Attack, smart_loss, symmetric_kl
+    from minbert.regularized import symmetric_kl
+    from minbert.smart_penalty import Attack, smart_loss
 
     x = cloud(4, 6).requires_grad_()
 
@@ -1015,10 +1020,12 @@ def heads_beside():
 
 
 def fitting():
+    from minbert.bregman import BregmanProximal
     from minbert.core.checkpoint import read_checkpoint
     from minbert.finetune import Phase, TrainConfig, fit
     from minbert.pcgrad import PCGrad
-    from minbert.smart import BregmanProximal, SmartPenalty, regularized_loss
+    from minbert.regularized import regularized_loss
+    from minbert.smart_penalty import SmartPenalty
 
     train, dev = sets(), sets("dev", 8)
 
