@@ -173,8 +173,10 @@ def paired_bootstrap(
         value = metric(x[sample], y[sample])
         return value if z is None else value - metric(z[sample], y[sample])
 
-    value, scores = score(slice(None)), []
-    for _ in range(0 if math.isnan(value) else resamples):
+    value, scores = score(np.arange(len(y))), []
+    if math.isnan(value):
+        return Interval(value, math.nan, math.nan, resamples)
+    for _ in range(resamples):
         sample = torch.randint(len(y), (len(y),), generator=generator).numpy()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a sample of one class has no AUC
