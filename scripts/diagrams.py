@@ -60,10 +60,12 @@ def whole_model():
     d.rect(32, 454, 576, 50, "value-light", "value", 2, radius=8)
     d.text(320, 476, "embedding layer", "ink", SMALL, weight=600)
     d.text(320, 496, "token + position + segment, layer normalization: (T, D)", "muted", SMALL)
+    for shift in (12, 6):  # a stack of layers
+        d.rect(32 + shift, 208 - shift, 576, 214, "query-light", "query", 1.2, radius=8)
     d.rect(32, 208, 576, 214, "query-light", "query", 2, radius=8)
     d.rect(52, 332, 536, 78, "cell", "query", 1.6, radius=8)
     d.text(320, 357, "multi-head self-attention", "ink", SMALL, weight=600)
-    d.text(320, 380, "each token gathers information from all others", "muted", SMALL)
+    d.text(320, 380, "each token gathers information from all tokens", "muted", SMALL)
     d.text(320, 401, "+ residual connection, layer normalization", "muted", SMALL)
     d.rect(52, 244, 536, 78, "cell", "query", 1.6, radius=8)
     d.text(320, 269, "feed-forward network", "ink", SMALL, weight=600)
@@ -123,32 +125,35 @@ def two_phases():
 
 
 def encoder_decoder():
-    """Show which tokens an encoder and a decoder use to predict one token."""
+    """Show which tokens an encoder and a decoder use to predict the same token."""
     d = Drawing(
         300,
         "Encoder and decoder",
         "On the left, an encoder predicts the masked token in “a [MASK] of tea”: arrows from all four tokens lead to "
-        "the prediction “cup”. On the right, a decoder continues “a cup of”: only the three tokens to the left lead "
-        "to the prediction “tea”.",
+        "the prediction “cup”. On the right, a decoder predicts the same word from the token “a” alone, because it "
+        "has not reached “of tea”; its prediction is “few”.",
     )
     d.path("M320,20 L320,284", "line", 1.4)
     sides = (
-        (160, "encoder (BERT)", ("a", "[MASK]", "of", "tea"), 1, "cup", "query"),
-        (480, "decoder (GPT)", ("a", "cup", "of", ""), 3, "tea", "key"),
+        (160, "encoder (BERT)", ("a", "[MASK]", "of", "tea"), (0, 1, 2, 3), "cup", "query"),
+        (480, "decoder (GPT)", ("a", "", "of", "tea"), (0,), "few", "key"),
     )
-    for middle, title, tokens, place, prediction, colour in sides:
+    for middle, title, tokens, read, prediction, colour in sides:
         d.text(middle, 36, title, colour, BODY, weight=700)
-        xs = [middle - 114 + 76 * i for i in range(4)]
-        d.rect(xs[place] - 36, 66, 72, 34, f"{colour}-light", colour, 2, radius=6)
-        d.text(xs[place], 88, prediction, "ink", SMALL, weight=600)
-        for x, token in zip(xs, tokens):
+        xs = [middle - 108 + 72 * i for i in range(4)]
+        d.rect(xs[1] - 34, 66, 68, 34, f"{colour}-light", colour, 2, radius=6)
+        d.text(xs[1], 88, prediction, "ink", SMALL, weight=600)
+        for i, (x, token) in enumerate(zip(xs, tokens)):
             if not token:
                 continue
-            d.rect(x - 36, 206, 72, 34, "cell", "muted", 1.4, radius=6)
-            d.text(x, 228, token, "ink", SMALL)
-            d.arrow(x, 206, xs[place] + (x - xs[place]) * 0.14, 102, colour)
+            if i in read:
+                d.rect(x - 34, 206, 68, 34, "cell", "muted", 1.4, radius=6)
+                d.arrow(x, 206, xs[1] + (x - xs[1]) * 0.14, 102, colour)
+            else:
+                d.dashed(f"M{x - 34},206 h68 v34 h-68 Z", "line", 1.4)
+            d.text(x, 228, token, "ink" if i in read else "muted", SMALL)
     d.text(160, 272, "uses the words on both sides", "muted", SMALL)
-    d.text(480, 272, "uses the words to the left", "muted", SMALL)
+    d.text(480, 272, "has not reached “of tea”", "muted", SMALL)
     return d
 
 
