@@ -65,15 +65,21 @@ def phases():
         d.path(f"M{x:g},104 L{x + third * 0.1:g},52 L{x + third:g},104", "weight", 2.4)
         d.rect(x, 108, third - 4, 30, f"{colour}-light", colour, 1.6, radius=4)
         d.text(x + third / 2, 129, name, "ink", SMALL, weight=600)
+        d.text(x + third / 2, 158, "60 steps", "muted", SMALL)
     d.text(left + width - 4, 62, "learning rate", "weight", SMALL, "end")
     d.path(f"M{left},264 L{left + width * 0.1:g},212 L{left + width:g},264", "weight", 2.4)
-    step = width / 9
-    for i in range(9):
-        colour, short = names[i % 3][1], ("sent.", "inf.", "sim.")[i % 3]
-        d.rect(left + i * step, 268, step - 3, 30, f"{colour}-light", colour, 1.6, radius=3)
-        d.text(left + (i + 0.5) * step - 1, 289, short, "ink", SMALL, weight=600)
-    d.text(left, 322, "steps", "muted", SMALL, "start")
-    d.arrow(left + 50, 317, left + 120, 317)
+    step = width / 180
+    for i, (_, colour) in enumerate(names):
+        places = [left + (k + 0.5) * step for k in range(i, 180, 3)]
+        d.path(" ".join(f"M{x:g},268 L{x:g},298" for x in places), colour, 2)
+    d.text(
+        left,
+        322,
+        "180 steps: sentiment, inference, similarity, sentiment, …",
+        "muted",
+        SMALL,
+        "start",
+    )
     return d
 
 

@@ -32,10 +32,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "2.26": "Student's t distribution",
         "0.53": "an example in a question",
     },
-    "22_finetune": {
-        **dict.fromkeys(("0.870",), PAPER),
-        **dict.fromkeys(("0.625", "0.568", "0.633", "0.495"), "two more seeds of the two runs"),
-    },
+    "22_finetune": {"0.870": PAPER},
     "13_data": {"0.927": PAPER, "0.66": "an example in a question"},
     "16_heads": {"0.455": PAPER},
     "18_similarity": dict.fromkeys(
