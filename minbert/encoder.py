@@ -67,13 +67,13 @@ class BertLayer(nn.Module):
 
     def __init__(self, config: BertConfig):
         super().__init__()
-        D, inner, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
+        D, inner_size, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
         heads, attention_dropout = config.num_attention_heads, config.attention_probs_dropout_prob
         self.self_attention = SelfAttention(D, heads, attention_dropout)
         self.attention_dense = nn.Linear(D, D)
         self.attention_layer_norm = nn.LayerNorm(D, eps=eps)
-        self.interm_dense = nn.Linear(D, inner)
-        self.out_dense = nn.Linear(inner, D)
+        self.interm_dense = nn.Linear(D, inner_size)
+        self.out_dense = nn.Linear(inner_size, D)
         self.out_layer_norm = nn.LayerNorm(D, eps=eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -90,13 +90,13 @@ class BertLayer(nn.Module):
 
     def add_norm(
         self,
-        residual: Tensor,         # (B, T, D) float, input of the sublayer
-        sublayer_output: Tensor,  # (B, T, E) float, before the last linear layer of the sublayer
-        dense: nn.Linear,         # E -> D, this linear layer
-        norm: nn.LayerNorm,       # of size D
+        residual: Tensor,    # (B, T, D) float, input of the sublayer
+        inner: Tensor,       # (B, T, E) float, before the last linear layer of the sublayer
+        dense: nn.Linear,    # E -> D, this linear layer: W_o or W_2
+        norm: nn.LayerNorm,  # of size D
     ) -> Tensor:  # (B, T, D)
         """Add the residual connection to the output of the sublayer, and normalize the sum."""
-        return norm(residual + self.dropout(dense(sublayer_output)))
+        return norm(residual + self.dropout(dense(inner)))
 
 # %% ../nbs/1_bert/04_encoder.ipynb #986b7982
 def init_weights(module: nn.Module, std: float) -> None:  # module: changed in place

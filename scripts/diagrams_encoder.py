@@ -73,37 +73,74 @@ def norm_places():
     d = Drawing(
         430,
         "Post-norm and pre-norm",
-        "On the left, post-norm: the sublayer's result is added to its input, and the sum is normalized, so that the "
-        "residual path passes through the normalization. On the right, pre-norm: only the input of the sublayer is "
-        "normalized, and the residual path is free of any operation.",
+        "The residual connection is a straight vertical line in both halves. On the left, post-norm: the sublayer's "
+        "result is added to the line, and the line then passes through the normalization. On the right, pre-norm: the "
+        "normalization stands in the branch to the sublayer, and the line passes through an addition only.",
     )
-    for x, left, title, use in (
-        (178, 52, "post-norm", "Transformer 2017, BERT"),
-        (504, 378, "pre-norm", "GPT-2, Llama, ModernBERT"),
+    for line, title, use in (
+        (92, "post-norm", "Transformer 2017, BERT"),
+        (410, "pre-norm", "GPT-2, Llama, ModernBERT"),
     ):
-        d.text(x - 20, 34, title, "ink", BODY, weight=700)
-        d.text(x - 20, 56, use, "muted", SMALL)
-        d.text(x, 418, "h", "ink", BODY, weight=600)
-        skip_low = 380
+        branch = line + 136
+        d.text(line + 68, 34, title, "ink", BODY, weight=700)
+        d.text(line + 68, 56, use, "muted", SMALL)
+        d.text(line, 420, "h", "ink", BODY, weight=600)
         if title == "post-norm":
-            d.arrow(x, 400, x, 302)
-            box(d, x, 272, 170, "sublayer", "attention or FFN", "query-light", "query", 58)
-            d.arrow(x, 242, x, 204)
-            plus(d, x, 187)
-            d.arrow(x, 171, x, 144)
-            box(d, x, 122, 170, "normalization", "", "weight-light", "weight", 40)
-            d.arrow(x, 102, x, 76)
-            skip(d, x, left, skip_low, 187)
+            d.path(f"M{line},402 L{line},231", "value", 4)
+            d.path(f"M{line},372 L{branch},372", "muted", 2.2)
+            d.arrow(branch, 372, branch, 328)
+            box(d, branch, 297, 150, "sublayer", "attention or FFN", "query-light", "query", 58)
+            d.path(f"M{branch},268 L{branch},216", "muted", 2.2)
+            d.arrow(branch, 216, line + 18, 216)
+            plus(d, line, 216)
+            d.path(f"M{line},201 L{line},78", "value", 4)
+            box(d, line, 140, 132, "normalization", "", "weight-light", "weight", 40)
         else:
-            d.arrow(x, 400, x, 342)
-            box(d, x, 320, 170, "normalization", "", "weight-light", "weight", 40)
-            d.arrow(x, 300, x, 274)
-            box(d, x, 244, 170, "sublayer", "attention or FFN", "query-light", "query", 58)
-            d.arrow(x, 214, x, 154)
-            plus(d, x, 137)
-            d.arrow(x, 121, x, 76)
-            skip(d, x, left, skip_low, 137)
-    d.path("M330,24 L330,406", "line", 1.2)
+            d.path(f"M{line},402 L{line},195", "value", 4)
+            d.path(f"M{line},384 L{branch},384", "muted", 2.2)
+            d.arrow(branch, 384, branch, 356)
+            box(d, branch, 335, 150, "normalization", "", "weight-light", "weight", 40)
+            d.arrow(branch, 315, branch, 296)
+            box(d, branch, 265, 150, "sublayer", "attention or FFN", "query-light", "query", 58)
+            d.path(f"M{branch},236 L{branch},180", "muted", 2.2)
+            d.arrow(branch, 180, line + 18, 180)
+            plus(d, line, 180)
+            d.path(f"M{line},165 L{line},78", "value", 4)
+        d.arrow(line, 84, line, 70, "value", 4)
+    d.path("M322,24 L322,406", "line", 1.2)
+    return d
+
+
+def norm_axes():
+    """Show which components layer normalization and batch normalization normalize together."""
+    d = Drawing(
+        338,
+        "The axes of two normalizations",
+        "A table with one row for each token of two sentences and one column for each of the D components. Layer "
+        "normalization computes mean and variance of one row, that is, of one token. Batch normalization computes "
+        "them of one column, that is, of one component over all tokens of the batch.",
+    )
+    x, y, size, columns = 128, 76, 34, 8
+    d.text(x + columns * size / 2, 34, "D components", "ink", SMALL, weight=600)
+    d.path(f"M{x},60 L{x},50 L{x + columns * size},50 L{x + columns * size},60", "muted", 1.6)
+    for sentence, top in ((1, y), (2, y + 3 * size + 14)):
+        d.matrix(x, top, 3, columns, size, "cell", "line")
+        d.text(x - 14, top + 48, f"sentence {sentence}", "ink", SMALL, "end", 600)
+        d.text(x - 14, top + 68, "3 tokens", "muted", SMALL, "end")
+    row, column = y + size, x + 5 * size
+    d.rect(x, row, columns * size, size, "weight-light", "weight", 3, radius=3, opacity=0.75)
+    d.rect(column, y - 4, size, 6 * size + 22, "key-light", "key", 3, radius=3, opacity=0.6)
+    right = x + columns * size + 14
+    d.text(right, row + 8, "layer normalization:", "weight", SMALL, "start", 600)
+    d.text(right, row + 28, "one token", "muted", SMALL, "start")
+    d.text(
+        column + size / 2,
+        330,
+        "batch normalization: one component of all tokens",
+        "key",
+        SMALL,
+        weight=600,
+    )
     return d
 
 
@@ -153,5 +190,6 @@ def model_shapes():
 DIAGRAMS = {
     "encoder-block": encoder_block,
     "post-norm-pre-norm": norm_places,
+    "layer-norm-axes": norm_axes,
     "model-shapes": model_shapes,
 }

@@ -34,7 +34,7 @@ def add_norm_cases(generator):
     def given(first, training, *shape):
         return {
             "residual": fixed(generator, *shape, 12),
-            "sublayer_output": fixed(generator, *shape, 12 if first else 20),
+            "inner": fixed(generator, *shape, 12 if first else 20),
             "first": first,
             "training": training,
         }
@@ -71,16 +71,16 @@ def run_add_norm(Layer, inputs):
         else (holder.out_dense, holder.out_layer_norm)
     )
     with probed():
-        given = {name: inputs[name] for name in ("residual", "sublayer_output")}
+        given = {name: inputs[name] for name in ("residual", "inner")}
         if "earlier" in inputs:
             layer.eval().add_norm(**given, dense=parts[0], norm=parts[1])
             layer.train()
         return through(
             holder,
-            lambda residual, sublayer_output: layer.add_norm(residual, sublayer_output, *parts),
+            lambda residual, inner: layer.add_norm(residual, inner, *parts),
             given,
             "residual",
-            "sublayer_output",
+            "inner",
         )
 
 
@@ -94,45 +94,43 @@ TRIALS["encoder.add_norm"] = Trial(
             "Only what the sublayer made is dropped. What went in reaches the sum whole, so that "
             "a gradient can always pass."
         ),
-        "norm of (residual + self.dropout of (dense of sublayer_output)).",
+        "norm of (residual + self.dropout of (dense of inner)).",
     ),
 )
 
 
-_WRONG_SUM = "return norm(residual + self.dropout(dense(sublayer_output)))"
+_WRONG_SUM = "return norm(residual + self.dropout(dense(inner)))"
 
 MISTAKES["encoder.add_norm"] = [
-    mistake(
-        "self.dropout(dense(sublayer_output))", "dense(sublayer_output)", "There is no dropout."
-    ),
+    mistake("self.dropout(dense(inner))", "dense(inner)", "There is no dropout."),
     mistake(
         _WRONG_SUM,
-        "return norm(self.dropout(residual + dense(sublayer_output)))",
+        "return norm(self.dropout(residual + dense(inner)))",
         "Dropout is applied to the sum, so it also hits the residual connection. It belongs on "
         "the output of the linear layer.",
     ),
     mistake(
         _WRONG_SUM,
-        "return self.dropout(norm(residual + dense(sublayer_output)))",
+        "return self.dropout(norm(residual + dense(inner)))",
         "Dropout is applied after the layer normalization. It belongs on the output of the "
         "linear layer.",
     ),
     mistake(
-        "self.dropout(dense(sublayer_output))",
-        "F.dropout(dense(sublayer_output), self.dropout.p)",
+        "self.dropout(dense(inner))",
+        "F.dropout(dense(inner), self.dropout.p)",
         "Dropout is active in eval mode too.",
     ),
     mistake(
         "residual + self", "self", "The residual connection is missing: the input is not added."
     ),
     mistake(
-        "norm(residual + self.dropout(dense(sublayer_output)))",
-        "residual + self.dropout(dense(sublayer_output))",
+        "norm(residual + self.dropout(dense(inner)))",
+        "residual + self.dropout(dense(inner))",
         "The layer normalization is missing.",
     ),
     mistake(
         _WRONG_SUM,
-        "return residual + norm(self.dropout(dense(sublayer_output)))",
+        "return residual + norm(self.dropout(dense(inner)))",
         "The layer normalization comes before the addition. BERT normalizes the sum (post-norm).",
     ),
     mistake(
@@ -144,13 +142,13 @@ MISTAKES["encoder.add_norm"] = [
 
 VARIANTS["encoder.add_norm"] = [
     """
-def add_norm(self, residual, sublayer_output, dense, norm):
-    total = F.dropout(sublayer_output @ dense.weight.T + dense.bias, self.dropout.p, self.training) + residual
+def add_norm(self, residual, inner, dense, norm):
+    total = F.dropout(inner @ dense.weight.T + dense.bias, self.dropout.p, self.training) + residual
     return F.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 """,
     """
-def add_norm(self, residual, sublayer_output, dense, norm):
-    x = torch.add(self.dropout(dense(sublayer_output)), residual)
+def add_norm(self, residual, inner, dense, norm):
+    x = torch.add(self.dropout(dense(inner)), residual)
     mean = x.mean(-1, keepdim=True)
     variance = x.var(-1, unbiased=False, keepdim=True)
     return (x - mean) / (variance + norm.eps) ** 0.5 * norm.weight + norm.bias
@@ -288,7 +286,7 @@ def forward(self, hidden_states, attention_mask=None):
     x = hidden_states
     x = self.add_norm(
         residual=x,
-        sublayer_output=self.self_attention(x, attention_mask=attention_mask),
+        inner=self.self_attention(x, attention_mask=attention_mask),
         dense=self.attention_dense,
         norm=self.attention_layer_norm,
     )

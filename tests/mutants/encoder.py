@@ -8,13 +8,13 @@ MUTANTS = {}
 
 MUTANTS["encoder.add_norm"] = [
     mistake(
-        "self.dropout(dense(sublayer_output))",
-        "dense(self.dropout(sublayer_output))",
+        "self.dropout(dense(inner))",
+        "dense(self.dropout(inner))",
         "Dropout comes before the map. It belongs behind it.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm(norm(residual) + self.dropout(dense(sublayer_output)))",
+        "return norm(norm(residual) + self.dropout(dense(inner)))",
         "What went in is normalised before the sum as well.",
     ),
     mistake(
@@ -23,53 +23,53 @@ MUTANTS["encoder.add_norm"] = [
         "The norm is always that of attention. Use the one that is given.",
     ),
     mistake(
-        "norm(residual + self.dropout(dense(sublayer_output)))",
-        "F.layer_norm(residual + self.dropout(dense(sublayer_output)), residual.shape[-1:])",
+        "norm(residual + self.dropout(dense(inner)))",
+        "F.layer_norm(residual + self.dropout(dense(inner)), residual.shape[-1:])",
         "The norm has no scale, no shift and torch's ε. The module that is given has its own.",
     ),
     mistake(
         "norm(residual + self",
         "norm(residual - self",
-        "What the sublayer sublayer_output is subtracted.",
+        "The inner result, after the map, is subtracted.",
     ),
     mistake(
-        "dense(sublayer_output)))",
-        "F.linear(sublayer_output, dense.weight)))",
+        "dense(inner)))",
+        "F.linear(inner, dense.weight)))",
         "The bias of the map is left out.",
     ),
     mistake(
-        "dense(sublayer_output)",
-        "dense(sublayer_output.detach())",
+        "dense(inner)",
+        "dense(inner.detach())",
         "What the sublayer made is detached, so the sublayer never learns.",
     ),
     mistake(
-        "dense(sublayer_output)",
-        "(self.attention_dense if sublayer_output.shape == residual.shape else dense)(sublayer_output)",
+        "dense(inner)",
+        "(self.attention_dense if inner.shape == residual.shape else dense)(inner)",
         "The map is looked up in the layer. Use the one that is given.",
     ),
     mistake(
-        "self.dropout(dense(sublayer_output))",
-        "F.dropout(dense(sublayer_output), 0.1, self.training)",
+        "self.dropout(dense(inner))",
+        "F.dropout(dense(inner), 0.1, self.training)",
         "Dropout has a fixed probability. It should be the layer's own.",
     ),
     mistake(
-        "self.dropout(dense(sublayer_output))",
-        "F.dropout(dense(sublayer_output), self.self_attention.dropout, self.training)",
+        "self.dropout(dense(inner))",
+        "F.dropout(dense(inner), self.self_attention.dropout, self.training)",
         "Dropout has the probability of the attention maps. The layer has its own, `self.dropout`.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm((residual + self.dropout(dense(sublayer_output))) / 2)",
+        "return norm((residual + self.dropout(dense(inner))) / 2)",
         "The two are averaged. They are added.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm(residual + self.dropout(dense(sublayer_output))) * norm.weight",
+        "return norm(residual + self.dropout(dense(inner))) * norm.weight",
         "The scale of the norm is used twice.",
     ),
     mistake(
         _WRONG_SUM,
-        "x = residual + self.dropout(dense(sublayer_output))\n"
+        "x = residual + self.dropout(dense(inner))\n"
         "    m, s = x.mean(-1, keepdim=True), (x * x).mean(-1, keepdim=True)\n"
         "    return (x - m) / (s - m * m + norm.eps).sqrt() * norm.weight + norm.bias",
         "The variance is the mean of the squares less the square of the mean. Far from 0 both "
@@ -77,21 +77,21 @@ MUTANTS["encoder.add_norm"] = [
     ),
     mistake(
         _WRONG_SUM,
-        "x = residual + self.dropout(dense(sublayer_output))\n"
+        "x = residual + self.dropout(dense(inner))\n"
         "    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + "
         "norm.eps).sqrt() * norm.weight + norm.bias",
         "The variance is divided by D - 1. A norm divides by D.",
     ),
     mistake(
         _WRONG_SUM,
-        "x = residual + self.dropout(dense(sublayer_output))\n"
+        "x = residual + self.dropout(dense(inner))\n"
         "    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, unbiased=False) "
         "+ norm.eps) * norm.weight + norm.bias",
         "ε is added to the standard deviation. It belongs under the root, to the variance.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm(self.dropout(dense(sublayer_output)) + (residual if residual.shape == sublayer_output.shape else 0))",
+        "return norm(self.dropout(dense(inner)) + (residual if residual.shape == inner.shape else 0))",
         "What went in is added only where it is as wide as what was made. It is always as wide "
         "as the result of the map.",
     ),
