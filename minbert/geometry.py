@@ -65,9 +65,7 @@ def alignment(
     """
     if u.shape != v.shape:
         raise ValueError(f"expected equal shapes, got {tuple(u.shape)} and {tuple(v.shape)}")
-    _check_cloud(u)
-    _check_cloud(v)
-    u, v = u.detach().double(), v.detach().double()
+    u, v = _check_cloud(u).double(), _check_cloud(v).double()
     if not len(u):
         return undefined("alignment", "0 pairs")
     return (2 - 2 * safe_cosine(u, v).mean()).item()
@@ -87,7 +85,7 @@ def uniformity(
     x: Tensor,           # (N, D) float
     t: float = 2.0,      # sharpness; Wang and Isola's default
     chunk: int = 512,    # rows per block; memory is chunk * N floats
-) -> float:              # in [-4 t, 0], smaller is more uniform; NaN with a warning if N < 2
+) -> float:              # in [-2 t N / (N - 1), 0], smaller is more uniform; NaN if N < 2
     """Measure how evenly vectors cover the unit sphere, over all pairs of different rows.
 
     log mean_{i<j} exp(-t |u_i - u_j|^2),   u_i = x_i / |x_i|
