@@ -65,7 +65,9 @@ def alignment(
     """
     if u.shape != v.shape:
         raise ValueError(f"expected equal shapes, got {tuple(u.shape)} and {tuple(v.shape)}")
-    u, v = _check_cloud(u).double(), _check_cloud(v).double()
+    _check_cloud(u)
+    _check_cloud(v)
+    u, v = u.detach().double(), v.detach().double()
     if not len(u):
         return undefined("alignment", "0 pairs")
     return (2 - 2 * safe_cosine(u, v).mean()).item()
