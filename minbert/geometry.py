@@ -87,7 +87,7 @@ def uniformity(
     x: Tensor,           # (N, D) float
     t: float = 2.0,      # sharpness; Wang and Isola's default
     chunk: int = 512,    # rows per block; memory is chunk * N floats
-) -> float:              # in [-4 t, 0], smaller is more uniform; NaN with a warning if N < 2
+) -> float:              # in [-2 t N / (N - 1), 0], smaller is more uniform; NaN if N < 2
     """Measure how evenly vectors cover the unit sphere, over all pairs of different rows.
 
     log mean_{i<j} exp(-t |u_i - u_j|^2),   u_i = x_i / |x_i|

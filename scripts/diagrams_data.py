@@ -56,7 +56,7 @@ def four_measures():
         "Mean cosine: three arrows, one to the east and two to the north, have the cosines 0, 0 and 1, with the mean 1/3. "
         "Alignment: two positive pairs on the unit circle have squared distances 2 and 0, with the mean 1. Uniformity: "
         "all three pairs have squared distances 2, 2 and 0, and the logarithm of the mean of exp(-2 d) is -1.06. "
-        "IsoScore: a cross of four points with variances proportional to 9 and 16 has the IsoScore 0.855.",
+        "IsoScore: a cross of four points with the variances 9/2 and 8 has the IsoScore 0.855.",
     )
     d.path("M320,16 L320,544", "line", 1.4)
     d.path("M16,280 L624,280", "line", 1.4)
@@ -81,9 +81,9 @@ def four_measures():
     d.dot(x + r, y, 7, "query")
     d.dot(x, y - r, 7, "key")
     d.outline(x - 12, y - r - 12, 24, 24, "value", 2.4, 12)
-    d.text(x + 52, y - 52, "2", "weight", BODY, "end", 700)
-    d.text(x - 18, y - r + 6, "0", "weight", BODY, "end", 700)
-    d.text(480, 250, "positive pairs: (2 + 0) / 2 = 1", "muted", SMALL)
+    d.text(x + 52, y - 52, "d² = 2", "weight", SMALL, "end", 700)
+    d.text(x - 18, y - r + 6, "d² = 0", "weight", SMALL, "end", 700)
+    d.text(480, 250, "squared distances 2, 0: mean 1", "muted", SMALL)
 
     # uniformity
     x, y = 80, 480
@@ -94,8 +94,8 @@ def four_measures():
     d.dot(x + r, y, 7, "query")
     d.dot(x, y - r, 7, "key")
     d.outline(x - 12, y - r - 12, 24, 24, "value", 2.4, 12)
-    d.text(x + 44, y - 50, "2, 2", "weight", BODY, "end", 700)
-    d.text(x - 18, y - r + 6, "0", "weight", BODY, "end", 700)
+    d.text(x + 50, y - 46, "d² = 2, 2", "weight", SMALL, "end", 700)
+    d.text(x - 18, y - r + 6, "d² = 0", "weight", SMALL, "end", 700)
     d.text(160, 530, "log mean of e⁻⁴, e⁻⁴, 1 = −1.06", "muted", SMALL)
 
     # IsoScore
@@ -113,7 +113,7 @@ def four_measures():
         if words:
             colour = "query" if dy == 0 else "key"
             d.text(x + dx + ax, y + dy + ay, words, colour, SMALL, "start", 600)
-    d.text(480, 530, "variances 9 : 16, IsoScore 0.855", "muted", SMALL)
+    d.text(480, 530, "variances 9/2 and 8, IsoScore 0.855", "muted", SMALL)
     return d
 
 
