@@ -24,26 +24,35 @@ def masked_language_modelling():
         500,
         "Masked language modelling",
         "Three of eight tokens are chosen. One becomes [MASK], which happens to 80 percent of the chosen tokens, "
-        "one becomes a random token (10 percent), one stays as it is (10 percent). The encoder computes hidden states, "
+        "one becomes a random token (10 percent), one stays as it is (10 percent). All eight enter the encoder, "
         "and a head predicts the original token at the three chosen positions; all other labels are -100.",
     )
     colours = ["muted", "muted", "key", "muted", "weight", "muted", "value", "muted"]
     tokens = ["[CLS]", "she", "found", "the", "door", "and", "left", "[SEP]"]
     corrupted = ["[CLS]", "she", "[MASK]", "the", "cloud", "and", "left", "[SEP]"]
     labels = ["−100", "−100", "found", "−100", "door", "−100", "left", "−100"]
-    d.text(320, 28, "input_ids (T): choose 15% of the tokens", "ink", SMALL, weight=600)
+    d.text(
+        320,
+        28,
+        "input_ids (T): 15% are chosen (here three, for illustration)",
+        "ink",
+        SMALL,
+        weight=600,
+    )
     token_row(d, 40, tokens, colours)
-    for i, colour, share in ((2, "key", "80%"), (4, "weight", "10%"), (6, "value", "10%")):
+    treatments = (
+        (2, "key", "80%: [MASK]"),
+        (4, "weight", "10%: random"),
+        (6, "value", "10%: same"),
+    )
+    for i, colour, treatment in treatments:
         d.arrow(middle(i), 78, middle(i), 128, colour)
-        d.text(middle(i) + 8, 108, share, colour, SMALL, "start", 700)
+        d.text(middle(i) + 10, 108, treatment, colour, SMALL, "start", 700)
         d.arrow(middle(i), 286, middle(i), 318, colour)
         d.arrow(middle(i), 374, middle(i), 404, colour)
     token_row(d, 132, corrupted, colours)
-    d.text(middle(2), 188, "[MASK]", "key", SMALL)
-    d.text(middle(4), 188, "random", "weight", SMALL)
-    d.text(middle(6), 188, "unchanged", "value", SMALL)
-    for i in (0, 1, 3, 5, 7):
-        d.arrow(middle(i), 170, middle(i), 208)
+    for i, colour in enumerate(colours):
+        d.arrow(middle(i), 170, middle(i), 208, colour)
     d.rect(32, 212, 576, 72, "query-light", "query", 2, radius=8)
     d.text(320, 242, "encoder", "ink", BODY, weight=600)
     d.text(320, 266, "hidden states (T, D)", "muted", SMALL)
@@ -71,7 +80,7 @@ def next_sentence_input():
         "Token, segment and position embeddings are added. The encoder follows; the pooler maps the hidden state of [CLS] "
         "to one vector, and a linear layer with two outputs decides between next and random sentence.",
     )
-    tokens = ["[CLS]", "it", "rained", "[SEP]", "we", "stay", "home", "[SEP]"]
+    tokens = ["[CLS]", "night", "fell", "[SEP]", "we", "stay", "home", "[SEP]"]
     d.text(middle(1.5), 28, "sentence A", "value", SMALL, weight=700)
     d.text(middle(5.5), 28, "sentence B", "head2", SMALL, weight=700)
     colours = ["muted", "value", "value", "muted", "head2", "head2", "head2", "muted"]
@@ -100,7 +109,7 @@ def next_sentence_input():
 def pretraining_to_finetuning():
     """Show which parts of the pretrained model are kept for fine-tuning."""
     d = Drawing(
-        420,
+        426,
         "From pretraining to fine-tuning",
         "On the left, encoder and pooler are pretrained with two heads, one for masked tokens and one for sentence pairs. "
         "Both heads are discarded. On the right, the same encoder and pooler continue with a new head for a labelled task.",
@@ -108,7 +117,7 @@ def pretraining_to_finetuning():
     d.text(149, 36, "pretraining", "key", BODY, weight=700)
     d.text(480, 36, "fine-tuning", "head3", BODY, weight=700)
     d.path("M320,20 L320,178", "line", 1.4)
-    d.path("M320,316 L320,400", "line", 1.4)
+    d.path("M320,316 L320,408", "line", 1.4)
     box(d, 84, 84, 132, "MLM head", "(n, V)", "key-light", "key")
     box(d, 222, 84, 116, "NSP head", "(B, 2)", "head2-light", "head2")
     box(d, 480, 84, 200, "new head", "(B, C)", "head3-light", "head3")
@@ -121,12 +130,14 @@ def pretraining_to_finetuning():
     box(d, 480, 195, 200, "pooler", "(B, D)", "query-light", "query")
     box(d, 149, 278, 262, "encoder", "hidden states (B, T, D)", "query-light", "query", 60)
     box(d, 480, 278, 200, "encoder", "(B, T, D)", "query-light", "query", 60)
+    d.arrow(282, 195, 378, 195, "query", 3)
     d.arrow(282, 278, 378, 278, "query", 3)
-    d.text(329, 266, "weights", "query", SMALL, weight=600)
+    d.text(329, 242, "weights", "query", SMALL, weight=600)
     d.arrow(149, 344, 149, 310)
     d.arrow(480, 344, 480, 310)
     d.text(149, 364, "pairs of sentences", "ink", SMALL, weight=600)
-    d.text(149, 386, "some tokens masked, no labels", "muted", SMALL)
+    d.text(149, 386, "some tokens masked,", "muted", SMALL)
+    d.text(149, 406, "no human labels", "muted", SMALL)
     d.text(480, 364, "labelled sentences", "ink", SMALL, weight=600)
     d.text(480, 386, "nothing is masked", "muted", SMALL)
     return d
@@ -143,29 +154,30 @@ def copy_or_context():
     )
     d.path("M320,24 L320,376", "line", 1.4)
     panels = ((10, "nothing masked", "door", "key"), (330, "masked", "[MASK]", "value"))
-    for left, title, last, colour in panels:
+    for left, title, second, colour in panels:
         xs = [left + 38 + 75 * i for i in range(4)]
         d.text(left + 150, 38, title, colour, BODY, weight=700)
         d.rect(left + 2, 130, 297, 150, "query-light", "query", 2, radius=8)
         d.text(left + 16, 154, "encoder", "query", SMALL, "start", 700)
-        for x, token in zip(xs, ("she", "found", "the", last)):
+        for x, token in zip(xs, ("the", second, "was", "open")):
             d.rect(x - 35, 320, 70, 34, "cell", "muted", 1.6, radius=6)
             d.text(x, 343, token, "ink", SMALL, weight=600)
-        d.rect(xs[3] - 35, 58, 70, 34, f"{colour}-light", colour, 1.6, radius=6)
-        d.text(xs[3], 81, "door", "ink", SMALL, weight=600)
-        d.text(xs[3] - 46, 81, "label and prediction", "muted", SMALL, "end")
-    copied = 10 + 38 + 75 * 3
+        d.rect(xs[1] - 35, 58, 70, 34, f"{colour}-light", colour, 1.6, radius=6)
+        d.text(xs[1], 81, "door", "ink", SMALL, weight=600)
+        d.text(xs[1] + 44, 81, "prediction", "muted", SMALL, "start")
+    copied = 10 + 38 + 75
     d.arrow(copied, 318, copied, 96, "key", 3)
-    d.text(copied - 14, 196, "residual connections", "key", SMALL, "end", 600)
-    d.text(copied - 14, 220, "carry the token itself", "key", SMALL, "end")
-    hidden = 330 + 38 + 75 * 3
-    for i in range(3):
+    d.text(copied + 14, 178, "residual", "key", SMALL, "start", 600)
+    d.text(copied + 14, 200, "connections", "key", SMALL, "start", 600)
+    d.text(copied + 14, 222, "carry the token", "key", SMALL, "start")
+    hidden = 330 + 38 + 75
+    for i, side in ((0, -1), (2, 1), (3, 1)):  # context from both sides
         x = 330 + 38 + 75 * i
-        d.path(f"M{x},318 C{x},250 {hidden - 10},285 {hidden - 3},232", "value", 2.4)
+        d.path(f"M{x},318 C{x},250 {hidden + 10 * side},285 {hidden + 3 * side},232", "value", 2.4)
     d.path(f"M{hidden},318 L{hidden},232", "line", 2.0)
     d.arrow(hidden, 232, hidden, 96, "value", 3)
-    d.text(hidden - 20, 186, "self-attention", "value", SMALL, "end", 600)
-    d.text(hidden - 20, 208, "to the context", "value", SMALL, "end")
+    d.text(hidden + 16, 178, "self-attention", "value", SMALL, "start", 600)
+    d.text(hidden + 16, 200, "to both sides", "value", SMALL, "start")
     d.text(160, 380, "copying is a perfect solution", "ink", SMALL, weight=600)
     d.text(480, 380, "copying is impossible", "ink", SMALL, weight=600)
     return d
