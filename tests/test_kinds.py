@@ -339,8 +339,8 @@ def test_a_table_that_is_kept_from_the_first_call_is_found():
             "pretrain.mask",
             [
                 (
-                    "words = torch.randint(vocab_size, shape, generator=generator, device=device)",
-                    "words = torch.randint(vocab_size, shape, device=device)",
+                    "random_ids = torch.randint(vocab_size, shape, generator=generator, device=device)",
+                    "random_ids = torch.randint(vocab_size, shape, device=device)",
                 )
             ],
         ),
@@ -348,8 +348,8 @@ def test_a_table_that_is_kept_from_the_first_call_is_found():
             "pretrain.mask",
             [
                 (
-                    "fate = torch.rand(shape, generator=generator, device=device)",
-                    "fate = torch.rand(shape, device=device)",
+                    "treatment = torch.rand(shape, generator=generator, device=device)",
+                    "treatment = torch.rand(shape, device=device)",
                 )
             ],
         ),
