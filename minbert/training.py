@@ -197,6 +197,7 @@ def steps(
         lr = optimizer.param_groups[0]["lr"]
         try:
             losses, norm = take_step(model, group, loss_fn, optimizer, backward, max_grad_norm)
-        except NotFinite as error:
-            raise NotFinite(f"step {step}: {error}") from error
+        except ValueError as error:
+            kind = NotFinite if isinstance(error, NotFinite) else ValueError
+            raise kind(f"step {step}: {error}") from error
         yield Record(step, sum(losses.values()), losses, lr, norm)

@@ -525,7 +525,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(tmp_path, encoder, 
         "minbert: stopped at step 6; --resume goes on\n" in stopped.stderr
         and read_checkpoint(tmp_path / "stopped")["step"] == 6
     )
-    assert "best=–" in stopped.stderr and ".lock" not in os.listdir(tmp_path / "stopped")
+    assert "best=none" in stopped.stderr and ".lock" not in os.listdir(tmp_path / "stopped")
     for out, more in (("stopped", ["--resume"]), ("straight", [])):
         done = start(0, out, *more)
         assert done.returncode == 0, done.stderr

@@ -400,7 +400,7 @@ def test_two_errors_that_cancel_are_two_errors(tmp_path):
     from_zero = ranks.definition.replace(
         "return (last - (counts - 1) / 2)[group]", "return (last - (counts - 1) / 2)[group] - 1"
     )
-    too_little = auc.definition.replace("P * (P + 1) / 2) / (P * N)", "P * (P - 1) / 2) / (P * N)")
+    too_little = auc.definition.replace("P * (P + 1) / 2) / (P * Q)", "P * (P - 1) / 2) / (P * Q)")
     assert from_zero != ranks.definition and too_little != auc.definition
     make(tmp_path / "class" / "one", {ranks.name: from_zero, auc.name: too_little})
     report = grade([tmp_path / "class"], seed=2026, only=[ranks.name, auc.name])[0][0]

@@ -244,8 +244,8 @@ MUTANTS["optim.groups"] = [
         "Every weight gets a group of its own; those that agree in decay and rate share one.",
     ),
     mistake(
-        "_is_head(name) else lr",
-        'name.startswith("heads.") else lr',
+        "_is_head(name):",
+        'name.startswith("heads."):',
         "Only names that begin with `heads.` count as heads. It can stand at any depth.",
     ),
     mistake(

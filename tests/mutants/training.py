@@ -129,9 +129,9 @@ MUTANTS["training.step"] = [
     mistake(
         "    return mean_losses, grad_norm",
         "    count = {name: sum(name in compute_losses(model, batch, loss_fn) for "
-        "batch in batches) for name in total}\n"
+        "batch in batches) for name in mean_losses}\n"
         "    return {name: value * len(batches) / count[name] for name, value in "
-        "total.items()}, grad_norm",
+        "mean_losses.items()}, grad_norm",
         "A loss is averaged over the batches that have its task. It is the mean over all "
         "batches of the step.",
     ),
@@ -177,7 +177,7 @@ MUTANTS["training.step"] = [
         "The caller's `backward` is not used; the losses are simply added up.",
     ),
     mistake(
-        "total.get(name, 0.0) + value / len(batches)",
+        "mean_losses.get(name, 0.0) + value / len(batches)",
         "value",
         "The record shows the last batch only; it should be the mean over the batches.",
     ),
@@ -268,7 +268,7 @@ MUTANTS["training.schedule"] = [
         "The way down is not looked at before the warm-up is over.",
     ),
     mistake(
-        "decay_steps = total_steps - warmup_steps",
+        "decay_steps = max(1, total_steps - warmup_steps)",
         "decay_steps = 0",
         "`None` is taken for 0: there is no way down.",
     ),
@@ -281,12 +281,6 @@ MUTANTS["training.schedule"] = [
         "min(1.0, up, down)",
         "min(up, down)",
         "There is no ceiling: between the slopes the rate goes beyond its peak.",
-    ),
-    mistake(
-        "if decay_steps > 0",
-        "if decay_steps != 0",
-        "A warm-up longer than the run leaves a way down of less than 0 steps, and the rate is "
-        "0 from first to last. It should only rise.",
     ),
     mistake(
         "down = (total_steps - step) / decay_steps",
