@@ -138,8 +138,6 @@ def test_every_chapter_has_exercises():
     without = {
         "hello",
         "data",
-        "sts",
-        "lexical",
         "synthetic",
         "bertcf_results",
         "multitask",

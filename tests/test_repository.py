@@ -84,7 +84,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_every_module_of_the_book_has_one_notebook():
-    """All other modules are written by hand; those of `PLAIN` stand beside the chapters."""
+    """All other modules are written by hand; those of `HAND_WRITTEN` are beside the chapters."""
     assert len(ORDER) == len(set(ORDER)), "two notebooks export the same module"
     assert {name for name in KNOWN if floor_of(name) == ""} == set(ORDER) | HAND_WRITTEN <= KNOWN
     assert not HAND_WRITTEN & set(ORDER)
