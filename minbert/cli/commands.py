@@ -765,6 +765,7 @@ def train(
 
     from minbert.cli.custom_tasks import answers_of, build_heads, own_tasks
     from minbert.cli.labelled_model import LabelledModel
+    from minbert.core.devices import leave_process_group
     from minbert.finetune import TrainConfig, default_learning_rate, fit
     from minbert.sentence import SentenceEncoder
 
@@ -797,6 +798,7 @@ def train(
         typer.echo(note, err=True)
     extras = extensions(whole, surgery, penalties, seed)
     result = fit(whole, train_sets, dev_sets, config, out, resume, progress=True, **extras)
+    leave_process_group()
     for line in (
         summary_lines(result, whole, train_sets, dev_sets, extras.get("backward"))
         if main_process()
@@ -1104,6 +1106,7 @@ def contrast(
     )
     from minbert.cli.retrieval_eval import compare_on, cosines, learned_from
     from minbert.cli.table_reader import read_graded, read_text
+    from minbert.core.devices import leave_process_group
     from minbert.core.safetensors_io import tensor_checksum
     from minbert.encoding.pooling_spec import pooling_name
     from minbert.encoding.sentence_transformers_folder import ends_scaled
@@ -1153,6 +1156,7 @@ def contrast(
         "max_length": encoder.max_length,
     }
     train_on_text(encoder, rows, config, out, resume, True, begun_with)
+    leave_process_group()
     if main_process():
         comparison.add("after", cosines(encoder))
         why = (

@@ -14,6 +14,7 @@ __all__ = [
     "choose_device",
     "usable_device",
     "new_accelerator",
+    "leave_process_group",
     "check_device",
     "meta_init",
     "drawing_device",
@@ -81,6 +82,16 @@ def new_accelerator(
     from accelerate import Accelerator
 
     return Accelerator(cpu=choose_device().type == "cpu", **options)
+
+
+def leave_process_group() -> None:
+    """End the process group that an Accelerator began, once every process has arrived here; one
+    process alone has none. torch 2.13 may abort a process at its exit otherwise: "terminate called
+    without an active exception", seen with gloo on a busy machine.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def check_device(
