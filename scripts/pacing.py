@@ -2,6 +2,7 @@
 
     python scripts/pacing.py              # a row a chapter, and the book as a whole
     python scripts/pacing.py nbs/1_bert   # one part
+    python scripts/pacing.py --plans      # write the hours into the course plans of docs/chapters.md
 
 Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that
 is not blank; cells of an exported module count like others. Minutes are an estimate of what a first
@@ -73,7 +74,46 @@ def together(paces: list[Pace]) -> Pace:
     )
 
 
+PLANS = ROOT / "docs/chapters.md"
+CHAPTERS = r"\d\d(?:(?:, | to )\d\d)*"
+PLAN = re.compile(rf"(?<=.\| )({CHAPTERS})(?: \(\d+\.\d h\))?(?= \|)")  # a cell behind the first
+
+
+def chapters_of(plan: str, known: list[str]) -> list[str]:
+    """Read a list such as "00, 07 to 10". Raises ValueError for a chapter that is not there."""
+    chosen = []
+    for piece in plan.split(", "):
+        first, _, last = piece.partition(" to ")
+        if unknown := {first, last or first} - set(known):
+            raise ValueError(f"expected numbers of chapters, got {min(unknown)} in {plan!r}")
+        chosen += [number for number in known if first <= number <= (last or first)]
+    return chosen
+
+
+def with_hours(text: str, minutes: dict[str, float]) -> str:
+    """Write behind each list of chapters in a table how many hours they take; `minutes` maps a
+    chapter's number to its minutes.
+    """
+    introduction, heading, plans = text.partition("## Ways through the book")
+
+    def timed(cell: re.Match) -> str:
+        hours = sum(minutes[number] for number in chapters_of(cell[1], list(minutes))) / 60
+        return f"{cell[1]} ({hours:.1f} h)"
+
+    return introduction + heading + PLAN.sub(timed, plans)
+
+
+def plans_with_hours() -> str:
+    """Return docs/chapters.md with the hours of today's chapters."""
+    files = sorted((ROOT / "nbs").glob("[1-9]_*/[0-9][0-9]_*.ipynb"))
+    minutes = {file.stem[:2]: pace(file).minutes for file in files}
+    return with_hours(PLANS.read_text(encoding="utf-8"), minutes)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--plans"]:
+        PLANS.write_text(plans_with_hours(), encoding="utf-8")
+        return
     places = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "nbs").glob("[1-9]_*"))
     files = [
         file

@@ -36,3 +36,19 @@ def test_what_is_hidden_costs_nothing_and_the_rest_does(tmp_path):
     found = pacing.pace(tmp_path / "00_x.ipynb")
     assert (found.words, found.lines, found.exercises) == (4, [2, 4], 15)
     assert found.minutes == pytest.approx(4 / pacing.READING + 6 / pacing.LINES + 15)
+
+
+def test_the_course_plans_state_the_hours_of_the_chapters():
+    stated = pacing.PLANS.read_text(encoding="utf-8")
+    assert stated == pacing.plans_with_hours(), "run: python scripts/pacing.py --plans"
+    assert stated.count(" h) |") > 30
+
+
+def test_hours_are_written_behind_lists_of_chapters_only():
+    text = "| 01 | x |\n## Ways through the book\n| 1 | 00, 02 to 04 | 02 (9.9 h) | 03, x |\n"
+    minutes = {"00": 30.0, "02": 60.0, "03": 60.0, "04": 45.0}
+    assert pacing.with_hours(text, minutes) == (
+        "| 01 | x |\n## Ways through the book\n| 1 | 00, 02 to 04 (3.2 h) | 02 (1.0 h) | 03, x |\n"
+    )
+    with pytest.raises(ValueError, match="got 05 in '04 to 05'"):
+        pacing.chapters_of("04 to 05", list(minutes))
