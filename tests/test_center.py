@@ -98,7 +98,7 @@ def test_what_is_no_mean_is_refused_and_moves_nothing(mean, got):
 
 
 def test_no_text_has_no_mean():
-    with pytest.raises(ValueError, match="at least one real position"):
+    with pytest.raises(ValueError, match="at least one token that is not padding"):
         mean_state(encoder()[0], [])
 
 
