@@ -107,7 +107,39 @@ def training_loop():
     return d
 
 
+def muon():
+    """Show one step of Muon, with the singular values before and after orthogonalization."""
+    d = Drawing(
+        300,
+        "One step of Muon",
+        "The gradient G updates the momentum M. Its singular values, drawn as bars, fall steeply. "
+        "Orthogonalization makes them nearly equal. The result times the learning rate is subtracted "
+        "from the weight W.",
+    )
+    box(d, 74, 92, 116, "gradient", "G (A, B)", "key-light", "key")
+    box(d, 244, 92, 148, "momentum", "M = U S Vᵀ", "value-light", "value")
+    box(d, 456, 92, 180, "orthogonalized", "≈ U Vᵀ (A, B)", "weight-light", "weight")
+    d.arrow(133, 92, 167, 92)
+    d.arrow(319, 92, 363, 92)
+    d.text(244, 42, "average", "muted", SMALL)
+    d.text(456, 42, "Newton–Schulz iteration", "muted", SMALL)
+    for x, values, colour in (
+        (190, (1, 0.32, 0.2, 0.14, 0.1, 0.07), "value"),
+        (402, (1, 0.94, 1.05, 0.9, 0.97, 0.8), "weight"),
+    ):
+        for i, value in enumerate(values):
+            d.rect(x + 18 * i, 200 - 50 * value, 12, 50 * value, f"{colour}-light", colour, 1.2)
+    d.text(244, 224, "singular values", "muted", SMALL)
+    d.text(456, 224, "singular values", "muted", SMALL)
+    box(d, 136, 264, 240, "W ← W − η · step", "", "query-light", "query", 44)
+    d.path("M546,92 L592,92 L592,264 L270,264", "weight", 2.2)
+    d.arrow(280, 264, 258, 264, "weight")
+    d.text(420, 286, "times the learning rate η", "muted", SMALL)
+    return d
+
+
 DIAGRAMS = {
+    "muon": muon,
     "adamw-step": adamw_step,
     "decoupled-decay": decoupled_decay,
     "training-loop": training_loop,

@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 from minbert import muon as chapter
 from minbert.core.checkpoint import load_checkpoint, save_checkpoint
+from minbert.core.combined_optimizer import CombinedOptimizer
 from minbert.encoder import BertConfig, BertModel
-from minbert.muon import Muon, Together, muon, orthogonalize
+from minbert.muon import Muon, muon, orthogonalize
 from minbert.optim import AdamW, parameter_groups
 from minbert.pretrain import MlmHead
 from minbert.training import steps
@@ -216,7 +217,7 @@ def test_a_checkpoint_of_one_optimizer_is_not_taken_for_two(tmp_path):
 def test_what_makes_no_sense_is_refused():
     weight = nn.Parameter(torch.ones(2, 2))
     with pytest.raises(ValueError, match="one in two"):
-        Together(torch.optim.SGD([weight], lr=1.0), torch.optim.SGD([weight], lr=1.0))
+        CombinedOptimizer(torch.optim.SGD([weight], lr=1.0), torch.optim.SGD([weight], lr=1.0))
     with pytest.raises(ValueError, match="none for Muon"):
         muon(nn.LayerNorm(4))
     with pytest.raises(ValueError, match="none for AdamW"):

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from ..center import center, mean_state
 from ..core.atomic_dir import atomic_write_dir
 from ..core.checkpoint import CHECKPOINT, save_checkpoint, seed_everything
+from ..core.combined_optimizer import CombinedOptimizer
 from ..core.config_checks import check_positive
 from ..core.device_step import DeviceStep
 from ..core.devices import choose_device
@@ -54,7 +55,7 @@ from ..corpus import (
 from ..encoder import BertConfig, BertModel
 from ..encoding.forward import encode_batch
 from ..encoding.tokenizer_files import special_token_ids
-from ..muon import Together, muon
+from ..muon import muon
 from ..optim import parameter_groups
 from ..pretrain import MlmHead, mask_tokens, masked_accuracy, save_mlm, special_positions
 from ..tokens import load_tokenizer, pad_ids
@@ -106,7 +107,7 @@ class PretrainConfig:
             attention_probs_dropout_prob=0.0,
         )
 
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer | Together:
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer | CombinedOptimizer:
         """Make the optimizer of a model with these learning rates."""
         if self.matrix_lr:
             return muon(model, self.matrix_lr, self.lr, self.weight_decay)

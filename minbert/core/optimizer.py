@@ -8,7 +8,7 @@ import torch
 
 from minbert.core.devices import sync_free_value
 
-__all__ = ["Optimizer", "check_group", "check_gradients"]
+__all__ = ["Optimizer", "closure_loss", "check_group", "check_gradients"]
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -22,6 +22,13 @@ class Optimizer(torch.optim.Optimizer):
 for _name in ("state_dict", "load_state_dict", "zero_grad", "add_param_group"):
     _method = getattr(torch.optim.Optimizer, _name)
     setattr(Optimizer, _name, getattr(_method, "__wrapped__", _method))
+
+
+def closure_loss(closure):
+    """Compute the loss again with `closure`, as torch's optimizers allow; None without one."""
+    if closure is not None:
+        with torch.enable_grad():
+            return closure()
 
 
 def check_group(group):
