@@ -44,53 +44,55 @@ ROOT = Path(__file__).resolve().parent.parent
 def whole_model():
     """Show BERT from the tokens to three uses of its hidden states."""
     d = Drawing(
-        590,
+        740,
         "The whole model",
-        "Five tokens are mapped to one vector each by the embedding layer. Four encoder layers, each with "
-        "self-attention and a feed-forward network, transform the vectors. Above them, three heads use the hidden "
-        "states: one predicts a masked token, one averages them into a sentence embedding, one classifies.",
+        "Five tokens are mapped to one vector each by the embedding layer. L encoder layers, one above the other, each "
+        "with self-attention and a feed-forward network, transform the vectors. Above them, the hidden states are "
+        "used in three ways: one head predicts a masked token, mean pooling averages them into a sentence embedding, "
+        "and a classifier receives the hidden state of [CLS] after the pooler.",
     )
     xs = (88, 204, 320, 436, 552)
     tokens = ("[CLS]", "tea", "is", "[MASK]", "[SEP]")
     for x, token in zip(xs, tokens):
-        d.rect(x - 46, 532, 92, 34, "cell", "muted", 1.4, radius=6)
-        d.text(x, 554, token, "ink", SMALL, weight=600)
-        d.arrow(x, 532, x, 506)
-        d.arrow(x, 452, x, 424)
-        d.arrow(x, 206, x, 178)
-    d.rect(32, 454, 576, 50, "value-light", "value", 2, radius=8)
-    d.text(320, 476, "embedding layer", "ink", SMALL, weight=600)
-    d.text(320, 496, "token + position + segment, layer normalization: (T, D)", "muted", SMALL)
-    for shift in (12, 6):  # a stack of layers
-        d.rect(32 + shift, 208 - shift, 576, 214, "query-light", "query", 1.2, radius=8)
-    d.rect(32, 208, 576, 214, "query-light", "query", 2, radius=8)
-    d.rect(52, 332, 536, 78, "cell", "query", 1.6, radius=8)
-    d.text(320, 357, "multi-head self-attention", "ink", SMALL, weight=600)
-    d.text(320, 380, "each token gathers information from all tokens", "muted", SMALL)
-    d.text(320, 401, "+ residual connection, layer normalization", "muted", SMALL)
-    d.rect(52, 244, 536, 78, "cell", "query", 1.6, radius=8)
-    d.text(320, 269, "feed-forward network", "ink", SMALL, weight=600)
-    d.text(320, 292, "transforms the vector of each token separately", "muted", SMALL)
-    d.text(320, 313, "+ residual connection, layer normalization", "muted", SMALL)
-    d.text(
-        320,
-        232,
-        "one encoder layer; there are L of them, one above the other",
-        "query",
-        SMALL,
-        weight=600,
-    )
-    d.text(320, 168, "hidden states: one vector per token, (T, D)", "ink", SMALL, weight=600)
-    heads = (
+        d.rect(x - 46, 686, 92, 34, "cell", "muted", 1.4, radius=6)
+        d.text(x, 708, token, "ink", SMALL, weight=600)
+        d.arrow(x, 686, x, 664)
+        d.arrow(x, 612, x, 590)
+        d.arrow(x, 552, x, 530)
+        d.arrow(x, 266, x, 240)
+    d.rect(32, 614, 576, 50, "value-light", "value", 2, radius=8)
+    d.text(320, 636, "embedding layer", "ink", SMALL, weight=600)
+    d.text(320, 656, "token + position + segment, layer normalization: (T, D)", "muted", SMALL)
+    d.rect(32, 554, 576, 34, "query-light", "query", 2, radius=8)
+    d.text(320, 577, "encoder layer 1", "ink", SMALL, weight=600)
+    d.text(320, 514, "…  layers 2 to L − 1, each of the same structure  …", "query", SMALL)
+    for x in xs:
+        d.arrow(x, 498, x, 484)
+    d.rect(32, 268, 576, 214, "query-light", "query", 2, radius=8)
+    d.text(320, 292, "encoder layer L", "ink", SMALL, weight=600)
+    d.rect(52, 392, 536, 78, "cell", "query", 1.6, radius=8)
+    d.text(320, 417, "multi-head self-attention", "ink", SMALL, weight=600)
+    d.text(320, 440, "each token gathers information from all tokens", "muted", SMALL)
+    d.text(320, 461, "+ residual connection, layer normalization", "muted", SMALL)
+    d.rect(52, 304, 536, 78, "cell", "query", 1.6, radius=8)
+    d.text(320, 329, "feed-forward network", "ink", SMALL, weight=600)
+    d.text(320, 352, "transforms the vector of each token separately", "muted", SMALL)
+    d.text(320, 373, "+ residual connection, layer normalization", "muted", SMALL)
+    d.text(320, 230, "hidden states: one vector per token, (T, D)", "ink", SMALL, weight=600)
+    uses = (
         (120, "token prediction", "logits (T, V)", "key-light", "key", "masked token: “hot”"),
         (320, "mean pooling", "embedding (D)", "weight-light", "weight", "similar sentences"),
         (520, "classifier", "logits (C)", "head2-light", "head2", "label of a sentence"),
     )
-    for x, words, shape, fill, stroke, use in heads:
-        d.arrow(x, 150, x, 120)
+    for x, words, shape, fill, stroke, use in uses:
         box(d, x, 92, 176, words, shape, fill, stroke)
         d.text(x, 44, use, "ink", SMALL)
         d.arrow(x, 64, x, 51)
+    d.arrow(120, 210, 120, 120)
+    d.arrow(320, 210, 320, 120)
+    d.arrow(520, 210, 520, 191)
+    box(d, 520, 170, 176, "pooler of [CLS]", "", "head2-light", "head2", 38)
+    d.arrow(520, 150, 520, 120)
     return d
 
 
@@ -117,7 +119,7 @@ def two_phases():
     d.arrow(257, 168, 383, 168, "query", 3)
     d.text(320, 156, "weights", "query", SMALL, weight=600)
     d.text(160, 256, "plain text, tokens masked", "ink", SMALL, weight=600)
-    d.text(160, 278, "millions of sentences,", "muted", SMALL)
+    d.text(160, 278, "here: 19 million tokens,", "muted", SMALL)
     d.text(160, 298, "no labels needed", "muted", SMALL)
     d.text(480, 256, "labelled sentences or pairs", "ink", SMALL, weight=600)
     d.text(480, 278, "a few thousand examples", "muted", SMALL)

@@ -125,9 +125,9 @@ def scaled_dot_product():
     d = Drawing(
         424,
         "Scaled dot-product attention",
-        "The query matrix (T, K) times the transposed key matrix (K, T) gives the scores "
-        "(T, T). Scaling, mask and softmax turn them into weights (T, T), which multiply "
-        "the value matrix (T, K) and give the output (T, K).",
+        "The query matrix (T, K) times the transposed key matrix (K, T) gives the dot products "
+        "(T, T). Divided by the root of K they are the scores. Mask and softmax turn these into "
+        "weights (T, T), which multiply the value matrix (T, K) and give the output (T, K).",
     )
     size, top = 26, 208
     q, s, p, o = 68, 164, 394, 516  # left edges
@@ -163,7 +163,7 @@ def scaled_dot_product():
         d.outline(left - 1, top + size * row - 1, columns * size + 2, size + 2, colour, 3.4)
     under = top + 4 * size + 26
     d.label(q + 39, under, "query", "(T, K)", "query")
-    d.label(s + 52, under, "scores S", "(T, T)", "weight")
+    d.label(s + 52, under, "dot products", "(T, T)", "weight")
     d.label(p + 52, under, "weights P", "(T, T)", "weight")
     d.label(o + 39, under, "output O", "(T, K)", "value")
     d.label(s + 52, 68, "keyᵀ", "(K, T)", "key")
@@ -171,16 +171,18 @@ def scaled_dot_product():
     for i, words in enumerate(("S = query · keyᵀ / √K", "P = softmax(S + mask)", "O = P · value")):
         d.text(300, 68 + 27 * i, words, "ink", SMALL, "start")
     middle = top + 2 * size
-    for y, words in ((middle - 44, "÷ √K"), (middle, "+ mask"), (middle + 44, "softmax")):
+    for y, words in ((middle - 46, "÷ √K"), (middle + 16, "+ mask"), (middle + 58, "softmax")):
         d.chip(331, y, 88, words)
-    d.path(f"M331,{middle - 28} L331,{middle - 17}", "muted", 2.2)
-    d.path(f"M331,{middle + 17} L331,{middle + 28}", "muted", 2.2)
-    d.path(f"M{s + 108},{middle - 44} L286,{middle - 44}", "muted", 2.2)
-    d.arrow(376, middle + 44, p - 4, middle + 44)
+    d.text(331, middle - 9, "scores S", "weight", SMALL, weight=600)
+    d.path(f"M331,{middle - 30} L331,{middle - 24}", "muted", 2.2)
+    d.path(f"M331,{middle - 6} L331,{middle}", "muted", 2.2)
+    d.path(f"M331,{middle + 32} L331,{middle + 42}", "muted", 2.2)
+    d.path(f"M{s + 108},{middle - 44} L287,{middle - 44}", "muted", 2.2)
+    d.arrow(373, middle + 48, p - 4, middle + 48)
     d.text(
         20,
         402,
-        "The outlined row: scores, weights and output of the query “bank”.",
+        "The outlined row belongs to the query “bank”.",
         "muted",
         SMALL,
         "start",
