@@ -32,7 +32,8 @@ from torch import nn
 from minbert.cli.pretraining import MlmBatch, PretrainConfig, chosen_positions, packed_mlm_loss
 from minbert.core.device_step import DeviceStep
 from minbert.core.devices import choose_device
-from minbert.corpus import Corpus, budget_batches, build_corpus, load_corpus, save_corpus
+from minbert.corpus import Corpus, budget_batches, build_corpus
+from minbert.corpus_cache import load_corpus, save_corpus
 from minbert.data import read_lines
 from minbert.encoder import BertConfig, BertModel
 from minbert.pretrain import MlmHead, mask_tokens, masked_accuracy, special_positions

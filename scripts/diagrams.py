@@ -25,6 +25,7 @@ from diagrams_attention import (
     scaled_dot_product,
 )
 from diagrams_center import DIAGRAMS as CENTER
+from diagrams_corpus import DIAGRAMS as CORPUS
 from diagrams_data import DIAGRAMS as DATA
 from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_evaluation import DIAGRAMS as EVALUATION
@@ -181,6 +182,7 @@ DIAGRAMS = {
     **FINETUNE,
     **DATA,
     **CENTER,
+    **CORPUS,
     **SMART,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")

@@ -19,9 +19,9 @@ from minbert.corpus import (
     cut_long,
     heldout_sentences,
     pack_sentences,
-    text_checksum,
     train_wordpiece,
 )
+from minbert.corpus_cache import load_corpus, save_corpus, text_checksum
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = [
@@ -125,7 +125,7 @@ def test_one_file_is_a_corpus(tmp_path, name):
     (tmp_path / "rows.csv").write_text("a\n")
     with pytest.raises(
         ValueError,
-        match="rows.csv: expected a .txt or .txt.gz file, or a folder that holds some, found none",
+        match="rows.csv: expected a .txt or .txt.gz file, or a folder that contains some, found none",
     ):
         corpus_files(tmp_path / "rows.csv")
 
@@ -140,7 +140,7 @@ def test_no_text_is_refused_with_the_folder(tmp_path, make, only_heldout):
         write(folder, heldout__a_txt=["a"])
     with pytest.raises(
         ValueError,
-        match="nothing: expected a .txt or .txt.gz file, or a folder that holds some, found none",
+        match="nothing: expected a .txt or .txt.gz file, or a folder that contains some, found none",
     ):
         make(folder)
 
@@ -514,3 +514,17 @@ def test_corpus_survives_an_archive(tmp_path):
     np.savez(tmp_path / "c.npz", ids=corpus.ids, offsets=corpus.offsets)
     with np.load(tmp_path / "c.npz") as saved:
         assert read(Corpus(saved["ids"], saved["offsets"])) == read(corpus)
+
+
+def test_a_cached_corpus_comes_back_unless_the_text_changed_or_the_file_is_damaged(tmp_path):
+    text, run = write(tmp_path / "text", a_txt=TEXT), tmp_path / "run"
+    run.mkdir()
+    corpus = Corpus(np.arange(7, dtype=np.int32), np.array([0, 3, 7]))
+    file = save_corpus(corpus, run, text_checksum(text))
+    loaded = load_corpus(run, text_checksum(text))
+    assert np.array_equal(loaded.ids, corpus.ids) and np.array_equal(loaded.offsets, corpus.offsets)
+    with pytest.raises(ValueError, match="the text that this run began with"):
+        load_corpus(run, "checksum of another text")
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="corpus.safetensors: cut short .* delete it"):
+        load_corpus(run)

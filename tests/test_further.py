@@ -30,7 +30,7 @@ from minbert.cli.export_fill_mask import published_head, write_fill_mask
 from minbert.cli.pretraining import PretrainConfig, mlm_batches, pretrain
 from minbert.core.checkpoint import CHECKPOINT
 from minbert.core.files import read_json, write_json
-from minbert.corpus import load_corpus
+from minbert.corpus_cache import load_corpus
 from minbert.data import load_dataset
 from minbert.encoder import BertModel
 from minbert.encoding.tokenizer_files import special_token_ids

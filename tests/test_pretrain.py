@@ -28,15 +28,8 @@ from minbert.cli.model_card import tokens_seen, write_card
 from minbert.cli.pretraining import PretrainConfig, mlm_batches, packed_mlm_loss, prepare, pretrain
 from minbert.core.checkpoint import CHECKPOINT, read_checkpoint
 from minbert.core.graceful_stop import Stopped
-from minbert.corpus import (
-    CORPUS,
-    Corpus,
-    budget_batches,
-    build_corpus,
-    load_corpus,
-    save_corpus,
-    train_wordpiece,
-)
+from minbert.corpus import Corpus, budget_batches, build_corpus, train_wordpiece
+from minbert.corpus_cache import CORPUS, load_corpus, save_corpus
 from minbert.data import Dataset, load_dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.bert_weights import hugging_face_name

@@ -177,6 +177,7 @@ def test_a_number_from_nowhere_is_found():
 
 
 REWRITTEN = (
+    "07_corpus "
     "08_muon "
     "09_center "
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "

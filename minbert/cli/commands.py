@@ -1268,7 +1268,8 @@ def pretrain(
     from minbert.cli.pretraining import PretrainConfig
     from minbert.cli.pretraining import pretrain as run
     from minbert.core.run_dir import read_log
-    from minbert.corpus import CORPUS, corpus_files, heldout_sentences
+    from minbert.corpus import corpus_files, heldout_sentences
+    from minbert.corpus_cache import CORPUS
     from minbert.data import load_dataset
     from minbert.sts import sts_by_pooling
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..core.atomic_dir import atomic_write_dir
 from ..core.files import write_json
-from ..corpus import load_corpus
+from ..corpus_cache import load_corpus
 from ..encoder import BertModel
 from .pretraining import PretrainConfig, step_indices
 

@@ -42,16 +42,8 @@ from ..core.fused_adamw import FusedAdamW
 from ..core.graceful_stop import Stopped, stop_requests
 from ..core.resume import resume_run
 from ..core.run_dir import clean_partial_save, locked, write_log
-from ..corpus import (
-    CORPUS,
-    Corpus,
-    budget_batches,
-    build_corpus,
-    load_corpus,
-    save_corpus,
-    text_checksum,
-    train_wordpiece,
-)
+from ..corpus import Corpus, budget_batches, build_corpus, train_wordpiece
+from ..corpus_cache import CORPUS, load_corpus, save_corpus, text_checksum
 from ..encoder import BertConfig, BertModel
 from ..encoding.forward import encode_batch
 from ..encoding.tokenizer_files import special_token_ids

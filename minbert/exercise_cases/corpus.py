@@ -88,26 +88,25 @@ TRIALS["corpus.cut"] = Trial(
 )
 
 
-_WRONG_LAST = "(last := np.searchsorted(ends, before + budget) + 1) <= len(order)"
+_WRONG_LAST = "last = np.searchsorted(ends, before + budget) + 1"
 _WRONG_KEEP = "batches.append(order[first:last])"
 _WRONG_NEXT = "first, before = last, ends[last - 1]"
 
 MISTAKES["corpus.cut"] = [
     mistake(
         _WRONG_LAST,
-        '(last := np.searchsorted(ends, before + budget, side="right") + 1) <= len(order)',
+        'last = np.searchsorted(ends, before + budget, side="right") + 1',
         "A batch that reaches the budget exactly is not closed (off by one).",
     ),
     mistake(
         _WRONG_LAST,
-        '(last := max(first + 1, np.searchsorted(ends, before + budget, side="right"))) <= '
-        "len(order)",
+        'last = max(first + 1, np.searchsorted(ends, before + budget, side="right"))',
         "A batch is closed before it would exceed the budget. The sequence that reaches the "
         "budget still belongs to it.",
     ),
     mistake(
-        _WRONG_NEXT,
-        _WRONG_NEXT + "\n    batches += [order[first:]] if first < len(order) else []",
+        "return batches",
+        "return batches + ([order[first:]] if first < len(order) else [])",
         "The rest at the end is returned as a batch although it does not reach the budget.",
     ),
     mistake(
@@ -122,13 +121,13 @@ MISTAKES["corpus.cut"] = [
     ),
     mistake(
         _WRONG_LAST,
-        "(last := first + budget) <= len(order)",
+        "last = first + budget",
         "The budget is used as a number of sequences. It counts tokens.",
     ),
     mistake(
         _WRONG_LAST,
-        "(last := next((k for k in range(first + 1, len(order) + 1) if (k - first) * "
-        "lengths[order[first:k]].max() >= budget), len(order) + 1)) <= len(order)",
+        "last = next((k for k in range(first + 1, len(order) + 1) if (k - first) * "
+        "lengths[order[first:k]].max() >= budget), len(order) + 1)",
         "Padding is counted. Only real tokens count here.",
     ),
     mistake(

@@ -12,8 +12,9 @@ _WRONG_ENDS = "np.cumsum(lengths[order])"
 MUTANTS["corpus.cut"] = [
     mistake(
         _WRONG_LAST,
-        '(last := max(first + 1, np.searchsorted(ends, before + budget, side="right"))) < '
-        "len(order)",
+        'last = max(first + 1, np.searchsorted(ends, before + budget, side="right"))',
+        "last > len(order)",
+        "last >= len(order)",
         "No batch goes beyond the budget, as in chapter 01. Here the sequence that reaches it "
         "belongs to the batch.",
     ),
@@ -40,8 +41,8 @@ MUTANTS["corpus.cut"] = [
         "The indices of a batch are sorted; their order was given.",
     ),
     mistake(
-        "<= len(order)",
-        "< len(order)",
+        "last > len(order)",
+        "last >= len(order)",
         "A batch that closes with the very last sequence is dropped. It is full.",
     ),
     mistake(
@@ -56,8 +57,8 @@ MUTANTS["corpus.cut"] = [
     ),
     mistake("return batches", "return batches[:1]", "Only the first batch comes back."),
     mistake(
-        "while " + _WRONG_LAST,
-        "while (last := max(first, np.searchsorted(ends, before + budget)) + 1) <= len(order)",
+        _WRONG_LAST,
+        "last = max(first, np.searchsorted(ends, before + budget)) + 1",
         _WRONG_NEXT,
         "first, before = last, before + budget",
         "The budget is taken off the total when a batch closes, and what is over stays in it. "
@@ -65,7 +66,7 @@ MUTANTS["corpus.cut"] = [
     ),
     mistake(
         _WRONG_LAST,
-        "(last := max(first, np.searchsorted(ends, budget)) + 1) <= len(order)",
+        "last = max(first, np.searchsorted(ends, budget)) + 1",
         "The total goes on when a batch has closed, so every later sequence is a batch of its own.",
     ),
     mistake(
