@@ -67,9 +67,12 @@ class BertLayer(nn.Module):
 
     def __init__(self, config: BertConfig):
         super().__init__()
-        D, inner_size, eps = config.hidden_size, config.intermediate_size, config.layer_norm_eps
-        heads, attention_dropout = config.num_attention_heads, config.attention_probs_dropout_prob
-        self.self_attention = SelfAttention(D, heads, attention_dropout)
+        D = config.hidden_size
+        inner_size = config.intermediate_size
+        eps = config.layer_norm_eps
+        self.self_attention = SelfAttention(
+            D, config.num_attention_heads, config.attention_probs_dropout_prob
+        )
         self.attention_dense = nn.Linear(D, D)
         self.attention_layer_norm = nn.LayerNorm(D, eps=eps)
         self.interm_dense = nn.Linear(D, inner_size)
@@ -137,12 +140,13 @@ class BertModel(nn.Module):
     ) -> BertOutput:
         """Encode a batch: embed, apply the layers in turn, pool the first token."""
         hidden_states = self.embedding(input_ids, token_type_ids=token_type_ids)  # (B, T, D)
-        stages = [hidden_states]
+        stages = (hidden_states,)
         for layer in self.bert_layers:
             hidden_states = layer(hidden_states, attention_mask)  # (B, T, D)
-            stages.append(hidden_states)
+            if output_hidden_states:
+                stages = (*stages, hidden_states)
         pooled = self.pooler(hidden_states)  # (B, D)
-        return BertOutput(hidden_states, pooled, tuple(stages) if output_hidden_states else None)
+        return BertOutput(hidden_states, pooled, stages if output_hidden_states else None)
 
     def pooler(self, last_hidden_state: Tensor) -> Tensor:  # (B, T, D) float -> (B, D) in (-1, 1)
         """Apply a linear layer and tanh to the first token: tanh(W_p h[CLS] + b_p)."""
