@@ -168,10 +168,10 @@ def scaled_dot_product():
     d.label(o + 39, under, "output O", "(T, K)", "value")
     d.label(s + 52, 68, "keyᵀ", "(K, T)", "key")
     d.label(o + 39, 42, "value", "(T, K)", "value")
-    for i, words in enumerate(("S = query · keyᵀ / √K", "P = softmax(S + mask)", "O = P · value")):
+    for i, words in enumerate(("S = query · keyᵀ / √K", "P = softmax(S + bias)", "O = P · value")):
         d.text(300, 68 + 27 * i, words, "ink", SMALL, "start")
     middle = top + 2 * size
-    for y, words in ((middle - 46, "÷ √K"), (middle + 16, "+ mask"), (middle + 58, "softmax")):
+    for y, words in ((middle - 46, "÷ √K"), (middle + 16, "+ bias"), (middle + 58, "softmax")):
         d.chip(331, y, 88, words)
     d.text(331, middle - 9, "scores S", "weight", SMALL, weight=600)
     d.path(f"M331,{middle - 30} L331,{middle - 24}", "muted", 2.2)
