@@ -206,3 +206,20 @@ def test_every_command_that_is_shown_can_be_typed():
 def test_a_command_that_cannot_be_typed_is_noticed(line):
     with pytest.raises(UsageError):
         parsed(line)
+
+
+NAMED_FILE = re.compile(r"`([\w/]+\.(?:py|ipynb|md|toml|json|parquet))`")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"],
+    ids=lambda page: page.stem,
+)
+def test_the_files_that_a_page_names_are_there(page):
+    """By path, or by name in some folder of the repository."""
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    for name in NAMED_FILE.findall(page.read_text(encoding="utf-8")):
+        assert any(file == name or file.endswith(f"/{name}") for file in tracked), name
