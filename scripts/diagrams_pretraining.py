@@ -2,14 +2,14 @@
 
 from drawing import BODY, SMALL, Drawing, box
 
-TOKEN_WIDTH, FIRST = 74, 24  # eight tokens in a row
+TOKEN_WIDTH, FIRST = 77, 12  # eight tokens in a row
 
 
 def token_row(d, y, tokens, fills):
     """Draw eight tokens side by side; `fills` gives the colour of each."""
     for i, (token, fill) in enumerate(zip(tokens, fills)):
         light = "cell" if fill == "muted" else f"{fill}-light"
-        d.rect(FIRST + i * TOKEN_WIDTH + 3, y, TOKEN_WIDTH - 6, 34, light, fill, 1.6, radius=6)
+        d.rect(FIRST + i * TOKEN_WIDTH + 2, y, TOKEN_WIDTH - 4, 34, light, fill, 1.6, radius=6)
         d.text(middle(i), y + 23, token, "ink", SMALL, weight=600)
 
 
@@ -53,7 +53,7 @@ def masked_language_modelling():
     token_row(d, 132, corrupted, colours)
     for i, colour in enumerate(colours):
         d.arrow(middle(i), 170, middle(i), 208, colour)
-    d.rect(32, 212, 576, 72, "query-light", "query", 2, radius=8)
+    d.rect(14, 212, 612, 72, "query-light", "query", 2, radius=8)
     d.text(320, 242, "encoder", "ink", BODY, weight=600)
     d.text(320, 266, "hidden states (T, D)", "muted", SMALL)
     box(
@@ -90,7 +90,7 @@ def next_sentence_input():
     d.text(320, 162, "+ position embedding", "muted", SMALL)
     token_row(d, 172, list("01234567"), ["muted"] * 8)
     d.arrow(320, 210, 320, 236)
-    d.rect(32, 238, 576, 72, "query-light", "query", 2, radius=8)
+    d.rect(14, 238, 612, 72, "query-light", "query", 2, radius=8)
     d.text(320, 268, "encoder", "ink", BODY, weight=600)
     d.text(320, 292, "hidden states (T, D)", "muted", SMALL)
     d.arrow(middle(0) + 20, 312, middle(0) + 20, 342)
@@ -155,24 +155,24 @@ def copy_or_context():
     d.path("M320,24 L320,376", "line", 1.4)
     panels = ((10, "nothing masked", "door", "key"), (330, "masked", "[MASK]", "value"))
     for left, title, second, colour in panels:
-        xs = [left + 38 + 75 * i for i in range(4)]
+        xs = [left + 36 + 76 * i for i in range(4)]
         d.text(left + 150, 38, title, colour, BODY, weight=700)
         d.rect(left + 2, 130, 297, 150, "query-light", "query", 2, radius=8)
         d.text(left + 16, 154, "encoder", "query", SMALL, "start", 700)
         for x, token in zip(xs, ("the", second, "was", "open")):
-            d.rect(x - 35, 320, 70, 34, "cell", "muted", 1.6, radius=6)
+            d.rect(x - 36.5, 320, 73, 34, "cell", "muted", 1.6, radius=6)
             d.text(x, 343, token, "ink", SMALL, weight=600)
         d.rect(xs[1] - 35, 58, 70, 34, f"{colour}-light", colour, 1.6, radius=6)
         d.text(xs[1], 81, "door", "ink", SMALL, weight=600)
         d.text(xs[1] + 44, 81, "prediction", "muted", SMALL, "start")
-    copied = 10 + 38 + 75
+    copied = 10 + 36 + 76
     d.arrow(copied, 318, copied, 96, "key", 3)
     d.text(copied + 14, 178, "residual", "key", SMALL, "start", 600)
     d.text(copied + 14, 200, "connections", "key", SMALL, "start", 600)
     d.text(copied + 14, 222, "carry the token", "key", SMALL, "start")
-    hidden = 330 + 38 + 75
+    hidden = 330 + 36 + 76
     for i, side in ((0, -1), (2, 1), (3, 1)):  # context from both sides
-        x = 330 + 38 + 75 * i
+        x = 330 + 36 + 76 * i
         d.path(f"M{x},318 C{x},250 {hidden + 10 * side},285 {hidden + 3 * side},232", "value", 2.4)
     d.path(f"M{hidden},318 L{hidden},232", "line", 2.0)
     d.arrow(hidden, 232, hidden, 96, "value", 3)
