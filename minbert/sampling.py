@@ -65,12 +65,14 @@ def epoch_steps(
     batches: Mapping[str, int],   # task -> number of batches in one pass
     strategy: str,                # one of SAMPLING_STRATEGIES
 ) -> int:
-    """Count the steps of an epoch: as many as there are batches, but with round_robin and joint until
-    the task with most batches has used all of them.
+    """Count the steps of an epoch: as many as there are batches, but with round_robin and joint
+    until the task with most batches has used all of them.
     """
     if strategy == "round_robin":
         return len(batches) * max(batches.values())
-    return max(batches.values()) if strategy == "joint" else sum(batches.values())
+    if strategy == "joint":
+        return max(batches.values())
+    return sum(batches.values())
 
 
 def task_order(
@@ -85,7 +87,7 @@ def task_order(
     names = list(lengths)
     if strategy == "joint":
         return [names] * steps
-    if strategy == "round_robin":  # continues where the previous epoch stopped
+    if strategy == "round_robin":  # continues the turn if the last epoch ended within one
         return [[names[(epoch * steps + i) % len(names)]] for i in range(steps)]
     shares = list(task_shares(lengths, strategy, epoch, epochs).values())
     drawn = torch.multinomial(torch.tensor(shares), steps, replacement=True,
@@ -129,24 +131,24 @@ class RowSampler:
         self.fraction, self.seed, self.length_bucket = fraction, seed, length_bucket
         self.passes = self.offset = 0              # passes begun; examples used of the last one
         self.token_counts: Tensor | None = None    # (n,) tokens of every example
-        self._cached, self._rows = 0, None         # number of a pass, and its examples
+        self._cached, self._order = 0, None        # number of a pass, and its examples
 
     def next_batch(self) -> Tensor:   # (B,) int64
         """Return the next batch; begin another pass if this one is used up."""
         if self.passes == 0 or self.offset >= self.length:
             self.passes, self.offset = self.passes + 1, 0
         if self._cached != self.passes:
-            self._cached, self._rows = self.passes, self._new_pass()
+            self._cached, self._order = self.passes, self._new_pass()
         start, self.offset = self.offset, self.offset + self.batch_size
-        return self._rows[start : self.offset]
+        return self._order[start : self.offset]
 
     def _new_pass(self) -> Tensor:
         generator = seeded(self.seed, self.task, self.passes)
-        rows = shuffled_pass(self.n, self.fraction, self.length, generator)
+        order = shuffled_pass(self.n, self.fraction, self.length, generator)
         if self.length_bucket == 1:
-            return rows
+            return order
         size, bucket = self.batch_size, self.length_bucket
-        return sort_by_length(rows, self.token_counts, size, bucket, generator)
+        return sort_by_length(order, self.token_counts, size, bucket, generator)
 
 # %% ../nbs/2_finetuning/22_finetune.ipynb #0f9faa34
 class TaskSampler(ResumableSampler):
@@ -174,7 +176,8 @@ class TaskSampler(ResumableSampler):
         self.sizes, self.strategy, self.epochs, self.seed = dict(sizes), strategy, epochs, seed
         self.batch_sizes = per_task(sizes, batch_sizes, 0)
         self.fractions = per_task(sizes, fractions or {}, 1.0)
-        self.resample, self.length_bucket, self.rank, self.world = resample, length_bucket, rank, world
+        self.resample, self.length_bucket = resample, length_bucket
+        self.rank, self.world = rank, world
         check_sampler(self, fractions or {}, steps)
         self.lengths = pass_lengths(sizes, fractions, resample)
         self.row_samplers, batches = {}, {}
@@ -193,13 +196,13 @@ class TaskSampler(ResumableSampler):
         """Yield the remaining steps, each a dict from task to (B,) int64 indices."""
         self.set_lengths()
         while self.epoch < self.epochs:
-            order = task_order(
-                self.lengths, self.strategy, self.steps_per_epoch, self.epoch, self.epochs, self.seed
-            )
+            steps, epoch, epochs = self.steps_per_epoch, self.epoch, self.epochs
+            order = task_order(self.lengths, self.strategy, steps, epoch, epochs, self.seed)
             for tasks in order[self.step :]:
                 self.advance()
-                rows, self.weights = {}, {}
+                indices, self.weights = {}, {}
                 for task in tasks:
                     batch = self.row_samplers[task].next_batch()
-                    rows[task], self.weights[task] = process_share(batch, self.rank, self.world)
-                yield rows
+                    share, weight = process_share(batch, self.rank, self.world)
+                    indices[task], self.weights[task] = share, weight
+                yield indices

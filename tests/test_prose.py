@@ -32,7 +32,10 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "2.26": "Student's t distribution",
         "0.53": "an example in a question",
     },
-    "22_finetune": {"0.870": PAPER},
+    "22_finetune": {
+        **dict.fromkeys(("0.495", "0.882", "0.906"), "logs of senteval-info, linked beside them"),
+        "0.110": SUM,
+    },
     "13_data": {"0.927": PAPER, "0.66": "an example in a question"},
     "16_heads": {"0.455": PAPER},
     "18_similarity": {
