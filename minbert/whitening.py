@@ -32,7 +32,8 @@ def inverse_spreads(
 def _moments(x, width):
     """Estimate covariance (D, D) and mean (D,), in float64. Raises ValueError as `fit` says."""
     if x.ndim != 2 or len(x) < 2 or x.shape[1] != width:
-        raise ValueError(f"expected at least 2 vectors of width {width}, got shape {tuple(x.shape)}")
+        raise ValueError(f"expected at least 2 vectors of width {width}, "
+                         f"got shape {tuple(x.shape)}")
     covariance = gram(x) / len(x)  # (D, D); refuses NaN
     mean = x.detach().mean(0, dtype=torch.float64)
     if not inverse_spreads(covariance, mean).any():

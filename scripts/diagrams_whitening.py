@@ -122,7 +122,7 @@ def three_corrections():
     d.text(
         320,
         412,
-        "μ, S, V and Λ are estimated once, on unlabelled sentences of the same kind.",
+        "μ, S, V and Λ are estimated once, on unlabelled sentences.",
         "muted",
         SMALL,
     )
