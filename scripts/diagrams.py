@@ -37,6 +37,7 @@ from diagrams_results import DIAGRAMS as RESULTS
 from diagrams_sentence import DIAGRAMS as SENTENCE
 from diagrams_smart import DIAGRAMS as SMART
 from diagrams_tokens import DIAGRAMS as TOKENS
+from diagrams_whitening import DIAGRAMS as WHITENING
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -184,6 +185,7 @@ DIAGRAMS = {
     **CENTER,
     **CORPUS,
     **SMART,
+    **WHITENING,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

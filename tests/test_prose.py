@@ -66,7 +66,18 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         ),
         **dict.fromkeys(("0.017", "0.045"), SUM),
     },
-    "24_whitening": {".015": SUM, ".505": PAPER, ".280": PAPER},
+    "24_whitening": {
+        **dict.fromkeys(
+            "0.007 0.055 0.131 0.246 0.473 0.604 0.606 0.637 0.638 0.643 0.676 0.713 0.766".split(),
+            PAPER,
+        ),
+        **dict.fromkeys(
+            "0.003 0.013 0.027 0.032 0.033 0.036 0.045 0.054 0.071".split(),
+            "stored predictions in results/recipes, compared by minbert.papers.report",
+        ),
+        "0.062": SUM,
+        **dict.fromkeys(("0.549", "0.557"), "the model card minbert/assets/sentences/README.md"),
+    },
     "25_contrastive": {".37": PICTURE, ".22": PICTURE, ".27": "an example"},
     "27_bijections": {"0.159": SUM},
     "29_flow": {"1.386": SUM, ".505": PAPER},
@@ -182,7 +193,8 @@ def test_a_number_from_nowhere_is_found():
 REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
     "07_corpus 08_muon 09_center 10_pretrain 11_sentence 13_data 14_losses 16_heads "
-    "17_evaluation 18_similarity 22_finetune 34_smart 41_bertcf_results 42_multitask"
+    "17_evaluation 18_similarity 22_finetune 24_whitening 34_smart 41_bertcf_results "
+    "42_multitask"
 ).split()
 
 

@@ -83,7 +83,7 @@ MISTAKES["whitening.spreads"] = [
         "The standard deviation is returned. One over it is expected.",
     ),
     mistake(
-        "return torch.where(real, variance.where(real, torch.ones_like(variance)).rsqrt(), 0.0)",
+        "return torch.where(varies, variance.rsqrt(), 0.0)",
         "return variance.rsqrt()",
         "A constant dimension is divided by 0 and becomes infinite. It should get 0.",
     ),

@@ -17,8 +17,8 @@ MUTANTS["whitening.spreads"] = [
 
 MUTANTS["whitening.nulltop"] = [
     mistake(
-        "torch.linalg.eigh(raw)",
-        "torch.linalg.eigh(raw.float())",
+        "torch.linalg.eigh(moment)",
+        "torch.linalg.eigh(moment.float())",
         "The directions are found in single precision; covariance and result are double.",
     ),
     mistake(
