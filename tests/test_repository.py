@@ -48,6 +48,7 @@ HAND_WRITTEN = {
     "lexical",
     "smart_penalty",
     "sts",
+    "synthetic",
 }
 
 
