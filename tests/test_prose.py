@@ -194,7 +194,7 @@ REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
     "07_corpus 08_muon 09_center 10_pretrain 11_sentence 13_data 14_losses 16_heads "
     "17_evaluation 18_similarity 22_finetune 24_whitening 34_smart 39_synthetic "
-    "41_bertcf_results 42_multitask"
+    "40_significance 41_bertcf_results 42_multitask"
 ).split()
 
 
