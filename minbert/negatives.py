@@ -136,7 +136,7 @@ def clusters(
         number.setdefault(root(a), len(number))
     return torch.tensor([number[root(a)] for a, _ in rows], dtype=torch.int64)
 
-# %% ../nbs/4_robustness/35_negatives.ipynb #e5b24e9e
+# %% ../nbs/4_robustness/35_negatives.ipynb #b124e621
 def collision_rate(
     groups: Tensor,  # (N,) int, N >= 2
 ) -> float:          # in [0, 1]
