@@ -39,7 +39,7 @@ def score_matrix(
     with torch.autocast(a.device.type, enabled=False):
         return a @ b.T
 
-# %% ../nbs/4_robustness/35_negatives.ipynb #9acc167c
+# %% ../nbs/4_robustness/35_negatives.ipynb #736ae264
 def hide_duplicates(
     scores: Tensor,                 # (B, B) float, row i has its positive in column i
     groups: Tensor | None = None,   # (B,) int, equal for pairs that mean the same; None: no two do
@@ -49,7 +49,7 @@ def hide_duplicates(
     Raises ValueError for groups that are not (B,).
     """
     if groups is not None and groups.shape != scores.shape[:1]:
-        raise ValueError(f"expected groups of shape {tuple(scores.shape[:1])}, got {tuple(groups.shape)}")
+        raise ValueError(f"expected groups of shape ({len(scores)},), got {tuple(groups.shape)}")
     if groups is None:
         return scores
     groups = to_device(groups, scores.device)
@@ -57,7 +57,7 @@ def hide_duplicates(
     own = torch.eye(len(scores), dtype=torch.bool, device=scores.device)    # (B, B)
     return scores.masked_fill(same & ~own, -torch.inf)
 
-# %% ../nbs/4_robustness/35_negatives.ipynb #adf866f9
+# %% ../nbs/4_robustness/35_negatives.ipynb #21e61991
 def _check_pairs(anchors, positives, scale, hard, groups):
     """Raise ValueError for input that would silently give a different loss."""
     named = {"anchors": anchors, "positives": positives}
@@ -69,11 +69,12 @@ def _check_pairs(anchors, positives, scale, hard, groups):
     if not 0 < scale < math.inf:
         raise ValueError(f"expected a positive scale, got {scale}")
     if groups is not None and groups.shape != anchors.shape[:1]:
-        raise ValueError(f"expected groups of shape {tuple(anchors.shape[:1])}, got {tuple(groups.shape)}")
+        raise ValueError(f"expected groups of shape ({len(anchors)},), got {tuple(groups.shape)}")
     for name, x in named.items():
         check_finite(x, name)
     if len(anchors) == 1 and hard is None:
-        warnings.warn("a batch of one pair has no negatives: the loss is 0", RuntimeWarning, stacklevel=3)
+        message = "a batch of one pair has no negatives: the loss is 0"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 # %% ../nbs/4_robustness/35_negatives.ipynb #c54bd239
 def multiple_negatives_loss(
