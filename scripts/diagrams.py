@@ -31,6 +31,7 @@ from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_evaluation import DIAGRAMS as EVALUATION
 from diagrams_finetune import DIAGRAMS as FINETUNE
 from diagrams_heads import DIAGRAMS as HEADS
+from diagrams_negatives import DIAGRAMS as NEGATIVES
 from diagrams_optim import DIAGRAMS as OPTIM
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_results import DIAGRAMS as RESULTS
@@ -175,6 +176,7 @@ DIAGRAMS = {
     **ENCODER,
     **TOKENS,
     **PRETRAINING,
+    **NEGATIVES,
     **OPTIM,
     **HEADS,
     **RESULTS,

@@ -25,7 +25,7 @@ from terminal import run
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.batches import clusters, pair_batches
+from minbert.batches import pair_batches
 from minbert.cli import contrast as module
 from minbert.cli.contrast import ContrastConfig, prepared, train_on_text, usual_contrast_rate
 from minbert.cli.retrieval_eval import (
@@ -45,7 +45,7 @@ from minbert.core.run_dir import read_log
 from minbert.data import Dataset
 from minbert.encoder import BertConfig, BertModel
 from minbert.encoding.dense_layers import Dense
-from minbert.negatives import multiple_negatives_loss
+from minbert.negatives import clusters, multiple_negatives_loss
 from minbert.sentence import SentenceEncoder
 from minbert.simcse import ViewModel, train_views, view_batches, view_loss
 from minbert.tokens import load_tokenizer

@@ -38,10 +38,11 @@ FLOORS = {
 
 
 # until the chapters are numbered anew: merged into others
-FREE_NUMBERS = {12, 15, 19, 20, 21, 23}
-# beside the chapters: what chapters 17, 18, 22 and 34 use
+FREE_NUMBERS = {12, 15, 19, 20, 21, 23, 36}
+# beside the chapters: what chapters 07, 17, 18, 22, 34, 35 and 39 use
 HAND_WRITTEN = {
     "baselines",
+    "batches",
     "corpus_cache",
     "evaluate",
     "finetune",

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from minbert.batches import clusters, pair_batches
+from minbert.batches import pair_batches
 from minbert.cli.retrieval_eval import plain
 from minbert.cli.table_reader import EQUAL_NEGATIVE, equal_negatives
 from minbert.core.checkpoint import seed_everything
@@ -32,7 +32,7 @@ from minbert.data import Dataset
 from minbert.datasets.label_checks import sentences_of
 from minbert.encoding.dense_layers import Dense, maps_of, sequential
 from minbert.encoding.run_fingerprint import encoder_fingerprint, rows_checksum
-from minbert.negatives import multiple_negatives_loss
+from minbert.negatives import clusters, multiple_negatives_loss
 from minbert.optim import parameter_groups
 from minbert.sentence import SentenceEncoder
 from minbert.simcse import ViewBatch, ViewModel, view_batches, view_loss

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import torch
 
-from minbert.batches import clusters
 from minbert.cli.custom_tasks import (
     answers_in,
     can_be_named,
@@ -38,6 +37,7 @@ from minbert.core.files import quoted
 from minbert.data import SPLITS
 from minbert.datasets.bigram_shift import DERIVED
 from minbert.datasets.formats import OPEN, SOURCES, YEARS, Format, write_rows
+from minbert.negatives import clusters
 
 
 class Labelled(NamedTuple):

@@ -22,10 +22,9 @@ import numpy as np
 import torch
 
 from minbert.baselines import words
-from minbert.batches import clusters
 from minbert.data import Dataset
 from minbert.metrics import paired_bootstrap, spearman
-from minbert.negatives import score_matrix
+from minbert.negatives import clusters, score_matrix
 
 _SPEARMAN = "Spearman of score and grade"
 # (n sentences, m sentences) -> (n, m) scores

@@ -436,18 +436,7 @@ REFUSALS["bregman.charge"] = (
 )
 
 
-REFUSALS["negatives.scores"] = (
-    _R("an unknown score", lambda f: f(_TWO, _OTHER, "euclid")),
-    _R("a chunk of 0", lambda f: f(_TWO, _OTHER, chunk=0)),
-    _R(
-        "a head that gives a column, (N, 1)",
-        lambda f: f(_TWO, _OTHER, lambda u, v: (u * v).sum(1, keepdim=True)),
-    ),
-    _R(
-        "a head that gives two numbers a pair",
-        lambda f: f(_TWO, _OTHER, lambda u, v: (u * v)[:, :2]),
-    ),
-)
+REFUSALS["negatives.scores"] = (_R("an unknown score", lambda f: f(_TWO, _OTHER, "euclid")),)
 REFUSALS["negatives.duplicates"] = (
     _R("one group for two rows", lambda f: f(torch.eye(2), torch.tensor([1]))),
     _R("a column of groups, (m, 1)", lambda f: f(torch.eye(2), torch.tensor([[1], [2]]))),
@@ -468,15 +457,6 @@ REFUSALS["negatives.clusters"] = (
 REFUSALS["negatives.collision"] = (
     _R("one row", lambda f: f(torch.tensor([1]))),
     _R("groups of two axes", lambda f: f(torch.tensor([[1, 2], [1, 3]]))),
-)
-_GROUPS = torch.tensor([0, 1, 0, 1, 2])
-REFUSALS["negatives.clash"] = (
-    _R("a batch of no rows", lambda f: f(_GROUPS, 0)),
-    _R("a batch of more rows than there are", lambda f: f(_GROUPS, 6)),
-)
-REFUSALS["negatives.deal"] = (
-    _R("a batch of no rows", lambda f: f(_GROUPS, 0)),
-    _R("a batch of more rows than groups", lambda f: f(_GROUPS, 4)),
 )
 REFUSALS["pcgrad.project"] = (
     _R("one gradient alone, (P,)", lambda f: f(_TWO[0])),

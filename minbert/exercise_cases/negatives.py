@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 35: the multiple negatives ranking loss."""
+"""Exercise cases of chapter 35: the multiple negatives ranking loss, clusters of duplicates."""
 
 import warnings
 
@@ -9,23 +9,17 @@ from minbert.course.check_runner import Case, Trial, autocast, fixed, mistake, w
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-def lopsided(u, v):
-    """Score pairs (N, D), (N, D) -> (N,), and not the same from either side."""
-    return 0.5 * (u * v).sum(-1) + u[:, 0] - 2 * v[:, 1] + torch.tanh(u[:, 2] * v[:, 0])
-
-
 def crowd(x):
-    """The same directions in a narrow cone: their cosines differ by a thousandth, which bfloat16
-    takes for 1."""
+    """Move the vectors into a narrow cone: their cosines differ by a thousandth, which bfloat16
+    rounds to 1."""
     return 20 + x / x.norm(dim=1, keepdim=True)
 
 
 # ---- negatives.scores
 #
-# None of the score matrices is symmetric, and the numbers of rows differ from the dimensions.
-# Four rows by six, so that a transposed matrix has another shape, and four by four. A zero
-# vector, whose cosine is 0. A head that is not symmetric and records how many pairs it gets at
-# once. Half precision and autocast: nothing may be rounded to bfloat16.
+# No score matrix is symmetric, and the numbers of rows differ from the dimensions. Four rows by
+# six, so that a transposed matrix has another shape, and four by four. A zero vector, whose cosine
+# is 0. Half precision and autocast: nothing may be rounded to bfloat16.
 
 
 def scores_cases(generator):
@@ -36,54 +30,26 @@ def scores_cases(generator):
     return [
         Case("cosine", {"a": a, "b": b}),
         Case("cosine, one vector of zeros", {"a": none, "b": b, "values": True}),
-        Case("dot", {"a": a, "b": b, "score": "dot"}),
+        Case("dot product", {"a": a, "b": b, "score": "dot"}),
         *(
-            Case(f"{score}, as many rows as partners", {"a": a, "b": b[2:], "score": score})
-            for score in ("cosine", "dot", "head")
+            Case(f"{score}, as many anchors as candidates", {"a": a, "b": b[2:], "score": score})
+            for score in ("cosine", "dot")
         ),
-        Case("a head", {"a": a, "b": b, "score": "head"}),
-        Case("a head, at most 13 pairs at a time", {"a": a, "b": b, "score": "head", "chunk": 13}),
-        Case(
-            "a head, five rows by four, at most 8 pairs at a time",
-            {"a": torch.cat([a, a[:1] + 1]), "b": b[:4], "score": "head", "chunk": 8},
-        ),
-        Case(
-            "a head, fewer pairs at a time than partners",
-            {"a": a, "b": b, "score": "head", "chunk": 2},
-        ),
+        Case("one anchor", {"a": a[:1], "b": b}),
         Case("cosine, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "values": True}),
-        Case("a head, one partner", {"a": a, "b": b[:1], "score": "head", "chunk": 2}),
-        Case("one row", {"a": a[:1], "b": b}),
-        Case("dot, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "dot"}),
+        Case("dot product, half precision", {"a": a.bfloat16(), "b": b.bfloat16(), "score": "dot"}),
         *(
             Case(f"{score}, under autocast", {**small, "score": score, "autocast": True})
-            for score in ("cosine", "dot", "head")
-        ),
-        Case(
-            "a head, half precision",
-            {"a": a.bfloat16(), "b": b.bfloat16(), "score": "head", "values": True},
+            for score in ("cosine", "dot")
         ),
     ]
 
 
 def run_scores(score_matrix, inputs):
-    most, score, autocast = [0], inputs.pop("score", "cosine"), inputs.pop("autocast", False)
-    values = inputs.pop("values", autocast)  # the gradient at a vector of zeros is anybody's
-
-    def head(u, v):
-        most[0] = max(most[0], len(u))
-        return lopsided(u, v) + (
-            (u @ torch.linspace(-1, 1, u.shape[1] ** 2, dtype=u.dtype).view(u.shape[1], -1)) * v
-        ).sum(-1)
-
-    inputs["score"] = head if score == "head" else score
+    autocast = inputs.pop("autocast", False)
+    values = inputs.pop("values", autocast)  # the gradient at a vector of zeros is not defined
     with torch.autocast("cpu", enabled=autocast):
-        found = with_gradients(score_matrix, inputs, *(() if values else ("a", "b")))
-    return found | {
-        "pairs at a time are few enough": torch.tensor(
-            most[0] <= max(inputs.get("chunk", 4096), len(inputs["b"]))
-        )
-    }
+        return with_gradients(score_matrix, inputs, *(() if values else ("a", "b")))
 
 
 TRIALS["negatives.scores"] = Trial(
@@ -91,62 +57,41 @@ TRIALS["negatives.scores"] = Trial(
     run_scores,
     subject="ranking",
     hints=(
-        "Three ways, three branches. Which shape has the result, and who belongs to its rows?",
+        "The product `a @ b.T` contains the dot product of every row of `a` with every row of `b`.",
+        "A cosine is the dot product of two vectors of length 1. `unit(x)` normalizes every row.",
         (
-            "`_cosines` and `_head_scores` are there; `wide` widens half precision, and "
-            "`torch.autocast(device, enabled=False)` keeps products from being "
-            "rounded."
-        ),
-        (
-            "cosine: _cosines(a, b). Else widen both; dot: a @ b.T; a head: _head_scores(score, "
-            "a, b, rows) with max(1, chunk // len(b)) rows at a time."
+            "Convert both with `wide`, normalize both if the score is the cosine, and multiply "
+            "under `torch.autocast(a.device.type, enabled=False)`."
         ),
     ),
 )
 
 
-_WRONG_DOT = 'a @ b.T if score == "dot" else _head_scores(score, a, b, max(1, chunk // len(b)))'
+_UNIT = "a, b = unit(a), unit(b)"
 
 MISTAKES["negatives.scores"] = [
     mistake(
-        "return _cosines(a, b)",
-        "return wide(a) @ wide(b).T",
+        'if score == "cosine":',
+        "if False:",
         "The vectors are not normalized: these are dot products.",
     ),
     mistake(
-        "return _cosines(a, b)",
-        "return _cosines(a, b / b.norm(dim=0))",
+        _UNIT,
+        "a, b = unit(a), unit(b / b.norm(dim=0))",
         "The columns are normalized. A vector is a row.",
     ),
+    mistake(_UNIT, "a = unit(a)", "Only one side is normalized."),
     mistake(
-        "return _cosines(a, b)",
-        "return F.normalize(wide(a), dim=-1) @ wide(b).T",
-        "Only one side is normalized.",
-    ),
-    mistake(
-        "return _cosines(a, b)",
-        "return 1 - _cosines(a, b)",
+        _UNIT,
+        _UNIT + "\n        return 1 - a @ b.T",
         "This is a distance. A higher score means more similar.",
     ),
     mistake(
-        _WRONG_DOT,
-        _WRONG_DOT.replace("(score, a, b,", "(lambda u, v: score(v, u), a, b,"),
-        "The head gets anchor and candidate in the wrong order.",
+        'if score == "cosine":',
+        "if True:",
+        "The vectors are normalized for the dot product as well.",
     ),
-    mistake(
-        _WRONG_DOT,
-        'a @ b.T if score == "dot" else score(a.repeat(len(b), 1), '
-        "b.repeat_interleave(len(a), 0)).view(len(a), len(b))",
-        "The pairs are listed column by column but read row by row, so the scores of a head are "
-        "in the wrong cells.",
-    ),
-    mistake(
-        _WRONG_DOT,
-        'a @ b.T if score == "dot" else torch.cat([_head_scores(score, a[: len(a) // max(1, '
-        "chunk // len(b)) * max(1, chunk // len(b))], b, max(1, chunk // len(b))), "
-        "a.new_zeros(len(a) % max(1, chunk // len(b)), len(b))])",
-        "The rows of the last, incomplete chunk are not scored.",
-    ),
+    mistake("return a @ b.T", "return b @ a.T", "The matrix is transposed: rows belong to `a`."),
     mistake(
         "a, b = wide(a), wide(b)\n",
         "a, b = a, b\n",
@@ -156,32 +101,24 @@ MISTAKES["negatives.scores"] = [
 
 VARIANTS["negatives.scores"] = [
     """
-def score_matrix(a, b, score="cosine", chunk=4096):
-    a, b = (
-        a.to(torch.promote_types(a.dtype, torch.float32)),
-        b.to(torch.promote_types(b.dtype, torch.float32)),
-    )
+def score_matrix(a, b, score="cosine"):
+    if score not in ("cosine", "dot"):
+        raise ValueError("expected 'cosine' or 'dot'")
+    a = a.to(torch.promote_types(a.dtype, torch.float32))
+    b = b.to(torch.promote_types(b.dtype, torch.float32))
     with torch.autocast(a.device.type, enabled=False):
         if score == "dot":
             return torch.einsum("nd,md->nm", a, b)
-        if score == "cosine":
-            return F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
-        return torch.cat([_head_scores(score, row, b, 1) for row in a[:, None]])
+        return F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
 """,
     """
-def score_matrix(a, b, score="cosine", chunk=4096):
+def score_matrix(a, b, score="cosine"):
+    if score not in ("cosine", "dot"):
+        raise ValueError("expected 'cosine' or 'dot'")
     a, b = wide(a), wide(b)
     if score == "cosine":
         return torch.stack([torch.stack([F.cosine_similarity(x, y, dim=0) for y in b]) for x in a])
-    if score == "dot":
-        return (a[:, None] * b[None]).sum(-1)
-    with torch.autocast(a.device.type, enabled=False):
-        columns = [
-            torch.cat([score(part, y.expand(len(part), -1)) for part in a.split(chunk)]) for y in b
-        ]
-    if columns[0].shape != (len(a),):
-        raise ValueError("expected one number a pair")
-    return torch.stack(columns, dim=1)
+    return (a[:, None] * b[None]).sum(-1)
 """,
 ]
 
@@ -237,12 +174,12 @@ TRIALS["negatives.duplicates"] = Trial(
     subject="ranking",
     hints=(
         (
-            "Which cells are wrongly called wrong? Those whose row and column belong to one "
-            "group, but for one cell in each row."
+            "Which cells are false negatives? Those whose row and column belong to one group, "
+            "except the cell of the positive itself."
         ),
         (
             "`groups[:, None] == groups` is true where row and column share a group. The diagonal "
-            "is the right answer and has to stay."
+            "holds the positives and has to stay."
         ),
         (
             "same = (groups[:, None] == groups) & ~torch.eye(m, dtype=bool); then `masked_fill` "
@@ -324,8 +261,7 @@ def hide_duplicates(scores, groups=None):
 
 # ---- negatives.loss
 #
-# Every option alone and in combination: scale, groups, dot product, a head that is not symmetric,
-# both directions, hard negatives. Vectors of all lengths; a zero vector; one pair, alone and with
+# Every option alone and in combination: scale, groups, dot product, both directions, hard negatives. Vectors of all lengths; a zero vector; one pair, alone and with
 # a hard negative; one group, where the loss is 0. Autocast, where a product by hand is rounded to
 # bfloat16.
 
@@ -340,7 +276,7 @@ def loss_cases(generator):
     wide, q = fixed(generator, 2, 6, 768)
     q = torch.cat(
         [wide[:3] + 0.2 * q[:3], -wide[3:4], q[4:]]
-    )  # three sure answers, one surely wrong, two that nobody knows
+    )  # three easy pairs, one with opposite vectors, two at random
     wide[5] = 1e-3 * wide[5]
     ways = {
         "as it is": {},
@@ -348,14 +284,13 @@ def loss_cases(generator):
         "groups": {"groups": groups},
         "all in one group": {"groups": torch.zeros(5)},
         "dot": {"score": "dot", "scale": 1.0},
-        "a head": {"score": "head", "scale": 0.5},
         "symmetric": {"symmetric": True, "scale": 4.0},
         "hard": {"hard": h, "scale": 5.0},
         "hard, dot": {"hard": h, "scale": 0.3, "score": "dot"},
-        "hard, a head, symmetric, groups": {
+        "hard, dot, symmetric, groups": {
             "hard": h,
             "scale": 0.7,
-            "score": "head",
+            "score": "dot",
             "symmetric": True,
             "groups": groups,
         },
@@ -409,7 +344,6 @@ def loss_cases(generator):
 
 
 def run_loss(loss, inputs):
-    score = inputs.pop("score", "cosine")
     steep = inputs.pop("steep", False)
     names = (
         ()
@@ -418,10 +352,8 @@ def run_loss(loss, inputs):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of one pair
-        found = with_gradients(
-            lambda **kw: loss(**kw, score=lopsided if score == "head" else score), inputs, *names
-        )
-    if steep:  # what a vector of zeros gets is anybody's, if it is a number of this world
+        found = with_gradients(loss, inputs, *names)
+    if steep:  # the gradient of a vector of zeros is not defined, but must be finite
         return {
             "loss": found["output"],
             "gradients are finite and below 1000": all(
@@ -437,13 +369,12 @@ TRIALS["negatives.loss"] = Trial(
     subject="ranking",
     hints=(
         (
-            "It is classification: each row of the table is an anchor, and its own column is the "
-            "class. Which columns does the table have with hard "
-            "negatives?"
+            "It is a classification: each row of the score matrix belongs to an anchor, and the "
+            "index of the row is the class. Which columns do hard negatives add?"
         ),
         (
-            "scale times `score_matrix`, then `hide_duplicates`, then the hard negatives as more "
-            "columns; cross entropy with the labels 0 to m - 1."
+            "Multiply `score_matrix` by the scale, apply `hide_duplicates`, append the scores of "
+            "the hard negatives as columns, and use the cross-entropy with labels 0 to B - 1."
         ),
         (
             "logits = hide_duplicates(scale * score_matrix(anchors, positives, score), groups); "
@@ -455,7 +386,7 @@ TRIALS["negatives.loss"] = Trial(
 
 
 _WRONG_LOGITS = "hide_duplicates(scale * score_matrix(anchors, positives, score), groups)"
-_WRONG_PRICE = "F.cross_entropy(torch.cat([logits, *wrong], dim=1), own)"
+_WRONG_PRICE = "F.cross_entropy(candidates, own)"
 _WRONG_HARD = "scale * score_matrix(anchors, hard, score)"
 
 MISTAKES["negatives.loss"] = [
@@ -475,7 +406,7 @@ MISTAKES["negatives.loss"] = [
     ),
     mistake(
         _WRONG_PRICE,
-        "F.cross_entropy(torch.cat([logits.T, *wrong], dim=1), own)",
+        "F.cross_entropy(torch.cat([logits.T, candidates[:, len(logits) :]], dim=1), own)",
         "The softmax runs over the wrong axis: the positives select among the anchors.",
     ),
     mistake(
@@ -497,14 +428,8 @@ MISTAKES["negatives.loss"] = [
         _WRONG_LOGITS.replace(", groups)", ", None)"),
         "The groups are not used, so duplicates count as negatives.",
     ),
-    mistake(
-        "[] if hard is None else [" + _WRONG_HARD + "]", "[]", "The hard negatives are not used."
-    ),
-    mistake(
-        "(loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss",
-        "loss",
-        "`symmetric` is not used.",
-    ),
+    mistake("if hard is not None:", "if False:", "The hard negatives are not used."),
+    mistake("if symmetric:", "if False:", "`symmetric` is not used."),
 ]
 
 VARIANTS["negatives.loss"] = [
@@ -544,5 +469,306 @@ def multiple_negatives_loss(
             rivals = [i for i in range(m) if i == j or groups is None or groups[i] != groups[j]]
             total = total - table[rivals, j].log_softmax(0)[rivals.index(j)] / m / 2
     return total
+""",
+]
+
+
+# ---- negatives.clusters
+#
+# Clusters that merge only with the last row, or through the second column; a sentence paired with
+# itself; case and whitespace; ß, which `casefold` and not `lower` makes ss; punctuation that
+# counts. A long chain, and random graphs.
+
+
+def clusters_cases(generator):
+    def draw(high, n):
+        return torch.randint(high, (n,), generator=generator).tolist()
+
+    def words(numbers):
+        return [f"sentence {n}" for n in numbers]
+
+    late = (["a", "c", "e", "x", "b", "d"], ["b", "d", "f", "y", "c", "f"])
+    order = torch.randperm(60, generator=generator).tolist()
+    return [
+        Case("a chain that closes late", {"first": late[0], "second": late[1]}),
+        Case(
+            "joined by first sentences only",
+            {"first": ["p", "q", "p", "r"], "second": ["1", "2", "3", "2"]},
+        ),
+        Case(
+            "joined across the columns",
+            {"first": ["m", "k", "l", "n"], "second": ["k", "l", "o", "n"]},
+        ),
+        Case(
+            "case and blanks",
+            {
+                "first": ["What  is C?", "how are you", " Who am I", "where"],
+                "second": ["HOW ARE YOU", "x y", "WHAT IS\tc?", "Who Am I "],
+            },
+        ),
+        Case(
+            "long runs of blanks",
+            {"first": ["a   b", "x", "p \t  q"], "second": ["c", "  a b", "x"]},
+        ),
+        Case(
+            "letters that lower case does not make equal",
+            {"first": ["Straße", "street"], "second": ["road", "STRASSE"]},
+        ),
+        Case(
+            "the last word counts",
+            {
+                "first": ["how do i learn c", "how do i learn go", "how do i learn"],
+                "second": words([1, 2, 3]),
+            },
+        ),
+        Case(
+            "signs count",
+            {"first": ["C", "C++", "no?", "5.0"], "second": ["c#", "c+", "no!", "50"]},
+        ),
+        Case(
+            "signs, blanks and order count",
+            {
+                "first": [
+                    "no?",
+                    "no!",
+                    "5.0",
+                    "50",
+                    "a b",
+                    "ab",
+                    "b a",
+                    "so-so",
+                    "so so",
+                    "ok.",
+                    "ok",
+                ],
+                "second": words(range(100, 111)),
+            },
+        ),
+        Case(
+            "the same pair twice, and turned round",
+            {"first": ["b", "u", "v", "b"], "second": ["a", "v", "u", "a"]},
+        ),
+        Case(
+            "a long chain, shuffled",
+            {"first": words(order), "second": words([n + 1 for n in order])},
+        ),
+        *(
+            Case(
+                f"{n} random pairs of {high} sentences",
+                {"first": words(draw(high, n)), "second": words(draw(high, n))},
+            )
+            for n, high in ((25, 40), (30, 70), (1, 2))
+        ),
+    ]
+
+
+def run_clusters(clusters, inputs):
+    found = clusters(**inputs)
+    return {"clusters": found, "int64": found.dtype == torch.int64}
+
+
+TRIALS["negatives.clusters"] = Trial(
+    clusters_cases,
+    run_clusters,
+    hints=(
+        (
+            "`parent` maps each sentence to another one of its cluster, and a root to itself. "
+            "What has to change when a pair arrives?"
+        ),
+        (
+            "Follow the parents of both sentences to their roots, and make one *root* the parent "
+            "of the other. Number the roots at the end, when all pairs have been read."
+        ),
+        (
+            "parent[root(a)] = root(b) for every pair; then, row by row, "
+            "number.setdefault(root(a), len(number))."
+        ),
+    ),
+)
+
+
+MISTAKES["negatives.clusters"] = [
+    mistake(
+        "for a, b in rows:\n        parent[root(a)] = root(b)",
+        "columns = [(1, a) for a, _ in rows], [(2, b) for _, b in rows]\n"
+        "    rows = list(zip(*columns))\n"
+        "    for a, b in rows:\n"
+        "        "
+        "parent[root(a)] = root(b)",
+        "The columns are treated separately: a sentence that is first in one pair and second in "
+        "another counts as two.",
+    ),
+    mistake(
+        "    for a, b in rows:\n        parent[root(a)] = root(b)\n",
+        "",
+        "Only equal first sentences are merged. Equal second sentences merge clusters as well.",
+    ),
+    mistake(
+        "number[root(a)] for a, _ in rows",
+        "sorted(map(root, parent)).index(root(a)) for a, _ in rows",
+        "The cluster ids are positions in another list. They should be numbered 0, 1, 2, ... in "
+        "order of appearance.",
+    ),
+    mistake("len(number))", "len(number) + 1)", "The cluster ids start at 1. They start at 0."),
+    mistake(
+        "text.casefold().split()",
+        "text.lower().split()",
+        '`lower()` leaves ß unchanged, so "STRASSE" does not match. `casefold()` makes both '
+        '"strasse".',
+    ),
+    mistake("text.casefold().split()", "text.split()", "Upper and lower case are distinguished."),
+    mistake(
+        '" ".join(text.casefold().split())',
+        "text.casefold()",
+        "Whitespace is compared exactly. Repeated and trailing spaces should not matter.",
+    ),
+    mistake(
+        "    for a, b in rows:\n        parent[root(a)] = root(b)\n",
+        "    seen = {}\n"
+        "    for i, (a, b) in enumerate(rows):\n"
+        "        first_row = min(seen.get(a, i), seen.get(b, i))\n"
+        "        seen[a], seen[b] "
+        "= min(seen.get(a, i), first_row), min(seen.get(b, i), first_row)\n"
+        "    root = seen.get\n",
+        "Clusters are not merged transitively: each row is compared only with earlier rows that "
+        "share a sentence.",
+    ),
+]
+
+VARIANTS["negatives.clusters"] = [
+    """
+def clusters(first, second):
+    tidy = lambda text: " ".join(text.split()).casefold()
+    first, second = [tidy(x) for x in first], [tidy(x) for x in second]
+    groups = []                                                        # sets of sentences
+    for a, b in zip(first, second):
+        touched = [g for g in groups if a in g or b in g]
+        groups = [g for g in groups if g not in touched] + [set().union({a, b}, *touched)]
+    names = [next(i for i, g in enumerate(groups) if a in g) for a in first]
+    order = list(dict.fromkeys(names))
+    return torch.tensor([order.index(n) for n in names])
+""",
+    """
+def clusters(first, second):
+    key = lambda text: tuple(text.casefold().split())
+    neighbours = {}
+    for a, b in zip(map(key, first), map(key, second)):
+        neighbours.setdefault(a, []).append(b)
+        neighbours.setdefault(b, []).append(a)
+    label, count = {}, 0
+    for a in map(key, first):                                          # walk from each new sentence
+        if a not in label:
+            todo = [a]
+            while todo:
+                x = todo.pop()
+                if x not in label:
+                    label[x] = count
+                    todo.extend(neighbours[x])
+            count += 1
+    return torch.as_tensor([label[key(a)] for a in first], dtype=torch.long)
+""",
+]
+
+
+# ---- negatives.collision
+#
+# Group ids that are negative or not consecutive; all rows equal, all different, two rows.
+
+
+def _groups(generator):
+    def draw(high, n):
+        return torch.randint(high, (n,), generator=generator)
+
+    return {
+        "groups of three, two and one": torch.tensor([4, -1, 4, 9, 4, 9]),
+        "all different": torch.randperm(7, generator=generator),
+        "all alike": torch.full((4,), 3),
+        "two rows": torch.tensor([1, 1]),
+        "random": draw(9, 20) * 5 - 10,
+        "many": draw(2000, 3000),
+    }
+
+
+def collision_cases(generator):
+    return [Case(label, {"groups": g}) for label, g in _groups(generator).items()]
+
+
+def run_collision(collision_rate, inputs):
+    return {
+        "probability": torch.tensor(float(collision_rate(inputs["groups"])), dtype=torch.float64)
+    }
+
+
+TRIALS["negatives.collision"] = Trial(
+    collision_cases,
+    run_collision,
+    hints=(
+        "Count ordered pairs of different rows: all of them, and those within a group.",
+        "`groups.unique(return_counts=True)` gives the sizes, whatever the numbers are.",
+        "size * (size - 1) summed over the groups, divided by N (N - 1).",
+    ),
+)
+
+
+_WRONG_RATE = "((size * (size - 1)).sum() / (len(groups) * (len(groups) - 1)))"
+
+MISTAKES["negatives.collision"] = [
+    mistake(
+        _WRONG_RATE,
+        "(size / len(groups)).square().sum()",
+        "The squared frequencies are summed, which is sampling with replacement.",
+    ),
+    mistake(
+        _WRONG_RATE,
+        "((size * size).sum() / (len(groups) * (len(groups) - 1)))",
+        "A row is paired with itself in the numerator. Use n (n - 1) for each group.",
+    ),
+    mistake(
+        "return " + _WRONG_RATE,
+        "return (groups[1:] == groups[:-1]).double().mean()",
+        "Only neighbouring rows are compared. Use all pairs.",
+    ),
+    mistake(
+        _WRONG_RATE,
+        "((size * (size - 1)).sum() / len(groups) ** 2)",
+        "A row is paired with itself in the denominator, which is sampling with replacement.",
+    ),
+    mistake(
+        _WRONG_RATE,
+        "((size * (size - 1) / 2).sum() / (len(groups) * (len(groups) - 1)))",
+        "Unordered pairs are divided by ordered pairs, so the result is half as large as it "
+        "should be.",
+    ),
+    mistake(
+        _WRONG_RATE,
+        "(size[size > 1].sum() / len(groups))",
+        "This is the fraction of rows that have a duplicate. The probability that two rows are "
+        "duplicates is expected.",
+    ),
+    mistake(
+        _WRONG_RATE,
+        "((size * (size - 1)).sum() / (len(size) * max(1, len(size) - 1)))",
+        "The number of pairs of groups is used. Rows are sampled, not groups.",
+    ),
+    mistake(
+        _WRONG_RATE,
+        "(1 - (size * (size - 1)).sum() / (len(groups) * (len(groups) - 1)))",
+        "This is the probability of no collision.",
+    ),
+]
+
+VARIANTS["negatives.collision"] = [
+    """
+def collision_rate(groups):
+    same = groups[:, None] == groups[None, :]
+    n = len(groups)
+    return (same.sum().item() - n) / (n * (n - 1))
+""",
+    """
+def collision_rate(groups):
+    counts = {}
+    for g in groups.tolist():
+        counts[g] = counts.get(g, 0) + 1
+    return sum(math.comb(s, 2) for s in counts.values()) / math.comb(len(groups), 2)
 """,
 ]

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..batches import clusters
 from ..core.figures import PALETTE, curves, heatmap, panel, panels
 from ..core.finite_checks import check_finite
 from ..data import Dataset, load_dataset
 from ..encoding.embedding_cache import Remembered
-from ..negatives import hide_duplicates, score_matrix
+from ..negatives import clusters, hide_duplicates, score_matrix
 from ..sentence import SentenceEncoder, unit
 from .base import Explorer, choice, colour_scale, pick, plain_ticks, slider, switch
 

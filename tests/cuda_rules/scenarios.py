@@ -328,14 +328,10 @@ def losses():
             contrastive.mirror_loss(u, v, symmetric=True, groups=groups),
             negatives.multiple_negatives_loss(u, v, groups=groups, symmetric=True, hard=hard),
             negatives.multiple_negatives_loss(u, v, groups=groups, score="dot", scale=1.0),
-            negatives.multiple_negatives_loss(
-                u, v, groups=groups, score=lambda a, b: (a * b).sum(1)
-            ),
         ):
             on_gpu(loss).backward()
         (
-            batches.collision_rate(groups),
-            batches.clash_probability(groups, 2),
+            negatives.collision_rate(groups),
             batches.no_duplicate_batches(groups, 2),
         )
     for call in (losses.predicted_class,):
@@ -1244,7 +1240,7 @@ SMALLER = {
             "32_smoothness",
             "33_bregman",
             "34_smart",
-            "36_batches",
+            "35_negatives",
             "38_conflicts",
             "39_synthetic",
             "41_bertcf_results",

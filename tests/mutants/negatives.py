@@ -1,43 +1,21 @@
 """Mutants of `minbert.exercise_cases.negatives`: their checks must reject them all."""
 
 from minbert.course.check_runner import mistake
-from minbert.exercise_cases.negatives import _WRONG_DOT, _WRONG_HARD, _WRONG_LOGITS, _WRONG_PRICE
+from minbert.exercise_cases.negatives import _UNIT, _WRONG_HARD, _WRONG_LOGITS, _WRONG_PRICE
 
 MUTANTS = {}
 
 
 MUTANTS["negatives.scores"] = [
     mistake(
-        "return _cosines(a, b)",
-        "return (wide(a) / wide(a).norm(dim=-1, keepdim=True)) @ (wide(b) / "
-        "wide(b).norm(dim=-1, keepdim=True)).T",
+        _UNIT,
+        "a, b = a / a.norm(dim=-1, keepdim=True), b / b.norm(dim=-1, keepdim=True)",
         "A vector of zeros is divided by its length, 0. Its cosine should be 0.",
     ),
     mistake(
-        "return _cosines(a, b)",
-        "return (F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).T)",
-        "The cosine is computed in half precision when the vectors come so, and rounded under "
-        "autocast; it should be widened to single.",
-    ),
-    mistake(
-        "max(1, chunk // len(b))", "len(a)", "`chunk` is not used: the head gets all pairs at once."
-    ),
-    mistake(
-        "max(1, chunk // len(b))",
-        "chunk",
-        "`chunk` counts pairs, and here it is taken for a number of rows.",
-    ),
-    mistake(
-        "    with torch.autocast(a.device.type, enabled=False):\n        return a @ b.T if",
-        '    with torch.autocast(a.device.type, enabled=score != "dot" and '
-        "torch.is_autocast_enabled(a.device.type)):\n"
-        "        return a @ b.T if",
-        "The head is called under autocast: its products are rounded to bfloat16.",
-    ),
-    mistake(
-        "a, b = wide(a), wide(b)\n",
-        'a, b = (wide(a), wide(b)) if score == "dot" else (a, b)\n',
-        "Half precision is not widened for a head.",
+        "    a, b = wide(a), wide(b)\n",
+        '    a, b = (wide(a), wide(b)) if score == "dot" else (a, b)\n    unit = lambda x: F.normalize(x, dim=-1)\n',
+        "The cosine is computed in half precision if the vectors are.",
     ),
     mistake(
         "enabled=False",
@@ -45,9 +23,9 @@ MUTANTS["negatives.scores"] = [
         "Under autocast the product is rounded to bfloat16.",
     ),
     mistake(
-        _WRONG_DOT,
-        _WRONG_DOT.replace("a @ b.T", "(a @ b.T) / a.shape[-1] ** 0.5"),
-        "The dot product is divided by √D, as in attention. Here it is taken as it is.",
+        "return a @ b.T",
+        'return a @ b.T if score == "cosine" else (a @ b.T) / a.shape[-1] ** 0.5',
+        "The dot product is divided by √D, as in attention.",
     ),
 ]
 
@@ -100,8 +78,8 @@ MUTANTS["negatives.loss"] = [
         "A twin gets a score of 0, and exp 0 is 1: it still counts as a wrong answer.",
     ),
     mistake(
-        _WRONG_PRICE,
-        "F.cross_entropy(torch.cat([logits, *wrong], dim=0), own)",
+        "hard, score)], dim=1)",
+        "hard, score)], dim=0)",
         "The hard negatives are put below the table, as anchors. They are more choices for the "
         "same anchors, more columns.",
     ),
@@ -122,18 +100,18 @@ MUTANTS["negatives.loss"] = [
         "The hard negatives are compared with the positives; the anchor is who chooses.",
     ),
     mistake(
-        "/ 2 if symmetric else loss",
-        "if symmetric else loss",
+        "(loss + F.cross_entropy(logits.T, own)) / 2",
+        "loss + F.cross_entropy(logits.T, own)",
         "Both directions are added; the loss is their mean.",
     ),
     mistake(
-        "(loss + F.cross_entropy(logits.T, own)) / 2 if symmetric else loss",
-        "F.cross_entropy(logits.T, own) if symmetric else loss",
+        "(loss + F.cross_entropy(logits.T, own)) / 2",
+        "F.cross_entropy(logits.T, own)",
         "Symmetric means both directions, not the other one.",
     ),
     mistake(
         "F.cross_entropy(logits.T, own)",
-        "F.cross_entropy(torch.cat([logits.T, *wrong], dim=1), own)",
+        "F.cross_entropy(torch.cat([logits.T, candidates[:, len(logits) :]], dim=1), own)",
         "The hard negatives stand in the other direction too, where a positive looks for its "
         "anchor. They are sentences that are wrong for anchors.",
     ),
@@ -144,7 +122,7 @@ MUTANTS["negatives.loss"] = [
     ),
     mistake(
         "loss = " + _WRONG_PRICE,
-        "table = torch.cat([logits, *wrong], dim=1)\n"
+        "table = candidates\n"
         "    others = table.masked_fill(torch.eye(*table.shape, dtype=torch.bool), "
         "-torch.inf)\n"
         "    loss "
@@ -154,20 +132,19 @@ MUTANTS["negatives.loss"] = [
     ),
     mistake(
         _WRONG_PRICE,
-        "-(torch.cat([logits, *wrong], dim=1).exp().diagonal() / torch.cat([logits, *wrong], "
-        "dim=1).exp().sum(1)).log().mean()",
+        "-(candidates.exp().diagonal() / candidates.exp().sum(1)).log().mean()",
         "Exponentials are taken of the logits as they are; dot products of wide vectors "
         "overflow, and the loss becomes NaN.",
     ),
     mistake(
         _WRONG_PRICE,
-        "-torch.cat([logits, *wrong], dim=1).softmax(1).diagonal().log().mean()",
+        "-candidates.softmax(1).diagonal().log().mean()",
         "The logarithm is taken of the finished softmax. Where the right answer is far below, "
         "its share is rounded to 0 and the loss becomes infinite.",
     ),
     mistake(
         _WRONG_PRICE,
-        "-(torch.cat([logits, *wrong], dim=1).softmax(1).diagonal() + 1e-12).log().mean()",
+        "-(candidates.softmax(1).diagonal() + 1e-12).log().mean()",
         "A small number is added to the shares before the logarithm: where the right answer is "
         "far below, the loss is too small and hardly anything pulls.",
     ),
@@ -200,7 +177,7 @@ MUTANTS["negatives.loss"] = [
     ),
     mistake(
         _WRONG_PRICE,
-        "(1 - torch.cat([logits, *wrong], dim=1).softmax(1).diagonal()).mean()",
+        "(1 - candidates.softmax(1).diagonal()).mean()",
         "The logarithm is missing: this is one minus the probability.",
     ),
     mistake(
@@ -212,5 +189,66 @@ MUTANTS["negatives.loss"] = [
         "(loss + F.cross_entropy(logits.T, own)) / 2",
         "loss + F.cross_entropy(logits.T, own) / 2",
         "Only the second direction is halved. The loss is the mean of both.",
+    ),
+]
+
+
+MUTANTS["negatives.clusters"] = [
+    mistake(
+        "parent[root(a)] = root(b)",
+        "parent[a] = root(b)",
+        "The sentence itself is turned to another cluster, and those behind it stay: a root "
+        "has to point to a root.",
+    ),
+    mistake(
+        "    return torch.tensor([number[root(a)] for a, _ in rows], dtype=torch.int64)",
+        "    number, found = {}, []\n"
+        "    parent.clear()\n"
+        "    for a, b in rows:\n"
+        "        parent[root(a)] = root(b)\n"
+        "        "
+        "found.append(number.setdefault(root(a), len(number)))\n"
+        "    return torch.tensor(found, dtype=torch.int64)",
+        "The numbers are given out while pairs still come in. A later pair may join clusters "
+        "that have a number each.",
+    ),
+    mistake(
+        '" ".join(text.casefold().split())',
+        '"".join(text.casefold().split())',
+        "Blanks are taken out, so two words count as one long word.",
+    ),
+    mistake(
+        '" ".join(text.casefold().split())',
+        '" ".join(text.casefold().split()).rstrip(".?!")',
+        "A sign at the end is dropped: a question and its answer become one sentence.",
+    ),
+    mistake(
+        "text.casefold().split()",
+        "sorted(text.casefold().split())",
+        "The order of the words is lost.",
+    ),
+    mistake(
+        "text.casefold().split()",
+        "''.join(c if c.isalnum() else ' ' for c in text.casefold()).split()",
+        "All signs are dropped, so C and C++ are the same sentence.",
+    ),
+    mistake(
+        "    rows = []",
+        "    first[:] = [text.casefold() for text in first]\n    rows = []",
+        "The caller's sentences are changed. They are only to be compared in small letters.",
+    ),
+    mistake(
+        '" ".join(text.casefold().split())',
+        "text.casefold().strip()",
+        "Only blanks at the ends are cut off. Several in a row count as one.",
+    ),
+]
+
+
+MUTANTS["negatives.collision"] = [
+    mistake(
+        "groups.unique(return_counts=True)[1].double()",
+        "(groups - groups.min()).bincount()[: len(groups.unique())].double()",
+        "The numbers of the groups are taken for 0, 1, 2, ...; they may have holes.",
     ),
 ]
