@@ -24,6 +24,7 @@ from diagrams_attention import (
     query_key_value,
     scaled_dot_product,
 )
+from diagrams_contrastive import DIAGRAMS as CONTRASTIVE
 from diagrams_data import DIAGRAMS as DATA
 from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_evaluation import DIAGRAMS as EVALUATION
@@ -177,6 +178,7 @@ DIAGRAMS = {
     **SENTENCE,
     **FINETUNE,
     **DATA,
+    **CONTRASTIVE,
     **SMART,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
