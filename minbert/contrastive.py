@@ -36,7 +36,7 @@ def contrastive_loss(
     cost = y * distance.square() + (1 - y) * (margin - distance).clamp_min(0).square()
     return cost.mean() / 2
 
-# %% ../nbs/3_embeddings/25_contrastive.ipynb #67885c68
+# %% ../nbs/3_embeddings/25_contrastive.ipynb #7b66830f
 def _cosines(a, b):
     """Compute the cosine of each row of a with each row of b, (A, B), in float32 or wider."""
     with torch.autocast(a.device.type, enabled=False):
@@ -51,7 +51,7 @@ def _duplicates(a, groups):
     same = groups[:, None] == groups
     return same & ~torch.eye(len(a), dtype=torch.bool, device=a.device)
 
-# %% ../nbs/3_embeddings/25_contrastive.ipynb #29d7e3ee
+# %% ../nbs/3_embeddings/25_contrastive.ipynb #32c47efe
 def simcse_loss(
     a: Tensor,                     # (B, D) float, anchors
     b: Tensor,                     # (B, D) float, row i is the positive of row i of `a`
@@ -61,7 +61,8 @@ def simcse_loss(
 ) -> Tensor:                       # () float32 or wider, in nats, never negative
     """Compute InfoNCE: classify the positive of each anchor among all positives and hard negatives.
 
-    L = -1/B sum_i log( exp(cos(a_i, b_i)/tau) / sum_j [exp(cos(a_i, b_j)/tau) + exp(cos(a_i, h_j)/tau)] )
+    L = -1/B sum_i log( exp(s(a_i, b_i)) / sum_j [exp(s(a_i, b_j)) + exp(s(a_i, h_j))] ),
+        s(x, y) = cos(x, y) / tau
     Paper: Gao et al. (2021), equations 4 and 5.
     Differs: the mean over the batch, where Dao, Mehta and Tian (CS224N report) print the sum in
     equation 3; both views are different passes, where the line before their equation 2 has the
@@ -71,12 +72,13 @@ def simcse_loss(
     and for two equal views (dropout was off).
     """
     check_views(a, b, temperature, hard, groups)
-    logits = (_cosines(a, b) / temperature).masked_fill(_duplicates(a, groups), -torch.inf)  # (B, B)
+    # (B, B), positives on the diagonal
+    logits = (_cosines(a, b) / temperature).masked_fill(_duplicates(a, groups), -torch.inf)
     if hard is not None:
-        logits = torch.cat([logits, _cosines(a, hard) / temperature], dim=1)            # (B, 2B)
+        logits = torch.cat([logits, _cosines(a, hard) / temperature], dim=1)  # (B, 2B)
     return F.cross_entropy(logits, torch.arange(len(a), device=a.device))
 
-# %% ../nbs/3_embeddings/25_contrastive.ipynb #140e814b
+# %% ../nbs/3_embeddings/25_contrastive.ipynb #eb857f70
 def mirror_loss(
     a: Tensor,                   # (B, D) float, the sentences
     b: Tensor,                   # (B, D) float, row i is another view of row i of `a`
@@ -86,7 +88,8 @@ def mirror_loss(
 ) -> Tensor:                     # () float32 or wider, in nats, never negative
     """Compute InfoNCE with the negatives of both views.
 
-    L = -1/B sum_i log( exp(cos(a_i, b_i)/tau) / [sum_j exp(cos(a_i, b_j)/tau) + sum_{j != i} exp(cos(a_i, a_j)/tau)] )
+    L = -1/B sum_i log( exp(s(a_i, b_i)) / Z_i ),   s(x, y) = cos(x, y) / tau,
+        Z_i = sum_j exp(s(a_i, b_j)) + sum_{j != i} exp(s(a_i, a_j))
     Paper: Hu (BERT-CF), section 4.1, with `symmetric=False`; Liu et al. (2021) release the
     symmetric one.
     Raises ValueError for unequal shapes, numbers that are not finite, groups that are not (B,), or
@@ -98,13 +101,13 @@ def mirror_loss(
     directions = [(a, b), (b, a)] if symmetric else [(a, b)]
     losses = []
     for x, y in directions:
-        across = _cosines(x, y).masked_fill(duplicates, -torch.inf)           # (B, B), positives on the diagonal
+        across = _cosines(x, y).masked_fill(duplicates, -torch.inf)           # (B, B)
         within = _cosines(x, x).masked_fill(duplicates | itself, -torch.inf)  # (B, B)
         logits = torch.cat([across, within], dim=1) / temperature             # (B, 2B)
         losses.append(F.cross_entropy(logits, torch.arange(len(a), device=a.device)))
     return torch.stack(losses).mean()
 
-# %% ../nbs/3_embeddings/25_contrastive.ipynb #ad76d600
+# %% ../nbs/3_embeddings/25_contrastive.ipynb #1daf2fa8
 def span_lengths(
     n: int,                    # how many to sample
     p: float = 0.3,            # probability that a span ends after each token; BERT-CF
@@ -125,13 +128,13 @@ def span_lengths(
     u = torch.rand(n, generator=generator, device=device, dtype=torch.float64).cpu()  # in [0, 1)
     if renormalize:
         u = u * (1 - (1 - p) ** cap)                                  # the share of spans that fit
-    lengths = 1 + torch.floor(torch.log1p(-u) / math.log1p(-p)).long()  # the inverse of 1 - (1 - p)^l
+    lengths = 1 + torch.floor(torch.log1p(-u) / math.log1p(-p)).long()  # inverts 1 - (1 - p)^l
     return lengths.clamp(1, cap)
 
-# %% ../nbs/3_embeddings/25_contrastive.ipynb #c95c180a
+# %% ../nbs/3_embeddings/25_contrastive.ipynb #bc50adbe
 def span_mask(
     input_ids: Tensor,         # (B, T) int64
-    special_mask: Tensor,      # (B, T) bool or int, true where nothing may be hidden: [CLS], [SEP], padding
+    special_mask: Tensor,      # (B, T) bool or int, true for [CLS], [SEP] and padding
     mask_id: int,              # id of [MASK]
     p: float = 0.3,            # as in `span_lengths`; BERT-CF
     cap: int = 5,              # longest span [tokens]; 0 hides nothing, which leaves dropout alone
@@ -148,25 +151,28 @@ def span_mask(
     Raises ValueError if the shapes differ, and as `span_lengths` does.
     """
     if special_mask.shape != input_ids.shape:
-        raise ValueError(f"special_mask: expected shape {tuple(input_ids.shape)}, got {tuple(special_mask.shape)}")
+        raise ValueError(
+            f"special_mask: expected shape {tuple(input_ids.shape)}, got {tuple(special_mask.shape)}")
     if cap == 0:
         return input_ids.clone()
-    content = ~special_mask.bool().cpu()                              # (B, T)
-    count = content.sum(1)                                            # (B,) words that may be hidden
-    length = span_lengths(len(content), p, cap, renormalize, generator).minimum((count - 1).clamp_min(0))
-    room = (count - length + 1).double()                              # (B,) places where a span can begin
-    chance = torch.rand(len(content), generator=generator, device=drawing_device(generator), dtype=torch.float64)
-    start = (chance.cpu() * room).long()
-    rank = content.cumsum(1) - 1                                      # (B, T) 0 for the first word, 1 for the second
+    content = ~special_mask.bool().cpu()                    # (B, T)
+    count = content.sum(1)                                  # (B,) words that may be hidden
+    length = span_lengths(len(content), p, cap, renormalize, generator)
+    length = length.minimum((count - 1).clamp_min(0))       # (B,) one word at least stays
+    room = (count - length + 1).double()                    # (B,) places where a span can begin
+    device = drawing_device(generator)
+    chance = torch.rand(len(content), generator=generator, device=device, dtype=torch.float64)
+    start = (chance.cpu() * room).long()                    # (B,) first word of the span
+    rank = content.cumsum(1) - 1                            # (B, T) 0, 1, 2, ... for the words
     hidden = content & (rank >= start[:, None]) & (rank < (start + length)[:, None])
     masked = input_ids.masked_fill(hidden.to(input_ids.device), mask_id)
     if not single_mask:
         return masked
-    gone = hidden & (rank > start[:, None])                           # all of the span but its first token
+    gone = hidden & (rank > start[:, None])                 # the span without its first token
     return _close_gaps(masked, gone.to(input_ids.device), pad_id)
 
 
 def _close_gaps(ids, gone, pad_id):
     """Move the remaining tokens of each row to the front, in order, and fill the end."""
-    order = gone.long().argsort(dim=1, stable=True)                   # those that stay come first
+    order = gone.long().argsort(dim=1, stable=True)         # those that stay come first
     return ids.masked_fill(gone, pad_id).gather(1, order)

@@ -907,10 +907,7 @@ TRIALS["contrastive.spans"] = Trial(
 )
 
 
-_WRONG_START = (
-    "torch.rand(len(content), generator=generator, device=drawing_device(generator), "
-    "dtype=torch.float64)"
-)
+_WRONG_START = "torch.rand(len(content), generator=generator, device=device, dtype=torch.float64)"
 MISTAKES["contrastive.spans"] = [
     mistake(
         "content = ~special_mask.bool().cpu()",
