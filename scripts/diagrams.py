@@ -25,6 +25,7 @@ from diagrams_attention import (
     scaled_dot_product,
 )
 from diagrams_center import DIAGRAMS as CENTER
+from diagrams_contrastive import DIAGRAMS as CONTRASTIVE
 from diagrams_corpus import DIAGRAMS as CORPUS
 from diagrams_data import DIAGRAMS as DATA
 from diagrams_encoder import DIAGRAMS as ENCODER
@@ -186,6 +187,7 @@ DIAGRAMS = {
     **DATA,
     **CENTER,
     **CORPUS,
+    **CONTRASTIVE,
     **SMART,
     **WHITENING,
 }

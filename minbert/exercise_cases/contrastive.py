@@ -209,7 +209,7 @@ def infonce_cases(generator):
     near, far = _views(generator, 5, 3, 0.1), {**strangers(generator), "temperature": 0.001}
     return [
         Case("six sentences", {**plain, "temperature": 0.5}),
-        Case("the temperature that nobody gave", plain),
+        Case("default temperature", plain),
         Case("hard negatives", {**views, "temperature": 0.4}),
         Case("groups", {**plain, "temperature": 0.3, "groups": groups}),
         Case("groups and hard negatives", {**views, "temperature": 0.7, "groups": groups}),
@@ -240,9 +240,9 @@ def infonce_cases(generator):
             {**plain, "temperature": 0.5, "groups": torch.ones(6, dtype=torch.long)},
         ),
         Case("temperature 0.001", {**near, "temperature": 0.001}),
-        Case("partners far apart, temperature 0.001", far),
+        Case("positives far apart, temperature 0.001", far),
         Case(
-            "partners far apart, groups, temperature 0.0015",
+            "positives far apart, groups, temperature 0.0015",
             {**far, "temperature": 0.0015, "groups": torch.tensor([0, 0, 1])},
         ),
     ]
@@ -278,7 +278,9 @@ TRIALS["contrastive.infonce"] = Trial(
 
 
 _WRONG_END = "return F.cross_entropy(logits, torch.arange(len(a), device=a.device))"
-_WRONG_LOGITS = "logits = (_cosines(a, b) / temperature).masked_fill(_twins(a, groups), -torch.inf)"
+_WRONG_LOGITS = (
+    "logits = (_cosines(a, b) / temperature).masked_fill(_duplicates(a, groups), -torch.inf)"
+)
 MISTAKES["contrastive.infonce"] = [
     mistake(
         "(_cosines(a, b) / temperature)",
@@ -302,7 +304,7 @@ MISTAKES["contrastive.infonce"] = [
         "The vectors are not normalized: these are dot products. Use cosines.",
     ),
     mistake(
-        ".masked_fill(_twins(a, groups), -torch.inf)",
+        ".masked_fill(_duplicates(a, groups), -torch.inf)",
         "",
         "`groups` is not used, so duplicates in the batch count as negatives.",
     ),
@@ -397,11 +399,11 @@ def mirror_cases(generator):
     far = {**strangers(generator), "temperature": 0.001}
     return [
         Case("six sentences", {**views, "temperature": 0.5}),
-        Case("both sides ask", {**views, "temperature": 0.3, "symmetric": True}),
-        Case("the temperature that nobody gave", views),
+        Case("symmetric", {**views, "temperature": 0.3, "symmetric": True}),
+        Case("default temperature", views),
         Case("groups", {**views, "temperature": 0.4, "groups": groups}),
         Case(
-            "groups, both sides ask",
+            "groups, symmetric",
             {**views, "temperature": 0.6, "symmetric": True, "groups": groups},
         ),
         Case("two sentences", {**{name: x[:2] for name, x in views.items()}, "temperature": 0.5}),
@@ -419,9 +421,9 @@ def mirror_cases(generator):
         ),
         autocast(Case("a crowd, temperature 0.001", {**crowd(near), "temperature": 0.001}), *near),
         Case("temperature 0.001", {**near, "temperature": 0.001, "symmetric": True}),
-        Case("partners far apart, temperature 0.001", far),
+        Case("positives far apart, temperature 0.001", far),
         Case(
-            "partners far apart, groups, both sides ask",
+            "positives far apart, groups, symmetric",
             {**far, "temperature": 0.0015, "symmetric": True, "groups": torch.tensor([0, 0, 1])},
         ),
     ]
@@ -440,12 +442,12 @@ TRIALS["contrastive.mirror"] = Trial(
     subject="spans and mirror",
     hints=(
         (
-            "The same classification as in InfoNCE with B more columns. Which of them is no wrong "
-            "answer?"
+            "The same classification as in InfoNCE with B more columns. Which of them is no "
+            "negative?"
         ),
         (
             "Cosines of a with b and of a with a, side by side, (B, 2B). In the second half the "
-            "diagonal gets -inf: nobody competes with oneself."
+            "diagonal gets -inf: no vector is compared with itself."
         ),
         (
             "cat([cosines(a, b), cosines(a, a) without diagonal], dim=1) / temperature, "
@@ -456,7 +458,7 @@ TRIALS["contrastive.mirror"] = Trial(
 )
 
 
-_WRONG_WITHIN = "within = _cosines(x, x).masked_fill(twins | oneself, -torch.inf)"
+_WRONG_WITHIN = "within = _cosines(x, x).masked_fill(duplicates | itself, -torch.inf)"
 _WRONG_PAIR = "logits = torch.cat([across, within], dim=1) / temperature"
 _WRONG_COSINES = ("_cosines(x, y).masked", "_cosines(x, x).masked")
 MISTAKES["contrastive.mirror"] = [
@@ -466,14 +468,14 @@ MISTAKES["contrastive.mirror"] = [
         "The cosines within a view are missing from the negatives: this is the SimCSE loss.",
     ),
     mistake(
-        "twins | oneself, -torch.inf",
-        "twins, -torch.inf",
+        "duplicates | itself, -torch.inf",
+        "duplicates, -torch.inf",
         "The diagonal of the cosines within a view is not masked, so each sentence is its own "
         "negative.",
     ),
     mistake(
-        "_twins(a, groups)",
-        "_twins(a, None)",
+        "_duplicates(a, groups)",
+        "_duplicates(a, None)",
         "`groups` is not used, so duplicates count as negatives.",
     ),
     mistake(
@@ -482,8 +484,8 @@ MISTAKES["contrastive.mirror"] = [
         "`symmetric` is not used: the loss is computed in one direction only.",
     ),
     mistake(
-        "torch.stack(sides).mean()",
-        "torch.stack(sides).sum()",
+        "torch.stack(losses).mean()",
+        "torch.stack(losses).sum()",
         "The two directions are summed. Use their mean.",
     ),
     mistake(
@@ -905,10 +907,7 @@ TRIALS["contrastive.spans"] = Trial(
 )
 
 
-_WRONG_START = (
-    "torch.rand(len(content), generator=generator, device=drawing_device(generator), "
-    "dtype=torch.float64)"
-)
+_WRONG_START = "torch.rand(len(content), generator=generator, device=device, dtype=torch.float64)"
 MISTAKES["contrastive.spans"] = [
     mistake(
         "content = ~special_mask.bool().cpu()",

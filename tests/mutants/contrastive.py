@@ -179,29 +179,29 @@ MUTANTS["contrastive.infonce"] = [
     ),
     mistake(
         _WRONG_CAT,
-        "logits = torch.cat([logits, (_cosines(a, hard) / temperature).masked_fill(_twins(a, "
+        "logits = torch.cat([logits, (_cosines(a, hard) / temperature).masked_fill(_duplicates(a, "
         "groups), -torch.inf)], dim=1)",
         "Hard negatives of the same group are left out too; they always count.",
     ),
     mistake(
-        "_twins(a, groups), -torch.inf",
-        "(groups[:, None] == groups) if groups is not None else _twins(a, groups), -torch.inf",
+        "_duplicates(a, groups), -torch.inf",
+        "(groups[:, None] == groups) if groups is not None else _duplicates(a, groups), -torch.inf",
         "The mask of a group covers the diagonal too, so the right answer itself is left out "
         "and the loss becomes infinite or NaN.",
     ),
     mistake(
-        "_twins(a, groups), -torch.inf",
-        "_twins(a, groups), 0.0",
+        "_duplicates(a, groups), -torch.inf",
+        "_duplicates(a, groups), 0.0",
         "Left-out logits are set to 0, which is e⁰ = 1 in the sum and not nothing.",
     ),
     mistake(
-        "_twins(a, groups), -torch.inf",
-        "_twins(a, groups).triu(), -torch.inf",
+        "_duplicates(a, groups), -torch.inf",
+        "_duplicates(a, groups).triu(), -torch.inf",
         "A double is left out in one direction only: of two equal rows just the first is excused.",
     ),
     mistake(
-        "_twins(a, groups), -torch.inf",
-        "~_twins(a, groups) & ~torch.eye(len(a), dtype=torch.bool) & (groups is not None), "
+        "_duplicates(a, groups), -torch.inf",
+        "~_duplicates(a, groups) & ~torch.eye(len(a), dtype=torch.bool) & (groups is not None), "
         "-torch.inf",
         "The mask of the groups is the wrong way round: only rows of the same group count as "
         "wrong answers.",
@@ -258,8 +258,8 @@ MUTANTS["contrastive.infonce"] = [
         "may still round to 0. Its logarithm is a difference of logits.",
     ),
     mistake(
-        "_twins(a, groups), -torch.inf",
-        "_twins(a, groups), -100.0",
+        "_duplicates(a, groups), -torch.inf",
+        "_duplicates(a, groups), -100.0",
         "Left-out logits are set to -100. At a small temperature others are far below that; "
         "-inf is below all.",
     ),
@@ -319,14 +319,14 @@ _WRONG_ENTROPY = "F.cross_entropy(logits, torch.arange(len(a), device=a.device))
 
 MUTANTS["contrastive.mirror"] = [
     mistake(
-        "twins | oneself, -torch.inf",
-        "twins | oneself, 0.0",
+        "duplicates | itself, -torch.inf",
+        "duplicates | itself, 0.0",
         "The diagonal and the doubles get a logit of 0, which is e⁰ = 1 in the sum and not "
         "nothing.",
     ),
     mistake(
-        "_cosines(x, x).masked_fill(twins | oneself, -torch.inf)",
-        "_cosines(y, y).masked_fill(twins | oneself, -torch.inf)",
+        "_cosines(x, x).masked_fill(duplicates | itself, -torch.inf)",
+        "_cosines(y, y).masked_fill(duplicates | itself, -torch.inf)",
         "The wrong answers within a view come from the view of the partners, not from that of "
         "the sentence that asks.",
     ),
@@ -337,24 +337,24 @@ MUTANTS["contrastive.mirror"] = [
         "becomes infinite or NaN.",
     ),
     mistake(
-        "_cosines(x, y).masked_fill(twins, -torch.inf)",
-        "_cosines(x, y).masked_fill(twins | oneself, -torch.inf)",
+        "_cosines(x, y).masked_fill(duplicates, -torch.inf)",
+        "_cosines(x, y).masked_fill(duplicates | itself, -torch.inf)",
         "The diagonal is left out between the views as well, and with it the right answer.",
     ),
     mistake(
-        "_cosines(x, y).masked_fill(twins, -torch.inf)",
+        "_cosines(x, y).masked_fill(duplicates, -torch.inf)",
         "_cosines(x, y)",
         "Doubles are excused within a view but not between the two views.",
     ),
     mistake(
-        "twins | oneself, -torch.inf",
-        "oneself, -torch.inf",
+        "duplicates | itself, -torch.inf",
+        "itself, -torch.inf",
         "Doubles are excused between the views but not within one.",
     ),
     mistake(
         "if symmetric else [(a, b)]",
         "if True else [(a, b)]",
-        "Both sides ask, whether `symmetric` says so or not.",
+        "Both directions are averaged although `symmetric` is False.",
     ),
     mistake(
         _WRONG_ENTROPY,
@@ -368,7 +368,7 @@ MUTANTS["contrastive.mirror"] = [
     ),
     mistake(
         _WRONG_PAIR,
-        "own = _cosines(y, y).masked_fill(twins | oneself, -torch.inf)\n"
+        "own = _cosines(y, y).masked_fill(duplicates | itself, -torch.inf)\n"
         "        logits = torch.cat([across, within, own], dim=1) / temperature",
         "The cosines within the partners' view are added to the sum as well; row i of a is in "
         "none of them.",
@@ -407,7 +407,7 @@ MUTANTS["contrastive.mirror"] = [
     ),
     mistake(
         _WRONG_ENTROPY,
-        "(logits.masked_fill(F.pad(oneself, (0, len(a))), -torch.inf).logsumexp(1) - "
+        "(logits.masked_fill(F.pad(itself, (0, len(a))), -torch.inf).logsumexp(1) - "
         "logits.diagonal()).mean()",
         "The right answer is missing from the sum below the fraction.",
     ),
