@@ -30,6 +30,7 @@ from diagrams_evaluation import DIAGRAMS as EVALUATION
 from diagrams_finetune import DIAGRAMS as FINETUNE
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_optim import DIAGRAMS as OPTIM
+from diagrams_pcgrad import DIAGRAMS as PCGRAD
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_results import DIAGRAMS as RESULTS
 from diagrams_sentence import DIAGRAMS as SENTENCE
@@ -169,6 +170,7 @@ DIAGRAMS = {
     "permutation-equivariance": permutation,
     **ENCODER,
     **TOKENS,
+    **PCGRAD,
     **PRETRAINING,
     **OPTIM,
     **HEADS,

@@ -76,6 +76,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys(("0.527", "0.673", "0.830", "0.823"), "the same cells with seed=1"),
         **dict.fromkeys(("0.038", "0.078"), "the same cells with steps=120"),
     },
+    "37_pcgrad": dict.fromkeys("8.69 8.95 0.503 0.511".split(), PAPER),
 }
 
 
@@ -179,7 +180,7 @@ def test_a_number_from_nowhere_is_found():
 REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
     "10_pretrain 11_sentence 13_data 14_losses 16_heads 17_evaluation 18_similarity "
-    "22_finetune 34_smart 41_bertcf_results 42_multitask"
+    "22_finetune 34_smart 37_pcgrad 41_bertcf_results 42_multitask"
 ).split()
 
 
