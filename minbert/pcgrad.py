@@ -68,7 +68,7 @@ def project_conflicting(
     check_gradients(grads)
     check_reduction(reduction)
     grads = grads.detach()
-    gram = gram_matrix([grads], range(len(grads)))  # (T, T), float32 or wider
+    gram = gram_matrix([grads])  # (T, T), float32 or wider
     weights = project_weights(gram, generator)  # (T,)
     if reduction == "mean":
         weights = weights / len(grads)

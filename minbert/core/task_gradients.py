@@ -24,30 +24,38 @@ def check_reduction(reduction: str) -> None:
         raise ValueError(f"expected reduction 'sum' or 'mean', got {reduction!r}")
 
 
-def check_gradients(grads: Tensor) -> None:  # (T, P) float
-    """Raise ValueError for gradients of another shape or dtype."""
-    if grads.ndim != 2 or not len(grads) or not grads.is_floating_point():
-        raise ValueError(f"expected (T, P) float gradients, got {tuple(grads.shape)} {grads.dtype}")
+def _check_squares(squares: Tensor, tasks: Sequence) -> None:
+    """Raise NotFinite for the first task whose squared length is not finite.
 
-
-def gram_matrix(
-    pieces: Iterable[Tensor],  # (T, p) each, stretches of the gradients; half precision is widened
-    tasks: Sequence,  # T names, for the error
-) -> Tensor:  # (T, T), float32 or wider; zeros without pieces
-    """Add up the inner products of the gradients.
-
-    Raises NotFinite, a ValueError, naming the first task whose gradient is not finite, or its
-    square: nan < 0 is false, so that no later test would notice it.
+    nan < 0 is false, so that no later test would notice it.
     """
-    wide = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in pieces)
-    gram = sum((x @ x.T for x in wide), torch.tensor(0.0)).expand(len(tasks), len(tasks))
-    for task, square in zip(tasks, gram.diagonal().tolist()):
+    for task, square in zip(tasks, squares.tolist()):
         if not math.isfinite(square):
             raise NotFinite(
                 f"expected a finite gradient of task {task!r}, got squared length {square} "
                 "(float32 holds squares of lengths up to 1.8e19)"
             )
-    return gram
+
+
+def _wide(grads):
+    return grads.to(torch.promote_types(grads.dtype, torch.float32))
+
+
+def check_gradients(grads: Tensor) -> None:  # (T, P) float
+    """Raise ValueError for gradients of another shape or dtype, and NotFinite, a ValueError, for a
+    gradient that is not finite, or its square.
+    """
+    if grads.ndim != 2 or not len(grads) or not grads.is_floating_point():
+        raise ValueError(f"expected (T, P) float gradients, got {tuple(grads.shape)} {grads.dtype}")
+    _check_squares(_wide(grads.detach()).square().sum(1), range(len(grads)))
+
+
+def gram_matrix(
+    pieces: Iterable[Tensor],  # (T, p) each, stretches of the gradients; half precision is widened
+) -> Tensor:  # (T, T), float32 or wider; () without pieces
+    """Add up the inner products of the gradients."""
+    products = ((wide @ wide.T) for wide in map(_wide, pieces))
+    return sum(products, torch.tensor(0.0))
 
 
 class Surgery(NamedTuple):
@@ -137,8 +145,13 @@ class TaskRows:
         self,
         tasks: Sequence[str],  # T names, for the error
     ) -> Tensor:  # (T, T) float64 on the CPU
-        """Compute the inner products on the shared stretches; raise NotFinite as `gram_matrix`."""
-        return gram_matrix(self.shared(), tasks).cpu().double()
+        """Compute the inner products on the shared stretches, zeros without any.
+
+        Raises NotFinite, a ValueError, naming the first task whose gradient is not finite.
+        """
+        gram = gram_matrix(self.shared()).cpu().double().expand(len(tasks), len(tasks))
+        _check_squares(gram.diagonal(), tasks)
+        return gram
 
     def mix(
         self,

@@ -342,7 +342,7 @@ TRIALS["pcgrad.project"] = Trial(
 )
 
 
-_WRONG_TAIL = """gram = gram_matrix([grads], range(len(grads)))  # (T, T), float32 or wider
+_WRONG_TAIL = """gram = gram_matrix([grads])  # (T, T), float32 or wider
     weights = project_weights(gram, generator)  # (T,)
     if reduction == "mean":
         weights = weights / len(grads)

@@ -163,7 +163,7 @@ MUTANTS["pcgrad.project"] = [
         order="order",
     ),
     mistake(
-        "gram = gram_matrix([grads], range(len(grads)))",
+        "gram = gram_matrix([grads])",
         "gram = grads @ grads.T",
         "The inner products are computed in half precision: squares overflow, and what nearly "
         "cancels is lost in rounding. They should be widened to single.",
@@ -248,7 +248,7 @@ MUTANTS["pcgrad.project"] = [
         "The step comes in double precision; it should have the dtype of the gradients.",
     ),
     mistake(
-        "    gram = gram_matrix([grads], range(len(grads)))  # (T, T), float32 or wider\n"
+        "    gram = gram_matrix([grads])  # (T, T), float32 or wider\n"
         "    weights = project_weights(gram, generator)  # (T,)\n"
         '    if reduction == "mean":\n'
         "        weights = weights / len(grads)\n"
