@@ -76,7 +76,9 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys(("0.527", "0.673", "0.830", "0.823"), "the same cells with seed=1"),
         **dict.fromkeys(("0.038", "0.078"), "the same cells with steps=120"),
     },
-    "37_pcgrad": dict.fromkeys("8.69 8.95 0.503 0.511".split(), PAPER),
+    "37_pcgrad": dict.fromkeys(
+        "8.69 8.95 0.334 0.502 0.503 0.510 0.511 0.519 0.673".split(), PAPER
+    ),
 }
 
 
