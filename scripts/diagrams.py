@@ -34,6 +34,7 @@ from diagrams_finetune import DIAGRAMS as FINETUNE
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_negatives import DIAGRAMS as NEGATIVES
 from diagrams_optim import DIAGRAMS as OPTIM
+from diagrams_pcgrad import DIAGRAMS as PCGRAD
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_results import DIAGRAMS as RESULTS
 from diagrams_sentence import DIAGRAMS as SENTENCE
@@ -176,6 +177,7 @@ DIAGRAMS = {
     "permutation-equivariance": permutation,
     **ENCODER,
     **TOKENS,
+    **PCGRAD,
     **PRETRAINING,
     **NEGATIVES,
     **OPTIM,

@@ -204,7 +204,7 @@ def test_bad_input():
 
 
 def naive_vaccine(grads, targets, beta, update, generator):
-    """Wang et al. (2020), algorithm 1, on the vectors themselves; changes `targets`."""
+    """Wang et al. (2021), algorithm 1, on the vectors themselves; changes `targets`."""
     total = torch.zeros_like(grads[0])
     for i in range(len(grads)):
         g = grads[i].clone()

@@ -102,6 +102,9 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "0.022": "the standard error of an accuracy of 0.439 with 499 examples",
         "0.999": "an example in a question",
     },
+    "37_pcgrad": dict.fromkeys(
+        "8.69 8.95 0.334 0.502 0.503 0.510 0.511 0.519 0.673".split(), PAPER
+    ),
 }
 
 
@@ -206,7 +209,7 @@ REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
     "07_corpus 08_muon 09_center 10_pretrain 11_sentence 13_data 14_losses 16_heads "
     "17_evaluation 18_similarity 22_finetune 24_whitening 25_contrastive 34_smart "
-    "35_negatives 39_synthetic 40_significance 41_bertcf_results 42_multitask"
+    "35_negatives 37_pcgrad 39_synthetic 40_significance 41_bertcf_results 42_multitask"
 ).split()
 
 

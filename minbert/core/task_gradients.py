@@ -4,14 +4,78 @@ buffer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .devices import to_device
+from .finite_checks import NotFinite
 
-__all__ = ["TaskRows"]
+__all__ = ["TaskRows", "Surgery", "gram_matrix", "check_gradients", "check_reduction"]
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise ValueError for another reduction than "sum" and "mean"."""
+    if reduction not in ("sum", "mean"):
+        raise ValueError(f"expected reduction 'sum' or 'mean', got {reduction!r}")
+
+
+def _check_squares(squares: Tensor, tasks: Sequence) -> None:
+    """Raise NotFinite for the first task whose squared length is not finite.
+
+    nan < 0 is false, so that no later test would notice it.
+    """
+    for task, square in zip(tasks, squares.tolist()):
+        if not math.isfinite(square):
+            raise NotFinite(
+                f"expected a finite gradient of task {task!r}, got squared length {square} "
+                "(float32 holds squares of lengths up to 1.8e19)"
+            )
+
+
+def _wide(grads):
+    return grads.to(torch.promote_types(grads.dtype, torch.float32))
+
+
+def check_gradients(grads: Tensor) -> None:  # (T, P) float
+    """Raise ValueError for gradients of another shape or dtype, and NotFinite, a ValueError, for a
+    gradient that is not finite, or its square.
+    """
+    if grads.ndim != 2 or not len(grads) or not grads.is_floating_point():
+        raise ValueError(f"expected (T, P) float gradients, got {tuple(grads.shape)} {grads.dtype}")
+    _check_squares(_wide(grads.detach()).square().sum(1), range(len(grads)))
+
+
+def gram_matrix(
+    pieces: Iterable[Tensor],  # (T, p) each, stretches of the gradients; half precision is widened
+) -> Tensor:  # (T, T), float32 or wider; () without pieces
+    """Add up the inner products of the gradients."""
+    products = ((wide @ wide.T) for wide in map(_wide, pieces))
+    return sum(products, torch.tensor(0.0))
+
+
+class Surgery(NamedTuple):
+    """What one call of PCGrad or GradVac saw and did, on the weights that two tasks or more share."""
+
+    tasks: tuple[str, ...]  # in the order of the losses
+    lengths: tuple[float, ...]  # of each task's gradient, before
+    cosines: dict[tuple[str, str], float]  # pair -> cosine before; NaN where a gradient is zero
+    weights: tuple[float, ...]  # times which each gradient went into the step
+
+    @classmethod
+    def from_gram(cls, tasks: Sequence[str], gram: Tensor, weights: Tensor) -> Surgery:
+        """Read lengths and cosines off the inner products (T, T)."""
+        lengths = gram.diagonal().clamp(min=0).sqrt()
+        cosines = (gram / lengths / lengths[:, None]).clamp(-1, 1).tolist()
+        pairs = {
+            tuple(sorted((tasks[i], tasks[j]))): cosines[i][j]
+            for i, j in combinations(range(len(tasks)), 2)
+        }
+        return cls(tuple(tasks), tuple(lengths.tolist()), pairs, tuple(weights.tolist()))
 
 
 class TaskRows:
@@ -77,6 +141,18 @@ class TaskRows:
             )
 
     @torch.no_grad()
+    def gram(
+        self,
+        tasks: Sequence[str],  # T names, for the error
+    ) -> Tensor:  # (T, T) float64 on the CPU
+        """Compute the inner products on the shared stretches, zeros without any.
+
+        Raises NotFinite, a ValueError, naming the first task whose gradient is not finite.
+        """
+        gram = gram_matrix(self.shared()).cpu().double().expand(len(tasks), len(tasks))
+        _check_squares(gram.diagonal(), tasks)
+        return gram
+
     def mix(
         self,
         weights: Tensor,  # (T,) how often each task's gradient counts

@@ -1,9 +1,8 @@
-"""Exercise cases of chapters 37 and 38: PCGrad, GradVac, and measured gradient conflicts."""
+"""Exercise cases of chapter 37: PCGrad and GradVac."""
 
 import torch
 
 from minbert.course.check_runner import ALIKE, SMALL, Case, Trial, fixed, mistake, probe
-from minbert.pcgrad import Surgery
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -190,7 +189,7 @@ MISTAKES["pcgrad.weights"] = [
         "The conflict test is missing, so gradients that agree are projected as well.",
     ),
     mistake(
-        "inner = w @ gram[j]  # () of the present g_i with the original g_j",
+        "inner = w @ gram[j]  # () of the projected g_i with the original g_j",
         "inner = gram[i, j]",
         "The inner product is that of the original gradient. After the first projection use the "
         "projected one.",
@@ -343,9 +342,10 @@ TRIALS["pcgrad.project"] = Trial(
 )
 
 
-_WRONG_TAIL = """gram = _gram([grads])
-    _check_lengths(gram, range(len(grads)))
-    weights = project_weights(gram, generator) / (len(grads) if reduction == "mean" else 1)
+_WRONG_TAIL = """gram = gram_matrix([grads])  # (T, T), float32 or wider
+    weights = project_weights(gram, generator)  # (T,)
+    if reduction == "mean":
+        weights = weights / len(grads)
     return (weights.to(gram) @ grads.to(gram.dtype)).to(grads.dtype)"""
 
 
@@ -608,8 +608,8 @@ MISTAKES["pcgrad.vaccine"] = [
         "Only negative cosines are changed, as in PCGrad. GradVac compares with the target cosine.",
     ),
     mistake(
-        "square_i, square_j, r = (w @ gram @ w).item(),",
-        "square_i, square_j, r = gram[i, i].item(),",
+        "square_i = (w @ gram @ w).item()",
+        "square_i = gram[i, i].item()",
         "|g_i| is the norm of the original gradient. Use the current one.",
     ),
     mistake(
@@ -675,162 +675,5 @@ def vaccine_weights(gram, targets, beta=0.01, update="all", generator=None):
                     new[i, j] = r - beta * (r - f)
         total = total + mix
     return total, new
-""",
-]
-
-
-# ---- pcgrad.conflicts
-#
-# A made-up training run of three tasks: some are missing in some steps, some gradients are zero
-# and have no cosine, one cosine is exactly 0. Statistics are over the steps in which both tasks
-# had a gradient.
-
-
-def conflicts_cases(generator):
-    def run(steps, absent=0.0):
-        cosines = torch.rand(steps, 3, generator=generator, dtype=torch.float64) * 2 - 1
-        cosines[0] = torch.tensor([-0.3, 0.2, 0.0])
-        cosines[1] = torch.tensor([0.4, -0.6, -0.1])
-        cosines[2:][torch.rand(steps - 2, 3, generator=generator) < absent] = torch.nan
-        return cosines
-
-    missing = torch.zeros(12, dtype=torch.int64)
-    missing[[4, 7, 9]] = torch.tensor([1, 2, 1])  # tasks that stay away in a step
-    return [
-        Case(
-            "all tasks in every step",
-            {"cosines": run(9), "missing": torch.zeros(9, dtype=torch.int64)},
-        ),
-        Case(
-            "some gradients are zero",
-            {"cosines": run(15, 0.4), "missing": torch.zeros(15, dtype=torch.int64)},
-        ),
-        Case("some tasks stay away", {"cosines": run(12, 0.1), "missing": missing}),
-        Case(
-            "never a conflict",
-            {"cosines": run(6).abs(), "missing": torch.zeros(6, dtype=torch.int64)},
-        ),
-    ]
-
-
-def run_conflicts(conflict_summary, inputs):
-    pairs, records = (
-        [("inference", "sentiment"), ("inference", "similarity"), ("sentiment", "similarity")],
-        [],
-    )
-    for row, gone in zip(inputs["cosines"].tolist(), inputs["missing"].tolist()):
-        absent = (None, "inference", "similarity")[gone]
-        tasks = tuple(t for t in ("sentiment", "inference", "similarity") if t != absent)
-        records.append(
-            Surgery(
-                tasks,
-                (1.0,) * len(tasks),
-                {p: c for p, c in zip(pairs, row) if absent not in p},
-                (1.0,) * len(tasks),
-            )
-        )
-    found = conflict_summary(iter(records))
-    return {"pairs": len(found)} | {
-        f"{name} of {' and '.join(pair)}": torch.tensor(
-            float(getattr(found[pair], name)), dtype=torch.float64
-        )
-        for pair in pairs
-        for name in ("steps", "share", "cosine", "conflict")
-    }
-
-
-TRIALS["pcgrad.conflicts"] = Trial(
-    conflicts_cases,
-    run_conflicts,
-    hints=(
-        (
-            "First collect, for each pair, the cosines of all records that have one. What does a "
-            "NaN among them mean?"
-        ),
-        (
-            "A pair that is not in `record.cosines` and a cosine that is NaN are the same here: "
-            "the step does not count for the pair."
-        ),
-        (
-            "c = cosines of the pair without NaN: steps is len(c), share the mean of (c < 0), "
-            "cosine the mean of c, conflict the mean of c[c < 0]."
-        ),
-    ),
-)
-
-
-MISTAKES["pcgrad.conflicts"] = [
-    mistake(
-        "c[~c.isnan()]", "c", "Steps without a cosine (NaN) are included, so the means are NaN."
-    ),
-    mistake(
-        "PairConflict(len(c), (c < 0).double().mean().item(), c.mean().item(), c[c < "
-        "0].mean().item())",
-        "PairConflict(len(c), (c < 0).sum().item(), c.mean().item(), c[c < 0].mean().item())",
-        "`share` is a count. It should be the fraction of steps, between 0 and 1.",
-    ),
-    mistake(
-        "PairConflict(len(c),",
-        "PairConflict(int((c < 0).sum()),",
-        "`steps` counts the conflicts. It should count the steps in which both tasks had a "
-        "gradient.",
-    ),
-    mistake("(c < 0).double()", "(c <= 0).double()", "A cosine of exactly 0 counts as a conflict."),
-    mistake(
-        "c[c < 0].mean().item()",
-        "c.clamp(max=0).mean().item()",
-        "The strength of conflicts is averaged over all steps. Use only the steps in conflict.",
-    ),
-    mistake(
-        "c[c < 0].mean().item()",
-        "c[c < 0].abs().mean().item()",
-        "`conflict` has lost its sign. It is a cosine, so it is negative.",
-    ),
-    mistake(
-        "found = {",
-        "records = list(records)\n    found = {",
-        "(c < 0).double().mean().item()",
-        "(c < 0).sum().item() / len(records)",
-        "`share` is divided by all steps. Only steps in which both tasks had a gradient count.",
-    ),
-    mistake(
-        "c[c < 0].mean().item())",
-        "c[c < 0].mean().nan_to_num().item())",
-        "A pair without conflicts gets 0. It should get NaN.",
-    ),
-]
-
-VARIANTS["pcgrad.conflicts"] = [
-    """
-def conflict_summary(records):
-    seen, found = defaultdict(list), {}
-    for pair, cosine in (item for record in records for item in record.cosines.items()):
-        if not math.isnan(cosine):
-            seen[pair].append(cosine)
-    for pair, values in seen.items():
-        bad = [v for v in values if v < 0]
-        found[pair] = PairConflict(
-            len(values),
-            len(bad) / len(values),
-            sum(values) / len(values),
-            sum(bad) / len(bad) if bad else math.nan,
-        )
-    return found
-""",
-    """
-def conflict_summary(records):
-    records, found = list(records), {}
-    for pair in sorted(set().union(*(r.cosines for r in records))):
-        c = torch.tensor(
-            [r.cosines[pair] for r in records if pair in r.cosines], dtype=torch.float64
-        )
-        ok, neg = torch.isfinite(c), c < 0
-        found[pair] = PairConflict(
-            int(ok.sum()),
-            (neg.sum() / ok.sum()).item(),
-            torch.nanmean(c).item(),
-            torch.where(neg, c, math.nan).nanmean().item(),
-        )
-    return found
 """,
 ]

@@ -1241,7 +1241,7 @@ SMALLER = {
             "33_bregman",
             "34_smart",
             "35_negatives",
-            "38_conflicts",
+            "37_pcgrad",
             "39_synthetic",
             "41_bertcf_results",
             "42_multitask",
