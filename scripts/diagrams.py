@@ -46,58 +46,98 @@ from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def masked_prediction():
+    """Show how a masked token is predicted: tokens, hidden states, head, probabilities."""
+    d = Drawing(
+        404,
+        "Predicting a masked token",
+        "The nine tokens of “She made a cup of [MASK].” enter BERT, which computes one hidden state for each of them. "
+        "The hidden state at [MASK] enters a head, which computes a logit for each token of the vocabulary. The softmax "
+        "function turns the logits into probabilities: coffee 0.50, tea 0.20, flowers 0.04.",
+    )
+    tokens = ("[CLS]", "she", "made", "a", "cup", "of", "[MASK]", ".", "[SEP]")
+    masked = tokens.index("[MASK]")
+    for i, token in enumerate(tokens):
+        x = 64 + 64 * i
+        chosen = i == masked
+        d.rect(x - 31, 356, 62, 32, "key-light" if chosen else "cell", "muted", 1.4, radius=6)
+        d.text(x, 377, token, "ink", SMALL)
+        d.arrow(x, 356, x, 332)
+        d.arrow(x, 284, x, 262)
+        fill, stroke = ("key-light", "key") if chosen else ("weight-light", "weight")
+        d.rect(x - 24, 236, 48, 24, fill, stroke, 2 if chosen else 1.4, radius=4)
+    d.rect(32, 286, 576, 44, "query-light", "query", 2, radius=8)
+    d.text(320, 313, "BERT", "ink", BODY, weight=600)
+    d.text(32, 222, "hidden states (T, D) = (9, 256)", "weight", SMALL, "start", weight=600)
+    x = 64 + 64 * masked
+    d.arrow(x, 236, x, 186)
+    d.rect(264, 128, 344, 56, "key-light", "key", 2, radius=8)
+    d.text(436, 150, "head for masked tokens", "ink", SMALL, weight=600)
+    d.text(436, 172, "compares with V token vectors", "muted", SMALL)
+    d.arrow(x, 128, x, 102)
+    d.text(x + 14, 121, "logits (V), softmax", "muted", SMALL, "start")
+    d.text(436, 30, "probabilities (V)", "ink", SMALL, weight=600)
+    for row, (word, probability) in enumerate((("coffee", 0.5), ("tea", 0.2), ("flowers", 0.04))):
+        y = 52 + 20 * row
+        d.text(340, y, word, "ink", SMALL, "end")
+        d.rect(350, y - 13, 360 * probability, 15, "key", "key", 0)
+        d.text(358 + 360 * probability, y, f"{probability:.2f}", "ink", SMALL, "start")
+    return d
+
+
 def whole_model():
     """Show BERT from the tokens to three uses of its hidden states."""
     d = Drawing(
-        740,
+        748,
         "The whole model",
         "Five tokens are mapped to one vector each by the embedding layer. L encoder layers, one above the other, each "
-        "with self-attention and a feed-forward network, transform the vectors. Above them, the hidden states are "
-        "used in three ways: one head predicts a masked token, mean pooling averages them into a sentence embedding, "
-        "and a classifier receives the hidden state of [CLS] after the pooler.",
+        "with self-attention and a feed-forward network, transform the vectors. Above them are five hidden states, which "
+        "are used in three ways: the hidden state of [CLS] enters the pooler and a classifier, all hidden states are "
+        "averaged into a sentence embedding, and the hidden state of [MASK] enters a head that predicts the masked token.",
     )
     xs = (88, 204, 320, 436, 552)
     tokens = ("[CLS]", "tea", "is", "[MASK]", "[SEP]")
-    for x, token in zip(xs, tokens):
-        d.rect(x - 46, 686, 92, 34, "cell", "muted", 1.4, radius=6)
-        d.text(x, 708, token, "ink", SMALL, weight=600)
-        d.arrow(x, 686, x, 664)
-        d.arrow(x, 612, x, 590)
-        d.arrow(x, 552, x, 530)
-        d.arrow(x, 266, x, 240)
-    d.rect(32, 614, 576, 50, "value-light", "value", 2, radius=8)
-    d.text(320, 636, "embedding layer", "ink", SMALL, weight=600)
-    d.text(320, 656, "token + position + segment, layer normalization: (T, D)", "muted", SMALL)
-    d.rect(32, 554, 576, 34, "query-light", "query", 2, radius=8)
-    d.text(320, 577, "encoder layer 1", "ink", SMALL, weight=600)
-    d.text(320, 514, "…  layers 2 to L − 1, each of the same structure  …", "query", SMALL)
-    for x in xs:
-        d.arrow(x, 498, x, 484)
-    d.rect(32, 268, 576, 214, "query-light", "query", 2, radius=8)
-    d.text(320, 292, "encoder layer L", "ink", SMALL, weight=600)
-    d.rect(52, 392, 536, 78, "cell", "query", 1.6, radius=8)
-    d.text(320, 417, "multi-head self-attention", "ink", SMALL, weight=600)
-    d.text(320, 440, "each token gathers information from all tokens", "muted", SMALL)
-    d.text(320, 461, "+ residual connection, layer normalization", "muted", SMALL)
-    d.rect(52, 304, 536, 78, "cell", "query", 1.6, radius=8)
-    d.text(320, 329, "feed-forward network", "ink", SMALL, weight=600)
-    d.text(320, 352, "transforms the vector of each token separately", "muted", SMALL)
-    d.text(320, 373, "+ residual connection, layer normalization", "muted", SMALL)
-    d.text(320, 230, "hidden states: one vector per token, (T, D)", "ink", SMALL, weight=600)
+    states = ("head2", "weight", "weight", "key", "weight")
+    for x, token, colour in zip(xs, tokens, states):
+        d.rect(x - 46, 698, 92, 34, "cell", "muted", 1.4, radius=6)
+        d.text(x, 720, token, "ink", SMALL, weight=600)
+        d.arrow(x, 698, x, 676)
+        d.arrow(x, 624, x, 602)
+        d.arrow(x, 564, x, 542)
+        d.arrow(x, 510, x, 496)
+        d.arrow(x, 322, x, 300)
+        d.path(f"M{x},274 V262", "weight", 1.6)
+        d.rect(x - 40, 274, 80, 24, f"{colour}-light", colour, 2, radius=4)
+    d.rect(32, 626, 576, 50, "value-light", "value", 2, radius=8)
+    d.text(320, 648, "embedding layer", "ink", SMALL, weight=600)
+    d.text(320, 668, "token + position + segment: (T, D)", "muted", SMALL)
+    d.rect(32, 566, 576, 34, "query-light", "query", 2, radius=8)
+    d.text(320, 589, "encoder layer 1", "ink", SMALL, weight=600)
+    d.text(320, 527, "…  layers 2 to L − 1, each of the same structure  …", "query", SMALL)
+    d.rect(32, 324, 576, 170, "query-light", "query", 2, radius=8)
+    d.text(320, 348, "encoder layer L", "ink", SMALL, weight=600)
+    d.rect(52, 424, 536, 58, "cell", "query", 1.6, radius=8)
+    d.text(320, 448, "self-attention", "ink", SMALL, weight=600)
+    d.text(320, 471, "each token gathers information from all tokens", "muted", SMALL)
+    d.rect(52, 360, 536, 58, "cell", "query", 1.6, radius=8)
+    d.text(320, 384, "feed-forward network", "ink", SMALL, weight=600)
+    d.text(320, 407, "transforms the vector of each token separately", "muted", SMALL)
+    d.path("M87,262 H553", "weight", 1.6)
+    d.text(102, 250, "hidden states (T, D)", "ink", SMALL, "start", weight=600)
     uses = (
-        (120, "token prediction", "logits (T, V)", "key-light", "key", "masked token: “hot”"),
-        (320, "mean pooling", "embedding (D)", "weight-light", "weight", "similar sentences"),
-        (520, "classifier", "logits (C)", "head2-light", "head2", "label of a sentence"),
+        (116, 168, "classifier", "logits (C)", "head2-light", "head2", "label of a sentence"),
+        (304, 168, "mean pooling", "embedding (D)", "weight-light", "weight", "similar sentences"),
+        (506, 196, "token prediction", "logits (V)", "key-light", "key", "token, e.g. “hot”"),
     )
-    for x, words, shape, fill, stroke, use in uses:
-        box(d, x, 92, 176, words, shape, fill, stroke)
+    for x, width, words, shape, fill, stroke, use in uses:
+        box(d, x, 92, width, words, shape, fill, stroke)
         d.text(x, 44, use, "ink", SMALL)
         d.arrow(x, 64, x, 51)
-    d.arrow(120, 210, 120, 120)
-    d.arrow(320, 210, 320, 120)
-    d.arrow(520, 210, 520, 191)
-    box(d, 520, 170, 176, "pooler of [CLS]", "", "head2-light", "head2", 38)
-    d.arrow(520, 150, 520, 120)
+    box(d, 116, 174, 168, "pooler", "", "head2-light", "head2", 34)
+    d.arrow(116, 156, 116, 121)
+    d.arrow(88, 274, 88, 193, "head2")
+    d.arrow(320, 262, 320, 121, "weight")
+    d.arrow(436, 274, 436, 121, "key")
     return d
 
 
@@ -127,8 +167,8 @@ def two_phases():
     d.text(160, 278, "here: 19 million tokens,", "muted", SMALL)
     d.text(160, 298, "no labels needed", "muted", SMALL)
     d.text(480, 256, "labelled sentences or pairs", "ink", SMALL, weight=600)
-    d.text(480, 278, "a few thousand examples", "muted", SMALL)
-    d.text(480, 298, "for each task", "muted", SMALL)
+    d.text(480, 278, "in part 2: 1,000 to 7,000", "muted", SMALL)
+    d.text(480, 298, "examples for each task", "muted", SMALL)
     return d
 
 
@@ -166,6 +206,7 @@ def encoder_decoder():
 
 
 DIAGRAMS = {
+    "masked-prediction": masked_prediction,
     "encoder-decoder": encoder_decoder,
     "whole-model": whole_model,
     "two-phases": two_phases,
