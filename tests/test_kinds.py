@@ -367,8 +367,8 @@ def test_a_group_number_in_another_order_is_no_reversal(name="negatives.clusters
     found = edited(
         name,
         (
-            "    number = {}\n    return torch.tensor([number.setdefault(speaker(a), len(number)) for a, _ in rows], dtype=torch.int64)",
-            "    names = sorted({speaker(a) for a, _ in rows})\n    return torch.tensor([names.index(speaker(a)) for a, _ in rows], dtype=torch.int64)",
+            "    number = {}\n    for a, _ in rows:\n        number.setdefault(root(a), len(number))\n    return torch.tensor([number[root(a)] for a, _ in rows], dtype=torch.int64)",
+            "    names = sorted({root(a) for a, _ in rows})\n    return torch.tensor([names.index(root(a)) for a, _ in rows], dtype=torch.int64)",
         ),
     )
     assert (
