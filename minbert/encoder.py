@@ -140,13 +140,15 @@ class BertModel(nn.Module):
     ) -> BertOutput:
         """Encode a batch: embed, apply the layers in turn, pool the first token."""
         hidden_states = self.embedding(input_ids, token_type_ids=token_type_ids)  # (B, T, D)
-        stages = (hidden_states,)
+        stages = [hidden_states]
         for layer in self.bert_layers:
             hidden_states = layer(hidden_states, attention_mask)  # (B, T, D)
             if output_hidden_states:
-                stages = (*stages, hidden_states)
+                stages.append(hidden_states)
         pooled = self.pooler(hidden_states)  # (B, D)
-        return BertOutput(hidden_states, pooled, stages if output_hidden_states else None)
+        if not output_hidden_states:
+            return BertOutput(hidden_states, pooled)
+        return BertOutput(hidden_states, pooled, tuple(stages))
 
     def pooler(self, last_hidden_state: Tensor) -> Tensor:  # (B, T, D) float -> (B, D) in (-1, 1)
         """Apply a linear layer and tanh to the first token: tanh(W_p h[CLS] + b_p)."""

@@ -149,15 +149,16 @@ def model_shapes():
     d = Drawing(
         520,
         "BertModel with shapes",
-        "input_ids (B, T) enter the embedding, whose output is hidden_states[0] of shape (B, T, D). L encoder layers "
+        "input_ids and token_type_ids, both (B, T), enter the embedding, which sums three tables and applies layer "
+        "normalization and dropout. Its output is hidden_states[0] of shape (B, T, D). L encoder layers "
         "follow; the attention mask (B, T) enters each of them, and the output of layer k is hidden_states[k]. The "
         "last one is last_hidden_state (B, T, D). The vector of the first token passes through a linear layer and "
         "tanh and becomes pooler_output (B, D).",
     )
     x, w, right = 232, 216, 402
-    d.text(x, 502, "input_ids (B, T)", "ink", SMALL, weight=600)
+    d.text(x, 502, "input_ids, token_type_ids (B, T)", "ink", SMALL, weight=600)
     d.arrow(x, 482, x, 460)
-    box(d, x, 432, w, "embedding", "three tables, summed", "value-light", "value")
+    box(d, x, 432, 248, "embedding", "three tables, LN, dropout", "value-light", "value")
     d.arrow(x, 404, x, 370)
     levels = ((346, "layer 1"), (276, "layer 2"), (186, "layer L"))
     for y, words in levels:
