@@ -126,7 +126,7 @@ class Whiten(Calibration):
     """Rotate to the principal components and give each standard deviation 1.
 
     z = (u - mean) V diag(max(lambda, floor lambda_1))^(-1/2),   V, lambda of the covariance
-    Paper: Su et al. (2021), algorithm 1. Differs: the floor, which allows N < D.
+    Paper: Su et al. (2021), algorithm 1. Differs: the floor.
     Raises ValueError for k outside [1, D] or a floor outside (0, 1].
     """
 

@@ -95,7 +95,7 @@ def three_corrections():
     titles = (
         ("standardization", "M = S", "(D, D)", "rescales dimensions"),
         ("nulling k components", "M = I − Vₖ Vₖᵀ", "(D, D)", "projects, rank D − k"),
-        ("whitening", "M = V Λ^(−1/2)", "(D, K)", "rotates, then rescales"),
+        ("whitening", "M = V Λ^(−1/2)", "(D, K)", "new basis, rescaled"),
     )
     diagonal = [[(0.9, 0.45, 0.7, 0.3)[i] if i == j else 0 for j in range(4)] for i in range(4)]
     projection = [
@@ -105,17 +105,17 @@ def three_corrections():
         [0.1, 0.15, 0.2, 0.8],
     ]
     columns = [
-        [0.2, 0.45, 0.6, 0.9],
-        [0.1, 0.3, 0.75, 0.6],
-        [0.25, 0.2, 0.5, 0.8],
-        [0.15, 0.4, 0.55, 0.7],
+        [0.2, 0.45, 0.6],
+        [0.1, 0.3, 0.75],
+        [0.25, 0.2, 0.5],
+        [0.15, 0.4, 0.55],
     ]
     for x, (name, formula, shape, effect), cells in zip(
         (104, 320, 536), titles, (diagonal, projection, columns)
     ):
         d.arrow(x, 122, x, 148, "weight", 2.2)
         d.text(x, 174, name, "ink", SMALL, weight=600)
-        grid(d, x - 50, 194, cells, "weight", 25)
+        grid(d, x - 12.5 * len(cells[0]), 194, cells, "weight", 25)
         d.text(x, 326, formula, "weight", BODY, weight=600)
         d.text(x, 350, shape, "muted", SMALL)
         d.text(x, 376, effect, "ink", SMALL)
