@@ -143,7 +143,10 @@ def evaluate_mlm(
     head: MlmHead,
     batches,               # of three tensors (B, T): corrupted ids, attention mask, labels
 ) -> tuple[float, float]:  # accuracy in [0, 1]; mean loss in nats
-    """Measure accuracy and loss over all tokens that have a label."""
+    """Measure accuracy and loss over all tokens that have a label.
+
+    The mode is left as it is: call `model.eval()` before if the model has dropout.
+    """
     correct, total, loss = 0, 0, 0.0
     token_vectors = model.embedding.word_embedding.weight                        # (V, D)
     for corrupted, attention_mask, labels in batches:
@@ -192,6 +195,7 @@ def sentence_pairs(
             if torch.rand((), generator=generator) < 0.5:
                 pairs.append((first, following, 0))
             else:
+                # never 0: another document
                 shift = torch.randint(1, N, (), generator=generator).item()
                 other = documents[(number + shift) % N]
                 row = torch.randint(len(other), (), generator=generator).item()
