@@ -85,7 +85,7 @@ def multiple_negatives_loss(
     *,
     score: str = "cosine",          # as in `score_matrix`: "cosine" or "dot"
     symmetric: bool = False,        # average with the loss of positives that select their anchors
-    hard: Tensor | None = None,     # (B, D) float, negatives of every anchor (not checked)
+    hard: Tensor | None = None,     # (B, D) float, of every anchor; may hold false negatives
 ) -> Tensor:                        # () float32 or wider, in nats, never negative
     """Compute the cross-entropy of each positive among all positives of the batch.
 
@@ -93,7 +93,7 @@ def multiple_negatives_loss(
     Paper: Henderson et al. (2017), section 4.4.
     Differs: a scaled cosine replaces the dot product; pairs of the same group are left out.
     Raises ValueError for unequal shapes, no rows, numbers that are not finite, groups that are not
-    (B,), or a scale that is not positive and finite; warns for B = 1, where the loss is 0.
+    (B,), or a scale that is not positive and finite; warns for B = 1 without `hard`.
     """
     _check_pairs(anchors, positives, scale, hard, groups)
     own = torch.arange(len(anchors), device=anchors.device)                 # (B,) labels
