@@ -117,7 +117,8 @@ def span_lengths(
 ) -> Tensor:                   # (n,) int64 in [1, cap]
     """Sample lengths of spans: P(l) = p (1 - p)^(l - 1), where longer spans count as `cap`.
 
-    Paper: Hu (BERT-CF), section 4.1; `renormalize` as in Joshi et al. (2020), section 3.1.
+    Paper: Hu (BERT-CF), section 4.1; `renormalize` as the mean length in
+    Joshi et al. (2020), section 3.1, implies.
     Raises ValueError for p outside (0, 1] or a cap below 1.
     """
     if not 0 < p <= 1 or cap < 1:

@@ -18,7 +18,7 @@ def margin():
         f'stroke-dasharray="7 5"/>'
     )
     d.dot(x, y, 9, "ink")
-    d.text(x + 4, y + 32, "anchor u", "ink", SMALL, weight=600)
+    d.text(x + 8, y + 32, "anchor u", "ink", SMALL, "start", 600)
     d.dashed(f"M{x},{y} L{x - 92},{y + 92}", "query", 1.6)
     d.text(x - 66, y + 52, "m", "query", BODY, "end", 700)
     d.dot(x - 76, y - 46, 9, "value")
@@ -84,7 +84,7 @@ def matrix():
     d.text(540, top + 1.5 * size + 16, "class 2", "weight", SMALL, "start", 700)
     d.text(92, 500, "+ positive: the other view of the same sentence", "value", SMALL, "start", 700)
     d.text(92, 526, "− negative: every other sentence of the batch", "key", SMALL, "start", 700)
-    words = "h1 … h4: one contradiction for each sentence (optional)"
+    words = "h1 … h4: contradictions, from a third pass (optional)"
     d.text(92, 552, words, "head2", SMALL, "start", 700)
     words = "loss: cross-entropy of the B rows; the class of row i is i"
     d.text(92, 586, words, "ink", SMALL, "start", 600)

@@ -78,6 +78,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys("0.831 0.851 0.471 0.667 0.736 0.745".split(), PAPER),
         "0.004": "the step of bfloat16 below 1",
         "0.729": "chapter 41",
+        "0.125": SUM,
     },
     "27_bijections": {"0.159": SUM},
     "29_flow": {"1.386": SUM, ".505": PAPER},
