@@ -98,9 +98,10 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "0.117": SUM,
         "0.022": "the standard error of an accuracy of 0.439 with 499 examples",
     },
-    "37_pcgrad": dict.fromkeys(
-        "8.69 8.95 0.334 0.502 0.503 0.510 0.511 0.519 0.673".split(), PAPER
-    ),
+    "37_pcgrad": {
+        **dict.fromkeys("0.334 0.502 0.503 0.510 0.511 0.519 0.673".split(), PAPER),
+        **dict.fromkeys(("0.170",), SUM),
+    },
 }
 
 
