@@ -36,7 +36,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys(("0.495", "0.882", "0.906"), "logs of senteval-info, linked beside them"),
         "0.110": SUM,
     },
-    "13_data": {"0.927": PAPER, "0.66": "an example in a question"},
+    "13_data": {"0.922": PAPER, "0.927": PAPER, "0.66": "an example in a question"},
     "16_heads": {"0.455": PAPER},
     "18_similarity": {
         **dict.fromkeys(
