@@ -37,7 +37,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "0.110": SUM,
     },
     "13_data": {"0.927": PAPER, "0.66": "an example in a question"},
-    "16_heads": {"0.455": PAPER},
+    "16_heads": {"0.455": PAPER, "0.141": SUM},
     "18_similarity": {
         **dict.fromkeys(
             (
