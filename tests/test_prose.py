@@ -26,7 +26,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         ("0.62", "0.66", "0.69", "0.53", "2.10", "2.09"), "an example in an exercise"
     ),
     "17_evaluation": {
-        "0.625": PAPER,
+        "0.625": SUM,
         "0.681": SUM,
         "4.30": "Student's t distribution",
         "2.26": "Student's t distribution",
