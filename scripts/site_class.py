@@ -123,7 +123,11 @@ def linked_numbers(line: str) -> str:
         return line
     start, first, rest = line.split("|", 2)
     return "|".join(
-        [start, first, re.sub(r"\b\d\d\b", lambda m: f"[{m[0]}]({pages[m[0]]}.ipynb)", rest)]
+        [
+            start,
+            first,
+            re.sub(r"(?<![.\d])\d\d\b(?!\.\d)", lambda m: f"[{m[0]}]({pages[m[0]]}.ipynb)", rest),
+        ]
     )
 
 

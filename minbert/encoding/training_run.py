@@ -186,7 +186,8 @@ def check_run(model, config: TrainConfig, sources, dev_sets, loss_fn, backward) 
         raise ValueError(
             f"expected no loss_weights beside a loss_fn of your own, got {config.loss_weights}"
         )
-    alone = hasattr(backward, "accelerator") and backward.accelerator is None
+    rows = getattr(backward, "rows", None)  # PCGrad and GradVac store the gradients of tasks there
+    alone = hasattr(rows, "accelerator") and rows.accelerator is None
     if alone and os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError(
             f"expected {type(backward).__name__}(..., accelerator=...) with several processes, got "
