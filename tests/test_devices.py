@@ -20,6 +20,7 @@ from minbert.core.devices import (
     drawing_device,
     find_card,
     half_type,
+    leave_process_group,
     meta_init,
     new_accelerator,
     product_speed,
@@ -262,3 +263,17 @@ def test_the_loss_scale_leaves_gradients_as_they_are():
     copy_ = LossScale()
     copy_.load_state_dict(scale.state_dict())
     assert copy_.state_dict() == scale.state_dict()
+
+
+def test_the_process_group_ends_after_a_barrier_and_a_single_process_has_none(tmp_path):
+    leave_process_group()
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    try:
+        with patch("torch.distributed.barrier", wraps=torch.distributed.barrier) as barrier:
+            leave_process_group()
+        assert barrier.call_count == 1 and not torch.distributed.is_initialized()
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
