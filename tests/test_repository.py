@@ -453,3 +453,10 @@ def test_plain_modules_are_formatted_and_linted(command):
         [str(ruff), *command.split(), "--no-cache", "."], cwd=ROOT, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_types_are_consistent(tmp_path):
+    """pyproject.toml names the folders that mypy checks."""
+    mypy = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path)]
+    run = subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr

@@ -53,7 +53,8 @@ def styles(
     labels,  # iterable of str, one per series, in drawing order
 ) -> list[dict]:  # one {"color", "linestyle"} per label
     """Give each label of one picture a colour by its meaning and a line style of its own."""
-    spare, used, found = cycle(EXTRA), Counter(), []
+    spare, found = cycle(EXTRA), []
+    used: Counter[str | None] = Counter()
     for label in labels:
         words = str(label).lower().replace(",", " ").replace(":", " ").split()
         meaning = words[0] if words else None
