@@ -105,7 +105,7 @@ def with_hours(text: str, minutes: dict[str, float]) -> str:
 
 def plans_with_hours() -> str:
     """Return docs/chapters.md with the hours of today's chapters."""
-    files = sorted((ROOT / "nbs").glob("[1-9]_*/[0-9][0-9]_*.ipynb"))
+    files = sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb"))
     minutes = {file.stem[:2]: pace(file).minutes for file in files}
     return with_hours(PLANS.read_text(encoding="utf-8"), minutes)
 
@@ -114,7 +114,7 @@ def main() -> None:
     if sys.argv[1:] == ["--plans"]:
         PLANS.write_text(plans_with_hours(), encoding="utf-8")
         return
-    places = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "nbs").glob("[1-9]_*"))
+    places = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "nbs").glob("[1-5a]*"))
     files = [
         file
         for place in places

@@ -524,7 +524,7 @@ def test_the_book_shows_no_answer_before_its_guess():
 
 def guesses():
     """Every cell `#| predict` of the book with the next one that uses it: (chapter, name, cell)."""
-    for file in sorted(CHAPTERS.glob("[1-5]_*/*.ipynb")):
+    for file in sorted(CHAPTERS.glob("[1-5a]*/*.ipynb")):
         cells = [c for c in read_learner_notebook(file).cells if c.cell_type == "code"]
         for i, cell in enumerate(cells):
             for name in (rest for kind, rest in directives(cell.source) if kind == "predict"):

@@ -174,9 +174,7 @@ def test_every_notebook_is_on_the_map():
 
 def test_reading_order_is_file_order():
     """The book has parts, and its chapters numbers without a gap but those that are free."""
-    chapters = [
-        p.relative_to(ROOT / "nbs").as_posix() for p in NOTEBOOKS if p.parent.name[0].isdigit()
-    ]
+    chapters = [p.relative_to(ROOT / "nbs").as_posix() for p in NOTEBOOKS if p.name[0].isdigit()]
     numbers = [n for n in range(len(chapters) + len(FREE_NUMBERS)) if n not in FREE_NUMBERS]
     assert [int(name.partition("/")[2][:2]) for name in chapters] == numbers
     assert sorted({name[0] for name in chapters}) == ["1", "2", "3", "4", "5"]
@@ -207,7 +205,7 @@ def test_readme_links_exist():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_what_a_text_points_to_is_there(path):
     """Links between notebooks, and numbers of chapters."""
-    book = {p.name[:2] for p in NOTEBOOKS if p.parent.name[0].isdigit()}
+    book = {p.name[:2] for p in NOTEBOOKS if p.name[0].isdigit()}
     for cell in cells(path, "markdown"):
         links = re.findall(r"\]\((?!https?:|#|attachment:)([^)\s#]+)", cell.source)
         assert not [link for link in links if not (path.parent / link).exists()], cell.id
