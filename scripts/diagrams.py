@@ -24,6 +24,7 @@ from diagrams_attention import (
     query_key_value,
     scaled_dot_product,
 )
+from diagrams_bertflow import DIAGRAMS as BERTFLOW
 from diagrams_center import DIAGRAMS as CENTER
 from diagrams_contrastive import DIAGRAMS as CONTRASTIVE
 from diagrams_corpus import DIAGRAMS as CORPUS
@@ -289,6 +290,7 @@ DIAGRAMS = {
     **CONTRASTIVE,
     **SMART,
     **WHITENING,
+    **BERTFLOW,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 
