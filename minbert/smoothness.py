@@ -24,7 +24,7 @@ from .sentence import unit
 
 _all_ = ["ball_points", "worst_shifts"]  # of the random search, importable from here as well
 
-# %% ../nbs/4_robustness/31_smoothness.ipynb #5b5d73fb
+# %% ../nbs/4_robustness/31_smoothness.ipynb #6b902462
 def symmetric_kl(
     logits_p: Tensor,    # (..., C) float
     logits_q: Tensor,    # (..., C) float, the same shape
@@ -38,8 +38,8 @@ def symmetric_kl(
     Raises ValueError for different shapes, or another `grad`.
     """
     if logits_p.shape != logits_q.shape or logits_p.ndim == 0:
-        shapes = f"{tuple(logits_p.shape)} and {tuple(logits_q.shape)}"
-        raise ValueError(f"expected one shape (..., C), got {shapes}")
+        raise ValueError("expected one shape (..., C), "
+                         f"got {tuple(logits_p.shape)} and {tuple(logits_q.shape)}")
     if grad not in ("full", "detached"):
         raise ValueError(f"expected grad 'full' or 'detached', got {grad!r}")
     log_p, log_q = wide(logits_p).log_softmax(-1), wide(logits_q).log_softmax(-1)

@@ -254,7 +254,13 @@ MISTAKES["smoothness.distance"] = [
         "return lambda p, q: (wide(p) - wide(q)).square().mean()",
         "The mean over the examples is taken. Return one value for each example.",
     ),
-    mistake(", grad=grad)", ', grad="full")', "`grad` is not passed on."),
+    mistake(
+        "partial(symmetric_kl, grad=grad)",
+        "symmetric_kl",
+        "partial(binary_kl, grad=grad)",
+        "binary_kl",
+        "`grad` is not passed on.",
+    ),
     mistake(
         'name == "similarity" or',
         'name in ("similarity", "paraphrase_mse") or',
