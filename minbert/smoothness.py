@@ -99,7 +99,7 @@ def into_ball(delta: Tensor, radius: float, p: float) -> Tensor:  # (..., D), p 
     length = torch.linalg.vector_norm(delta, dim=-1, keepdim=True)  # (..., 1)
     return delta * (radius / length.clamp(min=radius))
 
-# %% ../nbs/4_robustness/31_smoothness.ipynb #9c1c9cd2
+# %% ../nbs/4_robustness/31_smoothness.ipynb #47d9db20
 def perturbed(vectors: tuple[Tensor, ...], deltas: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Add to each vector (B, D) its perturbation (B, D)."""
     return tuple(x + d for x, d in zip(vectors, deltas))
@@ -117,7 +117,7 @@ def projected_ascent(
 ) -> tuple[Tensor, ...]:          # (B, D) each
     """Search for the worst perturbation, and return the best one on the way of each example.
 
-    d <- P(d + 4 r s(g)),   g the gradient of the distance, s `steepest`, P `into_ball`
+    delta <- P(delta + 4 r s(g)),   g the gradient of the distance, s `steepest`, P `into_ball`
     """
     clean = head(*vectors)                                          # (B,) or (B, C)
     best, largest = deltas, clean.new_full((len(clean),), -math.inf)
@@ -141,7 +141,7 @@ def _check_search(search, p, points, steps):
                          "points >= 1 and steps >= 0, "
                          f"got {search!r}, p {p}, {points} and {steps}")
 
-# %% ../nbs/4_robustness/31_smoothness.ipynb #83bd7e31
+# %% ../nbs/4_robustness/31_smoothness.ipynb #adde9dda
 def sampled_smoothness(
     head: Head,                   # (B, D), one or two -> (B,) or (B, C)
     vectors: tuple[Tensor, ...],  # (B, D) each, in the head's precision, with graph
@@ -156,7 +156,7 @@ def sampled_smoothness(
 ) -> Tensor:                      # () float32 or wider, never negative
     """Compute how far the outputs of a head change in a small ball around each vector.
 
-    R = 1/B sum_i max_d distance(f(x_i + d), f(x_i)),   |d|_p <= radius
+    R = 1/B sum_i max_delta distance(f(u_i + delta), f(u_i)),   |delta|_p <= radius
     "random": the worst of n points shared by all examples. "pgd": ascent from one point each.
     Paper: Jiang et al. (2020), equation 2; "random" as Foley-Cox and Wendt, section 4.2.
     Differs: a pair has a ball around each of its two vectors; dropout is off in both passes.
@@ -217,7 +217,7 @@ class SmoothnessPenalty(SavesGenerator):
                                        self.where, self.search, self.steps, generator)
         return self.weight * found
 
-# %% ../nbs/4_robustness/31_smoothness.ipynb #bcb2a2b1
+# %% ../nbs/4_robustness/31_smoothness.ipynb #c22ee955
 def linear_maximum(
     head: LinearHead | PairLinear,  # its dropout is left out
     vectors: tuple[Tensor, ...],    # (B, D) each, one or two
@@ -226,7 +226,7 @@ def linear_maximum(
 ) -> Tensor:                        # (B,) float32 or wider, without graph
     """Compute the largest distance in the ball for a linear head, dropout off.
 
-    One output: |w.d| <= r |w|_q, 1/p + 1/q = 1, for each vector of the pair; exact.
+    One output: |w.delta| <= r |w|_q, 1/p + 1/q = 1, for each vector of the pair; exact.
     Classes, p = 2: r^2 times the largest eigenvalue of W^T (diag p - p p^T) W; to order r^2.
     Raises ValueError for other heads, p < 1, and classes in another norm.
     """
