@@ -40,6 +40,7 @@ from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_results import DIAGRAMS as RESULTS
 from diagrams_sentence import DIAGRAMS as SENTENCE
 from diagrams_smart import DIAGRAMS as SMART
+from diagrams_smoothness import DIAGRAMS as SMOOTHNESS
 from diagrams_tokens import DIAGRAMS as TOKENS
 from diagrams_whitening import DIAGRAMS as WHITENING
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
@@ -289,6 +290,7 @@ DIAGRAMS = {
     **CORPUS,
     **CONTRASTIVE,
     **SMART,
+    **SMOOTHNESS,
     **WHITENING,
     **BERTFLOW,
 }

@@ -111,7 +111,6 @@ MATRICES = [
     "flow.bertcf",
     "smoothness.kl",
     "smoothness.ball",
-    "smoothness.maximum",
     "bregman.charge",
     "smart.length",
     "smart.step",

@@ -207,8 +207,9 @@ def test_a_number_from_nowhere_is_found():
 REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
     "07_corpus 08_muon 09_center 10_pretrain 11_sentence 13_data 14_losses 16_heads "
-    "17_evaluation 18_similarity 22_finetune 24_whitening 25_contrastive 29_flow 34_smart "
-    "35_negatives 37_pcgrad 39_synthetic 40_significance 41_bertcf_results 42_multitask"
+    "17_evaluation 18_similarity 22_finetune 24_whitening 25_contrastive 29_flow "
+    "31_smoothness 34_smart 35_negatives 37_pcgrad 39_synthetic 40_significance "
+    "41_bertcf_results 42_multitask"
 ).split()
 
 

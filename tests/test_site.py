@@ -333,7 +333,7 @@ def test_explorers_are_found_in_their_chapters():
         ("1_bert/02_attention", "attention"),
         ("1_bert/10_pretrain", "maskedword"),
         ("4_robustness/35_negatives", "temperature"),
-        ("4_robustness/32_smoothness", "smoothness"),
+        ("4_robustness/31_smoothness", "smoothness"),
         ("4_robustness/34_smart", "smoothness"),
     }
 
@@ -728,7 +728,7 @@ MOVES = [  # page, [(label, what to do, what the words then say)]
         ],
     ),
     (
-        "4_robustness/32_smoothness",
+        "4_robustness/31_smoothness",
         [
             ("width", "768", "In 768 dimensions"),
             ("radius", "0.5", "The worst step of length 0.5"),

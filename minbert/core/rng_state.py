@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-__all__ = ["SavesGenerator", "SavesSkips", "SavesTargets"]
+import torch
+
+__all__ = ["SavesGenerator", "SavesSkips", "SavesTargets", "generator_on"]
+
+
+def generator_on(
+    generator: torch.Generator,  # on the CPU; only its state has to be kept in a checkpoint
+    device: torch.device,
+) -> torch.Generator:
+    """Return a generator on `device`, seeded by one on the CPU."""
+    if device.type == "cpu":
+        return generator
+    seed = torch.randint(2**62, (), generator=generator).item()
+    return torch.Generator(device).manual_seed(seed)
 
 
 class SavesGenerator:

@@ -375,13 +375,6 @@ REFUSALS["smoothness.distance"] = (
     _R("an unknown goal", lambda f: f("sentiment")),
     _R("a head of an unknown goal", lambda f: f(SimpleNamespace(goal="sentiment"))),
 )
-REFUSALS["smoothness.points"] = (
-    _R("p = 0.5", lambda f: f(3, 2, p=0.5)),
-    _R("NaN as p", lambda f: f(3, 2, p=math.nan)),
-    _R("a radius of 0", lambda f: f(3, 2, 0.0)),
-    _R("an infinite radius", lambda f: f(3, 2, math.inf)),
-    _R("an unknown place", lambda f: f(3, 2, where="sphere")),
-)
 REFUSALS["smoothness.sampled"] = (
     _R("an unknown search", lambda f: f(_head("PairLinear", 3), (_TWO, _OTHER), search="grid")),
     _R("no point", lambda f: f(_head("PairLinear", 3), (_TWO, _OTHER), points=0)),
@@ -393,11 +386,6 @@ REFUSALS["smoothness.sampled"] = (
         "an ascent with p = 1",
         lambda f: f(_head("PairLinear", 3), (_TWO, _OTHER), p=1.0, search="pgd"),
     ),
-)
-REFUSALS["smoothness.maximum"] = (
-    _R("a head that is not linear", lambda f: f(_head("ConcatDiff", 3), (_TWO, _OTHER), 0.1)),
-    _R("p = 0.5", lambda f: f(_head("PairLinear", 3), (_TWO, _OTHER), 0.1, 0.5)),
-    _R("classes with infinite p", lambda f: f(_head("LinearHead", 3), (_TWO,), 0.1, math.inf)),
 )
 
 

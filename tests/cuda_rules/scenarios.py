@@ -1237,7 +1237,7 @@ SMALLER = {
             "26_simcse",
             "29_flow",
             "30_bertcf",
-            "32_smoothness",
+            "31_smoothness",
             "33_bregman",
             "34_smart",
             "35_negatives",
