@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from .bijections import ActNorm, Bijection, InvertibleLinear, Permutation, check_rows
-from .couplings import AdditiveCoupling, AffineCoupling
+from .bijections import (ActNorm, AdditiveCoupling, AffineCoupling, Bijection, InvertibleLinear,
+                                Permutation, check_rows)
 from .whitening import NullTop, Standardize, Whiten
 from .contrastive import mirror_loss
 from .training import Record, steps as train_steps
