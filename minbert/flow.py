@@ -19,7 +19,7 @@ from .contrastive import mirror_loss
 from .core.device_step import DeviceStep
 from .core.finite_checks import check_finite
 from .core.fused_adamw import FusedAdamW
-from .couplings import AdditiveCoupling, AffineCoupling
+from .bijections import AdditiveCoupling, AffineCoupling
 from .optim import parameter_groups
 from .training import Record
 from .training import steps as train_steps

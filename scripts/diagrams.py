@@ -32,6 +32,7 @@ from diagrams_data import DIAGRAMS as DATA
 from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_evaluation import DIAGRAMS as EVALUATION
 from diagrams_finetune import DIAGRAMS as FINETUNE
+from diagrams_flows import DIAGRAMS as FLOWS
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_negatives import DIAGRAMS as NEGATIVES
 from diagrams_optim import DIAGRAMS as OPTIM
@@ -285,6 +286,7 @@ DIAGRAMS = {
     **EVALUATION,
     **SENTENCE,
     **FINETUNE,
+    **FLOWS,
     **DATA,
     **CENTER,
     **CORPUS,

@@ -142,7 +142,6 @@ def test_a_program_that_is_wrong_where_two_sizes_are_equal_is_rejected(name):
         "losses.clipped_pairs",
         "negatives.duplicates",
         "negatives.collision",
-        "bijections.start",
     ],
 )
 def test_a_program_that_is_wrong_for_long_input_is_rejected(name):

@@ -311,7 +311,7 @@ REFUSALS["bijections.unshuffle"] = (
 REFUSALS["bijections.linear"] = REFUSALS["bijections.shift"] = REFUSALS["bijections.affine"] = (
     _R("vectors of another width", lambda kind: kind(3)(_FOUR)),
 )
-REFUSALS["bijections.solve"] = REFUSALS["bijections.unshift"] = REFUSALS["bijections.unaffine"] = (
+REFUSALS["bijections.solve"] = REFUSALS["bijections.unaffine"] = (
     _R("vectors of another width", lambda kind: kind(3).inverse(_FOUR)),
 )
 REFUSALS["flow.sample"] = (
