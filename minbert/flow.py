@@ -14,12 +14,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from .bijections import ActNorm, Bijection, InvertibleLinear, Permutation, check_rows
+from .bijections import (ActNorm, AdditiveCoupling, AffineCoupling, Bijection, InvertibleLinear,
+                                Permutation, check_rows)
 from .contrastive import mirror_loss
 from .core.device_step import DeviceStep
 from .core.finite_checks import check_finite
 from .core.fused_adamw import FusedAdamW
-from .bijections import AdditiveCoupling, AffineCoupling
 from .optim import parameter_groups
 from .training import Record
 from .training import steps as train_steps

@@ -82,9 +82,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "0.729": "chapter 41",
         "0.125": SUM,
     },
-    "27_bijections": {"0.159": SUM},
     "29_flow": {"0.225": SUM, "0.15": PAPER},
-    "29_flow": {"1.386": SUM, ".505": PAPER},
     "30_bertcf": {".11": SUM, "3.43": "log 31"},
     "33_bregman": {"2.13": "a release of torch"},
     "34_smart": {
