@@ -24,6 +24,7 @@ from diagrams_attention import (
     query_key_value,
     scaled_dot_product,
 )
+from diagrams_bregman import DIAGRAMS as BREGMAN
 from diagrams_center import DIAGRAMS as CENTER
 from diagrams_contrastive import DIAGRAMS as CONTRASTIVE
 from diagrams_corpus import DIAGRAMS as CORPUS
@@ -231,6 +232,7 @@ DIAGRAMS = {
     **CENTER,
     **CORPUS,
     **CONTRASTIVE,
+    **BREGMAN,
     **SMART,
     **WHITENING,
 }
