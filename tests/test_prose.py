@@ -85,9 +85,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     "27_bijections": {"0.159": SUM},
     "29_flow": {"1.386": SUM, ".505": PAPER},
     "30_bertcf": {".11": SUM, "3.43": "log 31"},
-    "33_bregman": dict.fromkeys(
-        "0.077 0.635 0.712 0.892 0.909 0.915 0.929 0.999".split(), PAPER
-    ),
+    "33_bregman": dict.fromkeys("0.077 0.635 0.712 0.892 0.909 0.915 0.929 0.999".split(), PAPER),
     "34_smart": {
         **dict.fromkeys(
             "0.006 0.027 0.034 0.087 0.635 0.712 0.892 0.909 0.915 0.929".split(), PAPER

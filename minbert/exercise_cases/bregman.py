@@ -485,9 +485,9 @@ MISTAKES["bregman.charge"] = [
     mistake(
         _WRONG_CHARGE,
         "if clean.outputs.ndim == 2:\n"
-        "            return self.weight * "
+        "        return self.weight * "
         "torch.nn.functional.kl_div(clean.outputs.log_softmax(-1), "
-        'previous_outputs.softmax(-1), reduction="batchmean")\n        ' + _WRONG_CHARGE,
+        'previous_outputs.softmax(-1), reduction="batchmean")\n    ' + _WRONG_CHARGE,
         "This is the KL divergence in one direction only. The paper's distance has both.",
     ),
     mistake(

@@ -45,7 +45,7 @@ MUTANTS["bregman.renew"] = [
     mistake(
         "update_average(copies.sets[0], copies.trained, self.late_beta if late else self.beta)",
         "beta = self.late_beta if late else self.beta\n"
-        "            update_average(copies.sets[0], copies.trained, 1 - (1 - beta) / (1 - beta ** (n + 1)))",
+        "        update_average(copies.sets[0], copies.trained, 1 - (1 - beta) / (1 - beta ** (n + 1)))",
         "The average is corrected for its start, as in Adam. It started from the parameters "
         "themselves, so there is nothing to correct.",
     ),
@@ -75,8 +75,7 @@ MUTANTS["bregman.renew"] = [
         _WRONG_WEAR,
         "copies.use(max(0, n - self.lag - 1 if self.lag else n) % len(copies.sets))",
         "The set that was just filled is used, since n - lag - 1 is the same as n modulo the "
-        "number of sets."
-        " The previous iterate is then the model itself.",
+        "number of sets. The previous iterate is then the model itself.",
     ),
     mistake(
         "copies.store(n % len(copies.sets))",
@@ -125,7 +124,7 @@ MUTANTS["bregman.renew"] = [
     ),
     mistake(
         "copies, n = self.copies, self.step",
-        'self.count = getattr(self, "count", -1) + 1\n        copies, n = self.copies, self.count',
+        'self.count = getattr(self, "count", -1) + 1\n    copies, n = self.copies, self.count',
         "The steps are counted beside `self.step`, so a run that goes on starts again from 0.",
     ),
 ]
