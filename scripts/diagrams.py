@@ -25,6 +25,7 @@ from diagrams_attention import (
     scaled_dot_product,
 )
 from diagrams_bertflow import DIAGRAMS as BERTFLOW
+from diagrams_bregman import DIAGRAMS as BREGMAN
 from diagrams_center import DIAGRAMS as CENTER
 from diagrams_contrastive import DIAGRAMS as CONTRASTIVE
 from diagrams_corpus import DIAGRAMS as CORPUS
@@ -291,6 +292,7 @@ DIAGRAMS = {
     **CENTER,
     **CORPUS,
     **CONTRASTIVE,
+    **BREGMAN,
     **SMART,
     **SMOOTHNESS,
     **WHITENING,

@@ -14,7 +14,7 @@ CHAPTERS = sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb"))
 
 
 def test_chapters_are_found():
-    assert len(CHAPTERS) == 34
+    assert len(CHAPTERS) == 33
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda file: file.stem)

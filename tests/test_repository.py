@@ -39,7 +39,7 @@ FLOORS = {
 
 # until the chapters are numbered anew: merged into others
 FREE_NUMBERS = {12, 15, 19, 20, 21, 23, 28, 32, 36, 38}
-# beside the chapters: what chapters 07, 17, 18, 22, 31, 34, 35, 37 and 39 use
+# beside the chapters: what chapters 07, 17, 18, 22, 31, 33, 34, 35, 37 and 39 use
 HAND_WRITTEN = {
     "baselines",
     "batches",
@@ -48,6 +48,7 @@ HAND_WRITTEN = {
     "evaluate",
     "finetune",
     "lexical",
+    "previous_iterate",
     "random_search",
     "regularized",
     "smart_penalty",

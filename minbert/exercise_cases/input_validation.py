@@ -389,35 +389,6 @@ REFUSALS["smoothness.sampled"] = (
 )
 
 
-def _teacher(value: float):
-    """Ask for the penalty while the weights of the teacher's head are no finite numbers."""
-
-    def call(kind):
-        from minbert.exercise_cases.bregman import _started
-
-        penalty, *given = _started(
-            kind,
-            {
-                "head": "classes",
-                "mode": "full",
-                "way": {},
-                "u": torch.ones(2, 3, dtype=torch.float64),
-            },
-        )
-        for weight in penalty._twin.model.heads.parameters():
-            weight.data.fill_(value)
-        model, part, clean = given
-        penalty(model, "task", part, clean)
-
-    return call
-
-
-REFUSALS["bregman.charge"] = (
-    _R("NaN in an answer of the teacher", _teacher(math.nan)),
-    _R("infinity in an answer of the teacher", _teacher(math.inf)),
-)
-
-
 REFUSALS["negatives.scores"] = (_R("an unknown score", lambda f: f(_TWO, _OTHER, "euclid")),)
 REFUSALS["negatives.duplicates"] = (
     _R("one group for two rows", lambda f: f(torch.eye(2), torch.tensor([1]))),
