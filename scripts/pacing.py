@@ -6,8 +6,8 @@
 
 Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that
 is not blank; cells of an exported module count like others. Minutes are an estimate of what a first
-careful reading costs: words at READING a minute, lines of code at LINES a minute
-(minbert.course.learner_notebooks), and what the exercises say that are not optional.
+careful reading costs: 200 words or 4 lines of code a minute, and what the exercises say that are
+not optional, whose own lines are not counted (minbert.course.learner_notebooks).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import nbformat
 import numpy as np
 
-from minbert.course.learner_notebooks import LINES, READING, marks_of
+from minbert.course.learner_notebooks import Effort, effort_of
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST, HOURS = 45, 90  # lines of a cell, minutes of a chapter: what a reader can hold
@@ -34,35 +34,30 @@ class Pace(NamedTuple):
     name: str
     lines: list[int]  # of each visible code cell
     shown: int  # visible code cells with an output
-    words: int  # of prose
-    exercises: int  # minutes that the exercises ask for
+    effort: Effort
 
     @property
     def minutes(self) -> float:
         """What reading and exercises take."""
-        return self.words / READING + sum(self.lines) / LINES + self.exercises
+        return self.effort.minutes
 
     def __str__(self) -> str:
         cells = max(1, len(self.lines))
         middle, ninth = median(self.lines or [0]), np.quantile(self.lines or [0], 0.9)
-        return f"{self.name:32}{cells:6}{middle:8.0f}{ninth:8.0f}{max(self.lines or [0]):8}{self.words / cells:8.0f}{self.shown / cells:8.0%}{self.minutes:9.0f}"
+        return f"{self.name:32}{cells:6}{middle:8.0f}{ninth:8.0f}{max(self.lines or [0]):8}{self.effort.words / cells:8.0f}{self.shown / cells:8.0%}{self.minutes:9.0f}"
 
 
 def pace(file: Path) -> Pace:
     """Measure one notebook."""
     notebook = nbformat.read(file, as_version=4)
-    cells = notebook.cells
     seen = [
         cell
-        for cell in cells
+        for cell in notebook.cells
         if cell.cell_type == "code" and cell.source.strip() and not HIDDEN.search(cell.source)
     ]
     lines = [sum(bool(line.strip()) for line in cell.source.split("\n")) for cell in seen]
-    words = sum(
-        len(re.findall(r"\w[\w'-]*", cell.source)) for cell in cells if cell.cell_type == "markdown"
-    )
-    exercises = sum(mark.minutes for mark in marks_of(notebook) if not mark.optional)
-    return Pace(file.stem, lines, sum(bool(cell.get("outputs")) for cell in seen), words, exercises)
+    shown = sum(bool(cell.get("outputs")) for cell in seen)
+    return Pace(file.stem, lines, shown, effort_of(notebook))
 
 
 def together(paces: list[Pace]) -> Pace:
@@ -70,7 +65,12 @@ def together(paces: list[Pace]) -> Pace:
     return Pace(
         "all",
         [n for p in paces for n in p.lines],
-        *(sum(column) for column in zip(*[(p.shown, p.words, p.exercises) for p in paces])),
+        sum(p.shown for p in paces),
+        Effort(
+            sum(p.effort.words for p in paces),
+            [n for p in paces for n in p.effort.lines],
+            sum(p.effort.exercises for p in paces),
+        ),
     )
 
 
