@@ -2,7 +2,7 @@
 
     python scripts/pacing.py              # a row a chapter, and the book as a whole
     python scripts/pacing.py nbs/1_bert   # one part
-    python scripts/pacing.py --plans      # write the hours into the course plans of docs/chapters.md
+    python scripts/pacing.py --plans      # write the hours into docs/chapters.md, the minutes into the chapters
 
 Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that
 is not blank; cells of an exported module count like others. Minutes are an estimate of what a first
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import nbformat
 import numpy as np
 
-from minbert.course.learner_notebooks import Effort, effort_of
+from minbert.course.learner_notebooks import Effort, effort_of, minutes_of
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST, HOURS = 45, 90  # lines of a cell, minutes of a chapter: what a reader can hold
@@ -75,6 +75,7 @@ def together(paces: list[Pace]) -> Pace:
 
 
 PLANS = ROOT / "docs/chapters.md"
+TIME = re.compile(r"(\| \*\*Time\*\* \| about )\d+(?= minutes)")
 CHAPTERS = r"\d\d(?:(?:, | to )\d\d)*"
 PLAN = re.compile(rf"(?<=.\| )({CHAPTERS})(?: \(\d+\.\d h\))?(?= \|)")  # a cell behind the first
 
@@ -110,8 +111,16 @@ def plans_with_hours() -> str:
     return with_hours(PLANS.read_text(encoding="utf-8"), minutes)
 
 
+def with_minutes(text: str) -> str:
+    """Write the time of a chapter, rounded to 5 minutes, into the text of its notebook."""
+    minutes = minutes_of(nbformat.reads(text, as_version=4))
+    return TIME.sub(rf"\g<1>{minutes}", text)
+
+
 def main() -> None:
     if sys.argv[1:] == ["--plans"]:
+        for file in sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb")):
+            file.write_text(with_minutes(file.read_text(encoding="utf-8")), encoding="utf-8")
         PLANS.write_text(plans_with_hours(), encoding="utf-8")
         return
     places = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "nbs").glob("[1-5a]*"))

@@ -58,6 +58,12 @@ def test_chapters_that_were_cut_leave_the_list():
     assert [name for name in LONGER if minutes[name] <= pacing.HOURS] == []
 
 
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda file: file.stem)
+def test_a_chapter_states_its_time(chapter):
+    text = chapter.read_text(encoding="utf-8")
+    assert text == pacing.with_minutes(text), "run: python scripts/pacing.py --plans"
+
+
 def test_what_is_hidden_costs_nothing_and_the_rest_does(tmp_path):
     cells = [
         nbformat.v4.new_markdown_cell("one two three, don't"),
