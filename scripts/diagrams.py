@@ -24,6 +24,7 @@ from diagrams_attention import (
     query_key_value,
     scaled_dot_product,
 )
+from diagrams_bertcf import DIAGRAMS as BERTCF
 from diagrams_center import DIAGRAMS as CENTER
 from diagrams_contrastive import DIAGRAMS as CONTRASTIVE
 from diagrams_corpus import DIAGRAMS as CORPUS
@@ -233,6 +234,7 @@ DIAGRAMS = {
     **CONTRASTIVE,
     **SMART,
     **WHITENING,
+    **BERTCF,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 
