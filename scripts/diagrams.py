@@ -24,6 +24,7 @@ from diagrams_attention import (
     query_key_value,
     scaled_dot_product,
 )
+from diagrams_bertcf import DIAGRAMS as BERTCF
 from diagrams_bertflow import DIAGRAMS as BERTFLOW
 from diagrams_bregman import DIAGRAMS as BREGMAN
 from diagrams_center import DIAGRAMS as CENTER
@@ -297,6 +298,7 @@ DIAGRAMS = {
     **SMOOTHNESS,
     **WHITENING,
     **BERTFLOW,
+    **BERTCF,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 
