@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,8 @@ class ParameterCopies:
         self.names, self.trained = zip(
             *((n, p) for n, p in model.named_parameters() if p.requires_grad)
         )
-        shared = [p for p in model.parameters() if not p.requires_grad] + list(model.buffers())
+        shared: list = [p for p in model.parameters() if not p.requires_grad]
+        shared += model.buffers()
         shared += [part.tokenizer for part in model.modules() if hasattr(part, "tokenizer")]
         self.model = copy.deepcopy(model, {id(x): x for x in shared}).eval()
         # biases and layer norms: every step changes some of them
@@ -106,7 +108,12 @@ class SavesCopies:
     """
 
     step = -1  # index of the current optimizer step; the first is 0
-    copies = _seen = _saved = None
+    copies: ParameterCopies | None = None
+    _seen: Any = None
+    _saved: dict | None = None
+
+    def _identity(self) -> dict:
+        raise NotImplementedError
 
     def state_dict(self) -> dict:  # numbers and tensors
         """Collect what a resumed run needs to have the same copies; call it between two steps."""
@@ -137,4 +144,6 @@ class SavesCopies:
         if other parameters are trained now.
         """
         saved, self._saved = self._saved, None
-        return saved["step"] if saved is not None and self.copies.filled(saved["sets"]) else -1
+        if saved is None or self.copies is None:
+            return -1
+        return saved["step"] if self.copies.filled(saved["sets"]) else -1
