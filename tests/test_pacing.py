@@ -15,7 +15,6 @@ CHAPTERS = sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb"))
 
 LONGER = {
     "01_tokens": 112,
-    "02_attention": 115,
     "03_embedding": 113,
     "04_encoder": 143,
     "05_optim": 132,
