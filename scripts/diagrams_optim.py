@@ -50,7 +50,7 @@ def decoupled_decay():
     box(d, 542, 90, 150, "parameter p", "", "query-light", "query", 46)
     d.arrow(200, 90, 254, 90)
     d.arrow(405, 90, 466, 90)
-    d.text(330, 134, "λ cancels here", "muted", SMALL)
+    d.text(330, 134, "λ p is divided by √v", "muted", SMALL)
     d.path("M24,158 L616,158", "line", 1.4)
     d.text(24, 194, "AdamW: decoupled weight decay", "value", BODY, "start", 700)
     box(d, 112, 244, 176, "gradient g", "", "key-light", "key", 46)
@@ -58,8 +58,8 @@ def decoupled_decay():
     box(d, 542, 244, 150, "parameter p", "", "query-light", "query", 46)
     d.arrow(200, 244, 254, 244)
     d.arrow(405, 244, 466, 244)
-    d.text(330, 308, "decay λ p", "value", SMALL, weight=600)
-    d.path("M378,302 L542,302 L542,280", "value", 2.2)
+    d.text(330, 308, "decay η λ p", "value", SMALL, weight=600)
+    d.path("M388,302 L542,302 L542,280", "value", 2.2)
     d.arrow(542, 290, 542, 268, "value")
     return d
 

@@ -17,7 +17,6 @@ LONGER = {
     "01_tokens": 112,
     "03_embedding": 113,
     "04_encoder": 143,
-    "05_optim": 132,
     "06_training": 124,
     "10_pretrain": 119,
     "11_sentence": 123,
