@@ -82,6 +82,10 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "0.729": "chapter 41",
         "0.125": SUM,
     },
+    "26_simcse": {
+        **dict.fromkeys("0.514 0.736 0.745".split(), PAPER),
+        "0.729": "chapter 41",
+    },
     "27_bijections": {"0.159": SUM},
     "29_flow": {"1.386": SUM, ".505": PAPER},
     "30_bertcf": {".11": SUM, "3.43": "log 31"},
@@ -207,8 +211,8 @@ def test_a_number_from_nowhere_is_found():
 REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
     "07_corpus 08_muon 09_center 10_pretrain 11_sentence 13_data 14_losses 16_heads "
-    "17_evaluation 18_similarity 22_finetune 24_whitening 25_contrastive 34_smart "
-    "35_negatives 37_pcgrad 39_synthetic 40_significance 41_bertcf_results 42_multitask"
+    "17_evaluation 18_similarity 22_finetune 24_whitening 25_contrastive 26_simcse "
+    "34_smart 35_negatives 37_pcgrad 39_synthetic 40_significance 41_bertcf_results 42_multitask"
 ).split()
 
 

@@ -51,6 +51,7 @@ HAND_WRITTEN = {
     "smart_penalty",
     "sts",
     "synthetic",
+    "view_training",
 }
 
 
