@@ -6,7 +6,7 @@ benchmarks/bench_extensions.py --data FOLDER --model FOLDER --only penalties --p
 --store results/benchmarks
 
 penalties: 32 graded pairs; smoothness on tokens, on sentence vectors, sampled on the head; proximal
-steps with four teachers. surgery:   32 rows of three tasks, a forward each; their sum, PCGrad,
+steps with four penalties. surgery:   32 rows of three tasks, a forward each; their sum, PCGrad,
 GradVac. ranking:   32 question pairs; the margin loss that chapter 25 puts on the same vectors,
 multiple negatives with duplicates masked. A step is forward, backward, clipping and AdamW. Batches
 are cut into tokens before; each round takes another one.
@@ -38,9 +38,9 @@ from minbert.training import steps, sum_losses
 ROWS = 32
 
 
-class CopiedTeacher(BregmanProximal):
+class DeepCopies(BregmanProximal):
     """What a first attempt does: a deep copy of the whole model in every step. It is run as the
-    other teachers are.
+    other penalties are.
     """
 
     def begin(self, model):
@@ -52,10 +52,10 @@ PENALTIES = {
     "SMART, tokens, 1 step": lambda: SmartPenalty(level="tokens"),
     "SMART, vectors, 1 step": lambda: SmartPenalty(level="vectors"),
     "sampled smoothness, 1000 points": lambda: SmoothnessPenalty(points=1000),
-    "proximal, moving average": lambda: BregmanProximal(teacher="ema"),
-    "proximal, lag 1": lambda: BregmanProximal(teacher="step"),
-    "proximal, average, bf16 teacher": lambda: BregmanProximal(teacher="ema", dtype=torch.bfloat16),
-    "proximal, deep copies": lambda: CopiedTeacher(teacher="ema"),
+    "proximal, moving average": lambda: BregmanProximal(previous="ema"),
+    "proximal, lag 1": lambda: BregmanProximal(previous="step"),
+    "proximal, average, bf16 copy": lambda: BregmanProximal(previous="ema", dtype=torch.bfloat16),
+    "proximal, deep copies": lambda: DeepCopies(previous="ema"),
 }
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BertConfig', 'BertLayer', 'init_weights', 'BertOutput', 'BertModel']
 
-# %% ../nbs/1_bert/04_encoder.ipynb #835c5f7b
+# %% ../nbs/1_bert/04_encoder.ipynb #dc4dcfeb
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import SelfAttention
-from .embedding import BertEmbedding
-from minbert.encoding.bert_weights import (
+from .attention import SelfAttention  # chapter 02
+from .embedding import BertEmbedding  # chapter 03
+from minbert.encoding.bert_weights import (  # reads and writes files, not taught here
     bert_config_json, check_bert_config, hugging_face_name, load_bert, minbert_name,
     read_bert_config, save_bert,
 )
-from .tokens import resolve_folder
+from .tokens import resolve_folder  # finds the folder of a model
 
 # %% ../nbs/1_bert/04_encoder.ipynb #66583c98
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class BertConfig:
         """Write the sizes in Hugging Face's format."""
         return bert_config_json(self)
 
-# %% ../nbs/1_bert/04_encoder.ipynb #2d3d789e
+# %% ../nbs/1_bert/04_encoder.ipynb #7f77dfbf
 class BertLayer(nn.Module):
     """Apply self-attention and a feed-forward network, each with a residual connection.
 
@@ -73,10 +73,10 @@ class BertLayer(nn.Module):
         self.self_attention = SelfAttention(
             D, config.num_attention_heads, config.attention_probs_dropout_prob
         )
-        self.attention_dense = nn.Linear(D, D)
+        self.attention_dense = nn.Linear(D, D)  # W_o
         self.attention_layer_norm = nn.LayerNorm(D, eps=eps)
-        self.interm_dense = nn.Linear(D, inner_size)
-        self.out_dense = nn.Linear(inner_size, D)
+        self.interm_dense = nn.Linear(D, inner_size)  # W_1
+        self.out_dense = nn.Linear(inner_size, D)  # W_2
         self.out_layer_norm = nn.LayerNorm(D, eps=eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -87,19 +87,18 @@ class BertLayer(nn.Module):
     ) -> Tensor:  # (B, T, D)
         """Apply self-attention, then the feed-forward network, each followed by `add_norm`."""
         attended = self.self_attention(hidden_states, attention_mask)
-        h = self.add_norm(hidden_states, attended, self.attention_dense, self.attention_layer_norm)
-        inner = F.gelu(self.interm_dense(h))
-        return self.add_norm(h, inner, self.out_dense, self.out_layer_norm)
+        h1 = self.add_norm(hidden_states, self.attention_dense(attended), self.attention_layer_norm)
+        inner = F.gelu(self.interm_dense(h1))
+        return self.add_norm(h1, self.out_dense(inner), self.out_layer_norm)
 
     def add_norm(
         self,
-        residual: Tensor,    # (B, T, D) float, input of the sublayer
-        inner: Tensor,       # (B, T, E) float, before the last linear layer of the sublayer
-        dense: nn.Linear,    # E -> D, this linear layer: W_o or W_2
+        residual: Tensor,  # (B, T, D) float, input of a sublayer
+        update: Tensor,  # (B, T, D) float, output of this sublayer
         norm: nn.LayerNorm,  # of size D
     ) -> Tensor:  # (B, T, D)
-        """Add the residual connection to the output of the sublayer, and normalize the sum."""
-        return norm(residual + self.dropout(dense(inner)))
+        """Add the residual connection to the output of a sublayer, and normalize the sum."""
+        return norm(residual + self.dropout(update))
 
 # %% ../nbs/1_bert/04_encoder.ipynb #986b7982
 def init_weights(module: nn.Module, std: float) -> None:  # module: changed in place
@@ -139,16 +138,12 @@ class BertModel(nn.Module):
         output_hidden_states: bool = False,  # also return the embedding and each layer's output
     ) -> BertOutput:
         """Encode a batch: embed, apply the layers in turn, pool the first token."""
-        hidden_states = self.embedding(input_ids, token_type_ids=token_type_ids)  # (B, T, D)
-        stages = [hidden_states]
+        h = self.embedding(input_ids, token_type_ids=token_type_ids)  # (B, T, D)
+        stages = [h]
         for layer in self.bert_layers:
-            hidden_states = layer(hidden_states, attention_mask)  # (B, T, D)
-            if output_hidden_states:
-                stages.append(hidden_states)
-        pooled = self.pooler(hidden_states)  # (B, D)
-        if not output_hidden_states:
-            return BertOutput(hidden_states, pooled)
-        return BertOutput(hidden_states, pooled, tuple(stages))
+            h = layer(h, attention_mask)  # (B, T, D)
+            stages.append(h)
+        return BertOutput(h, self.pooler(h), tuple(stages) if output_hidden_states else None)
 
     def pooler(self, last_hidden_state: Tensor) -> Tensor:  # (B, T, D) float -> (B, D) in (-1, 1)
         """Apply a linear layer and tanh to the first token: tanh(W_p h[CLS] + b_p)."""
@@ -156,7 +151,7 @@ class BertModel(nn.Module):
 
     @classmethod
     def from_pretrained(cls, name_or_folder: str | Path | None = None) -> "BertModel":
-        """Load a folder, a hub name, or (None) the embedded model: see `load_bert`."""
+        """Load a folder, a hub name, or (None) the package's own model: see `load_bert`."""
         return load_bert(cls, BertConfig, resolve_folder(name_or_folder))
 
     def save_pretrained(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:

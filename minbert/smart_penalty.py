@@ -28,13 +28,12 @@ from torch import Tensor, nn
 
 from .core.devices import sync_free_value, to_device
 from .core.eval_mode import compiled
-from .core.rng_state import SavesSkips
+from .core.rng_state import SavesSkips, generator_on
 from .data import TaskBatch
 from .encoding.packing import Packing
 from .heads import MultitaskBert, join_batches
 from .losses import wide
 from .regularized import Clean, output_distance, replay
-from .smoothness import _generator_on
 
 
 @dataclass(frozen=True)
@@ -342,7 +341,7 @@ class SmartPenalty(SavesSkips):
         aim, distance = clean.outputs, output_distance(head, self.grad)
         if self.target == "labels":
             aim, distance = to_device(part.labels, embeds.device), head.loss
-        generator = _generator_on(self.generator, embeds.device)
+        generator = generator_on(self.generator, embeds.device)
         loss, self.last = smart_loss(
             embeds, fn, aim, distance, self.attack, rows, None, weights, "mean", generator
         )

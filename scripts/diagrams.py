@@ -24,6 +24,9 @@ from diagrams_attention import (
     query_key_value,
     scaled_dot_product,
 )
+from diagrams_bertcf import DIAGRAMS as BERTCF
+from diagrams_bertflow import DIAGRAMS as BERTFLOW
+from diagrams_bregman import DIAGRAMS as BREGMAN
 from diagrams_center import DIAGRAMS as CENTER
 from diagrams_contrastive import DIAGRAMS as CONTRASTIVE
 from diagrams_corpus import DIAGRAMS as CORPUS
@@ -31,6 +34,7 @@ from diagrams_data import DIAGRAMS as DATA
 from diagrams_encoder import DIAGRAMS as ENCODER
 from diagrams_evaluation import DIAGRAMS as EVALUATION
 from diagrams_finetune import DIAGRAMS as FINETUNE
+from diagrams_flows import DIAGRAMS as FLOWS
 from diagrams_heads import DIAGRAMS as HEADS
 from diagrams_negatives import DIAGRAMS as NEGATIVES
 from diagrams_optim import DIAGRAMS as OPTIM
@@ -40,6 +44,7 @@ from diagrams_results import DIAGRAMS as RESULTS
 from diagrams_sentence import DIAGRAMS as SENTENCE
 from diagrams_simcse import DIAGRAMS as SIMCSE
 from diagrams_smart import DIAGRAMS as SMART
+from diagrams_smoothness import DIAGRAMS as SMOOTHNESS
 from diagrams_tokens import DIAGRAMS as TOKENS
 from diagrams_whitening import DIAGRAMS as WHITENING
 from drawing import BODY, PALETTE, SMALL, Drawing, box  # noqa: F401
@@ -107,7 +112,6 @@ def whole_model():
         d.arrow(x, 564, x, 542)
         d.arrow(x, 510, x, 496)
         d.arrow(x, 322, x, 300)
-        d.path(f"M{x},274 V262", "weight", 1.6)
         d.rect(x - 40, 274, 80, 24, f"{colour}-light", colour, 2, radius=4)
     d.rect(32, 626, 576, 50, "value-light", "value", 2, radius=8)
     d.text(320, 648, "embedding layer", "ink", SMALL, weight=600)
@@ -123,8 +127,12 @@ def whole_model():
     d.rect(52, 360, 536, 58, "cell", "query", 1.6, radius=8)
     d.text(320, 384, "feed-forward network", "ink", SMALL, weight=600)
     d.text(320, 407, "transforms the vector of each token separately", "muted", SMALL)
-    d.path("M87,262 H553", "weight", 1.6)
-    d.text(102, 250, "hidden states (T, D)", "ink", SMALL, "start", weight=600)
+    for x in (112, 204, 320, 412, 552):
+        d.path(f"M{x},274 V262", "weight", 1.6)
+    d.path(
+        "M111,262 H450 a10,10 0 0 1 20,0 H553", "weight", 1.6
+    )  # passes above the arrow of [MASK]
+    d.text(118, 250, "hidden states (T, D)", "ink", SMALL, "start", weight=600)
     uses = (
         (116, 168, "classifier", "logits (C)", "head2-light", "head2", "label of a sentence"),
         (304, 168, "mean pooling", "embedding (D)", "weight-light", "weight", "similar sentences"),
@@ -136,40 +144,92 @@ def whole_model():
         d.arrow(x, 64, x, 51)
     box(d, 116, 174, 168, "pooler", "", "head2-light", "head2", 34)
     d.arrow(116, 156, 116, 121)
-    d.arrow(88, 274, 88, 193, "head2")
+    d.arrow(64, 274, 64, 193, "head2")
     d.arrow(320, 262, 320, 121, "weight")
-    d.arrow(436, 274, 436, 121, "key")
+    d.arrow(460, 274, 460, 121, "key")
     return d
 
 
 def two_phases():
-    """Show pretraining on plain text and fine-tuning on a few labelled examples."""
+    """Show pretraining on plain text, and two ways to go on: fine-tuning and training on pairs."""
     d = Drawing(
-        330,
-        "Pretraining and fine-tuning",
+        410,
+        "Pretraining and what follows",
         "On the left, an encoder with a token prediction head is pretrained on plain text in which tokens are masked. "
-        "Its weights are copied to the right, where the same encoder is fine-tuned with a new head on labelled examples.",
+        "Its weights are copied twice to the right. Above, the encoder is fine-tuned with a new head on labelled "
+        "examples. Below, it is trained further on pairs of sentences with mean pooling.",
     )
-    d.text(160, 36, "1. pretraining", "key", BODY, weight=700)
-    d.text(480, 36, "2. fine-tuning", "head2", BODY, weight=700)
-    d.path("M320,20 L320,136", "line", 1.4)
-    d.path("M320,190 L320,310", "line", 1.4)
-    for x, head, fill, stroke in (
-        (160, "token prediction", "key-light", "key"),
-        (480, "new head", "head2-light", "head2"),
-    ):
-        box(d, x, 84, 190, head, "", fill, stroke, 42)
-        box(d, x, 168, 190, "encoder", "", "query-light", "query", 62)
-        d.arrow(x, 136, x, 107)
-        d.arrow(x, 232, x, 201)
-    d.arrow(257, 168, 383, 168, "query", 3)
-    d.text(320, 156, "weights", "query", SMALL, weight=600)
-    d.text(160, 256, "plain text, tokens masked", "ink", SMALL, weight=600)
-    d.text(160, 278, "here: 19 million tokens,", "muted", SMALL)
-    d.text(160, 298, "no labels needed", "muted", SMALL)
-    d.text(480, 256, "labelled sentences or pairs", "ink", SMALL, weight=600)
-    d.text(480, 278, "in part 2: 1,000 to 7,000", "muted", SMALL)
-    d.text(480, 298, "examples for each task", "muted", SMALL)
+    d.text(124, 64, "1. pretraining", "key", BODY, weight=700)
+    box(d, 124, 112, 172, "token prediction", "", "key-light", "key", 42)
+    box(d, 124, 200, 172, "encoder", "", "query-light", "query", 62)
+    d.arrow(124, 168, 124, 135)
+    d.arrow(124, 266, 124, 233)
+    d.text(124, 288, "plain text, tokens masked", "ink", SMALL, weight=600)
+    d.text(124, 310, "19 million tokens,", "muted", SMALL)
+    d.text(124, 330, "no labels needed", "muted", SMALL)
+    d.text(262, 207, "weights", "query", SMALL, weight=600)
+    rows = (
+        (
+            84,
+            "2. fine-tuning",
+            "new head",
+            "head2",
+            "labelled sentences or pairs",
+            "e.g. 1,000 to 7,000 examples",
+        ),
+        (
+            284,
+            "training further",
+            "mean pooling",
+            "weight",
+            "pairs of related sentences",
+            "about 100,000 pairs (part 3)",
+        ),
+    )
+    for y, title, head, colour, data, amount in rows:
+        d.text(460, y - 50, title, colour, BODY, weight=700)
+        box(d, 378, y, 120, "encoder", "", "query-light", "query", 62)
+        box(d, 548, y, 140, head, "", f"{colour}-light", colour, 42)
+        d.arrow(440, y, 476, y)
+        d.arrow(378, y + 66, 378, y + 33)
+        d.text(460, y + 86, data, "ink", SMALL, weight=600)
+        d.text(460, y + 106, amount, "muted", SMALL)
+    d.arrow(212, 190, 316, 96, "query", 3)
+    d.arrow(212, 210, 316, 276, "query", 3)
+    return d
+
+
+def sentence_search():
+    """Show how a query is compared with N texts by sentence embeddings."""
+    d = Drawing(
+        362,
+        "Search with sentence embeddings",
+        "A query and N texts enter the same encoder. Mean pooling gives one embedding of size D for the query and "
+        "N embeddings for the texts. Their cosine similarities are N numbers, which are sorted.",
+    )
+    sides = (
+        (152, "query", "“my card does not …”", "(D)"),
+        (474, "N texts", "“Paying abroad”, …", "(N, D)"),
+    )
+    for x, title, words, shape in sides:
+        d.text(x, 322, title, "ink", SMALL, weight=600)
+        d.text(x, 344, words, "muted", SMALL)
+        d.arrow(x, 304, x, 282)
+        d.arrow(x, 236, x, 214)
+        box(d, x, 192, 150, "mean pooling", "", "weight-light", "weight", 42)
+        if title == "query":
+            d.text(x + 14, 159, f"embedding {shape}", "muted", SMALL, "start")
+        else:
+            d.text(x - 14, 159, f"embeddings {shape}", "muted", SMALL, "end")
+        d.arrow(x, 170, x, 132)
+    d.rect(32, 238, 576, 44, "query-light", "query", 2, radius=8)
+    d.text(
+        320, 265, "the same encoder: hidden states (T, D) for each text", "ink", SMALL, weight=600
+    )
+    d.rect(32, 88, 576, 44, "key-light", "key", 2, radius=8)
+    d.text(320, 115, "cosine similarity of the query and each text: (N)", "ink", SMALL, weight=600)
+    d.arrow(320, 88, 320, 56)
+    d.text(320, 42, "the most similar texts first", "ink", SMALL, weight=600)
     return d
 
 
@@ -211,6 +271,7 @@ DIAGRAMS = {
     "encoder-decoder": encoder_decoder,
     "whole-model": whole_model,
     "two-phases": two_phases,
+    "sentence-search": sentence_search,
     "attention-one-query": one_query,
     "query-key-value": query_key_value,
     "scaled-dot-product-attention": scaled_dot_product,
@@ -228,13 +289,18 @@ DIAGRAMS = {
     **EVALUATION,
     **SENTENCE,
     **FINETUNE,
+    **FLOWS,
     **DATA,
     **CENTER,
     **CORPUS,
     **CONTRASTIVE,
     **SIMCSE,
+    **BREGMAN,
     **SMART,
+    **SMOOTHNESS,
     **WHITENING,
+    **BERTFLOW,
+    **BERTCF,
 }
 SHOWN = re.compile(r"\(attachment:([\w-]+)\.svg\)")
 

@@ -23,13 +23,20 @@ def encoder_block():
     d = Drawing(
         690,
         "One encoder layer",
-        "From bottom to top. Hidden states (B, T, D) enter multi-head self-attention with the padding mask, then the "
+        "From bottom to top, with a dashed frame around each of the two sublayers. Hidden states (B, T, D) enter multi-head self-attention with the padding mask, then the "
         "output projection. The result is added to the input, and layer normalization follows. The feed-forward "
         "network widens each vector to 4 D, applies GELU and narrows it to D again; its result is added, too, and "
         "normalized. Hidden states of the same shape leave.",
     )
     x, w, left = 332, 296, 132
     d.text(x, 674, "hidden states (B, T, D)", "ink", SMALL, weight=600)
+    for top, low in ((487, 626), (146, 322)):
+        d.dashed(
+            f"M{x - w / 2 - 12},{top} L{x + w / 2 + 12},{top} L{x + w / 2 + 12},{low} "
+            f"L{x - w / 2 - 12},{low} Z",
+            "muted",
+            1.8,
+        )
     d.arrow(x, 654, x, 618)
     box(d, x, 590, w, "multi-head self-attention", "mixes the tokens", "query-light", "query")
     d.text(590, 572, "mask", "ink", SMALL, weight=600)
@@ -39,7 +46,7 @@ def encoder_block():
     d.text(x + 14, 553, "(B, T, D)", "muted", SMALL, "start")
     box(d, x, 512, w, "output projection Wₒ: D → D", "", "query-light", "query", 40)
     d.arrow(x, 492, x, 464)
-    d.text(x + 14, 484, "(B, T, D)", "muted", SMALL, "start")
+    d.text(x + 14, 478, "(B, T, D)", "muted", SMALL, "start")
     plus(d, x, 447)
     d.arrow(x, 431, x, 408)
     box(d, x, 386, w, "layer normalization", "", "weight-light", "weight", 40)
@@ -62,9 +69,11 @@ def encoder_block():
     for y in (540, 226):
         d.text(left - 10, y, "residual", "value", SMALL, "end", 600)
         d.text(left - 10, y + 20, "connection", "value", SMALL, "end", 600)
-    for y, words in ((218, "feed-"), (238, "forward"), (258, "network")):
+    for y, words in ((212, "feed-forward"), (232, "network")):
         d.text(566, y, words, "key", SMALL, weight=600)
-    d.path("M498,154 L508,154 L508,314 L498,314", "key", 2)
+    d.text(566, 254, "sublayer", "muted", SMALL)
+    d.text(566, 508, "attention", "query", SMALL, weight=600)
+    d.text(566, 530, "sublayer", "muted", SMALL)
     return d
 
 
@@ -89,8 +98,9 @@ def norm_places():
             d.path(f"M{line},402 L{line},231", "value", 4)
             d.path(f"M{line},372 L{branch},372", "muted", 2.2)
             d.arrow(branch, 372, branch, 328)
-            box(d, branch, 297, 150, "sublayer", "attention or FFN", "query-light", "query", 58)
+            box(d, branch, 297, 150, "sublayer f", "attention or FFN", "query-light", "query", 58)
             d.path(f"M{branch},268 L{branch},216", "muted", 2.2)
+            d.text(branch + 12, 248, "f(h)", "muted", SMALL, "start")
             d.arrow(branch, 216, line + 18, 216)
             plus(d, line, 216)
             d.path(f"M{line},201 L{line},78", "value", 4)
@@ -101,8 +111,9 @@ def norm_places():
             d.arrow(branch, 384, branch, 356)
             box(d, branch, 335, 150, "normalization", "", "weight-light", "weight", 40)
             d.arrow(branch, 315, branch, 296)
-            box(d, branch, 265, 150, "sublayer", "attention or FFN", "query-light", "query", 58)
+            box(d, branch, 265, 150, "sublayer f", "attention or FFN", "query-light", "query", 58)
             d.path(f"M{branch},236 L{branch},180", "muted", 2.2)
+            d.text(branch + 12, 214, "f(LN(h))", "muted", SMALL, "start")
             d.arrow(branch, 180, line + 18, 180)
             plus(d, line, 180)
             d.path(f"M{line},165 L{line},78", "value", 4)

@@ -2,12 +2,12 @@
 
     python scripts/pacing.py              # a row a chapter, and the book as a whole
     python scripts/pacing.py nbs/1_bert   # one part
-    python scripts/pacing.py --plans      # write the hours into the course plans of docs/chapters.md
+    python scripts/pacing.py --plans      # write the hours into docs/chapters.md, the minutes into the chapters
 
 Only cells that a reader sees count: hidden ones, and those that install, do not. A line is one that
 is not blank; cells of an exported module count like others. Minutes are an estimate of what a first
-careful reading costs: words at READING a minute, lines of code at LINES a minute
-(minbert.course.learner_notebooks), and what the exercises say that are not optional.
+careful reading costs: 200 words or 4 lines of code a minute, and what the exercises say that are
+not optional, whose own lines are not counted (minbert.course.learner_notebooks).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import nbformat
 import numpy as np
 
-from minbert.course.learner_notebooks import LINES, READING, marks_of
+from minbert.course.learner_notebooks import Effort, effort_of, minutes_of
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST, HOURS = 45, 90  # lines of a cell, minutes of a chapter: what a reader can hold
@@ -34,35 +34,30 @@ class Pace(NamedTuple):
     name: str
     lines: list[int]  # of each visible code cell
     shown: int  # visible code cells with an output
-    words: int  # of prose
-    exercises: int  # minutes that the exercises ask for
+    effort: Effort
 
     @property
     def minutes(self) -> float:
         """What reading and exercises take."""
-        return self.words / READING + sum(self.lines) / LINES + self.exercises
+        return self.effort.minutes
 
     def __str__(self) -> str:
         cells = max(1, len(self.lines))
         middle, ninth = median(self.lines or [0]), np.quantile(self.lines or [0], 0.9)
-        return f"{self.name:32}{cells:6}{middle:8.0f}{ninth:8.0f}{max(self.lines or [0]):8}{self.words / cells:8.0f}{self.shown / cells:8.0%}{self.minutes:9.0f}"
+        return f"{self.name:32}{cells:6}{middle:8.0f}{ninth:8.0f}{max(self.lines or [0]):8}{self.effort.words / cells:8.0f}{self.shown / cells:8.0%}{self.minutes:9.0f}"
 
 
 def pace(file: Path) -> Pace:
     """Measure one notebook."""
     notebook = nbformat.read(file, as_version=4)
-    cells = notebook.cells
     seen = [
         cell
-        for cell in cells
+        for cell in notebook.cells
         if cell.cell_type == "code" and cell.source.strip() and not HIDDEN.search(cell.source)
     ]
     lines = [sum(bool(line.strip()) for line in cell.source.split("\n")) for cell in seen]
-    words = sum(
-        len(re.findall(r"\w[\w'-]*", cell.source)) for cell in cells if cell.cell_type == "markdown"
-    )
-    exercises = sum(mark.minutes for mark in marks_of(notebook) if not mark.optional)
-    return Pace(file.stem, lines, sum(bool(cell.get("outputs")) for cell in seen), words, exercises)
+    shown = sum(bool(cell.get("outputs")) for cell in seen)
+    return Pace(file.stem, lines, shown, effort_of(notebook))
 
 
 def together(paces: list[Pace]) -> Pace:
@@ -70,11 +65,17 @@ def together(paces: list[Pace]) -> Pace:
     return Pace(
         "all",
         [n for p in paces for n in p.lines],
-        *(sum(column) for column in zip(*[(p.shown, p.words, p.exercises) for p in paces])),
+        sum(p.shown for p in paces),
+        Effort(
+            sum(p.effort.words for p in paces),
+            [n for p in paces for n in p.effort.lines],
+            sum(p.effort.exercises for p in paces),
+        ),
     )
 
 
 PLANS = ROOT / "docs/chapters.md"
+TIME = re.compile(r"(\| \*\*Time\*\* \| about )\d+(?= minutes)")
 CHAPTERS = r"\d\d(?:(?:, | to )\d\d)*"
 PLAN = re.compile(rf"(?<=.\| )({CHAPTERS})(?: \(\d+\.\d h\))?(?= \|)")  # a cell behind the first
 
@@ -105,16 +106,24 @@ def with_hours(text: str, minutes: dict[str, float]) -> str:
 
 def plans_with_hours() -> str:
     """Return docs/chapters.md with the hours of today's chapters."""
-    files = sorted((ROOT / "nbs").glob("[1-9]_*/[0-9][0-9]_*.ipynb"))
+    files = sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb"))
     minutes = {file.stem[:2]: pace(file).minutes for file in files}
     return with_hours(PLANS.read_text(encoding="utf-8"), minutes)
 
 
+def with_minutes(text: str) -> str:
+    """Write the time of a chapter, rounded to 5 minutes, into the text of its notebook."""
+    minutes = minutes_of(nbformat.reads(text, as_version=4))
+    return TIME.sub(rf"\g<1>{minutes}", text)
+
+
 def main() -> None:
     if sys.argv[1:] == ["--plans"]:
+        for file in sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb")):
+            file.write_text(with_minutes(file.read_text(encoding="utf-8")), encoding="utf-8")
         PLANS.write_text(plans_with_hours(), encoding="utf-8")
         return
-    places = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "nbs").glob("[1-9]_*"))
+    places = [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "nbs").glob("[1-5a]*"))
     files = [
         file
         for place in places

@@ -12,7 +12,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.nodes import make_refnode
 
-CHAPTER = re.compile(r"[1-5]_")
+CHAPTER = re.compile(r"[1-5]_|appendix/")
 WIDE = 700  # [pixels] of a picture: at the width of a phone its words would be smaller than half
 CLOSED = (
     nodes.literal,
@@ -145,7 +145,7 @@ def link_chapters(app: Sphinx, doctree: nodes.document) -> None:
     numbered = {
         found[1]: page
         for page in app.env.found_docs
-        if (found := re.match(r"[1-5]_\w+/(\d\d)_", page))
+        if (found := re.match(r"(?:[1-5]_\w+|appendix)/(\d\d)_", page))
     }
     for text in [t for t in doctree.findall(nodes.Text) if is_open(t)]:
         text.parent.replace(text, with_chapters(str(text), app.env.docname, numbered))

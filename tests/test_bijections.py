@@ -11,8 +11,16 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.bijections import ActNorm, Bijection, InvertibleLinear, Permutation, check_rows
-from minbert.couplings import AdditiveCoupling, AffineCoupling, CouplingNet
+from minbert.bijections import (
+    ActNorm,
+    AdditiveCoupling,
+    AffineCoupling,
+    Bijection,
+    CouplingNet,
+    InvertibleLinear,
+    Permutation,
+    check_rows,
+)
 
 KINDS = {
     "norm": lambda d, g: ActNorm(d),

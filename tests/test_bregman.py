@@ -1,4 +1,4 @@
-"""Chapter 33: which weights the teacher has at each step, what it costs the gradient, and what a
+"""Chapter 33: which parameters the previous iterate has at each step, the gradient of the penalty, and what a
 resumed run needs.
 """
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from minbert.bregman import TEACHERS, BregmanProximal
+from minbert.bregman import BregmanProximal
 from minbert.core.device_step import DeviceStep
 from minbert.core.fused_adamw import FusedAdamW
 from minbert.data import TaskBatch, load_dataset
@@ -20,6 +20,7 @@ from minbert.finetune import Phase, TrainConfig, fit
 from minbert.heads import CosineHead, LinearHead, MultitaskBert, PairLinear
 from minbert.losses import ClippedCosineHead
 from minbert.optim import AdamW
+from minbert.previous_iterate import PREVIOUS
 from minbert.regularized import clean_pass, output_distance, regularized_loss
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import TokenBatch, load_tokenizer
@@ -102,7 +103,7 @@ def seen(penalty, path, dial=None, twice=True):
         dial.turn(v)
         for _ in range(1 + twice):
             penalty.begin(dial)
-        found.append(penalty._twin.model.w.item())
+        found.append(penalty.copies.model.w.item())
     return found
 
 
@@ -119,7 +120,7 @@ def test_lag_is_a_number_of_steps(lag):
 
 @pytest.mark.parametrize("every", [1, 2, 3, 100])
 def test_epoch_renews_every_so_often(every):
-    assert seen(BregmanProximal(teacher="epoch", every=every), PATH) == [
+    assert seen(BregmanProximal(previous="epoch", every=every), PATH) == [
         PATH[i // every * every] for i in range(len(PATH))
     ]
 
@@ -133,14 +134,14 @@ def test_moving_average_equals_the_sum(beta, late, switch):
         expected.append(mean)
     dial = Dial().double()  # a mean of means: in single precision the rounding would show
     assert_close(
-        seen(BregmanProximal(teacher="ema", beta=beta, late_beta=late, switch=switch), PATH, dial),
+        seen(BregmanProximal(previous="ema", beta=beta, late_beta=late, switch=switch), PATH, dial),
         expected,
     )
 
 
 def test_defaults_are_those_of_smart():
     p = BregmanProximal()
-    assert (p.weight, p.teacher, p.lag, p.beta, p.late_beta, p.switch, p.dropout) == (
+    assert (p.weight, p.previous, p.lag, p.beta, p.late_beta, p.switch, p.dropout) == (
         1.0,
         "step",
         1,
@@ -153,11 +154,11 @@ def test_defaults_are_those_of_smart():
 
 def test_once_per_batch_is_lag_zero():
     assert (
-        seen(BregmanProximal(teacher="once_per_batch", lag=3), PATH)
+        seen(BregmanProximal(previous="once_per_batch", lag=3), PATH)
         == PATH
         == seen(BregmanProximal(lag=0), PATH)
     )
-    assert set(TEACHERS) == {"step", "epoch", "ema", "once_per_batch"}
+    assert set(PREVIOUS) == {"step", "epoch", "ema", "once_per_batch"}
 
 
 @pytest.mark.parametrize("optimizer_class", [AdamW, FusedAdamW])
@@ -178,13 +179,13 @@ def test_history_of_a_real_run():
     def spy(m, b):
         history.append(weights(m))
         out = loss_fn(m, b)
-        held.append([p.clone() for p in penalty._twin.model.parameters()])
+        held.append([p.clone() for p in penalty.copies.model.parameters()])
         return out
 
     list(steps(model, [batch(i) for i in range(6)], spy, AdamW(model.parameters(), lr=1e-2)))
-    for i, twin in enumerate(held):
-        assert all(torch.equal(a, b) for a, b in zip(twin, history[max(0, i - 2)], strict=True))
-        assert i < 3 or not all(torch.equal(a, b) for a, b in zip(twin, history[i], strict=True))
+    for i, found in enumerate(held):
+        assert all(torch.equal(a, b) for a, b in zip(found, history[max(0, i - 2)], strict=True))
+        assert i < 3 or not all(torch.equal(a, b) for a, b in zip(found, history[i], strict=True))
 
 
 def test_a_step_of_one_head_only_is_noticed():
@@ -209,7 +210,7 @@ def test_large_weights_alone_are_watched_too():
         with torch.no_grad():
             model.w.fill_(v)
         penalty.begin(model)
-    assert penalty.step == 2 and penalty._twin.model.w[0] == 2
+    assert penalty.step == 2 and penalty.copies.model.w[0] == 2
 
 
 # ---- value and gradient
@@ -218,7 +219,7 @@ def test_large_weights_alone_are_watched_too():
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(
     "kind",
-    [dict(lag=1), dict(lag=3), dict(teacher="ema", beta=0.7), dict(teacher="epoch", every=10)],
+    [dict(lag=1), dict(lag=3), dict(previous="ema", beta=0.7), dict(previous="epoch", every=10)],
 )
 def test_equals_a_deep_copy_in_value_and_gradient(task, kind):
     model, penalty = build(), BregmanProximal(2.5, **kind)
@@ -251,7 +252,7 @@ def test_equals_a_deep_copy_in_value_and_gradient(task, kind):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_no_gradient_where_model_and_teacher_agree(task):
+def test_no_gradient_where_model_and_previous_iterate_agree(task):
     model, penalty = build(), BregmanProximal(1e6, "once_per_batch")
     train(model, [penalty], 3)
     penalty.begin(model)
@@ -276,7 +277,7 @@ def test_lag_zero_changes_no_bit_and_lag_one_does():
     assert same(plain, none) and not same(plain, some)
 
 
-def test_the_first_step_has_no_teacher():
+def test_the_first_step_has_no_penalty():
     a, b = build(), build()
     train(a, (), 1)
     train(b, [BregmanProximal(5.0)], 1)
@@ -400,27 +401,31 @@ def test_same_dropout_equals_a_copy_with_the_same_draws():
     )
 
 
-def test_teacher_is_in_eval_mode_and_the_model_stays_in_its_own():
+def test_the_copy_is_in_eval_mode_and_the_model_stays_in_its_own():
     model, penalty = build(0.5), BregmanProximal()
     model.encoder.eval()
     penalty.begin(model)
     value(penalty, model)
-    assert not any(m.training for m in penalty._twin.model.modules())
+    assert not any(m.training for m in penalty.copies.model.modules())
     assert model.training and not model.encoder.training
 
 
 # ---- what is copied, and what is not
 
 
-def test_twin_shares_what_is_not_trained():
+def test_the_copy_shares_what_is_not_trained():
     model, penalty = build(mode="frozen"), BregmanProximal(lag=2)
     penalty.begin(model)
-    twin = penalty._twin
-    assert all(p is q for p, q in zip(twin.model.encoder.parameters(), model.encoder.parameters()))
-    assert not any(p is q for p, q in zip(twin.model.heads.parameters(), model.heads.parameters()))
-    assert twin.model.encoder.tokenizer is TOKENIZER
-    assert len(twin.sets) == 3 and all(
-        len(s) == sum(1 for _ in model.heads.parameters()) for s in twin.sets
+    copies = penalty.copies
+    assert all(
+        p is q for p, q in zip(copies.model.encoder.parameters(), model.encoder.parameters())
+    )
+    assert not any(
+        p is q for p, q in zip(copies.model.heads.parameters(), model.heads.parameters())
+    )
+    assert copies.model.encoder.tokenizer is TOKENIZER
+    assert len(copies.sets) == 3 and all(
+        len(s) == sum(1 for _ in model.heads.parameters()) for s in copies.sets
     )
 
 
@@ -434,7 +439,7 @@ def test_buffers_are_the_models_own():
     model, penalty = Shifted(), BregmanProximal()
     penalty.begin(model)
     model.shift.fill_(3)
-    assert penalty._twin.model.shift == 3
+    assert penalty.copies.model.shift == 3
 
 
 @pytest.mark.parametrize(
@@ -443,30 +448,32 @@ def test_buffers_are_the_models_own():
         (dict(lag=1), 2),
         (dict(lag=0), 1),
         (dict(lag=4), 5),
-        (dict(teacher="ema"), 1),
-        (dict(teacher="epoch", every=3), 1),
-        (dict(teacher="once_per_batch"), 1),
+        (dict(previous="ema"), 1),
+        (dict(previous="epoch", every=3), 1),
+        (dict(previous="once_per_batch"), 1),
     ],
 )
 def test_nothing_is_allocated_after_the_first_step(kind, sets):
     model, penalty = build(), BregmanProximal(**kind)
     penalty.begin(model)
-    places = [[w.data_ptr() for w in s] for s in penalty._twin.sets]
+    places = [[w.data_ptr() for w in s] for s in penalty.copies.sets]
     assert len(places) == sets and len({x for s in places for x in s}) == sets * len(places[0])
     assert not {p.data_ptr() for p in model.parameters()} & {x for s in places for x in s}
-    twin = penalty._twin
+    copies = penalty.copies
     for i in range(7):
         train(model, [penalty], 1, seed=i)
-        assert penalty._twin is twin and [[w.data_ptr() for w in s] for s in twin.sets] == places
-        assert {p.data_ptr() for p in twin.model.parameters()} in [set(s) for s in places]
+        assert (
+            penalty.copies is copies and [[w.data_ptr() for w in s] for s in copies.sets] == places
+        )
+        assert {p.data_ptr() for p in copies.model.parameters()} in [set(s) for s in places]
 
 
-def test_teacher_never_learns_and_is_no_part_of_the_model():
+def test_the_copy_is_not_trained_and_is_no_part_of_the_model():
     model, penalty = build(), BregmanProximal()
     names = set(model.state_dict())
     train(model, [penalty], 3)
     assert set(model.state_dict()) == names
-    assert all(not p.requires_grad and p.grad is None for p in penalty._twin.model.parameters())
+    assert all(not p.requires_grad and p.grad is None for p in penalty.copies.model.parameters())
     assert all(p.requires_grad for p in model.parameters())
 
 
@@ -501,7 +508,7 @@ def test_works_through_a_wrapper_and_without_begin():
 # ---- precision
 
 
-def test_bf16_teacher_is_near_and_the_loss_is_wide():
+def test_a_bf16_copy_is_near_and_the_loss_is_wide():
     model = build()
     penalties = BregmanProximal(), BregmanProximal(dtype=torch.bfloat16)
     for p in penalties:
@@ -511,7 +518,7 @@ def test_bf16_teacher_is_near_and_the_loss_is_wide():
         p.begin(model)
     answers = []
     for p in penalties:
-        p._twin.model.encoder.model.bert_layers[0].out_dense.register_forward_hook(
+        p.copies.model.encoder.model.bert_layers[0].out_dense.register_forward_hook(
             lambda layer, given, answer: answers.append(answer.dtype)
         )
     exact, narrow = (value(p, model) for p in penalties)
@@ -519,18 +526,18 @@ def test_bf16_teacher_is_near_and_the_loss_is_wide():
         answers == [torch.float32, torch.bfloat16] and exact.dtype == narrow.dtype == torch.float32
     )
     assert_close(narrow, exact, rtol=0.2, atol=1e-3)
-    assert penalties[1]._twin.sets[0][0].dtype == torch.float32
+    assert penalties[1].copies.sets[0][0].dtype == torch.float32
 
 
 @pytest.mark.usefixtures("bf16")
 def test_a_slow_average_moves_in_spite_of_bf16():
-    penalty, dial = BregmanProximal(teacher="ema", beta=0.999, dtype=torch.bfloat16), Dial()
+    penalty, dial = BregmanProximal(previous="ema", beta=0.999, dtype=torch.bfloat16), Dial()
     last = seen(penalty, [1.0] + [2 + 1e-5 * i for i in range(693)], dial)[-1]
     assert_close(last, 1.5, atol=0.01, rtol=0)
 
 
 @pytest.mark.parametrize(
-    "kind", [{}, dict(teacher="ema"), dict(dropout="same"), dict(dtype=torch.bfloat16)]
+    "kind", [{}, dict(previous="ema"), dict(dropout="same"), dict(dtype=torch.bfloat16)]
 )
 def test_runs_under_autocast_with_accumulation(kind):
     model, penalty = build(0.1), BregmanProximal(**kind)
@@ -555,7 +562,7 @@ def test_a_compiled_model_needs_dropout_off():
         BregmanProximal(dropout="same").begin(model)
     penalty = BregmanProximal()
     penalty.begin(model)
-    assert penalty._twin.model.encoder.model._compiled_call_impl is None
+    assert penalty.copies.model.encoder.model._compiled_call_impl is None
 
 
 def test_a_cut_cosine_is_no_logit():
@@ -570,7 +577,7 @@ def test_a_cut_cosine_is_no_logit():
     penalty.begin(model)
     part = batch(3)["quora"]
     clean = clean_pass(model, "quora", part)
-    was = penalty._twin.model("quora", part.first, part.second)
+    was = penalty.copies.model("quora", part.first, part.second)
     found = penalty(model, "quora", part, clean)
     assert found > 0
     assert_close(found, (clean.outputs - was).square().mean())
@@ -599,13 +606,13 @@ STOPS = (0, 1, 2, 5)
     params=[
         dict(lag=1),
         dict(lag=3),
-        dict(teacher="ema", beta=0.8, late_beta=0.5, switch=4),
-        dict(teacher="epoch", every=3),
+        dict(previous="ema", beta=0.8, late_beta=0.5, switch=4),
+        dict(previous="epoch", every=3),
     ],
     ids=str,
 )
 def whole_run(request):
-    """Seven steps with a teacher, and what a run that is cut at each of STOPS would find."""
+    """Seven steps with a proximal penalty, and what a run that is cut at each of STOPS would find."""
     whole, penalty, files = build(), BregmanProximal(2.0, **request.param), {}
     optimizer = AdamW(whole.parameters(), lr=1e-2)
     for i in range(7):
@@ -625,7 +632,7 @@ def whole_run(request):
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_resumed_run_has_the_same_teacher(whole_run, stop):
+def test_a_resumed_run_has_the_same_copies(whole_run, stop):
     kind, whole, files = whole_run
     files[stop].seek(0)
     state = torch.load(files[stop], weights_only=True)
@@ -643,7 +650,7 @@ def test_a_resumed_run_has_the_same_teacher(whole_run, stop):
     assert fresh.step == 6
 
 
-def test_a_loaded_state_can_be_saved_again_and_replaces_the_old_teacher():
+def test_a_loaded_state_can_be_saved_again_and_replaces_the_old_copies():
     model, first = build(), BregmanProximal(lag=2)
     train(model, [first], 4)
     state = copy.deepcopy(first.state_dict())
@@ -669,17 +676,17 @@ def test_regularized_loss_collects_the_state():
     assert fresh.step == 1
 
 
-def test_states_of_other_teachers_are_refused():
+def test_states_of_other_settings_are_refused():
     model, penalty = build(), BregmanProximal()
     penalty.begin(model)
     state = penalty.state_dict()
     for other in (
         BregmanProximal(lag=2),
-        BregmanProximal(teacher="ema"),
-        BregmanProximal(teacher="epoch", every=2),
+        BregmanProximal(previous="ema"),
+        BregmanProximal(previous="epoch", every=2),
         BregmanProximal(beta=0.5),
     ):
-        with pytest.raises(ValueError, match="another teacher"):
+        with pytest.raises(ValueError, match="other settings"):
             other.load_state_dict(state)
 
 
@@ -718,7 +725,7 @@ PHASES = tuple(Phase(("sst", "stsb"), steps=3, mode=mode, lr=1e-2) for mode in (
 @pytest.mark.filterwarnings("ignore:Pearson is undefined", "ignore:.*one class")
 def test_a_fit_cut_at_a_phase_boundary_resumes_to_the_same_bits(tmp_path, trip):
     """Step 4 is the first of the second phase, which trains more weights: its checkpoint holds a
-    teacher of the first.
+    previous iterate of the first.
     """
     sets = {task: load_dataset(task, "train").subset(range(12)) for task in ("sst", "stsb")}
 
@@ -757,7 +764,7 @@ def test_a_fit_cut_at_a_phase_boundary_resumes_to_the_same_bits(tmp_path, trip):
 @pytest.mark.parametrize(
     "bad",
     [
-        dict(teacher="yesterday"),
+        dict(previous="yesterday"),
         dict(lag=-1),
         dict(lag=1.5),
         dict(weight=-1.0),
@@ -766,8 +773,8 @@ def test_a_fit_cut_at_a_phase_boundary_resumes_to_the_same_bits(tmp_path, trip):
         dict(beta=1.0),
         dict(beta=-0.1),
         dict(late_beta=1.0),
-        dict(teacher="epoch"),
-        dict(teacher="epoch", every=0),
+        dict(previous="epoch"),
+        dict(previous="epoch", every=0),
         dict(every=3),
         dict(dtype=torch.float16),
         dict(dropout="on"),
@@ -778,7 +785,7 @@ def test_bad_settings_are_refused(bad):
         BregmanProximal(**bad)
 
 
-def test_a_broken_teacher_is_named():
+def test_outputs_that_are_not_finite_are_named():
     model, penalty = build(), BregmanProximal()
     with torch.no_grad():
         model.heads["sst"].linear.bias[0] = math.nan
@@ -786,7 +793,7 @@ def test_a_broken_teacher_is_named():
     with torch.no_grad():
         model.heads["sst"].linear.bias[0] = 0.0
     penalty.begin(model)
-    with pytest.raises(ValueError, match="outputs of the teacher"):
+    with pytest.raises(ValueError, match="outputs of the previous iterate"):
         value(penalty, model)
     with pytest.raises(ValueError, match="task"):
         part = batch()["sst"]
@@ -842,7 +849,7 @@ accelerator.end_training()
 
 @pytest.mark.long
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path, in_processes):
-    """SMART and a teacher beside the loss of two tasks, dropout 0."""
+    """SMART and a proximal penalty beside the loss of two tasks, dropout 0."""
     in_processes(SCRIPT, tmp_path)
     (one, whole), (two, first), (other, second) = (
         torch.load(tmp_path / f) for f in ("one/0.pt", "two/0.pt", "two/1.pt")

@@ -184,7 +184,7 @@ def test_the_steps_of_flow_and_views_wait_once(play):
 
 @pytest.mark.long
 def test_a_penalty_or_surgery_waits_at_most_once_more(play):
-    """A teacher asks whether a step was taken; surgery asks for its small matrix. A search asks
+    """A proximal penalty asks whether a step was taken; surgery asks for its small matrix. A search asks
     nothing.
     """
     found = play("count_penalties")

@@ -400,10 +400,13 @@ def test_magics_and_checks_that_are_no_statements_stay():
 
 def test_the_box_counts_words_and_minutes():
     words = new_markdown_cell("word " * 1000)
-    assert minutes_of(new_notebook(cells=[words])) == 10
+    assert minutes_of(new_notebook(cells=[words])) == 5
     more = [new_markdown_cell("word " * 3000)]
-    # 3000 / 130, 12 lines, 10 minutes of exercises
-    assert minutes_of(new_notebook(cells=more + [new_code_cell(TWO)])) == 35
+    # 3000 / 200, and 10 minutes of exercises, whose lines are not counted
+    assert minutes_of(new_notebook(cells=more + [new_code_cell(TWO)])) == 25
+    assert minutes_of(new_notebook(cells=more + [new_code_cell("x = 1\n" * 40)])) == 25
+    folded = new_code_cell("#| hide_input\n" + "x = 1\n" * 40)
+    assert minutes_of(new_notebook(cells=more + [folded])) == 15
     longer = TWO.replace("minutes=5", "minutes=60", 1)
     assert (
         minutes_of(new_notebook(cells=[new_code_cell(longer)]))
@@ -524,7 +527,7 @@ def test_the_book_shows_no_answer_before_its_guess():
 
 def guesses():
     """Every cell `#| predict` of the book with the next one that uses it: (chapter, name, cell)."""
-    for file in sorted(CHAPTERS.glob("[1-5]_*/*.ipynb")):
+    for file in sorted(CHAPTERS.glob("[1-5a]*/*.ipynb")):
         cells = [c for c in read_learner_notebook(file).cells if c.cell_type == "code"]
         for i, cell in enumerate(cells):
             for name in (rest for kind, rest in directives(cell.source) if kind == "predict"):

@@ -1,4 +1,4 @@
-"""`explorers/smoothness`: the searches are those of chapters 32 and 34, the shares are those of the
+"""`explorers/smoothness`: the searches are those of chapters 31 and 34, the shares are those of the
 formula, and what is said is what was found.
 """
 
@@ -26,7 +26,7 @@ from minbert.heads import LinearHead, MultitaskBert, PairLinear
 from minbert.regularized import output_distance, symmetric_kl
 from minbert.sentence import SentenceEncoder
 from minbert.smart_penalty import Attack, smart_loss, token_input
-from minbert.smoothness import _ascend, ball_points, linear_maximum
+from minbert.smoothness import ball_points, linear_maximum, projected_ascent
 from minbert.tokens import tokenize
 
 pytestmark = pytest.mark.usefixtures("nothing_left_open")
@@ -88,7 +88,7 @@ def test_a_climb_is_that_of_the_chapter(linear):
     for seed in range(5):
         start = ball_points(1, 12, 0.3, generator=torch.Generator().manual_seed(seed))
         for steps in (0, 1, 4):
-            (expected,) = _ascend(head, (x[None],), (start,), symmetric_kl, 0.3, 2, steps)
+            (expected,) = projected_ascent(head, (x[None],), (start,), symmetric_kl, 0.3, 2, steps)
             found = climb(lambda d: head(x + d), start[0], 0.3, steps)
             torch.testing.assert_close(found.best, expected[0])
             assert (

@@ -11,7 +11,7 @@ from nbclient.exceptions import CellExecutionError
 from minbert.course.workspace import where_minbert_is
 
 ROOT = Path(__file__).resolve().parent.parent
-CHAPTERS = sorted((ROOT / "nbs").glob("[1-9]_*/*.ipynb"))
+CHAPTERS = sorted((ROOT / "nbs").glob("[1-5a]*/*.ipynb"))
 TEXTS = {".py", ".ipynb", ".md", ".ini", ".toml", ".yml", ".cff"}
 
 

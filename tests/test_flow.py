@@ -101,21 +101,21 @@ def test_round_trip_at_full_width_after_training(mixing, coupling):
 def test_the_size_that_the_released_defaults_have():
     flow = Flow(768, depth=3, levels=3)
     assert sum(p.numel() for p in flow.parameters()) == 151_488
-    assert [block[0].width for block in flow.blocks] == [768, 384, 192] and [
-        len(block) for block in flow.blocks
+    assert [block[0].width for block in flow.levels] == [768, 384, 192] and [
+        len(block) for block in flow.levels
     ] == [9, 9, 9]
-    assert [block[0].width for block in Flow(13, levels=3).blocks] == [13, 7, 4]
+    assert [block[0].width for block in Flow(13, levels=3).levels] == [13, 7, 4]
 
 
 def test_levels_leave_the_finished_columns_alone():
     flow, u = shaken(9, levels=2, depth=1, mixing="swap"), rows(4, 9, 1)
     z, log_det = flow(u)
     x, first = u, 0
-    for part in flow.blocks[0]:
+    for part in flow.levels[0]:
         x, change = part(x)
         first = first + change
     kept, done = x[:, :5], x[:, 5:]
-    for part in flow.blocks[1]:
+    for part in flow.levels[1]:
         kept, change = part(kept)
         first = first + change
     assert_close(z, torch.cat([kept, done], 1))
@@ -162,7 +162,7 @@ def test_defaults_are_the_contract():
         "coupling": "additive",
         "hidden": 32,
     }
-    assert flow.out_features == flow.width == 8 and flow.blocks[0][2].net.first.shape == (4, 32)
+    assert flow.out_features == flow.width == 8 and flow.levels[0][2].net.first.shape == (4, 32)
     for name in (
         "Standardize",
         "NullTop",
@@ -616,7 +616,7 @@ def test_in_front_of_heads(encoder, tmp_path):
     grads = {name: p.grad for name, p in encoder.transform.named_parameters()}
     assert (
         all(g is not None and g.isfinite().all() for g in grads.values())
-        and grads["blocks.0.0.shift"].abs().sum() > 0
+        and grads["levels.0.0.shift"].abs().sum() > 0
     )
     assert sum(p.grad.abs().sum() for p in encoder.model.parameters() if p.grad is not None) > 0
     model.eval().save_pretrained(tmp_path)
@@ -669,7 +669,7 @@ def test_a_fresh_flow_in_train_mode_starts_from_the_unmasked_view():
     u = rows(100, 4).float()
     flow = Flow(4)
     bertcf_loss(flow, u + 7, u + 9, u)
-    assert_close(flow.blocks[0][0].shift.data, -u.mean(0))
+    assert_close(flow.levels[0][0].shift.data, -u.mean(0))
 
 
 def test_the_contrast_holds_views_together():
@@ -723,7 +723,7 @@ def test_the_matrices_of_lu_start_better_from_a_shuffle_than_from_a_rotation():
         flow = Flow(768, mixing="lu", generator=torch.Generator().manual_seed(0))
         if start == "rotation":
             with torch.no_grad():
-                [rotate(block[k]) for block in flow.blocks for k in (1, 4, 7)]
+                [rotate(block[k]) for block in flow.levels for k in (1, 4, 7)]
         losses[start] = [record.loss for record in train_flow(flow, cloud, steps=10)]
     assert (
         losses["shuffle"][-1] < losses["shuffle"][0]

@@ -46,7 +46,7 @@ from minbert.course.reports import (
 from minbert.course.sandbox import Limits
 
 VICTIM = exercise("attention.scores")
-GRADED = in_chapter("32_smoothness")
+GRADED = in_chapter("31_smoothness")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_scores_are_what_was_deserved(classroom, tmp_path):
         "--seconds",
         "4",
         "--chapter",
-        "32_smoothness",
+        "31_smoothness",
         "--csv",
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

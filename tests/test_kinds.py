@@ -111,7 +111,6 @@ MATRICES = [
     "flow.bertcf",
     "smoothness.kl",
     "smoothness.ball",
-    "smoothness.maximum",
     "bregman.charge",
     "smart.length",
     "smart.step",
@@ -143,7 +142,6 @@ def test_a_program_that_is_wrong_where_two_sizes_are_equal_is_rejected(name):
         "losses.clipped_pairs",
         "negatives.duplicates",
         "negatives.collision",
-        "bijections.start",
     ],
 )
 def test_a_program_that_is_wrong_for_long_input_is_rejected(name):
@@ -303,11 +301,6 @@ def test_an_input_that_is_taken_out_of_the_case_is_watched_as_well():
             [("inner < 0 and", "inner < -0.01 * (gram[i, i] * gram[j, j]).sqrt() and")],
             "one part in 500",
         ),
-        (
-            "bregman.charge",
-            [('    check_finite(target, "outputs of the teacher")\n', "")],
-            "NaN in an answer of the teacher",
-        ),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
@@ -445,7 +438,7 @@ def test_a_right_program_may_keep_something(name="attention.split"):
 
 
 def test_a_tensor_that_should_have_changed_and_did_not_is_told(name="bregman.average"):
-    found = judged(name, lambda teacher, weights, share=1.0: None)
+    found = judged(name, lambda average, parameters, beta: None)
     assert "unchanged" in found.message, found.message
 
 

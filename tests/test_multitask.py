@@ -44,7 +44,7 @@ def run(folder, kind, precision="fp32", trip=None, resume=False):
     penalties = [
         SmartPenalty(level="tokens"),
         SmoothnessPenalty(points=20),
-        BregmanProximal(teacher={"PCGrad": "ema", "GradVac": "step"}[kind], lag=2),
+        BregmanProximal(previous={"PCGrad": "ema", "GradVac": "step"}[kind], lag=2),
     ]
     calls = []
 

@@ -943,7 +943,7 @@ def test_the_embedded_model_is_priced_by_its_own_sizes():
 
 
 def test_penalties_cost_their_passes():
-    """A teacher is a forward pass of three; a search on words another pass and a gradient of its
+    """A proximal penalty is a forward pass of three; a search on words another pass and a gradient of its
     input; one on vectors runs no encoder.
     """
     minutes = {

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import minbert
-from minbert.core.locks import fcntl
 from minbert.core.run_dir import (
     RunFolder,
     clean_partial_save,
@@ -91,17 +90,16 @@ def test_a_folder_belongs_to_one_process_until_that_ends(tmp_path):
         env={**os.environ, "PYTHONPATH": root},
     )
     other.stdout.readline()
-    if fcntl:
-        with locked(folder / "elsewhere"):
-            with pytest.raises(ValueError, match=re.escape(f"process {other.pid} is at work")):
-                locked(folder).__enter__()
-            with pytest.raises(ValueError, match=re.escape(f"process {os.getpid()}")):
-                locked(folder / "elsewhere").__enter__()
+    with locked(folder / "elsewhere"):
+        with pytest.raises(ValueError, match=re.escape(f"process {other.pid} is at work")):
+            locked(folder).__enter__()
+        with pytest.raises(ValueError, match=re.escape(f"process {os.getpid()}")):
+            locked(folder / "elsewhere").__enter__()
     other.kill()
     other.wait()
     with locked(folder):
         pass
-    assert sorted(f.name for f in folder.iterdir()) == (["elsewhere"] if fcntl else [])
+    assert sorted(f.name for f in folder.iterdir()) == ["elsewhere"]
 
 
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_settings_only(tmp_path):

@@ -1,5 +1,5 @@
-"""Chapters 31 and 32: the distance between answers, penalties beside a loss, and how far a head's
-answer can be moved.
+"""Chapter 31: the distance between predictions, penalties beside a loss, and adversarial
+perturbations of the input of a head.
 """
 
 import copy
@@ -34,6 +34,7 @@ from minbert.heads import (
 from minbert.losses import GOALS, ClippedCosineHead
 from minbert.optim import AdamW
 from minbert.pcgrad import PCGrad
+from minbert.random_search import ball_points, outputs_at, worst_shifts
 from minbert.regularized import (
     Clean,
     clean_pass,
@@ -47,13 +48,10 @@ from minbert.sentence import SentenceEncoder
 from minbert.smart_penalty import SmartPenalty
 from minbert.smoothness import (
     SmoothnessPenalty,
-    _outputs_at,
-    ball_points,
     into_ball,
     linear_maximum,
     sampled_smoothness,
     steepest,
-    worst_shifts,
 )
 from minbert.training import compute_losses, steps, sum_losses
 
@@ -469,7 +467,7 @@ def test_shortcut_is_the_head_at_every_point(name):
     shifts = tuple(
         ball_points(6, D, 0.7, generator=dice(i), dtype=torch.float64) for i in range(len(vectors))
     )
-    found = _outputs_at(head, vectors, shifts)
+    found = outputs_at(head, vectors, shifts)
     rows = [
         torch.stack(
             [

@@ -427,7 +427,6 @@ def test_no_guess_where_the_learner_is_right_and_the_mistake_is_not():
     [
         ("contrastive.mirror", "Under autocast"),
         ("contrastive.infonce", "Under autocast"),
-        ("flow.inverse", "Under autocast"),
         ("embedding.forward", "moved so that the smallest is 0"),
         ("losses.clipped_head", "There is dropout"),
         ("bijections.solve", "in their own precision"),

@@ -627,7 +627,7 @@ def extensions(
     kinds = {"pcgrad": PCGrad, "gradvac": GradVac}
     known = {
         "smart": lambda: SmartPenalty(epsilon=0.002, seed=seed),
-        "proximal": lambda: BregmanProximal(teacher="ema"),
+        "proximal": lambda: BregmanProximal(previous="ema"),
     }
     if surgery not in (None, *kinds) or not set(penalties) <= set(known):
         raise ValueError(

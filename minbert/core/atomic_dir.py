@@ -35,6 +35,7 @@ def _lock(folder: Path, wait: bool) -> int | None:
             fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             return number
     os.close(number)
+    return None
 
 
 def _delete(folder: Path) -> None:

@@ -97,6 +97,15 @@ def check_sampler(sampler, fractions: Mapping[str, float], steps: int | None) ->
 class ResumableSampler:
     """The state of a sampler: the position of the run, and of each task in its examples."""
 
+    sizes: dict[str, int]
+    row_samplers: dict
+    token_counts: Mapping
+    epochs: int
+    steps_per_epoch: int
+    length_bucket: int
+    epoch: int
+    step: int
+
     def __len__(self) -> int:
         """Count the steps of the whole run."""
         return self.epochs * self.steps_per_epoch

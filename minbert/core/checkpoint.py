@@ -218,7 +218,7 @@ def save_checkpoint(
     anywhere. Raises ValueError if a number cannot be written as JSON, or keys of `extra` could not
     be told apart again.
     """
-    tensors = {}
+    tensors: dict = {}
     tree = {"step": step, "extra": extra, "random": random_states or [random_state()]}
     tree["model"] = model.state_dict()
     tree["optimizer"] = None if optimizer is None else _optimizer_tree(model, optimizer)

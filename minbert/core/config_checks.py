@@ -44,7 +44,7 @@ def check_rates(
         value = getattr(settings, name)
         if value is not None and not isinstance(value, Real):
             raise ValueError(f"expected a number as {name}, got {value!r}")
-        if value is not None and not 0 <= value < math.inf:
+        if value is not None and not 0 <= float(value) < math.inf:
             raise ValueError(f"expected a finite {name} of at least 0, got {value}")
 
 

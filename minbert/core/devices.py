@@ -232,9 +232,16 @@ def to_device(
 
     Change neither the originals nor what was sent in place.
     """
-    device, plain = torch.device(device), []
+    device = torch.device(device)
+    plain: list[Tensor] = []
+
+    def collect(x):
+        if _is_plain(x):
+            plain.append(x)
+        return x
+
     if device.type == "cuda":
-        map_tensors(lambda x: plain.append(x) or x if _is_plain(x) else x, batch)
+        map_tensors(collect, batch)
     moved = {id(x): there for x, there in zip(plain, _one_copy(plain, device))} if plain else {}
     return map_tensors(lambda x: moved[id(x)] if id(x) in moved else x.to(device), batch)
 

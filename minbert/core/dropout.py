@@ -20,4 +20,4 @@ def set_dropout(
         if isinstance(part, nn.Dropout):
             part.p = probability
         elif isinstance(getattr(part, "dropout", None), (int, float)):
-            part.dropout = probability
+            setattr(part, "dropout", probability)  # noqa: B010 (mypy expects a module there)

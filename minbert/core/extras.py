@@ -7,7 +7,7 @@ __all__ = ["EXTRAS", "what_to_install", "needs"]
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TRAIN = "scipy sklearn pandas pyarrow datasets matplotlib seaborn"  # filelock is always there, because torch needs it
+TRAIN = "scipy sklearn pandas pyarrow datasets matplotlib seaborn"
 NOTEBOOKS = "nbformat IPython anywidget traitlets fastcore nbdev execnb"
 EXTRAS = dict.fromkeys(TRAIN.split(), "train") | dict.fromkeys(NOTEBOOKS.split(), "notebooks")
 """Name under which a package is imported -> the extra of settings.ini that brings it."""

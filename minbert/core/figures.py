@@ -53,7 +53,8 @@ def styles(
     labels,  # iterable of str, one per series, in drawing order
 ) -> list[dict]:  # one {"color", "linestyle"} per label
     """Give each label of one picture a colour by its meaning and a line style of its own."""
-    spare, used, found = cycle(EXTRA), Counter(), []
+    spare, found = cycle(EXTRA), []
+    used: Counter[str | None] = Counter()
     for label in labels:
         words = str(label).lower().replace(",", " ").replace(":", " ").split()
         meaning = words[0] if words else None
@@ -252,6 +253,8 @@ def histogram(
 
     Raises ValueError without groups, or if numbers lie outside `limits`.
     """
+    from seaborn import histplot
+
     arrays = {label: as_array(x, 1, repr(label)) for label, x in _filled(groups).items()}
     everything = np.concatenate(list(arrays.values()))
     edges = np.histogram_bin_edges(everything, bins, limits)
@@ -259,13 +262,23 @@ def histogram(
     if outside:
         raise ValueError(f"expected values in [{edges[0]:g}, {edges[-1]:g}], got {outside} outside")
     ax = panel(xlabel, f"share of {thing} [%]", title, ax)
+    highest = ax.get_ylim()[1]  # of the panels before, if they share their axis
     for (label, x), style in zip(arrays.items(), styles(arrays)):
-        share = 100 * np.histogram(x, edges)[0] / len(x)
-        ax.stairs(share, edges, fill=True, alpha=0.25, color=style["color"])
         mean = f"{x.mean():.2f}" if abs(x.mean()) < 10 else f"{x.mean():.1f}"
-        ax.stairs(share, edges, label=f"{label}, mean {mean}", linewidth=1.5, **style)
-        room = share.max() * (1.06 + 0.09 * len(arrays))  # for the legend
-        ax.set_ylim(0, max(ax.get_ylim()[1], room))
+        histplot(
+            x=x,
+            bins=edges,
+            stat="percent",
+            element="step",
+            alpha=0.25,
+            linewidth=1.5,
+            label=f"{label}, mean {mean}",
+            ax=ax,
+            **style,
+        )
+        percent = 100 * np.histogram(x, edges)[0].max() / len(x)
+        highest = max(highest, percent * (1.06 + 0.09 * len(arrays)))  # room for the legend
+    ax.set_ylim(0, highest)
     if ax.get_ylim()[1] > 100:
         # the room above is the legend's: no share is more than all
         ax.set_yticks(range(0, 101, 20))

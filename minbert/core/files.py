@@ -24,6 +24,7 @@ import json
 import os
 import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 
 def quoted(
@@ -95,8 +96,8 @@ JSON_LIMIT = 2**24  # bytes; the largest index of a model's shards that we know 
 def parse_json(
     text: str | bytes,  # utf-8
     where: str | Path,  # what to call it in a message
-    kind: type = dict,  # dict or list
-) -> dict | list:
+    kind: type[dict] | type[list] = dict,
+) -> Any:  # of this kind
     """Read JSON. Raises ValueError if it is broken, too deep, names a key twice, or is of another
     kind.
     """
@@ -107,7 +108,7 @@ def parse_json(
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: expected JSON, got: {str(error)[:200]}") from None
     if not isinstance(value, kind):
-        names = {dict: "an object", list: "a list"}
+        names: dict[type, str] = {dict: "an object", list: "a list"}
         raise ValueError(
             f"{where}: expected {names[kind]} in JSON, got {names.get(type(value), quoted(value))}"
         )
@@ -127,9 +128,9 @@ def _once(pairs):
 
 def read_json(
     file: str | Path,  # a regular file, utf-8
-    kind: type = dict,  # dict or list
+    kind: type[dict] | type[list] = dict,
     limit: int = JSON_LIMIT,  # bytes
-) -> dict | list:
+) -> Any:  # of this kind
     """Read a JSON file, in the one way that all chapters use.
 
     Raises ValueError with the file's name if it is missing, no regular file, too large, broken, too
@@ -140,9 +141,9 @@ def read_json(
 
 def read_json_if_there(
     file: str | Path,  # as in `read_json`
-    kind: type = dict,  # dict or list
+    kind: type[dict] | type[list] = dict,
     limit: int = JSON_LIMIT,  # bytes
-) -> dict | list:  # empty where nothing has this name
+) -> Any:  # of this kind; empty where nothing has this name
     """Read settings that may be missing. Raises ValueError as `read_json` for anything else that
     stands there, a link to nothing too.
     """

@@ -55,7 +55,7 @@ class FusedAdamW(Optimizer):
             check_group(group)
 
     @torch.no_grad()
-    def step(
+    def step(  # type: ignore[override]  # torch declares one signature with and one without
         self,
         closure: Callable | None = None,  # computes the loss again; rarely needed
     ) -> Tensor | float | None:  # result of the closure

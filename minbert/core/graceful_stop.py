@@ -50,7 +50,8 @@ def stop_requests() -> Iterator[StopRequest]:
 
     Only the main thread can hear signals; in another one nothing is ever noted.
     """
-    request, earlier = StopRequest(), {}
+    request = StopRequest()
+    earlier: dict = {}  # number of a signal -> its handler before
 
     def give_back():
         for number, handler in earlier.items():

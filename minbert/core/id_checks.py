@@ -23,10 +23,10 @@ def check_ids(
     """
     if ids.dtype not in (torch.int64, torch.int32):  # what an embedding table accepts
         raise ValueError(f"expected {what} as int64 or int32, got {ids.dtype}")
-    ids = sync_free_value(ids)
-    if ids is None or ids.numel() == 0:
+    known = sync_free_value(ids)
+    if known is None or known.numel() == 0:
         return
-    low, high = torch.stack(ids.aminmax()).tolist()
+    low, high = torch.stack(known.aminmax()).tolist()
     if low < 0 or high >= size:
         place = tuple(((ids < 0) | (ids >= size)).nonzero()[0].tolist())
         raise ValueError(f"expected {what} in [0, {size}), got {ids[place].item()} at {place}")

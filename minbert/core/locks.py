@@ -1,7 +1,5 @@
 """Locks between processes: a lock on an open file, which ends with the process that holds it."""
 
-from __future__ import annotations
-
 __all__ = ["LockTimeout", "file_lock"]
 
 import os
@@ -9,10 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from filelock import FileLock, SoftFileLock, Timeout
 
 
 class LockTimeout(ValueError):
@@ -21,43 +16,42 @@ class LockTimeout(ValueError):
 
 @contextmanager
 def file_lock(
-    file: str | Path,  # made for the lock, gone after it; its folder exists
+    file: str | Path,  # created for the lock and deleted after it; its folder exists
     wanted: str,  # begins the message, such as "run: expected no other run in this folder"
-    # False where the system or the disk knows no such locks: then nothing is held
+    # False where the file system has no locks that end with their process: then nothing is locked
 ) -> Iterator[bool]:
     """Hold a lock as long as the block runs.
 
-    On a network disk that passes locks on, as NFS does, it counts on all machines; the server frees
-    the locks of a machine that is gone. Raises LockTimeout if another process, or another block of this
-    one, has it.
+    On a network disk that supports locks, such as NFS, the lock is valid on all machines, and the
+    server frees the locks of a machine that is gone. Raises LockTimeout if another process, or
+    another block of this one, has it.
     """
-    handle = _lock(Path(file), wanted)
+    file, lock = Path(file), _acquired(Path(file), wanted)
     try:
-        yield handle is not None
+        yield lock is not None
     finally:
-        if handle is not None:
-            Path(file).unlink(missing_ok=True)  # while it is ours
-            os.close(handle)
+        if lock is not None:
+            with suppress(PermissionError):  # Windows deletes no open file
+                file.unlink(missing_ok=True)  # while the lock is ours
+            lock.release()
 
 
-def _lock(file, wanted):
-    """Open and lock a file; None where there are no locks."""
-    while fcntl is not None:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(handle, 20).decode("ascii", "replace")
-            os.close(handle)
-            raise LockTimeout(
-                f"{wanted}, but process {owner or 'unknown'} is at work there"
-            ) from None
-        except OSError:  # some network disks
-            os.close(handle)
-            return None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(file)):
-                os.truncate(handle, 0)
-                os.write(handle, str(os.getpid()).encode("ascii"))
-                return handle
-        os.close(handle)  # the owner before us took the file away after we had opened it: once more
+def _acquired(file: Path, wanted: str) -> FileLock | None:
+    """Lock a file, and write the number of our process into it; None where there are no locks."""
+    lock = FileLock(file, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        owner = ""
+        with suppress(OSError):
+            owner = file.read_text(encoding="ascii", errors="replace")[:20]
+        message = f"{wanted}, but process {owner or 'unknown'} is at work there"
+        raise LockTimeout(message) from None
+    except (NotImplementedError, OSError):  # some network disks
+        return None
+    if isinstance(lock, SoftFileLock):  # a fallback that would survive a killed process
+        lock.release()
+        return None
+    with suppress(OSError):
+        file.write_text(str(os.getpid()), encoding="ascii")
+    return lock

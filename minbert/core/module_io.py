@@ -40,7 +40,7 @@ def save_module(
     Raises ValueError as `saved_name`.
     """
     name = saved_name(module)
-    kwargs = module.init_kwargs() if hasattr(module, "init_kwargs") else {}
+    kwargs: dict = getattr(module, "init_kwargs", dict)()
     state = {key: x.detach().cpu().clone().contiguous() for key, x in module.state_dict().items()}
     write_json(
         Path(folder) / "config.json",

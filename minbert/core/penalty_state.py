@@ -4,11 +4,15 @@ from __future__ import annotations
 
 __all__ = ["SavesParts"]
 
+from collections.abc import Sequence
+
 
 class SavesParts:
     """Saving for what keeps its parts in `self.penalties`, a sequence; the state of each stands
     under its position.
     """
+
+    penalties: Sequence
 
     def state_dict(self) -> dict:  # position of a penalty -> its state
         """Collect the state of the penalties that have one, for a checkpoint."""

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-__all__ = ["SavesGenerator", "SavesSkips", "SavesTargets"]
+import torch
+
+__all__ = ["SavesGenerator", "SavesSkips", "SavesTargets", "generator_on"]
+
+
+def generator_on(
+    generator: torch.Generator,  # on the CPU; only its state has to be kept in a checkpoint
+    device: torch.device,
+) -> torch.Generator:
+    """Return a generator on `device`, seeded by one on the CPU."""
+    if device.type == "cpu":
+        return generator
+    seed = int(torch.randint(2**62, (), generator=generator))
+    return torch.Generator(device).manual_seed(seed)
 
 
 class SavesGenerator:
     """Saving for what draws from `self.generator`, a `torch.Generator` on the CPU."""
+
+    generator: torch.Generator
 
     def state_dict(self) -> dict:  # a tree of tensors, numbers and strings
         """Return the kind and what the next draws depend on."""
@@ -27,6 +42,9 @@ class SavesSkips:
     """Saving for what draws from `self.generator` and counts in `self.skipped` the batches it left
     out.
     """
+
+    generator: torch.Generator
+    skipped: int
 
     def state_dict(self) -> dict:  # a tensor and a number
         """Return what the next draws depend on, and the count of skipped batches."""

@@ -71,10 +71,10 @@ class Surgery(NamedTuple):
         """Read lengths and cosines off the inner products (T, T)."""
         lengths = gram.diagonal().clamp(min=0).sqrt()
         cosines = (gram / lengths / lengths[:, None]).clamp(-1, 1).tolist()
-        pairs = {
-            tuple(sorted((tasks[i], tasks[j]))): cosines[i][j]
-            for i, j in combinations(range(len(tasks)), 2)
-        }
+        pairs = {}
+        for i, j in combinations(range(len(tasks)), 2):
+            first, second = sorted((tasks[i], tasks[j]))
+            pairs[first, second] = cosines[i][j]
         return cls(tuple(tasks), tuple(lengths.tolist()), pairs, tuple(weights.tolist()))
 
 

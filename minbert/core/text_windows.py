@@ -1,7 +1,7 @@
 """Reading sentences from an iterator in windows that fit in memory, with checks and a progress bar."""
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from itertools import islice
 
@@ -85,7 +85,7 @@ def windows(
     if window < 1:
         raise ValueError(f"expected a window of at least 1 sentence, got {window}")
     _check_kind(sentences)
-    total = len(sentences) if hasattr(sentences, "__len__") else None
+    total = len(sentences) if isinstance(sentences, Sized) else None
     with tqdm(total=total, unit="sentence", disable=not progress) as bar:
         supply, start = iter(sentences), 0
         while texts := list(islice(supply, window)):

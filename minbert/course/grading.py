@@ -622,7 +622,7 @@ def _notebook_files(path: Path) -> tuple[list[list[Path]], list[str]]:
             entries = _entries(folder)
             folders = {p for p in entries if p.is_dir()}
             depth = sum(
-                name != "nbs" and not re.match("[1-9]_", name)
+                name != "nbs" and not re.match("[1-9]_|appendix$", name)
                 for name in folder.relative_to(path).parts
             )
             found.setdefault(depth, []).extend(

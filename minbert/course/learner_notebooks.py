@@ -12,6 +12,8 @@ __all__ = [
     "READING",
     "LINES",
     "Mark",
+    "Effort",
+    "effort_of",
     "directives",
     "marks",
     "exported_module",
@@ -129,7 +131,7 @@ def read_learner_notebook(file: Path) -> Any:  # NotebookNode
 
 
 # parts and chapters; the other folders hold what the book stands on, and what stands on it
-BOOK = "[1-9]_*/[0-9][0-9]_*.ipynb"
+BOOK = "[1-5a]*/[0-9][0-9]_*.ipynb"  # five parts and the appendix
 
 
 def facts(
@@ -234,41 +236,55 @@ def split_checks(
     return "\n".join(line for i, line in enumerate(lines) if i not in gone).strip("\n"), checks
 
 
-# words of technical prose, and lines of code, that a careful reader takes in a minute
-READING, LINES = 130, 12
+# words of prose, and lines of code, that a careful reader takes in a minute
+READING, LINES = 200, 4
+
+
+class Effort(NamedTuple):
+    """What a chapter asks of a reader."""
+
+    words: int  # of prose
+    lines: list[int]  # of code, for each visible cell; 0 for a required exercise
+    exercises: int  # minutes that the required exercises state
+
+    @property
+    def minutes(self) -> float:
+        """Estimate the time of a first careful reading, with the required exercises."""
+        return self.words / READING + sum(self.lines) / LINES + self.exercises
+
+
+def effort_of(
+    notebook: Any,  # NotebookNode
+) -> Effort:
+    """Count the words, the lines of code that a reader sees, and the minutes of the exercises. The
+    lines of a required exercise are not counted beside its minutes.
+    """
+    words = sum(
+        len(re.findall(r"\w[\w'-]*", cell.source))
+        for cell in notebook.cells
+        if cell.cell_type == "markdown"
+    )
+    lines = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.source.strip() and not _unseen(cell):
+            required = any(not mark.optional for mark in marks(cell.source))
+            code = [line for line in cell.source.split("\n") if line.strip()]
+            lines.append(0 if required else len(code))
+    exercises = sum(mark.minutes for mark in marks_of(notebook) if not mark.optional)
+    return Effort(words, lines, exercises)
 
 
 def minutes_of(
     notebook: Any,  # NotebookNode
 ) -> int:  # a multiple of 5
-    """Estimate the time of a chapter: its words, its lines of code, and its exercises, those aside
-    that are optional.
-    """
-    words = sum(len(cell.source.split()) for cell in notebook.cells if cell.cell_type == "markdown")
-    lines = sum(
-        bool(line.strip())
-        for cell in notebook.cells
-        if cell.cell_type == "code" and not _unseen(cell)
-        for line in cell.source.split("\n")
-    )
-    return max(
-        5,
-        5
-        * round(
-            (
-                words / READING
-                + lines / LINES
-                + sum(m.minutes for m in marks_of(notebook) if not m.optional)
-            )
-            / 5
-        ),
-    )
+    """Round the estimated time of a chapter."""
+    return max(5, 5 * round(effort_of(notebook).minutes / 5))
 
 
 def _unseen(cell: Any) -> bool:
-    """Tell whether nobody reads a cell: it is hidden, or installs."""
+    """Tell whether nobody reads a cell: it is hidden or folded, or installs."""
     return any(
-        name in ("hide", "default_exp") or (name, rest) == ("eval", "false")
+        name in ("hide", "hide_input", "default_exp") or (name, rest) == ("eval", "false")
         for name, rest in directives(cell.source)
     )
 

@@ -52,125 +52,6 @@ def back(layer, y):
     }
 
 
-# ---- bijections.start
-#
-# Standard deviations from 0.2 to 30; a constant dimension; one whose variance is rounding error
-# beside its mean; one so narrow that the floor applies; no dimension that varies; two rows;
-# single precision far from the origin. The number of dimensions that vary is odd wherever the
-# median matters, because the median of an even number is ambiguous.
-
-
-def start_cases(generator):
-    x = fixed(generator, 9, 5) * torch.tensor([0.2, 30, 1, 4, 7], dtype=torch.float64) + 10 * fixed(
-        generator, 5
-    )
-    still = torch.cat([x, torch.full((9, 2), 0.1, dtype=torch.float64)], 1)
-    nearly = torch.cat([x[:, :3], 1e7 + 0.1 * x[:, 3:]], 1)
-    narrow = torch.cat([x[:, :4], 1e-5 * x[:, 4:]], 1)
-    return [
-        Case("nine rows", {"batch": x}),
-        Case("two columns never change", {"batch": still}),
-        Case("two columns change by rounding alone", {"batch": nearly}),
-        Case("one column is narrow", {"batch": narrow}),
-        Case("a floor of one half", {"batch": still, "floor": 0.5}),
-        Case("two rows", {"batch": x[:2, :3]}),
-        Case("nothing varies", {"batch": x[:1].expand(4, 5).clone()}),
-        Case("one column varies, two do not", {"batch": torch.cat([x[:, :1], still[:, 5:]], 1)}),
-        Case(
-            "single precision, far from the origin",
-            {"batch": (x * 0.01 + 500).float(), "floor": 0.1},
-        ),
-    ]
-
-
-def run_start(start, inputs):
-    c, s = start(**inputs)
-    return {"c": c, "s": s}
-
-
-TRIALS["bijections.start"] = Trial(
-    start_cases,
-    run_start,
-    subject="flow",
-    rtol=1e-9,
-    hints=(
-        "A column of mean m and spread σ becomes (x - m) / σ. What are c and s then?",
-        (
-            "Make the batch double first. Decide which columns vary, then take the median of "
-            "*their* spreads; a spread below `floor` times that median counts as the median, and "
-            "so does that of a column that does not vary."
-        ),
-        (
-            "c = -mean; spread = sqrt(var(0, correction=0)), the median in the place of what is "
-            "too small; s = -log(spread + 1e-6)."
-        ),
-    ),
-)
-
-MISTAKES["bijections.start"] = [
-    mistake("correction=0", "correction=1", "The variance is divided by N - 1. Divide by N."),
-    mistake(
-        "return -mean,",
-        "return mean,",
-        "The sign of the shift is wrong: the mean is added instead of subtracted.",
-    ),
-    mistake(
-        "-(std + 1e-6).log()",
-        "(std + 1e-6).log()",
-        "The sign of the log-scale is wrong: wide dimensions become wider.",
-    ),
-    mistake(
-        "-(std + 1e-6).log()",
-        "-(std + 1e-6).log() / 3",
-        "s is divided by 3 already. The parameter is s / 3, but s itself is expected here.",
-    ),
-    mistake(
-        "-(std + 1e-6).log()",
-        "-(std.square() + 1e-6).log()",
-        "The logarithm of the variance is used. Use the standard deviation.",
-    ),
-    mistake("-(std + 1e-6).log()", "-std.log()", "The constant 10⁻⁶ is missing."),
-    mistake(
-        "-(std + 1e-6).log()",
-        "1 / (std + 1e-6)",
-        "The scale is returned. Its logarithm is expected.",
-    ),
-    mistake(
-        "varies & (std >= floor * usual)",
-        "varies",
-        "`floor` is not used, so a dimension with almost no variance is amplified.",
-    ),
-]
-
-VARIANTS["bijections.start"] = [
-    """
-def actnorm_start(batch, floor=1e-3):
-    columns = batch.double().T
-    means = torch.stack([column.sum() / len(column) for column in columns])
-    variances = torch.stack(
-        [((column - m) ** 2).sum() / len(column) for column, m in zip(columns, means)]
-    )
-    real = [float(v) ** 0.5 for v, m in zip(variances, means) if v > 1e-12 * (v + m * m)]
-    spreads = []
-    usual = sorted(real)[(len(real) - 1) // 2] if real else 1.0
-    for v, m in zip(variances, means):
-        own = float(v) ** 0.5 if v > 1e-12 * (v + m * m) else 0.0
-        spreads.append(own if own >= floor * usual and own > 0 else usual)
-    return -means, -torch.tensor([x + 1e-6 for x in spreads], dtype=torch.float64).log()
-""",
-    """
-def actnorm_start(batch, floor=1e-3):
-    x = batch.to(torch.float64)
-    c = -x.mean(dim=0)
-    spread = (x + c).pow(2).mean(dim=0).sqrt()
-    still = spread ** 2 <= 1e-12 * (spread ** 2 + c ** 2)
-    usual = torch.ones(1, dtype=torch.float64) if still.all() else spread[~still].quantile(0.5)
-    spread = torch.where(still | (spread / usual < floor), usual, spread)
-    return c, torch.log(1 / (spread + 1e-6))
-""",
-]
-
-
 # ---- bijections.norm and bijections.unnorm
 #
 # A layer with weights, whose log-determinant is compared with all derivatives by autograd; and a
@@ -437,7 +318,7 @@ def inverse(self, y):
 ]
 
 
-# ---- bijections.triangles, bijections.linear, bijections.solve
+# ---- bijections.linear and bijections.solve
 #
 # Random weights, some negative signs, random order. `triangles` has values on its diagonal, which
 # must not be used. One matrix has a negative determinant. For the inverse there is a matrix with
@@ -528,19 +409,6 @@ def linear_cases(generator):
     ]
 
 
-def run_triangles(kind, inputs):
-    mix = _mixing(kind, inputs)
-    before = mix.triangles.detach().clone()
-    lower, upper = mix.lower_upper()
-    total = (lower * probe(lower)).sum() + (upper * probe(upper) * 2).sum()
-    return {
-        "L": lower,
-        "U": upper,
-        "a weight has changed": not torch.equal(before, mix.triangles),
-        **gradients(total, {"triangles": mix.triangles, "log_s": mix.log_s}),
-    }
-
-
 def run_linear(kind, inputs):
     return there(_mixing(kind, inputs), inputs["x"])
 
@@ -552,87 +420,6 @@ def run_solve(kind, inputs):
         return back(mix, y)
     x = mix.inverse(y)
     return {"x": x, "in the dtype of y": x.dtype == y.dtype}
-
-
-TRIALS["bijections.triangles"] = Trial(
-    lambda g: [c for c in linear_cases(g) if c.inputs["form"] == "lu"],
-    run_triangles,
-    subject="flow",
-    hints=(
-        "Two triangles share one square of weights. Which one owns the diagonal?",
-        (
-            "Neither: L has ones there, U has sign * exp(log_s). `tril(-1)` and `triu(1)` leave "
-            "the diagonal out."
-        ),
-        "triangles.tril(-1) + eye, and triangles.triu(1) + diag(sign * log_s.exp()).",
-    ),
-)
-
-MISTAKES["bijections.triangles"] = [
-    mistake(
-        "self.triangles.tril(-1)",
-        "self.triangles.tril()",
-        "L contains the diagonal of `triangles` in addition to its ones.",
-    ),
-    mistake(
-        "self.sign * self.log_s.exp()",
-        "self.sign * self.log_s",
-        "The exponential of log_s is missing on the diagonal of U.",
-    ),
-    mistake(
-        "self.sign * self.log_s.exp()",
-        "self.log_s.exp()",
-        "The signs are not used, so every diagonal entry is positive.",
-    ),
-    mistake(
-        "self.sign * self.log_s.exp()",
-        "(self.sign * self.log_s).exp()",
-        "The sign is applied inside the exponential, so it inverts the value instead of "
-        "changing its sign.",
-    ),
-    mistake(
-        " + torch.ones_like(self.log_s).diag()",
-        "",
-        "L has no ones on its diagonal, so W is singular.",
-    ),
-    mistake(
-        "self.log_s.exp()",
-        "self.log_s.detach().exp()",
-        "log_s is detached, so the diagonal gets no gradient.",
-    ),
-    mistake(
-        "return lower, ", "return lower.T, ", "L is transposed: its entries are above the diagonal."
-    ),
-    mistake(
-        "return lower, self.triangles.triu(1) + torch.diag(self.sign * self.log_s.exp())",
-        "return self.triangles.triu(1) + torch.diag(self.sign * self.log_s.exp()), lower",
-        "L and U are swapped: L is returned first.",
-    ),
-]
-
-VARIANTS["bijections.triangles"] = [
-    """
-def lower_upper(self):
-    below = torch.ones_like(self.triangles).tril(-1).bool()
-    zero = torch.zeros_like(self.triangles)
-    lower = torch.where(below, self.triangles, zero)
-    upper = torch.where(below.T, self.triangles, zero)
-    return lower.diagonal_scatter(torch.ones_like(self.log_s)), upper.diagonal_scatter(
-        self.sign * torch.exp(self.log_s)
-    )
-""",
-    """
-def lower_upper(self):
-    D = self.width
-    one = torch.eye(D, dtype=self.triangles.dtype)
-    lower = torch.stack([torch.cat([self.triangles[i, :i], one[i, i:]]) for i in range(D)])
-    s = self.sign * self.log_s.exp()
-    upper = torch.stack(
-        [torch.cat([0 * one[i, :i], s[i : i + 1], self.triangles[i, i + 1 :]]) for i in range(D)]
-    )
-    return lower, upper
-""",
-]
 
 
 TRIALS["bijections.linear"] = Trial(

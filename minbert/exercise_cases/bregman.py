@@ -5,7 +5,6 @@ from torch import nn
 
 from minbert.course.check_runner import Case, Trial, fill, fixed, mistake
 from minbert.heads import LinearHead, PairLinear
-from minbert.losses import wide
 from minbert.regularized import Clean, random_state
 from minbert.sampling import seeded
 
@@ -14,9 +13,8 @@ TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 # ---- bregman.average
 #
-# Two tensors of different shapes, shares from 0 to 1. Afterwards the parameters change once more,
-# which shows shared memory. One copy goes into memory that contains NaN, as uninitialized memory
-# may.
+# Two tensors of different shapes, and several values of beta. Afterwards the parameters change once
+# more, which shows shared memory.
 
 
 def average_cases(generator):
@@ -28,50 +26,35 @@ def average_cases(generator):
             "w1": fixed(generator, 4),
         }
 
-    unwritten = torch.tensor([torch.nan, 1.0, -torch.inf, torch.nan], dtype=torch.float64)
     return [
         *(
-            Case(f"share {share:g}", {**draw(), "share": share})
-            for share in (0.01, 0.3, 0.5, 0.9, 0.0)
+            Case(f"beta {beta:g}", {**draw(), "beta": beta})
+            for beta in (0.99, 0.7, 0.5, 0.1, 1.0, 0.0)
         ),
-        Case("a copy", draw()),
-        Case("a copy, share 1", {**draw(), "share": 1.0}),
-        Case(
-            "single precision", {**{name: x.float() for name, x in draw().items()}, "share": 0.25}
-        ),
-        Case(
-            "a copy into memory that nobody has written yet",
-            {**draw(), "t1": unwritten, "share": 1.0},
-        ),
+        Case("single precision", {**{name: x.float() for name, x in draw().items()}, "beta": 0.75}),
     ]
 
 
-def run_average(move, inputs):
-    teacher, more = (
-        [inputs["t0"].clone(), inputs["t1"].clone()],
-        {"share": inputs["share"]} if "share" in inputs else {},
-    )
-    views = [t.view(-1) for t in teacher]
-    weights, first = (
-        [nn.Parameter(inputs["w0"].clone()), nn.Parameter(inputs["w1"].clone())],
-        list(teacher),
-    )
-    move(teacher, weights, **more)
+def run_average(update, inputs):
+    average = [inputs["t0"].clone(), inputs["t1"].clone()]
+    parameters = [nn.Parameter(inputs["w0"].clone()), nn.Parameter(inputs["w1"].clone())]
+    views, first = [t.view(-1) for t in average], list(average)
+    update(average, parameters, inputs["beta"])
     found = {
-        "teacher, first tensor": first[0].clone(),
-        "teacher, second tensor": first[1].clone(),
+        "average, first tensor": first[0].clone(),
+        "average, second tensor": first[1].clone(),
         "the tensors are where they were in memory": all(
             v.data_ptr() == t.data_ptr() for v, t in zip(views, first)
         ),
-        "the weights afterwards": weights[0].clone(),
-        "the teacher has a graph": any(t.requires_grad for t in first),
-        "the weights learn": all(w.requires_grad for w in weights),
+        "the parameters afterwards": parameters[0].clone(),
+        "the average has a graph": any(t.requires_grad for t in first),
+        "the parameters are trained": all(w.requires_grad for w in parameters),
     }
     with torch.no_grad():
-        weights[0].add_(5.0)
+        parameters[0].add_(5.0)
     return found | {
-        "teacher, when the weights move on": first[0].clone(),
-        "the list holds the same tensors": all(a is b for a, b in zip(teacher, first)),
+        "average, after the parameters have changed": first[0].clone(),
+        "the list holds the same tensors": all(a is b for a, b in zip(average, first)),
     }
 
 
@@ -82,30 +65,25 @@ TRIALS["bregman.average"] = Trial(
     rtol=1e-9,
     atol=1e-11,
     hints=(
+        "With beta = 1 nothing changes, with beta = 0 the average equals the parameters.",
         (
-            "At share 0 nothing moves, at share 1 the teacher equals the model. Which of the two "
-            "numbers belongs to the teacher?"
+            "Use operations whose names end in an underscore, inside `torch.no_grad()`, because "
+            "a model holds these very tensors."
         ),
         (
-            "Use operations that end in an underscore, inside `torch.no_grad()`: the twin holds "
-            "these very tensors."
-        ),
-        (
-            "for t, w in zip(teacher, weights), inside no_grad: t.copy_(w) for a share of 1, "
-            "since 0 times NaN is NaN, else t.lerp_(w, share)."
+            "for old, new in zip(average, parameters), inside no_grad: "
+            "old.mul_(beta).add_(new, alpha=1 - beta)"
         ),
     ),
 )
 
 
 _WRONG_MOVE = """with torch.no_grad():
-        if share == 1:
-            torch._foreach_copy_(teacher, weights)
-        else:
-            torch._foreach_lerp_(teacher, weights, share)"""
+        for old, new in zip(average, parameters):
+            old.lerp_(new, 1 - beta)"""
 
 
-def _wrong_move(line, says, graph=False, loop="t, w in zip(teacher, weights)"):
+def _wrong_move(line, says, graph=False, loop="old, new in zip(average, parameters)"):
     return mistake(
         _WRONG_MOVE,
         f"with torch.{'enable_grad' if graph else 'no_grad'}():\n"
@@ -116,51 +94,51 @@ def _wrong_move(line, says, graph=False, loop="t, w in zip(teacher, weights)"):
 
 MISTAKES["bregman.average"] = [
     _wrong_move(
-        "t.mul_(share).add_(w, alpha=1 - share)",
+        "old.lerp_(new, beta)",
         "The two weights are swapped: the average would jump almost to the current parameters.",
     ),
     _wrong_move(
-        "t.add_(w, alpha=share)",
-        "The old average is not multiplied by 1 - share, so its values grow with every step.",
+        "old.add_(new, alpha=1 - beta)",
+        "The old average is not multiplied by beta, so its values grow with every step.",
     ),
-    _wrong_move("t.copy_(w)", "`share` is not used: the average is always a copy."),
+    _wrong_move("old.copy_(new)", "`beta` is not used: the average is always a copy."),
     _wrong_move(
-        "w.lerp_(t, 1 - share)", "The parameters of the model are changed. Change the average."
+        "new.lerp_(old, beta)", "The parameters of the model are changed. Change the average."
     ),
     _wrong_move(
-        "teacher[i] = torch.lerp(teacher[i], weights[i], share)",
+        "average[i] = torch.lerp(average[i], parameters[i], 1 - beta)",
         "New tensors are put into the list. Change the existing tensors in place, because a "
         "model holds them.",
-        loop="i in range(len(teacher))",
+        loop="i in range(len(average))",
     ),
     _wrong_move(
-        "t.data = w.data if share == 1 else torch.lerp(t, w.data, share)",
+        "old.data = new.data if beta == 0 else torch.lerp(old, new.data, 1 - beta)",
         "The copy shares memory with the model, so the average changes with every optimizer step.",
     ),
     _wrong_move(
-        "t.mul_(1 - share).add_(share * w)",
+        "old.mul_(beta).add_((1 - beta) * new)",
         "A computation graph is recorded. Use `torch.no_grad()`.",
         graph=True,
     ),
     _wrong_move(
-        "t.lerp_(w, share)",
+        "old.lerp_(new, 1 - beta)",
         "Only the first tensor is updated.",
-        loop="t, w in list(zip(teacher, weights))[:1]",
+        loop="old, new in list(zip(average, parameters))[:1]",
     ),
 ]
 
 VARIANTS["bregman.average"] = [
     """
 @torch.no_grad()
-def move_weights(teacher, weights, share=1.0):
-    for t, w in zip(teacher, weights):
-        t.mul_(1 - share).add_(w, alpha=share) if share < 1 else t.copy_(w)
+def update_average(average, parameters, beta):
+    for old, new in zip(average, parameters):
+        old.mul_(beta).add_(new, alpha=1 - beta)
 """,
     """
-def move_weights(teacher, weights, share=1.0):
-    for i in range(len(teacher)):
-        mixed = teacher[i].detach() + share * (weights[i].detach() - teacher[i].detach())
-        teacher[i].data.copy_(mixed if share != 1.0 else weights[i])
+def update_average(average, parameters, beta):
+    for i in range(len(average)):
+        mixed = beta * average[i].detach() + (1 - beta) * parameters[i].detach()
+        average[i].data.copy_(mixed)
 """,
 ]
 
@@ -220,22 +198,22 @@ def renew_cases(generator):
     path = torch.randint(2**31, (), generator=generator).item()
     kinds = (
         {f"lag {k}": {"lag": k} for k in range(3)}
-        | {f"an epoch of {k}": {"teacher": "epoch", "every": k} for k in (2, 3)}
+        | {f"an epoch of {k}": {"previous": "epoch", "every": k} for k in (2, 3)}
         | {
-            "average": {"teacher": "ema", "beta": 0.7},
+            "average": {"previous": "ema", "beta": 0.7},
             "average, a later beta from step 3": {
-                "teacher": "ema",
+                "previous": "ema",
                 "beta": 0.6,
                 "late_beta": 0.9,
                 "switch": 3,
             },
             "average, a later beta from the start": {
-                "teacher": "ema",
+                "previous": "ema",
                 "beta": 0.6,
                 "late_beta": 0.9,
                 "switch": 0,
             },
-            "once a batch": {"teacher": "once_per_batch"},
+            "once a batch": {"previous": "once_per_batch"},
         }
     )
     saved = ("lag 2", "an epoch of 2", "average, a later beta from step 3")
@@ -261,12 +239,12 @@ def run_renew(make, inputs):
             penalty.load_state_dict(state)
         for _ in range(1 + n % 2):
             penalty.begin(model)
-        found[f"teacher of step {n}"] = torch.cat(
-            [w.flatten() for w in penalty._twin.model.parameters()]
+        found[f"previous iterate of step {n}"] = torch.cat(
+            [w.flatten() for w in penalty.copies.model.parameters()]
         )
     return found | {
         "model afterwards": model.encoder.weight,
-        "teacher trains": any(w.requires_grad for w in penalty._twin.model.parameters()),
+        "the copy is trained": any(w.requires_grad for w in penalty.copies.model.parameters()),
     }
 
 
@@ -276,32 +254,31 @@ TRIALS["bregman.renew"] = Trial(
     subject="proximal",
     hints=(
         (
-            "Write down, for lag 2 and steps 0 to 4, which weights go into which of the three "
-            "sets, and which set the teacher wears."
+            "Write down, for lag 2 and steps 0 to 4, which parameters go into which of the three "
+            "sets, and which set is in use."
         ),
         (
             "Set n % (number of sets) is filled at step n, so set (n - lag) % (number of sets) "
             "holds the weights of `lag` steps ago. At first there is only "
-            "the start. An average lives in set 0, and an epoch's teacher too."
+            "the start. An average and the copy of an epoch live in set 0."
         ),
         (
-            "ema after step 0: take(0, 1 - beta), with `late_beta` from step `switch` on. Else, "
-            "unless an epoch is under way (n % every != 0): take(n % "
-            "sets). Then wear(max(0, n - lag) % sets)."
+            "ema after step 0: update_average(copies.sets[0], copies.trained, beta), with `late_beta` "
+            "from step `switch` on. Else, "
+            "unless an epoch is under way (n % every != 0): store(n "
+            "% sets). Then use(max(0, n - lag) % sets)."
         ),
     ),
 )
 
 
-_WRONG_TAKE = (
-    'elif self.teacher != "epoch" or n % self.every == 0:\n        twin.take(n % len(twin.sets))'
-)
-_WRONG_WEAR = "twin.wear(max(0, n - self.lag) % len(twin.sets))"
+_WRONG_TAKE = 'elif self.previous != "epoch" or n % self.every == 0:\n        copies.store(n % len(copies.sets))'
+_WRONG_WEAR = "copies.use(max(0, n - self.lag) % len(copies.sets))"
 
 MISTAKES["bregman.renew"] = [
     mistake(
-        "1 - (self.late_beta if late else self.beta)",
         "self.late_beta if late else self.beta",
+        "1 - (self.late_beta if late else self.beta)",
         "beta and 1 - beta are swapped: the average would jump almost to the newest parameters.",
     ),
     mistake(
@@ -311,13 +288,13 @@ MISTAKES["bregman.renew"] = [
     ),
     mistake("self.late_beta if late else self.beta", "self.beta", "`late_beta` is never used."),
     mistake(
-        'if self.teacher == "ema" and n:',
-        'if self.teacher == "ema" and n == 0:\n'
-        "        for w in twin.sets[0]:\n"
+        'if self.previous == "ema" and n > 0:',
+        'if self.previous == "ema" and n == 0:\n'
+        "        for w in copies.sets[0]:\n"
         "            w.zero_()\n"
-        "        twin.take(0, 1 - self.beta)\n"
+        "        update_average(copies.sets[0], copies.trained, self.beta)\n"
         "    "
-        'elif self.teacher == "ema":',
+        'elif self.previous == "ema":',
         "The average starts from zeros. It should start from the parameters of the first step.",
     ),
     mistake(
@@ -328,91 +305,63 @@ MISTAKES["bregman.renew"] = [
     ),
     mistake(
         _WRONG_TAKE,
-        "elif True:\n        twin.take(n % len(twin.sets))",
+        "elif True:\n        copies.store(n % len(copies.sets))",
         "The copy is updated at every step. It should be updated once per epoch.",
     ),
     mistake(
         _WRONG_TAKE,
-        'elif n == 0 or self.teacher != "epoch":\n        twin.take(n % len(twin.sets))',
+        'elif n == 0 or self.previous != "epoch":\n        copies.store(n % len(copies.sets))',
         "The copy is never updated after the start.",
     ),
     mistake(
         _WRONG_WEAR,
-        "twin.wear(n % len(twin.sets))",
+        "copies.use(n % len(copies.sets))",
         "The newest parameters are used, so there is no lag.",
     ),
 ]
 
 VARIANTS["bregman.renew"] = [
     """
-def _renew(self):
-    n, twin, kind = self.step, self._twin, self.teacher
-    count = len(twin.sets)
+def update(self):
+    n, copies, kind = self.step, self.copies, self.previous
+    count = len(copies.sets)
     if n == 0:
         for number in range(count):
-            twin.take(number)
+            copies.store(number)
     elif kind == "ema":
         beta = self.beta if self.switch is None or n < self.switch else self.late_beta
-        move_weights(twin.sets[0], list(twin.learned), 1 - beta)
+        update_average(copies.sets[0], list(copies.trained), beta)
     elif kind == "epoch":
         if not n % self.every:
-            twin.take(0)
+            copies.store(0)
     else:
-        twin.take(n % count)
-    twin.wear((n - self.lag) % count if n > self.lag else 0)
+        copies.store(n % count)
+    copies.use((n - self.lag) % count if n > self.lag else 0)
 """,
     """
-def _renew(self):
-    twin = self._twin
+def update(self):
+    copies = self.copies
     newest = self.step % (self.lag + 1)
     oldest = (self.step - min(self.step, self.lag)) % (self.lag + 1)
-    if self.step > 0 and self.teacher == "ema":
+    if self.step > 0 and self.previous == "ema":
         beta = self.late_beta if self.switch is not None and self.step >= self.switch else self.beta
         with torch.no_grad():
-            for old, new in zip(twin.sets[newest], twin.learned):
+            for old, new in zip(copies.sets[newest], copies.trained):
                 old.copy_(beta * old + (1 - beta) * new)
     elif self.every is None or self.step // self.every * self.every == self.step:
         with torch.no_grad():
-            for old, new in zip(twin.sets[newest], twin.learned):
+            for old, new in zip(copies.sets[newest], copies.trained):
                 old.copy_(new)
-    twin.wear(oldest)
+    copies.use(oldest)
 """,
 ]
 
 
-# ---- bregman.answers and bregman.charge
+# ---- bregman.charge
 #
-# A model with dropout in train mode. The outputs of the previous iterate without dropout, with
-# the dropout masks of the model, for a pair, for a frozen encoder, whose vectors are given (once
-# with a graph, which must end there), and in bfloat16. Neither the mode of the model nor the
-# random state may change.
-
-
-def answers_cases(generator):
-    u, v = fixed(generator, 2, 5, 3)
-    ways = {"no dropout": {}, "the model's own dropout": {"dropout": "same"}}
-    found = []
-    for head, mode in (("classes", "full"), ("pair", "full"), ("pair", "frozen")):
-        vectors = {"u": u} if head == "classes" else {"u": u, "v": v}
-        for label, way in ways.items():
-            inputs = {"head": head, "mode": mode, "way": way, **vectors}
-            found.append(Case(f"{head}, {mode}, {label}", inputs))
-    found.append(
-        Case(
-            "classes, a model at rest, the model's own dropout",
-            {"head": "classes", "mode": "full", "way": {"dropout": "same"}, "u": u, "rests": True},
-        )
-    )
-    found.append(
-        Case(
-            "pair, frozen, vectors with a graph",
-            {"head": "pair", "mode": "frozen", "way": {}, "u": u, "v": v, "graph": True},
-        )
-    )
-    return found + [
-        Case(f"classes, {label}", {"head": "classes", "mode": "full", "way": way, "u": u})
-        for label, way in (("bfloat16", {"narrow": True}), ("single precision", {"narrow": False}))
-    ]
+# A model with dropout in train mode, and a previous iterate two steps ago: for classes, for a pair,
+# for a frozen encoder, with the dropout masks of the model, at the first call, and after a saved
+# state has been loaded.
 
 
 def _started(make, inputs):
@@ -439,135 +388,6 @@ def _started(make, inputs):
     return penalty, model, part, clean
 
 
-def run_answers(make, inputs):
-    penalty, model, part, clean = _started(make, inputs)
-    state = torch.get_rng_state()
-    target = penalty._answers("task", part, clean)
-    learner = torch.ones(target.shape[-1], dtype=target.dtype, requires_grad=True)
-    (target * learner).sum().backward()  # as a loss behind the answers would
-    return {
-        "answers": wide(target),
-        "the answers have a graph": target.requires_grad,
-        "gradient behind the answers": wide(learner.grad),
-        "the random state has moved": not torch.equal(state, torch.get_rng_state()),
-        "the model trains": all(m.training for m in model.modules()),
-        "answers the second time": wide(penalty._answers("task", part, clean)),
-    }
-
-
-TRIALS["bregman.answers"] = Trial(
-    answers_cases,
-    run_answers,
-    subject="proximal",
-    hints=(
-        (
-            "Who answers, in which mode, with which random state? The twin is in eval mode until "
-            "it is told to `follow`."
-        ),
-        (
-            "`replay` repeats the draws of the plain pass: all of them from `clean.random_state`, "
-            "or those behind the encoder from `clean.head_random_state`. A frozen "
-            "encoder's vectors are in `clean`."
-        ),
-        (
-            "Under no_grad, the autocast (if there is a dtype) and the random state (if dropout "
-            'is "same", after follow()): twin.score(task, *clean.vectors) if '
-            "frozen, else twin(task, part.first, part.second)."
-        ),
-    ),
-)
-
-
-MISTAKES["bregman.answers"] = [
-    mistake(
-        '    twin, frozen = self._twin.model, self._twin.model.mode == "frozen"',
-        '    twin, frozen = self._twin.source, self._twin.model.mode == "frozen"',
-        "The current model is evaluated instead of the previous iterate.",
-    ),
-    mistake(
-        "        self._twin.follow()\n",
-        "        self._twin.model.train()\n",
-        "The previous iterate is put into train mode. It should have the mode of the model.",
-    ),
-    mistake(
-        "        drawn = replay(clean.head_random_state if frozen else clean.random_state)",
-        "        drawn = nullcontext()",
-        "The previous iterate uses another dropout mask than the model, and the random state of "
-        "training changes.",
-    ),
-    mistake(
-        "twin.score(task, *clean.vectors) if frozen else twin(task, part.first, part.second)",
-        "twin.score(task, *clean.vectors)",
-        "The head of the previous iterate gets the vectors of the current encoder. That is only "
-        "right for a frozen encoder.",
-    ),
-    mistake(
-        "with torch.no_grad(), narrow, drawn:",
-        "with narrow, drawn:",
-        "The outputs have a computation graph. They are constants.",
-    ),
-    mistake(
-        "    twin, frozen = self._twin.model,",
-        "    self._twin.source.eval()\n    twin, frozen = self._twin.model,",
-        "The model stays in eval mode afterwards, so training goes on without dropout.",
-    ),
-    mistake(
-        "    with torch.no_grad(), narrow, drawn:\n",
-        "    return clean.outputs.detach()\n    with torch.no_grad(), narrow, drawn:\n",
-        "The outputs of the current model are returned. The previous iterate is not evaluated.",
-    ),
-    mistake(
-        "        return twin.score(task, *clean.vectors) if frozen else twin(task, "
-        "part.first, part.second)",
-        "        return (twin.score(task, *clean.vectors) if frozen else twin(task, "
-        "part.first, part.second)).softmax(-1)",
-        "A softmax is applied. The outputs should stay logits.",
-    ),
-]
-
-VARIANTS["bregman.answers"] = [
-    """
-@torch.no_grad()
-def _answers(self, task, part, clean):
-    twin = self._twin.model
-    device = clean.outputs.device.type
-
-    def ask():
-        if twin.mode == "frozen":
-            return twin.score(task, *clean.vectors)
-        return twin(task, part.first, part.second)
-
-    with torch.autocast(device, dtype=torch.bfloat16, enabled=self.dtype is not None):
-        if self.dropout == "same":
-            self._twin.follow()
-            with replay(clean.head_random_state if twin.mode == "frozen" else clean.random_state):
-                return ask()
-        return ask()
-""",
-    """
-def _answers(self, task, part, clean):
-    model, same = self._twin.model, self.dropout == "same"
-    if same:
-        self._twin.follow()
-    else:
-        model.eval()
-    frozen = model.mode == "frozen"
-    begin = (
-        (clean.head_random_state if frozen else clean.random_state)
-        if same
-        else dict(cpu=torch.get_rng_state())
-    )
-    with replay(begin), torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-        vectors = (
-            [x.detach() for x in clean.vectors]
-            if frozen
-            else model.vectors(*(x for x in (part.first, part.second) if x is not None))
-        )
-        return model.score(task, *vectors).detach()
-""",
-]
-
-
 def charge_cases(generator):
     u, v = fixed(generator, 2, 5, 3)
     return [
@@ -580,7 +400,7 @@ def charge_cases(generator):
             {
                 "head": "pair",
                 "mode": "full",
-                "way": {"weight": 0.5, "teacher": "ema", "beta": 0.9},
+                "way": {"weight": 0.5, "previous": "ema", "beta": 0.9},
                 "u": u,
                 "v": v,
             },
@@ -627,24 +447,22 @@ TRIALS["bregman.charge"] = Trial(
     run_charge,
     subject="proximal",
     hints=(
-        "Which two answers are compared, by which distance, and who has a graph?",
+        "Which two outputs are compared, by which distance, and which of them has a graph?",
         (
-            "If there is no twin yet, which is so after loading a saved state too, call `begin` "
-            "first. Then `_answers` gives the teacher's, `clean.outputs` are "
-            "the model's."
+            "If there are no copies yet, which is also the case after loading a saved state, call "
+            "`begin` first. Then `previous_outputs` returns the outputs of the previous iterate, "
+            "and `clean.outputs` are those of the model."
         ),
         (
-            "self.weight * output_distance(head)(clean.outputs, target).mean(), with the head of "
-            "the twin's model for the task."
+            "self.weight * output_distance(head)(clean.outputs, previous_outputs).mean(), with the "
+            "head of "
+            "the copied model for the task."
         ),
     ),
 )
 
 
-_WRONG_CHARGE = (
-    "return self.weight * output_distance(self._twin.model.head(task))(clean.outputs, "
-    "target).mean()"
-)
+_WRONG_CHARGE = "return self.weight * distance(clean.outputs, previous_outputs).mean()"
 
 MISTAKES["bregman.charge"] = [
     mistake(_WRONG_CHARGE, _WRONG_CHARGE.replace("self.weight * ", ""), "The weight μ is missing."),
@@ -660,7 +478,7 @@ MISTAKES["bregman.charge"] = [
     ),
     mistake(
         _WRONG_CHARGE,
-        "return self.weight * (clean.outputs - target).square().mean()",
+        "return self.weight * (clean.outputs - previous_outputs).square().mean()",
         "Logits are compared by squared differences. The distance depends on what the outputs "
         "mean.",
     ),
@@ -669,18 +487,19 @@ MISTAKES["bregman.charge"] = [
         "if clean.outputs.ndim == 2:\n"
         "        return self.weight * "
         "torch.nn.functional.kl_div(clean.outputs.log_softmax(-1), "
-        'target.softmax(-1), reduction="batchmean")\n    ' + _WRONG_CHARGE,
+        'previous_outputs.softmax(-1), reduction="batchmean")\n    ' + _WRONG_CHARGE,
         "This is the KL divergence in one direction only. The paper's distance has both.",
     ),
     mistake(
         _WRONG_CHARGE,
-        _WRONG_CHARGE.replace("clean.outputs, target", "target, target"),
+        _WRONG_CHARGE.replace("clean.outputs, previous", "previous_outputs, previous"),
         "The previous iterate is compared with itself, so the penalty is always 0.",
     ),
     mistake(
         _WRONG_CHARGE,
         _WRONG_CHARGE.replace(
-            "(clean.outputs, target)", "(model(task, part.first, part.second), target)"
+            "(clean.outputs, previous_outputs)",
+            "(model(task, part.first, part.second), previous_outputs)",
         ),
         "The model runs again, with another dropout mask. `clean` already contains its outputs.",
     ),
@@ -694,20 +513,17 @@ MISTAKES["bregman.charge"] = [
 VARIANTS["bregman.charge"] = [
     """
 def __call__(self, model, task, part, clean):
-    if not self._twin:
+    if not self.copies:
         self.begin(model)
-    teacher = self._answers(task, part, clean).detach()
-    if not teacher.isfinite().all():
-        raise ValueError("expected finite answers of the teacher")
-    far = output_distance(model.head(task), "full")
-    each = far(teacher, clean.outputs)               # the distance is the same from either side
+    previous = self.previous_outputs(task, part, clean).detach()
+    distance = output_distance(model.head(task), "full")
+    each = distance(previous, clean.outputs)         # the distance is symmetric
     return self.weight * each.sum() / len(each)
 """,
     """
 def __call__(self, model, task, part, clean):
-    self.begin(model)  # does nothing if the weights are those of the last call
-    target = self._answers(task, part, clean)
-    check_finite(target, "target")
+    self.begin(model)  # does nothing if the parameters are those of the last call
+    target = self.previous_outputs(task, part, clean)
     rows = output_distance(getattr(model, "module", model).head(task))(clean.outputs, target)
     return torch.mean(rows) * self.weight
 """,

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 28: additive and affine coupling layers."""
+"""Exercise cases of chapter 27: additive and affine coupling layers."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ from minbert.exercise_cases.bijections import back, there
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
-# ---- bijections.shift, bijections.unshift, bijections.affine, bijections.unaffine
+# ---- bijections.shift, bijections.affine, bijections.unaffine
 #
 # The network of a coupling is replaced by a small smooth one. Width 5 is split into 2 and 3;
 # width 4 into equal halves, where using the wrong half gives no error; width 2 is the smallest.
@@ -143,57 +143,6 @@ def forward(self, x):
     return x + F.pad(self.net(a), (self.kept, 0)), 0 * x.sum(1)
 """,
 ]
-
-TRIALS["bijections.unshift"] = Trial(
-    uncoupling_cases,
-    run_uncoupling,
-    subject="flow",
-    hints=(
-        "Which half of y do you know to be unchanged?",
-        "y_a is x_a, so m can be computed again.",
-        "cat([a, b - self.net(a)], dim=1).",
-    ),
-)
-
-MISTAKES["bijections.unshift"] = [
-    mistake("b - self.net(a)", "b + self.net(a)", "m(a) is added again. The inverse subtracts it."),
-    mistake(
-        "self.net(a)",
-        "self.net(b)",
-        "The network gets the half that was changed. It should get the half that stayed.",
-    ),
-    mistake(
-        "torch.cat([a, b - self.net(a)], dim=1)",
-        "torch.cat([b - self.net(a), a], dim=1)",
-        "The halves are concatenated in the wrong order.",
-    ),
-    mistake(
-        "torch.cat([a, b - self.net(a)], dim=1)",
-        "torch.cat([a - self.net(a), b], dim=1)",
-        "The first half is changed. The second one has to be.",
-    ),
-    mistake(
-        "b - self.net(a)",
-        "b - self.net(a).detach()",
-        "m(a) is detached, so the network gets no gradient from the inverse.",
-    ),
-    mistake("b - self.net(a)", "b", "Nothing is undone."),
-]
-
-VARIANTS["bijections.unshift"] = [
-    """
-def inverse(self, y):
-    x = y.clone()
-    x[:, self.kept:] -= self.net(y[:, :self.kept])
-    return x
-""",
-    """
-def inverse(self, y):
-    a, b = y.tensor_split([self.kept], dim=1)
-    return torch.hstack((a, torch.sub(b, self.net(a))))
-""",
-]
-
 
 TRIALS["bijections.affine"] = Trial(
     affine_cases,

@@ -26,15 +26,15 @@ SIZES = {
 
 # ---- encoder.add_norm
 #
-# Both uses of the method: with the linear layer and normalization of the first half, and with
-# those of the second. Batches and lists of tokens, one token; train and eval mode; values far from 0.
+# Both uses of the method: with the normalization of the first half, and with that of the second.
+# Batches and lists of tokens, one token; train and eval mode; values far from 0.
 
 
 def add_norm_cases(generator):
     def given(first, training, *shape):
         return {
             "residual": fixed(generator, *shape, 12),
-            "inner": fixed(generator, *shape, 12 if first else 20),
+            "update": fixed(generator, *shape, 12),
             "first": first,
             "training": training,
         }
@@ -51,7 +51,7 @@ def add_norm_cases(generator):
             {**(far := given(True, False, 2, 3)), "residual": far["residual"] + 3e5},
         ),
         Case(
-            "training, a map and a norm of another layer",
+            "training, the normalization of another layer",
             {**given(True, True, 2, 3), "foreign": True},
         ),
         Case("training, after a call in eval mode", {**given(False, True, 2, 3), "earlier": True}),
@@ -65,22 +65,18 @@ def run_add_norm(Layer, inputs):
         if "foreign" in inputs
         else layer
     )
-    parts = (
-        (holder.attention_dense, holder.attention_layer_norm)
-        if inputs["first"]
-        else (holder.out_dense, holder.out_layer_norm)
-    )
+    norm = holder.attention_layer_norm if inputs["first"] else holder.out_layer_norm
     with probed():
-        given = {name: inputs[name] for name in ("residual", "inner")}
+        given = {name: inputs[name] for name in ("residual", "update")}
         if "earlier" in inputs:
-            layer.eval().add_norm(**given, dense=parts[0], norm=parts[1])
+            layer.eval().add_norm(**given, norm=norm)
             layer.train()
         return through(
             holder,
-            lambda residual, inner: layer.add_norm(residual, inner, *parts),
+            lambda residual, update: layer.add_norm(residual, update, norm),
             given,
             "residual",
-            "inner",
+            "update",
         )
 
 
@@ -89,48 +85,48 @@ TRIALS["encoder.add_norm"] = Trial(
     run_add_norm,
     subject="layer",
     hints=(
-        "Read the formula from the inside: first the map, last the norm.",
+        "Read the formula from the inside: first dropout, last the normalization.",
         (
-            "Only what the sublayer made is dropped. What went in reaches the sum whole, so that "
+            "Dropout is applied to the update only. The residual enters the sum unchanged, so that "
             "a gradient can always pass."
         ),
-        "norm of (residual + self.dropout of (dense of inner)).",
+        "norm of (residual + self.dropout of update).",
     ),
 )
 
 
-_WRONG_SUM = "return norm(residual + self.dropout(dense(inner)))"
+_WRONG_SUM = "return norm(residual + self.dropout(update))"
 
 MISTAKES["encoder.add_norm"] = [
-    mistake("self.dropout(dense(inner))", "dense(inner)", "There is no dropout."),
+    mistake("self.dropout(update)", "update", "There is no dropout."),
     mistake(
         _WRONG_SUM,
-        "return norm(self.dropout(residual + dense(inner)))",
+        "return norm(self.dropout(residual + update))",
         "Dropout is applied to the sum, so it also hits the residual connection. It belongs on "
-        "the output of the linear layer.",
+        "the output of the sublayer.",
     ),
     mistake(
         _WRONG_SUM,
-        "return self.dropout(norm(residual + dense(inner)))",
+        "return self.dropout(norm(residual + update))",
         "Dropout is applied after the layer normalization. It belongs on the output of the "
-        "linear layer.",
+        "sublayer.",
     ),
     mistake(
-        "self.dropout(dense(inner))",
-        "F.dropout(dense(inner), self.dropout.p)",
+        "self.dropout(update)",
+        "F.dropout(update, self.dropout.p)",
         "Dropout is active in eval mode too.",
     ),
     mistake(
         "residual + self", "self", "The residual connection is missing: the input is not added."
     ),
     mistake(
-        "norm(residual + self.dropout(dense(inner)))",
-        "residual + self.dropout(dense(inner))",
+        "norm(residual + self.dropout(update))",
+        "residual + self.dropout(update)",
         "The layer normalization is missing.",
     ),
     mistake(
         _WRONG_SUM,
-        "return residual + norm(self.dropout(dense(inner)))",
+        "return residual + norm(self.dropout(update))",
         "The layer normalization comes before the addition. BERT normalizes the sum (post-norm).",
     ),
     mistake(
@@ -142,13 +138,13 @@ MISTAKES["encoder.add_norm"] = [
 
 VARIANTS["encoder.add_norm"] = [
     """
-def add_norm(self, residual, inner, dense, norm):
-    total = F.dropout(inner @ dense.weight.T + dense.bias, self.dropout.p, self.training) + residual
+def add_norm(self, residual, update, norm):
+    total = F.dropout(update, self.dropout.p, self.training) + residual
     return F.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 """,
     """
-def add_norm(self, residual, inner, dense, norm):
-    x = torch.add(self.dropout(dense(inner)), residual)
+def add_norm(self, residual, update, norm):
+    x = torch.add(self.dropout(update), residual)
     mean = x.mean(-1, keepdim=True)
     variance = x.var(-1, unbiased=False, keepdim=True)
     return (x - mean) / (variance + norm.eps) ** 0.5 * norm.weight + norm.bias
@@ -201,50 +197,48 @@ TRIALS["encoder.layer"] = Trial(
         "Two sublayers, each with an `add_norm` around it. What goes into the second?",
         (
             "`self.self_attention(hidden_states, attention_mask)` is attention. The feed-forward "
-            "network widens h₁ with `interm_dense` and applies F.gelu; the linear layer that "
-            "`add_norm` gets narrows it again."
+            "network widens h₁ with `interm_dense`, applies F.gelu, and narrows it with `out_dense`."
         ),
         (
-            "h = self.add_norm(hidden_states, attended, self.attention_dense, "
-            "self.attention_layer_norm); then the same with h, F.gelu(self.interm_dense(h)), "
-            "and the other linear layer and normalization."
+            "h1 = self.add_norm(hidden_states, self.attention_dense(attended), "
+            "self.attention_layer_norm); then the same with h1, self.out_dense(inner) and the "
+            "other normalization, where inner = F.gelu(self.interm_dense(h1))."
         ),
     ),
 )
 
 
-_WRONG_OUT = "return self.add_norm(h, inner, self.out_dense, self.out_layer_norm)"
+_WRONG_OUT = "return self.add_norm(h1, self.out_dense(inner), self.out_layer_norm)"
 _WRONG_FIRST = (
-    "h = self.add_norm(hidden_states, attended, self.attention_dense, self.attention_layer_norm)"
+    "h1 = self.add_norm(hidden_states, self.attention_dense(attended), self.attention_layer_norm)"
 )
 
 MISTAKES["encoder.layer"] = [
     mistake(
-        "(hidden_states, attended, self.attention_dense,",
-        "(hidden_states, self.attention_dense(attended), self.attention_dense,",
-        "The output projection of attention is applied twice: `add_norm` applies the linear "
-        "layer that it receives.",
+        "(hidden_states, self.attention_dense(attended),",
+        "(hidden_states, attended,",
+        "The output projection of attention, W_o, is missing.",
     ),
     mistake(
-        "F.gelu(self.interm_dense(h))",
-        "F.relu(self.interm_dense(h))",
+        "F.gelu(self.interm_dense(h1))",
+        "F.relu(self.interm_dense(h1))",
         "The feed-forward network uses ReLU. BERT uses GELU.",
     ),
     mistake(
-        "F.gelu(self.interm_dense(h))",
-        "self.interm_dense(h)",
+        "F.gelu(self.interm_dense(h1))",
+        "self.interm_dense(h1)",
         "The activation function is missing, so the two linear layers of the feed-forward "
         "network amount to one.",
     ),
     mistake(
-        "F.gelu(self.interm_dense(h))",
+        "F.gelu(self.interm_dense(h1))",
         "F.gelu(self.interm_dense(hidden_states))",
         "The feed-forward network gets the input of the layer. It should get the output of the "
         "attention half.",
     ),
     mistake(
-        "self.add_norm(h, inner",
-        "self.add_norm(hidden_states, inner",
+        "self.add_norm(h1, self.out_dense(inner)",
+        "self.add_norm(hidden_states, self.out_dense(inner)",
         "The second residual connection adds the input of the layer. It should add the output "
         "of the attention half.",
     ),
@@ -264,11 +258,11 @@ MISTAKES["encoder.layer"] = [
         "self.self_attention(hidden_states, attention_mask)",
         "self.self_attention(self.attention_layer_norm(hidden_states), attention_mask)",
         _WRONG_FIRST,
-        "h = hidden_states + self.dropout(self.attention_dense(attended))",
-        "F.gelu(self.interm_dense(h))",
-        "F.gelu(self.interm_dense(self.out_layer_norm(h)))",
+        "h1 = hidden_states + self.dropout(self.attention_dense(attended))",
+        "F.gelu(self.interm_dense(h1))",
+        "F.gelu(self.interm_dense(self.out_layer_norm(h1)))",
         _WRONG_OUT,
-        "return h + self.dropout(self.out_dense(inner))",
+        "return h1 + self.dropout(self.out_dense(inner))",
         "Each half normalizes its input (pre-norm). BERT normalizes each sum (post-norm).",
     ),
 ]
@@ -278,22 +272,20 @@ VARIANTS["encoder.layer"] = [
 def forward(self, hidden_states, attention_mask=None):
     attended = self.self_attention(hidden_states, attention_mask)
     h = self.attention_layer_norm(self.dropout(self.attention_dense(attended)) + hidden_states)
-    bent = F.gelu(self.interm_dense(h))
-    return self.out_layer_norm(h + self.dropout(self.out_dense(bent)))
+    inner = F.gelu(self.interm_dense(h))
+    return self.out_layer_norm(h + self.dropout(self.out_dense(inner)))
 """,
     """
 def forward(self, hidden_states, attention_mask=None):
     x = hidden_states
     x = self.add_norm(
         residual=x,
-        inner=self.self_attention(x, attention_mask=attention_mask),
-        dense=self.attention_dense,
+        update=self.attention_dense(self.self_attention(x, attention_mask=attention_mask)),
         norm=self.attention_layer_norm,
     )
     wide = x @ self.interm_dense.weight.T + self.interm_dense.bias
-    return self.add_norm(
-        x, wide * 0.5 * (1 + torch.erf(wide * 2**-0.5)), self.out_dense, norm=self.out_layer_norm
-    )
+    wide = wide * 0.5 * (1 + torch.erf(wide * 2**-0.5))
+    return self.add_norm(x, self.out_dense(wide), norm=self.out_layer_norm)
 """,
 ]
 

@@ -3,19 +3,21 @@
 import torch
 from torch.autograd.functional import jacobian
 
-from minbert.course.check_runner import Case, Trial, autocast, fill, fixed, mistake, probe
+from minbert.course.check_runner import Case, Trial, fill, fixed, mistake, probe
 from minbert.exercise_cases.bijections import gradients
-from minbert.flow import flow_rows
+from minbert.flow import flow_levels
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
 
 def started(kind, width, seed=0, **settings):
     """Build a flow with random weights in double precision, as if it had started from data."""
-    flow = fill(
-        kind(flow_rows(width, hidden=3, generator=torch.Generator().manual_seed(seed), **settings)),
-        seed,
-    )
+    generator = torch.Generator().manual_seed(seed)
+    if hasattr(kind, "nll"):  # a Flow builds its layers itself
+        flow = kind(width, hidden=3, generator=generator, **settings)
+    else:
+        flow = kind(flow_levels(width, hidden=3, generator=generator, **settings))
+    flow = fill(flow, seed)
     for name, flag in flow.named_buffers():
         if name.endswith("initialized"):
             flag.fill_(True)
@@ -28,12 +30,11 @@ def started(kind, width, seed=0, **settings):
 # ---- flow.through
 #
 # Three levels at width 7 work on 7, 4 and 2 dimensions. Every kind of mixing and coupling takes
-# part. A new flow is also initialized, layer by layer, from a batch; each normalization has to
-# see the output of the layers before it.
+# part.
 
 
 def through_cases(generator):
-    u, many = fixed(generator, 3, 7), 2 * fixed(generator, 70, 4) + 1
+    u = fixed(generator, 3, 7)
     return [
         Case("one level, two steps", {"u": u[:, :5], "depth": 2}),
         Case("three levels", {"u": u, "levels": 3, "depth": 1, "coupling": "affine"}),
@@ -42,41 +43,13 @@ def through_cases(generator):
             {"u": u[:, :6], "levels": 2, "depth": 2, "mixing": "lu", "coupling": "affine"},
         ),
         Case("one row", {"u": u[:1, :3], "depth": 1, "mixing": "dense"}),
-        Case("started from a batch", {"u": many, "levels": 2, "depth": 2, "start": True}),
+        Case("forty rows, two levels", {"u": fixed(generator, 40, 4), "levels": 2, "depth": 2}),
     ]
 
 
 def run_through(kind, inputs):
-    settings, u = (
-        {name: value for name, value in inputs.items() if name not in ("u", "start")},
-        inputs["u"],
-    )
-    if "start" in inputs:
-        flow = (
-            kind(
-                flow_rows(
-                    u.shape[1], hidden=3, generator=torch.Generator().manual_seed(0), **settings
-                )
-            )
-            .double()
-            .eval()
-        )
-        with torch.no_grad():
-            z, log_det = flow.through(u, start=True)
-        return {
-            "latent vectors": z,
-            "log |det|": log_det,
-            "norms that have started": torch.stack(
-                [flag for name, flag in flow.named_buffers() if name.endswith("initialized")]
-            ),
-            "first weights": torch.cat(
-                [
-                    p.detach().flatten()
-                    for name, p in flow.named_parameters()
-                    if name.endswith(("shift", "logs"))
-                ]
-            ),
-        }
+    settings = {name: value for name, value in inputs.items() if name != "u"}
+    u = inputs["u"]
     flow = started(kind, u.shape[1], **settings)
     z, log_det = flow.through(u)
     oracle = {}
@@ -104,16 +77,16 @@ TRIALS["flow.through"] = Trial(
     subject="flow",
     hints=(
         (
-            "Two loops: over the blocks, and over the parts of a block. What is handed on from "
-            "part to part, and what is added up?"
+            "Two loops: over the levels, and over the layers of a level. What is passed from layer "
+            "to layer, and what is added up?"
         ),
         (
-            "Cut z into x, the first `block[0].width` columns, and the rest. Only x goes through "
-            "the parts; afterwards put both together again, x in front."
+            "Split z into the first `level[0].width` dimensions and the rest. Only the first ones "
+            "pass through the layers; afterwards concatenate both, the transformed ones first."
         ),
         (
-            "x, change = part(x); log_det = log_det + change; after each block z = cat([x, done], "
-            "dim=1). With `start`: part._fit(x) before part(x)."
+            "active, change = layer(active); log_det = log_det + change; after each level z = "
+            "torch.cat([active, finished], dim=1)."
         ),
     ),
 )
@@ -131,58 +104,59 @@ MISTAKES["flow.through"] = [
         "The log-determinants are subtracted. They are added.",
     ),
     mistake(
-        "z = torch.cat([x, done], dim=1)",
-        "z = torch.cat([done, x], dim=1)",
+        "z = torch.cat([active, finished], dim=1)",
+        "z = torch.cat([finished, active], dim=1)",
         "The finished dimensions are put in front, so the next level works on the wrong ones.",
     ),
     mistake(
-        "for block in self.blocks:",
-        "for block in list(self.blocks)[:1]:",
+        "for level in self.levels:",
+        "for level in list(self.levels)[:1]:",
         "Only the first level is applied.",
     ),
     mistake(
-        "for block in self.blocks:",
-        "for block in reversed(self.blocks):",
+        "for level in self.levels:",
+        "for level in reversed(self.levels):",
         "The levels are applied in reverse order. That is the order of the inverse.",
     ),
     mistake(
-        "for part in block:",
-        "for part in reversed(block):",
-        "The layers of a block are applied in reverse order. That is the order of the inverse.",
+        "for layer in level:",
+        "for layer in reversed(level):",
+        "The layers of a level are applied in reverse order. That is the order of the inverse.",
     ),
     mistake(
         _WRONG_SUM,
         "log_det = log_det + change.detach()",
         "The log-determinants are detached, so the scales get no gradient from them.",
     ),
-    mistake("z = torch.cat([x, done], dim=1)", "z = x", "The finished dimensions are dropped."),
+    mistake(
+        "z = torch.cat([active, finished], dim=1)",
+        "z = active",
+        "The finished dimensions are dropped.",
+    ),
 ]
 
 VARIANTS["flow.through"] = [
     """
-def through(self, u, start=False):
+def through(self, u):
     log_dets, finished, x = [], [], u
-    for level, block in enumerate(self.blocks):
-        width = block[0].width
+    for level in self.levels:
+        width = level[0].width
         finished.insert(0, x[:, width:])
         x = x[:, :width]
-        for part in block:
-            if start:
-                part._fit(x)
-            x, log_det = part(x)
+        for layer in level:
+            x, log_det = layer(x)
             log_dets.append(log_det)
     return torch.cat([x, *finished], dim=1), torch.stack(log_dets).sum(0)
 """,
     """
-def through(self, u, start=False):
+def through(self, u):
     z = u.clone()
     total = torch.zeros(len(u), dtype=u.dtype)
-    for block in self.blocks:
-        n = block[0].width
+    for level in self.levels:
+        n = level[0].width
         x = z[:, :n]
-        for part in block:
-            part._fit(x) if start else None
-            pair = part(x)
+        for layer in level:
+            pair = layer(x)
             x, total = pair[0], total + pair[1]
         z = torch.hstack([x, z[:, n:]])
     return z, total
@@ -197,50 +171,21 @@ def through(self, u, start=False):
 
 
 def inverse_cases(generator):
-    cases = []
-    for case in through_cases(generator):
-        rest = dict(case.inputs)
-        if "start" not in rest:
-            cases.append(Case(case.label, {"z": rest.pop("u"), **rest}))
-    return cases + [
-        Case("double precision into single", {"z": fixed(generator, 3, 4), "single": True}),
+    return [
         Case(
-            "half precision into single",
-            {"z": fixed(generator, 3, 4, dtype=torch.bfloat16), "single": True, "depth": 2},
-        ),
-        autocast(
-            Case(
-                "two levels, a matrix",
-                {
-                    "z": 3 * fixed(generator, 50, 6),
-                    "levels": 2,
-                    "depth": 2,
-                    "mixing": "dense",
-                    "coupling": "affine",
-                    "single": True,
-                },
-            ),
-            "z",
-        ),
+            case.label,
+            {"z": case.inputs["u"], **{k: v for k, v in case.inputs.items() if k != "u"}},
+        )
+        for case in through_cases(generator)
     ]
 
 
 def run_inverse(kind, inputs):
     z = inputs["z"]
-    flow = started(
-        kind,
-        z.shape[1],
-        **{name: value for name, value in inputs.items() if name not in ("z", "single")},
-    )
-    if "single" in inputs:
-        u = flow.float().inverse(z)
-        return {
-            "in the dtype of the weights": u.dtype == torch.float32,
-            "shape": torch.tensor(u.shape),
-            "data": u.float(),
-        }
-    u = flow.inverse(z)
-    again = flow.inverse(leaf := z.clone().requires_grad_())
+    settings = {name: value for name, value in inputs.items() if name != "z"}
+    flow = started(kind, z.shape[1], **settings)
+    u = flow.back(z)
+    again = flow.back(leaf := z.clone().requires_grad_())
     return {
         "data": u,
         "back again, minus where it began": flow.through(u)[0] - z,
@@ -254,54 +199,57 @@ TRIALS["flow.inverse"] = Trial(
     subject="flow",
     hints=(
         (
-            "Shoes and socks: what went on last comes off first. That holds for blocks, and for "
-            "the parts of a block."
+            "The last operation is undone first. This holds for the levels, and for the layers of "
+            "a level."
         ),
         (
-            "`reversed(self.blocks)`, and inside `reversed(block)`. The last block knows only its "
-            "own few columns; the others wait behind."
+            "`reversed(self.levels)`, and inside `reversed(level)`. The last level has only its "
+            "own few dimensions; the others stay behind them."
         ),
         (
-            "for each block from the end: x, done = u[:, :width], u[:, width:]; x = "
-            "part.inverse(x) for each part from the end; u = cat([x, done], dim=1)."
+            "For each level from the end: split u at k = level[0].width; active = "
+            "layer.inverse(active) for each layer from the end; u = torch.cat([active, finished], "
+            "dim=1)."
         ),
     ),
 )
 
 MISTAKES["flow.inverse"] = [
     mistake(
-        "for part in reversed(block):",
-        "for part in block:",
-        "The layers of a block are undone in forward order. The last layer is undone first.",
+        "for layer in reversed(level):",
+        "for layer in level:",
+        "The layers of a level are undone in forward order. The last layer is undone first.",
     ),
     mistake(
-        "for block in reversed(self.blocks):",
-        "for block in self.blocks:",
+        "for level in reversed(self.levels):",
+        "for level in self.levels:",
         "The levels are undone in forward order. The last level is undone first.",
     ),
     mistake(
-        "x = part.inverse(x)", "x = part(x)[0]", "The layers are applied again instead of undone."
+        "active = layer.inverse(active)",
+        "active = layer(active)[0]",
+        "The layers are applied again instead of undone.",
     ),
     mistake(
-        "u = torch.cat([x, done], dim=1)",
-        "u = torch.cat([done, x], dim=1)",
-        "The waiting dimensions are put in front. They belong at the end.",
+        "u = torch.cat([active, finished], dim=1)",
+        "u = torch.cat([finished, active], dim=1)",
+        "The finished dimensions are put in front. They belong at the end.",
     ),
     mistake(
-        "x, done = u[:, :block[0].width], u[:, block[0].width:]",
-        "x, done = u[:, -block[0].width:], u[:, :-block[0].width]",
+        "active, finished = u[:, :k], u[:, k:]",
+        "active, finished = u[:, -k:], u[:, :-k]",
         "Each level undoes the last dimensions. It changed the first ones.",
     ),
     mistake(
-        "for part in reversed(block):",
-        "for part in list(block)[:0:-1]:",
-        "The first layer of each block, its normalization, is not undone.",
+        "for layer in reversed(level):",
+        "for layer in list(level)[:0:-1]:",
+        "The first layer of each level, its normalization, is not undone.",
     ),
     mistake(
-        "for block in reversed(self.blocks):",
-        "for block in self.blocks:",
-        "for part in reversed(block):",
-        "for part in block:",
+        "for level in reversed(self.levels):",
+        "for level in self.levels:",
+        "for layer in reversed(level):",
+        "for layer in level:",
         "Levels and layers are undone in forward order. Both are undone from last to first.",
     ),
     mistake(
@@ -313,32 +261,30 @@ MISTAKES["flow.inverse"] = [
 
 VARIANTS["flow.inverse"] = [
     """
-@torch.autocast("cpu", enabled=False)
-def inverse(self, z):
-    u = self._check_latent(z)
-    for k in range(len(self.blocks) - 1, -1, -1):
-        block = self.blocks[k]
-        width = block[0].width
+def back(self, z):
+    u = z
+    for i in range(len(self.levels) - 1, -1, -1):
+        level = self.levels[i]
+        width = level[0].width
         x = u[:, :width]
-        for part in list(block)[::-1]:
-            x = part.inverse(x)
+        for layer in list(level)[::-1]:
+            x = layer.inverse(x)
         u = torch.cat([x, u[:, width:]], dim=-1)
     return u
 """,
     """
-@torch.autocast("cpu", enabled=False)
-def inverse(self, z):
-    def undo(blocks, x):
-        if not blocks:
+def back(self, z):
+    def undo(levels, x):
+        if not levels:
             return x
-        n = blocks[0][0].width
-        inner = undo(blocks[1:], x[:, : blocks[1][0].width] if len(blocks) > 1 else x[:, :n])
+        n = levels[0][0].width
+        inner = undo(levels[1:], x[:, : levels[1][0].width] if len(levels) > 1 else x[:, :n])
         x = torch.cat([inner, x[:, inner.shape[1]:]], dim=1)
         first, rest = x[:, :n], x[:, n:]
-        for part in reversed(list(blocks[0])):
-            first = part.inverse(first)
+        for layer in reversed(list(levels[0])):
+            first = layer.inverse(first)
         return torch.cat([first, rest], dim=1)
-    return undo(list(self.blocks), z.to(self.blocks[0][0].shift.dtype))
+    return undo(list(self.levels), z)
 """,
 ]
 
@@ -527,11 +473,11 @@ TRIALS["flow.nll"] = Trial(
     rtol=1e-9,
     hints=(
         (
-            "log p(u) = log N(z; 0, I) + log|det|. Write the first one down for D columns, then "
+            "log p(u) = log N(z; 0, I) + log|det|. Write the first term for D dimensions, then "
             "change all signs."
         ),
         (
-            "-log N(z; 0, I) = |z|² / 2 + D/2 log 2π, a number for each row. log|det| is "
+            "-log N(z; 0, I) = |z|² / 2 + D/2 log 2π, one number per row. log|det| is "
             "subtracted. A bit is ln 2 nats."
         ),
         (

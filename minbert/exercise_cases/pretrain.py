@@ -540,29 +540,28 @@ TRIALS["pretrain.loss"] = Trial(
     loss_cases,
     run_mlm_loss,
     hints=(
-        "Which positions enter the loss? Only those need logits.",
+        "chosen_logits returns logits of the shape (n, V). What is their mean loss if n is 0?",
         (
-            "hidden_states[chosen] has the shape (n, D). The head gets it together with the "
-            "encoder's own table of token embeddings. A mean over nothing is NaN, so take the sum "
-            "and divide it by the number of chosen tokens, or by 1 if there are none."
+            "A mean over nothing is NaN, so take the sum of the losses and divide it by the number "
+            "of chosen tokens, or by 1 if there are none."
         ),
         (
-            "logits = head(hidden_states[chosen], model.embedding.word_embedding.weight); "
-            'total = F.cross_entropy(logits, labels[chosen], reduction="sum"); return total / '
-            "chosen.sum().clamp(min=1)."
+            "logits, targets = chosen_logits(model, head, hidden_states, labels); "
+            'total = F.cross_entropy(logits, targets, reduction="sum"); return total / '
+            "max(len(targets), 1)."
         ),
     ),
 )
 
 
-_WRONG_TOTAL = 'total = F.cross_entropy(logits, labels[chosen], reduction="sum")'
-_WRONG_MEAN = "return total / chosen.sum().clamp(min=1)"
-_WRONG_LOGITS = "head(hidden_states[chosen], model.embedding.word_embedding.weight)"
+_WRONG_TOTAL = 'total = F.cross_entropy(logits, targets, reduction="sum")'
+_WRONG_MEAN = "return total / max(len(targets), 1)"
+_WRONG_LOGITS = "logits, targets = chosen_logits(model, head, hidden_states, labels)"
 
 MISTAKES["pretrain.loss"] = [
     mistake(
         _WRONG_MEAN,
-        "return F.cross_entropy(logits, labels[chosen])",
+        "return F.cross_entropy(logits, targets)",
         "The mean over no masked tokens is NaN. Without masked tokens the loss should be 0.",
     ),
     mistake(
@@ -577,12 +576,13 @@ MISTAKES["pretrain.loss"] = [
     ),
     mistake(
         _WRONG_TOTAL,
-        'total = F.cross_entropy(logits, input_ids[chosen], reduction="sum")',
+        'total = F.cross_entropy(logits, input_ids[labels != -100], reduction="sum")',
         "The corrupted ids are used as labels, so the model learns to copy its input.",
     ),
     mistake(
         _WRONG_LOGITS,
-        "head(hidden_states[chosen], model.embedding.word_embedding.weight.detach())",
+        "targets = labels[labels != -100]\n    table = model.embedding.word_embedding.weight.detach()\n"
+        "    logits = head(hidden_states[labels != -100], table)",
         "The token embeddings are detached, so they get no gradient from the output layer.",
     ),
     mistake(
@@ -592,12 +592,12 @@ MISTAKES["pretrain.loss"] = [
     ),
     mistake(
         _WRONG_TOTAL,
-        'total = F.cross_entropy(logits.softmax(-1), labels[chosen], reduction="sum")',
+        'total = F.cross_entropy(logits.softmax(-1), targets, reduction="sum")',
         "A softmax is applied before the cross-entropy, which expects logits.",
     ),
     mistake(
         _WRONG_LOGITS,
-        "head(hidden_states[chosen].detach(), model.embedding.word_embedding.weight)",
+        "logits, targets = chosen_logits(model, head, hidden_states.detach(), labels)",
         "The hidden states are detached, so the encoder gets no gradient.",
     ),
 ]

@@ -1,11 +1,10 @@
-"""Exercise cases of chapters 31 and 32: divergences and adversarial perturbations."""
+"""Exercise cases of chapter 31: divergences and adversarial perturbations."""
 
 import math
 
 import torch
 
 from minbert.course.check_runner import (
-    SMALL,
     Case,
     Trial,
     fill,
@@ -210,60 +209,66 @@ TRIALS["smoothness.distance"] = Trial(
     run_distance,
     hints=(
         (
-            "First find the goal, then return a function of two outputs. What has a head that a "
-            "string has not?"
+            "First find the name of the goal, then return a function of two outputs. Which "
+            "attribute has a head that a string does not have?"
         ),
         (
-            "One logit z of a yes is two classes with logits 0 and z. `_yes_or_no` and "
-            "`_squared_difference` are there."
+            "A binary logit z stands for two classes with the logits 0 and z. `binary_kl` and "
+            "`squared_difference` are there."
         ),
         (
-            'goal = "similarity" for a ClippedCosineHead, else getattr(goal, "goal", goal); then '
-            "`_squared_difference`, or `partial` of `symmetric_kl` or "
-            "`_yes_or_no` with grad."
+            'The name is getattr(goal, "goal", goal). Return `squared_difference` for "similarity" '
+            "and for a ClippedCosineHead, otherwise `partial` of `symmetric_kl` or `binary_kl` "
+            "with grad."
         ),
     ),
 )
 
 
+_WRONG_BINARY = "return partial(binary_kl, grad=grad)"
+
 MISTAKES["smoothness.distance"] = [
     mistake(
-        '"similarity" if isinstance(goal, ClippedCosineHead) else ',
+        " or isinstance(goal, ClippedCosineHead)",
         "",
         "A clipped cosine head outputs a cosine. It is compared on its own scale, not as a logit.",
     ),
     mistake(
-        'symmetric_kl if goal == "classes" else _yes_or_no',
-        "symmetric_kl",
+        _WRONG_BINARY,
+        "return partial(symmetric_kl, grad=grad)",
         "A single logit is not a distribution: the softmax then compares the examples of the "
         "batch. Binary outputs have two classes with logits 0 and z.",
     ),
     mistake(
-        'symmetric_kl if goal == "classes" else _yes_or_no',
-        'symmetric_kl if goal == "classes" else (lambda p, q, grad: (p.sigmoid() - '
-        "q.sigmoid()).square())",
+        _WRONG_BINARY,
+        "return lambda p, q: (p.sigmoid() - q.sigmoid()).square()",
         "Binary outputs are compared by squared probabilities. Use the divergence.",
     ),
     mistake(
-        '_squared_difference if goal == "similarity" else softly',
-        '(lambda p, q: (wide(p) - wide(q)).abs()) if goal == "similarity" else softly',
+        "return squared_difference",
+        "return lambda p, q: (wide(p) - wide(q)).abs()",
         "Similarity scores are compared by absolute differences. Use squared differences.",
     ),
     mistake(
-        '_squared_difference if goal == "similarity" else softly',
-        '(lambda p, q: (wide(p) - wide(q)).square().mean()) if goal == "similarity" else softly',
+        "return squared_difference",
+        "return lambda p, q: (wide(p) - wide(q)).square().mean()",
         "The mean over the examples is taken. Return one value for each example.",
     ),
-    mistake(", grad=grad)", ', grad="full")', "`grad` is not passed on."),
     mistake(
-        '_squared_difference if goal == "similarity" else softly',
-        '_squared_difference if goal in ("similarity", "paraphrase_mse") else softly',
+        "partial(symmetric_kl, grad=grad)",
+        "symmetric_kl",
+        "partial(binary_kl, grad=grad)",
+        "binary_kl",
+        "`grad` is not passed on.",
+    ),
+    mistake(
+        'name == "similarity" or',
+        'name in ("similarity", "paraphrase_mse") or',
         '"paraphrase_mse" names a loss. Its outputs are logits like those of "paraphrase".',
     ),
     mistake(
-        "_yes_or_no, grad",
-        "(lambda p, q, grad: symmetric_kl(torch.stack([-p, p], -1), torch.stack([-q, q], -1), "
-        "grad)), grad",
+        _WRONG_BINARY,
+        "return lambda p, q: symmetric_kl(torch.stack([-p, p], -1), torch.stack([-q, q], -1), grad)",
         "The two classes get the logits -z and z. They should be 0 and z.",
     ),
 ]
@@ -272,7 +277,7 @@ VARIANTS["smoothness.distance"] = [
     """
 def output_distance(goal, grad="full"):
     if isinstance(goal, ClippedCosineHead):
-        return _squared_difference
+        return squared_difference
     name = goal if isinstance(goal, str) else goal.goal
     if name == "classes":
         return lambda p, q: symmetric_kl(p, q, grad)
@@ -428,7 +433,7 @@ def ball_cases(generator):
     d = d / d.norm(dim=1, keepdim=True) * torch.tensor([[0.05], [0.2], [0.9], [50.0]])
     d[1, 1] = 0
     return [
-        Case(f"{label}, p = {p}", {"shifts": x, "radius": r, "p": p})
+        Case(f"{label}, p = {p}", {"delta": x, "radius": r, "p": p})
         for p in (2, math.inf)
         for label, x, r in (
             ("inside, outside, far outside", d, 0.3),
@@ -441,8 +446,8 @@ def ball_cases(generator):
 
 
 def run_ball(into_ball, inputs):
-    shifts = into_ball(**inputs)
-    return {"shifts": shifts, "dtype as it was": shifts.dtype == inputs["shifts"].dtype}
+    delta = into_ball(**inputs)
+    return {"projected": delta, "dtype as it was": delta.dtype == inputs["delta"].dtype}
 
 
 TRIALS["smoothness.ball"] = Trial(
@@ -450,14 +455,14 @@ TRIALS["smoothness.ball"] = Trial(
     run_ball,
     subject="smart",
     hints=(
-        "Who is inside stays. Where is the nearest point of a circle, of a square?",
+        "A point inside stays. Where is the nearest point of a circle, of a square?",
         (
-            "In the usual norm the whole vector shrinks; for the largest coordinate each "
-            "coordinate is cut by itself."
+            "In the l2 norm the whole vector is rescaled; in the infinity norm each coordinate is "
+            "clamped separately."
         ),
         (
-            "For 2: shifts * (radius / length), with the length raised to `radius` at least, so "
-            "that nobody is stretched. For infinity: clamp."
+            "For 2: delta * (radius / length), with the length clamped to at least `radius`, so "
+            "that no vector becomes longer. For infinity: clamp each coordinate."
         ),
     ),
 )
@@ -469,24 +474,24 @@ MISTAKES["smoothness.ball"] = [
         "Points inside the ball are moved to its surface. They should stay.",
     ),
     mistake(
-        "shifts.clamp(-radius, radius)",
-        "shifts * (radius / shifts.abs().amax(-1, keepdim=True).clamp(min=radius))",
+        "delta.clamp(-radius, radius)",
+        "delta * (radius / delta.abs().amax(-1, keepdim=True).clamp(min=radius))",
         "In the maximum norm the whole vector is scaled. The nearest point is found by clipping "
         "each dimension.",
     ),
     mistake(
-        "return shifts * (radius / length.clamp(min=radius))",
-        "return shifts.clamp(-radius, radius)",
+        "return delta * (radius / length.clamp(min=radius))",
+        "return delta.clamp(-radius, radius)",
         "In the Euclidean norm the dimensions are clipped one by one, which projects onto a cube.",
     ),
     mistake(
-        "torch.linalg.vector_norm(shifts, dim=-1, keepdim=True)",
-        "torch.linalg.vector_norm(shifts)",
+        "torch.linalg.vector_norm(delta, dim=-1, keepdim=True)",
+        "torch.linalg.vector_norm(delta)",
         "The norm is computed over all perturbations together. Each one has its own ball.",
     ),
     mistake(
-        "torch.linalg.vector_norm(shifts, dim=-1, keepdim=True)",
-        "torch.linalg.vector_norm(shifts, dim=0, keepdim=True)",
+        "torch.linalg.vector_norm(delta, dim=-1, keepdim=True)",
+        "torch.linalg.vector_norm(delta, dim=0, keepdim=True)",
         "The norm runs over the batch. It runs over the dimensions.",
     ),
     mistake(
@@ -495,383 +500,36 @@ MISTAKES["smoothness.ball"] = [
         "Points outside are moved to the center. The nearest point is on the surface.",
     ),
     mistake(
-        "shifts.clamp(-radius, radius)",
-        "shifts.clamp_(-radius, radius)",
-        "return shifts * (radius",
-        "return shifts.mul_(radius",
+        "delta.clamp(-radius, radius)",
+        "delta.clamp_(-radius, radius)",
+        "return delta * (radius",
+        "return delta.mul_(radius",
         "The input is changed in place. Return a new tensor.",
     ),
     mistake(
-        "shifts.clamp(-radius, radius)",
-        "shifts.clamp(max=radius)",
+        "delta.clamp(-radius, radius)",
+        "delta.clamp(max=radius)",
         "Only large positive values are clipped. Clip at -radius too.",
     ),
 ]
 
 VARIANTS["smoothness.ball"] = [
     """
-def into_ball(shifts, radius, p):
+def into_ball(delta, radius, p):
     if math.isinf(p):
-        return torch.minimum(torch.maximum(shifts, torch.tensor(-radius)), torch.tensor(radius)).to(
-            shifts.dtype
+        return torch.minimum(torch.maximum(delta, torch.tensor(-radius)), torch.tensor(radius)).to(
+            delta.dtype
         )
-    norm = shifts.norm(p=2, dim=-1, keepdim=True)
-    return torch.where(norm > radius, shifts / norm.clamp(min=1e-30) * radius, shifts)
+    norm = delta.norm(p=2, dim=-1, keepdim=True)
+    return torch.where(norm > radius, delta / norm.clamp(min=1e-30) * radius, delta)
 """,
     """
-def into_ball(shifts, radius, p):
+def into_ball(delta, radius, p):
     if p == 2:
-        return shifts * torch.clamp(
-            radius / shifts.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-300), max=1
+        return delta * torch.clamp(
+            radius / delta.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-300), max=1
         )
-    return shifts.sign() * shifts.abs().clamp(max=radius)
-""",
-]
-
-
-# ---- smoothness.points
-#
-# Twenty thousand points. Exact facts: the norm of each point on a surface, shapes, dtypes,
-# reproducibility. Averages: absolute values, squares, the largest value, the mean, the radius.
-# The tolerance of 0.02 is at least five standard errors; averages that vary more are divided by
-# three or five.
-
-
-def points_cases(generator):
-    seed = int(torch.randint(1000, (), generator=generator))
-    return [
-        Case(
-            f"{where}, p = {p:g}, width {width}",
-            {"width": width, "p": p, "where": where, "radius": radius, "seed": seed},
-        )
-        for where, p, width, radius in (
-            ("surface", 2.0, 3, 0.1),
-            ("surface", 1.0, 3, 2.0),
-            ("surface", math.inf, 4, 0.5),
-            ("surface", 3.0, 2, 1.0),
-            ("surface", 1.5, 2, 3.0),
-            ("volume", 2.0, 3, 0.1),
-            ("volume", 1.0, 2, 5.0),
-            ("volume", math.inf, 2, 1.0),
-            ("volume", 2.0, 1, 4.0),
-        )
-    ]
-
-
-def _halves_and_neighbours(x):
-    """Pairs of points that a program might make from one draw: half of them apart, and side by
-    side."""
-    return {
-        "half of all apart": (x[: len(x) // 2], x[len(x) // 2 :]),
-        "side by side": (x[::2], x[1::2]),
-    }
-
-
-def run_points(ball_points, inputs):
-    seed, r, p = inputs.pop("seed"), inputs["radius"], inputs["p"]
-
-    def seeded():
-        return torch.Generator().manual_seed(seed)
-
-    x = ball_points(20000, **inputs, generator=seeded(), dtype=torch.float64) / r
-    few = ball_points(3, **inputs, generator=seeded())
-    torch.default_generator.manual_seed(2)
-    goes_on = seeded()
-    norm, again = torch.linalg.vector_norm(x, p, -1), ball_points(3, **inputs, generator=seeded())
-    pairs = _halves_and_neighbours(x)
-    exact = (
-        {"every norm is the radius": (norm - 1).abs().max() < 1e-6}
-        if inputs["where"] == "surface"
-        else {"no norm is above the radius": norm.max() < 1 + 1e-6}
-    )
-    if inputs["where"] == "volume":
-        for name, pair in pairs.items():
-            norms = torch.stack([torch.linalg.vector_norm(y, p, -1) for y in pair])
-            label = f"a tenth of the correlation of two norms, {name}"
-            exact[label] = torch.corrcoef(norms)[0, 1] / 10
-    exact |= {
-        f"a third of the mean product of two points, {name}": (a * b).sum(1).mean() / 3
-        for name, (a, b) in pairs.items()
-    }
-    return exact | {
-        "shape of 3 points": torch.tensor(few.shape),
-        "dtypes as asked for": few.dtype == torch.float32 and x.dtype == torch.float64,
-        "the same seed gives the same points": torch.equal(few, again),
-        "a generator goes on": not torch.equal(
-            *(ball_points(3, **inputs, generator=goes_on) for _ in range(2))
-        ),
-        "without a generator, other points each time": not torch.equal(
-            *(ball_points(3, **inputs) for _ in range(2))
-        ),
-        "mean norm / radius": norm.mean(),
-        "a third of the mean coordinate / radius": x.mean(0) / 3,
-        "mean size of a coordinate": x.abs().mean(0),
-        "mean square of a coordinate": x.square().mean(0),
-        "mean fourth power": x.pow(4).mean(0),
-        "a fifth of the mean product of two signs": (x[:, 0] * x[:, -1]).sign().mean() / 5,
-        "a third of the mean product of two points": (x[1:] * x[:-1]).sum(1).mean() / 3,
-    }
-
-
-TRIALS["smoothness.points"] = Trial(
-    points_cases,
-    run_points,
-    replay=True,
-    atol=0.02,
-    hints=(
-        (
-            "Draw with density exp(-|y|^p) in each coordinate, then bring each point to the norm "
-            "it should have. In a ball, how much of the volume lies "
-            "within half of the radius?"
-        ),
-        (
-            "`_bell` draws. The p-norm is `torch.linalg.vector_norm(y, p, -1, keepdim=True)`. The "
-            "share of the volume within s is s^D, so s = U^(1/D)."
-        ),
-        (
-            'x = radius * y / |y|_p; for "volume" times torch.rand(n, 1) ** (1 / width), '
-            "everything from `generator`, in `dtype`."
-        ),
-    ),
-)
-
-
-_WRONG_DRAW = "y = _bell(torch.empty(n, width, dtype=dtype, device=device), p, generator)"
-
-MISTAKES["smoothness.points"] = [
-    mistake(
-        "torch.linalg.vector_norm(y, p, -1, keepdim=True)",
-        "torch.linalg.vector_norm(y, 2, -1, keepdim=True)",
-        "The points are divided by their Euclidean norm whatever p is.",
-    ),
-    mistake(
-        "torch.linalg.vector_norm(y, p, -1, keepdim=True)",
-        "torch.linalg.vector_norm(y, p, 0, keepdim=True)",
-        "The norm runs over the points. It runs over the dimensions.",
-    ),
-    mistake("x = radius * y /", "x = y /", "The radius is not used."),
-    mistake(
-        " ** (1 / width)",
-        "",
-        "The radii are uniformly distributed, so too many points are near the center. Volume "
-        "grows with a power of the radius.",
-    ),
-    mistake(" ** (1 / width)", " ** width", "The exponent is D. It should be 1/D."),
-    mistake(
-        "torch.rand(n, 1, generator",
-        "torch.rand(1, 1, generator",
-        "All points share one random radius. Each point needs its own.",
-    ),
-    mistake(
-        'if where == "volume":', "if False:", "`where` is not used: all points are on the surface."
-    ),
-    mistake(
-        _WRONG_DRAW,
-        _WRONG_DRAW.replace("generator)", "None)"),
-        "`generator` is not used, so points are not reproducible.",
-    ),
-]
-
-VARIANTS["smoothness.points"] = [
-    """
-def ball_points(
-    n, width, radius=1.0, p=2.0, where="surface", generator=None, device="cpu", dtype=torch.float32
-):
-    shape = (n, width)
-    if p == math.inf:
-        y = 2 * torch.rand(shape, generator=generator, dtype=dtype) - 1
-    elif p == 1:
-        y = (
-            torch.empty(shape, dtype=dtype).exponential_(generator=generator)
-            * (torch.rand(shape, generator=generator) - 0.5).sign()
-        )
-    else:
-        y = _bell(torch.empty(shape, dtype=dtype), p, generator)
-    y = y / y.norm(p=p, dim=1)[:, None]
-    if where == "volume":
-        y = (
-            y
-            * torch.exp(torch.log(1 - torch.rand(n, generator=generator, dtype=dtype)) / width)[
-                :, None
-            ]
-        )
-    return y * radius
-""",
-    """
-def ball_points(
-    n, width, radius=1.0, p=2.0, where="surface", generator=None, device="cpu", dtype=torch.float32
-):
-    share = (
-        torch.rand(n, 1, generator=generator, dtype=dtype) ** (1.0 / width)
-        if where == "volume"
-        else 1.0
-    )
-    x = _bell(torch.zeros(n, width, dtype=dtype), p, generator)
-    size = (
-        x.abs().amax(1, keepdim=True)
-        if p == math.inf
-        else x.abs().pow(p).sum(1, keepdim=True).pow(1 / p)
-    )
-    return x.div_(size).mul_(radius * share)
-""",
-]
-
-
-# ---- smoothness.worst
-#
-# The points are given, so nothing is random: one linear head, one with two vectors, one with a
-# cosine. More points than rows and more rows than a chunk; a last chunk that is shorter than the
-# others and contains some of the worst points.
-
-
-def worst_cases(generator):
-    seed = int(torch.randint(1000, (), generator=generator))
-    (u, v), (d, e) = fixed(generator, 2, 5, 4), fixed(generator, 2, 40, 4)
-    d[-2:], e[-2:] = (
-        12 * d[-2:],
-        12 * e[-2:],
-    )  # the worst of some rows are in the last chunk, a short one
-    more = {"du": d, "dv": e}
-    return [
-        Case("classes", {"head": "classes", "seed": seed, "u": u, "du": d}),
-        Case(
-            "classes, in small chunks",
-            {"head": "classes", "seed": seed, "u": u, "du": d, "limit": 105},
-        ),
-        Case("pairs", {"head": "pair", "seed": seed, "u": u, "v": v, **more}),
-        Case(
-            "pairs, one point at a time",
-            {"head": "pair", "seed": seed, "u": u, "v": v, **more, "limit": 1},
-        ),
-        Case(
-            "pairs and a cosine, in small chunks",
-            {"head": "cosine", "seed": seed, "u": u, "v": v, **more, "limit": 45},
-        ),
-        Case("one row", {"head": "cosine", "seed": seed, "u": u[:1], "v": v[:1], **more}),
-        Case("one point", {"head": "classes", "seed": seed, "u": u, "du": d[:1]}),
-        Case(
-            "a distance with a direction",
-            {"head": "pair", "seed": seed, "u": u, "v": v, **more, "aim": True},
-        ),
-    ]
-
-
-def run_worst(worst, inputs):
-    vectors = tuple(inputs[name] for name in ("u", "v") if name in inputs)
-    shifts = tuple(inputs[name] for name in ("du", "dv") if name in inputs)
-    distance = (
-        (lambda p, q: (p.softmax(-1) - q.softmax(-1)).abs().sum(-1))
-        if inputs["head"] == "classes"
-        else (lambda p, q: (p - q).square())
-    )
-    distance = (lambda p, q: p * (p - q)) if "aim" in inputs else distance
-    more, sizes = {"limit": inputs["limit"]} if "limit" in inputs else {}, []
-
-    def measured(p, q):
-        return sizes.append(p.numel()) or distance(p, q)
-
-    found = worst(
-        made_head(inputs["head"], inputs["seed"]).eval(), vectors, shifts, measured, **more
-    )
-    whole = len(vectors[0]) * len(shifts[0]) * (3 if inputs["head"] == "classes" else 1)
-    return {f"best shift of vector {i}": d for i, d in enumerate(found)} | {
-        "vectors": len(found),
-        "all answers at once, above the limit": max(sizes, default=0)
-        >= whole
-        > inputs.get("limit", whole),
-    }
-
-
-TRIALS["smoothness.worst"] = Trial(
-    worst_cases,
-    run_worst,
-    subject="smart",
-    derive=(SMALL,),
-    hints=(
-        (
-            "For every row and every point: how far does the answer move? That is a table (B, n). "
-            "What do you take of each row?"
-        ),
-        (
-            "`_outputs_at(head, vectors, shifts)` gives (B, n) or (B, n, C). The distance to the "
-            "answer without a shift is (B, n); argmax along n."
-        ),
-        (
-            "Cut the shifts into chunks, collect the (B, k) distances, torch.cat along 1, "
-            "argmax(1), and give d[best] of each vector's shifts."
-        ),
-    ),
-)
-
-
-MISTAKES["smoothness.worst"] = [
-    mistake(
-        "torch.cat(found, 1).argmax(1)",
-        "torch.cat(found, 1).argmin(1)",
-        "The smallest change is selected. The worst point has the largest.",
-    ),
-    mistake(
-        "torch.cat(found, 1).argmax(1)",
-        "torch.cat(found, 1).sum(0).argmax().expand(len(vectors[0]))",
-        "One point is selected for all examples. Each example has its own worst point.",
-    ),
-    mistake(
-        "torch.cat(found, 1).argmax(1)", "found[-1].argmax(1)", "Only the last chunk is considered."
-    ),
-    mistake(
-        "*(d.split(size) for d in shifts)",
-        "*(d[: max(size, len(d) // size * size)].split(size) for d in shifts)",
-        "The last chunk is dropped when it is incomplete.",
-    ),
-    mistake(
-        "torch.cat(found, 1).argmax(1)",
-        "torch.stack([f.argmax(1) for f in found])[torch.stack([f.amax(1) for f in "
-        "found]).argmax(0), torch.arange(len(vectors[0]))]",
-        "The index within a chunk is used as the index among all points.",
-    ),
-    mistake(
-        "found.append(distance(moved, clean.to(moved.dtype).expand_as(moved)))",
-        "gap = moved - clean\n        found.append(gap.sum(-1) if gap.ndim == 3 else gap)",
-        "Signed differences are compared, so a large decrease counts as small. Use the distance.",
-    ),
-    mistake(
-        "found.append(distance(moved, clean.to(moved.dtype).expand_as(moved)))",
-        "found.append(sum(d.norm(dim=-1) for d in part).expand(len(vectors[0]), -1))",
-        "The longest perturbation is selected. Select the one that changes the output most.",
-    ),
-    mistake(
-        "return tuple(d[best] for d in shifts)",
-        "return tuple(x + d[best] for x, d in zip(vectors, shifts))",
-        "The perturbed vectors are returned. Return the perturbations.",
-    ),
-]
-
-VARIANTS["smoothness.worst"] = [
-    """
-def worst_shifts(head, vectors, shifts, distance, limit=2**18):
-    with torch.no_grad():
-        clean, best, height = head(*vectors), None, None
-        for point in zip(*shifts):
-            value = distance(head(*(x + d for x, d in zip(vectors, point))), clean)
-            moved = [d.expand_as(x) for d, x in zip(point, vectors)]
-            if best is None:
-                best, height = moved, value
-            else:
-                higher = value > height
-                best = [torch.where(higher[:, None], new, old) for new, old in zip(moved, best)]
-                height = torch.where(higher, value, height)
-    return tuple(best)
-""",
-    """
-@torch.no_grad()
-def worst_shifts(head, vectors, shifts, distance, limit=2**18):
-    rows = []
-    for i in range(len(vectors[0])):
-        n = len(shifts[0])
-        still = [x[i].expand(n, -1) for x in vectors]
-        far = distance(head(*(x + d for x, d in zip(still, shifts))), head(*still))
-        rows.append(int(torch.argmax(far)))
-    return tuple(torch.stack([d[k] for k in rows]) for d in shifts)
+    return delta.sign() * delta.abs().clamp(max=radius)
 """,
 ]
 
@@ -1037,34 +695,32 @@ TRIALS["smoothness.sampled"] = Trial(
     derive=(),
     hints=(
         (
-            "Three parts: points to begin with, a search without gradient, and the charge with "
-            "gradient for what was found. Which of them need dropout off?"
+            "There are three parts: starting points, a search without graph, and the penalty with "
+            "a graph for the perturbations that were found. Which of them need dropout off?"
         ),
         (
-            '`ball_points` for each vector (n points for "random", B for "pgd"), then '
-            "`worst_shifts` or `_ascend` on the vectors without graph, inside "
-            "`_evaluating(head)`."
+            '`ball_points` for each array (n points for "random", B for "pgd"), then '
+            "`worst_shifts` or `projected_ascent` on the embeddings without graph, inside "
+            "`evaluating(head)`."
         ),
         (
-            "return distance(head(*(x + d ...)), head(*vectors)).mean() inside `_evaluating`, "
-            "with the vectors that have the graph."
+            "return distance(head(*perturbed(vectors, deltas)), head(*vectors)).mean() inside "
+            "`evaluating`, with the embeddings that have the graph."
         ),
     ),
 )
 
 
-_WRONG_CHARGE = (
-    "return distance(head(*(x + d for x, d in zip(vectors, shifts))), head(*vectors)).mean()"
-)
+_WRONG_CHARGE = "return distance(head(*perturbed(vectors, deltas)), head(*vectors)).mean()"
 
 MISTAKES["smoothness.sampled"] = [
     mistake(
-        "    with _evaluating(head):\n",
+        "    with evaluating(head):\n",
         "    if True:\n",
         "Dropout is active, so its noise is measured as well. Run the head in eval mode.",
     ),
     mistake(
-        "    with _evaluating(head):\n",
+        "    with evaluating(head):\n",
         "    head.eval()\n    if True:\n",
         "The head stays in eval mode afterwards, so training goes on without dropout.",
     ),
@@ -1075,7 +731,7 @@ MISTAKES["smoothness.sampled"] = [
     ),
     mistake(
         _WRONG_CHARGE,
-        _WRONG_CHARGE.replace("zip(vectors", "zip(fixed").replace("head(*vectors)", "head(*fixed)"),
+        _WRONG_CHARGE.replace("vectors", "fixed"),
         "The penalty is computed from detached vectors, so the encoder gets no gradient.",
     ),
     mistake(
@@ -1087,15 +743,14 @@ MISTAKES["smoothness.sampled"] = [
         "distance or output_distance(head)", "output_distance(head)", "`distance` is not used."
     ),
     mistake(
-        "_ascend(head, fixed, shifts, distance, radius, p, steps))",
-        "shifts)",
+        "projected_ascent(head, fixed, tuple(start), distance, radius, p, steps)",
+        "tuple(start)",
         '"pgd" only uses its starting points. The projected gradient ascent is missing.',
     ),
     mistake(
         _WRONG_CHARGE,
         "with torch.no_grad():\n"
-        "            return distance(head(*(x + d for x, d in zip(vectors, shifts))), "
-        "head(*vectors)).mean()",
+        "            return distance(head(*perturbed(vectors, deltas)), head(*vectors)).mean()",
         "The penalty has no gradient.",
     ),
 ]
@@ -1134,7 +789,7 @@ def sampled_smoothness(
             for x in still
         )
         if search == "pgd":
-            worst = _ascend(head, tuple(still), start, distance, radius, p, steps)
+            worst = projected_ascent(head, tuple(still), start, distance, radius, p, steps)
         else:
             worst = worst_shifts(head, tuple(still), start, distance)
         moved = [x + d for x, d in zip(vectors, worst)]
@@ -1158,14 +813,14 @@ def sampled_smoothness(
     distance=None,
 ):
     far = distance or output_distance(head)
-    with _evaluating(head):
+    with evaluating(head):
         clean = head(*vectors)
         if search == "pgd":
             begin = tuple(
                 ball_points(len(x), x.shape[1], radius, p, where, generator, dtype=x.dtype)
                 for x in vectors
             )
-            shifts = _ascend(head, tuple(x.detach() for x in vectors), begin, far, radius, p, steps)
+            shifts = projected_ascent(head, tuple(x.detach() for x in vectors), begin, far, radius, p, steps)
             return torch.mean(far(head(*map(torch.add, vectors, shifts)), clean))
         best = None
         clouds = [
@@ -1176,165 +831,5 @@ def sampled_smoothness(
             value = far(head(*(x + d for x, d in zip(vectors, point))), clean)
             best = value if best is None else torch.where(value > best, value, best)
         return best.mean()
-""",
-]
-
-
-# ---- smoothness.maximum
-#
-# One output in four norms, where the maximum is a dual norm, for similarity scores and for
-# paraphrases; classes, where it is an eigenvalue. Dropout is active before, and one part is in
-# eval mode; both are unchanged afterwards.
-
-
-def maximum_cases(generator):
-    seed = int(torch.randint(1000, (), generator=generator))
-    u, v = fixed(generator, 2, 3, 4)
-    u, v = 3 * torch.cat([u, -u]), 3 * torch.cat([v, -v])  # a sure yes, a sure no
-    found = [
-        Case(
-            f"{head}, p = {p:g}",
-            {"head": head, "seed": seed, "u": u, "v": v, "radius": 0.2, "p": p},
-        )
-        for head in ("pair", "yes")
-        for p in (1.0, 1.5, 2.0, math.inf)
-    ]
-    return (
-        found
-        + [
-            Case(f"classes, radius {r}", {"head": "classes", "seed": seed, "u": u, "radius": r})
-            for r in (0.1, 3.0)
-        ]
-        + [
-            Case(
-                "classes, sure of themselves",
-                {"head": "classes", "seed": seed, "u": 4 * u, "radius": 0.1},
-            )
-        ]
-    )
-
-
-def run_maximum(linear_maximum, inputs):
-    head, vectors = (
-        made_head(inputs.pop("head"), inputs.pop("seed")),
-        tuple(inputs.pop(name) for name in ("u", "v") if name in inputs),
-    )
-    head.linear.eval()
-    with probed():
-        found = linear_maximum(head, tuple(x.requires_grad_() for x in vectors), **inputs)
-    return {
-        "largest move": found,
-        "parts in train mode afterwards": [part.training for part in head.modules()],
-        "has a graph": found.requires_grad,
-    }
-
-
-TRIALS["smoothness.maximum"] = Trial(
-    maximum_cases,
-    run_maximum,
-    hints=(
-        (
-            "One output: how far can w . d get with |d|_p = r? And is the answer further from "
-            "home when it goes up, or down?"
-        ),
-        (
-            "The largest w . d is r times the dual norm of w, 1/p + 1/q = 1, added for the two "
-            "vectors. For classes, W^T (diag p - p p^T) W is a matrix for "
-            "each row."
-        ),
-        (
-            "One output: reach = radius * (|w_1|_q + |w_2|_q), then the larger of distance(z + "
-            "reach, z) and distance(z - reach, z). Classes: radius² times "
-            "`torch.linalg.eigvalsh(...)[:, -1]`."
-        ),
-    ),
-)
-
-
-MISTAKES["smoothness.maximum"] = [
-    mistake(
-        "vector_norm(w, q)",
-        "vector_norm(w, p)",
-        "The norm of the weights is the p-norm. Use the dual norm q with 1/p + 1/q = 1.",
-    ),
-    mistake(
-        "sum(torch.linalg.vector_norm(w, q) for w in W[0].chunk(2))",
-        "torch.linalg.vector_norm(W[0], q)",
-        "Both vectors share one ball. Each has its own, so the two terms are added.",
-    ),
-    mistake(
-        "torch.maximum(distance(z + reach, z), distance(z - reach, z))",
-        "distance(z + reach, z)",
-        "Only an increase of the logit is considered. A decrease can change the output more.",
-    ),
-    mistake(
-        "return radius ** 2 *",
-        "return radius *",
-        "The distance grows with the square of the radius.",
-    ),
-    mistake(
-        "@ A)[:, -1]",
-        "@ A)[:, 0]",
-        "The smallest eigenvalue is used. Eigenvalues come in ascending order.",
-    ),
-    mistake(
-        "- root.square()[:, :, None] * root[:, None]",
-        "",
-        "The term p pᵀ is missing: adding a constant to all logits does not change the "
-        "probabilities.",
-    ),
-    mistake(
-        "with _evaluating(head), torch.no_grad():",
-        "with torch.no_grad():",
-        "Dropout is active. Run the head in eval mode.",
-    ),
-    mistake(
-        "W @ W.T",
-        "W @ W.T / 2",
-        "The factor ½ is counted once too often: each of the two divergences has a factor ½, "
-        "and they are added.",
-    ),
-]
-
-VARIANTS["smoothness.maximum"] = [
-    """
-def linear_maximum(head, vectors, radius, p=2.0):
-    with _evaluating(head), torch.no_grad():
-        z, W = head(*vectors), head.linear.weight
-        if isinstance(head, LinearHead):
-            P = z.softmax(-1)
-            middle = torch.diag_embed(P) - torch.einsum("bi,bj->bij", P, P)
-            return (
-                radius
-                * radius
-                * torch.linalg.eigvalsh(torch.einsum("ci,bcd,dj->bij", W, middle, W)).amax(-1)
-            )
-        first, second = W[0, : W.shape[1] // 2], W[0, W.shape[1] // 2 :]
-        if p == 1:
-            dual = lambda w: w.abs().max()
-        elif p == math.inf:
-            dual = lambda w: w.abs().sum()
-        else:
-            dual = lambda w: w.abs().pow(p / (p - 1)).sum() ** ((p - 1) / p)
-        far = radius * (dual(first) + dual(second))
-        ways = torch.stack([output_distance(head)(z + side * far, z) for side in (1, -1)])
-        return ways.max(0).values
-""",
-    """
-def linear_maximum(head, vectors, radius, p=2.0):
-    with torch.no_grad():
-        W, c = head.linear.weight, head.linear.bias
-        z = torch.cat(vectors, -1) @ W.T + c  # dropout is not called at all
-        if head.goal == "classes":
-            return torch.stack(
-                [
-                    radius**2 * torch.linalg.matrix_norm(W.T @ (q.diag() - q[:, None] * q) @ W, 2)
-                    for q in z.softmax(-1)
-                ]
-            )
-        q = 1.0 if p == math.inf else math.inf if p == 1 else 1 / (1 - 1 / p)
-        reach = radius * sum(w.norm(q) for w in W[0].chunk(2))
-        distance = output_distance(head.goal)
-        return torch.max(distance(z[:, 0] + reach, z[:, 0]), distance(z[:, 0] - reach, z[:, 0]))
 """,
 ]

@@ -70,7 +70,7 @@ def gaussian_bits(train: Tensor, test: Tensor) -> float:  # (N, D), (M, D)
 
 def blocks_of(flow: Flow) -> list[list]:  # of width 2: one level
     """Cut the parts of a flow into blocks of norm, mixing and coupling."""
-    parts = list(flow.blocks[0])
+    parts = list(flow.levels[0])
     return [parts[start : start + 3] for start in range(0, len(parts), 3)]
 
 

@@ -146,7 +146,7 @@ def cost_of(
 
     Memory: 16 bytes a weight (weight, gradient, two moments), and T B D (34 + 5 H T / D) bytes a
     layer of what waits for the backward pass in half precision (Korthikanti et al., 2022, equation
-    1). A teacher's weights and what torch itself takes are left out.
+    1). The copies of a proximal penalty and what torch itself takes are left out.
     """
 
     def size(w):

@@ -221,7 +221,7 @@ def passes(loss_fn: Callable | None, task: str) -> tuple[float, float]:
     """How often a loss runs the encoder, a plain one being 1; and how many of these runs wait for
     the backward pass.
 
-    A backward pass costs two forward ones, without the gradient of weights one. A teacher is one
+    A backward pass costs two forward ones, without the gradient of weights one. A proximal penalty is one
     forward pass. A search on word vectors is a forward pass
     and a gradient of its input each move, and the loss there a whole pass: 8/3 for one move. What
     looks at sentence vectors runs the head alone.
@@ -230,8 +230,8 @@ def passes(loss_fn: Callable | None, task: str) -> tuple[float, float]:
         return loss_fn.passes(task)
     penalties = getattr(loss_fn, "penalties", ())
     searches = [p for p in penalties if isinstance(p, SmartPenalty) and p.level == "tokens"]
-    teachers = [p for p in penalties if isinstance(p, BregmanProximal)]
-    return 1 + len(teachers) / 3 + sum(1 + 2 / 3 * p.attack.moves for p in searches), 1.0 + len(
+    proximal = [p for p in penalties if isinstance(p, BregmanProximal)]
+    return 1 + len(proximal) / 3 + sum(1 + 2 / 3 * p.attack.moves for p in searches), 1.0 + len(
         searches
     )
 

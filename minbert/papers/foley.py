@@ -479,24 +479,24 @@ def sair_full(run: Run) -> dict:
     return asked(run, model) | {"SST answers as without": as_plain(run, model)}
 
 
-TEACHERS = {
+ITERATES = {
     "bppo": (
         "the weights one step ago (section 4.2)",
-        lambda run: BregmanProximal(teacher="step", lag=1),
+        lambda run: BregmanProximal(previous="step", lag=1),
     ),
     "bppo-epoch": (
         "the weights at the beginning of the epoch (section 5.3.6)",
-        lambda run: BregmanProximal(teacher="epoch", every=epoch(run)),
+        lambda run: BregmanProximal(previous="epoch", every=epoch(run)),
     ),
     "bppo-once": (
         "the weights at the beginning of the batch (section 5.3.6)",
-        lambda run: BregmanProximal(teacher="once_per_batch"),
+        lambda run: BregmanProximal(previous="once_per_batch"),
     ),
 }
 
 
 def _bppo(name: str) -> None:
-    words, teacher = TEACHERS[name]
+    words, make = ITERATES[name]
     settings = {"mu": "1: not printed; Jiang et al. (2020)", "teacher": f"{words}, without dropout"}
     recipe(
         f"{ME}/{name}",
@@ -504,17 +504,15 @@ def _bppo(name: str) -> None:
         settings=(settings, JOINT),
         differs=f"the copy is renewed in place; {SMALLER}",
         references=FINAL,
-    )(lambda run: asked(run, penalized(run, name, teacher(run))))
+    )(lambda run: asked(run, penalized(run, name, make(run))))
 
 
-for _name in TEACHERS:
+for _name in ITERATES:
     _bppo(_name)
 
 
 class CopyEachStep:
-    """The report's own way to a teacher: copy the whole model whenever a step begins. For the clock
-    alone.
-    """
+    """The report's own implementation: copy the whole model whenever a step begins. For timing only."""
 
     def begin(self, model: MultitaskBert) -> None:
         """Keep the copy of the last step, and make another."""
@@ -522,7 +520,7 @@ class CopyEachStep:
         self.old, self.now = getattr(self, "now", now), now
 
     def __call__(self, model, task, part, clean) -> torch.Tensor:
-        """Compare answers with those of the step before."""
+        """Compare the outputs with those of the step before."""
         with torch.no_grad():
             target = self.old(task, part.first, part.second)
         return output_distance(model.head(task))(clean.outputs, target).mean()
@@ -891,7 +889,7 @@ not_run(
     figures=False,
     why="a curve without a figure: it is kept with the results of the synthetic-* recipes",
 )
-for _name in TEACHERS:
+for _name in ITERATES:
     claim(
         f"{_name} narrows the gap between train and dev",
         f"{ME}/plain",

@@ -201,7 +201,7 @@ def count_penalties():
         "smart on vectors": SmartPenalty(level="vectors"),
         "sampled": SmoothnessPenalty(points=20),
         "pgd": SmoothnessPenalty(search="pgd", steps=2),
-        **{f"proximal, {teacher}": BregmanProximal(teacher=teacher) for teacher in ("step", "ema")},
+        **{f"proximal, {kind}": BregmanProximal(previous=kind) for kind in ("step", "ema")},
     }
     return {
         name: costs(multitask(), batches(4), regularized_loss(penalty))
@@ -446,7 +446,7 @@ def penalties():
     from minbert.training import steps
 
     proximal = [
-        BregmanProximal(teacher=t, every=2 if t == "epoch" else None)
+        BregmanProximal(previous=t, every=2 if t == "epoch" else None)
         for t in ("step", "epoch", "ema", "once_per_batch")
     ]
     smart = [
@@ -482,7 +482,7 @@ def penalties():
                 assert math.isfinite(record.loss)
             if hasattr(penalty, "state_dict"):
                 penalty.load_state_dict(penalty.state_dict())
-            if mode == "full" and getattr(penalty, "teacher", "") == "ema":
+            if mode == "full" and getattr(penalty, "previous", "") == "ema":
                 list(steps(model, batches(1), loss, optimizer, take_step=DeviceStep()))
 
 
@@ -1032,7 +1032,7 @@ def fitting():
         more = (
             {
                 "backward": PCGrad(model, seed=1),
-                "loss_fn": regularized_loss(SmartPenalty(), BregmanProximal(teacher="ema")),
+                "loss_fn": regularized_loss(SmartPenalty(), BregmanProximal(previous="ema")),
             }
             if extras
             else {}
@@ -1239,7 +1239,7 @@ SMALLER = {
             "26_simcse",
             "29_flow",
             "30_bertcf",
-            "32_smoothness",
+            "31_smoothness",
             "33_bregman",
             "34_smart",
             "35_negatives",

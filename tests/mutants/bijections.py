@@ -6,86 +6,6 @@ from minbert.exercise_cases.bijections import _WRONG_LOWER, _WRONG_UPPER
 MUTANTS = {}
 
 
-MUTANTS["bijections.start"] = [
-    mistake(
-        "-(std + 1e-6).log()",
-        "-(std.square() + 1e-6).sqrt().log()",
-        "The 10⁻⁶ stands inside the root, with the variance, and not beside the spread.",
-    ),
-    mistake(
-        "varies & (std >= floor * usual)",
-        "std >= floor * usual",
-        "What is rounding beside a large mean counts as a spread.",
-    ),
-    mistake(
-        "std[varies].median()",
-        "std.median()",
-        "The median counts columns that never vary, so it is too low.",
-    ),
-    mistake(
-        "std[varies].median()",
-        "std[varies].mean()",
-        "The mean spread, which one loud column lifts, stands where the median should.",
-    ),
-    mistake(
-        "std[varies].median()",
-        "std[varies].max()",
-        "The largest spread stands where the median should.",
-    ),
-    mistake(
-        "floor * usual",
-        "1e-3 * usual",
-        "`floor` is written into the code instead of taken from the argument.",
-    ),
-    mistake(
-        "floor * usual",
-        "floor",
-        "The floor is taken as it is, not as a share of the median spread.",
-    ),
-    mistake(
-        "std.new_ones(())",
-        "std.new_tensor(floor)",
-        "If no column varies, the floor stands for the spread; it should be 1.",
-    ),
-    mistake("varies.any()", "varies.sum() > 1", "One column that varies is enough for a median."),
-    mistake(
-        "std.new_ones(())", "std.new_zeros(())", "If no column varies, the scale is a million."
-    ),
-    mistake(
-        "varies = variance > 1e-12 * (variance + mean.square())",
-        "varies = variance > 1e-40",
-        "What is rounding beside a large mean counts as a spread.",
-    ),
-    mistake(
-        "x = batch.double()",
-        "x = batch",
-        "Everything is computed in the precision of the batch; single loses a small spread "
-        "beside a large mean.",
-    ),
-    mistake(
-        "usual)\n",
-        "floor * usual)\n",
-        "A spread below the floor counts as the floor: norm by norm the column is stretched a "
-        "thousandfold; it should count as the median.",
-    ),
-    mistake(
-        "usual)\n",
-        "torch.ones_like(mean))\n",
-        "A column that does not vary gets spread 1; it should get the median.",
-    ),
-    mistake(
-        "return -mean, -(std + 1e-6).log()",
-        "return -(std + 1e-6).log(), -mean",
-        "c and s have changed places: the shift comes first.",
-    ),
-    mistake(
-        "return -mean,",
-        "return -mean / (std + 1e-6),",
-        "c is divided by the spread. It is added before the stretch.",
-    ),
-]
-
-
 _WRONG_IMAGE = "return (x + self.shift) * s.exp(), s.sum().expand(len(x))"
 
 
@@ -175,30 +95,6 @@ MUTANTS["bijections.unshuffle"] = [
         "[:, self.order.argsort()]",
         "[:, self.order.argsort(descending=True)]",
         "The places are sorted from last to first.",
-    ),
-]
-
-
-MUTANTS["bijections.triangles"] = [
-    mistake(
-        "self.triangles.tril(-1) + torch.ones_like(self.log_s).diag()",
-        "self.triangles.tril()",
-        "L has the diagonal of `triangles` where its ones should stand.",
-    ),
-    mistake(
-        "self.triangles.triu(1)",
-        "self.triangles.triu()",
-        "U takes the diagonal of `triangles` on top of its own.",
-    ),
-    mistake(
-        "lower = self.triangles.tril(-1)",
-        "lower = self.triangles.triu(1).T",
-        "L mirrors the numbers of U instead of having its own.",
-    ),
-    mistake(
-        "torch.diag(self.sign * self.log_s.exp())",
-        "self.sign * self.log_s.exp()",
-        "The factors of U are added to whole columns. They stand on the diagonal alone.",
     ),
 ]
 

@@ -8,13 +8,8 @@ MUTANTS = {}
 
 MUTANTS["encoder.add_norm"] = [
     mistake(
-        "self.dropout(dense(inner))",
-        "dense(self.dropout(inner))",
-        "Dropout comes before the map. It belongs behind it.",
-    ),
-    mistake(
         _WRONG_SUM,
-        "return norm(norm(residual) + self.dropout(dense(inner)))",
+        "return norm(norm(residual) + self.dropout(update))",
         "What went in is normalised before the sum as well.",
     ),
     mistake(
@@ -23,53 +18,48 @@ MUTANTS["encoder.add_norm"] = [
         "The norm is always that of attention. Use the one that is given.",
     ),
     mistake(
-        "norm(residual + self.dropout(dense(inner)))",
-        "F.layer_norm(residual + self.dropout(dense(inner)), residual.shape[-1:])",
+        "norm(residual + self.dropout(update))",
+        "F.layer_norm(residual + self.dropout(update), residual.shape[-1:])",
         "The norm has no scale, no shift and torch's ε. The module that is given has its own.",
     ),
     mistake(
         "norm(residual + self",
         "norm(residual - self",
-        "The inner result, after the map, is subtracted.",
+        "The update is subtracted.",
     ),
     mistake(
-        "dense(inner)))",
-        "F.linear(inner, dense.weight)))",
-        "The bias of the map is left out.",
-    ),
-    mistake(
-        "dense(inner)",
-        "dense(inner.detach())",
+        "self.dropout(update)",
+        "self.dropout(update.detach())",
         "What the sublayer made is detached, so the sublayer never learns.",
     ),
     mistake(
-        "dense(inner)",
-        "(self.attention_dense if inner.shape == residual.shape else dense)(inner)",
-        "The map is looked up in the layer. Use the one that is given.",
+        "self.dropout(update)",
+        "self.dropout(self.attention_dense(update))",
+        "The output projection is applied once more. The update contains it.",
     ),
     mistake(
-        "self.dropout(dense(inner))",
-        "F.dropout(dense(inner), 0.1, self.training)",
+        "self.dropout(update)",
+        "F.dropout(update, 0.1, self.training)",
         "Dropout has a fixed probability. It should be the layer's own.",
     ),
     mistake(
-        "self.dropout(dense(inner))",
-        "F.dropout(dense(inner), self.self_attention.dropout, self.training)",
+        "self.dropout(update)",
+        "F.dropout(update, self.self_attention.dropout, self.training)",
         "Dropout has the probability of the attention maps. The layer has its own, `self.dropout`.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm((residual + self.dropout(dense(inner))) / 2)",
+        "return norm((residual + self.dropout(update)) / 2)",
         "The two are averaged. They are added.",
     ),
     mistake(
         _WRONG_SUM,
-        "return norm(residual + self.dropout(dense(inner))) * norm.weight",
+        "return norm(residual + self.dropout(update)) * norm.weight",
         "The scale of the norm is used twice.",
     ),
     mistake(
         _WRONG_SUM,
-        "x = residual + self.dropout(dense(inner))\n"
+        "x = residual + self.dropout(update)\n"
         "    m, s = x.mean(-1, keepdim=True), (x * x).mean(-1, keepdim=True)\n"
         "    return (x - m) / (s - m * m + norm.eps).sqrt() * norm.weight + norm.bias",
         "The variance is the mean of the squares less the square of the mean. Far from 0 both "
@@ -77,23 +67,17 @@ MUTANTS["encoder.add_norm"] = [
     ),
     mistake(
         _WRONG_SUM,
-        "x = residual + self.dropout(dense(inner))\n"
+        "x = residual + self.dropout(update)\n"
         "    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + "
         "norm.eps).sqrt() * norm.weight + norm.bias",
         "The variance is divided by D - 1. A norm divides by D.",
     ),
     mistake(
         _WRONG_SUM,
-        "x = residual + self.dropout(dense(inner))\n"
+        "x = residual + self.dropout(update)\n"
         "    return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, unbiased=False) "
         "+ norm.eps) * norm.weight + norm.bias",
         "ε is added to the standard deviation. It belongs under the root, to the variance.",
-    ),
-    mistake(
-        _WRONG_SUM,
-        "return norm(self.dropout(dense(inner)) + (residual if residual.shape == inner.shape else 0))",
-        "What went in is added only where it is as wide as what was made. It is always as wide "
-        "as the result of the map.",
     ),
     mistake(
         _WRONG_SUM,
@@ -105,12 +89,12 @@ MUTANTS["encoder.add_norm"] = [
 
 MUTANTS["encoder.layer"] = [
     mistake(
-        "F.gelu(self.interm_dense(h))",
-        'F.gelu(self.interm_dense(h), approximate="tanh")',
+        "F.gelu(self.interm_dense(h1))",
+        'F.gelu(self.interm_dense(h1), approximate="tanh")',
         "The GELU is the approximation by tanh. BERT's is exact.",
     ),
     mistake(
-        "F.gelu(self.interm_dense(h))",
+        "F.gelu(self.interm_dense(h1))",
         "F.gelu(self.interm_dense(attended))",
         "The feed-forward net reads what attention gave, before it was added and normalised.",
     ),
@@ -155,50 +139,50 @@ MUTANTS["encoder.layer"] = [
         "Nothing is recorded during attention, so its maps never learn.",
     ),
     mistake(
-        "F.gelu(self.interm_dense(h))",
-        "F.silu(self.interm_dense(h))",
+        "F.gelu(self.interm_dense(h1))",
+        "F.silu(self.interm_dense(h1))",
         "The feed-forward net bends with SiLU. BERT has the GELU.",
     ),
     mistake(
-        "F.gelu(self.interm_dense(h))",
-        "(w := self.interm_dense(h)) * torch.sigmoid(1.702 * w)",
+        "F.gelu(self.interm_dense(h1))",
+        "(w := self.interm_dense(h1)) * torch.sigmoid(1.702 * w)",
         "The GELU is the approximation by a sigmoid. BERT's is exact.",
     ),
     mistake(
         _WRONG_OUT,
-        "return hidden_states + self.add_norm(h, inner, self.out_dense, self.out_layer_norm)",
+        "return hidden_states + self.add_norm(h1, self.out_dense(inner), self.out_layer_norm)",
         "What came into the layer is added once more at the end. Two sums are enough.",
     ),
     mistake(
         _WRONG_FIRST,
-        "h = self.add_norm(attended, hidden_states, self.attention_dense, self.attention_layer_norm)",
+        "h1 = self.add_norm(attended, self.attention_dense(hidden_states), self.attention_layer_norm)",
         "The two parts of the first sum have changed places: what came in goes through the map, "
         "what attention made is added.",
     ),
     mistake(
         _WRONG_FIRST,
-        "h = self.attention_layer_norm(hidden_states + self.dropout(attended))",
-        "The output map of attention, W_o, is left out.",
+        "h1 = self.attention_layer_norm(hidden_states + self.attention_dense(self.dropout(attended)))",
+        "Dropout comes before the output projection of attention. It belongs behind it.",
     ),
-    mistake(_WRONG_OUT, "return h", "There is no feed-forward net."),
+    mistake(_WRONG_OUT, "return h1", "There is no feed-forward net."),
     mistake(
         _WRONG_FIRST,
-        "h = self.attention_layer_norm(hidden_states + self.attention_dense(attended))",
+        "h1 = self.attention_layer_norm(hidden_states + self.attention_dense(attended))",
         "There is no dropout behind attention.",
     ),
     mistake(
         _WRONG_OUT,
-        "return self.out_layer_norm(h + self.out_dense(inner))",
+        "return self.out_layer_norm(h1 + self.out_dense(inner))",
         "There is no dropout behind the feed-forward net.",
     ),
     mistake(
-        "F.gelu(self.interm_dense(h))",
-        "self.dropout(F.gelu(self.interm_dense(h)))",
+        "F.gelu(self.interm_dense(h1))",
+        "self.dropout(F.gelu(self.interm_dense(h1)))",
         "Dropout falls on the inner numbers too. It belongs behind the second map.",
     ),
     mistake(
         _WRONG_FIRST,
-        "h = self.attention_layer_norm(self.dropout(self.attention_dense(attended)))",
+        "h1 = self.attention_layer_norm(self.dropout(self.attention_dense(attended)))",
         "What came in is not added to what attention made.",
     ),
     mistake(
@@ -208,8 +192,8 @@ MUTANTS["encoder.layer"] = [
     ),
     mistake(
         _WRONG_OUT,
-        "return self.out_layer_norm(h + "
-        "self.dropout(F.gelu(self.out_dense(self.interm_dense(h)))))",
+        "return self.out_layer_norm(h1 + "
+        "self.dropout(F.gelu(self.out_dense(self.interm_dense(h1)))))",
         "The GELU comes after the second map. It belongs between the two.",
     ),
     mistake(
@@ -220,7 +204,7 @@ MUTANTS["encoder.layer"] = [
     ),
     mistake(
         _WRONG_OUT,
-        _WRONG_OUT.replace("self.add_norm", "h + self.add_norm"),
+        _WRONG_OUT.replace("self.add_norm", "h1 + self.add_norm"),
         "The result of the first half is added once more at the end. `add_norm` has added it.",
     ),
 ]

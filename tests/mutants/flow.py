@@ -14,8 +14,8 @@ MUTANTS["flow.through"] = [
     ),
     mistake(
         _WRONG_SUM,
-        "log_det = log_det + change / len(block)",
-        "The mean of the log |det| in a block is taken; they add up.",
+        "log_det = log_det + change / len(level)",
+        "The mean of the log |det| in a level is taken; they add up.",
     ),
     mistake(
         _WRONG_SUM,
@@ -23,98 +23,66 @@ MUTANTS["flow.through"] = [
         "Each row gets the log |det| of the whole batch.",
     ),
     mistake(
-        "x, done = z[:, :block[0].width], z[:, block[0].width:]",
-        "done, x = z[:, :-block[0].width], z[:, -block[0].width:]",
-        "z = torch.cat([x, done], dim=1)",
-        "z = torch.cat([done, x], dim=1)",
-        "Each level works on the last columns; the first ones go on.",
+        "active, finished = z[:, :k], z[:, k:]",
+        "finished, active = z[:, :-k], z[:, -k:]",
+        "z = torch.cat([active, finished], dim=1)",
+        "z = torch.cat([finished, active], dim=1)",
+        "Each level transforms the last dimensions instead of the first ones.",
     ),
     mistake(
-        "x, change = part(x)",
-        "image, change = part(x)\n            x = image if part is block[-1] else x",
-        "Each part gets the block's input instead of what the part before it gave.",
+        "active, change = layer(active)",
+        "image, change = layer(active)\n            active = image if layer is level[-1] else active",
+        "Each layer gets the input of the level instead of the output of the previous layer.",
     ),
     mistake(
-        "            if start:\n                part._fit(x)\n",
-        "",
-        "The parts do not start from data: `start` has no effect.",
-    ),
-    mistake(
-        "            if start:\n                part._fit(x)\n            x, change = part(x)",
-        "            if start:\n"
-        "                part._fit(z[:, :block[0].width])\n"
-        "            x, change = part(x)",
-        "Each part starts from the block's input and not from what it is about to see.",
-    ),
-    mistake(
-        "            if start:\n                part._fit(x)\n            x, change = part(x)",
-        "            if start:\n"
-        "                part._fit(x)\n"
-        "            x, change = part(x.detach())",
-        "What is handed on is detached, so earlier parts do not learn from later ones.",
+        "active, change = layer(active)",
+        "active, change = layer(active.detach())",
+        "The input of each layer is detached, so earlier layers get no gradient from later ones.",
     ),
 ]
 
 
 MUTANTS["flow.inverse"] = [
     mistake(
-        "with torch.autocast(u.device.type, enabled=False):",
-        "if True:",
-        "Under autocast the products on the way back are rounded to bfloat16.",
-    ),
-    mistake(
-        "u = self._check_latent(z)",
-        "u = z",
-        "The latent vectors are taken in the dtype in which they came; the weights may have "
-        "another.",
-    ),
-    mistake(
-        "for block in reversed(self.blocks):",
-        "for block in list(self.blocks)[:1]:",
+        "for level in reversed(self.levels):",
+        "for level in list(self.levels)[:1]:",
         "Only the first level is undone.",
     ),
     mistake(
-        "x = part.inverse(x)",
-        "x = part.inverse(x.detach())",
-        "What is handed on is detached, so nothing behind the inverse can be learned.",
+        "active = layer.inverse(active)",
+        "active = layer.inverse(active.detach())",
+        "The input of each inverse is detached, so no gradient passes through the inverse.",
     ),
     mistake(
-        "x = part.inverse(x)\n            u = torch.cat([x, done], dim=1)",
-        "y = part.inverse(x)\n            u = torch.cat([y, done], dim=1)",
-        "Each part undoes the block's input instead of what the part before it gave.",
+        "active = layer.inverse(active)\n        u = torch.cat([active, finished], dim=1)",
+        "y = layer.inverse(active)\n        u = torch.cat([y, finished], dim=1)",
+        "Each layer undoes the input of the level instead of the output of the previous layer.",
     ),
     mistake(
-        "for part in reversed(block):",
-        "for part in list(block)[-2::-1]:",
-        "The last part of each block is not undone.",
+        "for layer in reversed(level):",
+        "for layer in list(level)[-2::-1]:",
+        "The last layer of each level is not undone.",
     ),
     mistake(
-        "for block in reversed(self.blocks):",
-        "for block in list(self.blocks)[-1:]:",
+        "for level in reversed(self.levels):",
+        "for level in list(self.levels)[-1:]:",
         "Only the last level is undone.",
     ),
     mistake(
-        "for block in reversed(self.blocks):",
-        "for block in list(self.blocks)[:0:-1]:",
+        "for level in reversed(self.levels):",
+        "for level in list(self.levels)[:0:-1]:",
         "The first level is not undone.",
     ),
     mistake(
-        "x, done = u[:, :block[0].width], u[:, block[0].width:]",
-        "x, done = u, u[:, :0]",
-        "All columns go through the parts of a level. It knows only its own, the first ones.",
+        "active, finished = u[:, :k], u[:, k:]",
+        "active, finished = u, u[:, :0]",
+        "All dimensions pass through the layers of a level. It has only its own, the first ones.",
     ),
     mistake(
-        "u = torch.cat([x, done], dim=1)",
-        "u = x",
-        "Only the columns of the last level go on. Each level has a width of its own, and what "
-        "waits belongs behind.",
+        "u = torch.cat([active, finished], dim=1)",
+        "u = active",
+        "Only the dimensions of the last level are kept. The finished ones belong behind them.",
     ),
-    mistake(
-        "    return u",
-        "    return u.to(z.dtype)",
-        "The result goes back to the dtype of `z`. That of the weights was promised.",
-    ),
-    mistake("enabled=False", "enabled=True", "Autocast is switched on here; it has to be off."),
 ]
 
 

@@ -248,14 +248,14 @@ MUTANTS["pretrain.mask"] = [
 
 MUTANTS["pretrain.loss"] = [
     mistake(
-        _WRONG_LOGITS,
-        _WRONG_LOGITS + ".double()",
+        _WRONG_TOTAL,
+        _WRONG_TOTAL.replace("logits", "logits.double()"),
         "The loss is float64. float32 was promised.",
     ),
     mistake(
         _WRONG_MEAN,
-        'costs = F.cross_entropy(logits, labels[chosen], reduction="none")\n'
-        "    rows = chosen.nonzero()[:, 0]\n"
+        'costs = F.cross_entropy(logits, targets, reduction="none")\n'
+        "    rows = (labels != -100).nonzero()[:, 0]\n"
         "    means = [costs[rows == i].mean() for i in rows.unique()]\n"
         "    return torch.stack(means).mean() if means else 0 * total",
         "Each sentence has a mean of its own, and these are averaged. All chosen positions have "
@@ -268,12 +268,12 @@ MUTANTS["pretrain.loss"] = [
     ),
     mistake(
         _WRONG_TOTAL,
-        "if not chosen.any():\n        return torch.zeros(())\n    " + _WRONG_TOTAL,
+        "if not len(targets):\n        return torch.zeros(())\n    " + _WRONG_TOTAL,
         "If nothing is chosen a new tensor is returned, without a graph: backward() fails.",
     ),
     mistake(
         _WRONG_MEAN,
-        "return F.cross_entropy(logits, labels[chosen]).nan_to_num() + 0 * total.nan_to_num()",
+        "return F.cross_entropy(logits, targets).nan_to_num() + 0 * total.nan_to_num()",
         "NaN becomes 0, wherever it comes from. 0 is correct only if nothing is chosen.",
     ),
     mistake(
@@ -288,13 +288,13 @@ MUTANTS["pretrain.loss"] = [
     ),
     mistake(
         _WRONG_TOTAL,
-        "if not chosen.any():\n        return torch.zeros((), requires_grad=True)\n    "
+        "if not len(targets):\n        return torch.zeros((), requires_grad=True)\n    "
         + _WRONG_TOTAL,
         "If nothing is chosen, the 0 has a graph of its own that does not reach the weights.",
     ),
     mistake(
         _WRONG_TOTAL,
-        "if not chosen.any():\n        return 0.0 * hidden_states.sum()\n    " + _WRONG_TOTAL,
+        "if not len(targets):\n        return 0.0 * hidden_states.sum()\n    " + _WRONG_TOTAL,
         "If nothing is chosen, the 0 is attached to the encoder alone.",
     ),
     mistake(
@@ -308,18 +308,18 @@ MUTANTS["pretrain.loss"] = [
         "The model reads the original tokens, so the answers are visible.",
     ),
     mistake(
-        "F.cross_entropy(logits, labels[chosen]",
-        "F.nll_loss(logits, labels[chosen]",
+        "F.cross_entropy(logits, targets",
+        "F.nll_loss(logits, targets",
         "The logits are taken for log-probabilities; no softmax is applied.",
     ),
     mistake(
-        "chosen = labels != -100",
-        "chosen = labels > 0",
+        _WRONG_LOGITS,
+        "labels = labels.masked_fill(labels == 0, -100)\n    " + _WRONG_LOGITS,
         "A chosen token with id 0 is left out.",
     ),
     mistake(
-        "chosen = labels != -100",
-        "chosen = (labels != -100) & (labels != input_ids)",
+        _WRONG_LOGITS,
+        "labels = labels.masked_fill(labels == input_ids, -100)\n    " + _WRONG_LOGITS,
         "Chosen tokens that stay unchanged are left out.",
     ),
     mistake(
