@@ -8,6 +8,7 @@ __all__ = ['Projection', 'ViewModel', 'view_loss', 'keep_best', 'ViewBatch', 'tr
 # %% ../nbs/3_embeddings/26_simcse.ipynb #22b9d493
 from collections.abc import Callable, Iterable, Iterator
 
+import torch
 from torch import Tensor, nn
 
 from .contrastive import simcse_loss

@@ -107,7 +107,7 @@ MISTAKES["simcse.forward"] = [
         "The rows are split into chunks of V rows. Split them into V chunks.",
     ),
     mistake(
-        "    if self.projection is not None:\n        vectors = self.projection(vectors)\n",
+        "    if self.projection is not None:\n        vectors = self.projection(vectors)  # (V B, E)\n",
         "",
         "The projection is not applied.",
     ),
