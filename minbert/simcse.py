@@ -92,10 +92,7 @@ def keep_best(
 ) -> Iterator[tuple[Record, float | None]]:  # each record, with a score where one was measured
     """Measure a score during training, and restore the weights of the best one at the end.
 
-    The last step is always measured: if its record had no score, it is yielded again with one. If
-    the caller stops early, the weights of that step remain.
-
-    Paper: Gao et al. (2021), appendix A, which states 250 steps.
+    The last step is always measured. Paper: Gao et al. (2021), appendix A (every 250 steps).
     Raises ValueError for a score that is not a number, or `every` below 1.
     """
     if every < 1:

@@ -29,7 +29,6 @@ LONGER = {
     "22_finetune": 129,
     "24_whitening": 115,
     "25_contrastive": 136,
-    "26_simcse": 104,
     "27_flows": 120,
     "29_flow": 128,
     "31_smoothness": 99,
