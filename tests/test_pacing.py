@@ -19,7 +19,6 @@ LONGER = {
     "04_encoder": 143,
     "05_optim": 132,
     "06_training": 124,
-    "10_pretrain": 119,
     "11_sentence": 123,
     "13_data": 114,
     "14_losses": 120,
