@@ -447,6 +447,11 @@ def test_every_picture_of_the_first_page_has_words():
     assert "![](" not in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_every_plain_module_of_the_book_is_formatted():
+    listed = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert [name for name in sorted(HAND_WRITTEN) if f'"minbert/{name}.py"' not in listed] == []
+
+
 @pytest.mark.parametrize("command", ["format --check", "check"])
 def test_plain_modules_are_formatted_and_linted(command):
     """pyproject.toml names the files and the rules."""
