@@ -17,6 +17,7 @@ from common import interleave, parser, question_pairs, table
 
 from minbert.core.device_step import DeviceStep
 from minbert.core.fused_adamw import FusedAdamW
+from minbert.encoding.chunked_encoder import ChunkedEncoder
 from minbert.optim import parameter_groups
 from minbert.sentence import SentenceEncoder
 from minbert.simcse import ViewModel, view_batches, view_loss
@@ -27,11 +28,12 @@ SIZE = 64  # sentences a batch, SimCSE
 
 def ours(folder, sentences, precision, size=SIZE, chunk=None):
     """A function that takes one step; batches are made before, in the order of the file."""
-    model = ViewModel(SentenceEncoder.from_pretrained(folder, "mean", "cpu"), chunk=chunk).train()
+    encoder = SentenceEncoder.from_pretrained(folder, "mean", "cpu")
+    model = ViewModel(encoder if chunk is None else ChunkedEncoder(encoder, chunk)).train()
     optimizer = FusedAdamW(parameter_groups(model, 0.01), lr=1e-5)
     slices = (sentences[i : i + size] for i in range(0, len(sentences) // size * size, size))
     batches = [
-        next(view_batches([rows], model.encoder.tokenizer, size, max_length=64)) for rows in slices
+        next(view_batches([rows], encoder.tokenizer, size, max_length=64)) for rows in slices
     ]
     return lambda k: next(
         steps(

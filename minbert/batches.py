@@ -24,10 +24,12 @@ def _by_group(groups, generator):
     _, which, size = groups.cpu().unique(return_inverse=True, return_counts=True)
     device = drawing_device(generator)
     shuffled = torch.randperm(len(groups), generator=generator, device=device).cpu()
-    place = torch.randperm(len(size), generator=generator, device=device).cpu()  # of each group in the order
+    place = torch.randperm(
+        len(size), generator=generator, device=device
+    ).cpu()  # of each group in the order
     order = shuffled[place[which[shuffled]].argsort(stable=True)]
-    size = size[place.argsort()]                                        # in the new order
-    start = (size.cumsum(0) - size).repeat_interleave(size)             # where the group of each row begins
+    size = size[place.argsort()]  # in the new order
+    start = (size.cumsum(0) - size).repeat_interleave(size)  # where the group of each row begins
     return order, torch.arange(len(order)) - start
 
 
@@ -47,12 +49,14 @@ def no_duplicate_batches(
     _check_batch(groups, batch_size)
     order, rank = _by_group(groups, generator)
     n, former = len(groups) // max(1, batch_size), None
-    while n != former:                                      # falls to the largest n that fits
+    while n != former:  # falls to the largest n that fits
         n, former = int((rank < n).sum()) // max(1, batch_size), n
     kept = order[rank < n]
-    batches = kept[:n * batch_size].view(batch_size, n).T   # batch j gets rows j, j + n, j + 2n
-    batches = batches[torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()]
-    return batches, torch.cat([order[rank >= n], kept[n * batch_size:]])
+    batches = kept[: n * batch_size].view(batch_size, n).T  # batch j gets rows j, j + n, j + 2n
+    batches = batches[
+        torch.randperm(n, generator=generator, device=drawing_device(generator)).cpu()
+    ]
+    return batches, torch.cat([order[rank >= n], kept[n * batch_size :]])
 
 
 def _check_batch(groups, batch_size):
@@ -60,7 +64,9 @@ def _check_batch(groups, batch_size):
     if groups.ndim != 1 or not len(groups):
         raise ValueError(f"expected groups of shape (N,), got {tuple(groups.shape)}")
     if not 1 <= batch_size <= len(groups.unique()):
-        raise ValueError(f"expected at least 1 row a batch, and as many groups, got {batch_size} and {len(groups.unique())} groups")
+        raise ValueError(
+            f"expected at least 1 row a batch, and as many groups, got {batch_size} and {len(groups.unique())} groups"
+        )
 
 
 def _epoch(groups, batch_size, unique, generator):
@@ -70,22 +76,22 @@ def _epoch(groups, batch_size, unique, generator):
     n = len(groups) // batch_size
     if n < 1:
         raise ValueError(f"expected at least {batch_size} rows, got {len(groups)}")
-    return torch.randperm(len(groups), generator=generator)[:n * batch_size].view(n, batch_size)
+    return torch.randperm(len(groups), generator=generator)[: n * batch_size].view(n, batch_size)
 
 
 def pair_batches(
     columns: Sequence[list[str]],  # 2: anchors and positives; 3: with hard negatives
-    tokenizer,                     # from `load_tokenizer`
-    batch_size: int = 64,          # B, of all processes together
-    epochs: int | None = None,     # None: without end. Foley-Cox and Wendt (CS224N report): 2
-    max_length: int = 64,          # [tokens]; longer sentences are cut
-    seed: int = 11711,             # course default
-    start: int = 0,                # batches to skip, after a resume
-    unique: bool = True,           # False: random batches, which may contain duplicates
+    tokenizer,  # from `load_tokenizer`
+    batch_size: int = 64,  # B, of all processes together
+    epochs: int | None = None,  # None: without end. Foley-Cox and Wendt (CS224N report): 2
+    max_length: int = 64,  # [tokens]; longer sentences are cut
+    seed: int = 11711,  # course default
+    start: int = 0,  # batches to skip, after a resume
+    unique: bool = True,  # False: random batches, which may contain duplicates
     groups: Tensor | None = None,  # (N,) int; None: `clusters` of the first two columns
-    process_index: int = 0,        # which part of each batch to yield
-    num_processes: int = 1,        # a divisor of `batch_size`
-) -> Iterator[ViewBatch]:          # two views or three, of B / num_processes rows
+    process_index: int = 0,  # which part of each batch to yield
+    num_processes: int = 1,  # a divisor of `batch_size`
+) -> Iterator[ViewBatch]:  # two views or three, of B / num_processes rows
     """Yield batches of pairs for `view_loss(multiple_negatives_loss)`; the groups of a batch are clusters.
 
     Every row occurs at most once an epoch; a batch is a function of the seed and its number.
@@ -102,7 +108,9 @@ def pair_batches(
         batches = _epoch(groups, batch_size, unique, seeded(seed, "pairs", epoch))
         for rows in batches[start:]:
             rows = rows[process_index::num_processes]
-            tokens = pad_ids([column[i] for column in ids for i in rows.tolist()], tokenizer.pad_token_id)
+            tokens = pad_ids(
+                [column[i] for column in ids for i in rows.tolist()], tokenizer.pad_token_id
+            )
             yield ViewBatch(tokens, groups[rows])
         start = max(0, start - len(batches))
 
@@ -110,6 +118,14 @@ def pair_batches(
 def _check_columns(columns, groups, batch_size, process_index, num_processes):
     """Raise ValueError unless all columns, and the groups, are of one length, and a batch can be shared."""
     lengths = [len(column) for column in columns] + ([] if groups is None else [len(groups)])
-    if len(columns) not in (2, 3) or len(set(lengths)) != 1 or batch_size < 1 or batch_size % num_processes or not 0 <= process_index < num_processes:
-        raise ValueError(f"expected 2 or 3 columns of one length, and a batch to share among {num_processes} processes, "
-                         f"got lengths {lengths}, batches of {batch_size} and process {process_index}")
+    if (
+        len(columns) not in (2, 3)
+        or len(set(lengths)) != 1
+        or batch_size < 1
+        or batch_size % num_processes
+        or not 0 <= process_index < num_processes
+    ):
+        raise ValueError(
+            f"expected 2 or 3 columns of one length, and a batch to share among {num_processes} processes, "
+            f"got lengths {lengths}, batches of {batch_size} and process {process_index}"
+        )

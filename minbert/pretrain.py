@@ -57,11 +57,7 @@ def mask_tokens(
 
 # %% ../nbs/1_bert/10_pretrain.ipynb #e7df156f
 class MlmHead(nn.Module):
-    """Compute a logit for every token of the vocabulary: E LN(gelu(W h + b1)) + b2.
-
-    Paper: Devlin et al. (2019), section 3.1. The linear layer, its normalization and the tied
-    table E are in the released code only.
-    """
+    """Compute logits E LN(gelu(W h + b1)) + b2 (Devlin et al. 2019, section 3.1, and its code)."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -155,16 +151,13 @@ def evaluate_mlm(
     head: MlmHead,
     batches,               # of three tensors (B, T): corrupted ids, attention mask, labels
 ) -> tuple[float, float]:  # accuracy in [0, 1]; mean loss in nats
-    """Measure accuracy and loss over all tokens that have a label.
-
-    The mode is left as it is: call `model.eval()` before if the model has dropout.
-    """
+    """Measure accuracy and loss over all tokens that have a label, in the model's present mode."""
     correct, total, loss = 0, 0, 0.0
     for corrupted, attention_mask, labels in batches:
         hidden_states = model(corrupted, attention_mask).last_hidden_state       # (B, T, D)
         logits, targets = chosen_logits(model, head, hidden_states, labels)      # (n, V), (n,)
         correct += (logits.argmax(-1) == targets).sum().item()
-        loss += F.cross_entropy(logits.float(), targets, reduction="sum").item()
+        loss += F.cross_entropy(logits.float(), targets, reduction="sum").item()  # in float32
         total += len(targets)
     return correct / max(total, 1), loss / max(total, 1)
 

@@ -42,6 +42,7 @@ from diagrams_pcgrad import DIAGRAMS as PCGRAD
 from diagrams_pretraining import DIAGRAMS as PRETRAINING
 from diagrams_results import DIAGRAMS as RESULTS
 from diagrams_sentence import DIAGRAMS as SENTENCE
+from diagrams_simcse import DIAGRAMS as SIMCSE
 from diagrams_smart import DIAGRAMS as SMART
 from diagrams_smoothness import DIAGRAMS as SMOOTHNESS
 from diagrams_tokens import DIAGRAMS as TOKENS
@@ -293,6 +294,7 @@ DIAGRAMS = {
     **CENTER,
     **CORPUS,
     **CONTRASTIVE,
+    **SIMCSE,
     **BREGMAN,
     **SMART,
     **SMOOTHNESS,

@@ -82,6 +82,11 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "0.729": "chapter 41",
         "0.125": SUM,
     },
+    "26_simcse": {
+        **dict.fromkeys("0.514 0.736 0.745".split(), PAPER),
+        "0.729": "chapter 41",
+    },
+    "27_flows": {"0.04": SUM, "0.09": SUM},
     "29_flow": {"0.225": SUM, "0.15": PAPER},
     "30_bertcf": dict.fromkeys("0.514 0.517 0.629 0.736 0.739 0.745 0.746".split(), PAPER),
     "33_bregman": dict.fromkeys("0.077 0.635 0.712 0.892 0.909 0.915 0.929 0.999".split(), PAPER),
@@ -206,7 +211,7 @@ def test_a_number_from_nowhere_is_found():
 REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
     "07_corpus 08_muon 09_center 10_pretrain 11_sentence 13_data 14_losses 16_heads "
-    "17_evaluation 18_similarity 22_finetune 24_whitening 25_contrastive 27_flows 29_flow "
+    "17_evaluation 18_similarity 22_finetune 24_whitening 25_contrastive 26_simcse 27_flows 29_flow "
     "30_bertcf 31_smoothness 33_bregman 34_smart 35_negatives 37_pcgrad 39_synthetic "
     "40_significance 41_bertcf_results 42_multitask"
 ).split()

@@ -54,6 +54,7 @@ HAND_WRITTEN = {
     "smart_penalty",
     "sts",
     "synthetic",
+    "view_training",
 }
 
 
@@ -444,6 +445,11 @@ def test_what_others_import_stays_where_it_was(module):
 
 def test_every_picture_of_the_first_page_has_words():
     assert "![](" not in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_plain_module_of_the_book_is_formatted():
+    listed = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert [name for name in sorted(HAND_WRITTEN) if f'"minbert/{name}.py"' not in listed] == []
 
 
 @pytest.mark.parametrize("command", ["format --check", "check"])

@@ -12,13 +12,14 @@ from torch import nn
 from torch.testing import assert_close
 
 from minbert.contrastive import mirror_loss, simcse_loss, span_mask
+from minbert.core.all_gather import gather_views
 from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.chunked_encoder import ChunkedEncoder
 from minbert.sentence import SentenceEncoder
 from minbert.simcse import (
     Projection,
     ViewBatch,
     ViewModel,
-    gather_views,
     keep_best,
     train_views,
     view_batches,
@@ -297,7 +298,7 @@ def test_chunks_have_the_gradient_of_the_whole_batch(tokenizer, chunk, loss):
     )
     for dropout in (0.0, 0.3):
         whole = encoder(tokenizer, dropout).double().train()
-        model = ViewModel(copy.deepcopy(whole), chunk=chunk).train()
+        model = ViewModel(ChunkedEncoder(copy.deepcopy(whole), chunk)).train()
         torch.manual_seed(5)
         parts = zip(*(t.split(chunk if dropout else 100) for t in batch.tokens))
         expected = loss(*torch.cat([whole(*part) for part in parts]).chunk(2), groups=batch.groups)
@@ -308,7 +309,7 @@ def test_chunks_have_the_gradient_of_the_whole_batch(tokenizer, chunk, loss):
         ours.backward()
         assert torch.equal(torch.get_rng_state(), state)  # replayed, not drawn anew
         assert_close(ours, expected, rtol=0, atol=1e-10)
-        assert_close(gradients(model.encoder), gradients(whole), rtol=0, atol=1e-10)
+        assert_close(gradients(model.encoder.encoder), gradients(whole), rtol=0, atol=1e-10)
 
 
 def test_a_chunk_keeps_only_vectors(tokenizer):
@@ -316,7 +317,9 @@ def test_a_chunk_keeps_only_vectors(tokenizer):
     batch = next(view_batches([TEXTS], tokenizer, 8))
     kept = {}
     for chunk in (None, 4):
-        model, total = ViewModel(encoder(tokenizer), chunk=chunk).train(), [0]
+        one = encoder(tokenizer)
+        model = ViewModel(one if chunk is None else ChunkedEncoder(one, chunk)).train()
+        total = [0]
 
         def count(tensor, total=total):
             total[0] += tensor.numel()
@@ -330,7 +333,7 @@ def test_a_chunk_keeps_only_vectors(tokenizer):
 
 def test_bad_chunk(tokenizer):
     with pytest.raises(ValueError, match="chunk of at least 1"):
-        ViewModel(encoder(tokenizer), chunk=0)
+        ChunkedEncoder(encoder(tokenizer), 0)
 
 
 def test_margin_pairs_hard_negatives_and_doubles(tokenizer):
@@ -356,7 +359,9 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from minbert.contrastive import mirror_loss, span_mask
+from minbert.core.all_gather import across_processes
 from minbert.encoder import BertConfig, BertModel
+from minbert.encoding.chunked_encoder import ChunkedEncoder
 from minbert.sentence import SentenceEncoder
 from minbert.tokens import load_tokenizer
 from minbert.simcse import Projection, ViewModel, train_views, view_batches, view_loss
@@ -371,8 +376,9 @@ pairs = [[f"a {a} {b} day" for a, b in zip(words[:5], words[5:])] * 3, [f"the {b
 share = dict(process_index=accelerator.process_index, num_processes=accelerator.num_processes)
 for chunk in (None, 3):
     torch.manual_seed(accelerator.process_index)
-    model = ViewModel(SentenceEncoder(BertModel(config), tokenizer), Projection(16), chunk)
-    loss = view_loss(partial(mirror_loss, symmetric=True), accelerator=accelerator)
+    encoder = SentenceEncoder(BertModel(config), tokenizer)
+    model = ViewModel(encoder if chunk is None else ChunkedEncoder(encoder, chunk), Projection(16))
+    loss = view_loss(across_processes(partial(mirror_loss, symmetric=True), accelerator))
     seen = []   # five different pairs, three times each: in every batch of eight doubles meet, most of them across processes
 
     def watch(model, batch):

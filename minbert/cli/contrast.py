@@ -18,6 +18,8 @@ from torch import nn
 from minbert.batches import pair_batches
 from minbert.cli.retrieval_eval import plain
 from minbert.cli.table_reader import EQUAL_NEGATIVE, equal_negatives
+from minbert.contrastive import simcse_loss
+from minbert.core.all_gather import across_processes
 from minbert.core.checkpoint import seed_everything
 from minbert.core.config_checks import check_positive, check_rates
 from minbert.core.device_step import DeviceStep
@@ -193,7 +195,8 @@ class _Run:
     def records(self, done: int) -> Iterator[Record]:
         """Take the steps that are left."""
         config, single = self.config, self.rows.sentences2 is None
-        loss = view_loss(*([] if single else [multiple_negatives_loss]), accelerator=self.world)
+        loss = simcse_loss if single else multiple_negatives_loss
+        loss = view_loss(across_processes(loss, self.world))
         drawn = batches_of(self.rows, self.model.encoder, config, self.world)
         batches = Ahead(self.world.device).over(islice(drawn, done, config.steps))
         schedule = partial(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["gather_if_distributed", "gather_views"]
+__all__ = ["across_processes", "gather_views"]
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ def gather_views(
     views: Sequence[Tensor],  # V of (B, E), as many rows on every process
     accelerator,  # accelerate.Accelerator
 ) -> tuple[Tensor, ...]:  # V of (P B, E), in the same order on every process
-    """Collect the vectors of all processes, so that each sentence has P B - 1 wrong partners.
+    """Collect the vectors of all processes, so that each sentence has P B - 1 negatives.
 
     A loss of them, averaged over processes, has the gradient of the whole batch.
     Raises ValueError if the processes hold unequal numbers of rows.
@@ -42,8 +42,21 @@ def gather_views(
     return tuple(_Gather.apply(view.contiguous(), accelerator) for view in views)
 
 
-def gather_if_distributed(views, groups, accelerator):
-    """Collect vectors and groups of all processes; alone, nothing changes."""
+def across_processes(
+    loss: Callable,  # (a, b, [hard=], groups=) -> (), as `simcse_loss`
+    accelerator,  # accelerate.Accelerator
+) -> Callable:  # the same arguments
+    """Make a loss of the sentences of one process into a loss of those of all processes.
+
+    Train with the same accelerator: the gradient is meant to be averaged over its processes.
+    """
     if accelerator is None or accelerator.num_processes == 1:
-        return views, groups
-    return gather_views(views, accelerator), accelerator.gather(groups)
+        return loss
+
+    def loss_of_all(a, b, groups=None, **hard):
+        gathered = gather_views([a, b, *hard.values()], accelerator)
+        hard = dict(zip(hard, gathered[2:]))
+        groups = None if groups is None else accelerator.gather(groups)
+        return loss(gathered[0], gathered[1], **hard, groups=groups)
+
+    return loss_of_all

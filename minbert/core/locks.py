@@ -32,7 +32,8 @@ def file_lock(
     finally:
         if lock is not None:
             with suppress(PermissionError):  # Windows deletes no open file
-                file.unlink(missing_ok=True)  # while the lock is ours
+                # While the lock is ours; filelock 4.1 refuses a lock on a file that is gone.
+                file.unlink(missing_ok=True)
             lock.release()
 
 

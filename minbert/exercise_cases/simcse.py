@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from minbert.course.check_runner import ALIKE, COLUMNS, SMALL, Case, Trial, fixed, mistake
-from minbert.simcse import ViewBatch
 from minbert.tokens import TokenBatch
+from minbert.view_training import ViewBatch
 
 TRIALS, MISTAKES, VARIANTS = {}, {}, {}
 
@@ -46,22 +46,18 @@ def views_cases(generator):
     layer = fixed(generator, 4, 3)
     return [
         Case("three sentences, two views", {"ids": ids[:6], "mask": mask[:6], "rows": 3}),
-        Case("three views, a layer behind", {"ids": ids, "mask": mask, "rows": 3, "layer": layer}),
+        Case("three views, a projection", {"ids": ids, "mask": mask, "rows": 3, "layer": layer}),
         Case(
-            "one view, a layer behind",
+            "one view, a projection",
             {"ids": ids[:5], "mask": mask[:5], "rows": 5, "layer": layer},
         ),
         Case(
-            "two views, two sentences at a time",
-            {"ids": ids[:6], "mask": mask[:6], "rows": 3, "chunk": 2, "layer": layer},
+            "two views, a projection",
+            {"ids": ids[:6], "mask": mask[:6], "rows": 3, "layer": layer},
         ),
         Case(
-            "two views, a layer behind, eval mode",
+            "two views, a projection, eval mode",
             {"ids": ids[:6], "mask": mask[:6], "rows": 3, "layer": layer, "eval": True},
-        ),
-        Case(
-            "two views, two sentences at a time, eval mode",
-            {"ids": ids[:6], "mask": mask[:6], "rows": 3, "chunk": 2, "eval": True},
         ),
     ]
 
@@ -71,7 +67,7 @@ def run_views(kind, inputs):
     if "layer" in inputs:
         layer = nn.Linear(4, 3, bias=False).double()
         layer.weight.data.copy_(inputs["layer"].T)
-    model = kind(_Encoder(), layer, inputs.get("chunk")).train("eval" not in inputs)
+    model = kind(_Encoder(), layer).train("eval" not in inputs)
     views = model(_batch(inputs["ids"], inputs["mask"], inputs["rows"]))
     calls = model.encoder.calls[:]
     sum((k + 1) * view.sin().sum() for k, view in enumerate(views)).backward()
@@ -89,12 +85,12 @@ TRIALS["simcse.forward"] = Trial(
     run_views,
     derive=(COLUMNS,),
     hints=(
-        "Three steps: encode all rows, apply the layer if there is one, cut.",
+        "Three steps: encode all rows, apply the projection if there is one, split the result.",
         (
-            "`self._encode` takes ids and mask, which is what `batch.tokens` unpacks to. The rows "
-            "of one view stand together."
+            "`self.encoder` takes input ids and attention mask, which is what `batch.tokens` "
+            "unpacks to. The rows of one view are consecutive."
         ),
-        "vectors.chunk(batch.views) cuts (V B, E) into V matrices of B rows.",
+        "vectors.chunk(batch.views) splits (V B, E) into V matrices of B rows.",
     ),
 )
 
@@ -111,7 +107,7 @@ MISTAKES["simcse.forward"] = [
         "The rows are split into chunks of V rows. Split them into V chunks.",
     ),
     mistake(
-        "    if self.projection is not None:\n        vectors = self.projection(vectors)\n",
+        "    if self.projection is not None:\n        vectors = self.projection(vectors)  # (V B, E)\n",
         "",
         "The projection is not applied.",
     ),
@@ -122,21 +118,21 @@ MISTAKES["simcse.forward"] = [
         "All views except the first are detached and get no gradient.",
     ),
     mistake(
-        "vectors = self._encode(*batch.tokens)",
-        "vectors = self._encode(*batch.tokens).detach()",
+        "vectors = self.encoder(*batch.tokens)",
+        "vectors = self.encoder(*batch.tokens).detach()",
         "The vectors are detached, so the encoder gets no gradient.",
     ),
     mistake(
-        "vectors = self._encode(*batch.tokens)",
-        "vectors = self._encode(batch.tokens.input_ids, "
+        "vectors = self.encoder(*batch.tokens)",
+        "vectors = self.encoder(batch.tokens.input_ids, "
         "torch.ones_like(batch.tokens.attention_mask))",
         "The attention mask is not used, so padding is attended to.",
     ),
     mistake(
-        "vectors = self._encode(*batch.tokens)",
+        "vectors = self.encoder(*batch.tokens)",
         "mode = self.training\n"
         "    self.eval()\n"
-        "    vectors = self._encode(*batch.tokens)\n"
+        "    vectors = self.encoder(*batch.tokens)\n"
         "    self.train(mode)",
         "The encoder runs in eval mode, so there is no dropout and both views are equal.",
     ),
@@ -150,14 +146,14 @@ MISTAKES["simcse.forward"] = [
 VARIANTS["simcse.forward"] = [
     """
 def forward(self, batch):
-    vectors = self._encode(batch.tokens.input_ids, batch.tokens.attention_mask)
+    vectors = self.encoder(batch.tokens.input_ids, batch.tokens.attention_mask)
     layer = self.projection or (lambda x: x)
     return tuple(torch.split(layer(vectors), len(batch.groups)))
 """,
     """
 def forward(self, batch):
     ids, mask = batch.tokens
-    vectors = self._encode(ids, mask)
+    vectors = self.encoder(ids, mask)
     vectors = vectors if self.projection is None else self.projection(vectors)
     return tuple(vectors.reshape(batch.views, len(batch.groups), -1))
 """,
@@ -167,17 +163,7 @@ def forward(self, batch):
 # ---- simcse.loss
 #
 # The loss is a stand-in that distinguishes its arguments: each view has its own weight, and
-# groups count by their ids. It is called with another batch before. A second process is simulated
-# by an object that returns every tensor twice, as two processes with equal rows would.
-
-
-class _Processes:
-    """Two processes that hold the same rows."""
-
-    num_processes, process_index = 2, 1
-
-    def gather(self, x):
-        return torch.cat([x, x + 100 if x.is_floating_point() else x])
+# groups count by their ids. It is called with another batch before.
 
 
 def view_loss_cases(generator):
@@ -186,10 +172,9 @@ def view_loss_cases(generator):
         Case("two views", {"vectors": vectors[:2], "groups": groups}),
         Case("three views", {"vectors": vectors, "groups": groups}),
         Case(
-            "doubles count as wrong answers",
+            "duplicates count as negatives",
             {"vectors": vectors, "groups": groups, "exclude_duplicates": False},
         ),
-        Case("two processes", {"vectors": vectors, "groups": groups, "processes": 2}),
     ]
 
 
@@ -210,7 +195,6 @@ def run_view_loss(make, inputs):
             if "exclude_duplicates" in inputs
             else {}
         ),
-        accelerator=_Processes() if "processes" in inputs else None,
     )
     vectors = inputs["vectors"].clone().requires_grad_()
     earlier, batch = (
@@ -233,13 +217,13 @@ def run_view_loss(make, inputs):
     return {
         "loss": value,
         "gradient": torch.autograd.grad(value, vectors)[0],
-        "times the loss was asked": len(heard),
-        "times the model was asked": len(calls),
+        "calls of the loss": len(heard),
+        "calls of the model": len(calls),
         "groups": torch.tensor([-1]) if groups is None else groups,
         "rows": torch.tensor(
             [len(a), len(b), 0 if more.get("hard") is None else len(more["hard"])]
         ),
-        "`hard` is handed on as None": more.get("hard", ()) is None,
+        "`hard` is passed on as None": more.get("hard", ()) is None,
         "other arguments": len(set(more) - {"hard"}),
     }
 
@@ -254,53 +238,51 @@ TRIALS["simcse.loss"] = Trial(
             "`loss` from outside."
         ),
         (
-            "model(batch) gives the views; views[0] and views[1] go in by place, views[2], if "
-            "there, as `hard=`, the groups as `groups=`."
+            "model(batch) gives the views. The first two are positional arguments of `loss`, the "
+            "third, if there is one, is `hard=`, and the groups are `groups=`."
         ),
         (
-            "views, groups = _everyone(model(batch), batch.groups, accelerator); loss(*views[:2], "
-            "groups=groups if exclude_duplicates else None), with hard=views[2] only if there are "
-            "three; and return the inner function."
+            "views = model(batch); loss(*views[:2], groups=batch.groups if exclude_duplicates "
+            "else None), with hard=views[2] only if there are three views; and return the inner "
+            "function."
         ),
     ),
 )
 
 MISTAKES["simcse.loss"] = [
     mistake(
-        "groups=groups if exclude_duplicates else None",
-        "groups=groups",
+        "groups = batch.groups if exclude_duplicates else None",
+        "groups = batch.groups",
         "`exclude_duplicates` is not used: duplicates are always excluded from the negatives.",
     ),
     mistake(
-        "groups=groups if exclude_duplicates else None",
-        "groups=None",
+        "groups = batch.groups if exclude_duplicates else None",
+        "groups = None",
         "The groups are not passed on, so duplicates count as negatives.",
     ),
-    mistake("**hard, groups", "groups", "The third view, the hard negatives, is not passed on."),
     mistake(
-        "return loss(*views[:2], **hard",
-        "return loss(*views[1::-1], **hard",
+        "hard=views[2], groups=groups",
+        "groups=groups",
+        "The third view, the hard negatives, is not passed on.",
+    ),
+    mistake(
+        "return loss(views[0], views[1], groups",
+        "return loss(views[1], views[0], groups",
         "The first two views are swapped.",
     ),
     mistake(
-        '{"hard": views[2]}',
-        '{"hard": views[1]}',
+        "hard=views[2]",
+        "hard=views[1]",
         "The second view is passed on as hard negatives. They are the third view.",
     ),
     mistake(
-        "_everyone(model(batch), batch.groups, accelerator)",
-        "(_everyone(model(batch), batch.groups, accelerator)[0], batch.groups)",
-        "The vectors of all processes are gathered, but not their groups.",
-    ),
-    mistake(
-        "_everyone(model(batch), batch.groups, accelerator)",
-        "_everyone([v.detach() for v in model(batch)], batch.groups, accelerator)\n"
-        "        views = [v.requires_grad_() for v in views]",
+        "views = model(batch)",
+        "views = [view.detach().requires_grad_() for view in model(batch)]",
         "The views are detached, so the model gets no gradient.",
     ),
     mistake(
-        'hard = {"hard": views[2]} if len(views) > 2 else {}',
-        'hard = {"hard": model(batch)[2]} if len(views) > 2 else {}',
+        "hard=views[2]",
+        "hard=model(batch)[2]",
         "The model runs twice for one batch, so views and hard negatives come from different "
         "dropout masks.",
     ),
@@ -308,23 +290,21 @@ MISTAKES["simcse.loss"] = [
 
 VARIANTS["simcse.loss"] = [
     """
-def view_loss(loss=simcse_loss, exclude_duplicates=True, accelerator=None):
+def view_loss(loss=simcse_loss, exclude_duplicates=True):
     def of_batch(model, batch):
-        (a, b, *rest), groups = _everyone(model(batch), batch.groups, accelerator)
-        more = {"groups": groups} if exclude_duplicates else {"groups": None}
+        a, b, *rest = model(batch)
+        more = {"groups": batch.groups} if exclude_duplicates else {"groups": None}
         if rest:
             more["hard"] = rest[0]
         return loss(a, b, **more)
     return of_batch
 """,
     """
-def view_loss(loss=simcse_loss, exclude_duplicates=True, accelerator=None):
+def view_loss(loss=simcse_loss, exclude_duplicates=True):
     class Loss:
         def __call__(self, model, batch):
-            views, groups = model(batch), batch.groups
-            if accelerator is not None and accelerator.num_processes > 1:
-                views, groups = gather_views(views, accelerator), accelerator.gather(groups)
-            groups = groups if exclude_duplicates else None
+            views = model(batch)
+            groups = batch.groups if exclude_duplicates else None
             if len(views) == 3:
                 return loss(views[0], views[1], hard=views[2], groups=groups)
             return loss(views[0], views[1], groups=groups)

@@ -570,6 +570,7 @@ def contrastive():
 
     from minbert.batches import pair_batches
     from minbert.contrastive import mirror_loss, span_mask
+    from minbert.encoding.chunked_encoder import ChunkedEncoder
     from minbert.negatives import multiple_negatives_loss
     from minbert.simcse import Projection, ViewModel, keep_best, train_views, view_loss
 
@@ -586,7 +587,8 @@ def contrastive():
         view_loss(partial(multiple_negatives_loss, score="dot")),
     ):
         for chunk in (None, 5):
-            model = ViewModel(encoder(), Projection(16).to(CUDA), chunk)
+            one = encoder() if chunk is None else ChunkedEncoder(encoder(), chunk)
+            model = ViewModel(one, Projection(16).to(CUDA))
             records = train_views(model, views(corrupt=corrupt), loss, 3)
             for record, score in keep_best(records, model, lambda: 1.0, 2):
                 assert math.isfinite(record.loss)
