@@ -26,10 +26,7 @@ from .tokens import resolve_folder  # finds the folder of a model
 # %% ../nbs/1_bert/04_encoder.ipynb #66583c98
 @dataclass(frozen=True)
 class BertConfig:
-    """The sizes of an encoder. Names are Hugging Face's, defaults those of BERT-base.
-
-    Raises ValueError for a value that cannot be a size or a probability.
-    """
+    """The sizes of an encoder, by default BERT-base's. Raises ValueError for an impossible one."""
 
     vocab_size: int = 30522               # V
     hidden_size: int = 768                # D
