@@ -64,7 +64,7 @@ def tokenize_columns(
 ) -> list[list[list[int]]]:          # one or two columns of N lists of ids
     """Tokenize the first sentences of a dataset and, in pair tasks, the second ones."""
     columns = [encode_ids(tokenizer, dataset.sentences, max_length)]
-    if dataset.sentences2:
+    if dataset.sentences2 is not None:
         columns.append(encode_ids(tokenizer, dataset.sentences2, max_length))
     return columns
 
@@ -96,8 +96,8 @@ def task_batches(
 ) -> Iterator[dict[str, TaskBatch]]:   # one dict per step, task -> batch
     """Tokenize every dataset once, then pad the rows of each step of the sampler.
 
-    As in every generator, nothing happens before the first step. The first step raises ValueError
-    if the sampler was made for other tasks or sizes.
+    Stores the number of tokens of each example in `sampler.token_counts`. The first step raises
+    ValueError if the sampler was made for other tasks or sizes.
     """
     sizes = {task: len(dataset) for task, dataset in datasets.items()}
     if sizes != sampler.sizes:

@@ -6,7 +6,7 @@ from drawing import BODY, SMALL, Drawing, box
 def data_to_batches():
     """Show how a file becomes a dataset, lists of token ids, and the tensors of a batch."""
     d = Drawing(
-        404,
+        464,
         "From a file to a batch",
         "A file of N lines is read and checked, which gives a dataset of columns: N first sentences, N second sentences "
         "and N labels. Each column of sentences is tokenized once into N lists of ids. A sampler chooses B rows, which are "
@@ -31,20 +31,21 @@ def data_to_batches():
         box(d, 542, y, 144, "token ids", "N lists of int", f"{colour}-light", colour)
     d.outline(460, 26, 164, 138, "muted", 1.6, 10)
     d.text(400, 100, "tokenize", "muted", SMALL)
-    d.arrow(260, 223, 260, 268, "value")
-    d.text(272, 252, "select rows", "muted", SMALL, "start")
-    d.arrow(542, 166, 542, 268)
-    d.text(534, 224, "select rows, pad", "muted", SMALL, "end")
-    d.rect(196, 270, 428, 122, "cell", "muted", 1.6, radius=8)
-    d.text(410, 296, "TaskBatch", "ink", SMALL, weight=700)
-    box(d, 62, 348, 92, "sampler", "rows (B)", "cell", "muted")
-    d.arrow(110, 348, 194, 348)
+    d.arrow(260, 223, 260, 258, "value")
+    d.arrow(542, 166, 542, 258)
+    d.rect(196, 260, 428, 40, "cell", "muted", 1.6, radius=8)
+    d.text(410, 285, "select the rows, pad their token ids", "ink", SMALL)
+    box(d, 62, 280, 92, "sampler", "rows (B)", "cell", "muted")
+    d.arrow(110, 280, 194, 280)
+    d.arrow(410, 300, 410, 328)
+    d.rect(196, 330, 428, 122, "cell", "muted", 1.6, radius=8)
+    d.text(410, 356, "TaskBatch", "ink", SMALL, weight=700)
     for x, words, shape, colour in (
         (270, "labels", "(B)", "value"),
         (410, "first", "(B, T₁)", "query"),
         (550, "second", "(B, T₂)", "key"),
     ):
-        box(d, x, 348, 124, words, shape, f"{colour}-light", colour)
+        box(d, x, 408, 124, words, shape, f"{colour}-light", colour)
     return d
 
 

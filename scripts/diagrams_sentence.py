@@ -19,7 +19,8 @@ def sentence_encoder():
     for x, sentence, tokens, real, name, colour in lanes:
         d.rect(x - 75, 18, 150, 36, f"{colour}-light", colour, 2, radius=8)
         d.text(x, 42, sentence, "ink", BODY, weight=600)
-        d.arrow(x, 54, x, 88)
+        d.arrow(x, 54, x, 76)
+        d.path(f"M{x - 143:g},88 V80 H{x + 143:g} V88", "muted", 1.4)
         for i, token in enumerate(tokens):
             left = x - 145 + 58 * i
             padding = i >= real
@@ -38,7 +39,7 @@ def sentence_encoder():
         for k in range(4):
             d.rect(x - 13, 410 + 18 * k, 26, 18, "weight-light", "weight", 1.6)
         d.text(x, 502, f"{name}: (D)", "weight", SMALL, weight=600)
-    d.text(320, 76, "tokenizer", "muted", SMALL)
+    d.text(320, 68, "tokenizer", "muted", SMALL)
     d.rect(18, 164, 604, 40, "value-light", "value", 2, radius=8)
     words = "BERT: input_ids, attention_mask (B, T) → hidden states (B, T, D)"
     d.text(320, 190, words, "ink", SMALL, weight=600)

@@ -36,8 +36,8 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys(("0.495", "0.882", "0.906"), "logs of senteval-info, linked beside them"),
         "0.110": SUM,
     },
-    "11_sentence": {"0.006": SUM},
-    "13_data": {"0.922": PAPER, "0.927": PAPER, "0.66": "an example in a question"},
+    "11_sentence": {"0.026": SUM, "0.98": "an output of chapter 09, named beside it"},
+    "13_data": {"0.66": "an example in a question"},
     "14_losses": {"0.023": SUM},
     "16_heads": {"0.455": PAPER, "0.141": SUM},
     "18_similarity": {

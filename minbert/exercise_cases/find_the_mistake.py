@@ -18,5 +18,4 @@ PLANTED = {
     "negatives.duplicates": "Only cells above the diagonal are masked.",
     "pretrain.special": "The mask is used as a length.",
     "sampling.shares": "The powers are divided by the sum of the sizes,",
-    "sentence.first_last": "The embedding output is used as layer 1.",
 }

@@ -86,56 +86,6 @@ MUTANTS["sentence.mean"] = [
 ]
 
 
-MUTANTS["sentence.first_last"] = [
-    mistake(
-        "masked_mean(hidden_states[-1], attention_mask)",
-        "masked_mean(hidden_states[-2], attention_mask)",
-        "The last layer but one is used as the last.",
-    ),
-    mistake(
-        "masked_mean(hidden_states[-1], attention_mask)",
-        "masked_mean(hidden_states[1], attention_mask)",
-        "Only layer 1 is used.",
-    ),
-    mistake(
-        "(first + last) / 2",
-        "torch.maximum(first, last)",
-        "The larger of the two values is used instead of their average.",
-    ),
-    mistake(
-        "hidden_states[-1], attention_mask)",
-        "hidden_states[min(12, len(hidden_states) - 1)], attention_mask)",
-        "Layer 12 is used as the last. Models have different numbers of layers.",
-    ),
-    mistake(
-        "masked_mean(hidden_states[1], attention_mask)",
-        "masked_mean(hidden_states[1], attention_mask[:1].expand_as(attention_mask))",
-        "The mask of the first sentence is used for all.",
-    ),
-    mistake(
-        "masked_mean(hidden_states[1], attention_mask)",
-        "(masked_mean(hidden_states[1], attention_mask) if len(attention_mask) > 1 else "
-        "hidden_states[1].mean(1))",
-        "A single sentence is treated as one without padding.",
-    ),
-    mistake(
-        "masked_mean(hidden_states[1], attention_mask)",
-        "masked_mean(hidden_states[1].detach(), attention_mask)",
-        "The first layer is detached, so it gets a gradient only through the last.",
-    ),
-    mistake(
-        "(first + last) / 2",
-        "(first + 2 * last) / 3",
-        "The last layer has twice the weight of the first.",
-    ),
-    mistake(
-        "(first + last) / 2",
-        "torch.nn.functional.normalize((first + last) / 2, dim=-1)",
-        "The average is scaled to length 1, which the task does not ask for.",
-    ),
-]
-
-
 _WRONG_NONZERO = "nonzero = ~(torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True) < eps)"
 
 
