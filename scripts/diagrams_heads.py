@@ -31,26 +31,42 @@ def loss_and_prediction():
             "classification",
             "logits (B, C)",
             "cross-entropy",
-            "()",
+            "−log q",
             "largest logit",
             "(B,) classes",
         ),
-        (250, "pairs", "logits (B,)", "binary cross-entropy", "()", "logit &gt; 0", "(B,) 0 or 1"),
-        (328, "similarity", "scores (B,)", "squared error", "()", "clip to [0, 5]", "(B,) scores"),
+        (
+            250,
+            "pairs",
+            "logits (B,)",
+            "binary cross-entropy",
+            "−log q",
+            "logit &gt; 0",
+            "(B,) 0 or 1",
+        ),
+        (
+            328,
+            "similarity",
+            "scores (B,)",
+            "squared error",
+            "(s − y)²",
+            "clip to [0, 5]",
+            "(B,) scores",
+        ),
         (
             406,
             "pairs, similarity",
             "cosines (B,)",
             "clipped cosine",
-            "()",
+            "1 − c or c − h",
             "rescale [h, 1]",
             "(B,) 0 or 1, or scores",
         ),
     )
-    for y, task, outputs, loss, size, prediction, kind in rows:
+    for y, task, outputs, loss, formula, prediction, kind in rows:
         d.text(110, y - 3, task, "ink", SMALL, weight=600)
         d.text(110, y + 17, outputs, "muted", SMALL)
-        box(d, 322, y, 206, loss, size, "key-light", "key")
+        box(d, 322, y, 206, loss, formula, "key-light", "key")
         box(d, 534, y, 188, prediction, kind, "value-light", "value")
     return d
 
@@ -80,16 +96,16 @@ def clipped_cosine():
     d.text((left + h) / 2, 36, "clipped: c = h, gradient 0", "muted", SMALL, weight=600)
     d.text((h + right) / 2 - 4, 36, "c = cos", "muted", SMALL, weight=600)
     d.text(left + 16, y - 58, "similar pairs", "value", SMALL, "start", 600)
-    d.text(left + 16, y + 72, "dissimilar pairs", "key", SMALL, "start", 600)
+    d.text(left + 16, y + 72, "dissimilar pairs", "weight", SMALL, "start", 600)
     for cosine in (-0.35, 0.05, 0.4):
         d.dot(at(cosine), y - 30, 7, "value")
-        d.dot(at(cosine - 0.2), y + 30, 7, "key")
+        d.dot(at(cosine - 0.2), y + 30, 7, "weight")
     d.dot(at(0.77), y - 30, 7, "value")
     d.arrow(at(0.77) + 12, y - 30, at(0.99), y - 30, "value")
-    d.dot(at(0.95), y + 30, 7, "key")
-    d.arrow(at(0.95) - 12, y + 30, at(0.725), y + 30, "key")
+    d.dot(at(0.95), y + 30, 7, "weight")
+    d.arrow(at(0.95) - 12, y + 30, at(0.725), y + 30, "weight")
     d.text(at(0.1), y - 58, "stuck: loss 0.3, no gradient", "value", SMALL)
-    d.text(at(0.1) + 10, y + 72, "far enough apart: loss 0", "key", SMALL)
+    d.text(at(0.1) + 10, y + 72, "far enough apart: loss 0", "weight", SMALL)
     return d
 
 
