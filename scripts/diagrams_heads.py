@@ -126,22 +126,27 @@ def five_heads():
         ("PairLinear", ("u", "v"), "linear", "(B,)"),
         ("ConcatDiff", ("u", "v", "|u − v|"), "linear", "(B,) or (B, C)"),
         ("CosineHead", ("cos(u, v)",), "s · + c", "(B,)"),
-        ("LinearPlusCosine", ("u", "v", "cos(u, v)"), "linear, k", "(B,)"),
+        ("LinearPlusCosine", ("u", "v"), "linear", "(B,)"),
     )
     colours = {"u": "query", "v": "key"}
     for i, (name, parts, layer, shape) in enumerate(rows):
         y = 82 + 80 * i
+        last = name == "LinearPlusCosine"
         d.text(22, y + 6, name, "ink", SMALL, "start", 600)
         widths = [56 if len(part) == 1 else 84 for part in parts]
-        x = 300 - sum(widths) / 2
+        x = (244 if last else 300) - sum(widths) / 2
         for part, width in zip(parts, widths):
             colour = colours.get(part, "weight")
             d.rect(x, y - 22, width, 44, f"{colour}-light", colour, 1.8, radius=5)
             d.text(x + width / 2, y + 6, part, "ink", SMALL, weight=600)
             x += width
-        d.arrow(x + 6, y, 424, y)
-        d.chip(464, y, 78, layer)
-        d.text(510, y + 6, shape, "ink", SMALL, "start")
+        d.arrow(x + 6, y, 322 if last else 424, y)
+        d.chip(358 if last else 464, y, 70 if last else 78, layer)
+        if last:
+            d.text(402, y + 6, "+", "ink", BODY)
+            d.rect(412, y - 22, 98, 44, "weight-light", "weight", 1.8, radius=5)
+            d.text(461, y + 6, "k cos(u, v)", "ink", SMALL, weight=600)
+        d.text(516, y + 6, shape, "ink", SMALL, "start")
     return d
 
 
@@ -215,7 +220,7 @@ def bi_and_cross_encoder():
     d.rect(344, 344, 272, 34, "cell", "muted", 1.4, radius=6)
     d.text(480, 366, "[CLS] a [SEP] b [SEP]", "ink", SMALL, weight=600)
     d.text(480, 400, "segment ids 0 0 0 1 1", "muted", SMALL)
-    d.text(160, 400, "the same encoder, two passes", "muted", SMALL)
+    d.text(160, 400, "the same encoder for both", "muted", SMALL)
     return d
 
 
